@@ -1,0 +1,16 @@
+//! Linux without libc: system calls, errors, and the block of memory every thread has.
+//!
+//! Everything that runs inside an application's process reaches the kernel through this crate (rustix' raw backend and
+//! [`raw`]), never through libc, so that it cannot re-enter its own hooks.
+#![cfg_attr(not(test), no_std)]
+
+pub mod clock;
+pub mod raw;
+pub mod thread;
+
+pub use rustix;
+pub use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+pub use rustix::io::Errno as OsError;
+
+/// What a system call gives back.
+pub type Result<T> = core::result::Result<T, OsError>;

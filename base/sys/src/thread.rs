@@ -1,0 +1,74 @@
+//! The block of memory every thread has: thread-local storage without libc's help.
+//!
+//! `#[thread_local]` is not stable, so the block is laid out in `.tbss` by hand and reached by the initial-exec model, which is
+//! right for a program and for a preloaded library alike (both are there when the static TLS area is laid out). It starts
+//! as zeros and has no destructor: what it names must be recoverable when the thread is gone.
+//! A child made by vfork shares its parent's block; the parent is stopped meanwhile.
+
+use core::arch::{asm, global_asm};
+use core::sync::atomic::{AtomicU32, AtomicUsize};
+
+/// What a thread knows about itself. All fields start as zero.
+#[repr(C, align(64))]
+pub struct ThreadBlock {
+    /// The stack pointer to resume at when a guarded copy faults; 0 outside a guard (persist::fault).
+    pub fault_resume: AtomicUsize,
+    /// The address that faulted, valid after a guard returned an error.
+    pub fault_address: AtomicUsize,
+    /// How deep this thread is inside the library; signals are deferred while it is not 0 (front).
+    pub inside: AtomicU32,
+    /// The write-intent lane this thread owns, plus one; 0 for none (intent).
+    pub lane: AtomicU32,
+    /// Words that belong to the front end.
+    pub front: [AtomicUsize; 16],
+}
+
+const BLOCK_BYTES: usize = size_of::<ThreadBlock>();
+
+global_asm!(
+    ".section .tbss.cxlraid_thread_block,\"awT\",@nobits",
+    ".p2align 6",
+    ".hidden cxlraid_thread_block",
+    ".globl cxlraid_thread_block",
+    ".type cxlraid_thread_block, @object",
+    ".size cxlraid_thread_block, {bytes}",
+    "cxlraid_thread_block:",
+    ".zero {bytes}",
+    ".text",
+    bytes = const BLOCK_BYTES,
+);
+
+/// The calling thread's block.
+#[inline(always)]
+pub fn block() -> &'static ThreadBlock {
+    let address: usize;
+    // SAFETY: the initial-exec access sequence of the x86-64 TLS ABI; it reads two words and writes one register.
+    unsafe {
+        asm!(
+            "mov {address}, qword ptr [rip + cxlraid_thread_block@GOTTPOFF]",
+            "add {address}, qword ptr fs:[0]",
+            address = out(reg) address,
+            options(nostack, readonly)
+        );
+    }
+    // SAFETY: `address` is this thread's block, laid out above as a zeroed ThreadBlock, valid as long as the thread runs. Only
+    // this thread (and its signal handlers) uses it, through atomics.
+    unsafe { &*(address as *const ThreadBlock) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::sync::atomic::Ordering;
+
+    #[test]
+    fn each_thread_has_its_own_zeroed_block() {
+        block().lane.store(7, Ordering::Relaxed);
+        let other = std::thread::spawn(|| (block() as *const _ as usize, block().lane.load(Ordering::Relaxed)));
+        let (address, lane) = other.join().unwrap();
+        assert_eq!(lane, 0);
+        assert_ne!(address, block() as *const _ as usize);
+        assert_eq!(block().lane.load(Ordering::Relaxed), 7);
+        assert_eq!(address % 64, 0);
+    }
+}
