@@ -1,0 +1,182 @@
+//! A mutual-exclusion lock in shared memory that outlives its owner.
+//!
+//! Word: 0 = free; otherwise bits 0..=30 hold the owner and bit 31 says that somebody sleeps in the kernel.
+//! Invariant: a word with an owner changes only by that owner's `unlock` or by a take-over after the owner was found dead.
+
+use core::hint::spin_loop;
+use core::num::NonZeroU32;
+use core::sync::atomic::{AtomicU32, Ordering};
+use sys::rustix::thread::futex;
+use sys::rustix::time::Timespec;
+
+/// Who holds a lock: a process attached to the runtime segment. Never 0, below 2^31.
+pub type OwnerId = NonZeroU32;
+
+const WAITERS: u32 = 1 << 31;
+/// Tries before sleeping. A stripe is held for about a microsecond; a try costs a few nanoseconds.
+const SPIN_COUNT: u32 = 200;
+/// How long to sleep before asking whether the owner lives. Others must go on within 100 ms of a death.
+const DOUBT_AFTER_NS: i64 = 10_000_000;
+
+/// Tells whether an owner still lives.
+pub trait Liveness {
+    /// False only if `owner` is certainly gone.
+    fn is_alive(&self, owner: OwnerId) -> bool;
+}
+
+/// How a lock was obtained.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub enum Acquired {
+    /// Its last holder released it.
+    Clean,
+    /// Its last holder died with it: what it guards may be half done.
+    Inherited,
+}
+
+/// The lock. All zeros is free.
+#[repr(transparent)]
+#[derive(Default)]
+pub struct OwnedLock(AtomicU32);
+
+impl OwnedLock {
+    /// A free lock.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(AtomicU32::new(0))
+    }
+
+    /// Waits until the lock is ours.
+    #[inline]
+    pub fn lock(&self, me: OwnerId, live: &impl Liveness) -> Acquired {
+        if self.0.compare_exchange(0, me.get(), Ordering::Acquire, Ordering::Relaxed).is_ok() {
+            return Acquired::Clean;
+        }
+        self.lock_slow(me, live)
+    }
+
+    /// Takes the lock if it is free.
+    #[inline]
+    pub fn try_lock(&self, me: OwnerId) -> bool {
+        self.0.compare_exchange(0, me.get(), Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    #[cold]
+    fn lock_slow(&self, me: OwnerId, live: &impl Liveness) -> Acquired {
+        for _ in 0..SPIN_COUNT {
+            spin_loop();
+            if self.0.load(Ordering::Relaxed) == 0 && self.try_lock(me) {
+                return Acquired::Clean;
+            }
+        }
+        loop {
+            let word = self.0.load(Ordering::Relaxed);
+            if word == 0 {
+                // Others may sleep too: keep the bit so that our unlock wakes them.
+                if self.0.compare_exchange(0, me.get() | WAITERS, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                    return Acquired::Clean;
+                }
+                continue;
+            }
+            let marked = word | WAITERS;
+            if word != marked && self.0.compare_exchange(word, marked, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+                continue;
+            }
+            let timeout = Timespec { tv_sec: 0, tv_nsec: DOUBT_AFTER_NS };
+            let slept = futex::wait(&self.0, futex::Flags::empty(), marked, Some(&timeout));
+            if slept == Err(sys::OsError::TIMEDOUT)
+                && let Some(owner) = OwnerId::new(marked & !WAITERS)
+                && !live.is_alive(owner)
+                && self.0.compare_exchange(marked, me.get() | WAITERS, Ordering::Acquire, Ordering::Relaxed).is_ok()
+            {
+                return Acquired::Inherited;
+            }
+        }
+    }
+
+    /// Releases the lock. Only its owner calls this.
+    #[inline]
+    pub fn unlock(&self) {
+        if self.0.swap(0, Ordering::Release) & WAITERS != 0 {
+            let _ = futex::wake(&self.0, futex::Flags::empty(), 1);
+        }
+    }
+
+    /// Who holds the lock, for reports.
+    #[must_use]
+    pub fn owner(&self) -> Option<OwnerId> {
+        OwnerId::new(self.0.load(Ordering::Relaxed) & !WAITERS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::UnsafeCell;
+    use std::sync::Arc;
+
+    struct AllAliveBut(u32);
+    impl Liveness for AllAliveBut {
+        fn is_alive(&self, owner: OwnerId) -> bool {
+            owner.get() != self.0
+        }
+    }
+
+    struct Counter {
+        lock: OwnedLock,
+        value: UnsafeCell<u64>,
+    }
+    // SAFETY: `value` is touched only by the holder of `lock`.
+    unsafe impl Sync for Counter {}
+
+    #[test]
+    fn threads_exclude_each_other() {
+        let counter = Arc::new(Counter { lock: OwnedLock::new(), value: UnsafeCell::new(0) });
+        let threads: Vec<_> = (1..=4u32)
+            .map(|id| {
+                let counter = counter.clone();
+                std::thread::spawn(move || {
+                    for _ in 0..20_000 {
+                        assert_eq!(counter.lock.lock(OwnerId::new(id).unwrap(), &AllAliveBut(0)), Acquired::Clean);
+                        // SAFETY: the lock is held.
+                        unsafe { *counter.value.get() += 1 };
+                        counter.lock.unlock();
+                    }
+                })
+            })
+            .collect();
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        // SAFETY: all threads are gone.
+        assert_eq!(unsafe { *counter.value.get() }, 80_000);
+        assert_eq!(counter.lock.owner(), None);
+    }
+
+    #[test]
+    fn a_dead_owners_lock_is_inherited_within_100_ms() {
+        let lock = OwnedLock::new();
+        let (dead, me) = (OwnerId::new(7).unwrap(), OwnerId::new(8).unwrap());
+        assert_eq!(lock.lock(dead, &AllAliveBut(0)), Acquired::Clean);
+        let start = std::time::Instant::now();
+        assert_eq!(lock.lock(me, &AllAliveBut(7)), Acquired::Inherited);
+        assert!(start.elapsed().as_millis() < 100);
+        assert_eq!(lock.owner(), Some(me));
+        lock.unlock();
+        assert!(lock.try_lock(dead));
+    }
+
+    #[test]
+    fn a_living_owners_lock_is_never_taken_over() {
+        let lock = Arc::new(OwnedLock::new());
+        assert_eq!(lock.lock(OwnerId::new(1).unwrap(), &AllAliveBut(0)), Acquired::Clean);
+        let waiter = {
+            let lock = lock.clone();
+            std::thread::spawn(move || lock.lock(OwnerId::new(2).unwrap(), &AllAliveBut(0)))
+        };
+        std::thread::sleep(std::time::Duration::from_millis(60));
+        assert_eq!(lock.owner(), OwnerId::new(1));
+        lock.unlock();
+        assert_eq!(waiter.join().unwrap(), Acquired::Clean);
+    }
+}
