@@ -1,1 +1,60 @@
+//! Everything an array keeps on media, byte by byte.
+//!
+//! All of it lies under `<member>/.cxlraid/`, apart from one extended attribute on each backing file. docs/format/ draws the
+//! bytes; tests/golden/ holds images of every version that was ever released, damaged ones included.
+//!
+//! Each structure has two faces here: the bytes (`zerocopy` structs, private, little-endian) and a logical struct of plain
+//! types. `decode` accepts only what `encode` of some released version could have written.
+//!
+//! Invariants: no I/O, clock, allocation or randomness. What is on media is never trusted: every `decode` checks magic,
+//! checksum and version, in this order, before it looks at anything else, and then the range of every field.
 #![cfg_attr(not(test), no_std)]
+#![forbid(unsafe_code)]
+
+mod attribute;
+mod checksum;
+mod inode;
+mod lane;
+mod name;
+mod superblock;
+mod table;
+mod uuid;
+
+pub use attribute::{ATTRIBUTE_BYTES, ATTRIBUTE_NAME, Attribute, AttributeError};
+pub use inode::{
+    CHECKSUM_OFFSET, FLAG_HOLES, FLAG_SLACK, FLAGS_OFFSET, GENERATION_OFFSET, INODE_RECORD_BYTES, InodeError, InodeRecord,
+    InodeState, SHAPE_OFFSET, SIZE_OFFSET, STATE_OFFSET, Shape, ShapeError, inode_record_offset, inode_table_bytes,
+};
+pub use lane::{LANE_COUNT, LANE_FILE_BYTES, LANE_RECORD_BYTES, LaneError, LaneKind, LaneRecord, lane_offset};
+pub use name::{ARRAY_NAME_BYTES_MAX, ArrayName, NameError};
+pub use superblock::{
+    Access, COPY_BYTES, Features, MemberEntry, MemberState, SUPERBLOCK_BYTES, SUPPORTED, Superblock, SuperblockError,
+};
+pub use table::{TABLE_HEADER_BYTES, TableError, TableHeader, TableKind};
+pub use uuid::{Uuid, UuidError};
+
+use core::fmt;
+
+/// The directory in each member's root that holds everything of the array's own.
+pub const DIRECTORY: &core::ffi::CStr = c".cxlraid";
+/// The superblock's name within [`DIRECTORY`].
+pub const SUPERBLOCK_FILE: &core::ffi::CStr = c"superblock";
+/// The inode table's name within [`DIRECTORY`].
+pub const INODES_FILE: &core::ffi::CStr = c"inodes";
+/// The lanes' name within [`DIRECTORY`].
+pub const LANES_FILE: &core::ffi::CStr = c"lanes";
+
+/// The version of a structure on media. A higher major cannot be read by older programs, a higher minor can.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub struct Version {
+    /// Raised by a change that an older program would misread.
+    pub major: u16,
+    /// Raised by a change that an older program may ignore.
+    pub minor: u16,
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
+}

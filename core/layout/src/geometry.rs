@@ -247,8 +247,9 @@ impl Geometry {
             Level::Raid0 => missing.is_empty(),
             Level::Raid1 => missing.len() < members,
             Level::Raid4 | Level::Raid5 | Level::Raid6 => missing.len() <= self.level.parity_count(),
-            Level::Raid01 | Level::Raid10 => (0..members / 2)
-                .all(|column| (0..2).any(|copy| !missing.contains(self.data_slot(0, column, copy)))),
+            Level::Raid01 | Level::Raid10 => {
+                (0..members / 2).all(|column| (0..2).any(|copy| !missing.contains(self.data_slot(0, column, copy))))
+            }
         }
     }
 }

@@ -24,8 +24,7 @@ pub enum Level {
 
 impl Level {
     /// Every level, ascending.
-    pub const ALL: [Self; 7] =
-        [Self::Raid0, Self::Raid1, Self::Raid4, Self::Raid5, Self::Raid6, Self::Raid01, Self::Raid10];
+    pub const ALL: [Self; 7] = [Self::Raid0, Self::Raid1, Self::Raid4, Self::Raid5, Self::Raid6, Self::Raid01, Self::Raid10];
 
     /// The number stored on media.
     #[must_use]

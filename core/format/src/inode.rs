@@ -1,0 +1,259 @@
+//! `.cxlraid/inodes`: one record of 64 bytes per file, the same on every member.
+//!
+//! The table is mapped. A record is one cache line, and its `size`, `state` and `flags` are changed in place as atomics of 8,
+//! 1 and 4 bytes at the offsets given here; `size` is the truth about the file's length for all processes. Generation and
+//! shape are constant while the record is in use, and only they are under the checksum: a checksum over the size would have
+//! to be stored with it in one piece.
+//!
+//! Invariants:
+//! - numbers start at 1: 0 means "no inode" wherever a number is stored;
+//! - the checksum also covers the inode's number, so that a record in the wrong place is found;
+//! - a record is filled while its state is free, and the state is stored last. A free record therefore means nothing apart
+//!   from its generation, which is at least that of every file that ever had this number.
+
+use crate::checksum::crc32c;
+use core::mem::{offset_of, size_of};
+use layout::{Geometry, GeometryError, Level};
+use units::{ChunkBytes, MemberSet, Slot};
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Bytes of one record.
+pub const INODE_RECORD_BYTES: usize = 64;
+/// Offset of the size (u64) within a record.
+pub const SIZE_OFFSET: usize = offset_of!(Bytes, size);
+/// Offset of the generation (u64) within a record.
+pub const GENERATION_OFFSET: usize = offset_of!(Bytes, generation);
+/// Offset of the 8 bytes within a record that hold members, level, chunk, start slot and state.
+pub const SHAPE_OFFSET: usize = offset_of!(Bytes, member_mask);
+/// Offset of the state (u8, an [`InodeState`]) within a record.
+pub const STATE_OFFSET: usize = offset_of!(Bytes, state);
+/// Offset of the flags (u32) within a record.
+pub const FLAGS_OFFSET: usize = offset_of!(Bytes, flags);
+/// Offset of the checksum (u32) within a record.
+pub const CHECKSUM_OFFSET: usize = offset_of!(Bytes, checksum);
+
+/// Flag: ranges of the backing files may be holes. Once set it stays.
+pub const FLAG_HOLES: u32 = 1;
+/// Flag: backing files may be longer than the size needs.
+pub const FLAG_SLACK: u32 = 2;
+
+/// Generation, members, level, chunk and start slot.
+const CONSTANT: core::ops::Range<usize> = GENERATION_OFFSET..STATE_OFFSET;
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct Bytes {
+    size: U64,
+    generation: U64,
+    member_mask: U32,
+    level: u8,
+    chunk_shift: u8,
+    start_slot: u8,
+    state: u8,
+    flags: U32,
+    checksum: U32,
+    reserved_32: [u8; 32],
+}
+
+const _: () = assert!(size_of::<Bytes>() == INODE_RECORD_BYTES);
+const _: () = assert!(SIZE_OFFSET == 0 && GENERATION_OFFSET == 8 && SHAPE_OFFSET == 16);
+const _: () = assert!(STATE_OFFSET == 23 && FLAGS_OFFSET == 24 && CHECKSUM_OFFSET == 28);
+
+/// The byte offset of the record of `inode` (from 1 on) within the file.
+#[must_use]
+pub const fn inode_record_offset(inode: u64) -> u64 {
+    crate::TABLE_HEADER_BYTES as u64 + (inode - 1) * INODE_RECORD_BYTES as u64
+}
+
+/// The bytes of a table with room for inodes 1 to `inode_count`.
+#[must_use]
+pub const fn inode_table_bytes(inode_count: u64) -> u64 {
+    inode_record_offset(inode_count + 1)
+}
+
+/// Whether a record belongs to a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum InodeState {
+    /// To no file.
+    Free = 0,
+    /// To a file that has a name.
+    Used = 1,
+    /// To a file without a name that is open, or was when its processes died.
+    Orphan = 2,
+}
+
+impl InodeState {
+    /// The number stored on media.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// The state stored as `code`.
+    #[must_use]
+    pub const fn from_code(code: u8) -> Option<Self> {
+        match code {
+            0 => Some(Self::Free),
+            1 => Some(Self::Used),
+            2 => Some(Self::Orphan),
+            _ => None,
+        }
+    }
+}
+
+/// On which members of the array a file lies, and how.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shape {
+    members: MemberSet,
+    start_slot: Slot,
+    geometry: Geometry,
+}
+
+/// Why a file cannot have this shape.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ShapeError {
+    /// Level and number of members do not fit.
+    #[error(transparent)]
+    Geometry(#[from] GeometryError),
+    /// The file would start on a member that it does not lie on.
+    #[error("the file would start on member {start_slot}, which is not one of its members; choose one that is")]
+    StartOutside {
+        /// The slot given.
+        start_slot: Slot,
+    },
+}
+
+impl Shape {
+    /// A file of `level` on `members`, whose first one is `start_slot`.
+    pub fn new(level: Level, chunk: ChunkBytes, members: MemberSet, start_slot: Slot) -> Result<Self, ShapeError> {
+        let geometry = Geometry::new(level, members.len(), chunk)?;
+        if !members.contains(start_slot) {
+            return Err(ShapeError::StartOutside { start_slot });
+        }
+        Ok(Self { members, start_slot, geometry })
+    }
+
+    /// The array's slots the file lies on.
+    #[must_use]
+    pub const fn members(&self) -> MemberSet {
+        self.members
+    }
+
+    /// The array's slot that is member 0 of the geometry.
+    #[must_use]
+    pub const fn start_slot(&self) -> Slot {
+        self.start_slot
+    }
+
+    /// Level, number of members and chunk.
+    #[must_use]
+    pub const fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// The array's slots in the order of the geometry's: `start_slot`, then ascending, then from the lowest on.
+    pub fn slots(&self) -> impl Iterator<Item = Slot> + use<> {
+        let below = MemberSet::first(self.start_slot);
+        let (from_start, before_start) = (self.members.minus(below), self.members);
+        from_start.iter().chain(before_start.iter()).take(self.members.len())
+    }
+}
+
+/// The record of one file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct InodeRecord {
+    /// Bytes of the file.
+    pub size: u64,
+    /// Tells this file from earlier ones with the same number.
+    pub generation: u64,
+    /// Where the file lies.
+    pub shape: Shape,
+    /// Not [`InodeState::Free`] in a record that was decoded.
+    pub state: InodeState,
+    /// [`FLAG_HOLES`], [`FLAG_SLACK`]; unknown bits are kept.
+    pub flags: u32,
+}
+
+/// Why a record cannot be used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum InodeError {
+    /// The constant part and the checksum do not belong together, or not to this number.
+    #[error("the record of inode {inode} is damaged (wrong checksum); scrub restores it from another member")]
+    BadChecksum {
+        /// Its number.
+        inode: u64,
+    },
+    /// A field makes no sense.
+    #[error("the {field} in the record of inode {inode} makes no sense; scrub restores it from another member")]
+    Invalid {
+        /// Its number.
+        inode: u64,
+        /// Which field.
+        field: &'static str,
+    },
+}
+
+impl InodeRecord {
+    /// A used record of an empty file.
+    #[must_use]
+    pub const fn new(generation: u64, shape: Shape) -> Self {
+        Self { size: 0, generation, shape, state: InodeState::Used, flags: 0 }
+    }
+
+    /// The file's level, number of members and chunk.
+    #[must_use]
+    pub const fn geometry(&self) -> Geometry {
+        self.shape.geometry
+    }
+
+    /// The bytes of the record of `inode`.
+    #[must_use]
+    pub fn encode(&self, inode: u64) -> [u8; INODE_RECORD_BYTES] {
+        let mut bytes = Bytes {
+            size: self.size.into(),
+            generation: self.generation.into(),
+            member_mask: self.shape.members.bits().into(),
+            level: self.geometry().level().code(),
+            chunk_shift: self.geometry().chunk().shift() as u8,
+            start_slot: self.shape.start_slot as u8,
+            state: self.state.code(),
+            flags: self.flags.into(),
+            checksum: U32::ZERO,
+            reserved_32: [0; 32],
+        };
+        bytes.checksum = bytes.compute_checksum(inode).into();
+        zerocopy::transmute!(bytes)
+    }
+
+    /// The meaning of the record of `inode`; `None` if it is free.
+    pub fn decode(inode: u64, bytes: &[u8; INODE_RECORD_BYTES]) -> Result<Option<Self>, InodeError> {
+        let bytes: &Bytes = zerocopy::transmute_ref!(bytes);
+        let invalid = |field| InodeError::Invalid { inode, field };
+        let state = InodeState::from_code(bytes.state).ok_or(invalid("state"))?;
+        if state == InodeState::Free {
+            return Ok(None);
+        }
+        if bytes.checksum.get() != bytes.compute_checksum(inode) {
+            return Err(InodeError::BadChecksum { inode });
+        }
+        let level = Level::from_code(bytes.level).ok_or(invalid("level"))?;
+        let chunk = ChunkBytes::from_shift(bytes.chunk_shift.into()).ok_or(invalid("chunk"))?;
+        let members = MemberSet::from_bits(bytes.member_mask.get());
+        let shape = Shape::new(level, chunk, members, bytes.start_slot.into()).map_err(|error| match error {
+            ShapeError::Geometry(_) => invalid("member set"),
+            ShapeError::StartOutside { .. } => invalid("start slot"),
+        })?;
+        if bytes.size.get() > i64::MAX as u64 {
+            return Err(invalid("size"));
+        }
+        Ok(Some(Self { size: bytes.size.get(), generation: bytes.generation.get(), shape, state, flags: bytes.flags.get() }))
+    }
+}
+
+impl Bytes {
+    fn compute_checksum(&self, inode: u64) -> u32 {
+        crc32c(&[&inode.to_le_bytes(), &self.as_bytes()[CONSTANT]])
+    }
+}

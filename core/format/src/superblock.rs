@@ -1,0 +1,414 @@
+//! `.cxlraid/superblock`: what an array is and which of its members can be believed.
+//!
+//! The file holds two copies, at offsets 0 and 4096, written in turn, so that a torn write leaves the previous copy whole.
+//! The valid copy with the higher event count wins, the later copy sequence among equals. It exists against two faults: a
+//! write cut short by power loss, and a member that was away and comes back with an older view of the array.
+//!
+//! Invariants:
+//! - magic, version and checksum stay where they are in every version to come, so that an old program can tell a newer
+//!   array from a damaged one. A valid copy of a newer version is never passed over in favour of an older copy;
+//! - array and member UUID never change within a file: a member that takes another's place gets a new file.
+
+use crate::checksum::crc32c;
+use crate::{ArrayName, Uuid, Version};
+use core::mem::{offset_of, size_of};
+use layout::{Geometry, Level};
+use units::{ChunkBytes, MEMBER_COUNT_MAX, Slot};
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Bytes of one copy.
+pub const COPY_BYTES: usize = 4096;
+/// Bytes of the file: two copies.
+pub const SUPERBLOCK_BYTES: usize = 2 * COPY_BYTES;
+/// The version this program writes, and the highest it reads.
+pub const SUPPORTED: Version = Version { major: 1, minor: 0 };
+
+const MAGIC: [u8; 8] = *b"CXLRAID\0";
+const INCOMPATIBLE_KNOWN: u64 = 0;
+const READ_ONLY_KNOWN: u64 = 0;
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct Bytes {
+    magic: [u8; 8],
+    version_major: U16,
+    version_minor: U16,
+    reserved_12: [u8; 4],
+    compatible: U64,
+    incompatible: U64,
+    read_only_compatible: U64,
+    array_uuid: Uuid,
+    member_uuid: Uuid,
+    array_name: [u8; 64],
+    created_ns: U64,
+    event_count: U64,
+    update_ns: U64,
+    copy_sequence: U64,
+    owner_uid: U32,
+    owner_gid: U32,
+    mode: U32,
+    slot: u8,
+    member_count: u8,
+    level: u8,
+    chunk_shift: u8,
+    reserved_184: [u8; 8],
+    members: [MemberBytes; MEMBER_COUNT_MAX],
+    reserved_1216: [u8; 2876],
+    checksum: U32,
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct MemberBytes {
+    uuid: Uuid,
+    state: u8,
+    reserved_17: [u8; 15],
+}
+
+const _: () = assert!(size_of::<Bytes>() == COPY_BYTES);
+const _: () = assert!(size_of::<MemberBytes>() == 32);
+const _: () = assert!(offset_of!(Bytes, array_uuid) == 40);
+const _: () = assert!(offset_of!(Bytes, members) == 192);
+const _: () = assert!(offset_of!(Bytes, checksum) == 4092);
+
+/// One copy of a superblock.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Superblock {
+    /// What the array uses beyond the base format.
+    pub features: Features,
+    /// Names the array.
+    pub array_uuid: Uuid,
+    /// Names the array to people.
+    pub array_name: ArrayName,
+    /// Names the member this superblock lies on.
+    pub member_uuid: Uuid,
+    /// The position in [`Self::members`] of the member this superblock lies on.
+    pub slot: Slot,
+    /// Members of the array, without spares. Slots below it are members, slots from it on are spares or absent.
+    pub member_count: usize,
+    /// The level of files for which no rule says otherwise.
+    pub level: Level,
+    /// The chunk of files for which no rule says otherwise.
+    pub chunk: ChunkBytes,
+    /// Who is trusted with the array.
+    pub access: Access,
+    /// When the array was created, in nanoseconds since 1970 (UTC).
+    pub created_ns: u64,
+    /// Raised on all in-sync members by each change of member states. A member with a lower count is stale.
+    pub event_count: u64,
+    /// When this copy was written, in nanoseconds since 1970 (UTC). For people; nothing is decided by it.
+    pub update_ns: u64,
+    /// Raised by each write of this file.
+    pub copy_sequence: u64,
+    /// The array as this member last saw it.
+    pub members: [MemberEntry; MEMBER_COUNT_MAX],
+}
+
+/// Feature bits: what a program that does not know a bit may still do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Features {
+    /// May read and write.
+    pub compatible: u64,
+    /// Must not touch the array.
+    pub incompatible: u64,
+    /// May read.
+    pub read_only_compatible: u64,
+}
+
+/// The trust domain of an array: who may write `.cxlraid/` and the runtime segment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Access {
+    /// Owning user.
+    pub owner_uid: u32,
+    /// Owning group.
+    pub owner_gid: u32,
+    /// Permission bits as in chmod(2), `0..=0o7777`.
+    pub mode: u32,
+}
+
+/// One member or spare in the table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct MemberEntry {
+    /// Names the member; nil if absent, or missing since creation.
+    pub uuid: Uuid,
+    /// What is known of it.
+    pub state: MemberState,
+}
+
+/// What the writer of a superblock knew about a member.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(u8)]
+pub enum MemberState {
+    /// No member in this slot.
+    #[default]
+    Absent = 0,
+    /// Holds everything.
+    InSync = 1,
+    /// Was not found, or not given at creation.
+    Missing = 2,
+    /// Returned errors and was taken out.
+    Failed = 3,
+    /// Lacks changes made while it was out; being rebuilt, or waiting for it.
+    Stale = 4,
+    /// Holds nothing yet, waits to replace a member.
+    Spare = 5,
+}
+
+impl MemberState {
+    /// Every state, ascending by code.
+    pub const ALL: [Self; 6] = [Self::Absent, Self::InSync, Self::Missing, Self::Failed, Self::Stale, Self::Spare];
+
+    /// The number stored on media.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// The state stored as `code`.
+    #[must_use]
+    pub fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.code() == code)
+    }
+}
+
+/// Why a superblock cannot be used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum SuperblockError {
+    /// Neither copy begins with the magic.
+    #[error("not a cxlraid superblock (no magic); check that this path is a member, or create an array on it")]
+    NotASuperblock,
+    /// The file ends within the first copy.
+    #[error("the superblock ends after {bytes} bytes of {COPY_BYTES}; assemble without this member, then rebuild it")]
+    Truncated {
+        /// Bytes found.
+        bytes: usize,
+    },
+    /// A copy has the magic and a wrong checksum, and no other copy is valid. Copy 0 if a copy was decoded alone.
+    #[error(
+        "superblock copy {copy} is damaged (wrong checksum) and no other copy is whole; assemble without this member, \
+         then rebuild it"
+    )]
+    BadChecksum {
+        /// The first damaged copy.
+        copy: usize,
+    },
+    /// Written by a program with a newer format.
+    #[error("the array has format version {found}, this program reads up to {supported}; use a newer cxlraid")]
+    NewerVersion {
+        /// On media.
+        found: Version,
+        /// The highest this program reads.
+        supported: Version,
+    },
+    /// The array uses features without which it cannot be read.
+    #[error("the array uses features this program does not know (incompatible bits {bits:#x}); use a newer cxlraid")]
+    UnknownIncompatibleFeatures {
+        /// The unknown bits.
+        bits: u64,
+    },
+    /// The checksum is right and a field makes no sense: written by a faulty program.
+    #[error("the superblock is whole but its {field} makes no sense; report this, and assemble without this member")]
+    Invalid {
+        /// Which field.
+        field: &'static str,
+    },
+    /// The two copies are valid and name different arrays or members.
+    #[error("the two superblock copies belong to different arrays; remove the file if the member is to be created anew")]
+    CopiesDisagree,
+}
+
+impl Superblock {
+    /// The bytes of one copy.
+    #[must_use]
+    pub fn encode(&self) -> [u8; COPY_BYTES] {
+        let mut bytes = Bytes {
+            magic: MAGIC,
+            version_major: SUPPORTED.major.into(),
+            version_minor: SUPPORTED.minor.into(),
+            reserved_12: [0; 4],
+            compatible: self.features.compatible.into(),
+            incompatible: self.features.incompatible.into(),
+            read_only_compatible: self.features.read_only_compatible.into(),
+            array_uuid: self.array_uuid,
+            member_uuid: self.member_uuid,
+            array_name: self.array_name.to_media(),
+            created_ns: self.created_ns.into(),
+            event_count: self.event_count.into(),
+            update_ns: self.update_ns.into(),
+            copy_sequence: self.copy_sequence.into(),
+            owner_uid: self.access.owner_uid.into(),
+            owner_gid: self.access.owner_gid.into(),
+            mode: self.access.mode.into(),
+            slot: self.slot as u8,
+            member_count: self.member_count as u8,
+            level: self.level.code(),
+            chunk_shift: self.chunk.shift() as u8,
+            reserved_184: [0; 8],
+            members: self.members.map(MemberEntry::to_media),
+            reserved_1216: [0; 2876],
+            checksum: U32::ZERO,
+        };
+        bytes.checksum = bytes.compute_checksum().into();
+        zerocopy::transmute!(bytes)
+    }
+
+    /// The meaning of one copy. A wrong checksum is reported as that of copy 0.
+    pub fn decode(bytes: &[u8; COPY_BYTES]) -> Result<Self, SuperblockError> {
+        Bytes::check(bytes, 0)?.to_superblock()
+    }
+
+    /// The newest valid copy in the whole file, and its index. Bytes after the second copy are ignored; a file that ends
+    /// within the second copy counts as one whose second copy is torn.
+    pub fn choose(file: &[u8]) -> Result<(Self, usize), SuperblockError> {
+        let copies = [0, 1].map(|copy| {
+            let start = copy * COPY_BYTES;
+            Bytes::check(file.get(start..).unwrap_or_default(), copy)
+        });
+        // Where a newer program has written, nothing else in the file means anything to this one.
+        for copy in &copies {
+            if let Err(newer @ SuperblockError::NewerVersion { .. }) = copy {
+                return Err(*newer);
+            }
+        }
+        match copies {
+            [Ok(first), Ok(second)] => {
+                if first.identity() != second.identity() {
+                    return Err(SuperblockError::CopiesDisagree);
+                }
+                let (bytes, copy) = if second.age() > first.age() { (second, 1) } else { (first, 0) };
+                Ok((bytes.to_superblock()?, copy))
+            }
+            [Ok(bytes), Err(_)] => Ok((bytes.to_superblock()?, 0)),
+            [Err(_), Ok(bytes)] => Ok((bytes.to_superblock()?, 1)),
+            // A damaged copy says more than one without magic.
+            [Err(SuperblockError::NotASuperblock), Err(damaged @ SuperblockError::BadChecksum { .. })] => Err(damaged),
+            [Err(first), Err(_)] => Err(first),
+        }
+    }
+
+    /// The copy to write next, if `current` is the newest.
+    #[must_use]
+    pub const fn next_copy(current: usize) -> usize {
+        1 - current % 2
+    }
+
+    /// The byte offset of a copy within the file.
+    #[must_use]
+    pub const fn copy_offset(copy: usize) -> u64 {
+        (copy * COPY_BYTES) as u64
+    }
+
+    /// Feature bits that forbid this program to write to the array. It may read.
+    #[must_use]
+    pub const fn unknown_read_only_features(&self) -> u64 {
+        self.features.read_only_compatible & !READ_ONLY_KNOWN
+    }
+
+    /// The default shape of the array's files.
+    pub fn geometry(&self) -> Result<Geometry, layout::GeometryError> {
+        Geometry::new(self.level, self.member_count, self.chunk)
+    }
+
+    /// What [`Self::decode`] requires of the fields; to be checked before writing.
+    pub fn validate(&self) -> Result<(), SuperblockError> {
+        let require = |holds: bool, field| if holds { Ok(()) } else { Err(SuperblockError::Invalid { field }) };
+        require(!self.array_uuid.is_nil(), "array UUID")?;
+        require(!self.member_uuid.is_nil(), "member UUID")?;
+        require(self.slot < MEMBER_COUNT_MAX, "slot")?;
+        require(self.geometry().is_ok(), "member count")?;
+        require(self.access.mode <= 0o7777, "mode")?;
+        require(self.members[self.slot].uuid == self.member_uuid, "member table")?;
+        let fits = |(slot, entry): (Slot, &MemberEntry)| entry.fits(slot < self.member_count);
+        require(self.members.iter().enumerate().all(fits), "member table")
+    }
+}
+
+impl MemberEntry {
+    const fn to_media(self) -> MemberBytes {
+        MemberBytes { uuid: self.uuid, state: self.state.code(), reserved_17: [0; 15] }
+    }
+
+    /// Whether the state is possible for a member (or else a spare), and the UUID goes with it.
+    fn fits(&self, is_member: bool) -> bool {
+        match self.state {
+            MemberState::Absent => !is_member && self.uuid.is_nil(),
+            MemberState::Spare => !is_member && !self.uuid.is_nil(),
+            MemberState::Missing => is_member,
+            MemberState::InSync | MemberState::Failed | MemberState::Stale => is_member && !self.uuid.is_nil(),
+        }
+    }
+}
+
+impl Bytes {
+    /// The copy, if magic, checksum and version are right. All other fields are still unchecked.
+    fn check(bytes: &[u8], copy: usize) -> Result<&Self, SuperblockError> {
+        if !bytes.starts_with(&MAGIC) {
+            return Err(SuperblockError::NotASuperblock);
+        }
+        let truncated = |_| SuperblockError::Truncated { bytes: bytes.len() };
+        let (this, _) = Self::ref_from_prefix(bytes).map_err(truncated)?;
+        if this.checksum.get() != this.compute_checksum() {
+            return Err(SuperblockError::BadChecksum { copy });
+        }
+        let found = Version { major: this.version_major.get(), minor: this.version_minor.get() };
+        match found.major {
+            0 => Err(SuperblockError::Invalid { field: "version" }),
+            major if major > SUPPORTED.major => Err(SuperblockError::NewerVersion { found, supported: SUPPORTED }),
+            _ => Ok(this),
+        }
+    }
+
+    fn compute_checksum(&self) -> u32 {
+        crc32c(&[&self.as_bytes()[..offset_of!(Self, checksum)]])
+    }
+
+    /// What never changes within a file.
+    const fn identity(&self) -> (Uuid, Uuid) {
+        (self.array_uuid, self.member_uuid)
+    }
+
+    /// Orders the copies of one file.
+    const fn age(&self) -> (u64, u64) {
+        (self.event_count.get(), self.copy_sequence.get())
+    }
+
+    fn to_superblock(&self) -> Result<Superblock, SuperblockError> {
+        let unknown = self.incompatible.get() & !INCOMPATIBLE_KNOWN;
+        if unknown != 0 {
+            return Err(SuperblockError::UnknownIncompatibleFeatures { bits: unknown });
+        }
+        let invalid = |field| move || SuperblockError::Invalid { field };
+        let superblock = Superblock {
+            features: Features {
+                compatible: self.compatible.get(),
+                incompatible: self.incompatible.get(),
+                read_only_compatible: self.read_only_compatible.get(),
+            },
+            array_uuid: self.array_uuid,
+            array_name: ArrayName::from_media(self.array_name).map_err(|_| invalid("array name")())?,
+            member_uuid: self.member_uuid,
+            slot: self.slot.into(),
+            member_count: self.member_count.into(),
+            level: Level::from_code(self.level).ok_or_else(invalid("level"))?,
+            chunk: ChunkBytes::from_shift(self.chunk_shift.into()).ok_or_else(invalid("chunk"))?,
+            access: Access { owner_uid: self.owner_uid.get(), owner_gid: self.owner_gid.get(), mode: self.mode.get() },
+            created_ns: self.created_ns.get(),
+            event_count: self.event_count.get(),
+            update_ns: self.update_ns.get(),
+            copy_sequence: self.copy_sequence.get(),
+            members: self.decode_members()?,
+        };
+        superblock.validate()?;
+        Ok(superblock)
+    }
+
+    fn decode_members(&self) -> Result<[MemberEntry; MEMBER_COUNT_MAX], SuperblockError> {
+        let mut members = [MemberEntry::default(); MEMBER_COUNT_MAX];
+        for (entry, bytes) in members.iter_mut().zip(&self.members) {
+            let state = MemberState::from_code(bytes.state).ok_or(SuperblockError::Invalid { field: "member state" })?;
+            *entry = MemberEntry { uuid: bytes.uuid, state };
+        }
+        Ok(members)
+    }
+}

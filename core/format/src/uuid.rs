@@ -1,0 +1,111 @@
+//! The names of arrays and members that never change and never repeat.
+
+use core::{fmt, str::FromStr};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// 16 bytes that name one array or one member, stored in the order in which they are printed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(transparent)]
+pub struct Uuid(pub [u8; 16]);
+
+/// The text is not 8-4-4-4-12 hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("not a UUID; write it as 8-4-4-4-12 hexadecimal digits")]
+pub struct UuidError;
+
+/// Where the printed form has a hyphen.
+const HYPHENS: [usize; 4] = [8, 13, 18, 23];
+const TEXT_BYTES: usize = 36;
+
+impl Uuid {
+    /// No array, no member.
+    pub const NIL: Self = Self([0; 16]);
+
+    /// A version 4 UUID (RFC 9562) from 16 random bytes, of which six bits are overwritten.
+    #[must_use]
+    pub const fn from_random(mut random: [u8; 16]) -> Self {
+        random[6] = random[6] & 0x0f | 0x40;
+        random[8] = random[8] & 0x3f | 0x80;
+        Self(random)
+    }
+
+    /// Whether this is [`Self::NIL`].
+    #[must_use]
+    pub fn is_nil(&self) -> bool {
+        *self == Self::NIL
+    }
+}
+
+impl fmt::Display for Uuid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, byte) in self.0.iter().enumerate() {
+            let hyphen = if matches!(index, 4 | 6 | 8 | 10) { "-" } else { "" };
+            write!(f, "{hyphen}{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Uuid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for Uuid {
+    type Err = UuidError;
+
+    fn from_str(text: &str) -> Result<Self, UuidError> {
+        if text.len() != TEXT_BYTES {
+            return Err(UuidError);
+        }
+        let mut bytes = [0u8; 16];
+        let mut nibble_index = 0;
+        for (index, c) in text.char_indices() {
+            if HYPHENS.contains(&index) {
+                if c != '-' {
+                    return Err(UuidError);
+                }
+                continue;
+            }
+            let nibble = c.to_digit(16).ok_or(UuidError)? as u8;
+            bytes[nibble_index / 2] |= nibble << (4 * (1 - nibble_index % 2));
+            nibble_index += 1;
+        }
+        Ok(Self(bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prints_and_parses() {
+        let uuid = Uuid([0x12, 0x34, 0x56, 0x78, 0x9a, 0xbc, 0xde, 0xf0, 1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(uuid.to_string(), "12345678-9abc-def0-0102-030405060708");
+        assert_eq!(uuid.to_string().to_uppercase().parse(), Ok(uuid));
+    }
+
+    #[test]
+    fn refuses_what_is_not_a_uuid() {
+        for text in [
+            "",
+            "12345678-9abc-def0-0102-03040506070",
+            "12345678-9abc-def0-0102-0304050607080",
+            "12345678+9abc-def0-0102-030405060708",
+            "12345678-9abc-def0-0102-03040506070g",
+            "123456789abcdef001020304050607080000",
+            "\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}",
+        ] {
+            assert_eq!(text.parse::<Uuid>(), Err(UuidError), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn random_ones_are_version_4() {
+        let ones = Uuid::from_random([0xff; 16]);
+        assert_eq!(ones.to_string(), "ffffffff-ffff-4fff-bfff-ffffffffffff");
+        assert_eq!(Uuid::from_random([0; 16]).to_string(), "00000000-0000-4000-8000-000000000000");
+    }
+}
