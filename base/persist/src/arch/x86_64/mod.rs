@@ -1,0 +1,193 @@
+//! x86-64: instruction sets, fences, write-back, and one table of kernels per instruction set.
+
+mod avx2;
+mod avx512;
+mod cpuid;
+pub(crate) mod guard;
+mod sse2;
+
+use super::Table;
+use core::arch::asm;
+use core::sync::atomic::Ordering;
+
+/// The instruction sets kernels are compiled for, from the least to the most capable.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub enum Isa {
+    /// 16 bytes at a time; every x86-64 has it. Multiplies by repeated doubling.
+    Sse2,
+    /// 32 bytes at a time. Multiplies by two table look-ups (pshufb).
+    Avx2,
+    /// 32 bytes at a time. Multiplies by one bit matrix (GFNI).
+    Avx2Gfni,
+    /// A line at a time (AVX-512 F, BW, VL). Multiplies by two table look-ups (pshufb).
+    Avx512,
+    /// A line at a time. Multiplies by one bit matrix (GFNI).
+    Avx512Gfni,
+}
+
+impl Isa {
+    /// All, ascending.
+    pub const ALL: [Self; 5] = [Self::Sse2, Self::Avx2, Self::Avx2Gfni, Self::Avx512, Self::Avx512Gfni];
+
+    /// Whether this processor and kernel support it.
+    #[must_use]
+    pub fn is_available(self) -> bool {
+        let have = cpuid::features();
+        match self {
+            Self::Sse2 => true,
+            Self::Avx2 => have & cpuid::AVX2 != 0,
+            Self::Avx2Gfni => have & cpuid::AVX2 != 0 && have & cpuid::GFNI != 0,
+            Self::Avx512 => have & cpuid::AVX512 != 0,
+            Self::Avx512Gfni => have & cpuid::AVX512 != 0 && have & cpuid::GFNI != 0,
+        }
+    }
+
+    /// The most capable one available.
+    #[must_use]
+    pub fn best() -> Self {
+        Self::ALL.into_iter().rev().find(|isa| isa.is_available()).unwrap_or(Self::Sse2)
+    }
+
+    /// A short name for reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sse2 => "sse2",
+            Self::Avx2 => "avx2",
+            Self::Avx2Gfni => "avx2+gfni",
+            Self::Avx512 => "avx512",
+            Self::Avx512Gfni => "avx512+gfni",
+        }
+    }
+}
+
+/// The kernels of `isa`: whole lines stored non-temporally if `stream`, else ordinarily. To be called only where
+/// [`Isa::is_available`].
+pub(crate) const fn table(isa: Isa, stream: bool) -> &'static Table {
+    match (isa, stream) {
+        (Isa::Sse2, true) => &sse2::stream::TABLE,
+        (Isa::Sse2, false) => &sse2::cached::TABLE,
+        (Isa::Avx2, true) => &avx2::stream::TABLE,
+        (Isa::Avx2, false) => &avx2::cached::TABLE,
+        (Isa::Avx2Gfni, true) => &avx2::gfni_stream::TABLE,
+        (Isa::Avx2Gfni, false) => &avx2::gfni_cached::TABLE,
+        (Isa::Avx512, true) => &avx512::stream::TABLE,
+        (Isa::Avx512, false) => &avx512::cached::TABLE,
+        (Isa::Avx512Gfni, true) => &avx512::gfni_stream::TABLE,
+        (Isa::Avx512Gfni, false) => &avx512::gfni_cached::TABLE,
+    }
+}
+
+/// Orders all earlier stores, non-temporal ones and write-backs included, before all later ones (sfence).
+#[inline(always)]
+pub fn fence() {
+    // SAFETY: sfence has no operands and touches no register.
+    unsafe { asm!("sfence", options(nostack, preserves_flags)) }
+}
+
+/// Writes the lines that hold `len` bytes at `address` back to memory, keeping them cached where the processor can
+/// (clwb, else clflushopt, else clflush). Ordered by the next [`fence`].
+///
+/// # Safety
+/// `address` is mapped for `len` bytes; a page that is gone faults, as a load would.
+pub unsafe fn write_back(address: *const u8, len: usize) {
+    if len == 0 {
+        return;
+    }
+    let have = cpuid::features();
+    let first = address as usize & !63;
+    let last = (address as usize + len - 1) & !63;
+    for line in (first..=last).step_by(64) {
+        // SAFETY: the instruction is there (cpuid), the line holds at least one of the caller's bytes.
+        unsafe {
+            if have & cpuid::CLWB != 0 {
+                asm!("clwb [{}]", in(reg) line, options(nostack, preserves_flags));
+            } else if have & cpuid::CLFLUSHOPT != 0 {
+                asm!("clflushopt [{}]", in(reg) line, options(nostack, preserves_flags));
+            } else {
+                asm!("clflush [{}]", in(reg) line, options(nostack, preserves_flags));
+            }
+        }
+    }
+}
+
+/// After a kernel was left in the middle: clears the upper halves of the vector registers, as its end would have done, so that
+/// the program's SSE code does not pay for mixing.
+pub(crate) fn wipe_vector_state() {
+    if cpuid::CACHE.load(Ordering::Relaxed) & cpuid::AVX2 != 0 {
+        // SAFETY: the processor has AVX; the upper halves hold nothing of a caller's (the ABI lets calls clobber them).
+        unsafe { asm!("vzeroupper", options(nostack, preserves_flags)) }
+    }
+}
+
+/// Compiles the templates of `crate::template` for one instruction set: a module with a `TABLE`.
+macro_rules! kernel_table {
+    ($name:ident, $features:literal, $line:ty, $field:ty, stream = $stream:literal, block = $block:literal) => {
+        pub(crate) mod $name {
+            #[allow(unused_imports)]
+            use super::*;
+            use crate::arch::Table;
+            use crate::template::{self, Stripe, Update};
+
+            pub(crate) static TABLE: Table = Table {
+                copy,
+                zero,
+                update_p,
+                update_q,
+                update_pq,
+                delta_p,
+                delta_q,
+                delta_pq,
+                stripe_p,
+                stripe_pq,
+                parity_p,
+                parity_pq,
+                dot,
+            };
+
+            #[target_feature(enable = $features)]
+            unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
+                // SAFETY: passed on; the instructions are this function's features. So in all of them.
+                unsafe { template::copy::<$line, $stream>(dst, src, len) }
+            }
+
+            #[target_feature(enable = $features)]
+            unsafe fn zero(dst: *mut u8, len: usize) {
+                // SAFETY: as in copy.
+                unsafe { template::zero::<$line>(dst, len) }
+            }
+
+            kernel_table!(@update update_p, $features, $line, $field, $stream, true, true, false);
+            kernel_table!(@update update_q, $features, $line, $field, $stream, true, false, true);
+            kernel_table!(@update update_pq, $features, $line, $field, $stream, true, true, true);
+            kernel_table!(@update delta_p, $features, $line, $field, $stream, false, true, false);
+            kernel_table!(@update delta_q, $features, $line, $field, $stream, false, false, true);
+            kernel_table!(@update delta_pq, $features, $line, $field, $stream, false, true, true);
+            kernel_table!(@stripe stripe_p, $features, $line, $field, $stream, true, false, $block);
+            kernel_table!(@stripe stripe_pq, $features, $line, $field, $stream, true, true, $block);
+            kernel_table!(@stripe parity_p, $features, $line, $field, $stream, false, false, $block);
+            kernel_table!(@stripe parity_pq, $features, $line, $field, $stream, false, true, $block);
+
+            #[target_feature(enable = $features)]
+            unsafe fn dot(coefficients: &[u8], sources: &[*const u8], dst: *mut u8, len: usize) {
+                // SAFETY: as in copy.
+                unsafe { template::dot::<$line, $field, $stream, $block>(coefficients, sources, dst, len) }
+            }
+        }
+    };
+    (@update $name:ident, $features:literal, $line:ty, $field:ty, $stream:literal, $data:literal, $p:literal, $q:literal) => {
+        #[target_feature(enable = $features)]
+        unsafe fn $name(update: &Update) {
+            // SAFETY: as in copy.
+            unsafe { template::update::<$line, $field, $stream, $data, $p, $q>(*update) }
+        }
+    };
+    (@stripe $name:ident, $features:literal, $line:ty, $field:ty, $stream:literal, $data:literal, $q:literal, $block:literal) => {
+        #[target_feature(enable = $features)]
+        unsafe fn $name(stripe: &Stripe<'_>) {
+            // SAFETY: as in copy.
+            unsafe { template::stripe::<$line, $field, $stream, $data, $q, $block>(*stripe) }
+        }
+    };
+}
+use kernel_table;

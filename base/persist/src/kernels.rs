@@ -1,0 +1,453 @@
+//! The kernels as the engine sees them: which instruction set, which way of storing, and whether to write back.
+//!
+//! Chosen once. "Media" means member memory. A whole line written to media by a long enough call is stored
+//! non-temporally: it does not fetch the line and it leaves the caches by itself. Shorter calls store through the caches
+//! (see the thresholds at [`Kernels`]), and where the caches are outside the persistence domain ([`Flush::Needed`]) what was written through them is
+//! written back. No kernel fences; [`fence`](crate::fence) before anything that must come after.
+//!
+//! Rules for all kernels: any length, 0 too; any alignment, but destinations on media that are not equal modulo 64 bytes are
+//! stored through the caches; lengths count bytes of each buffer; buffers may be identical, not otherwise overlapping;
+//! nothing outside the buffers is read or written. They are meant to run inside [`fault::guard`](crate::fault::guard): they own
+//! nothing and may be left at any instruction.
+
+use crate::arch::{Isa, Table, table, write_back};
+use crate::line::LINE;
+use crate::template::{Stripe, Update};
+use crate::{Flush, PersistenceDomain};
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+/// A copy to media of at least this many bytes is stored non-temporally.
+const COPY_STREAM_BYTES_MIN: usize = 256;
+/// An update of at least this many bytes is stored non-temporally.
+const UPDATE_STREAM_BYTES_MIN: usize = 256;
+
+/// Copy and parity kernels of one instruction set.
+///
+/// Every method is unsafe for the same reason: its pointers are valid for `len` bytes, destinations for writing, sources for
+/// reading (or the call is inside a guard and the memory is nobody else's to own), and nobody but the members' other
+/// users, who are kept apart by stripe locks, changes them meanwhile.
+#[derive(Clone, Copy)]
+pub struct Kernels {
+    isa: Isa,
+    flush: Flush,
+    stream: &'static Table,
+    cached: &'static Table,
+    copy_stream_bytes_min: usize,
+    update_stream_bytes_min: usize,
+}
+
+impl core::fmt::Debug for Kernels {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Kernels").field("isa", &self.isa).field("flush", &self.flush).finish_non_exhaustive()
+    }
+}
+
+/// One entry per instruction set, in the order of [`Isa::ALL`].
+static WITHOUT_FLUSH: [Kernels; Isa::ALL.len()] = all(Flush::NotNeeded);
+static WITH_FLUSH: [Kernels; Isa::ALL.len()] = all(Flush::Needed);
+/// The best of `WITHOUT_FLUSH`, once known.
+static BEST: AtomicPtr<Kernels> = AtomicPtr::new(null_mut());
+
+const fn all(flush: Flush) -> [Kernels; Isa::ALL.len()] {
+    let mut out = [Kernels::new(Isa::Sse2, flush); Isa::ALL.len()];
+    let mut i = 0;
+    while i < out.len() {
+        out[i] = Kernels::new(Isa::ALL[i], flush);
+        i += 1;
+    }
+    out
+}
+
+/// The best kernels of this processor, for media where stores need no write-back ([`Flush::NotNeeded`]): eADR, page cache,
+/// volatile.
+#[inline]
+#[must_use]
+pub fn kernels() -> &'static Kernels {
+    let best = BEST.load(Ordering::Relaxed);
+    // SAFETY: null or a reference to an entry of a static.
+    unsafe { best.as_ref() }.unwrap_or_else(|| choose())
+}
+
+#[cold]
+fn choose() -> &'static Kernels {
+    let best = &WITHOUT_FLUSH[Isa::best() as usize];
+    BEST.store(core::ptr::from_ref(best).cast_mut(), Ordering::Relaxed);
+    best
+}
+
+/// The best kernels of this processor for media of this domain.
+#[must_use]
+pub fn kernels_for(domain: PersistenceDomain) -> &'static Kernels {
+    match domain.flush() {
+        Flush::NotNeeded => kernels(),
+        Flush::Needed => &WITH_FLUSH[kernels().isa as usize],
+    }
+}
+
+/// Stores one line non-temporally: the write-intent record. With AVX-512 it is one instruction and the line is never seen in part;
+/// otherwise it is two or four stores to one write-combining buffer, and a reader tells a torn record by its checksum.
+///
+/// # Safety
+/// `dst` is a multiple of 64 and writable for 64 bytes, or the call is inside a guard.
+#[inline]
+pub unsafe fn store_line(dst: *mut u8, line: &[u8; LINE]) {
+    debug_assert_eq!(dst as usize % LINE, 0);
+    // SAFETY: the caller's promise.
+    unsafe { (kernels().stream.copy)(dst, line.as_ptr(), LINE) }
+}
+
+/// Whether all of these, which are not null, have the same address modulo 64.
+#[inline(always)]
+fn in_step(a: *const u8, b: *const u8) -> bool {
+    a.is_null() || b.is_null() || (a as usize ^ b as usize) % LINE == 0
+}
+
+impl Kernels {
+    const fn new(isa: Isa, flush: Flush) -> Self {
+        Self {
+            isa,
+            flush,
+            stream: table(isa, true),
+            cached: table(isa, false),
+            copy_stream_bytes_min: COPY_STREAM_BYTES_MIN,
+            update_stream_bytes_min: UPDATE_STREAM_BYTES_MIN,
+        }
+    }
+
+    /// The kernels of `isa` (for tests and measurements); `None` if this processor has not got it.
+    #[must_use]
+    pub fn for_isa(isa: Isa, flush: Flush) -> Option<&'static Self> {
+        let all = if flush == Flush::Needed { &WITH_FLUSH } else { &WITHOUT_FLUSH };
+        isa.is_available().then(|| &all[isa as usize])
+    }
+
+    /// The same kernels, storing whole lines non-temporally at any length.
+    #[must_use]
+    pub const fn always_streaming(self) -> Self {
+        Self { copy_stream_bytes_min: 0, update_stream_bytes_min: 0, ..self }
+    }
+
+    /// The same kernels, storing through the caches at any length.
+    #[must_use]
+    pub const fn never_streaming(self) -> Self {
+        Self { copy_stream_bytes_min: usize::MAX, update_stream_bytes_min: usize::MAX, ..self }
+    }
+
+    /// The instruction set.
+    #[must_use]
+    pub const fn isa(&self) -> Isa {
+        self.isa
+    }
+
+    /// Whether these kernels write back what they store through the caches.
+    #[must_use]
+    pub const fn flush(&self) -> Flush {
+        self.flush
+    }
+
+    /// dst = src, `dst` on media.
+    ///
+    /// # Safety
+    /// See [`Kernels`].
+    #[inline]
+    pub unsafe fn copy_to_media(&self, dst: *mut u8, src: *const u8, len: usize) {
+        let stream = len >= self.copy_stream_bytes_min;
+        let table = if stream { self.stream } else { self.cached };
+        // SAFETY: the caller's promise.
+        unsafe {
+            (table.copy)(dst, src, len);
+            self.settle(stream, dst, len);
+        }
+    }
+
+    /// dst = src, `dst` on media, stored through the caches: for what is read again at once.
+    ///
+    /// # Safety
+    /// See [`Kernels`].
+    #[inline]
+    pub unsafe fn copy_to_media_temporal(&self, dst: *mut u8, src: *const u8, len: usize) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            (self.cached.copy)(dst, src, len);
+            self.settle(false, dst, len);
+        }
+    }
+
+    /// dst = src, `dst` in the program's memory: ordinary stores, nothing written back.
+    ///
+    /// # Safety
+    /// See [`Kernels`].
+    #[inline]
+    pub unsafe fn copy_from_media(&self, dst: *mut u8, src: *const u8, len: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { (self.cached.copy)(dst, src, len) }
+    }
+
+    /// dst = 0, `dst` on media.
+    ///
+    /// # Safety
+    /// See [`Kernels`].
+    #[inline]
+    pub unsafe fn zero_media(&self, dst: *mut u8, len: usize) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            (self.stream.zero)(dst, len);
+            self.settle(true, dst, len);
+        }
+    }
+
+    /// Read-modify-write of a column with P: p ^= data ^ new; data = new.
+    ///
+    /// # Safety
+    /// See [`Kernels`].
+    #[inline]
+    pub unsafe fn update_p(&self, data: *mut u8, p: *mut u8, new: *const u8, len: usize) {
+        let update = Update { data, p, q: null_mut(), new, coefficient: 0, len };
+        // SAFETY: the caller's promise.
+        unsafe { self.update(&update, self.stream.update_p, self.cached.update_p, true) }
+    }
+
+    /// Read-modify-write of a column with P and Q: p ^= data ^ new; q ^= coefficient * (data ^ new); data = new.
+    ///
+    /// # Safety
+    /// See [`Kernels`].
+    #[inline]
+    pub unsafe fn update_pq(
+        &self,
+        data: *mut u8,
+        p: *mut u8,
+        q: *mut u8,
+        new: *const u8,
+        coefficient: u8,
+        len: usize,
+    ) {
+        let update = Update { data, p, q, new, coefficient, len };
+        // SAFETY: the caller's promise.
+        unsafe { self.update(&update, self.stream.update_pq, self.cached.update_pq, true) }
+    }
+
+    /// Read-modify-write of a column where P is missing: q ^= coefficient * (data ^ new); data = new.
+    ///
+    /// # Safety
+    /// See [`Kernels`].
+    #[inline]
+    pub unsafe fn update_q(&self, data: *mut u8, q: *mut u8, new: *const u8, coefficient: u8, len: usize) {
+        let update = Update { data, p: null_mut(), q, new, coefficient, len };
+        // SAFETY: the caller's promise.
+        unsafe { self.update(&update, self.stream.update_q, self.cached.update_q, true) }
+    }
+
+    /// Parity only: p ^= old ^ new, both left as they are. For a column whose member is missing and whose old content was
+    /// reconstructed, or whose new content is in place already.
+    ///
+    /// # Safety
+    /// See [`Kernels`].
+    #[inline]
+    pub unsafe fn delta_p(&self, p: *mut u8, old: *const u8, new: *const u8, len: usize) {
+        let update = Update { data: old.cast_mut(), p, q: null_mut(), new, coefficient: 0, len };
+        // SAFETY: the caller's promise; the kernel does not write to `data`.
+        unsafe { self.update(&update, self.stream.delta_p, self.cached.delta_p, false) }
+    }
+
+    /// Parity only: q ^= coefficient * (old ^ new).
+    ///
+    /// # Safety
+    /// See [`Kernels`].
+    #[inline]
+    pub unsafe fn delta_q(&self, q: *mut u8, old: *const u8, new: *const u8, coefficient: u8, len: usize) {
+        let update = Update { data: old.cast_mut(), p: null_mut(), q, new, coefficient, len };
+        // SAFETY: the caller's promise; the kernel does not write to `data`.
+        unsafe { self.update(&update, self.stream.delta_q, self.cached.delta_q, false) }
+    }
+
+    /// Parity only: p ^= old ^ new; q ^= coefficient * (old ^ new).
+    ///
+    /// # Safety
+    /// See [`Kernels`].
+    #[inline]
+    pub unsafe fn delta_pq(
+        &self,
+        p: *mut u8,
+        q: *mut u8,
+        old: *const u8,
+        new: *const u8,
+        coefficient: u8,
+        len: usize,
+    ) {
+        let update = Update { data: old.cast_mut(), p, q, new, coefficient, len };
+        // SAFETY: the caller's promise; the kernel does not write to `data`.
+        unsafe { self.update(&update, self.stream.delta_pq, self.cached.delta_pq, false) }
+    }
+
+    /// A full stripe with P: data i = new i, where data i is not null; p = sum of all new, if p is not null.
+    ///
+    /// # Panics
+    /// If the slices differ in length.
+    ///
+    /// # Safety
+    /// See [`Kernels`].
+    #[inline]
+    pub unsafe fn stripe_p(&self, news: &[*const u8], datas: &[*mut u8], p: *mut u8, len: usize) {
+        let stripe = Stripe { sources: news, datas, p, q: null_mut(), len };
+        // SAFETY: the caller's promise.
+        unsafe { self.stripe(&stripe, self.stream.stripe_p, self.cached.stripe_p) }
+    }
+
+    /// A full stripe with P and Q: data i = new i, where data i is not null; p = sum of new i, q = sum of 2^i * new i, where
+    /// not null.
+    ///
+    /// # Panics
+    /// If the slices differ in length.
+    ///
+    /// # Safety
+    /// See [`Kernels`].
+    #[inline]
+    pub unsafe fn stripe_pq(&self, news: &[*const u8], datas: &[*mut u8], p: *mut u8, q: *mut u8, len: usize) {
+        let stripe = Stripe { sources: news, datas, p, q, len };
+        // SAFETY: the caller's promise.
+        unsafe { self.stripe(&stripe, self.stream.stripe_pq, self.cached.stripe_pq) }
+    }
+
+    /// p = sum of the sources; nothing else is stored. `p` on media.
+    ///
+    /// # Safety
+    /// See [`Kernels`].
+    #[inline]
+    pub unsafe fn parity_p(&self, sources: &[*const u8], p: *mut u8, len: usize) {
+        let stripe = Stripe { sources, datas: &[], p, q: null_mut(), len };
+        // SAFETY: the caller's promise.
+        unsafe { self.parity(&stripe, self.stream.parity_p, self.cached.parity_p) }
+    }
+
+    /// p = sum of source i, q = sum of 2^i * source i, where not null; nothing else is stored. `p` and `q` on media.
+    ///
+    /// # Safety
+    /// See [`Kernels`].
+    #[inline]
+    pub unsafe fn parity_pq(&self, sources: &[*const u8], p: *mut u8, q: *mut u8, len: usize) {
+        let stripe = Stripe { sources, datas: &[], p, q, len };
+        // SAFETY: the caller's promise.
+        unsafe { self.parity(&stripe, self.stream.parity_pq, self.cached.parity_pq) }
+    }
+
+    /// dst = sum of coefficient i * source i: reconstruction into the program's or our own memory (ordinary stores, nothing
+    /// written back). A source whose coefficient is 0 is not read and may be null.
+    ///
+    /// # Panics
+    /// If the slices differ in length.
+    ///
+    /// # Safety
+    /// See [`Kernels`].
+    #[inline]
+    pub unsafe fn dot(&self, coefficients: &[u8], sources: &[*const u8], dst: *mut u8, len: usize) {
+        assert_eq!(coefficients.len(), sources.len());
+        // SAFETY: the caller's promise.
+        unsafe { (self.cached.dot)(coefficients, sources, dst, len) }
+    }
+
+    /// As [`Kernels::dot`], with `dst` on media.
+    ///
+    /// # Panics
+    /// If the slices differ in length.
+    ///
+    /// # Safety
+    /// See [`Kernels`].
+    #[inline]
+    pub unsafe fn dot_to_media(&self, coefficients: &[u8], sources: &[*const u8], dst: *mut u8, len: usize) {
+        assert_eq!(coefficients.len(), sources.len());
+        let stream = len >= self.copy_stream_bytes_min;
+        let table = if stream { self.stream } else { self.cached };
+        // SAFETY: the caller's promise.
+        unsafe {
+            (table.dot)(coefficients, sources, dst, len);
+            self.settle(stream, dst, len);
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn update(
+        &self,
+        update: &Update,
+        stream_kernel: unsafe fn(&Update),
+        cached_kernel: unsafe fn(&Update),
+        stores_data: bool,
+    ) {
+        let &Update { data, p, q, len, .. } = update;
+        let parity = if p.is_null() { q } else { p };
+        let stream =
+            len >= self.update_stream_bytes_min && in_step(p, q) && (!stores_data || in_step(data, parity));
+        // SAFETY: the caller's promise; `p` and `q` are null where the kernel does not use them.
+        unsafe {
+            if stream { stream_kernel(update) } else { cached_kernel(update) }
+            if self.flush == Flush::Needed {
+                if stores_data {
+                    self.settle(stream, data, len);
+                }
+                self.settle(stream, p, len);
+                self.settle(stream, q, len);
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn stripe(
+        &self,
+        stripe: &Stripe<'_>,
+        stream_kernel: unsafe fn(&Stripe<'_>),
+        cached_kernel: unsafe fn(&Stripe<'_>),
+    ) {
+        assert_eq!(stripe.sources.len(), stripe.datas.len());
+        let &Stripe { datas, p, q, len, .. } = stripe;
+        let anchor = [p, q].into_iter().chain(datas.iter().copied()).find(|d| !d.is_null()).unwrap_or(null_mut());
+        let stream = len >= self.copy_stream_bytes_min
+            && in_step(p, q)
+            && datas.iter().all(|&data| in_step(data, anchor));
+        // SAFETY: the caller's promise.
+        unsafe {
+            if stream { stream_kernel(stripe) } else { cached_kernel(stripe) }
+            if self.flush == Flush::Needed {
+                datas.iter().for_each(|&data| self.settle(stream, data, len));
+                self.settle(stream, p, len);
+                self.settle(stream, q, len);
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn parity(
+        &self,
+        stripe: &Stripe<'_>,
+        stream_kernel: unsafe fn(&Stripe<'_>),
+        cached_kernel: unsafe fn(&Stripe<'_>),
+    ) {
+        let &Stripe { p, q, len, .. } = stripe;
+        let stream = len >= self.copy_stream_bytes_min && in_step(p, q);
+        // SAFETY: the caller's promise.
+        unsafe {
+            if stream { stream_kernel(stripe) } else { cached_kernel(stripe) }
+            self.settle(stream, p, len);
+            self.settle(stream, q, len);
+        }
+    }
+
+    /// Writes back what went through the caches: with `stream` the partial lines at both ends, else everything.
+    #[inline(always)]
+    unsafe fn settle(&self, stream: bool, dst: *const u8, len: usize) {
+        if self.flush == Flush::NotNeeded || dst.is_null() || len == 0 {
+            return;
+        }
+        // SAFETY: `dst` is valid for `len` bytes (caller), and the ranges are within it.
+        unsafe {
+            if !stream {
+                return write_back(dst, len);
+            }
+            if dst as usize % LINE != 0 {
+                write_back(dst, 1);
+            }
+            if (dst as usize + len) % LINE != 0 {
+                write_back(dst.add(len - 1), 1);
+            }
+        }
+    }
+}

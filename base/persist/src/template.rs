@@ -1,0 +1,370 @@
+//! The kernels, written once over [`Line`] and [`Field`] and compiled for each instruction set by `arch`.
+//!
+//! All of them walk `len` bytes in the same way: a partial line up to a line boundary of the destination, whole lines, a
+//! partial line. With `STREAM` whole lines are stored non-temporally, for which all destinations must have the same
+//! address modulo 64 (the caller in `kernels` sees to it); without, they are stored ordinarily and any alignment will do.
+//! Each line of each source is read before the line at the same offset of any destination is written, so a source may
+//! be the very same buffer as a destination. `BLOCK` lines at a time are worked on where a loop over columns is inside.
+
+use crate::line::{Field, LINE, Line};
+
+/// Stores a whole line.
+#[inline(always)]
+unsafe fn put<L: Line, const STREAM: bool>(line: L, to: *mut u8) {
+    // SAFETY: the caller's promise; with STREAM `to` is at a line boundary.
+    unsafe { if STREAM { line.stream(to) } else { line.store(to) } }
+}
+
+/// Bytes up to the next line boundary of `anchor`, at most `len`.
+#[inline(always)]
+fn head(anchor: *const u8, len: usize) -> usize {
+    ((anchor as usize).wrapping_neg() % LINE).min(len)
+}
+
+/// dst = src.
+#[inline(always)]
+pub(crate) unsafe fn copy<L: Line, const STREAM: bool>(dst: *mut u8, src: *const u8, len: usize) {
+    let mut at = head(dst, len);
+    // SAFETY: `at` never passes `len`, for which both are valid (caller); lines are at line boundaries of `dst`.
+    unsafe {
+        if at != 0 {
+            L::load_part(src, at).store_part(dst, at);
+        }
+        while at + 4 * LINE <= len {
+            let a = L::load(src.add(at));
+            let b = L::load(src.add(at + LINE));
+            let c = L::load(src.add(at + 2 * LINE));
+            let d = L::load(src.add(at + 3 * LINE));
+            put::<L, STREAM>(a, dst.add(at));
+            put::<L, STREAM>(b, dst.add(at + LINE));
+            put::<L, STREAM>(c, dst.add(at + 2 * LINE));
+            put::<L, STREAM>(d, dst.add(at + 3 * LINE));
+            at += 4 * LINE;
+        }
+        while at + LINE <= len {
+            put::<L, STREAM>(L::load(src.add(at)), dst.add(at));
+            at += LINE;
+        }
+        if at < len {
+            L::load_part(src.add(at), len - at).store_part(dst.add(at), len - at);
+        }
+    }
+}
+
+/// dst = 0, non-temporally.
+#[inline(always)]
+pub(crate) unsafe fn zero<L: Line>(dst: *mut u8, len: usize) {
+    let mut at = head(dst, len);
+    // SAFETY: `at` never passes `len`, for which `dst` is valid (caller); lines are at line boundaries.
+    unsafe {
+        let zero = L::zero();
+        if at != 0 {
+            zero.store_part(dst, at);
+        }
+        while at + LINE <= len {
+            zero.stream(dst.add(at));
+            at += LINE;
+        }
+        if at < len {
+            zero.store_part(dst.add(at), len - at);
+        }
+    }
+}
+
+/// The operands of an update of one column and its parities.
+#[derive(Clone, Copy)]
+pub(crate) struct Update {
+    /// The old data, and the place of the new.
+    pub data: *mut u8,
+    /// P, unused if the kernel has none.
+    pub p: *mut u8,
+    /// Q, unused if the kernel has none.
+    pub q: *mut u8,
+    /// The new data.
+    pub new: *const u8,
+    /// Q's coefficient of this column.
+    pub coefficient: u8,
+    /// Bytes.
+    pub len: usize,
+}
+
+/// p ^= old ^ new; q ^= coefficient * (old ^ new); data = new; each only if its constant says so.
+#[inline(always)]
+pub(crate) unsafe fn update<L, G, const STREAM: bool, const DATA: bool, const P: bool, const Q: bool>(u: Update)
+where
+    L: Line,
+    G: Field<L>,
+{
+    let mut at = head(if P { u.p } else { u.q }, u.len);
+    // SAFETY: `at` never passes `len`, for which all operands in use are valid (caller); lines are at line boundaries.
+    unsafe {
+        let factor = G::factor(u.coefficient);
+        if at != 0 {
+            update_part::<L, G, DATA, P, Q>(u, factor, 0, at);
+        }
+        while at + LINE <= u.len {
+            let new = L::load(u.new.add(at));
+            let old = L::load(u.data.add(at));
+            if DATA {
+                put::<L, STREAM>(new, u.data.add(at));
+            }
+            if P {
+                put::<L, STREAM>(L::load(u.p.add(at)).xor3(old, new), u.p.add(at));
+            }
+            if Q {
+                put::<L, STREAM>(L::load(u.q.add(at)).xor(G::multiply(old.xor(new), factor)), u.q.add(at));
+            }
+            at += LINE;
+        }
+        if at < u.len {
+            update_part::<L, G, DATA, P, Q>(u, factor, at, u.len - at);
+        }
+    }
+}
+
+/// [`update`] of a partial line.
+#[inline(always)]
+unsafe fn update_part<L, G, const DATA: bool, const P: bool, const Q: bool>(
+    u: Update,
+    factor: G::Factor,
+    at: usize,
+    len: usize,
+) where
+    L: Line,
+    G: Field<L>,
+{
+    // SAFETY: `at + len` is within the operands (caller, [`update`]).
+    unsafe {
+        let new = L::load_part(u.new.add(at), len);
+        let old = L::load_part(u.data.add(at), len);
+        if DATA {
+            new.store_part(u.data.add(at), len);
+        }
+        if P {
+            L::load_part(u.p.add(at), len).xor3(old, new).store_part(u.p.add(at), len);
+        }
+        if Q {
+            let q = L::load_part(u.q.add(at), len).xor(G::multiply(old.xor(new), factor));
+            q.store_part(u.q.add(at), len);
+        }
+    }
+}
+
+/// The operands of a pass over a whole stripe.
+#[derive(Clone, Copy)]
+pub(crate) struct Stripe<'a> {
+    /// The data of each column.
+    pub sources: &'a [*const u8],
+    /// Where each column's data goes; null: nowhere. Unused, and may be empty, if the kernel stores no data.
+    pub datas: &'a [*mut u8],
+    /// P; null: not stored.
+    pub p: *mut u8,
+    /// Q, unused if the kernel has none; null: not stored.
+    pub q: *mut u8,
+    /// Bytes of each.
+    pub len: usize,
+}
+
+/// P = sum of the sources; Q = sum of 2^i * source i; datas = sources.
+#[inline(always)]
+pub(crate) unsafe fn stripe<L, G, const STREAM: bool, const DATA: bool, const Q: bool, const BLOCK: usize>(s: Stripe<'_>)
+where
+    L: Line,
+    G: Field<L>,
+{
+    let anchor = if !s.p.is_null() {
+        s.p
+    } else if Q && !s.q.is_null() {
+        s.q
+    } else {
+        s.datas.iter().copied().find(|data| DATA && !data.is_null()).unwrap_or(s.p)
+    };
+    let mut at = head(anchor, s.len);
+    // SAFETY: `at` never passes `len`, for which all operands are valid or null (caller); lines are at line boundaries.
+    unsafe {
+        if at != 0 {
+            stripe_part::<L, G, DATA, Q>(s, 0, at);
+        }
+        while at + BLOCK * LINE <= s.len {
+            stripe_block::<L, G, STREAM, DATA, Q, BLOCK>(s, at);
+            at += BLOCK * LINE;
+        }
+        while at + LINE <= s.len {
+            stripe_block::<L, G, STREAM, DATA, Q, 1>(s, at);
+            at += LINE;
+        }
+        if at < s.len {
+            stripe_part::<L, G, DATA, Q>(s, at, s.len - at);
+        }
+    }
+}
+
+/// [`stripe`] of `BLOCK` whole lines.
+#[inline(always)]
+unsafe fn stripe_block<L, G, const STREAM: bool, const DATA: bool, const Q: bool, const BLOCK: usize>(
+    s: Stripe<'_>,
+    at: usize,
+) where
+    L: Line,
+    G: Field<L>,
+{
+    // SAFETY: the block is within the operands (caller, [`stripe`]); `datas` has an entry per source if DATA (caller).
+    unsafe {
+        let mut p = [L::zero(); BLOCK];
+        let mut q = [L::zero(); BLOCK];
+        for column in (0..s.sources.len()).rev() {
+            let source = s.sources.get_unchecked(column).add(at);
+            let data = if DATA { *s.datas.get_unchecked(column) } else { core::ptr::null_mut() };
+            for i in 0..BLOCK {
+                let line = L::load(source.add(i * LINE));
+                if DATA && !data.is_null() {
+                    put::<L, STREAM>(line, data.add(at + i * LINE));
+                }
+                p[i] = p[i].xor(line);
+                if Q {
+                    q[i] = G::double(q[i]).xor(line);
+                }
+            }
+        }
+        for i in 0..BLOCK {
+            if !s.p.is_null() {
+                put::<L, STREAM>(p[i], s.p.add(at + i * LINE));
+            }
+            if Q && !s.q.is_null() {
+                put::<L, STREAM>(q[i], s.q.add(at + i * LINE));
+            }
+        }
+    }
+}
+
+/// [`stripe`] of a partial line.
+#[inline(always)]
+unsafe fn stripe_part<L, G, const DATA: bool, const Q: bool>(s: Stripe<'_>, at: usize, len: usize)
+where
+    L: Line,
+    G: Field<L>,
+{
+    // SAFETY: `at + len` is within the operands (caller, [`stripe`]); `datas` has an entry per source if DATA (caller).
+    unsafe {
+        let mut p = L::zero();
+        let mut q = L::zero();
+        for column in (0..s.sources.len()).rev() {
+            let line = L::load_part(s.sources.get_unchecked(column).add(at), len);
+            if DATA && !s.datas.get_unchecked(column).is_null() {
+                line.store_part(s.datas.get_unchecked(column).add(at), len);
+            }
+            p = p.xor(line);
+            if Q {
+                q = G::double(q).xor(line);
+            }
+        }
+        if !s.p.is_null() {
+            p.store_part(s.p.add(at), len);
+        }
+        if Q && !s.q.is_null() {
+            q.store_part(s.q.add(at), len);
+        }
+    }
+}
+
+/// dst = sum of coefficient i * source i. With all coefficients one it is a plain exclusive or. A source whose
+/// coefficient is 0 is not read.
+#[inline(always)]
+pub(crate) unsafe fn dot<L, G, const STREAM: bool, const BLOCK: usize>(
+    coefficients: &[u8],
+    sources: &[*const u8],
+    dst: *mut u8,
+    len: usize,
+) where
+    L: Line,
+    G: Field<L>,
+{
+    // SAFETY: passed on.
+    unsafe {
+        if coefficients.iter().all(|&coefficient| coefficient == 1) {
+            dot_walk::<L, G, STREAM, false, BLOCK>(coefficients, sources, dst, len);
+        } else {
+            dot_walk::<L, G, STREAM, true, BLOCK>(coefficients, sources, dst, len);
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn dot_walk<L, G, const STREAM: bool, const MULTIPLY: bool, const BLOCK: usize>(
+    coefficients: &[u8],
+    sources: &[*const u8],
+    dst: *mut u8,
+    len: usize,
+) where
+    L: Line,
+    G: Field<L>,
+{
+    let mut at = head(dst, len);
+    // SAFETY: `at` never passes `len`, for which all operands are valid (caller); lines are at line boundaries of `dst`.
+    unsafe {
+        if at != 0 {
+            dot_part::<L, G>(coefficients, sources, dst, 0, at);
+        }
+        while at + BLOCK * LINE <= len {
+            dot_block::<L, G, STREAM, MULTIPLY, BLOCK>(coefficients, sources, dst, at);
+            at += BLOCK * LINE;
+        }
+        while at + LINE <= len {
+            dot_block::<L, G, STREAM, MULTIPLY, 1>(coefficients, sources, dst, at);
+            at += LINE;
+        }
+        if at < len {
+            dot_part::<L, G>(coefficients, sources, dst, at, len - at);
+        }
+    }
+}
+
+/// [`dot`] of `BLOCK` whole lines.
+#[inline(always)]
+unsafe fn dot_block<L, G, const STREAM: bool, const MULTIPLY: bool, const BLOCK: usize>(
+    coefficients: &[u8],
+    sources: &[*const u8],
+    dst: *mut u8,
+    at: usize,
+) where
+    L: Line,
+    G: Field<L>,
+{
+    // SAFETY: the block is within the operands (caller, [`dot`]).
+    unsafe {
+        let mut sum = [L::zero(); BLOCK];
+        for (&coefficient, source) in coefficients.iter().zip(sources) {
+            if MULTIPLY && coefficient == 0 {
+                continue;
+            }
+            let factor = G::factor(coefficient);
+            for (i, sum) in sum.iter_mut().enumerate() {
+                let line = L::load(source.add(at + i * LINE));
+                *sum = sum.xor(if MULTIPLY { G::multiply(line, factor) } else { line });
+            }
+        }
+        for (i, sum) in sum.into_iter().enumerate() {
+            put::<L, STREAM>(sum, dst.add(at + i * LINE));
+        }
+    }
+}
+
+/// [`dot`] of a partial line.
+#[inline(always)]
+unsafe fn dot_part<L, G>(coefficients: &[u8], sources: &[*const u8], dst: *mut u8, at: usize, len: usize)
+where
+    L: Line,
+    G: Field<L>,
+{
+    // SAFETY: `at + len` is within the operands (caller, [`dot`]).
+    unsafe {
+        let mut sum = L::zero();
+        for (&coefficient, source) in coefficients.iter().zip(sources) {
+            if coefficient != 0 {
+                let line = L::load_part(source.add(at), len);
+                sum = sum.xor(G::multiply(line, G::factor(coefficient)));
+            }
+        }
+        sum.store_part(dst.add(at), len);
+    }
+}
