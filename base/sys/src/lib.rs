@@ -5,6 +5,7 @@
 #![cfg_attr(not(test), no_std)]
 
 pub mod clock;
+pub mod high_fd;
 pub mod raw;
 pub mod thread;
 

@@ -1,1 +1,22 @@
+//! One array: its members and their states, its levels, and what processes share while they use it.
+//!
+//! `config` and `assemble` bring an array up from its member directories; `runtime` is the segment that attached processes share; `striper` with
+//! `level/*` reads and writes the bytes of one file across the members. Locks, sizes and allocation of files are core/file's.
 #![cfg_attr(not(test), no_std)]
+
+extern crate alloc;
+
+mod assemble;
+pub mod config;
+mod error;
+mod liveness;
+mod member;
+pub mod runtime;
+mod state;
+pub mod superblock;
+
+pub use assemble::Array;
+pub use config::{Config, ConfigError};
+pub use error::AttachError;
+pub use member::{Member, Standing};
+pub use runtime::{FileEntry, Runtime, SharedFile};

@@ -1,0 +1,178 @@
+//! From a configuration to an array in use: which directories are its members, and which of them can be believed.
+//!
+//! Invariants:
+//! - a start that is refused has changed nothing on any member;
+//! - a directory without a superblock, where others expect a member, is a missing member (an unmounted device), never a fresh one;
+//! - a member is in sync only if a superblock with the highest event count says so and its own count is at most one behind (the
+//!   superblocks are written one after the other before the first byte that the missing member does not get).
+
+use crate::config::Config;
+use crate::error::AttachError;
+use crate::member::{Finding, Member, Standing, inspect};
+use crate::runtime::Runtime;
+use crate::superblock;
+use alloc::vec::Vec;
+use format::{MemberState, Superblock, Uuid};
+use layout::Geometry;
+use sys::rustix::fs::{FlockOperation, flock};
+use units::MemberSet;
+
+/// An array this process is attached to.
+pub struct Array {
+    pub(crate) config: Config,
+    pub(crate) geometry: Geometry,
+    pub(crate) uuid: Uuid,
+    pub(crate) access: format::Access,
+    pub(crate) name: format::ArrayName,
+    pub(crate) members: Vec<Member>,
+    pub(crate) runtime: Runtime,
+    pub(crate) created: bool,
+}
+
+/// What the superblocks say together.
+struct Verdict {
+    superblock: Superblock,
+    /// By slot.
+    members: Vec<Member>,
+}
+
+impl Array {
+    /// Attaches to the array that `config` describes. If none of its members has a superblock and all are empty directories, the array is
+    /// created.
+    pub fn attach(config: &Config) -> Result<Self, AttachError> {
+        let mut findings = inspect_all(config)?;
+        let mut created = false;
+        if findings.iter().all(Finding::is_unfinished) {
+            created = create_if_still_blank(config, &findings)?;
+            findings = inspect_all(config)?;
+        }
+        let verdict = judge(config, findings)?;
+        Self::enter(config, verdict, created)
+    }
+
+    /// Joins the runtime segment and settles which members are out.
+    fn enter(config: &Config, verdict: Verdict, created: bool) -> Result<Self, AttachError> {
+        let Verdict { superblock, mut members } = verdict;
+        let out: MemberSet =
+            members.iter().filter(|member| member.standing != Standing::InSync).map(|member| member.slot).collect();
+        let chunk = config.chunk.unwrap_or(superblock.chunk);
+        let geometry = Geometry::new(superblock.level, superblock.member_count, chunk)?;
+        if !geometry.survives(out) {
+            return Err(AttachError::too_many_out(&geometry, &members));
+        }
+        let (runtime, alone) =
+            Runtime::open(superblock.array_uuid, superblock.access).map_err(|error| AttachError::Runtime {
+                path: crate::runtime::segment_path(superblock.array_uuid),
+                error,
+            })?;
+        if alone {
+            let recorded = (0..superblock.member_count)
+                .filter(|&slot| superblock.members[slot].state != MemberState::InSync)
+                .collect();
+            runtime.set_out(out, recorded);
+        } else if !geometry.survives(MemberSet::from_bits(runtime.out().bits() | out.bits())) {
+            return Err(AttachError::too_many_out(&geometry, &members));
+        } else {
+            runtime.add_out(out);
+        }
+        runtime.finish_assembly();
+        for slot in runtime.out().iter() {
+            if members[slot].standing == Standing::InSync {
+                members[slot].standing = Standing::Stale;
+            }
+        }
+        Ok(Self {
+            config: config.clone(),
+            geometry,
+            uuid: superblock.array_uuid,
+            access: superblock.access,
+            name: superblock.array_name,
+            members,
+            runtime,
+            created,
+        })
+    }
+}
+
+fn inspect_all(config: &Config) -> Result<Vec<Finding>, AttachError> {
+    config.mounts.iter().map(|path| inspect(path)).collect()
+}
+
+/// Creates the array unless another process has done so meanwhile. Returns whether we did.
+fn create_if_still_blank(config: &Config, findings: &[Finding]) -> Result<bool, AttachError> {
+    let mut roots = Vec::with_capacity(findings.len());
+    for finding in findings {
+        roots.push(finding.blank_root()?);
+    }
+    let Some(first) = roots.first() else { return Ok(false) };
+    flock(first, FlockOperation::LockExclusive).map_err(|error| AttachError::os(&config.mounts[0], "lock", error))?;
+    let again = inspect_all(config)?;
+    let still_blank = again.iter().all(Finding::is_unfinished);
+    let result = if still_blank { superblock::create(config, &roots).map(|()| true) } else { Ok(false) };
+    let _ = flock(first, FlockOperation::Unlock);
+    result
+}
+
+/// Compares what was found with the configuration and decides the standing of each member.
+fn judge(config: &Config, findings: Vec<Finding>) -> Result<Verdict, AttachError> {
+    let newest = findings
+        .iter()
+        .filter_map(Finding::superblock)
+        .max_by_key(|superblock| superblock.event_count)
+        .cloned()
+        .ok_or(AttachError::Vanished)?;
+    check_against(config, &newest)?;
+    let mut members: Vec<Option<Member>> = (0..newest.member_count).map(|_| None).collect();
+    let mut without_superblock = Vec::new();
+    for finding in findings {
+        let Some(superblock) = finding.superblock() else {
+            without_superblock.push(finding);
+            continue;
+        };
+        if superblock.array_uuid != newest.array_uuid {
+            return Err(AttachError::OtherArray { path: finding.path.clone(), found: superblock.array_uuid, expected: newest.array_uuid });
+        }
+        let slot = superblock.slot;
+        let standing = standing(superblock, &newest);
+        if slot >= members.len() || members[slot].is_some() {
+            return Err(AttachError::SlotTwice { path: finding.path.clone(), slot });
+        }
+        members[slot] = Some(finding.into_member(slot, standing));
+    }
+    // What has no superblock stands for the slots that are left, in the order given.
+    let mut rest = without_superblock.into_iter();
+    let members = members
+        .into_iter()
+        .enumerate()
+        .map(|(slot, member)| match member {
+            Some(member) => Ok(member),
+            None => rest.next().map(|finding| finding.into_missing(slot)).ok_or(AttachError::Vanished),
+        })
+        .collect::<Result<Vec<_>, _>>()?;
+    Ok(Verdict { superblock: newest, members })
+}
+
+fn check_against(config: &Config, superblock: &Superblock) -> Result<(), AttachError> {
+    if superblock.level != config.level {
+        return Err(AttachError::OtherLevel { array: superblock.level, asked: config.level });
+    }
+    if superblock.member_count != config.mounts.len() {
+        return Err(AttachError::OtherCount { array: superblock.member_count, asked: config.mounts.len() });
+    }
+    match config.chunk {
+        Some(chunk) if chunk != superblock.chunk && superblock.level.has_chunks() => {
+            Err(AttachError::OtherChunk { array: superblock.chunk, asked: chunk })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn standing(own: &Superblock, newest: &Superblock) -> Standing {
+    let believed = newest.members[own.slot];
+    let current = own.event_count + 1 >= newest.event_count;
+    if believed.state == MemberState::InSync && believed.uuid == own.member_uuid && current {
+        Standing::InSync
+    } else {
+        Standing::Stale
+    }
+}

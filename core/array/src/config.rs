@@ -1,0 +1,274 @@
+//! What an array is asked to be: level, members, prefixes.
+//!
+//! The variables are the thesis' (section 4.2, table 1): CXLRAID_LEVEL, CXLRAID_MOUNTS, CXLRAID_PATHS, CXLRAID_STRIPE_SIZE,
+//! CXLRAID_JOURNAL. A named array (`cxlraid run`) is handed over by the same variables.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::fmt;
+use layout::{Geometry, GeometryError, Level};
+use units::{ChunkBytes, parse_bytes};
+
+/// The prefixes used when CXLRAID_PATHS is not set.
+pub const PATHS_DEFAULT: &str = "/home/:/root/";
+
+/// A checked configuration. Paths are absolute, without a trailing slash, `.` or `..`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// RAID level of new files, and of the array.
+    pub level: Level,
+    /// Chunk of new files; None takes the array's own, 64 KiB for a new array.
+    pub chunk: Option<ChunkBytes>,
+    /// Member directories, by slot.
+    pub mounts: Vec<Vec<u8>>,
+    /// The paths whose files belong to the array.
+    pub prefixes: Vec<Vec<u8>>,
+    /// The array's name, kept in new superblocks; empty for an array that has none.
+    pub name: String,
+}
+
+/// Why a configuration cannot be used. Displayed as one line that names the variable and says what to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ConfigError {
+    /// One of a pair of required variables is missing.
+    Missing(&'static str),
+    /// A level that does not exist.
+    Level(String),
+    /// Level and members do not fit.
+    Geometry(GeometryError),
+    /// The chunk is not a power of two within the limits.
+    Chunk(String),
+    /// A path is not absolute.
+    NotAbsolute {
+        /// The variable it stands in.
+        variable: &'static str,
+        /// The path.
+        path: String,
+    },
+    /// A member is given twice.
+    Twice(String),
+    /// A prefix lies inside a member.
+    PrefixInsideMember {
+        /// The prefix.
+        prefix: String,
+        /// The member.
+        member: String,
+    },
+    /// A member lies inside another one.
+    MemberInsideMember {
+        /// The inner one.
+        inner: String,
+        /// The outer one.
+        outer: String,
+    },
+    /// The journal is asked for and not built yet.
+    Journal,
+    /// A prefix that would put the whole file system into the array.
+    RootPrefix,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing(variable) => write!(f, "{variable} is not set; set it, or use `cxlraid run NAME -- program`"),
+            Self::Level(text) => write!(f, "CXLRAID_LEVEL={text}: unknown RAID level; use 0, 1, 4, 5, 6, 01 or 10"),
+            Self::Geometry(error) => write!(f, "CXLRAID_MOUNTS: {error}"),
+            Self::Chunk(text) => write!(
+                f,
+                "CXLRAID_STRIPE_SIZE={text}: not a chunk size; use a power of two from 64 to 67108864 bytes, such as 65536 or 64K"
+            ),
+            Self::NotAbsolute { variable, path } => write!(f, "{variable}: {path}: not an absolute path; begin it with /"),
+            Self::Twice(path) => write!(f, "CXLRAID_MOUNTS: {path}: member given twice; give each member once"),
+            Self::PrefixInsideMember { prefix, member } => {
+                write!(f, "CXLRAID_PATHS: {prefix}: lies inside member {member}; choose a path outside every member")
+            }
+            Self::MemberInsideMember { inner, outer } => {
+                write!(f, "CXLRAID_MOUNTS: {inner}: lies inside member {outer}; members must not contain each other")
+            }
+            Self::Journal => {
+                f.write_str("CXLRAID_JOURNAL: the journal is not built yet; unset CXLRAID_JOURNAL to run without one")
+            }
+            Self::RootPrefix => f.write_str("CXLRAID_PATHS: / would hold the whole system; name directories below it"),
+        }
+    }
+}
+
+impl core::error::Error for ConfigError {}
+
+impl Config {
+    /// Reads the configuration through `get`, which returns the value of an environment variable. None if neither CXLRAID_LEVEL
+    /// nor CXLRAID_MOUNTS is set: cxlraid is not asked for.
+    pub fn from_lookup(get: impl Fn(&str) -> Option<Vec<u8>>) -> Result<Option<Self>, ConfigError> {
+        let (level, mounts) = (get("CXLRAID_LEVEL"), get("CXLRAID_MOUNTS"));
+        let (level, mounts) = match (level, mounts) {
+            (None, None) => return Ok(None),
+            (None, _) => return Err(ConfigError::Missing("CXLRAID_LEVEL")),
+            (_, None) => return Err(ConfigError::Missing("CXLRAID_MOUNTS")),
+            (Some(level), Some(mounts)) => (lossy(&level), mounts),
+        };
+        if get("CXLRAID_JOURNAL").is_some_and(|journal| !journal.is_empty()) {
+            return Err(ConfigError::Journal);
+        }
+        let level: Level = level.parse().map_err(|_| ConfigError::Level(level))?;
+        let chunk = match get("CXLRAID_STRIPE_SIZE") {
+            None => None,
+            Some(text) => {
+                let text = lossy(&text);
+                Some(parse_bytes(&text).and_then(ChunkBytes::new).ok_or(ConfigError::Chunk(text))?)
+            }
+        };
+        let paths = get("CXLRAID_PATHS").unwrap_or_else(|| PATHS_DEFAULT.as_bytes().to_vec());
+        let name = get("CXLRAID_NAME").map(|name| lossy(&name)).unwrap_or_default();
+        Self::new(level, chunk, &split(&mounts), &split(&paths), name).map(Some)
+    }
+
+    /// Checks the parts and puts them together.
+    pub fn new(
+        level: Level,
+        chunk: Option<ChunkBytes>,
+        mounts: &[Vec<u8>],
+        prefixes: &[Vec<u8>],
+        name: String,
+    ) -> Result<Self, ConfigError> {
+        let mounts = absolute("CXLRAID_MOUNTS", mounts)?;
+        let prefixes = absolute("CXLRAID_PATHS", prefixes)?;
+        Geometry::new(level, mounts.len(), ChunkBytes::DEFAULT).map_err(ConfigError::Geometry)?;
+        for (slot, mount) in mounts.iter().enumerate() {
+            for other in &mounts[..slot] {
+                if mount == other {
+                    return Err(ConfigError::Twice(lossy(mount)));
+                }
+                for (inner, outer) in [(mount, other), (other, mount)] {
+                    if is_below(inner, outer) {
+                        return Err(ConfigError::MemberInsideMember { inner: lossy(inner), outer: lossy(outer) });
+                    }
+                }
+            }
+        }
+        for prefix in &prefixes {
+            if prefix.is_empty() {
+                return Err(ConfigError::RootPrefix);
+            }
+            if let Some(member) = mounts.iter().find(|member| is_below(prefix, member)) {
+                return Err(ConfigError::PrefixInsideMember { prefix: lossy(prefix), member: lossy(member) });
+            }
+        }
+        Ok(Self { level, chunk, mounts, prefixes, name })
+    }
+
+    /// Whether the absolute, normalised `path` belongs to the array: it is a prefix or lies below one.
+    #[inline]
+    #[must_use]
+    pub fn owns(&self, path: &[u8]) -> bool {
+        self.prefixes.iter().any(|prefix| is_below(path, prefix))
+    }
+}
+
+/// Whether `path` is `directory` or lies below it; whole components are compared.
+#[inline]
+#[must_use]
+pub fn is_below(path: &[u8], directory: &[u8]) -> bool {
+    path.starts_with(directory) && (path.len() == directory.len() || path[directory.len()] == b'/')
+}
+
+/// Takes out `.`, `..` and doubled slashes by text alone. `path` is absolute; the root becomes the empty string.
+#[must_use]
+pub fn normalise(path: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(path.len());
+    for component in path.split(|&byte| byte == b'/') {
+        match component {
+            b"" | b"." => {}
+            b".." => out.truncate(out.iter().rposition(|&byte| byte == b'/').unwrap_or(0)),
+            name => {
+                out.push(b'/');
+                out.extend_from_slice(name);
+            }
+        }
+    }
+    out
+}
+
+fn split(list: &[u8]) -> Vec<Vec<u8>> {
+    list.split(|&byte| byte == b':').filter(|path| !path.is_empty()).map(<[u8]>::to_vec).collect()
+}
+
+fn absolute(variable: &'static str, paths: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, ConfigError> {
+    paths
+        .iter()
+        .map(|path| {
+            if path.starts_with(b"/") {
+                Ok(normalise(path))
+            } else {
+                Err(ConfigError::NotAbsolute { variable, path: lossy(path) })
+            }
+        })
+        .collect()
+}
+
+fn lossy(bytes: &[u8]) -> String {
+    match core::str::from_utf8(bytes) {
+        Ok(text) => text.to_string(),
+        Err(_) => format!("{}", bytes.escape_ascii()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(pairs: &[(&str, &str)]) -> Result<Option<Config>, ConfigError> {
+        Config::from_lookup(|name| pairs.iter().find(|pair| pair.0 == name).map(|pair| pair.1.as_bytes().to_vec()))
+    }
+
+    #[test]
+    fn nothing_set_means_not_asked_for() {
+        assert_eq!(parse(&[]), Ok(None));
+        assert_eq!(parse(&[("CXLRAID_PATHS", "/data")]), Ok(None));
+    }
+
+    #[test]
+    fn the_thesis_variables_and_defaults() {
+        let config = parse(&[("CXLRAID_LEVEL", "5"), ("CXLRAID_MOUNTS", "/a:/b/:/c//d")]).unwrap().unwrap();
+        assert_eq!(config.mounts, [b"/a".to_vec(), b"/b".to_vec(), b"/c/d".to_vec()]);
+        assert_eq!(config.prefixes, [b"/home".to_vec(), b"/root".to_vec()]);
+        assert_eq!(config.chunk, None);
+        assert!(config.owns(b"/home"));
+        assert!(config.owns(b"/home/user/file"));
+        assert!(!config.owns(b"/homestead"));
+        assert!(!config.owns(b"/"));
+    }
+
+    #[test]
+    fn each_mistake_is_named() {
+        let three = ("CXLRAID_MOUNTS", "/a:/b:/c");
+        let level = ("CXLRAID_LEVEL", "5");
+        let cases: &[(&[(&str, &str)], &str)] = &[
+            (&[level], "CXLRAID_MOUNTS is not set"),
+            (&[three], "CXLRAID_LEVEL is not set"),
+            (&[("CXLRAID_LEVEL", "7"), three], "CXLRAID_LEVEL=7: unknown RAID level"),
+            (&[level, ("CXLRAID_MOUNTS", "/a:/b")], "needs at least 3 members, 2 given"),
+            (&[level, ("CXLRAID_MOUNTS", "/a:/b:/a/")], "/a: member given twice"),
+            (&[level, ("CXLRAID_MOUNTS", "/a:/b:/b/c")], "/b/c: lies inside member /b"),
+            (&[level, ("CXLRAID_MOUNTS", "/a:b:/c")], "b: not an absolute path"),
+            (&[level, three, ("CXLRAID_STRIPE_SIZE", "3000")], "not a chunk size"),
+            (&[level, three, ("CXLRAID_PATHS", "/b/data")], "/b/data: lies inside member /b"),
+            (&[level, three, ("CXLRAID_PATHS", "/")], "would hold the whole system"),
+            (&[level, three, ("CXLRAID_PATHS", "data")], "data: not an absolute path"),
+            (&[level, three, ("CXLRAID_JOURNAL", "/j")], "the journal is not built yet"),
+            (&[("CXLRAID_LEVEL", "10"), ("CXLRAID_MOUNTS", "/a:/b:/c:/d:/e")], "even number of members"),
+        ];
+        for (pairs, expected) in cases {
+            let message = parse(pairs).unwrap_err().to_string();
+            assert!(message.contains(expected), "{message:?} lacks {expected:?}");
+            assert!(!message.contains('\n'));
+        }
+    }
+
+    #[test]
+    fn paths_normalise_by_text() {
+        for (path, expected) in [("/", ""), ("/a/./b//c/", "/a/b/c"), ("/a/../../b", "/b"), ("/..", ""), ("/a/b/..", "/a")] {
+            assert_eq!(normalise(path.as_bytes()), expected.as_bytes());
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Why an array cannot be used, each as one line that names the thing and says what to do.
+
+use crate::member::{Member, Standing, show};
+use alloc::string::String;
+use alloc::vec::Vec;
+use format::{SuperblockError, Uuid};
+use layout::{Geometry, GeometryError, Level};
+use sys::OsError;
+use units::ChunkBytes;
+
+/// Why attaching failed. Nothing on any member was changed.
+#[derive(Debug, thiserror::Error)]
+pub enum AttachError {
+    /// A system call on a member failed.
+    #[error("{}: cannot {action} this member: {}; check the path, its permissions and its mount", show(.path), describe(*.error))]
+    Os {
+        /// The member.
+        path: Vec<u8>,
+        /// What was tried.
+        action: &'static str,
+        /// How it failed.
+        error: OsError,
+    },
+    /// A member is not a directory.
+    #[error("{}: not a directory; a member is the directory where a device is mounted", show(.path))]
+    NotADirectory {
+        /// The member.
+        path: Vec<u8>,
+    },
+    /// A member of an array to be created does not exist.
+    #[error("{}: does not exist and no other member has a superblock; create the directory or mount the device", show(.path))]
+    NotThere {
+        /// The member.
+        path: Vec<u8>,
+    },
+    /// A member of an array to be created holds something.
+    #[error("{}: not empty and not a member of an array; empty it or choose another directory", show(.path))]
+    NotEmpty {
+        /// The member.
+        path: Vec<u8>,
+    },
+    /// The member's file system has no user extended attributes.
+    #[error("{}: the file system has no user extended attributes; use ext4, XFS, or tmpfs of Linux 6.6 or later", show(.path))]
+    NoAttributes {
+        /// The member.
+        path: Vec<u8>,
+    },
+    /// A superblock cannot be used.
+    #[error("{}: {error}", show(.path))]
+    Superblock {
+        /// The member.
+        path: Vec<u8>,
+        /// Why.
+        error: SuperblockError,
+    },
+    /// A member belongs to another array.
+    #[error("{}: belongs to array {found}, not to {expected}; give the members of one array", show(.path))]
+    OtherArray {
+        /// The member.
+        path: Vec<u8>,
+        /// Its array.
+        found: Uuid,
+        /// The others' array.
+        expected: Uuid,
+    },
+    /// Two members claim one slot.
+    #[error("{}: is slot {slot} of the array, and so is another member given; give each member once", show(.path))]
+    SlotTwice {
+        /// The member.
+        path: Vec<u8>,
+        /// Its slot.
+        slot: usize,
+    },
+    /// The array has another level.
+    #[error("the members form a RAID {array} array, not RAID {asked}; set the level to {array} or give other members")]
+    OtherLevel {
+        /// On the members.
+        array: Level,
+        /// Configured.
+        asked: Level,
+    },
+    /// The array has another number of members.
+    #[error("the array has {array} members, {asked} given; give all of them, missing ones too")]
+    OtherCount {
+        /// On the members.
+        array: usize,
+        /// Configured.
+        asked: usize,
+    },
+    /// The array has another chunk.
+    #[error("the array has chunks of {} bytes, not {}; leave the chunk size out or give the array's", .array.bytes(), .asked.bytes())]
+    OtherChunk {
+        /// On the members.
+        array: ChunkBytes,
+        /// Configured.
+        asked: ChunkBytes,
+    },
+    /// More members are out than the level bears.
+    #[error("{out} of {total} members cannot be used ({which}), RAID {level} bears {bears}; bring back a missing one")]
+    TooManyOut {
+        /// How many.
+        out: usize,
+        /// Of how many.
+        total: usize,
+        /// Which, and why.
+        which: String,
+        /// The level.
+        level: Level,
+        /// How many it bears whichever they are.
+        bears: usize,
+    },
+    /// Level and members do not fit.
+    #[error(transparent)]
+    Geometry(#[from] GeometryError),
+    /// The runtime segment cannot be used.
+    #[error("{path}: cannot use the runtime segment: {}; check that /dev/shm is a writable tmpfs", describe(*.error))]
+    Runtime {
+        /// The segment.
+        path: String,
+        /// How it failed.
+        error: OsError,
+    },
+    /// Members changed while they were looked at.
+    #[error("the members changed while they were assembled; try again")]
+    Vanished,
+}
+
+impl AttachError {
+    pub(crate) fn os(path: &[u8], action: &'static str, error: OsError) -> Self {
+        Self::Os { path: path.to_vec(), action, error }
+    }
+
+    pub(crate) fn too_many_out(geometry: &Geometry, members: &[Member]) -> Self {
+        let gone: Vec<String> = members
+            .iter()
+            .filter(|member| member.standing != Standing::InSync)
+            .map(|member| {
+                let why = match member.standing {
+                    Standing::Stale => "stale",
+                    Standing::Damaged => "damaged superblock",
+                    Standing::Missing | Standing::InSync => "missing",
+                };
+                alloc::format!("{} {why}", show(&member.path))
+            })
+            .collect();
+        Self::TooManyOut {
+            out: gone.len(),
+            total: members.len(),
+            which: gone.join(", "),
+            level: geometry.level(),
+            bears: geometry.level().failures_max(members.len()),
+        }
+    }
+
+    /// The error number that a program's call on the array gets after a refused start.
+    #[must_use]
+    pub fn os_error(&self) -> OsError {
+        match self {
+            Self::Os { error, .. } | Self::Runtime { error, .. } => *error,
+            Self::NotADirectory { .. } => OsError::NOTDIR,
+            Self::NotThere { .. } => OsError::NOENT,
+            Self::NotEmpty { .. } => OsError::NOTEMPTY,
+            Self::NoAttributes { .. } => OsError::OPNOTSUPP,
+            Self::TooManyOut { .. } | Self::Superblock { .. } => OsError::IO,
+            Self::Vanished => OsError::AGAIN,
+            Self::OtherArray { .. }
+            | Self::SlotTwice { .. }
+            | Self::OtherLevel { .. }
+            | Self::OtherCount { .. }
+            | Self::OtherChunk { .. }
+            | Self::Geometry(_) => OsError::INVAL,
+        }
+    }
+}
+
+/// An error in words, for those that members commonly give.
+pub(crate) fn describe(error: OsError) -> String {
+    let text = match error {
+        OsError::ACCESS | OsError::PERM => "permission denied",
+        OsError::NOENT => "no such file or directory",
+        OsError::NOSPC => "no space left on device",
+        OsError::DQUOT => "disk quota exceeded",
+        OsError::ROFS => "read-only file system",
+        OsError::IO => "input/output error",
+        OsError::NOMEM => "out of memory",
+        OsError::MFILE | OsError::NFILE => "too many open files",
+        OsError::PROTO => "it was made by another version of cxlraid",
+        OsError::LOOP => "too many symbolic links",
+        OsError::OPNOTSUPP => "not supported",
+        _ => return alloc::format!("error {}", error.raw_os_error()),
+    };
+    text.into()
+}

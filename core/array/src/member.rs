@@ -1,0 +1,198 @@
+//! A member directory: what is found at a path, and what it counts for.
+
+use crate::error::AttachError;
+use alloc::string::String;
+use alloc::vec::Vec;
+use format::{Superblock, SuperblockError, Uuid};
+use sys::rustix::fs::{self, AtFlags, Dir, Mode, OFlags};
+use sys::{OsError, OwnedFd};
+use units::Slot;
+
+/// Whether a member can be used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Standing {
+    /// Holds everything.
+    InSync,
+    /// Not there: no directory, or one without a superblock.
+    Missing,
+    /// There, but it lacks changes made while it was away.
+    Stale,
+    /// Its superblock cannot be read.
+    Damaged,
+}
+
+/// One member of an attached array.
+pub struct Member {
+    /// Its position.
+    pub slot: Slot,
+    /// Its directory, absolute.
+    pub path: Vec<u8>,
+    /// Whether it could be used when this process attached.
+    pub standing: Standing,
+    /// The device number of its file system; 0 if missing.
+    pub device: u64,
+    /// Its uuid; nil if unknown.
+    pub uuid: Uuid,
+    /// Its directory, and `.cxlraid` in it. None if missing.
+    pub(crate) directories: Option<Directories>,
+}
+
+pub(crate) struct Directories {
+    pub(crate) root: OwnedFd,
+    pub(crate) meta: OwnedFd,
+}
+
+impl Member {
+    /// The member's directory; None if it is missing.
+    #[must_use]
+    pub fn root(&self) -> Option<&OwnedFd> {
+        self.directories.as_ref().map(|directories| &directories.root)
+    }
+
+    /// The member's `.cxlraid`; None if it is missing.
+    #[must_use]
+    pub fn meta(&self) -> Option<&OwnedFd> {
+        self.directories.as_ref().map(|directories| &directories.meta)
+    }
+}
+
+/// What lies at a member's path.
+pub(crate) struct Finding {
+    pub(crate) path: Vec<u8>,
+    what: What,
+}
+
+enum What {
+    Nothing,
+    /// A directory without `.cxlraid`; whether nothing is in it.
+    Plain { root: OwnedFd, empty: bool },
+    Damaged(SuperblockError),
+    Member { directories: Directories, device: u64, superblock: alloc::boxed::Box<Superblock> },
+}
+
+/// Looks at a member's path, without changing anything.
+pub(crate) fn inspect(path: &[u8]) -> Result<Finding, AttachError> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = match fs::open(path, flags, Mode::empty()) {
+        Ok(root) => sys::high_fd::raise(root).map_err(|error| AttachError::os(path, "open", error))?,
+        Err(OsError::NOENT) => return Ok(Finding { path: path.to_vec(), what: What::Nothing }),
+        Err(OsError::NOTDIR) => return Err(AttachError::NotADirectory { path: path.to_vec() }),
+        Err(error) => return Err(AttachError::os(path, "open", error)),
+    };
+    let what = match fs::openat(&root, format::DIRECTORY, flags | OFlags::NOFOLLOW, Mode::empty()) {
+        Ok(meta) => {
+            let meta = sys::high_fd::raise(meta).map_err(|error| AttachError::os(path, "open", error))?;
+            read_member(path, Directories { root, meta })?
+        }
+        Err(OsError::NOENT) => {
+            let empty = is_empty(&root).map_err(|error| AttachError::os(path, "read", error))?;
+            What::Plain { root, empty }
+        }
+        Err(error) => return Err(AttachError::os(path, "open .cxlraid of", error)),
+    };
+    Ok(Finding { path: path.to_vec(), what })
+}
+
+fn read_member(path: &[u8], directories: Directories) -> Result<What, AttachError> {
+    let file = match fs::openat(&directories.meta, format::SUPERBLOCK_FILE, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
+        Ok(file) => file,
+        // Interrupted while being created: nothing was stored here yet.
+        Err(OsError::NOENT) => {
+            let empty = is_empty(&directories.root).map_err(|error| AttachError::os(path, "read", error))?;
+            return Ok(What::Plain { root: directories.root, empty });
+        }
+        Err(error) => return Err(AttachError::os(path, "open the superblock of", error)),
+    };
+    let mut bytes = [0u8; format::SUPERBLOCK_BYTES];
+    let length = read_fully(&file, &mut bytes).map_err(|error| AttachError::os(path, "read the superblock of", error))?;
+    match Superblock::choose(&bytes[..length]) {
+        Ok((superblock, _)) => {
+            let device = fs::fstat(&directories.root).map_err(|error| AttachError::os(path, "stat", error))?.st_dev;
+            fs::accessat(&directories.root, c".", fs::Access::WRITE_OK, AtFlags::empty())
+                .map_err(|error| AttachError::os(path, "write to", error))?;
+            Ok(What::Member { directories, device, superblock: alloc::boxed::Box::new(superblock) })
+        }
+        Err(
+            error @ (SuperblockError::NewerVersion { .. }
+            | SuperblockError::UnknownIncompatibleFeatures { .. }
+            | SuperblockError::CopiesDisagree),
+        ) => Err(AttachError::Superblock { path: path.to_vec(), error }),
+        Err(error) => Ok(What::Damaged(error)),
+    }
+}
+
+pub(crate) fn read_fully(file: &OwnedFd, bytes: &mut [u8]) -> sys::Result<usize> {
+    let mut length = 0;
+    while length < bytes.len() {
+        match sys::rustix::io::pread(file, &mut bytes[length..], length as u64) {
+            Ok(0) => break,
+            Ok(count) => length += count,
+            Err(OsError::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(length)
+}
+
+/// Whether a directory holds nothing but what mkfs puts into a new file system.
+fn is_empty(root: &OwnedFd) -> sys::Result<bool> {
+    for entry in Dir::read_from(root)? {
+        if !matches!(entry?.file_name().to_bytes(), b"." | b".." | b"lost+found" | b".cxlraid") {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+impl Finding {
+    pub(crate) fn superblock(&self) -> Option<&Superblock> {
+        match &self.what {
+            What::Member { superblock, .. } => Some(superblock),
+            _ => None,
+        }
+    }
+
+    /// Whether there is no member here, or one whose creation was cut short before anything could be stored.
+    pub(crate) fn is_unfinished(&self) -> bool {
+        self.superblock().is_none_or(|superblock| superblock.event_count == 0)
+    }
+
+    /// The directory, if a new member can be made in it.
+    pub(crate) fn blank_root(&self) -> Result<&OwnedFd, AttachError> {
+        match &self.what {
+            What::Plain { root, empty: true } => Ok(root),
+            What::Plain { empty: false, .. } => Err(AttachError::NotEmpty { path: self.path.clone() }),
+            What::Nothing => Err(AttachError::NotThere { path: self.path.clone() }),
+            What::Damaged(error) => Err(AttachError::Superblock { path: self.path.clone(), error: *error }),
+            What::Member { directories, superblock, .. } if superblock.event_count == 0 => Ok(&directories.root),
+            What::Member { .. } => Err(AttachError::Vanished),
+        }
+    }
+
+    pub(crate) fn into_member(self, slot: Slot, standing: Standing) -> Member {
+        match self.what {
+            What::Member { directories, device, superblock } => Member {
+                slot,
+                path: self.path,
+                standing,
+                device,
+                uuid: superblock.member_uuid,
+                directories: Some(directories),
+            },
+            _ => self.into_missing(slot),
+        }
+    }
+
+    pub(crate) fn into_missing(self, slot: Slot) -> Member {
+        let standing = if matches!(self.what, What::Damaged(_)) { Standing::Damaged } else { Standing::Missing };
+        Member { slot, path: self.path, standing, device: 0, uuid: Uuid::NIL, directories: None }
+    }
+}
+
+/// A path for messages: bytes that are not UTF-8 are escaped.
+pub(crate) fn show(path: &[u8]) -> String {
+    match core::str::from_utf8(path) {
+        Ok(text) => text.into(),
+        Err(_) => alloc::format!("{}", path.escape_ascii()),
+    }
+}

@@ -1,0 +1,484 @@
+//! The runtime segment: what the processes attached to one array share while they run.
+//!
+//! A file in shared memory, one per array, gone with the machine: attached processes, which members are out (with an epoch), open
+//! files with their locks, lane owners. Nothing in it is needed after a restart; what must survive is on the members.
+//!
+//! Invariants: every word is an atomic or a lock, all zeros is the empty state, and whoever dies at any instruction leaves something the
+//! next process can take over: a slot names pid and start time, a lock names its slot, a slot lists the files it holds open.
+
+use crate::liveness::{ProcessId, process_lives};
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use sync::{Acquired, Liveness, OwnedLock, OwnerId, StripeLock};
+use sys::rustix::fs::{self, FlockOperation, Gid, Mode, OFlags, Uid};
+use sys::rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+use sys::{OsError, OwnedFd, Result};
+use units::MemberSet;
+
+/// Processes that can be attached at once.
+pub const ATTACH_SLOT_COUNT: usize = 1024;
+/// Files that can be open at once, by all processes together.
+pub const OPEN_FILE_COUNT: usize = 16384;
+/// Stripe locks per open file.
+pub const STRIPE_LOCK_COUNT: usize = 64;
+/// Where an open file may lie after the place its number hashes to.
+const PROBE_COUNT: usize = 64;
+const OPEN_WORDS: usize = OPEN_FILE_COUNT / 64;
+const MAGIC: u64 = u64::from_le_bytes(*b"CXLRrun\x01");
+/// Raised whenever the layout below changes.
+const VERSION: u32 = 1;
+
+/// One attached process.
+#[repr(C)]
+struct AttachSlot {
+    pid: AtomicU32,
+    /// 0 free, 1 taken.
+    taken: AtomicU32,
+    /// Start time in clock ticks since boot (proc(5)), so that a reused pid is recognised.
+    start_ticks: AtomicU64,
+}
+
+/// What all processes share of one open file. All zeros: nobody has it open.
+#[repr(C, align(64))]
+pub struct SharedFile {
+    /// Processes that have it open.
+    pub users: AtomicU32,
+    /// Held while the size or the allocation changes.
+    pub size_lock: OwnedLock,
+    /// Held by read() and write() while they use an offset that processes share.
+    pub position_lock: OwnedLock,
+    /// Raised when space is given back: what a process believed to be allocated may be a hole.
+    pub allocation_epoch: AtomicU32,
+    /// Backing bytes from the end of the file's data to here are allocated, on every member in use.
+    pub allocated_end: AtomicU64,
+    /// Time of the last write that is not yet in the members' mtime, ns since 1970; 0 for none.
+    pub modified_ns: AtomicU64,
+    /// The file's logical size in bytes; as in the inode table, kept here so that reading it cannot fault.
+    pub size: AtomicU64,
+    /// The record's flags (`format::InodeFlags`).
+    pub flags: AtomicU32,
+    /// 1 once the last name is gone.
+    pub unlinked: AtomicU32,
+    reserved: [u32; 2],
+    /// One for each lock block index modulo [`STRIPE_LOCK_COUNT`].
+    pub stripes: [StripeLock; STRIPE_LOCK_COUNT],
+}
+
+#[repr(C, align(4096))]
+struct Segment {
+    magic: AtomicU64,
+    version: AtomicU32,
+    /// Members not in use, one bit per slot.
+    out: AtomicU32,
+    /// Raised with every change of `out`.
+    epoch: AtomicU64,
+    /// The `out` that the superblocks in use have recorded.
+    out_recorded: AtomicU32,
+    /// Held by changes of names.
+    namespace: OwnedLock,
+    /// Held while a file's entry is found, made or given back.
+    open_lock: OwnedLock,
+    /// Held while inode numbers are given out.
+    inode_lock: OwnedLock,
+    /// Where to look for a free inode next.
+    inode_hint: AtomicU64,
+    /// 1 once the process that assembled the array has finished.
+    assembled: AtomicU32,
+    attach: [AttachSlot; ATTACH_SLOT_COUNT],
+    lanes: [AtomicU64; format::LANE_COUNT],
+    open_by_slot: [[AtomicU64; OPEN_WORDS]; ATTACH_SLOT_COUNT],
+    keys: [AtomicU64; OPEN_FILE_COUNT],
+    files: [SharedFile; OPEN_FILE_COUNT],
+}
+
+/// A process' view of the segment.
+pub struct Runtime {
+    segment: NonNull<Segment>,
+    /// This process' owner id, in a page that a fork wipes: 0 in a new child.
+    me: NonNull<AtomicU32>,
+    file: OwnedFd,
+}
+
+// SAFETY: everything shared is atomics and locks; the pointers stay valid until drop.
+unsafe impl Send for Runtime {}
+// SAFETY: as above.
+unsafe impl Sync for Runtime {}
+
+/// The segment's path for an array.
+#[must_use]
+pub fn segment_path(uuid: format::Uuid) -> alloc::string::String {
+    alloc::format!("/dev/shm/cxlraid-{uuid}")
+}
+
+/// The entry of an open file and where it lies.
+#[derive(Clone, Copy)]
+pub struct FileEntry {
+    index: usize,
+    /// Whether no process had it open before.
+    pub first: bool,
+}
+
+impl Runtime {
+    /// Opens the segment of array `uuid`, making it if it is not there, and attaches this process.
+    ///
+    /// Returns whether this process is the only one attached (it then assembles: see [`Self::finish_assembly`]). The segment's file
+    /// is locked until then.
+    pub fn open(uuid: format::Uuid, access: format::Access) -> Result<(Self, bool)> {
+        let path = segment_path(uuid);
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let mode = Mode::from_raw_mode(access.mode & 0o666);
+        let file = fs::open(path.as_str(), flags, mode)?;
+        fs::flock(&file, FlockOperation::LockExclusive)?;
+        let stat = fs::fstat(&file)?;
+        if stat.st_uid != access.owner_uid && stat.st_uid != 0 && stat.st_uid != sys::rustix::process::geteuid().as_raw() {
+            return Err(OsError::PERM);
+        }
+        if stat.st_size == 0 {
+            let _ = fs::fchmod(&file, mode);
+            let _ = fs::fchown(&file, Some(Uid::from_raw(access.owner_uid)), Some(Gid::from_raw(access.owner_gid)));
+            fs::ftruncate(&file, size_of::<Segment>() as u64)?;
+        } else if stat.st_size as usize != size_of::<Segment>() {
+            return Err(OsError::PROTO);
+        }
+        let runtime = Self::map(file)?;
+        let segment = runtime.segment();
+        if segment.magic.load(Ordering::Acquire) == 0 {
+            segment.version.store(VERSION, Ordering::Relaxed);
+            segment.magic.store(MAGIC, Ordering::Release);
+        } else if segment.magic.load(Ordering::Relaxed) != MAGIC || segment.version.load(Ordering::Relaxed) != VERSION {
+            return Err(OsError::PROTO);
+        }
+        let fresh = segment.assembled.load(Ordering::Acquire) == 0;
+        let alone = fresh || runtime.reap() == 0;
+        if alone && !fresh {
+            runtime.forget_open_files();
+        }
+        runtime.attach()?;
+        Ok((runtime, alone))
+    }
+
+    fn map(file: OwnedFd) -> Result<Self> {
+        let (read_write, bytes) = (ProtFlags::READ | ProtFlags::WRITE, size_of::<Segment>());
+        // SAFETY: new mappings chosen by the kernel, of the file's full length and of one page.
+        let (segment, page) = unsafe {
+            let segment = mmap(core::ptr::null_mut(), bytes, read_write, MapFlags::SHARED, &file, 0)?;
+            let page = mmap_anonymous(core::ptr::null_mut(), units::PAGE_BYTES, read_write, MapFlags::PRIVATE)?;
+            madvise(page, units::PAGE_BYTES, Advice::LinuxWipeOnFork)?;
+            (segment, page)
+        };
+        match (NonNull::new(segment.cast()), NonNull::new(page.cast())) {
+            (Some(segment), Some(me)) => Ok(Self { segment, me, file }),
+            _ => Err(OsError::NOMEM),
+        }
+    }
+
+    /// Lets other processes in: member states are settled. Called by every process that opened the segment.
+    pub fn finish_assembly(&self) {
+        self.segment().assembled.store(1, Ordering::Release);
+        let _ = fs::flock(&self.file, FlockOperation::Unlock);
+    }
+
+    #[inline]
+    fn segment(&self) -> &Segment {
+        // SAFETY: mapped for the life of self; all fields are atomics, any bytes are valid.
+        unsafe { self.segment.as_ref() }
+    }
+
+    /// This process as a lock owner. A child of fork attaches itself here.
+    #[inline]
+    pub fn me(&self) -> OwnerId {
+        // SAFETY: the page is mapped for the life of self.
+        let me = unsafe { self.me.as_ref() }.load(Ordering::Relaxed);
+        match OwnerId::new(me) {
+            Some(me) => me,
+            None => self.attach_child(),
+        }
+    }
+
+    #[cold]
+    fn attach_child(&self) -> OwnerId {
+        loop {
+            if let Ok(me) = self.attach() {
+                return me;
+            }
+            // All slots are taken by living processes; one will end.
+            sys::rustix::thread::sched_yield();
+        }
+    }
+
+    fn attach(&self) -> Result<OwnerId> {
+        let process = ProcessId::current()?;
+        let start = process.pid as usize % ATTACH_SLOT_COUNT;
+        for pass in 0..2 {
+            for step in 0..ATTACH_SLOT_COUNT {
+                let index = (start + step) % ATTACH_SLOT_COUNT;
+                let slot = &self.segment().attach[index];
+                if pass == 1 {
+                    self.reclaim_if_dead(index);
+                }
+                if slot.taken.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                    slot.start_ticks.store(process.start_ticks, Ordering::Relaxed);
+                    slot.pid.store(process.pid, Ordering::Release);
+                    let me = OwnerId::MIN.saturating_add(index as u32);
+                    // SAFETY: the page is mapped for the life of self.
+                    unsafe { self.me.as_ref() }.store(me.get(), Ordering::Relaxed);
+                    return Ok(me);
+                }
+            }
+        }
+        Err(OsError::AGAIN)
+    }
+
+    /// Gives back everything this process holds. Called when a program ends in order.
+    pub fn detach(&self) {
+        // SAFETY: the page is mapped for the life of self.
+        let me = unsafe { self.me.as_ref() }.swap(0, Ordering::Relaxed);
+        if let Some(me) = OwnerId::new(me) {
+            self.release_slot(me.get() as usize - 1);
+        }
+    }
+
+    /// Gives back what dead processes held. Returns how many processes live.
+    pub fn reap(&self) -> usize {
+        let lives = |&index: &usize| {
+            let known = self.slot_is_taken(index) && self.slot_process(index).pid != 0;
+            known && !self.reclaim_if_dead(index)
+        };
+        (0..ATTACH_SLOT_COUNT).filter(lives).count()
+    }
+
+    /// With nobody attached no file is open, whatever processes left behind that died between fork and their first call.
+    fn forget_open_files(&self) {
+        for file in &self.segment().files {
+            if file.users.load(Ordering::Relaxed) != 0 {
+                file.users.store(0, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn slot_is_taken(&self, index: usize) -> bool {
+        self.segment().attach[index].taken.load(Ordering::Acquire) == 1
+    }
+
+    fn slot_process(&self, index: usize) -> ProcessId {
+        let slot = &self.segment().attach[index];
+        ProcessId { pid: slot.pid.load(Ordering::Acquire), start_ticks: slot.start_ticks.load(Ordering::Relaxed) }
+    }
+
+    fn reclaim_if_dead(&self, index: usize) -> bool {
+        let slot = &self.segment().attach[index];
+        let process = self.slot_process(index);
+        if !self.slot_is_taken(index) || process.pid == 0 || process_lives(process) {
+            return false;
+        }
+        // Only one of several reapers goes on.
+        if slot.pid.compare_exchange(process.pid, 0, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+            return false;
+        }
+        self.release_slot(index);
+        true
+    }
+
+    fn release_slot(&self, index: usize) {
+        let segment = self.segment();
+        for (word_index, word) in segment.open_by_slot[index].iter().enumerate() {
+            let mut bits = word.swap(0, Ordering::AcqRel);
+            while bits != 0 {
+                let file = word_index * 64 + bits.trailing_zeros() as usize;
+                bits &= bits - 1;
+                segment.files[file].users.fetch_sub(1, Ordering::AcqRel);
+            }
+        }
+        segment.attach[index].pid.store(0, Ordering::Relaxed);
+        segment.attach[index].taken.store(0, Ordering::Release);
+    }
+
+    /// The processes attached now, pids of living ones.
+    pub fn attached(&self) -> impl Iterator<Item = u32> {
+        (0..ATTACH_SLOT_COUNT)
+            .filter(|&index| self.slot_is_taken(index))
+            .map(|index| self.slot_process(index))
+            .filter(|&process| process.pid != 0 && process_lives(process))
+            .map(|process| process.pid)
+    }
+
+    // --- members
+
+    /// The members that are not in use.
+    #[inline]
+    pub fn out(&self) -> MemberSet {
+        MemberSet::from_bits(self.segment().out.load(Ordering::Acquire))
+    }
+
+    /// Raised with every change of [`Self::out`].
+    #[inline]
+    pub fn epoch(&self) -> u64 {
+        self.segment().epoch.load(Ordering::Acquire)
+    }
+
+    /// Sets the members out of use, at assembly.
+    pub fn set_out(&self, out: MemberSet, recorded: MemberSet) {
+        self.segment().out_recorded.store(recorded.bits(), Ordering::Release);
+        self.segment().out.store(out.bits(), Ordering::Release);
+        self.segment().epoch.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Takes more members out of use. Returns those that were in use until now.
+    pub fn add_out(&self, members: MemberSet) -> MemberSet {
+        let before = MemberSet::from_bits(self.segment().out.fetch_or(members.bits(), Ordering::AcqRel));
+        let fresh = members.minus(before);
+        if !fresh.is_empty() {
+            self.segment().epoch.fetch_add(1, Ordering::AcqRel);
+        }
+        fresh
+    }
+
+    /// The members out of use that the superblocks do not know yet.
+    #[inline]
+    pub fn out_unrecorded(&self) -> MemberSet {
+        self.out().minus(MemberSet::from_bits(self.segment().out_recorded.load(Ordering::Acquire)))
+    }
+
+    /// Notes that the superblocks have recorded `out`.
+    pub fn set_out_recorded(&self, out: MemberSet) {
+        self.segment().out_recorded.store(out.bits(), Ordering::Release);
+    }
+
+    // --- locks of the whole array
+
+    /// Runs `change` alone among all changes of names.
+    pub fn with_namespace<T>(&self, change: impl FnOnce(Acquired) -> T) -> T {
+        self.with_lock(&self.segment().namespace, change)
+    }
+
+    /// Runs `change` alone among everything that opens or closes files.
+    pub fn with_open_files<T>(&self, change: impl FnOnce(Acquired) -> T) -> T {
+        self.with_lock(&self.segment().open_lock, change)
+    }
+
+    /// Runs `change` alone among everything that gives out inode numbers; it gets the hint where to look first.
+    pub fn with_inodes<T>(&self, change: impl FnOnce(&AtomicU64) -> T) -> T {
+        let segment = self.segment();
+        self.with_lock(&segment.inode_lock, |_| change(&segment.inode_hint))
+    }
+
+    fn with_lock<T>(&self, lock: &OwnedLock, change: impl FnOnce(Acquired) -> T) -> T {
+        let acquired = lock.lock(self.me(), self);
+        let result = change(acquired);
+        lock.unlock();
+        result
+    }
+
+    // --- open files
+
+    /// Finds or makes the entry of file `key` (never 0) and counts this process as a user. None if too many files are open.
+    /// The caller holds the open-files lock and calls this once per process and file.
+    pub fn enter_file(&self, key: u64) -> Option<FileEntry> {
+        let segment = self.segment();
+        let start = hash(key);
+        let mut reusable = None;
+        let mut found = None;
+        for step in 0..PROBE_COUNT {
+            let index = (start + step) % OPEN_FILE_COUNT;
+            let present = segment.keys[index].load(Ordering::Acquire);
+            if present == key {
+                found = Some(index);
+                break;
+            }
+            if reusable.is_none() && (present == 0 || segment.files[index].users.load(Ordering::Acquire) == 0) {
+                reusable = Some(index);
+            }
+            if present == 0 {
+                break;
+            }
+        }
+        let index = found.or(reusable)?;
+        let file = &segment.files[index];
+        let first = file.users.load(Ordering::Acquire) == 0;
+        if found.is_none() {
+            segment.keys[index].store(key, Ordering::Release);
+            file.modified_ns.store(0, Ordering::Relaxed);
+            file.unlinked.store(0, Ordering::Relaxed);
+            file.allocation_epoch.fetch_add(1, Ordering::Relaxed);
+        }
+        file.users.fetch_add(1, Ordering::AcqRel);
+        let slot = self.me().get() as usize - 1;
+        segment.open_by_slot[slot][index / 64].fetch_or(1 << (index % 64), Ordering::AcqRel);
+        Some(FileEntry { index, first })
+    }
+
+    /// The entry of a file that some process has open, without becoming a user.
+    pub fn find_file(&self, key: u64) -> Option<&SharedFile> {
+        let segment = self.segment();
+        let start = hash(key);
+        for step in 0..PROBE_COUNT {
+            let index = (start + step) % OPEN_FILE_COUNT;
+            match segment.keys[index].load(Ordering::Acquire) {
+                0 => return None,
+                present if present == key => return Some(&segment.files[index]),
+                _ => {}
+            }
+        }
+        None
+    }
+
+    /// Counts this process as a user of an entry that its parent had open: called in a child of fork for every open file.
+    pub fn adopt_file(&self, entry: FileEntry) {
+        let segment = self.segment();
+        let slot = self.me().get() as usize - 1;
+        let bit = 1 << (entry.index % 64);
+        if segment.open_by_slot[slot][entry.index / 64].fetch_or(bit, Ordering::AcqRel) & bit == 0 {
+            segment.files[entry.index].users.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Gives a file's entry back. Returns true if no process has it open any more. The caller holds the open-files lock.
+    pub fn leave_file(&self, entry: FileEntry) -> bool {
+        let segment = self.segment();
+        let slot = self.me().get() as usize - 1;
+        let bit = 1 << (entry.index % 64);
+        if segment.open_by_slot[slot][entry.index / 64].fetch_and(!bit, Ordering::AcqRel) & bit == 0 {
+            return false;
+        }
+        segment.files[entry.index].users.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    /// What is shared of an entered file.
+    #[inline]
+    pub fn file(&self, entry: FileEntry) -> &SharedFile {
+        &self.segment().files[entry.index]
+    }
+
+    // --- lanes
+
+    /// Who owns each write-intent lane: 0 free, otherwise owner in the upper half and thread id in the lower.
+    pub fn lanes(&self) -> &[AtomicU64] {
+        &self.segment().lanes
+    }
+}
+
+impl Liveness for Runtime {
+    fn is_alive(&self, owner: OwnerId) -> bool {
+        let index = owner.get() as usize - 1;
+        if index >= ATTACH_SLOT_COUNT || !self.slot_is_taken(index) {
+            return false;
+        }
+        let process = self.slot_process(index);
+        process.pid != 0 && process_lives(process)
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        self.detach();
+        // SAFETY: both mappings are ours, of these lengths, and nobody can use them after self is gone.
+        unsafe {
+            let _ = munmap(self.segment.as_ptr().cast(), size_of::<Segment>());
+            let _ = munmap(self.me.as_ptr().cast(), units::PAGE_BYTES);
+        }
+    }
+}
+
+fn hash(key: u64) -> usize {
+    (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize % OPEN_FILE_COUNT
+}

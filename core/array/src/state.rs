@@ -1,0 +1,129 @@
+//! What is asked of an array in use: who its members are, which are out, and the rule that nothing is modified before a missing
+//! member is on record.
+
+use crate::member::{Member, Standing, show};
+use crate::{Array, Config, Runtime};
+use alloc::string::String;
+use format::{Access, ArrayName, MemberState, Uuid};
+use layout::Geometry;
+use sys::OsError;
+use units::{MemberSet, Slot};
+
+impl Member {
+    /// What superblocks say of this member once it is out.
+    pub(crate) fn state_when_out(&self) -> MemberState {
+        match self.standing {
+            Standing::InSync | Standing::Damaged => MemberState::Failed,
+            Standing::Missing => MemberState::Missing,
+            Standing::Stale => MemberState::Stale,
+        }
+    }
+
+    /// The path as text for messages.
+    #[must_use]
+    pub fn shown(&self) -> String {
+        show(&self.path)
+    }
+}
+
+impl Array {
+    /// The configuration it was attached with.
+    #[must_use]
+    pub const fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The shape of new files.
+    #[must_use]
+    pub const fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// Its uuid.
+    #[must_use]
+    pub const fn uuid(&self) -> Uuid {
+        self.uuid
+    }
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(&self) -> ArrayName {
+        self.name
+    }
+
+    /// Who may use it.
+    #[must_use]
+    pub const fn access(&self) -> Access {
+        self.access
+    }
+
+    /// Its members, by slot.
+    #[must_use]
+    pub fn members(&self) -> &[Member] {
+        &self.members
+    }
+
+    /// What its processes share.
+    #[inline]
+    #[must_use]
+    pub const fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+
+    /// Whether attaching created it.
+    #[must_use]
+    pub const fn was_created(&self) -> bool {
+        self.created
+    }
+
+    /// The members in use.
+    #[inline]
+    #[must_use]
+    pub fn in_use(&self) -> MemberSet {
+        MemberSet::first(self.members.len()).minus(self.runtime.out())
+    }
+
+    /// The member whose answers count: the lowest in use.
+    #[inline]
+    pub fn first_in_use(&self) -> Result<Slot, OsError> {
+        self.in_use().lowest().ok_or(OsError::IO)
+    }
+
+    /// Called before anything on the array is modified: puts members that are out on record, once.
+    #[inline]
+    pub fn before_change(&self) -> Result<(), OsError> {
+        if self.runtime.out_unrecorded().is_empty() { Ok(()) } else { self.put_on_record() }
+    }
+
+    #[cold]
+    fn put_on_record(&self) -> Result<(), OsError> {
+        self.runtime.with_namespace(|_| {
+            if self.runtime.out_unrecorded().is_empty() { Ok(()) } else { self.record_out() }
+        })
+    }
+
+    /// As [`Self::before_change`], for a caller that holds the namespace lock.
+    pub fn before_change_locked(&self) -> Result<(), OsError> {
+        if self.runtime.out_unrecorded().is_empty() { Ok(()) } else { self.record_out() }
+    }
+
+    /// Takes a member out of use because its memory or file system failed. Fails if the array does not bear that.
+    #[cold]
+    pub fn fail_member(&self, slot: Slot) -> Result<(), OsError> {
+        self.runtime.add_out(MemberSet::EMPTY.with(slot));
+        if self.geometry.survives(self.runtime.out()) { Ok(()) } else { Err(OsError::IO) }
+    }
+
+    /// Makes the missing directories on the way to `path` on every member in use.
+    pub fn make_directories(&self, path: &[u8]) -> Result<(), OsError> {
+        self.runtime.with_namespace(|_| {
+            self.before_change_locked()?;
+            for slot in self.in_use().iter() {
+                if let Some(root) = self.members[slot].root() {
+                    crate::superblock::make_directories(root, path)?;
+                }
+            }
+            Ok(())
+        })
+    }
+}

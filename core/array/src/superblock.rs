@@ -1,0 +1,234 @@
+//! Writing superblocks: creation, and the record of members that went out.
+//!
+//! Creation is final with event count 1. It writes superblocks with count 0 first, then everything else a member needs, then count
+//! 1 on all: a creation cut short is begun again by the next start, since nothing can have been stored.
+
+use crate::Array;
+use crate::config::Config;
+use crate::error::AttachError;
+use crate::member::read_fully;
+use alloc::vec::Vec;
+use format::{
+    Access, ArrayName, Features, LANE_FILE_BYTES, MemberEntry, MemberState, Superblock, TableHeader, TableKind, Uuid,
+};
+use sys::rustix::fs::{self, Gid, Mode, OFlags, Uid, XattrFlags};
+use sys::rustix::io::pwrite;
+use sys::rustix::process::{getegid, geteuid};
+use sys::rustix::rand::{GetRandomFlags, getrandom};
+use sys::{OsError, OwnedFd, Result};
+use units::{ChunkBytes, MEMBER_COUNT_MAX, MemberSet, Slot};
+
+/// Permission bits of everything under `.cxlraid` when nothing else is asked for: the creator alone.
+const MODE_DEFAULT: u32 = 0o600;
+
+/// Makes the directories members of a new array.
+pub(crate) fn create(config: &Config, roots: &[&OwnedFd]) -> core::result::Result<(), AttachError> {
+    for (path, root) in config.mounts.iter().zip(roots) {
+        probe(path, root)?;
+    }
+    let superblock = blank(config).map_err(|error| AttachError::os(&config.mounts[0], "create", error))?;
+    let mut metas = Vec::with_capacity(roots.len());
+    for (slot, root) in roots.iter().enumerate() {
+        let path = &config.mounts[slot];
+        metas.push(begin(&superblock, slot, root).map_err(|error| AttachError::os(path, "create", error))?);
+    }
+    for (slot, root) in roots.iter().enumerate() {
+        let path = &config.mounts[slot];
+        fill(config, &superblock, root, &metas[slot]).map_err(|error| AttachError::os(path, "create", error))?;
+    }
+    for (slot, meta) in metas.iter().enumerate() {
+        let finished = Superblock { event_count: 1, copy_sequence: 1, ..for_slot(&superblock, slot) };
+        write_copy(meta, &finished, 1).map_err(|error| AttachError::os(&config.mounts[slot], "create", error))?;
+    }
+    Ok(())
+}
+
+/// Asks, without leaving anything behind, whether files with attributes can be made here.
+fn probe(path: &[u8], root: &OwnedFd) -> core::result::Result<(), AttachError> {
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    let file = match fs::openat(root, c".", flags, Mode::from_raw_mode(0o600)) {
+        Ok(file) => file,
+        // No unnamed files here: creation itself will tell.
+        Err(OsError::OPNOTSUPP | OsError::ISDIR) => return Ok(()),
+        Err(error) => return Err(AttachError::os(path, "write to", error)),
+    };
+    match fs::fsetxattr(&file, format::ATTRIBUTE_NAME, &[0], XattrFlags::empty()) {
+        Ok(()) => Ok(()),
+        Err(OsError::OPNOTSUPP) => Err(AttachError::NoAttributes { path: path.to_vec() }),
+        Err(error) => Err(AttachError::os(path, "write to", error)),
+    }
+}
+
+/// The superblock of a new array, as of slot 0, with event count 0.
+fn blank(config: &Config) -> Result<Superblock> {
+    let now_ns = sys::clock::realtime_coarse_ns();
+    let mut members = [MemberEntry::default(); MEMBER_COUNT_MAX];
+    for member in &mut members[..config.mounts.len()] {
+        *member = MemberEntry { uuid: random_uuid()?, state: MemberState::InSync };
+    }
+    let name = if config.name.is_empty() { "unnamed" } else { &config.name };
+    Ok(Superblock {
+        features: Features::default(),
+        array_uuid: random_uuid()?,
+        array_name: ArrayName::new(name).map_err(|_| OsError::INVAL)?,
+        member_uuid: members[0].uuid,
+        slot: 0,
+        member_count: config.mounts.len(),
+        level: config.level,
+        chunk: config.chunk.unwrap_or(ChunkBytes::DEFAULT),
+        access: Access { owner_uid: geteuid().as_raw(), owner_gid: getegid().as_raw(), mode: MODE_DEFAULT },
+        created_ns: now_ns,
+        event_count: 0,
+        update_ns: now_ns,
+        copy_sequence: 0,
+        members,
+    })
+}
+
+fn for_slot(superblock: &Superblock, slot: Slot) -> Superblock {
+    Superblock { slot, member_uuid: superblock.members[slot].uuid, ..superblock.clone() }
+}
+
+fn random_uuid() -> Result<Uuid> {
+    let mut bytes = [0u8; 16];
+    let length = getrandom(&mut bytes[..], GetRandomFlags::empty())?;
+    if length == bytes.len() { Ok(Uuid::from_random(bytes)) } else { Err(OsError::IO) }
+}
+
+/// Makes `.cxlraid` with a superblock of count 0 in it.
+fn begin(superblock: &Superblock, slot: Slot, root: &OwnedFd) -> Result<OwnedFd> {
+    // Who may read and write may also search.
+    let mode = superblock.access.mode | (superblock.access.mode & 0o444) >> 2;
+    match fs::mkdirat(root, format::DIRECTORY, Mode::from_raw_mode(mode)) {
+        Ok(()) | Err(OsError::EXIST) => {}
+        Err(error) => return Err(error),
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let meta = fs::openat(root, format::DIRECTORY, flags, Mode::empty())?;
+    let file = open_new(&meta, format::SUPERBLOCK_FILE, superblock.access)?;
+    fs::ftruncate(&file, 0)?;
+    fs::ftruncate(&file, format::SUPERBLOCK_BYTES as u64)?;
+    write_copy(&meta, &for_slot(superblock, slot), 0)?;
+    Ok(meta)
+}
+
+/// Makes the tables and the prefixes' directories.
+fn fill(config: &Config, superblock: &Superblock, root: &OwnedFd, meta: &OwnedFd) -> Result<()> {
+    let tables =
+        [(TableKind::Inodes, format::INODES_FILE, format::TABLE_HEADER_BYTES), (TableKind::Lanes, format::LANES_FILE, LANE_FILE_BYTES)];
+    for (kind, name, bytes) in tables {
+        let file = open_new(meta, name, superblock.access)?;
+        fs::ftruncate(&file, 0)?;
+        write_fully(&file, &TableHeader { kind, array_uuid: superblock.array_uuid }.encode(), 0)?;
+        if bytes > format::TABLE_HEADER_BYTES {
+            match fs::fallocate(&file, fs::FallocateFlags::empty(), 0, bytes as u64) {
+                Ok(()) => {}
+                Err(OsError::OPNOTSUPP) => fs::ftruncate(&file, bytes as u64)?,
+                Err(error) => return Err(error),
+            }
+        }
+        fs::fsync(&file)?;
+    }
+    for prefix in &config.prefixes {
+        make_directories(root, prefix)?;
+    }
+    fs::fsync(meta)
+}
+
+/// `mkdir -p` below a member. `path` is absolute and normalised.
+pub(crate) fn make_directories(root: &OwnedFd, path: &[u8]) -> Result<()> {
+    for (end, _) in path.iter().enumerate().skip(1).filter(|&(_, &byte)| byte == b'/').chain([(path.len(), &0)]) {
+        match fs::mkdirat(root, &path[1..end], Mode::from_raw_mode(0o755)) {
+            Ok(()) | Err(OsError::EXIST) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn open_new(meta: &OwnedFd, name: &core::ffi::CStr, access: Access) -> Result<OwnedFd> {
+    let mode = Mode::from_raw_mode(access.mode);
+    let file = fs::openat(meta, name, OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW, mode)?;
+    fs::fchmod(&file, mode)?;
+    fs::fchown(&file, Some(Uid::from_raw(access.owner_uid)), Some(Gid::from_raw(access.owner_gid)))?;
+    Ok(file)
+}
+
+fn write_copy(meta: &OwnedFd, superblock: &Superblock, copy: usize) -> Result<()> {
+    let file = fs::openat(meta, format::SUPERBLOCK_FILE, OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty())?;
+    write_fully(&file, &superblock.encode(), Superblock::copy_offset(copy))?;
+    fs::fdatasync(&file)
+}
+
+fn write_fully(file: &OwnedFd, mut bytes: &[u8], mut offset: u64) -> Result<()> {
+    while !bytes.is_empty() {
+        match pwrite(file, bytes, offset) {
+            Ok(count) => {
+                bytes = &bytes[count..];
+                offset += count as u64;
+            }
+            Err(OsError::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Reads a member's superblock afresh; also tells which copy it came from.
+pub fn read(meta: &OwnedFd) -> Result<(Superblock, usize)> {
+    let file = fs::openat(meta, format::SUPERBLOCK_FILE, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty())?;
+    let mut bytes = [0u8; format::SUPERBLOCK_BYTES];
+    let length = read_fully(&file, &mut bytes)?;
+    Superblock::choose(&bytes[..length]).map_err(|_| OsError::IO)
+}
+
+impl Array {
+    /// Records on every member in use which members are out, with a higher event count: from now on those are stale. A member whose
+    /// superblock cannot be written goes out too. The caller holds the namespace lock.
+    pub(crate) fn record_out(&self) -> Result<()> {
+        loop {
+            let out = self.runtime.out();
+            if !self.geometry.survives(out) {
+                return Err(OsError::IO);
+            }
+            let failed = self.record_out_once(out);
+            if failed.is_empty() {
+                self.runtime.set_out_recorded(out);
+                return Ok(());
+            }
+            self.runtime.add_out(failed);
+        }
+    }
+
+    /// Returns the members that could not be written.
+    fn record_out_once(&self, out: MemberSet) -> MemberSet {
+        let mut failed = MemberSet::EMPTY;
+        let mut current = Vec::new();
+        for slot in MemberSet::first(self.members.len()).minus(out).iter() {
+            match self.members[slot].meta().ok_or(OsError::NODEV).and_then(read) {
+                Ok(found) => current.push((slot, found)),
+                Err(_) => failed = failed.with(slot),
+            }
+        }
+        let event_count = current.iter().map(|(_, (superblock, _))| superblock.event_count).max().unwrap_or(0) + 1;
+        for (slot, (mut superblock, copy)) in current {
+            superblock.event_count = event_count;
+            superblock.copy_sequence += 1;
+            superblock.update_ns = sys::clock::realtime_coarse_ns();
+            for gone in out.iter() {
+                let entry = &mut superblock.members[gone];
+                if entry.state == MemberState::InSync {
+                    entry.state = self.members[gone].state_when_out();
+                }
+            }
+            let written = self.members[slot]
+                .meta()
+                .ok_or(OsError::NODEV)
+                .and_then(|meta| write_copy(meta, &superblock, Superblock::next_copy(copy)));
+            if written.is_err() {
+                failed = failed.with(slot);
+            }
+        }
+        failed
+    }
+}
