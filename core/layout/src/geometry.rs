@@ -227,7 +227,11 @@ impl Geometry {
         (full << self.chunk.shift()) + rest.min(self.chunk.bytes())
     }
 
-    /// The most file bytes that backing files of `member_bytes` can hold.
+    /// The largest file for which backing files of `member_bytes` suffice: the greatest `f` with
+    /// `self.member_bytes(f) <= member_bytes`, or `u64::MAX` if even that is not the greatest.
+    ///
+    /// A last stripe that the members hold only in part counts for what its first column holds: a longer file would need the
+    /// first column to be full.
     #[must_use]
     pub fn file_bytes(&self, member_bytes: u64) -> u64 {
         if self.level == Level::Raid1 {
@@ -235,8 +239,7 @@ impl Geometry {
         }
         let full = member_bytes >> self.chunk.shift();
         let rest = member_bytes & (self.chunk.bytes() - 1);
-        // Only column 0 is known to reach `rest`.
-        full * self.stripe_bytes + rest
+        full.saturating_mul(self.stripe_bytes).saturating_add(rest)
     }
 
     /// Whether every byte of every file can still be read with `missing` members gone.
