@@ -1,0 +1,111 @@
+//! Writes the golden images that are missing in tests/golden; never touches one that is there, because a released format
+//! is frozen. `cargo run -p cxlraid-format --example golden`
+//!
+//! What no program of this version would write (a newer version, damage, nonsense under a right checksum) is made by patching
+//! bytes at offsets taken from docs/format, not from the code.
+
+#[path = "../tests/format/fixture.rs"]
+mod fixture;
+
+use crc::{CRC_32_ISCSI, Crc};
+use cxlraid_format::*;
+use std::{fs, io, path::Path};
+
+const CHECKSUM_AT: usize = 4092;
+const MAJOR_AT: usize = 8;
+const INCOMPATIBLE_AT: usize = 24;
+const READ_ONLY_COMPATIBLE_AT: usize = 32;
+const LEVEL_AT: usize = 182;
+
+fn main() -> io::Result<()> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    fs::create_dir_all(&directory)?;
+    let images = superblocks().into_iter().chain(inode_tables()).chain(attributes()).chain(lane_files());
+    for (name, bytes) in images {
+        let path = directory.join(format!("{name}.bin"));
+        if path.exists() {
+            println!("kept     {name}");
+            continue;
+        }
+        fs::write(&path, bytes)?;
+        println!("written  {name}");
+    }
+    Ok(())
+}
+
+type Image = (&'static str, Vec<u8>);
+
+/// `block` with `patch` at `at`, under a right checksum.
+fn patched(mut block: [u8; 4096], at: usize, patch: &[u8]) -> [u8; 4096] {
+    block[at..at + patch.len()].copy_from_slice(patch);
+    let checksum = Crc::<u32>::new(&CRC_32_ISCSI).checksum(&block[..CHECKSUM_AT]);
+    block[CHECKSUM_AT..].copy_from_slice(&checksum.to_le_bytes());
+    block
+}
+
+/// `bytes` with one byte changed.
+fn damaged(mut bytes: Vec<u8>, at: usize) -> Vec<u8> {
+    bytes[at] ^= 0x10;
+    bytes
+}
+
+fn superblocks() -> Vec<Image> {
+    let (old, new) = (fixture::superblock().encode(), fixture::superblock_next().encode());
+    let valid = [old, new].concat();
+    let torn = [old, [&new[..1000], &[0; 3096]].concat().try_into().expect("4096 bytes")].concat();
+    let both_damaged = damaged(damaged(valid.clone(), 100), 4096 + 4000);
+    let other = Superblock { array_uuid: fixture::OTHER_ARRAY, ..fixture::superblock_next() }.encode();
+    let foreign: Vec<u8> = (0..8192u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    vec![
+        ("superblock-1.0", valid.clone()),
+        ("superblock-torn", torn),
+        ("superblock-corrupt", both_damaged),
+        ("superblock-newer", [old, patched(new, MAJOR_AT, &[2, 0, 3, 0])].concat()),
+        ("superblock-newer-minor", [old, patched(new, MAJOR_AT, &[1, 0, 9, 0])].concat()),
+        ("superblock-incompatible", [old, patched(new, INCOMPATIBLE_AT, &[0, 0, 0, 0x40])].concat()),
+        ("superblock-read-only", [old, patched(new, READ_ONLY_COMPATIBLE_AT, &[0x02])].concat()),
+        ("superblock-invalid", [old, patched(new, LEVEL_AT, &[7])].concat()),
+        ("superblock-disagree", [old, other].concat()),
+        ("superblock-truncated", valid[..5000].to_vec()),
+        ("superblock-cut-short", valid[..1000].to_vec()),
+        ("superblock-foreign", foreign),
+        ("superblock-zeros", vec![0; 8192]),
+    ]
+}
+
+fn inode_tables() -> Vec<Image> {
+    let header = TableHeader { kind: TableKind::Inodes, array_uuid: fixture::ARRAY }.encode();
+    let records: Vec<u8> =
+        (1..).zip(fixture::inodes()).flat_map(|(inode, record)| record.map_or([0; 64], |record| record.encode(inode))).collect();
+    let valid = [&header[..], &records].concat();
+    // The record of inode 1 where that of inode 2 should be: whole, in the wrong place.
+    let mut misplaced = valid.clone();
+    misplaced.copy_within(4096..4160, 4160);
+    vec![
+        ("inodes-1.0", valid.clone()),
+        ("inodes-corrupt-record", damaged(valid.clone(), 4096 + 17)),
+        ("inodes-misplaced-record", misplaced),
+        ("inodes-corrupt-header", damaged(valid, 20)),
+        ("inodes-newer", [&patched(header, MAJOR_AT, &[2, 0])[..], &records].concat()),
+    ]
+}
+
+fn attributes() -> Vec<Image> {
+    let valid = fixture::ATTRIBUTE.encode().to_vec();
+    let mut newer = valid.clone();
+    newer[0] = 2;
+    let checksum = Crc::<u32>::new(&CRC_32_ISCSI).checksum(&newer[..20]);
+    newer[20..].copy_from_slice(&checksum.to_le_bytes());
+    vec![("attribute-1", valid.clone()), ("attribute-corrupt", damaged(valid, 9)), ("attribute-newer", newer)]
+}
+
+fn lane_files() -> Vec<Image> {
+    let mut valid = TableHeader { kind: TableKind::Lanes, array_uuid: fixture::ARRAY }.encode().to_vec();
+    valid.extend(fixture::LANES.iter().flat_map(LaneRecord::encode));
+    valid.resize(LANE_FILE_BYTES, 0);
+    // Lane 0: the first half of a new record over the old one.
+    let mut torn = valid.clone();
+    let next = LaneRecord { offset: 0x5000, sequence: 78, ..fixture::LANES[0] }.encode();
+    torn[4096..4096 + 32].copy_from_slice(&next[..32]);
+    vec![("lanes-1.0", valid), ("lanes-torn", torn)]
+}

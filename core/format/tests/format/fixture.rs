@@ -1,0 +1,91 @@
+//! What the golden images hold. `examples/golden.rs` writes them from this, `golden` compares them with it.
+//!
+//! Never change a value here: the images are frozen. A new version of a structure gets values of its own.
+
+use cxlraid_format::*;
+use layout::Level;
+use units::{ChunkBytes, MemberSet};
+
+pub(crate) const ARRAY: Uuid =
+    Uuid([0xa0, 0xa1, 0xa2, 0xa3, 0xa4, 0xa5, 0x46, 0xa7, 0xa8, 0xa9, 0xaa, 0xab, 0xac, 0xad, 0xae, 0xaf]);
+pub(crate) const OTHER_ARRAY: Uuid = Uuid([0xee; 16]);
+
+pub(crate) const fn member(slot: usize) -> Uuid {
+    let mut bytes = [0xb0; 16];
+    bytes[15] = slot as u8;
+    Uuid(bytes)
+}
+
+/// Four members of RAID 5, one of them stale, one never given, and a spare.
+pub(crate) fn superblock() -> Superblock {
+    use MemberState::{InSync, Missing, Spare, Stale};
+    let mut members = [MemberEntry::default(); 32];
+    members[0] = MemberEntry { uuid: member(0), state: InSync };
+    members[1] = MemberEntry { uuid: member(1), state: InSync };
+    members[2] = MemberEntry { uuid: Uuid::NIL, state: Missing };
+    members[3] = MemberEntry { uuid: member(3), state: Stale };
+    members[4] = MemberEntry { uuid: member(4), state: Spare };
+    Superblock {
+        features: Features { compatible: 0x8000_0000_0000_0001, incompatible: 0, read_only_compatible: 0 },
+        array_uuid: ARRAY,
+        array_name: ArrayName::new("golden päckchen").unwrap(),
+        member_uuid: member(1),
+        slot: 1,
+        member_count: 4,
+        level: Level::Raid5,
+        chunk: ChunkBytes::DEFAULT,
+        access: Access { owner_uid: 1000, owner_gid: 100, mode: 0o660 },
+        created_ns: 1_700_000_000_123_456_789,
+        event_count: 41,
+        update_ns: 1_700_000_100_000_000_000,
+        copy_sequence: 7,
+        members,
+    }
+}
+
+/// The next one: member 3 was rebuilt.
+pub(crate) fn superblock_next() -> Superblock {
+    let mut next = superblock();
+    next.members[3].state = MemberState::InSync;
+    next.event_count = 42;
+    next.copy_sequence = 8;
+    next.update_ns += 1_000_000_000;
+    next
+}
+
+/// Inodes 1, 2, ...; `None` is a free record.
+pub(crate) fn inodes() -> [Option<InodeRecord>; 5] {
+    let shape = |level, shift, members: &[usize], start| {
+        let members: MemberSet = members.iter().copied().collect();
+        Shape::new(level, ChunkBytes::from_shift(shift).unwrap(), members, start).unwrap()
+    };
+    let record = |generation, shape| InodeRecord::new(generation, shape);
+    [
+        Some(InodeRecord {
+            size: 0x0012_3456_789a_bcde,
+            flags: FLAG_HOLES | FLAG_SLACK,
+            ..record(1, shape(Level::Raid5, 16, &[0, 1, 2, 3], 2))
+        }),
+        Some(InodeRecord { size: 5, ..record(u64::MAX, shape(Level::Raid1, 16, &[1, 3], 1)) }),
+        None,
+        Some(InodeRecord { state: InodeState::Orphan, ..record(9, shape(Level::Raid10, 6, &[0, 1, 2, 31], 31)) }),
+        Some(record(10, shape(Level::Raid01, 26, &[0, 1, 2, 3], 0))),
+    ]
+}
+
+pub(crate) const ATTRIBUTE: Attribute = Attribute { inode: 0x0102_0304_0506_0708, generation: 0x1112_1314_1516_1718 };
+
+/// Lanes 0, 1, ...
+pub(crate) const LANES: [LaneRecord; 3] = [
+    LaneRecord {
+        kind: LaneKind::Write,
+        inode: 1,
+        generation: 1,
+        offset: 0x0001_0000_0000,
+        length: 4096,
+        sequence: 77,
+        owner: 0x0203,
+    },
+    LaneRecord { kind: LaneKind::Truncate, inode: 4, generation: 9, offset: 1, length: u64::MAX - 1, sequence: 1, owner: 0 },
+    LaneRecord { kind: LaneKind::Clean, inode: 0, generation: 0, offset: 0, length: 0, sequence: 78, owner: 0xffff },
+];

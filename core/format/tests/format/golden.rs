@@ -1,0 +1,147 @@
+//! The images in tests/golden, byte by byte. They were written by `cargo run -p cxlraid-format --example golden` when their
+//! version was frozen; one that no longer decodes to the same values is a bug in the code, never in the image.
+
+use crate::fixture;
+use cxlraid_format::*;
+use std::{fs, path::Path};
+
+fn image(name: &str) -> Vec<u8> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
+    fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn record<const N: usize>(file: &[u8], offset: u64) -> &[u8; N] {
+    file[offset as usize..][..N].try_into().unwrap()
+}
+
+#[test]
+fn superblock_1_0_is_read_and_written_the_same() {
+    let file = image("superblock-1.0.bin");
+    assert_eq!(Superblock::choose(&file), Ok((fixture::superblock_next(), 1)));
+    assert_eq!(Superblock::decode(record(&file, 0)), Ok(fixture::superblock()));
+    assert_eq!([fixture::superblock().encode(), fixture::superblock_next().encode()].concat(), file);
+    assert_eq!(fixture::superblock().unknown_read_only_features(), 0);
+}
+
+#[test]
+fn the_older_copy_serves_where_the_newer_is_torn_or_cut_off() {
+    for name in ["superblock-torn.bin", "superblock-truncated.bin"] {
+        assert_eq!(Superblock::choose(&image(name)), Ok((fixture::superblock(), 0)), "{name}");
+    }
+}
+
+#[test]
+fn superblocks_that_cannot_be_used_say_why() {
+    use SuperblockError::*;
+    let newer = NewerVersion { found: Version { major: 2, minor: 3 }, supported: Version { major: 1, minor: 0 } };
+    for (name, error) in [
+        ("superblock-corrupt.bin", BadChecksum { copy: 0 }),
+        ("superblock-newer.bin", newer),
+        ("superblock-incompatible.bin", UnknownIncompatibleFeatures { bits: 0x4000_0000 }),
+        ("superblock-invalid.bin", Invalid { field: "level" }),
+        ("superblock-disagree.bin", CopiesDisagree),
+        ("superblock-cut-short.bin", Truncated { bytes: 1000 }),
+        ("superblock-foreign.bin", NotASuperblock),
+        ("superblock-zeros.bin", NotASuperblock),
+    ] {
+        assert_eq!(Superblock::choose(&image(name)), Err(error), "{name}");
+    }
+    assert_eq!(Superblock::choose(&[]), Err(NotASuperblock));
+}
+
+#[test]
+fn a_newer_copy_is_newer_wherever_it_lies() {
+    let mut file = image("superblock-newer.bin");
+    file.rotate_left(COPY_BYTES);
+    assert!(matches!(Superblock::choose(&file), Err(SuperblockError::NewerVersion { .. })));
+}
+
+#[test]
+fn a_newer_minor_version_is_read() {
+    assert_eq!(Superblock::choose(&image("superblock-newer-minor.bin")), Ok((fixture::superblock_next(), 1)));
+}
+
+#[test]
+fn an_unknown_read_only_feature_allows_reading() {
+    let (superblock, copy) = Superblock::choose(&image("superblock-read-only.bin")).unwrap();
+    assert_eq!((superblock.unknown_read_only_features(), copy), (2, 1));
+}
+
+#[test]
+fn inodes_1_0_are_read_and_written_the_same() {
+    let file = image("inodes-1.0.bin");
+    let header = TableHeader { kind: TableKind::Inodes, array_uuid: fixture::ARRAY };
+    assert_eq!(TableHeader::decode(TableKind::Inodes, &file), Ok(header));
+    assert_eq!(header.encode(), *record::<TABLE_HEADER_BYTES>(&file, 0));
+    assert_eq!(file.len() as u64, inode_table_bytes(fixture::inodes().len() as u64));
+    for (inode, expected) in (1..).zip(fixture::inodes()) {
+        let bytes = record(&file, inode_record_offset(inode));
+        assert_eq!(InodeRecord::decode(inode, bytes), Ok(expected));
+        assert_eq!(expected.map_or([0; 64], |record| record.encode(inode)), *bytes);
+    }
+}
+
+#[test]
+fn damaged_inode_tables_say_what_is_damaged() {
+    let decode = |name, inode| InodeRecord::decode(inode, record(&image(name), inode_record_offset(inode)));
+    let bad = |inode| Err(InodeError::BadChecksum { inode });
+    assert_eq!(decode("inodes-corrupt-record.bin", 1), bad(1));
+    assert_eq!(decode("inodes-corrupt-record.bin", 2), Ok(fixture::inodes()[1]));
+    assert_eq!(decode("inodes-misplaced-record.bin", 1), Ok(fixture::inodes()[0]));
+    assert_eq!(decode("inodes-misplaced-record.bin", 2), bad(2));
+
+    let kind = TableKind::Inodes;
+    let header = |name| TableHeader::decode(kind, &image(name));
+    let (found, supported) = (Version { major: 2, minor: 0 }, Version { major: 1, minor: 0 });
+    assert_eq!(header("inodes-corrupt-header.bin"), Err(TableError::BadChecksum { kind }));
+    assert_eq!(header("inodes-newer.bin"), Err(TableError::NewerVersion { kind, found, supported }));
+    assert_eq!(header("lanes-1.0.bin"), Err(TableError::NotATable { kind }));
+    assert_eq!(header("superblock-zeros.bin"), Err(TableError::NotATable { kind }));
+    assert_eq!(header("attribute-1.bin"), Err(TableError::NotATable { kind }));
+}
+
+#[test]
+fn a_table_of_another_array_is_refused() {
+    let header = TableHeader::decode(TableKind::Inodes, &image("inodes-1.0.bin")).unwrap();
+    assert_eq!(header.check_array(fixture::ARRAY), Ok(()));
+    let expected = fixture::OTHER_ARRAY;
+    let error = TableError::OtherArray { kind: TableKind::Inodes, found: fixture::ARRAY, expected };
+    assert_eq!(header.check_array(expected), Err(error));
+}
+
+#[test]
+fn attribute_1_is_read_and_written_the_same() {
+    assert_eq!(Attribute::decode(&image("attribute-1.bin")), Ok(fixture::ATTRIBUTE));
+    assert_eq!(fixture::ATTRIBUTE.encode().to_vec(), image("attribute-1.bin"));
+}
+
+#[test]
+fn attributes_that_cannot_be_used_say_why() {
+    assert_eq!(Attribute::decode(&image("attribute-corrupt.bin")), Err(AttributeError::BadChecksum));
+    assert_eq!(Attribute::decode(&image("attribute-newer.bin")), Err(AttributeError::NewerVersion { found: 2 }));
+    assert_eq!(Attribute::decode(b"short"), Err(AttributeError::Length { bytes: 5 }));
+}
+
+#[test]
+fn lanes_1_0_are_read_and_written_the_same() {
+    let file = image("lanes-1.0.bin");
+    assert_eq!(file.len(), LANE_FILE_BYTES);
+    let header = TableHeader { kind: TableKind::Lanes, array_uuid: fixture::ARRAY };
+    assert_eq!(TableHeader::decode(TableKind::Lanes, &file), Ok(header));
+    assert_eq!(header.encode(), *record::<TABLE_HEADER_BYTES>(&file, 0));
+    for index in 0..LANE_COUNT {
+        let bytes = record(&file, lane_offset(index));
+        let expected = fixture::LANES.get(index).copied().unwrap_or(LaneRecord::CLEAN);
+        assert_eq!(LaneRecord::decode(bytes), Ok(expected), "lane {index}");
+        if index < fixture::LANES.len() {
+            assert_eq!(expected.encode(), *bytes, "lane {index}");
+        }
+    }
+}
+
+#[test]
+fn a_torn_lane_announces_nothing_and_leaves_the_others() {
+    let file = image("lanes-torn.bin");
+    assert_eq!(LaneRecord::decode(record(&file, lane_offset(0))), Err(LaneError::Torn));
+    assert_eq!(LaneRecord::decode(record(&file, lane_offset(1))), Ok(fixture::LANES[1]));
+}

@@ -1,0 +1,230 @@
+//! For every value: it is read as it was written, and damage to its bytes is found.
+
+use crate::fixture;
+use cxlraid_format::*;
+use layout::Level;
+use proptest::prelude::*;
+use units::{ChunkBytes, MEMBER_COUNT_MAX, MemberSet};
+
+fn uuids() -> impl Strategy<Value = Uuid> {
+    any::<[u8; 16]>().prop_map(Uuid::from_random)
+}
+
+fn member_tables(member_count: usize) -> impl Strategy<Value = [MemberEntry; MEMBER_COUNT_MAX]> {
+    use MemberState::*;
+    let members = (uuids(), prop::sample::select(&[InSync, Missing, Failed, Stale][..]));
+    let spares = (uuids(), prop::sample::select(&[Absent, Spare][..]));
+    let table = (prop::collection::vec(members, member_count), prop::collection::vec(spares, MEMBER_COUNT_MAX - member_count));
+    table.prop_map(|(members, spares)| {
+        let entries: Vec<_> = members
+            .into_iter()
+            .chain(spares)
+            .map(|(uuid, state)| MemberEntry { uuid: if state == Absent { Uuid::NIL } else { uuid }, state })
+            .collect();
+        entries.try_into().unwrap()
+    })
+}
+
+fn shapes() -> impl Strategy<Value = Shape> {
+    let level = prop::sample::select(&Level::ALL[..]);
+    (level, 6u32..=26, any::<u32>(), any::<prop::sample::Index>()).prop_filter_map("shape", |(level, shift, bits, start)| {
+        let members = MemberSet::from_bits(bits);
+        let start_slot = members.iter().nth(start.index(members.len().max(1)))?;
+        Shape::new(level, ChunkBytes::from_shift(shift)?, members, start_slot).ok()
+    })
+}
+
+pub(crate) fn superblocks() -> impl Strategy<Value = Superblock> {
+    let level = (prop::sample::select(&Level::ALL[..]), 1usize..=32, 6u32..=26);
+    let level = level.prop_filter_map("level", |(level, member_count, shift)| {
+        let chunk = ChunkBytes::from_shift(shift)?;
+        layout::Geometry::new(level, member_count, chunk).ok().map(|_| (level, member_count, chunk))
+    });
+    let numbers = any::<[u64; 6]>();
+    level.prop_flat_map(move |(level, member_count, chunk)| {
+        let table = member_tables(member_count);
+        let access = (any::<u32>(), any::<u32>(), 0u32..=0o7777);
+        (table, 0..member_count, uuids(), r"[^/\p{Cc}]{3,15}", numbers, access).prop_map(
+            move |(mut members, slot, array_uuid, name, [compatible, ro, created_ns, events, update_ns, sequence], access)| {
+                let (owner_uid, owner_gid, mode) = access;
+                members[slot] = MemberEntry { uuid: array_uuid, state: MemberState::InSync };
+                Superblock {
+                    features: Features { compatible, incompatible: 0, read_only_compatible: ro },
+                    array_uuid,
+                    array_name: ArrayName::new(&name).unwrap(),
+                    member_uuid: members[slot].uuid,
+                    slot,
+                    member_count,
+                    level,
+                    chunk,
+                    access: Access { owner_uid, owner_gid, mode },
+                    created_ns,
+                    event_count: events,
+                    update_ns,
+                    copy_sequence: sequence,
+                    members,
+                }
+            },
+        )
+    })
+}
+
+fn lanes() -> impl Strategy<Value = LaneRecord> {
+    let kind = prop::sample::select(&[LaneKind::Clean, LaneKind::Write, LaneKind::Truncate][..]);
+    (kind, any::<[u64; 5]>(), any::<u16>()).prop_map(|(kind, [inode, generation, offset, length, sequence], owner)| LaneRecord {
+        kind,
+        inode,
+        generation,
+        offset,
+        length,
+        sequence,
+        owner,
+    })
+}
+
+fn records() -> impl Strategy<Value = InodeRecord> {
+    let state = prop::sample::select(&[InodeState::Used, InodeState::Orphan][..]);
+    (0..=i64::MAX as u64, any::<u64>(), shapes(), state, any::<u32>())
+        .prop_map(|(size, generation, shape, state, flags)| InodeRecord { size, generation, shape, state, flags })
+}
+
+proptest! {
+    #[test]
+    fn superblocks_are_read_as_written(superblock in superblocks()) {
+        prop_assert_eq!(superblock.validate(), Ok(()));
+        prop_assert_eq!(Superblock::decode(&superblock.encode()), Ok(superblock));
+    }
+
+    #[test]
+    fn inode_records_are_read_as_written(record in records(), inode in 1..=u64::MAX) {
+        prop_assert_eq!(InodeRecord::decode(inode, &record.encode(inode)), Ok(Some(record)));
+    }
+
+    #[test]
+    fn a_changed_constant_part_of_an_inode_record_is_found(
+        record in records(), inode in 1..=u64::MAX, at in 8usize..23, flip in 1u8..,
+    ) {
+        let mut bytes = record.encode(inode);
+        bytes[at] ^= flip;
+        prop_assert_eq!(InodeRecord::decode(inode, &bytes), Err(InodeError::BadChecksum { inode }));
+    }
+
+    #[test]
+    fn an_inode_record_belongs_to_its_number(record in records(), inode in 1..=u64::MAX, other in 1..=u64::MAX) {
+        prop_assume!(inode != other);
+        prop_assert!(InodeRecord::decode(other, &record.encode(inode)).is_err());
+    }
+
+    #[test]
+    fn size_state_and_flags_change_in_place(record in records(), size in 0..=i64::MAX as u64, flags in any::<u32>()) {
+        let mut bytes = record.encode(1);
+        bytes[SIZE_OFFSET..][..8].copy_from_slice(&size.to_le_bytes());
+        bytes[FLAGS_OFFSET..][..4].copy_from_slice(&flags.to_le_bytes());
+        bytes[STATE_OFFSET] = InodeState::Orphan.code();
+        let changed = InodeRecord { size, flags, state: InodeState::Orphan, ..record };
+        prop_assert_eq!(InodeRecord::decode(1, &bytes), Ok(Some(changed)));
+        bytes[STATE_OFFSET] = InodeState::Free.code();
+        prop_assert_eq!(InodeRecord::decode(1, &bytes), Ok(None));
+    }
+
+    #[test]
+    fn a_shape_lists_each_member_once_from_its_start_on(shape in shapes()) {
+        let slots: Vec<_> = shape.slots().collect();
+        prop_assert_eq!(slots[0], shape.start_slot());
+        prop_assert_eq!(slots.len(), shape.geometry().member_count());
+        prop_assert_eq!(slots.iter().copied().collect::<MemberSet>(), shape.members());
+        let turns = slots.windows(2).filter(|pair| pair[0] > pair[1]).count();
+        prop_assert!(turns <= 1, "{slots:?}");
+    }
+
+    #[test]
+    fn attributes_are_read_as_written_and_damage_is_found(
+        inode in 1..=u64::MAX, generation in any::<u64>(), at in 0..ATTRIBUTE_BYTES, flip in 1u8..,
+    ) {
+        let attribute = Attribute { inode, generation };
+        let mut bytes = attribute.encode();
+        prop_assert_eq!(Attribute::decode(&bytes), Ok(attribute));
+        bytes[at] ^= flip;
+        prop_assert_eq!(Attribute::decode(&bytes), Err(AttributeError::BadChecksum));
+    }
+
+    #[test]
+    fn lanes_are_read_as_written(lane in lanes()) {
+        prop_assert_eq!(LaneRecord::decode(&lane.encode()), Ok(lane));
+    }
+
+    #[test]
+    fn a_lane_with_one_word_changed_is_torn(lane in lanes(), word in 0usize..8, flip in 1..=u64::MAX) {
+        let mut bytes = lane.encode();
+        bytes[8 * word..][..8].iter_mut().zip(flip.to_le_bytes()).for_each(|(byte, flip)| *byte ^= flip);
+        prop_assert_eq!(LaneRecord::decode(&bytes), Err(LaneError::Torn));
+    }
+
+    #[test]
+    fn nothing_on_media_makes_decode_panic(bytes in prop::collection::vec(any::<u8>(), 64), length in 0usize..64) {
+        let record: &[u8; 64] = bytes.as_slice().try_into().unwrap();
+        let _ = InodeRecord::decode(1, record);
+        let _ = LaneRecord::decode(record);
+        let _ = Attribute::decode(&bytes[..length]);
+        let _ = Superblock::choose(&bytes[..length]);
+        let _ = TableHeader::decode(TableKind::Lanes, &bytes[..length]);
+    }
+}
+
+#[test]
+fn every_changed_byte_of_a_superblock_is_found() {
+    let valid = fixture::superblock().encode();
+    for at in 0..COPY_BYTES {
+        let mut bytes = valid;
+        bytes[at] ^= 1 << (at % 8);
+        let error = Superblock::decode(&bytes).unwrap_err();
+        let expected = if at < 8 { SuperblockError::NotASuperblock } else { SuperblockError::BadChecksum { copy: 0 } };
+        assert_eq!(error, expected, "byte {at}");
+    }
+}
+
+#[test]
+fn every_changed_byte_of_a_table_header_is_found() {
+    let kind = TableKind::Lanes;
+    let valid = TableHeader { kind, array_uuid: fixture::ARRAY }.encode();
+    for at in 0..TABLE_HEADER_BYTES {
+        let mut bytes = valid;
+        bytes[at] ^= 1 << (at % 8);
+        let expected = if at < 8 { TableError::NotATable { kind } } else { TableError::BadChecksum { kind } };
+        assert_eq!(TableHeader::decode(kind, &bytes), Err(expected), "byte {at}");
+    }
+}
+
+#[test]
+fn superblocks_that_make_no_sense_are_refused() {
+    type Change = fn(&mut Superblock);
+    let changes: [(&str, Change); 12] = [
+        ("array UUID", |s| s.array_uuid = Uuid::NIL),
+        ("member UUID", |s| s.member_uuid = Uuid::NIL),
+        ("slot", |s| s.slot = MEMBER_COUNT_MAX),
+        ("member count", |s| s.member_count = 2),
+        ("member count", |s| s.member_count = 33),
+        ("mode", |s| s.access.mode = 0o10000),
+        ("member table", |s| s.slot = 0),
+        ("member table", |s| s.members[0].state = MemberState::Absent),
+        ("member table", |s| s.members[0].state = MemberState::Spare),
+        ("member table", |s| s.members[0].uuid = Uuid::NIL),
+        ("member table", |s| s.members[4].state = MemberState::InSync),
+        ("member table", |s| s.members[4].uuid = Uuid::NIL),
+    ];
+    for (field, change) in changes {
+        let mut superblock = fixture::superblock();
+        change(&mut superblock);
+        assert_eq!(superblock.validate(), Err(SuperblockError::Invalid { field }));
+        assert_eq!(Superblock::decode(&superblock.encode()), Err(SuperblockError::Invalid { field }));
+    }
+}
+
+#[test]
+fn a_file_starts_on_one_of_its_members() {
+    let members = MemberSet::first(4).without(1);
+    let shape = Shape::new(Level::Raid5, ChunkBytes::DEFAULT, members, 1);
+    assert_eq!(shape, Err(ShapeError::StartOutside { start_slot: 1 }));
+    let shape = Shape::new(Level::Raid5, ChunkBytes::DEFAULT, members, 2).unwrap();
+    assert!(shape.slots().eq([2, 3, 0]));
+}
