@@ -1,1 +1,249 @@
+//! Members reached by load and store: backing files on DAX file systems, tmpfs, or any file system's page cache.
+//!
+//! [`Backing`] is one backing file: mapped in windows that never move (`windows`), with a memory of what is allocated
+//! (`allocated`). [`detect`] tells what it takes for a store to survive power loss.
+//!
+//! Invariants: no window is unmapped while its Backing lives. The byte-range face (pread, pwrite) works at every offset and is
+//! coherent with the mapped one. The descriptor's file position is neither used nor moved: the descriptor may be the program's.
 #![cfg_attr(not(test), no_std)]
+
+extern crate alloc;
+
+mod allocated;
+mod domain;
+mod windows;
+
+pub use domain::detect;
+pub use persist::PersistenceDomain;
+
+use allocated::{GRANULE_BYTES, GRANULE_SHIFT};
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU8, Ordering};
+use medium::{Medium, Span};
+use sys::rustix::fs::{FallocateFlags, fallocate, fdatasync, fstat, ftruncate};
+use sys::rustix::io::{pread, pwrite, retry_on_intr};
+use sys::rustix::mm::{MsyncFlags, msync};
+use sys::{BorrowedFd, IntoRawFd, OsError, OwnedFd, RawFd};
+use units::PAGE_BYTES;
+use windows::{MAPPED_BYTES_MAX, Mapping, WINDOW_BYTES, WINDOW_SHIFT, Windows};
+
+/// What a backing file is mapped for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// Stores fault.
+    ReadOnly,
+    /// The descriptor is open for reading and writing.
+    ReadWrite,
+}
+
+/// One backing file on one member. See [`Medium`] for what it does.
+pub struct Backing {
+    fd: RawFd,
+    mapping: Mapping,
+    domain: PersistenceDomain,
+    windows: Windows,
+}
+
+impl Backing {
+    /// The backing file behind `fd`, which it owns from now on; `domain` is its member's. No system call.
+    #[must_use]
+    pub fn new(fd: OwnedFd, access: Access, domain: PersistenceDomain) -> Self {
+        let synchronous = matches!(domain, PersistenceDomain::Eadr | PersistenceDomain::Adr);
+        let mapping = Mapping { writable: access == Access::ReadWrite, synchronous };
+        Self { fd: fd.into_raw_fd(), mapping, domain, windows: Windows::new() }
+    }
+
+    /// The descriptor.
+    #[inline]
+    #[must_use]
+    pub const fn fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the descriptor is open until this is dropped.
+        unsafe { BorrowedFd::borrow_raw(self.fd) }
+    }
+
+    /// The persistence domain given at creation.
+    #[must_use]
+    pub const fn domain(&self) -> PersistenceDomain {
+        self.domain
+    }
+
+    /// The length of the backing file in bytes, asked of the kernel.
+    pub fn bytes(&self) -> Result<u64, OsError> {
+        fstat(self.fd()).map(|stat| stat.st_size as u64)
+    }
+
+    /// Forgets what is known to be allocated: another process may have punched or cut the file. An `allocate` that runs at the
+    /// same time may remember what it learnt before; the caller orders them.
+    pub fn forget_allocations(&self) {
+        for granules in self.windows.iter().filter_map(windows::Window::granules) {
+            granules.remove(0, (WINDOW_BYTES / GRANULE_BYTES) as usize);
+        }
+    }
+
+    /// The granules that `start..end` touches, as runs within one window each; ends where nothing is mapped any more.
+    fn runs(&self, mut start: u64, end: u64) -> impl Iterator<Item = (&windows::Window, usize, usize)> {
+        core::iter::from_fn(move || {
+            let window = self.windows.at(start).filter(|_| start < end)?;
+            let window_start = start & !(WINDOW_BYTES - 1);
+            let stop = end.min(window_start + WINDOW_BYTES);
+            let run = ((start - window_start) >> GRANULE_SHIFT, (stop - window_start).div_ceil(GRANULE_BYTES));
+            start = stop;
+            Some((window, run.0 as usize, run.1 as usize))
+        })
+    }
+
+    /// Whether all of `start..end` is known to be allocated.
+    #[inline]
+    fn is_known(&self, start: u64, end: u64) -> bool {
+        let known = |(window, first, end): (&windows::Window, usize, usize)| {
+            window.granules().is_some_and(|granules| granules.contains(first, end))
+        };
+        end <= MAPPED_BYTES_MAX && self.runs(start, end).all(known)
+    }
+
+    #[cold]
+    fn allocate_unknown(&self, start: u64, end: u64) -> Result<(), OsError> {
+        let rounded_start = start & !(GRANULE_BYTES - 1);
+        let rounded_end = end.checked_next_multiple_of(GRANULE_BYTES).filter(|&end| end <= i64::MAX as u64).unwrap_or(end);
+        let grow = |start, end| retry_on_intr(|| fallocate(self.fd(), FallocateFlags::empty(), start, end - start));
+        match grow(rounded_start, rounded_end) {
+            Ok(()) => {
+                let runs = self.runs(rounded_start, rounded_end);
+                runs.for_each(|(window, first, end)| window.granules_or_new().insert(first, end));
+                Ok(())
+            }
+            Err(OsError::NOSPC | OsError::DQUOT | OsError::FBIG) if (rounded_start, rounded_end) != (start, end) => {
+                grow(start, end)
+            }
+            Err(OsError::OPNOTSUPP | OsError::NOSYS) => self.allocate_by_touching(start, end),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// For file systems without fallocate (ramfs, NFSv3, old FAT): grow, then dirty each page of the range through the mapping
+    /// by an atomic operation that changes nothing, so that a store by somebody else at the same time is not lost.
+    /// Where there is no mapping, space stays unpromised and `put` reports what is missing.
+    fn allocate_by_touching(&self, start: u64, end: u64) -> Result<(), OsError> {
+        if self.bytes()? < end {
+            retry_on_intr(|| ftruncate(self.fd(), end))?;
+        }
+        let mut at = start & !(PAGE_BYTES as u64 - 1);
+        while at < end {
+            let Some(span) = self.span(at) else { return Ok(()) };
+            let bytes = span.bytes.min((end - at) as usize);
+            // The compiler would make a load of an operation it knows to change nothing.
+            let nothing = core::hint::black_box(0);
+            let touch = || {
+                for page in (0..bytes).step_by(PAGE_BYTES) {
+                    // SAFETY: within the span; a fault (no space) leaves the guard.
+                    unsafe { AtomicU8::from_ptr(span.start.as_ptr().add(page)) }.fetch_or(nothing, Ordering::Relaxed);
+                }
+            };
+            // SAFETY: `touch` owns nothing, and `allocate` is not called inside a guard (Medium).
+            let touched = unsafe { persist::fault::guard(touch) };
+            touched.map_err(|_| OsError::NOSPC)?;
+            at += bytes as u64;
+        }
+        Ok(())
+    }
+
+    /// msync of the mapped pages of a range within one window; None if it has to be done another way.
+    fn sync_mapped(&self, offset: u64, bytes: u64) -> Option<Result<(), OsError>> {
+        let start = offset & !(PAGE_BYTES as u64 - 1);
+        let bytes = usize::try_from(offset.checked_add(bytes)? - start).ok()?;
+        let span = self.span(start).filter(|span| span.bytes >= bytes)?;
+        // SAFETY: the range lies within a window, which stays mapped; msync changes nothing.
+        Some(retry_on_intr(|| unsafe { msync(span.start.as_ptr().cast(), bytes, MsyncFlags::SYNC) }))
+    }
+}
+
+impl Medium for Backing {
+    #[inline]
+    fn span(&self, offset: u64) -> Option<Span> {
+        let base = self.windows.at(offset)?.base(offset >> WINDOW_SHIFT, self.fd(), self.mapping)?;
+        let within = offset & (WINDOW_BYTES - 1);
+        // SAFETY: `within` is less than the window's bytes.
+        let start = unsafe { NonNull::new_unchecked(base.as_ptr().add(within as usize)) };
+        Some(Span { start, bytes: (WINDOW_BYTES - within) as usize })
+    }
+
+    unsafe fn get(&self, mut offset: u64, mut dst: *mut u8, mut bytes: usize) -> Result<(), OsError> {
+        while bytes > 0 {
+            // SAFETY: `dst` is valid for `bytes` writes, or the caller is inside a guard; a bad pointer is EFAULT.
+            let buffer = unsafe { core::slice::from_raw_parts_mut(dst.cast::<core::mem::MaybeUninit<u8>>(), bytes) };
+            let done = retry_on_intr(|| pread(self.fd(), &mut *buffer, offset).map(|(filled, _)| filled.len()))?;
+            if done == 0 {
+                // SAFETY: as above.
+                unsafe { dst.write_bytes(0, bytes) };
+                return Ok(());
+            }
+            (offset, dst, bytes) = (offset + done as u64, dst.wrapping_add(done), bytes - done);
+        }
+        Ok(())
+    }
+
+    unsafe fn put(&self, mut offset: u64, mut src: *const u8, mut bytes: usize) -> Result<(), OsError> {
+        while bytes > 0 {
+            // SAFETY: `src` is valid for `bytes` reads, or the caller is inside a guard; a bad pointer is EFAULT.
+            let buffer = unsafe { core::slice::from_raw_parts(src, bytes) };
+            let done = retry_on_intr(|| pwrite(self.fd(), buffer, offset))?;
+            if done == 0 {
+                return Err(OsError::IO);
+            }
+            (offset, src, bytes) = (offset + done as u64, src.wrapping_add(done), bytes - done);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn allocate(&self, offset: u64, bytes: u64) -> Result<(), OsError> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        let end = offset.checked_add(bytes).filter(|&end| end <= i64::MAX as u64).ok_or(OsError::FBIG)?;
+        if self.is_known(offset, end) { Ok(()) } else { self.allocate_unknown(offset, end) }
+    }
+
+    fn set_len(&self, bytes: u64) -> Result<(), OsError> {
+        self.forget_allocations();
+        retry_on_intr(|| ftruncate(self.fd(), bytes))
+    }
+
+    fn punch(&self, offset: u64, bytes: u64) -> Result<(), OsError> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        let end = offset.checked_add(bytes).ok_or(OsError::INVAL)?;
+        for (window, first, end) in self.runs(offset, end) {
+            window.granules().inspect(|granules| granules.remove(first, end));
+        }
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        retry_on_intr(|| fallocate(self.fd(), flags, offset, bytes))
+    }
+
+    fn persist(&self, offset: u64, bytes: u64) -> Result<(), OsError> {
+        match self.domain {
+            PersistenceDomain::PageCache => {
+                self.sync_mapped(offset, bytes).unwrap_or_else(|| retry_on_intr(|| fdatasync(self.fd())))
+            }
+            PersistenceDomain::Eadr | PersistenceDomain::Adr | PersistenceDomain::Volatile => {
+                persist::fence();
+                Ok(())
+            }
+        }
+    }
+
+    fn owns(&self, address: usize) -> bool {
+        self.windows.own(address)
+    }
+}
+
+impl Drop for Backing {
+    fn drop(&mut self) {
+        // SAFETY: owned, and nobody can use it any more. (OwnedFd might call libc's close.)
+        unsafe { sys::rustix::io::close(self.fd) };
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,127 @@
+//! Backing files on tmpfs (and where the tests run): windows, space, both faces.
+
+use super::*;
+use sys::AsFd as _;
+use sys::rustix::fs::{Mode, OFlags, openat};
+
+/// A file without a name.
+fn file(directory: &str) -> OwnedFd {
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    openat(sys::rustix::fs::CWD, directory, flags, Mode::RUSR | Mode::WUSR).unwrap()
+}
+
+fn backing(directory: &str) -> Backing {
+    let fd = file(directory);
+    Backing::new(fd, Access::ReadWrite, PersistenceDomain::Volatile)
+}
+
+fn store(backing: &Backing, offset: u64, byte: u8) {
+    let span = backing.span(offset).unwrap();
+    // SAFETY: the tests allocate first.
+    unsafe { span.start.as_ptr().write_volatile(byte) };
+}
+
+#[test]
+fn both_faces_see_the_same_bytes_and_the_end_reads_as_zeros() {
+    let backing = backing("/dev/shm");
+    backing.allocate(0, 100).unwrap();
+    store(&backing, 99, 7);
+    let mut read = [1u8; 8];
+    // SAFETY: `read` is 8 bytes long; so below.
+    unsafe { backing.get(98, read.as_mut_ptr(), 8) }.unwrap();
+    assert_eq!(read, [0, 7, 0, 0, 0, 0, 0, 0]);
+    backing.set_len(101).unwrap();
+    // SAFETY: as above.
+    unsafe { backing.put(97, [5u8, 6].as_ptr(), 2).and_then(|()| backing.get(96, read.as_mut_ptr(), 8)) }.unwrap();
+    assert_eq!(read, [0, 5, 6, 7, 0, 0, 0, 0]);
+}
+
+#[test]
+fn windows_do_not_move_and_are_owned() {
+    let backing = backing("/dev/shm");
+    let first = backing.span(0).unwrap();
+    assert_eq!(first.bytes, 1 << 30);
+    assert_eq!(first.start.addr().get() % (2 << 20), 0);
+    let later = backing.span((40 << 30) + 5).unwrap();
+    assert_eq!(later.bytes, (1 << 30) - 5);
+    assert_eq!(backing.span(0).unwrap().start, first.start);
+    assert!(backing.owns(first.start.addr().get()) && backing.owns(later.start.addr().get()));
+    assert!(backing.owns(first.start.addr().get() + (1 << 30) - 1));
+    assert!(!backing.owns(&raw const backing as usize) && !backing.owns(0) && !backing.owns(1));
+    assert!(backing.span(MAPPED_BYTES_MAX).is_none());
+}
+
+#[test]
+fn space_is_given_once_and_remembered_until_forgotten() {
+    let backing = backing("/dev/shm");
+    backing.allocate(1000, 70_000).unwrap();
+    assert_eq!(backing.bytes().unwrap(), 128 << 10);
+    assert!(backing.is_known(0, 128 << 10) && !backing.is_known(0, (128 << 10) + 1));
+    store(&backing, 70_999, 9);
+    // What is known needs no system call: a closed file would say so.
+    backing.allocate(0, 100).unwrap();
+    backing.punch(0, 10).unwrap();
+    assert!(!backing.is_known(0, 1) && backing.is_known(64 << 10, 128 << 10));
+    backing.allocate(0, 1).unwrap();
+    assert!(backing.is_known(0, 128 << 10));
+    backing.forget_allocations();
+    assert!(!backing.is_known(0, 1));
+    // Across windows.
+    backing.allocate((1 << 30) - 5, 10).unwrap();
+    assert!(backing.is_known((1 << 30) - 5, (1 << 30) + 5));
+    assert_eq!(backing.bytes().unwrap(), (1 << 30) + (64 << 10));
+    backing.set_len(3).unwrap();
+    assert!(!backing.is_known(1 << 30, (1 << 30) + 1));
+}
+
+#[test]
+fn offsets_beyond_the_windows_work_by_byte_range() {
+    let backing = backing("/dev/shm");
+    let far = MAPPED_BYTES_MAX + 123;
+    backing.allocate(far, 10).unwrap();
+    let mut read = [0u8; 3];
+    // SAFETY: buffers of 3 bytes.
+    unsafe { backing.put(far, b"far".as_ptr(), 3).and_then(|()| backing.get(far, read.as_mut_ptr(), 3)) }.unwrap();
+    assert_eq!(&read, b"far");
+    assert_eq!(backing.allocate(u64::MAX - 5, 3), Err(OsError::FBIG));
+}
+
+#[test]
+fn touching_gives_space_and_keeps_bytes() {
+    let backing = backing("/dev/shm");
+    backing.set_len(10_000).unwrap();
+    store(&backing, 5000, 3);
+    backing.allocate_by_touching(4000, 20_000).unwrap();
+    assert_eq!(backing.bytes().unwrap(), 20_000);
+    let stat = fstat(backing.fd()).unwrap();
+    assert!(stat.st_blocks * 512 >= 16_000, "{} blocks", stat.st_blocks);
+    let mut read = [0u8; 1];
+    // SAFETY: one byte.
+    unsafe { backing.get(5000, read.as_mut_ptr(), 1) }.unwrap();
+    assert_eq!(read, [3]);
+}
+
+#[test]
+fn persist_reaches_the_file_in_the_page_cache() {
+    let directory = std::env::temp_dir();
+    let fd = file(directory.to_str().unwrap());
+    let root =
+        openat(sys::rustix::fs::CWD, directory.to_str().unwrap(), OFlags::DIRECTORY | OFlags::RDONLY, Mode::empty()).unwrap();
+    let domain = detect(root.as_fd());
+    let backing = Backing::new(fd, Access::ReadWrite, domain);
+    backing.allocate(0, 10_000).unwrap();
+    store(&backing, 5000, 3);
+    backing.persist(4999, 3).unwrap();
+    backing.persist(0, 3 << 30).unwrap();
+}
+
+#[test]
+fn drop_gives_everything_back() {
+    let maps = || std::fs::read_to_string("/proc/self/maps").unwrap();
+    let backing = backing("/dev/shm");
+    let base = backing.span(7 << 30).unwrap().start.addr().get();
+    let line = format!("{base:x}-");
+    assert!(maps().contains(&line));
+    drop(backing);
+    assert!(!maps().contains(&line));
+}

@@ -1,0 +1,210 @@
+//! The windows through which a backing file is mapped: fixed pieces of 1 GiB of file offset that, once mapped, never move.
+//!
+//! A window is larger than the file at first; the part beyond the end faults until the file grows, and becomes valid then
+//! without another system call. The table has two levels; window 0, all that most files have, lies in the table itself, so
+//! a small file costs one mmap and no memory.
+//!
+//! Invariant: a window goes from unmapped to mapped (or to "cannot be mapped") once, by compare-and-exchange; whoever loses the race
+//! unmaps its own attempt. Nothing is unmapped before the table is dropped, so a pointer from it is good for that long.
+
+use crate::allocated::Granules;
+use alloc::boxed::Box;
+use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicPtr, Ordering};
+use sys::BorrowedFd;
+use sys::rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+/// The logarithm of a window's bytes: 1 GiB.
+pub(crate) const WINDOW_SHIFT: u32 = 30;
+/// Bytes of a window.
+pub(crate) const WINDOW_BYTES: u64 = 1 << WINDOW_SHIFT;
+/// Offsets from here on (64 TiB) are reached by the byte-range face only.
+pub(crate) const MAPPED_BYTES_MAX: u64 = 1 << 46;
+
+const LEAF_SHIFT: u32 = 8;
+const LEAF_WINDOWS: usize = 1 << LEAF_SHIFT;
+const ROOT_LEAVES: usize = (MAPPED_BYTES_MAX >> (WINDOW_SHIFT + LEAF_SHIFT)) as usize;
+const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+/// The address that stands for "mapping this window failed": never page aligned, so never a mapping.
+const CANNOT: *mut u8 = ptr::without_provenance_mut(1);
+
+/// One window of a file and what is known about its space.
+pub(crate) struct Window {
+    /// Null before the first use; [`CANNOT`] after mmap failed.
+    base: AtomicPtr<u8>,
+    granules: AtomicPtr<Granules>,
+}
+
+struct Leaf([Window; LEAF_WINDOWS]);
+struct Root([AtomicPtr<Leaf>; ROOT_LEAVES]);
+
+/// The windows of one backing file.
+pub(crate) struct Windows {
+    first: Window,
+    root: AtomicPtr<Root>,
+}
+
+/// How windows of a file are mapped.
+#[derive(Clone, Copy)]
+pub(crate) struct Mapping {
+    pub(crate) writable: bool,
+    /// Whether stores must be durable by flushing processor caches alone: MAP_SYNC, with an ordinary mapping as second try.
+    pub(crate) synchronous: bool,
+}
+
+impl Window {
+    const fn new() -> Self {
+        Self { base: AtomicPtr::new(ptr::null_mut()), granules: AtomicPtr::new(ptr::null_mut()) }
+    }
+
+    /// Where the window is mapped, if it is.
+    fn mapped(&self) -> Option<NonNull<u8>> {
+        NonNull::new(self.base.load(Ordering::Acquire)).filter(|base| base.as_ptr() != CANNOT)
+    }
+
+    /// Where the window is mapped; maps it on first use. `index` is its place in the file.
+    #[inline]
+    pub(crate) fn base(&self, index: u64, fd: BorrowedFd<'_>, mapping: Mapping) -> Option<NonNull<u8>> {
+        let base = self.base.load(Ordering::Acquire);
+        if base > CANNOT { NonNull::new(base) } else { self.map(base, index, fd, mapping) }
+    }
+
+    #[cold]
+    fn map(&self, seen: *mut u8, index: u64, fd: BorrowedFd<'_>, mapping: Mapping) -> Option<NonNull<u8>> {
+        if seen == CANNOT {
+            return None;
+        }
+        let new = map_window(fd, index << WINDOW_SHIFT, mapping).map_or(CANNOT, NonNull::as_ptr);
+        match self.base.compare_exchange(ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => NonNull::new(new).filter(|base| base.as_ptr() != CANNOT),
+            Err(other) => {
+                unmap_window(new);
+                NonNull::new(other).filter(|base| base.as_ptr() != CANNOT)
+            }
+        }
+    }
+
+    /// What is known to be allocated, if anything ever was.
+    #[inline]
+    pub(crate) fn granules(&self) -> Option<&Granules> {
+        // SAFETY: null, or a leaked Box that is freed only when the table is dropped.
+        unsafe { self.granules.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// The same, created on first use.
+    pub(crate) fn granules_or_new(&self) -> &Granules {
+        install(&self.granules, Granules::new)
+    }
+}
+
+impl Windows {
+    pub(crate) const fn new() -> Self {
+        Self { first: Window::new(), root: AtomicPtr::new(ptr::null_mut()) }
+    }
+
+    /// The window that holds `offset`; None beyond what is ever mapped.
+    #[inline]
+    pub(crate) fn at(&self, offset: u64) -> Option<&Window> {
+        if offset < WINDOW_BYTES { Some(&self.first) } else { self.at_high(offset) }
+    }
+
+    fn at_high(&self, offset: u64) -> Option<&Window> {
+        if offset >= MAPPED_BYTES_MAX {
+            return None;
+        }
+        let index = (offset >> WINDOW_SHIFT) as usize;
+        let root = install(&self.root, || Root([const { AtomicPtr::new(ptr::null_mut()) }; ROOT_LEAVES]));
+        let leaf = install(&root.0[index >> LEAF_SHIFT], || Leaf([const { Window::new() }; LEAF_WINDOWS]));
+        Some(&leaf.0[index % LEAF_WINDOWS])
+    }
+
+    /// Every window that was ever used.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Window> {
+        // SAFETY: null, or a leaked Box that is freed only when the table is dropped; so for the leaves below.
+        let root = unsafe { self.root.load(Ordering::Acquire).as_ref() };
+        let leaves = root.into_iter().flat_map(|root| &root.0);
+        // SAFETY: as above.
+        let leaves = leaves.filter_map(|leaf| unsafe { leaf.load(Ordering::Acquire).as_ref() });
+        core::iter::once(&self.first).chain(leaves.flat_map(|leaf| &leaf.0))
+    }
+
+    /// Whether `address` lies in a mapped window.
+    pub(crate) fn own(&self, address: usize) -> bool {
+        self.iter().filter_map(Window::mapped).any(|base| address.wrapping_sub(base.addr().get()) < WINDOW_BYTES as usize)
+    }
+}
+
+impl Drop for Windows {
+    fn drop(&mut self) {
+        for window in self.iter() {
+            unmap_window(window.base.load(Ordering::Acquire));
+            discard(&window.granules);
+        }
+        // SAFETY: null, or a leaked Box; nobody else holds the table any more.
+        if let Some(root) = unsafe { self.root.load(Ordering::Acquire).as_ref() } {
+            root.0.iter().for_each(discard);
+        }
+        discard(&self.root);
+    }
+}
+
+/// The value behind `place`, made and installed if there is none yet; the loser of a race drops its own.
+fn install<T>(place: &AtomicPtr<T>, make: impl FnOnce() -> T) -> &T {
+    let mut found = place.load(Ordering::Acquire);
+    if found.is_null() {
+        let new = Box::into_raw(Box::new(make()));
+        found = match place.compare_exchange(ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => new,
+            Err(other) => {
+                // SAFETY: `new` came from Box::into_raw above and was not published.
+                drop(unsafe { Box::from_raw(new) });
+                other
+            }
+        };
+    }
+    // SAFETY: not null, published by this function, freed by `discard` only when the table is dropped.
+    unsafe { &*found }
+}
+
+/// Frees what `install` published. Only for a table nobody else can reach.
+fn discard<T>(place: &AtomicPtr<T>) {
+    let found = place.swap(ptr::null_mut(), Ordering::AcqRel);
+    if !found.is_null() {
+        // SAFETY: published by `install`, so from Box::into_raw; the table is being dropped, nobody holds a reference.
+        drop(unsafe { Box::from_raw(found) });
+    }
+}
+
+/// Maps one window. The kernel aligns a mapping for huge pages where the file system has them; if it did not, one more try
+/// asks for the aligned address just below, which is free as a rule.
+fn map_window(fd: BorrowedFd<'_>, offset: u64, mapping: Mapping) -> Option<NonNull<u8>> {
+    let first = map_at(ptr::null_mut(), fd, offset, mapping)?;
+    let excess = first.addr().get() % HUGE_PAGE_BYTES;
+    if excess == 0 {
+        return Some(first);
+    }
+    let hint = first.as_ptr().wrapping_sub(excess);
+    unmap_window(first.as_ptr());
+    map_at(hint, fd, offset, mapping)
+}
+
+fn map_at(hint: *mut u8, fd: BorrowedFd<'_>, offset: u64, mapping: Mapping) -> Option<NonNull<u8>> {
+    let mut protection = ProtFlags::READ;
+    protection.set(ProtFlags::WRITE, mapping.writable);
+    let map = |flags| {
+        // SAFETY: without MAP_FIXED the kernel chooses a free range; `hint` is only a wish.
+        let base = unsafe { mmap(hint.cast(), WINDOW_BYTES as usize, protection, flags, fd, offset) };
+        base.ok().and_then(|base| NonNull::new(base.cast()))
+    };
+    let synchronous = mapping.synchronous.then(|| map(MapFlags::SHARED_VALIDATE | MapFlags::SYNC)).flatten();
+    synchronous.or_else(|| map(MapFlags::SHARED))
+}
+
+fn unmap_window(base: *mut u8) {
+    if base > CANNOT {
+        // SAFETY: `base` is a window of WINDOW_BYTES mapped by `map_at` that nobody uses: it was never published or its table is
+        // being dropped. Failure would leave the range mapped, which harms nobody.
+        _ = unsafe { munmap(base.cast(), WINDOW_BYTES as usize) };
+    }
+}
