@@ -1,0 +1,210 @@
+//! Levels that keep copies: 1, 01 and 10.
+//!
+//! A write loads the program's bytes once and stores them to all copies, so copies agree even if the program changes its buffer
+//! meanwhile. Two and three destinations are the parity kernels with one source: its P and its Q are the source itself.
+
+use crate::striper::{BLOCK_BYTES, Block, Done, Io, IoFault};
+use crate::walk::Pieces;
+use core::mem::MaybeUninit;
+use core::ptr::null_mut;
+use medium::Medium;
+use persist::Kernels;
+use units::Slot;
+
+/// Readers change to another copy every this many bytes of a member.
+///
+/// By region, not in turn as in the thesis (section 4.2): the same bytes come from the same copy each time, so the processor's caches
+/// hold them once and not once per copy, a sequential reader stays one stream for the prefetcher, and no counter is shared.
+/// Readers of different regions still spread over all members.
+const READ_REGION_SHIFT: u32 = 20;
+
+/// A run of bytes on all its copies.
+struct Copies<'a, 'b, M> {
+    io: &'a Io<'b, M>,
+    column: usize,
+    offset: u64,
+    bytes: usize,
+}
+
+/// Calls `visit(copies, bytes of the range before them)` for the pieces of a range. RAID 1 is cut into read regions.
+fn each_piece<'b, M: Medium>(
+    io: &Io<'b, M>,
+    offset: u64,
+    bytes: u64,
+    mut visit: impl FnMut(&Copies<'_, 'b, M>, usize) -> Done,
+) -> Done {
+    let mut done = 0;
+    if io.geometry.level().has_chunks() {
+        return Pieces::new(io.geometry, offset, bytes).try_for_each(|piece| {
+            let copies = Copies { io, column: piece.column, offset: piece.member_offset(), bytes: piece.bytes };
+            visit(&copies, done)?;
+            done += piece.bytes;
+            Ok(())
+        });
+    }
+    while (done as u64) < bytes {
+        let at = offset + done as u64;
+        let region_left = (1 << READ_REGION_SHIFT) - (at & ((1 << READ_REGION_SHIFT) - 1));
+        let step = region_left.min(bytes - done as u64) as usize;
+        visit(&Copies { io, column: 0, offset: at, bytes: step }, done)?;
+        done += step;
+    }
+    Ok(())
+}
+
+/// Reads a range.
+///
+/// # Safety
+/// Inside a guard; `dst` is the program's for `bytes`.
+pub(crate) unsafe fn read<M: Medium>(io: &Io<'_, M>, offset: u64, dst: *mut u8, bytes: usize) -> Done {
+    each_piece(io, offset, bytes as u64, |copies, done| {
+        let slot = copies.preferred().ok_or(IoFault::Lost)?;
+        // SAFETY: the pieces make up `bytes`.
+        unsafe { io.fetch(slot, copies.offset, dst.wrapping_add(done), copies.bytes) }
+    })
+}
+
+/// Writes a range.
+///
+/// # Safety
+/// Inside a guard; `src` is the program's for `bytes`.
+pub(crate) unsafe fn write<M: Medium>(io: &Io<'_, M>, offset: u64, src: *const u8, bytes: usize) -> Done {
+    // SAFETY: the pieces make up `bytes`.
+    each_piece(io, offset, bytes as u64, |copies, done| unsafe { copies.write(src.wrapping_add(done)) })
+}
+
+/// Copies the lowest copy that is in over the others.
+pub(crate) fn resync<M: Medium>(io: &Io<'_, M>, offset: u64, bytes: u64) -> Done {
+    each_piece(io, offset, bytes, |copies, _| copies.resync())
+}
+
+/// Counts the bytes in which copies differ from the lowest copy that is in.
+pub(crate) fn verify<M: Medium>(io: &Io<'_, M>, offset: u64, bytes: u64) -> Result<u64, IoFault> {
+    let mut mismatches = 0;
+    each_piece(io, offset, bytes, |copies, _| copies.verify().map(|found| mismatches += found))?;
+    Ok(mismatches)
+}
+
+impl<M: Medium> Copies<'_, '_, M> {
+    /// The members of this piece that are in, ascending by copy.
+    #[inline(always)]
+    fn slots(&self) -> impl Iterator<Item = Slot> {
+        let slot = |copy| self.io.geometry.data_slot(0, self.column, copy);
+        (0..self.io.geometry.copy_count()).map(slot).filter(|&slot| !self.io.out.contains(slot))
+    }
+
+    /// The member to read from.
+    #[inline(always)]
+    fn preferred(&self) -> Option<Slot> {
+        let count = self.io.geometry.copy_count();
+        let copy = (self.offset >> READ_REGION_SHIFT) as u32 % count as u32;
+        let slot = self.io.geometry.data_slot(0, self.column, copy as usize);
+        if !self.io.out.contains(slot) { Some(slot) } else { self.slots().next() }
+    }
+
+    /// Writes the piece to all copies that are in.
+    #[inline(always)]
+    unsafe fn write(&self, src: *const u8) -> Done {
+        let mut places = [null_mut(); 3];
+        let mut count = 0;
+        for slot in self.slots() {
+            match self.io.mapped(slot, self.offset, self.bytes) {
+                Some(place) if count < places.len() => places[count] = place,
+                // SAFETY: the caller's promise.
+                _ => return unsafe { self.write_staged(src) },
+            }
+            count += 1;
+        }
+        if count == 0 {
+            return Err(IoFault::Lost);
+        }
+        // SAFETY: the places are mapped for `bytes`; `src` is the caller's promise.
+        unsafe { copy_to_places(self.io.kernels, &places[..count], src, self.bytes) };
+        Ok(())
+    }
+
+    /// The same for more copies than a kernel has destinations, or some that are not mapped: by way of a block on the stack,
+    /// which keeps the copies equal.
+    #[inline(never)]
+    unsafe fn write_staged(&self, src: *const u8) -> Done {
+        let mut stage = MaybeUninit::<Block>::uninit();
+        let stage = stage.as_mut_ptr().cast::<u8>();
+        for done in (0..self.bytes).step_by(BLOCK_BYTES) {
+            let step = BLOCK_BYTES.min(self.bytes - done);
+            // SAFETY: the stage holds a block; `src` is the caller's promise.
+            unsafe {
+                self.io.kernels.copy_from_media(stage, src.wrapping_add(done), step);
+                self.slots().try_for_each(|slot| self.io.store(slot, self.offset + done as u64, stage, step))?;
+            }
+        }
+        if self.slots().next().is_none() { Err(IoFault::Lost) } else { Ok(()) }
+    }
+
+    fn resync(&self) -> Done {
+        let mut slots = self.slots();
+        let first = slots.next().ok_or(IoFault::Lost)?;
+        slots.try_for_each(|slot| self.copy_between(first, slot))
+    }
+
+    fn copy_between(&self, from: Slot, to: Slot) -> Done {
+        if let Some(source) = self.io.mapped(from, self.offset, self.bytes) {
+            // SAFETY: mapped for `bytes`.
+            return unsafe { self.io.store(to, self.offset, source, self.bytes) };
+        }
+        let mut stage = MaybeUninit::<Block>::uninit();
+        let stage = stage.as_mut_ptr().cast::<u8>();
+        for done in (0..self.bytes).step_by(BLOCK_BYTES) {
+            let (at, step) = (self.offset + done as u64, BLOCK_BYTES.min(self.bytes - done));
+            // SAFETY: the stage holds a block.
+            unsafe {
+                self.io.fetch(from, at, stage, step)?;
+                self.io.store(to, at, stage, step)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn verify(&self) -> Result<u64, IoFault> {
+        let mut blocks = MaybeUninit::<[Block; 2]>::uninit();
+        let [first, other] = [0, BLOCK_BYTES].map(|at| blocks.as_mut_ptr().cast::<u8>().wrapping_add(at));
+        let mut mismatches = 0;
+        for done in (0..self.bytes).step_by(BLOCK_BYTES) {
+            let (at, step) = (self.offset + done as u64, BLOCK_BYTES.min(self.bytes - done));
+            let mut slots = self.slots();
+            let lowest = slots.next().ok_or(IoFault::Lost)?;
+            // SAFETY: each of the two buffers holds a block and is written before it is compared.
+            unsafe {
+                self.io.fetch(lowest, at, first, step)?;
+                for slot in slots {
+                    self.io.fetch(slot, at, other, step)?;
+                    mismatches += differences(first, other, step);
+                }
+            }
+        }
+        Ok(mismatches)
+    }
+}
+
+/// Copies to one, two or three places, loading the source once.
+#[inline(always)]
+unsafe fn copy_to_places(kernels: &Kernels, places: &[*mut u8], src: *const u8, bytes: usize) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match *places {
+            [a] => kernels.copy_to_media(a, src, bytes),
+            [a, b] => kernels.stripe_p(&[src], &[a], b, bytes),
+            [a, b, c] => kernels.stripe_pq(&[src], &[a], b, c, bytes),
+            _ => {}
+        }
+    }
+}
+
+/// How many bytes differ.
+///
+/// # Safety
+/// Both are readable for `bytes`.
+pub(crate) unsafe fn differences(a: *const u8, b: *const u8, bytes: usize) -> u64 {
+    // SAFETY: the caller's promise.
+    let (a, b) = unsafe { (core::slice::from_raw_parts(a, bytes), core::slice::from_raw_parts(b, bytes)) };
+    a.iter().zip(b).map(|(a, b)| u64::from(a != b)).sum()
+}

@@ -1,0 +1,274 @@
+//! The striper: reads and writes of a file's bytes on its members, whatever the level.
+//!
+//! The caller (core/file) holds the stripe locks of the range, has allocated its space on every member that is in, clamps
+//! reads to the size, and fences. Here are no locks, no sizes, no allocation and no system calls (but those of media that are
+//! not mapped).
+//!
+//! Invariants:
+//! - Every call runs under one fault guard. A fault names a member or the program's buffer; nothing is retried here.
+//! - The bytes of members that a call touches are those of the range and, for levels with parity, the same bytes of every
+//!   chunk of its stripes ("rows"). None lies past `Geometry::member_bytes(offset + bytes)`: a backing file of that length
+//!   is long enough.
+//! - The program's buffer is read once where its bytes go to several places, so that a program that changes its buffer
+//!   meanwhile may write either bytes, but not copies or parities that disagree with the data.
+//! - After a **write or zero that failed**, redundancy of the range may not fit its data: the caller resyncs the range
+//!   before it lets go of the locks. A bad address of the program is as a rule found before the first store.
+
+use crate::level::{self, LevelTable};
+use layout::Geometry;
+use medium::Medium;
+use persist::{Kernels, fault};
+use sys::OsError;
+use units::{MemberSet, PAGE_BYTES, Slot};
+
+/// Bytes that are worked on at a time where something passes through a buffer on the stack.
+pub(crate) const BLOCK_BYTES: usize = 4096;
+
+/// The bytes written by `zero`.
+pub(crate) static ZEROS: Block = Block([0; BLOCK_BYTES]);
+
+/// A block of bytes on a line boundary.
+#[repr(C, align(64))]
+pub(crate) struct Block(pub(crate) [u8; BLOCK_BYTES]);
+
+/// One file on its members.
+#[derive(Debug)]
+pub struct Striper<'a, M> {
+    /// The shape of the file.
+    pub geometry: &'a Geometry,
+    /// The backing files by slot, at least `geometry.member_count()`; None counts as out.
+    pub members: &'a [Option<M>],
+    /// Members not to be used: missing, failed.
+    pub out: MemberSet,
+    /// `persist::kernels_for` the members' domain, of several the one that asks most.
+    pub kernels: &'static Kernels,
+}
+
+/// Why an operation on a range stopped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum IoFault {
+    /// A member's memory faulted: the member has failed, or its backing file is shorter than it must be.
+    Member(Slot),
+    /// The program's buffer is not there.
+    BadAddress,
+    /// More members are out than the level bears for this range.
+    Lost,
+    /// The kernel said so, of a medium that is not mapped.
+    Os(OsError),
+}
+
+impl core::fmt::Display for IoFault {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Member(slot) => write!(f, "the memory of member {slot} failed"),
+            Self::BadAddress => f.write_str("the buffer is not mapped"),
+            Self::Lost => f.write_str("more members are out than the level bears"),
+            Self::Os(error) => write!(f, "a member's file system said {error}"),
+        }
+    }
+}
+
+impl core::error::Error for IoFault {}
+
+impl From<OsError> for IoFault {
+    fn from(error: OsError) -> Self {
+        // The kernel met a pointer of the program that is not mapped; our own are.
+        if error == OsError::FAULT { Self::BadAddress } else { Self::Os(error) }
+    }
+}
+
+/// What every step of an operation returns.
+pub(crate) type Done = Result<(), IoFault>;
+
+impl<M: Medium> Striper<'_, M> {
+    /// Reads the range, reconstructing what is on members that are out.
+    ///
+    /// # Safety
+    /// `dst..dst + bytes` is the program's to be written to, or not mapped (then [`IoFault::BadAddress`]). Not inside a guard.
+    #[inline]
+    pub unsafe fn read(&self, offset: u64, dst: *mut u8, bytes: usize) -> Result<(), IoFault> {
+        let io = self.io();
+        // SAFETY: the buffer is the caller's promise.
+        self.guarded(|| unsafe { (self.table().read)(&io, offset, dst, bytes) })
+    }
+
+    /// Writes the range with its redundancy.
+    ///
+    /// Data of a chunk whose member is out goes into the parities only; parities that are out are left out.
+    /// An error may leave any part of the range written; see the module's invariants for what the caller does then.
+    ///
+    /// # Safety
+    /// `src..src + bytes` is the program's, or not mapped (then [`IoFault::BadAddress`]). Not inside a guard. The caller holds the
+    /// locks of the range and has allocated it on all members that are in.
+    #[inline]
+    pub unsafe fn write(&self, offset: u64, src: *const u8, bytes: usize) -> Result<(), IoFault> {
+        let io = self.io();
+        self.guarded(|| {
+            // SAFETY: the buffer is the caller's promise.
+            unsafe {
+                probe(src, bytes);
+                (self.table().write)(&io, offset, src, bytes)
+            }
+        })
+    }
+
+    /// Writes zeros with their redundancy. The caller does as for [`Self::write`].
+    pub fn zero(&self, offset: u64, bytes: u64) -> Result<(), IoFault> {
+        let io = self.io();
+        self.guarded(|| (self.table().zero)(&io, offset, bytes))
+    }
+
+    /// Makes redundancy agree with the data again: copies from the lowest member that is in, parities from the data. The
+    /// range is widened to whole rows. With a data chunk out there is nothing to recompute parity from; RAID 6 with one
+    /// out believes P and makes Q agree.
+    pub fn resync(&self, offset: u64, bytes: u64) -> Result<(), IoFault> {
+        let io = self.io();
+        self.guarded(|| (self.table().resync)(&io, offset, bytes))
+    }
+
+    /// How many bytes of redundancy disagree with the data in the range, widened to whole rows: bytes of copies that differ
+    /// from the lowest copy that is in, and bytes of P and of Q that are not what the data says. What cannot be told because
+    /// a data chunk is out counts as agreeing.
+    pub fn verify(&self, offset: u64, bytes: u64) -> Result<u64, IoFault> {
+        let io = self.io();
+        let mut mismatches = 0;
+        let count = &mut mismatches;
+        self.guarded(|| (self.table().verify)(&io, offset, bytes).map(|found| *count = found))?;
+        Ok(mismatches)
+    }
+
+    fn io(&self) -> Io<'_, M> {
+        let mut out = self.out;
+        for (slot, member) in self.members.iter().enumerate().take(self.geometry.member_count()) {
+            if member.is_none() {
+                out = out.with(slot);
+            }
+        }
+        Io { geometry: self.geometry, members: self.members, out, kernels: self.kernels }
+    }
+
+    #[inline(always)]
+    fn table(&self) -> LevelTable<M> {
+        level::table(self.geometry.level())
+    }
+
+    /// Runs `operation` under a guard and says whose memory faulted.
+    #[inline(always)]
+    fn guarded(&self, operation: impl FnOnce() -> Done) -> Done {
+        let mut done = Ok(());
+        let result = &mut done;
+        // SAFETY: nothing in this crate's operations owns anything or takes a lock; a half-done write is dealt with by the
+        // caller (module docs). No guard is open: the public functions require it, and nothing below opens one.
+        match unsafe { fault::guard(|| *result = operation()) } {
+            Ok(()) => done,
+            Err(fault) => Err(self.blame(fault.address)),
+        }
+    }
+
+    #[cold]
+    fn blame(&self, address: usize) -> IoFault {
+        let owner = self.members.iter().position(|member| member.as_ref().is_some_and(|member| member.owns(address)));
+        owner.map_or(IoFault::BadAddress, IoFault::Member)
+    }
+}
+
+/// Touches each page of the program's buffer, so that a bad one faults before anything is stored.
+#[inline(always)]
+unsafe fn probe(src: *const u8, bytes: usize) {
+    if bytes == 0 {
+        return;
+    }
+    let touch = |at: usize| {
+        // SAFETY: inside a guard; the buffer is the program's or faults.
+        _ = unsafe { src.wrapping_add(at).read_volatile() };
+    };
+    (0..bytes).step_by(PAGE_BYTES).for_each(touch);
+    touch(bytes - 1);
+}
+
+/// What the operations work with, inside the guard: a [`Striper`] whose `out` includes the members that are not open.
+pub(crate) struct Io<'a, M> {
+    pub(crate) geometry: &'a Geometry,
+    members: &'a [Option<M>],
+    pub(crate) out: MemberSet,
+    pub(crate) kernels: &'static Kernels,
+}
+
+impl<M: Medium> Io<'_, M> {
+    /// The member at `slot`, if it is in.
+    #[inline(always)]
+    fn member(&self, slot: Slot) -> Result<&M, IoFault> {
+        match &self.members[slot] {
+            Some(member) if !self.out.contains(slot) => Ok(member),
+            _ => Err(IoFault::Lost),
+        }
+    }
+
+    /// Where `bytes` at `offset` of a member are mapped in one piece; None if the member is out or they are not.
+    #[inline(always)]
+    pub(crate) fn mapped(&self, slot: Slot, offset: u64, bytes: usize) -> Option<*mut u8> {
+        let span = self.member(slot).ok()?.span(offset)?;
+        (span.bytes >= bytes).then_some(span.start.as_ptr())
+    }
+
+    /// Copies from a member that is in.
+    ///
+    /// # Safety
+    /// Inside a guard; `dst` is valid for `bytes` or the program's.
+    #[inline(always)]
+    pub(crate) unsafe fn fetch(&self, slot: Slot, offset: u64, dst: *mut u8, bytes: usize) -> Done {
+        match self.mapped(slot, offset, bytes) {
+            // SAFETY: mapped for `bytes`; `dst` is the caller's promise.
+            Some(from) => unsafe { self.kernels.copy_from_media(dst, from, bytes) },
+            // SAFETY: the caller's promise.
+            None => unsafe { self.member(slot)?.get(offset, dst, bytes)? },
+        }
+        Ok(())
+    }
+
+    /// Copies to a member that is in.
+    ///
+    /// # Safety
+    /// Inside a guard; `src` is valid for `bytes` or the program's.
+    #[inline(always)]
+    pub(crate) unsafe fn store(&self, slot: Slot, offset: u64, src: *const u8, bytes: usize) -> Done {
+        match self.mapped(slot, offset, bytes) {
+            // SAFETY: mapped for `bytes`; `src` is the caller's promise.
+            Some(to) => unsafe { self.kernels.copy_to_media(to, src, bytes) },
+            // SAFETY: the caller's promise.
+            None => unsafe { self.member(slot)?.put(offset, src, bytes)? },
+        }
+        Ok(())
+    }
+
+    /// Zeroes a range of every member that is in.
+    pub(crate) fn zero_members(&self, offset: u64, bytes: u64) -> Done {
+        let members = MemberSet::first(self.geometry.member_count()).minus(self.out);
+        if !self.geometry.survives(self.out) {
+            return Err(IoFault::Lost);
+        }
+        members.iter().try_for_each(|slot| self.zero_member(slot, offset, bytes))
+    }
+
+    fn zero_member(&self, slot: Slot, mut offset: u64, mut bytes: u64) -> Done {
+        let member = self.member(slot)?;
+        while bytes > 0 {
+            let step = match member.span(offset) {
+                Some(span) => {
+                    let step = bytes.min(span.bytes as u64);
+                    // SAFETY: mapped for `step` bytes; a fault leaves the guard.
+                    unsafe { self.kernels.zero_media(span.start.as_ptr(), step as usize) };
+                    step
+                }
+                None => {
+                    let step = bytes.min(BLOCK_BYTES as u64);
+                    // SAFETY: the block of zeros is that long.
+                    unsafe { member.put(offset, ZEROS.0.as_ptr(), step as usize)? };
+                    step
+                }
+            };
+            (offset, bytes) = (offset + step, bytes - step);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,272 @@
+//! Writing stripes with parity, for levels 4, 5 and 6.
+//!
+//! The part of a write that lies in a stripe is cut into rows: the same bytes of every chunk, on which a fixed run of columns is
+//! written. For each, one of
+//! - *recompute*: the parities from the new data and what the other columns hold, in one pass that also stores the data. A
+//!   full-stripe write if there are no other columns, a reconstruct-write otherwise. Also when a written column is out: its
+//!   new content then lives in the parities only.
+//! - *update*: old data, old parities and new data give the new parities, in one pass per written column (read-modify-write).
+//!   Also when a column that is not written is out.
+//! - *by bytes*: recompute by way of buffers, for media that are not mapped.
+//!
+//! With all parities of a stripe out, data is written plainly.
+
+use crate::stripe::{Lost, Scratch, Shape};
+use crate::striper::{BLOCK_BYTES, Done, Io, IoFault, ZEROS};
+use crate::walk::{Row, Rows, Stripes};
+use core::ptr::{null, null_mut};
+use medium::Medium;
+use parity::{SOURCES_MAX, q_coefficient};
+
+/// Writes a range of a level with `PARITIES` parities.
+///
+/// # Safety
+/// Inside a guard; `src` is the program's for `bytes`.
+pub(crate) unsafe fn write_stripes<M: Medium, const PARITIES: usize>(
+    io: &Io<'_, M>,
+    offset: u64,
+    mut src: *const u8,
+    bytes: usize,
+) -> Done {
+    let shape = Shape::<M, PARITIES>::new(io);
+    for part in Stripes::new(io.geometry, offset, bytes as u64) {
+        let lost = shape.lost(&part.row);
+        if lost.count() > PARITIES {
+            return Err(IoFault::Lost);
+        }
+        // Where the first byte of the stripe would be in the program's buffer.
+        let base = src.wrapping_sub(part.start as usize);
+        for rows in part.rows(io.geometry) {
+            let write = Write { shape: &shape, row: part.row, lost, rows, base };
+            // SAFETY: the rows of the part lie within the program's buffer.
+            unsafe { write.run()? };
+        }
+        src = src.wrapping_add((part.end - part.start) as usize);
+    }
+    Ok(())
+}
+
+/// Zeroes a range of any level with chunks: whole stripes member by member (zeros have zero parity), the rest by `write`.
+pub(crate) fn zero_stripes<M: Medium>(
+    io: &Io<'_, M>,
+    offset: u64,
+    bytes: u64,
+    write: unsafe fn(&Io<'_, M>, u64, *const u8, usize) -> Done,
+) -> Done {
+    let stripe_bytes = io.geometry.stripe_bytes();
+    let end = offset + bytes;
+    let whole_start = offset.next_multiple_of(stripe_bytes).min(end);
+    let whole_end = (end - end % stripe_bytes).max(whole_start);
+    let write_zeros = |mut at: u64, end: u64| {
+        while at < end {
+            let step = (end - at).min(BLOCK_BYTES as u64);
+            // SAFETY: the block of zeros is that long.
+            unsafe { write(io, at, ZEROS.0.as_ptr(), step as usize)? };
+            at += step;
+        }
+        Ok(())
+    };
+    write_zeros(offset, whole_start)?;
+    if whole_start < whole_end {
+        let start = io.geometry.member_offset(whole_start / stripe_bytes);
+        io.zero_members(start, io.geometry.member_offset(whole_end / stripe_bytes) - start)?;
+    }
+    write_zeros(whole_end, end)
+}
+
+/// The write of some rows of a stripe.
+struct Write<'a, 'b, 'c, M, const PARITIES: usize> {
+    shape: &'a Shape<'b, 'c, M, PARITIES>,
+    row: Row,
+    lost: Lost,
+    rows: Rows,
+    /// Where the stripe's first byte is or would be in the program's buffer.
+    base: *const u8,
+}
+
+impl<M: Medium, const PARITIES: usize> Write<'_, '_, '_, M, PARITIES> {
+    #[inline(always)]
+    unsafe fn run(&self) -> Done {
+        // SAFETY: the caller's promise is passed on.
+        unsafe {
+            if self.lost.parities.count_ones() as usize == PARITIES {
+                return self.plainly();
+            }
+            let done = if self.prefers_update() { self.update() } else { self.recompute()? };
+            if done.is_some() { Ok(()) } else { self.by_bytes() }
+        }
+    }
+
+    /// The new content of a written column.
+    #[inline(always)]
+    fn source(&self, column: usize) -> *const u8 {
+        self.base.wrapping_add((column << self.shape.chunk_shift) + self.rows.start as usize)
+    }
+
+    #[inline(always)]
+    const fn writes(&self, column: usize) -> bool {
+        self.rows.first <= column && column < self.rows.end
+    }
+
+    /// Whether to update the parities rather than recompute them: whichever loads less, if both can.
+    #[inline(always)]
+    const fn prefers_update(&self) -> bool {
+        let written = self.rows.end - self.rows.first;
+        if self.lost.columns != 0 {
+            let mask = ((1u64 << written) - 1) as u32;
+            return self.lost.columns >> self.rows.first & mask == 0;
+        }
+        self.shape.columns - written > written * (1 + PARITIES)
+    }
+
+    #[inline(always)]
+    fn mapped(&self, source: usize) -> Option<*mut u8> {
+        self.shape.mapped(&self.row, source, self.rows.start, self.rows.bytes)
+    }
+
+    #[inline(always)]
+    fn parities(&self) -> Option<[*mut u8; 2]> {
+        self.shape.parities(&self.row, &self.lost, self.rows.start, self.rows.bytes)
+    }
+
+    /// Read-modify-write; None, with nothing stored, if something is not mapped.
+    #[inline(always)]
+    unsafe fn update(&self) -> Option<()> {
+        let [p, q] = self.parities()?;
+        let columns = self.rows.first..self.rows.end;
+        if columns.len() > 1 && columns.clone().any(|column| self.mapped(column).is_none()) {
+            return None;
+        }
+        let (kernels, bytes) = (self.shape.io.kernels, self.rows.bytes);
+        for column in columns {
+            let data = self.mapped(column)?;
+            let new = self.source(column);
+            // SAFETY: data and parities are mapped for `bytes`, or null where they are out; the program's buffer is the
+            // caller's promise.
+            unsafe {
+                match (p.is_null(), q.is_null()) {
+                    (false, true) => kernels.update_p(data, p, new, bytes),
+                    (false, false) => kernels.update_pq(data, p, q, new, q_coefficient(column), bytes),
+                    (true, _) => kernels.update_q(data, q, new, q_coefficient(column), bytes),
+                }
+            }
+        }
+        Some(())
+    }
+
+    /// Full-stripe or reconstruct-write; None, with nothing stored, if something is not mapped.
+    #[inline(always)]
+    unsafe fn recompute(&self) -> Result<Option<()>, IoFault> {
+        let Some([p, q]) = self.parities() else { return Ok(None) };
+        let mut news = [null::<u8>(); SOURCES_MAX];
+        let mut datas = [null_mut::<u8>(); SOURCES_MAX];
+        let mut reconstructed = None;
+        for column in 0..self.shape.columns {
+            let place = if self.lost.has(column) {
+                null_mut()
+            } else {
+                let Some(place) = self.mapped(column) else { return Ok(None) };
+                place
+            };
+            if self.writes(column) {
+                (news[column], datas[column]) = (self.source(column), place);
+            } else if place.is_null() {
+                reconstructed = Some(column);
+            } else {
+                news[column] = place;
+            }
+        }
+        let columns = self.shape.columns;
+        // SAFETY: all places are mapped for `bytes` or null; the program's buffer is the caller's promise.
+        unsafe {
+            match reconstructed {
+                None => self.stripe(&news[..columns], &datas[..columns], p, q, self.rows.bytes),
+                Some(column) => self.recompute_beside(column, &mut news[..columns], &mut datas[..columns], [p, q])?,
+            }
+        }
+        Ok(Some(()))
+    }
+
+    #[inline(always)]
+    unsafe fn stripe(&self, news: &[*const u8], datas: &[*mut u8], p: *mut u8, q: *mut u8, bytes: usize) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if PARITIES == 1 {
+                self.shape.io.kernels.stripe_p(news, datas, p, bytes);
+            } else {
+                self.shape.io.kernels.stripe_pq(news, datas, p, q, bytes);
+            }
+        }
+    }
+
+    /// Recompute where `column` is out, not written, and has to be reconstructed before anything is stored. (Of RAID 6 with
+    /// another, written, column out; so it is the only one.)
+    #[inline(never)]
+    unsafe fn recompute_beside(
+        &self,
+        column: usize,
+        news: &mut [*const u8],
+        datas: &mut [*mut u8],
+        [mut p, mut q]: [*mut u8; 2],
+    ) -> Done {
+        let mut scratch = Scratch::new();
+        let [old, ..] = scratch.blocks();
+        for done in (0..self.rows.bytes).step_by(BLOCK_BYTES) {
+            let step = BLOCK_BYTES.min(self.rows.bytes - done);
+            let within = self.rows.start + done as u64;
+            news[column] = old;
+            // SAFETY: `old` holds a block; the places are valid for `bytes`, of which this is a part.
+            unsafe {
+                self.shape.reconstruct(&self.row, &self.lost, column, within, old, step)?;
+                self.stripe(news, datas, p, q, step);
+            }
+            news.iter_mut().for_each(|new| *new = new.wrapping_add(step));
+            let advance = |place: &mut *mut u8| *place = if place.is_null() { *place } else { place.wrapping_add(step) };
+            datas.iter_mut().chain([&mut p, &mut q]).for_each(advance);
+        }
+        Ok(())
+    }
+
+    /// Data alone: the stripe has no parity left.
+    #[inline(never)]
+    unsafe fn plainly(&self) -> Done {
+        for column in self.rows.first..self.rows.end {
+            let slot = self.shape.slot(&self.row, column);
+            let at = self.row.member_offset + self.rows.start;
+            // SAFETY: the program's buffer is the caller's promise.
+            unsafe { self.shape.io.store(slot, at, self.source(column), self.rows.bytes)? };
+        }
+        Ok(())
+    }
+
+    /// Recompute by way of buffers, where not everything is mapped: first what is not written is summed up, for which all
+    /// that is out must still be as it was; then each written column is added and stored; then the parities.
+    #[inline(never)]
+    unsafe fn by_bytes(&self) -> Done {
+        let shape = self.shape;
+        let mut scratch = Scratch::new();
+        let [p, q, block, _] = scratch.blocks();
+        for done in (0..self.rows.bytes).step_by(BLOCK_BYTES) {
+            let step = BLOCK_BYTES.min(self.rows.bytes - done);
+            let within = self.rows.start + done as u64;
+            // SAFETY: the buffers hold a block each; the program's buffer is the caller's promise.
+            unsafe {
+                p.write_bytes(0, step);
+                q.write_bytes(0, step);
+                for column in (0..shape.columns).filter(|&column| !self.writes(column)) {
+                    shape.fetch_column(&self.row, &self.lost, column, within, block, step)?;
+                    shape.add_column([p, q], column, block, step);
+                }
+                for column in self.rows.first..self.rows.end {
+                    shape.io.kernels.copy_from_media(block, self.source(column).wrapping_add(done), step);
+                    shape.add_column([p, q], column, block, step);
+                    if !self.lost.has(column) {
+                        shape.io.store(shape.slot(&self.row, column), self.row.member_offset + within, block, step)?;
+                    }
+                }
+                shape.store_parities(&self.row, &self.lost, within, [p, q], step)?;
+            }
+        }
+        Ok(())
+    }
+}
