@@ -1,0 +1,274 @@
+//! The command line, defined once: parsing, `--help`, man pages and shell completions all come from here.
+
+use clap::{Args, Parser, Subcommand, ValueHint};
+use clap_complete::Shell;
+use layout::Level;
+use std::{ffi::OsString, path::PathBuf, str::FromStr as _};
+use units::{ChunkBytes, parse_bytes};
+
+use crate::name::ArrayName;
+
+const AFTER_HELP: &str = "\
+Exit status:
+  0  fine
+  1  an error; one line on standard error says what happened and what to do
+  2  the command line was wrong
+  3  status only: an array works, but is degraded
+
+Examples:
+  cxlraid create db --level 5 --chunk 64K --at /data /mnt/a /mnt/b /mnt/c
+  cxlraid run db -- sqlite3 /data/rows.db
+  cxlraid status db
+
+Without a name, commands use the environment, as the library does: CXLRAID_LEVEL, CXLRAID_MOUNTS,
+CXLRAID_PATHS, CXLRAID_STRIPE_SIZE.";
+
+/// RAID for byte-addressable memory, under unmodified programs.
+#[derive(Parser, Debug)]
+#[command(name = "cxlraid", version, after_help = AFTER_HELP, propagate_version = false)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    Create(Create),
+    Run(Run),
+    Info(Info),
+    Status(Status),
+    Examine(Examine),
+    Add(Add),
+    Retrieve(Retrieve),
+    Stop(Stop),
+    Forget(Forget),
+    Completions(Completions),
+    #[command(hide = true)]
+    Man(Man),
+}
+
+/// Make an array of member directories and give it a name
+///
+/// Each member is a directory on a device of its own. The array's files appear to programs below the paths given
+/// with --at; on the members they lie at the same paths. The name is kept in a small TOML file.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cxlraid create db --level 5 --chunk 64K --at /data /mnt/a /mnt/b /mnt/c
+  cxlraid create home --level 1 --at /home --at /root /mnt/a /mnt/b
+  cxlraid create shared --system --level 6 --at /srv/db /mnt/a /mnt/b /mnt/c /mnt/d")]
+pub(crate) struct Create {
+    /// Name of the array: letters, digits, '.', '_' and '-'
+    pub(crate) name: ArrayName,
+    /// RAID level: 0, 1, 4, 5, 6, 01 or 10
+    #[arg(short, long, value_parser = parse_level)]
+    pub(crate) level: Level,
+    /// Chunk (stripe unit): a power of two from 64 to 64M
+    #[arg(short, long, default_value = "64K", value_parser = parse_chunk)]
+    pub(crate) chunk: ChunkBytes,
+    /// Path below which programs see the array's files; may be given several times
+    #[arg(long = "at", value_name = "PATH", required = true, value_hint = ValueHint::AnyPath)]
+    pub(crate) paths: Vec<PathBuf>,
+    /// Keep the name for every user of this machine instead of for you
+    #[arg(long)]
+    pub(crate) system: bool,
+    /// Member directories; their order is part of the array
+    #[arg(required = true, value_name = "MEMBER", value_hint = ValueHint::DirPath)]
+    pub(crate) members: Vec<PathBuf>,
+}
+
+/// Run a program that sees the array
+///
+/// The program and what it starts are ordinary dynamic programs. The exit status is the program's own; 126 or 127 when
+/// it could not be started, as in a shell.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cxlraid run db -- sqlite3 /data/rows.db
+  cxlraid run db -- bash
+  CXLRAID_LEVEL=1 CXLRAID_MOUNTS=/mnt/a:/mnt/b CXLRAID_PATHS=/data cxlraid run -- cp -a src /data")]
+pub(crate) struct Run {
+    /// Name of the array; without it the environment says which
+    pub(crate) name: Option<ArrayName>,
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "PROGRAM", value_hint = ValueHint::CommandWithArguments)]
+    pub(crate) program: Vec<OsString>,
+}
+
+/// Show status, configuration, runtime, build, members and paths
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cxlraid info db
+  CXLRAID_LEVEL=1 CXLRAID_MOUNTS=/mnt/a:/mnt/b cxlraid info")]
+pub(crate) struct Info {
+    /// Name of the array; without it the environment says which
+    pub(crate) name: Option<ArrayName>,
+}
+
+/// Say whether arrays are healthy; exit status 3 when one is degraded
+///
+/// Without a name: the array of the environment if there is one, else every named array.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Exit status:
+  0  every member is in sync
+  1  an array cannot be used, or an error
+  3  an array works without some of its members
+
+Examples:
+  cxlraid status
+  cxlraid status db --json")]
+pub(crate) struct Status {
+    /// Name of the array
+    pub(crate) name: Option<ArrayName>,
+    /// Print one JSON document (its keys only ever grow within a \"version\")
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Show what a member's superblock says, without changing anything
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cxlraid examine /mnt/a")]
+pub(crate) struct Examine {
+    /// The member directory
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(crate) member: PathBuf,
+}
+
+/// Copy a file or directory from the host into the array
+///
+/// Programs under `cxlraid run` cannot see host files below the array's paths; this command can.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cxlraid add --array db valkey.conf /data/valkey.conf
+  cxlraid add --array db -r corpus /data/corpus
+  cxlraid add /home/me/notes        (same path on both sides, array from the environment)")]
+pub(crate) struct Add {
+    /// Name of the array; without it the environment says which
+    #[arg(short, long)]
+    pub(crate) array: Option<ArrayName>,
+    /// Copy directories with all they contain
+    #[arg(short, long)]
+    pub(crate) recursive: bool,
+    /// The file on the host
+    #[arg(value_hint = ValueHint::AnyPath)]
+    pub(crate) host: PathBuf,
+    /// Its path on the array [default: the same path]
+    pub(crate) path: Option<PathBuf>,
+}
+
+/// Copy a file or directory from the array to the host
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cxlraid retrieve --array db /data/results.json results.json
+  cxlraid retrieve --array db -r /data/corpus corpus
+  cxlraid retrieve /home/me/notes   (same path on both sides, array from the environment)")]
+pub(crate) struct Retrieve {
+    /// Name of the array; without it the environment says which
+    #[arg(short, long)]
+    pub(crate) array: Option<ArrayName>,
+    /// Copy directories with all they contain
+    #[arg(short, long)]
+    pub(crate) recursive: bool,
+    /// The path on the array
+    pub(crate) path: PathBuf,
+    /// The file on the host [default: the same path]
+    #[arg(value_hint = ValueHint::AnyPath)]
+    pub(crate) host: Option<PathBuf>,
+}
+
+/// End an array's runtime state once no program uses it
+///
+/// Members and files stay as they are; the next program that uses the array starts it again.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cxlraid stop db")]
+pub(crate) struct Stop {
+    /// Name of the array; without it the environment says which
+    pub(crate) name: Option<ArrayName>,
+}
+
+/// Remove the name of an array; members and files stay as they are
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cxlraid forget db")]
+pub(crate) struct Forget {
+    /// Name of the array
+    pub(crate) name: ArrayName,
+}
+
+/// Print a completion script for a shell
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cxlraid completions bash > /usr/share/bash-completion/completions/cxlraid
+  cxlraid completions fish > ~/.config/fish/completions/cxlraid.fish")]
+pub(crate) struct Completions {
+    /// The shell
+    pub(crate) shell: Shell,
+}
+
+/// Write the man pages, cxlraid.1 and one per command
+#[derive(Args, Debug)]
+pub(crate) struct Man {
+    /// The directory they go to
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(crate) directory: PathBuf,
+}
+
+fn parse_level(text: &str) -> Result<Level, String> {
+    Level::from_str(text).map_err(|error| error.to_string())
+}
+
+/// "64K" to a chunk; also what the TOML file uses.
+pub(crate) fn parse_chunk(text: &str) -> Result<ChunkBytes, String> {
+    parse_bytes(text)
+        .and_then(ChunkBytes::new)
+        .ok_or_else(|| "a chunk is a power of two from 64 to 64M; say for example 64K".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn definitions_are_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_visible_command_shows_examples() {
+        for command in Cli::command().get_subcommands().filter(|command| !command.is_hide_set()) {
+            let help = command.get_after_help().unwrap_or_default().to_string();
+            assert!(help.contains("Examples:\n  "), "{} has no examples", command.get_name());
+            assert!(command.get_about().is_some(), "{} has no description", command.get_name());
+        }
+    }
+
+    #[test]
+    fn run_takes_everything_after_the_dashes() {
+        let cli = Cli::try_parse_from(["cxlraid", "run", "db", "--", "ls", "-l", "--", "x"]).unwrap();
+        let Command::Run(run) = cli.command else { panic!("not run") };
+        assert_eq!(run.name.unwrap().as_str(), "db");
+        assert_eq!(run.program, ["ls", "-l", "--", "x"]);
+        let cli = Cli::try_parse_from(["cxlraid", "run", "--", "ls"]).unwrap();
+        let Command::Run(run) = cli.command else { panic!("not run") };
+        assert!(run.name.is_none());
+    }
+
+    #[test]
+    fn chunks_are_powers_of_two_within_limits() {
+        assert_eq!(parse_chunk("64K"), Ok(ChunkBytes::DEFAULT));
+        assert!(parse_chunk("3K").is_err());
+        assert!(parse_chunk("128M").is_err());
+        assert!(parse_chunk("").is_err());
+    }
+}

@@ -1,0 +1,199 @@
+//! Each command, from its arguments to its exit status.
+
+use crate::{
+    args::{Add, Command, Create, Retrieve, Status},
+    copy::Copy,
+    examine,
+    failure::{Exit, Failure},
+    files::ArrayFiles,
+    inspect, manual,
+    name::ArrayName,
+    registry::{NamedArray, Registry, save},
+    run, runtime,
+    spec::{ArraySpec, Source},
+    tree::Host,
+    view::{self, ArrayView},
+};
+use array::Array;
+use std::{
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+};
+
+/// Does what was asked.
+pub(crate) fn execute(command: Command) -> Result<Exit, Failure> {
+    match command {
+        Command::Create(arguments) => create(&arguments),
+        Command::Run(arguments) => match run::run(&source(arguments.name.as_ref())?, &arguments.program)? {},
+        Command::Info(arguments) => print(&inspect::view(&source(arguments.name.as_ref())?)?.info_text()),
+        Command::Status(arguments) => status(&arguments),
+        Command::Examine(arguments) => print(&examine::report(&arguments.member)?),
+        Command::Add(arguments) => add(&arguments),
+        Command::Retrieve(arguments) => retrieve(&arguments),
+        Command::Stop(arguments) => stop(arguments.name.as_ref()),
+        Command::Forget(arguments) => forget(&arguments.name),
+        Command::Completions(arguments) => manual::completions(arguments.shell).map(|()| Exit::Fine),
+        Command::Man(arguments) => manual::pages(&arguments.directory).map(|()| Exit::Fine),
+    }
+}
+
+/// The named array, or the environment's.
+fn source(name: Option<&ArrayName>) -> Result<Source, Failure> {
+    match name {
+        Some(name) => Ok(Source::Named(name.clone(), Registry::from_environment().find(name)?.spec)),
+        None => Ok(Source::Environment),
+    }
+}
+
+/// What a message calls the array of `source`.
+fn called(source: &Source) -> &str {
+    match source {
+        Source::Named(name, _) => name.as_str(),
+        Source::Environment => "array",
+    }
+}
+
+fn attach(source: &Source) -> Result<Array, Failure> {
+    let config = inspect::config(source)?;
+    Array::attach(&config).map_err(|error| inspect::refused(called(source), &error.to_string()))
+}
+
+fn create(arguments: &Create) -> Result<Exit, Failure> {
+    let spec = ArraySpec::from_arguments(arguments.level, arguments.chunk, &arguments.members, &arguments.paths)?;
+    let file = Registry::from_environment().free_file(&arguments.name, arguments.system)?;
+    for warning in shared_devices(&spec.members) {
+        eprintln!("{warning}");
+    }
+    let source = Source::Named(arguments.name.clone(), spec.clone());
+    refuse_existing(&inspect::view(&source)?)?;
+    let array = attach(&source)?;
+    let uuid = array.uuid().to_string();
+    drop(array);
+    save(&file, &NamedArray { name: arguments.name.clone(), uuid, spec })?;
+    print(&inspect::view(&source)?.status_text())
+}
+
+/// A second name for an array that exists is refused unless it is complete: a typing mistake must not degrade an array.
+fn refuse_existing(view: &ArrayView) -> Result<(), Failure> {
+    let blank = |state| matches!(state, view::MemberState::New | view::MemberState::InSync);
+    match view.members.iter().find(|member| !blank(member.state)) {
+        None => Ok(()),
+        Some(member) => {
+            let note = member.note.as_deref().unwrap_or("cannot be used");
+            Err(Failure::new(&member.path, note, "give empty directories, or every member of an existing array"))
+        }
+    }
+}
+
+/// A device that holds two members takes both with it.
+fn shared_devices(members: &[PathBuf]) -> Vec<Failure> {
+    use std::os::unix::fs::MetadataExt as _;
+    let device = |member: &PathBuf| std::fs::metadata(member).ok().map(|metadata| metadata.dev());
+    let devices: Vec<_> = members.iter().map(device).collect();
+    let mut warnings = Vec::new();
+    for (slot, member) in members.iter().enumerate() {
+        if let Some(first) = devices[..slot].iter().position(|device| device.is_some() && *device == devices[slot]) {
+            let what = format!("warning: is on one device with {}, and would be lost with it", members[first].display());
+            warnings.push(Failure::new(member.display(), what, "use one device per member"));
+        }
+    }
+    warnings
+}
+
+fn status(arguments: &Status) -> Result<Exit, Failure> {
+    let sources = match &arguments.name {
+        Some(name) => vec![source(Some(name))?],
+        None if Source::environment_is_set() => vec![Source::Environment],
+        None => {
+            let registry = Registry::from_environment();
+            let named = |name: ArrayName| Ok(Source::Named(name.clone(), registry.find(&name)?.spec));
+            registry.names()?.into_iter().map(named).collect::<Result<_, _>>()?
+        }
+    };
+    let views = sources.iter().map(inspect::view).collect::<Result<Vec<_>, _>>()?;
+    if arguments.json {
+        print(&(view::json(&views) + "\n"))?;
+    } else if views.is_empty() {
+        print("no arrays; 'cxlraid create' makes one\n")?;
+    } else {
+        print(&views.iter().map(ArrayView::status_text).collect::<Vec<_>>().join("\n"))?;
+    }
+    Ok(worst(views.iter().map(ArrayView::exit)))
+}
+
+/// A failed array outweighs a degraded one.
+fn worst(exits: impl Iterator<Item = Exit>) -> Exit {
+    exits.fold(Exit::Fine, |worst, exit| match (worst, exit) {
+        (Exit::Error, _) | (_, Exit::Error) => Exit::Error,
+        (Exit::Degraded, _) | (_, Exit::Degraded) => Exit::Degraded,
+        _ => Exit::Fine,
+    })
+}
+
+fn add(arguments: &Add) -> Result<Exit, Failure> {
+    let files = ArrayFiles::open(attach(&source(arguments.array.as_ref())?)?)?;
+    let host = absolute(&arguments.host)?;
+    let target = arguments.path.as_deref().map_or_else(|| Ok(host.clone()), absolute)?;
+    files.require_inside(&target)?;
+    Copy { from: &Host, to: &files, recursive: arguments.recursive }.run(&host, &target, arguments.path.is_some())?;
+    Ok(Exit::Fine)
+}
+
+fn retrieve(arguments: &Retrieve) -> Result<Exit, Failure> {
+    let files = ArrayFiles::open(attach(&source(arguments.array.as_ref())?)?)?;
+    let path = absolute(&arguments.path)?;
+    files.require_inside(&path)?;
+    let target = arguments.host.as_deref().map_or_else(|| Ok(path.clone()), absolute)?;
+    Copy { from: &files, to: &Host, recursive: arguments.recursive }.run(&path, &target, arguments.host.is_some())?;
+    Ok(Exit::Fine)
+}
+
+fn absolute(path: &Path) -> Result<PathBuf, Failure> {
+    std::path::absolute(path).map_err(|error| Failure::new(path.display(), error, "write the path from the root"))
+}
+
+fn stop(name: Option<&ArrayName>) -> Result<Exit, Failure> {
+    let source = source(name)?;
+    let thing = called(&source);
+    let stopped = runtime::stop(&attach(&source)?, thing)?;
+    print(&if stopped { format!("{thing}: stopped\n") } else { format!("{thing}: was not running\n") })
+}
+
+fn forget(name: &ArrayName) -> Result<Exit, Failure> {
+    let file = Registry::from_environment().forget(name)?;
+    print(&format!("{name}: forgotten ({} removed); its members are as they were\n", file.display()))
+}
+
+fn print(text: &str) -> Result<Exit, Failure> {
+    match io::stdout().write_all(text.as_bytes()) {
+        Ok(()) => Ok(Exit::Fine),
+        // As other tools: whoever closed the pipe has read enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Exit::Fine),
+        Err(error) => Err(Failure::new("standard output", error, "")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_array_outweighs_a_degraded_one() {
+        use Exit::{Degraded, Error, Fine};
+        assert_eq!(worst([].into_iter()), Fine);
+        assert_eq!(worst([Fine, Degraded, Fine].into_iter()), Degraded);
+        assert_eq!(worst([Error, Degraded].into_iter()), Error);
+        assert_eq!(worst([Degraded, Error].into_iter()), Error);
+    }
+
+    #[test]
+    fn members_on_one_device_are_warned_about() {
+        let home = tempfile::tempdir().unwrap();
+        let members: Vec<PathBuf> = ["a", "b", "none"].map(|name| home.path().join(name)).into();
+        std::fs::create_dir(&members[0]).unwrap();
+        std::fs::create_dir(&members[1]).unwrap();
+        let warnings = shared_devices(&members);
+        assert_eq!(warnings.len(), 1);
+        assert!(warnings[0].to_string().starts_with(&format!("cxlraid: {}: warning: is on one device", members[1].display())));
+    }
+}

@@ -1,0 +1,213 @@
+//! `cxlraid examine`: a member's superblock, both copies, as text.
+//!
+//! Nothing is changed: the file is opened for reading only.
+
+use crate::{
+    failure::Failure,
+    inspect::{read_superblock, superblock_file},
+    spec::chunk_text,
+    view::tree,
+};
+use format::{COPY_BYTES, MemberState, Superblock, SuperblockError};
+use std::{
+    io,
+    path::Path,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+/// The report on a member; an error if it has no usable superblock.
+pub(crate) fn report(member: &Path) -> Result<String, Failure> {
+    let file = superblock_file(member);
+    let bytes = read_superblock(member).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound if member.is_dir() => {
+            Failure::new(member.display(), "has no superblock", "name a member directory, and check that its device is mounted")
+        }
+        io::ErrorKind::NotFound => Failure::new(member.display(), "no such directory", "name a member directory"),
+        _ => Failure::new(file.display(), error, "check the path and its permissions"),
+    })?;
+    let (superblock, used) = Superblock::choose(&bytes).map_err(|error| {
+        let text = error.to_string();
+        let (what, todo) = text.rsplit_once("; ").unwrap_or((&text, ""));
+        Failure::new(file.display(), what, todo)
+    })?;
+    Ok(text(member, &superblock, &copies(&bytes, used), SystemTime::now()))
+}
+
+/// One phrase per copy.
+fn copies(bytes: &[u8], used: usize) -> [String; 2] {
+    [0, 1].map(|copy| {
+        let state = match decode(bytes, copy) {
+            Ok(superblock) => format!("valid, sequence {}", superblock.copy_sequence),
+            Err(SuperblockError::BadChecksum { .. }) => "damaged (wrong checksum)".to_owned(),
+            Err(SuperblockError::NotASuperblock) => "empty".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        let used = if copy == used { ", in use" } else { "" };
+        format!("Copy {copy}: {state}{used}")
+    })
+}
+
+fn decode(bytes: &[u8], copy: usize) -> Result<Superblock, SuperblockError> {
+    let rest = bytes.get(copy * COPY_BYTES..).unwrap_or_default();
+    match rest.first_chunk::<COPY_BYTES>() {
+        Some(bytes) => Superblock::decode(bytes),
+        None => Err(SuperblockError::Truncated { bytes: rest.len() }),
+    }
+}
+
+fn text(member: &Path, superblock: &Superblock, copies: &[String; 2], now: SystemTime) -> String {
+    let name = match superblock.array_name.as_str() {
+        "" => "none",
+        name => name,
+    };
+    let mut array = vec![
+        format!("Name: {name}"),
+        format!("UUID: {}", superblock.array_uuid),
+        format!("RAID Level: {}", superblock.level),
+        format!("Members: {}", superblock.member_count),
+        format!("Created: {}", age(superblock.created_ns, now)),
+    ];
+    if superblock.level.has_chunks() {
+        array.insert(3, format!("Chunk: {}", chunk_text(superblock.chunk)));
+    }
+    let access = superblock.access;
+    let this = vec![
+        format!("UUID: {}", superblock.member_uuid),
+        format!("Slot: {}", superblock.slot),
+        format!("Event Count: {}", superblock.event_count),
+        format!("Written: {}", age(superblock.update_ns, now)),
+        format!("Access: uid {}, gid {}, mode {:04o}", access.owner_uid, access.owner_gid, access.mode),
+        copies[0].clone(),
+        copies[1].clone(),
+    ];
+    let seen = superblock.members.iter().enumerate().filter(|(_, entry)| entry.state != MemberState::Absent);
+    let seen: Vec<String> = seen
+        .map(|(slot, entry)| {
+            let uuid = if entry.uuid.is_nil() { String::new() } else { format!(", {}", entry.uuid) };
+            format!("Slot {slot}: {}{uuid}", state_text(entry.state))
+        })
+        .collect();
+    let sections = [
+        tree(&format!("Member {}", member.display()), &this),
+        tree("Array", &array),
+        tree("Members as this one last saw them", &seen),
+    ];
+    sections.join("\n")
+}
+
+const fn state_text(state: MemberState) -> &'static str {
+    match state {
+        MemberState::Absent => "absent",
+        MemberState::InSync => "in sync",
+        MemberState::Missing => "missing",
+        MemberState::Failed => "failed",
+        MemberState::Stale => "stale",
+        MemberState::Spare => "spare",
+    }
+}
+
+/// "@1700000000, 3 h ago": seconds since 1970 as date(1) takes them, and how long that was.
+fn age(ns: u64, now: SystemTime) -> String {
+    let then = UNIX_EPOCH + Duration::from_nanos(ns);
+    let seconds = ns / 1_000_000_000;
+    let Ok(elapsed) = now.duration_since(then) else { return format!("@{seconds}, in the future") };
+    let elapsed = elapsed.as_secs();
+    let text = match elapsed {
+        0..120 => format!("{elapsed} s"),
+        120..7_200 => format!("{} min", elapsed / 60),
+        7_200..172_800 => format!("{} h", elapsed / 3_600),
+        _ => format!("{} days", elapsed / 86_400),
+    };
+    format!("@{seconds}, {text} ago")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use format::{Access, ArrayName, Features, MemberEntry, Uuid};
+    use layout::Level;
+    use std::fs;
+    use units::{ChunkBytes, MEMBER_COUNT_MAX};
+
+    fn superblock() -> Superblock {
+        let mut members = [MemberEntry::default(); MEMBER_COUNT_MAX];
+        members[0] = MemberEntry { uuid: Uuid([1; 16]), state: MemberState::InSync };
+        members[1] = MemberEntry { uuid: Uuid::NIL, state: MemberState::Missing };
+        members[2] = MemberEntry { uuid: Uuid([3; 16]), state: MemberState::InSync };
+        Superblock {
+            features: Features::default(),
+            array_uuid: Uuid([9; 16]),
+            array_name: ArrayName::new("db").unwrap(),
+            member_uuid: Uuid([3; 16]),
+            slot: 2,
+            member_count: 3,
+            level: Level::Raid5,
+            chunk: ChunkBytes::DEFAULT,
+            access: Access { owner_uid: 1000, owner_gid: 1000, mode: 0o600 },
+            created_ns: 1_700_000_000 * 1_000_000_000,
+            event_count: 4,
+            update_ns: 1_700_000_000 * 1_000_000_000 + 7,
+            copy_sequence: 6,
+            members,
+        }
+    }
+
+    fn member_with(bytes: &[u8]) -> tempfile::TempDir {
+        let member = tempfile::tempdir().unwrap();
+        fs::create_dir(member.path().join(".cxlraid")).unwrap();
+        fs::write(member.path().join(".cxlraid/superblock"), bytes).unwrap();
+        member
+    }
+
+    #[test]
+    fn a_member_is_described() {
+        let copies = ["Copy 0: a".to_owned(), "Copy 1: b".to_owned()];
+        let now = UNIX_EPOCH + Duration::from_secs(1_700_000_000 + 3 * 3600);
+        let expected = "\
+Member /mnt/c
+├─ UUID: 03030303-0303-0303-0303-030303030303
+├─ Slot: 2
+├─ Event Count: 4
+├─ Written: @1700000000, 2 h ago
+├─ Access: uid 1000, gid 1000, mode 0600
+├─ Copy 0: a
+└─ Copy 1: b
+
+Array
+├─ Name: db
+├─ UUID: 09090909-0909-0909-0909-090909090909
+├─ RAID Level: 5
+├─ Chunk: 64K
+├─ Members: 3
+└─ Created: @1700000000, 3 h ago
+
+Members as this one last saw them
+├─ Slot 0: in sync, 01010101-0101-0101-0101-010101010101
+├─ Slot 1: missing
+└─ Slot 2: in sync, 03030303-0303-0303-0303-030303030303
+";
+        assert_eq!(text(Path::new("/mnt/c"), &superblock(), &copies, now), expected);
+    }
+
+    #[test]
+    fn a_torn_copy_is_shown_and_the_other_used() {
+        let mut bytes = [superblock().encode(), superblock().encode()].concat();
+        bytes[COPY_BYTES + 100] ^= 1;
+        let report_text = report(member_with(&bytes).path()).unwrap();
+        assert!(report_text.contains("├─ Copy 0: valid, sequence 6, in use\n└─ Copy 1: damaged (wrong checksum)\n"));
+        bytes.truncate(COPY_BYTES);
+        assert!(report(member_with(&bytes).path()).unwrap().contains("└─ Copy 1: empty\n") || bytes.len() == COPY_BYTES);
+    }
+
+    #[test]
+    fn what_is_not_a_member_is_refused() {
+        let line = |path: &Path| report(path).unwrap_err().to_string();
+        let empty = tempfile::tempdir().unwrap();
+        assert!(line(empty.path()).contains("has no superblock; name a member directory"));
+        assert!(line(&empty.path().join("none")).contains("no such directory; name a member directory"));
+        assert!(line(member_with(b"").path()).contains("not a cxlraid superblock"));
+        let mut damaged = superblock().encode();
+        damaged[200] ^= 1;
+        assert!(line(member_with(&damaged).path()).contains("copy 0 is damaged"));
+    }
+}

@@ -1,0 +1,100 @@
+//! How a command ends when it cannot do what was asked: one line, `cxlraid: thing: what happened; what to do`, and an
+//! exit status.
+
+use std::fmt;
+
+/// The exit statuses of every command.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[repr(u8)]
+pub(crate) enum Exit {
+    /// Everything asked for was done.
+    Fine = 0,
+    /// `status` only: an array works without some of its members.
+    Degraded = 3,
+    /// Something failed.
+    Error = 1,
+    /// The command line was wrong.
+    Usage = 2,
+    /// `run` only: the program was found and could not be started.
+    NotStarted = 126,
+    /// `run` only: there is no such program.
+    NotFound = 127,
+}
+
+/// One line for standard error, and the status to exit with.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    thing: String,
+    what: String,
+    todo: String,
+    pub(crate) exit: Exit,
+}
+
+impl Failure {
+    /// What failed (a path, an array), what happened to it, and what to do about it.
+    pub(crate) fn new(thing: impl fmt::Display, what: impl fmt::Display, todo: impl fmt::Display) -> Self {
+        Self { thing: thing.to_string(), what: what.to_string(), todo: todo.to_string(), exit: Exit::Error }
+    }
+
+    /// The same with another exit status.
+    pub(crate) fn with_exit(self, exit: Exit) -> Self {
+        Self { exit, ..self }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cxlraid: {}: {}", one_line(&self.thing), one_line(&self.what))?;
+        if self.todo.is_empty() { Ok(()) } else { write!(f, "; {}", one_line(&self.todo)) }
+    }
+}
+
+/// A clap error in the shape of every other error. Help and version requests are not errors and come back as `None`.
+pub(crate) fn from_usage(error: &clap::Error) -> Option<Failure> {
+    if !error.use_stderr() {
+        return None;
+    }
+    let text = error.to_string();
+    let first_paragraph = text.split("\n\n").next().unwrap_or_default();
+    let what = first_paragraph.strip_prefix("error: ").unwrap_or(first_paragraph);
+    let what = what.split_whitespace().collect::<Vec<_>>().join(" ");
+    let what = if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        "a command is needed".to_owned()
+    } else {
+        what
+    };
+    Some(Failure::new("usage", what, "see 'cxlraid --help'").with_exit(Exit::Usage))
+}
+
+/// Control characters would break the promise of one line (and play tricks on a terminal).
+fn one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::Cli;
+    use clap::Parser;
+
+    #[test]
+    fn a_failure_is_one_line() {
+        let failure = Failure::new("/mnt/a\nb", "not a directory", "create it");
+        assert_eq!(failure.to_string(), "cxlraid: /mnt/a?b: not a directory; create it");
+        assert_eq!(Failure::new("x", "y", "").to_string(), "cxlraid: x: y");
+    }
+
+    #[test]
+    fn usage_errors_have_the_same_shape() {
+        let error = Cli::try_parse_from(["cxlraid", "create", "db"]).unwrap_err();
+        let failure = from_usage(&error).unwrap();
+        assert_eq!(failure.exit, Exit::Usage);
+        assert_eq!(
+            failure.to_string(),
+            "cxlraid: usage: the following required arguments were not provided: --level <LEVEL> --at <PATH> <MEMBER>...; \
+             see 'cxlraid --help'"
+        );
+        let error = Cli::try_parse_from(["cxlraid", "--help"]).unwrap_err();
+        assert!(from_usage(&error).is_none());
+    }
+}

@@ -1,0 +1,180 @@
+//! An array as its members show it: superblocks are read, nothing is attached, locked or changed.
+//!
+//! So `status` works while programs run, for an array that cannot be started, and for users who may only read. The
+//! standing of a member follows the same rules as core/array/assemble.
+
+use crate::{
+    failure::Failure,
+    spec::{NAME, Source},
+    view::{ArrayView, MemberState, MemberView},
+};
+use array::Config;
+use format::{SUPERBLOCK_BYTES, SUPPORTED, Superblock, SuperblockError};
+use std::{
+    ffi::OsStr,
+    fs::{self, File},
+    io::{self, Read as _},
+    os::unix::ffi::{OsStrExt as _, OsStringExt as _},
+    path::{Path, PathBuf},
+};
+
+/// The configuration a command works with.
+pub(crate) fn config(source: &Source) -> Result<Config, Failure> {
+    let lookup = |name: &str| source.variable(name).map(std::ffi::OsString::into_vec);
+    match Config::from_lookup(lookup) {
+        Ok(Some(config)) => Ok(config),
+        Ok(None) => Err(crate::run::no_array()),
+        Err(error) => Err(refused("configuration", &error.to_string())),
+    }
+}
+
+/// A core error, "what happened; what to do", in the shape of ours.
+pub(crate) fn refused(thing: &str, text: &str) -> Failure {
+    let (what, todo) = text.rsplit_once("; ").unwrap_or((text, ""));
+    match what.split_once(": ") {
+        Some((path, what)) if path.starts_with('/') || path.starts_with("CXLRAID_") => Failure::new(path, what, todo),
+        _ => Failure::new(thing, what, todo),
+    }
+}
+
+/// What lies at a member's path.
+pub(crate) enum Found {
+    /// No directory, or one that something other than cxlraid made.
+    Nothing(&'static str),
+    /// An empty directory.
+    Blank,
+    /// A superblock, and the index of the copy it came from.
+    Member(Box<Superblock>),
+    /// A superblock that cannot be used.
+    Unusable(SuperblockError),
+    /// It cannot be looked at.
+    Failed(io::Error),
+}
+
+/// Looks at a member directory.
+pub(crate) fn look(member: &Path) -> Found {
+    match fs::metadata(member) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Found::Nothing("no such directory"),
+        Err(error) => return Found::Failed(error),
+        Ok(metadata) if !metadata.is_dir() => return Found::Nothing("not a directory"),
+        Ok(_) => {}
+    }
+    match read_superblock(member) {
+        Ok(bytes) => match Superblock::choose(&bytes) {
+            Ok((superblock, _)) => Found::Member(Box::new(superblock)),
+            Err(error) => Found::Unusable(error),
+        },
+        Err(error) if error.kind() == io::ErrorKind::NotFound => match fs::read_dir(member).map(|mut list| list.next()) {
+            Ok(None) => Found::Blank,
+            Ok(Some(_)) => Found::Nothing("no superblock"),
+            Err(error) => Found::Failed(error),
+        },
+        Err(error) => Found::Failed(error),
+    }
+}
+
+/// The bytes of both copies, fewer if the file is shorter.
+pub(crate) fn read_superblock(member: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(SUPERBLOCK_BYTES);
+    File::open(superblock_file(member))?.take(SUPERBLOCK_BYTES as u64).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Where a member keeps it.
+pub(crate) fn superblock_file(member: &Path) -> PathBuf {
+    let name = |name: &std::ffi::CStr| OsStr::from_bytes(name.to_bytes()).to_owned();
+    member.join(name(format::DIRECTORY)).join(name(format::SUPERBLOCK_FILE))
+}
+
+/// The array of `source`, as found now.
+pub(crate) fn view(source: &Source) -> Result<ArrayView, Failure> {
+    let config = config(source)?;
+    let paths: Vec<PathBuf> = config.mounts.iter().map(|path| PathBuf::from(OsStr::from_bytes(path))).collect();
+    let found: Vec<Found> = paths.iter().map(|path| look(path)).collect();
+    let newest = found.iter().filter_map(superblock).max_by_key(|superblock| superblock.event_count);
+    let uuid = newest.map(|superblock| superblock.array_uuid);
+    let name = source.variable(NAME).map(|name| name.to_string_lossy().into_owned());
+    Ok(ArrayView {
+        name: name.or_else(|| newest.map(|superblock| superblock.array_name.as_str().to_owned())).filter(|name| !name.is_empty()),
+        uuid: uuid.map(|uuid| uuid.to_string()),
+        level: newest.map_or(config.level, |superblock| superblock.level),
+        chunk: newest.map_or(config.chunk.unwrap_or(units::ChunkBytes::DEFAULT), |superblock| superblock.chunk),
+        members: members(&paths, &found, newest),
+        paths: config.prefixes.iter().map(|prefix| String::from_utf8_lossy(prefix).into_owned()).collect(),
+        processes: uuid.map(crate::runtime::attached).unwrap_or_default(),
+        format_version: SUPPORTED.to_string(),
+    })
+}
+
+fn superblock(found: &Found) -> Option<&Superblock> {
+    match found {
+        Found::Member(superblock) => Some(superblock),
+        _ => None,
+    }
+}
+
+/// One line per slot. A path without a superblock stands for the slots no superblock claims, in the order given.
+fn members(paths: &[PathBuf], found: &[Found], newest: Option<&Superblock>) -> Vec<MemberView> {
+    let claimed = |slot| found.iter().filter_map(superblock).any(|superblock| superblock.slot == slot);
+    let mut free_slots = (0..paths.len()).filter(|&slot| newest.is_none() || !claimed(slot)).collect::<Vec<_>>().into_iter();
+    let mut members: Vec<MemberView> = paths
+        .iter()
+        .zip(found)
+        .map(|(path, found)| {
+            let slot = superblock(found).map_or_else(|| free_slots.next().unwrap_or(0), |superblock| superblock.slot);
+            member(slot, path, found, newest)
+        })
+        .collect();
+    members.sort_by_key(|member| member.slot);
+    members
+}
+
+fn member(slot: usize, path: &Path, found: &Found, newest: Option<&Superblock>) -> MemberView {
+    let (state, note) = match (found, newest) {
+        (Found::Nothing(what), _) => (MemberState::Missing, Some((*what).to_owned())),
+        (Found::Blank, None) => (MemberState::New, None),
+        (Found::Blank, Some(_)) => (MemberState::Missing, Some("the directory is empty; is its device mounted?".to_owned())),
+        (Found::Member(own), newest) => standing(own, newest.unwrap_or(own)),
+        (Found::Unusable(error), _) => (MemberState::Failed, Some(error.to_string())),
+        (Found::Failed(error), _) => (MemberState::Failed, Some(error.to_string())),
+    };
+    let (bytes_total, bytes_free) = crate::runtime::capacity(path).filter(|_| state != MemberState::Missing).unzip();
+    MemberView {
+        slot,
+        path: path.display().to_string(),
+        state,
+        note,
+        event_count: superblock(found).map(|superblock| superblock.event_count),
+        persistence: crate::runtime::persistence(path).filter(|_| state != MemberState::Missing),
+        bytes_total,
+        bytes_free,
+    }
+}
+
+fn standing(own: &Superblock, newest: &Superblock) -> (MemberState, Option<String>) {
+    if own.array_uuid != newest.array_uuid {
+        return (MemberState::Failed, Some(format!("belongs to array {}", own.array_uuid)));
+    }
+    let believed = newest.members[own.slot];
+    let current = own.event_count + 1 >= newest.event_count;
+    match believed.state {
+        format::MemberState::InSync if believed.uuid == own.member_uuid && current => (MemberState::InSync, None),
+        _ => (MemberState::Stale, Some("changes were made while it was away".to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn core_errors_keep_their_parts() {
+        let line = |text| refused("db", text).to_string();
+        assert_eq!(
+            line("/mnt/a: not a directory; a member is a directory"),
+            "cxlraid: /mnt/a: not a directory; a member is a directory"
+        );
+        assert_eq!(line("the members changed; try again"), "cxlraid: db: the members changed; try again");
+        assert_eq!(line("odd"), "cxlraid: db: odd");
+    }
+}

@@ -1,0 +1,107 @@
+//! Programs that interception cannot reach, recognised before they are started.
+//!
+//! A statically linked or setuid program never loads the library: its writes below the array's paths would go to the
+//! plain file system. It is told to the operator; the program itself may well start others that are reached.
+
+use std::{
+    env,
+    ffi::OsStr,
+    fs::{self, File},
+    os::unix::{
+        ffi::OsStrExt as _,
+        fs::{FileExt as _, MetadataExt as _},
+    },
+    path::{Path, PathBuf},
+};
+
+/// Why the library will not be loaded into the program, as a phrase after its name; `None` if it will, or nobody knows.
+pub(crate) fn unreachable_because(name: &OsStr) -> Option<&'static str> {
+    let path = find(name)?;
+    let metadata = fs::metadata(&path).ok()?;
+    let changes_user = metadata.mode() & 0o4000 != 0 && metadata.uid() != own_uid()?;
+    if changes_user {
+        return Some("is a setuid program, which ignores LD_PRELOAD");
+    }
+    (is_static(&path)? == Linkage::Static).then_some("is statically linked")
+}
+
+fn own_uid() -> Option<u32> {
+    fs::metadata("/proc/self").ok().map(|metadata| metadata.uid())
+}
+
+/// The file execvp would start.
+fn find(name: &OsStr) -> Option<PathBuf> {
+    if name.as_bytes().contains(&b'/') {
+        return Some(name.into());
+    }
+    let path = env::var_os("PATH")?;
+    env::split_paths(&path)
+        .map(|directory| directory.join(name))
+        .find(|file| fs::metadata(file).is_ok_and(|metadata| metadata.is_file() && metadata.mode() & 0o111 != 0))
+}
+
+#[derive(PartialEq, Eq, Debug)]
+enum Linkage {
+    Static,
+    Dynamic,
+}
+
+/// Reads the program headers of a 64-bit little-endian ELF file (elf(5)): a dynamic program names its loader in PT_INTERP.
+fn is_static(path: &Path) -> Option<Linkage> {
+    const HEADER_BYTES: usize = 64;
+    const PT_INTERP: u32 = 3;
+    let file = File::open(path).ok()?;
+    let mut header = [0; HEADER_BYTES];
+    file.read_exact_at(&mut header, 0).ok()?;
+    if header[..6] != *b"\x7fELF\x02\x01" {
+        return None;
+    }
+    let half = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
+    let table_offset = u64::from_le_bytes(header[32..40].try_into().ok()?);
+    let (entry_bytes, entry_count) = (half(54), half(56));
+    for index in 0..u64::from(entry_count) {
+        let mut kind = [0; 4];
+        file.read_exact_at(&mut kind, table_offset.checked_add(index * u64::from(entry_bytes))?).ok()?;
+        if u32::from_le_bytes(kind) == PT_INTERP {
+            return Some(Linkage::Dynamic);
+        }
+    }
+    Some(Linkage::Static)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A header whose one program header has the given type.
+    fn elf(kind: u32) -> Vec<u8> {
+        let mut bytes = vec![0; 64 + 56];
+        bytes[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        bytes[32] = 64;
+        bytes[54] = 56;
+        bytes[56] = 1;
+        bytes[64..68].copy_from_slice(&kind.to_le_bytes());
+        bytes
+    }
+
+    #[test]
+    fn static_programs_are_told_apart() {
+        let directory = tempfile::tempdir().unwrap();
+        let linkage = |bytes: &[u8]| {
+            let path = directory.path().join("program");
+            fs::write(&path, bytes).unwrap();
+            is_static(&path)
+        };
+        assert_eq!(linkage(&elf(1)), Some(Linkage::Static));
+        assert_eq!(linkage(&elf(3)), Some(Linkage::Dynamic));
+        assert_eq!(linkage(b"#!/bin/sh\n"), None);
+        assert_eq!(linkage(&elf(3)[..80]), Some(Linkage::Dynamic));
+        assert_eq!(linkage(&elf(3)[..66]), None);
+    }
+
+    #[test]
+    fn an_ordinary_program_is_reached() {
+        assert_eq!(unreachable_because("cat".as_ref()), None);
+        assert_eq!(unreachable_because("/nonexistent".as_ref()), None);
+    }
+}

@@ -1,0 +1,129 @@
+//! `cxlraid run`: the environment and the library for a program, then exec.
+//!
+//! Nothing of the array is touched here: the library attaches to it inside the program, and says itself what is wrong.
+
+use crate::{
+    failure::{Exit, Failure},
+    program,
+    spec::{JOURNAL, Source},
+};
+use std::{
+    env,
+    ffi::{OsStr, OsString},
+    io,
+    os::unix::{ffi::OsStrExt as _, process::CommandExt as _},
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+const LIBRARY: &str = "libcxlraid.so";
+/// Says where the library is, instead of looking for it beside the command.
+const LIBRARY_VARIABLE: &str = "CXLRAID_LIB";
+const PRELOAD: &str = "LD_PRELOAD";
+
+/// Replaces this process by the program; comes back only when that fails.
+pub(crate) fn run(source: &Source, program: &[OsString]) -> Result<std::convert::Infallible, Failure> {
+    if matches!(source, Source::Environment) && !Source::environment_is_set() {
+        return Err(no_array());
+    }
+    let (name, arguments) = program.split_first().ok_or_else(|| Failure::new("run", "no program given", "name one after --"))?;
+    let library = find_library(env::var_os(LIBRARY_VARIABLE), &own_directory()?)?;
+    if let Some(why) = program::unreachable_because(name) {
+        eprintln!("cxlraid: {}: {why}, so it does not see the array itself; programs it starts may", Path::new(name).display());
+    }
+    let mut command = Command::new(name);
+    command.args(arguments).env(PRELOAD, preload_value(&library, env::var_os(PRELOAD).as_deref())?);
+    if matches!(source, Source::Named(..)) {
+        command.envs(source.variables()).env_remove(JOURNAL);
+    }
+    let error = command.exec();
+    let thing = Path::new(name).display();
+    Err(match error.kind() {
+        io::ErrorKind::NotFound => Failure::new(thing, "no such program", "check its name and PATH").with_exit(Exit::NotFound),
+        _ => Failure::new(thing, format!("cannot be started: {error}"), "check that it is an executable file")
+            .with_exit(Exit::NotStarted),
+    })
+}
+
+/// Neither a name nor variables.
+pub(crate) fn no_array() -> Failure {
+    Failure::new("array", "none named, and CXLRAID_LEVEL and CXLRAID_MOUNTS are not set", "name one, or set the variables")
+        .with_exit(Exit::Usage)
+}
+
+fn own_directory() -> Result<PathBuf, Failure> {
+    let own = env::current_exe().map_err(|error| Failure::new("cxlraid", error, "mount /proc, or set CXLRAID_LIB"))?;
+    Ok(own.parent().unwrap_or(Path::new("/")).to_owned())
+}
+
+/// The library: where `given` says, else beside the command or in the lib directory of its prefix.
+fn find_library(given: Option<OsString>, own_directory: &Path) -> Result<PathBuf, Failure> {
+    if let Some(given) = given {
+        let path = std::path::absolute(&given).unwrap_or_else(|_| given.into());
+        return if path.is_file() {
+            Ok(path)
+        } else {
+            Err(Failure::new(path.display(), "no such library", "correct or unset CXLRAID_LIB"))
+        };
+    }
+    let prefix = own_directory.parent().unwrap_or(Path::new("/"));
+    let candidates = [own_directory.to_owned(), prefix.join("lib"), prefix.join("lib/cxlraid")];
+    candidates.iter().map(|directory| directory.join(LIBRARY)).find(|path| path.is_file()).ok_or_else(|| {
+        let places = candidates.each_ref().map(|directory| directory.display().to_string()).join(", ");
+        Failure::new(LIBRARY, format!("not found in {places}"), "build it with 'cargo x build', or set CXLRAID_LIB")
+    })
+}
+
+/// Our library first: its hooks must be in place before others' constructors run.
+fn preload_value(library: &Path, existing: Option<&OsStr>) -> Result<OsString, Failure> {
+    if library.as_os_str().as_bytes().iter().any(|byte| b": \t\n".contains(byte)) {
+        let what = "its path contains a blank or ':', which LD_PRELOAD cannot carry";
+        return Err(Failure::new(library.display(), what, "move it, or set CXLRAID_LIB to another path"));
+    }
+    let mut value = library.as_os_str().to_owned();
+    // A nested `run` would otherwise list the library once per level.
+    let others = existing.map_or(&b""[..], OsStr::as_bytes);
+    for other in others.split(|byte| b": ".contains(byte)).filter(|other| !other.is_empty()) {
+        if other != library.as_os_str().as_bytes() {
+            value.push(":");
+            value.push(OsStr::from_bytes(other));
+        }
+    }
+    Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn library_comes_first_and_once() {
+        let library = Path::new("/opt/lib/libcxlraid.so");
+        let value = |existing: Option<&str>| preload_value(library, existing.map(OsStr::new)).unwrap();
+        assert_eq!(value(None), "/opt/lib/libcxlraid.so");
+        assert_eq!(value(Some("")), "/opt/lib/libcxlraid.so");
+        assert_eq!(value(Some("/x/libjemalloc.so y.so")), "/opt/lib/libcxlraid.so:/x/libjemalloc.so:y.so");
+        assert_eq!(value(Some("/x.so:/opt/lib/libcxlraid.so")), "/opt/lib/libcxlraid.so:/x.so");
+        assert!(preload_value(Path::new("/my files/libcxlraid.so"), None).is_err());
+    }
+
+    #[test]
+    fn library_is_found_where_it_is_installed() {
+        let prefix = tempfile::tempdir().unwrap();
+        let bin = prefix.path().join("bin");
+        let lib = prefix.path().join("lib/cxlraid");
+        fs::create_dir_all(&bin).unwrap();
+        fs::create_dir_all(&lib).unwrap();
+        let message = find_library(None, &bin).unwrap_err().to_string();
+        assert!(message.contains("libcxlraid.so: not found in") && message.contains("CXLRAID_LIB"), "{message}");
+
+        fs::write(lib.join(LIBRARY), "").unwrap();
+        assert_eq!(find_library(None, &bin).unwrap(), lib.join(LIBRARY));
+        fs::write(bin.join(LIBRARY), "").unwrap();
+        assert_eq!(find_library(None, &bin).unwrap(), bin.join(LIBRARY));
+        let given = lib.join(LIBRARY);
+        assert_eq!(find_library(Some(given.clone().into()), &bin).unwrap(), given);
+        assert!(find_library(Some(lib.join("none").into()), &bin).is_err());
+    }
+}

@@ -1,0 +1,65 @@
+//! What the running system knows of an array: its processes, and the file systems under its members.
+
+use crate::failure::Failure;
+use array::Array;
+use format::Uuid;
+use std::{
+    fs::{self, File},
+    io::{self, BufRead as _, BufReader},
+    os::fd::AsFd as _,
+    path::Path,
+};
+
+/// The processes that have the array's runtime segment mapped, as far as this user may look into them.
+pub(crate) fn attached(uuid: Uuid) -> Vec<u32> {
+    let segment = array::runtime::segment_path(uuid);
+    let own = std::process::id();
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
+    let mut pids: Vec<u32> = pids.filter(|&pid| pid != own && maps(pid, &segment)).collect();
+    pids.sort_unstable();
+    pids
+}
+
+fn maps(pid: u32, file: &str) -> bool {
+    // A process may end while it is looked at.
+    let Ok(maps) = File::open(format!("/proc/{pid}/maps")) else { return false };
+    BufReader::new(maps).split(b'\n').map_while(Result::ok).any(|line| line.ends_with(file.as_bytes()))
+}
+
+/// Bytes of a file system, and those an ordinary user may still fill.
+pub(crate) fn capacity(directory: &Path) -> Option<(u64, u64)> {
+    let stat = sys::rustix::fs::statvfs(directory).ok()?;
+    Some((stat.f_blocks.checked_mul(stat.f_frsize)?, stat.f_bavail.checked_mul(stat.f_frsize)?))
+}
+
+/// What a store needs to survive power loss there.
+pub(crate) fn persistence(directory: &Path) -> Option<String> {
+    let root = File::open(directory).ok()?;
+    let domain = dax::detect(root.as_fd());
+    Some(
+        match domain {
+            dax::PersistenceDomain::Volatile => "volatile",
+            dax::PersistenceDomain::PageCache => "page cache",
+            dax::PersistenceDomain::Adr => "persistent (ADR)",
+            dax::PersistenceDomain::Eadr => "persistent (eADR)",
+        }
+        .to_owned(),
+    )
+}
+
+/// Removes the runtime segment of an array that no process uses. Returns whether there was one.
+pub(crate) fn stop(array: &Array, thing: &str) -> Result<bool, Failure> {
+    let own = std::process::id();
+    let pids: Vec<String> = array.runtime().attached().filter(|&pid| pid != own).map(|pid| pid.to_string()).collect();
+    if !pids.is_empty() {
+        let what = format!("in use by {} {}", if pids.len() == 1 { "process" } else { "processes" }, pids.join(", "));
+        return Err(Failure::new(thing, what, "end them first"));
+    }
+    let segment = array::runtime::segment_path(array.uuid());
+    match fs::remove_file(&segment) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(Failure::new(segment, error, "run as the user who owns the array")),
+    }
+}

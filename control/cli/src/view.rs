@@ -1,0 +1,446 @@
+//! What an operator is shown of an array: plain data, as text and as JSON.
+//!
+//! The JSON form is an interface: keys are added within `version` 1, never renamed or removed.
+
+use layout::{Geometry, Level};
+use serde::{Serialize, Serializer};
+use units::{ChunkBytes, MemberSet};
+
+use crate::failure::Exit;
+
+/// The version of the JSON document.
+const JSON_VERSION: u32 = 1;
+
+/// One member, as found now.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct MemberView {
+    pub(crate) slot: usize,
+    pub(crate) path: String,
+    pub(crate) state: MemberState,
+    /// Why it is not in sync, or what is worth knowing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) note: Option<String>,
+    pub(crate) event_count: Option<u64>,
+    /// What a store needs to survive power loss, such as "volatile".
+    pub(crate) persistence: Option<String>,
+    /// Of the member's file system.
+    pub(crate) bytes_total: Option<u64>,
+    pub(crate) bytes_free: Option<u64>,
+}
+
+/// The state of a member.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum MemberState {
+    /// Empty, part of an array that no program has used yet.
+    New,
+    /// Used for reads and writes.
+    InSync,
+    /// No superblock of this array is there.
+    Missing,
+    /// It was away while the others went on.
+    Stale,
+    /// It is there, and cannot be used.
+    Failed,
+}
+
+impl MemberState {
+    const fn text(self) -> &'static str {
+        match self {
+            Self::New => "new",
+            Self::InSync => "in sync",
+            Self::Missing => "missing",
+            Self::Stale => "stale",
+            Self::Failed => "failed",
+        }
+    }
+
+    const fn works(self) -> bool {
+        matches!(self, Self::New | Self::InSync)
+    }
+}
+
+/// The state of an array, which follows from its members'.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum ArrayState {
+    /// Never used.
+    New,
+    /// All members are in sync.
+    InSync,
+    /// Works without some members.
+    Degraded,
+    /// More members are gone than the level bears.
+    Failed,
+}
+
+impl ArrayState {
+    const fn text(self) -> &'static str {
+        match self {
+            Self::New => "new",
+            Self::InSync => "in sync",
+            Self::Degraded => "degraded",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// One array.
+#[derive(Clone, Debug)]
+pub(crate) struct ArrayView {
+    pub(crate) name: Option<String>,
+    pub(crate) uuid: Option<String>,
+    pub(crate) level: Level,
+    pub(crate) chunk: ChunkBytes,
+    pub(crate) members: Vec<MemberView>,
+    pub(crate) paths: Vec<String>,
+    /// Processes attached now.
+    pub(crate) processes: Vec<u32>,
+    /// Format version of the superblocks the array has or would get.
+    pub(crate) format_version: String,
+}
+
+impl ArrayView {
+    fn out(&self) -> MemberSet {
+        self.members.iter().filter(|member| !member.state.works()).map(|member| member.slot).collect()
+    }
+
+    fn geometry(&self) -> Option<Geometry> {
+        Geometry::new(self.level, self.members.len(), self.chunk).ok()
+    }
+
+    /// The state of the whole.
+    pub(crate) fn state(&self) -> ArrayState {
+        let out = self.out();
+        if out.is_empty() {
+            let new = self.members.iter().all(|member| member.state == MemberState::New);
+            return if new { ArrayState::New } else { ArrayState::InSync };
+        }
+        match self.geometry() {
+            Some(geometry) if geometry.survives(out) => ArrayState::Degraded,
+            _ => ArrayState::Failed,
+        }
+    }
+
+    /// How many more members may fail, whichever they are.
+    pub(crate) fn failures_left(&self) -> usize {
+        let (out, Some(geometry)) = (self.out(), self.geometry()) else { return 0 };
+        let bears_any_other =
+            || (0..self.members.len()).filter(|&slot| !out.contains(slot)).all(|slot| geometry.survives(out.with(slot)));
+        match self.level {
+            Level::Raid10 | Level::Raid01 => usize::from(geometry.survives(out) && bears_any_other()),
+            _ => self.level.failures_max(self.members.len()).saturating_sub(out.len()),
+        }
+    }
+
+    /// The exit status that tells this state to scripts.
+    pub(crate) fn exit(&self) -> Exit {
+        match self.state() {
+            ArrayState::New | ArrayState::InSync => Exit::Fine,
+            ArrayState::Degraded => Exit::Degraded,
+            ArrayState::Failed => Exit::Error,
+        }
+    }
+
+    /// What `status` prints.
+    pub(crate) fn status_text(&self) -> String {
+        let title = self.name.as_deref().unwrap_or("array of the environment");
+        let members = self.members.len();
+        let working = members - self.out().len();
+        let chunk =
+            if self.level.has_chunks() { format!(", chunk {}", crate::spec::chunk_text(self.chunk)) } else { String::new() };
+        let mut text = format!(
+            "{title}: {}, RAID {}{chunk}, {working} of {members} members work, {} more may fail\n",
+            self.state().text(),
+            self.level,
+            self.failures_left(),
+        );
+        let width = self.members.iter().map(|member| member.path.chars().count()).max().unwrap_or(0);
+        for member in &self.members {
+            let note = member.note.as_ref().map(|note| format!(": {note}")).unwrap_or_default();
+            text += &format!("  {:>2}  {:width$}  {}{note}\n", member.slot, member.path, member.state.text());
+        }
+        text
+    }
+
+    /// What `info` prints: the sections of the thesis (A.2).
+    pub(crate) fn info_text(&self) -> String {
+        let chunk = if self.level.has_chunks() {
+            format!("{} bytes", self.chunk.bytes())
+        } else {
+            format!("not used by RAID {}", self.level)
+        };
+        let processes = match self.processes.as_slice() {
+            [] => "none".to_owned(),
+            pids => pids.iter().map(u32::to_string).collect::<Vec<_>>().join(", "),
+        };
+        let mut status = vec![
+            format!("State: {}", self.state().text()),
+            format!("More Failures Borne: {}", self.failures_left()),
+            "Journal Status: not built".to_owned(),
+        ];
+        if let Some(name) = &self.name {
+            status.insert(0, format!("Name: {name}"));
+        }
+        let configuration = vec![
+            format!("RAID Level: {}", self.level),
+            format!("Configured Members: {}", self.members.len()),
+            format!("Configured Paths: {}", self.paths.len()),
+            "Journal: none".to_owned(),
+            format!("Stripe Size: {chunk}"),
+        ];
+        let runtime = vec![
+            format!("UUID: {}", self.uuid.as_deref().unwrap_or("none yet")),
+            format!("Attached Processes: {processes}"),
+            format!("Page Size: {} bytes", units::PAGE_BYTES),
+        ];
+        let build = vec![
+            format!("cxlraid Version: {}", env!("CARGO_PKG_VERSION")),
+            format!("Build Type: {}", if cfg!(debug_assertions) { "debug" } else { "release" }),
+            format!("Superblock Version: {}", self.format_version),
+        ];
+        let members = self.members.iter().map(member_line).collect();
+        let sections = [
+            ("Status", status),
+            ("Configuration", configuration),
+            ("Runtime", runtime),
+            ("Build", build),
+            ("Members", members),
+            ("Paths", self.paths.clone()),
+        ];
+        sections.map(|(title, lines)| tree(title, &lines)).join("\n")
+    }
+}
+
+fn member_line(member: &MemberView) -> String {
+    let mut line = format!("{}: {}", member.path, member.state.text());
+    if let Some(note) = &member.note {
+        line += &format!(" ({note})");
+    }
+    if let Some(persistence) = &member.persistence {
+        line += &format!(", {persistence}");
+    }
+    if let (Some(free), Some(total)) = (member.bytes_free, member.bytes_total) {
+        line += &format!(", {} of {} free", bytes_text(free), bytes_text(total));
+    }
+    line
+}
+
+/// A titled list with box characters.
+pub(crate) fn tree(title: &str, lines: &[String]) -> String {
+    let mut text = format!("{title}\n");
+    for (index, line) in lines.iter().enumerate() {
+        text += if index + 1 == lines.len() { "└─ " } else { "├─ " };
+        text += line;
+        text.push('\n');
+    }
+    text
+}
+
+/// "1.5 GiB": one decimal, binary units.
+pub(crate) fn bytes_text(bytes: u64) -> String {
+    let units = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let power = (bytes.max(1).ilog2() / 10) as usize;
+    if power == 0 {
+        return format!("{bytes} B");
+    }
+    // Truncated, so that 1023.99 MiB is not shown as 1024.0.
+    let tenths = (u128::from(bytes) * 10) >> (10 * power);
+    format!("{}.{} {}", tenths / 10, tenths % 10, units[power - 1])
+}
+
+/// The document that `status --json` prints.
+pub(crate) fn json(arrays: &[ArrayView]) -> String {
+    #[derive(Serialize)]
+    struct Document<'a> {
+        version: u32,
+        arrays: &'a [ArrayView],
+    }
+    // Strings, numbers and lists only: there is nothing that could fail.
+    serde_json::to_string_pretty(&Document { version: JSON_VERSION, arrays }).unwrap_or_default()
+}
+
+impl Serialize for ArrayView {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Keys<'a> {
+            name: &'a Option<String>,
+            uuid: &'a Option<String>,
+            state: ArrayState,
+            level: String,
+            chunk_bytes: Option<u64>,
+            failures_left: usize,
+            paths: &'a [String],
+            processes: &'a [u32],
+            members: &'a [MemberView],
+        }
+        Keys {
+            name: &self.name,
+            uuid: &self.uuid,
+            state: self.state(),
+            level: self.level.to_string(),
+            chunk_bytes: self.level.has_chunks().then_some(self.chunk.bytes()),
+            failures_left: self.failures_left(),
+            paths: &self.paths,
+            processes: &self.processes,
+            members: &self.members,
+        }
+        .serialize(serializer)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    fn member(slot: usize, state: MemberState) -> MemberView {
+        let there = state == MemberState::InSync;
+        MemberView {
+            slot,
+            path: format!("/mnt/{}", ["a", "bb", "c", "d"][slot]),
+            state,
+            note: (state == MemberState::Missing).then(|| "no such directory".to_owned()),
+            event_count: there.then_some(7),
+            persistence: there.then(|| "volatile".to_owned()),
+            bytes_total: there.then_some(3 << 30),
+            bytes_free: there.then_some((3 << 30) - 1),
+        }
+    }
+
+    pub(crate) fn array(level: Level, states: &[MemberState]) -> ArrayView {
+        ArrayView {
+            name: Some("db".to_owned()),
+            uuid: Some("6f1c0f5e-7a0b-4a53-9c8e-3f0f4be0a001".to_owned()),
+            level,
+            chunk: ChunkBytes::DEFAULT,
+            members: states.iter().enumerate().map(|(slot, &state)| member(slot, state)).collect(),
+            paths: vec!["/data".to_owned()],
+            processes: vec![41, 42],
+            format_version: "1.0".to_owned(),
+        }
+    }
+
+    use MemberState::{InSync, Missing, New};
+
+    #[test]
+    fn status_names_state_and_members() {
+        let view = array(Level::Raid5, &[InSync, Missing, InSync]);
+        let expected = "\
+db: degraded, RAID 5, chunk 64K, 2 of 3 members work, 0 more may fail
+   0  /mnt/a   in sync
+   1  /mnt/bb  missing: no such directory
+   2  /mnt/c   in sync
+";
+        assert_eq!(view.status_text(), expected);
+        assert_eq!(view.exit(), Exit::Degraded);
+    }
+
+    #[test]
+    fn info_is_the_thesis_tree() {
+        let expected = "\
+Status
+├─ Name: db
+├─ State: degraded
+├─ More Failures Borne: 0
+└─ Journal Status: not built
+
+Configuration
+├─ RAID Level: 5
+├─ Configured Members: 3
+├─ Configured Paths: 1
+├─ Journal: none
+└─ Stripe Size: 65536 bytes
+
+Runtime
+├─ UUID: 6f1c0f5e-7a0b-4a53-9c8e-3f0f4be0a001
+├─ Attached Processes: 41, 42
+└─ Page Size: 4096 bytes
+
+Build
+├─ cxlraid Version: 0.1.0
+├─ Build Type: debug
+└─ Superblock Version: 1.0
+
+Members
+├─ /mnt/a: in sync, volatile, 2.9 GiB of 3.0 GiB free
+├─ /mnt/bb: missing (no such directory)
+└─ /mnt/c: in sync, volatile, 2.9 GiB of 3.0 GiB free
+
+Paths
+└─ /data
+";
+        let text = array(Level::Raid5, &[InSync, Missing, InSync]).info_text();
+        let text = text.replace("release", "debug").replace(env!("CARGO_PKG_VERSION"), "0.1.0");
+        assert_eq!(text, expected);
+        assert!(array(Level::Raid1, &[InSync]).info_text().contains("└─ Stripe Size: not used by RAID 1\n"));
+    }
+
+    #[test]
+    fn json_has_the_documented_keys() {
+        let mut view = array(Level::Raid1, &[InSync, Missing]);
+        view.processes.clear();
+        let expected = r#"{
+  "version": 1,
+  "arrays": [
+    {
+      "name": "db",
+      "uuid": "6f1c0f5e-7a0b-4a53-9c8e-3f0f4be0a001",
+      "state": "degraded",
+      "level": "1",
+      "chunk_bytes": null,
+      "failures_left": 0,
+      "paths": [
+        "/data"
+      ],
+      "processes": [],
+      "members": [
+        {
+          "slot": 0,
+          "path": "/mnt/a",
+          "state": "in-sync",
+          "event_count": 7,
+          "persistence": "volatile",
+          "bytes_total": 3221225472,
+          "bytes_free": 3221225471
+        },
+        {
+          "slot": 1,
+          "path": "/mnt/bb",
+          "state": "missing",
+          "note": "no such directory",
+          "event_count": null,
+          "persistence": null,
+          "bytes_total": null,
+          "bytes_free": null
+        }
+      ]
+    }
+  ]
+}"#;
+        assert_eq!(json(&[view]), expected);
+    }
+
+    #[test]
+    fn states_follow_from_members() {
+        let state = |level, states: &[MemberState]| {
+            let view = array(level, states);
+            (view.state(), view.failures_left())
+        };
+        assert_eq!(state(Level::Raid0, &[InSync, InSync]), (ArrayState::InSync, 0));
+        assert_eq!(state(Level::Raid0, &[InSync, Missing]), (ArrayState::Failed, 0));
+        assert_eq!(state(Level::Raid1, &[New, New, New]), (ArrayState::New, 2));
+        assert_eq!(state(Level::Raid1, &[InSync, Missing, Missing]), (ArrayState::Degraded, 0));
+        assert_eq!(state(Level::Raid5, &[InSync, Missing, Missing]), (ArrayState::Failed, 0));
+        assert_eq!(state(Level::Raid6, &[InSync, InSync, Missing, InSync]), (ArrayState::Degraded, 1));
+        assert_eq!(state(Level::Raid10, &[InSync; 4]), (ArrayState::InSync, 1));
+        assert_eq!(state(Level::Raid10, &[InSync, Missing, Missing, InSync]), (ArrayState::Degraded, 0));
+        assert_eq!(state(Level::Raid10, &[Missing, Missing, InSync, InSync]), (ArrayState::Failed, 0));
+        assert_eq!(array(Level::Raid0, &[Missing]).exit(), Exit::Error);
+    }
+
+    #[test]
+    fn sizes_are_short_and_never_rounded_up() {
+        let texts = [0, 1023, 1024, 1536, (1 << 30) - 1, u64::MAX].map(bytes_text);
+        assert_eq!(texts, ["0 B", "1023 B", "1.0 KiB", "1.5 KiB", "1023.9 MiB", "15.9 EiB"]);
+    }
+}

@@ -1,0 +1,238 @@
+//! The built command as an operator uses it: what it prints where, and its exit status.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+/// A home of one's own, and three empty member directories on tmpfs.
+struct Bench {
+    home: tempfile::TempDir,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let home = tempfile::tempdir_in("/dev/shm").unwrap();
+        for member in ["m0", "m1", "m2"] {
+            fs::create_dir(home.path().join(member)).unwrap();
+        }
+        Self { home }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.home.path().join(name)
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cxlraid"));
+        command.args(arguments).current_dir(self.home.path());
+        for (variable, _) in std::env::vars().filter(|(variable, _)| variable.starts_with("CXLRAID_")) {
+            command.env_remove(variable);
+        }
+        command.env("XDG_CONFIG_HOME", self.path("config")).env_remove("LD_PRELOAD");
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    fn create(&self) -> Output {
+        self.run(&["create", "db", "--level", "5", "--at", "/data", "m0", "m1", "m2"])
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        let _ = self.run(&["stop", "db"]);
+    }
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// The exit status, and the one line of standard error.
+#[track_caller]
+fn refused(output: &Output) -> (i32, String) {
+    let text = err(output);
+    assert_eq!(text.lines().count(), 1, "{text}");
+    assert!(text.starts_with("cxlraid: ") && text.ends_with('\n'), "{text}");
+    (output.status.code().unwrap(), text.trim_end().to_owned())
+}
+
+fn snapshot(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files.push((path.clone(), Vec::new()));
+            files.extend(snapshot(&path));
+        } else {
+            files.push((path.clone(), fs::read(&path).unwrap()));
+        }
+    }
+    files.sort();
+    files
+}
+
+#[test]
+fn usage_errors_exit_with_2_and_one_line() {
+    let bench = Bench::new();
+    let cases: &[(&[&str], &str)] = &[
+        (&[], "a command is needed"),
+        (&["frobnicate"], "unrecognized subcommand 'frobnicate'"),
+        (&["create", "db", "--at", "/data", "m0"], "--level <LEVEL>"),
+        (&["create", "db", "--level", "7", "--at", "/data", "m0"], "unknown RAID level"),
+        (&["create", "db", "--level", "1", "--chunk", "3K", "--at", "/data", "m0"], "a chunk is a power of two"),
+        (&["create", "../db", "--level", "1", "--at", "/data", "m0"], "a name has 1 to 63 letters"),
+        (&["create", "db", "--level", "5", "--at", "/data", "m0", "m1"], "needs at least 3 members, 2 given"),
+        (&["create", "db", "--level", "5", "--at", "/data", "m0", "m1", "./m0"], "given twice"),
+        (&["create", "db", "--level", "1", "--at", "data", "m0"], "not an absolute path"),
+        (&["create", "db", "--level", "1", "--at", "/data", "m:0"], "contains ':'"),
+        (&["run", "db"], "<PROGRAM>"),
+        (&["run", "--", "true"], "none named"),
+        (&["info"], "none named"),
+    ];
+    for (arguments, expected) in cases {
+        let (status, line) = refused(&bench.run(arguments));
+        assert_eq!(status, 2, "{line}");
+        assert!(line.contains(expected), "{line:?} lacks {expected:?}");
+    }
+    assert!(!bench.path("config").exists());
+    assert!(fs::read_dir(bench.path("m0")).unwrap().next().is_none());
+}
+
+#[test]
+fn help_goes_to_standard_output() {
+    let bench = Bench::new();
+    for arguments in [&["--help"][..], &["help"], &["help", "create"], &["status", "--help"], &["--version"]] {
+        let output = bench.run(arguments);
+        assert_eq!(output.status.code(), Some(0));
+        assert!(out(&output).contains("cxlraid"));
+        assert_eq!(err(&output), "");
+    }
+    assert!(out(&bench.run(&["completions", "bash"])).contains("complete -F _cxlraid"));
+}
+
+#[test]
+fn unknown_names_are_errors() {
+    let bench = Bench::new();
+    for arguments in [&["status", "db"][..], &["info", "db"], &["run", "db", "--", "true"], &["stop", "db"], &["forget", "db"]] {
+        let (status, line) = refused(&bench.run(arguments));
+        assert_eq!(status, 1);
+        assert!(line.starts_with("cxlraid: db: no array has this name; "), "{line}");
+    }
+}
+
+#[test]
+fn an_array_is_created_named_degraded_and_forgotten() {
+    let bench = Bench::new();
+    let created = bench.create();
+    assert_eq!(created.status.code(), Some(0), "{}", err(&created));
+    assert!(out(&created).starts_with("db: in sync, RAID 5, chunk 64K, 3 of 3 members work, 1 more may fail\n"));
+    assert_eq!(err(&created).lines().filter(|line| line.contains("warning: is on one device")).count(), 2);
+    let file = fs::read_to_string(bench.path("config/cxlraid/arrays/db.toml")).unwrap();
+    assert!(file.contains("level = \"5\"\nchunk = \"64K\"\n") && file.contains("paths = [\"/data\"]\n"), "{file}");
+
+    assert!(refused(&bench.create()).1.contains("exists; choose another name"));
+    let examined = out(&bench.run(&["examine", "m1"]));
+    assert!(examined.contains("├─ Name: db\n") && examined.contains("├─ Slot: 1\n"), "{examined}");
+    assert!(out(&bench.run(&["info", "db"])).contains("Paths\n└─ /data\n"));
+    assert_eq!(bench.run(&["status"]).status.code(), Some(0));
+
+    fs::rename(bench.path("m1"), bench.path("away")).unwrap();
+    let degraded = bench.run(&["status", "db"]);
+    assert_eq!(degraded.status.code(), Some(3));
+    assert!(out(&degraded).contains("missing: no such directory"), "{}", out(&degraded));
+    fs::create_dir(bench.path("m1")).unwrap();
+    let unmounted = bench.run(&["status", "--json"]);
+    assert_eq!(unmounted.status.code(), Some(3));
+    assert!(out(&unmounted).contains("\"note\": \"the directory is empty; is its device mounted?\""));
+    fs::rename(bench.path("m2"), bench.path("away2")).unwrap();
+    let failed = bench.run(&["status", "db"]);
+    assert_eq!(failed.status.code(), Some(1));
+    assert!(out(&failed).starts_with("db: failed, "));
+
+    assert_eq!(bench.run(&["forget", "db"]).status.code(), Some(0));
+    assert!(!bench.path("config/cxlraid/arrays/db.toml").exists());
+    assert!(bench.path("away/.cxlraid/superblock").exists());
+}
+
+#[test]
+fn a_refused_create_changes_nothing() {
+    let bench = Bench::new();
+    fs::write(bench.path("m2").join("mine"), "precious").unwrap();
+    let before = snapshot(bench.home.path());
+    let (status, line) = refused_after_warnings(&bench.create());
+    assert_eq!(status, 1);
+    assert!(line.contains("m2: "), "{line}");
+    assert_eq!(snapshot(bench.home.path()), before);
+
+    fs::remove_dir_all(bench.path("m2")).unwrap();
+    let before = snapshot(bench.home.path());
+    assert!(refused_after_warnings(&bench.create()).1.contains("no such directory"));
+    fs::write(bench.path("m2"), "").unwrap();
+    assert!(refused_after_warnings(&bench.create()).1.contains("not a directory"));
+    fs::remove_file(bench.path("m2")).unwrap();
+    assert_eq!(snapshot(bench.home.path()), before);
+}
+
+fn refused_after_warnings(output: &Output) -> (i32, String) {
+    let text = err(output);
+    let mut lines = text.lines().filter(|line| !line.contains(": warning: "));
+    let line = lines.next().unwrap_or_default().to_owned();
+    assert_eq!(lines.next(), None, "{text}");
+    (output.status.code().unwrap(), line)
+}
+
+#[test]
+fn looking_changes_nothing() {
+    let bench = Bench::new();
+    assert_eq!(bench.create().status.code(), Some(0));
+    let before = snapshot(bench.home.path());
+    for arguments in [&["status"][..], &["status", "db", "--json"], &["info", "db"], &["examine", "m0"]] {
+        assert_eq!(bench.run(arguments).status.code(), Some(0));
+    }
+    let members = ["m0", "m1", "m2"].map(|member| bench.path(member).display().to_string()).join(":");
+    let by_environment =
+        |arguments: &[&str]| bench.command(arguments).env("CXLRAID_LEVEL", "5").env("CXLRAID_MOUNTS", &members).output().unwrap();
+    assert!(out(&by_environment(&["info"])).contains("Paths\n├─ /home\n└─ /root\n"));
+    assert!(out(&by_environment(&["status"])).starts_with("db: in sync"));
+    assert_eq!(snapshot(bench.home.path()), before);
+}
+
+#[test]
+fn run_hands_over_the_environment() {
+    let bench = Bench::new();
+    assert_eq!(bench.create().status.code(), Some(0));
+    // A library that does nothing: what is tested here is what the program is given.
+    let library = bench.path("libcxlraid.so");
+    let compiled = Command::new("gcc").args(["-shared", "-x", "c", "/dev/null", "-o"]).arg(&library).status();
+    assert!(compiled.unwrap().success());
+    let mut command = bench.command(&["run", "db", "--", "sh", "-c", "env; exit 7"]);
+    let output = command.env("CXLRAID_LIB", &library).env("CXLRAID_JOURNAL", "/old").output().unwrap();
+    assert_eq!(output.status.code(), Some(7));
+    let text = out(&output);
+    let has = |line: &str| text.lines().any(|found| found == line);
+    let members = ["m0", "m1", "m2"].map(|member| bench.path(member).display().to_string()).join(":");
+    assert!(has("CXLRAID_LEVEL=5") && has("CXLRAID_STRIPE_SIZE=65536") && has("CXLRAID_PATHS=/data/"), "{text}");
+    assert!(has("CXLRAID_NAME=db") && has(&format!("CXLRAID_MOUNTS={members}")), "{text}");
+    assert!(has(&format!("LD_PRELOAD={}", library.display())), "{text}");
+    assert!(!text.contains("CXLRAID_JOURNAL"), "{text}");
+
+    let mut command = bench.command(&["run", "db", "--", "no-such-program"]);
+    let output = command.env("CXLRAID_LIB", &library).output().unwrap();
+    assert_eq!(refused(&output).0, 127);
+    let mut command = bench.command(&["run", "db", "--", "/dev/null"]);
+    let output = command.env("CXLRAID_LIB", &library).output().unwrap();
+    assert_eq!(refused(&output).0, 126);
+    let mut command = bench.command(&["run", "db", "--", "true"]);
+    let output = command.env("CXLRAID_LIB", "/none/libcxlraid.so").output().unwrap();
+    assert!(refused(&output).1.ends_with("no such library; correct or unset CXLRAID_LIB"));
+}
