@@ -106,3 +106,14 @@ impl Bytes {
         crc32c(&[&self.as_bytes()[..offset_of!(Self, checksum)]])
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Bytes;
+    use crate::documented::assert_documented;
+
+    #[test]
+    fn the_attribute_is_as_documented() {
+        assert_documented!("attribute.md", "", Bytes, [version, reserved_2, inode, generation, checksum]);
+    }
+}

@@ -257,3 +257,19 @@ impl Bytes {
         crc32c(&[&inode.to_le_bytes(), &self.as_bytes()[CONSTANT]])
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Bytes;
+    use crate::documented::assert_documented;
+
+    #[test]
+    fn a_record_is_as_documented() {
+        assert_documented!(
+            "inodes.md",
+            "Record",
+            Bytes,
+            [size, generation, member_mask, level, chunk_shift, start_slot, state, flags, checksum, reserved_32]
+        );
+    }
+}

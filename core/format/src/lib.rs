@@ -13,6 +13,8 @@
 
 mod attribute;
 mod checksum;
+#[cfg(test)]
+mod documented;
 mod inode;
 mod lane;
 mod name;

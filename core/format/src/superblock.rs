@@ -412,3 +412,50 @@ impl Bytes {
         Ok(members)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Bytes, MemberBytes};
+    use crate::documented::assert_documented;
+
+    #[test]
+    fn a_copy_is_as_documented() {
+        assert_documented!(
+            "superblock.md",
+            "One copy",
+            Bytes,
+            [
+                magic,
+                version_major,
+                version_minor,
+                reserved_12,
+                compatible,
+                incompatible,
+                read_only_compatible,
+                array_uuid,
+                member_uuid,
+                array_name,
+                created_ns,
+                event_count,
+                update_ns,
+                copy_sequence,
+                owner_uid,
+                owner_gid,
+                mode,
+                slot,
+                member_count,
+                level,
+                chunk_shift,
+                reserved_184,
+                members,
+                reserved_1216,
+                checksum
+            ]
+        );
+    }
+
+    #[test]
+    fn a_member_entry_is_as_documented() {
+        assert_documented!("superblock.md", "One entry of `members`", MemberBytes, [uuid, state, reserved_17]);
+    }
+}

@@ -182,3 +182,29 @@ impl Bytes {
         crc32c(&[&self.as_bytes()[..offset_of!(Self, checksum)]])
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Bytes;
+    use crate::documented::assert_documented;
+
+    #[test]
+    fn the_inode_table_begins_as_documented() {
+        assert_documented!(
+            "inodes.md",
+            "Header",
+            Bytes,
+            [magic, version_major, version_minor, record_bytes, array_uuid, reserved_32, checksum]
+        );
+    }
+
+    #[test]
+    fn the_lanes_begin_as_documented() {
+        assert_documented!(
+            "lanes.md",
+            "Header",
+            Bytes,
+            [magic, version_major, version_minor, record_bytes, array_uuid, reserved_32, checksum]
+        );
+    }
+}
