@@ -80,6 +80,8 @@ struct Segment {
     open_lock: OwnedLock,
     /// Held while inode numbers are given out.
     inode_lock: OwnedLock,
+    /// Held while superblocks are written; nothing else is waited for meanwhile.
+    superblock_lock: OwnedLock,
     /// Where to look for a free inode next.
     inode_hint: AtomicU64,
     /// 1 once the process that assembled the array has finished.
@@ -362,6 +364,11 @@ impl Runtime {
         self.with_lock(&segment.inode_lock, |_| change(&segment.inode_hint))
     }
 
+    /// Runs `change` alone among everything that writes superblocks.
+    pub(crate) fn with_superblocks<T>(&self, change: impl FnOnce() -> T) -> T {
+        self.with_lock(&self.segment().superblock_lock, |_| change())
+    }
+
     fn with_lock<T>(&self, lock: &OwnedLock, change: impl FnOnce(Acquired) -> T) -> T {
         let acquired = lock.lock(self.me(), self);
         let result = change(acquired);
@@ -422,14 +429,20 @@ impl Runtime {
         None
     }
 
-    /// Counts this process as a user of an entry that its parent had open: called in a child of fork for every open file.
-    pub fn adopt_file(&self, entry: FileEntry) {
-        let segment = self.segment();
+    /// Counts a user in advance: the child that is about to be forked. See [`Self::claim_file`].
+    pub fn promise_file(&self, entry: FileEntry) {
+        self.segment().files[entry.index].users.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Makes a promise this process' own: called in the child for every file its parent had open.
+    pub fn claim_file(&self, entry: FileEntry) {
         let slot = self.me().get() as usize - 1;
-        let bit = 1 << (entry.index % 64);
-        if segment.open_by_slot[slot][entry.index / 64].fetch_or(bit, Ordering::AcqRel) & bit == 0 {
-            segment.files[entry.index].users.fetch_add(1, Ordering::AcqRel);
-        }
+        self.segment().open_by_slot[slot][entry.index / 64].fetch_or(1 << (entry.index % 64), Ordering::AcqRel);
+    }
+
+    /// Takes a promise back: the fork failed.
+    pub fn withdraw_promise(&self, entry: FileEntry) {
+        self.segment().files[entry.index].users.fetch_sub(1, Ordering::AcqRel);
     }
 
     /// Gives a file's entry back. Returns true if no process has it open any more. The caller holds the open-files lock.

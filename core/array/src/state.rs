@@ -97,14 +97,9 @@ impl Array {
 
     #[cold]
     fn put_on_record(&self) -> Result<(), OsError> {
-        self.runtime.with_namespace(|_| {
+        self.runtime.with_superblocks(|| {
             if self.runtime.out_unrecorded().is_empty() { Ok(()) } else { self.record_out() }
         })
-    }
-
-    /// As [`Self::before_change`], for a caller that holds the namespace lock.
-    pub fn before_change_locked(&self) -> Result<(), OsError> {
-        if self.runtime.out_unrecorded().is_empty() { Ok(()) } else { self.record_out() }
     }
 
     /// Takes a member out of use because its memory or file system failed. Fails if the array does not bear that.
@@ -117,7 +112,7 @@ impl Array {
     /// Makes the missing directories on the way to `path` on every member in use.
     pub fn make_directories(&self, path: &[u8]) -> Result<(), OsError> {
         self.runtime.with_namespace(|_| {
-            self.before_change_locked()?;
+            self.before_change()?;
             for slot in self.in_use().iter() {
                 if let Some(root) = self.members[slot].root() {
                     crate::superblock::make_directories(root, path)?;

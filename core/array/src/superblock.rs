@@ -184,7 +184,7 @@ pub fn read(meta: &OwnedFd) -> Result<(Superblock, usize)> {
 
 impl Array {
     /// Records on every member in use which members are out, with a higher event count: from now on those are stale. A member whose
-    /// superblock cannot be written goes out too. The caller holds the namespace lock.
+    /// superblock cannot be written goes out too. The caller holds the superblock lock.
     pub(crate) fn record_out(&self) -> Result<()> {
         loop {
             let out = self.runtime.out();

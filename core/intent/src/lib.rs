@@ -1,1 +1,139 @@
+//! Write-intent lanes: which bytes of which file may disagree between members after a crash.
+//!
+//! Before a thread stores the first byte of a write, its lane on every member in use names inode, offset and length, and a fence has
+//! passed. The record stays until the lane's next use: a stale one costs one needless resync. (The write-intent log of md, per
+//! thread and without a bitmap.)
+//!
+//! A lane belongs to one thread: the thread block remembers the lane, the runtime segment's owner word proves that it is still ours
+//! (a child of fork inherits the block, not the lane).
 #![cfg_attr(not(test), no_std)]
+
+extern crate alloc;
+
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering};
+use format::{LANE_COUNT, LaneKind, LaneRecord, lane_offset};
+use medium::Medium;
+use sync::OwnerId;
+use sys::rustix::thread::gettid;
+use units::{MemberSet, Slot};
+
+/// The lanes of one array, by member.
+pub struct Lanes<M> {
+    files: Vec<Option<M>>,
+    /// Where lane 0 lies in memory on each member; 0 if not mapped.
+    bases: Vec<usize>,
+}
+
+/// What is about to change.
+#[derive(Clone, Copy, Debug)]
+pub struct Change {
+    /// What kind of change.
+    pub kind: LaneKind,
+    /// The file.
+    pub inode: u64,
+    /// Its generation.
+    pub generation: u64,
+    /// First byte of the file that changes.
+    pub offset: u64,
+    /// How many bytes change.
+    pub length: u64,
+}
+
+impl<M: Medium> Lanes<M> {
+    /// The lanes in these files, one per member (None for a member that is missing).
+    #[must_use]
+    pub fn new(files: Vec<Option<M>>) -> Self {
+        let base = |file: &Option<M>| {
+            let span = file.as_ref()?.span(lane_offset(0))?;
+            (span.bytes >= LANE_COUNT * format::LANE_RECORD_BYTES).then_some(span.start.as_ptr() as usize)
+        };
+        let bases = files.iter().map(|file| base(file).unwrap_or(0)).collect();
+        Self { files, bases }
+    }
+
+    /// The calling thread's lane. `owners` are the owner words of the runtime segment, `is_alive` tells of an owner whether it lives.
+    #[inline]
+    pub fn own(&self, owners: &[AtomicU64], me: OwnerId, is_alive: impl Fn(OwnerId) -> bool) -> usize {
+        let held = sys::thread::block().lane.load(Ordering::Relaxed) as usize;
+        match owners.get(held.wrapping_sub(1)) {
+            Some(owner) if owner.load(Ordering::Relaxed) >> 32 == u64::from(me.get()) => held - 1,
+            _ => acquire(owners, me, is_alive),
+        }
+    }
+
+    /// Stores `change` in `lane` on every member in `members`, and fences. Runs inside a guard.
+    ///
+    /// # Safety
+    /// The caller owns the lane and is inside a `persist::fault::guard`.
+    #[inline]
+    pub unsafe fn announce(&self, lane: usize, owner: OwnerId, change: &Change, members: MemberSet) {
+        let record = LaneRecord {
+            kind: change.kind,
+            inode: change.inode,
+            generation: change.generation,
+            offset: change.offset,
+            length: change.length,
+            sequence: next_sequence(),
+            owner: owner.get() as u16,
+        };
+        let line = record.encode();
+        for slot in members.iter() {
+            let base = self.bases[slot];
+            if base != 0 {
+                // SAFETY: the span reaches to the last lane (checked in `new`), lines are 64-byte aligned, and the lane is ours.
+                unsafe { persist::store_line((base as *mut u8).add(lane * format::LANE_RECORD_BYTES), &line) };
+            }
+        }
+        persist::fence();
+    }
+
+    /// The member whose lanes hold `address`: how a fault in `announce` is traced.
+    #[must_use]
+    pub fn member_at(&self, address: usize) -> Option<Slot> {
+        self.files.iter().position(|file| file.as_ref().is_some_and(|file| file.owns(address)))
+    }
+}
+
+/// Numbers this thread's records: later ones are higher, across owners of a lane too.
+fn next_sequence() -> u64 {
+    // SAFETY: rdtsc has no precondition on x86-64.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+#[cold]
+fn acquire(owners: &[AtomicU64], me: OwnerId, is_alive: impl Fn(OwnerId) -> bool) -> usize {
+    let thread = gettid().as_raw_nonzero().get() as u32;
+    let word = u64::from(me.get()) << 32 | u64::from(thread);
+    let start = thread as usize % owners.len();
+    for pass in 0.. {
+        for step in 0..owners.len() {
+            let lane = (start + step) % owners.len();
+            let present = owners[lane].load(Ordering::Relaxed);
+            let free = present == 0 || pass > 0 && is_abandoned(present, me, &is_alive);
+            if free && owners[lane].compare_exchange(present, word, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                sys::thread::block().lane.store(lane as u32 + 1, Ordering::Relaxed);
+                return lane;
+            }
+        }
+        if pass > 0 {
+            // More threads than lanes are writing at this moment; one will end.
+            sys::rustix::thread::sched_yield();
+        }
+    }
+    unreachable!("the loop ends by returning a lane")
+}
+
+/// Whether a lane's owner is gone: its process, or its thread of our own process.
+fn is_abandoned(word: u64, me: OwnerId, is_alive: &impl Fn(OwnerId) -> bool) -> bool {
+    let Some(owner) = OwnerId::new((word >> 32) as u32) else { return true };
+    if owner != me {
+        return !is_alive(owner);
+    }
+    let thread = word as u32 as usize;
+    let pid = sys::rustix::process::getpid().as_raw_nonzero().get() as usize;
+    const TGKILL: usize = 234;
+    // SAFETY: signal 0 only asks whether the thread exists.
+    let ret = unsafe { sys::raw::syscall(TGKILL, [pid, thread, 0, 0, 0, 0]) };
+    sys::raw::check(ret) == Err(sys::OsError::SRCH)
+}

@@ -1,0 +1,295 @@
+//! What this process has open of one array.
+//!
+//! A file is opened once per process, however many descriptors there are; its entry in the runtime segment counts processes. The last
+//! process to close a file trims it, and frees it if it has no name any more.
+
+use crate::inode::{Inode, key};
+use crate::local_lock::LocalLock;
+use crate::table::{InodeTable, open_meta_files};
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use array::Array;
+use core::ops::Deref;
+use core::sync::atomic::Ordering;
+use dax::{Access, Backing, PersistenceDomain};
+use format::{Attribute, InodeRecord, InodeState, Shape};
+use intent::Lanes;
+use sys::{OsError, OwnedFd};
+use units::MemberSet;
+
+/// The files of one array that this process has open.
+pub struct Files {
+    array: Array,
+    table: InodeTable,
+    lanes: Lanes<Backing>,
+    domains: Vec<PersistenceDomain>,
+    kernels: &'static persist::Kernels,
+    shape: Shape,
+    open: LocalLock<BTreeMap<u64, Opened>>,
+}
+
+struct Opened {
+    inode: Arc<Inode>,
+    handle_count: usize,
+}
+
+/// A file held open. Dropping the last one of a process closes it.
+pub struct FileRef(Arc<Inode>);
+
+impl Deref for FileRef {
+    type Target = Inode;
+    #[inline]
+    fn deref(&self) -> &Inode {
+        &self.0
+    }
+}
+
+impl Clone for FileRef {
+    fn clone(&self) -> Self {
+        let files = self.0.files;
+        if let Some(opened) = files.open.lock().get_mut(&self.0.key()) {
+            opened.handle_count += 1;
+        }
+        Self(self.0.clone())
+    }
+}
+
+impl Drop for FileRef {
+    fn drop(&mut self) {
+        self.0.files.close(&self.0);
+    }
+}
+
+/// The backing files of one file, by slot; None where a member is out.
+pub type BackingFds = Vec<Option<OwnedFd>>;
+
+impl Files {
+    /// The files of an array; lives as long as the process.
+    pub fn new(array: Array) -> Result<&'static Self, OsError> {
+        let table = InodeTable::open(&array)?;
+        let lanes = Lanes::new(open_meta_files(&array, format::LANES_FILE)?);
+        let domain = |member: &array::Member| match member.root() {
+            Some(root) => dax::detect(sys::AsFd::as_fd(root)),
+            None => PersistenceDomain::Volatile,
+        };
+        let domains: Vec<_> = array.members().iter().map(domain).collect();
+        // One member that needs write-back decides for all.
+        let adr = domains.iter().any(|&domain| domain == PersistenceDomain::Adr);
+        let kernels = persist::kernels_for(if adr { PersistenceDomain::Adr } else { PersistenceDomain::Eadr });
+        let geometry = *array.geometry();
+        let members = MemberSet::first(geometry.member_count());
+        let shape = Shape::new(geometry.level(), geometry.chunk(), members, 0).map_err(|_| OsError::INVAL)?;
+        Ok(Box::leak(Box::new(Self { array, table, lanes, domains, kernels, shape, open: LocalLock::new(BTreeMap::new()) })))
+    }
+
+    /// The array.
+    #[inline]
+    #[must_use]
+    pub const fn array(&self) -> &Array {
+        &self.array
+    }
+
+    /// The persistence domain of each member, by slot.
+    #[must_use]
+    pub fn domains(&self) -> &[PersistenceDomain] {
+        &self.domains
+    }
+
+    #[inline]
+    pub(crate) const fn kernels(&self) -> &'static persist::Kernels {
+        self.kernels
+    }
+
+    #[inline]
+    pub(crate) const fn table(&self) -> &InodeTable {
+        &self.table
+    }
+
+    #[inline]
+    pub(crate) const fn lanes(&self) -> &Lanes<Backing> {
+        &self.lanes
+    }
+
+    /// Gives out an inode for a new file. Its attribute goes onto every backing file.
+    pub fn create_inode(&self) -> Result<Attribute, OsError> {
+        self.array.before_change()?;
+        let (inode, generation) = self.table.create(&self.array, self.shape)?;
+        Ok(Attribute { inode, generation })
+    }
+
+    /// Takes an inode back whose file could not be made, or whose last name is gone while nobody has it open.
+    pub fn discard_inode(&self, attribute: Attribute) {
+        self.table.free(&self.array, attribute.inode);
+    }
+
+    /// Opens the file that `attribute` names. `backing` opens its backing files (for reading and writing, or only reading) and is called
+    /// only if this process does not have the file open already in the way needed.
+    ///
+    /// # Errors
+    /// `IO` if the inode table does not know the file (a backing file from another array, or damage), `NFILE` if too many files are open,
+    /// and what `backing` gives.
+    pub fn open(
+        &'static self,
+        attribute: Attribute,
+        for_writing: bool,
+        backing: impl FnOnce() -> Result<(BackingFds, Access), OsError>,
+    ) -> Result<FileRef, OsError> {
+        let key = key(attribute.inode, attribute.generation);
+        let mut open = self.open.lock();
+        if let Some(opened) = open.get_mut(&key)
+            && (opened.inode.writable || !for_writing)
+        {
+            opened.handle_count += 1;
+            return Ok(FileRef(opened.inode.clone()));
+        }
+        let (fds, access) = backing()?;
+        let backing = self.take_backing(fds, access)?;
+        let writable = access == Access::ReadWrite;
+        if let Some(opened) = open.get_mut(&key) {
+            // Open for reading only until now: descriptors from now on use one that can also write.
+            let record = self.record(attribute)?;
+            let (number, entry) = (attribute.inode, opened.inode.entry);
+            opened.inode = Arc::new(Inode::new(self, number, &record, backing, entry, writable));
+            opened.handle_count += 1;
+            return Ok(FileRef(opened.inode.clone()));
+        }
+        let inode = self.array.runtime().with_open_files(|_| self.enter(attribute, key, backing, writable))?;
+        open.insert(key, Opened { inode: inode.clone(), handle_count: 1 });
+        Ok(FileRef(inode))
+    }
+
+    fn take_backing(&self, fds: BackingFds, access: Access) -> Result<Vec<Option<Backing>>, OsError> {
+        fds.into_iter()
+            .enumerate()
+            .map(|(slot, fd)| fd.map(|fd| Ok(Backing::new(sys::high_fd::raise(fd)?, access, self.domains[slot]))).transpose())
+            .collect()
+    }
+
+    fn record(&self, attribute: Attribute) -> Result<InodeRecord, OsError> {
+        let record = self.table.load(&self.array, attribute.inode)?.ok_or(OsError::IO)?;
+        if record.generation == attribute.generation { Ok(record) } else { Err(OsError::IO) }
+    }
+
+    /// The open-files lock is held.
+    fn enter(
+        &'static self,
+        attribute: Attribute,
+        key: u64,
+        backing: Vec<Option<Backing>>,
+        writable: bool,
+    ) -> Result<Arc<Inode>, OsError> {
+        let record = self.record(attribute)?;
+        if record.shape.members() != self.shape.members() || record.shape.start_slot() != 0 {
+            return Err(OsError::OPNOTSUPP);
+        }
+        let runtime = self.array.runtime();
+        let entry = runtime.enter_file(key).ok_or(OsError::NFILE)?;
+        let inode = Inode::new(self, attribute.inode, &record, backing, entry, writable);
+        if entry.first {
+            let shared = runtime.file(entry);
+            let present = inode.in_use().filter_map(|(_, backing)| backing.bytes().ok()).min().unwrap_or(0);
+            shared.allocated_end.store(present, Ordering::Relaxed);
+            shared.flags.store(record.flags, Ordering::Relaxed);
+            shared.unlinked.store(u32::from(record.state == InodeState::Orphan), Ordering::Relaxed);
+            shared.size.store(record.size, Ordering::Release);
+        }
+        Ok(Arc::new(inode))
+    }
+
+    fn close(&self, inode: &Arc<Inode>) {
+        let mut open = self.open.lock();
+        let Some(opened) = open.get_mut(&inode.key()) else { return };
+        opened.handle_count -= 1;
+        if opened.handle_count != 0 {
+            return;
+        }
+        let Some(opened) = open.remove(&inode.key()) else { return };
+        let inode = opened.inode;
+        inode.flush_times();
+        let runtime = self.array.runtime();
+        runtime.with_open_files(|_| {
+            if runtime.leave_file(inode.entry) {
+                if inode.shared().unlinked.load(Ordering::Acquire) != 0 {
+                    self.table.free(&self.array, inode.number);
+                } else {
+                    inode.trim();
+                }
+            }
+        });
+    }
+
+    /// Notes that the last name of a file is gone: it is freed now, or by the last process to close it.
+    pub fn unlinked(&self, attribute: Attribute) {
+        let runtime = self.array.runtime();
+        runtime.with_open_files(|_| match self.shared_if_open(attribute) {
+            Some(shared) => {
+                self.table.set_state(&self.array, attribute.inode, InodeState::Orphan);
+                shared.unlinked.store(1, Ordering::Release);
+            }
+            None => self.table.free(&self.array, attribute.inode),
+        });
+    }
+
+    fn shared_if_open(&self, attribute: Attribute) -> Option<&array::SharedFile> {
+        self.array
+            .runtime()
+            .find_file(key(attribute.inode, attribute.generation))
+            .filter(|shared| shared.users.load(Ordering::Acquire) != 0)
+    }
+
+    /// Size of a file and the time of its last write if the members do not know it yet (ns since 1970), without opening it.
+    pub fn size_and_time(&self, attribute: Attribute) -> Result<(u64, Option<u64>), OsError> {
+        if let Some(shared) = self.shared_if_open(attribute) {
+            let modified_ns = shared.modified_ns.load(Ordering::Acquire);
+            return Ok((shared.size.load(Ordering::Acquire), Some(modified_ns).filter(|&ns| ns != 0)));
+        }
+        self.record(attribute).map(|record| (record.size, None))
+    }
+
+    /// Forgets a pending time of an open file: the program has set another one.
+    pub fn discard_pending_times(&self, attribute: Attribute) {
+        if let Some(shared) = self.shared_if_open(attribute) {
+            shared.modified_ns.store(0, Ordering::Release);
+        }
+    }
+
+    /// Runs the system call that forks, so that the child finds all of this process' open files its own. `fork` returns what the kernel
+    /// returned: in the child 0.
+    pub fn around_fork(&self, fork: impl FnOnce() -> isize) -> isize {
+        let runtime = self.array.runtime();
+        let open = self.open.lock();
+        for opened in open.values() {
+            runtime.promise_file(opened.inode.entry);
+        }
+        let result = fork();
+        for opened in open.values() {
+            match result {
+                0 => runtime.claim_file(opened.inode.entry),
+                ..0 => runtime.withdraw_promise(opened.inode.entry),
+                _ => {}
+            }
+        }
+        result
+    }
+
+    /// Runs `visit` on every file this process has open.
+    pub fn for_each_open(&self, mut visit: impl FnMut(&Inode)) {
+        for opened in self.open.lock().values() {
+            visit(&opened.inode);
+        }
+    }
+
+    /// Gives everything back in order, at the end of the process.
+    pub fn detach(&self) {
+        self.for_each_open(Inode::flush_times);
+        self.array.runtime().detach();
+    }
+}
+
+impl Inode {
+    pub(crate) fn key(&self) -> u64 {
+        key(self.number, self.generation)
+    }
+}

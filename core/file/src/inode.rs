@@ -1,0 +1,167 @@
+//! One file of the array as this process has it open.
+
+use crate::files::Files;
+use alloc::vec::Vec;
+use array::{FileEntry, SharedFile};
+use array::Striper;
+use core::sync::atomic::{AtomicU32, Ordering};
+use dax::Backing;
+use format::InodeRecord;
+use layout::Geometry;
+use medium::Medium;
+use sys::OsError;
+use sys::rustix::fs::{Timespec, Timestamps, UTIME_OMIT, futimens};
+use units::{MemberSet, Slot};
+
+/// A file. Shared by all descriptors of this process on it.
+pub struct Inode {
+    pub(crate) files: &'static Files,
+    pub(crate) number: u64,
+    pub(crate) generation: u64,
+    pub(crate) geometry: Geometry,
+    /// By slot; None where the member is out.
+    pub(crate) backing: Vec<Option<Backing>>,
+    pub(crate) entry: FileEntry,
+    pub(crate) writable: bool,
+    /// The allocation epoch that this process' knowledge of allocated space belongs to.
+    pub(crate) allocation_epoch: AtomicU32,
+}
+
+/// What tells one file from every other that ever had its number, in one word: also the key in the runtime segment.
+pub(crate) fn key(number: u64, generation: u64) -> u64 {
+    number << 24 | generation & 0xff_ffff
+}
+
+impl Inode {
+    pub(crate) fn new(
+        files: &'static Files,
+        number: u64,
+        record: &InodeRecord,
+        backing: Vec<Option<Backing>>,
+        entry: FileEntry,
+        writable: bool,
+    ) -> Self {
+        Self {
+            files,
+            number,
+            generation: record.generation,
+            geometry: record.geometry(),
+            backing,
+            entry,
+            writable,
+            allocation_epoch: AtomicU32::new(0),
+        }
+    }
+
+    /// What all processes share of this file.
+    #[inline]
+    pub(crate) fn shared(&self) -> &'static SharedFile {
+        self.files.array().runtime().file(self.entry)
+    }
+
+    /// The inode number in the array's table.
+    #[must_use]
+    pub const fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The logical size in bytes.
+    #[inline]
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.shared().size.load(Ordering::Acquire)
+    }
+
+    /// Level, members and chunk.
+    #[must_use]
+    pub const fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// Whether this process may store into the backing files.
+    #[must_use]
+    pub const fn is_writable(&self) -> bool {
+        self.writable
+    }
+
+    /// The members whose backing files cannot be used: out of use, or not open here.
+    #[inline]
+    pub(crate) fn out(&self) -> MemberSet {
+        self.files.array().runtime().out()
+    }
+
+    #[inline]
+    pub(crate) fn striper(&self, out: MemberSet) -> Striper<'_, Backing> {
+        Striper { geometry: &self.geometry, members: &self.backing, out, kernels: self.files.kernels() }
+    }
+
+    /// The backing files of the members in use.
+    pub(crate) fn in_use(&self) -> impl Iterator<Item = (Slot, &Backing)> {
+        let out = self.out();
+        self.backing
+            .iter()
+            .enumerate()
+            .filter(move |(slot, _)| !out.contains(*slot))
+            .filter_map(|(slot, backing)| backing.as_ref().map(|backing| (slot, backing)))
+    }
+
+    /// Space taken on all members, in units of 512 bytes (stat(2)).
+    #[must_use]
+    pub fn blocks(&self) -> u64 {
+        self.in_use()
+            .filter_map(|(_, backing)| sys::rustix::fs::fstat(backing.fd()).ok())
+            .map(|stat| stat.st_blocks as u64)
+            .sum()
+    }
+
+    /// Notes that the file was written now; the members' mtime follows at the latest when the last process closes it.
+    #[inline]
+    pub(crate) fn touch(&self) {
+        self.shared().modified_ns.store(sys::clock::realtime_coarse_ns(), Ordering::Relaxed);
+    }
+
+    /// Gives the members the time of the last write.
+    pub fn flush_times(&self) {
+        let modified_ns = self.shared().modified_ns.swap(0, Ordering::AcqRel);
+        if modified_ns == 0 {
+            return;
+        }
+        let times = Timestamps {
+            last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+            last_modification: Timespec {
+                tv_sec: (modified_ns / 1_000_000_000) as i64,
+                tv_nsec: (modified_ns % 1_000_000_000) as i64,
+            },
+        };
+        for (_, backing) in self.in_use() {
+            let _ = futimens(backing.fd(), &times);
+        }
+    }
+
+    /// The time of the last write, if the members do not know it yet; ns since 1970.
+    #[must_use]
+    pub fn pending_modified_ns(&self) -> Option<u64> {
+        Some(self.shared().modified_ns.load(Ordering::Acquire)).filter(|&ns| ns != 0)
+    }
+
+    /// Forgets a pending time: the program has set another one.
+    pub fn discard_pending_times(&self) {
+        self.shared().modified_ns.store(0, Ordering::Release);
+    }
+
+    /// Makes data, size and times durable, as far as the members can (fsync(2)).
+    pub fn sync(&self) -> Result<(), OsError> {
+        self.flush_times();
+        let size = self.geometry.member_bytes(self.size());
+        let mut failed = None;
+        for (slot, backing) in self.in_use() {
+            if let Err(error) = backing.persist(0, size) {
+                failed = Some((slot, error));
+            }
+        }
+        if let Some((slot, _)) = failed {
+            self.files.array().fail_member(slot)?;
+        }
+        self.files.table().persist(self.files.array().in_use(), self.number)
+    }
+}

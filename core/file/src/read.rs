@@ -1,0 +1,99 @@
+//! Reading: no lock in the common case, and never a torn result.
+
+use crate::Inode;
+use crate::stripes::{Blocks, Snapshot, StripesHeld};
+use array::IoFault;
+use core::hint::spin_loop;
+use core::sync::atomic::Ordering;
+use sys::OsError;
+
+/// How often a reader that met a writer tries again before it takes the locks.
+const TRY_COUNT: u32 = 3;
+
+impl Inode {
+    /// Reads up to `bytes` from `offset` into `dst` and returns how many there were before the end of the file.
+    ///
+    /// # Errors
+    /// `FAULT` if `dst` is a bad pointer, `IO` if more members failed than the level bears.
+    ///
+    /// # Safety
+    /// `dst` is the program's: it may be invalid, but if it is valid memory it is the program's to be written.
+    #[inline]
+    pub unsafe fn read_at(&self, offset: u64, dst: *mut u8, bytes: usize) -> Result<usize, OsError> {
+        let shared = self.shared();
+        let size = shared.size.load(Ordering::Acquire);
+        if offset >= size || bytes == 0 {
+            return Ok(0);
+        }
+        let count = (bytes as u64).min(size - offset) as usize;
+        let blocks = Blocks::of(self.geometry.lock_block_bytes(), offset, count as u64);
+        if let Some(snapshot) = Snapshot::take(shared, blocks) {
+            // SAFETY: as the caller promises.
+            let result = unsafe { self.striper(self.out()).read(offset, dst, count) };
+            if result.is_ok() && snapshot.is_current(shared) {
+                return Ok(count);
+            }
+        }
+        // SAFETY: as the caller promises.
+        unsafe { self.read_contended(offset, dst, bytes) }
+    }
+
+    /// Once more after a writer or a fault got in the way.
+    #[cold]
+    unsafe fn read_contended(&self, offset: u64, dst: *mut u8, bytes: usize) -> Result<usize, OsError> {
+        let shared = self.shared();
+        let mut tries = 0;
+        loop {
+            let size = shared.size.load(Ordering::Acquire);
+            if offset >= size {
+                return Ok(0);
+            }
+            let count = (bytes as u64).min(size - offset) as usize;
+            let blocks = Blocks::of(self.geometry.lock_block_bytes(), offset, count as u64);
+            tries += 1;
+            let (result, current) = if tries <= TRY_COUNT {
+                for _ in 0..100 {
+                    spin_loop();
+                }
+                let Some(snapshot) = Snapshot::take(shared, blocks) else { continue };
+                // SAFETY: as the caller promises.
+                let result = unsafe { self.striper(self.out()).read(offset, dst, count) };
+                (result, snapshot.is_current(shared))
+            } else {
+                let held = self.lock_stripes(blocks)?;
+                let current = shared.size.load(Ordering::Acquire) >= offset + count as u64;
+                // SAFETY: as the caller promises.
+                let result = unsafe { self.striper(self.out()).read(offset, dst, count) };
+                drop(held);
+                (result, current)
+            };
+            // What a writer did meanwhile may be why it failed: only a current result counts.
+            if current {
+                match result {
+                    Ok(()) => return Ok(count),
+                    Err(fault) => self.after_fault(fault)?,
+                }
+            }
+        }
+    }
+
+    /// Takes the locks, and repairs what a writer that died with one of them may have left half done.
+    pub(crate) fn lock_stripes(&self, blocks: Blocks) -> Result<StripesHeld<'_>, OsError> {
+        let held = StripesHeld::lock(self.files.array(), self.shared(), blocks);
+        if held.inherited != 0 && self.writable {
+            self.repair_blocks(held.inherited)?;
+        }
+        Ok(held)
+    }
+
+    /// What follows from a fault: Ok if the operation can be done again on the members that are left.
+    #[cold]
+    pub(crate) fn after_fault(&self, fault: IoFault) -> Result<(), OsError> {
+        match fault {
+            IoFault::Member(slot) => self.files.array().fail_member(slot),
+            IoFault::BadAddress => Err(OsError::FAULT),
+            IoFault::Lost => Err(OsError::IO),
+            IoFault::Os(error) => Err(error),
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! Space: growth, holes, truncation.
+//!
+//! A write gets all its space on all members before its first byte is stored. A growing file gets more than it asks for, in proportion
+//! to its size, so that most appends make no system call; what is too much is given back by the last close (`Files`).
+//!
+//! Backing bytes past the logical size are zeros, and parity counts them as zeros: growth never has to store any.
+
+use crate::Inode;
+use crate::stripes::Blocks;
+use array::IoFault;
+use core::sync::atomic::Ordering;
+use dax::Backing;
+use format::LaneKind;
+use medium::Medium;
+use sys::OsError;
+
+/// The most a growing backing file gets in advance.
+const ADVANCE_BYTES_MAX: u64 = 32 << 20;
+/// From this size on a backing file grows in whole huge pages.
+const HUGE_PAGE_BYTES: u64 = 2 << 20;
+
+impl Inode {
+    /// Makes room for a file that grows from `size` to `end`, the write beginning at `offset`. The size lock is held.
+    pub(crate) fn make_room(&self, size: u64, offset: u64, end: u64) -> Result<(), OsError> {
+        let shared = self.shared();
+        let (wanted, present) = (self.geometry.member_bytes(end), shared.allocated_end.load(Ordering::Acquire));
+        if offset > size {
+            self.add_flags(format::FLAG_HOLES);
+        }
+        if wanted <= present {
+            return Ok(());
+        }
+        self.add_flags(format::FLAG_SLACK);
+        if offset > size {
+            // The gap stays a hole; `fill_holes` sees to the rest.
+            self.on_members(|backing| extend(backing, wanted))?;
+            shared.allocated_end.store(wanted, Ordering::Release);
+            return Ok(());
+        }
+        let generous = with_advance(wanted);
+        let result = self.on_members(|backing| backing.allocate(present, generous - present));
+        let reached = match result {
+            Ok(()) => generous,
+            Err(OsError::NOSPC | OsError::DQUOT | OsError::FBIG) if generous > wanted => {
+                self.on_members(|backing| backing.allocate(present, wanted - present))?;
+                wanted
+            }
+            Err(error) => return Err(error),
+        };
+        shared.allocated_end.store(reached, Ordering::Release);
+        Ok(())
+    }
+
+    /// Allocates what may be a hole under `offset..end`, parity included.
+    pub(crate) fn fill_holes(&self, offset: u64, end: u64) -> Result<(), OsError> {
+        self.refresh_allocations();
+        let start = if self.geometry.level().has_chunks() {
+            self.geometry.member_offset(self.geometry.locate(offset).stripe)
+        } else {
+            offset
+        };
+        let stop = self.geometry.member_bytes(end).max(start + 1);
+        self.add_flags(format::FLAG_SLACK);
+        self.on_members(|backing| backing.allocate(start, stop - start))
+    }
+
+    /// Forgets what was known to be allocated if any process has given space back since.
+    fn refresh_allocations(&self) {
+        let epoch = self.shared().allocation_epoch.load(Ordering::Acquire);
+        if self.allocation_epoch.swap(epoch, Ordering::AcqRel) != epoch {
+            for backing in self.backing.iter().flatten() {
+                backing.forget_allocations();
+            }
+        }
+    }
+
+    /// Cuts or extends the file (ftruncate(2)).
+    pub fn truncate(&self, new: u64) -> Result<(), OsError> {
+        if new > i64::MAX as u64 {
+            return Err(OsError::FBIG);
+        }
+        self.files.array().before_change()?;
+        self.with_size_locked(|size| {
+            if new > size {
+                self.extend_with_hole(new)?;
+            } else if new < size {
+                self.cut(size, new)?;
+            }
+            self.touch();
+            Ok(())
+        })
+    }
+
+    /// The size lock is held.
+    fn extend_with_hole(&self, new: u64) -> Result<(), OsError> {
+        let wanted = self.geometry.member_bytes(new);
+        self.add_flags(format::FLAG_HOLES);
+        if wanted > self.shared().allocated_end.load(Ordering::Acquire) {
+            self.on_members(|backing| extend(backing, wanted))?;
+            self.shared().allocated_end.store(wanted, Ordering::Release);
+        }
+        self.set_size(new);
+        Ok(())
+    }
+
+    /// The size lock is held. Zeros the rest of the last stripe, so that its parity counts zeros, and gives the space behind it back.
+    fn cut(&self, size: u64, new: u64) -> Result<(), OsError> {
+        let shared = self.shared();
+        let held = self.lock_stripes(Blocks::ALL)?;
+        self.announce(LaneKind::Truncate, new, size - new, self.out())?;
+        self.set_size(new);
+        let stripe = self.geometry.stripe_bytes();
+        let rest = (new.div_ceil(stripe) * stripe).min(size).saturating_sub(new);
+        self.zero(new, rest)?;
+        let kept = self.geometry.member_bytes(new);
+        self.on_members(|backing| backing.set_len(kept))?;
+        shared.allocated_end.store(kept, Ordering::Release);
+        shared.allocation_epoch.fetch_add(1, Ordering::AcqRel);
+        drop(held);
+        Ok(())
+    }
+
+    /// Stores zeros, keeping redundancy. The stripes are locked; holes are filled.
+    fn zero(&self, offset: u64, bytes: u64) -> Result<(), OsError> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        if self.shared().flags.load(Ordering::Relaxed) & format::FLAG_HOLES != 0 {
+            self.fill_holes(offset, offset + bytes)?;
+        }
+        loop {
+            match self.striper(self.out()).zero(offset, bytes) {
+                Ok(()) => return Ok(()),
+                Err(fault @ IoFault::Member(_)) => {
+                    self.after_fault(fault)?;
+                    self.files.array().before_change()?;
+                }
+                Err(fault) => return self.after_fault(fault),
+            }
+        }
+    }
+
+    /// Allocates `offset..offset + bytes` (fallocate(2) mode 0); the size grows unless `keep_size`.
+    pub fn allocate(&self, offset: u64, bytes: u64, keep_size: bool) -> Result<(), OsError> {
+        let end = offset.checked_add(bytes).filter(|&end| end <= i64::MAX as u64).ok_or(OsError::FBIG)?;
+        self.files.array().before_change()?;
+        self.with_size_locked(|size| {
+            let (wanted, shared) = (self.geometry.member_bytes(end), self.shared());
+            if end > size && !keep_size {
+                self.add_flags(format::FLAG_HOLES);
+            }
+            self.fill_holes(offset, end)?;
+            if wanted > shared.allocated_end.load(Ordering::Acquire) {
+                shared.allocated_end.store(wanted, Ordering::Release);
+            }
+            if end > size && !keep_size {
+                self.set_size(end);
+                self.touch();
+            }
+            Ok(())
+        })
+    }
+
+    /// Makes `offset..offset + bytes` read as zeros (fallocate(2) PUNCH_HOLE and, with `grow`, ZERO_RANGE). Whole stripes become holes.
+    pub fn punch(&self, offset: u64, bytes: u64, grow: bool) -> Result<(), OsError> {
+        let end = offset.checked_add(bytes).filter(|&end| end <= i64::MAX as u64).ok_or(OsError::FBIG)?;
+        self.files.array().before_change()?;
+        self.with_size_locked(|size| {
+            if grow && end > size {
+                self.extend_with_hole(end)?;
+            }
+            let end = end.min(self.size());
+            if offset >= end {
+                return Ok(());
+            }
+            self.add_flags(format::FLAG_HOLES);
+            let held = self.lock_stripes(Blocks::ALL)?;
+            self.announce(LaneKind::Write, offset, end - offset, self.out())?;
+            let stripe = self.geometry.stripe_bytes();
+            let (first_whole, last_whole) = (offset.div_ceil(stripe), end / stripe);
+            if first_whole < last_whole {
+                self.zero(offset, first_whole * stripe - offset)?;
+                let start = self.geometry.member_offset(first_whole);
+                let length = self.geometry.member_offset(last_whole) - start;
+                self.on_members(|backing| backing.punch(start, length))?;
+                self.shared().allocation_epoch.fetch_add(1, Ordering::AcqRel);
+                self.zero(last_whole * stripe, end - last_whole * stripe)?;
+            } else {
+                self.zero(offset, end - offset)?;
+            }
+            drop(held);
+            self.touch();
+            Ok(())
+        })
+    }
+
+    /// The next data (`data`) or hole at or after `offset` (lseek(2) SEEK_DATA, SEEK_HOLE). The whole file counts as data, as Linux permits.
+    pub fn seek_extent(&self, offset: u64, data: bool) -> Result<u64, OsError> {
+        let size = self.size();
+        if offset >= size {
+            return Err(OsError::NXIO);
+        }
+        Ok(if data { offset } else { size })
+    }
+
+    /// Gives back what growth took in advance. The caller knows that nobody has the file open.
+    pub(crate) fn trim(&self) {
+        let flags = self.shared().flags.load(Ordering::Acquire);
+        if flags & format::FLAG_SLACK == 0 || !self.writable {
+            return;
+        }
+        let kept = self.geometry.member_bytes(self.size());
+        if self.on_members(|backing| backing.set_len(kept)).is_ok() {
+            self.shared().allocated_end.store(kept, Ordering::Release);
+            self.shared().allocation_epoch.fetch_add(1, Ordering::AcqRel);
+            self.set_flags(flags & !format::FLAG_SLACK);
+        }
+    }
+
+    fn add_flags(&self, flags: u32) {
+        let present = self.shared().flags.load(Ordering::Acquire);
+        if present & flags != flags {
+            self.set_flags(present | flags);
+        }
+    }
+
+    fn set_flags(&self, flags: u32) {
+        self.files.table().set_flags(self.files.array(), self.number, flags);
+        self.shared().flags.store(flags, Ordering::Release);
+    }
+
+    /// Runs a system call on every member in use. Lack of space is everybody's error; any other takes the member out.
+    fn on_members(&self, act: impl Fn(&Backing) -> Result<(), OsError>) -> Result<(), OsError> {
+        let mut failed = false;
+        for (slot, backing) in self.in_use() {
+            match act(backing) {
+                Ok(()) => {}
+                Err(error @ (OsError::NOSPC | OsError::DQUOT | OsError::FBIG | OsError::NOMEM | OsError::INTR)) => return Err(error),
+                Err(_) => {
+                    self.files.array().fail_member(slot)?;
+                    failed = true;
+                }
+            }
+        }
+        if failed { self.files.array().before_change() } else { Ok(()) }
+    }
+}
+
+/// Makes a backing file at least `bytes` long.
+fn extend(backing: &Backing, bytes: u64) -> Result<(), OsError> {
+    if backing.bytes()? < bytes { backing.set_len(bytes) } else { Ok(()) }
+}
+
+/// `wanted` and something in advance, in proportion.
+fn with_advance(wanted: u64) -> u64 {
+    let generous = wanted + (wanted / 2).min(ADVANCE_BYTES_MAX);
+    if generous < HUGE_PAGE_BYTES { generous } else { generous.next_multiple_of(HUGE_PAGE_BYTES) }
+}

@@ -1,0 +1,236 @@
+//! The inode table on the members: one record per file, the same on each.
+//!
+//! Records are read from the lowest member in use, and stored on every member in use. A record is filled while it is free and its
+//! state is stored last.
+
+use alloc::vec::Vec;
+use array::Array;
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use dax::{Access, Backing};
+use format::{FLAGS_OFFSET, INODE_RECORD_BYTES, InodeRecord, InodeState, SIZE_OFFSET, STATE_OFFSET, Shape};
+use format::{inode_record_offset, inode_table_bytes};
+use medium::Medium;
+use persist::fault::guard;
+use sys::OsError;
+use sys::rustix::fs::{Mode, OFlags, openat};
+use units::{MemberSet, Slot};
+
+/// How many records the table grows by.
+const GROWTH_COUNT: u64 = 1024;
+
+/// The tables of all members.
+pub struct InodeTable {
+    /// By slot; None for a member that is missing.
+    members: Vec<Option<Backing>>,
+}
+
+impl InodeTable {
+    /// Opens the tables of the members that are there.
+    pub fn open(array: &Array) -> Result<Self, OsError> {
+        open_meta_files(array, format::INODES_FILE).map(|members| Self { members })
+    }
+
+    /// Gives out an inode number for a file of `shape`, with its record stored on every member in use.
+    pub fn create(&self, array: &Array, shape: Shape) -> Result<(u64, u64), OsError> {
+        array.runtime().with_inodes(|hint| {
+            let first = array.first_in_use()?;
+            let start = hint.load(Ordering::Relaxed).max(1);
+            let number = self.find_free(array, first, start)?;
+            let generation = self.load_generation(first, number)? + 1;
+            let bytes = InodeRecord::new(generation, shape).encode(number);
+            for slot in array.in_use().iter() {
+                self.on_member(array, slot, || self.store_new(slot, number, &bytes))?;
+            }
+            hint.store(number + 1, Ordering::Relaxed);
+            Ok((number, generation))
+        })
+    }
+
+    fn find_free(&self, array: &Array, first: Slot, start: u64) -> Result<u64, OsError> {
+        let table = self.members[first].as_ref().ok_or(OsError::NODEV)?;
+        let count = (table.bytes()?.saturating_sub(inode_record_offset(1))) / INODE_RECORD_BYTES as u64;
+        for number in start..=count {
+            if self.load_state(first, number)? == InodeState::Free.code() {
+                return Ok(number);
+            }
+        }
+        let number = start.max(count + 1);
+        let end = inode_table_bytes(number + GROWTH_COUNT - 1);
+        let from = inode_table_bytes(count);
+        for slot in array.in_use().iter() {
+            self.members[slot].as_ref().ok_or(OsError::NODEV)?.allocate(from, end - from)?;
+        }
+        Ok(number)
+    }
+
+    /// Frees a record on every member in use.
+    pub fn free(&self, array: &Array, number: u64) {
+        array.runtime().with_inodes(|hint| {
+            self.set_state(array, number, InodeState::Free);
+            if number < hint.load(Ordering::Relaxed) {
+                hint.store(number, Ordering::Relaxed);
+            }
+        });
+    }
+
+    /// Sets a record's state on every member in use.
+    pub fn set_state(&self, array: &Array, number: u64, state: InodeState) {
+        self.store_everywhere(array, number, STATE_OFFSET, |address| {
+            // SAFETY: see `store_everywhere`; one byte is always aligned.
+            unsafe { AtomicU8::from_ptr(address) }.store(state.code(), Ordering::Release);
+        });
+    }
+
+    /// Stores the logical size on every member in use.
+    #[inline]
+    pub fn set_size(&self, array: &Array, number: u64, size: u64) {
+        self.store_everywhere(array, number, SIZE_OFFSET, |address| {
+            // SAFETY: see `store_everywhere`; records are 64-byte aligned and the size is their first word.
+            unsafe { AtomicU64::from_ptr(address.cast()) }.store(size, Ordering::Release);
+        });
+    }
+
+    /// Stores the flags on every member in use.
+    pub fn set_flags(&self, array: &Array, number: u64, flags: u32) {
+        self.store_everywhere(array, number, FLAGS_OFFSET, |address| {
+            // SAFETY: see `store_everywhere`; the flags lie at a multiple of 4.
+            unsafe { AtomicU32::from_ptr(address.cast()) }.store(flags, Ordering::Release);
+        });
+    }
+
+    /// Runs `store` on the address of a record's field on every member in use, inside a guard. A member whose memory fails goes out.
+    fn store_everywhere(&self, array: &Array, number: u64, field: usize, store: impl Fn(*mut u8)) {
+        for slot in array.in_use().iter() {
+            let Ok(record) = self.address(slot, number) else {
+                let _ = array.fail_member(slot);
+                continue;
+            };
+            let flush = self.flush(slot);
+            let result = {
+                let store = &store;
+                // SAFETY: `record` points to 64 mapped bytes; the closure owns nothing; records change only by atomics.
+                unsafe {
+                    guard(|| {
+                        store(record.add(field));
+                        if flush == persist::Flush::Needed {
+                            persist::write_back(record, INODE_RECORD_BYTES);
+                        }
+                    })
+                }
+            };
+            if result.is_err() {
+                let _ = array.fail_member(slot);
+            }
+        }
+        persist::fence();
+    }
+
+    /// Reads and checks a record, from the lowest member in use whose copy is whole. None if it is free.
+    pub fn load(&self, array: &Array, number: u64) -> Result<Option<InodeRecord>, OsError> {
+        if number == 0 {
+            return Err(OsError::IO);
+        }
+        let mut result = Err(OsError::IO);
+        for slot in array.in_use().iter() {
+            let Ok(bytes) = self.load_bytes(slot, number) else { continue };
+            match InodeRecord::decode(number, &bytes) {
+                Ok(record) => return Ok(record),
+                Err(_) => result = Err(OsError::IO),
+            }
+        }
+        result
+    }
+
+    fn load_bytes(&self, slot: Slot, number: u64) -> Result<[u8; INODE_RECORD_BYTES], OsError> {
+        let record = self.address(slot, number)?;
+        let mut bytes = [0u8; INODE_RECORD_BYTES];
+        let out = bytes.as_mut_ptr();
+        // SAFETY: both are 64 bytes; the closure owns nothing. The size may be torn by nobody: it is one aligned word, copied as such.
+        unsafe {
+            guard(|| {
+                for word in 0..INODE_RECORD_BYTES / 8 {
+                    let value = AtomicU64::from_ptr(record.cast::<u64>().add(word)).load(Ordering::Acquire);
+                    out.cast::<u64>().add(word).write_unaligned(value);
+                }
+            })
+        }
+        .map_err(|_| OsError::IO)?;
+        Ok(bytes)
+    }
+
+    fn load_state(&self, slot: Slot, number: u64) -> Result<u8, OsError> {
+        self.load_bytes(slot, number).map(|bytes| bytes[STATE_OFFSET])
+    }
+
+    fn load_generation(&self, slot: Slot, number: u64) -> Result<u64, OsError> {
+        let bytes = self.load_bytes(slot, number)?;
+        let mut generation = [0; 8];
+        generation.copy_from_slice(&bytes[format::GENERATION_OFFSET..][..8]);
+        Ok(u64::from_le_bytes(generation))
+    }
+
+    /// Fills a free record, the state last.
+    fn store_new(&self, slot: Slot, number: u64, bytes: &[u8; INODE_RECORD_BYTES]) -> Result<(), OsError> {
+        let record = self.address(slot, number)?;
+        let (mut pending, flush) = (*bytes, self.flush(slot));
+        pending[STATE_OFFSET] = InodeState::Free.code();
+        let state = bytes[STATE_OFFSET];
+        let pending = pending.as_ptr();
+        // SAFETY: 64 bytes each; the inode lock is held, so nobody else changes a free record; the closure owns nothing.
+        unsafe {
+            guard(|| {
+                core::ptr::copy_nonoverlapping(pending, record, INODE_RECORD_BYTES);
+                if flush == persist::Flush::Needed {
+                    persist::write_back(record, INODE_RECORD_BYTES);
+                }
+                persist::fence();
+                AtomicU8::from_ptr(record.add(STATE_OFFSET)).store(state, Ordering::Release);
+                if flush == persist::Flush::Needed {
+                    persist::write_back(record, INODE_RECORD_BYTES);
+                }
+            })
+        }
+        .map_err(|_| OsError::IO)
+    }
+
+    /// Runs an operation on one member; if it fails the member goes out, and only too many of those are an error.
+    fn on_member(&self, array: &Array, slot: Slot, act: impl FnOnce() -> Result<(), OsError>) -> Result<(), OsError> {
+        match act() {
+            Ok(()) => Ok(()),
+            Err(_) => array.fail_member(slot),
+        }
+    }
+
+    fn address(&self, slot: Slot, number: u64) -> Result<*mut u8, OsError> {
+        let table = self.members[slot].as_ref().ok_or(OsError::NODEV)?;
+        table.span(inode_record_offset(number)).map(|span| span.start.as_ptr()).ok_or(OsError::NOMEM)
+    }
+
+    fn flush(&self, slot: Slot) -> persist::Flush {
+        self.members[slot].as_ref().map_or(persist::Flush::NotNeeded, |table| table.domain().flush())
+    }
+
+    /// Makes the tables of `members` durable where that takes a system call.
+    pub fn persist(&self, members: MemberSet, number: u64) -> Result<(), OsError> {
+        for slot in members.iter() {
+            if let Some(table) = &self.members[slot] {
+                table.persist(inode_record_offset(number), INODE_RECORD_BYTES as u64)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Opens a file under `.cxlraid` on every member that is there.
+pub(crate) fn open_meta_files(array: &Array, name: &core::ffi::CStr) -> Result<Vec<Option<Backing>>, OsError> {
+    array
+        .members()
+        .iter()
+        .map(|member| {
+            let (Some(meta), Some(root)) = (member.meta(), member.root()) else { return Ok(None) };
+            let file = openat(meta, name, OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty())?;
+            let domain = dax::detect(sys::AsFd::as_fd(root));
+            Ok(Some(Backing::new(sys::high_fd::raise(file)?, Access::ReadWrite, domain)))
+        })
+        .collect()
+}
