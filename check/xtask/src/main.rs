@@ -1,1 +1,55 @@
-fn main() {}
+//! `cargo x`: every task of the repository, in one place.
+//!
+//! A task is a list of steps, each a command of its own; the first that fails ends the task. Anything after the task's name is
+//! passed on to its last command.
+
+mod steps;
+mod tasks;
+mod tidy;
+
+use std::process::ExitCode;
+
+const HELP: &str = "\
+cargo x TASK [ARGUMENTS]
+
+  fmt [--check]   rustfmt over the workspace
+  lint            clippy, warnings are errors
+  tidy            dependency arrows, purpose comments, file lengths, forbidden words
+  build           libcxlraid.so and cxlraid, optimised
+  test            everything that must be green
+  bench [--json]  limits, kernel and cxlraid in one run
+  demo            a RAID 5 array loses a member under running programs
+  man             man pages and completions into target/dist
+  dist            what an installation consists of, into target/dist";
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1);
+    let task = arguments.next().unwrap_or_default();
+    let rest: Vec<String> = arguments.collect();
+    let result = match task.as_str() {
+        "fmt" => tasks::fmt(&rest),
+        "lint" => tasks::lint(&rest),
+        "tidy" => tasks::tidy(),
+        "build" => tasks::build(&rest),
+        "test" => tasks::test(&rest),
+        "bench" => tasks::bench(&rest),
+        "demo" => tasks::demo(&rest),
+        "man" => tasks::man(),
+        "dist" => tasks::dist(),
+        "help" | "--help" | "-h" => {
+            println!("{HELP}");
+            return ExitCode::SUCCESS;
+        }
+        _ => {
+            eprintln!("{HELP}");
+            return ExitCode::from(2);
+        }
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("cargo x {task}: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! The tasks of `cargo x`.
+//!
+//! libcxlraid.so is always built, tested and checked alone: together with the tools cargo would unify features, and a
+//! library without std would get crates that need it.
+
+use crate::{
+    steps::{Outcome, Steps, cargo, command, output, root, run},
+    tidy as tidiness,
+};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+const LIBRARY: &str = "cxlraid-preload";
+const DIST: &str = "target/dist";
+
+pub(crate) fn fmt(rest: &[String]) -> Outcome {
+    run(cargo("fmt --all", rest))
+}
+
+pub(crate) fn lint(rest: &[String]) -> Outcome {
+    let mut tools = cargo(&format!("clippy --quiet --workspace --exclude {LIBRARY} --all-targets"), rest);
+    tools.args(["--", "-D", "warnings"]);
+    run(tools)?;
+    let mut library = cargo(&format!("clippy --quiet -p {LIBRARY}"), rest);
+    library.args(["--", "-D", "warnings"]);
+    run(library)
+}
+
+pub(crate) fn tidy() -> Outcome {
+    let metadata = output(cargo("metadata --no-deps --format-version 1", &[]))?;
+    let files = output({
+        let mut git = command("git");
+        git.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]);
+        git
+    })?;
+    let files =
+        String::from_utf8_lossy(&files).split('\0').filter(|file| !file.is_empty()).map(PathBuf::from).collect::<Vec<_>>();
+    let complaints = tidiness::check(&root(), &metadata, &files)?;
+    for complaint in &complaints {
+        eprintln!("{complaint}");
+    }
+    if complaints.is_empty() { Ok(()) } else { Err(format!("{} to put in order", complaints.len())) }
+}
+
+pub(crate) fn build(rest: &[String]) -> Outcome {
+    run(cargo(&format!("build --quiet --release -p {LIBRARY}"), rest))?;
+    run(cargo("build --quiet --release -p cxlraid-cli", rest))
+}
+
+pub(crate) fn test(rest: &[String]) -> Outcome {
+    let mut steps = Steps::new();
+    steps.step("formatting", || fmt(&["--check".to_owned()]))?;
+    steps.step("tidy", tidy)?;
+    steps.step("lints", || lint(&[]))?;
+    steps.step("unit and property tests", || run(cargo(&format!("test --quiet --workspace --exclude {LIBRARY}"), rest)))?;
+    steps.step("tests of the library", || run(cargo(&format!("test --quiet -p {LIBRARY}"), rest)))?;
+    steps.step("release build", || build(&[]))?;
+    steps.step("unmodified programs", || run(cargo("run --quiet --release -p cxlraid-programs", &[])))?;
+    steps.step("bench, sanity only", || run(cargo("run --quiet --release -p cxlraid-bench -- --sanity", &[])))?;
+    steps.finish();
+    Ok(())
+}
+
+pub(crate) fn bench(rest: &[String]) -> Outcome {
+    build(&[])?;
+    run(cargo("run --quiet --release -p cxlraid-bench --", rest))
+}
+
+pub(crate) fn demo(rest: &[String]) -> Outcome {
+    build(&[])?;
+    let mut script = command("bash");
+    script.arg("check/demo/demo.sh").arg(release_directory()?).args(rest);
+    run(script)
+}
+
+pub(crate) fn man() -> Outcome {
+    let share = root().join(DIST).join("share");
+    let pages = share.join("man/man1");
+    create(&pages)?;
+    run(cargo("run --quiet -p cxlraid-cli -- man", &[pages.display().to_string()]))?;
+    let shells = [
+        ("bash", "bash-completion/completions/cxlraid"),
+        ("zsh", "zsh/site-functions/_cxlraid"),
+        ("fish", "fish/vendor_completions.d/cxlraid.fish"),
+    ];
+    for (shell, file) in shells {
+        let script = output(cargo("run --quiet -p cxlraid-cli -- completions", &[shell.to_owned()]))?;
+        let file = share.join(file);
+        create(file.parent().unwrap_or(&share))?;
+        fs::write(&file, script).map_err(|error| format!("{}: {error}", file.display()))?;
+    }
+    println!("man pages and completions are in {DIST}/share");
+    Ok(())
+}
+
+pub(crate) fn dist() -> Outcome {
+    build(&[])?;
+    man()?;
+    let (from, to) = (release_directory()?, root().join(DIST));
+    let copies = [
+        (from.join("cxlraid"), "bin/cxlraid"),
+        (from.join("libcxlraid.so"), "lib/cxlraid/libcxlraid.so"),
+        (root().join("README.md"), "share/doc/cxlraid/README.md"),
+        (root().join("CHANGELOG.md"), "share/doc/cxlraid/CHANGELOG.md"),
+        (root().join("LICENSE-MIT"), "share/doc/cxlraid/LICENSE-MIT"),
+        (root().join("LICENSE-APACHE"), "share/doc/cxlraid/LICENSE-APACHE"),
+    ];
+    for (source, target) in copies {
+        let target = to.join(target);
+        create(target.parent().unwrap_or(&to))?;
+        fs::copy(&source, &target).map_err(|error| format!("{}: {error}", source.display()))?;
+    }
+    println!("an installation is in {DIST}: copy it to a prefix such as /usr/local");
+    Ok(())
+}
+
+fn create(directory: &Path) -> Outcome {
+    fs::create_dir_all(directory).map_err(|error| format!("{}: {error}", directory.display()))
+}
+
+/// Where cargo puts optimised builds.
+fn release_directory() -> Result<PathBuf, String> {
+    let metadata = output(cargo("metadata --no-deps --format-version 1", &[]))?;
+    let metadata: serde_json::Value = serde_json::from_slice(&metadata).map_err(|error| error.to_string())?;
+    let target = metadata["target_directory"].as_str().ok_or("cargo names no target directory")?;
+    Ok(Path::new(target).join("release"))
+}

@@ -1,0 +1,120 @@
+//! What every text file of the repository keeps to: a purpose on top, a bounded length, no leftovers, no machine's paths.
+
+use std::path::Path;
+
+/// Past this a file has more than one subject.
+const LINES_MAX: usize = 900;
+
+/// Leftovers, and why they are none of the repository's. Written in pieces, so that this file may be checked too.
+const LEFTOVERS: [(&str, &str); 6] = [
+    (concat!("TO", "DO"), "build it, or say under limits that it is not built"),
+    (concat!("FIX", "ME"), "fix it"),
+    (concat!("XX", "X"), "say what is meant"),
+    (concat!("to", "do!("), "build it, or refuse with a message"),
+    (concat!("unimplemented", "!("), "build it, or refuse with a message"),
+    (concat!("dbg", "!("), "take it out"),
+];
+
+/// Directories that exist on some machine only.
+const MACHINE_PATHS: [&str; 3] = [concat!("/wo", "rk/"), concat!("/ro", "ot/"), concat!("/tmp/", "t-")];
+/// The default of CXLRAID_PATHS (thesis, table 1) is not a machine's path.
+const PATHS_DEFAULT: &str = concat!("/home/:/ro", "ot/");
+
+/// What is wrong with a file.
+pub(super) fn check(file: &Path, text: &str) -> Vec<String> {
+    let mut complaints = Vec::new();
+    let shown = file.display();
+    let extension = file.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+    if extension == "rs" {
+        if !text.trim_start().starts_with("//!") {
+            complaints.push(format!("{shown}: does not open with its purpose; begin with a //! comment"));
+        }
+        let lines = text.lines().count();
+        if lines > LINES_MAX {
+            complaints.push(format!("{shown}: {lines} lines, at most {LINES_MAX}; split it by subject"));
+        }
+    }
+    if matches!(extension, "lock" | "snap") || file.starts_with("LICENSE-APACHE") {
+        return complaints;
+    }
+    for (index, line) in text.lines().enumerate() {
+        let at = format!("{shown}:{}", index + 1);
+        complaints.extend(line_complaints(&at, line));
+    }
+    complaints
+}
+
+fn line_complaints(at: &str, line: &str) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for (word, remedy) in LEFTOVERS {
+        if is_leftover(line, word) {
+            complaints.push(format!("{at}: {word}; {remedy}"));
+        }
+    }
+    let line = line.replace(PATHS_DEFAULT, "");
+    for path in MACHINE_PATHS {
+        if line.contains(path) {
+            complaints.push(format!("{at}: {path} exists on one machine only; use a temporary directory or a variable"));
+        }
+    }
+    complaints
+}
+
+/// A word in a file that explains rules is allowed when it is quoted as a rule: "no WORD".
+fn is_leftover(line: &str, word: &str) -> bool {
+    let mut rest = line;
+    while let Some(at) = rest.find(word) {
+        let (before, after) = (&rest[..at], &rest[at + word.len()..]);
+        let joined = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
+        let part_of_longer = joined(before.chars().next_back()) || joined(after.chars().next()) && !word.ends_with('(');
+        let is_rule = before.to_lowercase().ends_with("no ");
+        if !part_of_longer && !is_rule {
+            return true;
+        }
+        rest = after;
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn complaints(file: &str, text: &str) -> usize {
+        check(Path::new(file), text).len()
+    }
+
+    #[test]
+    fn a_file_opens_with_its_purpose() {
+        assert_eq!(complaints("a.rs", "//! Purpose.\nfn main() {}\n"), 0);
+        assert_eq!(complaints("a.rs", "fn main() {}\n"), 1);
+        assert_eq!(complaints("a.sh", "echo\n"), 0);
+    }
+
+    #[test]
+    fn files_have_one_subject() {
+        let long = |lines| format!("//! x\n{}", "\n".repeat(lines - 1));
+        assert_eq!(complaints("a.rs", &long(LINES_MAX)), 0);
+        assert_eq!(complaints("a.rs", &long(LINES_MAX + 1)), 1);
+    }
+
+    #[test]
+    fn leftovers_are_found_and_rules_about_them_are_not() {
+        for word in LEFTOVERS.map(|(word, _)| word) {
+            assert_eq!(complaints("a.md", &format!("x {word} y")), 1, "{word}");
+        }
+        let todo = LEFTOVERS[0].0;
+        assert_eq!(complaints("a.md", &format!("- No {todo} in the tree")), 0);
+        assert_eq!(complaints("a.md", &format!("MA{todo}R")), 0);
+        assert_eq!(complaints("Cargo.toml", "todo = \"deny\""), 0);
+    }
+
+    #[test]
+    fn paths_of_one_machine_are_found() {
+        for path in MACHINE_PATHS {
+            assert_eq!(complaints("a.md", &format!("see {path}x")), 1, "{path}");
+        }
+        assert_eq!(complaints("a.md", &format!("default {PATHS_DEFAULT}")), 0);
+        assert_eq!(complaints("a.md", "the root directory is /root"), 0);
+    }
+}
