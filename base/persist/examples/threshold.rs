@@ -6,7 +6,7 @@
 //! 512 MiB per member), and the read-modify-write of RAID 5 against a plain loop without an engine.
 
 use cxlraid_persist::fault::guard;
-use cxlraid_persist::{Kernels, fence, kernels};
+use cxlraid_persist::{Kernels, PersistenceDomain, fence, kernels, kernels_for};
 use std::fs::{File, OpenOptions};
 use std::hint::black_box;
 use std::path::Path;
@@ -89,10 +89,15 @@ unsafe fn plain_update(data: *mut u8, p: *mut u8, new: *const u8, len: usize) {
     }
 }
 
-fn thresholds(members: &[*mut u8], new: *const u8) {
-    let [stream, cached] = [kernels().always_streaming(), kernels().never_streaming()];
-    println!("\n{:>8} | copy_to_media: hot nt, ordinary | cold nt, ordinary || update_p: hot nt, ordinary | cold nt, ordinary", "bytes");
-    for len in (6..=20).map(|shift| 1usize << shift).chain([96, 192, 320, 1500]) {
+fn thresholds(members: &[*mut u8], new: *const u8, k: &Kernels, fenced: bool) {
+    let [stream, cached] = [k.always_streaming(), k.never_streaming()];
+    println!(
+        "\nnon-temporal / ordinary stores, write-back {:?}{}",
+        k.flush(),
+        if fenced { ", a fence after each call" } else { "" }
+    );
+    println!("{:>8} | copy_to_media hot |              cold || update_p hot      |              cold", "bytes");
+    for len in [64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 4096, 8192, 16384, 65536, 1 << 20] {
         let mut row = Vec::new();
         for update in [false, true] {
             for region in [HOT_BYTES.max(len), MEMBER_BYTES] {
@@ -103,19 +108,22 @@ fn thresholds(members: &[*mut u8], new: *const u8) {
                             let (data, p) = (members[0].add(offset), members[2].add(offset));
                             if update { k.update_p(data, p, new, len) } else { k.copy_to_media(data, new, len) }
                         }
+                        if fenced {
+                            fence();
+                        }
                     };
                     row.push(measure(Places::new(region, len, true), len, run));
                 }
             }
         }
         let cell = |i: usize| format!("{:>8.0} {:>8.0}", row[i], row[i + 1]);
-        println!("{len:>8} | {:>31} | {} || {:>26} | {}", cell(0), cell(2), cell(4), cell(6));
+        println!("{len:>8} | {} | {} || {} | {}", cell(0), cell(2), cell(4), cell(6));
     }
 }
 
 fn read_modify_write(members: &[*mut u8], new: *const u8) {
     println!("\n4 KiB on three members       sequential   random");
-    let mut line = |name: &str, f: &dyn Fn(*mut u8, *mut u8)| {
+    let line = |name: &str, f: &dyn Fn(*mut u8, *mut u8)| {
         let run = |random: bool| {
             measure(Places::new(2 * MEMBER_BYTES, 4096, random), 4096, |offset| {
                 // As RAID 5 places it: stripes of two data chunks of 64 KiB, parity rotating.
@@ -189,11 +197,11 @@ fn guard_cost() {
         start.elapsed().as_nanos() as f64 / 2e7
     };
     let bare = time(&mut || {
-        black_box(&mut count);
+        *black_box(&mut count) += 1;
     });
     let guarded = time(&mut || {
         // SAFETY: nothing in it can be left half done.
-        let result = unsafe { guard(|| drop(black_box(&mut count))) };
+        let result = unsafe { guard(|| *black_box(&mut count) += 1) };
         black_box(&result);
     });
     println!("\nguard: {:.1} ns", guarded - bare);
@@ -209,5 +217,7 @@ fn main() {
     guard_cost();
     read_modify_write(&members, new);
     arithmetic(new);
-    thresholds(&members, new);
+    thresholds(&members, new, kernels(), false);
+    thresholds(&members, new, kernels(), true);
+    thresholds(&members, new, kernels_for(PersistenceDomain::Adr), true);
 }

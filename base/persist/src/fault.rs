@@ -195,8 +195,7 @@ unsafe fn chain(signal: c_int, info: *mut c_void, ucontext: *mut c_void, by_kern
         _ if previous.flags.load(Ordering::Relaxed) & SA_SIGINFO != 0 => {
             // SAFETY: with SA_SIGINFO the program set a handler of this type.
             unsafe {
-                let handler: unsafe extern "C" fn(c_int, *mut c_void, *mut c_void) =
-                    core::mem::transmute::<usize, _>(handler);
+                let handler: unsafe extern "C" fn(c_int, *mut c_void, *mut c_void) = core::mem::transmute::<usize, _>(handler);
                 handler(signal, info, ucontext);
             }
         }

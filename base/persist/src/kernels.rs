@@ -2,7 +2,7 @@
 //!
 //! Chosen once. "Media" means member memory. A whole line written to media by a long enough call is stored
 //! non-temporally: it does not fetch the line and it leaves the caches by itself. Shorter calls store through the caches
-//! (see the thresholds at [`Kernels`]), and where the caches are outside the persistence domain ([`Flush::Needed`]) what was written through them is
+//! (see `stream_bytes_min`), and where the caches are outside the persistence domain ([`Flush::Needed`]) what was written through them is
 //! written back. No kernel fences; [`fence`](crate::fence) before anything that must come after.
 //!
 //! Rules for all kernels: any length, 0 too; any alignment, but destinations on media that are not equal modulo 64 bytes are
@@ -17,10 +17,28 @@ use crate::{Flush, PersistenceDomain};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-/// A copy to media of at least this many bytes is stored non-temporally.
-const COPY_STREAM_BYTES_MIN: usize = 256;
-/// An update of at least this many bytes is stored non-temporally.
-const UPDATE_STREAM_BYTES_MIN: usize = 256;
+/// The shortest copy to media and the shortest update that are stored non-temporally, in bytes.
+///
+/// Measured with a fence after each call, as the engine uses them (`examples/threshold.rs`; EPYC, AVX-512, ns per call,
+/// non-temporal : ordinary, cold = random places in 512 MiB per member):
+///
+/// | bytes | copy hot | copy cold | update hot | update cold |
+/// |---|---|---|---|---|
+/// | 64 | 94 : 3 | 97 : 18 | 209 : 13 | 209 : 98 |
+/// | 512 | 108 : 7 | 115 : 104 | 300 : 97 | 438 : 365 |
+/// | 1024 | 122 : 12 | 126 : 169 | 374 : 193 | 607 : 724 |
+/// | 2048 | 159 : 19 | 191 : 377 | 506 : 644 | 808 : 822 |
+/// | 4096 | 233 : 37 | 262 : 490 | 776 : 790 | 1079 : 1249 |
+///
+/// A non-temporal store makes the fence wait for memory (about 95 ns) and leaves the line out of the caches; an ordinary one
+/// fetches each cold line first. Where ordinary stores are written back, the fence waits all the same, and non-temporal ones are
+/// as good or better at every length (copy, cold: 99 : 161 at 64 bytes, 274 : 742 at 4096).
+const fn stream_bytes_min(flush: Flush) -> (usize, usize) {
+    match flush {
+        Flush::NotNeeded => (1024, 2048),
+        Flush::Needed => (0, 0),
+    }
+}
 
 /// Copy and parity kernels of one instruction set.
 ///
@@ -85,8 +103,9 @@ pub fn kernels_for(domain: PersistenceDomain) -> &'static Kernels {
     }
 }
 
-/// Stores one line non-temporally: the write-intent record. With AVX-512 it is one instruction and the line is never seen in part;
-/// otherwise it is two or four stores to one write-combining buffer, and a reader tells a torn record by its checksum.
+/// Stores one line non-temporally: a record that must leave the caches whatever the media. With AVX-512 it is one instruction, and
+/// on the processors there are the line is not seen in part; otherwise it is two or four stores to one write-combining buffer, and a reader tells a torn
+/// record by its checksum. See [`Kernels::store_line`] for records on media whose domain is known.
 ///
 /// # Safety
 /// `dst` is a multiple of 64 and writable for 64 bytes, or the call is inside a guard.
@@ -100,19 +119,13 @@ pub unsafe fn store_line(dst: *mut u8, line: &[u8; LINE]) {
 /// Whether all of these, which are not null, have the same address modulo 64.
 #[inline(always)]
 fn in_step(a: *const u8, b: *const u8) -> bool {
-    a.is_null() || b.is_null() || (a as usize ^ b as usize) % LINE == 0
+    a.is_null() || b.is_null() || (a as usize ^ b as usize).is_multiple_of(LINE)
 }
 
 impl Kernels {
     const fn new(isa: Isa, flush: Flush) -> Self {
-        Self {
-            isa,
-            flush,
-            stream: table(isa, true),
-            cached: table(isa, false),
-            copy_stream_bytes_min: COPY_STREAM_BYTES_MIN,
-            update_stream_bytes_min: UPDATE_STREAM_BYTES_MIN,
-        }
+        let (copy_stream_bytes_min, update_stream_bytes_min) = stream_bytes_min(flush);
+        Self { isa, flush, stream: table(isa, true), cached: table(isa, false), copy_stream_bytes_min, update_stream_bytes_min }
     }
 
     /// The kernels of `isa` (for tests and measurements); `None` if this processor has not got it.
@@ -144,6 +157,19 @@ impl Kernels {
     #[must_use]
     pub const fn flush(&self) -> Flush {
         self.flush
+    }
+
+    /// Stores one line: the write-intent record. Non-temporally only where it has to leave the caches ([`Flush::Needed`]): a
+    /// record used over and over costs 3 ns with its fence in the caches and 94 ns out of them. Torn as [`store_line`].
+    ///
+    /// # Safety
+    /// `dst` is a multiple of 64; otherwise see [`Kernels`].
+    #[inline]
+    pub unsafe fn store_line(&self, dst: *mut u8, line: &[u8; LINE]) {
+        debug_assert_eq!(dst as usize % LINE, 0);
+        let table = if self.flush == Flush::Needed { self.stream } else { self.cached };
+        // SAFETY: the caller's promise.
+        unsafe { (table.copy)(dst, line.as_ptr(), LINE) }
     }
 
     /// dst = src, `dst` on media.
@@ -213,15 +239,7 @@ impl Kernels {
     /// # Safety
     /// See [`Kernels`].
     #[inline]
-    pub unsafe fn update_pq(
-        &self,
-        data: *mut u8,
-        p: *mut u8,
-        q: *mut u8,
-        new: *const u8,
-        coefficient: u8,
-        len: usize,
-    ) {
+    pub unsafe fn update_pq(&self, data: *mut u8, p: *mut u8, q: *mut u8, new: *const u8, coefficient: u8, len: usize) {
         let update = Update { data, p, q, new, coefficient, len };
         // SAFETY: the caller's promise.
         unsafe { self.update(&update, self.stream.update_pq, self.cached.update_pq, true) }
@@ -266,15 +284,7 @@ impl Kernels {
     /// # Safety
     /// See [`Kernels`].
     #[inline]
-    pub unsafe fn delta_pq(
-        &self,
-        p: *mut u8,
-        q: *mut u8,
-        old: *const u8,
-        new: *const u8,
-        coefficient: u8,
-        len: usize,
-    ) {
+    pub unsafe fn delta_pq(&self, p: *mut u8, q: *mut u8, old: *const u8, new: *const u8, coefficient: u8, len: usize) {
         let update = Update { data: old.cast_mut(), p, q, new, coefficient, len };
         // SAFETY: the caller's promise; the kernel does not write to `data`.
         unsafe { self.update(&update, self.stream.delta_pq, self.cached.delta_pq, false) }
@@ -375,11 +385,14 @@ impl Kernels {
     ) {
         let &Update { data, p, q, len, .. } = update;
         let parity = if p.is_null() { q } else { p };
-        let stream =
-            len >= self.update_stream_bytes_min && in_step(p, q) && (!stores_data || in_step(data, parity));
+        let stream = len >= self.update_stream_bytes_min && in_step(p, q) && (!stores_data || in_step(data, parity));
         // SAFETY: the caller's promise; `p` and `q` are null where the kernel does not use them.
         unsafe {
-            if stream { stream_kernel(update) } else { cached_kernel(update) }
+            if stream {
+                stream_kernel(update)
+            } else {
+                cached_kernel(update)
+            }
             if self.flush == Flush::Needed {
                 if stores_data {
                     self.settle(stream, data, len);
@@ -391,21 +404,18 @@ impl Kernels {
     }
 
     #[inline(always)]
-    unsafe fn stripe(
-        &self,
-        stripe: &Stripe<'_>,
-        stream_kernel: unsafe fn(&Stripe<'_>),
-        cached_kernel: unsafe fn(&Stripe<'_>),
-    ) {
+    unsafe fn stripe(&self, stripe: &Stripe<'_>, stream_kernel: unsafe fn(&Stripe<'_>), cached_kernel: unsafe fn(&Stripe<'_>)) {
         assert_eq!(stripe.sources.len(), stripe.datas.len());
         let &Stripe { datas, p, q, len, .. } = stripe;
         let anchor = [p, q].into_iter().chain(datas.iter().copied()).find(|d| !d.is_null()).unwrap_or(null_mut());
-        let stream = len >= self.copy_stream_bytes_min
-            && in_step(p, q)
-            && datas.iter().all(|&data| in_step(data, anchor));
+        let stream = len >= self.copy_stream_bytes_min && in_step(p, q) && datas.iter().all(|&data| in_step(data, anchor));
         // SAFETY: the caller's promise.
         unsafe {
-            if stream { stream_kernel(stripe) } else { cached_kernel(stripe) }
+            if stream {
+                stream_kernel(stripe)
+            } else {
+                cached_kernel(stripe)
+            }
             if self.flush == Flush::Needed {
                 datas.iter().for_each(|&data| self.settle(stream, data, len));
                 self.settle(stream, p, len);
@@ -415,17 +425,16 @@ impl Kernels {
     }
 
     #[inline(always)]
-    unsafe fn parity(
-        &self,
-        stripe: &Stripe<'_>,
-        stream_kernel: unsafe fn(&Stripe<'_>),
-        cached_kernel: unsafe fn(&Stripe<'_>),
-    ) {
+    unsafe fn parity(&self, stripe: &Stripe<'_>, stream_kernel: unsafe fn(&Stripe<'_>), cached_kernel: unsafe fn(&Stripe<'_>)) {
         let &Stripe { p, q, len, .. } = stripe;
         let stream = len >= self.copy_stream_bytes_min && in_step(p, q);
         // SAFETY: the caller's promise.
         unsafe {
-            if stream { stream_kernel(stripe) } else { cached_kernel(stripe) }
+            if stream {
+                stream_kernel(stripe)
+            } else {
+                cached_kernel(stripe)
+            }
             self.settle(stream, p, len);
             self.settle(stream, q, len);
         }
@@ -442,10 +451,10 @@ impl Kernels {
             if !stream {
                 return write_back(dst, len);
             }
-            if dst as usize % LINE != 0 {
+            if !(dst as usize).is_multiple_of(LINE) {
                 write_back(dst, 1);
             }
-            if (dst as usize + len) % LINE != 0 {
+            if !(dst as usize + len).is_multiple_of(LINE) {
                 write_back(dst.add(len - 1), 1);
             }
         }

@@ -6,13 +6,26 @@
 //! Each line of each source is read before the line at the same offset of any destination is written, so a source may
 //! be the very same buffer as a destination. `BLOCK` lines at a time are worked on where a loop over columns is inside.
 
+use crate::arch::prefetch;
 use crate::line::{Field, LINE, Line};
+
+/// How far an update asks for its operands before it starts.
+const PREFETCH_BYTES: usize = 512;
 
 /// Stores a whole line.
 #[inline(always)]
 unsafe fn put<L: Line, const STREAM: bool>(line: L, to: *mut u8) {
     // SAFETY: the caller's promise; with STREAM `to` is at a line boundary.
     unsafe { if STREAM { line.stream(to) } else { line.store(to) } }
+}
+
+/// Stores `BLOCK` whole lines.
+#[inline(always)]
+unsafe fn put_block<L: Line, const STREAM: bool, const BLOCK: usize>(lines: [L; BLOCK], to: *mut u8) {
+    for (i, line) in lines.into_iter().enumerate() {
+        // SAFETY: as in `put`.
+        unsafe { put::<L, STREAM>(line, to.add(i * LINE)) }
+    }
 }
 
 /// Bytes up to the next line boundary of `anchor`, at most `len`.
@@ -90,30 +103,32 @@ pub(crate) struct Update {
 
 /// p ^= old ^ new; q ^= coefficient * (old ^ new); data = new; each only if its constant says so.
 #[inline(always)]
-pub(crate) unsafe fn update<L, G, const STREAM: bool, const DATA: bool, const P: bool, const Q: bool>(u: Update)
-where
+pub(crate) unsafe fn update<L, G, const STREAM: bool, const DATA: bool, const P: bool, const Q: bool, const BLOCK: usize>(
+    u: Update,
+) where
     L: Line,
     G: Field<L>,
 {
     let mut at = head(if P { u.p } else { u.q }, u.len);
+    if STREAM {
+        // The non-temporal stores of the first lines would otherwise keep the next loads waiting: 610 against 680 ns per 4 KiB.
+        for ahead in (0..PREFETCH_BYTES.min(u.len)).step_by(LINE) {
+            prefetch(u.data.wrapping_add(ahead));
+            prefetch((if P { u.p } else { u.q }).wrapping_add(ahead));
+        }
+    }
     // SAFETY: `at` never passes `len`, for which all operands in use are valid (caller); lines are at line boundaries.
     unsafe {
         let factor = G::factor(u.coefficient);
         if at != 0 {
             update_part::<L, G, DATA, P, Q>(u, factor, 0, at);
         }
+        while at + BLOCK * LINE <= u.len {
+            update_block::<L, G, STREAM, DATA, P, Q, BLOCK>(u, factor, at);
+            at += BLOCK * LINE;
+        }
         while at + LINE <= u.len {
-            let new = L::load(u.new.add(at));
-            let old = L::load(u.data.add(at));
-            if DATA {
-                put::<L, STREAM>(new, u.data.add(at));
-            }
-            if P {
-                put::<L, STREAM>(L::load(u.p.add(at)).xor3(old, new), u.p.add(at));
-            }
-            if Q {
-                put::<L, STREAM>(L::load(u.q.add(at)).xor(G::multiply(old.xor(new), factor)), u.q.add(at));
-            }
+            update_block::<L, G, STREAM, DATA, P, Q, 1>(u, factor, at);
             at += LINE;
         }
         if at < u.len {
@@ -122,14 +137,48 @@ where
     }
 }
 
-/// [`update`] of a partial line.
+/// [`update`] of `BLOCK` whole lines: all loads, then the stores of one member after the other.
 #[inline(always)]
-unsafe fn update_part<L, G, const DATA: bool, const P: bool, const Q: bool>(
+unsafe fn update_block<L, G, const STREAM: bool, const DATA: bool, const P: bool, const Q: bool, const BLOCK: usize>(
     u: Update,
     factor: G::Factor,
     at: usize,
-    len: usize,
 ) where
+    L: Line,
+    G: Field<L>,
+{
+    // SAFETY: the block is within the operands (caller, [`update`]).
+    unsafe {
+        let mut new = [L::zero(); BLOCK];
+        let mut p = [L::zero(); BLOCK];
+        let mut q = [L::zero(); BLOCK];
+        for i in 0..BLOCK {
+            let at = at + i * LINE;
+            new[i] = L::load(u.new.add(at));
+            let old = L::load(u.data.add(at));
+            if P {
+                p[i] = L::load(u.p.add(at)).xor3(old, new[i]);
+            }
+            if Q {
+                q[i] = L::load(u.q.add(at)).xor(G::multiply(old.xor(new[i]), factor));
+            }
+        }
+        if DATA {
+            put_block::<L, STREAM, BLOCK>(new, u.data.add(at));
+        }
+        if P {
+            put_block::<L, STREAM, BLOCK>(p, u.p.add(at));
+        }
+        if Q {
+            put_block::<L, STREAM, BLOCK>(q, u.q.add(at));
+        }
+    }
+}
+
+/// [`update`] of a partial line.
+#[inline(always)]
+unsafe fn update_part<L, G, const DATA: bool, const P: bool, const Q: bool>(u: Update, factor: G::Factor, at: usize, len: usize)
+where
     L: Line,
     G: Field<L>,
 {
@@ -201,10 +250,8 @@ where
 
 /// [`stripe`] of `BLOCK` whole lines.
 #[inline(always)]
-unsafe fn stripe_block<L, G, const STREAM: bool, const DATA: bool, const Q: bool, const BLOCK: usize>(
-    s: Stripe<'_>,
-    at: usize,
-) where
+unsafe fn stripe_block<L, G, const STREAM: bool, const DATA: bool, const Q: bool, const BLOCK: usize>(s: Stripe<'_>, at: usize)
+where
     L: Line,
     G: Field<L>,
 {
@@ -226,13 +273,11 @@ unsafe fn stripe_block<L, G, const STREAM: bool, const DATA: bool, const Q: bool
                 }
             }
         }
-        for i in 0..BLOCK {
-            if !s.p.is_null() {
-                put::<L, STREAM>(p[i], s.p.add(at + i * LINE));
-            }
-            if Q && !s.q.is_null() {
-                put::<L, STREAM>(q[i], s.q.add(at + i * LINE));
-            }
+        if !s.p.is_null() {
+            put_block::<L, STREAM, BLOCK>(p, s.p.add(at));
+        }
+        if Q && !s.q.is_null() {
+            put_block::<L, STREAM, BLOCK>(q, s.q.add(at));
         }
     }
 }
@@ -343,9 +388,7 @@ unsafe fn dot_block<L, G, const STREAM: bool, const MULTIPLY: bool, const BLOCK:
                 *sum = sum.xor(if MULTIPLY { G::multiply(line, factor) } else { line });
             }
         }
-        for (i, sum) in sum.into_iter().enumerate() {
-            put::<L, STREAM>(sum, dst.add(at + i * LINE));
-        }
+        put_block::<L, STREAM, BLOCK>(sum, dst.add(at));
     }
 }
 

@@ -28,8 +28,7 @@ fn available() -> impl Iterator<Item = &'static Kernels> {
 fn columns(count: usize, len: usize) -> Vec<Buffer> {
     (0..count)
         .map(|column| {
-            let content: Vec<u8> =
-                (0..len).map(|i| ((i * 2_654_435_761 + column * 40_503) >> 7) as u8 ^ column as u8).collect();
+            let content: Vec<u8> = (0..len).map(|i| ((i * 2_654_435_761 + column * 40_503) >> 7) as u8 ^ column as u8).collect();
             Buffer::new(&content, 0)
         })
         .collect()
@@ -45,11 +44,9 @@ fn p_and_q_equal_isal() {
         let len = 4096;
         let columns = columns(count, len);
         let news: Vec<*const u8> = columns.iter().map(Buffer::as_ptr).collect();
-        let (mut p, mut q, mut x) =
-            (Buffer::new(&vec![0; len], 0), Buffer::new(&vec![0; len], 0), Buffer::new(&vec![0; len], 0));
+        let (mut p, mut q, mut x) = (Buffer::new(&vec![0; len], 0), Buffer::new(&vec![0; len], 0), Buffer::new(&vec![0; len], 0));
         let sources = news.iter().map(|source| source.cast_mut().cast::<c_void>());
-        let mut for_pq: Vec<*mut c_void> =
-            sources.clone().chain([p.as_mut_ptr().cast(), q.as_mut_ptr().cast()]).collect();
+        let mut for_pq: Vec<*mut c_void> = sources.clone().chain([p.as_mut_ptr().cast(), q.as_mut_ptr().cast()]).collect();
         let mut for_xor: Vec<*mut c_void> = sources.chain([x.as_mut_ptr().cast()]).collect();
         // SAFETY: `count` sources and the destinations have `len` bytes each and start at line boundaries.
         unsafe {

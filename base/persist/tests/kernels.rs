@@ -40,11 +40,7 @@ impl Shape {
 
 fn shape() -> impl Strategy<Value = Shape> {
     let len = prop_oneof![0usize..200, 0usize..5000, (0usize..80).prop_map(|lines| lines * 64)];
-    let starts = prop_oneof![
-        Just(vec![0]),
-        (0usize..64).prop_map(|start| vec![start]),
-        prop::collection::vec(0usize..64, 5),
-    ];
+    let starts = prop_oneof![Just(vec![0]), (0usize..64).prop_map(|start| vec![start]), prop::collection::vec(0usize..64, 5),];
     (len, any::<u64>(), starts).prop_map(|(len, seed, starts)| Shape { len, seed, starts })
 }
 
@@ -229,6 +225,12 @@ fn one_line_is_stored_and_written_back() {
         store_line(buffer.as_mut_ptr().add(64), &line);
         fence();
         write_back(buffer.as_ptr().add(63), 66);
+        assert_eq!(buffer.content()[64..128], line);
+        for k in variants() {
+            buffer.as_mut_ptr().add(64).write_bytes(0, 64);
+            k.store_line(buffer.as_mut_ptr().add(64), &line);
+            assert_eq!(buffer.content()[64..128], line, "{k:?}");
+        }
     }
     assert!(buffer.content()[..64].iter().chain(&buffer.content()[128..]).all(|&byte| byte == 0));
     assert_eq!(buffer.content()[64..128], line);

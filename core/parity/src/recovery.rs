@@ -46,23 +46,23 @@ impl Recovery {
         }
         match *missing_data {
             [] => {}
-            [x] if has_p => recovery.from_p(data_columns, x),
-            [x] if has_q => recovery.from_q(data_columns, x),
-            [x, y] if has_p && has_q => recovery.from_p_and_q(data_columns, x, y),
+            [x] if has_p => recovery.solve_p(data_columns, x),
+            [x] if has_q => recovery.solve_q(data_columns, x),
+            [x, y] if has_p && has_q => recovery.solve_p_and_q(data_columns, x, y),
             _ => return None,
         }
         Some(recovery)
     }
 
     /// Dx = P + sum of the others.
-    fn from_p(&mut self, data_columns: usize, x: usize) {
+    fn solve_p(&mut self, data_columns: usize, x: usize) {
         let out = &mut self.coefficients[0];
         out[..=data_columns].fill(1);
         out[x] = 0;
     }
 
     /// Dx = 2^-x * (Q + sum of 2^i * Di of the others).
-    fn from_q(&mut self, data_columns: usize, x: usize) {
+    fn solve_q(&mut self, data_columns: usize, x: usize) {
         let out = &mut self.coefficients[0];
         for (i, out) in out[..data_columns].iter_mut().enumerate() {
             *out = div(q_coefficient(i), q_coefficient(x));
@@ -73,7 +73,7 @@ impl Recovery {
 
     /// With P' and Q' the sums of what is left (P + sum of Di, Q + sum of 2^i * Di): Dx + Dy = P', 2^x Dx + 2^y Dy = Q', so
     /// Dx = (2^y P' + Q') / (2^x + 2^y) and Dy = P' + Dx.
-    fn from_p_and_q(&mut self, data_columns: usize, x: usize, y: usize) {
+    fn solve_p_and_q(&mut self, data_columns: usize, x: usize, y: usize) {
         let (x_factor, y_factor) = (q_coefficient(x), q_coefficient(y));
         let scale = inv(x_factor ^ y_factor);
         let (of_p, of_q) = (mul(y_factor, scale), scale);

@@ -40,8 +40,7 @@ fn columns() -> impl Strategy<Value = Vec<Vec<u8>>> {
 #[test]
 fn every_pair_of_erasures_of_every_width_recovers() {
     for k in 1..=30usize {
-        let columns: Vec<Vec<u8>> =
-            (0..k).map(|column| (0..LEN).map(|i| (i * 37 + column * 101 + 13) as u8).collect()).collect();
+        let columns: Vec<Vec<u8>> = (0..k).map(|column| (0..LEN).map(|i| (i * 37 + column * 101 + 13) as u8).collect()).collect();
         for parity_count in 1..=2 {
             let count = k + parity_count;
             check(&columns, parity_count, &[]);

@@ -113,12 +113,7 @@ impl Field<Ymm> for Gfni {
     #[inline(always)]
     unsafe fn multiply(line: Ymm, factor: __m256i) -> Ymm {
         // SAFETY: called below a function compiled for AVX and GFNI only.
-        unsafe {
-            Ymm(
-                _mm256_gf2p8affine_epi64_epi8::<0>(line.0, factor),
-                _mm256_gf2p8affine_epi64_epi8::<0>(line.1, factor),
-            )
-        }
+        unsafe { Ymm(_mm256_gf2p8affine_epi64_epi8::<0>(line.0, factor), _mm256_gf2p8affine_epi64_epi8::<0>(line.1, factor)) }
     }
 
     #[inline(always)]

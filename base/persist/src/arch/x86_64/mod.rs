@@ -85,6 +85,13 @@ pub fn fence() {
     unsafe { asm!("sfence", options(nostack, preserves_flags)) }
 }
 
+/// Asks for the line of `address` to be fetched. Never faults.
+#[inline(always)]
+pub(crate) fn prefetch(address: *const u8) {
+    // SAFETY: a hint; the address need not be valid.
+    unsafe { core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(address.cast()) }
+}
+
 /// Writes the lines that hold `len` bytes at `address` back to memory, keeping them cached where the processor can
 /// (clwb, else clflushopt, else clflush). Ordered by the next [`fence`].
 ///
@@ -157,12 +164,12 @@ macro_rules! kernel_table {
                 unsafe { template::zero::<$line>(dst, len) }
             }
 
-            kernel_table!(@update update_p, $features, $line, $field, $stream, true, true, false);
-            kernel_table!(@update update_q, $features, $line, $field, $stream, true, false, true);
-            kernel_table!(@update update_pq, $features, $line, $field, $stream, true, true, true);
-            kernel_table!(@update delta_p, $features, $line, $field, $stream, false, true, false);
-            kernel_table!(@update delta_q, $features, $line, $field, $stream, false, false, true);
-            kernel_table!(@update delta_pq, $features, $line, $field, $stream, false, true, true);
+            kernel_table!(@update update_p, $features, $line, $field, $stream, true, true, false, $block);
+            kernel_table!(@update update_q, $features, $line, $field, $stream, true, false, true, $block);
+            kernel_table!(@update update_pq, $features, $line, $field, $stream, true, true, true, $block);
+            kernel_table!(@update delta_p, $features, $line, $field, $stream, false, true, false, $block);
+            kernel_table!(@update delta_q, $features, $line, $field, $stream, false, false, true, $block);
+            kernel_table!(@update delta_pq, $features, $line, $field, $stream, false, true, true, $block);
             kernel_table!(@stripe stripe_p, $features, $line, $field, $stream, true, false, $block);
             kernel_table!(@stripe stripe_pq, $features, $line, $field, $stream, true, true, $block);
             kernel_table!(@stripe parity_p, $features, $line, $field, $stream, false, false, $block);
@@ -175,11 +182,11 @@ macro_rules! kernel_table {
             }
         }
     };
-    (@update $name:ident, $features:literal, $line:ty, $field:ty, $stream:literal, $data:literal, $p:literal, $q:literal) => {
+    (@update $name:ident, $features:literal, $line:ty, $field:ty, $stream:literal, $data:literal, $p:literal, $q:literal, $block:literal) => {
         #[target_feature(enable = $features)]
         unsafe fn $name(update: &Update) {
             // SAFETY: as in copy.
-            unsafe { template::update::<$line, $field, $stream, $data, $p, $q>(*update) }
+            unsafe { template::update::<$line, $field, $stream, $data, $p, $q, $block>(*update) }
         }
     };
     (@stripe $name:ident, $features:literal, $line:ty, $field:ty, $stream:literal, $data:literal, $q:literal, $block:literal) => {

@@ -50,12 +50,7 @@ impl Line for Xmm {
         let (a, b) = (self.0, other.0);
         // SAFETY: SSE2 is part of x86-64.
         unsafe {
-            Self([
-                _mm_xor_si128(a[0], b[0]),
-                _mm_xor_si128(a[1], b[1]),
-                _mm_xor_si128(a[2], b[2]),
-                _mm_xor_si128(a[3], b[3]),
-            ])
+            Self([_mm_xor_si128(a[0], b[0]), _mm_xor_si128(a[1], b[1]), _mm_xor_si128(a[2], b[2]), _mm_xor_si128(a[3], b[3])])
         }
     }
 }
