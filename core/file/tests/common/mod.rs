@@ -1,0 +1,123 @@
+//! An array in temporary directories, and a file on it made without core/namespace.
+#![allow(dead_code, unreachable_pub)] // each test binary uses its part
+
+use array::{Array, Config};
+use dax::Access;
+use cxlraid_file::{BackingFds, FileRef, Files};
+use format::Attribute;
+use layout::Level;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use sys::rustix::fs::{Mode, OFlags, XattrFlags, fsetxattr, open};
+use units::ChunkBytes;
+
+/// An array; its directories and its runtime segment go when it is dropped.
+pub struct TestArray {
+    pub files: &'static Files,
+    pub config: Config,
+    directory: tempfile::TempDir,
+}
+
+/// Where temporary arrays live: shared memory if there is some, so that tests do not wait for a disk.
+pub fn scratch() -> tempfile::TempDir {
+    let base = if Path::new("/dev/shm").is_dir() { PathBuf::from("/dev/shm") } else { std::env::temp_dir() };
+    tempfile::Builder::new().prefix("cxlraid-test-").tempdir_in(base).unwrap()
+}
+
+impl TestArray {
+    pub fn new(level: Level, member_count: usize, chunk_bytes: u64) -> Self {
+        persist::fault::install_handlers().unwrap();
+        let directory = scratch();
+        let mounts: Vec<Vec<u8>> = (0..member_count)
+            .map(|slot| {
+                let path = directory.path().join(format!("m{slot}"));
+                std::fs::create_dir(&path).unwrap();
+                path.into_os_string().into_encoded_bytes()
+            })
+            .collect();
+        let config = Config::new(level, ChunkBytes::new(chunk_bytes), &mounts, &[b"/data".to_vec()], String::new()).unwrap();
+        let files = Files::new(Array::attach(&config).unwrap()).unwrap();
+        files.array().runtime().me();
+        Self { files, config, directory }
+    }
+
+    pub fn member_path(&self, slot: usize) -> PathBuf {
+        self.directory.path().join(format!("m{slot}"))
+    }
+
+    /// Attaches once more, as another process would.
+    pub fn again(&self) -> &'static Files {
+        Files::new(Array::attach(&self.config).unwrap()).unwrap()
+    }
+
+    /// Makes an empty file called `name`.
+    pub fn create(&self, name: &str) -> Attribute {
+        let attribute = self.files.create_inode().unwrap();
+        for slot in self.files.array().in_use().iter() {
+            let path = self.member_path(slot).join("data").join(name);
+            let fd = open(&path, OFlags::CREATE | OFlags::EXCL | OFlags::RDWR, Mode::from_raw_mode(0o600)).unwrap();
+            fsetxattr(&fd, format::ATTRIBUTE_NAME, &attribute.encode(), XattrFlags::empty()).unwrap();
+        }
+        attribute
+    }
+
+    pub fn open(&self, name: &str, attribute: Attribute) -> FileRef {
+        self.open_in(self.files, name, attribute)
+    }
+
+    pub fn open_in(&self, files: &'static Files, name: &str, attribute: Attribute) -> FileRef {
+        files.open(attribute, true, || Ok((self.backing(files, name), Access::ReadWrite))).unwrap()
+    }
+
+    fn backing(&self, files: &Files, name: &str) -> BackingFds {
+        let open_member = |slot: usize| -> Option<OwnedFd> {
+            let path = self.member_path(slot).join("data").join(name);
+            files.array().in_use().contains(slot).then(|| open(&path, OFlags::RDWR, Mode::empty()).unwrap())
+        };
+        (0..self.config.mounts.len()).map(open_member).collect()
+    }
+
+    /// The plain bytes of a backing file.
+    pub fn raw(&self, slot: usize, name: &str) -> Vec<u8> {
+        std::fs::read(self.member_path(slot).join("data").join(name)).unwrap()
+    }
+}
+
+impl Drop for TestArray {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(array::runtime::segment_path(self.files.array().uuid()));
+    }
+}
+
+pub fn read(file: &FileRef, offset: u64, bytes: usize) -> Vec<u8> {
+    let mut buffer = vec![0xee; bytes];
+    // SAFETY: the buffer is ours.
+    let count = unsafe { file.read_at(offset, buffer.as_mut_ptr(), bytes) }.unwrap();
+    buffer.truncate(count);
+    buffer
+}
+
+pub fn write(file: &FileRef, offset: u64, data: &[u8]) {
+    // SAFETY: the buffer is ours.
+    assert_eq!(unsafe { file.write_at(offset, data.as_ptr(), data.len()) }, Ok(data.len()));
+}
+
+/// xorshift64*: numbers from a seed.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    pub fn below(&mut self, limit: u64) -> u64 {
+        (self.next() >> 11) % limit.max(1)
+    }
+
+    pub fn bytes(&mut self, count: usize) -> Vec<u8> {
+        (0..count).map(|_| self.next() as u8).collect()
+    }
+}
