@@ -4,7 +4,8 @@
 //! partial line. With `STREAM` whole lines are stored non-temporally, for which all destinations must have the same
 //! address modulo 64 (the caller in `kernels` sees to it); without, they are stored ordinarily and any alignment will do.
 //! Each line of each source is read before the line at the same offset of any destination is written, so a source may
-//! be the very same buffer as a destination. `BLOCK` lines at a time are worked on where a loop over columns is inside.
+//! be the very same buffer as a destination. Each byte of a source is loaded once, so that what is stored and what goes into the parity are the
+//! same even while the program changes its buffer (`tests/race.rs` watches the compiler). `BLOCK` lines at a time are worked on where a loop over columns is inside.
 
 use crate::arch::prefetch;
 use crate::line::{Field, LINE, Line};
@@ -19,12 +20,12 @@ unsafe fn put<L: Line, const STREAM: bool>(line: L, to: *mut u8) {
     unsafe { if STREAM { line.stream(to) } else { line.store(to) } }
 }
 
-/// Stores `BLOCK` whole lines.
+/// Stores `BLOCK` whole lines. (By reference: moving the array into an iterator goes through memory.)
 #[inline(always)]
-unsafe fn put_block<L: Line, const STREAM: bool, const BLOCK: usize>(lines: [L; BLOCK], to: *mut u8) {
-    for (i, line) in lines.into_iter().enumerate() {
+unsafe fn put_block<L: Line, const STREAM: bool, const BLOCK: usize>(lines: &[L; BLOCK], to: *mut u8) {
+    for (i, line) in lines.iter().enumerate() {
         // SAFETY: as in `put`.
-        unsafe { put::<L, STREAM>(line, to.add(i * LINE)) }
+        unsafe { put::<L, STREAM>(*line, to.add(i * LINE)) }
     }
 }
 
@@ -164,13 +165,13 @@ unsafe fn update_block<L, G, const STREAM: bool, const DATA: bool, const P: bool
             }
         }
         if DATA {
-            put_block::<L, STREAM, BLOCK>(new, u.data.add(at));
+            put_block::<L, STREAM, BLOCK>(&new, u.data.add(at));
         }
         if P {
-            put_block::<L, STREAM, BLOCK>(p, u.p.add(at));
+            put_block::<L, STREAM, BLOCK>(&p, u.p.add(at));
         }
         if Q {
-            put_block::<L, STREAM, BLOCK>(q, u.q.add(at));
+            put_block::<L, STREAM, BLOCK>(&q, u.q.add(at));
         }
     }
 }
@@ -274,10 +275,10 @@ where
             }
         }
         if !s.p.is_null() {
-            put_block::<L, STREAM, BLOCK>(p, s.p.add(at));
+            put_block::<L, STREAM, BLOCK>(&p, s.p.add(at));
         }
         if Q && !s.q.is_null() {
-            put_block::<L, STREAM, BLOCK>(q, s.q.add(at));
+            put_block::<L, STREAM, BLOCK>(&q, s.q.add(at));
         }
     }
 }
@@ -388,7 +389,7 @@ unsafe fn dot_block<L, G, const STREAM: bool, const MULTIPLY: bool, const BLOCK:
                 *sum = sum.xor(if MULTIPLY { G::multiply(line, factor) } else { line });
             }
         }
-        put_block::<L, STREAM, BLOCK>(sum, dst.add(at));
+        put_block::<L, STREAM, BLOCK>(&sum, dst.add(at));
     }
 }
 

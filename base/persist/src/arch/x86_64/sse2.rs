@@ -31,17 +31,17 @@ impl Line for Xmm {
 
     #[inline(always)]
     unsafe fn store(self, to: *mut u8) {
-        for (i, part) in self.0.into_iter().enumerate() {
+        for (i, part) in self.0.iter().enumerate() {
             // SAFETY: 64 writable bytes are the caller's promise.
-            unsafe { _mm_storeu_si128(to.cast::<__m128i>().add(i), part) }
+            unsafe { _mm_storeu_si128(to.cast::<__m128i>().add(i), *part) }
         }
     }
 
     #[inline(always)]
     unsafe fn stream(self, to: *mut u8) {
-        for (i, part) in self.0.into_iter().enumerate() {
+        for (i, part) in self.0.iter().enumerate() {
             // SAFETY: 64 writable bytes at a line boundary are the caller's promise.
-            unsafe { _mm_stream_si128(to.cast::<__m128i>().add(i), part) }
+            unsafe { _mm_stream_si128(to.cast::<__m128i>().add(i), *part) }
         }
     }
 
