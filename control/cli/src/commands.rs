@@ -155,7 +155,7 @@ fn absolute(path: &Path) -> Result<PathBuf, Failure> {
 fn stop(name: Option<&ArrayName>) -> Result<Exit, Failure> {
     let source = source(name)?;
     let thing = called(&source);
-    let stopped = runtime::stop(&attach(&source)?, thing)?;
+    let stopped = runtime::stop(&inspect::newest(&source, thing)?, thing)?;
     print(&if stopped { format!("{thing}: stopped\n") } else { format!("{thing}: was not running\n") })
 }
 

@@ -86,6 +86,16 @@ pub(crate) fn superblock_file(member: &Path) -> PathBuf {
     member.join(name(format::DIRECTORY)).join(name(format::SUPERBLOCK_FILE))
 }
 
+/// The newest superblock of the array of `source`.
+pub(crate) fn newest(source: &Source, thing: &str) -> Result<Superblock, Failure> {
+    let members = config(source)?.mounts;
+    let found = members.iter().map(|path| look(Path::new(OsStr::from_bytes(path))));
+    let superblocks = found.filter_map(|found| if let Found::Member(superblock) = found { Some(*superblock) } else { None });
+    superblocks
+        .max_by_key(|superblock| superblock.event_count)
+        .ok_or_else(|| Failure::new(thing, "no member has a superblock", "check that the members' devices are mounted"))
+}
+
 /// The array of `source`, as found now.
 pub(crate) fn view(source: &Source) -> Result<ArrayView, Failure> {
     let config = config(source)?;

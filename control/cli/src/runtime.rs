@@ -1,11 +1,11 @@
 //! What the running system knows of an array: its processes, and the file systems under its members.
 
 use crate::failure::Failure;
-use array::Array;
-use format::Uuid;
+use array::Runtime;
+use format::{Superblock, Uuid};
 use std::{
     fs::{self, File},
-    io::{self, BufRead as _, BufReader},
+    io::{BufRead as _, BufReader},
     os::fd::AsFd as _,
     path::Path,
 };
@@ -49,17 +49,24 @@ pub(crate) fn persistence(directory: &Path) -> Option<String> {
 }
 
 /// Removes the runtime segment of an array that no process uses. Returns whether there was one.
-pub(crate) fn stop(array: &Array, thing: &str) -> Result<bool, Failure> {
-    let own = std::process::id();
-    let pids: Vec<String> = array.runtime().attached().filter(|&pid| pid != own).map(|pid| pid.to_string()).collect();
+pub(crate) fn stop(superblock: &Superblock, thing: &str) -> Result<bool, Failure> {
+    let segment = array::runtime::segment_path(superblock.array_uuid);
+    if fs::symlink_metadata(&segment).is_err() {
+        return Ok(false);
+    }
+    let mut pids = attached(superblock.array_uuid);
+    // While this is held nobody else attaches. A segment of another version of cxlraid cannot be opened; it goes if nobody maps it.
+    let runtime = Runtime::open(superblock.array_uuid, superblock.access);
+    if let Ok((runtime, _)) = &runtime {
+        pids.extend(runtime.attached().filter(|&pid| pid != std::process::id()));
+        pids.sort_unstable();
+        pids.dedup();
+    }
     if !pids.is_empty() {
-        let what = format!("in use by {} {}", if pids.len() == 1 { "process" } else { "processes" }, pids.join(", "));
-        return Err(Failure::new(thing, what, "end them first"));
+        let noun = if pids.len() == 1 { "process" } else { "processes" };
+        let pids = pids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+        return Err(Failure::new(thing, format!("in use by {noun} {pids}"), "end them first"));
     }
-    let segment = array::runtime::segment_path(array.uuid());
-    match fs::remove_file(&segment) {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(Failure::new(segment, error, "run as the user who owns the array")),
-    }
+    fs::remove_file(&segment).map_err(|error| Failure::new(segment, error, "run as the user who owns the array"))?;
+    Ok(true)
 }

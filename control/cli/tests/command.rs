@@ -45,7 +45,13 @@ impl Bench {
 
 impl Drop for Bench {
     fn drop(&mut self) {
-        let _ = self.run(&["stop", "db"]);
+        for member in ["m0", "m1", "m2", "away", "away2"] {
+            let report = out(&self.run(&["examine", member]));
+            let uuids = report.lines().filter_map(|line| line.strip_prefix("├─ UUID: "));
+            for uuid in uuids {
+                let _ = fs::remove_file(format!("/dev/shm/cxlraid-{uuid}"));
+            }
+        }
     }
 }
 
@@ -140,6 +146,8 @@ fn an_array_is_created_named_degraded_and_forgotten() {
     let file = fs::read_to_string(bench.path("config/cxlraid/arrays/db.toml")).unwrap();
     assert!(file.contains("level = \"5\"\nchunk = \"64K\"\n") && file.contains("paths = [\"/data\"]\n"), "{file}");
 
+    assert_eq!(out(&bench.run(&["stop", "db"])), "db: stopped\n");
+    assert_eq!(out(&bench.run(&["stop", "db"])), "db: was not running\n");
     assert!(refused(&bench.create()).1.contains("exists; choose another name"));
     let examined = out(&bench.run(&["examine", "m1"]));
     assert!(examined.contains("├─ Name: db\n") && examined.contains("├─ Slot: 1\n"), "{examined}");
