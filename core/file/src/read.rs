@@ -77,6 +77,14 @@ impl Inode {
         }
     }
 
+    /// How many bytes of redundancy do not fit the data, with every writer kept out meanwhile (a scrub of one file).
+    pub fn verify(&self) -> Result<u64, OsError> {
+        self.with_size_locked(|size| {
+            let _held = self.lock_stripes(Blocks::ALL)?;
+            self.striper(self.out()).verify(0, size).or_else(|fault| self.after_fault(fault).map(|()| 0))
+        })
+    }
+
     /// Takes the locks, and repairs what a writer that died with one of them may have left half done.
     pub(crate) fn lock_stripes(&self, blocks: Blocks) -> Result<StripesHeld<'_>, OsError> {
         let held = StripesHeld::lock(self.files.array(), self.shared(), blocks);
