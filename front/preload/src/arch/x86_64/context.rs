@@ -1,0 +1,96 @@
+//! The interrupted registers of a signal handler: the kernel's `struct ucontext` of x86-64.
+
+use crate::dispatch::Call;
+
+/// The trap flag: the processor raises SIGTRAP after every instruction.
+const TRAP_FLAG: u64 = 1 << 8;
+/// The arithmetic flags `lahf` stores: carry, parity, adjust, zero, sign.
+const LAHF_FLAGS: u64 = 0xd5;
+const OVERFLOW_FLAG: u64 = 1 << 11;
+
+/// `struct ucontext` up to the signal mask.
+#[repr(C)]
+pub(crate) struct Context {
+    flags: u64,
+    link: u64,
+    stack: [u64; 3],
+    r8: u64,
+    r9: u64,
+    r10: u64,
+    r11: u64,
+    r12_to_r15: [u64; 4],
+    rdi: u64,
+    rsi: u64,
+    rbp: u64,
+    rbx: u64,
+    rdx: u64,
+    rax: u64,
+    rcx: u64,
+    rsp: u64,
+    rip: u64,
+    eflags: u64,
+    segments: u64,
+    error: u64,
+    trap: u64,
+    old_mask: u64,
+    fault_address: u64,
+    vector_state: u64,
+    reserved: [u64; 8],
+    mask: u64,
+}
+
+impl Context {
+    /// Where the thread was interrupted.
+    pub(crate) const fn address(&self) -> usize {
+        self.rip as usize
+    }
+
+    /// The stack pointer there.
+    pub(crate) const fn stack_pointer(&self) -> usize {
+        self.rsp as usize
+    }
+
+    /// The value a system call is about to give back there.
+    pub(crate) const fn result(&self) -> isize {
+        self.rax as isize
+    }
+
+    /// The signal mask the thread will have again.
+    pub(crate) const fn mask(&self) -> u64 {
+        self.mask
+    }
+
+    /// Changes that mask.
+    pub(crate) const fn set_mask(&mut self, mask: u64) {
+        self.mask = mask;
+    }
+
+    /// Makes the thread trap after its next instruction, or not any more.
+    pub(crate) const fn set_stepping(&mut self, stepping: bool) {
+        if stepping { self.eflags |= TRAP_FLAG } else { self.eflags &= !TRAP_FLAG }
+    }
+
+    /// Puts the thread where the entry stub would have left it: at `address`, registers as `call` says.
+    ///
+    /// # Safety
+    /// The thread was interrupted in the way out of a stub: rbp is that stub's frame on the program's stack, vectors are
+    /// restored, and `call` is the frame's.
+    pub(crate) unsafe fn leave(&mut self, call: &Call, address: usize) {
+        // SAFETY: the caller's promise: rbp points at the saved rbp, above it the return address and the red zone skip.
+        let saved_rbp = unsafe { *(self.rbp as *const u64) };
+        self.rsp = self.rbp + 16 + 128;
+        self.rbp = saved_rbp;
+        let [rdi, rsi, rdx, r10, r8, r9] = call.args;
+        (self.rdi, self.rsi, self.rdx) = (rdi as u64, rsi as u64, rdx as u64);
+        (self.r10, self.r8, self.r9) = (r10 as u64, r8 as u64, r9 as u64);
+        self.rax = call.result as u64;
+        let (arithmetic, overflow) = ((call.flags >> 8) as u64 & LAHF_FLAGS, call.flags as u64 & 1);
+        self.eflags = self.eflags & !(LAHF_FLAGS | OVERFLOW_FLAG | TRAP_FLAG) | arithmetic | overflow * OVERFLOW_FLAG;
+        self.rip = address as u64;
+        // As after the instruction.
+        self.rcx = self.rip;
+        self.r11 = self.eflags;
+    }
+}
+
+const _: () = assert!(core::mem::offset_of!(Context, rip) == 168 && core::mem::offset_of!(Context, mask) == 296);

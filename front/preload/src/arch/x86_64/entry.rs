@@ -1,0 +1,365 @@
+//! The stubs a trampoline calls, and what leaves through them.
+//!
+//! In: the registers of a `syscall` instruction about to run, `rsp` already below the red zone, on top of the stack the address
+//! in the trampoline. Out: `rcx` = 0, all other registers as they came in: run the instruction; or `rcx` = 1: do not, `rax` is
+//! the result. As after a real system call only rax, rcx and r11 change, and the flags do not.
+//!
+//! 1. Numbers that are not wanted and descriptors that are not ours return at once, without touching flags or stack.
+//! 2. The rest saves the argument registers (a [`Call`]) and xmm0-15, the part of the vector state that code compiled for the
+//!    baseline may keep in libc's own functions, and calls `dispatch`.
+//! 3. Sites outside libc and ld.so (`foreign`) may sit on a small stack and amid code that keeps wide vectors: they switch to a
+//!    private stack and save the whole vector state.
+//!
+//! Three labels are known to `signals`: `unblocked` (a deferred signal arrives just after the mask was restored: everything
+//! needed to complete the way out is in the frame), `run` and `ran` (the system call made here with changed arguments).
+
+use crate::dispatch::Call;
+use crate::thread::word;
+use core::arch::global_asm;
+use core::mem::offset_of;
+use core::sync::atomic::AtomicU8;
+use sys::thread::ThreadBlock;
+
+/// Indexed by the low 16 bits of the number: 0 not wanted, 1 always, 2 if the first argument is a descriptor of ours.
+pub(crate) static WANTED: [AtomicU8; 1 << 16] = [const { AtomicU8::new(0) }; 1 << 16];
+/// Indexed by the low 16 bits of a descriptor: not 0 if one of that value may be ours (a filter; the table decides).
+pub(crate) static OURS: [AtomicU8; 1 << 16] = [const { AtomicU8::new(0) }; 1 << 16];
+/// 1 where the processor and kernel keep state beyond xmm.
+pub(crate) static WIDE_VECTORS: AtomicU8 = AtomicU8::new(0);
+
+/// Bytes of xmm0-15, which lie below the `Call` in a stub's frame.
+pub(crate) const VECTOR_BYTES: usize = 256;
+/// The `Call` with the verdict word after it, rounded to the stack's alignment.
+const CALL_BYTES: usize = (size_of::<Call>() + 16 + 63) & !63;
+const VERDICT: usize = VECTOR_BYTES + size_of::<Call>();
+/// Whether wide vectors were saved in this frame.
+const WIDE: usize = VERDICT + 8;
+const THEN: usize = VECTOR_BYTES + offset_of!(Call, then);
+/// x87 excepted (nothing here uses it): SSE, AVX, opmask, ZMM_Hi256, Hi16_ZMM.
+const WIDE_MASK: usize = 0xe6;
+const WIDE_BYTES: usize = 4096;
+/// The private stack of a thread that calls from a foreign site.
+const PRIVATE_STACK_BYTES: usize = 256 << 10;
+const NR: usize = VECTOR_BYTES + offset_of!(Call, number);
+const ARGS: usize = VECTOR_BYTES + offset_of!(Call, args);
+const RESULT: usize = VECTOR_BYTES + offset_of!(Call, result);
+const RESUME: usize = VECTOR_BYTES + offset_of!(Call, resume);
+const FLAGS: usize = VECTOR_BYTES + offset_of!(Call, flags);
+const UNBLOCK: usize = VECTOR_BYTES + offset_of!(Call, unblock);
+const MASK: usize = VECTOR_BYTES + offset_of!(Call, mask);
+const INSTEAD: usize = VECTOR_BYTES + offset_of!(Call, instead);
+const STACK_WORD: usize = offset_of!(ThreadBlock, front) + 8 * word::PRIVATE_STACK_TOP;
+
+global_asm!(
+    ".macro cxlraid_label name",
+    ".globl \\name",
+    ".hidden \\name",
+    "\\name:",
+    ".endm",
+    // Everything not ours leaves here; `lea` and `jrcxz` leave the flags alone.
+    ".macro cxlraid_filter leave, stay",
+    "lea r11, [rip + {wanted}]",
+    "movzx ecx, ax",
+    "movzx ecx, byte ptr [r11 + rcx]",
+    "jrcxz \\leave",
+    "lea ecx, [rcx - 1]",
+    "jrcxz \\stay",
+    "lea r11, [rip + {ours}]",
+    "movzx ecx, di",
+    "movzx ecx, byte ptr [r11 + rcx]",
+    "jrcxz \\leave",
+    ".endm",
+    // rbp holds the frame on the program's stack from here on; the flags go to ax, the number to rcx.
+    ".macro cxlraid_frame",
+    "push rbp",
+    ".cfi_adjust_cfa_offset 8",
+    ".cfi_rel_offset rbp, 0",
+    "mov rbp, rsp",
+    ".cfi_def_cfa_register rbp",
+    "mov rcx, rax",
+    "lahf",
+    "seto al",
+    ".endm",
+    ".macro cxlraid_save",
+    "mov [rsp + {nr}], rcx",
+    "mov [rsp + {args}], rdi",
+    "mov [rsp + {args} + 8], rsi",
+    "mov [rsp + {args} + 16], rdx",
+    "mov [rsp + {args} + 24], r10",
+    "mov [rsp + {args} + 32], r8",
+    "mov [rsp + {args} + 40], r9",
+    "mov [rsp + {flags}], rax",
+    "mov rcx, [rbp + 8]",
+    "mov [rsp + {resume}], rcx",
+    ".irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15",
+    "movaps [rsp + 16 * \\n], xmm\\n",
+    ".endr",
+    ".endm",
+    ".section .text.cxlraid_entry,\"ax\",@progbits",
+    ".p2align 6",
+    "cxlraid_label cxlraid_stub_begin",
+    // ---- libc and ld.so ----
+    ".cfi_startproc",
+    "11:",
+    "ret",
+    ".p2align 4",
+    "cxlraid_label cxlraid_entry_libc",
+    "cxlraid_filter 11b, 12f",
+    "12:",
+    "cxlraid_frame",
+    "and rsp, -16",
+    "sub rsp, {vector_bytes} + {call_bytes}",
+    "cxlraid_save",
+    "mov qword ptr [rsp + {wide}], 0",
+    "cxlraid_dispatch:",
+    "lea rdi, [rsp + {vector_bytes}]",
+    "call {dispatch}",
+    // ---- the way out, common to both: rsp at the frame, eax the verdict ----
+    "cxlraid_leave:",
+    "mov r11d, eax",
+    ".irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15",
+    "movaps xmm\\n, [rsp + 16 * \\n]",
+    ".endr",
+    "cmp qword ptr [rsp + {wide}], 0",
+    "jne 35f",
+    "30:",
+    "cmp qword ptr [rsp + {unblock}], 0",
+    "jne 33f",
+    "31:",
+    "cmp r11d, 2",
+    "je 34f",
+    "mov ecx, r11d",
+    "32:",
+    "mov rdi, [rsp + {args}]",
+    "mov rsi, [rsp + {args} + 8]",
+    "mov rdx, [rsp + {args} + 16]",
+    "mov r10, [rsp + {args} + 24]",
+    "mov r8, [rsp + {args} + 32]",
+    "mov r9, [rsp + {args} + 40]",
+    "mov rax, [rsp + {flags}]",
+    "add al, 0x7f",
+    "sahf",
+    "mov rax, [rsp + {result}]",
+    "mov rsp, rbp",
+    "pop rbp",
+    ".cfi_def_cfa rsp, 8",
+    ".cfi_restore rbp",
+    "ret",
+    ".cfi_def_cfa rbp, 16",
+    ".cfi_offset rbp, -16",
+    // A signal was deferred: give the thread its mask back, which lets the signal in at `unblocked`.
+    "33:",
+    "mov [rsp + {verdict}], r11",
+    "mov eax, 14",
+    "mov edi, 2",
+    "lea rsi, [rsp + {mask}]",
+    "xor edx, edx",
+    "mov r10d, 8",
+    "syscall",
+    "cxlraid_label cxlraid_unblocked",
+    "mov r11, [rsp + {verdict}]",
+    "jmp 31b",
+    // The system call itself, with other arguments than the program's.
+    "34:",
+    "mov rax, [rsp + {instead}]",
+    "mov rdi, [rsp + {instead} + 8]",
+    "mov rsi, [rsp + {instead} + 16]",
+    "mov rdx, [rsp + {instead} + 24]",
+    "mov r10, [rsp + {instead} + 32]",
+    "mov r8, [rsp + {instead} + 40]",
+    "mov r9, [rsp + {instead} + 48]",
+    "cxlraid_label cxlraid_run",
+    "syscall",
+    "cxlraid_label cxlraid_ran",
+    "mov [rsp + {result}], rax",
+    "mov ecx, 1",
+    "cmp qword ptr [rsp + {then}], 0",
+    "je 32b",
+    "lea rdi, [rsp + {vector_bytes}]",
+    "call {finish}",
+    "mov eax, 1",
+    "jmp cxlraid_leave",
+    "35:",
+    "mov eax, {wide_mask}",
+    "xor edx, edx",
+    "xrstor64 [rsp + {vector_bytes} + {call_bytes}]",
+    "jmp 30b",
+    ".cfi_endproc",
+    // ---- every other object ----
+    ".cfi_startproc",
+    "21:",
+    "ret",
+    ".p2align 4",
+    "cxlraid_label cxlraid_entry_foreign",
+    "cxlraid_filter 21b, 22f",
+    "22:",
+    "cxlraid_frame",
+    "mov r11, qword ptr [rip + cxlraid_thread_block@GOTTPOFF]",
+    "mov r11, qword ptr fs:[r11 + {stack_word}]",
+    "test r11, r11",
+    "je 27f",
+    "23:",
+    // Stay where we are if this already is the private stack (a handler of the program that was called on it).
+    "push rax",
+    "mov rax, r11",
+    "sub rax, rsp",
+    "cmp rax, {private_stack_bytes}",
+    "pop rax",
+    "jb 24f",
+    "mov rsp, r11",
+    "24:",
+    "and rsp, -64",
+    "sub rsp, {vector_bytes} + {call_bytes} + {wide_bytes}",
+    "cxlraid_save",
+    "movzx eax, byte ptr [rip + {wide_vectors}]",
+    "mov [rsp + {wide}], rax",
+    "test eax, eax",
+    "je cxlraid_dispatch",
+    "lea r11, [rsp + {vector_bytes} + {call_bytes}]",
+    "xor eax, eax",
+    ".irp n, 0, 1, 2, 3, 4, 5, 6, 7",
+    "mov [r11 + 512 + 8 * \\n], rax",
+    ".endr",
+    "mov eax, {wide_mask}",
+    "xor edx, edx",
+    "xsave64 [r11]",
+    "jmp cxlraid_dispatch",
+    // First call of this thread from a foreign site: map its stack. Only registers the kernel keeps are in use.
+    "27:",
+    ".irp r, rax, rcx, rdi, rsi, rdx, r10, r8, r9",
+    "push \\r",
+    ".endr",
+    "mov eax, 9",
+    "xor edi, edi",
+    "mov esi, {private_stack_bytes}",
+    "mov edx, 3",
+    "mov r10d, 0x4022",
+    "mov r8, -1",
+    "xor r9d, r9d",
+    "syscall",
+    "mov r11, rsp",
+    "cmp rax, -4096",
+    "ja 28f",
+    "add rax, {private_stack_bytes}",
+    "mov r11, rax",
+    "mov rcx, qword ptr [rip + cxlraid_thread_block@GOTTPOFF]",
+    "mov qword ptr fs:[rcx + {stack_word}], rax",
+    "28:",
+    ".irp r, r9, r8, r10, rdx, rsi, rdi, rcx, rax",
+    "pop \\r",
+    ".endr",
+    "jmp 23b",
+    ".cfi_endproc",
+    "cxlraid_label cxlraid_stub_end",
+    // ---- signals: ask `arrived` which handler is to run, and become it with the kernel's frame untouched ----
+    ".p2align 4",
+    "cxlraid_label cxlraid_signal_entry",
+    ".cfi_startproc",
+    "push rdi",
+    ".cfi_adjust_cfa_offset 8",
+    "push rsi",
+    ".cfi_adjust_cfa_offset 8",
+    "push rdx",
+    ".cfi_adjust_cfa_offset 8",
+    "call {arrived}",
+    "pop rdx",
+    ".cfi_adjust_cfa_offset -8",
+    "pop rsi",
+    ".cfi_adjust_cfa_offset -8",
+    "pop rdi",
+    ".cfi_adjust_cfa_offset -8",
+    "test rax, rax",
+    "je 41f",
+    "jmp rax",
+    "41:",
+    "ret",
+    ".cfi_endproc",
+    // Unwinders and debuggers know a signal frame by exactly these bytes.
+    ".p2align 4",
+    "nop",
+    "cxlraid_label cxlraid_signal_return",
+    "mov rax, 15",
+    "syscall",
+    ".text",
+    wanted = sym WANTED,
+    ours = sym OURS,
+    wide_vectors = sym WIDE_VECTORS,
+    dispatch = sym crate::dispatch::enter,
+    finish = sym crate::dispatch::finish,
+    arrived = sym crate::signals::arrived,
+    vector_bytes = const VECTOR_BYTES,
+    call_bytes = const CALL_BYTES,
+    wide_bytes = const WIDE_BYTES,
+    wide_mask = const WIDE_MASK,
+    private_stack_bytes = const PRIVATE_STACK_BYTES,
+    stack_word = const STACK_WORD,
+    nr = const NR,
+    args = const ARGS,
+    result = const RESULT,
+    resume = const RESUME,
+    flags = const FLAGS,
+    unblock = const UNBLOCK,
+    mask = const MASK,
+    instead = const INSTEAD,
+    verdict = const VERDICT,
+    wide = const WIDE,
+    then = const THEN,
+);
+
+unsafe extern "C" {
+    fn cxlraid_entry_libc();
+    fn cxlraid_entry_foreign();
+    fn cxlraid_stub_begin();
+    fn cxlraid_stub_end();
+    fn cxlraid_unblocked();
+    fn cxlraid_run();
+    fn cxlraid_ran();
+    fn cxlraid_signal_entry();
+    fn cxlraid_signal_return();
+}
+
+macro_rules! label {
+    ($(#[$doc:meta])* $name:ident, $symbol:ident) => {
+        $(#[$doc])*
+        pub(crate) fn $name() -> usize {
+            $symbol as *const () as usize
+        }
+    };
+}
+
+label!(/// Where trampolines of libc and ld.so call.
+    libc_entry, cxlraid_entry_libc);
+label!(/// Where trampolines of every other object call.
+    foreign_entry, cxlraid_entry_foreign);
+label!(/// The first byte of the stubs.
+    stub_begin, cxlraid_stub_begin);
+label!(/// The byte after the stubs.
+    stub_end, cxlraid_stub_end);
+label!(/// Just after the mask was restored on the way out.
+    unblocked, cxlraid_unblocked);
+label!(/// The system call instruction of `Verdict::PassWith`.
+    run, cxlraid_run);
+label!(/// Just after it.
+    ran, cxlraid_ran);
+label!(/// The handler the kernel is given.
+    signal_entry, cxlraid_signal_entry);
+label!(/// The restorer of handlers that are only ours.
+    signal_return, cxlraid_signal_return);
+
+/// The call and the verdict in the frame of a stub.
+///
+/// # Safety
+/// `stack_pointer` is that of a thread interrupted at one of the labels [`unblocked`], [`run`] or [`ran`]; nobody else uses
+/// the frame while the reference lives.
+pub(crate) unsafe fn frame<'a>(stack_pointer: usize) -> (&'a mut Call, u32) {
+    // SAFETY: the caller's promise; the stub laid the frame out with these offsets.
+    unsafe { (&mut *((stack_pointer + VECTOR_BYTES) as *mut Call), *((stack_pointer + VERDICT) as *const u64) as u32) }
+}
+
+/// Finds out whether there is vector state beyond xmm. Called once, by the constructor.
+pub(crate) fn prepare() {
+    // Bits 26 and 27: xsave is there and the kernel enabled it.
+    let ecx = core::arch::x86_64::__cpuid(1).ecx;
+    let wide = ecx >> 26 & 3 == 3;
+    WIDE_VECTORS.store(u8::from(wide), core::sync::atomic::Ordering::Relaxed);
+}

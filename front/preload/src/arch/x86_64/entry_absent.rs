@@ -1,0 +1,29 @@
+//! Stands in for the entry stubs when the modules above them are tested as an ordinary program.
+
+/// Addresses of nothing.
+pub(crate) fn libc_entry() -> usize {
+    0
+}
+/// See [`libc_entry`].
+pub(crate) fn foreign_entry() -> usize {
+    0
+}
+
+use core::sync::atomic::AtomicU8;
+pub(crate) static WANTED: [AtomicU8; 1 << 16] = [const { AtomicU8::new(0) }; 1 << 16];
+pub(crate) static OURS: [AtomicU8; 1 << 16] = [const { AtomicU8::new(0) }; 1 << 16];
+
+macro_rules! absent {
+    ($($name:ident),*) => { $(
+        /// See [`libc_entry`].
+        pub(crate) fn $name() -> usize {
+            0
+        }
+    )* };
+}
+absent!(unblocked, run, ran, signal_entry, signal_return);
+
+/// There is no frame.
+pub(crate) unsafe fn frame<'a>(_: usize) -> (&'a mut crate::dispatch::Call, u32) {
+    unreachable!("no stub runs in a test program")
+}

@@ -1,0 +1,177 @@
+//! Copies between two descriptors: sendfile and copy_file_range, with at least one end in the array.
+
+use crate::descriptors::{self, Held};
+use crate::dispatch::{Call, Verdict};
+use crate::program;
+use linux_raw_sys::general::{__NR_pread64, __NR_pwrite64, __NR_read, __NR_write};
+use namespace::{FileRef, Node};
+use sys::raw::{check, syscall};
+use sys::{OsError, RawFd};
+
+/// Bytes moved at a time.
+const STEP_BYTES: usize = 256 << 10;
+/// The most one call moves, as in the kernel.
+const BYTES_MAX: usize = 0x7fff_f000;
+
+/// One end of a copy.
+struct End {
+    fd: RawFd,
+    held: Option<Held>,
+    /// The program's offset variable, if the position is to stay.
+    offset_address: usize,
+    offset: Option<u64>,
+}
+
+impl End {
+    fn new(fd: RawFd, offset_address: usize) -> Result<Self, OsError> {
+        let offset = if offset_address == 0 { None } else { Some(program::read::<i64>(offset_address)?) };
+        let offset = offset.map(|offset| u64::try_from(offset).map_err(|_| OsError::INVAL)).transpose()?;
+        Ok(Self { fd, held: descriptors::lookup(fd), offset_address, offset })
+    }
+
+    fn file(&self) -> Option<(&Held, &FileRef)> {
+        let held = self.held.as_ref()?;
+        match held.node() {
+            Node::File(file) => Some((held, file)),
+            _ => None,
+        }
+    }
+
+    fn read(&mut self, bytes: &mut [u8]) -> Result<usize, OsError> {
+        let address = bytes.as_mut_ptr();
+        let count = match (self.file(), self.offset) {
+            (Some((held, _)), _) if !held.is_readable() => return Err(OsError::BADF),
+            // SAFETY: the buffer is ours.
+            (Some((_, file)), Some(offset)) => unsafe { file.read_at(offset, address, bytes.len()) }?,
+            (Some((held, file)), None) => held.with_position(file, |position| {
+                // SAFETY: the buffer is ours.
+                let count = unsafe { file.read_at(*position, address, bytes.len()) }?;
+                *position += count as u64;
+                Ok(count)
+            })?,
+            (None, offset) => self.kernel(offset, [__NR_pread64, __NR_read], address as usize, bytes.len())?,
+        };
+        self.offset = self.offset.map(|offset| offset + count as u64);
+        Ok(count)
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<usize, OsError> {
+        let address = bytes.as_ptr();
+        let count = match (self.file(), self.offset) {
+            (Some((held, _)), _) if !held.is_writable() || held.appends() => return Err(OsError::BADF),
+            // SAFETY: the buffer is ours.
+            (Some((_, file)), Some(offset)) => unsafe { file.write_at(offset, address, bytes.len()) }?,
+            (Some((held, file)), None) => held.with_position(file, |position| {
+                // SAFETY: the buffer is ours.
+                let count = unsafe { file.write_at(*position, address, bytes.len()) }?;
+                *position += count as u64;
+                Ok(count)
+            })?,
+            (None, offset) => self.kernel(offset, [__NR_pwrite64, __NR_write], address as usize, bytes.len())?,
+        };
+        self.offset = self.offset.map(|offset| offset + count as u64);
+        Ok(count)
+    }
+
+    /// `numbers` are the calls with and without an offset.
+    fn kernel(&self, offset: Option<u64>, numbers: [u32; 2], address: usize, bytes: usize) -> Result<usize, OsError> {
+        let number = numbers[usize::from(offset.is_none())] as usize;
+        let offset = offset.unwrap_or(0) as usize;
+        // SAFETY: the buffer is ours and `bytes` long.
+        check(unsafe { syscall(number, [self.fd as usize, address, bytes, offset, 0, 0]) })
+    }
+
+    /// Steps back over what was read and could not be written.
+    fn unread(&mut self, count: usize) {
+        if count == 0 {
+            return;
+        }
+        match (self.file(), self.offset) {
+            (_, Some(offset)) => self.offset = Some(offset - count as u64),
+            (Some((held, file)), None) => {
+                let _ = held.with_position(file, |position| {
+                    *position -= count as u64;
+                    Ok(0)
+                });
+            }
+            (None, None) => {
+                let back = -(count as i64) as usize;
+                // SAFETY: moves the position of the program's descriptor.
+                let _ = unsafe { syscall(linux_raw_sys::general::__NR_lseek as usize, [self.fd as usize, back, 1, 0, 0, 0]) };
+            }
+        }
+    }
+
+    fn store_offset(&self) -> Result<(), OsError> {
+        match self.offset {
+            Some(offset) => program::write(self.offset_address, &(offset as i64)),
+            None => Ok(()),
+        }
+    }
+}
+
+pub(crate) fn sendfile(call: &mut Call) -> Verdict {
+    let (output, input) = (call.descriptor(0), call.descriptor(1));
+    if !descriptors::is_ours(input) && !descriptors::is_ours(output) {
+        return Verdict::Pass;
+    }
+    Verdict::from_result(copy(End::new(input, call.args[2]), End::new(output, 0), call.args[3]))
+}
+
+pub(crate) fn copy_file_range(call: &mut Call) -> Verdict {
+    let (input, output) = (call.descriptor(0), call.descriptor(2));
+    if !descriptors::is_ours(input) && !descriptors::is_ours(output) {
+        return Verdict::Pass;
+    }
+    if call.args[5] != 0 {
+        return Verdict::error(OsError::INVAL);
+    }
+    if same_range_overlaps(call) {
+        return Verdict::error(OsError::INVAL);
+    }
+    Verdict::from_result(copy(End::new(input, call.args[1]), End::new(output, call.args[3]), call.args[4]))
+}
+
+/// Whether both ends are one file and the ranges given by offsets overlap.
+fn same_range_overlaps(call: &Call) -> bool {
+    let (Some(input), Some(output)) = (descriptors::lookup(call.descriptor(0)), descriptors::lookup(call.descriptor(2))) else {
+        return false;
+    };
+    let (Node::File(input), Node::File(output)) = (input.node(), output.node()) else { return false };
+    let (Ok(from), Ok(to)) = (program::read::<i64>(call.args[1]), program::read::<i64>(call.args[3])) else { return false };
+    input.number() == output.number() && (from.abs_diff(to) as usize) < call.args[4]
+}
+
+fn copy(input: Result<End, OsError>, output: Result<End, OsError>, bytes: usize) -> Result<usize, OsError> {
+    let (mut input, mut output) = (input?, output?);
+    let mut buffer = heap::vec![0; bytes.min(STEP_BYTES)];
+    let bytes = bytes.min(BYTES_MAX);
+    let mut total = 0;
+    while total < bytes {
+        let step = buffer.len().min(bytes - total);
+        let count = match input.read(&mut buffer[..step]) {
+            Ok(0) => break,
+            Ok(count) => count,
+            Err(_) if total > 0 => break,
+            Err(error) => return Err(error),
+        };
+        let written = match output.write(&buffer[..count]) {
+            Ok(written) => written,
+            Err(error) => {
+                input.unread(count);
+                if total > 0 {
+                    break;
+                }
+                return Err(error);
+            }
+        };
+        input.unread(count - written);
+        total += written;
+        if written < count {
+            break;
+        }
+    }
+    input.store_offset()?;
+    output.store_offset()?;
+    Ok(total)
+}

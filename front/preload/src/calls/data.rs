@@ -1,0 +1,234 @@
+//! read, write and their relatives on files of the array: the hot path.
+//!
+//! A call on something else than a regular file (a directory, a fifo in the tree) goes to the kernel: the descriptor is real.
+
+use crate::descriptors::{self, Description, Held};
+use crate::dispatch::{Call, Verdict};
+use crate::program;
+use heap::vec::Vec;
+use namespace::{FileRef, Node};
+use sys::OsError;
+
+/// The most bytes the kernel moves in one call.
+const BYTES_MAX: usize = 0x7fff_f000;
+/// The most buffers of one vectored call.
+const VECTOR_COUNT_MAX: usize = 1024;
+/// A vectored write up to this size is gathered first, so that others see it whole.
+const GATHER_BYTES_MAX: usize = 1 << 20;
+
+const RWF_DSYNC: usize = 2;
+const RWF_SYNC: usize = 4;
+const RWF_APPEND: usize = 0x10;
+/// HIPRI, DSYNC, SYNC, NOWAIT, APPEND, NOAPPEND: NOWAIT and HIPRI change nothing in memory.
+const RWF_KNOWN: usize = 0x3f;
+const RWF_NOAPPEND: usize = 0x20;
+
+type Answer = Result<usize, OsError>;
+
+/// One buffer of the program.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Buffer {
+    address: usize,
+    bytes: usize,
+}
+
+/// Where a call reads or writes.
+#[derive(Clone, Copy)]
+enum At {
+    Position,
+    Offset(u64),
+}
+
+pub(crate) fn read(call: &mut Call) -> Verdict {
+    on_file(call, |held, file, call| {
+        let buffer = Buffer { address: call.args[1], bytes: call.args[2] };
+        readable(held)?;
+        held.with_position(file, |position| {
+            let count = read_one(file, *position, buffer)?;
+            *position += count as u64;
+            Ok(count)
+        })
+    })
+}
+
+pub(crate) fn pread(call: &mut Call) -> Verdict {
+    on_file(call, |held, file, call| {
+        readable(held)?;
+        read_one(file, offset(call.args[3])?, Buffer { address: call.args[1], bytes: call.args[2] })
+    })
+}
+
+pub(crate) fn write(call: &mut Call) -> Verdict {
+    on_file(call, |held, file, call| {
+        write_buffers(held, file, At::Position, &[Buffer { address: call.args[1], bytes: call.args[2] }], 0)
+    })
+}
+
+pub(crate) fn pwrite(call: &mut Call) -> Verdict {
+    on_file(call, |held, file, call| {
+        let at = At::Offset(offset(call.args[3])?);
+        write_buffers(held, file, at, &[Buffer { address: call.args[1], bytes: call.args[2] }], 0)
+    })
+}
+
+pub(crate) fn readv(call: &mut Call) -> Verdict {
+    on_file(call, |held, file, call| read_buffers(held, file, At::Position, &buffers(call)?))
+}
+
+pub(crate) fn writev(call: &mut Call) -> Verdict {
+    on_file(call, |held, file, call| write_buffers(held, file, At::Position, &buffers(call)?, 0))
+}
+
+/// preadv, and preadv2 with its flags in the sixth argument.
+pub(crate) fn preadv(call: &mut Call) -> Verdict {
+    on_file(call, |held, file, call| {
+        let (at, _) = vectored_at(call)?;
+        read_buffers(held, file, at, &buffers(call)?)
+    })
+}
+
+/// pwritev, and pwritev2 with its flags in the sixth argument.
+pub(crate) fn pwritev(call: &mut Call) -> Verdict {
+    on_file(call, |held, file, call| {
+        let (at, flags) = vectored_at(call)?;
+        write_buffers(held, file, at, &buffers(call)?, flags)
+    })
+}
+
+/// Offset and flags of a vectored call; on x86-64 the whole offset is in the low word. -1 means the position, in the newer calls.
+fn vectored_at(call: &Call) -> Result<(At, usize), OsError> {
+    let newer = matches!(call.number, 327 | 328);
+    let flags = if newer { call.args[5] & 0xffff_ffff } else { 0 };
+    if flags & !RWF_KNOWN != 0 {
+        return Err(OsError::OPNOTSUPP);
+    }
+    let at = if newer && call.args[3] == usize::MAX { At::Position } else { At::Offset(offset(call.args[3])?) };
+    Ok((at, flags))
+}
+
+/// Runs `act` if the first argument is a regular file of the array; the kernel serves everything else.
+#[inline]
+pub(crate) fn on_file(call: &mut Call, act: impl FnOnce(&Held, &FileRef, &Call) -> Answer) -> Verdict {
+    let Some(held) = descriptors::lookup(call.descriptor(0)) else { return Verdict::Pass };
+    match held.node() {
+        Node::File(file) => Verdict::from_result(act(&held, file, call)),
+        _ => Verdict::Pass,
+    }
+}
+
+fn readable(description: &Description) -> Result<(), OsError> {
+    if description.is_readable() { Ok(()) } else { Err(OsError::BADF) }
+}
+
+fn offset(argument: usize) -> Result<u64, OsError> {
+    if (argument as isize) < 0 { Err(OsError::INVAL) } else { Ok(argument as u64) }
+}
+
+fn read_one(file: &FileRef, offset: u64, buffer: Buffer) -> Answer {
+    // SAFETY: the buffer is the program's, which asked for it to be written.
+    unsafe { file.read_at(offset, buffer.address as *mut u8, buffer.bytes.min(BYTES_MAX)) }
+}
+
+fn read_buffers(held: &Held, file: &FileRef, at: At, buffers: &[Buffer]) -> Answer {
+    readable(held)?;
+    let fill = |mut offset: u64| {
+        let mut total = 0;
+        for buffer in buffers {
+            let count = match read_one(file, offset, *buffer) {
+                Ok(count) => count,
+                Err(_) if total > 0 => break,
+                Err(error) => return Err(error),
+            };
+            total += count;
+            offset += count as u64;
+            if count < buffer.bytes {
+                break;
+            }
+        }
+        Ok(total)
+    };
+    match at {
+        At::Offset(offset) => fill(offset),
+        At::Position => held.with_position(file, |position| {
+            let total = fill(*position)?;
+            *position += total as u64;
+            Ok(total)
+        }),
+    }
+}
+
+fn write_buffers(held: &Held, file: &FileRef, at: At, buffers: &[Buffer], flags: usize) -> Answer {
+    if !held.is_writable() {
+        return Err(OsError::BADF);
+    }
+    let append = (held.appends() || flags & RWF_APPEND != 0) && flags & RWF_NOAPPEND == 0;
+    let mut gathered = Vec::new();
+    let whole = match buffers {
+        [one] => *one,
+        _ => gather(buffers, &mut gathered)?,
+    };
+    let written = match at {
+        // A pwrite to a descriptor that appends appends, and leaves the position alone (pwrite(2), BUGS).
+        At::Offset(offset) if !append => put(file, offset, whole)?,
+        At::Offset(_) => append_one(file, whole)?.1,
+        At::Position if append => held.with_position(file, |position| {
+            let (end, count) = append_one(file, whole)?;
+            *position = end;
+            Ok(count)
+        })?,
+        At::Position => held.with_position(file, |position| {
+            let count = put(file, *position, whole)?;
+            *position += count as u64;
+            Ok(count)
+        })?,
+    };
+    if held.is_synchronous() || flags & (RWF_DSYNC | RWF_SYNC) != 0 {
+        file.sync()?;
+    }
+    Ok(written)
+}
+
+fn put(file: &FileRef, offset: u64, buffer: Buffer) -> Answer {
+    // SAFETY: the buffer is the program's; it may be bad.
+    unsafe { file.write_at(offset, buffer.address as *const u8, buffer.bytes.min(BYTES_MAX)) }
+}
+
+/// Returns the offset after the last byte and the count.
+fn append_one(file: &FileRef, buffer: Buffer) -> Result<(u64, usize), OsError> {
+    let bytes = buffer.bytes.min(BYTES_MAX);
+    // SAFETY: the buffer is the program's; it may be bad.
+    let end = unsafe { file.append(buffer.address as *const u8, bytes) }?;
+    Ok((end, bytes))
+}
+
+/// Makes one buffer of several. What does not fit is left out, as in a short write.
+fn gather(buffers: &[Buffer], gathered: &mut Vec<u8>) -> Result<Buffer, OsError> {
+    for buffer in buffers {
+        let room = GATHER_BYTES_MAX - gathered.len();
+        if room == 0 {
+            break;
+        }
+        match program::read_bytes(buffer.address, buffer.bytes.min(room)) {
+            Ok(bytes) => gathered.extend_from_slice(&bytes),
+            Err(_) if !gathered.is_empty() => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Buffer { address: gathered.as_ptr() as usize, bytes: gathered.len() })
+}
+
+/// The buffers of a vectored call: arguments 1 and 2.
+fn buffers(call: &Call) -> Result<Vec<Buffer>, OsError> {
+    let count = call.args[2];
+    if count > VECTOR_COUNT_MAX {
+        return Err(OsError::INVAL);
+    }
+    let buffers: Vec<Buffer> =
+        (0..count).map(|index| program::read(call.args[1] + index * size_of::<Buffer>())).collect::<Result<_, _>>()?;
+    let total = buffers.iter().try_fold(0usize, |total, buffer| total.checked_add(buffer.bytes));
+    match total {
+        Some(total) if total <= isize::MAX as usize => Ok(buffers),
+        _ => Err(OsError::INVAL),
+    }
+}

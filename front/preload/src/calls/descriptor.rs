@@ -1,0 +1,88 @@
+//! Descriptors that come and go: close, dup and their like. The kernel's table is changed first or last so that the two
+//! agree whenever a number can be used (see [`crate::descriptors`]).
+//!
+//! A child that shares our memory (vfork) has descriptors of its own: the kernel's change, ours do not.
+
+use super::OPEN;
+use crate::dispatch::{Call, Verdict};
+use crate::patch::objects;
+use crate::process;
+use linux_raw_sys::general::{F_DUPFD, F_DUPFD_CLOEXEC};
+use sys::RawFd;
+
+/// Flags of close_range(2).
+const CLOSE_RANGE_UNSHARE: u32 = 2;
+const CLOSE_RANGE_CLOEXEC: u32 = 4;
+
+/// `close`.
+pub(crate) fn close(call: &mut Call) -> Verdict {
+    let descriptor = call.descriptor(0);
+    objects::closing(descriptor);
+    if OPEN.lookup(descriptor).is_some() && process::owns_tables() {
+        drop(OPEN.remove(descriptor));
+    }
+    Verdict::Pass
+}
+
+/// `dup`.
+pub(crate) fn dup(call: &mut Call) -> Verdict {
+    duplicate(call)
+}
+
+/// `fcntl`: only the commands that make a descriptor.
+pub(crate) fn fcntl(call: &mut Call) -> Verdict {
+    if matches!(call.args[1] as u32, F_DUPFD | F_DUPFD_CLOEXEC) { duplicate(call) } else { Verdict::Pass }
+}
+
+/// A call that gives a new number for argument 0.
+fn duplicate(call: &Call) -> Verdict {
+    let Some(user) = OPEN.lookup(call.descriptor(0)) else { return Verdict::Pass };
+    let result = call.kernel();
+    if result >= 0 && process::owns_tables() && !OPEN.install(result as RawFd, user) {
+        close_unheld(result as RawFd);
+        return Verdict::error(sys::OsError::MFILE);
+    }
+    Verdict::Done(result)
+}
+
+/// `dup2` and `dup3`.
+pub(crate) fn dup_to(call: &mut Call) -> Verdict {
+    let (from, to) = (call.descriptor(0), call.descriptor(1));
+    let source = OPEN.lookup(from);
+    if from == to || source.is_none() && OPEN.lookup(to).is_none() || !process::owns_tables() {
+        return Verdict::Pass;
+    }
+    // The old meaning of `to` ends before the kernel gives it the new one; if the kernel refuses, it is put back.
+    let replaced = OPEN.remove(to);
+    let result = call.kernel();
+    match (result >= 0, source, replaced) {
+        (true, Some(source), _) => {
+            if !OPEN.install(to, source) {
+                close_unheld(to);
+                return Verdict::error(sys::OsError::BADF);
+            }
+        }
+        (false, _, Some(replaced)) => _ = OPEN.install(to, replaced),
+        _ => {}
+    }
+    Verdict::Done(result)
+}
+
+/// `close_range`.
+pub(crate) fn close_range(call: &mut Call) -> Verdict {
+    let [first, last, flags, ..] = call.args;
+    let (first, last, flags) = (first as u32, last as u32, flags as u32);
+    let closes = flags & CLOSE_RANGE_CLOEXEC == 0 && flags & !CLOSE_RANGE_UNSHARE == 0 && first <= last;
+    if closes && OPEN.count() != 0 && process::owns_tables() {
+        for (descriptor, _) in OPEN.within(first..=last) {
+            drop(OPEN.remove(descriptor));
+        }
+    }
+    Verdict::Pass
+}
+
+/// Closes a number the table could not take.
+fn close_unheld(descriptor: RawFd) {
+    // SAFETY: the number was made by the call being served and nobody knows it yet.
+    unsafe { sys::raw::syscall(linux_raw_sys::general::__NR_close as usize, [descriptor as usize, 0, 0, 0, 0, 0]) };
+}

@@ -1,0 +1,90 @@
+//! New processes and new programs.
+//!
+//! - A child with memory of its own (fork) is made here, with every lock held, so that it finds our tables whole.
+//! - A child that shares memory (vfork, posix_spawn, a thread) is made by the program's own instruction.
+//! - Before any child with its own descriptors, offsets go to the kernel: from then on they are shared.
+//! - Before exec the environment is completed, so that the next program is served too ([`crate::exec`]).
+
+use super::OPEN;
+use crate::dispatch::{Call, Verdict};
+use crate::{exec, process, program};
+use core::sync::atomic::Ordering;
+use linux_raw_sys::general::{CLONE_FILES, CLONE_VM};
+
+/// `struct clone_args` up to the stack.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct CloneArguments {
+    flags: u64,
+    pidfd: u64,
+    child_tid: u64,
+    parent_tid: u64,
+    exit_signal: u64,
+    stack: u64,
+}
+
+/// `fork`.
+pub(crate) fn fork(call: &mut Call) -> Verdict {
+    make(call, 0, 0)
+}
+
+/// `vfork`.
+pub(crate) fn vfork(call: &mut Call) -> Verdict {
+    make(call, u64::from(CLONE_VM), 0)
+}
+
+/// `clone`.
+pub(crate) fn clone(call: &mut Call) -> Verdict {
+    make(call, call.args[0] as u64, call.args[1] as u64)
+}
+
+/// `clone3`.
+pub(crate) fn clone3(call: &mut Call) -> Verdict {
+    match program::read::<CloneArguments>(call.args[0]) {
+        Ok(arguments) if call.args[1] >= size_of::<CloneArguments>() => make(call, arguments.flags, arguments.stack),
+        // The kernel says what is wrong.
+        _ => Verdict::Pass,
+    }
+}
+
+fn make(call: &Call, flags: u64, stack: u64) -> Verdict {
+    if flags & u64::from(CLONE_FILES) == 0 {
+        share_all();
+    }
+    if flags & u64::from(CLONE_VM) == 0 && stack == 0 {
+        return Verdict::Done(process::with_locks(|| call.kernel()));
+    }
+    // A child on a stack of its own cannot return through here. One without our memory may then find a lock held by a thread it
+    // lacks; only a direct clone() call with such flags makes one.
+    Verdict::Pass
+}
+
+/// Gives every offset to the kernel and marks the descriptions as shared with another process.
+fn share_all() {
+    if OPEN.count() == 0 || !process::owns_tables() {
+        return;
+    }
+    for (descriptor, user) in OPEN.all() {
+        user.position.acquire();
+        if !user.shared.swap(true, Ordering::AcqRel) {
+            let offset = user.offset.load(Ordering::Relaxed) as usize;
+            // SAFETY: moving the offset of our own anchor concerns no memory.
+            unsafe { sys::raw::syscall(linux_raw_sys::general::__NR_lseek as usize, [descriptor as usize, offset, 0, 0, 0, 0]) };
+        }
+        user.position.release();
+    }
+}
+
+/// `execve`.
+pub(crate) fn execve(call: &mut Call) -> Verdict {
+    share_all();
+    let [path, _, environment, ..] = call.args;
+    exec::prepare(call, exec::Target::Path(path), environment, 2)
+}
+
+/// `execveat`.
+pub(crate) fn execveat(call: &mut Call) -> Verdict {
+    share_all();
+    let [directory, path, _, environment, flags, _] = call.args;
+    exec::prepare(call, exec::Target::At(directory as sys::RawFd, path, flags as u32), environment, 3)
+}

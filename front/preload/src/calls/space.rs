@@ -1,0 +1,91 @@
+//! Size, space and durability of a file: lseek, truncate, fallocate, fsync.
+
+use super::data::on_file;
+use super::paths::{self, AT_FDCWD, Where};
+use crate::dispatch::{Call, Verdict};
+use sys::OsError;
+
+const SEEK_SET: usize = 0;
+const SEEK_CUR: usize = 1;
+const SEEK_END: usize = 2;
+const SEEK_DATA: usize = 3;
+const SEEK_HOLE: usize = 4;
+
+const FALLOC_KEEP_SIZE: usize = 1;
+const FALLOC_PUNCH_HOLE: usize = 2;
+const FALLOC_ZERO_RANGE: usize = 0x10;
+
+pub(crate) fn lseek(call: &mut Call) -> Verdict {
+    on_file(call, |held, file, call| {
+        let (delta, whence) = (call.args[1] as i64, call.args[2] & 0xffff_ffff);
+        held.with_position(file, |position| {
+            let base = match whence {
+                SEEK_SET => 0,
+                SEEK_CUR => *position as i64,
+                SEEK_END => file.size() as i64,
+                SEEK_DATA | SEEK_HOLE => {
+                    let from = u64::try_from(delta).map_err(|_| OsError::NXIO)?;
+                    *position = file.seek_extent(from, whence == SEEK_DATA)?;
+                    return Ok(*position as usize);
+                }
+                _ => return Err(OsError::INVAL),
+            };
+            let target = base.checked_add(delta).ok_or(OsError::OVERFLOW)?;
+            *position = u64::try_from(target).map_err(|_| OsError::INVAL)?;
+            Ok(*position as usize)
+        })
+    })
+}
+
+pub(crate) fn ftruncate(call: &mut Call) -> Verdict {
+    on_file(call, |held, file, call| {
+        if !held.is_writable() {
+            return Err(OsError::INVAL);
+        }
+        file.truncate(length(call.args[1])?).map(|()| 0)
+    })
+}
+
+pub(crate) fn truncate(call: &mut Call) -> Verdict {
+    let (Where::Array(path), Some(namespace)) = (paths::locate(AT_FDCWD, call.args[0]), super::array()) else {
+        return super::refused_or_pass(call);
+    };
+    Verdict::from_result(length(call.args[1]).and_then(|length| namespace.truncate(&path, length)).map(|()| 0))
+}
+
+fn length(argument: usize) -> Result<u64, OsError> {
+    u64::try_from(argument as i64).map_err(|_| OsError::INVAL)
+}
+
+pub(crate) fn fallocate(call: &mut Call) -> Verdict {
+    on_file(call, |held, file, call| {
+        if !held.is_writable() {
+            return Err(OsError::BADF);
+        }
+        let (offset, bytes) = (call.args[2] as i64, call.args[3] as i64);
+        if offset < 0 || bytes <= 0 {
+            return Err(OsError::INVAL);
+        }
+        let (offset, bytes) = (offset as u64, bytes as u64);
+        const PUNCH: usize = FALLOC_PUNCH_HOLE | FALLOC_KEEP_SIZE;
+        const ZERO_KEEP: usize = FALLOC_ZERO_RANGE | FALLOC_KEEP_SIZE;
+        match call.args[1] & 0xffff_ffff {
+            0 => file.allocate(offset, bytes, false),
+            FALLOC_KEEP_SIZE => file.allocate(offset, bytes, true),
+            PUNCH | ZERO_KEEP => file.punch(offset, bytes, false),
+            FALLOC_ZERO_RANGE => file.punch(offset, bytes, true),
+            _ => Err(OsError::OPNOTSUPP),
+        }
+        .map(|()| 0)
+    })
+}
+
+/// fsync, fdatasync, sync_file_range, syncfs on a file.
+pub(crate) fn sync(call: &mut Call) -> Verdict {
+    on_file(call, |_, file, _| file.sync().map(|()| 0))
+}
+
+/// posix_fadvise and readahead: advice about pages the kernel does not move for us.
+pub(crate) fn advise(call: &mut Call) -> Verdict {
+    on_file(call, |_, _, _| Ok(0))
+}

@@ -1,0 +1,173 @@
+//! From the entry stub to the function that serves a call, and back.
+//!
+//! A served call is a function `fn(&mut Call) -> Verdict` (`calls::handler` names one per row of the table). It runs inside
+//! the library: no handler of the program interrupts it, and it must not block in the kernel on the program's behalf; a call
+//! that may block is left to the program ([`Verdict::Pass`]) or made by the stub ([`Verdict::PassWith`]).
+
+use crate::arch::entry::{OURS, WANTED};
+use crate::calls;
+use crate::coverage;
+use crate::process;
+use crate::signals;
+use crate::table::{ROWS, Row, Way};
+use crate::thread;
+use core::sync::atomic::{Ordering, compiler_fence};
+
+/// One system call of the program, as the entry stub laid it out (the stub knows these offsets).
+#[repr(C)]
+pub(crate) struct Call {
+    /// Its number.
+    pub(crate) number: usize,
+    /// Its arguments.
+    pub(crate) args: [usize; 6],
+    /// What `rax` will hold when the program goes on; set from the verdict.
+    pub(crate) result: isize,
+    /// Where the stub returns to, inside the trampoline.
+    pub(crate) resume: usize,
+    /// The program's flags, in the form of `lahf` and `seto`.
+    pub(crate) flags: usize,
+    /// Whether the stub must restore `mask` on the way out.
+    pub(crate) unblock: usize,
+    /// The program's signal mask, if a signal was deferred.
+    pub(crate) mask: u64,
+    /// Number and arguments of the call the stub makes for `PassWith`.
+    pub(crate) instead: [usize; 7],
+    /// Called after that, with `result` set, to say what the program gets; reset by each call.
+    pub(crate) then: Option<fn(&mut Call) -> isize>,
+    /// Memory the served call may give to the kernel in the program's stead.
+    pub(crate) scratch: [u64; 4],
+}
+
+/// What becomes of a call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Verdict {
+    /// The program's instruction runs, with every register as it was.
+    Pass,
+    /// It does not; this is the result (`-errno` for an error).
+    Done(isize),
+    /// The stub makes this call for it and gives its result back. Signals arrive as in the program's own call.
+    PassWith { number: usize, args: [usize; 6] },
+}
+
+impl Verdict {
+    /// The error `error` as a result.
+    pub(crate) const fn error(error: sys::OsError) -> Self {
+        Self::Done(-(error.raw_os_error() as isize))
+    }
+
+    /// What the kernel answered.
+    pub(crate) fn from_result(result: sys::Result<usize>) -> Self {
+        match result {
+            Ok(value) => Self::Done(value as isize),
+            Err(error) => Self::error(error),
+        }
+    }
+}
+
+impl Call {
+    /// Argument `index` as a descriptor, as the kernel reads it.
+    pub(crate) const fn descriptor(&self, index: usize) -> sys::RawFd {
+        self.args[index] as sys::RawFd
+    }
+
+    /// Makes the call itself, now, with its own arguments. For calls that do not block.
+    pub(crate) fn kernel(&self) -> isize {
+        // SAFETY: exactly what the program asked the kernel to do.
+        unsafe { sys::raw::syscall(self.number, self.args) }
+    }
+
+    /// The address behind the instruction, in the program (or in the trampoline, if the instruction was moved).
+    pub(crate) fn continuation(&self) -> usize {
+        // SAFETY: `resume` was pushed by the call instruction of the trampoline that entered the stub.
+        unsafe { crate::arch::bytes::continuation(self.resume) }
+    }
+}
+
+/// The program's instruction is to run.
+pub(crate) const PASS: u32 = 0;
+/// The result is there.
+pub(crate) const DONE: u32 = 1;
+/// The stub is to make the call in `instead`.
+pub(crate) const RUN: u32 = 2;
+
+/// What the entry stub calls first. Returns [`PASS`], [`DONE`] or [`RUN`].
+pub(crate) unsafe extern "C" fn enter(call: &mut Call) -> u32 {
+    (call.unblock, call.result, call.then) = (0, call.number as isize, None);
+    let verdict = inside(call, serve);
+    match verdict {
+        Verdict::Pass => PASS,
+        Verdict::Done(result) => {
+            call.result = result;
+            DONE
+        }
+        Verdict::PassWith { number, args } => {
+            call.instead[0] = number;
+            call.instead[1..].copy_from_slice(&args);
+            RUN
+        }
+    }
+}
+
+/// What the entry stub calls behind the call of a `PassWith` that has something to do after it.
+pub(crate) unsafe extern "C" fn finish(call: &mut Call) {
+    call.unblock = 0;
+    if let Some(then) = call.then.take() {
+        call.result = inside(call, then);
+    }
+}
+
+/// Runs `work` as code no handler of the program interrupts.
+#[inline(always)]
+fn inside<R>(call: &mut Call, work: impl FnOnce(&mut Call) -> R) -> R {
+    let depth = thread::inside();
+    depth.store(depth.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    compiler_fence(Ordering::SeqCst);
+    let result = work(call);
+    compiler_fence(Ordering::SeqCst);
+    depth.store(depth.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
+    compiler_fence(Ordering::SeqCst);
+    // From here on a signal finds the thread outside; one that came before is waiting with the mask raised.
+    signals::leave(call);
+    result
+}
+
+#[inline]
+fn serve(call: &mut Call) -> Verdict {
+    // The filter looked at 16 bits only; the kernel looks at 32.
+    let number = call.number as u32 as usize;
+    let Some(row) = ROWS.get(number) else { return Verdict::Pass };
+    process::notice_fork();
+    coverage::count(number);
+    match row.way {
+        Way::Serve | Way::Observe => calls::handler(number)(call),
+        Way::Refuse => Verdict::error(sys::OsError::NOSYS),
+        Way::Pass => Verdict::Pass,
+    }
+}
+
+/// Opens the filter of the entry stub for the numbers of the table.
+pub(crate) fn open_filter() {
+    for (number, row) in ROWS.iter().enumerate() {
+        WANTED[number].store(filter_of(row), Ordering::Relaxed);
+    }
+}
+
+const fn filter_of(row: &Row) -> u8 {
+    match row.way {
+        Way::Pass => 0,
+        Way::Serve | Way::Observe if row.by_first_descriptor() => 2,
+        Way::Serve | Way::Observe | Way::Refuse => 1,
+    }
+}
+
+/// Lets calls on `descriptor` through the filter of the entry stub.
+pub(crate) fn watch_descriptor(descriptor: sys::RawFd) {
+    OURS[descriptor as u16 as usize].store(1, Ordering::Release);
+}
+
+/// Closes the filter again, unless another descriptor may share its entry.
+pub(crate) fn unwatch_descriptor(descriptor: sys::RawFd) {
+    if !crate::descriptors::shares_filter(descriptor) {
+        OURS[descriptor as u16 as usize].store(0, Ordering::Release);
+    }
+}

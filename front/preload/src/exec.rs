@@ -1,0 +1,243 @@
+//! Before a program becomes another: the next one must be served too, or must not touch an array.
+//!
+//! - An environment that lost `LD_PRELOAD` or a `CXLRAID_*` setting is rebuilt with them, in memory kept per thread (a
+//!   vfork child that succeeds never comes back to free it).
+//! - A static or setuid program ignores LD_PRELOAD. It would write to the anchors it inherits, behind the array's back; so they are
+//!   marked close-on-exec for it, and a line on standard error says so.
+
+use crate::calls::OPEN;
+use crate::dispatch::{Call, Verdict};
+use crate::environment::value_of;
+use crate::patch::elf::{Header, ProgramHeader, has_interpreter};
+use crate::program;
+use crate::report::report;
+use crate::thread::word;
+use core::ffi::CStr;
+use core::sync::atomic::Ordering;
+use heap::vec::Vec;
+use linux_raw_sys::general::{__NR_fcntl, __NR_munmap, AT_EMPTY_PATH, F_GETFD, F_SETFD, FD_CLOEXEC};
+use sys::raw::syscall;
+use sys::rustix::fs::{CWD, Mode, OFlags, fstat, openat};
+use sys::rustix::io::{dup, pread};
+use sys::{BorrowedFd, OwnedFd, RawFd};
+use units::PAGE_BYTES;
+
+const PATH_BYTES_MAX: usize = 4096;
+/// The kernel's limit for `#!` lines that name scripts.
+const INTERPRETER_DEPTH_MAX: usize = 5;
+const PRELOAD: &[u8] = b"LD_PRELOAD";
+/// More entries than the kernel accepts in all.
+const ENTRY_COUNT_MAX: usize = 1 << 20;
+
+/// What is to be executed.
+#[derive(Clone, Copy)]
+pub(crate) enum Target {
+    Path(usize),
+    At(RawFd, usize, u32),
+}
+
+/// Prepares an exec whose environment is argument `index`.
+pub(crate) fn prepare(call: &mut Call, target: Target, environment: usize, index: usize) -> Verdict {
+    if OPEN.count() != 0 && is_out_of_reach(target) {
+        withhold_anchors();
+        call.then = Some(give_back_anchors);
+    }
+    let mut args = call.args;
+    match rebuilt(environment) {
+        Some(list) => args[index] = list,
+        None if call.then.is_none() => return Verdict::Pass,
+        None => {}
+    }
+    Verdict::PassWith { number: call.number, args }
+}
+
+/// The entries to add to a program's environment, or None if it has them all. Each ends with NUL.
+fn missing(environment: &[Vec<u8>]) -> Option<Vec<Vec<u8>>> {
+    let mut added = Vec::new();
+    for entry in crate::start::environment().inherited() {
+        let name = entry.split(|byte| *byte == b'=').next()?;
+        let value = value_of(&entry[..entry.len() - 1], name)?;
+        let theirs = environment.iter().find_map(|entry| value_of(entry, name));
+        if name == PRELOAD {
+            let own = own_element(value);
+            match theirs {
+                Some(theirs) if elements(theirs).any(|element| element == own) => {}
+                _ => added.push(preload(own, theirs.unwrap_or(b""))),
+            }
+        } else if theirs.is_none() {
+            added.push(entry.to_vec());
+        }
+    }
+    (!added.is_empty()).then_some(added)
+}
+
+fn elements(list: &[u8]) -> impl Iterator<Item = &[u8]> {
+    list.split(|byte| matches!(byte, b':' | b' ')).filter(|element| !element.is_empty())
+}
+
+/// The element of our LD_PRELOAD that is this library.
+fn own_element(list: &[u8]) -> &[u8] {
+    elements(list).find(|element| element.windows(7).any(|part| part == b"cxlraid")).unwrap_or(list)
+}
+
+fn preload(own: &[u8], theirs: &[u8]) -> Vec<u8> {
+    let mut entry = [PRELOAD, b"=", own].concat();
+    if !theirs.is_empty() {
+        entry.extend([b":", theirs].concat());
+    }
+    entry.push(0);
+    entry
+}
+
+/// The address of a complete environment, if the program's is not.
+fn rebuilt(environment: usize) -> Option<usize> {
+    let mut pointers = Vec::new();
+    let mut relevant = Vec::new();
+    // Bad pointers are the kernel's to complain about.
+    while environment != 0 {
+        let pointer = program::read::<usize>(environment + 8 * pointers.len()).ok()?;
+        if pointer == 0 || pointers.len() == ENTRY_COUNT_MAX {
+            break;
+        }
+        pointers.push(pointer);
+        if program::read::<[u8; 3]>(pointer).is_ok_and(|start| &start == b"CXL" || &start == b"LD_") {
+            let mut buffer = [0; PATH_BYTES_MAX];
+            relevant.push((pointers.len() - 1, program::read_string(pointer, &mut buffer).ok()?.to_vec()));
+        }
+    }
+    let entries: Vec<Vec<u8>> = relevant.iter().map(|entry| entry.1.clone()).collect();
+    let added = missing(&entries)?;
+    for (index, entry) in relevant {
+        if value_of(&entry, PRELOAD).is_some() && added.iter().any(|added| added.starts_with(PRELOAD)) {
+            pointers[index] = 0;
+        }
+    }
+    pointers.retain(|pointer| *pointer != 0);
+    lay_out(&pointers, &added)
+}
+
+/// Writes the list and the added strings to the thread's memory for this.
+fn lay_out(pointers: &[usize], added: &[Vec<u8>]) -> Option<usize> {
+    let words = pointers.len() + added.len() + 1;
+    let bytes = words * 8 + added.iter().map(Vec::len).sum::<usize>();
+    let base = scratch(bytes)?;
+    // SAFETY: `base` has room for `bytes` bytes, is aligned to a page and this thread's alone.
+    unsafe {
+        let list = base as *mut usize;
+        let mut text = (base + words * 8) as *mut u8;
+        list.copy_from_nonoverlapping(pointers.as_ptr(), pointers.len());
+        for (index, entry) in added.iter().enumerate() {
+            text.copy_from_nonoverlapping(entry.as_ptr(), entry.len());
+            list.add(pointers.len() + index).write(text as usize);
+            text = text.add(entry.len());
+        }
+        list.add(words - 1).write(0);
+    }
+    Some(base)
+}
+
+/// This thread's memory for environments, at least `bytes` long.
+fn scratch(bytes: usize) -> Option<usize> {
+    let (address, length) = (word(crate::thread::word::EXEC_SCRATCH), word(crate::thread::word::EXEC_SCRATCH_BYTES));
+    let have = length.load(Ordering::Relaxed);
+    if have < bytes {
+        if have != 0 {
+            // SAFETY: the mapping is this thread's and holds nothing that is needed.
+            unsafe { syscall(__NR_munmap as usize, [address.load(Ordering::Relaxed), have, 0, 0, 0, 0]) };
+            length.store(0, Ordering::Relaxed);
+        }
+        let bytes = bytes.next_multiple_of(PAGE_BYTES);
+        address.store(crate::alloc::map_anonymous(bytes).ok()?, Ordering::Relaxed);
+        length.store(bytes, Ordering::Relaxed);
+    }
+    Some(address.load(Ordering::Relaxed))
+}
+
+/// Whether the target will run without this library: it is static, or gains rights by running.
+fn is_out_of_reach(target: Target) -> bool {
+    let mut buffer = [0; PATH_BYTES_MAX];
+    let file = match target {
+        Target::Path(path) => match program::read_string(path, &mut buffer) {
+            Ok(_) => open(CWD, &buffer),
+            Err(_) => None,
+        },
+        Target::At(directory, path, flags) => {
+            // SAFETY: the program's descriptor; if it is not open the kernel says so.
+            let directory = unsafe { BorrowedFd::borrow_raw(directory) };
+            match program::read_string(path, &mut buffer) {
+                Ok([]) if flags & AT_EMPTY_PATH != 0 => dup(directory).ok(),
+                Ok(_) => open(directory, &buffer),
+                Err(_) => None,
+            }
+        }
+    };
+    file.is_some_and(|file| runs_alone(&file, 0))
+}
+
+fn open(directory: BorrowedFd<'_>, path: &[u8]) -> Option<OwnedFd> {
+    let path = CStr::from_bytes_until_nul(path).ok()?;
+    openat(directory, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()
+}
+
+fn runs_alone(file: &OwnedFd, depth: usize) -> bool {
+    let mut start = [0u8; PAGE_BYTES];
+    let Ok(count) = pread(file, &mut start[..PAGE_BYTES - 1], 0) else { return false };
+    if let Some(line) = start[..count].strip_prefix(b"#!") {
+        let name = line.split(|byte| *byte == b'\n').next().unwrap_or(b"").trim_ascii_start();
+        let length = name.iter().position(u8::is_ascii_whitespace).unwrap_or(name.len());
+        let path = [&name[..length], b"\0"].concat();
+        return depth < INTERPRETER_DEPTH_MAX && open(CWD, &path).is_some_and(|file| runs_alone(&file, depth + 1));
+    }
+    let gains = fstat(file).is_ok_and(|stat| {
+        let process = sys::rustix::process::geteuid().as_raw();
+        stat.st_mode & 0o4000 != 0 && stat.st_uid != process || stat.st_mode & 0o2010 == 0o2010
+    });
+    gains || count >= size_of::<Header>() && is_static(&start)
+}
+
+fn is_static(start: &[u8; PAGE_BYTES]) -> bool {
+    // SAFETY: the page is longer than a header, which is plain numbers.
+    let header = unsafe { start.as_ptr().cast::<Header>().read_unaligned() };
+    let (offset, count) = header.program_headers();
+    let end = (offset as usize).saturating_add(count * size_of::<ProgramHeader>());
+    if !header.is_ours() || end > start.len() {
+        return false;
+    }
+    let headers: Vec<ProgramHeader> = (0..count)
+        // SAFETY: entry `index` lies within the page, as just checked; it is plain numbers.
+        .map(|index| unsafe { start.as_ptr().add(offset as usize).cast::<ProgramHeader>().add(index).read_unaligned() })
+        .collect();
+    !has_interpreter(&headers)
+}
+
+/// Marks every anchor that would be inherited close-on-exec.
+fn withhold_anchors() {
+    let mut withheld = 0;
+    for (descriptor, user) in OPEN.all() {
+        let flags = descriptor_flags(descriptor, F_GETFD, 0);
+        if flags >= 0 && flags as u32 & FD_CLOEXEC == 0 {
+            descriptor_flags(descriptor, F_SETFD, flags as usize | FD_CLOEXEC as usize);
+            user.withheld.store(true, Ordering::Relaxed);
+            withheld += 1;
+        }
+    }
+    if withheld != 0 {
+        report!("the program to be executed is static or setuid: {withheld} open files of arrays are closed for it");
+    }
+}
+
+/// The exec failed: as it was.
+fn give_back_anchors(call: &mut Call) -> isize {
+    for (descriptor, user) in OPEN.all() {
+        if user.withheld.swap(false, Ordering::Relaxed) {
+            let flags = descriptor_flags(descriptor, F_GETFD, 0);
+            descriptor_flags(descriptor, F_SETFD, flags as usize & !(FD_CLOEXEC as usize));
+        }
+    }
+    call.result
+}
+
+fn descriptor_flags(descriptor: RawFd, command: u32, flags: usize) -> isize {
+    // SAFETY: reading and setting the flags of a descriptor concerns no memory.
+    unsafe { syscall(__NR_fcntl as usize, [descriptor as usize, command as usize, flags, 0, 0, 0]) }
+}

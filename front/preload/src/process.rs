@@ -1,0 +1,108 @@
+//! Which process this is: noticing a fork, telling a vfork child from its parent, holding the locks across a fork.
+//!
+//! A word in a page the kernel wipes on fork is 1 in the process that set it. In a fork child it reads 0. A child that shares
+//! memory (vfork, posix_spawn) reads 1 but has another pid: it has descriptors of its own and runs on its parent's tables, so it
+//! must not change them.
+
+use crate::lock::RawLock;
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use linux_raw_sys::general::{__NR_getpid, __NR_kill, __NR_madvise, __NR_mmap, __NR_rt_sigaction, __NR_rt_sigprocmask};
+use linux_raw_sys::general::{MADV_WIPEONFORK, MAP_ANONYMOUS, MAP_PRIVATE, PROT_READ, PROT_WRITE};
+use sys::raw::{check, syscall};
+use units::PAGE_BYTES;
+
+static OWN: AtomicU32 = AtomicU32::new(1);
+/// The wiped word; a word that is never wiped until [`start`] has run, or where the kernel cannot wipe.
+static WORD: AtomicPtr<AtomicU32> = AtomicPtr::new((&raw const OWN).cast_mut());
+/// The process the tables belong to.
+static PID: AtomicU32 = AtomicU32::new(0);
+
+/// Sets the word up. Called by the constructor.
+pub(crate) fn start() {
+    PID.store(getpid(), Ordering::Relaxed);
+    let protection = (PROT_READ | PROT_WRITE) as usize;
+    let arguments = [0, PAGE_BYTES, protection, (MAP_PRIVATE | MAP_ANONYMOUS) as usize, usize::MAX, 0];
+    // SAFETY: a new private mapping; advice on it concerns nobody else.
+    let page = unsafe {
+        check(syscall(__NR_mmap as usize, arguments))
+            .and_then(|page| check(syscall(__NR_madvise as usize, [page, PAGE_BYTES, MADV_WIPEONFORK as usize, 0, 0, 0])).map(|_| page))
+    };
+    if let Ok(page) = page {
+        let word = page as *mut AtomicU32;
+        // SAFETY: the page is mapped for good and zeroed; the word is aligned.
+        unsafe { (*word).store(1, Ordering::Relaxed) };
+        WORD.store(word, Ordering::Relaxed);
+    }
+}
+
+/// Brings what is cached per process up to date in a fork child. Called on every entry.
+#[inline]
+pub(crate) fn notice_fork() {
+    // SAFETY: WORD points to a word that lives as long as the process.
+    let word = unsafe { &*WORD.load(Ordering::Relaxed) };
+    if word.load(Ordering::Relaxed) == 0 {
+        adopt(word);
+    }
+}
+
+/// A fork child: the first thread to come by takes the tables over. There is only one thread then.
+#[cold]
+fn adopt(word: &AtomicU32) {
+    PID.store(getpid(), Ordering::Relaxed);
+    word.store(1, Ordering::Relaxed);
+}
+
+/// Whether the caller may change the tables: it is not a child that merely shares the memory. One system call.
+pub(crate) fn owns_tables() -> bool {
+    notice_fork();
+    getpid() == PID.load(Ordering::Relaxed)
+}
+
+/// The pid from the kernel.
+pub(crate) fn getpid() -> u32 {
+    // SAFETY: getpid() has no preconditions.
+    unsafe { syscall(__NR_getpid as usize, [0; 6]) as u32 }
+}
+
+/// Dies by SIGABRT, whatever the program does with it.
+pub(crate) fn abort() -> ! {
+    let default = [0usize; 4];
+    let unblocked = 0u64;
+    loop {
+        // SAFETY: the action and the mask outlive the calls; afterwards the process is gone.
+        unsafe {
+            syscall(__NR_rt_sigaction as usize, [6, default.as_ptr() as usize, 0, 8, 0, 0]);
+            syscall(__NR_rt_sigprocmask as usize, [2, &raw const unblocked as usize, 0, 8, 0, 0]);
+            syscall(__NR_kill as usize, [getpid() as usize, 6, 0, 0, 0, 0]);
+        }
+    }
+}
+
+/// Every lock of the library, in the order they are taken.
+fn locks() -> impl DoubleEndedIterator<Item = &'static RawLock> {
+    let locks: [Option<&'static RawLock>; 4] = [
+        Some(crate::patch::objects::lock()),
+        Some(crate::descriptors::lock()),
+        Some(crate::signals::lock()),
+        heap_lock(),
+    ];
+    locks.into_iter().flatten()
+}
+
+#[cfg(not(test))]
+fn heap_lock() -> Option<&'static RawLock> {
+    Some(crate::runtime::heap_lock())
+}
+
+#[cfg(test)]
+fn heap_lock() -> Option<&'static RawLock> {
+    None
+}
+
+/// Runs `fork` with every lock held, so that the child finds each of them free and what they guard whole.
+pub(crate) fn with_locks<R>(fork: impl FnOnce() -> R) -> R {
+    locks().for_each(RawLock::acquire);
+    let result = fork();
+    locks().rev().for_each(RawLock::release);
+    result
+}

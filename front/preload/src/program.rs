@@ -1,0 +1,48 @@
+//! Reading and writing the program's memory for small arguments: structures and paths. A bad pointer is EFAULT, not a crash.
+
+use core::mem::MaybeUninit;
+use persist::fault::guard;
+use sys::OsError;
+
+/// The value at `address`.
+pub(crate) fn read<T: Copy>(address: usize) -> sys::Result<T> {
+    let mut value = MaybeUninit::<T>::uninit();
+    let target = value.as_mut_ptr();
+    // SAFETY: the closure owns nothing and may be left anywhere; `target` has room for a T.
+    unsafe { guard(|| core::ptr::copy_nonoverlapping(address as *const u8, target.cast(), size_of::<T>())) }.map_err(|_| OsError::FAULT)?;
+    // SAFETY: the guard ended normally, so every byte was copied; T is a plain kernel structure.
+    Ok(unsafe { value.assume_init() })
+}
+
+/// Stores `value` at `address`.
+pub(crate) fn write<T: Copy>(address: usize, value: &T) -> sys::Result<()> {
+    let source = core::ptr::from_ref(value);
+    // SAFETY: the closure owns nothing and may be left anywhere; the program named the target.
+    unsafe { guard(|| core::ptr::copy_nonoverlapping(source.cast::<u8>(), address as *mut u8, size_of::<T>())) }
+        .map_err(|_| OsError::FAULT)
+}
+
+/// Copies the string at `address` with its NUL into `buffer`; returns it without the NUL. ENAMETOOLONG if it does not fit.
+pub(crate) fn read_string(address: usize, buffer: &mut [u8]) -> sys::Result<&[u8]> {
+    let (target, limit) = (buffer.as_mut_ptr(), buffer.len());
+    let mut length = usize::MAX;
+    let found = &raw mut length;
+    // SAFETY: the closure owns nothing and may be left anywhere; it writes at most `limit` bytes at `target`, and `found`.
+    let outcome = unsafe {
+        guard(|| {
+            for index in 0..limit {
+                let byte = (address as *const u8).add(index).read_volatile();
+                target.add(index).write(byte);
+                if byte == 0 {
+                    found.write(index);
+                    return;
+                }
+            }
+        })
+    };
+    match (outcome, length) {
+        (Err(_), _) => Err(OsError::FAULT),
+        (Ok(()), usize::MAX) => Err(OsError::NAMETOOLONG),
+        (Ok(()), length) => Ok(&buffer[..length]),
+    }
+}

@@ -1,0 +1,120 @@
+//! The constructor: what happens before the program's own first instruction.
+//!
+//! Without a `CXLRAID_MOUNTS` or `CXLRAID_LEVEL` setting nothing at all happens. Otherwise, with every signal blocked: remember
+//! environment and process, take over the signal actions, adopt inherited descriptors, patch.
+
+use crate::environment::{Auxiliary, Environment, find};
+use crate::{coverage, dispatch, inherit, patch, process, signals};
+use core::ffi::{c_char, c_int};
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use heap::boxed::Box;
+use linux_raw_sys::general::{__NR_rt_sigprocmask, SIG_SETMASK};
+use sys::raw::syscall;
+
+static ENVIRONMENT: AtomicPtr<Environment> = AtomicPtr::new(core::ptr::null_mut());
+/// The library's own text in memory.
+static OWN_TEXT: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+
+/// The settings the process was started with.
+pub(crate) fn environment() -> &'static Environment {
+    static NONE: Environment = Environment::none();
+    // SAFETY: the pointer is null or a leaked box.
+    unsafe { ENVIRONMENT.load(Ordering::Acquire).as_ref() }.unwrap_or(&NONE)
+}
+
+/// Whether `address` is in the library's own text.
+pub(crate) fn is_own_text(address: usize) -> bool {
+    OWN_TEXT[0].load(Ordering::Relaxed) <= address && address < OWN_TEXT[1].load(Ordering::Relaxed)
+}
+
+#[cfg(not(test))]
+mod linker {
+    unsafe extern "C" {
+        /// The library's ELF header, placed by the linker.
+        static __ehdr_start: u8;
+    }
+
+    /// Where the library is loaded.
+    pub(super) fn own_address() -> usize {
+        &raw const __ehdr_start as usize
+    }
+
+    #[used]
+    #[unsafe(link_section = ".init_array")]
+    static CONSTRUCTOR: unsafe extern "C" fn(super::c_int, *const *const super::c_char, *const *const super::c_char) = super::construct;
+}
+
+/// Where the library is loaded.
+#[cfg(not(test))]
+pub(crate) fn own_address() -> usize {
+    linker::own_address()
+}
+
+/// A test program is not loaded as a library.
+#[cfg(test)]
+pub(crate) fn own_address() -> usize {
+    0
+}
+
+/// What ld.so calls first.
+///
+/// # Safety
+/// glibc's convention: argument count, arguments, and the environment on the first stack.
+unsafe extern "C" fn construct(_: c_int, _: *const *const c_char, variables: *const *const c_char) {
+    if variables.is_null() {
+        return;
+    }
+    // SAFETY: the environment is the one on the first stack, followed by the auxiliary vector.
+    let (wanted, auxiliary) = unsafe {
+        let wanted = [&b"CXLRAID_MOUNTS"[..], b"CXLRAID_LEVEL"].into_iter().any(|name| find(variables, name).is_some());
+        (wanted, if wanted { Auxiliary::after(variables) } else { Auxiliary::default() })
+    };
+    if !wanted || auxiliary.secure {
+        return;
+    }
+    let mask = set_mask(u64::MAX);
+    // SAFETY: as above; no other thread runs yet.
+    unsafe { begin(variables, &auxiliary) };
+    set_mask(mask);
+}
+
+/// # Safety
+/// As for [`construct`]; signals are blocked and there is one thread.
+unsafe fn begin(variables: *const *const c_char, auxiliary: &Auxiliary) {
+    #[cfg(not(test))]
+    crate::arch::entry::prepare();
+    process::start();
+    // SAFETY: the caller's promise.
+    let environment = Box::leak(Box::new(unsafe { Environment::copy(variables) }));
+    ENVIRONMENT.store(environment, Ordering::Release);
+    if let Some(path) = environment.get_c_str(b"CXLRAID_TRACE") {
+        coverage::start(path);
+    }
+    // SAFETY: the library's own header and segments.
+    if let Some(own) = unsafe { patch::elf::Image::at(own_address()) } {
+        let text = own.texts().next().unwrap_or_default();
+        OWN_TEXT[0].store(own.bias.wrapping_add(text.start) as usize, Ordering::Relaxed);
+        OWN_TEXT[1].store(own.bias.wrapping_add(text.end) as usize, Ordering::Relaxed);
+    }
+    signals::start();
+    #[cfg(feature = "double")]
+    crate::calls::double::start(environment);
+    inherit::descriptors(adopt);
+    // SAFETY: the caller's promise.
+    unsafe { patch::objects::patch_loaded(auxiliary, environment) };
+    dispatch::open_filter();
+    if environment.get(b"CXLRAID_DEBUG_SITES").is_some() {
+        patch::objects::report_counts();
+    }
+}
+
+/// A descriptor this program was given. (The namespace recognises anchors here.)
+fn adopt(_: sys::RawFd) {}
+
+fn set_mask(mask: u64) -> u64 {
+    let mut old = 0u64;
+    let arguments = [SIG_SETMASK as usize, &raw const mask as usize, &raw mut old as usize, 8, 0, 0];
+    // SAFETY: both masks outlive the call.
+    unsafe { syscall(__NR_rt_sigprocmask as usize, arguments) };
+    old
+}

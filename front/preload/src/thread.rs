@@ -1,0 +1,35 @@
+//! The front end's words in the block every thread has ([`sys::thread`]).
+//!
+//! They start as zero and need no registration. A vfork child shares its parent's words; the parent is stopped meanwhile.
+
+use core::sync::atomic::{AtomicU32, AtomicUsize};
+use sys::thread::block;
+
+/// Index of each word in `ThreadBlock::front`.
+pub(crate) mod word {
+    /// Top of the stack used for sites whose own stack may be small; 0 until first needed. The entry stub reads it.
+    pub(crate) const PRIVATE_STACK_TOP: usize = 0;
+    /// 1 while a signal was deferred and every signal is blocked until the thread leaves.
+    pub(crate) const DEFERRED: usize = 1;
+    /// The signal mask to restore then.
+    pub(crate) const DEFERRED_MASK: usize = 2;
+    /// SIGSEGV and SIGBUS bits of the mask the program believes it has (they are never really blocked).
+    pub(crate) const PRETENDED_MASK: usize = 3;
+    /// 1 while the thread is single-stepped out of a trampoline or stub.
+    pub(crate) const STEPPING: usize = 4;
+    /// Memory for an environment rebuilt for exec, kept for the next one: address and length.
+    pub(crate) const EXEC_SCRATCH: usize = 5;
+    pub(crate) const EXEC_SCRATCH_BYTES: usize = 6;
+}
+
+/// Word `index` of the calling thread.
+#[inline(always)]
+pub(crate) fn word(index: usize) -> &'static AtomicUsize {
+    &block().front[index]
+}
+
+/// How deep the calling thread is inside the library.
+#[inline(always)]
+pub(crate) fn inside() -> &'static AtomicU32 {
+    &block().inside
+}
