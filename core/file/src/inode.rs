@@ -84,6 +84,16 @@ impl Inode {
         self.writable
     }
 
+    /// Runs `act` alone among all processes that share an offset of this file.
+    pub fn with_shared_position<T>(&self, act: impl FnOnce() -> T) -> T {
+        let runtime = self.files.array().runtime();
+        let lock = &self.shared().position_lock;
+        let _ = lock.lock(runtime.me(), runtime);
+        let result = act();
+        lock.unlock();
+        result
+    }
+
     /// The members whose backing files cannot be used: out of use, or not open here.
     #[inline]
     pub(crate) fn out(&self) -> MemberSet {
