@@ -24,8 +24,9 @@ pub(crate) fn start() {
     let arguments = [0, PAGE_BYTES, protection, (MAP_PRIVATE | MAP_ANONYMOUS) as usize, usize::MAX, 0];
     // SAFETY: a new private mapping; advice on it concerns nobody else.
     let page = unsafe {
-        check(syscall(__NR_mmap as usize, arguments))
-            .and_then(|page| check(syscall(__NR_madvise as usize, [page, PAGE_BYTES, MADV_WIPEONFORK as usize, 0, 0, 0])).map(|_| page))
+        check(syscall(__NR_mmap as usize, arguments)).and_then(|page| {
+            check(syscall(__NR_madvise as usize, [page, PAGE_BYTES, MADV_WIPEONFORK as usize, 0, 0, 0])).map(|_| page)
+        })
     };
     if let Ok(page) = page {
         let word = page as *mut AtomicU32;
@@ -80,12 +81,8 @@ pub(crate) fn abort() -> ! {
 
 /// Every lock of the library, in the order they are taken.
 fn locks() -> impl DoubleEndedIterator<Item = &'static RawLock> {
-    let locks: [Option<&'static RawLock>; 4] = [
-        Some(crate::patch::objects::lock()),
-        Some(crate::descriptors::lock()),
-        Some(crate::signals::lock()),
-        heap_lock(),
-    ];
+    let locks: [Option<&'static RawLock>; 4] =
+        [Some(crate::patch::objects::lock()), Some(crate::descriptors::lock()), Some(crate::signals::lock()), heap_lock()];
     locks.into_iter().flatten()
 }
 

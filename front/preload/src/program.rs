@@ -9,7 +9,8 @@ pub(crate) fn read<T: Copy>(address: usize) -> sys::Result<T> {
     let mut value = MaybeUninit::<T>::uninit();
     let target = value.as_mut_ptr();
     // SAFETY: the closure owns nothing and may be left anywhere; `target` has room for a T.
-    unsafe { guard(|| core::ptr::copy_nonoverlapping(address as *const u8, target.cast(), size_of::<T>())) }.map_err(|_| OsError::FAULT)?;
+    unsafe { guard(|| core::ptr::copy_nonoverlapping(address as *const u8, target.cast(), size_of::<T>())) }
+        .map_err(|_| OsError::FAULT)?;
     // SAFETY: the guard ended normally, so every byte was copied; T is a plain kernel structure.
     Ok(unsafe { value.assume_init() })
 }

@@ -81,7 +81,12 @@ struct Entry {
 
 impl Entry {
     const fn new() -> Self {
-        Self { handler: AtomicUsize::new(SIG_DFL), flags: AtomicU64::new(0), restorer: AtomicUsize::new(0), mask: AtomicU64::new(0) }
+        Self {
+            handler: AtomicUsize::new(SIG_DFL),
+            flags: AtomicU64::new(0),
+            restorer: AtomicUsize::new(0),
+            mask: AtomicU64::new(0),
+        }
     }
 
     fn load(&self) -> Action {
@@ -131,7 +136,9 @@ fn is_always_ours(signal: usize) -> bool {
 /// The action the kernel is given for what the program asked.
 fn for_kernel(signal: usize, action: Action) -> Action {
     if action.is_handler() {
-        let flags = (action.flags | SA_SIGINFO) & !SA_RESETHAND;
+        // The handlers of SIGSEGV and SIGBUS may make calls whose guards fault.
+        let nested = if is_always_ours(signal) { SA_NODEFER } else { 0 };
+        let flags = (action.flags | SA_SIGINFO | nested) & !SA_RESETHAND;
         return Action { handler: entry::signal_entry(), flags, restorer: action.restorer, mask: action.mask & !NEVER_BLOCKED };
     }
     if is_always_ours(signal) {
@@ -231,9 +238,12 @@ fn finish_mask(call: &mut Call) -> isize {
         _ => before,
     };
     pretended.store(after as usize, Ordering::Relaxed);
+    if old == 0 {
+        return 0;
+    }
     match program::write(old, &(call.scratch[1] & !NEVER_BLOCKED | before)) {
-        Err(error) if old != 0 => -(error.raw_os_error() as isize),
-        _ => 0,
+        Ok(()) => 0,
+        Err(error) => -(error.raw_os_error() as isize),
     }
 }
 
@@ -328,7 +338,8 @@ fn complete(context: &mut Context) -> bool {
         call.result = context.result();
     }
     // SAFETY: `resume` was pushed by a trampoline.
-    let next = unsafe { if ran || verdict != crate::dispatch::PASS { continuation(call.resume) } else { instruction(call.resume) } };
+    let next =
+        unsafe { if ran || verdict != crate::dispatch::PASS { continuation(call.resume) } else { instruction(call.resume) } };
     // SAFETY: the labels lie behind the restoring of the vectors, and rbp is the stub's frame there.
     unsafe { context.leave(call, next) };
     true

@@ -41,7 +41,8 @@ mod linker {
 
     #[used]
     #[unsafe(link_section = ".init_array")]
-    static CONSTRUCTOR: unsafe extern "C" fn(super::c_int, *const *const super::c_char, *const *const super::c_char) = super::construct;
+    static CONSTRUCTOR: unsafe extern "C" fn(super::c_int, *const *const super::c_char, *const *const super::c_char) =
+        super::construct;
 }
 
 /// Where the library is loaded.

@@ -1,10 +1,12 @@
 //! Copies between two descriptors: sendfile and copy_file_range, with at least one end in the array.
 
-use crate::descriptors::{self, Held};
+use super::OPEN;
+use super::node::Held;
 use crate::dispatch::{Call, Verdict};
 use crate::program;
 use linux_raw_sys::general::{__NR_pread64, __NR_pwrite64, __NR_read, __NR_write};
-use namespace::{FileRef, Node};
+use file::FileRef;
+use namespace::Node;
 use sys::raw::{check, syscall};
 use sys::{OsError, RawFd};
 
@@ -26,7 +28,7 @@ impl End {
     fn new(fd: RawFd, offset_address: usize) -> Result<Self, OsError> {
         let offset = if offset_address == 0 { None } else { Some(program::read::<i64>(offset_address)?) };
         let offset = offset.map(|offset| u64::try_from(offset).map_err(|_| OsError::INVAL)).transpose()?;
-        Ok(Self { fd, held: descriptors::lookup(fd), offset_address, offset })
+        Ok(Self { fd, held: OPEN.lookup(fd), offset_address, offset })
     }
 
     fn file(&self) -> Option<(&Held, &FileRef)> {
@@ -43,7 +45,7 @@ impl End {
             (Some((held, _)), _) if !held.is_readable() => return Err(OsError::BADF),
             // SAFETY: the buffer is ours.
             (Some((_, file)), Some(offset)) => unsafe { file.read_at(offset, address, bytes.len()) }?,
-            (Some((held, file)), None) => held.with_position(file, |position| {
+            (Some((held, file)), None) => held.with_position(self.fd, file, |position| {
                 // SAFETY: the buffer is ours.
                 let count = unsafe { file.read_at(*position, address, bytes.len()) }?;
                 *position += count as u64;
@@ -61,7 +63,7 @@ impl End {
             (Some((held, _)), _) if !held.is_writable() || held.appends() => return Err(OsError::BADF),
             // SAFETY: the buffer is ours.
             (Some((_, file)), Some(offset)) => unsafe { file.write_at(offset, address, bytes.len()) }?,
-            (Some((held, file)), None) => held.with_position(file, |position| {
+            (Some((held, file)), None) => held.with_position(self.fd, file, |position| {
                 // SAFETY: the buffer is ours.
                 let count = unsafe { file.write_at(*position, address, bytes.len()) }?;
                 *position += count as u64;
@@ -89,7 +91,7 @@ impl End {
         match (self.file(), self.offset) {
             (_, Some(offset)) => self.offset = Some(offset - count as u64),
             (Some((held, file)), None) => {
-                let _ = held.with_position(file, |position| {
+                let _ = held.with_position(self.fd, file, |position| {
                     *position -= count as u64;
                     Ok(0)
                 });
@@ -112,7 +114,7 @@ impl End {
 
 pub(crate) fn sendfile(call: &mut Call) -> Verdict {
     let (output, input) = (call.descriptor(0), call.descriptor(1));
-    if !descriptors::is_ours(input) && !descriptors::is_ours(output) {
+    if !super::is_ours(input) && !super::is_ours(output) {
         return Verdict::Pass;
     }
     Verdict::from_result(copy(End::new(input, call.args[2]), End::new(output, 0), call.args[3]))
@@ -120,7 +122,7 @@ pub(crate) fn sendfile(call: &mut Call) -> Verdict {
 
 pub(crate) fn copy_file_range(call: &mut Call) -> Verdict {
     let (input, output) = (call.descriptor(0), call.descriptor(2));
-    if !descriptors::is_ours(input) && !descriptors::is_ours(output) {
+    if !super::is_ours(input) && !super::is_ours(output) {
         return Verdict::Pass;
     }
     if call.args[5] != 0 {
@@ -134,7 +136,7 @@ pub(crate) fn copy_file_range(call: &mut Call) -> Verdict {
 
 /// Whether both ends are one file and the ranges given by offsets overlap.
 fn same_range_overlaps(call: &Call) -> bool {
-    let (Some(input), Some(output)) = (descriptors::lookup(call.descriptor(0)), descriptors::lookup(call.descriptor(2))) else {
+    let (Some(input), Some(output)) = (OPEN.lookup(call.descriptor(0)), OPEN.lookup(call.descriptor(2))) else {
         return false;
     };
     let (Node::File(input), Node::File(output)) = (input.node(), output.node()) else { return false };

@@ -2,11 +2,13 @@
 //!
 //! A call on something else than a regular file (a directory, a fifo in the tree) goes to the kernel: the descriptor is real.
 
-use crate::descriptors::{self, Description, Held};
+use super::OPEN;
+use super::node::Held;
 use crate::dispatch::{Call, Verdict};
 use crate::program;
+use file::FileRef;
 use heap::vec::Vec;
-use namespace::{FileRef, Node};
+use namespace::Node;
 use sys::OsError;
 
 /// The most bytes the kernel moves in one call.
@@ -44,7 +46,7 @@ pub(crate) fn read(call: &mut Call) -> Verdict {
     on_file(call, |held, file, call| {
         let buffer = Buffer { address: call.args[1], bytes: call.args[2] };
         readable(held)?;
-        held.with_position(file, |position| {
+        held.with_position(call.descriptor(0), file, |position| {
             let count = read_one(file, *position, buffer)?;
             *position += count as u64;
             Ok(count)
@@ -110,15 +112,15 @@ fn vectored_at(call: &Call) -> Result<(At, usize), OsError> {
 /// Runs `act` if the first argument is a regular file of the array; the kernel serves everything else.
 #[inline]
 pub(crate) fn on_file(call: &mut Call, act: impl FnOnce(&Held, &FileRef, &Call) -> Answer) -> Verdict {
-    let Some(held) = descriptors::lookup(call.descriptor(0)) else { return Verdict::Pass };
+    let Some(held) = OPEN.lookup(call.descriptor(0)) else { return Verdict::Pass };
     match held.node() {
         Node::File(file) => Verdict::from_result(act(&held, file, call)),
         _ => Verdict::Pass,
     }
 }
 
-fn readable(description: &Description) -> Result<(), OsError> {
-    if description.is_readable() { Ok(()) } else { Err(OsError::BADF) }
+fn readable(held: &Held) -> Result<(), OsError> {
+    if held.is_readable() { Ok(()) } else { Err(OsError::BADF) }
 }
 
 fn offset(argument: usize) -> Result<u64, OsError> {
@@ -150,7 +152,7 @@ fn read_buffers(held: &Held, file: &FileRef, at: At, buffers: &[Buffer]) -> Answ
     };
     match at {
         At::Offset(offset) => fill(offset),
-        At::Position => held.with_position(file, |position| {
+        At::Position => held.with_position(call.descriptor(0), file, |position| {
             let total = fill(*position)?;
             *position += total as u64;
             Ok(total)
@@ -172,12 +174,12 @@ fn write_buffers(held: &Held, file: &FileRef, at: At, buffers: &[Buffer], flags:
         // A pwrite to a descriptor that appends appends, and leaves the position alone (pwrite(2), BUGS).
         At::Offset(offset) if !append => put(file, offset, whole)?,
         At::Offset(_) => append_one(file, whole)?.1,
-        At::Position if append => held.with_position(file, |position| {
+        At::Position if append => held.with_position(call.descriptor(0), file, |position| {
             let (end, count) = append_one(file, whole)?;
             *position = end;
             Ok(count)
         })?,
-        At::Position => held.with_position(file, |position| {
+        At::Position => held.with_position(call.descriptor(0), file, |position| {
             let count = put(file, *position, whole)?;
             *position += count as u64;
             Ok(count)

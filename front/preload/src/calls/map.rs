@@ -4,12 +4,13 @@
 //! where that cannot be (chunks smaller than a page, very many pieces, a member out) it is filled from a copy. A shared mapping that can be written to is
 //! refused with ENODEV, as by a file system without mmap: stores would reach one member only.
 
-use crate::descriptors;
+use super::OPEN;
 use crate::dispatch::{Call, Verdict};
 use linux_raw_sys::general::{__NR_mmap, __NR_munmap, __NR_mprotect};
 use linux_raw_sys::general::{MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_PRIVATE, MAP_SHARED, MAP_SHARED_VALIDATE, MAP_TYPE};
 use linux_raw_sys::general::{PROT_READ, PROT_WRITE};
-use namespace::{FileRef, Node};
+use file::FileRef;
+use namespace::Node;
 use sys::raw::{check, syscall};
 use sys::rustix::fs::{Mode, OFlags, open};
 use sys::{AsRawFd, OsError};
@@ -32,7 +33,7 @@ pub(crate) fn mmap(call: &mut Call) -> Verdict {
     if flags & MAP_ANONYMOUS as usize != 0 {
         return Verdict::Pass;
     }
-    let Some(held) = descriptors::lookup(call.descriptor(4)) else { return Verdict::Pass };
+    let Some(held) = OPEN.lookup(call.descriptor(4)) else { return Verdict::Pass };
     let Node::File(file) = held.node() else { return Verdict::Pass };
     let [address, bytes, protection, flags, _, offset] = call.args;
     let wish = Wish { address, bytes, protection, flags, offset: offset as u64 };

@@ -123,7 +123,7 @@ fn may_reach_prefix(namespace: &Namespace, path: &[u8], absolute: bool) -> bool 
 
 /// Whether a directory argument is a directory of the array.
 fn directory_is_ours(directory: RawFd) -> bool {
-    if directory == AT_FDCWD { super::directory::cwd_is_ours() } else { crate::descriptors::is_ours(directory) }
+    if directory == AT_FDCWD { super::directory::cwd_is_ours() } else { super::is_ours(directory) }
 }
 
 /// The absolute path of a directory argument, as the program knows it.
@@ -147,7 +147,7 @@ fn descriptor_path(path: &[u8]) -> Option<RawFd> {
 
 /// Opening such a path opens the file behind the descriptor anew: by its name, if the array has it.
 fn locate_descriptor(namespace: &Namespace, descriptor: RawFd) -> Where {
-    if !crate::descriptors::is_ours(descriptor) {
+    if !super::is_ours(descriptor) {
         return Where::Host;
     }
     // SAFETY: only asked about.

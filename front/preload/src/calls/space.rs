@@ -18,7 +18,7 @@ const FALLOC_ZERO_RANGE: usize = 0x10;
 pub(crate) fn lseek(call: &mut Call) -> Verdict {
     on_file(call, |held, file, call| {
         let (delta, whence) = (call.args[1] as i64, call.args[2] & 0xffff_ffff);
-        held.with_position(file, |position| {
+        held.with_position(call.descriptor(0), file, |position| {
             let base = match whence {
                 SEEK_SET => 0,
                 SEEK_CUR => *position as i64,

@@ -207,7 +207,10 @@ impl Patcher {
                 self.cache.store(key, table::fingerprint(), &found.sites);
             }
             if crate::start::environment().get(b"CXLRAID_DEBUG_SITES").is_some() {
-                found.hopeless.iter().for_each(|(address, number)| crate::report::report!("no room at {address:#x}, call {number:?}"));
+                found
+                    .hopeless
+                    .iter()
+                    .for_each(|(address, number)| crate::report::report!("no room at {address:#x}, call {number:?}"));
             }
             found.sites
         });

@@ -195,7 +195,10 @@ impl<'a> Function<'a> {
         while self.steps[last].end() - start < JUMP_BYTES as u64 {
             let falls_through = matches!(self.steps[last].flow, Flow::Next | Flow::Branch | Flow::Syscall);
             let next = self.steps.get(last + 1)?;
-            if !falls_through || self.is_target(next.address) || !matches!(next.flow, Flow::Next | Flow::Branch | Flow::Jump | Flow::Away) {
+            if !falls_through
+                || self.is_target(next.address)
+                || !matches!(next.flow, Flow::Next | Flow::Branch | Flow::Jump | Flow::Away)
+            {
                 return None;
             }
             last += 1;

@@ -88,16 +88,24 @@ impl Site {
             && self.displaced as usize >= crate::arch::bytes::JUMP_BYTES
             && self.instruction <= self.displaced
             && self.fixup_count as usize <= FIXUP_COUNT_MAX
-            && self.fixups[..self.fixup_count as usize].iter().all(|f| f.position as usize + 4 <= f.end as usize && f.end as usize <= moved)
+            && self.fixups[..self.fixup_count as usize]
+                .iter()
+                .all(|f| f.position as usize + 4 <= f.end as usize && f.end as usize <= moved)
             && self.original.get(self.instruction as usize..self.instruction as usize + 2) == Some(&SYSCALL[..])
     }
 
     /// The site that displaces `steps`, consecutive instructions of which `steps[syscall]` is the system call, or, with
     /// `syscall == steps.len()`, the one right behind them. `code_at` gives the bytes of an instruction.
     /// None if an instruction cannot be moved or room is short.
-    pub(crate) fn new<'a>(steps: &[Step], syscall: usize, number: Option<u32>, code_at: impl Fn(&Step) -> &'a [u8]) -> Option<Self> {
+    pub(crate) fn new<'a>(
+        steps: &[Step],
+        syscall: usize,
+        number: Option<u32>,
+        code_at: impl Fn(&Step) -> &'a [u8],
+    ) -> Option<Self> {
         let (start, end) = (steps.first()?.address, steps.last()?.end());
-        let mut mover = Mover { moved: [0; MOVED_BYTES_MAX], length: 0, fixups: [Fixup::default(); FIXUP_COUNT_MAX], fixup_count: 0 };
+        let mut mover =
+            Mover { moved: [0; MOVED_BYTES_MAX], length: 0, fixups: [Fixup::default(); FIXUP_COUNT_MAX], fixup_count: 0 };
         let mut original = [0; DISPLACED_BYTES_MAX];
         let (mut moved_before, mut instruction, mut taken) = (None, end - start, 0);
         for (index, step) in steps.iter().enumerate() {

@@ -144,9 +144,8 @@ fn map_near(text: Range, bytes: usize) -> Option<usize> {
         [below, above].into_iter().flatten()
     };
     map(0, MapFlags::empty()).or_else(|| {
-        let distances = core::iter::successors(Some(0x1_0000u64), |distance| Some(distance + distance / 2)).take_while(|d| *d < REACH);
-        distances
-            .flat_map(around)
-            .find_map(|hint| map((hint as usize).next_multiple_of(PAGE_BYTES), MapFlags::FIXED_NOREPLACE))
+        let distances =
+            core::iter::successors(Some(0x1_0000u64), |distance| Some(distance + distance / 2)).take_while(|d| *d < REACH);
+        distances.flat_map(around).find_map(|hint| map((hint as usize).next_multiple_of(PAGE_BYTES), MapFlags::FIXED_NOREPLACE))
     })
 }

@@ -118,7 +118,10 @@ fn number(instruction: &Instruction) -> Number {
         Mov if whole && matches!(instruction.op1_kind(), OpKind::Immediate32 | OpKind::Immediate32to64) => {
             Number::Constant(instruction.immediate32())
         }
-        Xor if whole && instruction.op1_kind() == OpKind::Register && instruction.op0_register() == instruction.op1_register() => {
+        Xor if whole
+            && instruction.op1_kind() == OpKind::Register
+            && instruction.op0_register() == instruction.op1_register() =>
+        {
             Number::Constant(0)
         }
         _ => Number::Unknown,
@@ -146,13 +149,14 @@ mod tests {
     fn an_instruction_is_told_apart_by_what_moving_it_needs() {
         // xor eax, eax; je +2; mov rcx, [rip + 0x10]; syscall; ret; jmp -2; call 0; mov eax, 0x101; lea rdx, [rip - 4]
         let code = [
-            0x31, 0xc0, 0x74, 0x02, 0x48, 0x8b, 0x0d, 0x10, 0, 0, 0, 0x0f, 0x05, 0xc3, 0xeb, 0xfe, 0xe8, 0, 0, 0, 0, 0xb8, 1, 1, 0,
-            0, 0x48, 0x8d, 0x15, 0xfc, 0xff, 0xff, 0xff,
+            0x31, 0xc0, 0x74, 0x02, 0x48, 0x8b, 0x0d, 0x10, 0, 0, 0, 0x0f, 0x05, 0xc3, 0xeb, 0xfe, 0xe8, 0, 0, 0, 0, 0xb8, 1, 1,
+            0, 0, 0x48, 0x8d, 0x15, 0xfc, 0xff, 0xff, 0xff,
         ];
         let mut steps = Vec::new();
         decode(&code, 0x1000, &mut steps);
         let flows: Vec<_> = steps.iter().map(|step| step.flow).collect();
-        let expected = [Flow::Next, Flow::Branch, Flow::Next, Flow::Syscall, Flow::Away, Flow::Jump, Flow::Fixed, Flow::Next, Flow::Next];
+        let expected =
+            [Flow::Next, Flow::Branch, Flow::Next, Flow::Syscall, Flow::Away, Flow::Jump, Flow::Fixed, Flow::Next, Flow::Next];
         assert_eq!(flows, expected);
         assert_eq!(steps[0].number, Number::Constant(0));
         assert_eq!(steps[1].target, 0x1006);
