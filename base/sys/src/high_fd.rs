@@ -1,10 +1,12 @@
 //! Descriptors of our own, kept out of the way of the program's.
 //!
 //! A program expects the lowest free number from open(2) and may use any number up to its limit. Ours therefore live in the upper
-//! half of what the limit allows, and are closed on exec.
+//! half of what the limit allows, are closed on exec, and are remembered, so that a program that closes every number it can think of does
+//! not close ours.
 
-use crate::{OwnedFd, Result};
-use core::sync::atomic::{AtomicU32, Ordering};
+use crate::{OwnedFd, RawFd, Result};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use rustix::fd::AsRawFd;
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{Resource, getrlimit};
 
@@ -12,6 +14,11 @@ use rustix::process::{Resource, getrlimit};
 static BASE: AtomicU32 = AtomicU32::new(0);
 /// Above this many descriptors the kernel's table grows large for nothing.
 const BASE_MAX: u64 = 1 << 15;
+/// Numbers that can be remembered.
+const MARK_COUNT: usize = 1 << 16;
+
+/// One bit per number that is ours.
+static MARKS: [AtomicU64; MARK_COUNT / 64] = [const { AtomicU64::new(0) }; MARK_COUNT / 64];
 
 /// The number from which on our descriptors lie.
 pub fn base() -> u32 {
@@ -26,21 +33,60 @@ pub fn base() -> u32 {
     }
 }
 
-/// Moves a descriptor there. If there is no room above, it stays where it is.
+/// Moves a descriptor there and remembers it. If there is no room above, it stays where it is.
 pub fn raise(fd: OwnedFd) -> Result<OwnedFd> {
-    Ok(fcntl_dupfd_cloexec(&fd, base() as i32).unwrap_or(fd))
+    let fd = fcntl_dupfd_cloexec(&fd, base() as i32).unwrap_or(fd);
+    if let Some((mark, bit)) = mark_of(fd.as_raw_fd()) {
+        mark.fetch_or(bit, Ordering::Relaxed);
+    }
+    Ok(fd)
+}
+
+/// Forgets a number that is about to be closed.
+pub fn forget(fd: RawFd) {
+    if let Some((mark, bit)) = mark_of(fd) {
+        mark.fetch_and(!bit, Ordering::Relaxed);
+    }
+}
+
+/// Whether a number is ours.
+#[inline]
+pub fn is_raised(fd: RawFd) -> bool {
+    mark_of(fd).is_some_and(|(mark, bit)| mark.load(Ordering::Relaxed) & bit != 0)
+}
+
+/// The numbers in `first..=last` that are ours, ascending.
+pub fn raised_within(first: u32, last: u32) -> impl Iterator<Item = u32> {
+    let end = last.min(MARK_COUNT as u32 - 1);
+    let words = (first / 64)..=(end / 64);
+    words
+        .filter(move |_| first <= end)
+        .map(|word| (word * 64, MARKS[word as usize].load(Ordering::Relaxed)))
+        .filter(|&(_, bits)| bits != 0)
+        .flat_map(|(start, bits)| (0..64).filter(move |bit| bits >> bit & 1 == 1).map(move |bit| start + bit))
+        .filter(move |&fd| first <= fd && fd <= end)
+}
+
+fn mark_of(fd: RawFd) -> Option<(&'static AtomicU64, u64)> {
+    let index = usize::try_from(fd).ok()?;
+    Some((MARKS.get(index / 64)?, 1 << (index % 64)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::AsRawFd;
 
     #[test]
     fn a_raised_descriptor_leaves_the_low_number_free() {
         let open = || rustix::fs::open(c"/dev/null", rustix::fs::OFlags::RDONLY, rustix::fs::Mode::empty()).unwrap();
         let raised = raise(open()).unwrap();
-        assert!(raised.as_raw_fd() as u32 >= base());
+        let number = raised.as_raw_fd();
+        assert!(number as u32 >= base());
         assert!((open().as_raw_fd() as u32) < base());
+        assert!(is_raised(number));
+        assert!(raised_within(0, u32::MAX).any(|fd| fd == number as u32));
+        assert!(!raised_within(number as u32 + 1, u32::MAX).any(|fd| fd == number as u32));
+        forget(number);
+        assert!(!is_raised(number));
     }
 }

@@ -240,6 +240,7 @@ impl Medium for Backing {
 
 impl Drop for Backing {
     fn drop(&mut self) {
+        sys::high_fd::forget(self.fd);
         // SAFETY: owned, and nobody can use it any more. (OwnedFd might call libc's close.)
         unsafe { sys::rustix::io::close(self.fd) };
     }
