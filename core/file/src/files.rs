@@ -232,6 +232,16 @@ impl Files {
         });
     }
 
+    /// Notes that a file that had no name has one now (O_TMPFILE and linkat). The caller has it open.
+    pub fn linked(&self, attribute: Attribute) {
+        self.array.runtime().with_open_files(|_| {
+            if let Some(shared) = self.shared_if_open(attribute) {
+                self.table.set_state(&self.array, attribute.inode, InodeState::Used);
+                shared.unlinked.store(0, Ordering::Release);
+            }
+        });
+    }
+
     fn shared_if_open(&self, attribute: Attribute) -> Option<&array::SharedFile> {
         self.array
             .runtime()

@@ -6,10 +6,10 @@ use array::{FileEntry, SharedFile};
 use array::Striper;
 use core::sync::atomic::{AtomicU32, Ordering};
 use dax::Backing;
-use format::InodeRecord;
+use format::{Attribute, InodeRecord};
 use layout::Geometry;
 use medium::Medium;
-use sys::OsError;
+use sys::{BorrowedFd, OsError};
 use sys::rustix::fs::{Timespec, Timestamps, UTIME_OMIT, futimens};
 use units::{MemberSet, Slot};
 
@@ -63,6 +63,17 @@ impl Inode {
     #[must_use]
     pub const fn number(&self) -> u64 {
         self.number
+    }
+
+    /// What its backing files carry.
+    #[must_use]
+    pub const fn attribute(&self) -> Attribute {
+        Attribute { inode: self.number, generation: self.generation }
+    }
+
+    /// The descriptors of the backing files of the members in use.
+    pub fn backing_fds(&self) -> impl Iterator<Item = (Slot, BorrowedFd<'_>)> {
+        self.in_use().map(|(slot, backing)| (slot, backing.fd()))
     }
 
     /// The logical size in bytes.
