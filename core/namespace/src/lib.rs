@@ -1,1 +1,152 @@
+//! Names of one array: what a path or descriptor of the program means, and changes of names on all members.
+//!
+//! Every member carries the whole tree at the same paths. A *logical path* is absolute as the program sees it (`/data/x`); on a member it
+//! lies below the member's directory. The lowest member in use answers lookups and its files are the *anchors*, the descriptors
+//! that programs get; changes are made on it first and its result decides, the others follow.
+//!
+//! Invariants:
+//! - changes run under the array's namespace lock, and after `Array::before_change`;
+//! - a change that one member refuses (no space, say) is undone on those that made it; a member that cannot follow is taken out;
+//! - paths are never handed to a member's kernel with symlinks to follow: those are the program's and may lead out of the array
+//!   (`resolve`).
+//!
+//! The name of a new file is visible before its attribute is on it. Who finds a file without attribute, or one that differs between
+//! members, takes the namespace lock and looks again (`open`); a file still half made then is completed: its maker died.
+//!
+//! Lock order: the namespace lock comes first of all (ARCHITECTURE.md). Errors are the system's (`OsError`).
 #![cfg_attr(not(test), no_std)]
+
+extern crate alloc;
+
+mod attributes;
+mod change;
+mod create;
+mod descriptor;
+mod everywhere;
+mod open;
+mod resolve;
+mod stat;
+mod statfs;
+mod xattr;
+
+pub use change::HostPair;
+pub use sys::rustix::fs::{
+    Access, AtFlags, FileType, OFlags, RenameFlags, Stat, StatFs, Statx, StatxFlags, Timestamps, XattrFlags,
+};
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use array::Array;
+use file::{FileRef, Files};
+use sys::rustix::fs::readlinkat;
+use sys::{AsRawFd, OsError, OwnedFd, Result};
+use units::Slot;
+
+/// The names of one array. Cheap to copy.
+#[derive(Clone, Copy)]
+pub struct Namespace {
+    files: &'static Files,
+    /// Where the kernel says each member's directory is, by slot; empty for a missing member. Symlinks on the way are resolved.
+    roots: &'static [Vec<u8>],
+}
+
+/// What a descriptor of the program stands for.
+#[derive(Clone)]
+pub enum Node {
+    /// A file whose bytes are on all members: reads and writes go through this.
+    File(FileRef),
+    /// A directory: the anchor serves it, but for names that are hidden ([`Namespace::hides`]).
+    Directory,
+    /// A pipe, socket or device: the anchor alone serves it.
+    Other,
+    /// Opened with O_PATH: it only names something. [`Namespace::fstat`] tells what.
+    Path,
+}
+
+/// A descriptor for the program.
+pub struct Opened {
+    /// The kernel's descriptor: the backing file on the lowest member in use, at the lowest free number, with the program's flags.
+    pub anchor: OwnedFd,
+    /// What it stands for.
+    pub node: Node,
+    /// Its logical path when it was opened; of an unnamed file, that of its directory.
+    pub path: Vec<u8>,
+}
+
+/// Where a path led.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reached<T, H = Vec<u8>> {
+    /// Into the array, with this result.
+    Array(T),
+    /// Out of it: a symlink, or the path itself. The absolute host path (or paths) to give to the kernel instead.
+    Host(H),
+}
+
+/// A resolved path: logical, with symlinks only as its last component and only if that was asked for; or the host's.
+pub type Place = Reached<Vec<u8>>;
+
+impl<T, H> Reached<T, H> {
+    /// Goes on with what was reached in the array.
+    pub(crate) fn and_then<U>(self, next: impl FnOnce(T) -> Result<U>) -> Result<Reached<U, H>> {
+        match self {
+            Self::Array(value) => next(value).map(Reached::Array),
+            Self::Host(path) => Ok(Reached::Host(path)),
+        }
+    }
+}
+
+impl Namespace {
+    /// The names of an array. Kept for the life of the process.
+    #[must_use]
+    pub fn new(files: &'static Files) -> Self {
+        let place = |member: &array::Member| {
+            let link = member.root().map(|root| descriptor::link(root.as_raw_fd()));
+            link.and_then(|link| readlinkat(sys::rustix::fs::CWD, link.as_slice(), Vec::new()).ok())
+                .map_or_else(Vec::new, |path| path.into_bytes())
+        };
+        let roots: Vec<Vec<u8>> = files.array().members().iter().map(place).collect();
+        Self { files, roots: Box::leak(roots.into_boxed_slice()) }
+    }
+
+    /// The open files.
+    #[must_use]
+    pub const fn files(&self) -> &'static Files {
+        self.files
+    }
+
+    /// Whether an absolute, normalised path belongs to the array (`array::config::normalise`).
+    #[inline]
+    #[must_use]
+    pub fn owns(&self, path: &[u8]) -> bool {
+        self.array().config().owns(path)
+    }
+
+    /// Whether reading the directory at a logical path must leave `name` out: what the array keeps in its members is not the program's.
+    #[must_use]
+    pub fn hides(&self, directory: &[u8], name: &[u8]) -> bool {
+        name == format::DIRECTORY.to_bytes() && directory.iter().all(|&byte| byte == b'/')
+    }
+
+    /// Where a logical path lies on the member whose answers count, for calls that take a path and are the kernel's alone (execve,
+    /// inotify, bind).
+    pub fn anchor_path(&self, path: &[u8]) -> Result<Vec<u8>> {
+        Ok(self.host_path(self.array().first_in_use()?, path))
+    }
+
+    pub(crate) fn host_path(&self, slot: Slot, path: &[u8]) -> Vec<u8> {
+        [self.array().members()[slot].path.as_slice(), path].concat()
+    }
+
+    pub(crate) fn array(&self) -> &'static Array {
+        self.files.array()
+    }
+
+    pub(crate) fn root(&self, slot: Slot) -> Result<&'static OwnedFd> {
+        self.array().members()[slot].root().ok_or(OsError::NODEV)
+    }
+
+    /// Whether a logical path is one of the array's prefixes: it stays, as a mount point does.
+    pub(crate) fn is_prefix(&self, path: &[u8]) -> bool {
+        self.array().config().prefixes.iter().any(|prefix| prefix == path)
+    }
+}

@@ -1,0 +1,272 @@
+//! Modes, owners, times and extended attributes: changed on every member alike.
+//!
+//! By path, what the path leads to is changed on each member. By descriptor, a file is changed through its backing files, which
+//! also works when it has no name any more; anything else through the path the kernel knows it by.
+
+use crate::everywhere::On;
+use crate::{Namespace, Node, Reached};
+use alloc::vec::Vec;
+use format::ATTRIBUTE_NAME;
+use sys::rustix::fs::{
+    AtFlags, FileType, Gid, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags, chmodat, chownat, fchmod, fchown,
+    fremovexattr, fsetxattr, fstat, futimens, lgetxattr, lremovexattr, lsetxattr, statat, utimensat,
+};
+use sys::{AsRawFd, BorrowedFd, OsError, Result};
+
+/// Values of extended attributes are at most this long (xattr(7)).
+const XATTR_BYTES_MAX: usize = 65536;
+
+/// One change of a file's attributes.
+enum Change<'a> {
+    Mode(Mode),
+    Owner(Option<Uid>, Option<Gid>),
+    Times(Timestamps),
+    Set(&'a [u8], &'a [u8], XattrFlags),
+    Remove(&'a [u8]),
+}
+
+impl Change<'_> {
+    fn at(&self, namespace: &Namespace, on: &On, path: &[u8]) -> Result<()> {
+        let (root, relative) = (on.root, &path[1..]);
+        match *self {
+            Self::Mode(mode) => chmodat(root, relative, mode, AtFlags::empty()),
+            Self::Owner(owner, group) => chownat(root, relative, owner, group, AtFlags::SYMLINK_NOFOLLOW),
+            Self::Times(ref times) => utimensat(root, relative, times, AtFlags::SYMLINK_NOFOLLOW),
+            Self::Set(name, value, flags) => lsetxattr(namespace.host_path(on.slot, path), name, value, on.flags(flags)),
+            Self::Remove(name) => on.removed(lremovexattr(namespace.host_path(on.slot, path), name)),
+        }
+    }
+
+    fn on_descriptor(&self, on: &On, fd: BorrowedFd<'_>) -> Result<()> {
+        match *self {
+            Self::Mode(mode) => fchmod(fd, mode),
+            Self::Owner(owner, group) => fchown(fd, owner, group),
+            Self::Times(ref times) => futimens(fd, times),
+            Self::Set(name, value, flags) => fsetxattr(fd, name, value, on.flags(flags)),
+            Self::Remove(name) => on.removed(fremovexattr(fd, name)),
+        }
+    }
+
+    fn sets_modification_time(&self) -> bool {
+        matches!(self, Self::Times(times) if times.last_modification.tv_nsec != UTIME_OMIT)
+    }
+}
+
+impl On {
+    /// Only on the first member it matters whether the attribute was there.
+    fn flags(&self, flags: XattrFlags) -> XattrFlags {
+        if self.first { flags } else { XattrFlags::empty() }
+    }
+
+    fn removed(&self, result: Result<()>) -> Result<()> {
+        if !self.first && result == Err(OsError::NODATA) { Ok(()) } else { result }
+    }
+}
+
+impl Namespace {
+    /// chmod(2), fchmodat2(2).
+    ///
+    /// # Errors
+    /// `OPNOTSUPP` for a symlink, which has no mode of its own.
+    pub fn chmod(&self, path: &[u8], mode: u32, follow: bool) -> Result<Reached<()>> {
+        self.change_at(path, follow, &Change::Mode(Mode::from_raw_mode(mode & 0o7777)))
+    }
+
+    /// fchmod(2).
+    pub fn fchmod(&self, fd: BorrowedFd<'_>, node: &Node, mode: u32) -> Result<()> {
+        self.change_open(fd, node, &Change::Mode(Mode::from_raw_mode(mode & 0o7777)))
+    }
+
+    /// chown(2), lchown(2); `u32::MAX` leaves an id as it is.
+    pub fn chown(&self, path: &[u8], owner: u32, group: u32, follow: bool) -> Result<Reached<()>> {
+        self.change_at(path, follow, &owner_change(owner, group))
+    }
+
+    /// fchown(2).
+    pub fn fchown(&self, fd: BorrowedFd<'_>, node: &Node, owner: u32, group: u32) -> Result<()> {
+        self.change_open(fd, node, &owner_change(owner, group))
+    }
+
+    /// utimensat(2) with a path.
+    pub fn utimens(&self, path: &[u8], times: &Timestamps, follow: bool) -> Result<Reached<()>> {
+        self.change_at(path, follow, &Change::Times(times.clone()))
+    }
+
+    /// futimens(3): utimensat(2) without a path.
+    pub fn futimens(&self, fd: BorrowedFd<'_>, node: &Node, times: &Timestamps) -> Result<()> {
+        self.change_open(fd, node, &Change::Times(times.clone()))
+    }
+
+    /// setxattr(2), lsetxattr(2). `PERM` for the array's own attribute.
+    pub fn setxattr(&self, path: &[u8], name: &[u8], value: &[u8], flags: XattrFlags, follow: bool) -> Result<Reached<()>> {
+        refuse_own(name)?;
+        self.change_at(path, follow, &Change::Set(name, value, flags))
+    }
+
+    /// fsetxattr(2).
+    pub fn fsetxattr(&self, fd: BorrowedFd<'_>, node: &Node, name: &[u8], value: &[u8], flags: XattrFlags) -> Result<()> {
+        refuse_own(name)?;
+        self.change_open(fd, node, &Change::Set(name, value, flags))
+    }
+
+    /// removexattr(2), lremovexattr(2). `PERM` for the array's own attribute.
+    pub fn removexattr(&self, path: &[u8], name: &[u8], follow: bool) -> Result<Reached<()>> {
+        refuse_own(name)?;
+        self.change_at(path, follow, &Change::Remove(name))
+    }
+
+    /// fremovexattr(2).
+    pub fn fremovexattr(&self, fd: BorrowedFd<'_>, node: &Node, name: &[u8]) -> Result<()> {
+        refuse_own(name)?;
+        self.change_open(fd, node, &Change::Remove(name))
+    }
+
+    /// truncate(2).
+    pub fn truncate(&self, path: &[u8], bytes: u64) -> Result<Reached<()>> {
+        let place = self.find(path, OFlags::PATH | OFlags::CLOEXEC, true)?;
+        place.and_then(|found| match FileType::from_raw_mode(fstat(&found.fd)?.st_mode) {
+            FileType::RegularFile => match self.open(&found.path, OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW, 0)? {
+                Reached::Array(crate::Opened { node: Node::File(file), .. }) => file.truncate(bytes),
+                _ => Err(OsError::INVAL),
+            },
+            FileType::Directory => Err(OsError::ISDIR),
+            _ => Err(OsError::INVAL),
+        })
+    }
+
+    fn change_at(&self, path: &[u8], follow: bool, change: &Change<'_>) -> Result<Reached<()>> {
+        self.changing(|| {
+            let place = self.find(path, OFlags::PATH | OFlags::CLOEXEC, follow)?;
+            place.and_then(|found| self.change_resolved(&found.path, change))
+        })
+    }
+
+    /// The namespace lock is held; the path has no symlinks but perhaps as its last component, which is not followed.
+    fn change_resolved(&self, path: &[u8], change: &Change<'_>) -> Result<()> {
+        let stat = self.on_first(|root| statat(root, &path[1..], AtFlags::SYMLINK_NOFOLLOW))?;
+        if matches!(change, Change::Mode(_)) && FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
+            return Err(OsError::OPNOTSUPP);
+        }
+        let previous = self.previous(change, path, &stat)?;
+        let host = |on: &On| {
+            if let Some(previous) = &previous {
+                let _ = previous.as_change(change).at(self, on, path);
+            }
+        };
+        self.everywhere(|on| change.at(self, on, path), host)?;
+        if change.sets_modification_time() && FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile {
+            if let Ok(Some(attribute)) = self.attribute_at(path) {
+                self.files.discard_pending_times(attribute);
+            }
+        }
+        Ok(())
+    }
+
+    fn change_open(&self, fd: BorrowedFd<'_>, node: &Node, change: &Change<'_>) -> Result<()> {
+        self.changing(|| {
+            let Node::File(file) = node else {
+                return match self.logical_path_of(fd)? {
+                    Some(path) if self.leads_to(&path, fd) => self.change_resolved(&path, change),
+                    _ => change.on_descriptor(&On { slot: 0, root: self.root(self.array().first_in_use()?)?, first: true }, fd),
+                };
+            };
+            let stat = fstat(fd)?;
+            let own = crate::descriptor::link(fd.as_raw_fd());
+            let previous = Previous::of(change, &stat, |name| get(&own, name, true))?;
+            let backing = |on: &On| file.backing_fds().find(|&(slot, _)| slot == on.slot).map(|(_, fd)| fd);
+            let undo = |on: &On| {
+                if let (Some(previous), Some(fd)) = (&previous, backing(on)) {
+                    let _ = previous.as_change(change).on_descriptor(on, fd);
+                }
+            };
+            self.everywhere(|on| backing(on).map_or(Ok(()), |fd| change.on_descriptor(on, fd)), undo)?;
+            if change.sets_modification_time() {
+                file.discard_pending_times();
+            }
+            Ok(())
+        })
+    }
+
+    /// Whether a logical path still leads to what a descriptor is open on.
+    fn leads_to(&self, path: &[u8], fd: BorrowedFd<'_>) -> bool {
+        let named = self.on_first(|root| statat(root, &path[1..], AtFlags::SYMLINK_NOFOLLOW));
+        matches!((named, fstat(fd)), (Ok(a), Ok(b)) if (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino))
+    }
+
+    fn previous(&self, change: &Change<'_>, path: &[u8], stat: &sys::rustix::fs::Stat) -> Result<Option<Previous>> {
+        let host = self.anchor_path(path)?;
+        Previous::of(change, stat, |name| get(&host, name, false))
+    }
+}
+
+/// What a change replaces, for undoing it on members that made it when a later one refuses.
+enum Previous {
+    Mode(Mode),
+    Owner(Uid, Gid),
+    Times(Timestamps),
+    /// None if there was no such attribute.
+    Value(Option<Vec<u8>>),
+}
+
+impl Previous {
+    fn of(
+        change: &Change<'_>,
+        stat: &sys::rustix::fs::Stat,
+        get: impl FnOnce(&[u8]) -> Result<Option<Vec<u8>>>,
+    ) -> Result<Option<Self>> {
+        let time = |seconds: i64, nanoseconds| Timespec { tv_sec: seconds, tv_nsec: nanoseconds };
+        Ok(Some(match change {
+            Change::Mode(_) => Self::Mode(Mode::from_raw_mode(stat.st_mode & 0o7777)),
+            Change::Owner(..) => Self::Owner(Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid)),
+            Change::Times(_) => Self::Times(Timestamps {
+                last_access: time(stat.st_atime, stat.st_atime_nsec as i64),
+                last_modification: time(stat.st_mtime, stat.st_mtime_nsec as i64),
+            }),
+            Change::Set(name, ..) | Change::Remove(name) => match get(name) {
+                Ok(value) => Self::Value(value),
+                // Not readable: then it is not undone.
+                Err(_) => return Ok(None),
+            },
+        }))
+    }
+
+    fn as_change<'a>(&'a self, undone: &Change<'a>) -> Change<'a> {
+        match (self, undone) {
+            (Self::Mode(mode), _) => Change::Mode(*mode),
+            (Self::Owner(owner, group), _) => Change::Owner(Some(*owner), Some(*group)),
+            (Self::Times(times), _) => Change::Times(times.clone()),
+            (Self::Value(Some(value)), Change::Set(name, ..) | Change::Remove(name)) => {
+                Change::Set(name, value, XattrFlags::empty())
+            }
+            (Self::Value(_), Change::Set(name, ..) | Change::Remove(name)) => Change::Remove(name),
+            (Self::Value(_), _) => Change::Owner(None, None),
+        }
+    }
+}
+
+/// The value of an extended attribute; None if there is none.
+fn get(host: &[u8], name: &[u8], follow: bool) -> Result<Option<Vec<u8>>> {
+    let mut value = alloc::vec![0; XATTR_BYTES_MAX];
+    let result = if follow {
+        sys::rustix::fs::getxattr(host, name, value.as_mut_slice())
+    } else {
+        lgetxattr(host, name, value.as_mut_slice())
+    };
+    match result {
+        Ok(bytes) => {
+            value.truncate(bytes);
+            Ok(Some(value))
+        }
+        Err(OsError::NODATA) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn owner_change(owner: u32, group: u32) -> Change<'static> {
+    let given = |id: u32| Some(id).filter(|&id| id != u32::MAX);
+    Change::Owner(given(owner).map(Uid::from_raw), given(group).map(Gid::from_raw))
+}
+
+fn refuse_own(name: &[u8]) -> Result<()> {
+    if name == ATTRIBUTE_NAME.to_bytes() { Err(OsError::PERM) } else { Ok(()) }
+}

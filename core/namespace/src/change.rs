@@ -1,0 +1,196 @@
+//! Changes of names: directories, links, removal, renaming.
+
+use crate::everywhere::{On, clear};
+use crate::resolve::Target;
+use crate::{Namespace, Node, Reached};
+use alloc::vec::Vec;
+use format::{ATTRIBUTE_BYTES, ATTRIBUTE_NAME, Attribute};
+use sys::rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Stat, lgetxattr, linkat, mkdirat, mknodat, renameat_with, statat,
+    symlinkat, unlinkat,
+};
+use sys::{AsRawFd, BorrowedFd, OsError, Result};
+
+/// The host paths of a call that takes two, if neither is the array's.
+pub type HostPair = (Vec<u8>, Vec<u8>);
+
+impl Namespace {
+    /// mkdir(2). The kernel applies the umask.
+    pub fn mkdir(&self, path: &[u8], mode: u32) -> Result<Reached<()>> {
+        self.change_name(path, |target| {
+            let mode = Mode::from_raw_mode(mode & 0o7777);
+            self.make_everywhere(&target.relative, AtFlags::REMOVEDIR, |on| mkdirat(on.root, &target.relative, mode))
+        })
+    }
+
+    /// rmdir(2). The array's prefixes are busy, as mount points are.
+    pub fn rmdir(&self, path: &[u8]) -> Result<Reached<()>> {
+        self.change_name(path, |target| {
+            self.refuse_prefix(target)?;
+            let before = self.stat_of(target);
+            let act = |on: &On| match unlinkat(on.root, &target.relative, AtFlags::REMOVEDIR) {
+                Err(OsError::NOENT) if !on.first => Ok(()),
+                Err(OsError::NOTEMPTY | OsError::NOTDIR) if !on.first => clear(on.root, &target.path[1..]),
+                result => result,
+            };
+            self.everywhere(act, |on| {
+                let mode = before.map_or(0o700, |stat| stat.st_mode);
+                let _ = mkdirat(on.root, &target.relative, Mode::from_raw_mode(mode & 0o7777));
+            })
+        })
+    }
+
+    /// unlink(2). The file's data go with its last name and descriptor.
+    pub fn unlink(&self, path: &[u8]) -> Result<Reached<()>> {
+        self.change_name(path, |target| {
+            let last = self.last_name(target);
+            let act = |on: &On| match unlinkat(on.root, &target.relative, AtFlags::empty()) {
+                Err(OsError::NOENT) if !on.first => Ok(()),
+                Err(OsError::ISDIR | OsError::PERM) if !on.first => clear(on.root, &target.path[1..]),
+                result => result,
+            };
+            self.everywhere(act, |_| {})?;
+            self.forget(last);
+            Ok(())
+        })
+    }
+
+    /// symlink(2). `contents` is stored as it is.
+    pub fn symlink(&self, contents: &[u8], path: &[u8]) -> Result<Reached<()>> {
+        self.change_name(path, |target| {
+            self.make_everywhere(&target.relative, AtFlags::empty(), |on| symlinkat(contents, on.root, &target.relative))
+        })
+    }
+
+    /// mknod(2): a pipe, socket or device on every member, a regular file as open(2) makes it. The anchor's alone is used.
+    pub fn mknod(&self, path: &[u8], kind: FileType, mode: u32, device: u64) -> Result<Reached<()>> {
+        if kind == FileType::RegularFile {
+            let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+            return self.open(path, flags, mode)?.and_then(|_| Ok(()));
+        }
+        if matches!(kind, FileType::Directory) {
+            return Err(OsError::PERM);
+        }
+        self.change_name(path, |target| {
+            let mode = Mode::from_raw_mode(mode & 0o7777);
+            let make = |on: &On| mknodat(on.root, &target.relative, kind, mode, device);
+            self.make_everywhere(&target.relative, AtFlags::empty(), make)
+        })
+    }
+
+    /// rename(2), renameat2(2) with NOREPLACE and EXCHANGE.
+    ///
+    /// # Errors
+    /// `XDEV` across the array's border; `BUSY` for a prefix.
+    pub fn rename(&self, from: &[u8], to: &[u8], flags: RenameFlags) -> Result<Reached<(), HostPair>> {
+        if flags.bits() & !(RenameFlags::NOREPLACE | RenameFlags::EXCHANGE).bits() != 0 {
+            return Err(OsError::INVAL);
+        }
+        self.changing(|| {
+            let pair = both(self.target(from)?, self.target(to)?)?;
+            pair.and_then(|(from, to)| {
+                self.refuse_prefix(&from)?;
+                self.refuse_prefix(&to)?;
+                self.rename_targets(&from, &to, flags)
+            })
+        })
+    }
+
+    fn rename_targets(&self, from: &Target, to: &Target, flags: RenameFlags) -> Result<()> {
+        let (source, replaced) = (self.stat_of(from), self.stat_of(to));
+        let same = matches!((source, replaced), (Some(a), Some(b)) if (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino));
+        let exchange = flags.contains(RenameFlags::EXCHANGE);
+        let last = if same || exchange { None } else { self.last_name(to) };
+        let act = |on: &On| {
+            let rename = || renameat_with(on.root, &from.relative, on.root, &to.relative, flags);
+            match rename() {
+                // Left over from a change cut short.
+                Err(OsError::EXIST | OsError::NOTEMPTY | OsError::ISDIR | OsError::NOTDIR) if !on.first && !exchange => {
+                    clear(on.root, &to.path[1..])?;
+                    rename()
+                }
+                // What was replaced is gone where it was done: it cannot be undone, so this member must not stay behind.
+                Err(_) if !on.first && replaced.is_some() && !exchange => Err(OsError::IO),
+                result => result,
+            }
+        };
+        self.everywhere(act, |on| {
+            let _ = renameat_with(on.root, &to.relative, on.root, &from.relative, flags);
+        })?;
+        self.forget(last);
+        Ok(())
+    }
+
+    /// link(2), linkat(2): another name for what `from` names, or with `follow` for what a symlink there leads to.
+    pub fn link(&self, from: &[u8], to: &[u8], follow: bool) -> Result<Reached<(), HostPair>> {
+        self.changing(|| {
+            let from = if follow {
+                self.resolve(from, true)?.and_then(|path| Ok(Target { relative: path[1..].to_vec(), path }))?
+            } else {
+                self.target(from)?
+            };
+            both(from, self.target(to)?)?.and_then(|(from, to)| {
+                let make = |on: &On| linkat(on.root, &from.relative, on.root, &to.relative, AtFlags::empty());
+                self.make_everywhere(&to.relative, AtFlags::empty(), make)
+            })
+        })
+    }
+
+    /// linkat(2) with AT_EMPTY_PATH or through /proc/self/fd: gives an open file a name, also one made with O_TMPFILE.
+    pub fn link_descriptor(&self, fd: BorrowedFd<'_>, node: &Node, to: &[u8]) -> Result<Reached<()>> {
+        let Node::File(file) = node else {
+            let from = self.logical_path_of(fd)?.ok_or(OsError::XDEV)?;
+            return match self.link(&from, to, false)? {
+                Reached::Array(()) => Ok(Reached::Array(())),
+                Reached::Host(_) => Err(OsError::XDEV),
+            };
+        };
+        self.change_name(to, |target| {
+            let make = |on: &On| {
+                let Some((_, own)) = file.backing_fds().find(|&(slot, _)| slot == on.slot) else { return Err(OsError::IO) };
+                let from = crate::descriptor::link(own.as_raw_fd());
+                linkat(CWD, from.as_slice(), on.root, &target.relative, AtFlags::SYMLINK_FOLLOW)
+            };
+            self.make_everywhere(&target.relative, AtFlags::empty(), make)?;
+            self.files.linked(file.attribute());
+            Ok(())
+        })
+    }
+
+    fn change_name(&self, path: &[u8], change: impl FnOnce(&Target) -> Result<()>) -> Result<Reached<()>> {
+        self.changing(|| self.target(path)?.and_then(|target| change(&target)))
+    }
+
+    fn refuse_prefix(&self, target: &Target) -> Result<()> {
+        if self.is_prefix(&target.path) { Err(OsError::BUSY) } else { Ok(()) }
+    }
+
+    fn stat_of(&self, target: &Target) -> Option<Stat> {
+        self.on_first(|root| statat(root, &target.path[1..], AtFlags::SYMLINK_NOFOLLOW)).ok()
+    }
+
+    /// The attribute of a file that has no other name than this.
+    fn last_name(&self, target: &Target) -> Option<Attribute> {
+        let stat = self.stat_of(target)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || stat.st_nlink != 1 {
+            return None;
+        }
+        let mut value = [0; ATTRIBUTE_BYTES];
+        let host = self.anchor_path(&target.path).ok()?;
+        crate::open::decode(lgetxattr(host, ATTRIBUTE_NAME, &mut value), &value).ok()?
+    }
+
+    fn forget(&self, attribute: Option<Attribute>) {
+        if let Some(attribute) = attribute {
+            self.files.unlinked(attribute);
+        }
+    }
+}
+
+fn both(from: Reached<Target>, to: Reached<Target>) -> Result<Reached<(Target, Target), HostPair>> {
+    match (from, to) {
+        (Reached::Array(from), Reached::Array(to)) => Ok(Reached::Array((from, to))),
+        (Reached::Host(from), Reached::Host(to)) => Ok(Reached::Host((from, to))),
+        _ => Err(OsError::XDEV),
+    }
+}

@@ -1,0 +1,207 @@
+//! New files: the same name, mode and attribute on every member, or nowhere.
+//!
+//! A file is made on the first member, gets an inode number and its attribute, then the same on the others, all under the namespace
+//! lock. A crash in between leaves an empty file that lacks its attribute or is not on every member: `complete` makes it whole.
+
+use crate::everywhere::{On, clear};
+use crate::open::read_attribute;
+use crate::resolve::{Target, join};
+use crate::{Namespace, Node, Opened, Reached};
+use alloc::vec::Vec;
+use dax::Access;
+use file::{BackingFds, FileRef};
+use format::{ATTRIBUTE_NAME, Attribute};
+use sys::rustix::fs::{
+    AtFlags, Gid, Mode, OFlags, Stat, Uid, XattrFlags, fchmod, fchown, fsetxattr, fstat, openat, statat, unlinkat,
+};
+use sys::{AsRawFd, OsError, OwnedFd, Result};
+
+const OURS: OFlags = OFlags::RDWR.union(OFlags::CLOEXEC);
+const NEW: OFlags = OURS.union(OFlags::CREATE).union(OFlags::EXCL).union(OFlags::NOFOLLOW);
+
+impl Namespace {
+    /// Makes a file that is not there. The namespace lock is held.
+    pub(crate) fn create(&self, path: &[u8], flags: OFlags, mode: u32) -> Result<Reached<Opened>> {
+        self.array().before_change()?;
+        if matches!(path.rsplit(|&byte| byte == b'/').next(), Some(b"" | b"." | b"..")) {
+            return Err(OsError::ISDIR);
+        }
+        let exclusive = flags.intersects(OFlags::EXCL | OFlags::NOFOLLOW);
+        let target = match self.target(path)? {
+            Reached::Array(target) if exclusive || !self.is_there(&target) => target,
+            // A symlink that leads to nothing: what it leads to is made.
+            Reached::Array(_) => match self.walk(path, true)? {
+                (Reached::Array(_), true) => return Err(OsError::ISDIR),
+                (Reached::Array(path), false) => Target { relative: path[1..].to_vec(), path },
+                (Reached::Host(path), _) => return Ok(Reached::Host(path)),
+            },
+            Reached::Host(path) => return Ok(Reached::Host(path)),
+        };
+        let mode = Mode::from_raw_mode(mode & 0o7777);
+        let file = self.make(
+            |on| {
+                let make = || openat(on.root, &target.relative, NEW, mode);
+                match make() {
+                    Err(OsError::EXIST) if !on.first => clear(on.root, &target.relative).and_then(|()| make()),
+                    result => result,
+                }
+            },
+            |on| {
+                let _ = unlinkat(on.root, &target.relative, AtFlags::empty());
+            },
+        )?;
+        let flags = flags.difference(OFlags::CREATE | OFlags::EXCL | OFlags::TRUNC) | OFlags::NOFOLLOW;
+        let anchor = || self.on_first(|root| openat(root, &target.relative, flags, Mode::empty()));
+        match with_owner_access(&file, anchor) {
+            Ok(anchor) => Ok(Reached::Array(Opened { anchor, node: Node::File(file), path: target.path })),
+            Err(error) => {
+                // No descriptor left, most likely; the kernel would have said so before it made the file.
+                let remove = |on: &On| unlinkat(on.root, &target.relative, AtFlags::empty());
+                if self.everywhere(remove, |_| {}).is_ok() {
+                    self.files.unlinked(file.attribute());
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn is_there(&self, target: &Target) -> bool {
+        self.on_first(|root| statat(root, &target.relative, AtFlags::SYMLINK_NOFOLLOW)).is_ok()
+    }
+
+    /// Makes the backing files of a new file by `make_one`, and opens it.
+    fn make(&self, mut make_one: impl FnMut(&On) -> Result<OwnedFd>, remove: impl Fn(&On)) -> Result<FileRef> {
+        let mut attribute = None;
+        let mut fds: BackingFds = Vec::new();
+        fds.resize_with(self.array().members().len(), || None);
+        let made = self.everywhere(
+            |on| {
+                let fd = make_one(on)?;
+                let result = self.equip(&fd, &mut attribute);
+                if result.is_err() {
+                    remove(on);
+                }
+                fds[on.slot] = Some(sys::high_fd::raise(fd)?);
+                result
+            },
+            &remove,
+        );
+        let Some(attribute) = attribute else { return Err(made.err().unwrap_or(OsError::IO)) };
+        let opened = made.and_then(|()| self.files.open(attribute, true, || Ok((fds, Access::ReadWrite))));
+        if opened.is_err() {
+            let remove_one = |on: &On| {
+                remove(on);
+                Ok(())
+            };
+            // A member that undid already has nothing to remove.
+            let _ = self.everywhere(remove_one, |_| {});
+            self.files.discard_inode(attribute);
+        }
+        opened
+    }
+
+    /// Puts the attribute on a new backing file, and gives out the inode number with the first.
+    fn equip(&self, fd: &OwnedFd, attribute: &mut Option<Attribute>) -> Result<()> {
+        let given = match *attribute {
+            Some(given) => given,
+            None => *attribute.insert(self.files.create_inode()?),
+        };
+        set_attribute(fd, given)
+    }
+
+    /// A file without a name (O_TMPFILE). It is gone when it is closed, unless it is linked first ([`Namespace::link_descriptor`]).
+    pub(crate) fn open_unnamed(&self, path: &[u8], flags: OFlags, mode: u32) -> Result<Reached<Opened>> {
+        if flags & OFlags::RWMODE == OFlags::RDONLY || flags.contains(OFlags::CREATE) {
+            return Err(OsError::INVAL);
+        }
+        let mode = Mode::from_raw_mode(mode & 0o7777);
+        self.changing(|| {
+            self.resolve(path, true)?.and_then(|path| {
+                let here = join(&path, b".");
+                let kind = OFlags::TMPFILE | flags & OFlags::EXCL;
+                let file = self.make(|on| openat(on.root, &here[1..], OURS | kind, mode), |_| {})?;
+                self.files.unlinked(file.attribute());
+                let flags = flags.difference(OFlags::TMPFILE | OFlags::EXCL | OFlags::TRUNC | OFlags::NOFOLLOW);
+                let own = file.backing_fds().next().ok_or(OsError::IO)?.1.as_raw_fd();
+                let reopen = || sys::rustix::fs::open(crate::descriptor::link(own), flags, Mode::empty());
+                let anchor = with_owner_access(&file, reopen)?;
+                Ok(Opened { anchor, node: Node::File(file), path })
+            })
+        })
+    }
+
+    /// Makes an empty file whole that was left half made, at a logical path without symlinks. The namespace lock is held.
+    ///
+    /// # Errors
+    /// `IO` if there is something in it: then it was put there by other hands, or is damaged.
+    pub(crate) fn complete(&self, path: &[u8]) -> Result<()> {
+        self.array().before_change()?;
+        let relative = &path[1..];
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let first = self.on_first(|root| openat(root, relative, flags, Mode::empty()))?;
+        let stat = fstat(&first)?;
+        let (attribute, fresh) = match read_attribute(&first)? {
+            Some(attribute) => (attribute, false),
+            None if stat.st_size == 0 && stat.st_nlink == 1 => (self.files.create_inode()?, true),
+            None => return Err(OsError::IO),
+        };
+        if self.files.size_and_time(attribute)?.0 != 0 {
+            return Err(OsError::IO);
+        }
+        let result = self.everywhere(
+            |on| match openat(on.root, relative, flags, Mode::empty()) {
+                Ok(fd) if read_attribute(&fd)? == Some(attribute) => Ok(()),
+                Ok(fd) if on.first => set_attribute(&fd, attribute),
+                Ok(_) | Err(OsError::NOENT | OsError::LOOP | OsError::NXIO) => make_stub(on, relative, &stat, attribute),
+                Err(error) => Err(error),
+            },
+            |_| {},
+        );
+        if result.is_err() && fresh {
+            self.files.discard_inode(attribute);
+        }
+        result
+    }
+}
+
+/// An empty backing file like the first member's.
+fn make_stub(on: &On, relative: &[u8], stat: &Stat, attribute: Attribute) -> Result<()> {
+    clear(on.root, relative)?;
+    let fd = openat(on.root, relative, NEW, Mode::from_raw_mode(0o600))?;
+    set_attribute(&fd, attribute)?;
+    match fchown(&fd, Some(Uid::from_raw(stat.st_uid)), Some(Gid::from_raw(stat.st_gid))) {
+        Ok(()) | Err(OsError::PERM) => {}
+        Err(error) => return Err(error),
+    }
+    fchmod(&fd, Mode::from_raw_mode(stat.st_mode & 0o7777))
+}
+
+fn set_attribute(fd: &OwnedFd, attribute: Attribute) -> Result<()> {
+    let set = || fsetxattr(fd, ATTRIBUTE_NAME, &attribute.encode(), XattrFlags::empty());
+    match set() {
+        // User attributes need write permission on the file, not on the descriptor; its maker may not have given itself any.
+        Err(OsError::ACCESS) => {
+            let mode = Mode::from_raw_mode(fstat(fd)?.st_mode & 0o7777);
+            fchmod(fd, mode | Mode::RUSR | Mode::WUSR)?;
+            let result = set();
+            fchmod(fd, mode)?;
+            result
+        }
+        result => result,
+    }
+}
+
+/// Opens an anchor on a file just made: the program may open it once in a way that its mode forbids.
+fn with_owner_access(file: &FileRef, open: impl Fn() -> Result<OwnedFd>) -> Result<OwnedFd> {
+    match open() {
+        Err(OsError::ACCESS) => {
+            let (_, fd) = file.backing_fds().next().ok_or(OsError::IO)?;
+            let mode = Mode::from_raw_mode(fstat(fd)?.st_mode & 0o7777);
+            fchmod(fd, mode | Mode::RUSR | Mode::WUSR)?;
+            let result = open();
+            fchmod(fd, mode)?;
+            result
+        }
+        result => result,
+    }
+}

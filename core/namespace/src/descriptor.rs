@@ -1,0 +1,76 @@
+//! What a descriptor the program already has stands for, and the current directory.
+
+use crate::open::Trouble;
+use crate::{Namespace, Node, Reached};
+use alloc::vec::Vec;
+use sys::rustix::fs::{CWD, FileType, OFlags, fcntl_getfl, fstat, readlinkat};
+use sys::rustix::process::getcwd;
+use sys::{AsRawFd, BorrowedFd, OsError, OwnedFd, RawFd, Result};
+
+/// The path under /proc that leads to what a descriptor of ours is open on.
+pub(crate) fn link(fd: RawFd) -> Vec<u8> {
+    alloc::format!("/proc/self/fd/{fd}").into_bytes()
+}
+
+impl Namespace {
+    /// The logical path of a descriptor, if it is in the array. Of something that has no name any more it ends with ` (deleted)`.
+    pub fn logical_path_of(&self, fd: BorrowedFd<'_>) -> Result<Option<Vec<u8>>> {
+        let path = readlinkat(CWD, link(fd.as_raw_fd()).as_slice(), Vec::new())?;
+        Ok(self.logical(path.as_bytes()).map(<[u8]>::to_vec))
+    }
+
+    /// The logical path of a host path that lies in a member and belongs to the array.
+    #[must_use]
+    pub fn logical<'a>(&self, host: &'a [u8]) -> Option<&'a [u8]> {
+        let below = |root: &&Vec<u8>| !root.is_empty() && array::config::is_below(host, root);
+        let root = self.roots.iter().find(below)?;
+        Some(&host[root.len()..]).filter(|path| self.owns(path))
+    }
+
+    /// The current directory as the program knows it, if it is in the array.
+    pub fn logical_cwd(&self) -> Result<Option<Vec<u8>>> {
+        let path = getcwd(Vec::new())?;
+        Ok(self.logical(path.as_bytes()).map(<[u8]>::to_vec))
+    }
+
+    /// A descriptor (O_PATH, close-on-exec) of a directory for fchdir(2); the kernel checks there whether it may be searched.
+    pub fn enter_directory(&self, path: &[u8]) -> Result<Reached<OwnedFd>> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        self.find(path, flags, true)?.and_then(|found| Ok(found.fd))
+    }
+
+    /// What an anchor stands for that came from before exec, or from another process. None if the descriptor is not the array's.
+    ///
+    /// # Errors
+    /// `STALE` for a file that has no name any more and is not open here: its backing files cannot be found; `IO` for damage, and
+    /// what opening the backing files gives.
+    pub fn inherit(&self, fd: BorrowedFd<'_>) -> Result<Option<Node>> {
+        let Some(path) = self.logical_path_of(fd)? else { return Ok(None) };
+        let flags = fcntl_getfl(fd)?;
+        if flags.contains(OFlags::PATH) {
+            return Ok(Some(Node::Path));
+        }
+        let stat = fstat(fd)?;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => {}
+            FileType::Directory => return Ok(Some(Node::Directory)),
+            _ => return Ok(Some(Node::Other)),
+        }
+        let attribute = crate::open::read_attribute(fd)?.ok_or(OsError::IO)?;
+        let for_writing = flags & OFlags::RWMODE != OFlags::RDONLY;
+        let attach = |path: &[u8]| self.attach(path, attribute, for_writing).map(|file| Some(Node::File(file)));
+        match attach(&path) {
+            Err(Trouble::Changed) => {}
+            Err(Trouble::Os(error)) => return Err(error),
+            Ok(node) => return Ok(node),
+        }
+        // It was renamed or removed since, or is being so.
+        self.array().runtime().with_namespace(|_| {
+            let path = self.logical_path_of(fd)?.ok_or(OsError::STALE)?;
+            attach(&path).map_err(|trouble| match trouble {
+                Trouble::Changed => OsError::STALE,
+                Trouble::Os(error) => error,
+            })
+        })
+    }
+}

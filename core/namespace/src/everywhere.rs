@@ -1,0 +1,110 @@
+//! One change on every member: the first decides, the others follow, and in the end all that are in use are the same.
+
+use crate::Namespace;
+use alloc::vec::Vec;
+use sys::rustix::fs::{AtFlags, Dir, Mode, OFlags, openat, unlinkat};
+use sys::{OsError, OwnedFd, Result};
+use units::{MemberSet, Slot};
+
+/// Whether an error says that a member's file system has failed, not that it refuses.
+pub(crate) fn is_dead(error: OsError) -> bool {
+    matches!(error, OsError::IO | OsError::UCLEAN | OsError::SHUTDOWN | OsError::STALE | OsError::NOMEDIUM)
+}
+
+/// The same for a change: a file system that was writable and is not has remounted itself after an error.
+fn is_dead_to_changes(error: OsError) -> bool {
+    is_dead(error) || matches!(error, OsError::ROFS | OsError::NODEV)
+}
+
+/// Whether an error says that a member's tree is not what the first member's is.
+fn is_divergence(error: OsError) -> bool {
+    matches!(error, OsError::NOENT | OsError::NOTDIR | OsError::ISDIR | OsError::EXIST | OsError::NOTEMPTY | OsError::LOOP)
+}
+
+/// A member during a change.
+pub(crate) struct On {
+    pub(crate) slot: Slot,
+    pub(crate) root: &'static OwnedFd,
+    /// Whether its result decides: what it refuses, the program is told.
+    pub(crate) first: bool,
+}
+
+impl Namespace {
+    /// Runs a change alone among all changes of names, with the members that are out on record.
+    pub(crate) fn changing<T>(&self, change: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.array().runtime().with_namespace(|_| {
+            self.array().before_change()?;
+            change()
+        })
+    }
+
+    /// Makes a change on every member in use; the namespace lock is held. What the first member refuses is the result, and nothing is
+    /// changed. What a later one refuses is undone on those before it. A member that has failed, or whose tree differs, goes out.
+    pub(crate) fn everywhere(&self, mut act: impl FnMut(&On) -> Result<()>, undo: impl Fn(&On)) -> Result<()> {
+        let mut done = MemberSet::EMPTY;
+        let mut failed = false;
+        for slot in self.array().in_use().iter() {
+            let on = On { slot, root: self.root(slot)?, first: done.is_empty() };
+            match act(&on) {
+                Ok(()) => done = done.with(slot),
+                Err(error) if is_dead_to_changes(error) || !on.first && is_divergence(error) => {
+                    self.array().fail_member(slot)?;
+                    failed = true;
+                }
+                Err(error) => {
+                    for slot in done.iter() {
+                        undo(&On { slot, root: self.root(slot)?, first: false });
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        if done.is_empty() {
+            return Err(OsError::IO);
+        }
+        if failed { self.array().before_change() } else { Ok(()) }
+    }
+
+    /// Makes a name on every member. On a later member the name may be left over from a change cut short: it is removed.
+    pub(crate) fn make_everywhere(
+        &self,
+        relative: &[u8],
+        removal: AtFlags,
+        mut make: impl FnMut(&On) -> Result<()>,
+    ) -> Result<()> {
+        self.everywhere(
+            |on| match make(on) {
+                Err(OsError::EXIST) if !on.first => {
+                    clear(on.root, relative)?;
+                    make(on)
+                }
+                result => result,
+            },
+            |on| {
+                let _ = unlinkat(on.root, relative, removal);
+            },
+        )
+    }
+}
+
+/// Removes what the first member does not have, with all that is in it.
+pub(crate) fn clear(directory: &OwnedFd, name: &[u8]) -> Result<()> {
+    match unlinkat(directory, name, AtFlags::empty()) {
+        Ok(()) | Err(OsError::NOENT) => return Ok(()),
+        Err(OsError::ISDIR | OsError::PERM | OsError::NOTDIR) => {}
+        Err(error) => return Err(error),
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let inner = openat(directory, name, flags, Mode::empty())?;
+    let mut names = Vec::new();
+    for entry in Dir::read_from(&inner)? {
+        let entry = entry?;
+        if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
+            names.push(entry.file_name().to_bytes().to_vec());
+        }
+    }
+    for name in &names {
+        clear(&inner, name)?;
+    }
+    unlinkat(directory, name, AtFlags::REMOVEDIR)
+}

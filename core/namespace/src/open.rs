@@ -1,0 +1,205 @@
+//! Opening: the anchor with the program's flags, and behind it the backing files with ours.
+//!
+//! The kernel's check of the program's open on the anchor member decides. Our own backing files are opened for reading and writing
+//! where that is permitted, moved out of the way of the program's numbers, and only if this process does not have the file open yet.
+//!
+//! The first look takes no lock. If the members do not agree in it (a file being made, renamed or removed), the second is under the
+//! namespace lock, where the answer is final.
+
+use crate::everywhere::is_dead;
+use crate::resolve::Found;
+use crate::{Namespace, Node, Opened, Reached};
+use alloc::vec::Vec;
+use core::cell::Cell;
+use dax::Access;
+use file::{BackingFds, FileRef};
+use format::{ATTRIBUTE_BYTES, ATTRIBUTE_NAME, Attribute};
+use sys::rustix::fs::{FileType, Mode, OFlags, fgetxattr, fstat, openat};
+use sys::{AsFd, OsError, OwnedFd, Result};
+
+/// How often an open starts anew that meets something else each time it looks.
+const TRY_COUNT: u32 = 8;
+/// What openat2(2) takes besides; open(2) ignores unknown bits, openat2 refuses them.
+const FLAGS_KNOWN: u32 = {
+    const NOCTTY_ASYNC_LARGEFILE: u32 = 0o400 | 0o20_000 | 0o100_000;
+    let known = OFlags::ACCMODE.union(OFlags::APPEND).union(OFlags::CREATE).union(OFlags::DIRECTORY).union(OFlags::SYNC);
+    let known = known.union(OFlags::EXCL).union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::TRUNC);
+    let known = known.union(OFlags::PATH).union(OFlags::CLOEXEC).union(OFlags::TMPFILE).union(OFlags::NOATIME);
+    known.union(OFlags::DIRECT).bits() | NOCTTY_ASYNC_LARGEFILE
+};
+const MAKING: OFlags = OFlags::CREATE.union(OFlags::EXCL).union(OFlags::TRUNC);
+
+/// Why something could not be opened.
+pub(crate) enum Trouble {
+    /// The members do not agree on what is there: it is being changed, or a change was cut short.
+    Changed,
+    Os(OsError),
+}
+
+impl From<OsError> for Trouble {
+    fn from(error: OsError) -> Self {
+        Self::Os(error)
+    }
+}
+
+impl Namespace {
+    /// Opens or makes what an absolute path leads to, as open(2) does. `mode` is what the program passed; the kernel applies the umask.
+    pub fn open(&self, path: &[u8], flags: OFlags, mode: u32) -> Result<Reached<Opened>> {
+        let mut flags = OFlags::from_bits_retain(flags.bits() & FLAGS_KNOWN);
+        if flags.contains(OFlags::PATH) {
+            flags = flags & (OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC);
+        } else if flags.contains(OFlags::TMPFILE) {
+            return self.open_unnamed(path, flags, mode);
+        } else if flags.contains(OFlags::CREATE | OFlags::DIRECTORY) {
+            return Err(OsError::INVAL);
+        }
+        let exclusive = flags.contains(OFlags::CREATE | OFlags::EXCL);
+        for _ in 0..TRY_COUNT {
+            if !exclusive {
+                match self.open_existing(path, flags) {
+                    Err(Trouble::Os(OsError::NOENT)) if flags.contains(OFlags::CREATE) => {}
+                    Err(Trouble::Os(error)) => return Err(error),
+                    Err(Trouble::Changed) => {}
+                    Ok(reached) => return Ok(reached),
+                }
+            }
+            if let Some(reached) = self.array().runtime().with_namespace(|_| self.open_locked(path, flags, mode))? {
+                return Ok(reached);
+            }
+        }
+        Err(OsError::BUSY)
+    }
+
+    /// With the namespace lock held. None if it is no affair of the lock: opening a pipe may wait for long.
+    fn open_locked(&self, path: &[u8], flags: OFlags, mode: u32) -> Result<Option<Reached<Opened>>> {
+        if !flags.contains(OFlags::CREATE | OFlags::EXCL) {
+            match self.find(path, OFlags::PATH | OFlags::CLOEXEC, !flags.contains(OFlags::NOFOLLOW)) {
+                Ok(Reached::Host(path)) => return Ok(Some(Reached::Host(path))),
+                Ok(Reached::Array(found)) => return self.open_found_locked(path, flags, &found),
+                Err(OsError::NOENT) if flags.contains(OFlags::CREATE) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.create(path, flags, mode).map(Some)
+    }
+
+    fn open_found_locked(&self, path: &[u8], flags: OFlags, found: &Found) -> Result<Option<Reached<Opened>>> {
+        match FileType::from_raw_mode(fstat(&found.fd)?.st_mode) {
+            FileType::RegularFile => {}
+            FileType::Directory | FileType::Symlink => return final_result(self.open_existing(path, flags)).map(Some),
+            _ => return Ok(None),
+        }
+        match self.open_existing(path, flags) {
+            Err(Trouble::Changed) => {}
+            result => return final_result(result).map(Some),
+        }
+        self.complete(&found.path)?;
+        final_result(self.open_existing(path, flags)).map(Some)
+    }
+
+    fn open_existing(&self, path: &[u8], flags: OFlags) -> core::result::Result<Reached<Opened>, Trouble> {
+        let found = match self.find(path, flags.difference(MAKING), !flags.contains(OFlags::NOFOLLOW))? {
+            Reached::Array(found) => found,
+            Reached::Host(path) => return Ok(Reached::Host(path)),
+        };
+        let node = match FileType::from_raw_mode(fstat(&found.fd)?.st_mode) {
+            _ if flags.contains(OFlags::PATH) => Node::Path,
+            FileType::RegularFile => Node::File(self.file_of(&found, flags)?),
+            FileType::Directory if flags.intersects(OFlags::CREATE | OFlags::TRUNC) => return Err(OsError::ISDIR.into()),
+            FileType::Directory => Node::Directory,
+            _ => Node::Other,
+        };
+        Ok(Reached::Array(Opened { anchor: found.fd, node, path: found.path }))
+    }
+
+    fn file_of(&self, found: &Found, flags: OFlags) -> core::result::Result<FileRef, Trouble> {
+        let cuts = flags.contains(OFlags::TRUNC);
+        let for_writing = cuts || flags & OFlags::RWMODE != OFlags::RDONLY;
+        let attribute = read_attribute(&found.fd)?.ok_or(Trouble::Changed)?;
+        let file = self.attach(&found.path, attribute, for_writing)?;
+        if cuts {
+            file.truncate(0)?;
+        }
+        Ok(file)
+    }
+
+    /// The file that `attribute` names, by its backing files at a logical path if it is not open yet.
+    pub(crate) fn attach(&self, path: &[u8], attribute: Attribute, for_writing: bool) -> core::result::Result<FileRef, Trouble> {
+        let changed = Cell::new(false);
+        match self.files.open(attribute, for_writing, || self.open_backing(path, attribute, for_writing, &changed)) {
+            Ok(file) => Ok(file),
+            // Also IO: the inode table does not know it (any more).
+            Err(error) if changed.get() || error == OsError::IO => Err(Trouble::Changed),
+            Err(error) => Err(Trouble::Os(error)),
+        }
+    }
+
+    fn open_backing(
+        &self,
+        path: &[u8],
+        attribute: Attribute,
+        for_writing: bool,
+        changed: &Cell<bool>,
+    ) -> Result<(BackingFds, Access)> {
+        let members = self.array().members();
+        let mut fds: BackingFds = Vec::with_capacity(members.len());
+        fds.resize_with(members.len(), || None);
+        let mut access = Access::ReadWrite;
+        for slot in self.array().in_use().iter() {
+            let result = open_one(self.root(slot)?, &path[1..], for_writing).and_then(|(fd, found)| {
+                if read_attribute(&fd)? == Some(attribute) { Ok((fd, found)) } else { Err(OsError::NOENT) }
+            });
+            match result {
+                Ok((fd, found)) => {
+                    if found == Access::ReadOnly {
+                        access = found;
+                    }
+                    fds[slot] = Some(sys::high_fd::raise(fd)?);
+                }
+                Err(error) if is_dead(error) => self.array().fail_member(slot)?,
+                Err(error @ (OsError::NOENT | OsError::NOTDIR | OsError::LOOP | OsError::ISDIR | OsError::NXIO)) => {
+                    changed.set(true);
+                    return Err(error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok((fds, access))
+    }
+}
+
+/// One backing file; for reading only if writing is neither permitted nor needed.
+fn open_one(root: &OwnedFd, relative: &[u8], for_writing: bool) -> Result<(OwnedFd, Access)> {
+    let flags = OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::NONBLOCK;
+    match openat(root, relative, flags | OFlags::RDWR, Mode::empty()) {
+        Ok(fd) => Ok((fd, Access::ReadWrite)),
+        Err(OsError::ACCESS | OsError::PERM | OsError::ROFS | OsError::TXTBSY) if !for_writing => {
+            openat(root, relative, flags | OFlags::RDONLY, Mode::empty()).map(|fd| (fd, Access::ReadOnly))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn final_result(result: core::result::Result<Reached<Opened>, Trouble>) -> Result<Reached<Opened>> {
+    result.map_err(|trouble| match trouble {
+        // The members still disagree though nobody changes anything: a foreign file, or damage.
+        Trouble::Changed => OsError::IO,
+        Trouble::Os(error) => error,
+    })
+}
+
+/// The attribute of an open file; None if it has none.
+pub(crate) fn read_attribute(fd: impl AsFd) -> Result<Option<Attribute>> {
+    let mut value = [0; ATTRIBUTE_BYTES];
+    decode(fgetxattr(fd, ATTRIBUTE_NAME, &mut value), &value)
+}
+
+/// The attribute in what a call that gets attributes has left in `value`.
+pub(crate) fn decode(result: Result<usize>, value: &[u8; ATTRIBUTE_BYTES]) -> Result<Option<Attribute>> {
+    match result {
+        Ok(bytes) => Attribute::decode(&value[..bytes]).map(Some).map_err(|_| OsError::IO),
+        Err(OsError::NODATA | OsError::OPNOTSUPP) => Ok(None),
+        Err(OsError::RANGE) => Err(OsError::IO),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,61 @@
+//! Reading extended attributes. The array's own, `user.cxlraid`, is not there for programs.
+//!
+//! Changing them is a change of attributes like others: `attributes`.
+
+use crate::resolve::Found;
+use crate::{Namespace, Reached};
+use alloc::vec::Vec;
+use format::ATTRIBUTE_NAME;
+use sys::rustix::fs::{OFlags, fgetxattr, fgetxattr_query, flistxattr, lgetxattr, lgetxattr_query, llistxattr};
+use sys::{BorrowedFd, OsError, Result};
+
+/// Lists of names are at most this long (xattr(7)).
+const LIST_BYTES_MAX: usize = 65536;
+
+impl Namespace {
+    /// getxattr(2), lgetxattr(2). With an empty buffer the length of the value.
+    pub fn getxattr(&self, path: &[u8], name: &[u8], buffer: &mut [u8], follow: bool) -> Result<Reached<usize>> {
+        self.find(path, OFlags::PATH | OFlags::CLOEXEC, follow)?.and_then(|found| {
+            let host = self.seen(name, &found)?;
+            if buffer.is_empty() { lgetxattr_query(host, name) } else { lgetxattr(host, name, buffer) }
+        })
+    }
+
+    fn seen(&self, name: &[u8], found: &Found) -> Result<Vec<u8>> {
+        if name == ATTRIBUTE_NAME.to_bytes() { Err(OsError::NODATA) } else { self.anchor_path(&found.path) }
+    }
+
+    /// fgetxattr(2).
+    pub fn fgetxattr(&self, fd: BorrowedFd<'_>, name: &[u8], buffer: &mut [u8]) -> Result<usize> {
+        match buffer {
+            _ if name == ATTRIBUTE_NAME.to_bytes() => Err(OsError::NODATA),
+            [] => fgetxattr_query(fd, name),
+            buffer => fgetxattr(fd, name, buffer),
+        }
+    }
+
+    /// listxattr(2), llistxattr(2). With an empty buffer the length of the list.
+    pub fn listxattr(&self, path: &[u8], buffer: &mut [u8], follow: bool) -> Result<Reached<usize>> {
+        self.find(path, OFlags::PATH | OFlags::CLOEXEC, follow)?.and_then(|found| {
+            let host = self.anchor_path(&found.path)?;
+            listed(buffer, |list| llistxattr(host, list))
+        })
+    }
+
+    /// flistxattr(2).
+    pub fn flistxattr(&self, fd: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<usize> {
+        listed(buffer, |list| flistxattr(fd, list))
+    }
+}
+
+/// Copies the names that programs may see; each ends with a NUL.
+fn listed(buffer: &mut [u8], list: impl FnOnce(&mut [u8]) -> Result<usize>) -> Result<usize> {
+    let mut all = alloc::vec![0; LIST_BYTES_MAX];
+    let bytes = list(&mut all)?;
+    let seen = |name: &&[u8]| *name != ATTRIBUTE_NAME.to_bytes_with_nul();
+    let kept: Vec<u8> = all[..bytes].split_inclusive(|&byte| byte == 0).filter(seen).flatten().copied().collect();
+    if !buffer.is_empty() {
+        buffer.get_mut(..kept.len()).ok_or(OsError::RANGE)?.copy_from_slice(&kept);
+    }
+    Ok(kept.len())
+}
