@@ -12,7 +12,7 @@ impl Rng {
     }
 
     /// The next number.
-    pub fn next(&mut self) -> u64 {
+    pub fn word(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -21,7 +21,7 @@ impl Rng {
 
     /// A number below `limit`, which is not 0.
     pub fn below(&mut self, limit: u64) -> u64 {
-        (self.next() >> 16) % limit
+        (self.word() >> 16) % limit
     }
 
     /// True once in `n` times.
@@ -32,7 +32,7 @@ impl Rng {
     /// Fills a buffer.
     pub fn fill(&mut self, bytes: &mut [u8]) {
         for piece in bytes.chunks_mut(8) {
-            let word = self.next().to_le_bytes();
+            let word = self.word().to_le_bytes();
             piece.copy_from_slice(&word[..piece.len()]);
         }
     }

@@ -16,10 +16,10 @@ fn member_counts(level: Level) -> &'static [usize] {
     }
 }
 
-/// A few stripes and a bit, within 3 MiB.
+/// A few stripes and a bit, within 1 MiB if one stripe is.
 fn file_bytes(geometry: &Geometry, odd: usize) -> usize {
     let stripes = 3 * geometry.member_count() as u64 + 2;
-    (stripes * geometry.stripe_bytes()).clamp(20_000, 3 << 20) as usize + odd
+    (stripes * geometry.stripe_bytes()).clamp(20_000, (1 << 20).max(geometry.stripe_bytes())) as usize + odd
 }
 
 fn run<M: Medium>(level: Level, chunks: &[u64], steps: usize, members: impl Fn(usize, u64) -> Vec<Option<M>>) {
@@ -39,7 +39,7 @@ fn memory(face: Face) -> impl Fn(usize, u64) -> Vec<Option<Memory>> {
 }
 
 fn all(level: Level) {
-    run(level, &[64, 1 << 10, 4 << 10, 64 << 10], 160, memory(Face::Mapped));
+    run(level, &[64, 1 << 10, 4 << 10, 64 << 10], 120, memory(Face::Mapped));
     run(level, &[128, 8 << 10], 100, memory(Face::Windows(4 << 10)));
     run(level, &[64, 16 << 10], 60, memory(Face::Bytes));
     run(level, &[64, 4 << 10, 64 << 10], 80, mapped_files);

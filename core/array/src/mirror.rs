@@ -3,7 +3,7 @@
 //! A write loads the program's bytes once and stores them to all copies, so copies agree even if the program changes its buffer
 //! meanwhile. Two and three destinations are the parity kernels with one source: its P and its Q are the source itself.
 
-use crate::striper::{BLOCK_BYTES, Block, Done, Io, IoFault};
+use crate::striper::{BLOCK_BYTES, Block, Done, Io, Stop};
 use crate::walk::Pieces;
 use core::mem::MaybeUninit;
 use core::ptr::null_mut;
@@ -58,7 +58,7 @@ fn each_piece<'b, M: Medium>(
 /// Inside a guard; `dst` is the program's for `bytes`.
 pub(crate) unsafe fn read<M: Medium>(io: &Io<'_, M>, offset: u64, dst: *mut u8, bytes: usize) -> Done {
     each_piece(io, offset, bytes as u64, |copies, done| {
-        let slot = copies.preferred().ok_or(IoFault::Lost)?;
+        let slot = copies.preferred().ok_or(Stop::Lost)?;
         // SAFETY: the pieces make up `bytes`.
         unsafe { io.fetch(slot, copies.offset, dst.wrapping_add(done), copies.bytes) }
     })
@@ -79,7 +79,7 @@ pub(crate) fn resync<M: Medium>(io: &Io<'_, M>, offset: u64, bytes: u64) -> Done
 }
 
 /// Counts the bytes in which copies differ from the lowest copy that is in.
-pub(crate) fn verify<M: Medium>(io: &Io<'_, M>, offset: u64, bytes: u64) -> Result<u64, IoFault> {
+pub(crate) fn verify<M: Medium>(io: &Io<'_, M>, offset: u64, bytes: u64) -> Result<u64, Stop> {
     let mut mismatches = 0;
     each_piece(io, offset, bytes, |copies, _| copies.verify().map(|found| mismatches += found))?;
     Ok(mismatches)
@@ -116,7 +116,7 @@ impl<M: Medium> Copies<'_, '_, M> {
             count += 1;
         }
         if count == 0 {
-            return Err(IoFault::Lost);
+            return Err(Stop::Lost);
         }
         // SAFETY: the places are mapped for `bytes`; `src` is the caller's promise.
         unsafe { copy_to_places(self.io.kernels, &places[..count], src, self.bytes) };
@@ -137,12 +137,12 @@ impl<M: Medium> Copies<'_, '_, M> {
                 self.slots().try_for_each(|slot| self.io.store(slot, self.offset + done as u64, stage, step))?;
             }
         }
-        if self.slots().next().is_none() { Err(IoFault::Lost) } else { Ok(()) }
+        if self.slots().next().is_none() { Err(Stop::Lost) } else { Ok(()) }
     }
 
     fn resync(&self) -> Done {
         let mut slots = self.slots();
-        let first = slots.next().ok_or(IoFault::Lost)?;
+        let first = slots.next().ok_or(Stop::Lost)?;
         slots.try_for_each(|slot| self.copy_between(first, slot))
     }
 
@@ -164,14 +164,14 @@ impl<M: Medium> Copies<'_, '_, M> {
         Ok(())
     }
 
-    fn verify(&self) -> Result<u64, IoFault> {
+    fn verify(&self) -> Result<u64, Stop> {
         let mut blocks = MaybeUninit::<[Block; 2]>::uninit();
         let [first, other] = [0, BLOCK_BYTES].map(|at| blocks.as_mut_ptr().cast::<u8>().wrapping_add(at));
         let mut mismatches = 0;
         for done in (0..self.bytes).step_by(BLOCK_BYTES) {
             let (at, step) = (self.offset + done as u64, BLOCK_BYTES.min(self.bytes - done));
             let mut slots = self.slots();
-            let lowest = slots.next().ok_or(IoFault::Lost)?;
+            let lowest = slots.next().ok_or(Stop::Lost)?;
             // SAFETY: each of the two buffers holds a block and is written before it is compared.
             unsafe {
                 self.io.fetch(lowest, at, first, step)?;

@@ -1,7 +1,7 @@
 //! Reading levels with chunks and one copy: straight from the member, or reconstructed into the program's buffer.
 
 use crate::stripe::Shape;
-use crate::striper::{Done, Io, IoFault};
+use crate::striper::{Done, Io, Stop};
 use crate::walk::{Piece, Pieces};
 use medium::Medium;
 
@@ -34,7 +34,7 @@ pub(crate) unsafe fn read_columns<M: Medium, const PARITIES: usize>(
 #[cold]
 unsafe fn reconstruct<M: Medium, const PARITIES: usize>(io: &Io<'_, M>, piece: &Piece, dst: *mut u8) -> Done {
     if PARITIES == 0 {
-        return Err(IoFault::Lost);
+        return Err(Stop::Lost);
     }
     let shape = Shape::<M, PARITIES>::new(io);
     // SAFETY: the caller's promise.

@@ -2,7 +2,7 @@
 
 use crate::mirror::differences;
 use crate::stripe::{Lost, Scratch, Shape};
-use crate::striper::{BLOCK_BYTES, Done, Io, IoFault};
+use crate::striper::{BLOCK_BYTES, Done, Io, Stop};
 use crate::walk::{Row, Stripes};
 use core::ptr::null;
 use medium::Medium;
@@ -21,17 +21,17 @@ pub(crate) fn resync_stripes<M: Medium, const PARITIES: usize>(io: &Io<'_, M>, o
 }
 
 /// Counts the bytes of parity that are not what the data says.
-pub(crate) fn verify_stripes<M: Medium, const PARITIES: usize>(io: &Io<'_, M>, offset: u64, bytes: u64) -> Result<u64, IoFault> {
+pub(crate) fn verify_stripes<M: Medium, const PARITIES: usize>(io: &Io<'_, M>, offset: u64, bytes: u64) -> Result<u64, Stop> {
     each_rows::<M, PARITIES>(io, offset, bytes, Task::Compare)
 }
 
-fn each_rows<M: Medium, const PARITIES: usize>(io: &Io<'_, M>, offset: u64, bytes: u64, task: Task) -> Result<u64, IoFault> {
+fn each_rows<M: Medium, const PARITIES: usize>(io: &Io<'_, M>, offset: u64, bytes: u64, task: Task) -> Result<u64, Stop> {
     let shape = Shape::<M, PARITIES>::new(io);
     let mut mismatches = 0;
     for part in Stripes::new(io.geometry, offset, bytes) {
         let lost = shape.lost(&part.row);
         if lost.count() > PARITIES {
-            return Err(IoFault::Lost);
+            return Err(Stop::Lost);
         }
         // Which parities can be computed: with one column out, Q if P gives the column.
         let checked = match (lost.columns.count_ones(), lost.parities) {
@@ -54,7 +54,7 @@ fn each_rows<M: Medium, const PARITIES: usize>(io: &Io<'_, M>, offset: u64, byte
 
 impl<M: Medium, const PARITIES: usize> Shape<'_, '_, M, PARITIES> {
     /// Repairs or compares the parities in `checked` of one block of rows.
-    fn block(&self, row: &Row, lost: &Lost, checked: u32, within: u64, bytes: usize, task: Task) -> Result<u64, IoFault> {
+    fn block(&self, row: &Row, lost: &Lost, checked: u32, within: u64, bytes: usize, task: Task) -> Result<u64, Stop> {
         let mut scratch = Scratch::new();
         let [p, q, block, _] = scratch.blocks();
         // SAFETY: the buffers hold a block each, `bytes` is at most that.

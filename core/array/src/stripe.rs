@@ -3,7 +3,7 @@
 //! Sources of a stripe are numbered as in core/parity: data columns, then P, then Q. On the members they lie in the order P, Q, data
 //! columns, from the member with P on, wrapping around.
 
-use crate::striper::{BLOCK_BYTES, Block, Done, Io, IoFault};
+use crate::striper::{BLOCK_BYTES, Block, Done, Io, Stop};
 use crate::walk::Row;
 use core::mem::MaybeUninit;
 use core::ptr::{null, null_mut};
@@ -137,7 +137,7 @@ impl<'a, 'b, M: Medium, const PARITIES: usize> Shape<'a, 'b, M, PARITIES> {
         bytes: usize,
     ) -> Done {
         let recovery = self.recovery(lost)?;
-        let coefficients = recovery.coefficients_of(column).ok_or(IoFault::Lost)?;
+        let coefficients = recovery.coefficients_of(column).ok_or(Stop::Lost)?;
         let mut sources = [null::<u8>(); SOURCES_MAX];
         let mut all_mapped = true;
         for (source, &coefficient) in coefficients.iter().enumerate() {
@@ -158,11 +158,11 @@ impl<'a, 'b, M: Medium, const PARITIES: usize> Shape<'a, 'b, M, PARITIES> {
         }
     }
 
-    fn recovery(&self, lost: &Lost) -> Result<Recovery, IoFault> {
+    fn recovery(&self, lost: &Lost) -> Result<Recovery, Stop> {
         let mut missing = [0; 2];
         let count = lost.columns.count_ones() as usize;
         if count > PARITIES {
-            return Err(IoFault::Lost);
+            return Err(Stop::Lost);
         }
         let low = lost.columns.trailing_zeros() as usize;
         missing[0] = low;
@@ -170,7 +170,7 @@ impl<'a, 'b, M: Medium, const PARITIES: usize> Shape<'a, 'b, M, PARITIES> {
             missing[1] = 31 - lost.columns.leading_zeros() as usize;
         }
         Recovery::new(self.columns, PARITIES, &missing[..count], lost.parities & 1 != 0, lost.parities & 2 != 0)
-            .ok_or(IoFault::Lost)
+            .ok_or(Stop::Lost)
     }
 
     /// Reconstruction where not all sources are mapped: summed up source by source.

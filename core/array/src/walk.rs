@@ -15,7 +15,12 @@ pub(crate) struct Row {
 impl Row {
     #[inline]
     pub(crate) fn new(geometry: &Geometry, stripe: u64) -> Self {
-        let parity = if geometry.level().parity_count() == 0 { 0 } else { geometry.parity_slot(stripe, 0) };
+        let last = geometry.member_count() - 1;
+        let parity = match geometry.level() {
+            Level::Raid4 => last,
+            Level::Raid5 | Level::Raid6 => last - (stripe % (last as u64 + 1)) as usize,
+            _ => 0,
+        };
         Self { member_offset: geometry.member_offset(stripe), parity }
     }
 
@@ -160,20 +165,37 @@ impl StripePart {
             first,
             end: end_column,
         };
-        let three = if column == last_column {
-            [rows(from, to, column, column + 1), rows(0, 0, 0, 0), rows(0, 0, 0, 0)]
-        } else {
-            // Below `from` the first column is not covered, from `to` on the last is not.
-            let (low, high) = (from.min(to), from.max(to));
-            let middle = if from < to { (column, last_column + 1) } else { (column + 1, last_column) };
-            [
-                rows(0, low, column + 1, last_column + 1),
-                rows(low, high, middle.0, middle.1),
-                rows(high, chunk, column, last_column),
-            ]
-        };
-        three.into_iter().filter(|rows| rows.bytes > 0 && rows.first < rows.end)
+        // Below `from` the first column is not covered, from `to` on the last is not.
+        let (low, high) = (from.min(to), from.max(to));
+        let mut next = if column == last_column { Cut::Only } else { Cut::Low };
+        core::iter::from_fn(move || {
+            loop {
+                let (found, then) = match next {
+                    Cut::Only => (rows(from, to, column, column + 1), Cut::None),
+                    Cut::Low => (rows(0, low, column + 1, last_column + 1), Cut::Middle),
+                    Cut::Middle if from < to => (rows(low, high, column, last_column + 1), Cut::High),
+                    Cut::Middle => (rows(low, high, column + 1, last_column), Cut::High),
+                    Cut::High => (rows(high, chunk, column, last_column), Cut::None),
+                    Cut::None => return None,
+                };
+                next = then;
+                if found.bytes > 0 && found.first < found.end {
+                    return Some(found);
+                }
+            }
+        })
     }
+}
+
+/// Which rows of a [`StripePart`] come next.
+#[derive(Clone, Copy)]
+enum Cut {
+    /// The part lies in one column.
+    Only,
+    Low,
+    Middle,
+    High,
+    None,
 }
 
 #[cfg(test)]

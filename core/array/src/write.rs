@@ -12,9 +12,11 @@
 //! With all parities of a stripe out, data is written plainly.
 
 use crate::stripe::{Lost, Scratch, Shape};
-use crate::striper::{BLOCK_BYTES, Done, Io, IoFault, ZEROS};
+use crate::striper::{BLOCK_BYTES, Done, Io, Stop, ZEROS};
 use crate::walk::{Row, Rows, Stripes};
-use core::ptr::{null, null_mut};
+use core::mem::MaybeUninit;
+use core::ptr::null_mut;
+use core::slice;
 use medium::Medium;
 use parity::{SOURCES_MAX, q_coefficient};
 
@@ -32,7 +34,7 @@ pub(crate) unsafe fn write_stripes<M: Medium, const PARITIES: usize>(
     for part in Stripes::new(io.geometry, offset, bytes as u64) {
         let lost = shape.lost(&part.row);
         if lost.count() > PARITIES {
-            return Err(IoFault::Lost);
+            return Err(Stop::Lost);
         }
         // Where the first byte of the stripe would be in the program's buffer.
         let base = src.wrapping_sub(part.start as usize);
@@ -156,10 +158,12 @@ impl<M: Medium, const PARITIES: usize> Write<'_, '_, '_, M, PARITIES> {
 
     /// Full-stripe or reconstruct-write; None, with nothing stored, if something is not mapped.
     #[inline(always)]
-    unsafe fn recompute(&self) -> Result<Option<()>, IoFault> {
+    unsafe fn recompute(&self) -> Result<Option<()>, Stop> {
         let Some([p, q]) = self.parities() else { return Ok(None) };
-        let mut news = [null::<u8>(); SOURCES_MAX];
-        let mut datas = [null_mut::<u8>(); SOURCES_MAX];
+        // Not initialised: for a short write, that would cost as much as everything else here.
+        let (mut news, mut datas) =
+            (MaybeUninit::<[*const u8; SOURCES_MAX]>::uninit(), MaybeUninit::<[*mut u8; SOURCES_MAX]>::uninit());
+        let (news, datas) = (news.as_mut_ptr().cast::<*const u8>(), datas.as_mut_ptr().cast::<*mut u8>());
         let mut reconstructed = None;
         for column in 0..self.shape.columns {
             let place = if self.lost.has(column) {
@@ -168,20 +172,24 @@ impl<M: Medium, const PARITIES: usize> Write<'_, '_, '_, M, PARITIES> {
                 let Some(place) = self.mapped(column) else { return Ok(None) };
                 place
             };
-            if self.writes(column) {
-                (news[column], datas[column]) = (self.source(column), place);
-            } else if place.is_null() {
+            let written = self.writes(column);
+            if !written && place.is_null() {
                 reconstructed = Some(column);
-            } else {
-                news[column] = place;
+            }
+            // SAFETY: there are fewer columns than SOURCES_MAX.
+            unsafe {
+                news.add(column).write(if written { self.source(column) } else { place });
+                datas.add(column).write(if written { place } else { null_mut() });
             }
         }
         let columns = self.shape.columns;
-        // SAFETY: all places are mapped for `bytes` or null; the program's buffer is the caller's promise.
+        // SAFETY: `columns` entries are initialised, with places mapped for `bytes` or null; the program's buffer is the
+        // caller's promise.
         unsafe {
+            let (news, datas) = (slice::from_raw_parts_mut(news, columns), slice::from_raw_parts_mut(datas, columns));
             match reconstructed {
-                None => self.stripe(&news[..columns], &datas[..columns], p, q, self.rows.bytes),
-                Some(column) => self.recompute_beside(column, &mut news[..columns], &mut datas[..columns], [p, q])?,
+                None => self.stripe(news, datas, p, q, self.rows.bytes),
+                Some(column) => self.recompute_beside(column, news, datas, [p, q])?,
             }
         }
         Ok(Some(()))

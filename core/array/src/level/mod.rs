@@ -8,7 +8,7 @@ mod raid4;
 mod raid5;
 mod raid6;
 
-use crate::striper::{Done, Io, IoFault};
+use crate::striper::{Done, Io, Stop};
 use layout::Level;
 use medium::Medium;
 
@@ -29,7 +29,7 @@ pub(crate) struct LevelTable<M> {
     /// Makes redundancy fit the data.
     pub(crate) resync: fn(&Io<'_, M>, offset: u64, bytes: u64) -> Done,
     /// Counts bytes of redundancy that do not fit the data.
-    pub(crate) verify: fn(&Io<'_, M>, offset: u64, bytes: u64) -> Result<u64, IoFault>,
+    pub(crate) verify: fn(&Io<'_, M>, offset: u64, bytes: u64) -> Result<u64, Stop>,
 }
 
 /// The table of a level.
