@@ -5,7 +5,7 @@
 //!
 //! Invariants: an error is one line on standard error (`cxlraid: thing: what happened; what to do`); the exit statuses are
 //! those of [`failure::Exit`]; commands that only look change nothing.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod args;
 mod commands;

@@ -244,3 +244,54 @@ fn run_hands_over_the_environment() {
     let output = command.env("CXLRAID_LIB", "/none/libcxlraid.so").output().unwrap();
     assert!(refused(&output).1.ends_with("no such library; correct or unset CXLRAID_LIB"));
 }
+
+#[test]
+fn files_go_into_the_array_and_come_back() {
+    let bench = Bench::new();
+    assert_eq!(bench.create().status.code(), Some(0));
+    let tree = bench.path("tree");
+    fs::create_dir_all(tree.join("sub")).unwrap();
+    let content: Vec<u8> = (0..1_000_003_u32).map(|index| ((index * 31) >> 3) as u8).collect();
+    fs::write(tree.join("sub/big"), &content).unwrap();
+    fs::write(tree.join("empty"), "").unwrap();
+    std::os::unix::fs::symlink("sub/big", tree.join("link")).unwrap();
+    let then = std::time::UNIX_EPOCH + std::time::Duration::new(1_000_000_000, 123_456_789);
+    fs::File::options().write(true).open(tree.join("sub/big")).unwrap().set_modified(then).unwrap();
+
+    let done = |arguments: &[&str]| {
+        let output = bench.run(arguments);
+        assert_eq!((output.status.code(), err(&output)), (Some(0), String::new()), "{arguments:?}");
+    };
+    done(&["add", "--array", "db", "-r", "tree", "/data/tree"]);
+    assert!(bench.path("m0/data/tree/sub").is_dir());
+    // A full member of three would hold it all: half of it is here, and parity of the other half.
+    assert!(fs::metadata(bench.path("m0/data/tree/sub/big")).unwrap().len() < content.len() as u64);
+
+    let check = |copy: &Path| {
+        assert_eq!(fs::read(copy.join("sub/big")).unwrap(), content);
+        assert_eq!(fs::metadata(copy.join("sub/big")).unwrap().modified().unwrap(), then);
+        assert_eq!(fs::read(copy.join("empty")).unwrap(), b"");
+        assert_eq!(fs::read_link(copy.join("link")).unwrap(), Path::new("sub/big"));
+    };
+    done(&["retrieve", "-a", "db", "-r", "/data/tree", "back"]);
+    check(&bench.path("back"));
+
+    fs::rename(bench.path("m1"), bench.path("away")).unwrap();
+    done(&["retrieve", "-a", "db", "-r", "/data/tree", "back"]);
+    check(&bench.path("back/tree"));
+    done(&["add", "-a", "db", "tree/sub/big", "/data/tree/empty"]);
+    done(&["retrieve", "-a", "db", "/data/tree/empty", "degraded"]);
+    assert_eq!(fs::read(bench.path("degraded")).unwrap(), content);
+
+    // What came back is stale now.
+    fs::rename(bench.path("away"), bench.path("m1")).unwrap();
+    let stale = bench.run(&["status", "db"]);
+    assert_eq!(stale.status.code(), Some(3));
+    assert!(out(&stale).contains("stale: changes were made while it was away"), "{}", out(&stale));
+
+    let (status, line) = refused(&bench.run(&["add", "-a", "db", "tree/empty", "/elsewhere"]));
+    assert_eq!(status, 1);
+    assert!(line.ends_with("/elsewhere: is not below the array's paths (/data); give a path below one of them"), "{line}");
+    let (_, line) = refused(&bench.run(&["retrieve", "-a", "db", "/data/none", "x"]));
+    assert_eq!(line, "cxlraid: /data/none: cannot be read: No such file or directory; check the path");
+}
