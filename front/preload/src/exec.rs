@@ -94,9 +94,9 @@ fn rebuilt(environment: usize) -> Option<usize> {
     let mut pointers = Vec::new();
     let mut relevant = Vec::new();
     // Bad pointers are the kernel's to complain about.
-    while environment != 0 {
-        let pointer = program::read::<usize>(environment + 8 * pointers.len()).ok()?;
-        if pointer == 0 || pointers.len() == ENTRY_COUNT_MAX {
+    for index in 0..if environment == 0 { 0 } else { ENTRY_COUNT_MAX } {
+        let pointer = program::read::<usize>(environment + 8 * index).ok()?;
+        if pointer == 0 {
             break;
         }
         pointers.push(pointer);

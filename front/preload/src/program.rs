@@ -1,6 +1,7 @@
 //! Reading and writing the program's memory for small arguments: structures and paths. A bad pointer is EFAULT, not a crash.
 
 use core::mem::MaybeUninit;
+use heap::vec::Vec;
 use persist::fault::guard;
 use sys::OsError;
 
@@ -46,4 +47,22 @@ pub(crate) fn read_string(address: usize, buffer: &mut [u8]) -> sys::Result<&[u8
         (Ok(()), usize::MAX) => Err(OsError::NAMETOOLONG),
         (Ok(()), length) => Ok(&buffer[..length]),
     }
+}
+
+/// The `count` bytes at `address`.
+pub(crate) fn read_bytes(address: usize, count: usize) -> sys::Result<Vec<u8>> {
+    let mut bytes = Vec::<u8>::with_capacity(count);
+    let target = bytes.as_mut_ptr();
+    // SAFETY: the closure owns nothing and may be left anywhere; `target` has room for `count`.
+    unsafe { guard(|| core::ptr::copy_nonoverlapping(address as *const u8, target, count)) }.map_err(|_| OsError::FAULT)?;
+    // SAFETY: the guard ended normally, so every byte was copied.
+    unsafe { bytes.set_len(count) };
+    Ok(bytes)
+}
+
+/// Stores `bytes` at `address`.
+pub(crate) fn write_bytes(address: usize, bytes: &[u8]) -> sys::Result<()> {
+    let (source, count) = (bytes.as_ptr(), bytes.len());
+    // SAFETY: the closure owns nothing and may be left anywhere; the program named the target.
+    unsafe { guard(|| core::ptr::copy_nonoverlapping(source, address as *mut u8, count)) }.map_err(|_| OsError::FAULT)
 }

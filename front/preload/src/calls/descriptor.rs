@@ -55,15 +55,15 @@ pub(crate) fn dup_to(call: &mut Call) -> Verdict {
     // The old meaning of `to` ends before the kernel gives it the new one; if the kernel refuses, it is put back.
     let replaced = OPEN.remove(to);
     let result = call.kernel();
-    match (result >= 0, source, replaced) {
-        (true, Some(source), _) => {
-            if !OPEN.install(to, source) {
-                close_unheld(to);
-                return Verdict::error(sys::OsError::BADF);
-            }
+    if result < 0 {
+        if let Some(replaced) = replaced {
+            OPEN.install(to, replaced);
         }
-        (false, _, Some(replaced)) => _ = OPEN.install(to, replaced),
-        _ => {}
+    } else if let Some(source) = source
+        && !OPEN.install(to, source)
+    {
+        close_unheld(to);
+        return Verdict::error(sys::OsError::BADF);
     }
     Verdict::Done(result)
 }

@@ -222,7 +222,7 @@ impl Image {
         for note in self.notes.iter().filter(|note| note.end > note.start) {
             let mut at = note.start;
             while at + 12 <= note.end {
-                let (name, description, kind) = (self.word(at)? as u64, self.word(at + 4)? as u64, self.word(at + 8)?);
+                let (name, description, kind) = (u64::from(self.word(at)?), u64::from(self.word(at + 4)?), self.word(at + 8)?);
                 let body = at + 12 + name.next_multiple_of(4);
                 if kind == NT_GNU_BUILD_ID && self.value(at + 12) == Some(*b"GNU\0") {
                     return self.bytes(Range { start: body, end: body + description });

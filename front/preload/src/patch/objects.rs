@@ -6,7 +6,7 @@
 
 use super::cache::{Cache, Key};
 use super::elf::{DT_DEBUG, Image, ProgramHeader, Range};
-use super::scan::scan;
+use super::scan::{Found, scan};
 use super::site::Site;
 use super::trampoline::{Area, Caller};
 use crate::arch::bytes::{FILLER, JUMP_BYTES, jump};
@@ -207,10 +207,7 @@ impl Patcher {
                 self.cache.store(key, table::fingerprint(), &found.sites);
             }
             if crate::start::environment().get(b"CXLRAID_DEBUG_SITES").is_some() {
-                found
-                    .hopeless
-                    .iter()
-                    .for_each(|(address, number)| crate::report::report!("no room at {address:#x}, call {number:?}"));
+                report_hopeless(&found);
             }
             found.sites
         });
@@ -260,6 +257,13 @@ impl Patcher {
 
     fn finish(mut self) {
         self.seal();
+    }
+}
+
+fn report_hopeless(found: &Found) {
+    for (address, number) in &found.hopeless {
+        let name = number.map_or("any", |number| table::ROWS[number as usize].name);
+        crate::report::report!("no room at {address:#x} ({name})");
     }
 }
 

@@ -85,7 +85,7 @@ impl Context {
         (self.r10, self.r8, self.r9) = (r10 as u64, r8 as u64, r9 as u64);
         self.rax = call.result as u64;
         let (arithmetic, overflow) = ((call.flags >> 8) as u64 & LAHF_FLAGS, call.flags as u64 & 1);
-        self.eflags = self.eflags & !(LAHF_FLAGS | OVERFLOW_FLAG | TRAP_FLAG) | arithmetic | overflow * OVERFLOW_FLAG;
+        self.eflags = (self.eflags & !(LAHF_FLAGS | OVERFLOW_FLAG | TRAP_FLAG)) | arithmetic | (overflow * OVERFLOW_FLAG);
         self.rip = address as u64;
         // As after the instruction.
         self.rcx = self.rip;

@@ -97,7 +97,6 @@ global_asm!(
     ".endm",
     ".section .text.cxlraid_entry,\"ax\",@progbits",
     ".p2align 6",
-    "cxlraid_label cxlraid_stub_begin",
     // ---- libc and ld.so ----
     ".cfi_startproc",
     "11:",
@@ -250,7 +249,6 @@ global_asm!(
     ".endr",
     "jmp 23b",
     ".cfi_endproc",
-    "cxlraid_label cxlraid_stub_end",
     // ---- signals: ask `arrived` which handler is to run, and become it with the kernel's frame untouched ----
     ".p2align 4",
     "cxlraid_label cxlraid_signal_entry",
@@ -309,8 +307,6 @@ global_asm!(
 unsafe extern "C" {
     fn cxlraid_entry_libc();
     fn cxlraid_entry_foreign();
-    fn cxlraid_stub_begin();
-    fn cxlraid_stub_end();
     fn cxlraid_unblocked();
     fn cxlraid_run();
     fn cxlraid_ran();
@@ -331,10 +327,6 @@ label!(/// Where trampolines of libc and ld.so call.
     libc_entry, cxlraid_entry_libc);
 label!(/// Where trampolines of every other object call.
     foreign_entry, cxlraid_entry_foreign);
-label!(/// The first byte of the stubs.
-    stub_begin, cxlraid_stub_begin);
-label!(/// The byte after the stubs.
-    stub_end, cxlraid_stub_end);
 label!(/// Just after the mask was restored on the way out.
     unblocked, cxlraid_unblocked);
 label!(/// The system call instruction of `Verdict::PassWith`.

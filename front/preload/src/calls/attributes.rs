@@ -1,0 +1,226 @@
+//! stat and its relatives, permissions, owners, times, file system figures.
+
+use super::on_path::{self, At};
+use super::{OPEN, directory, paths};
+use super::node::Held;
+use crate::array;
+use crate::dispatch::{Call, Verdict};
+use crate::program;
+use core::mem::size_of;
+use linux_raw_sys::general::{AT_EACCESS, AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW, UTIME_NOW};
+use namespace::{Access, AtFlags, Reached, Stat, StatxFlags, Timestamps};
+use sys::rustix::fs::Timespec;
+use sys::{OsError, RawFd};
+
+// What rustix calls Stat, Statx and StatFs is what the kernel writes.
+const _: () = assert!(size_of::<Stat>() == 144 && size_of::<namespace::Statx>() == 256 && size_of::<namespace::StatFs>() == 120);
+
+/// Serves a call on an open descriptor of ours.
+fn on_descriptor(descriptor: RawFd, act: impl FnOnce(&Held) -> Result<usize, OsError>) -> Verdict {
+    match OPEN.lookup(descriptor) {
+        Some(held) => Verdict::from_result(act(&held)),
+        None => Verdict::Pass,
+    }
+}
+
+/// Whether a call with AT_EMPTY_PATH means its descriptor.
+fn means_descriptor(call: &Call, path: usize, flags: u32) -> bool {
+    flags & AT_EMPTY_PATH != 0 && paths::is_empty(call.args[path])
+}
+
+pub(crate) fn stat(call: &mut Call) -> Verdict {
+    stat_path(call, At::cwd(0), call.args[1], true)
+}
+
+pub(crate) fn lstat(call: &mut Call) -> Verdict {
+    stat_path(call, At::cwd(0), call.args[1], false)
+}
+
+pub(crate) fn fstat(call: &mut Call) -> Verdict {
+    stat_descriptor(call.descriptor(0), call.args[1])
+}
+
+pub(crate) fn newfstatat(call: &mut Call) -> Verdict {
+    let flags = call.args[3] as u32;
+    if means_descriptor(call, 1, flags) {
+        return stat_descriptor(call.descriptor(0), call.args[2]);
+    }
+    stat_path(call, At::directory(0, 1), call.args[2], flags & AT_SYMLINK_NOFOLLOW == 0)
+}
+
+fn stat_path(call: &Call, at: At, buffer: usize, follow: bool) -> Verdict {
+    on_path::serve(call, at, |path| array::namespace()?.stat(path, follow), |stat| program::write(buffer, &stat).map(|()| 0))
+}
+
+fn stat_descriptor(descriptor: RawFd, buffer: usize) -> Verdict {
+    on_descriptor(descriptor, |held| {
+        let stat = array::namespace()?.fstat(directory::borrow(descriptor), held.node())?;
+        program::write(buffer, &stat).map(|()| 0)
+    })
+}
+
+pub(crate) fn statx(call: &mut Call) -> Verdict {
+    let [_, _, flags, mask, buffer, _] = call.args;
+    let (bits, mask) = (flags as u32, StatxFlags::from_bits_retain(mask as u32));
+    let sync = AtFlags::from_bits_retain(bits & 0x6000);
+    if means_descriptor(call, 1, bits) {
+        let descriptor = call.descriptor(0);
+        return on_descriptor(descriptor, |held| {
+            let stat = array::namespace()?.fstatx(directory::borrow(descriptor), held.node(), sync, mask)?;
+            program::write(buffer, &stat).map(|()| 0)
+        });
+    }
+    let follow = bits & AT_SYMLINK_NOFOLLOW == 0;
+    on_path::serve(
+        call,
+        At::directory(0, 1),
+        |path| array::namespace()?.statx(path, sync, mask, follow),
+        |stat| program::write(buffer, &stat).map(|()| 0),
+    )
+}
+
+pub(crate) fn access(call: &mut Call) -> Verdict {
+    access_path(call, At::cwd(0), call.args[1], 0)
+}
+
+/// faccessat, and faccessat2 with its flags.
+pub(crate) fn faccessat(call: &mut Call) -> Verdict {
+    let flags = if call.number == 439 { call.args[3] as u32 } else { 0 };
+    if means_descriptor(call, 1, flags) {
+        // The anchor's permissions are the file's.
+        return Verdict::Pass;
+    }
+    access_path(call, At::directory(0, 1), call.args[2], flags)
+}
+
+fn access_path(call: &Call, at: At, mode: usize, flags: u32) -> Verdict {
+    let wanted = Access::from_bits_retain(mode as u32);
+    let (own, follow) = (AtFlags::from_bits_retain(flags & AT_EACCESS), flags & AT_SYMLINK_NOFOLLOW == 0);
+    on_path::serve(call, at, |path| array::namespace()?.access(path, wanted, own, follow), |()| Ok(0))
+}
+
+pub(crate) fn chmod(call: &mut Call) -> Verdict {
+    on_path::serve(call, At::cwd(0), |path| array::namespace()?.chmod(path, call.args[1] as u32, true), |()| Ok(0))
+}
+
+pub(crate) fn fchmod(call: &mut Call) -> Verdict {
+    let descriptor = call.descriptor(0);
+    on_descriptor(descriptor, |held| {
+        array::namespace()?.fchmod(directory::borrow(descriptor), held.node(), call.args[1] as u32).map(|()| 0)
+    })
+}
+
+/// fchmodat, and fchmodat2 with its flags.
+pub(crate) fn fchmodat(call: &mut Call) -> Verdict {
+    let flags = if call.number == 452 { call.args[3] as u32 } else { 0 };
+    if means_descriptor(call, 1, flags) {
+        let (descriptor, mode) = (call.descriptor(0), call.args[2] as u32);
+        return on_descriptor(descriptor, |held| {
+            array::namespace()?.fchmod(directory::borrow(descriptor), held.node(), mode).map(|()| 0)
+        });
+    }
+    let follow = flags & AT_SYMLINK_NOFOLLOW == 0;
+    on_path::serve(call, At::directory(0, 1), |path| array::namespace()?.chmod(path, call.args[2] as u32, follow), |()| Ok(0))
+}
+
+pub(crate) fn chown(call: &mut Call) -> Verdict {
+    chown_path(call, At::cwd(0), [call.args[1], call.args[2]], true)
+}
+
+pub(crate) fn lchown(call: &mut Call) -> Verdict {
+    chown_path(call, At::cwd(0), [call.args[1], call.args[2]], false)
+}
+
+pub(crate) fn fchown(call: &mut Call) -> Verdict {
+    chown_descriptor(call.descriptor(0), [call.args[1], call.args[2]])
+}
+
+pub(crate) fn fchownat(call: &mut Call) -> Verdict {
+    let flags = call.args[4] as u32;
+    let owners = [call.args[2], call.args[3]];
+    if means_descriptor(call, 1, flags) {
+        return chown_descriptor(call.descriptor(0), owners);
+    }
+    chown_path(call, At::directory(0, 1), owners, flags & AT_SYMLINK_NOFOLLOW == 0)
+}
+
+fn chown_path(call: &Call, at: At, [owner, group]: [usize; 2], follow: bool) -> Verdict {
+    let act = |path: &[u8]| array::namespace()?.chown(path, owner as u32, group as u32, follow);
+    on_path::serve(call, at, act, |()| Ok(0))
+}
+
+fn chown_descriptor(descriptor: RawFd, [owner, group]: [usize; 2]) -> Verdict {
+    on_descriptor(descriptor, |held| {
+        array::namespace()?.fchown(directory::borrow(descriptor), held.node(), owner as u32, group as u32).map(|()| 0)
+    })
+}
+
+pub(crate) fn utimensat(call: &mut Call) -> Verdict {
+    let [_, path, times, flags, ..] = call.args;
+    if path == 0 || means_descriptor(call, 1, flags as u32) {
+        let descriptor = call.descriptor(0);
+        return on_descriptor(descriptor, |held| {
+            let times = timespecs(times)?;
+            array::namespace()?.futimens(directory::borrow(descriptor), held.node(), &times).map(|()| 0)
+        });
+    }
+    set_times(call, At::directory(0, 1), || timespecs(times), flags as u32 & AT_SYMLINK_NOFOLLOW == 0)
+}
+
+pub(crate) fn utime(call: &mut Call) -> Verdict {
+    let address = call.args[1];
+    set_times(call, At::cwd(0), || times_of(address, |[access, modification]: [i64; 2]| [(access, 0), (modification, 0)]), true)
+}
+
+pub(crate) fn utimes(call: &mut Call) -> Verdict {
+    let address = call.args[1];
+    set_times(call, At::cwd(0), || timevals(address), true)
+}
+
+pub(crate) fn futimesat(call: &mut Call) -> Verdict {
+    let address = call.args[2];
+    if call.args[1] == 0 {
+        let descriptor = call.descriptor(0);
+        return on_descriptor(descriptor, |held| {
+            array::namespace()?.futimens(directory::borrow(descriptor), held.node(), &timevals(address)?).map(|()| 0)
+        });
+    }
+    set_times(call, At::directory(0, 1), || timevals(address), true)
+}
+
+fn set_times(call: &Call, at: At, times: impl FnOnce() -> Result<Timestamps, OsError>, follow: bool) -> Verdict {
+    let act = |path: &[u8]| -> Result<Reached<()>, OsError> { array::namespace()?.utimens(path, &times()?, follow) };
+    on_path::serve(call, at, act, |()| Ok(0))
+}
+
+fn timespecs(address: usize) -> Result<Timestamps, OsError> {
+    times_of(address, |[access, access_ns, modification, modification_ns]: [i64; 4]| {
+        [(access, access_ns), (modification, modification_ns)]
+    })
+}
+
+fn timevals(address: usize) -> Result<Timestamps, OsError> {
+    times_of(address, |[access, access_us, modification, modification_us]: [i64; 4]| {
+        [(access, access_us.saturating_mul(1000)), (modification, modification_us.saturating_mul(1000))]
+    })
+}
+
+/// Two times from what the program stored, or now if it stored nothing.
+fn times_of<const N: usize>(address: usize, split: impl FnOnce([i64; N]) -> [(i64, i64); 2]) -> Result<Timestamps, OsError> {
+    let now = (0, i64::from(UTIME_NOW));
+    let [access, modification] = if address == 0 { [now; 2] } else { split(program::read(address)?) };
+    let time = |(tv_sec, tv_nsec)| Timespec { tv_sec, tv_nsec };
+    Ok(Timestamps { last_access: time(access), last_modification: time(modification) })
+}
+
+pub(crate) fn statfs(call: &mut Call) -> Verdict {
+    let buffer = call.args[1];
+    on_path::serve(call, At::cwd(0), |path| array::namespace()?.statfs(path), |figures| program::write(buffer, &figures).map(|()| 0))
+}
+
+pub(crate) fn fstatfs(call: &mut Call) -> Verdict {
+    on_descriptor(call.descriptor(0), |_| {
+        let figures = array::namespace()?.fstatfs()?;
+        program::write(call.args[1], &figures).map(|()| 0)
+    })
+}

@@ -1,0 +1,112 @@
+//! The current directory, and the paths of directory descriptors.
+//!
+//! A current directory in the array is the kernel's too: the anchor's directory on the first member. What the program is told is its path in
+//! the array.
+
+use super::paths::{self, AT_FDCWD, Where};
+use crate::array;
+use crate::dispatch::{Call, Verdict};
+use crate::program;
+use core::sync::atomic::{AtomicBool, Ordering};
+use heap::vec::Vec;
+use linux_raw_sys::general::{__NR_fchdir, __NR_getcwd};
+use sys::raw::{check, syscall};
+use sys::{AsRawFd, BorrowedFd, OsError, RawFd};
+
+/// Whether the current directory is in the array.
+static CWD_IS_OURS: AtomicBool = AtomicBool::new(false);
+
+/// Finds out where the program starts. A directory under a prefix that exists on the host alone is made in the array (thesis
+/// section 4.5), and the program starts there.
+pub(crate) fn start() {
+    let Ok(namespace) = array::namespace() else { return };
+    let Some(host) = host_cwd() else { return };
+    if namespace.logical(&host).is_some() {
+        CWD_IS_OURS.store(true, Ordering::Relaxed);
+    } else if namespace.owns(&host) {
+        let made = namespace.files().array().make_directories(&host);
+        if made.is_ok() {
+            let _ = enter(&host);
+        }
+    }
+}
+
+/// Whether a directory argument is a directory of the array.
+pub(crate) fn is_ours(directory: RawFd) -> bool {
+    if directory == AT_FDCWD { CWD_IS_OURS.load(Ordering::Relaxed) } else { super::is_ours(directory) }
+}
+
+/// The absolute path of a directory argument, as the program knows it.
+pub(crate) fn path_of(directory: RawFd) -> Option<Vec<u8>> {
+    let host = if directory == AT_FDCWD { host_cwd()? } else { link_target(directory)? };
+    match array::namespace().ok().and_then(|namespace| namespace.logical(&host)) {
+        Some(path) => Some(path),
+        None => Some(host),
+    }
+}
+
+/// What /proc/self/fd says of a descriptor.
+fn link_target(descriptor: RawFd) -> Option<Vec<u8>> {
+    let path = heap::format!("/proc/self/fd/{descriptor}");
+    let target = sys::rustix::fs::readlink(path.as_str(), Vec::new()).ok()?.into_bytes();
+    target.starts_with(b"/").then_some(target)
+}
+
+/// The kernel's idea of the current directory, without a trailing slash.
+fn host_cwd() -> Option<Vec<u8>> {
+    let mut buffer = [0u8; paths::PATH_BYTES_MAX];
+    // SAFETY: the buffer is as long as said.
+    let length = check(unsafe { syscall(__NR_getcwd as usize, [buffer.as_mut_ptr() as usize, buffer.len(), 0, 0, 0, 0]) }).ok()?;
+    let path = &buffer[..length.saturating_sub(1)];
+    path.starts_with(b"/").then(|| if path == b"/" { Vec::new() } else { path.to_vec() })
+}
+
+pub(crate) fn chdir(call: &mut Call) -> Verdict {
+    match paths::locate(AT_FDCWD, call.args[0]) {
+        Where::Array(path) => Verdict::from_result(enter(&path).map(|()| 0)),
+        Where::Host => moved(call.kernel(), false),
+    }
+}
+
+pub(crate) fn fchdir(call: &mut Call) -> Verdict {
+    let ours = super::is_ours(call.descriptor(0));
+    moved(call.kernel(), ours)
+}
+
+fn moved(result: isize, ours: bool) -> Verdict {
+    if result == 0 {
+        CWD_IS_OURS.store(ours, Ordering::Relaxed);
+    }
+    Verdict::Done(result)
+}
+
+fn enter(path: &[u8]) -> Result<(), OsError> {
+    let namespace = array::namespace()?;
+    let (directory, ours) = namespace.enter_directory(path)?;
+    // SAFETY: changes the current directory, as the program asked.
+    check(unsafe { syscall(__NR_fchdir as usize, [directory.as_raw_fd() as usize, 0, 0, 0, 0, 0]) })?;
+    CWD_IS_OURS.store(ours, Ordering::Relaxed);
+    Ok(())
+}
+
+pub(crate) fn getcwd(call: &mut Call) -> Verdict {
+    if !CWD_IS_OURS.load(Ordering::Relaxed) {
+        return Verdict::Pass;
+    }
+    let Some(mut path) = path_of(AT_FDCWD) else { return Verdict::Pass };
+    if path.is_empty() {
+        path.push(b'/');
+    }
+    path.push(0);
+    let [address, bytes, ..] = call.args;
+    if bytes < path.len() {
+        return Verdict::error(OsError::RANGE);
+    }
+    Verdict::from_result(program::write_bytes(address, &path).map(|()| path.len()))
+}
+
+/// A descriptor of the program's, to be asked about.
+pub(crate) fn borrow<'a>(descriptor: RawFd) -> BorrowedFd<'a> {
+    // SAFETY: only passed to calls that answer EBADF if it is not open.
+    unsafe { BorrowedFd::borrow_raw(descriptor) }
+}

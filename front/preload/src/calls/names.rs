@@ -1,0 +1,143 @@
+//! Calls that change names: mkdir, unlink, rename, link, symlink, mknod; and readlink.
+
+use super::on_path::{self, At};
+use super::paths::{self, AT_FDCWD, Where};
+use super::{OPEN, directory};
+use crate::array;
+use crate::dispatch::{Call, Verdict};
+use crate::program;
+use linux_raw_sys::general::{AT_EMPTY_PATH, AT_REMOVEDIR, AT_SYMLINK_FOLLOW};
+use namespace::{FileType, Reached, RenameFlags};
+use sys::OsError;
+
+type Done = Result<Reached<()>, OsError>;
+
+/// Serves a call with one path that answers nothing but success.
+fn change(call: &Call, at: At, act: impl FnOnce(&[u8]) -> Done) -> Verdict {
+    on_path::serve(call, at, act, |()| Ok(0))
+}
+
+pub(crate) fn mkdir(call: &mut Call) -> Verdict {
+    change(call, At::cwd(0), |path| array::namespace()?.mkdir(path, call.args[1] as u32))
+}
+
+pub(crate) fn mkdirat(call: &mut Call) -> Verdict {
+    change(call, At::directory(0, 1), |path| array::namespace()?.mkdir(path, call.args[2] as u32))
+}
+
+pub(crate) fn rmdir(call: &mut Call) -> Verdict {
+    change(call, At::cwd(0), |path| array::namespace()?.rmdir(path))
+}
+
+pub(crate) fn unlink(call: &mut Call) -> Verdict {
+    change(call, At::cwd(0), |path| array::namespace()?.unlink(path))
+}
+
+pub(crate) fn unlinkat(call: &mut Call) -> Verdict {
+    change(call, At::directory(0, 1), |path| match call.args[2] as u32 {
+        0 => array::namespace()?.unlink(path),
+        AT_REMOVEDIR => array::namespace()?.rmdir(path),
+        _ => Err(OsError::INVAL),
+    })
+}
+
+pub(crate) fn symlink(call: &mut Call) -> Verdict {
+    let contents = call.args[0];
+    change(call, At::cwd(1), |path| array::namespace()?.symlink(&paths::text(contents)?, path))
+}
+
+pub(crate) fn symlinkat(call: &mut Call) -> Verdict {
+    let contents = call.args[0];
+    change(call, At::directory(1, 2), |path| array::namespace()?.symlink(&paths::text(contents)?, path))
+}
+
+pub(crate) fn mknod(call: &mut Call) -> Verdict {
+    change(call, At::cwd(0), |path| make_node(path, call.args[1] as u32, call.args[2] as u32))
+}
+
+pub(crate) fn mknodat(call: &mut Call) -> Verdict {
+    change(call, At::directory(0, 1), |path| make_node(path, call.args[2] as u32, call.args[3] as u32))
+}
+
+fn make_node(path: &[u8], mode: u32, device: u32) -> Done {
+    const KIND: u32 = 0o170_000;
+    let kind = if mode & KIND == 0 { FileType::RegularFile } else { FileType::from_raw_mode(mode) };
+    array::namespace()?.mknod(path, kind, mode & !KIND, u64::from(device))
+}
+
+pub(crate) fn rename(call: &mut Call) -> Verdict {
+    rename_at(call, [At::cwd(0), At::cwd(1)], 0)
+}
+
+/// renameat, and renameat2 with its flags in the fifth argument.
+pub(crate) fn renameat(call: &mut Call) -> Verdict {
+    let flags = if call.number == 316 { call.args[4] as u32 } else { 0 };
+    rename_at(call, [At::directory(0, 1), At::directory(2, 3)], flags)
+}
+
+fn rename_at(call: &Call, at: [At; 2], flags: u32) -> Verdict {
+    on_path::serve_two(call, at, |from, to| array::namespace()?.rename(from, to, RenameFlags::from_bits_retain(flags)))
+}
+
+pub(crate) fn link(call: &mut Call) -> Verdict {
+    on_path::serve_two(call, [At::cwd(0), At::cwd(1)], |from, to| array::namespace()?.link(from, to, false))
+}
+
+pub(crate) fn linkat(call: &mut Call) -> Verdict {
+    let flags = call.args[4] as u32;
+    if let Some(descriptor) = linked_descriptor(call, flags) {
+        let Some(held) = OPEN.lookup(descriptor) else { return Verdict::Pass };
+        return change(call, At::directory(2, 3), |to| {
+            array::namespace()?.link_descriptor(directory::borrow(descriptor), held.node(), to)
+        });
+    }
+    let follow = flags & AT_SYMLINK_FOLLOW != 0;
+    on_path::serve_two(call, [At::directory(0, 1), At::directory(2, 3)], |from, to| array::namespace()?.link(from, to, follow))
+}
+
+/// The open file that linkat gives a name to: by AT_EMPTY_PATH, or by its path under /proc/self/fd.
+fn linked_descriptor(call: &Call, flags: u32) -> Option<sys::RawFd> {
+    if flags & AT_EMPTY_PATH != 0 && paths::is_empty(call.args[1]) {
+        return Some(call.descriptor(0)).filter(|&descriptor| super::is_ours(descriptor));
+    }
+    if flags & AT_SYMLINK_FOLLOW == 0 {
+        return None;
+    }
+    let descriptor = paths::descriptor_path(&paths::text(call.args[1]).ok()?)?;
+    Some(descriptor).filter(|&descriptor| super::is_ours(descriptor))
+}
+
+pub(crate) fn readlink(call: &mut Call) -> Verdict {
+    read_link(call, At::cwd(0), [call.args[1], call.args[2]])
+}
+
+pub(crate) fn readlinkat(call: &mut Call) -> Verdict {
+    read_link(call, At::directory(0, 1), [call.args[2], call.args[3]])
+}
+
+fn read_link(call: &Call, at: At, [buffer, bytes]: [usize; 2]) -> Verdict {
+    if let Some(verdict) = process_link(call, at, buffer, bytes) {
+        return verdict;
+    }
+    on_path::serve(call, at, |path| array::namespace()?.readlink(path), |target| store_link(&target, buffer, bytes))
+}
+
+fn store_link(target: &[u8], buffer: usize, bytes: usize) -> Result<usize, OsError> {
+    if bytes as isize <= 0 {
+        return Err(OsError::INVAL);
+    }
+    let count = target.len().min(bytes);
+    program::write_bytes(buffer, &target[..count]).map(|()| count)
+}
+
+/// What the links under /proc/self say of descriptors, directory and executable: where the program thinks they are, not on which member.
+fn process_link(call: &Call, at: At, buffer: usize, bytes: usize) -> Option<Verdict> {
+    let namespace = array::namespace().ok()?;
+    let path = paths::text(call.args[if matches!(call.number, 89) { 0 } else { 1 }]).ok()?;
+    if !path.starts_with(b"/proc/") || !matches!(at.locate(call), Where::Host) && paths::descriptor_path(&path).is_none() {
+        return None;
+    }
+    let target = sys::rustix::fs::readlinkat(directory::borrow(AT_FDCWD), path.as_slice(), heap::vec::Vec::new()).ok()?;
+    let logical = namespace.logical(target.as_bytes())?;
+    Some(Verdict::from_result(store_link(logical, buffer, bytes)))
+}
