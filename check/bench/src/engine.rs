@@ -1,0 +1,64 @@
+//! The engine without interception: files of core/file in this process, made without names.
+//!
+//! `--engine` shows what the engine adds to the limits before a system call is intercepted.
+
+use crate::append;
+use crate::levels::{self, Bench, FILE};
+use crate::members::{Scratch, os, plain_file};
+use crate::plan::{ArrayPlace, Plan};
+use crate::report::Row;
+use array::{Array, Config};
+use dax::Access;
+use file::{FileRef, Files};
+use format::Attribute;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use sys::rustix::fs::{Mode, OFlags, XattrFlags, fsetxattr, open};
+
+/// An array attached to this process. It stays so to the end.
+fn attach(place: &ArrayPlace) -> io::Result<&'static Files> {
+    let error = |error: &dyn std::fmt::Display| io::Error::other(error.to_string());
+    persist::fault::install_handlers().map_err(os)?;
+    let level = place.level.parse().map_err(|_| error(&"unknown level"))?;
+    let mounts: Vec<Vec<u8>> = place.members.iter().map(|member| member.as_os_str().as_bytes().to_vec()).collect();
+    let prefix = place.prefix.as_os_str().as_bytes().to_vec();
+    let config = Config::new(level, None, &mounts, &[prefix], String::new()).map_err(|found| error(&found))?;
+    let array = Array::attach(&config).map_err(|found| error(&found))?;
+    Files::new(array).map_err(os)
+}
+
+/// Makes a file and opens it.
+fn create(files: &'static Files, place: &ArrayPlace, name: &str) -> io::Result<FileRef> {
+    let attribute: Attribute = files.create_inode().map_err(os)?;
+    let mut descriptors = Vec::new();
+    for slot in 0..place.members.len() {
+        let path = place.backing(slot, name);
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
+        let file = open(path.as_os_str().as_bytes(), flags, Mode::RUSR | Mode::WUSR).map_err(os)?;
+        fsetxattr(&file, format::ATTRIBUTE_NAME, &attribute.encode(), XattrFlags::empty()).map_err(os)?;
+        descriptors.push(Some(file));
+    }
+    files.open(attribute, true, || Ok((descriptors, Access::ReadWrite))).map_err(os)
+}
+
+/// The rows of one level.
+pub(crate) fn level_rows(plan: &Plan, level: &str) -> io::Result<Vec<Row>> {
+    let scratch = Scratch::new(&format!("engine-{level}"))?;
+    let place = scratch.array(level, 3)?;
+    let kernel = plain_file(&scratch.path().join("kernel"), plan.region_bytes)?;
+    let subject = create(attach(&place)?, &place, FILE)?;
+    levels::fill(&subject, plan.region_bytes);
+    Ok(Bench::new(*plan, &place, &subject, &kernel)?.rows())
+}
+
+/// The row of appends.
+pub(crate) fn append_row(plan: &Plan) -> io::Result<Row> {
+    let scratch = match Scratch::huge("engine-append", 8 * plan.append_bytes + (64 << 20)) {
+        Ok(scratch) => scratch,
+        Err(error) => return Ok(Row::not_measured(append::CASE, &error.to_string())),
+    };
+    let place = scratch.array("5", 3)?;
+    let kernel = plain_file(&scratch.path().join("kernel"), 0)?;
+    let subject = create(attach(&place)?, &place, FILE)?;
+    Ok(append::row(plan, &subject, &kernel))
+}

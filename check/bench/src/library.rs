@@ -1,0 +1,179 @@
+//! Everything through libcxlraid.so: the array's settings, workers with the library loaded, and what they found.
+
+use crate::levels::{self, Bench, FILE};
+use crate::members::{Scratch, plain_file};
+use crate::notours::{self, Calls};
+use crate::plan::{ArrayPlace, Plan, Task};
+use crate::report::Row;
+use crate::{append, startup};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The library under test.
+pub(crate) struct Library {
+    path: PathBuf,
+}
+
+impl Library {
+    /// CXLRAID_LIB, or the one that lies beside this program.
+    pub(crate) fn find() -> Result<Self, String> {
+        let path = match std::env::var_os("CXLRAID_LIB") {
+            Some(path) => PathBuf::from(path),
+            None => std::env::current_exe().map_err(|error| error.to_string())?.with_file_name("libcxlraid.so"),
+        };
+        let path = path.canonicalize().map_err(|_| {
+            format!("{}: no such library; build it with `cargo x build`, set CXLRAID_LIB, or use --engine", path.display())
+        })?;
+        Ok(Self { path })
+    }
+
+    /// A command that runs on the array in `place`.
+    pub(crate) fn preloaded(&self, mut command: Command, place: &ArrayPlace, cache: &Path) -> Command {
+        let members = place.members.iter().map(|member| member.display().to_string()).collect::<Vec<_>>().join(":");
+        command
+            .env("LD_PRELOAD", &self.path)
+            .env("CXLRAID_LEVEL", &place.level)
+            .env("CXLRAID_MOUNTS", members)
+            .env("CXLRAID_PATHS", &place.prefix)
+            .env("XDG_CACHE_HOME", cache);
+        command
+    }
+
+    fn worker(&self, task: &Task, place: &ArrayPlace, scratch: &Scratch) -> Result<Command, String> {
+        Ok(self.preloaded(worker(task)?, place, scratch.path()))
+    }
+}
+
+/// This program as a worker.
+fn worker(task: &Task) -> Result<Command, String> {
+    let program = std::env::current_exe().map_err(|error| error.to_string())?;
+    let mut command = Command::new(program);
+    command.arg("worker").arg(serde_json::to_string(task).map_err(|error| error.to_string())?);
+    Ok(command)
+}
+
+/// Runs a worker and reads what it says.
+fn result<T: DeserializeOwned>(mut worker: Command) -> Result<T, String> {
+    let output = worker.stdin(Stdio::null()).stderr(Stdio::inherit()).output().map_err(|error| error.to_string())?;
+    if !output.status.success() {
+        return Err(format!("a worker failed: {}", output.status));
+    }
+    serde_json::from_slice(&output.stdout).map_err(|error| format!("a worker said something else: {error}"))
+}
+
+/// Everything that goes through the library.
+pub(crate) fn rows(plan: &Plan, wanted: impl Fn(&str) -> bool) -> Result<Vec<Row>, String> {
+    let library = Library::find()?;
+    let mut rows = Vec::new();
+    for (name, level) in [("raid1", "1"), ("raid5", "5")] {
+        if wanted(name) {
+            rows.extend(level_rows(plan, &library, level)?);
+        }
+    }
+    if wanted("append") {
+        rows.push(append_row(plan, &library)?);
+    }
+    if wanted("notours") {
+        rows.extend(not_ours_rows(plan, &library)?);
+    }
+    if wanted("startup") && startup::is_measurable() {
+        let scratch = scratch("startup")?;
+        let place = scratch.array("5", 3).map_err(said)?;
+        rows.extend(startup::rows(plan, &library, &place, &scratch).map_err(said)?);
+    }
+    Ok(rows)
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
+fn said(error: io::Error) -> String {
+    error.to_string()
+}
+
+fn scratch(name: &str) -> Result<Scratch, String> {
+    Scratch::new(name).map_err(|error| format!("a directory for the members: {error}"))
+}
+
+fn level_rows(plan: &Plan, library: &Library, level: &str) -> Result<Vec<Row>, String> {
+    let scratch = scratch(level)?;
+    let array = scratch.array(level, 3).map_err(said)?;
+    let task = Task::Level { plan: *plan, array: array.clone(), scratch: scratch.path().to_owned() };
+    result(library.worker(&task, &array, &scratch)?)
+}
+
+fn append_row(plan: &Plan, library: &Library) -> Result<Row, String> {
+    let scratch = match Scratch::huge("append", 8 * plan.append_bytes + (64 << 20)) {
+        Ok(scratch) => scratch,
+        Err(error) => return Ok(Row::not_measured(append::CASE, &error.to_string())),
+    };
+    let array = scratch.array("5", 3).map_err(said)?;
+    let task = Task::Append { plan: *plan, array: array.clone(), scratch: scratch.path().to_owned() };
+    let mut row: Row = result(library.worker(&task, &array, &scratch)?)?;
+    let many = (plan.append_bytes / 4096) as usize;
+    let counted = append::system_calls_per_append(many / 16, many, |appends| {
+        let path = array.file(&format!("counted-{appends}"));
+        library.worker(&Task::CountedAppends { path, appends }, &array, &scratch).expect("plain data")
+    });
+    match counted {
+        // Growth in advance takes a few calls per 32 MiB and member.
+        Ok(calls) => row.checks.push(crate::report::Check::at_most("system calls per append", calls, 0.05)),
+        Err(why) => row.note = format!("system calls not counted: {why}"),
+    }
+    Ok(row)
+}
+
+fn not_ours_rows(plan: &Plan, library: &Library) -> Result<Vec<Row>, String> {
+    let scratch = scratch("notours")?;
+    let array = scratch.array("5", 3).map_err(said)?;
+    let file = scratch.path().join("ordinary");
+    plain_file(&file, 1 << 20).map_err(said)?;
+    let task = Task::NotOurs { plan: *plan, file };
+    let pair = |_| {
+        let with: Calls = result(library.worker(&task, &array, &scratch)?)?;
+        let without: Calls = result(worker(&task)?)?;
+        Ok((with, without))
+    };
+    Ok(notours::rows(&(0..plan.pairs).map(pair).collect::<Result<Vec<_>, String>>()?))
+}
+
+/// What a worker process does: one task, its result as JSON on standard output.
+pub(crate) fn work(task: &str) -> Result<(), String> {
+    let task: Task = serde_json::from_str(task).map_err(|error| error.to_string())?;
+    match task {
+        Task::Level { plan, array, scratch } => say(&level_work(plan, &array, &scratch).map_err(said)?),
+        Task::Append { plan, array, scratch } => {
+            let kernel = plain_file(&scratch.join("kernel"), 0).map_err(said)?;
+            let subject = create(&array.file(FILE)).map_err(said)?;
+            say(&append::row(&plan, &subject, &kernel))
+        }
+        Task::CountedAppends { path, appends } => {
+            append::appends(&path, appends);
+            Ok(())
+        }
+        Task::NotOurs { plan, file } => {
+            let file = File::open(file).map_err(said)?;
+            say(&notours::measure_here(&plan, &file).map_err(said)?)
+        }
+    }
+}
+
+fn level_work(plan: Plan, array: &ArrayPlace, scratch: &Path) -> io::Result<Vec<Row>> {
+    let kernel = plain_file(&scratch.join("kernel"), plan.region_bytes)?;
+    let subject = create(&array.file(FILE))?;
+    levels::fill(&subject, plan.region_bytes);
+    Ok(Bench::new(plan, array, &subject, &kernel)?.rows())
+}
+
+/// A new file on the array.
+fn create(path: &Path) -> io::Result<File> {
+    let file = OpenOptions::new().read(true).write(true).create_new(true).open(path);
+    file.map_err(|error| io::Error::other(format!("{}: {error}; is the library loaded?", path.display())))
+}
+
+fn say(result: &impl Serialize) -> Result<(), String> {
+    println!("{}", serde_json::to_string(result).map_err(|error| error.to_string())?);
+    Ok(())
+}

@@ -1,0 +1,157 @@
+//! Temporary members, mapped backing files, and the file systems they lie on. All of it is gone when dropped.
+
+use crate::plan::ArrayPlace;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::ptr::null_mut;
+use sys::rustix::fs::{Mode, OFlags, open};
+use sys::rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use units::PAGE_BYTES;
+
+const PREFIX: &str = "cxlraid-bench-";
+
+/// A directory in shared memory, or on a tmpfs of its own.
+pub(crate) struct Scratch {
+    path: PathBuf,
+    mounted: bool,
+}
+
+impl Scratch {
+    /// A directory on the machine's tmpfs.
+    pub(crate) fn new(name: &str) -> io::Result<Self> {
+        let base = Path::new("/dev/shm");
+        let base = if base.is_dir() { base.to_owned() } else { std::env::temp_dir() };
+        sweep(&base);
+        let path = base.join(format!("{PREFIX}{}-{name}", std::process::id()));
+        fs::create_dir(&path)?;
+        Ok(Self { path, mounted: false })
+    }
+
+    /// A tmpfs with huge pages, which takes root.
+    pub(crate) fn huge(name: &str, bytes: u64) -> io::Result<Self> {
+        let mut scratch = Self::new(name)?;
+        let mount = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &format!("huge=always,size={bytes}"), "cxlraid-bench"])
+            .arg(&scratch.path)
+            .stderr(Stdio::null())
+            .status()?;
+        if !mount.success() {
+            return Err(io::Error::other("mounting a tmpfs with huge pages failed (it takes root)"));
+        }
+        scratch.mounted = true;
+        Ok(scratch)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Member directories and a prefix for an array of `count` members.
+    pub(crate) fn array(&self, level: &str, count: usize) -> io::Result<ArrayPlace> {
+        let name = self.path.file_name().unwrap_or_default();
+        let members: Vec<PathBuf> = (0..count).map(|slot| self.path.join(format!("{level}-m{slot}"))).collect();
+        members.iter().try_for_each(fs::create_dir)?;
+        Ok(ArrayPlace { level: level.to_owned(), members, prefix: Path::new("/").join(name) })
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        forget_segments(&self.path);
+        if self.mounted {
+            let _ = Command::new("umount").arg("-l").arg(&self.path).status();
+        }
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// Removes what benches left behind that were killed.
+fn sweep(base: &Path) {
+    let Ok(entries) = fs::read_dir(base) else { return };
+    for path in entries.filter_map(|entry| entry.ok().map(|entry| entry.path())) {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let pid = name.strip_prefix(PREFIX).and_then(|rest| rest.split('-').next());
+        if pid.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
+            let _ = Command::new("umount").arg("-l").arg(&path).stderr(Stdio::null()).status();
+            forget_segments(&path);
+            let _ = fs::remove_dir_all(&path);
+        }
+    }
+}
+
+/// Removes the runtime segments of the arrays whose members lie in `directory`.
+fn forget_segments(directory: &Path) {
+    let Ok(entries) = fs::read_dir(directory) else { return };
+    for path in entries.filter_map(|entry| entry.ok().map(|entry| entry.path())) {
+        if let Ok(bytes) = fs::read(path.join(".cxlraid/superblock"))
+            && let Ok((superblock, _)) = format::Superblock::choose(&bytes)
+        {
+            let _ = fs::remove_file(array::runtime::segment_path(superblock.array_uuid));
+        }
+    }
+}
+
+/// The kernel's error as the standard library has it.
+pub(crate) fn os(error: sys::OsError) -> io::Error {
+    io::Error::from_raw_os_error(error.raw_os_error())
+}
+
+/// A file mapped for reading and writing, with every page in place.
+pub(crate) struct Mapped {
+    base: *mut u8,
+    bytes: usize,
+}
+
+impl Mapped {
+    /// Maps the first `bytes` of a file that has them.
+    pub(crate) fn new(path: &Path, bytes: u64) -> io::Result<Self> {
+        let flags = OFlags::RDWR | OFlags::CLOEXEC;
+        let file = open(path.as_os_str().as_bytes(), flags, Mode::empty()).map_err(os)?;
+        if fs::metadata(path)?.len() < bytes {
+            return Err(io::Error::other(format!("{}: shorter than {bytes} bytes", path.display())));
+        }
+        let (bytes, protection) = (bytes as usize, ProtFlags::READ | ProtFlags::WRITE);
+        // SAFETY: a new mapping, wherever the kernel likes.
+        let base = unsafe { mmap(null_mut(), bytes, protection, MapFlags::SHARED, &file, 0) }.map_err(os)?;
+        let mapped = Self { base: base.cast(), bytes };
+        for page in (0..bytes).step_by(PAGE_BYTES) {
+            let place = mapped.at(page as u64);
+            // SAFETY: within the mapping; nobody else stores meanwhile.
+            unsafe { place.write_volatile(place.read_volatile()) };
+        }
+        Ok(mapped)
+    }
+
+    /// The address of a byte.
+    pub(crate) fn at(&self, offset: u64) -> *mut u8 {
+        assert!(offset < self.bytes as u64, "within the mapping");
+        self.base.wrapping_add(offset as usize)
+    }
+
+    /// The file's words.
+    pub(crate) fn words(&self) -> &[u64] {
+        // SAFETY: mapped, page aligned, and nobody stores while the slice is in use.
+        unsafe { std::slice::from_raw_parts(self.base.cast(), self.bytes / 8) }
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        // SAFETY: ours, and nobody has pointers into it any more.
+        let _ = unsafe { munmap(self.base.cast(), self.bytes) };
+    }
+}
+
+/// An ordinary file of the kernel's, filled.
+pub(crate) fn plain_file(path: &Path, bytes: u64) -> io::Result<File> {
+    use std::os::unix::fs::FileExt;
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)?;
+    let block = vec![1u8; 1 << 20];
+    for offset in (0..bytes).step_by(block.len()) {
+        file.write_all_at(&block[..block.len().min((bytes - offset) as usize)], offset)?;
+    }
+    Ok(file)
+}
