@@ -169,8 +169,7 @@ impl<'a, 'b, M: Medium, const PARITIES: usize> Shape<'a, 'b, M, PARITIES> {
         if count == 2 {
             missing[1] = 31 - lost.columns.leading_zeros() as usize;
         }
-        Recovery::new(self.columns, PARITIES, &missing[..count], lost.parities & 1 != 0, lost.parities & 2 != 0)
-            .ok_or(Stop::Lost)
+        Recovery::new(self.columns, PARITIES, &missing[..count], lost.parities & 1 != 0, lost.parities & 2 != 0).ok_or(Stop::Lost)
     }
 
     /// Reconstruction where not all sources are mapped: summed up source by source.
