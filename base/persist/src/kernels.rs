@@ -5,6 +5,9 @@
 //! (see `stream_bytes_min`), and where the caches are outside the persistence domain ([`Flush::Needed`]) what was written through them is
 //! written back. No kernel fences; [`fence`](crate::fence) before anything that must come after.
 //!
+//! Updates, stripes and mirrors load each byte of the program's buffer once: what they leave on the members is consistent even while the
+//! program changes its buffer (`tests/race.rs`).
+//!
 //! Rules for all kernels: any length, 0 too; any alignment, but destinations on media that are not equal modulo 64 bytes are
 //! stored through the caches; lengths count bytes of each buffer; buffers may be identical, not otherwise overlapping;
 //! nothing outside the buffers is read or written. They are meant to run inside [`fault::guard`](crate::fault::guard): they own
@@ -184,6 +187,23 @@ impl Kernels {
         unsafe {
             (table.copy)(dst, src, len);
             self.settle(stream, dst, len);
+        }
+    }
+
+    /// Each dst = src, all on media: mirrors. The source is read once, so the copies are equal even if the program changes its buffer
+    /// meanwhile; separate copies would not be.
+    ///
+    /// # Safety
+    /// See [`Kernels`]; no destination is null.
+    #[inline]
+    pub unsafe fn mirror_to_media(&self, dsts: &[*mut u8], src: *const u8, len: usize) {
+        let Some(&anchor) = dsts.first() else { return };
+        let stream = len >= self.copy_stream_bytes_min && dsts.iter().all(|&dst| in_step(dst, anchor));
+        let table = if stream { self.stream } else { self.cached };
+        // SAFETY: the caller's promise.
+        unsafe {
+            (table.mirror)(dsts, src, len);
+            dsts.iter().for_each(|&dst| self.settle(stream, dst, len));
         }
     }
 

@@ -34,6 +34,12 @@ pub(crate) trait Line: Copy {
         }
     }
 
+    /// The same line, of which the compiler has forgotten that it was loaded: it cannot load it a second time.
+    ///
+    /// # Safety
+    /// As [`Line::zero`].
+    unsafe fn pin(self) -> Self;
+
     /// Ordinary store at any alignment.
     ///
     /// # Safety

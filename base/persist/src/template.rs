@@ -4,8 +4,9 @@
 //! partial line. With `STREAM` whole lines are stored non-temporally, for which all destinations must have the same
 //! address modulo 64 (the caller in `kernels` sees to it); without, they are stored ordinarily and any alignment will do.
 //! Each line of each source is read before the line at the same offset of any destination is written, so a source may
-//! be the very same buffer as a destination. Each byte of a source is loaded once, so that what is stored and what goes into the parity are the
-//! same even while the program changes its buffer (`tests/race.rs` watches the compiler). `BLOCK` lines at a time are worked on where a loop over columns is inside.
+//! be the very same buffer as a destination. What updates and stripes take from the program is loaded once and pinned
+//! ([`Line::pin`]): what is stored and what goes into the parity are the same even while the program changes its buffer.
+//! `BLOCK` lines at a time are worked on where a loop over columns is inside.
 
 use crate::arch::prefetch;
 use crate::line::{Field, LINE, Line};
@@ -61,6 +62,46 @@ pub(crate) unsafe fn copy<L: Line, const STREAM: bool>(dst: *mut u8, src: *const
         }
         if at < len {
             L::load_part(src.add(at), len - at).store_part(dst.add(at), len - at);
+        }
+    }
+}
+
+/// Each dst = src, from one load: the copies are equal even while the program changes its buffer.
+#[inline(always)]
+pub(crate) unsafe fn mirror<L: Line, const STREAM: bool>(dsts: &[*mut u8], src: *const u8, len: usize) {
+    let mut at = dsts.first().map_or(0, |&first| head(first, len));
+    // SAFETY: `at` never passes `len`, for which all are valid (caller); lines are at line boundaries of each `dst`.
+    unsafe {
+        if at != 0 {
+            let part = L::load_part(src, at).pin();
+            for dst in dsts {
+                part.store_part(*dst, at);
+            }
+        }
+        while at + 4 * LINE <= len {
+            let block = [
+                L::load(src.add(at)).pin(),
+                L::load(src.add(at + LINE)).pin(),
+                L::load(src.add(at + 2 * LINE)).pin(),
+                L::load(src.add(at + 3 * LINE)).pin(),
+            ];
+            for dst in dsts {
+                put_block::<L, STREAM, 4>(&block, dst.add(at));
+            }
+            at += 4 * LINE;
+        }
+        while at + LINE <= len {
+            let line = L::load(src.add(at)).pin();
+            for dst in dsts {
+                put::<L, STREAM>(line, dst.add(at));
+            }
+            at += LINE;
+        }
+        if at < len {
+            let part = L::load_part(src.add(at), len - at).pin();
+            for dst in dsts {
+                part.store_part(dst.add(at), len - at);
+            }
         }
     }
 }
@@ -155,7 +196,7 @@ unsafe fn update_block<L, G, const STREAM: bool, const DATA: bool, const P: bool
         let mut q = [L::zero(); BLOCK];
         for i in 0..BLOCK {
             let at = at + i * LINE;
-            new[i] = L::load(u.new.add(at));
+            new[i] = L::load(u.new.add(at)).pin();
             let old = L::load(u.data.add(at));
             if P {
                 p[i] = L::load(u.p.add(at)).xor3(old, new[i]);
@@ -185,7 +226,7 @@ where
 {
     // SAFETY: `at + len` is within the operands (caller, [`update`]).
     unsafe {
-        let new = L::load_part(u.new.add(at), len);
+        let new = L::load_part(u.new.add(at), len).pin();
         let old = L::load_part(u.data.add(at), len);
         if DATA {
             new.store_part(u.data.add(at), len);
@@ -264,7 +305,7 @@ where
             let source = s.sources.get_unchecked(column).add(at);
             let data = if DATA { *s.datas.get_unchecked(column) } else { core::ptr::null_mut() };
             for i in 0..BLOCK {
-                let line = L::load(source.add(i * LINE));
+                let line = L::load(source.add(i * LINE)).pin();
                 if DATA && !data.is_null() {
                     put::<L, STREAM>(line, data.add(at + i * LINE));
                 }
@@ -295,7 +336,7 @@ where
         let mut p = L::zero();
         let mut q = L::zero();
         for column in (0..s.sources.len()).rev() {
-            let line = L::load_part(s.sources.get_unchecked(column).add(at), len);
+            let line = L::load_part(s.sources.get_unchecked(column).add(at), len).pin();
             if DATA && !s.datas.get_unchecked(column).is_null() {
                 line.store_part(s.datas.get_unchecked(column).add(at), len);
             }

@@ -44,6 +44,7 @@ fn run_all(k: &Kernels, walled: &[Walled], len: usize, behind: bool) {
     unsafe {
         k.copy_to_media(a, new, len);
         k.copy_to_media_temporal(a, new, len);
+        k.mirror_to_media(&[a, b], new, len);
         k.copy_from_media(a, new, len);
         k.zero_media(a, len);
         k.update_p(a, p, new, len);

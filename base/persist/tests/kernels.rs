@@ -61,6 +61,13 @@ fn check_copies(k: &Kernels, s: &Shape, source_start: usize) {
         let expected = if which == 3 { vec![0; s.len] } else { s.content(0) };
         assert_eq!(dst.content(), expected, "{k:?} copy {which}");
     }
+    for count in 0..4 {
+        let mut dsts: Vec<Buffer> = (0..count).map(|i| Buffer::new(&poison, s.start(i))).collect();
+        let at: Vec<*mut u8> = dsts.iter_mut().map(Buffer::as_mut_ptr).collect();
+        // SAFETY: all buffers have `len` bytes.
+        unsafe { k.mirror_to_media(&at, src.as_ptr(), s.len) };
+        assert!(dsts.iter().all(|dst| dst.content() == s.content(0)), "{k:?} mirror of {count}");
+    }
     assert_eq!(src.content(), s.content(0));
 }
 

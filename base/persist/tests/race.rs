@@ -12,7 +12,15 @@ const LEN: usize = 2048 + 24;
 fn with_changing_buffer(body: impl FnOnce(*const u8)) {
     let changing: Vec<AtomicU8> = (0..LEN + 64).map(|_| AtomicU8::new(0)).collect();
     let done = AtomicBool::new(false);
+    /// Ends the other thread also when an assertion fails.
+    struct Done<'a>(&'a AtomicBool);
+    impl Drop for Done<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
     std::thread::scope(|scope| {
+        let _end = Done(&done);
         scope.spawn(|| {
             let mut value = 0u8;
             while !done.load(Ordering::Relaxed) {
@@ -21,7 +29,6 @@ fn with_changing_buffer(body: impl FnOnce(*const u8)) {
             }
         });
         body(changing.as_ptr().cast());
-        done.store(true, Ordering::Relaxed);
     });
 }
 
@@ -29,25 +36,30 @@ fn with_changing_buffer(body: impl FnOnce(*const u8)) {
 fn parity_fits_what_was_stored_while_the_buffer_changes() {
     with_changing_buffer(|new| {
         for k in variants() {
-            for round in 0..60 {
+            for round in 0..1000 {
                 let zeros = vec![0; LEN];
                 let [mut a, mut b, mut p, mut q] = [0; 4].map(|_| Buffer::new(&zeros, 40));
                 let (a_at, b_at, p_at, q_at) = (a.as_mut_ptr(), b.as_mut_ptr(), p.as_mut_ptr(), q.as_mut_ptr());
                 // SAFETY: all buffers have LEN bytes. The race on `new` is what is tested; the loads are the machine's.
                 unsafe {
-                    match round % 5 {
+                    match round % 6 {
                         0 => k.update_p(a_at, p_at, new, LEN),
                         1 => k.update_pq(a_at, p_at, q_at, new, 1, LEN),
                         2 => k.update_q(a_at, q_at, new, 1, LEN),
                         3 => k.stripe_p(&[new, new], &[a_at, b_at], p_at, LEN),
+                        5 => k.mirror_to_media(&[a_at, b_at, p_at, q_at], new, LEN),
                         _ => k.stripe_pq(&[new, new], &[a_at, b_at], p_at, q_at, LEN),
                     }
+                }
+                if round % 6 == 5 {
+                    assert!([&b, &p, &q].iter().all(|other| other.content() == a.content()), "{k:?} mirror");
+                    continue;
                 }
                 let factor = q_coefficients(2)[1];
                 let [a, b, p, q] = [&a, &b, &p, &q].map(Buffer::content);
                 for i in 0..LEN {
                     let (a, b) = (a[i], b[i]);
-                    let (has_p, has_q) = (round % 5 != 2, matches!(round % 5, 1 | 2 | 4));
+                    let (has_p, has_q) = (round % 6 != 2, matches!(round % 6, 1 | 2 | 4));
                     assert!(!has_p || p[i] == a ^ b, "{k:?} round {round} P at {i}");
                     assert!(!has_q || q[i] == a ^ mul(factor, b), "{k:?} round {round} Q at {i}");
                 }

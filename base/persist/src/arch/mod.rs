@@ -21,6 +21,8 @@ use crate::template::{Stripe, Update};
 
 /// `(destination, source, bytes)`
 pub(crate) type CopyKernel = unsafe fn(*mut u8, *const u8, usize);
+/// `(destinations, source, bytes)`
+pub(crate) type MirrorKernel = unsafe fn(&[*mut u8], *const u8, usize);
 /// `(destination, bytes)`
 pub(crate) type ZeroKernel = unsafe fn(*mut u8, usize);
 /// See [`Update`].
@@ -33,6 +35,7 @@ pub(crate) type DotKernel = unsafe fn(&[u8], &[*const u8], *mut u8, usize);
 /// The kernels of one instruction set, all storing whole lines in the same way.
 pub(crate) struct Table {
     pub(crate) copy: CopyKernel,
+    pub(crate) mirror: MirrorKernel,
     pub(crate) zero: ZeroKernel,
     pub(crate) update_p: UpdateKernel,
     pub(crate) update_q: UpdateKernel,

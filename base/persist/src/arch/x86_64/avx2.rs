@@ -3,6 +3,7 @@
 use super::kernel_table;
 use crate::gf::{MATRICES, NIBBLES};
 use crate::line::{Field, Line};
+use core::arch::asm;
 use core::arch::x86_64::*;
 
 /// A line in two registers.
@@ -20,6 +21,12 @@ impl Line for Ymm {
     unsafe fn load(from: *const u8) -> Self {
         // SAFETY: 64 readable bytes are the caller's promise.
         unsafe { Self(_mm256_loadu_si256(from.cast()), _mm256_loadu_si256(from.add(32).cast())) }
+    }
+
+    #[inline(always)]
+    unsafe fn pin(self) -> Self {
+        // SAFETY: as in zero.
+        unsafe { Self(pin_part(self.0), pin_part(self.1)) }
     }
 
     #[inline(always)]
@@ -45,6 +52,15 @@ impl Line for Ymm {
         // SAFETY: as in zero.
         unsafe { Self(_mm256_xor_si256(self.0, other.0), _mm256_xor_si256(self.1, other.1)) }
     }
+}
+
+/// [`Line::pin`] of a half; the register class wants the feature declared.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn pin_part(mut part: __m256i) -> __m256i {
+    // SAFETY: no instruction; not `pure`, so that it is neither repeated nor moved.
+    unsafe { asm!("/* {0} */", inout(ymm_reg) part, options(nomem, nostack, preserves_flags)) }
+    part
 }
 
 /// Multiplies each nibble by a table look-up.

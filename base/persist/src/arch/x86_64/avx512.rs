@@ -4,6 +4,7 @@
 use super::kernel_table;
 use crate::gf::{MATRICES, NIBBLES};
 use crate::line::{Field, Line};
+use core::arch::asm;
 use core::arch::x86_64::*;
 
 /// A line in one register.
@@ -36,6 +37,12 @@ impl Line for Zmm {
     }
 
     #[inline(always)]
+    unsafe fn pin(self) -> Self {
+        // SAFETY: as in zero.
+        unsafe { Self(pin_line(self.0)) }
+    }
+
+    #[inline(always)]
     unsafe fn store(self, to: *mut u8) {
         // SAFETY: 64 writable bytes are the caller's promise.
         unsafe { _mm512_storeu_si512(to.cast(), self.0) }
@@ -64,6 +71,15 @@ impl Line for Zmm {
         // SAFETY: as in zero. 0x96 is the truth table of a ^ b ^ c.
         unsafe { Self(_mm512_ternarylogic_epi64::<0x96>(self.0, b.0, c.0)) }
     }
+}
+
+/// [`Line::pin`]; the register class wants the feature declared.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn pin_line(mut line: __m512i) -> __m512i {
+    // SAFETY: no instruction; not `pure`, so that it is neither repeated nor moved.
+    unsafe { asm!("/* {0} */", inout(zmm_reg) line, options(nomem, nostack, preserves_flags)) }
+    line
 }
 
 /// Multiplies each nibble by a table look-up.

@@ -138,6 +138,7 @@ macro_rules! kernel_table {
 
             pub(crate) static TABLE: Table = Table {
                 copy,
+                mirror,
                 zero,
                 update_p,
                 update_q,
@@ -156,6 +157,12 @@ macro_rules! kernel_table {
             unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
                 // SAFETY: passed on; the instructions are this function's features. So in all of them.
                 unsafe { template::copy::<$line, $stream>(dst, src, len) }
+            }
+
+            #[target_feature(enable = $features)]
+            unsafe fn mirror(dsts: &[*mut u8], src: *const u8, len: usize) {
+                // SAFETY: as in copy.
+                unsafe { template::mirror::<$line, $stream>(dsts, src, len) }
             }
 
             #[target_feature(enable = $features)]

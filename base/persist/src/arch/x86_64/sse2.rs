@@ -2,6 +2,7 @@
 
 use super::kernel_table;
 use crate::line::{Field, Line};
+use core::arch::asm;
 use core::arch::x86_64::*;
 
 /// A line in four registers.
@@ -27,6 +28,17 @@ impl Line for Xmm {
                 _mm_loadu_si128(from.add(3)),
             ])
         }
+    }
+
+    #[inline(always)]
+    unsafe fn pin(self) -> Self {
+        let [mut a, mut b, mut c, mut d] = self.0;
+        // SAFETY: no instruction; not `pure`, so that it is neither repeated nor moved.
+        unsafe {
+            asm!("/* {0} {1} {2} {3} */", inout(xmm_reg) a, inout(xmm_reg) b, inout(xmm_reg) c, inout(xmm_reg) d,
+                options(nomem, nostack, preserves_flags));
+        }
+        Self([a, b, c, d])
     }
 
     #[inline(always)]
