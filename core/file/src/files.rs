@@ -291,7 +291,25 @@ impl Files {
         }
     }
 
-    /// Gives everything back in order, at the end of the process.
+    /// Closes everything this process has open, as its last act: other threads may still be writing.
+    pub fn leave(&self) {
+        let runtime = self.array.runtime();
+        let open = self.open.lock();
+        for opened in open.values() {
+            let inode = &opened.inode;
+            inode.flush_times();
+            runtime.with_open_files(|_| {
+                let last = runtime.leave_file(inode.entry);
+                // Threads that are still at work would notice if the inode were freed; its slack they find missing and get again.
+                if last && inode.shared().unlinked.load(Ordering::Acquire) == 0 {
+                    let _ = inode.with_size_locked(|_| inode.lock_all_stripes().map(|_held| inode.trim()));
+                }
+            });
+        }
+        runtime.detach();
+    }
+
+    /// Detaches from the array; what is open stays so.
     pub fn detach(&self) {
         self.for_each_open(Inode::flush_times);
         self.array.runtime().detach();

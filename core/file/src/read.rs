@@ -85,6 +85,11 @@ impl Inode {
         })
     }
 
+    /// Keeps every reader and writer out.
+    pub(crate) fn lock_all_stripes(&self) -> Result<StripesHeld<'_>, OsError> {
+        self.lock_stripes(Blocks::ALL)
+    }
+
     /// Takes the locks, and repairs what a writer that died with one of them may have left half done.
     pub(crate) fn lock_stripes(&self, blocks: Blocks) -> Result<StripesHeld<'_>, OsError> {
         let held = StripesHeld::lock(self.files.array(), self.shared(), blocks);

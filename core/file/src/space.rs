@@ -13,6 +13,7 @@ use dax::Backing;
 use format::LaneKind;
 use medium::Medium;
 use sys::OsError;
+use sys::rustix::fs::{Timespec, Timestamps, UTIME_OMIT, fstat, futimens};
 
 /// The most a growing backing file gets in advance.
 const ADVANCE_BYTES_MAX: u64 = 32 << 20;
@@ -210,7 +211,7 @@ impl Inode {
             return;
         }
         let kept = self.geometry.member_bytes(self.size());
-        if self.on_members(|backing| backing.set_len(kept)).is_ok() {
+        if self.on_members(|backing| cut_unnoticed(backing, kept)).is_ok() {
             self.shared().allocated_end.store(kept, Ordering::Release);
             self.shared().allocation_epoch.fetch_add(1, Ordering::AcqRel);
             self.set_flags(flags & !format::FLAG_SLACK);
@@ -244,6 +245,19 @@ impl Inode {
         }
         if failed { self.files.array().before_change() } else { Ok(()) }
     }
+}
+
+/// Cuts a backing file and keeps its time of modification: the program has changed nothing.
+fn cut_unnoticed(backing: &Backing, bytes: u64) -> Result<(), OsError> {
+    let stat = fstat(backing.fd())?;
+    backing.set_len(bytes)?;
+    let times = Timestamps {
+        last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+        last_modification: Timespec { tv_sec: stat.st_mtime, tv_nsec: stat.st_mtime_nsec as i64 },
+    };
+    // Only its owner may set a time; for others the file was modified when it was closed.
+    let _ = futimens(backing.fd(), &times);
+    Ok(())
 }
 
 /// Makes a backing file at least `bytes` long.

@@ -1,13 +1,13 @@
 //! The array this process uses: attached by the constructor, or refused for a reason that the program's calls are answered with.
 
+use crate::calls::OPEN;
 use crate::environment::Environment;
-use crate::report;
+use crate::report::report;
 use ::array::config::{PATHS_DEFAULT, is_below, normalise};
 use ::array::{Array, Config};
 use core::sync::atomic::{AtomicPtr, Ordering};
 use file::Files;
 use heap::boxed::Box;
-use heap::string::ToString;
 use heap::vec::Vec;
 use namespace::Namespace;
 use sys::OsError;
@@ -64,7 +64,7 @@ pub(crate) fn start(environment: &Environment) {
         Ok(None) => return,
         Ok(Some(config)) => attach(&config),
         Err(error) => {
-            report::line(&error.to_string());
+            report!("{error}");
             Err(OsError::INVAL)
         }
     };
@@ -76,12 +76,12 @@ pub(crate) fn start(environment: &Environment) {
 
 fn attach(config: &Config) -> Result<Namespace, OsError> {
     let array = Array::attach(config).map_err(|error| {
-        report::line(&error.to_string());
+        report!("{error}");
         error.os_error()
     })?;
     report_members(&array);
     let files = Files::new(array).map_err(|error| {
-        report::line("cannot open the array's tables under .cxlraid; check the members' permissions");
+        report!("cannot open the array's tables under .cxlraid ({error}); check the members' permissions");
         error
     })?;
     Ok(Namespace::new(files))
@@ -92,16 +92,42 @@ fn report_members(array: &Array) {
     if !array.runtime().out_unrecorded().is_empty() {
         for member in array.members().iter().filter(|member| member.standing != ::array::Standing::InSync) {
             let state = heap::format!("{:?}", member.standing).to_lowercase();
-            report::line(&heap::format!("{}: member is {state}; the array is degraded", member.shown()));
+            report!("{}: member is {state}; the array is degraded", member.shown());
         }
     }
     if array.was_created() {
         for (index, member) in array.members().iter().enumerate() {
             if let Some(other) = array.members()[..index].iter().find(|other| other.device == member.device) {
                 let (one, two) = (other.shown(), member.shown());
-                report::line(&heap::format!("{one} and {two} are on one device; they will fail together"));
+                report!("{one} and {two} are on one device; they will fail together");
                 break;
             }
         }
+    }
+}
+
+/// A descriptor this program was given: if it is an anchor, it is served again. Its offset is shared with whoever gave it.
+pub(crate) fn adopt(descriptor: sys::RawFd) {
+    let Ok(namespace) = namespace() else { return };
+    let fd = crate::calls::directory::borrow(descriptor);
+    let Ok(Some(node)) = namespace.inherit(fd) else { return };
+    let flags = sys::rustix::fs::fcntl_getfl(fd).map_or(0, |flags| flags.bits());
+    let description = OPEN.describe(node, flags);
+    description.shared.store(true, Ordering::Release);
+    OPEN.install(descriptor, description);
+}
+
+/// Runs the system call that forks, so that the child's open files are its own.
+pub(crate) fn around_fork(fork: impl FnOnce() -> isize) -> isize {
+    match namespace() {
+        Ok(namespace) => namespace.files().around_fork(fork),
+        Err(_) => fork(),
+    }
+}
+
+/// The process ends: what it has open is given back in order.
+pub(crate) fn leave() {
+    if let Ok(namespace) = namespace() {
+        namespace.files().leave();
     }
 }

@@ -9,6 +9,7 @@ use crate::calls;
 use crate::coverage;
 use crate::process;
 use crate::signals;
+use crate::stack;
 use crate::table::{ROWS, Row, Way};
 use crate::thread;
 use core::sync::atomic::{Ordering, compiler_fence};
@@ -137,6 +138,7 @@ fn serve(call: &mut Call) -> Verdict {
     let number = call.number as u32 as usize;
     let Some(row) = ROWS.get(number) else { return Verdict::Pass };
     process::notice_fork();
+    stack::list();
     coverage::count(number);
     match row.way {
         Way::Serve | Way::Observe => calls::handler(number)(call),

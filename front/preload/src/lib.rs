@@ -16,6 +16,7 @@ extern crate alloc as heap;
 
 mod alloc;
 mod arch;
+mod array;
 mod calls;
 mod coverage;
 mod descriptors;
@@ -31,6 +32,7 @@ mod report;
 #[cfg(not(test))]
 mod runtime;
 mod signals;
+mod stack;
 mod start;
 mod table;
 mod thread;

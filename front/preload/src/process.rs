@@ -50,6 +50,7 @@ pub(crate) fn notice_fork() {
 #[cold]
 fn adopt(word: &AtomicU32) {
     PID.store(getpid(), Ordering::Relaxed);
+    crate::stack::relist();
     word.store(1, Ordering::Relaxed);
 }
 
@@ -81,8 +82,13 @@ pub(crate) fn abort() -> ! {
 
 /// Every lock of the library, in the order they are taken.
 fn locks() -> impl DoubleEndedIterator<Item = &'static RawLock> {
-    let locks: [Option<&'static RawLock>; 4] =
-        [Some(crate::patch::objects::lock()), Some(crate::descriptors::lock()), Some(crate::signals::lock()), heap_lock()];
+    let locks = [
+        Some(crate::stack::lock()),
+        Some(crate::patch::objects::lock()),
+        Some(crate::descriptors::lock()),
+        Some(crate::signals::lock()),
+        heap_lock(),
+    ];
     locks.into_iter().flatten()
 }
 

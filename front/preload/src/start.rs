@@ -98,9 +98,9 @@ unsafe fn begin(variables: *const *const c_char, auxiliary: &Auxiliary) {
         OWN_TEXT[1].store(own.bias.wrapping_add(text.end) as usize, Ordering::Relaxed);
     }
     signals::start();
-    #[cfg(feature = "double")]
-    crate::calls::double::start(environment);
-    inherit::descriptors(adopt);
+    crate::array::start(environment);
+    inherit::descriptors(crate::array::adopt);
+    crate::calls::directory::start();
     // SAFETY: the caller's promise.
     unsafe { patch::objects::patch_loaded(auxiliary, environment) };
     dispatch::open_filter();
@@ -108,9 +108,6 @@ unsafe fn begin(variables: *const *const c_char, auxiliary: &Auxiliary) {
         patch::objects::report_counts();
     }
 }
-
-/// A descriptor this program was given. (The namespace recognises anchors here.)
-fn adopt(_: sys::RawFd) {}
 
 fn set_mask(mask: u64) -> u64 {
     let mut old = 0u64;

@@ -7,7 +7,7 @@ use sys::thread::block;
 
 /// Index of each word in `ThreadBlock::front`.
 pub(crate) mod word {
-    /// Top of the stack used for sites whose own stack may be small; 0 until first needed. The entry stub reads it.
+    /// Top of the thread's private stack; 0 until its first call. The entry stub reads and sets it.
     pub(crate) const PRIVATE_STACK_TOP: usize = 0;
     /// 1 while a signal was deferred and every signal is blocked until the thread leaves.
     pub(crate) const DEFERRED: usize = 1;
@@ -15,6 +15,8 @@ pub(crate) mod word {
     pub(crate) const DEFERRED_MASK: usize = 2;
     /// SIGSEGV and SIGBUS bits of the mask the program believes it has (they are never really blocked).
     pub(crate) const PRETENDED_MASK: usize = 3;
+    /// 1 once the private stack is in the list of stacks.
+    pub(crate) const STACK_LISTED: usize = 7;
     /// 1 while the thread is single-stepped out of a trampoline or stub.
     pub(crate) const STEPPING: usize = 4;
     /// Memory for an environment rebuilt for exec, kept for the next one: address and length.

@@ -1,8 +1,8 @@
 //! stat and its relatives, permissions, owners, times, file system figures.
 
+use super::node::Held;
 use super::on_path::{self, At};
 use super::{OPEN, directory, paths};
-use super::node::Held;
 use crate::array;
 use crate::dispatch::{Call, Verdict};
 use crate::program;
@@ -215,7 +215,12 @@ fn times_of<const N: usize>(address: usize, split: impl FnOnce([i64; N]) -> [(i6
 
 pub(crate) fn statfs(call: &mut Call) -> Verdict {
     let buffer = call.args[1];
-    on_path::serve(call, At::cwd(0), |path| array::namespace()?.statfs(path), |figures| program::write(buffer, &figures).map(|()| 0))
+    on_path::serve(
+        call,
+        At::cwd(0),
+        |path| array::namespace()?.statfs(path),
+        |figures| program::write(buffer, &figures).map(|()| 0),
+    )
 }
 
 pub(crate) fn fstatfs(call: &mut Call) -> Verdict {

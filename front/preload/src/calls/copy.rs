@@ -4,8 +4,8 @@ use super::OPEN;
 use super::node::Held;
 use crate::dispatch::{Call, Verdict};
 use crate::program;
-use linux_raw_sys::general::{__NR_pread64, __NR_pwrite64, __NR_read, __NR_write};
 use file::FileRef;
+use linux_raw_sys::general::{__NR_pread64, __NR_pwrite64, __NR_read, __NR_write};
 use namespace::Node;
 use sys::raw::{check, syscall};
 use sys::{OsError, RawFd};
@@ -132,6 +132,14 @@ pub(crate) fn copy_file_range(call: &mut Call) -> Verdict {
         return Verdict::error(OsError::INVAL);
     }
     Verdict::from_result(copy(End::new(input, call.args[1]), End::new(output, call.args[3]), call.args[4]))
+}
+
+/// splice: the kernel would move pages of the anchor; a program falls back to reading and writing.
+pub(crate) fn splice(call: &mut Call) -> Verdict {
+    if super::is_ours(call.descriptor(0)) || super::is_ours(call.descriptor(2)) {
+        return Verdict::error(OsError::INVAL);
+    }
+    Verdict::Pass
 }
 
 /// Whether both ends are one file and the ranges given by offsets overlap.

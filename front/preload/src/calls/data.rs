@@ -9,7 +9,7 @@ use crate::program;
 use file::FileRef;
 use heap::vec::Vec;
 use namespace::Node;
-use sys::OsError;
+use sys::{OsError, RawFd};
 
 /// The most bytes the kernel moves in one call.
 const BYTES_MAX: usize = 0x7fff_f000;
@@ -38,7 +38,8 @@ struct Buffer {
 /// Where a call reads or writes.
 #[derive(Clone, Copy)]
 enum At {
-    Position,
+    /// At the position of this descriptor, which moves.
+    Position(RawFd),
     Offset(u64),
 }
 
@@ -63,7 +64,7 @@ pub(crate) fn pread(call: &mut Call) -> Verdict {
 
 pub(crate) fn write(call: &mut Call) -> Verdict {
     on_file(call, |held, file, call| {
-        write_buffers(held, file, At::Position, &[Buffer { address: call.args[1], bytes: call.args[2] }], 0)
+        write_buffers(held, file, At::Position(call.descriptor(0)), &[Buffer { address: call.args[1], bytes: call.args[2] }], 0)
     })
 }
 
@@ -75,11 +76,11 @@ pub(crate) fn pwrite(call: &mut Call) -> Verdict {
 }
 
 pub(crate) fn readv(call: &mut Call) -> Verdict {
-    on_file(call, |held, file, call| read_buffers(held, file, At::Position, &buffers(call)?))
+    on_file(call, |held, file, call| read_buffers(held, file, At::Position(call.descriptor(0)), &buffers(call)?))
 }
 
 pub(crate) fn writev(call: &mut Call) -> Verdict {
-    on_file(call, |held, file, call| write_buffers(held, file, At::Position, &buffers(call)?, 0))
+    on_file(call, |held, file, call| write_buffers(held, file, At::Position(call.descriptor(0)), &buffers(call)?, 0))
 }
 
 /// preadv, and preadv2 with its flags in the sixth argument.
@@ -105,7 +106,7 @@ fn vectored_at(call: &Call) -> Result<(At, usize), OsError> {
     if flags & !RWF_KNOWN != 0 {
         return Err(OsError::OPNOTSUPP);
     }
-    let at = if newer && call.args[3] == usize::MAX { At::Position } else { At::Offset(offset(call.args[3])?) };
+    let at = if newer && call.args[3] == usize::MAX { At::Position(call.descriptor(0)) } else { At::Offset(offset(call.args[3])?) };
     Ok((at, flags))
 }
 
@@ -152,7 +153,7 @@ fn read_buffers(held: &Held, file: &FileRef, at: At, buffers: &[Buffer]) -> Answ
     };
     match at {
         At::Offset(offset) => fill(offset),
-        At::Position => held.with_position(call.descriptor(0), file, |position| {
+        At::Position(fd) => held.with_position(fd, file, |position| {
             let total = fill(*position)?;
             *position += total as u64;
             Ok(total)
@@ -174,12 +175,12 @@ fn write_buffers(held: &Held, file: &FileRef, at: At, buffers: &[Buffer], flags:
         // A pwrite to a descriptor that appends appends, and leaves the position alone (pwrite(2), BUGS).
         At::Offset(offset) if !append => put(file, offset, whole)?,
         At::Offset(_) => append_one(file, whole)?.1,
-        At::Position if append => held.with_position(call.descriptor(0), file, |position| {
+        At::Position(fd) if append => held.with_position(fd, file, |position| {
             let (end, count) = append_one(file, whole)?;
             *position = end;
             Ok(count)
         })?,
-        At::Position => held.with_position(call.descriptor(0), file, |position| {
+        At::Position(fd) => held.with_position(fd, file, |position| {
             let count = put(file, *position, whole)?;
             *position += count as u64;
             Ok(count)

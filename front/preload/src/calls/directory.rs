@@ -9,9 +9,10 @@ use crate::dispatch::{Call, Verdict};
 use crate::program;
 use core::sync::atomic::{AtomicBool, Ordering};
 use heap::vec::Vec;
-use linux_raw_sys::general::{__NR_fchdir, __NR_getcwd};
+use linux_raw_sys::general::__NR_getcwd;
+use namespace::Reached;
 use sys::raw::{check, syscall};
-use sys::{AsRawFd, BorrowedFd, OsError, RawFd};
+use sys::{BorrowedFd, OsError, RawFd};
 
 /// Whether the current directory is in the array.
 static CWD_IS_OURS: AtomicBool = AtomicBool::new(false);
@@ -39,8 +40,9 @@ pub(crate) fn is_ours(directory: RawFd) -> bool {
 /// The absolute path of a directory argument, as the program knows it.
 pub(crate) fn path_of(directory: RawFd) -> Option<Vec<u8>> {
     let host = if directory == AT_FDCWD { host_cwd()? } else { link_target(directory)? };
-    match array::namespace().ok().and_then(|namespace| namespace.logical(&host)) {
-        Some(path) => Some(path),
+    let namespace = array::namespace().ok();
+    match namespace.and_then(|namespace| namespace.logical(&host)) {
+        Some(path) => Some(path.to_vec()),
         None => Some(host),
     }
 }
@@ -56,7 +58,8 @@ fn link_target(descriptor: RawFd) -> Option<Vec<u8>> {
 fn host_cwd() -> Option<Vec<u8>> {
     let mut buffer = [0u8; paths::PATH_BYTES_MAX];
     // SAFETY: the buffer is as long as said.
-    let length = check(unsafe { syscall(__NR_getcwd as usize, [buffer.as_mut_ptr() as usize, buffer.len(), 0, 0, 0, 0]) }).ok()?;
+    let length =
+        check(unsafe { syscall(__NR_getcwd as usize, [buffer.as_mut_ptr() as usize, buffer.len(), 0, 0, 0, 0]) }).ok()?;
     let path = &buffer[..length.saturating_sub(1)];
     path.starts_with(b"/").then(|| if path == b"/" { Vec::new() } else { path.to_vec() })
 }
@@ -82,9 +85,12 @@ fn moved(result: isize, ours: bool) -> Verdict {
 
 fn enter(path: &[u8]) -> Result<(), OsError> {
     let namespace = array::namespace()?;
-    let (directory, ours) = namespace.enter_directory(path)?;
-    // SAFETY: changes the current directory, as the program asked.
-    check(unsafe { syscall(__NR_fchdir as usize, [directory.as_raw_fd() as usize, 0, 0, 0, 0, 0]) })?;
+    let reached = namespace.enter_directory(path)?;
+    let ours = matches!(reached, Reached::Array(_));
+    match reached {
+        Reached::Array(directory) => sys::rustix::process::fchdir(directory)?,
+        Reached::Host(path) => sys::rustix::process::chdir(path)?,
+    }
     CWD_IS_OURS.store(ours, Ordering::Relaxed);
     Ok(())
 }

@@ -6,10 +6,12 @@
 
 use super::OPEN;
 use crate::dispatch::{Call, Verdict};
-use linux_raw_sys::general::{__NR_mmap, __NR_munmap, __NR_mprotect};
-use linux_raw_sys::general::{MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_PRIVATE, MAP_SHARED, MAP_SHARED_VALIDATE, MAP_TYPE};
-use linux_raw_sys::general::{PROT_READ, PROT_WRITE};
 use file::FileRef;
+use linux_raw_sys::general::{__NR_mmap, __NR_mprotect, __NR_munmap};
+use linux_raw_sys::general::{
+    MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_PRIVATE, MAP_SHARED, MAP_SHARED_VALIDATE, MAP_TYPE,
+};
+use linux_raw_sys::general::{PROT_READ, PROT_WRITE};
 use namespace::Node;
 use sys::raw::{check, syscall};
 use sys::rustix::fs::{Mode, OFlags, open};
@@ -63,10 +65,10 @@ fn map(file: &FileRef, wish: &Wish) -> Result<usize, OsError> {
     let place = (MAP_FIXED | MAP_FIXED_NOREPLACE) as usize;
     let kept = wish.flags & !(MAP_TYPE as usize);
     // Reserves the range, where the program wants it.
-    let reserved = kernel_map(wish.address, bytes, wish.protection, kept | (MAP_PRIVATE | MAP_ANONYMOUS) as usize, usize::MAX, 0)?;
-    let result = compose(file, wish, reserved, bytes, kept & !place).and_then(|composed| {
-        if composed { Ok(()) } else { fill(file, wish, reserved, bytes) }
-    });
+    let reserved =
+        kernel_map(wish.address, bytes, wish.protection, kept | (MAP_PRIVATE | MAP_ANONYMOUS) as usize, usize::MAX, 0)?;
+    let result = compose(file, wish, reserved, bytes, kept & !place)
+        .and_then(|composed| if composed { Ok(()) } else { fill(file, wish, reserved, bytes) });
     match result {
         Ok(()) => Ok(reserved),
         Err(error) => {

@@ -1,11 +1,20 @@
 //! What each served call does, one function `fn(&mut Call) -> Verdict` per group of numbers.
 
+pub(crate) mod attributes;
+pub(crate) mod copy;
+pub(crate) mod data;
 pub(crate) mod descriptor;
-#[cfg(feature = "double")]
-pub(crate) mod double;
+pub(crate) mod directory;
+pub(crate) mod map;
 pub(crate) mod memory;
+pub(crate) mod names;
 pub(crate) mod node;
+mod on_path;
+pub(crate) mod open;
+mod paths;
 pub(crate) mod process;
+pub(crate) mod space;
+pub(crate) mod xattr;
 
 use crate::descriptors::Table;
 use crate::dispatch::{Call, Verdict};
@@ -45,6 +54,88 @@ const fn handlers() -> [Handler; NUMBER_COUNT] {
         (nr::__NR_clone3, process::clone3),
         (nr::__NR_execve, process::execve),
         (nr::__NR_execveat, process::execveat),
+        (nr::__NR_exit_group, process::exit),
+        (nr::__NR_read, data::read),
+        (nr::__NR_pread64, data::pread),
+        (nr::__NR_readv, data::readv),
+        (nr::__NR_preadv, data::preadv),
+        (nr::__NR_preadv2, data::preadv),
+        (nr::__NR_write, data::write),
+        (nr::__NR_pwrite64, data::pwrite),
+        (nr::__NR_writev, data::writev),
+        (nr::__NR_pwritev, data::pwritev),
+        (nr::__NR_pwritev2, data::pwritev),
+        (nr::__NR_sendfile, copy::sendfile),
+        (nr::__NR_copy_file_range, copy::copy_file_range),
+        (nr::__NR_splice, copy::splice),
+        (nr::__NR_lseek, space::lseek),
+        (nr::__NR_truncate, space::truncate),
+        (nr::__NR_ftruncate, space::ftruncate),
+        (nr::__NR_fallocate, space::fallocate),
+        (nr::__NR_fsync, space::sync),
+        (nr::__NR_fdatasync, space::sync),
+        (nr::__NR_sync_file_range, space::sync),
+        (nr::__NR_syncfs, space::sync),
+        (nr::__NR_fadvise64, space::advise),
+        (nr::__NR_readahead, space::advise),
+        (nr::__NR_ioctl, space::ioctl),
+        (nr::__NR_open, open::open),
+        (nr::__NR_creat, open::creat),
+        (nr::__NR_openat, open::openat),
+        (nr::__NR_openat2, open::openat2),
+        (nr::__NR_stat, attributes::stat),
+        (nr::__NR_lstat, attributes::lstat),
+        (nr::__NR_fstat, attributes::fstat),
+        (nr::__NR_newfstatat, attributes::newfstatat),
+        (nr::__NR_statx, attributes::statx),
+        (nr::__NR_access, attributes::access),
+        (nr::__NR_faccessat, attributes::faccessat),
+        (nr::__NR_faccessat2, attributes::faccessat),
+        (nr::__NR_chmod, attributes::chmod),
+        (nr::__NR_fchmod, attributes::fchmod),
+        (nr::__NR_fchmodat, attributes::fchmodat),
+        (nr::__NR_fchmodat2, attributes::fchmodat),
+        (nr::__NR_chown, attributes::chown),
+        (nr::__NR_lchown, attributes::lchown),
+        (nr::__NR_fchown, attributes::fchown),
+        (nr::__NR_fchownat, attributes::fchownat),
+        (nr::__NR_utime, attributes::utime),
+        (nr::__NR_utimes, attributes::utimes),
+        (nr::__NR_futimesat, attributes::futimesat),
+        (nr::__NR_utimensat, attributes::utimensat),
+        (nr::__NR_statfs, attributes::statfs),
+        (nr::__NR_fstatfs, attributes::fstatfs),
+        (nr::__NR_chdir, directory::chdir),
+        (nr::__NR_fchdir, directory::fchdir),
+        (nr::__NR_getcwd, directory::getcwd),
+        (nr::__NR_mkdir, names::mkdir),
+        (nr::__NR_mkdirat, names::mkdirat),
+        (nr::__NR_rmdir, names::rmdir),
+        (nr::__NR_unlink, names::unlink),
+        (nr::__NR_unlinkat, names::unlinkat),
+        (nr::__NR_rename, names::rename),
+        (nr::__NR_renameat, names::renameat),
+        (nr::__NR_renameat2, names::renameat),
+        (nr::__NR_link, names::link),
+        (nr::__NR_linkat, names::linkat),
+        (nr::__NR_symlink, names::symlink),
+        (nr::__NR_symlinkat, names::symlinkat),
+        (nr::__NR_mknod, names::mknod),
+        (nr::__NR_mknodat, names::mknodat),
+        (nr::__NR_readlink, names::readlink),
+        (nr::__NR_readlinkat, names::readlinkat),
+        (nr::__NR_getxattr, xattr::get),
+        (nr::__NR_lgetxattr, xattr::get),
+        (nr::__NR_fgetxattr, xattr::fget),
+        (nr::__NR_listxattr, xattr::list),
+        (nr::__NR_llistxattr, xattr::list),
+        (nr::__NR_flistxattr, xattr::flist),
+        (nr::__NR_setxattr, xattr::set),
+        (nr::__NR_lsetxattr, xattr::set),
+        (nr::__NR_fsetxattr, xattr::fset),
+        (nr::__NR_removexattr, xattr::remove),
+        (nr::__NR_lremovexattr, xattr::remove),
+        (nr::__NR_fremovexattr, xattr::fremove),
     ];
     let mut handlers: [Handler; NUMBER_COUNT] = [pass; NUMBER_COUNT];
     let mut index = 0;
@@ -52,11 +143,12 @@ const fn handlers() -> [Handler; NUMBER_COUNT] {
         handlers[served[index].0 as usize] = served[index].1;
         index += 1;
     }
-    #[cfg(feature = "double")]
-    {
-        handlers = double::over(handlers);
-    }
     handlers
+}
+
+/// Whether a descriptor is ours.
+pub(crate) fn is_ours(descriptor: sys::RawFd) -> bool {
+    OPEN.lookup(descriptor).is_some()
 }
 
 /// A call nobody serves yet is the kernel's.

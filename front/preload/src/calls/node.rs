@@ -1,9 +1,83 @@
-//! What an open file description of ours refers to.
+//! What an open file description of ours refers to, and the offset it carries.
+//!
+//! While only this process holds a description its offset is a word in memory. Once another may (fork, exec, SCM_RIGHTS) the kernel's
+//! offset of the anchor is the truth, and a lock shared by all processes makes using and moving it one step.
 
-/// A file or directory of an array. (The namespace's type takes this place.)
-#[derive(Default)]
-pub(crate) struct Node {
-    /// The stand-in for measurements: where the file's bytes are mapped.
-    #[cfg(feature = "double")]
-    pub(crate) mapping: super::double::Mapping,
+use crate::descriptors::Use;
+use core::sync::atomic::Ordering;
+use file::FileRef;
+use linux_raw_sys::general::{__NR_lseek, O_ACCMODE, O_APPEND, O_DSYNC, O_PATH, O_RDONLY, O_WRONLY};
+pub(crate) use namespace::Node;
+use sys::raw::{check, syscall};
+use sys::{OsError, RawFd};
+
+/// A description in use by a call.
+pub(crate) type Held = Use<'static, Node>;
+
+impl Use<'_, Node> {
+    fn flag_bits(&self) -> u32 {
+        self.flags.load(Ordering::Relaxed)
+    }
+
+    /// Whether it was opened for reading.
+    #[inline]
+    pub(crate) fn is_readable(&self) -> bool {
+        self.flag_bits() & (O_ACCMODE | O_PATH) != O_WRONLY && self.flag_bits() & O_PATH == 0
+    }
+
+    /// Whether it was opened for writing.
+    #[inline]
+    pub(crate) fn is_writable(&self) -> bool {
+        self.flag_bits() & O_ACCMODE != O_RDONLY && self.flag_bits() & O_PATH == 0
+    }
+
+    /// Whether writes go to the end.
+    #[inline]
+    pub(crate) fn appends(&self) -> bool {
+        self.flag_bits() & O_APPEND != 0
+    }
+
+    /// Whether writes are durable when they return (O_DSYNC, O_SYNC).
+    #[inline]
+    pub(crate) fn is_synchronous(&self) -> bool {
+        self.flag_bits() & O_DSYNC != 0
+    }
+
+    /// Lets `act` use and move the offset, alone among all who share it. It stays where it was if `act` fails.
+    #[inline]
+    pub(crate) fn with_position<R>(
+        &self,
+        fd: RawFd,
+        file: &FileRef,
+        act: impl FnOnce(&mut u64) -> Result<R, OsError>,
+    ) -> Result<R, OsError> {
+        self.position.acquire();
+        let result = if self.shared.load(Ordering::Acquire) {
+            file.with_shared_position(|| with_kernel_position(fd, act))
+        } else {
+            let mut position = self.offset.load(Ordering::Relaxed);
+            let result = act(&mut position);
+            if result.is_ok() {
+                self.offset.store(position, Ordering::Relaxed);
+            }
+            result
+        };
+        self.position.release();
+        result
+    }
+}
+
+fn with_kernel_position<R>(fd: RawFd, act: impl FnOnce(&mut u64) -> Result<R, OsError>) -> Result<R, OsError> {
+    let before = seek(fd, 0, 1)?;
+    let mut position = before;
+    let result = act(&mut position)?;
+    if position != before {
+        seek(fd, position, 0)?;
+    }
+    Ok(result)
+}
+
+fn seek(fd: RawFd, offset: u64, whence: usize) -> Result<u64, OsError> {
+    // SAFETY: moves the offset of an anchor; no memory is concerned.
+    check(unsafe { syscall(__NR_lseek as usize, [fd as usize, offset as usize, whence, 0, 0, 0]) }).map(|offset| offset as u64)
 }

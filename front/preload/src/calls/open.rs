@@ -42,7 +42,12 @@ pub(crate) fn openat2(call: &mut Call) -> Verdict {
 }
 
 fn serve(call: &Call, at: At, flags: u32, mode: u32) -> Verdict {
-    on_path::serve(call, at, |path| array::namespace()?.open(path, OFlags::from_bits_retain(flags), mode), |opened| publish(opened, flags))
+    on_path::serve(
+        call,
+        at,
+        |path| array::namespace()?.open(path, OFlags::from_bits_retain(flags), mode),
+        |opened| publish(opened, flags),
+    )
 }
 
 /// Enters a new anchor into the table. A child that shares its parent's memory keeps the parent's table as it is; what it opens is found by

@@ -7,7 +7,7 @@
 
 use super::OPEN;
 use crate::dispatch::{Call, Verdict};
-use crate::{exec, process, program};
+use crate::{array, exec, process, program};
 use core::sync::atomic::Ordering;
 use linux_raw_sys::general::{CLONE_FILES, CLONE_VM};
 
@@ -52,7 +52,7 @@ fn make(call: &Call, flags: u64, stack: u64) -> Verdict {
         share_all();
     }
     if flags & u64::from(CLONE_VM) == 0 && stack == 0 {
-        return Verdict::Done(process::with_locks(|| call.kernel()));
+        return Verdict::Done(array::around_fork(|| process::with_locks(|| call.kernel())));
     }
     // A child on a stack of its own cannot return through here. One without our memory may then find a lock held by a thread it
     // lacks; only a direct clone() call with such flags makes one.
@@ -87,4 +87,12 @@ pub(crate) fn execveat(call: &mut Call) -> Verdict {
     share_all();
     let [directory, path, _, environment, flags, _] = call.args;
     exec::prepare(call, exec::Target::At(directory as sys::RawFd, path, flags as u32), environment, 3)
+}
+
+/// `exit_group`: what the program leaves open is closed in order, while that can still be done.
+pub(crate) fn exit(_: &mut Call) -> Verdict {
+    if process::owns_tables() {
+        array::leave();
+    }
+    Verdict::Pass
 }

@@ -1,8 +1,10 @@
 //! Size, space and durability of a file: lseek, truncate, fallocate, fsync.
 
 use super::data::on_file;
-use super::paths::{self, AT_FDCWD, Where};
+use super::on_path::{self, At};
+use crate::array;
 use crate::dispatch::{Call, Verdict};
+use crate::program;
 use sys::OsError;
 
 const SEEK_SET: usize = 0;
@@ -47,10 +49,8 @@ pub(crate) fn ftruncate(call: &mut Call) -> Verdict {
 }
 
 pub(crate) fn truncate(call: &mut Call) -> Verdict {
-    let (Where::Array(path), Some(namespace)) = (paths::locate(AT_FDCWD, call.args[0]), super::array()) else {
-        return super::refused_or_pass(call);
-    };
-    Verdict::from_result(length(call.args[1]).and_then(|length| namespace.truncate(&path, length)).map(|()| 0))
+    let bytes = call.args[1];
+    on_path::serve(call, At::cwd(0), |path| array::namespace()?.truncate(path, length(bytes)?), |()| Ok(0))
 }
 
 fn length(argument: usize) -> Result<u64, OsError> {
@@ -88,4 +88,32 @@ pub(crate) fn sync(call: &mut Call) -> Verdict {
 /// posix_fadvise and readahead: advice about pages the kernel does not move for us.
 pub(crate) fn advise(call: &mut Call) -> Verdict {
     on_file(call, |_, _, _| Ok(0))
+}
+
+const FIONREAD: usize = 0x541b;
+/// Requests that only ask about the inode: the anchor knows.
+const ANSWERED_BY_ANCHOR: [usize; 6] = [
+    0x2,         // FIGETBSZ
+    0x5450,      // FIONCLEX
+    0x5451,      // FIOCLEX
+    0x5421,      // FIONBIO
+    0x8008_6601, // FS_IOC_GETFLAGS
+    0x8008_7601, // FS_IOC_GETVERSION
+];
+
+/// ioctl: what would act on the anchor's bytes (cloning, mapping of extents, flags) is not supported, as on a file system without it.
+pub(crate) fn ioctl(call: &mut Call) -> Verdict {
+    let request = call.args[1] & 0xffff_ffff;
+    if ANSWERED_BY_ANCHOR.contains(&request) {
+        return Verdict::Pass;
+    }
+    on_file(call, |held, file, call| {
+        if request == FIONREAD {
+            let position = held.with_position(call.descriptor(0), file, |position| Ok(*position))?;
+            let rest = file.size().saturating_sub(position).min(i32::MAX as u64) as i32;
+            return program::write(call.args[2], &rest).map(|()| 0);
+        }
+        // 0x94: FICLONE, FICLONERANGE, FIDEDUPERANGE; 'f': file system requests.
+        Err(if matches!(request >> 8 & 0xff, 0x94 | 0x66) { OsError::OPNOTSUPP } else { OsError::NOTTY })
+    })
 }

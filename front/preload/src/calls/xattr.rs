@@ -125,6 +125,7 @@ pub(crate) fn remove(call: &mut Call) -> Verdict {
 pub(crate) fn fremove(call: &mut Call) -> Verdict {
     let descriptor = call.descriptor(0);
     let Some(held) = OPEN.lookup(descriptor) else { return Verdict::Pass };
-    let remove = || array::namespace()?.fremovexattr(directory::borrow(descriptor), held.node(), &name(call.args[1])?).map(|()| 0);
+    let remove =
+        || array::namespace()?.fremovexattr(directory::borrow(descriptor), held.node(), &name(call.args[1])?).map(|()| 0);
     Verdict::from_result(remove())
 }

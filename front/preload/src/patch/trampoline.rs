@@ -21,7 +21,7 @@ const SLOT_BYTES: usize = 16;
 /// Which stub a trampoline calls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Caller {
-    /// libc or ld.so: an ordinary stack, no wide vectors alive.
+    /// libc or ld.so: no wide vectors alive.
     Libc,
     /// Anything else.
     Foreign,

@@ -5,10 +5,10 @@
 //! the result. As after a real system call only rax, rcx and r11 change, and the flags do not.
 //!
 //! 1. Numbers that are not wanted and descriptors that are not ours return at once, without touching flags or stack.
-//! 2. The rest saves the argument registers (a [`Call`]) and xmm0-15, the part of the vector state that code compiled for the
-//!    baseline may keep in libc's own functions, and calls `dispatch`.
-//! 3. Sites outside libc and ld.so (`foreign`) may sit on a small stack and amid code that keeps wide vectors: they switch to a
-//!    private stack and save the whole vector state.
+//! 2. The rest goes to the thread's private stack (the program's may be a signal stack or a coroutine's of a few KiB), saves the
+//!    argument registers (a [`Call`]) and xmm0-15, the part of the vector state that code compiled for the baseline may keep in libc's
+//!    own functions, and calls `dispatch`.
+//! 3. Sites outside libc and ld.so (`foreign`) may sit amid code that keeps wide vectors: they save the whole vector state.
 //!
 //! Three labels are known to `signals`: `unblocked` (a deferred signal arrives just after the mask was restored: everything
 //! needed to complete the way out is in the frame), `run` and `ran` (the system call made here with changed arguments).
@@ -38,8 +38,8 @@ const THEN: usize = VECTOR_BYTES + offset_of!(Call, then);
 /// x87 excepted (nothing here uses it): SSE, AVX, opmask, ZMM_Hi256, Hi16_ZMM.
 const WIDE_MASK: usize = 0xe6;
 const WIDE_BYTES: usize = 4096;
-/// The private stack of a thread that calls from a foreign site.
-const PRIVATE_STACK_BYTES: usize = 256 << 10;
+/// The stack a thread has for its time inside.
+pub(crate) const PRIVATE_STACK_BYTES: usize = 256 << 10;
 const NR: usize = VECTOR_BYTES + offset_of!(Call, number);
 const ARGS: usize = VECTOR_BYTES + offset_of!(Call, args);
 const RESULT: usize = VECTOR_BYTES + offset_of!(Call, result);
@@ -95,6 +95,48 @@ global_asm!(
     "movaps [rsp + 16 * \\n], xmm\\n",
     ".endr",
     ".endm",
+    // The private stack, unless we are on it already (a handler of the program that was called on it).
+    ".macro cxlraid_switch first",
+    "mov r11, qword ptr [rip + cxlraid_thread_block@GOTTPOFF]",
+    "mov r11, qword ptr fs:[r11 + {stack_word}]",
+    "test r11, r11",
+    "je \\first",
+    "51:",
+    "push rax",
+    "mov rax, r11",
+    "sub rax, rsp",
+    "cmp rax, {private_stack_bytes}",
+    "pop rax",
+    "jb 52f",
+    "mov rsp, r11",
+    "52:",
+    ".endm",
+    // First call of this thread: map its stack. The stack we are on may be small; the kernel keeps all registers but three.
+    ".macro cxlraid_first_call",
+    ".irp r, rax, rcx, rdi, rsi, rdx, r10, r8, r9",
+    "push \\r",
+    ".endr",
+    "mov eax, 9",
+    "xor edi, edi",
+    "mov esi, {private_stack_bytes}",
+    "mov edx, 3",
+    "mov r10d, 0x4022",
+    "mov r8, -1",
+    "xor r9d, r9d",
+    "syscall",
+    "mov r11, rsp",
+    "cmp rax, -4096",
+    "ja 61f",
+    "add rax, {private_stack_bytes}",
+    "mov r11, rax",
+    "mov rcx, qword ptr [rip + cxlraid_thread_block@GOTTPOFF]",
+    "mov qword ptr fs:[rcx + {stack_word}], rax",
+    "61:",
+    ".irp r, r9, r8, r10, rdx, rsi, rdi, rcx, rax",
+    "pop \\r",
+    ".endr",
+    "jmp 51b",
+    ".endm",
     ".section .text.cxlraid_entry,\"ax\",@progbits",
     ".p2align 6",
     // ---- libc and ld.so ----
@@ -106,6 +148,7 @@ global_asm!(
     "cxlraid_filter 11b, 12f",
     "12:",
     "cxlraid_frame",
+    "cxlraid_switch 13f",
     "and rsp, -16",
     "sub rsp, {vector_bytes} + {call_bytes}",
     "cxlraid_save",
@@ -183,6 +226,8 @@ global_asm!(
     "xor edx, edx",
     "xrstor64 [rsp + {vector_bytes} + {call_bytes}]",
     "jmp 30b",
+    "13:",
+    "cxlraid_first_call",
     ".cfi_endproc",
     // ---- every other object ----
     ".cfi_startproc",
@@ -193,20 +238,7 @@ global_asm!(
     "cxlraid_filter 21b, 22f",
     "22:",
     "cxlraid_frame",
-    "mov r11, qword ptr [rip + cxlraid_thread_block@GOTTPOFF]",
-    "mov r11, qword ptr fs:[r11 + {stack_word}]",
-    "test r11, r11",
-    "je 27f",
-    "23:",
-    // Stay where we are if this already is the private stack (a handler of the program that was called on it).
-    "push rax",
-    "mov rax, r11",
-    "sub rax, rsp",
-    "cmp rax, {private_stack_bytes}",
-    "pop rax",
-    "jb 24f",
-    "mov rsp, r11",
-    "24:",
+    "cxlraid_switch 27f",
     "and rsp, -64",
     "sub rsp, {vector_bytes} + {call_bytes} + {wide_bytes}",
     "cxlraid_save",
@@ -223,31 +255,8 @@ global_asm!(
     "xor edx, edx",
     "xsave64 [r11]",
     "jmp cxlraid_dispatch",
-    // First call of this thread from a foreign site: map its stack. Only registers the kernel keeps are in use.
     "27:",
-    ".irp r, rax, rcx, rdi, rsi, rdx, r10, r8, r9",
-    "push \\r",
-    ".endr",
-    "mov eax, 9",
-    "xor edi, edi",
-    "mov esi, {private_stack_bytes}",
-    "mov edx, 3",
-    "mov r10d, 0x4022",
-    "mov r8, -1",
-    "xor r9d, r9d",
-    "syscall",
-    "mov r11, rsp",
-    "cmp rax, -4096",
-    "ja 28f",
-    "add rax, {private_stack_bytes}",
-    "mov r11, rax",
-    "mov rcx, qword ptr [rip + cxlraid_thread_block@GOTTPOFF]",
-    "mov qword ptr fs:[rcx + {stack_word}], rax",
-    "28:",
-    ".irp r, r9, r8, r10, rdx, rsi, rdi, rcx, rax",
-    "pop \\r",
-    ".endr",
-    "jmp 23b",
+    "cxlraid_first_call",
     ".cfi_endproc",
     // ---- signals: ask `arrived` which handler is to run, and become it with the kernel's frame untouched ----
     ".p2align 4",

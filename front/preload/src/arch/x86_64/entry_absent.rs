@@ -10,6 +10,8 @@ pub(crate) fn foreign_entry() -> usize {
 }
 
 use core::sync::atomic::AtomicU8;
+
+pub(crate) const PRIVATE_STACK_BYTES: usize = 256 << 10;
 pub(crate) static WANTED: [AtomicU8; 1 << 16] = [const { AtomicU8::new(0) }; 1 << 16];
 pub(crate) static OURS: [AtomicU8; 1 << 16] = [const { AtomicU8::new(0) }; 1 << 16];
 
