@@ -154,10 +154,12 @@ impl Namespace {
             }
         };
         self.everywhere(|on| change.at(self, on, path), host)?;
-        if change.sets_modification_time() && FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile {
-            if let Ok(Some(attribute)) = self.attribute_at(path) {
-                self.files.discard_pending_times(attribute);
-            }
+        let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        if is_file
+            && change.sets_modification_time()
+            && let Ok(Some(attribute)) = self.attribute_at(path)
+        {
+            self.files.discard_pending_times(attribute);
         }
         Ok(())
     }

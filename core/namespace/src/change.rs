@@ -4,10 +4,9 @@ use crate::everywhere::{On, clear};
 use crate::resolve::Target;
 use crate::{Namespace, Node, Reached};
 use alloc::vec::Vec;
-use format::{ATTRIBUTE_BYTES, ATTRIBUTE_NAME, Attribute};
+use format::Attribute;
 use sys::rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Stat, lgetxattr, linkat, mkdirat, mknodat, renameat_with, statat,
-    symlinkat, unlinkat,
+    AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Stat, linkat, mkdirat, mknodat, renameat_with, statat, symlinkat, unlinkat,
 };
 use sys::{AsRawFd, BorrowedFd, OsError, Result};
 
@@ -175,9 +174,7 @@ impl Namespace {
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || stat.st_nlink != 1 {
             return None;
         }
-        let mut value = [0; ATTRIBUTE_BYTES];
-        let host = self.anchor_path(&target.path).ok()?;
-        crate::open::decode(lgetxattr(host, ATTRIBUTE_NAME, &mut value), &value).ok()?
+        self.attribute_at(&target.path).ok()?
     }
 
     fn forget(&self, attribute: Option<Attribute>) {

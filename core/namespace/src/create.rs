@@ -130,10 +130,11 @@ impl Namespace {
         })
     }
 
-    /// Makes an empty file whole that was left half made, at a logical path without symlinks. The namespace lock is held.
+    /// Makes an empty file whole that was left half made, at a logical path without symlinks. A member that lacks a file with bytes in
+    /// it has lost them, and goes out. The namespace lock is held.
     ///
     /// # Errors
-    /// `IO` if there is something in it: then it was put there by other hands, or is damaged.
+    /// `IO` if the first member's has no attribute and there is something in it: then it was put there by other hands, or is damaged.
     pub(crate) fn complete(&self, path: &[u8]) -> Result<()> {
         self.array().before_change()?;
         let relative = &path[1..];
@@ -145,14 +146,13 @@ impl Namespace {
             None if stat.st_size == 0 && stat.st_nlink == 1 => (self.files.create_inode()?, true),
             None => return Err(OsError::IO),
         };
-        if self.files.size_and_time(attribute)?.0 != 0 {
-            return Err(OsError::IO);
-        }
+        let empty = self.files.size_and_time(attribute)?.0 == 0;
         let result = self.everywhere(
             |on| match openat(on.root, relative, flags, Mode::empty()) {
                 Ok(fd) if read_attribute(&fd)? == Some(attribute) => Ok(()),
                 Ok(fd) if on.first => set_attribute(&fd, attribute),
-                Ok(_) | Err(OsError::NOENT | OsError::LOOP | OsError::NXIO) => make_stub(on, relative, &stat, attribute),
+                Ok(_) | Err(OsError::NOENT | OsError::LOOP | OsError::NXIO) if empty => make_stub(on, relative, &stat, attribute),
+                Ok(_) => Err(OsError::IO),
                 Err(error) => Err(error),
             },
             |_| {},

@@ -47,7 +47,7 @@ impl Namespace {
     pub fn open(&self, path: &[u8], flags: OFlags, mode: u32) -> Result<Reached<Opened>> {
         let mut flags = OFlags::from_bits_retain(flags.bits() & FLAGS_KNOWN);
         if flags.contains(OFlags::PATH) {
-            flags = flags & (OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC);
+            flags &= OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         } else if flags.contains(OFlags::TMPFILE) {
             return self.open_unnamed(path, flags, mode);
         } else if flags.contains(OFlags::CREATE | OFlags::DIRECTORY) {
@@ -194,12 +194,11 @@ pub(crate) fn read_attribute(fd: impl AsFd) -> Result<Option<Attribute>> {
     decode(fgetxattr(fd, ATTRIBUTE_NAME, &mut value), &value)
 }
 
-/// The attribute in what a call that gets attributes has left in `value`.
+/// The attribute in what a call that gets attributes has left in `value`. A damaged one counts as none.
 pub(crate) fn decode(result: Result<usize>, value: &[u8; ATTRIBUTE_BYTES]) -> Result<Option<Attribute>> {
     match result {
-        Ok(bytes) => Attribute::decode(&value[..bytes]).map(Some).map_err(|_| OsError::IO),
-        Err(OsError::NODATA | OsError::OPNOTSUPP) => Ok(None),
-        Err(OsError::RANGE) => Err(OsError::IO),
+        Ok(bytes) => Ok(Attribute::decode(&value[..bytes]).ok()),
+        Err(OsError::NODATA | OsError::OPNOTSUPP | OsError::RANGE) => Ok(None),
         Err(error) => Err(error),
     }
 }

@@ -134,7 +134,7 @@ impl Namespace {
         while let Some((name, is_last)) = walk.next() {
             if walk.inside {
                 self.step_inside(&mut walk, &name, is_last && !follow)?;
-            } else {
+            } else if name != b".." || !walk.at.is_empty() {
                 walk.at = join(&walk.at, &name);
                 let text = normalise(&walk.at);
                 if self.owns(&text) {
