@@ -132,6 +132,10 @@ fn judge(config: &Config, findings: Vec<Finding>) -> Result<Verdict, AttachError
         if superblock.array_uuid != newest.array_uuid {
             return Err(AttachError::OtherArray { path: finding.path.clone(), found: superblock.array_uuid, expected: newest.array_uuid });
         }
+        let bits = superblock.unknown_read_only_features();
+        if bits != 0 {
+            return Err(AttachError::ReadOnlyFeatures { path: finding.path.clone(), bits });
+        }
         let slot = superblock.slot;
         let standing = standing(superblock, &newest);
         if slot >= members.len() || members[slot].is_some() {

@@ -53,6 +53,14 @@ pub enum AttachError {
         /// Why.
         error: SuperblockError,
     },
+    /// The array uses features that this program may only read with, and arrays are always attached for writing.
+    #[error("{}: the array uses features this program must not write with (bits {bits:#x}); use a newer cxlraid", show(.path))]
+    ReadOnlyFeatures {
+        /// The member.
+        path: Vec<u8>,
+        /// The unknown bits.
+        bits: u64,
+    },
     /// A member belongs to another array.
     #[error("{}: belongs to array {found}, not to {expected}; give the members of one array", show(.path))]
     OtherArray {
@@ -162,6 +170,7 @@ impl AttachError {
             Self::NotEmpty { .. } => OsError::NOTEMPTY,
             Self::NoAttributes { .. } => OsError::OPNOTSUPP,
             Self::TooManyOut { .. } | Self::Superblock { .. } => OsError::IO,
+            Self::ReadOnlyFeatures { .. } => OsError::ROFS,
             Self::Vanished => OsError::AGAIN,
             Self::OtherArray { .. }
             | Self::SlotTwice { .. }

@@ -1,15 +1,13 @@
 //! Levels that keep copies: 1, 01 and 10.
 //!
 //! A write loads the program's bytes once and stores them to all copies, so copies agree even if the program changes its buffer
-//! meanwhile. Two and three destinations are the parity kernels with one source: its P and its Q are the source itself.
+//! meanwhile.
 
 use crate::striper::{BLOCK_BYTES, Block, Done, Io, Stop};
 use crate::walk::Pieces;
 use core::mem::MaybeUninit;
-use core::ptr::null_mut;
 use medium::Medium;
-use persist::Kernels;
-use units::Slot;
+use units::{MEMBER_COUNT_MAX, Slot};
 
 /// Readers change to another copy every this many bytes of a member.
 ///
@@ -105,26 +103,29 @@ impl<M: Medium> Copies<'_, '_, M> {
     /// Writes the piece to all copies that are in.
     #[inline(always)]
     unsafe fn write(&self, src: *const u8) -> Done {
-        let mut places = [null_mut(); 3];
+        let mut places = MaybeUninit::<[*mut u8; MEMBER_COUNT_MAX]>::uninit();
+        let places = places.as_mut_ptr().cast::<*mut u8>();
         let mut count = 0;
         for slot in self.slots() {
-            match self.io.mapped(slot, self.offset, self.bytes) {
-                Some(place) if count < places.len() => places[count] = place,
-                // SAFETY: the caller's promise.
-                _ => return unsafe { self.write_staged(src) },
+            // SAFETY: there are no more copies than members; what is written through is mapped for `bytes`; `src` is the caller's
+            // promise.
+            unsafe {
+                match self.io.mapped(slot, self.offset, self.bytes) {
+                    Some(place) => places.add(count).write(place),
+                    None => return self.write_staged(src),
+                }
             }
             count += 1;
         }
         if count == 0 {
             return Err(Stop::Lost);
         }
-        // SAFETY: the places are mapped for `bytes`; `src` is the caller's promise.
-        unsafe { copy_to_places(self.io.kernels, &places[..count], src, self.bytes) };
+        // SAFETY: `count` places were written, each mapped for `bytes`; `src` is the caller's promise.
+        unsafe { self.io.kernels.mirror_to_media(core::slice::from_raw_parts(places, count), src, self.bytes) };
         Ok(())
     }
 
-    /// The same for more copies than a kernel has destinations, or some that are not mapped: by way of a block on the stack,
-    /// which keeps the copies equal.
+    /// The same where not all copies are mapped: by way of a block on the stack, which keeps the copies equal.
     #[inline(never)]
     unsafe fn write_staged(&self, src: *const u8) -> Done {
         let mut stage = MaybeUninit::<Block>::uninit();
@@ -182,20 +183,6 @@ impl<M: Medium> Copies<'_, '_, M> {
             }
         }
         Ok(mismatches)
-    }
-}
-
-/// Copies to one, two or three places, loading the source once.
-#[inline(always)]
-unsafe fn copy_to_places(kernels: &Kernels, places: &[*mut u8], src: *const u8, bytes: usize) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        match *places {
-            [a] => kernels.copy_to_media(a, src, bytes),
-            [a, b] => kernels.stripe_p(&[src], &[a], b, bytes),
-            [a, b, c] => kernels.stripe_pq(&[src], &[a], b, c, bytes),
-            _ => {}
-        }
     }
 }
 

@@ -26,7 +26,7 @@ const PROBE_COUNT: usize = 64;
 const OPEN_WORDS: usize = OPEN_FILE_COUNT / 64;
 const MAGIC: u64 = u64::from_le_bytes(*b"CXLRrun\x01");
 /// Raised whenever the layout below changes.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// One attached process.
 #[repr(C)]
@@ -89,6 +89,8 @@ struct Segment {
     attach: [AttachSlot; ATTACH_SLOT_COUNT],
     lanes: [AtomicU64; format::LANE_COUNT],
     open_by_slot: [[AtomicU64; OPEN_WORDS]; ATTACH_SLOT_COUNT],
+    /// One bit per 64 entries of which one was ever used: so that looking through all of them touches few pages.
+    used: [AtomicU64; OPEN_WORDS / 64],
     keys: [AtomicU64; OPEN_FILE_COUNT],
     files: [SharedFile; OPEN_FILE_COUNT],
 }
@@ -251,9 +253,11 @@ impl Runtime {
 
     /// With nobody attached no file is open, whatever processes left behind that died between fork and their first call.
     fn forget_open_files(&self) {
-        for file in &self.segment().files {
-            if file.users.load(Ordering::Relaxed) != 0 {
-                file.users.store(0, Ordering::Relaxed);
+        let segment = self.segment();
+        let used = |block: &usize| segment.used[block / 64].load(Ordering::Relaxed) >> (block % 64) & 1 == 1;
+        for index in (0..OPEN_WORDS).filter(used).flat_map(|block| block * 64..(block + 1) * 64) {
+            if segment.keys[index].load(Ordering::Relaxed) != 0 {
+                segment.files[index].users.store(0, Ordering::Relaxed);
             }
         }
     }
@@ -403,6 +407,7 @@ impl Runtime {
         let file = &segment.files[index];
         let first = file.users.load(Ordering::Acquire) == 0;
         if found.is_none() {
+            segment.used[index / 4096].fetch_or(1 << (index / 64 % 64), Ordering::Relaxed);
             segment.keys[index].store(key, Ordering::Release);
             file.modified_ns.store(0, Ordering::Relaxed);
             file.unlinked.store(0, Ordering::Relaxed);
