@@ -37,8 +37,7 @@ impl TestArray {
     }
 
     pub fn on(level: Level, home: TempDir, members: Vec<PathBuf>) -> Self {
-        let mounts: Vec<Vec<u8>> = members.iter().map(|member| member.as_os_str().as_bytes().to_vec()).collect();
-        let config = Config::new(level, ChunkBytes::new(4096), &mounts, &[b"/data".to_vec()], "test".into()).unwrap();
+        let config = config(level, &members);
         let namespace = attach(&config);
         Self { home, members, config, namespace }
     }
@@ -75,6 +74,16 @@ impl Drop for TestArray {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(self.segment());
     }
+}
+
+fn config(level: Level, members: &[PathBuf]) -> Config {
+    let mounts: Vec<Vec<u8>> = members.iter().map(|member| member.as_os_str().as_bytes().to_vec()).collect();
+    Config::new(level, ChunkBytes::new(4096), &mounts, &[b"/data".to_vec()], "test".into()).unwrap()
+}
+
+/// Attaches another process to a RAID 5 whose members are given as `a:b:c`.
+pub fn attach_again(mounts: &str) -> Namespace {
+    attach(&config(Level::Raid5, &mounts.split(':').map(PathBuf::from).collect::<Vec<_>>()))
 }
 
 fn attach(config: &Config) -> Namespace {

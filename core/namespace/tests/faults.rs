@@ -1,0 +1,160 @@
+//! What goes wrong on the way: no space on a later member, a member that dies, processes that meet and processes that are killed.
+
+mod common;
+
+use common::*;
+use cxlraid_namespace::{OFlags, RenameFlags, XattrFlags};
+use layout::Level;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use sys::OsError;
+
+/// A small file system for a member, gone with the test.
+struct SmallMount(PathBuf);
+
+impl SmallMount {
+    fn new(path: &Path, inode_count: u32) -> Option<Self> {
+        std::fs::create_dir_all(path).unwrap();
+        let options = format!("size=4m,nr_inodes={inode_count}");
+        let mount = Command::new("mount").args(["-t", "tmpfs", "-o", &options, "cxlraid-test"]).arg(path).status();
+        mount.is_ok_and(|status| status.success()).then(|| Self(path.into()))
+    }
+}
+
+impl Drop for SmallMount {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+/// RAID 5 whose last member has room for few files.
+fn array_with_a_small_member(test: &str, inode_count: u32) -> Option<(TestArray, SmallMount)> {
+    let home = tempfile::Builder::new().prefix("cxlraid-names-").tempdir_in("/dev/shm").unwrap();
+    let members: Vec<PathBuf> = (0..3).map(|slot| home.path().join(format!("m{slot}"))).collect();
+    members[..2].iter().for_each(|member| std::fs::create_dir(member).unwrap());
+    let Some(mount) = SmallMount::new(&members[2], inode_count) else {
+        eprintln!("SKIPPED: {test} needs the right to mount a tmpfs");
+        return None;
+    };
+    Some((TestArray::on(Level::Raid5, home, members), mount))
+}
+
+#[test]
+fn what_a_later_member_has_no_room_for_is_undone_on_all() {
+    let Some((array, _mount)) = array_with_a_small_member("what_a_later_member_has_no_room_for_is_undone_on_all", 40) else {
+        return;
+    };
+    let names = array.namespace;
+    let mut count = 0;
+    let error = loop {
+        match names.open(format!("/data/file{count}").as_bytes(), CREATE, 0o600) {
+            Ok(_) => count += 1,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error, OsError::NOSPC);
+    assert!(count > 5);
+    assert_eq!(array.assert_same_trees().len(), count + 1);
+    // Fill what files with attributes were too large for.
+    while names.mkdir(format!("/data/dir{count}").as_bytes(), 0o700).is_ok() {
+        count += 1;
+    }
+    let full = array.assert_same_trees();
+    assert_eq!(refused(names.mkdir(b"/data/dir", 0o700)), OsError::NOSPC);
+    assert_eq!(refused(names.symlink(b"file0", b"/data/link")), OsError::NOSPC);
+    assert_eq!(refused(names.open(b"/data/new", CREATE, 0o600)), OsError::NOSPC);
+    let set = names.setxattr(b"/data/file0", b"user.note", &[1; 4000], XattrFlags::empty(), true);
+    assert_eq!(refused(set), OsError::NOSPC);
+    assert_eq!(array.assert_same_trees(), full);
+    assert_eq!(names.files().array().in_use().len(), 3);
+    // Given back, the inode numbers are used again.
+    inside(names.unlink(b"/data/file0"));
+    inside(names.unlink(b"/data/file1"));
+    let again = create(names, "/data/again");
+    assert!(file_of(&again).attribute().inode <= count as u64 + 1);
+    write(&again, 0, b"room again");
+    assert_eq!(read(&again), b"room again");
+}
+
+#[test]
+fn members_may_go_while_names_change() {
+    let array = TestArray::new();
+    let names = array.namespace;
+    inside(names.mkdir(b"/data/dir", 0o755));
+    write(&create(names, "/data/dir/file"), 0, b"kept");
+    names.files().array().fail_member(0).unwrap();
+    assert_eq!(read(&inside(names.open(b"/data/dir/file", OFlags::RDONLY, 0))), b"kept");
+    inside(names.rename(b"/data/dir", b"/data/moved", RenameFlags::empty()));
+    write(&create(names, "/data/moved/other"), 0, b"degraded");
+    assert_eq!(array.assert_same_trees().len(), 4);
+    assert!(array.members[0].join("data/dir/file").exists());
+    assert!(names.files().array().runtime().out_unrecorded().is_empty());
+}
+
+/// This test program again, as another process that runs one of the roles below.
+fn spawn(array: &TestArray, role: &str) -> Child {
+    let mounts: Vec<&str> = array.members.iter().map(|member| member.to_str().unwrap()).collect();
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "role", "--ignored", "--nocapture"])
+        .env("CXLRAID_TEST_ROLE", role)
+        .env("CXLRAID_TEST_MOUNTS", mounts.join(":"))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// What another process does; not a test of its own.
+#[test]
+#[ignore = "run by other tests"]
+fn role() {
+    let Ok(role) = std::env::var("CXLRAID_TEST_ROLE") else { return };
+    let mounts = std::env::var("CXLRAID_TEST_MOUNTS").unwrap();
+    let names = attach_again(&mounts);
+    match role.as_str() {
+        "exclusive" => {
+            let made =
+                (0..500).filter(|round| names.open(format!("/data/{round}").as_bytes(), CREATE | OFlags::EXCL, 0o600).is_ok());
+            println!("made {}", made.count());
+        }
+        "change" => change_for_ever(names),
+        _ => panic!("{role}"),
+    }
+    names.files().detach();
+}
+
+fn change_for_ever(names: cxlraid_namespace::Namespace) {
+    println!("ready");
+    for round in 0u64.. {
+        let path = |name: &str| format!("/data/{name}{}", round % 7).into_bytes();
+        let _ = names.mkdir(&path("dir"), 0o755);
+        if let Ok(cxlraid_namespace::Reached::Array(opened)) = names.open(&path("file"), CREATE, 0o644) {
+            write(&opened, 0, b"not empty");
+        }
+        let inner = [&path("dir")[..], b"/file"].concat();
+        let _ = names.rename(&path("file"), &inner, RenameFlags::empty());
+        let _ = names.rename(&path("dir"), &path("moved"), RenameFlags::EXCHANGE);
+        let _ = names.rename(&path("dir"), &path("moved"), RenameFlags::empty());
+        let _ = names.symlink(b"file", &path("link"));
+        let _ = names.chmod(&path("moved"), 0o700 + (round % 8) as u32, true);
+        let _ = names.unlink(&path("link"));
+        if round % 3 == 0 {
+            let _ = names.unlink(&[&path("moved")[..], b"/file"].concat());
+            let _ = names.rmdir(&path("moved"));
+        }
+    }
+}
+
+#[test]
+fn one_of_several_processes_makes_a_file_exclusively() {
+    let array = TestArray::new();
+    let children: Vec<Child> = (0..3).map(|_| spawn(&array, "exclusive")).collect();
+    let made = children.into_iter().map(|child| {
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success());
+        let text = String::from_utf8(output.stdout).unwrap();
+        let line = text.lines().find_map(|line| line.split("made ").nth(1)).unwrap();
+        line.trim().parse::<u32>().unwrap()
+    });
+    assert_eq!(made.sum::<u32>(), 500);
+    assert_eq!(array.assert_same_trees().len(), 501);
+}
