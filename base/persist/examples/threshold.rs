@@ -2,6 +2,8 @@
 //!
 //!     cargo run --release -p cxlraid-persist --example threshold [directory of three 512 MiB member files, /dev/shm]
 //!
+//! Wants a quiet machine; on a busy one compare only within a row.
+//!
 //! Non-temporal against ordinary stores per length, hot (a 64 KiB region used over and over) and cold (random places in
 //! 512 MiB per member), and the read-modify-write of RAID 5 against a plain loop without an engine.
 

@@ -5,7 +5,7 @@
 //! thread inside a guard, and makes the return from the signal continue at the guard's end, which then reports the address.
 //!
 //! Invariants: code inside a guard owns nothing that needs a destructor and holds nothing it must give back: it may be left at
-//! any instruction. Guards do not nest. A guard costs about 2 ns (`examples/threshold.rs`).
+//! any instruction. Guards do not nest. A guard costs 2 to 3 ns (`examples/threshold.rs`).
 //!
 //! The front end that owns the program's signals calls [`recover`] from its own handlers; the command line and
 //! tests call [`install_handlers`].

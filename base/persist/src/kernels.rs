@@ -22,23 +22,27 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 /// The shortest copy to media and the shortest update that are stored non-temporally, in bytes.
 ///
-/// Measured with a fence after each call, as the engine uses them (`examples/threshold.rs`; EPYC, AVX-512, ns per call,
-/// non-temporal : ordinary, cold = random places in 512 MiB per member):
+/// Measured by `examples/threshold.rs` (EPYC, AVX-512; ns per call, non-temporal : ordinary; cold = random places in 512 MiB per
+/// member). Copies with a fence after each, as the engine uses them, on a quiet machine; updates without a fence, on a
+/// machine whose memory was busy:
 ///
 /// | bytes | copy hot | copy cold | update hot | update cold |
 /// |---|---|---|---|---|
-/// | 64 | 94 : 3 | 97 : 18 | 209 : 13 | 209 : 98 |
-/// | 512 | 108 : 7 | 115 : 104 | 300 : 97 | 438 : 365 |
-/// | 1024 | 122 : 12 | 126 : 169 | 374 : 193 | 607 : 724 |
-/// | 2048 | 159 : 19 | 191 : 377 | 506 : 644 | 808 : 822 |
-/// | 4096 | 233 : 37 | 262 : 490 | 776 : 790 | 1079 : 1249 |
+/// | 64 | 94 : 3 | 97 : 18 | 115 : 12 | 288 : 158 |
+/// | 512 | 108 : 7 | 115 : 104 | 351 : 33 | 405 : 544 |
+/// | 1024 | 122 : 12 | 126 : 169 | 557 : 65 | 1071 : 1171 |
+/// | 2048 | 159 : 19 | 191 : 377 | 690 : 125 | 1575 : 1310 |
+/// | 4096 | 233 : 37 | 262 : 490 | 1540 : 249 | 1950 : 1264 |
+/// | 16384 | 667 : 173 | 756 : 1721 | 5921 : 965 | 6758 : 6418 |
 ///
 /// A non-temporal store makes the fence wait for memory (about 95 ns) and leaves the line out of the caches; an ordinary one
-/// fetches each cold line first. Where ordinary stores are written back, the fence waits all the same, and non-temporal ones are
-/// as good or better at every length (copy, cold: 99 : 161 at 64 bytes, 274 : 742 at 4096).
+/// fetches each cold line first. An update has loaded its lines anyway, so it gains little by non-temporal stores (at 4 KiB, on a
+/// quiet machine, random 1000 : 1250, sequential 570 : 545) and loses the parity that the next write to the stripe wants hot.
+/// Where ordinary stores are written back, the fence waits all the same, and non-temporal ones are as good or better at every
+/// length (copy, cold: 99 : 161 at 64 bytes, 274 : 742 at 4096).
 const fn stream_bytes_min(flush: Flush) -> (usize, usize) {
     match flush {
-        Flush::NotNeeded => (1024, 2048),
+        Flush::NotNeeded => (1024, 16384),
         Flush::Needed => (0, 0),
     }
 }
