@@ -82,6 +82,8 @@ struct Segment {
     inode_lock: OwnedLock,
     /// Held while superblocks are written; nothing else is waited for meanwhile.
     superblock_lock: OwnedLock,
+    /// 1 while a change of names waits to be made good that a process left unfinished when it died.
+    names_unfinished: AtomicU32,
     /// Where to look for a free inode next.
     inode_hint: AtomicU64,
     /// 1 once the process that assembled the array has finished.
@@ -352,9 +354,22 @@ impl Runtime {
 
     // --- locks of the whole array
 
-    /// Runs `change` alone among all changes of names.
+    /// Runs `change` alone among all changes of names. It gets `Inherited` from the death of a process in the middle of a change until
+    /// [`Self::names_are_whole`].
     pub fn with_namespace<T>(&self, change: impl FnOnce(Acquired) -> T) -> T {
-        self.with_lock(&self.segment().namespace, change)
+        let segment = self.segment();
+        self.with_lock(&segment.namespace, |acquired| {
+            if acquired == Acquired::Inherited {
+                segment.names_unfinished.store(1, Ordering::Relaxed);
+            }
+            let whole = segment.names_unfinished.load(Ordering::Relaxed) == 0;
+            change(if whole { Acquired::Clean } else { Acquired::Inherited })
+        })
+    }
+
+    /// Notes that an unfinished change of names has been made good. The namespace lock is held.
+    pub fn names_are_whole(&self) {
+        self.segment().names_unfinished.store(0, Ordering::Relaxed);
     }
 
     /// Runs `change` alone among everything that opens or closes files.
