@@ -1,6 +1,6 @@
 //! Changes of names: directories, links, removal, renaming.
 
-use crate::everywhere::{On, clear};
+use crate::everywhere::{On, clear, is_divergence};
 use crate::resolve::Target;
 use crate::{Namespace, Node, Reached};
 use alloc::vec::Vec;
@@ -109,7 +109,7 @@ impl Namespace {
                     rename()
                 }
                 // What was replaced is gone where it was done: it cannot be undone, so this member must not stay behind.
-                Err(_) if !on.first && replaced.is_some() && !exchange => Err(OsError::IO),
+                Err(error) if !on.first && replaced.is_some() && !exchange && !is_divergence(error) => Err(OsError::IO),
                 result => result,
             }
         };

@@ -130,8 +130,8 @@ impl Namespace {
         })
     }
 
-    /// Makes an empty file whole that was left half made, at a logical path without symlinks. A member that lacks a file with bytes in
-    /// it has lost them, and goes out. The namespace lock is held.
+    /// Makes an empty file whole that was left half made, at a logical path without symlinks. A member that lacks a file with bytes
+    /// in it may have it elsewhere (`recover`); otherwise it has lost them, and goes out. The namespace lock is held.
     ///
     /// # Errors
     /// `IO` if the first member's has no attribute and there is something in it: then it was put there by other hands, or is damaged.
@@ -152,7 +152,7 @@ impl Namespace {
                 Ok(fd) if read_attribute(&fd)? == Some(attribute) => Ok(()),
                 Ok(fd) if on.first => set_attribute(&fd, attribute),
                 Ok(_) | Err(OsError::NOENT | OsError::LOOP | OsError::NXIO) if empty => make_stub(on, relative, &stat, attribute),
-                Ok(_) => Err(OsError::IO),
+                Ok(_) => Err(OsError::NOENT),
                 Err(error) => Err(error),
             },
             |_| {},
@@ -165,7 +165,7 @@ impl Namespace {
 }
 
 /// An empty backing file like the first member's.
-fn make_stub(on: &On, relative: &[u8], stat: &Stat, attribute: Attribute) -> Result<()> {
+pub(crate) fn make_stub(on: &On, relative: &[u8], stat: &Stat, attribute: Attribute) -> Result<()> {
     clear(on.root, relative)?;
     let fd = openat(on.root, relative, NEW, Mode::from_raw_mode(0o600))?;
     set_attribute(&fd, attribute)?;
@@ -176,7 +176,7 @@ fn make_stub(on: &On, relative: &[u8], stat: &Stat, attribute: Attribute) -> Res
     fchmod(&fd, Mode::from_raw_mode(stat.st_mode & 0o7777))
 }
 
-fn set_attribute(fd: &OwnedFd, attribute: Attribute) -> Result<()> {
+pub(crate) fn set_attribute(fd: &OwnedFd, attribute: Attribute) -> Result<()> {
     let set = || fsetxattr(fd, ATTRIBUTE_NAME, &attribute.encode(), XattrFlags::empty());
     match set() {
         // User attributes need write permission on the file, not on the descriptor; its maker may not have given itself any.

@@ -65,7 +65,7 @@ impl Namespace {
             Ok(node) => return Ok(node),
         }
         // It was renamed or removed since, or is being so.
-        self.array().runtime().with_namespace(|_| {
+        self.locked(|| {
             let path = self.logical_path_of(fd)?.ok_or(OsError::STALE)?;
             attach(&path).map_err(|trouble| match trouble {
                 Trouble::Changed => OsError::STALE,

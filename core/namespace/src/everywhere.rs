@@ -17,7 +17,7 @@ fn is_dead_to_changes(error: OsError) -> bool {
 }
 
 /// Whether an error says that a member's tree is not what the first member's is.
-fn is_divergence(error: OsError) -> bool {
+pub(crate) fn is_divergence(error: OsError) -> bool {
     matches!(error, OsError::NOENT | OsError::NOTDIR | OsError::ISDIR | OsError::EXIST | OsError::NOTEMPTY | OsError::LOOP)
 }
 
@@ -32,14 +32,15 @@ pub(crate) struct On {
 impl Namespace {
     /// Runs a change alone among all changes of names, with the members that are out on record.
     pub(crate) fn changing<T>(&self, change: impl FnOnce() -> Result<T>) -> Result<T> {
-        self.array().runtime().with_namespace(|_| {
+        self.locked(|| {
             self.array().before_change()?;
             change()
         })
     }
 
     /// Makes a change on every member in use; the namespace lock is held. What the first member refuses is the result, and nothing is
-    /// changed. What a later one refuses is undone on those before it. A member that has failed, or whose tree differs, goes out.
+    /// changed. What a later one refuses is undone on those before it. A member whose tree differs is made like the first; one that
+    /// has failed goes out.
     pub(crate) fn everywhere(&self, mut act: impl FnMut(&On) -> Result<()>, undo: impl Fn(&On)) -> Result<()> {
         let mut done = MemberSet::EMPTY;
         let mut failed = false;
@@ -47,6 +48,8 @@ impl Namespace {
             let on = On { slot, root: self.root(slot)?, first: done.is_empty() };
             match act(&on) {
                 Ok(()) => done = done.with(slot),
+                // Its tree is not the first's, and is made so; that may bring the change with it.
+                Err(error) if !on.first && is_divergence(error) && self.catch_up(&on, &mut act).is_ok() => done = done.with(slot),
                 Err(error) if is_dead_to_changes(error) || !on.first && is_divergence(error) => {
                     self.array().fail_member(slot)?;
                     failed = true;
@@ -63,6 +66,14 @@ impl Namespace {
             return Err(OsError::IO);
         }
         if failed { self.array().before_change() } else { Ok(()) }
+    }
+
+    fn catch_up(&self, on: &On, act: &mut impl FnMut(&On) -> Result<()>) -> Result<()> {
+        self.recover_member(on.slot)?;
+        match act(on) {
+            Err(error) if is_divergence(error) => Ok(()),
+            result => result,
+        }
     }
 
     /// Makes a name on every member. On a later member the name may be left over from a change cut short: it is removed.

@@ -7,6 +7,7 @@
 //! Invariants:
 //! - changes run under the array's namespace lock, and after `Array::before_change`;
 //! - a change that one member refuses (no space, say) is undone on those that made it; a member that cannot follow is taken out;
+//! - a change that a process did not live to finish is made good before the next one (`recover`);
 //! - paths are never handed to a member's kernel with symlinks to follow: those are the program's and may lead out of the array
 //!   (`resolve`).
 //!
@@ -24,6 +25,7 @@ mod create;
 mod descriptor;
 mod everywhere;
 mod open;
+mod recover;
 mod resolve;
 mod stat;
 mod statfs;

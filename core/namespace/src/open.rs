@@ -63,7 +63,7 @@ impl Namespace {
                     Ok(reached) => return Ok(reached),
                 }
             }
-            if let Some(reached) = self.array().runtime().with_namespace(|_| self.open_locked(path, flags, mode))? {
+            if let Some(reached) = self.locked(|| self.open_locked(path, flags, mode))? {
                 return Ok(reached);
             }
         }

@@ -158,3 +158,90 @@ fn one_of_several_processes_makes_a_file_exclusively() {
     assert_eq!(made.sum::<u32>(), 500);
     assert_eq!(array.assert_same_trees().len(), 501);
 }
+
+#[test]
+fn a_process_killed_in_the_middle_of_a_change_leaves_whole_trees() {
+    let array = TestArray::new();
+    let names = array.namespace;
+    let mut inherited = 0;
+    for round in 0..60u64 {
+        let mut children: Vec<Child> = (0..2).map(|_| spawn(&array, "change")).collect();
+        for child in &mut children {
+            let mut line = String::new();
+            let mut output = std::io::BufReader::new(child.stdout.take().unwrap());
+            while !line.contains("ready") {
+                std::io::BufRead::read_line(&mut output, &mut line).unwrap();
+            }
+        }
+        std::thread::sleep(std::time::Duration::from_micros(1000 + round * 137 % 3000));
+        for mut child in children {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        names.files().array().runtime().with_namespace(|acquired| inherited += u32::from(acquired == sync::Acquired::Inherited));
+        // The next change makes good what was left.
+        let _ = names.mkdir(b"/data/after", 0o700);
+        let _ = names.rmdir(b"/data/after");
+        let tree = array.assert_same_trees();
+        for (path, entry) in tree.iter().filter(|(_, entry)| entry.kind == '-') {
+            let opened = inside(names.open(format!("/{}", path.display()).as_bytes(), OFlags::RDONLY, 0));
+            let content = read(&opened);
+            assert!(content.is_empty() || content == b"not empty", "{} {entry:?} holds {content:?}", path.display());
+        }
+        assert_eq!(names.files().array().in_use().len(), 3);
+    }
+    println!("{inherited} of 60 kills hit a change");
+    assert!(inherited > 0);
+}
+
+#[test]
+fn names_that_moved_on_one_member_only_are_moved_on_the_others() {
+    let array = TestArray::new();
+    let names = array.namespace;
+    for (path, content) in [("/data/a", "first"), ("/data/b", "second"), ("/data/c", "third")] {
+        write(&create(names, path), 0, content.as_bytes());
+    }
+    inside(names.mkdir(b"/data/dir", 0o751));
+    write(&create(names, "/data/dir/inner"), 0, b"inner");
+    inside(names.link(b"/data/dir/inner", b"/data/linked", false));
+    inside(names.setxattr(b"/data/dir", b"user.note", b"kept", XattrFlags::empty(), true));
+    // As a crash leaves them: some done on the first member only, some on the others only.
+    let at = |slot: usize, name: &str| array.members[slot].join("data").join(name);
+    let swap = |slot: usize, one: &str, two: &str| {
+        std::fs::rename(at(slot, one), at(slot, "swapping")).unwrap();
+        std::fs::rename(at(slot, two), at(slot, one)).unwrap();
+        std::fs::rename(at(slot, "swapping"), at(slot, two)).unwrap();
+    };
+    swap(0, "a", "b");
+    std::fs::rename(at(0, "dir"), at(0, "moved")).unwrap();
+    std::fs::remove_file(at(1, "linked")).unwrap();
+    std::fs::rename(at(2, "c"), at(2, "dir/c")).unwrap();
+    std::fs::create_dir_all(at(2, "left/over")).unwrap();
+    std::fs::write(at(0, "made"), "").unwrap();
+    assert_eq!(names.recover(), Ok(3));
+    let tree = array.assert_same_trees();
+    assert_eq!((tree[Path::new("data/moved")].mode, tree[Path::new("data/moved")].note.as_deref()), (0o751, Some(&b"kept"[..])));
+    for (path, content) in [
+        ("/data/b", "first"),
+        ("/data/a", "second"),
+        ("/data/c", "third"),
+        ("/data/moved/inner", "inner"),
+        ("/data/linked", "inner"),
+        ("/data/made", ""),
+    ] {
+        assert_eq!(read(&inside(names.open(path.as_bytes(), OFlags::RDONLY, 0))), content.as_bytes(), "{path}");
+    }
+    assert!((0..3).all(|slot| std::fs::read_dir(array.members[slot].join(".cxlraid")).unwrap().count() == 3));
+    // A file renamed on the first member only is found when it is opened or changed.
+    std::fs::rename(at(0, "c"), at(0, "d")).unwrap();
+    assert_eq!(read(&inside(names.open(b"/data/d", OFlags::RDONLY, 0))), b"third");
+    std::fs::rename(at(0, "moved"), at(0, "again")).unwrap();
+    write(&create(names, "/data/again/new"), 0, b"new");
+    assert_eq!(read(&create(names, "/data/again/inner")), b"inner");
+    array.assert_same_trees();
+    assert_eq!(names.files().array().in_use().len(), 3);
+    // Bytes that are nowhere take their member out.
+    std::fs::remove_file(at(1, "a")).unwrap();
+    assert_eq!(read(&inside(names.open(b"/data/a", OFlags::RDONLY, 0))), b"second");
+    assert_eq!(names.files().array().in_use().len(), 2);
+}

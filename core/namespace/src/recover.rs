@@ -1,0 +1,299 @@
+//! After a change was cut short: the names on every member are made the first's again.
+//!
+//! The fault it exists for: a process dies between two members, so that a name is here on one and there on the other; or a power
+//! failure, after which each member's file system has come back to a moment of its own. Files are told by their attribute, not by
+//! their name, so a backing file that a rename left behind is found and moved, never copied.
+//!
+//! Invariants: the first member is only read, but for empty files that lack their attribute; a backing file that any name of the first
+//! refers to is set aside in `.cxlraid` before its place is cleared; whoever dies in here leaves what the next run can finish. Cost: it
+//! walks the trees. The namespace lock is held.
+
+use crate::Namespace;
+use crate::everywhere::{On, clear, is_dead};
+use crate::resolve::join;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use format::{ATTRIBUTE_BYTES, ATTRIBUTE_NAME, Attribute};
+use sync::Acquired;
+use sys::rustix::fs::{
+    AtFlags, Dir, FileType, Gid, Mode, OFlags, Stat, Uid, XattrFlags, chmodat, chownat, lgetxattr, linkat, llistxattr,
+    lremovexattr, lsetxattr, mkdirat, mknodat, openat, readlinkat, renameat, statat, symlinkat, unlinkat,
+};
+use sys::{OsError, OwnedFd, Result};
+use units::Slot;
+
+/// How the names of files set aside begin, within `.cxlraid`; the inode number follows.
+const ASIDE: &[u8] = b"aside-";
+const XATTR_BYTES_MAX: usize = 65536;
+
+/// One name of a member.
+struct Item {
+    kind: FileType,
+    stat: Stat,
+    /// Of a file.
+    attribute: Option<Attribute>,
+    /// Of a symlink.
+    target: Vec<u8>,
+}
+
+/// Logical paths; a directory comes before what is in it.
+type Tree = BTreeMap<Vec<u8>, Item>;
+/// Where a member has a file, below its root.
+type Places = BTreeMap<(u64, u64), Vec<u8>>;
+
+impl Item {
+    fn is_like(&self, other: &Self) -> bool {
+        self.kind == other.kind
+            && self.attribute == other.attribute
+            && self.target == other.target
+            && self.stat.st_rdev == other.stat.st_rdev
+    }
+}
+
+fn key(attribute: Attribute) -> (u64, u64) {
+    (attribute.inode, attribute.generation)
+}
+
+impl Namespace {
+    /// Runs `change` with the namespace lock held, after making good what another process left unfinished when it died.
+    pub(crate) fn locked<T>(&self, change: impl FnOnce() -> Result<T>) -> Result<T> {
+        let runtime = self.array().runtime();
+        runtime.with_namespace(|acquired| {
+            // If this process may not see or change enough of the tree, another one will do it.
+            if acquired == Acquired::Inherited && self.recover_all().is_ok() {
+                runtime.names_are_whole();
+            }
+            change()
+        })
+    }
+
+    /// Makes the names on all members in use the first's. For after a crash of the machine; after that of a process it is done by
+    /// itself. Returns how many members are in use then: one that lacks bytes of a file goes out.
+    pub fn recover(&self) -> Result<usize> {
+        let runtime = self.array().runtime();
+        runtime.with_namespace(|_| {
+            self.recover_all()?;
+            runtime.names_are_whole();
+            Ok(self.array().in_use().len())
+        })
+    }
+
+    fn recover_all(&self) -> Result<()> {
+        self.array().before_change()?;
+        let first = self.array().first_in_use()?;
+        self.complete_first(first)?;
+        for slot in self.array().in_use().iter().skip(1) {
+            match self.recover_member(slot) {
+                Err(error) if is_dead(error) => self.array().fail_member(slot)?,
+                result => result?,
+            }
+        }
+        self.array().before_change()
+    }
+
+    /// Gives files of the first member their attribute whose maker died before.
+    fn complete_first(&self, first: Slot) -> Result<()> {
+        for (path, item) in self.tree(first)? {
+            if item.kind == FileType::RegularFile && item.attribute.is_none() && item.stat.st_size == 0 && item.stat.st_nlink == 1
+            {
+                let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+                let fd = openat(self.root(first)?, &path[1..], flags, Mode::empty())?;
+                crate::create::set_attribute(&fd, self.files().create_inode()?)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes one member's names the first's.
+    ///
+    /// # Errors
+    /// `IO` if the member lacks bytes of a file that the first has.
+    pub(crate) fn recover_member(&self, slot: Slot) -> Result<()> {
+        let wanted = self.tree(self.array().first_in_use()?)?;
+        let present = self.tree(slot)?;
+        let places = self.set_aside(slot, &wanted, &present)?;
+        let root = self.root(slot)?;
+        for (path, item) in &present {
+            if !wanted.get(path).is_some_and(|other| other.is_like(item)) {
+                clear(root, &path[1..])?;
+            }
+        }
+        let mut places = places;
+        for (path, item) in &wanted {
+            if !present.get(path).is_some_and(|other| other.is_like(item)) {
+                self.put(slot, path, item, &mut places)?;
+            }
+            self.equalise(slot, path, item)?;
+        }
+        for name in aside(root)? {
+            unlinkat(root, &name, AtFlags::empty())?;
+        }
+        Ok(())
+    }
+
+    /// Finds every file the first member knows, and moves those away that are not in their place.
+    fn set_aside(&self, slot: Slot, wanted: &Tree, present: &Tree) -> Result<Places> {
+        let root = self.root(slot)?;
+        let mut places = Places::new();
+        for (path, item) in present {
+            if let Some(attribute) = item.attribute
+                && wanted.get(path).is_some_and(|other| other.is_like(item))
+            {
+                places.insert(key(attribute), path[1..].to_vec());
+            }
+        }
+        for name in aside(root)? {
+            if let Some(attribute) = self.attribute_on(slot, &join(b"/", &name))? {
+                places.entry(key(attribute)).or_insert(name);
+            }
+        }
+        let known: BTreeMap<_, ()> = wanted.values().filter_map(|item| Some((key(item.attribute?), ()))).collect();
+        for (path, item) in present {
+            let Some(attribute) = item.attribute.filter(|&attribute| known.contains_key(&key(attribute))) else { continue };
+            if let alloc::collections::btree_map::Entry::Vacant(place) = places.entry(key(attribute)) {
+                let name = alloc::format!("{}", attribute.inode).into_bytes();
+                let name = [format::DIRECTORY.to_bytes(), b"/", ASIDE, &name].concat();
+                renameat(root, &path[1..], root, &name)?;
+                place.insert(name);
+            }
+        }
+        Ok(places)
+    }
+
+    /// Makes a name that is missing.
+    fn put(&self, slot: Slot, path: &[u8], item: &Item, places: &mut Places) -> Result<()> {
+        let (root, relative) = (self.root(slot)?, &path[1..]);
+        let mode = Mode::from_raw_mode(item.stat.st_mode & 0o7777);
+        match item.kind {
+            FileType::Directory => mkdirat(root, relative, mode),
+            FileType::Symlink => symlinkat(item.target.as_slice(), root, relative),
+            FileType::RegularFile => {
+                // Put there by other hands: it is no file of the array.
+                let Some(attribute) = item.attribute else { return Ok(()) };
+                if let Some(place) = places.get(&key(attribute)) {
+                    return linkat(root, place, root, relative, AtFlags::empty());
+                }
+                if self.files().size_and_time(attribute)?.0 != 0 {
+                    return Err(OsError::IO);
+                }
+                places.insert(key(attribute), relative.to_vec());
+                crate::create::make_stub(&On { slot, root, first: false }, relative, &item.stat, attribute)
+            }
+            kind => mknodat(root, relative, kind, mode, item.stat.st_rdev),
+        }
+    }
+
+    /// Gives a name the first member's owner, mode and extended attributes.
+    fn equalise(&self, slot: Slot, path: &[u8], item: &Item) -> Result<()> {
+        if item.kind == FileType::RegularFile && item.attribute.is_none() {
+            return Ok(());
+        }
+        let (root, relative) = (self.root(slot)?, &path[1..]);
+        let stat = statat(root, relative, AtFlags::SYMLINK_NOFOLLOW)?;
+        let owner = (item.stat.st_uid, item.stat.st_gid);
+        if (stat.st_uid, stat.st_gid) != owner {
+            chownat(root, relative, Some(Uid::from_raw(owner.0)), Some(Gid::from_raw(owner.1)), AtFlags::SYMLINK_NOFOLLOW)?;
+        }
+        if item.kind == FileType::Symlink {
+            return Ok(());
+        }
+        self.equalise_xattrs(slot, path)?;
+        let mode = item.stat.st_mode & 0o7777;
+        if stat.st_mode & 0o7777 != mode || (stat.st_uid, stat.st_gid) != owner {
+            chmodat(root, relative, Mode::from_raw_mode(mode), AtFlags::empty())?;
+        }
+        Ok(())
+    }
+
+    fn equalise_xattrs(&self, slot: Slot, path: &[u8]) -> Result<()> {
+        let (from, to) = (self.anchor_path(path)?, self.host_path(slot, path));
+        let (wanted, present) = (xattrs(&from)?, xattrs(&to)?);
+        for (name, value) in &wanted {
+            if present.get(name) != Some(value) {
+                lsetxattr(to.as_slice(), name, value, XattrFlags::empty())?;
+            }
+        }
+        for name in present.keys().filter(|name| !wanted.contains_key(*name)) {
+            lremovexattr(to.as_slice(), name)?;
+        }
+        Ok(())
+    }
+
+    /// All names of a member that belong to the array.
+    fn tree(&self, slot: Slot) -> Result<Tree> {
+        let mut tree = Tree::new();
+        let mut pending: Vec<Vec<u8>> = self.array().config().prefixes.clone();
+        while let Some(path) = pending.pop() {
+            let item = match self.item(slot, &path) {
+                Ok(item) => item,
+                Err(OsError::NOENT) => continue,
+                Err(error) => return Err(error),
+            };
+            if item.kind == FileType::Directory {
+                pending.extend(names_in(self.root(slot)?, &path[1..])?.iter().map(|name| join(&path, name)));
+            }
+            tree.insert(path, item);
+        }
+        Ok(tree)
+    }
+
+    fn item(&self, slot: Slot, path: &[u8]) -> Result<Item> {
+        let (root, relative) = (self.root(slot)?, &path[1..]);
+        let mut stat = statat(root, relative, AtFlags::SYMLINK_NOFOLLOW)?;
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        if !matches!(kind, FileType::CharacterDevice | FileType::BlockDevice) {
+            stat.st_rdev = 0;
+        }
+        let attribute = if kind == FileType::RegularFile { self.attribute_on(slot, path)? } else { None };
+        let target = match kind {
+            FileType::Symlink => readlinkat(root, relative, Vec::new())?.into_bytes(),
+            _ => Vec::new(),
+        };
+        Ok(Item { kind, stat, attribute, target })
+    }
+
+    fn attribute_on(&self, slot: Slot, path: &[u8]) -> Result<Option<Attribute>> {
+        let mut value = [0; ATTRIBUTE_BYTES];
+        crate::open::decode(lgetxattr(self.host_path(slot, path), ATTRIBUTE_NAME, &mut value), &value)
+    }
+}
+
+/// What a run that was cut short has set aside, below the member's root.
+fn aside(root: &OwnedFd) -> Result<Vec<Vec<u8>>> {
+    let directory = format::DIRECTORY.to_bytes();
+    let names = names_in(root, directory)?;
+    Ok(names.iter().filter(|name| name.starts_with(ASIDE)).map(|name| join(directory, name)).collect())
+}
+
+fn names_in(root: &OwnedFd, directory: &[u8]) -> Result<Vec<Vec<u8>>> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut names = Vec::new();
+    for entry in Dir::read_from(openat(root, directory, flags, Mode::empty())?)? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if !matches!(name, b"." | b"..") {
+            names.push(name.to_vec());
+        }
+    }
+    Ok(names)
+}
+
+/// The extended attributes that programs see. Labels (security.*) are each file system's own affair.
+fn xattrs(host: &[u8]) -> Result<BTreeMap<Vec<u8>, Vec<u8>>> {
+    let mut list = alloc::vec![0; XATTR_BYTES_MAX];
+    let bytes = match llistxattr(host, list.as_mut_slice()) {
+        Err(OsError::OPNOTSUPP) => 0,
+        result => result?,
+    };
+    let mut found = BTreeMap::new();
+    for name in list[..bytes].split(|&byte| byte == 0) {
+        if name.is_empty() || name == ATTRIBUTE_NAME.to_bytes() || name.starts_with(b"security.") {
+            continue;
+        }
+        let mut value = alloc::vec![0; XATTR_BYTES_MAX];
+        let bytes = lgetxattr(host, name, value.as_mut_slice())?;
+        value.truncate(bytes);
+        found.insert(name.to_vec(), value);
+    }
+    Ok(found)
+}
