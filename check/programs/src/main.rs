@@ -1,1 +1,50 @@
-fn main() {}
+//! `cxlraid-programs`: unmodified programs on arrays, compared byte for byte with the same programs on a plain directory.
+//!
+//! A case is a script that runs ordinary programs. It runs on a plain directory first, for reference; then, through `LD_PRELOAD`,
+//! on arrays of several levels: healthy, and again with a member taken away. Output, exit status, names, modes and contents must
+//! be the same, and nothing may appear in the host's directory of that name. One run of each case is traced with strace: no call
+//! that concerns the array may reach the kernel ([`trace`]). Starts that must be refused are in [`refusals`].
+//!
+//! Invariant: whatever happens to this process, what it started and made is ended and removed ([`janitor`]).
+
+mod array;
+mod assets;
+mod cases;
+mod janitor;
+mod matrix;
+mod options;
+mod place;
+mod process;
+mod refusals;
+mod report;
+mod snapshot;
+mod suite;
+mod trace;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let options = match options::Options::from_arguments(std::env::args_os().skip(1)) {
+        Ok(options) => options,
+        Err(message) => {
+            eprintln!("{message}");
+            return ExitCode::from(2);
+        }
+    };
+    if options.help {
+        println!("{}", options::HELP);
+        return ExitCode::SUCCESS;
+    }
+    if options.list {
+        suite::list(&options);
+        return ExitCode::SUCCESS;
+    }
+    match suite::run(&options) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(message) => {
+            eprintln!("cxlraid-programs: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}

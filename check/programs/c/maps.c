@@ -1,0 +1,106 @@
+/* Mappings: private ones and shared ones to read work; a shared one to write is refused with ENODEV on an array. */
+#include "check.h"
+#include <sys/mman.h>
+
+static unsigned char pattern[300000];
+static long page;
+
+static void whole_file(const char *path, int flags, const char *what)
+{
+    int fd = open(path, O_RDONLY);
+    unsigned char *map = mmap(NULL, sizeof pattern, PROT_READ, flags, fd, 0);
+    if (map == MAP_FAILED) {
+        printf("%s: %s\n", what, strerrorname_np(errno));
+        close(fd);
+        return;
+    }
+    close(fd);
+    int tail = 1;
+    for (size_t at = sizeof pattern; at % page; at++)
+        tail &= map[at] == 0;
+    printf("%s: %s, zeros behind the end: %d\n", what, memcmp(map, pattern, sizeof pattern) ? "different" : "the same", tail);
+    MUST(munmap(map, sizeof pattern) == 0);
+}
+
+static void part(const char *path)
+{
+    int fd = open(path, O_RDONLY);
+    unsigned char *map = mmap(NULL, 3 * page + 5, PROT_READ, MAP_PRIVATE, fd, 16 * page);
+    MUST(map != MAP_FAILED);
+    printf("a part: %s\n", memcmp(map, pattern + 16 * page, 3 * page) ? "different" : "the same");
+    MUST(munmap(map + page, page) == 0);
+    printf("after unmapping its middle: %d\n", map[0] == pattern[16 * page] && map[2 * page] == pattern[18 * page]);
+    MUST(munmap(map, 4 * page) == 0);
+    unsigned char *room = mmap(NULL, 8 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    map = mmap(room + page, 2 * page, PROT_READ, MAP_PRIVATE | MAP_FIXED, fd, page);
+    printf("at a fixed place: %d, %s\n", map == room + page, memcmp(map, pattern + page, 2 * page) ? "different" : "the same");
+    MUST(munmap(room, 8 * page) == 0);
+    SHOW((long)mmap(NULL, page, PROT_READ, MAP_PRIVATE, fd, 100));
+    SHOW((long)mmap(NULL, 0, PROT_READ, MAP_PRIVATE, fd, 0));
+    close(fd);
+    fd = open(path, O_WRONLY);
+    SHOW((long)mmap(NULL, page, PROT_READ, MAP_PRIVATE, fd, 0));
+    close(fd);
+}
+
+static void private_writes(const char *path)
+{
+    int fd = open(path, O_RDONLY);
+    unsigned char *map = mmap(NULL, sizeof pattern, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
+    MUST(map != MAP_FAILED);
+    memset(map + 5000, 'p', 100000);
+    close(fd);
+    printf("written privately: %c, kept around it: %d\n", map[60000], map[4999] == pattern[4999] && map[105000] == pattern[105000]);
+    map = mremap(map, 301056, 600000, MREMAP_MAYMOVE);
+    printf("moved: %d\n", map != MAP_FAILED && map[60000] == 'p' && map[299999] == pattern[299999]);
+    MUST(munmap(map, 600000) == 0);
+    show_content(path);
+}
+
+/* msync of what can only be read, and locking it in memory. */
+static void advice(const char *path)
+{
+    int fd = open(path, O_RDWR);
+    unsigned char *map = mmap(NULL, sizeof pattern, PROT_READ, MAP_SHARED, fd, 0);
+    if (map == MAP_FAILED) {
+        printf("to read, shared: %s\n", strerrorname_np(errno));
+        return;
+    }
+    SHOW(msync(map, sizeof pattern, MS_SYNC));
+    SHOW(madvise(map, sizeof pattern, MADV_WILLNEED));
+    SHOW(mprotect(map, page, PROT_NONE));
+    SHOW(mprotect(map, page, PROT_READ));
+    printf("still the same: %d\n", memcmp(map, pattern, sizeof pattern) == 0);
+    SHOW(munmap(map, sizeof pattern));
+    close(fd);
+}
+
+static void shared_writes(const char *path, int on_array)
+{
+    int fd = open(path, O_RDWR);
+    void *map = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    int refused = map == MAP_FAILED && errno == ENODEV;
+    printf("to write, shared: %s\n", refused == on_array ? "as documented" : map == MAP_FAILED ? strerrorname_np(errno) : "allowed");
+    if (map != MAP_FAILED)
+        munmap(map, page);
+    close(fd);
+}
+
+int main(int argc, char **argv)
+{
+    (void)argc;
+    const char *path = strdup(in(argv[1], "mapped"));
+    page = sysconf(_SC_PAGESIZE);
+    fill(pattern, sizeof pattern, 9);
+    int fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+    MUST(write(fd, pattern, sizeof pattern) == sizeof pattern);
+    close(fd);
+    whole_file(path, MAP_PRIVATE, "private");
+    whole_file(path, MAP_SHARED, "shared");
+    whole_file(path, MAP_PRIVATE | MAP_POPULATE, "populated");
+    part(path);
+    private_writes(path);
+    advice(path);
+    shared_writes(path, on_array());
+    return 0;
+}

@@ -1,0 +1,73 @@
+//! The table of cases. A case is a script beside this file; its argument is `first`, on an empty directory, and then `again`, on what the
+//! first run left (on an array: with a member missing).
+
+/// Programs that are started as scripts' means, in every case.
+pub(crate) const ALWAYS: [&str; 9] = ["bash", "cc", "diff", "find", "sha256sum", "sort", "xargs", "python3", "strace"];
+
+/// One row of the table.
+pub(crate) struct Case {
+    pub(crate) name: &'static str,
+    pub(crate) script: &'static str,
+    /// Programs it needs, besides [`ALWAYS`].
+    pub(crate) needs: &'static [&'static str],
+    /// Variables its script reads.
+    pub(crate) variables: &'static [(&'static str, &'static str)],
+    /// Roughly how long one run takes, in tenths of a second: long ones begin first.
+    pub(crate) weight: u32,
+    /// Parts of the paths of files whose content holds times or the like, so that no two runs give the same.
+    pub(crate) varies: &'static [&'static str],
+    /// Calls whose number may differ from the plain run's, because it differs between plain runs too or for the reason given.
+    pub(crate) uncounted: &'static [(&'static str, &'static str)],
+}
+
+const fn case(name: &'static str, script: &'static str, weight: u32) -> Case {
+    Case { name, script, needs: &[], variables: &[], weight, varies: &[], uncounted: &[] }
+}
+
+const fn program(name: &'static str, variables: &'static [(&'static str, &'static str)], weight: u32) -> Case {
+    Case { variables, ..case(name, "program.sh", weight) }
+}
+
+const TIMING: &str = "depends on timing";
+/// fio puts the time into what it writes; it verifies its files itself.
+const FIO: &[&str] = &["/threads.", "/processes.", "/odd.", "/overwrite.", "/append."];
+
+/// All cases, in no particular order.
+pub(crate) const CASES: [Case; 28] = [
+    case("stdio", "stdio.sh", 1),
+    case("cat", "cat.sh", 2),
+    case("dd", "dd.sh", 2),
+    case("cp", "cp.sh", 3),
+    case("mv", "mv.sh", 3),
+    Case { needs: &["tar", "gzip"], ..case("tar", "tar.sh", 3) },
+    case("bash", "bash.sh", 4),
+    case("coreutils", "coreutils.sh", 5),
+    case("paths", "paths.sh", 3),
+    case("python", "python.sh", 5),
+    Case { needs: &["node"], uncounted: &[("read", TIMING)], ..case("node", "node.sh", 10) },
+    Case { needs: &["java", "javac"], ..case("java", "java.sh", 12) },
+    Case { needs: &["git"], varies: &["/.git/index"], ..case("git", "git.sh", 15) },
+    Case { needs: &["sqlite3"], ..case("sqlite3", "sqlite3.sh", 10) },
+    Case {
+        needs: &["redis-server", "redis-cli", "redis-check-aof"],
+        varies: &["/appendonlydir/"],
+        uncounted: &[("write", TIMING), ("fdatasync", TIMING), ("fsync", TIMING), ("read", TIMING)],
+        ..case("redis", "redis.sh", 30)
+    },
+    Case { needs: &["fio"], variables: &[("ENGINE", "psync")], varies: FIO, ..case("fio-psync", "fio.sh", 30) },
+    Case { needs: &["fio"], variables: &[("ENGINE", "sync")], varies: FIO, ..case("fio-sync", "fio.sh", 30) },
+    Case { needs: &["fio"], variables: &[("ENGINE", "vsync")], varies: FIO, ..case("fio-vsync", "fio.sh", 30) },
+    program("calls", &[("PROGRAM", "calls")], 1),
+    program("spawn", &[("PROGRAM", "spawn")], 1),
+    program("fd-passing", &[("PROGRAM", "passing")], 1),
+    program("threads", &[("PROGRAM", "threads")], 1),
+    program("maps", &[("PROGRAM", "maps")], 1),
+    program("sites", &[("PROGRAM", "sites")], 1),
+    Case { uncounted: &[("pwrite64", TIMING), ("pread64", TIMING), ("write", TIMING)], ..program("signals", &[("PROGRAM", "signals")], 5) },
+    Case {
+        uncounted: &[("pwrite64", TIMING), ("pread64", TIMING), ("fsync", TIMING)],
+        ..program("cancellation", &[("PROGRAM", "cancel")], 5)
+    },
+    case("writers", "writers.sh", 3),
+    Case { uncounted: &[("pwrite64", TIMING), ("ftruncate", TIMING)], ..case("killed", "killed.sh", 12) },
+];

@@ -1,0 +1,2 @@
+. "$A/cases/common.sh"
+node "$A/cases/node.js" "$1" "$D"

@@ -1,0 +1,3 @@
+. "$A/cases/common.sh"
+"$A/bin/writers" "$D"
+echo "$1" >"$D/$1"

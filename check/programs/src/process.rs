@@ -1,0 +1,185 @@
+//! Running a program to its end, with a time limit, in a process group of its own.
+
+use crate::janitor::Janitor;
+use rustix::process::{Pid, Signal, kill_process_group};
+use std::{
+    ffi::OsStr,
+    fs::{self, File},
+    io,
+    os::unix::process::{CommandExt as _, ExitStatusExt as _},
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// What a program left behind.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Output {
+    pub(crate) stdout: Vec<u8>,
+    pub(crate) stderr: Vec<u8>,
+    /// Exit status, or "signal N", or why it has none.
+    pub(crate) status: String,
+}
+
+impl Output {
+    pub(crate) fn succeeded(&self) -> bool {
+        self.status == "0"
+    }
+
+    pub(crate) fn stdout_text(&self) -> String {
+        String::from_utf8_lossy(&self.stdout).into_owned()
+    }
+
+    pub(crate) fn stderr_text(&self) -> String {
+        String::from_utf8_lossy(&self.stderr).into_owned()
+    }
+}
+
+/// A program to be run.
+pub(crate) struct Run<'a> {
+    command: Command,
+    janitor: &'a Janitor,
+    limit: Duration,
+    /// Where its output goes while it runs: `<stem>.out` and `<stem>.err`.
+    stem: PathBuf,
+}
+
+impl<'a> Run<'a> {
+    /// A program with a clean environment: what cases need, and nothing of the caller's.
+    pub(crate) fn new(program: impl AsRef<OsStr>, janitor: &'a Janitor, stem: PathBuf) -> Self {
+        let mut command = Command::new(program);
+        command.env_clear().envs(ENVIRONMENT).stdin(Stdio::null()).process_group(0);
+        Self { command, janitor, limit: Duration::from_secs(60), stem }
+    }
+
+    pub(crate) fn arg(mut self, argument: impl AsRef<OsStr>) -> Self {
+        self.command.arg(argument);
+        self
+    }
+
+    pub(crate) fn args<S: AsRef<OsStr>>(mut self, arguments: impl IntoIterator<Item = S>) -> Self {
+        self.command.args(arguments);
+        self
+    }
+
+    pub(crate) fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
+        self.command.env(name, value);
+        self
+    }
+
+    pub(crate) fn directory(mut self, directory: &Path) -> Self {
+        self.command.current_dir(directory);
+        self
+    }
+
+    pub(crate) fn limit(mut self, limit: Duration) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// Runs it. Whatever it left running is ended.
+    pub(crate) fn output(mut self) -> Output {
+        self.collect().unwrap_or_else(|error| Output { status: format!("not started: {error}"), ..Output::default() })
+    }
+
+    fn collect(&mut self) -> io::Result<Output> {
+        let (out, err) = (self.stem.with_extension("out"), self.stem.with_extension("err"));
+        self.command.stdout(File::create(&out)?).stderr(File::create(&err)?);
+        let mut child = self.command.spawn()?;
+        let group = child.id();
+        self.janitor.begun(group);
+        let status = wait(&mut child, self.limit);
+        end_group(group);
+        self.janitor.ended(group);
+        let status = match status? {
+            Some(status) => describe(status),
+            None => format!("still running after {} s", self.limit.as_secs()),
+        };
+        let output = Output { stdout: fs::read(&out)?, stderr: fs::read(&err)?, status };
+        fs::remove_file(out)?;
+        fs::remove_file(err)?;
+        Ok(output)
+    }
+}
+
+/// The same for every program of every case.
+const ENVIRONMENT: [(&str, &str); 13] = [
+    // Before shims of version managers, which are programs of their own.
+    ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
+    ("LC_ALL", "C.UTF-8"),
+    ("TZ", "UTC"),
+    ("PYTHONDONTWRITEBYTECODE", "1"),
+    ("PYTHONHASHSEED", "0"),
+    ("GIT_CONFIG_GLOBAL", "/dev/null"),
+    ("GIT_CONFIG_SYSTEM", "/dev/null"),
+    ("GIT_AUTHOR_NAME", "programs"),
+    ("GIT_AUTHOR_EMAIL", "programs@example.org"),
+    ("GIT_AUTHOR_DATE", "2026-01-01T00:00:00Z"),
+    ("GIT_COMMITTER_NAME", "programs"),
+    ("GIT_COMMITTER_EMAIL", "programs@example.org"),
+    ("GIT_COMMITTER_DATE", "2026-01-01T00:00:00Z"),
+];
+
+/// None if it had to be ended.
+fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
+    let begun = Instant::now();
+    let mut pause = Duration::from_micros(200);
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if begun.elapsed() > limit {
+            end_group(child.id());
+            child.wait()?;
+            return Ok(None);
+        }
+        thread::sleep(pause);
+        pause = (pause * 3 / 2).min(Duration::from_millis(5));
+    }
+}
+
+fn end_group(group: u32) {
+    if let Some(group) = i32::try_from(group).ok().and_then(Pid::from_raw) {
+        // The usual case: nothing of it is left.
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+}
+
+fn describe(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => code.to_string(),
+        (None, Some(signal)) => format!("signal {signal}"),
+        (None, None) => status.to_string(),
+    }
+}
+
+/// Whether a program is to be found where cases look for it.
+pub(crate) fn is_installed(program: &str) -> bool {
+    ENVIRONMENT[0].1.split(':').any(|directory| Path::new(directory).join(program).is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(script: &str, limit: Duration) -> Output {
+        let janitor = Janitor::new(&[]).unwrap();
+        let stem = std::env::temp_dir().join(format!("cxlraid-process-{}-{}", std::process::id(), script.len()));
+        Run::new("sh", &janitor, stem).args(["-c", script]).limit(limit).output()
+    }
+
+    #[test]
+    fn output_and_status_are_kept() {
+        let output = run("echo out; echo err >&2; exit 7", Duration::from_secs(10));
+        assert_eq!(output, Output { stdout: b"out\n".into(), stderr: b"err\n".into(), status: "7".into() });
+        assert_eq!(run("kill -9 $$", Duration::from_secs(10)).status, "signal 9");
+    }
+
+    #[test]
+    fn a_program_that_does_not_end_is_ended_with_its_children() {
+        let begun = Instant::now();
+        assert!(run("sleep 50 & sleep 50", Duration::from_millis(50)).status.starts_with("still running"));
+        assert!(begun.elapsed() < Duration::from_secs(10));
+    }
+}

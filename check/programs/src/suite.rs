@@ -1,0 +1,90 @@
+//! Everything that is wanted, a few cases at a time, the long ones first.
+
+use crate::{
+    assets,
+    cases::{ALWAYS, CASES, Case},
+    matrix,
+    options::Options,
+    place::Ground,
+    process::is_installed,
+    refusals,
+    report::Report,
+};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+/// What installs a program that is missing.
+const PACKAGES: [(&str, &str); 13] = [
+    ("cc", "gcc libc6-dev"),
+    ("node", "nodejs"),
+    ("java", "default-jdk-headless"),
+    ("javac", "default-jdk-headless"),
+    ("redis-server", "redis-server"),
+    ("redis-cli", "redis-tools"),
+    ("redis-check-aof", "redis-tools"),
+    ("fio", "fio"),
+    ("strace", "strace"),
+    ("find", "findutils"),
+    ("xargs", "findutils"),
+    ("sha256sum", "coreutils"),
+    ("setpriv", "util-linux"),
+];
+
+/// Shows the table.
+pub(crate) fn list(options: &Options) {
+    for case in CASES.iter().filter(|case| options.wants_name(case.name)) {
+        println!("{:<16} {}", case.name, case.needs.join(" "));
+    }
+    for name in refusals::names().filter(|name| options.wants_name(name)) {
+        println!("{name:<16} (bad input)");
+    }
+}
+
+/// Runs it. Whether all passed; an error if nothing could be run.
+pub(crate) fn run(options: &Options) -> Result<bool, String> {
+    options.check_library()?;
+    let begun = Instant::now();
+    let report = Report::default();
+    let mut cases: Vec<(usize, &Case)> = CASES.iter().enumerate().filter(|(_, case)| options.wants_name(case.name)).collect();
+    cases.sort_by_key(|(_, case)| std::cmp::Reverse(case.weight));
+    if let Some(missing) = ALWAYS.iter().find(|program| !is_installed(program)) {
+        return Err(format!("{missing} is not installed; install {}", package_of(missing)));
+    }
+    let ground = Ground::new(&options.library, &options.command).map_err(|error| format!("temporary directories: {error}"))?;
+    let java = is_installed("javac") && cases.iter().any(|(_, case)| case.needs.contains(&"javac"));
+    assets::prepare(&ground, java)?;
+    let next = Arc::new(AtomicUsize::new(0));
+    thread::scope(|scope| {
+        for _ in 0..options.jobs {
+            scope.spawn(|| {
+                while let Some(&(number, case)) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    one(&ground, case, number, options, &report);
+                }
+            });
+        }
+        if options.wants_level("refused") {
+            scope.spawn(|| refusals::run(&ground, options, &report));
+        }
+    });
+    drop(ground);
+    Ok(report.finish(begun.elapsed()))
+}
+
+fn one(ground: &Ground, case: &Case, number: usize, options: &Options, report: &Report) {
+    if let Some(missing) = case.needs.iter().find(|program| !is_installed(program)) {
+        let complaint = format!("{missing} is not installed; install {}", package_of(missing));
+        report.result("all", "", case.name, Duration::ZERO, &vec![complaint]);
+    } else if let Err(error) = matrix::run(ground, case, number, options, report) {
+        report.result("all", "", case.name, Duration::ZERO, &vec![format!("the harness failed: {error}")]);
+    }
+}
+
+fn package_of(program: &str) -> &str {
+    PACKAGES.iter().find(|(name, _)| *name == program).map_or(program, |(_, package)| package)
+}
