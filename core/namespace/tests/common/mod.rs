@@ -1,5 +1,5 @@
 //! An array of members in memory, and what a test compares of their trees.
-#![allow(dead_code, unreachable_pub, reason = "each test program uses a part")]
+#![allow(dead_code, unreachable_pub, clippy::needless_pass_by_value, reason = "each test program uses a part")]
 
 use array::{Array, Config};
 use cxlraid_namespace::{Namespace, Node, OFlags, Opened, Reached};
