@@ -133,7 +133,7 @@ impl Runtime {
         let path = segment_path(uuid);
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let mode = Mode::from_raw_mode(access.mode & 0o666);
-        let file = fs::open(path.as_str(), flags, mode)?;
+        let file = sys::high_fd::raise(fs::open(path.as_str(), flags, mode)?)?;
         fs::flock(&file, FlockOperation::LockExclusive)?;
         let stat = fs::fstat(&file)?;
         if stat.st_uid != access.owner_uid && stat.st_uid != 0 && stat.st_uid != sys::rustix::process::geteuid().as_raw() {
