@@ -19,6 +19,7 @@ use core::ptr::null_mut;
 use core::slice;
 use medium::Medium;
 use parity::{SOURCES_MAX, q_coefficient};
+use units::CACHE_LINE_BYTES;
 
 /// Writes a range of a level with `PARITIES` parities.
 ///
@@ -188,7 +189,8 @@ impl<M: Medium, const PARITIES: usize> Write<'_, '_, '_, M, PARITIES> {
         unsafe {
             let (news, datas) = (slice::from_raw_parts_mut(news, columns), slice::from_raw_parts_mut(datas, columns));
             match reconstructed {
-                None => self.stripe(news, datas, p, q, self.rows.bytes),
+                None if self.rows.end - self.rows.first == columns => self.stripe(news, datas, p, q, self.rows.bytes),
+                None => self.recompute_from_rest(news, datas, [p, q]),
                 Some(column) => self.recompute_beside(column, news, datas, [p, q])?,
             }
         }
@@ -204,6 +206,26 @@ impl<M: Medium, const PARITIES: usize> Write<'_, '_, '_, M, PARITIES> {
             } else {
                 self.shape.io.kernels.stripe_pq(news, datas, p, q, bytes);
             }
+        }
+    }
+
+    /// Recompute with columns that are not written. Every line of those is loaded before anything of its block is stored: if their member
+    /// fails now, data and parities are still those that give its content back.
+    #[inline(always)]
+    unsafe fn recompute_from_rest(&self, news: &mut [*const u8], datas: &mut [*mut u8], [mut p, mut q]: [*mut u8; 2]) {
+        for done in (0..self.rows.bytes).step_by(BLOCK_BYTES) {
+            let step = BLOCK_BYTES.min(self.rows.bytes - done);
+            for (column, place) in news.iter().enumerate() {
+                if !self.writes(column) {
+                    for line in (0..step).step_by(CACHE_LINE_BYTES).chain([step - 1]) {
+                        // SAFETY: the place is mapped for `step` bytes; a fault leaves the guard with nothing stored in this block.
+                        unsafe { place.add(line).read_volatile() };
+                    }
+                }
+            }
+            // SAFETY: the places are valid for `bytes`, of which this is a part.
+            unsafe { self.stripe(news, datas, p, q, step) };
+            advance(news, datas, [&mut p, &mut q], step);
         }
     }
 
@@ -228,9 +250,7 @@ impl<M: Medium, const PARITIES: usize> Write<'_, '_, '_, M, PARITIES> {
                 self.shape.reconstruct(&self.row, &self.lost, column, within, old, step)?;
                 self.stripe(news, datas, p, q, step);
             }
-            news.iter_mut().for_each(|new| *new = new.wrapping_add(step));
-            let advance = |place: &mut *mut u8| *place = if place.is_null() { *place } else { place.wrapping_add(step) };
-            datas.iter_mut().chain([&mut p, &mut q]).for_each(advance);
+            advance(news, datas, [&mut p, &mut q], step);
         }
         Ok(())
     }
@@ -277,4 +297,12 @@ impl<M: Medium, const PARITIES: usize> Write<'_, '_, '_, M, PARITIES> {
         }
         Ok(())
     }
+}
+
+/// Moves all places on by a block; null stays null.
+#[inline(always)]
+fn advance(news: &mut [*const u8], datas: &mut [*mut u8], parities: [&mut *mut u8; 2], step: usize) {
+    news.iter_mut().for_each(|new| *new = new.wrapping_add(step));
+    let place = |place: &mut *mut u8| *place = if place.is_null() { *place } else { place.wrapping_add(step) };
+    datas.iter_mut().chain(parities).for_each(place);
 }

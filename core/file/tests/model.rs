@@ -192,3 +192,28 @@ fn a_member_cut_short_under_a_mapping_fails_and_nothing_is_lost() {
         assert_eq!(array.files.array().runtime().out(), MemberSet::EMPTY.with(1), "RAID {level}");
     }
 }
+
+#[test]
+fn a_member_that_fails_in_the_middle_of_writes_takes_nothing_with_it() {
+    let mut random = Random(0xfa11);
+    for level in [Level::Raid1, Level::Raid4, Level::Raid5, Level::Raid6, Level::Raid01, Level::Raid10] {
+        for round in 0..12 {
+            let context = format!("RAID {level} round {round}");
+            let array = TestArray::new(level, 4, [4096, 16384][round % 2]);
+            let attribute = array.create("f");
+            let file = array.open("f", attribute);
+            let mut model = random.bytes(300_000);
+            write(&file, 0, &model);
+            let victim = random.below(4) as usize;
+            let cut = random.below(80_000);
+            std::fs::OpenOptions::new().write(true).open(array.member_path(victim).join("data/f")).unwrap().set_len(cut).unwrap();
+            for _ in 0..30 {
+                let count = random.below(20_000) as usize + 1;
+                let (data, offset) = (random.bytes(count), random.below(280_000));
+                write(&file, offset, &data);
+                splice(&mut model, offset as usize, &data);
+            }
+            assert!(read(&file, 0, 300_000) == model, "{context}");
+        }
+    }
+}
