@@ -1,6 +1,7 @@
 //! The array this process uses: attached by the constructor, or refused for a reason that the program's calls are answered with.
 
 use crate::calls::OPEN;
+use crate::descriptors::Anchored;
 use crate::environment::Environment;
 use crate::report::report;
 use ::array::config::{PATHS_DEFAULT, is_below, normalise};
@@ -9,7 +10,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use file::Files;
 use heap::boxed::Box;
 use heap::vec::Vec;
-use namespace::Namespace;
+use namespace::{Namespace, Node};
 use sys::OsError;
 
 /// The paths whose files belong to the array. Known even if the array cannot be used.
@@ -106,15 +107,19 @@ fn report_members(array: &Array) {
     }
 }
 
+impl Anchored for Node {
+    fn from_anchor(descriptor: sys::RawFd) -> Option<(Self, u32)> {
+        let fd = crate::calls::directory::borrow(descriptor);
+        let node = namespace().ok()?.inherit(fd).ok()??;
+        Some((node, sys::rustix::fs::fcntl_getfl(fd).map_or(0, |flags| flags.bits())))
+    }
+}
+
 /// A descriptor this program was given: if it is an anchor, it is served again. Its offset is shared with whoever gave it.
 pub(crate) fn adopt(descriptor: sys::RawFd) {
-    let Ok(namespace) = namespace() else { return };
-    let fd = crate::calls::directory::borrow(descriptor);
-    let Ok(Some(node)) = namespace.inherit(fd) else { return };
-    let flags = sys::rustix::fs::fcntl_getfl(fd).map_or(0, |flags| flags.bits());
-    let description = OPEN.describe(node, flags);
-    description.shared.store(true, Ordering::Release);
-    OPEN.install(descriptor, description);
+    if let Some((node, flags)) = Node::from_anchor(descriptor) {
+        OPEN.install(descriptor, OPEN.describe_shared(node, flags));
+    }
 }
 
 /// Runs the system call that forks, so that the child's open files are its own.

@@ -7,11 +7,13 @@
 //! - Descriptions live in a pool that is never given back (type-stable), so a pointer read just before its descriptor was closed is
 //!   harmless: the count is raised first, and then the table must still hold the pointer.
 //! - A description is destroyed by whoever takes its `LIVE` bit away, which needs a count of zero, so exactly once.
+//! - A child that shares our memory but not our descriptors (vfork) sees and changes an overlay of its thread, never the table itself.
 //! - A table entry is removed before the kernel closes the number and installed after the kernel assigned it, so a number that is
 //!   used again never finds its predecessor.
 
 use crate::dispatch::{unwatch_descriptor, watch_descriptor};
 use crate::lock::{Lock, RawLock};
+use crate::process::{may_borrow, owns_tables};
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 use core::ops::Deref;
@@ -40,6 +42,8 @@ pub(crate) struct Description<N: 'static> {
     pub(crate) shared: AtomicBool,
     /// Held while the offset is used and moved.
     pub(crate) position: RawLock,
+    /// Made by a vfork child for itself.
+    fleeting: AtomicBool,
     /// Its descriptor is close-on-exec only for the exec under way.
     pub(crate) withheld: AtomicBool,
     node: UnsafeCell<MaybeUninit<N>>,
@@ -56,6 +60,7 @@ impl<N: 'static> Description<N> {
             offset: AtomicU64::new(0),
             shared: AtomicBool::new(false),
             position: RawLock::new(),
+            fleeting: AtomicBool::new(false),
             withheld: AtomicBool::new(false),
             node: UnsafeCell::new(MaybeUninit::uninit()),
         }
@@ -99,6 +104,30 @@ impl<N: 'static> Drop for Use<'_, N> {
     }
 }
 
+/// What a vfork child made of a descriptor.
+struct Borrowed<N: 'static> {
+    /// The thread block the child shares with its parent.
+    thread: usize,
+    descriptor: RawFd,
+    meaning: Meaning<N>,
+}
+
+enum Meaning<N: 'static> {
+    /// Closed, or a file of the kernel's.
+    NotOurs,
+    /// A description of the parent.
+    Parents(Use<'static, N>),
+    /// An anchor the child opened. The descriptors behind its file would be the child's alone, but the memory is the parent's too: so
+    /// the file is opened anew for each call and nothing of it stays.
+    Anchor,
+}
+
+/// A file that can be found again from its anchor.
+pub(crate) trait Anchored: Sized {
+    /// The file and the `O_*` flags behind `descriptor`, if it is an anchor.
+    fn from_anchor(descriptor: RawFd) -> Option<(Self, u32)>;
+}
+
 type Block<N> = [AtomicPtr<Description<N>>; BLOCK_DESCRIPTORS];
 
 /// The descriptors of this process.
@@ -106,6 +135,8 @@ pub(crate) struct Table<N: 'static> {
     blocks: [AtomicPtr<Block<N>>; BLOCK_COUNT],
     free: Lock<Vec<&'static Description<N>>>,
     count: AtomicU32,
+    borrowed: Lock<Vec<Borrowed<N>>>,
+    borrowed_count: AtomicU32,
     /// One more than the largest descriptor ever installed.
     end: AtomicU32,
 }
@@ -113,9 +144,14 @@ pub(crate) struct Table<N: 'static> {
 /// Whether a descriptor beyond the filter's width was ever ours.
 static WIDE: AtomicBool = AtomicBool::new(false);
 
-/// The lock of the pool, to hold it across a fork.
-pub(crate) fn lock() -> &'static RawLock {
-    crate::calls::OPEN.raw_lock()
+/// The locks of the pool and of the overlays, to hold them across a fork.
+pub(crate) fn locks() -> [&'static RawLock; 2] {
+    crate::calls::OPEN.raw_locks()
+}
+
+/// What a vfork child shares with its parent's thread and with no other.
+fn this_thread() -> usize {
+    core::ptr::from_ref(sys::thread::block()) as usize
 }
 
 /// Whether the filter entry of `descriptor` may be another's too.
@@ -124,23 +160,45 @@ pub(crate) fn shares_filter(descriptor: RawFd) -> bool {
 }
 
 impl<N: 'static> Table<N> {
+    #[inline]
+    fn release(&self, description: &Description<N>) {
+        if description.users.fetch_sub(1, Ordering::AcqRel) == LIVE | 1 {
+            self.destroy(description);
+        }
+    }
+
+    #[cold]
+    fn destroy(&self, description: &Description<N>) {
+        if description.users.compare_exchange(LIVE, 0, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+            return;
+        }
+        // SAFETY: the LIVE bit was taken here, so no user is left and none can come: the node is ours to drop, once.
+        unsafe { (*description.node.get()).assume_init_drop() };
+        // SAFETY: descriptions are leaked, so the reference is good for ever.
+        self.free.lock().push(unsafe { &*core::ptr::from_ref(description) });
+    }
+}
+
+impl<N: Anchored + 'static> Table<N> {
     pub(crate) const fn new() -> Self {
         Self {
             blocks: [const { AtomicPtr::new(core::ptr::null_mut()) }; BLOCK_COUNT],
             free: Lock::new(Vec::new()),
             count: AtomicU32::new(0),
+            borrowed: Lock::new(Vec::new()),
+            borrowed_count: AtomicU32::new(0),
             end: AtomicU32::new(0),
         }
     }
 
-    /// The pool's lock, to hold it across a fork.
-    pub(crate) const fn raw_lock(&self) -> &RawLock {
-        self.free.raw()
+    /// Its locks in the order they are taken, to hold them across a fork.
+    pub(crate) const fn raw_locks(&self) -> [&RawLock; 2] {
+        [self.borrowed.raw(), self.free.raw()]
     }
 
-    /// How many descriptors are ours.
+    /// How many descriptors are ours, a vfork child's included.
     pub(crate) fn count(&self) -> u32 {
-        self.count.load(Ordering::Relaxed)
+        self.count.load(Ordering::Relaxed) + self.borrowed_count.load(Ordering::Relaxed)
     }
 
     #[inline]
@@ -168,7 +226,12 @@ impl<N: 'static> Table<N> {
 
     /// A use of the description behind `descriptor`, if it is ours.
     #[inline]
-    pub(crate) fn lookup(&self, descriptor: RawFd) -> Option<Use<'_, N>> {
+    pub(crate) fn lookup(&'static self, descriptor: RawFd) -> Option<Use<'static, N>> {
+        if may_borrow()
+            && let Some(borrowed) = self.lookup_borrowed(descriptor)
+        {
+            return borrowed;
+        }
         let slot = self.slot(descriptor)?;
         loop {
             let pointer = slot.load(Ordering::Acquire);
@@ -182,26 +245,90 @@ impl<N: 'static> Table<N> {
         }
     }
 
-    #[inline]
-    fn release(&self, description: &Description<N>) {
-        if description.users.fetch_sub(1, Ordering::AcqRel) == LIVE | 1 {
-            self.destroy(description);
+    /// What the calling vfork child made of `descriptor`; None if nothing, or if the caller is no such child.
+    #[cold]
+    fn lookup_borrowed(&'static self, descriptor: RawFd) -> Option<Option<Use<'static, N>>> {
+        if owns_tables() {
+            return None;
+        }
+        let thread = this_thread();
+        let found = {
+            let borrowed = self.borrowed.lock();
+            let entry = borrowed.iter().find(|entry| entry.thread == thread && entry.descriptor == descriptor)?;
+            match &entry.meaning {
+                Meaning::NotOurs => return Some(None),
+                Meaning::Parents(user) => return Some(Some(user.clone())),
+                Meaning::Anchor => N::from_anchor,
+            }
+        };
+        Some(found(descriptor).map(|(node, flags)| self.describe_shared(node, flags)))
+    }
+
+    /// Sets what the calling vfork child makes of `descriptor`.
+    #[cold]
+    fn borrow(&'static self, descriptor: RawFd, user: Option<Use<'static, N>>) {
+        let meaning = match user {
+            None => Meaning::NotOurs,
+            // Drops the child's own description, and with it the descriptors behind it, while the child can.
+            Some(user) if user.fleeting.load(Ordering::Relaxed) => Meaning::Anchor,
+            Some(user) => Meaning::Parents(user),
+        };
+        if !matches!(meaning, Meaning::NotOurs) {
+            watch_descriptor(descriptor);
+            self.end.fetch_max(descriptor as u32 + 1, Ordering::Relaxed);
+        }
+        let entry = Borrowed { thread: this_thread(), descriptor, meaning };
+        let mut borrowed = self.borrowed.lock();
+        let known = borrowed.iter_mut().find(|known| known.thread == entry.thread && known.descriptor == descriptor);
+        let replaced = match known {
+            Some(known) => Some(core::mem::replace(known, entry)),
+            None => {
+                borrowed.push(entry);
+                None
+            }
+        };
+        self.borrowed_count.store(borrowed.len() as u32, Ordering::Relaxed);
+        drop(borrowed);
+        drop(replaced);
+    }
+
+    /// Takes what this thread's vfork child borrowed off the list.
+    fn take_borrowed(&'static self) -> Vec<Borrowed<N>> {
+        let thread = this_thread();
+        let mut borrowed = self.borrowed.lock();
+        let (taken, kept) = core::mem::take(&mut *borrowed).into_iter().partition(|entry| entry.thread == thread);
+        *borrowed = kept;
+        self.borrowed_count.store(borrowed.len() as u32, Ordering::Relaxed);
+        taken
+    }
+
+    /// The vfork child of this thread is gone: so is its view.
+    pub(crate) fn forget_borrowed(&'static self) {
+        for entry in self.take_borrowed() {
+            let unused = self.slot(entry.descriptor).is_none_or(|slot| slot.load(Ordering::Relaxed).is_null());
+            if unused {
+                unwatch_descriptor(entry.descriptor);
+            }
         }
     }
 
-    #[cold]
-    fn destroy(&self, description: &Description<N>) {
-        if description.users.compare_exchange(LIVE, 0, Ordering::AcqRel, Ordering::Relaxed).is_err() {
-            return;
+    /// The caller was forked by a vfork child: that child's view becomes the table.
+    pub(crate) fn keep_borrowed(&'static self) {
+        for entry in self.take_borrowed() {
+            let user = match entry.meaning {
+                Meaning::NotOurs => None,
+                Meaning::Parents(user) => Some(user),
+                Meaning::Anchor => N::from_anchor(entry.descriptor).map(|(node, flags)| self.describe_shared(node, flags)),
+            };
+            match user {
+                Some(user) => _ = self.install(entry.descriptor, user),
+                None => drop(self.remove(entry.descriptor)),
+            }
         }
-        // SAFETY: the LIVE bit was taken here, so no user is left and none can come: the node is ours to drop, once.
-        unsafe { (*description.node.get()).assume_init_drop() };
-        // SAFETY: descriptions are leaked, so the reference is good for ever.
-        self.free.lock().push(unsafe { &*core::ptr::from_ref(description) });
     }
 
     /// A new description of `node` with the `O_*` flags it was opened with.
-    pub(crate) fn describe(&self, node: N, flags: u32) -> Use<'_, N> {
+    pub(crate) fn describe(&'static self, node: N, flags: u32) -> Use<'static, N> {
         let mut free = self.free.lock();
         if free.is_empty() {
             let fresh: Box<[Description<N>]> = (0..POOL_STEP).map(|_| Description::empty()).collect();
@@ -214,12 +341,24 @@ impl<N: 'static> Table<N> {
         description.flags.store(flags, Ordering::Relaxed);
         description.offset.store(0, Ordering::Relaxed);
         description.shared.store(false, Ordering::Relaxed);
+        description.fleeting.store(!owns_tables(), Ordering::Relaxed);
         description.users.fetch_add(LIVE | 1, Ordering::AcqRel);
         Use { table: self, description }
     }
 
+    /// A new description of a file whose offset is the kernel's.
+    pub(crate) fn describe_shared(&'static self, node: N, flags: u32) -> Use<'static, N> {
+        let user = self.describe(node, flags);
+        user.shared.store(true, Ordering::Release);
+        user
+    }
+
     /// Makes `descriptor` refer to the description of `user`. False if the number is beyond the table.
-    pub(crate) fn install(&self, descriptor: RawFd, user: Use<'_, N>) -> bool {
+    pub(crate) fn install(&'static self, descriptor: RawFd, user: Use<'static, N>) -> bool {
+        if !owns_tables() {
+            self.borrow(descriptor, Some(user));
+            return true;
+        }
         let Some(slot) = self.slot_or_new(descriptor) else { return false };
         if descriptor >= FILTER_DESCRIPTORS {
             WIDE.store(true, Ordering::Relaxed);
@@ -239,7 +378,12 @@ impl<N: 'static> Table<N> {
     }
 
     /// Takes `descriptor` out of the table. The description ends when the returned use does, if it was the last.
-    pub(crate) fn remove(&self, descriptor: RawFd) -> Option<Use<'_, N>> {
+    pub(crate) fn remove(&'static self, descriptor: RawFd) -> Option<Use<'static, N>> {
+        if !owns_tables() {
+            let user = self.lookup(descriptor)?;
+            self.borrow(descriptor, None);
+            return Some(user);
+        }
         let pointer = self.slot(descriptor)?.swap(core::ptr::null_mut(), Ordering::AcqRel);
         // SAFETY: descriptions are never deallocated.
         let description = unsafe { pointer.as_ref()? };
@@ -249,14 +393,14 @@ impl<N: 'static> Table<N> {
     }
 
     /// The descriptors of ours within `range`, ascending, each with a use.
-    pub(crate) fn within(&self, range: core::ops::RangeInclusive<u32>) -> impl Iterator<Item = (RawFd, Use<'_, N>)> {
+    pub(crate) fn within(&'static self, range: core::ops::RangeInclusive<u32>) -> impl Iterator<Item = (RawFd, Use<'static, N>)> {
         let end = (*range.end()).min(self.end.load(Ordering::Relaxed).saturating_sub(1));
         let start = if self.count() == 0 { end.saturating_add(1) } else { *range.start() };
         (start..=end).filter_map(|descriptor| Some((descriptor as RawFd, self.lookup(descriptor as RawFd)?)))
     }
 
     /// Every descriptor of ours.
-    pub(crate) fn all(&self) -> impl Iterator<Item = (RawFd, Use<'_, N>)> {
+    pub(crate) fn all(&'static self) -> impl Iterator<Item = (RawFd, Use<'static, N>)> {
         self.within(0..=u32::MAX)
     }
 }
@@ -269,6 +413,11 @@ mod tests {
 
     /// A node that counts its end.
     struct Node(Arc<AtomicUsize>);
+    impl Anchored for Node {
+        fn from_anchor(_: RawFd) -> Option<(Self, u32)> {
+            None
+        }
+    }
     impl Drop for Node {
         fn drop(&mut self) {
             self.0.fetch_add(1, Ordering::Relaxed);

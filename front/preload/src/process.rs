@@ -2,10 +2,12 @@
 //!
 //! A word in a page the kernel wipes on fork is 1 in the process that set it. In a fork child it reads 0. A child that shares
 //! memory (vfork, posix_spawn) reads 1 but has another pid: it has descriptors of its own and runs on its parent's tables, so it
-//! must not change them.
+//! must not change them: what it opens and closes is kept beside them ([`crate::descriptors`]). Asking for the pid is a system call, so it is
+//! asked only after such a child was made, which its parent's thread notes in the thread block both share.
 
 use crate::lock::RawLock;
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use crate::thread::word;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use linux_raw_sys::general::{__NR_getpid, __NR_kill, __NR_madvise, __NR_mmap, __NR_rt_sigaction, __NR_rt_sigprocmask};
 use linux_raw_sys::general::{MADV_WIPEONFORK, MAP_ANONYMOUS, MAP_PRIVATE, PROT_READ, PROT_WRITE};
 use sys::raw::{check, syscall};
@@ -16,6 +18,8 @@ static OWN: AtomicU32 = AtomicU32::new(1);
 static WORD: AtomicPtr<AtomicU32> = AtomicPtr::new((&raw const OWN).cast_mut());
 /// The process the tables belong to.
 static PID: AtomicU32 = AtomicU32::new(0);
+/// A child that shares memory and runs beside its parent was made: only the pid tells them apart.
+static LOOSE: AtomicBool = AtomicBool::new(false);
 
 /// Sets the word up. Called by the constructor.
 pub(crate) fn start() {
@@ -52,12 +56,47 @@ fn adopt(word: &AtomicU32) {
     PID.store(getpid(), Ordering::Relaxed);
     crate::stack::relist();
     word.store(1, Ordering::Relaxed);
+    LOOSE.store(false, Ordering::Relaxed);
+    if lending().swap(0, Ordering::Relaxed) != 0 {
+        // Forked by a child that had borrowed our parent's tables: its view is ours now.
+        crate::calls::OPEN.keep_borrowed();
+    }
 }
 
-/// Whether the caller may change the tables: it is not a child that merely shares the memory. One system call.
+/// Says that the calling thread is about to make a child that shares its memory. `waits`: the thread stands still until the
+/// child has a program of its own (vfork).
+pub(crate) fn lend(waits: bool) {
+    if waits {
+        lending().store(1, Ordering::Relaxed);
+    } else {
+        LOOSE.store(true, Ordering::Relaxed);
+    }
+}
+
+fn lending() -> &'static AtomicUsize {
+    word(crate::thread::word::LENDING)
+}
+
+/// Whether the caller might be a child that shares memory with the tables' owner.
+#[inline]
+pub(crate) fn may_borrow() -> bool {
+    lending().load(Ordering::Relaxed) != 0 || LOOSE.load(Ordering::Relaxed)
+}
+
+/// Whether the caller may change the tables: it is not a child that merely shares the memory.
+#[inline]
 pub(crate) fn owns_tables() -> bool {
+    !may_borrow() || is_owner()
+}
+
+#[cold]
+fn is_owner() -> bool {
     notice_fork();
-    getpid() == PID.load(Ordering::Relaxed)
+    let owner = getpid() == PID.load(Ordering::Relaxed);
+    if owner && lending().swap(0, Ordering::Relaxed) != 0 {
+        crate::calls::OPEN.forget_borrowed();
+    }
+    owner
 }
 
 /// The pid from the kernel.
@@ -82,10 +121,12 @@ pub(crate) fn abort() -> ! {
 
 /// Every lock of the library, in the order they are taken.
 fn locks() -> impl DoubleEndedIterator<Item = &'static RawLock> {
+    let [overlays, pool] = crate::descriptors::locks();
     let locks = [
         Some(crate::stack::lock()),
         Some(crate::patch::objects::lock()),
-        Some(crate::descriptors::lock()),
+        Some(overlays),
+        Some(pool),
         Some(crate::signals::lock()),
         heap_lock(),
     ];

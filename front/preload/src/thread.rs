@@ -17,6 +17,8 @@ pub(crate) mod word {
     pub(crate) const PRETENDED_MASK: usize = 3;
     /// 1 once the private stack is in the list of stacks.
     pub(crate) const STACK_LISTED: usize = 7;
+    /// 1 from the making of a child that shares memory and thread block (vfork) until the parent is seen running again.
+    pub(crate) const LENDING: usize = 8;
     /// 1 while the thread is single-stepped out of a trampoline or stub.
     pub(crate) const STEPPING: usize = 4;
     /// Memory for an environment rebuilt for exec, kept for the next one: address and length.

@@ -106,7 +106,8 @@ fn vectored_at(call: &Call) -> Result<(At, usize), OsError> {
     if flags & !RWF_KNOWN != 0 {
         return Err(OsError::OPNOTSUPP);
     }
-    let at = if newer && call.args[3] == usize::MAX { At::Position(call.descriptor(0)) } else { At::Offset(offset(call.args[3])?) };
+    let at =
+        if newer && call.args[3] == usize::MAX { At::Position(call.descriptor(0)) } else { At::Offset(offset(call.args[3])?) };
     Ok((at, flags))
 }
 

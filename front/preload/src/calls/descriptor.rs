@@ -1,12 +1,9 @@
 //! Descriptors that come and go: close, dup and their like. The kernel's table is changed first or last so that the two
 //! agree whenever a number can be used (see [`crate::descriptors`]).
-//!
-//! A child that shares our memory (vfork) has descriptors of its own: the kernel's change, ours do not.
 
 use super::OPEN;
 use crate::dispatch::{Call, Verdict};
 use crate::patch::objects;
-use crate::process;
 use linux_raw_sys::general::{F_DUPFD, F_DUPFD_CLOEXEC};
 use sys::RawFd;
 
@@ -18,9 +15,7 @@ const CLOSE_RANGE_CLOEXEC: u32 = 4;
 pub(crate) fn close(call: &mut Call) -> Verdict {
     let descriptor = call.descriptor(0);
     objects::closing(descriptor);
-    if OPEN.lookup(descriptor).is_some() && process::owns_tables() {
-        drop(OPEN.remove(descriptor));
-    }
+    drop(OPEN.remove(descriptor));
     Verdict::Pass
 }
 
@@ -38,7 +33,7 @@ pub(crate) fn fcntl(call: &mut Call) -> Verdict {
 fn duplicate(call: &Call) -> Verdict {
     let Some(user) = OPEN.lookup(call.descriptor(0)) else { return Verdict::Pass };
     let result = call.kernel();
-    if result >= 0 && process::owns_tables() && !OPEN.install(result as RawFd, user) {
+    if result >= 0 && !OPEN.install(result as RawFd, user) {
         close_unheld(result as RawFd);
         return Verdict::error(sys::OsError::MFILE);
     }
@@ -49,7 +44,7 @@ fn duplicate(call: &Call) -> Verdict {
 pub(crate) fn dup_to(call: &mut Call) -> Verdict {
     let (from, to) = (call.descriptor(0), call.descriptor(1));
     let source = OPEN.lookup(from);
-    if from == to || source.is_none() && OPEN.lookup(to).is_none() || !process::owns_tables() {
+    if from == to || source.is_none() && OPEN.lookup(to).is_none() {
         return Verdict::Pass;
     }
     // The old meaning of `to` ends before the kernel gives it the new one; if the kernel refuses, it is put back.
@@ -73,7 +68,7 @@ pub(crate) fn close_range(call: &mut Call) -> Verdict {
     let [first, last, flags, ..] = call.args;
     let (first, last, flags) = (first as u32, last as u32, flags as u32);
     let closes = flags & CLOSE_RANGE_CLOEXEC == 0 && flags & !CLOSE_RANGE_UNSHARE == 0 && first <= last;
-    if closes && OPEN.count() != 0 && process::owns_tables() {
+    if closes && OPEN.count() != 0 {
         for (descriptor, _) in OPEN.within(first..=last) {
             drop(OPEN.remove(descriptor));
         }

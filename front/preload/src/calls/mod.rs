@@ -7,6 +7,7 @@ pub(crate) mod descriptor;
 pub(crate) mod directory;
 pub(crate) mod map;
 pub(crate) mod memory;
+pub(crate) mod message;
 pub(crate) mod names;
 pub(crate) mod node;
 mod on_path;
@@ -55,6 +56,11 @@ const fn handlers() -> [Handler; NUMBER_COUNT] {
         (nr::__NR_execve, process::execve),
         (nr::__NR_execveat, process::execveat),
         (nr::__NR_exit_group, process::exit),
+        (nr::__NR_sendmsg, message::send),
+        (nr::__NR_sendmmsg, message::send_many),
+        (nr::__NR_recvmsg, message::receive),
+        (nr::__NR_recvmmsg, message::receive_many),
+        (nr::__NR_pidfd_getfd, message::fetch),
         (nr::__NR_read, data::read),
         (nr::__NR_pread64, data::pread),
         (nr::__NR_readv, data::readv),

@@ -4,7 +4,7 @@ use super::OPEN;
 use super::on_path::{self, At};
 use crate::array;
 use crate::dispatch::{Call, Verdict};
-use crate::{process, program};
+use crate::program;
 use linux_raw_sys::general::__NR_close;
 use namespace::{OFlags, Opened};
 use sys::raw::syscall;
@@ -50,13 +50,9 @@ fn serve(call: &Call, at: At, flags: u32, mode: u32) -> Verdict {
     )
 }
 
-/// Enters a new anchor into the table. A child that shares its parent's memory keeps the parent's table as it is; what it opens is found by
-/// the program it executes.
+/// Enters a new anchor into the table.
 fn publish(opened: Opened, flags: u32) -> Result<usize, OsError> {
     let descriptor = opened.anchor.into_raw_fd();
-    if !process::owns_tables() {
-        return Ok(descriptor as usize);
-    }
     if OPEN.install(descriptor, OPEN.describe(opened.node, flags)) {
         Ok(descriptor as usize)
     } else {

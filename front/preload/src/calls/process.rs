@@ -6,10 +6,12 @@
 //! - Before exec the environment is completed, so that the next program is served too ([`crate::exec`]).
 
 use super::OPEN;
+use super::node::Node;
+use crate::descriptors::Use;
 use crate::dispatch::{Call, Verdict};
 use crate::{array, exec, process, program};
 use core::sync::atomic::Ordering;
-use linux_raw_sys::general::{CLONE_FILES, CLONE_VM};
+use linux_raw_sys::general::{CLONE_FILES, CLONE_SETTLS, CLONE_THREAD, CLONE_VFORK, CLONE_VM};
 
 /// `struct clone_args` up to the stack.
 #[repr(C)]
@@ -30,7 +32,7 @@ pub(crate) fn fork(call: &mut Call) -> Verdict {
 
 /// `vfork`.
 pub(crate) fn vfork(call: &mut Call) -> Verdict {
-    make(call, u64::from(CLONE_VM), 0)
+    make(call, u64::from(CLONE_VM | CLONE_VFORK), 0)
 }
 
 /// `clone`.
@@ -54,6 +56,9 @@ fn make(call: &Call, flags: u64, stack: u64) -> Verdict {
     if flags & u64::from(CLONE_VM) == 0 && stack == 0 {
         return Verdict::Done(array::around_fork(|| process::with_locks(|| call.kernel())));
     }
+    if flags & u64::from(CLONE_VM) != 0 && flags & u64::from(CLONE_THREAD | CLONE_FILES) == 0 {
+        process::lend(flags & u64::from(CLONE_VFORK) != 0 && flags & u64::from(CLONE_SETTLS) == 0);
+    }
     // A child on a stack of its own cannot return through here. One without our memory may then find a lock held by a thread it
     // lacks; only a direct clone() call with such flags makes one.
     Verdict::Pass
@@ -61,18 +66,21 @@ fn make(call: &Call, flags: u64, stack: u64) -> Verdict {
 
 /// Gives every offset to the kernel and marks the descriptions as shared with another process.
 fn share_all() {
-    if OPEN.count() == 0 || !process::owns_tables() {
+    if OPEN.count() == 0 {
         return;
     }
-    for (descriptor, user) in OPEN.all() {
-        user.position.acquire();
-        if !user.shared.swap(true, Ordering::AcqRel) {
-            let offset = user.offset.load(Ordering::Relaxed) as usize;
-            // SAFETY: moving the offset of our own anchor concerns no memory.
-            unsafe { sys::raw::syscall(linux_raw_sys::general::__NR_lseek as usize, [descriptor as usize, offset, 0, 0, 0, 0]) };
-        }
-        user.position.release();
+    OPEN.all().for_each(|(descriptor, user)| share(descriptor, &user));
+}
+
+/// Gives the offset of a description to the kernel: another process will have it too.
+pub(crate) fn share(descriptor: sys::RawFd, user: &Use<'_, Node>) {
+    user.position.acquire();
+    if !user.shared.swap(true, Ordering::AcqRel) {
+        let offset = user.offset.load(Ordering::Relaxed) as usize;
+        // SAFETY: moving the offset of our own anchor concerns no memory.
+        unsafe { sys::raw::syscall(linux_raw_sys::general::__NR_lseek as usize, [descriptor as usize, offset, 0, 0, 0, 0]) };
     }
+    user.position.release();
 }
 
 /// `execve`.

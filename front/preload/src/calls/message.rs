@@ -1,0 +1,119 @@
+//! Descriptors that travel between processes: SCM_RIGHTS messages and pidfd_getfd.
+//!
+//! One sent away is shared from then on: its offset goes to the kernel. One received may be an anchor and is adopted like an
+//! inherited one.
+
+use super::OPEN;
+use super::process::share;
+use crate::dispatch::{Call, Verdict};
+use crate::{array, program};
+use sys::RawFd;
+
+const SOL_SOCKET: i32 = 1;
+const SCM_RIGHTS: i32 = 1;
+/// `struct mmsghdr`: a message and what was transferred of it.
+const MANY_BYTES: usize = 64;
+/// The kernel's UIO_MAXIOV, the most messages of one call.
+const MANY_COUNT_MAX: usize = 1024;
+
+/// `struct msghdr`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Message {
+    name: [usize; 2],
+    parts: [usize; 2],
+    control: usize,
+    control_bytes: usize,
+    flags: u64,
+}
+
+/// `struct cmsghdr`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Control {
+    bytes: usize,
+    level: i32,
+    kind: i32,
+}
+
+/// `sendmsg`.
+pub(crate) fn send(call: &mut Call) -> Verdict {
+    descriptors(call.args[1], share_one);
+    Verdict::Pass
+}
+
+/// `sendmmsg`.
+pub(crate) fn send_many(call: &mut Call) -> Verdict {
+    each(call.args[1], call.args[2], |message| descriptors(message, share_one));
+    Verdict::Pass
+}
+
+fn share_one(descriptor: RawFd) {
+    if let Some(user) = OPEN.lookup(descriptor) {
+        share(descriptor, &user);
+    }
+}
+
+/// `recvmsg`.
+pub(crate) fn receive(call: &mut Call) -> Verdict {
+    if !takes_control(call.args[1]) {
+        return Verdict::Pass;
+    }
+    call.then = Some(|call| {
+        if call.result >= 0 {
+            descriptors(call.args[1], array::adopt);
+        }
+        call.result
+    });
+    Verdict::PassWith { number: call.number, args: call.args }
+}
+
+/// `recvmmsg`.
+pub(crate) fn receive_many(call: &mut Call) -> Verdict {
+    let mut control = false;
+    each(call.args[1], call.args[2], |message| control |= takes_control(message));
+    if !control {
+        return Verdict::Pass;
+    }
+    call.then = Some(|call| {
+        each(call.args[1], call.result.max(0) as usize, |message| descriptors(message, array::adopt));
+        call.result
+    });
+    Verdict::PassWith { number: call.number, args: call.args }
+}
+
+/// `pidfd_getfd`.
+pub(crate) fn fetch(call: &mut Call) -> Verdict {
+    let result = call.kernel();
+    if result >= 0 {
+        array::adopt(result as RawFd);
+    }
+    Verdict::Done(result)
+}
+
+fn each(vector: usize, count: usize, mut visit: impl FnMut(usize)) {
+    (0..count.min(MANY_COUNT_MAX)).for_each(|index| visit(vector + index * MANY_BYTES));
+}
+
+fn takes_control(message: usize) -> bool {
+    program::read::<Message>(message).is_ok_and(|message| message.control != 0 && message.control_bytes != 0)
+}
+
+/// Calls `visit` with every descriptor in the control data of the message at `message`. Bad pointers are the kernel's to
+/// complain about.
+fn descriptors(message: usize, mut visit: impl FnMut(RawFd)) {
+    let Ok(message) = program::read::<Message>(message) else { return };
+    let (mut at, end) = (message.control, message.control.saturating_add(message.control_bytes));
+    while message.control != 0 && at + size_of::<Control>() <= end {
+        let Ok(control) = program::read::<Control>(at) else { return };
+        if control.bytes < size_of::<Control>() || control.bytes > end - at {
+            return;
+        }
+        if (control.level, control.kind) == (SOL_SOCKET, SCM_RIGHTS) {
+            for place in (at + size_of::<Control>()..at + control.bytes).step_by(size_of::<RawFd>()) {
+                program::read::<RawFd>(place).into_iter().for_each(&mut visit);
+            }
+        }
+        at += control.bytes.next_multiple_of(size_of::<usize>());
+    }
+}
