@@ -60,15 +60,11 @@ impl Array {
         if !geometry.survives(out) {
             return Err(AttachError::too_many_out(&geometry, &members));
         }
-        let (runtime, alone) =
-            Runtime::open(superblock.array_uuid, superblock.access).map_err(|error| AttachError::Runtime {
-                path: crate::runtime::segment_path(superblock.array_uuid),
-                error,
-            })?;
+        let (runtime, alone) = Runtime::open(superblock.array_uuid, superblock.access)
+            .map_err(|error| AttachError::Runtime { path: crate::runtime::segment_path(superblock.array_uuid), error })?;
         if alone {
-            let recorded = (0..superblock.member_count)
-                .filter(|&slot| superblock.members[slot].state != MemberState::InSync)
-                .collect();
+            let recorded =
+                (0..superblock.member_count).filter(|&slot| superblock.members[slot].state != MemberState::InSync).collect();
             runtime.set_out(out, recorded);
         } else if !geometry.survives(MemberSet::from_bits(runtime.out().bits() | out.bits())) {
             return Err(AttachError::too_many_out(&geometry, &members));
@@ -130,7 +126,11 @@ fn judge(config: &Config, findings: Vec<Finding>) -> Result<Verdict, AttachError
             continue;
         };
         if superblock.array_uuid != newest.array_uuid {
-            return Err(AttachError::OtherArray { path: finding.path.clone(), found: superblock.array_uuid, expected: newest.array_uuid });
+            return Err(AttachError::OtherArray {
+                path: finding.path.clone(),
+                found: superblock.array_uuid,
+                expected: newest.array_uuid,
+            });
         }
         let bits = superblock.unknown_read_only_features();
         if bits != 0 {

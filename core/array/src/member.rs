@@ -65,9 +65,16 @@ pub(crate) struct Finding {
 enum What {
     Nothing,
     /// A directory without `.cxlraid`; whether nothing is in it.
-    Plain { root: OwnedFd, empty: bool },
+    Plain {
+        root: OwnedFd,
+        empty: bool,
+    },
     Damaged(SuperblockError),
-    Member { directories: Directories, device: u64, superblock: alloc::boxed::Box<Superblock> },
+    Member {
+        directories: Directories,
+        device: u64,
+        superblock: alloc::boxed::Box<Superblock>,
+    },
 }
 
 /// Looks at a member's path, without changing anything.
@@ -171,14 +178,9 @@ impl Finding {
 
     pub(crate) fn into_member(self, slot: Slot, standing: Standing) -> Member {
         match self.what {
-            What::Member { directories, device, superblock } => Member {
-                slot,
-                path: self.path,
-                standing,
-                device,
-                uuid: superblock.member_uuid,
-                directories: Some(directories),
-            },
+            What::Member { directories, device, superblock } => {
+                Member { slot, path: self.path, standing, device, uuid: superblock.member_uuid, directories: Some(directories) }
+            }
             _ => self.into_missing(slot),
         }
     }

@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use sync::{Acquired, Liveness, OwnedLock, OwnerId, StripeLock};
 use sys::rustix::fs::{self, FlockOperation, Gid, Mode, OFlags, Uid};
 use sys::rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
-use sys::{OsError, OwnedFd, Result};
+use sys::{AsRawFd, OsError, OwnedFd, Result};
 use units::MemberSet;
 
 /// Processes that can be attached at once.
@@ -25,15 +25,17 @@ pub const STRIPE_LOCK_COUNT: usize = 64;
 const PROBE_COUNT: usize = 64;
 const OPEN_WORDS: usize = OPEN_FILE_COUNT / 64;
 const MAGIC: u64 = u64::from_le_bytes(*b"CXLRrun\x01");
+const SLOT_BITS: u32 = ATTACH_SLOT_COUNT.trailing_zeros();
 /// Raised whenever the layout below changes.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// One attached process.
 #[repr(C)]
 struct AttachSlot {
     pid: AtomicU32,
-    /// 0 free, 1 taken.
-    taken: AtomicU32,
+    /// How often the slot was taken or freed: odd while it is taken. The count of a taken slot is part of its process' owner id, so that
+    /// a lock held by a dead process is not mistaken for the slot's next owner's.
+    tenancy: AtomicU32,
     /// Start time in clock ticks since boot (proc(5)), so that a reused pid is recognised.
     start_ticks: AtomicU64,
 }
@@ -133,9 +135,16 @@ impl Runtime {
         let path = segment_path(uuid);
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let mode = Mode::from_raw_mode(access.mode & 0o666);
-        let file = sys::high_fd::raise(fs::open(path.as_str(), flags, mode)?)?;
-        fs::flock(&file, FlockOperation::LockExclusive)?;
-        let stat = fs::fstat(&file)?;
+        let (file, stat) = loop {
+            let file = sys::high_fd::raise(fs::open(path.as_str(), flags, mode)?)?;
+            fs::flock(&file, FlockOperation::LockExclusive)?;
+            let stat = fs::fstat(&file)?;
+            // It may have been removed (`cxlraid stop`) while we waited for it: then the next one to open it would make another.
+            if stat.st_nlink != 0 {
+                break (file, stat);
+            }
+            sys::high_fd::forget(file.as_raw_fd());
+        };
         if stat.st_uid != access.owner_uid && stat.st_uid != 0 && stat.st_uid != sys::rustix::process::geteuid().as_raw() {
             return Err(OsError::PERM);
         }
@@ -222,10 +231,12 @@ impl Runtime {
                 if pass == 1 {
                     self.reclaim_if_dead(index);
                 }
-                if slot.taken.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                let free = slot.tenancy.load(Ordering::Acquire);
+                let taken = free.wrapping_add(1);
+                if free & 1 == 0 && slot.tenancy.compare_exchange(free, taken, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                     slot.start_ticks.store(process.start_ticks, Ordering::Relaxed);
                     slot.pid.store(process.pid, Ordering::Release);
-                    let me = OwnerId::MIN.saturating_add(index as u32);
+                    let me = owner_id(index, taken);
                     // SAFETY: the page is mapped for the life of self.
                     unsafe { self.me.as_ref() }.store(me.get(), Ordering::Relaxed);
                     return Ok(me);
@@ -240,7 +251,7 @@ impl Runtime {
         // SAFETY: the page is mapped for the life of self.
         let me = unsafe { self.me.as_ref() }.swap(0, Ordering::Relaxed);
         if let Some(me) = OwnerId::new(me) {
-            self.release_slot(me.get() as usize - 1);
+            self.release_slot(slot_of(me));
         }
     }
 
@@ -265,7 +276,7 @@ impl Runtime {
     }
 
     fn slot_is_taken(&self, index: usize) -> bool {
-        self.segment().attach[index].taken.load(Ordering::Acquire) == 1
+        self.segment().attach[index].tenancy.load(Ordering::Acquire) & 1 == 1
     }
 
     fn slot_process(&self, index: usize) -> ProcessId {
@@ -298,7 +309,7 @@ impl Runtime {
             }
         }
         segment.attach[index].pid.store(0, Ordering::Relaxed);
-        segment.attach[index].taken.store(0, Ordering::Release);
+        segment.attach[index].tenancy.fetch_add(1, Ordering::AcqRel);
     }
 
     /// The processes attached now, pids of living ones.
@@ -429,7 +440,7 @@ impl Runtime {
             file.allocation_epoch.fetch_add(1, Ordering::Relaxed);
         }
         file.users.fetch_add(1, Ordering::AcqRel);
-        let slot = self.me().get() as usize - 1;
+        let slot = slot_of(self.me());
         segment.open_by_slot[slot][index / 64].fetch_or(1 << (index % 64), Ordering::AcqRel);
         Some(FileEntry { index, first })
     }
@@ -456,7 +467,7 @@ impl Runtime {
 
     /// Makes a promise this process' own: called in the child for every file its parent had open.
     pub fn claim_file(&self, entry: FileEntry) {
-        let slot = self.me().get() as usize - 1;
+        let slot = slot_of(self.me());
         self.segment().open_by_slot[slot][entry.index / 64].fetch_or(1 << (entry.index % 64), Ordering::AcqRel);
     }
 
@@ -468,7 +479,7 @@ impl Runtime {
     /// Gives a file's entry back. Returns true if no process has it open any more. The caller holds the open-files lock.
     pub fn leave_file(&self, entry: FileEntry) -> bool {
         let segment = self.segment();
-        let slot = self.me().get() as usize - 1;
+        let slot = slot_of(self.me());
         let bit = 1 << (entry.index % 64);
         if segment.open_by_slot[slot][entry.index / 64].fetch_and(!bit, Ordering::AcqRel) & bit == 0 {
             return false;
@@ -492,8 +503,8 @@ impl Runtime {
 
 impl Liveness for Runtime {
     fn is_alive(&self, owner: OwnerId) -> bool {
-        let index = owner.get() as usize - 1;
-        if index >= ATTACH_SLOT_COUNT || !self.slot_is_taken(index) {
+        let index = slot_of(owner);
+        if owner_id(index, self.segment().attach[index].tenancy.load(Ordering::Acquire)) != owner {
             return false;
         }
         let process = self.slot_process(index);
@@ -510,6 +521,16 @@ impl Drop for Runtime {
             let _ = munmap(self.me.as_ptr().cast(), units::PAGE_BYTES);
         }
     }
+}
+
+/// Slot index in the lower bits, tenancy above, never 0 because tenancy is odd, below 2^31 for the bit that marks waiters.
+fn owner_id(slot: usize, tenancy: u32) -> OwnerId {
+    let id = (tenancy << SLOT_BITS | slot as u32) & (u32::MAX >> 1);
+    OwnerId::new(id).unwrap_or(OwnerId::MAX)
+}
+
+const fn slot_of(owner: OwnerId) -> usize {
+    owner.get() as usize % ATTACH_SLOT_COUNT
 }
 
 fn hash(key: u64) -> usize {

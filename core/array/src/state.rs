@@ -97,9 +97,7 @@ impl Array {
 
     #[cold]
     fn put_on_record(&self) -> Result<(), OsError> {
-        self.runtime.with_superblocks(|| {
-            if self.runtime.out_unrecorded().is_empty() { Ok(()) } else { self.record_out() }
-        })
+        self.runtime.with_superblocks(|| if self.runtime.out_unrecorded().is_empty() { Ok(()) } else { self.record_out() })
     }
 
     /// Takes a member out of use because its memory or file system failed. Fails if the array does not bear that.

@@ -8,9 +8,7 @@ use crate::config::Config;
 use crate::error::AttachError;
 use crate::member::read_fully;
 use alloc::vec::Vec;
-use format::{
-    Access, ArrayName, Features, LANE_FILE_BYTES, MemberEntry, MemberState, Superblock, TableHeader, TableKind, Uuid,
-};
+use format::{Access, ArrayName, Features, LANE_FILE_BYTES, MemberEntry, MemberState, Superblock, TableHeader, TableKind, Uuid};
 use sys::rustix::fs::{self, Gid, Mode, OFlags, Uid, XattrFlags};
 use sys::rustix::io::pwrite;
 use sys::rustix::process::{getegid, geteuid};
@@ -114,8 +112,10 @@ fn begin(superblock: &Superblock, slot: Slot, root: &OwnedFd) -> Result<OwnedFd>
 
 /// Makes the tables and the prefixes' directories.
 fn fill(config: &Config, superblock: &Superblock, root: &OwnedFd, meta: &OwnedFd) -> Result<()> {
-    let tables =
-        [(TableKind::Inodes, format::INODES_FILE, format::TABLE_HEADER_BYTES), (TableKind::Lanes, format::LANES_FILE, LANE_FILE_BYTES)];
+    let tables = [
+        (TableKind::Inodes, format::INODES_FILE, format::TABLE_HEADER_BYTES),
+        (TableKind::Lanes, format::LANES_FILE, LANE_FILE_BYTES),
+    ];
     for (kind, name, bytes) in tables {
         let file = open_new(meta, name, superblock.access)?;
         fs::ftruncate(&file, 0)?;

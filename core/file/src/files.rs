@@ -76,7 +76,7 @@ impl Files {
         };
         let domains: Vec<_> = array.members().iter().map(domain).collect();
         // One member that needs write-back decides for all.
-        let adr = domains.iter().any(|&domain| domain == PersistenceDomain::Adr);
+        let adr = domains.contains(&PersistenceDomain::Adr);
         let kernels = persist::kernels_for(if adr { PersistenceDomain::Adr } else { PersistenceDomain::Eadr });
         let geometry = *array.geometry();
         let members = MemberSet::first(geometry.member_count());

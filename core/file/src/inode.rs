@@ -2,15 +2,15 @@
 
 use crate::files::Files;
 use alloc::vec::Vec;
-use array::{FileEntry, SharedFile};
 use array::Striper;
+use array::{FileEntry, SharedFile};
 use core::sync::atomic::{AtomicU32, Ordering};
 use dax::Backing;
 use format::{Attribute, InodeRecord};
 use layout::Geometry;
 use medium::Medium;
-use sys::{BorrowedFd, OsError};
 use sys::rustix::fs::{Timespec, Timestamps, UTIME_OMIT, futimens};
+use sys::{BorrowedFd, OsError};
 use units::{MemberSet, Slot};
 
 /// A file. Shared by all descriptors of this process on it.
@@ -129,10 +129,7 @@ impl Inode {
     /// Space taken on all members, in units of 512 bytes (stat(2)).
     #[must_use]
     pub fn blocks(&self) -> u64 {
-        self.in_use()
-            .filter_map(|(_, backing)| sys::rustix::fs::fstat(backing.fd()).ok())
-            .map(|stat| stat.st_blocks as u64)
-            .sum()
+        self.in_use().filter_map(|(_, backing)| sys::rustix::fs::fstat(backing.fd()).ok()).map(|stat| stat.st_blocks as u64).sum()
     }
 
     /// Notes that the file was written now; the members' mtime follows at the latest when the last process closes it.

@@ -236,7 +236,9 @@ impl Inode {
         for (slot, backing) in self.in_use() {
             match act(backing) {
                 Ok(()) => {}
-                Err(error @ (OsError::NOSPC | OsError::DQUOT | OsError::FBIG | OsError::NOMEM | OsError::INTR)) => return Err(error),
+                Err(error @ (OsError::NOSPC | OsError::DQUOT | OsError::FBIG | OsError::NOMEM | OsError::INTR)) => {
+                    return Err(error);
+                }
                 Err(_) => {
                     self.files.array().fail_member(slot)?;
                     failed = true;

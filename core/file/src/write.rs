@@ -2,8 +2,8 @@
 
 use crate::Inode;
 use crate::stripes::Blocks;
-use array::runtime::STRIPE_LOCK_COUNT;
 use array::IoFault;
+use array::runtime::STRIPE_LOCK_COUNT;
 use core::sync::atomic::Ordering;
 use format::LaneKind;
 use intent::Change;

@@ -2,8 +2,8 @@
 #![allow(dead_code, unreachable_pub)] // each test binary uses its part
 
 use array::{Array, Config};
-use dax::Access;
 use cxlraid_file::{BackingFds, FileRef, Files};
+use dax::Access;
 use format::Attribute;
 use layout::Level;
 use std::os::fd::OwnedFd;
