@@ -4,12 +4,15 @@
 use super::OPEN;
 use crate::dispatch::{Call, Verdict};
 use crate::patch::objects;
-use linux_raw_sys::general::{F_DUPFD, F_DUPFD_CLOEXEC};
+use core::sync::atomic::Ordering;
+use linux_raw_sys::general::{F_DUPFD, F_DUPFD_CLOEXEC, F_SETFL, O_APPEND, O_DIRECT, O_NOATIME, O_NONBLOCK};
 use sys::RawFd;
 
 /// Flags of close_range(2).
 const CLOSE_RANGE_UNSHARE: u32 = 2;
 const CLOSE_RANGE_CLOEXEC: u32 = 4;
+/// Status flags that F_SETFL changes.
+const SETTABLE: u32 = O_APPEND | O_NONBLOCK | O_DIRECT | O_NOATIME;
 
 /// `close`.
 pub(crate) fn close(call: &mut Call) -> Verdict {
@@ -24,9 +27,25 @@ pub(crate) fn dup(call: &mut Call) -> Verdict {
     duplicate(call)
 }
 
-/// `fcntl`: only the commands that make a descriptor.
+/// `fcntl`: the commands that make a descriptor or change status flags.
 pub(crate) fn fcntl(call: &mut Call) -> Verdict {
-    if matches!(call.args[1] as u32, F_DUPFD | F_DUPFD_CLOEXEC) { duplicate(call) } else { Verdict::Pass }
+    match call.args[1] as u32 {
+        F_DUPFD | F_DUPFD_CLOEXEC => duplicate(call),
+        F_SETFL => set_flags(call),
+        _ => Verdict::Pass,
+    }
+}
+
+/// Status flags belong to the description: every descriptor made from it follows.
+fn set_flags(call: &Call) -> Verdict {
+    let Some(user) = OPEN.lookup(call.descriptor(0)) else { return Verdict::Pass };
+    let result = call.kernel();
+    if result >= 0 {
+        let wanted = call.args[2] as u32 & SETTABLE;
+        // Two threads that set flags at once race in the kernel too.
+        user.flags.store(user.flags.load(Ordering::Relaxed) & !SETTABLE | wanted, Ordering::Relaxed);
+    }
+    Verdict::Done(result)
 }
 
 /// A call that gives a new number for argument 0.
