@@ -19,6 +19,7 @@
     do {                                                                                           \
         errno = 0;                                                                                 \
         if (!(condition)) {                                                                        \
+            fflush(stdout);                                                                        \
             fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #condition, strerrorname_np(errno)); \
             _exit(99);                                                                             \
         }                                                                                          \
@@ -73,7 +74,10 @@ static inline void show_content(const char *path)
     uint64_t hash = 0;
     long long offset = 0;
     for (ssize_t count; (count = pread(fd, buffer, sizeof buffer, offset)) != 0; offset += count) {
-        MUST(count > 0);
+        if (count < 0) {
+            printf("%s: pread: %s\n", strrchr(path, '/') + 1, strerrorname_np(errno));
+            break;
+        }
         hash = sum(buffer, count, hash);
     }
     printf("%s: %lld bytes, sum %016llx\n", strrchr(path, '/') + 1, offset, (unsigned long long)hash);

@@ -118,7 +118,16 @@ fn tree(root: &Path) -> io::Result<()> {
     for (name, mode) in [("read-only", 0o400), ("odd", 0o751), ("page", 0o606), ("folder/deep", 0o750), ("folder/a", 0o4755)] {
         fs::set_permissions(root.join(name), fs::Permissions::from_mode(mode))?;
     }
-    let names = ["folder/deep/deeper/.hidden", "folder/deep/deeper", "folder/deep", "folder/a", "folder", "large", "text", "empty-folder"];
+    let names = [
+        "folder/deep/deeper/.hidden",
+        "folder/deep/deeper",
+        "folder/deep",
+        "folder/a",
+        "folder",
+        "large",
+        "text",
+        "empty-folder",
+    ];
     for (index, name) in (1..).zip(names) {
         let then = SystemTime::UNIX_EPOCH + Duration::new(1_000_000_000 + index * 86_400, 123_456_789);
         File::open(root.join(name))?.set_modified(then)?;

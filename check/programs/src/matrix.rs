@@ -208,14 +208,7 @@ fn check_retrieved(array: &Array<'_>, reference: &Output, complaints: &mut Compl
     if output.succeeded() {
         let found = snapshot::directory(array.place, &copy);
         // A copy does not keep hard links.
-        let links = |output: &Output| {
-            let text = output.stdout_text();
-            let without = |line: &str| line.split_once(" links ").map_or(line.to_owned(), |(head, tail)| {
-                format!("{head}{}", tail.trim_start_matches(|c: char| c.is_ascii_digit()))
-            });
-            Output { stdout: text.lines().map(without).collect::<Vec<_>>().join("\n").into_bytes(), ..output.clone() }
-        };
-        compare("retrieved files", &links(reference), &links(&found), complaints);
+        compare("retrieved files", &snapshot::without_links(reference), &snapshot::without_links(&found), complaints);
     } else {
         complaints.push(with_output("cxlraid retrieve", &output));
     }

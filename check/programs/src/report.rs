@@ -80,9 +80,7 @@ pub(crate) fn compare(what: &str, expected: &Output, found: &Output, complaints:
     if expected.status != found.status {
         complaints.push(format!("{what}: exit status {}, must be {}", found.status, expected.status));
     }
-    for (stream, expected, found) in
-        [("stdout", &expected.stdout, &found.stdout), ("stderr", &expected.stderr, &found.stderr)]
-    {
+    for (stream, expected, found) in [("stdout", &expected.stdout, &found.stdout), ("stderr", &expected.stderr, &found.stderr)] {
         if expected != found {
             complaints.push(format!("{what}: {stream} differs\n{}", difference(expected, found)));
         }
@@ -119,7 +117,12 @@ pub(crate) fn first_lines(text: &str) -> String {
 
 /// Moves a file's worth of complaints under one heading.
 pub(crate) fn with_output(what: &str, output: &Output) -> String {
-    format!("{what}: exit status {}\n{}\n{}", output.status, first_lines(&output.stdout_text()), first_lines(&output.stderr_text()))
+    format!(
+        "{what}: exit status {}\n{}\n{}",
+        output.status,
+        first_lines(&output.stdout_text()),
+        first_lines(&output.stderr_text())
+    )
 }
 
 /// Shows a path by its last parts.

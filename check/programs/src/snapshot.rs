@@ -39,6 +39,18 @@ pub(crate) fn without(snapshot: &Output, varies: &[&str]) -> Output {
     Output { stdout, ..snapshot.clone() }
 }
 
+/// Without the number of names of each file.
+pub(crate) fn without_links(snapshot: &Output) -> Output {
+    let text = snapshot.stdout_text();
+    let without = |line: &str| match line.split_once(" links ") {
+        Some((head, tail)) => format!("{head}{}\n", tail.trim_start_matches(|c: char| c.is_ascii_digit())),
+        None => format!("{line}\n"),
+    };
+    let mut lines: Vec<String> = text.lines().map(without).collect();
+    lines.sort();
+    Output { stdout: lines.concat().into_bytes(), ..snapshot.clone() }
+}
+
 fn script(run: Run<'_>, script: &str, directories: &[&Path]) -> Output {
     run.args(["-c", script, "snapshot"]).args(directories).output()
 }

@@ -144,7 +144,9 @@ impl Judge {
 
     /// Whether a path is a member's copy of something in the array.
     fn is_backing(&self, path: &str) -> bool {
-        self.members.iter().any(|member| path.strip_prefix(member.as_str()).is_some_and(|rest| Self::is_below(rest, &self.prefix)))
+        self.members
+            .iter()
+            .any(|member| path.strip_prefix(member.as_str()).is_some_and(|rest| Self::is_below(rest, &self.prefix)))
     }
 
     /// Why the kernel should not have seen this call; None if it is fine.
@@ -156,17 +158,18 @@ impl Judge {
             return Some("is relative to an anchor");
         }
         let (_, descriptors) = DATA_CALLS.iter().find(|(name, _)| *name == call.name)?;
-        let is_anchor = |&index: &usize| {
-            call.descriptor(index).is_some_and(|(number, path)| number < ANCHOR_MAX && self.is_backing(path))
-        };
+        let is_anchor =
+            |&index: &usize| call.descriptor(index).is_some_and(|(number, path)| number < ANCHOR_MAX && self.is_backing(path));
         descriptors.iter().any(is_anchor).then_some("moves data through an anchor")
     }
 
     fn names_prefix(&self, call: &Call<'_>) -> bool {
         // The library's own way to resolve a name below a member's root.
-        let below_member = call.arguments.first().and_then(|_| call.descriptor(0)).is_some_and(|(_, path)| {
-            self.members.iter().any(|member| Self::is_below(path, member))
-        });
+        let below_member = call
+            .arguments
+            .first()
+            .and_then(|_| call.descriptor(0))
+            .is_some_and(|(_, path)| self.members.iter().any(|member| Self::is_below(path, member)));
         if call.name == "openat2" && below_member && call.line.contains("RESOLVE_IN_ROOT") {
             return false;
         }

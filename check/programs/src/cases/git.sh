@@ -45,7 +45,7 @@ again() {
     echo stashed >>text
     git stash -q
     git pull -q "$D/bare.git" main
-    git log --format=%H | head -n 2
+    git log --format=%H -n 2
     cd "$D/repo"
     git merge -q -m "merge again" from-clone
     git repack -q -a -d

@@ -63,11 +63,14 @@ pub(crate) const CASES: [Case; 28] = [
     program("threads", &[("PROGRAM", "threads")], 1),
     program("maps", &[("PROGRAM", "maps")], 1),
     program("sites", &[("PROGRAM", "sites")], 1),
-    Case { uncounted: &[("pwrite64", TIMING), ("pread64", TIMING), ("write", TIMING)], ..program("signals", &[("PROGRAM", "signals")], 5) },
+    Case {
+        uncounted: &[("pwrite64", TIMING), ("pread64", TIMING), ("write", TIMING)],
+        ..program("signals", &[("PROGRAM", "signals")], 5)
+    },
     Case {
         uncounted: &[("pwrite64", TIMING), ("pread64", TIMING), ("fsync", TIMING)],
         ..program("cancellation", &[("PROGRAM", "cancel")], 5)
     },
     case("writers", "writers.sh", 3),
-    Case { uncounted: &[("pwrite64", TIMING), ("ftruncate", TIMING)], ..case("killed", "killed.sh", 12) },
+    Case { varies: &["/left"], uncounted: &[("pwrite64", TIMING), ("ftruncate", TIMING)], ..case("killed", "killed.sh", 12) },
 ];
