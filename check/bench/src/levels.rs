@@ -6,7 +6,7 @@ use crate::places::{Order, Places};
 use crate::plan::{ArrayPlace, LARGE_BYTES, Plan, SMALL_BYTES, TINY_BYTES};
 use crate::report::{Check, Row};
 use crate::rounds::{Contender, Times, measure};
-use crate::subject::{Reads, Subject, Writes};
+use crate::subject::{Buffer, Reads, Subject, Writes};
 use layout::{Geometry, Level};
 use std::fs::File;
 use std::io;
@@ -129,7 +129,7 @@ impl<'a, S: Subject> Bench<'a, S> {
     /// One case in one order: ours, the limit, the kernel.
     fn row(&self, case: &Case, order: Order) -> Row {
         let new = content(case.bytes);
-        let (mut first, mut second, mut third) = (new.clone(), new.clone(), new.clone());
+        let [mut first, mut second, mut third] = [(); 3].map(|()| Buffer::of(&new));
         let mut limit = Limit::new(case.limit, &self.geometry, &self.members, &mut first);
         let times = if case.writes {
             let (mut ours, mut kernel) = (Writes(self.subject, &second), Writes(self.kernel, &third));
@@ -168,7 +168,7 @@ impl<'a, S: Subject> Bench<'a, S> {
 
     /// A call of 64 bytes in the nearest cache: what stands around the copy.
     fn surroundings(&self, writes: bool) -> Row {
-        let (mut own, mut other) = (pattern(TINY_BYTES, 0), pattern(TINY_BYTES, 0));
+        let [mut own, mut other] = [(); 2].map(|()| Buffer::of(&content(TINY_BYTES)));
         let places = |index| Places::new(Order::Sequential, HOT_BYTES, TINY_BYTES, index, 2);
         let times = if writes {
             let (mut ours, mut kernel) = (Writes(self.subject, &own), Writes(self.kernel, &other));
@@ -188,7 +188,7 @@ impl<'a, S: Subject> Bench<'a, S> {
 
     /// The limit of fewer copies, for comparison. What is copied is what the file holds everywhere, so the copies stay equal.
     fn copies(&self, count: usize, order: Order) -> Row {
-        let mut buffer = content(SMALL_BYTES);
+        let mut buffer = Buffer::of(&content(SMALL_BYTES));
         let mut limit = Limit::new(Work::Copies(count), &self.geometry, &self.members, &mut buffer);
         let times = self.measure(vec![&mut limit], SMALL_BYTES, order);
         Row { limit_ns: Some(times.nanoseconds(0)), ..Row::new(format!("nt-copy x {count}, 4 KiB {}", order.name())) }

@@ -2,7 +2,9 @@
 
 use crate::rounds::Contender;
 use std::fs::File;
+use std::ops::{Deref, DerefMut};
 use std::os::unix::fs::FileExt;
+use units::PAGE_BYTES;
 
 /// A file at whose offsets bytes are read and written.
 pub(crate) trait Subject {
@@ -51,6 +53,40 @@ impl Subject for file::FileRef {
 
     fn cut(&self, bytes: u64) {
         self.truncate(bytes).expect("truncate");
+    }
+}
+
+/// The program's memory, at a page boundary: where a copy begins within a line or a page must not decide who is faster.
+pub(crate) struct Buffer {
+    pages: Vec<Page>,
+    bytes: usize,
+}
+
+#[repr(C, align(4096))]
+#[derive(Clone, Copy)]
+struct Page([u8; PAGE_BYTES]);
+
+impl Buffer {
+    /// The same bytes.
+    pub(crate) fn of(content: &[u8]) -> Self {
+        let mut buffer = Self { pages: vec![Page([0; PAGE_BYTES]); content.len().div_ceil(PAGE_BYTES)], bytes: content.len() };
+        buffer.copy_from_slice(content);
+        buffer
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: pages are bytes and nothing else.
+        unsafe { std::slice::from_raw_parts(self.pages.as_ptr().cast(), self.bytes) }
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: pages are bytes and nothing else.
+        unsafe { std::slice::from_raw_parts_mut(self.pages.as_mut_ptr().cast(), self.bytes) }
     }
 }
 
