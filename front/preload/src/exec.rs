@@ -11,6 +11,7 @@ use crate::environment::value_of;
 use crate::patch::elf::{Header, ProgramHeader, has_interpreter};
 use crate::program;
 use crate::report::report;
+use crate::signals;
 use crate::thread::word;
 use core::ffi::CStr;
 use core::sync::atomic::Ordering;
@@ -40,7 +41,10 @@ pub(crate) enum Target {
 pub(crate) fn prepare(call: &mut Call, target: Target, environment: usize, index: usize) -> Verdict {
     if OPEN.count() != 0 && is_out_of_reach(target) {
         withhold_anchors();
-        call.then = Some(give_back_anchors);
+        call.then = Some(undo);
+    }
+    if signals::ignore_for_exec() {
+        call.then = Some(undo);
     }
     let mut args = call.args;
     match rebuilt(environment) {
@@ -227,7 +231,8 @@ fn withhold_anchors() {
 }
 
 /// The exec failed: as it was.
-fn give_back_anchors(call: &mut Call) -> isize {
+fn undo(call: &mut Call) -> isize {
+    signals::take_back();
     for (descriptor, user) in OPEN.all() {
         if user.withheld.swap(false, Ordering::Relaxed) {
             let flags = descriptor_flags(descriptor, F_GETFD, 0);

@@ -35,4 +35,6 @@ mod signals;
 mod stack;
 mod start;
 mod table;
+#[cfg(test)]
+mod tests;
 mod thread;

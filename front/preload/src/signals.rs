@@ -45,6 +45,8 @@ const SA_ONSTACK: u64 = 0x0800_0000;
 const SA_NODEFER: u64 = 0x4000_0000;
 const SA_RESETHAND: u64 = 0x8000_0000;
 const MASK_BYTES: usize = 8;
+/// The length of the code at `entry::signal_return`.
+const RETURN_BYTES: usize = 9;
 
 const fn bit(signal: usize) -> u64 {
     1 << (signal - 1)
@@ -258,6 +260,24 @@ pub(crate) fn leave(call: &mut Call) {
     }
 }
 
+/// Before an exec: signals that are always ours lose our entry there and become default; those the program ignores must stay
+/// ignored. Says whether anything was changed.
+pub(crate) fn ignore_for_exec() -> bool {
+    let ignored = |signal: &usize| is_always_ours(*signal) && ENTRIES[*signal].load().handler == SIG_IGN;
+    let mut changed = false;
+    for signal in [SIGSEGV, SIGBUS, SIGTRAP].into_iter().filter(ignored) {
+        changed |= kernel_action(signal, Some(ENTRIES[signal].load())).is_ok();
+    }
+    changed
+}
+
+/// The exec failed: they are ours again.
+pub(crate) fn take_back() {
+    for signal in [SIGSEGV, SIGBUS, SIGTRAP].into_iter().filter(|signal| is_always_ours(*signal)) {
+        let _ = kernel_action(signal, Some(for_kernel(signal, ENTRIES[signal].load())));
+    }
+}
+
 /// The words of siginfo that are read.
 #[repr(C)]
 pub(crate) struct Info {
@@ -302,7 +322,8 @@ fn settle(signal: usize, info: &Info, context: &mut Context) -> bool {
     if !is_own(address) {
         return true;
     }
-    if address == entry::run() {
+    // Where the system call runs, or the return from a handler of ours: the program's handler may run on top of that.
+    if address == entry::run() || (entry::signal_return()..entry::signal_return() + RETURN_BYTES).contains(&address) {
         return true;
     }
     if address == entry::unblocked() || address == entry::ran() {

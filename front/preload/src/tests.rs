@@ -1,0 +1,129 @@
+//! The built library: what the linker made of it, and C programs that look for traces of it in themselves.
+//!
+//! The library is taken from `CXLRAID_LIBRARY` or built in release mode, alone, as it is shipped (features of other crates of the
+//! workspace would be added otherwise).
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::string::{String, ToString};
+use std::sync::OnceLock;
+use std::vec::Vec;
+use std::{env, fs};
+
+const FOLDER: &str = env!("CARGO_MANIFEST_DIR");
+
+fn library() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| match env::var_os("CXLRAID_LIBRARY") {
+        Some(path) => path.into(),
+        None => build(),
+    })
+}
+
+fn build() -> PathBuf {
+    let arguments = ["build", "--release", "--package=cxlraid-preload", "--message-format=json"];
+    let output = Command::new(env!("CARGO")).args(arguments).current_dir(FOLDER).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let messages = String::from_utf8(output.stdout).unwrap();
+    let end = messages.find("/libcxlraid.so\"").unwrap() + "/libcxlraid.so".len();
+    messages[messages[..end].rfind('"').unwrap() + 1..end].into()
+}
+
+/// The sections of a type, as tables of fixed-size entries.
+fn entries(file: &[u8], kind: u32, entry_bytes: usize) -> Vec<&[u8]> {
+    let number =
+        |at: usize, bytes: usize| file[at..at + bytes].iter().rev().fold(0, |value, byte| value << 8 | usize::from(*byte));
+    let (table, size, count) = (number(40, 8), number(58, 2), number(60, 2));
+    let section = (0..count).map(|index| table + index * size).find(|at| number(at + 4, 4) == kind as usize);
+    let Some(at) = section else { return Vec::new() };
+    let (offset, bytes) = (number(at + 24, 8), number(at + 32, 8));
+    file[offset..offset + bytes].chunks_exact(entry_bytes).collect()
+}
+
+#[test]
+fn the_library_needs_and_exports_nothing() {
+    const SHT_DYNAMIC: u32 = 6;
+    const SHT_DYNSYM: u32 = 11;
+    const DT_NEEDED: u8 = 1;
+    const DT_FLAGS_1: u64 = 0x6fff_fffb;
+    const DF_1_INITFIRST: u64 = 0x20;
+    let file = fs::read(library()).unwrap();
+    let word = |entry: &[u8], at: usize| u64::from_le_bytes(entry[at..at + 8].try_into().unwrap());
+    let dynamic: BTreeMap<u64, u64> =
+        entries(&file, SHT_DYNAMIC, 16).iter().map(|entry| (word(entry, 0), word(entry, 8))).collect();
+    assert!(!dynamic.contains_key(&u64::from(DT_NEEDED)), "the library has a NEEDED entry");
+    assert_ne!(dynamic[&DT_FLAGS_1] & DF_1_INITFIRST, 0);
+    // The first symbol is the null symbol every table has.
+    assert_eq!(entries(&file, SHT_DYNSYM, 24).len(), 1, "the library imports or exports a symbol");
+}
+
+/// An array of its own in memory.
+struct Array(PathBuf);
+
+impl Array {
+    fn new(name: &str) -> Self {
+        let folder = Path::new("/dev/shm").join(std::format!("cxlraid-preload-{name}-{}", std::process::id()));
+        (0..3).for_each(|member| fs::create_dir_all(folder.join(member.to_string())).unwrap());
+        Self(folder)
+    }
+
+    fn command(&self, program: &Path) -> Command {
+        let members = [0, 1, 2].map(|member| self.0.join(member.to_string()).to_str().unwrap().to_string());
+        let mut command = Command::new(program);
+        command.env("LD_PRELOAD", library()).env("CXLRAID_LEVEL", "5").env("CXLRAID_MOUNTS", members.join(":"));
+        command.env("CXLRAID_PATHS", "/cxlraid-preload-test");
+        command
+    }
+}
+
+impl Drop for Array {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Compiles tests/`name`.c and runs it on a file of 100,000 bytes of an array.
+fn run(name: &str) {
+    let array = Array::new(name);
+    let program = array.0.join(name);
+    let source = Path::new(FOLDER).join("tests").join(name).with_extension("c");
+    let flags = ["-O1", "-w", "-pthread", "-rdynamic", "-fexceptions", "-o"];
+    assert!(Command::new("cc").args(flags).arg(&program).arg(&source).arg("-lrt").status().unwrap().success());
+    let file = "/cxlraid-preload-test/file";
+    let fill = std::format!("mkdir -p /cxlraid-preload-test && head -c 100000 /dev/zero > {file}");
+    assert!(array.command(Path::new("/bin/sh")).args(["-c", &fill]).status().unwrap().success());
+    let output = array.command(&program).arg(file).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{}\n{said}{}", output.status, String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn handlers_never_see_the_library() {
+    run("signals");
+}
+
+#[test]
+fn cancelled_threads_unwind() {
+    run("cancel");
+}
+
+#[test]
+fn children_have_descriptors_of_their_own() {
+    run("children");
+}
+
+#[test]
+fn registers_survive_calls_outside_libc() {
+    run("foreign");
+}
+
+#[test]
+fn a_program_that_names_no_array_is_left_alone() {
+    let output = Command::new("/bin/cat").arg("/proc/self/maps").env("LD_PRELOAD", library()).output().unwrap();
+    let maps = String::from_utf8(output.stdout).unwrap();
+    let own: Vec<&str> = maps.lines().filter(|line| line.ends_with("libcxlraid.so")).collect();
+    assert!(!own.is_empty());
+    let unnamed = |line: &&str| line.contains("r-xp") && line.split_whitespace().count() == 5;
+    assert_eq!(maps.lines().filter(unnamed).count(), 0, "there are trampolines");
+}

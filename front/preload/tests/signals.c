@@ -1,0 +1,160 @@
+/* Handlers must never see the library: 20 microsecond timer signals during served reads, actions reported back as they were set,
+ * faults that kill with the right signal, a mask that is restored. Prints one line per failure; exit status 0 if there was none. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+static int failures;
+#define CHECK(what) ((what) ? (void)0 : (void)(failures++, printf("%s:%d: %s\n", __FILE__, __LINE__, #what)))
+
+struct range { unsigned long start, end; int foreign; };
+static struct range text[256];
+static int text_count;
+static volatile long hits, inside;
+static volatile int got, on_alternate;
+static sigjmp_buf resume;
+static char alternate[65536];
+
+/* Remembers which executable mappings are the library's or anonymous (trampolines). */
+static void read_maps(void) {
+    FILE *maps = fopen("/proc/self/maps", "r");
+    char line[512];
+    while (fgets(line, sizeof line, maps) && text_count < 256) {
+        char rights[8], path[256] = "";
+        struct range *range = &text[text_count];
+        sscanf(line, "%lx-%lx %7s %*s %*s %*s %255s", &range->start, &range->end, rights, path);
+        range->foreign = !path[0] || strstr(path, "libcxlraid.so") != NULL;
+        text_count += rights[2] == 'x';
+    }
+    fclose(maps);
+}
+
+static void on_timer(int signal, siginfo_t *info, void *context) {
+    unsigned long address = ((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP];
+    hits++;
+    for (int i = 0; i < text_count; i++)
+        inside += text[i].foreign && text[i].start <= address && address < text[i].end;
+}
+
+static void storm(int file) {
+    char buffer[65536];
+    struct sigaction action = {.sa_sigaction = on_timer, .sa_flags = SA_SIGINFO | SA_RESTART};
+    struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGALRM};
+    struct itimerspec period = {{0, 20000}, {0, 20000}};
+    timer_t timer;
+    long wrong = 0;
+    sigset_t mask;
+    sigaction(SIGALRM, &action, NULL);
+    timer_create(CLOCK_MONOTONIC, &event, &timer);
+    timer_settime(timer, 0, &period, NULL);
+    for (long i = 0; hits < 20000; i++)
+        wrong += pread(file, buffer, 64 + (i & 4095), (i & 7) * 4096) != 64 + (i & 4095);
+    timer_delete(timer);
+    sigprocmask(0, NULL, &mask);
+    for (int i = 1; i < 65; i++)
+        CHECK(!sigismember(&mask, i));
+    CHECK(inside == 0);
+    CHECK(wrong == 0);
+}
+
+static void segv(void) { *(volatile int *)8 = 1; }
+static void bus(void) { *(volatile char *)mmap(0, 4096, 3, MAP_SHARED, memfd_create("x", 0), 0) = 1; }
+static void sent(void) { kill(getpid(), SIGSEGV); }
+static void ignored(void) { signal(SIGSEGV, SIG_IGN); kill(getpid(), SIGSEGV); }
+static void ignored_fault(void) { signal(SIGSEGV, SIG_IGN); segv(); }
+
+/* The signal that kills a child running `act`, or 0. */
+static int death(void (*act)(void)) {
+    int status;
+    pid_t child = fork();
+    if (!child) {
+        act();
+        _exit(0);
+    }
+    waitpid(child, &status, 0);
+    return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+}
+
+static void on_fault(int signal, siginfo_t *info, void *context) {
+    char here;
+    got = signal;
+    on_alternate = &here >= alternate && &here < alternate + sizeof alternate;
+    siglongjmp(resume, 1);
+}
+static void on_user(int signal) { got = signal; }
+
+static void actions(void) {
+    struct sigaction action, old;
+    stack_t stack = {alternate, 0, sizeof alternate};
+    memset(&action, 0, sizeof action);
+    sigaction(SIGSEGV, NULL, &old);
+    CHECK(old.sa_handler == SIG_DFL && old.sa_flags == 0);
+    sigaltstack(&stack, NULL);
+    action.sa_sigaction = on_fault;
+    action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+    sigaddset(&action.sa_mask, SIGUSR1);
+    sigaddset(&action.sa_mask, SIGSEGV);
+    sigaction(SIGSEGV, &action, NULL);
+    sigaction(SIGSEGV, NULL, &old);
+    CHECK(old.sa_sigaction == on_fault && (old.sa_flags & (SA_SIGINFO | SA_ONSTACK | SA_NODEFER)) == (SA_SIGINFO | SA_ONSTACK));
+    CHECK(sigismember(&old.sa_mask, SIGUSR1) && sigismember(&old.sa_mask, SIGSEGV));
+    for (int i = 0; i < 3; i++) {
+        got = 0;
+        if (!sigsetjmp(resume, 1))
+            segv();
+        CHECK(got == SIGSEGV && on_alternate);
+    }
+    memset(&action, 0, sizeof action);
+    action.sa_handler = on_user;
+    action.sa_flags = SA_RESETHAND;
+    sigaction(SIGUSR1, &action, NULL);
+    raise(SIGUSR1);
+    sigaction(SIGUSR1, NULL, &old);
+    CHECK(got == SIGUSR1 && old.sa_handler == SIG_DFL);
+    CHECK(syscall(SYS_rt_sigaction, SIGUSR2, 8, 0, 8) == -1 && errno == EFAULT);
+    CHECK(sigaction(SIGKILL, &action, NULL) == -1 && errno == EINVAL);
+    signal(SIGUSR2, SIG_IGN);
+    CHECK(signal(SIGUSR2, SIG_DFL) == SIG_IGN);
+}
+
+static void masks(void) {
+    sigset_t all, old;
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, &old);
+    CHECK(!sigismember(&old, SIGSEGV));
+    sigprocmask(0, NULL, &old);
+    CHECK(sigismember(&old, SIGSEGV) && sigismember(&old, SIGBUS) && sigismember(&old, SIGUSR1));
+    sigemptyset(&all);
+    sigprocmask(SIG_SETMASK, &all, &old);
+    CHECK(sigismember(&old, SIGSEGV));
+    sigprocmask(0, NULL, &old);
+    CHECK(!sigismember(&old, SIGSEGV) && !sigismember(&old, SIGUSR1));
+}
+
+int main(int count, char **arguments) {
+    int file = open(arguments[1], O_RDONLY);
+    CHECK(file >= 0);
+    read_maps();
+    CHECK(death(segv) == SIGSEGV);
+    CHECK(death(bus) == SIGBUS);
+    CHECK(death(sent) == SIGSEGV);
+    CHECK(death(ignored) == 0);
+    CHECK(death(ignored_fault) == SIGSEGV);
+    CHECK(death(abort) == SIGABRT);
+    storm(file);
+    actions();
+    masks();
+    CHECK(pread(file, (void *)8, 10, 0) == -1 && errno == EFAULT);
+    return failures != 0;
+}
