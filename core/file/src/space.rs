@@ -38,6 +38,8 @@ impl Inode {
             shared.allocated_end.store(wanted, Ordering::Release);
             return Ok(());
         }
+        // What this process remembers may lie behind a cut by another.
+        self.refresh_allocations();
         let generous = with_advance(wanted);
         let result = self.on_members(|backing| backing.allocate(present, generous - present));
         let reached = match result {
