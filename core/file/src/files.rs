@@ -69,7 +69,6 @@ impl Files {
     /// The files of an array; lives as long as the process.
     pub fn new(array: Array) -> Result<&'static Self, OsError> {
         let table = InodeTable::open(&array)?;
-        let lanes = Lanes::new(open_meta_files(&array, format::LANES_FILE)?);
         let domain = |member: &array::Member| match member.root() {
             Some(root) => dax::detect(sys::AsFd::as_fd(root)),
             None => PersistenceDomain::Volatile,
@@ -78,6 +77,7 @@ impl Files {
         // One member that needs write-back decides for all.
         let adr = domains.contains(&PersistenceDomain::Adr);
         let kernels = persist::kernels_for(if adr { PersistenceDomain::Adr } else { PersistenceDomain::Eadr });
+        let lanes = Lanes::new(open_meta_files(&array, format::LANES_FILE)?, kernels);
         let geometry = *array.geometry();
         let members = MemberSet::first(geometry.member_count());
         let shape = Shape::new(geometry.level(), geometry.chunk(), members, 0).map_err(|_| OsError::INVAL)?;
