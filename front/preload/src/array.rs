@@ -6,9 +6,11 @@ use crate::environment::Environment;
 use crate::report::report;
 use ::array::config::{PATHS_DEFAULT, is_below, normalise};
 use ::array::{Array, Config};
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use file::Files;
 use heap::boxed::Box;
+use heap::format;
+use heap::string::{String, ToString};
 use heap::vec::Vec;
 use namespace::{Namespace, Node};
 use sys::OsError;
@@ -34,7 +36,12 @@ impl Prefixes {
 struct State {
     prefixes: Prefixes,
     namespace: Result<Namespace, OsError>,
+    /// What is to be said when the program first names something of the array: one that never does must not notice us.
+    notices: Notices,
+    told: AtomicBool,
 }
+
+type Notices = Vec<String>;
 
 static STATE: AtomicPtr<State> = AtomicPtr::new(core::ptr::null_mut());
 
@@ -58,49 +65,59 @@ pub(crate) fn namespace() -> Result<&'static Namespace, OsError> {
     }
 }
 
+/// The program names something of the array: what the start had to say is said now.
+#[inline]
+pub(crate) fn tell() {
+    let Some(state) = state() else { return };
+    if !state.notices.is_empty() && !state.told.swap(true, Ordering::Relaxed) {
+        state.notices.iter().for_each(|notice| report!("{notice}"));
+    }
+}
+
 /// Attaches to the array the environment describes. What goes wrong is said in one line, and answers the program's calls.
 pub(crate) fn start(environment: &Environment) {
     let get = |name: &str| environment.get(name.as_bytes()).map(<[u8]>::to_vec);
+    let mut notices = Notices::new();
     let namespace = match Config::from_lookup(get) {
         Ok(None) => return,
-        Ok(Some(config)) => attach(&config),
+        Ok(Some(config)) => attach(&config, &mut notices),
         Err(error) => {
-            report!("{error}");
+            notices.push(error.to_string());
             Err(OsError::INVAL)
         }
     };
     let paths = get("CXLRAID_PATHS").unwrap_or_else(|| PATHS_DEFAULT.as_bytes().to_vec());
     let prefixes = paths.split(|&byte| byte == b':').filter(|path| path.starts_with(b"/")).map(normalise);
     let prefixes = Prefixes(prefixes.filter(|prefix| !prefix.is_empty()).collect());
-    STATE.store(Box::into_raw(Box::new(State { prefixes, namespace })), Ordering::Release);
+    let state = State { prefixes, namespace, notices, told: AtomicBool::new(false) };
+    STATE.store(Box::into_raw(Box::new(state)), Ordering::Release);
 }
 
-fn attach(config: &Config) -> Result<Namespace, OsError> {
+fn attach(config: &Config, notices: &mut Notices) -> Result<Namespace, OsError> {
     let array = Array::attach(config).map_err(|error| {
-        report!("{error}");
+        notices.push(error.to_string());
         error.os_error()
     })?;
-    report_members(&array);
-    let files = Files::new(array).map_err(|error| {
-        report!("cannot open the array's tables under .cxlraid ({error}); check the members' permissions");
-        error
+    notice_members(&array, notices);
+    let files = Files::new(array).inspect_err(|error| {
+        notices.push(format!("cannot open the array's tables under .cxlraid ({error}); check the members' permissions"));
     })?;
     Ok(Namespace::new(files))
 }
 
 /// What an operator should know of at once, said by the process that is the first to see it.
-fn report_members(array: &Array) {
+fn notice_members(array: &Array, notices: &mut Notices) {
     if !array.runtime().out_unrecorded().is_empty() {
         for member in array.members().iter().filter(|member| member.standing != ::array::Standing::InSync) {
-            let state = heap::format!("{:?}", member.standing).to_lowercase();
-            report!("{}: member is {state}; the array is degraded", member.shown());
+            let state = format!("{:?}", member.standing).to_lowercase();
+            notices.push(format!("{}: member is {state}; the array is degraded", member.shown()));
         }
     }
     if array.was_created() {
         for (index, member) in array.members().iter().enumerate() {
             if let Some(other) = array.members()[..index].iter().find(|other| other.device == member.device) {
                 let (one, two) = (other.shown(), member.shown());
-                report!("{one} and {two} are on one device; they will fail together");
+                notices.push(format!("{one} and {two} are on one device; they will fail together"));
                 break;
             }
         }

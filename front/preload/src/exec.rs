@@ -12,11 +12,12 @@ use crate::patch::elf::{Header, ProgramHeader, has_interpreter};
 use crate::program;
 use crate::report::report;
 use crate::signals;
+use crate::stored::Stored;
 use crate::thread::word;
 use core::ffi::CStr;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicUsize, Ordering};
 use heap::vec::Vec;
-use linux_raw_sys::general::{__NR_fcntl, __NR_munmap, AT_EMPTY_PATH, F_GETFD, F_SETFD, FD_CLOEXEC};
+use linux_raw_sys::general::{__NR_execve, __NR_fcntl, __NR_munmap, AT_EMPTY_PATH, F_GETFD, F_SETFD, FD_CLOEXEC};
 use sys::raw::syscall;
 use sys::rustix::fs::{CWD, Mode, OFlags, fstat, openat};
 use sys::rustix::io::{dup, pread};
@@ -35,6 +36,19 @@ const ENTRY_COUNT_MAX: usize = 1 << 20;
 pub(crate) enum Target {
     Path(usize),
     At(RawFd, usize, u32),
+}
+
+/// Prepares an exec whose program is stored on the array.
+pub(crate) fn prepare_stored(call: &mut Call, stored: &Stored) -> Verdict {
+    let by_path = stored.number == __NR_execve as usize;
+    let target =
+        if by_path { Target::Path(stored.args[0]) } else { Target::At(stored.args[0] as RawFd, stored.args[1], AT_EMPTY_PATH) };
+    (call.number, call.args) = (stored.number, stored.args);
+    match prepare(call, target, stored.args[stored.environment], stored.environment) {
+        // The program's own instruction has the program's own arguments.
+        Verdict::Pass => Verdict::PassWith { number: call.number, args: call.args },
+        verdict => verdict,
+    }
 }
 
 /// Prepares an exec whose environment is argument `index`.
@@ -142,7 +156,12 @@ fn lay_out(pointers: &[usize], added: &[Vec<u8>]) -> Option<usize> {
 
 /// This thread's memory for environments, at least `bytes` long.
 fn scratch(bytes: usize) -> Option<usize> {
-    let (address, length) = (word(crate::thread::word::EXEC_SCRATCH), word(crate::thread::word::EXEC_SCRATCH_BYTES));
+    scratch_in(word(word::EXEC_SCRATCH), word(word::EXEC_SCRATCH_BYTES), bytes)
+}
+
+/// Memory of a thread that is kept for the next exec, which may be tried by a vfork child: at least `bytes` long, its address and length in
+/// two of the thread's words.
+pub(crate) fn scratch_in(address: &AtomicUsize, length: &AtomicUsize, bytes: usize) -> Option<usize> {
     let have = length.load(Ordering::Relaxed);
     if have < bytes {
         if have != 0 {

@@ -34,6 +34,7 @@ mod runtime;
 mod signals;
 mod stack;
 mod start;
+mod stored;
 mod table;
 #[cfg(test)]
 mod tests;

@@ -24,6 +24,9 @@ pub(crate) mod word {
     /// Memory for an environment rebuilt for exec, kept for the next one: address and length.
     pub(crate) const EXEC_SCRATCH: usize = 5;
     pub(crate) const EXEC_SCRATCH_BYTES: usize = 6;
+    /// The same for the argument list of a script.
+    pub(crate) const ARGUMENT_SCRATCH: usize = 9;
+    pub(crate) const ARGUMENT_SCRATCH_BYTES: usize = 10;
 }
 
 /// Word `index` of the calling thread.

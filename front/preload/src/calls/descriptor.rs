@@ -6,7 +6,7 @@ use crate::dispatch::{Call, Verdict};
 use crate::patch::objects;
 use core::sync::atomic::Ordering;
 use linux_raw_sys::general::{F_DUPFD, F_DUPFD_CLOEXEC, F_SETFL, O_APPEND, O_DIRECT, O_NOATIME, O_NONBLOCK};
-use sys::RawFd;
+use sys::{OsError, RawFd, high_fd};
 
 /// Flags of close_range(2).
 const CLOSE_RANGE_UNSHARE: u32 = 2;
@@ -17,6 +17,10 @@ const SETTABLE: u32 = O_APPEND | O_NONBLOCK | O_DIRECT | O_NOATIME;
 /// `close`.
 pub(crate) fn close(call: &mut Call) -> Verdict {
     let descriptor = call.descriptor(0);
+    if high_fd::is_raised(descriptor) {
+        // Ours: the program closes every number it can think of.
+        return Verdict::error(OsError::BADF);
+    }
     objects::closing(descriptor);
     drop(OPEN.remove(descriptor));
     Verdict::Pass
@@ -54,7 +58,7 @@ fn duplicate(call: &Call) -> Verdict {
     let result = call.kernel();
     if result >= 0 && !OPEN.install(result as RawFd, user) {
         close_unheld(result as RawFd);
-        return Verdict::error(sys::OsError::MFILE);
+        return Verdict::error(OsError::MFILE);
     }
     Verdict::Done(result)
 }
@@ -62,6 +66,9 @@ fn duplicate(call: &Call) -> Verdict {
 /// `dup2` and `dup3`.
 pub(crate) fn dup_to(call: &mut Call) -> Verdict {
     let (from, to) = (call.descriptor(0), call.descriptor(1));
+    if high_fd::is_raised(to) {
+        return Verdict::error(OsError::BADF);
+    }
     let source = OPEN.lookup(from);
     if from == to || source.is_none() && OPEN.lookup(to).is_none() {
         return Verdict::Pass;
@@ -77,7 +84,7 @@ pub(crate) fn dup_to(call: &mut Call) -> Verdict {
         && !OPEN.install(to, source)
     {
         close_unheld(to);
-        return Verdict::error(sys::OsError::BADF);
+        return Verdict::error(OsError::BADF);
     }
     Verdict::Done(result)
 }
@@ -92,7 +99,31 @@ pub(crate) fn close_range(call: &mut Call) -> Verdict {
             drop(OPEN.remove(descriptor));
         }
     }
-    Verdict::Pass
+    if closes && high_fd::raised_within(first, last).next().is_some() {
+        close_around_ours(call, first, last)
+    } else {
+        Verdict::Pass
+    }
+}
+
+/// Closes what lies between our own descriptors.
+fn close_around_ours(call: &Call, first: u32, last: u32) -> Verdict {
+    let mut start = first;
+    let mut flags = call.args[2];
+    for end in high_fd::raised_within(first, last).map(Some).chain([None]) {
+        let stop = end.map_or(Some(last), |end| end.checked_sub(1));
+        if let Some(stop) = stop.filter(|&stop| start <= stop) {
+            // SAFETY: what the program asked for, but for descriptors it does not know.
+            let result = unsafe { sys::raw::syscall(call.number, [start as usize, stop as usize, flags, 0, 0, 0]) };
+            if result < 0 {
+                return Verdict::Done(result);
+            }
+            // The table was unshared by the first call.
+            flags &= !(CLOSE_RANGE_UNSHARE as usize);
+        }
+        start = end.unwrap_or(last).saturating_add(1);
+    }
+    Verdict::Done(0)
 }
 
 /// Closes a number the table could not take.

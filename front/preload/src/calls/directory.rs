@@ -66,7 +66,10 @@ fn host_cwd() -> Option<Vec<u8>> {
 
 pub(crate) fn chdir(call: &mut Call) -> Verdict {
     match paths::locate(AT_FDCWD, call.args[0]) {
-        Where::Array(path) => Verdict::from_result(enter(&path).map(|()| 0)),
+        Where::Array(path) => {
+            array::tell();
+            Verdict::from_result(enter(&path).map(|()| 0))
+        }
         Where::Host => moved(call.kernel(), false),
     }
 }

@@ -12,7 +12,7 @@ pub(crate) mod names;
 pub(crate) mod node;
 mod on_path;
 pub(crate) mod open;
-mod paths;
+pub(crate) mod paths;
 pub(crate) mod process;
 pub(crate) mod space;
 pub(crate) mod xattr;

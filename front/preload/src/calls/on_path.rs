@@ -51,13 +51,12 @@ pub(crate) fn serve<T>(
     act: impl FnOnce(&[u8]) -> Result<Reached<T>, OsError>,
     answer: impl FnOnce(T) -> Result<usize, OsError>,
 ) -> Verdict {
-    match at.locate(call) {
-        Where::Host => Verdict::Pass,
-        Where::Array(path) => match act(&path) {
-            Ok(Reached::Array(value)) => Verdict::from_result(answer(value)),
-            Ok(Reached::Host(path)) => elsewhere(call, &[(at, path)]),
-            Err(error) => Verdict::error(error),
-        },
+    let Where::Array(path) = at.locate(call) else { return Verdict::Pass };
+    array::tell();
+    match act(&path) {
+        Ok(Reached::Array(value)) => Verdict::from_result(answer(value)),
+        Ok(Reached::Host(path)) => elsewhere(call, &[(at, path)]),
+        Err(error) => Verdict::error(error),
     }
 }
 
@@ -67,8 +66,12 @@ pub(crate) fn serve_two(
     [from, to]: [At; 2],
     act: impl FnOnce(&[u8], &[u8]) -> Result<Reached<(), (Vec<u8>, Vec<u8>)>, OsError>,
 ) -> Verdict {
-    match (from.locate(call), to.locate(call)) {
-        (Where::Host, Where::Host) => Verdict::Pass,
+    let places = (from.locate(call), to.locate(call));
+    if matches!(places, (Where::Host, Where::Host)) {
+        return Verdict::Pass;
+    }
+    array::tell();
+    match places {
         (Where::Array(one), Where::Array(two)) => match act(&one, &two) {
             Ok(Reached::Array(())) => Verdict::Done(0),
             Ok(Reached::Host((one, two))) => elsewhere(call, &[(from, one), (to, two)]),

@@ -7,11 +7,12 @@
 
 use super::OPEN;
 use super::node::Node;
+use super::paths::AT_FDCWD;
 use crate::descriptors::Use;
 use crate::dispatch::{Call, Verdict};
-use crate::{array, exec, process, program};
+use crate::{array, exec, process, program, stored};
 use core::sync::atomic::Ordering;
-use linux_raw_sys::general::{CLONE_FILES, CLONE_SETTLS, CLONE_THREAD, CLONE_VFORK, CLONE_VM};
+use linux_raw_sys::general::{AT_EMPTY_PATH, CLONE_FILES, CLONE_SETTLS, CLONE_THREAD, CLONE_VFORK, CLONE_VM};
 
 /// `struct clone_args` up to the stack.
 #[repr(C)]
@@ -86,15 +87,41 @@ pub(crate) fn share(descriptor: sys::RawFd, user: &Use<'_, Node>) {
 /// `execve`.
 pub(crate) fn execve(call: &mut Call) -> Verdict {
     share_all();
-    let [path, _, environment, ..] = call.args;
+    let [path, arguments, environment, ..] = call.args;
+    match stored::find(AT_FDCWD, path, arguments, environment) {
+        Some(Ok(stored)) => return exec::prepare_stored(call, &stored),
+        Some(Err(error)) => return Verdict::error(error),
+        None => {}
+    }
     exec::prepare(call, exec::Target::Path(path), environment, 2)
 }
 
 /// `execveat`.
 pub(crate) fn execveat(call: &mut Call) -> Verdict {
     share_all();
-    let [directory, path, _, environment, flags, _] = call.args;
+    let [directory, path, arguments, environment, flags, _] = call.args;
+    if let Some(found) = stored_at(directory as sys::RawFd, path, arguments, environment, flags as u32) {
+        return match found {
+            Ok(stored) => exec::prepare_stored(call, &stored),
+            Err(error) => Verdict::error(error),
+        };
+    }
     exec::prepare(call, exec::Target::At(directory as sys::RawFd, path, flags as u32), environment, 3)
+}
+
+/// As [`stored::find`], also for fexecve(3): an open file of the array by its descriptor.
+fn stored_at(
+    directory: sys::RawFd,
+    path: usize,
+    arguments: usize,
+    environment: usize,
+    flags: u32,
+) -> Option<Result<stored::Stored, sys::OsError>> {
+    if flags & AT_EMPTY_PATH != 0 && super::paths::is_empty(path) {
+        let name = super::directory::path_of(directory).filter(|_| super::is_ours(directory))?;
+        return Some(stored::prepare(name.clone(), name, arguments, environment));
+    }
+    stored::find(directory, path, arguments, environment)
 }
 
 /// `exit_group`: what the program leaves open is closed in order, while that can still be done.
