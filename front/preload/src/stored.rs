@@ -61,7 +61,7 @@ pub(crate) fn prepare(mut path: Vec<u8>, mut name: Vec<u8>, arguments: usize, en
                     return binary(anchor, &file, &inserted, arguments, environment);
                 }
                 let (interpreter, argument) = script(&start[..count]).ok_or(OsError::NOEXEC)?;
-                insert_script(&mut inserted, interpreter, argument, name);
+                insert_script(&mut inserted, interpreter, argument, core::mem::take(&mut name));
                 interpreter.to_vec()
             }
             Reached::Array(_) => return Err(OsError::ACCESS),
