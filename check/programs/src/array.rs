@@ -81,8 +81,9 @@ impl<'a> Array<'a> {
         self.variables().into_iter().fold(run, |run, (name, value)| run.env(name, value))
     }
 
+    /// Beside the member: it may lie on a file system of its own.
     fn away(&self, slot: usize) -> PathBuf {
-        self.directory.join(format!("away{slot}"))
+        self.members[slot].with_extension("away")
     }
 
     /// Takes a member away, as an unmounted device.

@@ -181,7 +181,7 @@ pub(crate) fn check_host(array: &Array<'_>, complaints: &mut Complaints) {
 }
 
 /// All members hold the same names; of a mirror, the same files.
-fn check_members(array: &Array<'_>, reference: &Output, complaints: &mut Complaints) {
+pub(crate) fn check_members(array: &Array<'_>, reference: &Output, complaints: &mut Complaints) {
     let members: Vec<_> = array.present().collect();
     let [first, rest @ ..] = &members[..] else { return };
     let names = |member: &Path| snapshot::names(array.place, &array.on_member(member));

@@ -3,10 +3,7 @@
 //! Members and the directories under test lie on tmpfs; programs work from a directory of another file system, so that moving across the border
 //! means the same on a plain directory as on an array.
 
-use crate::{
-    janitor::Janitor,
-    process::{Output, Run},
-};
+use crate::{janitor::Janitor, process::Run};
 use std::{
     env, fs, io,
     os::unix::fs::PermissionsExt as _,
@@ -61,7 +58,6 @@ impl<'a> Place<'a> {
         let work = ground.host.join(name);
         let place = Self { ground, data: root.join("data"), root, work, counter: AtomicUsize::new(0) };
         fs::create_dir(&place.root)?;
-        fs::create_dir(place.root.join("runs"))?;
         place.clear()?;
         Ok(place)
     }
@@ -78,7 +74,7 @@ impl<'a> Place<'a> {
     /// A program with the environment of cases, working in `work`.
     pub(crate) fn run(&self, program: &str) -> Run<'a> {
         let number = self.counter.fetch_add(1, Ordering::Relaxed);
-        Run::new(program, &self.ground.janitor, self.root.join("runs").join(number.to_string()))
+        Run::new(program, &self.ground.janitor, self.work.with_extension(format!("run{number}")))
             .env("A", &self.ground.assets)
             .env("D", &self.data)
             .env("W", &self.work)
@@ -86,11 +82,6 @@ impl<'a> Place<'a> {
             .env("HOME", self.ground.host.join("home"))
             .env("TMPDIR", &self.work)
             .directory(&self.work)
-    }
-
-    /// A program of the host on nothing of the array.
-    pub(crate) fn host(&self, program: &str, arguments: &[&str]) -> Output {
-        self.run(program).args(arguments).output()
     }
 
     /// What lies in the host's directory of the prefix's name, which programs on an array must never reach.

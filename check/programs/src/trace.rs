@@ -130,12 +130,16 @@ fn split_arguments(text: &str) -> Vec<&str> {
 struct Judge {
     prefix: String,
     members: Vec<String>,
+    /// Ends of the paths of fifos: their anchors carry no data of the array.
+    fifos: Vec<String>,
 }
 
 impl Judge {
-    fn new(array: &Array<'_>) -> Self {
+    fn new(array: &Array<'_>, trace: &str) -> Self {
         let text = |path: &Path| path.to_string_lossy().into_owned();
-        Self { prefix: text(&array.place.data), members: array.members.iter().map(|member| text(member)).collect() }
+        let made = trace.lines().filter(|line| line.contains("S_IFIFO")).filter_map(Call::parse);
+        let fifos = made.filter(|call| call.name == "mknodat").filter_map(|call| call.string(1)).map(str::to_owned).collect();
+        Self { prefix: text(&array.place.data), members: array.members.iter().map(|member| text(member)).collect(), fifos }
     }
 
     fn is_below(path: &str, directory: &str) -> bool {
@@ -158,8 +162,12 @@ impl Judge {
             return Some("is relative to an anchor");
         }
         let (_, descriptors) = DATA_CALLS.iter().find(|(name, _)| *name == call.name)?;
-        let is_anchor =
-            |&index: &usize| call.descriptor(index).is_some_and(|(number, path)| number < ANCHOR_MAX && self.is_backing(path));
+        // The kernel refuses to read a directory or what is open for less; the library composes mappings with MAP_FIXED.
+        let harmless = call.line.contains(" EISDIR ") || call.line.contains(" EBADF ") || call.line.contains("|MAP_FIXED");
+        let is_anchor = |&index: &usize| {
+            let descriptor = call.descriptor(index).filter(|(number, path)| *number < ANCHOR_MAX && self.is_backing(path));
+            descriptor.is_some_and(|(_, path)| !harmless && !self.fifos.iter().any(|fifo| path.ends_with(fifo)))
+        };
         descriptors.iter().any(is_anchor).then_some("moves data through an anchor")
     }
 
@@ -207,7 +215,7 @@ pub(crate) fn run(place: &Place<'_>, case: &Case) -> io::Result<Complaints> {
     compare("traced", &plain, &found, &mut complaints);
     matrix::check_host(&array, &mut complaints);
     let text = fs::read_to_string(&log)?;
-    judge(&Judge::new(&array), &text, &mut complaints);
+    judge(&Judge::new(&array, &text), &text, &mut complaints);
     fs::remove_file(&log)?;
     let counters = read_counters(&counters_path(place))?;
     compare_counts(case, &expected, &counters, &mut complaints);
@@ -263,7 +271,8 @@ fn compare_counts(case: &Case, expected: &BTreeMap<&str, u64>, counters: &[u64],
         let expected = expected.get(name).copied().unwrap_or(0);
         let found = counters.get(number).copied().unwrap_or(0);
         let uncounted = case.uncounted.iter().any(|(other, _)| *other == name);
-        if expected != found && !uncounted {
+        // The library also counts calls on numbers that were ours until a child closed them.
+        if found < expected && !uncounted {
             complaints.push(format!("{name}: {found} calls seen by the library, {expected} in the plain run"));
         }
     }
@@ -274,7 +283,8 @@ mod tests {
     use super::*;
 
     fn complaint(line: &str) -> Option<&'static str> {
-        let judge = Judge { prefix: "/t/data".into(), members: vec!["/t/m0".into(), "/t/m1".into()] };
+        let judge =
+            Judge { prefix: "/t/data".into(), members: vec!["/t/m0".into(), "/t/m1".into()], fifos: vec!["t/data/fifo".into()] };
         judge.complaint(&Call::parse(line)?)
     }
 
@@ -311,6 +321,9 @@ mod tests {
             r#"1 symlink("/t/data/x", "/w/link") = 0"#,
             r#"1 readlink("/w/link", "/t/data/x", 4096) = 9"#,
             r#"1 execve("/bin/cat", ["cat", "/t/data/x"], 0x1) = 0"#,
+            r#"1 read(3</t/m0/t/data/fifo>, ""..., 10) = 10"#,
+            r#"1 read(3</t/m0/t/data>, 0x1, 10) = -1 EISDIR (Is a directory)"#,
+            r#"1 mmap(0x1000, 4096, PROT_READ, MAP_SHARED|MAP_FIXED, 4</t/m1/t/data/x>, 0) = 0x1000"#,
             r#"1 fstat(3</t/m0/t/data/x>, {...}) = 0"#,
         ] {
             assert_eq!(complaint(line), None, "{line}");

@@ -1,0 +1,123 @@
+//! A member without room: the program's call fails with ENOSPC, nothing is half written, and all members agree.
+
+use super::{
+    Case, Outcome,
+    scene::{Scene, is_root, must},
+};
+use crate::{
+    array::Shape,
+    matrix,
+    place::Place,
+    process::Output,
+    report::{Complaints, compare, short, with_output},
+    snapshot,
+};
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+const fn case(name: &'static str, shape: Shape) -> Case {
+    Case { name, shape, act: full_member }
+}
+
+pub(super) const CASES: [Case; 4] = [
+    case("member-full-1", Shape::RAID1),
+    case("member-full-5", Shape::RAID5),
+    case("member-full-6", Shape::RAID6),
+    Case { name: "member-full-made", shape: Shape::RAID5, act: full_when_made },
+];
+
+/// What the script of the case prints.
+const EXPECTED: &str = "\
+write: ENOSPC
+size is what was acknowledged: 1, something was: 1
+wrong blocks: 0
+within the file: 1000
+dd: 1
+No space left on device
+big
+folder
+cp: 1
+works again
+";
+
+/// A file system on a directory, unmounted when dropped.
+pub(super) struct Mount<'a> {
+    place: &'a Place<'a>,
+    at: PathBuf,
+}
+
+impl<'a> Mount<'a> {
+    pub(super) fn new(place: &'a Place<'a>, at: &Path, kind: &str, options: &str) -> io::Result<Self> {
+        place.ground.janitor.mounted(at);
+        must(place.run("mount").args(["-t", kind, "-o", options, "cxlraid-programs"]).arg(at))?;
+        Ok(Self { place, at: at.to_owned() })
+    }
+}
+
+impl Drop for Mount<'_> {
+    fn drop(&mut self) {
+        // If this fails the janitor does it.
+        let _ = self.place.run("umount").arg(&self.at).output();
+    }
+}
+
+/// Moves member `slot` to a directory on a file system of its own.
+fn small_member<'a>(scene: &mut Scene<'a>, slot: usize, options: &str) -> io::Result<Mount<'a>> {
+    let disk = scene.beside("disk");
+    fs::create_dir(&disk)?;
+    let mount = Mount::new(scene.array.place, &disk, "tmpfs", options)?;
+    let member = disk.join(short(scene.member(slot)));
+    fs::create_dir(&member)?;
+    scene.array.members[slot] = member;
+    Ok(mount)
+}
+
+fn full_member(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
+    if !is_root() {
+        return Ok(Outcome::NotRun("needs root, to mount a small tmpfs"));
+    }
+    let mount = small_member(scene, 1, "size=6m,mode=755")?;
+    scene.make(complaints);
+    let removed = scene.run("rm", &[&scene.data("file")]);
+    let array = &scene.array;
+    let script = array.place.ground.assets.join("cases/space.sh");
+    let output = array.run("bash").arg(script).output();
+    let expected = Output { stdout: EXPECTED.into(), stderr: Vec::new(), status: "0".into() };
+    compare("rm", &Output { status: "0".into(), ..Output::default() }, &removed, complaints);
+    compare("with a full member", &expected, &output, complaints);
+    matrix::check_host(array, complaints);
+    let whole = snapshot::array(array);
+    if !whole.succeeded() || !whole.stderr.is_empty() {
+        complaints.push(with_output("reading afterwards", &whole));
+    }
+    matrix::check_members(array, &whole, complaints);
+    for slot in 0..array.members.len() {
+        array.lose(slot)?;
+        let found = super::scene::without_notices(snapshot::array(array));
+        compare(&format!("files without member {slot}"), &whole, &found, complaints);
+        array.bring_back(slot)?;
+    }
+    drop(mount);
+    Ok(Outcome::Ran)
+}
+
+/// No room for the tables of a new member.
+fn full_when_made(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
+    if !is_root() {
+        return Ok(Outcome::NotRun("needs root, to mount a small tmpfs"));
+    }
+    let mount = small_member(scene, 2, "size=8k,mode=755")?;
+    let output = scene.probe("file", "must not arrive");
+    let says = output.stderr_text();
+    if output.stdout != b"open: ENOSPC\n" || says.lines().count() != 1 || !says.contains(&scene.shown(2)) {
+        complaints.push(with_output("making an array on a full member must fail with ENOSPC and name it", &output));
+    }
+    drop(mount);
+    // Nothing was stored, so the next start begins anew.
+    fs::create_dir(scene.member(2))?;
+    scene.make(complaints);
+    scene.expect_content("file", "before\n", complaints);
+    Ok(Outcome::Ran)
+}

@@ -1,0 +1,324 @@
+//! The table of wrong settings and members that do not fit.
+
+use super::{
+    Case, Outcome,
+    scene::{Scene, is_root, must},
+};
+use crate::{array::Shape, report::Complaints};
+use std::{fs, io, path::Path};
+
+const NEWER: &[u8] = include_bytes!("../../../../core/format/tests/golden/superblock-newer.bin");
+const INCOMPATIBLE: &[u8] = include_bytes!("../../../../core/format/tests/golden/superblock-incompatible.bin");
+const CORRUPT: &[u8] = include_bytes!("../../../../core/format/tests/golden/superblock-corrupt.bin");
+
+type Result = io::Result<Outcome>;
+
+const fn case(name: &'static str, act: fn(&mut Scene<'_>, &mut Complaints) -> Result) -> Case {
+    Case { name, shape: Shape::RAID5, act }
+}
+
+pub(super) const CASES: [Case; 24] = [
+    case("level-unknown", level_unknown),
+    case("settings-missing", settings_missing),
+    case("members-too-few", members_too_few),
+    case("members-too-many", members_too_many),
+    case("member-twice", member_twice),
+    case("member-in-member", member_in_member),
+    case("member-no-directory", member_no_directory),
+    case("member-not-there", member_not_there),
+    case("member-not-empty", member_not_empty),
+    case("member-not-writable", member_not_writable),
+    case("member-no-xattrs", member_no_xattrs),
+    case("member-of-other", member_of_other),
+    case("member-copied", member_copied),
+    case("member-stale", member_stale),
+    case("format-newer", format_newer),
+    case("superblock-damaged", superblock_damaged),
+    case("chunk-wrong", chunk_wrong),
+    case("array-differs", array_differs),
+    case("prefix-wrong", prefix_wrong),
+    case("journal-set", journal_set),
+    case("one-device", one_device),
+    case("members-missing", members_missing),
+    case("member-empty", member_empty),
+    Case { shape: Shape::RAID6, ..case("members-missing-6", members_missing_6) },
+];
+
+fn level_unknown(scene: &mut Scene<'_>, complaints: &mut Complaints) -> Result {
+    for level in ["7", "", "five", "55"] {
+        scene.set("CXLRAID_LEVEL", level);
+        scene.expect_refusal(
+            "EINVAL",
+            &[&format!("CXLRAID_LEVEL={level}:"), "unknown RAID level", "use 0, 1, 4, 5, 6"],
+            complaints,
+        );
+    }
+    Ok(Outcome::Ran)
+}
+
+fn settings_missing(scene: &mut Scene<'_>, complaints: &mut Complaints) -> Result {
+    scene.unset("CXLRAID_LEVEL");
+    scene.expect_refusal("EINVAL", &["CXLRAID_LEVEL is not set"], complaints);
+    scene.reset();
+    scene.unset("CXLRAID_MOUNTS");
+    scene.expect_refusal("EINVAL", &["CXLRAID_MOUNTS is not set"], complaints);
+    Ok(Outcome::Ran)
+}
+
+fn members_too_few(scene: &mut Scene<'_>, complaints: &mut Complaints) -> Result {
+    let [zero, one] = [0, 1].map(|slot| scene.member(slot).to_owned());
+    for (level, needs) in [("5", "at least 3 members"), ("6", "at least 4 members")] {
+        scene.set("CXLRAID_LEVEL", level);
+        scene.set_members([zero.as_path(), one.as_path()]);
+        scene.expect_refusal("EINVAL", &["CXLRAID_MOUNTS", needs, "2 given"], complaints);
+    }
+    scene.set("CXLRAID_LEVEL", "10");
+    scene.reset();
+    scene.set("CXLRAID_LEVEL", "10");
+    scene.expect_refusal("EINVAL", &["CXLRAID_MOUNTS", "3"], complaints);
+    Ok(Outcome::Ran)
+}
+
+fn members_too_many(scene: &mut Scene<'_>, complaints: &mut Complaints) -> Result {
+    let members: Vec<_> = (0..33).map(|number| scene.beside(&format!("many{number}"))).collect();
+    for member in &members {
+        fs::create_dir(member)?;
+    }
+    scene.set_members(members.iter().map(|member| member.as_path()));
+    scene.expect_refusal("EINVAL", &["CXLRAID_MOUNTS", "33 members given", "the most is 32"], complaints);
+    Ok(Outcome::Ran)
+}
+
+fn member_twice(scene: &mut Scene<'_>, complaints: &mut Complaints) -> Result {
+    let [zero, one] = [0, 1].map(|slot| scene.member(slot).to_owned());
+    scene.set_members([zero.as_path(), one.as_path(), &zero.join(".")]);
+    scene.expect_refusal("EINVAL", &[&scene.shown(0), "given twice"], complaints);
+    // The same directory by another name.
+    let link = scene.beside("link");
+    std::os::unix::fs::symlink(&zero, &link)?;
+    scene.reset();
+    scene.make(complaints);
+    scene.set_members([zero.as_path(), one.as_path(), &link]);
+    scene.expect_refusal("EINVAL", &[&link.display().to_string(), "is slot 0", "give each member once"], complaints);
+    Ok(Outcome::Ran)
+}
+
+fn member_in_member(scene: &mut Scene<'_>, complaints: &mut Complaints) -> Result {
+    let [zero, one] = [0, 1].map(|slot| scene.member(slot).to_owned());
+    scene.set_members([zero.as_path(), one.as_path(), &one.join("inner")]);
+    scene.expect_refusal("EINVAL", &[&one.join("inner").display().to_string(), "lies inside member"], complaints);
+    scene.set_members([zero.as_path(), one.as_path(), Path::new("relative")]);
+    scene.expect_refusal("EINVAL", &["CXLRAID_MOUNTS: relative: not an absolute path"], complaints);
+    Ok(Outcome::Ran)
+}
+
+fn member_no_directory(scene: &mut Scene<'_>, complaints: &mut Complaints) -> Result {
+    fs::remove_dir(scene.member(1))?;
+    fs::write(scene.member(1), "a file")?;
+    scene.expect_refusal("ENOTDIR", &[&scene.shown(1), "not a directory"], complaints);
+    Ok(Outcome::Ran)
+}
+
+fn member_not_there(scene: &mut Scene<'_>, complaints: &mut Complaints) -> Result {
+    fs::remove_dir(scene.member(2))?;
+    scene.expect_refusal("ENOENT", &[&scene.shown(2), "does not exist", "create the directory or mount"], complaints);
+    Ok(Outcome::Ran)
+}
+
+fn member_not_empty(scene: &mut Scene<'_>, complaints: &mut Complaints) -> Result {
+    fs::write(scene.member(1).join("somebody's"), "data")?;
+    scene.expect_refusal("ENOTEMPTY", &[&scene.shown(1), "not empty"], complaints);
+    Ok(Outcome::Ran)
+}
+
+fn member_not_writable(scene: &mut Scene<'_>, complaints: &mut Complaints) -> Result {
+    if !is_root() {
+        return Ok(Outcome::NotRun("needs root, to be somebody else"));
+    }
+    scene.as_nobody = true;
+    scene.expect_refusal("EACCES", &[&scene.shown(0), "permission denied"], complaints);
+    scene.as_nobody = false;
+    scene.make(complaints);
+    scene.as_nobody = true;
+    scene.expect_refusal("EACCES", &[&scene.shown(0), "permission denied"], complaints);
+    Ok(Outcome::Ran)
+}
+
+fn member_no_xattrs(scene: &mut Scene<'_>, complaints: &mut Complaints) -> Result {
+    if !is_root() {
+        return Ok(Outcome::NotRun("needs root, to mount ramfs"));
+    }
+    let mount = super::space::Mount::new(scene.array.place, scene.member(1), "ramfs", "mode=755")?;
+    scene.expect_refusal("EOPNOTSUPP", &[&scene.shown(1), "no user extended attributes"], complaints);
+    drop(mount);
+    Ok(Outcome::Ran)
+}
+
+fn member_of_other(scene: &mut Scene<'_>, complaints: &mut Complaints) -> Result {
+    scene.make(complaints);
+    let others = scene.other_array(complaints)?;
+    let [zero, one] = [0, 1].map(|slot| scene.member(slot).to_owned());
+    scene.set_members([zero.as_path(), one.as_path(), &others[2]]);
+    scene.expect_refusal("EINVAL", &["belongs to array", "give the members of one array"], complaints);
+    scene.reset();
+    scene.expect_content("file", "before\n", complaints);
+    Ok(Outcome::Ran)
+}
+
+fn member_copied(scene: &mut Scene<'_>, complaints: &mut Complaints) -> Result {
+    scene.make(complaints);
+    let copy = scene.beside("copy");
+    must(scene.array.place.run("cp").arg("-a").arg(scene.member(0)).arg(&copy))?;
+    let [zero, one] = [0, 1].map(|slot| scene.member(slot).to_owned());
+    scene.set_members([zero.as_path(), one.as_path(), &copy]);
+    scene.expect_refusal("EINVAL", &["is slot 0", "give each member once"], complaints);
+    Ok(Outcome::Ran)
+}
+
+/// A member that was away while others were written never wins, and never counts.
+fn member_stale(scene: &mut Scene<'_>, complaints: &mut Complaints) -> Result {
+    scene.make(complaints);
+    scene.array.lose(0)?;
+    scene.expect_warning("meanwhile\n", &[&scene.shown(0), "missing", "degraded"], complaints);
+    scene.array.bring_back(0)?;
+    scene.expect_content("file", "before\nmeanwhile\n", complaints);
+    scene.array.lose(1)?;
+    scene.expect_refusal("EIO", &[&format!("{} stale", scene.shown(0)), &format!("{} missing", scene.shown(1))], complaints);
+    scene.array.bring_back(1)?;
+    scene.expect_content("file", "before\nmeanwhile\n", complaints);
+    Ok(Outcome::Ran)
+}
+
+fn format_newer(scene: &mut Scene<'_>, complaints: &mut Complaints) -> Result {
+    scene.make(complaints);
+    scene.replace_superblock(1, NEWER)?;
+    scene.expect_refusal("EIO", &[&scene.shown(1), "format version 2.3", "use a newer cxlraid"], complaints);
+    scene.replace_superblock(1, INCOMPATIBLE)?;
+    scene.expect_refusal("EIO", &[&scene.shown(1), "features", "use a newer cxlraid"], complaints);
+    Ok(Outcome::Ran)
+}
+
+/// One damaged superblock is a member less; two are too many.
+fn superblock_damaged(scene: &mut Scene<'_>, complaints: &mut Complaints) -> Result {
+    scene.make(complaints);
+    scene.replace_superblock(1, CORRUPT)?;
+    scene.expect_warning("meanwhile\n", &[&scene.shown(1), "damaged", "degraded"], complaints);
+    scene.expect_content("file", "before\nmeanwhile\n", complaints);
+    scene.replace_superblock(2, CORRUPT)?;
+    let [one, two] = [1, 2].map(|slot| format!("{} damaged superblock", scene.shown(slot)));
+    scene.expect_refusal("EIO", &["2 of 3 members", &one, &two], complaints);
+    Ok(Outcome::Ran)
+}
+
+fn chunk_wrong(scene: &mut Scene<'_>, complaints: &mut Complaints) -> Result {
+    for chunk in ["3000", "0", "32", "128M", "64KB", "", "-4096", "lots"] {
+        scene.set("CXLRAID_STRIPE_SIZE", chunk);
+        scene.expect_refusal("EINVAL", &[&format!("CXLRAID_STRIPE_SIZE={chunk}:"), "a power of two from 64"], complaints);
+    }
+    Ok(Outcome::Ran)
+}
+
+/// Settings that are right, but not this array's.
+fn array_differs(scene: &mut Scene<'_>, complaints: &mut Complaints) -> Result {
+    scene.make(complaints);
+    scene.set("CXLRAID_STRIPE_SIZE", "4K");
+    scene.expect_refusal("EINVAL", &["chunks of 65536 bytes, not 4096"], complaints);
+    scene.reset();
+    scene.set("CXLRAID_LEVEL", "1");
+    scene.expect_refusal("EINVAL", &["form a RAID 5 array, not RAID 1"], complaints);
+    scene.reset();
+    let fourth = scene.beside("fourth");
+    fs::create_dir(&fourth)?;
+    let members = scene.array.members.clone();
+    scene.set_members(members.iter().map(|member| member.as_path()).chain([fourth.as_path()]));
+    scene.expect_refusal("EINVAL", &["has 3 members, 4 given"], complaints);
+    // Without a chunk the array's own is taken.
+    scene.reset();
+    scene.unset("CXLRAID_STRIPE_SIZE");
+    scene.expect_content("file", "before\n", complaints);
+    Ok(Outcome::Ran)
+}
+
+fn prefix_wrong(scene: &mut Scene<'_>, complaints: &mut Complaints) -> Result {
+    let inside = scene.member(1).join("data");
+    let data = scene.array.place.data.clone();
+    let both = |other: &Path| [data.as_os_str(), other.as_os_str()].join(":".as_ref());
+    scene.set("CXLRAID_PATHS", both(&inside));
+    scene.expect_refusal("EINVAL", &[&inside.display().to_string(), "lies inside member"], complaints);
+    scene.set("CXLRAID_PATHS", both(Path::new("relative")));
+    scene.expect_refusal("EINVAL", &["CXLRAID_PATHS: relative: not an absolute path"], complaints);
+    scene.set("CXLRAID_PATHS", both(Path::new("/")));
+    scene.expect_refusal("EINVAL", &["CXLRAID_PATHS: /"], complaints);
+    Ok(Outcome::Ran)
+}
+
+fn journal_set(scene: &mut Scene<'_>, complaints: &mut Complaints) -> Result {
+    for journal in ["internal", "/dev/shm/journal"] {
+        scene.set("CXLRAID_JOURNAL", journal);
+        scene.expect_refusal("EINVAL", &["CXLRAID_JOURNAL", "not built yet", "unset CXLRAID_JOURNAL"], complaints);
+    }
+    Ok(Outcome::Ran)
+}
+
+fn one_device(scene: &mut Scene<'_>, complaints: &mut Complaints) -> Result {
+    // All members of these tests lie on one tmpfs. Said once, when the array is made, to who uses it.
+    let output = scene.probe("file", "first\n");
+    let text = output.stderr_text();
+    if !output.succeeded() || text.lines().count() != 1 || !text.contains("on one device") {
+        complaints.push(crate::report::with_output("the first program", &output));
+    }
+    let again = scene.probe("file", "second\n");
+    if !again.succeeded() || !again.stderr.is_empty() {
+        complaints.push(crate::report::with_output("the second program", &again));
+    }
+    scene.expect_content("file", "first\nsecond\n", complaints);
+    Ok(Outcome::Ran)
+}
+
+fn members_missing(scene: &mut Scene<'_>, complaints: &mut Complaints) -> Result {
+    scene.make(complaints);
+    scene.array.lose(0)?;
+    scene.array.lose(2)?;
+    let says =
+        ["2 of 3 members", &format!("{} missing", scene.shown(0)), &format!("{} missing", scene.shown(2)), "RAID 5 bears 1"];
+    scene.expect_refusal("EIO", &says, complaints);
+    scene.array.bring_back(0)?;
+    scene.array.bring_back(2)?;
+    scene.expect_content("file", "before\n", complaints);
+    Ok(Outcome::Ran)
+}
+
+fn members_missing_6(scene: &mut Scene<'_>, complaints: &mut Complaints) -> Result {
+    scene.make(complaints);
+    for slot in [0, 1, 3] {
+        scene.array.lose(slot)?;
+    }
+    scene.expect_refusal("EIO", &["3 of 4 members", "RAID 6 bears 2"], complaints);
+    scene.array.bring_back(1)?;
+    let output = scene.probe("file", "with two missing\n");
+    if !output.succeeded() || output.stderr_text().lines().count() != 2 {
+        complaints.push(crate::report::with_output("with two members missing", &output));
+    }
+    scene.expect_content("file", "before\nwith two missing\n", complaints);
+    Ok(Outcome::Ran)
+}
+
+/// An empty directory where a member is expected is an unmounted device, never a fresh one.
+fn member_empty(scene: &mut Scene<'_>, complaints: &mut Complaints) -> Result {
+    scene.make(complaints);
+    scene.array.lose(1)?;
+    fs::create_dir(scene.member(1))?;
+    scene.expect_warning("meanwhile\n", &[&scene.shown(1), "missing", "degraded"], complaints);
+    if fs::read_dir(scene.member(1))?.next().is_some() {
+        complaints.push("something was stored in the directory of a device that is not mounted".to_owned());
+    }
+    scene.array.lose(2)?;
+    fs::create_dir(scene.member(2))?;
+    scene.expect_refusal("EIO", &["2 of 3 members"], complaints);
+    for slot in [1, 2] {
+        fs::remove_dir(scene.member(slot))?;
+        scene.array.bring_back(slot)?;
+    }
+    scene.expect_content("file", "before\nmeanwhile\n", complaints);
+    Ok(Outcome::Ran)
+}
