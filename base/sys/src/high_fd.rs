@@ -36,10 +36,15 @@ pub fn base() -> u32 {
 /// Moves a descriptor there and remembers it. If there is no room above, it stays where it is.
 pub fn raise(fd: OwnedFd) -> Result<OwnedFd> {
     let fd = fcntl_dupfd_cloexec(&fd, base() as i32).unwrap_or(fd);
-    if let Some((mark, bit)) = mark_of(fd.as_raw_fd()) {
+    keep(fd.as_raw_fd());
+    Ok(fd)
+}
+
+/// Remembers a number that was ours before exec.
+pub fn keep(fd: RawFd) {
+    if let Some((mark, bit)) = mark_of(fd) {
         mark.fetch_or(bit, Ordering::Relaxed);
     }
-    Ok(fd)
 }
 
 /// Forgets a number that is about to be closed.

@@ -27,11 +27,14 @@ mod everywhere;
 mod open;
 mod recover;
 mod resolve;
+mod special;
 mod stat;
 mod statfs;
+mod text;
 mod xattr;
 
 pub use change::HostPair;
+pub use text::{hold_text, holds_text};
 pub use sys::rustix::fs::{
     Access, AtFlags, FileType, OFlags, RenameFlags, Stat, StatFs, Statx, StatxFlags, Timestamps, XattrFlags,
 };

@@ -102,9 +102,10 @@ impl Namespace {
             Reached::Array(found) => found,
             Reached::Host(path) => return Ok(Reached::Host(path)),
         };
-        let node = match FileType::from_raw_mode(fstat(&found.fd)?.st_mode) {
+        let mode = fstat(&found.fd)?.st_mode;
+        let node = match FileType::from_raw_mode(mode) {
             _ if flags.contains(OFlags::PATH) => Node::Path,
-            FileType::RegularFile => Node::File(self.file_of(&found, flags)?),
+            FileType::RegularFile => Node::File(self.file_of(&found, flags, mode)?),
             FileType::Directory if flags.intersects(OFlags::CREATE | OFlags::TRUNC) => return Err(OsError::ISDIR.into()),
             FileType::Directory => Node::Directory,
             _ => Node::Other,
@@ -112,9 +113,12 @@ impl Namespace {
         Ok(Reached::Array(Opened { anchor: found.fd, node, path: found.path }))
     }
 
-    fn file_of(&self, found: &Found, flags: OFlags) -> core::result::Result<FileRef, Trouble> {
+    fn file_of(&self, found: &Found, flags: OFlags, mode: u32) -> core::result::Result<FileRef, Trouble> {
         let cuts = flags.contains(OFlags::TRUNC);
         let for_writing = cuts || flags & OFlags::RWMODE != OFlags::RDONLY;
+        if for_writing {
+            crate::text::refuse_busy(&found.fd, mode)?;
+        }
         let attribute = read_attribute(&found.fd)?.ok_or(Trouble::Changed)?;
         let file = self.attach(&found.path, attribute, for_writing)?;
         if cuts {

@@ -134,9 +134,24 @@ impl Anchored for Node {
 
 /// A descriptor this program was given: if it is an anchor, it is served again. Its offset is shared with whoever gave it.
 pub(crate) fn adopt(descriptor: sys::RawFd) {
+    if keeps_own_text(descriptor) {
+        return;
+    }
     if let Some((node, flags)) = Node::from_anchor(descriptor) {
         OPEN.install(descriptor, OPEN.describe_shared(node, flags));
     }
+}
+
+/// Whether a descriptor is there to keep the file from being written to that this process executes; then it stays, until the next exec.
+fn keeps_own_text(descriptor: sys::RawFd) -> bool {
+    let fd = crate::calls::directory::borrow(descriptor);
+    let is_anchor = || namespace().is_ok_and(|namespace| matches!(namespace.logical_path_of(fd), Ok(Some(_))));
+    if (descriptor as u32) < sys::high_fd::base() || !is_anchor() || !namespace::holds_text(fd) {
+        return false;
+    }
+    sys::high_fd::keep(descriptor);
+    let _ = sys::rustix::io::fcntl_setfd(fd, sys::rustix::io::FdFlags::CLOEXEC);
+    true
 }
 
 /// Runs the system call that forks, so that the child's open files are its own.

@@ -15,6 +15,7 @@ use layout::Level;
 use linux_raw_sys::general::{__NR_execve, __NR_execveat, AT_EMPTY_PATH};
 use namespace::{Access, AtFlags, Node, OFlags, Opened, Reached};
 use sys::rustix::fs::{MemfdFlags, memfd_create};
+use sys::rustix::io::{FdFlags, fcntl_setfd};
 use sys::{IntoRawFd, OsError, OwnedFd, RawFd};
 
 const MAGIC: &[u8] = b"\x7fELF";
@@ -113,13 +114,23 @@ fn binary(
     environment: usize,
 ) -> Result<Stored, OsError> {
     let plain = file.geometry().level() == Level::Raid1;
-    let image = if plain { anchor } else { copy(file)? };
+    let image = if plain { anchor } else { copy(file).and_then(|image| hold(anchor).map(|()| image))? };
     let list = if inserted.is_empty() { arguments } else { argument_list(inserted, None, arguments)?.address };
     // Closed by the exec; if that fails, by the exit of the child that tried it.
     let image = sys::high_fd::raise(image)?.into_raw_fd();
     let empty = c"".as_ptr() as usize;
     let args = [image as usize, empty, list, environment, AT_EMPTY_PATH as usize, 0];
     Ok(Stored { number: __NR_execveat as usize, args, environment: 3 })
+}
+
+/// Keeps a file that is executed as a copy from being written to, in the process that the exec makes and its children.
+fn hold(anchor: OwnedFd) -> Result<(), OsError> {
+    namespace::hold_text(&anchor)?;
+    let anchor = sys::high_fd::raise(anchor)?;
+    fcntl_setfd(&anchor, FdFlags::empty())?;
+    // The next program's library knows it by its lock.
+    let _ = anchor.into_raw_fd();
+    Ok(())
 }
 
 /// The file's bytes in memory of their own.

@@ -39,7 +39,7 @@ struct Control {
 /// `sendmsg`.
 pub(crate) fn send(call: &mut Call) -> Verdict {
     descriptors(call.args[1], share_one);
-    Verdict::Pass
+    super::socket::send_message(call)
 }
 
 /// `sendmmsg`.

@@ -8,12 +8,14 @@ pub(crate) mod directory;
 pub(crate) mod map;
 pub(crate) mod memory;
 pub(crate) mod message;
+pub(crate) mod mount;
 pub(crate) mod names;
 pub(crate) mod node;
 mod on_path;
 pub(crate) mod open;
 pub(crate) mod paths;
 pub(crate) mod process;
+pub(crate) mod socket;
 pub(crate) mod space;
 pub(crate) mod xattr;
 
@@ -56,6 +58,13 @@ const fn handlers() -> [Handler; NUMBER_COUNT] {
         (nr::__NR_execve, process::execve),
         (nr::__NR_execveat, process::execveat),
         (nr::__NR_exit_group, process::exit),
+        (nr::__NR_bind, socket::bind),
+        (nr::__NR_connect, socket::connect),
+        (nr::__NR_sendto, socket::sendto),
+        (nr::__NR_getsockname, socket::name),
+        (nr::__NR_getpeername, socket::name),
+        (nr::__NR_mount, mount::mount),
+        (nr::__NR_umount2, mount::unmount),
         (nr::__NR_sendmsg, message::send),
         (nr::__NR_sendmmsg, message::send_many),
         (nr::__NR_recvmsg, message::receive),

@@ -30,6 +30,11 @@ impl At {
         self.directory.map_or(AT_FDCWD, |index| call.descriptor(index))
     }
 
+    /// What the kernel would say of a path it cannot read.
+    fn refusal(self, call: &Call) -> Option<OsError> {
+        paths::text(call.args[self.path]).err()
+    }
+
     /// What the path means.
     pub(crate) fn locate(self, call: &Call) -> Where {
         paths::locate(self.base(call), call.args[self.path])
@@ -77,7 +82,11 @@ pub(crate) fn serve_two(
             Ok(Reached::Host((one, two))) => elsewhere(call, &[(from, one), (to, two)]),
             Err(error) => Verdict::error(error),
         },
-        _ => Verdict::error(array::namespace().err().unwrap_or(OsError::XDEV)),
+        // A path that cannot be read counts as the host's.
+        _ => {
+            let refusal = from.refusal(call).or_else(|| to.refusal(call)).or_else(|| array::namespace().err());
+            Verdict::error(refusal.unwrap_or(OsError::XDEV))
+        }
     }
 }
 

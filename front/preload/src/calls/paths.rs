@@ -35,6 +35,11 @@ pub(crate) fn locate(directory: RawFd, address: usize) -> Where {
     }
 }
 
+/// The same of a path that is not a string of the program's.
+pub(crate) fn locate_bytes(directory: RawFd, path: &[u8]) -> Where {
+    prefixes().map_or(Where::Host, |prefixes| locate_text(prefixes, directory, path))
+}
+
 /// The bytes of a string that is not a path to be resolved (a symlink's target).
 pub(crate) fn text(address: usize) -> Result<Vec<u8>, OsError> {
     let mut buffer = [0; PATH_BYTES_MAX];

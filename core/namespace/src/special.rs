@@ -1,0 +1,94 @@
+//! Sockets that get a name, and directories bound onto others.
+
+use crate::everywhere::On;
+use crate::resolve::Target;
+use crate::{HostPair, Namespace, Reached};
+use alloc::vec::Vec;
+use sys::rustix::fs::{AtFlags, FileType, Mode, OFlags, chmodat, mknodat, openat, statat};
+use sys::rustix::mount::{UnmountFlags, mount_bind, mount_bind_recursive, unmount};
+use sys::{AsRawFd, OsError, OwnedFd, Result};
+
+impl Namespace {
+    /// bind(2) of a local socket: `bind` gives it a name on the first member, the others get a socket that nobody listens on. `longest` is
+    /// the most bytes that fit into an address.
+    pub fn bind_socket(&self, path: &[u8], longest: usize, bind: impl Fn(&[u8]) -> Result<()>) -> Result<Reached<()>> {
+        self.changing(|| {
+            self.target(path)?.and_then(|target| {
+                let mut mode = None;
+                self.make_everywhere(&target.relative, AtFlags::empty(), |on| {
+                    if on.first {
+                        // The directory, if there is one, is needed until the name is made.
+                        let (host, _directory) = self.short_path(on, &target, longest)?;
+                        bind(&host)?;
+                        mode = Some(statat(on.root, &target.relative, AtFlags::SYMLINK_NOFOLLOW)?.st_mode & 0o7777);
+                        return Ok(());
+                    }
+                    let mode = Mode::from_raw_mode(mode.unwrap_or(0o755));
+                    mknodat(on.root, &target.relative, FileType::Socket, mode, 0)?;
+                    chmodat(on.root, &target.relative, mode, AtFlags::empty())
+                })
+            })
+        })
+    }
+
+    /// Where the socket at `path` lies, for connect(2): a path of at most `longest` bytes, good while the descriptor is open.
+    pub fn socket_path(&self, path: &[u8], longest: usize) -> Result<Reached<(Vec<u8>, Option<OwnedFd>)>> {
+        self.resolve(path, true)?.and_then(|path| {
+            let slot = self.array().first_in_use()?;
+            let on = On { slot, root: self.root(slot)?, first: true };
+            self.short_path(&on, &Target { relative: path[1..].to_vec(), path }, longest)
+        })
+    }
+
+    /// The path on a member; if that is too long, one through a descriptor of the directory.
+    fn short_path(&self, on: &On, target: &Target, longest: usize) -> Result<(Vec<u8>, Option<OwnedFd>)> {
+        let host = self.host_path(on.slot, &target.path);
+        if host.len() <= longest {
+            return Ok((host, None));
+        }
+        let cut = target.path.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
+        let parent: Vec<u8> = [b".", &target.path[..cut]].concat();
+        let directory = openat(on.root, parent, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let short = [crate::descriptor::link(directory.as_raw_fd()).as_slice(), &target.path[cut..]].concat();
+        if short.len() > longest { Err(OsError::NAMETOOLONG) } else { Ok((short, Some(directory))) }
+    }
+
+    /// mount(2) with MS_BIND of one directory or file of the array onto another: on every member alike.
+    ///
+    /// # Errors
+    /// `XDEV` across the array's border.
+    pub fn bind_mount(&self, from: &[u8], to: &[u8], recursive: bool) -> Result<Reached<(), HostPair>> {
+        self.changing(|| match (self.resolve(from, true)?, self.resolve(to, true)?) {
+            (Reached::Array(from), Reached::Array(to)) => {
+                let at = |on: &On| (self.host_path(on.slot, &from), self.host_path(on.slot, &to));
+                let act = |on: &On| {
+                    let (from, to) = at(on);
+                    if recursive { mount_bind_recursive(from, to) } else { mount_bind(from, to) }
+                };
+                self.everywhere(act, |on| {
+                    let _ = unmount(at(on).1, UnmountFlags::DETACH);
+                })?;
+                Ok(Reached::Array(()))
+            }
+            (Reached::Host(from), Reached::Host(to)) => Ok(Reached::Host((from, to))),
+            _ => Err(OsError::XDEV),
+        })
+    }
+
+    /// umount2(2) of what [`Namespace::bind_mount`] made.
+    pub fn unmount(&self, path: &[u8], flags: u32) -> Result<Reached<()>> {
+        let flags = UnmountFlags::from_bits_retain(flags);
+        self.changing(|| {
+            self.resolve(path, !flags.contains(UnmountFlags::NOFOLLOW))?.and_then(|path| {
+                let act = |on: &On| match unmount(self.host_path(on.slot, &path), flags) {
+                    // It was not mounted there.
+                    Err(OsError::INVAL) if !on.first => Ok(()),
+                    // Busy there only: what is open on a later member is our own.
+                    Err(OsError::BUSY) if !on.first => unmount(self.host_path(on.slot, &path), flags | UnmountFlags::DETACH),
+                    result => result,
+                };
+                self.everywhere(act, |_| {})
+            })
+        })
+    }
+}
