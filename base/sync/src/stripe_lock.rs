@@ -45,8 +45,14 @@ impl StripeLock {
     /// Whether nothing was written since `read_begin` gave `sequence`.
     #[inline]
     pub fn read_validate(&self, sequence: u32) -> bool {
+        self.read_end() == sequence
+    }
+
+    /// The count after a copy: what `read_begin` gave, if nothing was written since.
+    #[inline]
+    pub fn read_end(&self) -> u32 {
         fence(Ordering::Acquire);
-        self.sequence.load(Ordering::Relaxed) == sequence
+        self.sequence.load(Ordering::Relaxed)
     }
 }
 

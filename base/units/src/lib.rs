@@ -61,7 +61,15 @@ impl MemberSet {
         Self(self.0 & !(1 << slot))
     }
 
+    /// The members that are in either set.
+    #[inline]
+    #[must_use]
+    pub const fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
     /// The members that are not in `other`.
+    #[inline]
     #[must_use]
     pub const fn minus(self, other: Self) -> Self {
         Self(self.0 & !other.0)

@@ -2,7 +2,7 @@
 
 use crate::encoding::members_of;
 use crate::{Rng, encoding};
-use array::{IoFault, Striper};
+use array::{IoFault, Striper, absent};
 use layout::Geometry;
 use medium::Medium;
 use units::{MemberSet, Slot};
@@ -65,7 +65,8 @@ impl<M: Medium> StriperModel<M> {
 
     fn with<R>(&self, operate: impl FnOnce(&Striper<'_, M>) -> Result<R, IoFault>) -> R {
         let kernels = persist::kernels();
-        let striper = Striper { geometry: &self.geometry, members: &self.members, out: self.out, kernels };
+        let out = self.out.union(absent(&self.members));
+        let striper = Striper { geometry: &self.geometry, members: &self.members, out, kernels };
         operate(&striper).unwrap_or_else(|fault| panic!("{}: {fault:?} with {:?} out", self.name, self.out))
     }
 

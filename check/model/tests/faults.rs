@@ -1,6 +1,6 @@
 //! Memory that fails under the striper: a member's, the program's, and more members than the level bears.
 
-use array::{IoFault, Striper};
+use array::{IoFault, Striper, absent};
 use cxlraid_model::{Face, Member, Memory, Rng, encoding, mapped_files};
 use dax::Backing;
 use layout::{Geometry, Level};
@@ -17,7 +17,7 @@ fn geometry(level: Level) -> Geometry {
 
 fn striper<'a, M>(geometry: &'a Geometry, members: &'a [Option<M>], out: MemberSet) -> Striper<'a, M> {
     persist::fault::install_handlers().unwrap();
-    Striper { geometry, members, out, kernels: persist::kernels() }
+    Striper { geometry, members, out: out.union(absent(members)), kernels: persist::kernels() }
 }
 
 fn files(geometry: &Geometry) -> Vec<Option<Backing>> {

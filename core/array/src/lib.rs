@@ -28,4 +28,4 @@ pub use config::{Config, ConfigError};
 pub use error::AttachError;
 pub use member::{Member, Standing};
 pub use runtime::{FileEntry, Runtime, SharedFile};
-pub use striper::{IoFault, Striper};
+pub use striper::{IoFault, Striper, absent};

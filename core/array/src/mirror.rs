@@ -6,6 +6,7 @@
 use crate::striper::{BLOCK_BYTES, Block, Done, Io, Stop};
 use crate::walk::Pieces;
 use core::mem::MaybeUninit;
+use layout::Geometry;
 use medium::Medium;
 use units::{MEMBER_COUNT_MAX, Slot};
 
@@ -24,7 +25,34 @@ struct Copies<'a, 'b, M> {
     bytes: usize,
 }
 
+/// The range, if it is one piece, as most are.
+#[inline(always)]
+fn one_piece<'a, 'b, M: Medium>(io: &'a Io<'b, M>, offset: u64, bytes: usize) -> Option<Copies<'a, 'b, M>> {
+    let (column, offset, left) = if io.geometry.level().has_chunks() {
+        let place = io.geometry.locate(offset);
+        let start = io.geometry.member_offset(place.stripe);
+        (place.column, start + place.within, io.geometry.chunk().bytes() - place.within)
+    } else {
+        (0, offset, region_left(offset))
+    };
+    (bytes as u64 <= left).then_some(Copies { io, column, offset, bytes })
+}
+
+/// How many bytes from `offset` on are in the same read region.
+#[inline(always)]
+pub(crate) const fn region_left(offset: u64) -> u64 {
+    (1 << READ_REGION_SHIFT) - (offset & ((1 << READ_REGION_SHIFT) - 1))
+}
+
+/// The copy to read what lies at `offset` of the members from.
+#[inline(always)]
+pub(crate) const fn preferred_copy(geometry: &Geometry, offset: u64) -> usize {
+    let region = offset >> READ_REGION_SHIFT;
+    if geometry.level().has_chunks() { region as usize % geometry.copy_count() } else { geometry.turn(region) }
+}
+
 /// Calls `visit(copies, bytes of the range before them)` for the pieces of a range. RAID 1 is cut into read regions.
+#[inline(never)]
 fn each_piece<'b, M: Medium>(
     io: &Io<'b, M>,
     offset: u64,
@@ -42,8 +70,7 @@ fn each_piece<'b, M: Medium>(
     }
     while (done as u64) < bytes {
         let at = offset + done as u64;
-        let region_left = (1 << READ_REGION_SHIFT) - (at & ((1 << READ_REGION_SHIFT) - 1));
-        let step = region_left.min(bytes - done as u64) as usize;
+        let step = region_left(at).min(bytes - done as u64) as usize;
         visit(&Copies { io, column: 0, offset: at, bytes: step }, done)?;
         done += step;
     }
@@ -67,6 +94,10 @@ pub(crate) unsafe fn read<M: Medium>(io: &Io<'_, M>, offset: u64, dst: *mut u8, 
 /// # Safety
 /// Inside a guard; `src` is the program's for `bytes`.
 pub(crate) unsafe fn write<M: Medium>(io: &Io<'_, M>, offset: u64, src: *const u8, bytes: usize) -> Done {
+    if let Some(copies) = one_piece(io, offset, bytes) {
+        // SAFETY: the caller's promise.
+        return unsafe { copies.write(src) };
+    }
     // SAFETY: the pieces make up `bytes`.
     each_piece(io, offset, bytes as u64, |copies, done| unsafe { copies.write(src.wrapping_add(done)) })
 }
@@ -94,9 +125,7 @@ impl<M: Medium> Copies<'_, '_, M> {
     /// The member to read from.
     #[inline(always)]
     fn preferred(&self) -> Option<Slot> {
-        let count = self.io.geometry.copy_count();
-        let copy = (self.offset >> READ_REGION_SHIFT) as u32 % count as u32;
-        let slot = self.io.geometry.data_slot(0, self.column, copy as usize);
+        let slot = self.io.geometry.data_slot(0, self.column, preferred_copy(self.io.geometry, self.offset));
         if !self.io.out.contains(slot) { Some(slot) } else { self.slots().next() }
     }
 

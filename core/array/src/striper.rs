@@ -15,6 +15,7 @@
 //!   before it lets go of the locks. A bad address of the program is as a rule found before the first store.
 
 use crate::level::{self, LevelTable};
+use crate::mirror;
 use layout::Geometry;
 use medium::Medium;
 use persist::{Kernels, fault};
@@ -36,9 +37,9 @@ pub(crate) struct Block(pub(crate) [u8; BLOCK_BYTES]);
 pub struct Striper<'a, M> {
     /// The shape of the file.
     pub geometry: &'a Geometry,
-    /// The backing files by slot, at least `geometry.member_count()`; None counts as out.
+    /// The backing files by slot, at least `geometry.member_count()`.
     pub members: &'a [Option<M>],
-    /// Members not to be used: missing, failed.
+    /// Members not to be used: failed, or missing. Contains [`absent`] of the members, which is not worked out on every call.
     pub out: MemberSet,
     /// `persist::kernels_for` the members' domain, of several the one that asks most.
     pub kernels: &'static Kernels,
@@ -111,6 +112,39 @@ impl<M: Medium> Striper<'_, M> {
     /// `dst..dst + bytes` is the program's to be written to, or not mapped (then [`IoFault::BadAddress`]). Not inside a guard.
     #[inline]
     pub unsafe fn read(&self, offset: u64, dst: *mut u8, bytes: usize) -> Result<(), IoFault> {
+        let Some(from) = self.in_one_piece(offset, bytes) else {
+            // SAFETY: the caller's promise.
+            return unsafe { self.read_pieces(offset, dst, bytes) };
+        };
+        let kernels = self.kernels;
+        // SAFETY: mapped for `bytes`; the buffer is the caller's promise. The closure owns nothing, and no guard is open.
+        let result = unsafe { fault::guard(move || kernels.copy_from_media(dst, from, bytes)) };
+        result.map_err(|fault| self.blame(fault.address))
+    }
+
+    /// Where the range is mapped if it lies in one piece on one member that is in: then reading is no more than a copy.
+    ///
+    /// Everything on the way to that copy delays the first load of it, so this does nothing but find the place.
+    #[inline(always)]
+    fn in_one_piece(&self, offset: u64, bytes: usize) -> Option<*const u8> {
+        let geometry = self.geometry;
+        let (slot, offset, left) = if geometry.level().has_chunks() {
+            let place = geometry.locate(offset);
+            let at = geometry.member_offset(place.stripe) + place.within;
+            let copy = if geometry.copy_count() == 1 { 0 } else { mirror::preferred_copy(geometry, at) };
+            (geometry.data_slot(place.stripe, place.column, copy), at, geometry.chunk().bytes() - place.within)
+        } else {
+            (mirror::preferred_copy(geometry, offset), offset, mirror::region_left(offset))
+        };
+        if bytes as u64 > left || self.out.contains(slot) {
+            return None;
+        }
+        let span = self.members.get(slot)?.as_ref()?.span(offset)?;
+        (span.bytes >= bytes).then_some(span.start.as_ptr().cast_const())
+    }
+
+    #[inline(never)]
+    unsafe fn read_pieces(&self, offset: u64, dst: *mut u8, bytes: usize) -> Result<(), IoFault> {
         let io = self.io();
         // SAFETY: the buffer is the caller's promise.
         self.guarded(|| unsafe { (self.table().read)(&io, offset, dst, bytes) })
@@ -161,14 +195,10 @@ impl<M: Medium> Striper<'_, M> {
         Ok(mismatches)
     }
 
+    #[inline(always)]
     fn io(&self) -> Io<'_, M> {
-        let mut out = self.out;
-        for (slot, member) in self.members.iter().enumerate().take(self.geometry.member_count()) {
-            if member.is_none() {
-                out = out.with(slot);
-            }
-        }
-        Io { geometry: self.geometry, members: self.members, out, kernels: self.kernels }
+        debug_assert!(absent(self.members).minus(self.out).is_empty(), "a member that is not open is out");
+        Io { geometry: self.geometry, members: self.members, out: self.out, kernels: self.kernels }
     }
 
     #[inline(always)]
@@ -196,6 +226,13 @@ impl<M: Medium> Striper<'_, M> {
     }
 }
 
+/// The members that are not open.
+#[must_use]
+pub fn absent<M>(members: &[Option<M>]) -> MemberSet {
+    let absent = members.iter().enumerate().filter(|(_, member)| member.is_none());
+    absent.fold(MemberSet::EMPTY, |set, (slot, _)| set.with(slot))
+}
+
 /// Touches each page of the program's buffer, so that a bad one faults before anything is stored.
 #[inline(always)]
 unsafe fn probe(src: *const u8, bytes: usize) {
@@ -210,7 +247,7 @@ unsafe fn probe(src: *const u8, bytes: usize) {
     touch(bytes - 1);
 }
 
-/// What the operations work with, inside the guard: a [`Striper`] whose `out` includes the members that are not open.
+/// What the operations work with, inside the guard.
 pub(crate) struct Io<'a, M> {
     pub(crate) geometry: &'a Geometry,
     members: &'a [Option<M>],
@@ -245,8 +282,16 @@ impl<M: Medium> Io<'_, M> {
             // SAFETY: mapped for `bytes`; `dst` is the caller's promise.
             Some(from) => unsafe { self.kernels.copy_from_media(dst, from, bytes) },
             // SAFETY: the caller's promise.
-            None => unsafe { self.member(slot)?.get(offset, dst, bytes)? },
+            None => return unsafe { self.get(slot, offset, dst, bytes) },
         }
+        Ok(())
+    }
+
+    /// [`Self::fetch`] of what is not mapped in one piece.
+    #[cold]
+    unsafe fn get(&self, slot: Slot, offset: u64, dst: *mut u8, bytes: usize) -> Done {
+        // SAFETY: the caller's promise.
+        unsafe { self.member(slot)?.get(offset, dst, bytes)? };
         Ok(())
     }
 
@@ -260,8 +305,16 @@ impl<M: Medium> Io<'_, M> {
             // SAFETY: mapped for `bytes`; `src` is the caller's promise.
             Some(to) => unsafe { self.kernels.copy_to_media(to, src, bytes) },
             // SAFETY: the caller's promise.
-            None => unsafe { self.member(slot)?.put(offset, src, bytes)? },
+            None => return unsafe { self.put(slot, offset, src, bytes) },
         }
+        Ok(())
+    }
+
+    /// [`Self::store`] of what is not mapped in one piece.
+    #[cold]
+    unsafe fn put(&self, slot: Slot, offset: u64, src: *const u8, bytes: usize) -> Done {
+        // SAFETY: the caller's promise.
+        unsafe { self.member(slot)?.put(offset, src, bytes)? };
         Ok(())
     }
 

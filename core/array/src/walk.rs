@@ -1,4 +1,4 @@
-//! Walking a file range: pieces of chunks, and stripes cut into rows. Divisions happen once per call, not per piece.
+//! Walking a file range: pieces of chunks, and stripes cut into rows. Where a range begins is worked out once per call, not per piece.
 
 use layout::{Geometry, Level};
 use units::Slot;
@@ -18,7 +18,7 @@ impl Row {
         let last = geometry.member_count() - 1;
         let parity = match geometry.level() {
             Level::Raid4 => last,
-            Level::Raid5 | Level::Raid6 => last - (stripe % (last as u64 + 1)) as usize,
+            Level::Raid5 | Level::Raid6 => last - geometry.turn(stripe),
             _ => 0,
         };
         Self { member_offset: geometry.member_offset(stripe), parity }
@@ -115,7 +115,7 @@ pub(crate) struct Stripes<'a> {
 impl<'a> Stripes<'a> {
     #[inline]
     pub(crate) fn new(geometry: &'a Geometry, offset: u64, bytes: u64) -> Self {
-        let stripe = offset / geometry.stripe_bytes();
+        let stripe = geometry.stripe_of(offset);
         let start = offset - stripe * geometry.stripe_bytes();
         Self { geometry, row: Row::new(geometry, stripe), start, left: bytes }
     }

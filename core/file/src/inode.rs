@@ -21,7 +21,10 @@ pub struct Inode {
     pub(crate) geometry: Geometry,
     /// By slot; None where the member is out.
     pub(crate) backing: Vec<Option<Backing>>,
+    /// The members whose backing files are not open here.
+    absent: MemberSet,
     pub(crate) entry: FileEntry,
+    shared: &'static SharedFile,
     pub(crate) writable: bool,
     /// The allocation epoch that this process' knowledge of allocated space belongs to.
     pub(crate) allocation_epoch: AtomicU32,
@@ -46,8 +49,10 @@ impl Inode {
             number,
             generation: record.generation,
             geometry: record.geometry(),
+            absent: array::absent(&backing),
             backing,
             entry,
+            shared: files.array().runtime().file(entry),
             writable,
             allocation_epoch: AtomicU32::new(0),
         }
@@ -55,8 +60,8 @@ impl Inode {
 
     /// What all processes share of this file.
     #[inline]
-    pub(crate) fn shared(&self) -> &'static SharedFile {
-        self.files.array().runtime().file(self.entry)
+    pub(crate) const fn shared(&self) -> &'static SharedFile {
+        self.shared
     }
 
     /// The inode number in the array's table.
@@ -108,7 +113,7 @@ impl Inode {
     /// The members whose backing files cannot be used: out of use, or not open here.
     #[inline]
     pub(crate) fn out(&self) -> MemberSet {
-        self.files.array().runtime().out()
+        self.files.array().runtime().out().union(self.absent)
     }
 
     #[inline]

@@ -26,7 +26,7 @@ impl Inode {
             return Ok(0);
         }
         let count = (bytes as u64).min(size - offset) as usize;
-        let blocks = Blocks::of(self.geometry.lock_block_bytes(), offset, count as u64);
+        let blocks = Blocks::of(&self.geometry, offset, count as u64);
         if let Some(snapshot) = Snapshot::take(shared, blocks) {
             // SAFETY: as the caller promises.
             let result = unsafe { self.striper(self.out()).read(offset, dst, count) };
@@ -49,7 +49,7 @@ impl Inode {
                 return Ok(0);
             }
             let count = (bytes as u64).min(size - offset) as usize;
-            let blocks = Blocks::of(self.geometry.lock_block_bytes(), offset, count as u64);
+            let blocks = Blocks::of(&self.geometry, offset, count as u64);
             tries += 1;
             let (result, current) = if tries <= TRY_COUNT {
                 for _ in 0..100 {

@@ -2,7 +2,8 @@
 
 use array::runtime::STRIPE_LOCK_COUNT;
 use array::{Array, SharedFile};
-use sync::Acquired;
+use layout::Geometry;
+use sync::{Acquired, StripeLock};
 
 /// The lock blocks of a range, and the locks that guard them: block index modulo the number of locks.
 #[derive(Clone, Copy, Debug)]
@@ -14,12 +15,8 @@ pub(crate) struct Blocks {
 impl Blocks {
     /// The blocks that `bytes` (at least 1) from `offset` touch.
     #[inline]
-    pub(crate) fn of(lock_block_bytes: u64, offset: u64, bytes: u64) -> Self {
-        if lock_block_bytes.is_power_of_two() {
-            let shift = lock_block_bytes.trailing_zeros();
-            return Self { first: offset >> shift, last: (offset + (bytes - 1)) >> shift };
-        }
-        Self { first: offset / lock_block_bytes, last: (offset + (bytes - 1)) / lock_block_bytes }
+    pub(crate) const fn of(geometry: &Geometry, offset: u64, bytes: u64) -> Self {
+        Self { first: geometry.lock_block_of(offset), last: geometry.lock_block_of(offset + (bytes - 1)) }
     }
 
     /// Every block of a file.
@@ -37,41 +34,52 @@ impl Blocks {
     }
 }
 
-/// The sequence counts of a few locks, to be compared after a copy.
+/// The sequence counts of the locks of a range, to be compared after a copy.
+///
+/// Their sum is enough: counts only rise, so it stays the same only if all do.
+#[derive(Clone, Copy)]
 pub(crate) struct Snapshot {
-    first: u64,
-    count: usize,
-    sequences: [u32; Self::BLOCK_COUNT_MAX],
+    blocks: Blocks,
+    sum: u32,
 }
 
 impl Snapshot {
     /// Ranges of more blocks are read under their locks.
-    const BLOCK_COUNT_MAX: usize = 20;
+    const BLOCK_COUNT_MAX: u64 = 20;
 
     /// Notes the counts; None if a writer is at work or the range has too many blocks.
     #[inline]
     pub(crate) fn take(shared: &SharedFile, blocks: Blocks) -> Option<Self> {
-        let count = blocks.last - blocks.first + 1;
-        if count > Self::BLOCK_COUNT_MAX as u64 {
-            return None;
+        let mut sum = lock(shared, blocks.first).read_begin()?;
+        if blocks.first != blocks.last {
+            if blocks.last - blocks.first >= Self::BLOCK_COUNT_MAX {
+                return None;
+            }
+            for block in blocks.first + 1..=blocks.last {
+                sum = sum.wrapping_add(lock(shared, block).read_begin()?);
+            }
         }
-        let mut snapshot = Self { first: blocks.first, count: count as usize, sequences: [0; Self::BLOCK_COUNT_MAX] };
-        for step in 0..snapshot.count {
-            snapshot.sequences[step] = snapshot.lock(shared, step).read_begin()?;
-        }
-        Some(snapshot)
+        Some(Self { blocks, sum })
     }
 
     /// Whether no writer was at work since.
     #[inline]
-    pub(crate) fn is_current(&self, shared: &SharedFile) -> bool {
-        (0..self.count).all(|step| self.lock(shared, step).read_validate(self.sequences[step]))
+    pub(crate) fn is_current(self, shared: &SharedFile) -> bool {
+        let Blocks { first, last } = self.blocks;
+        let mut sum = lock(shared, first).read_end();
+        if first != last {
+            for block in first + 1..=last {
+                sum = sum.wrapping_add(lock(shared, block).read_end());
+            }
+        }
+        sum == self.sum
     }
+}
 
-    #[inline]
-    fn lock<'a>(&self, shared: &'a SharedFile, step: usize) -> &'a sync::StripeLock {
-        &shared.stripes[(self.first + step as u64) as usize % STRIPE_LOCK_COUNT]
-    }
+/// The lock of a block.
+#[inline]
+fn lock(shared: &SharedFile, block: u64) -> &StripeLock {
+    &shared.stripes[block as usize % STRIPE_LOCK_COUNT]
 }
 
 /// The locks of a range, held until dropped.
@@ -117,9 +125,12 @@ impl Drop for StripesHeld<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use layout::Level;
+    use units::ChunkBytes;
 
     #[test]
     fn masks_cover_exactly_the_blocks_locks() {
+        let geometry = |members| Geometry::new(Level::Raid5, members, ChunkBytes::new(32 << 10).unwrap()).unwrap();
         for (offset, bytes, expected) in [
             (0u64, 1u64, 1u64),
             (65535, 2, 0b11),
@@ -128,9 +139,9 @@ mod tests {
             (0, 64 << 16, u64::MAX),
             (3, 1 << 40, u64::MAX),
         ] {
-            assert_eq!(Blocks::of(1 << 16, offset, bytes).mask(), expected, "{offset} {bytes}");
+            assert_eq!(Blocks::of(&geometry(3), offset, bytes).mask(), expected, "{offset} {bytes}");
         }
         assert_eq!(Blocks::ALL.mask(), u64::MAX);
-        assert_eq!(Blocks::of(3 << 16, (3 << 16) - 1, 2).mask(), 0b11);
+        assert_eq!(Blocks::of(&geometry(4), (3 << 15) - 1, 2).mask(), 0b11);
     }
 }

@@ -29,7 +29,7 @@ impl Inode {
         let end = end_of(offset, bytes)?;
         let shared = self.shared();
         while end <= shared.size.load(Ordering::Acquire) {
-            let held = self.lock_stripes(Blocks::of(self.geometry.lock_block_bytes(), offset, bytes as u64))?;
+            let held = self.lock_stripes(Blocks::of(&self.geometry, offset, bytes as u64))?;
             if end > shared.size.load(Ordering::Acquire) {
                 // Truncated while we waited.
                 continue;
@@ -75,7 +75,7 @@ impl Inode {
             if shared.flags.load(Ordering::Relaxed) & format::FLAG_HOLES != 0 {
                 self.fill_holes(offset, end)?;
             }
-            let held = self.lock_stripes(Blocks::of(self.geometry.lock_block_bytes(), offset, bytes as u64))?;
+            let held = self.lock_stripes(Blocks::of(&self.geometry, offset, bytes as u64))?;
             // SAFETY: as the caller promises; the stripes are locked.
             unsafe { self.store(offset, src, bytes) }?;
             if end > size {

@@ -1,6 +1,7 @@
 //! The shape of one file: level, members, chunk; and the maps between file offsets and members.
 
 use crate::Level;
+use crate::divisor::Divisor;
 use core::fmt;
 use units::{ChunkBytes, MEMBER_COUNT_MAX, MemberSet, Slot};
 
@@ -13,8 +14,14 @@ pub struct Geometry {
     level: Level,
     member_count: u8,
     chunk: ChunkBytes,
+    /// Stripes are counted in units of this many bytes, 2 to the power of it: chunks; for RAID 1, which has none, lock blocks.
+    unit_shift: u8,
     stripe_bytes: u64,
     lock_block_bytes: u64,
+    by_members: Divisor,
+    /// Units per stripe, and stripes per lock block.
+    by_units: Divisor,
+    by_lock_stripes: Divisor,
 }
 
 /// Where a file byte lies within its stripe.
@@ -90,9 +97,21 @@ impl Geometry {
             Level::Raid01 | Level::Raid10 => member_count / 2,
             _ => member_count - level.parity_count(),
         };
-        let stripe_bytes = if level == Level::Raid1 { LOCK_BLOCK_BYTES_MIN } else { columns as u64 * chunk.bytes() };
-        let lock_block_bytes = stripe_bytes * LOCK_BLOCK_BYTES_MIN.div_ceil(stripe_bytes);
-        Ok(Self { level, member_count: member_count as u8, chunk, stripe_bytes, lock_block_bytes })
+        let unit_shift = if level == Level::Raid1 { LOCK_BLOCK_BYTES_MIN.trailing_zeros() } else { chunk.shift() };
+        let stripe_bytes = (columns as u64) << unit_shift;
+        // At most 1024: a chunk has at least 64 bytes.
+        let lock_stripes = LOCK_BLOCK_BYTES_MIN.div_ceil(stripe_bytes);
+        Ok(Self {
+            level,
+            member_count: member_count as u8,
+            chunk,
+            unit_shift: unit_shift as u8,
+            stripe_bytes,
+            lock_block_bytes: stripe_bytes * lock_stripes,
+            by_members: Divisor::new(member_count as u16),
+            by_units: Divisor::new(columns as u16),
+            by_lock_stripes: Divisor::new(lock_stripes as u16),
+        })
     }
 
     /// The level.
@@ -153,17 +172,35 @@ impl Geometry {
         self.lock_block_bytes
     }
 
+    /// The stripe that holds file byte `offset`; for RAID 1 the lock block.
+    #[inline]
+    #[must_use]
+    pub const fn stripe_of(&self, offset: u64) -> u64 {
+        self.by_units.divide(offset >> self.unit_shift)
+    }
+
+    /// The lock block that holds file byte `offset`: `offset / lock_block_bytes()`.
+    #[inline]
+    #[must_use]
+    pub const fn lock_block_of(&self, offset: u64) -> u64 {
+        self.by_lock_stripes.divide(self.stripe_of(offset))
+    }
+
+    /// `number % member_count()`: for what goes from member to member in turn.
+    #[inline]
+    #[must_use]
+    pub const fn turn(&self, number: u64) -> Slot {
+        self.by_members.remainder(number) as Slot
+    }
+
     /// Where file byte `offset` lies. For RAID 1 the "stripe" is a lock block and `within` counts from its start.
     #[inline]
     #[must_use]
     pub fn locate(&self, offset: u64) -> Place {
-        let stripe = offset / self.stripe_bytes;
+        let stripe = self.stripe_of(offset);
         let rest = offset - stripe * self.stripe_bytes;
-        if self.level == Level::Raid1 {
-            return Place { stripe, column: 0, within: rest };
-        }
-        let shift = self.chunk.shift();
-        Place { stripe, column: (rest >> shift) as usize, within: rest & (self.chunk.bytes() - 1) }
+        let unit_bytes = 1 << self.unit_shift;
+        Place { stripe, column: (rest >> self.unit_shift) as usize, within: rest & (unit_bytes - 1) }
     }
 
     /// The file offset of a place: the inverse of [`Self::locate`].
@@ -197,8 +234,8 @@ impl Geometry {
         match self.level {
             Level::Raid0 | Level::Raid4 => column,
             Level::Raid1 => copy,
-            Level::Raid5 => (self.parity_slot(stripe, 0) + 1 + column) % members,
-            Level::Raid6 => (self.parity_slot(stripe, 0) + 2 + column) % members,
+            Level::Raid5 => around(self.parity_slot(stripe, 0) + 1 + column, members),
+            Level::Raid6 => around(self.parity_slot(stripe, 0) + 2 + column, members),
             Level::Raid10 => 2 * column + copy,
             Level::Raid01 => copy * (members / 2) + column,
         }
@@ -211,7 +248,7 @@ impl Geometry {
         let members = self.member_count as usize;
         match self.level {
             Level::Raid4 => members - 1,
-            _ => (members - 1 - (stripe % members as u64) as usize + which) % members,
+            _ => around(members - 1 - self.turn(stripe) + which, members),
         }
     }
 
@@ -222,7 +259,7 @@ impl Geometry {
         if self.level == Level::Raid1 {
             return file_bytes;
         }
-        let full = file_bytes / self.stripe_bytes;
+        let full = self.stripe_of(file_bytes);
         let rest = file_bytes - full * self.stripe_bytes;
         (full << self.chunk.shift()) + rest.min(self.chunk.bytes())
     }
@@ -255,4 +292,10 @@ impl Geometry {
             }
         }
     }
+}
+
+/// `slot` modulo `members`, of which it is less than twice as much.
+#[inline]
+const fn around(slot: usize, members: usize) -> Slot {
+    if slot < members { slot } else { slot - members }
 }

@@ -17,6 +17,7 @@
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
+mod divisor;
 mod geometry;
 mod level;
 
