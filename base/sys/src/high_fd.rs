@@ -33,9 +33,10 @@ pub fn base() -> u32 {
     }
 }
 
-/// Moves a descriptor there and remembers it. If there is no room above, it stays where it is.
+/// Moves a descriptor there and remembers it. If there is no room above, it stays where it is; so does one that was moved before.
 pub fn raise(fd: OwnedFd) -> Result<OwnedFd> {
-    let fd = fcntl_dupfd_cloexec(&fd, base() as i32).unwrap_or(fd);
+    let is_low = (fd.as_raw_fd() as u32) < base();
+    let fd = if is_low { fcntl_dupfd_cloexec(&fd, base() as i32).unwrap_or(fd) } else { fd };
     keep(fd.as_raw_fd());
     Ok(fd)
 }
@@ -91,6 +92,8 @@ mod tests {
         assert!(is_raised(number));
         assert!(raised_within(0, u32::MAX).any(|fd| fd == number as u32));
         assert!(!raised_within(number as u32 + 1, u32::MAX).any(|fd| fd == number as u32));
+        let again = raise(raised).unwrap();
+        assert_eq!(again.as_raw_fd(), number);
         forget(number);
         assert!(!is_raised(number));
     }
