@@ -24,7 +24,7 @@ $mounts" ;;
     kept) set -- ;;
     esac
 done
-for group in $groups; do kill -KILL -- "-$group"; done
+for group in $groups; do kill -s KILL -- "-$group"; done
 printf '%s' "$mounts" | while read -r mount; do umount -l "$mount"; done
 for directory; do
     find "$directory" -path '*/.cxlraid/superblock' | while read -r superblock; do

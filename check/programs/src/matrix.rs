@@ -33,8 +33,8 @@ pub(crate) fn run(ground: &Ground, case: &Case, number: usize, options: &Options
     if options.wants_level("plain") {
         let begun = Instant::now();
         let again = refer(&place, case, &mut complaints)?;
-        for part in 0..2 {
-            compare(PARTS[part], &reference.outputs[part], &again.outputs[part], &mut complaints);
+        for (part, name) in PARTS.iter().enumerate() {
+            compare(name, &reference.outputs[part], &again.outputs[part], &mut complaints);
             compare_files("files", case, &reference.snapshots[part], &again.snapshots[part], &mut complaints);
         }
         report.result("plain", "", case.name, begun.elapsed(), &complaints);

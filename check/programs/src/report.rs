@@ -59,10 +59,10 @@ impl Report {
         if let Ok(failures) = self.failures.lock() {
             failures.iter().for_each(|failure| println!("failed: {failure}"));
         }
-        if let Ok(not_run) = self.not_run.lock().map(|list| list.clone()) {
-            if !not_run.is_empty() {
-                println!("not run: {}: {}", not_run.len(), not_run.join(", "));
-            }
+        if let Ok(not_run) = self.not_run.lock()
+            && !not_run.is_empty()
+        {
+            println!("not run: {}: {}", not_run.len(), not_run.join(", "));
         }
         println!("programs took {:.0} s", time.as_secs_f64());
         let (passed, failed) = (self.passed.load(Ordering::Relaxed), self.failed.load(Ordering::Relaxed));
