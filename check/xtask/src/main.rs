@@ -17,6 +17,7 @@ cargo x TASK [ARGUMENTS]
   tidy            dependency arrows, purpose comments, file lengths, forbidden words
   build           libcxlraid.so and cxlraid, optimised
   test            everything that must be green
+  posix           pjdfstest on arrays, compared with a plain directory
   bench [--json]  limits, kernel and cxlraid in one run
   demo            a RAID 5 array loses a member under running programs
   man             man pages and completions into target/dist
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
         "tidy" => tasks::tidy(),
         "build" => tasks::build(&rest),
         "test" => tasks::test(&rest),
+        "posix" => tasks::posix(&rest),
         "bench" => tasks::bench(&rest),
         "demo" => tasks::demo(&rest),
         "man" => tasks::man(),

@@ -58,9 +58,15 @@ pub(crate) fn test(rest: &[String]) -> Outcome {
     steps.step("tests of the library", || run(cargo(&format!("test --quiet -p {LIBRARY}"), rest)))?;
     steps.step("release build", || build(&[]))?;
     steps.step("unmodified programs", || run(cargo("run --quiet --release -p cxlraid-programs", &[])))?;
+    steps.step("pjdfstest, on tmpfs", || run(cargo("run --quiet --release -p cxlraid-posix -- --quick", &[])))?;
     steps.step("bench, sanity only", || run(cargo("run --quiet --release -p cxlraid-bench -- --sanity", &[])))?;
     steps.finish();
     Ok(())
+}
+
+pub(crate) fn posix(rest: &[String]) -> Outcome {
+    build(&[])?;
+    run(cargo("run --quiet --release -p cxlraid-posix --", rest))
 }
 
 pub(crate) fn bench(rest: &[String]) -> Outcome {

@@ -34,10 +34,10 @@ mod text;
 mod xattr;
 
 pub use change::HostPair;
-pub use text::{hold_text, holds_text};
 pub use sys::rustix::fs::{
     Access, AtFlags, FileType, OFlags, RenameFlags, Stat, StatFs, Statx, StatxFlags, Timestamps, XattrFlags,
 };
+pub use text::{hold_text, holds_text};
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
