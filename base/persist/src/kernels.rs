@@ -13,7 +13,7 @@
 //! nothing outside the buffers is read or written. They are meant to run inside [`fault::guard`](crate::fault::guard): they own
 //! nothing and may be left at any instruction.
 
-use crate::arch::{Isa, Table, table, write_back};
+use crate::arch::{Isa, Table, copy_string, suits_copy_string, table, write_back};
 use crate::line::LINE;
 use crate::template::{Stripe, Update};
 use crate::{Flush, PersistenceDomain};
@@ -46,6 +46,12 @@ const fn stream_bytes_min(flush: Flush) -> (usize, usize) {
         Flush::Needed => (0, 0),
     }
 }
+
+/// The shortest copy from media that is left to the processor's string instruction, which fetches cold lines earlier than a loop.
+///
+/// ns per copy, loop : string instruction, through 1 GiB in order: 1024 bytes 56 : 53, 2048 bytes 110 : 93, 4096 bytes within the engine
+/// 262 : 172; hot 10 : 16, 19 : 24, 39 : 42. At random there is no difference.
+const STRING_BYTES_MIN: usize = 2048;
 
 /// Copy and parity kernels of one instruction set.
 ///
@@ -231,7 +237,13 @@ impl Kernels {
     #[inline]
     pub unsafe fn copy_from_media(&self, dst: *mut u8, src: *const u8, len: usize) {
         // SAFETY: the caller's promise.
-        unsafe { (self.cached.copy)(dst, src, len) }
+        unsafe {
+            if len >= STRING_BYTES_MIN && suits_copy_string(dst, src) {
+                copy_string(dst, src, len);
+            } else {
+                (self.cached.copy)(dst, src, len);
+            }
+        }
     }
 
     /// dst = 0, `dst` on media.

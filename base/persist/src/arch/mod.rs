@@ -3,6 +3,7 @@
 //! - [`Isa`] with `ALL`, `is_available`, `best`: the instruction sets kernels are compiled for;
 //! - [`table`]: the kernels of one of them, stores non-temporal or ordinary;
 //! - [`fence`], [`write_back`], `prefetch`: ordering, write-back, fetching ahead;
+//! - `copy_string`, `suits_copy_string`: the processor's own copy, and where it is a good one;
 //! - `guard`: entering and leaving a guarded call, and redirecting a signal's return there.
 
 #[cfg(target_arch = "x86_64")]
@@ -12,7 +13,7 @@ pub(crate) use x86_64::guard;
 #[cfg(target_arch = "x86_64")]
 pub use x86_64::{Isa, fence, write_back};
 #[cfg(target_arch = "x86_64")]
-pub(crate) use x86_64::{prefetch, table, wipe_vector_state};
+pub(crate) use x86_64::{copy_string, prefetch, suits_copy_string, table, wipe_vector_state};
 
 #[cfg(not(target_arch = "x86_64"))]
 compile_error!("cxlraid runs on x86-64; a port adds a module here");

@@ -10,6 +10,8 @@ pub(super) const AVX512: u32 = 1 << 1;
 pub(super) const GFNI: u32 = 1 << 2;
 pub(super) const CLFLUSHOPT: u32 = 1 << 3;
 pub(super) const CLWB: u32 = 1 << 4;
+/// String copies are fast from their first bytes on (ERMS and FSRM).
+pub(super) const FAST_STRINGS: u32 = 1 << 5;
 /// The answer is known; so that it is never 0.
 const KNOWN: u32 = 1 << 31;
 
@@ -49,6 +51,9 @@ fn detect() -> u32 {
         }
         if bit(leaf7.ebx, 24) {
             found |= CLWB;
+        }
+        if bit(leaf7.ebx, 9) && bit(leaf7.edx, 4) {
+            found |= FAST_STRINGS;
         }
     }
     CACHE.store(found, Ordering::Relaxed);
