@@ -38,6 +38,15 @@ pub(crate) fn cargo(words: &str, rest: &[String]) -> Command {
     cargo
 }
 
+/// An optimised build of something other than the library. What makes the library fast (one unit, link-time optimisation over
+/// everything) makes builds slow, and those programs spend their time elsewhere.
+pub(crate) fn cargo_release(words: &str, rest: &[String]) -> Command {
+    let (verb, words) = words.split_once(' ').unwrap_or((words, ""));
+    let mut cargo = cargo(&format!("{verb} --quiet --release {words}"), rest);
+    cargo.env("CARGO_PROFILE_RELEASE_LTO", "false").env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
+    cargo
+}
+
 /// Runs a command to its end.
 pub(crate) fn run(mut command: Command) -> Outcome {
     let shown = show(&command);

@@ -4,7 +4,7 @@
 //! library without std would get crates that need it.
 
 use crate::{
-    steps::{Outcome, Steps, cargo, command, output, root, run},
+    steps::{Outcome, Steps, cargo, cargo_release, command, output, root, run},
     tidy as tidiness,
 };
 use std::{
@@ -46,7 +46,7 @@ pub(crate) fn tidy() -> Outcome {
 
 pub(crate) fn build(rest: &[String]) -> Outcome {
     run(cargo(&format!("build --quiet --release -p {LIBRARY}"), rest))?;
-    run(cargo("build --quiet --release -p cxlraid-cli", rest))
+    run(cargo_release("build -p cxlraid-cli", rest))
 }
 
 pub(crate) fn test(rest: &[String]) -> Outcome {
@@ -57,21 +57,21 @@ pub(crate) fn test(rest: &[String]) -> Outcome {
     steps.step("unit and property tests", || run(cargo(&format!("test --quiet --workspace --exclude {LIBRARY}"), rest)))?;
     steps.step("tests of the library", || run(cargo(&format!("test --quiet -p {LIBRARY}"), rest)))?;
     steps.step("release build", || build(&[]))?;
-    steps.step("unmodified programs", || run(cargo("run --quiet --release -p cxlraid-programs", &[])))?;
-    steps.step("pjdfstest, on tmpfs", || run(cargo("run --quiet --release -p cxlraid-posix -- --quick", &[])))?;
-    steps.step("bench, sanity only", || run(cargo("run --quiet --release -p cxlraid-bench -- --sanity", &[])))?;
+    steps.step("unmodified programs", || run(cargo_release("run -p cxlraid-programs", &[])))?;
+    steps.step("pjdfstest, on tmpfs", || run(cargo_release("run -p cxlraid-posix -- --quick", &[])))?;
+    steps.step("bench, sanity only", || run(cargo_release("run -p cxlraid-bench -- --sanity", &[])))?;
     steps.finish();
     Ok(())
 }
 
 pub(crate) fn posix(rest: &[String]) -> Outcome {
     build(&[])?;
-    run(cargo("run --quiet --release -p cxlraid-posix --", rest))
+    run(cargo_release("run -p cxlraid-posix --", rest))
 }
 
 pub(crate) fn bench(rest: &[String]) -> Outcome {
     build(&[])?;
-    run(cargo("run --quiet --release -p cxlraid-bench --", rest))
+    run(cargo_release("run -p cxlraid-bench --", rest))
 }
 
 pub(crate) fn demo(rest: &[String]) -> Outcome {
