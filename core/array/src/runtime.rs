@@ -27,7 +27,7 @@ const OPEN_WORDS: usize = OPEN_FILE_COUNT / 64;
 const MAGIC: u64 = u64::from_le_bytes(*b"CXLRrun\x01");
 const SLOT_BITS: u32 = ATTACH_SLOT_COUNT.trailing_zeros();
 /// Raised whenever the layout below changes.
-const VERSION: u32 = 3;
+const VERSION: u32 = 5;
 
 /// One attached process.
 #[repr(C)]
@@ -61,7 +61,9 @@ pub struct SharedFile {
     pub flags: AtomicU32,
     /// 1 once the last name is gone.
     pub unlinked: AtomicU32,
-    reserved: [u32; 2],
+    /// Raised when a process changes status flags (F_SETFL) of a description that others may share: they look at the kernel's then.
+    pub status_changes: AtomicU32,
+    reserved: u32,
     /// One for each lock block index modulo [`STRIPE_LOCK_COUNT`].
     pub stripes: [StripeLock; STRIPE_LOCK_COUNT],
 }
@@ -86,6 +88,8 @@ struct Segment {
     superblock_lock: OwnedLock,
     /// 1 while a change of names waits to be made good that a process left unfinished when it died.
     names_unfinished: AtomicU32,
+    /// Raised before and after every change of where directories and symlinks lie: odd in between.
+    names_epoch: AtomicU64,
     /// Where to look for a free inode next.
     inode_hint: AtomicU64,
     /// 1 once the process that assembled the array has finished.
@@ -380,7 +384,28 @@ impl Runtime {
 
     /// Notes that an unfinished change of names has been made good. The namespace lock is held.
     pub fn names_are_whole(&self) {
-        self.segment().names_unfinished.store(0, Ordering::Relaxed);
+        let segment = self.segment();
+        // Its maker did not come to raise it again.
+        segment.names_epoch.store((segment.names_epoch.load(Ordering::Relaxed) | 1) + 1, Ordering::SeqCst);
+        segment.names_unfinished.store(0, Ordering::Relaxed);
+    }
+
+    /// Runs a change of where directories or symlinks lie: what any process remembers of them is void. The namespace lock is held.
+    pub fn restructuring<T>(&self, change: impl FnOnce() -> T) -> T {
+        let epoch = &self.segment().names_epoch;
+        let before = epoch.load(Ordering::Relaxed);
+        epoch.store(before | 1, Ordering::SeqCst);
+        let result = change();
+        if before & 1 == 0 {
+            epoch.store(before + 2, Ordering::SeqCst);
+        }
+        result
+    }
+
+    /// The state of directories and symlinks; None while it is being changed.
+    #[inline]
+    pub fn names_epoch(&self) -> Option<u64> {
+        Some(self.segment().names_epoch.load(Ordering::SeqCst)).filter(|epoch| epoch & 1 == 0)
     }
 
     /// Runs `change` alone among everything that opens or closes files.

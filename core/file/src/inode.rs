@@ -110,6 +110,13 @@ impl Inode {
         result
     }
 
+    /// How often status flags of descriptions of this file were changed that processes share.
+    #[inline]
+    #[must_use]
+    pub fn status_changes(&self) -> &AtomicU32 {
+        &self.shared().status_changes
+    }
+
     /// The members whose backing files cannot be used: out of use, or not open here.
     #[inline]
     pub(crate) fn out(&self) -> MemberSet {

@@ -44,6 +44,8 @@ pub(crate) struct Description<N: 'static> {
     pub(crate) position: RawLock,
     /// Made by a vfork child for itself.
     fleeting: AtomicBool,
+    /// While others may hold it: the file's count of changed status flags when `flags` were last those of the kernel.
+    pub(crate) flags_seen: AtomicU32,
     /// Its descriptor is close-on-exec only for the exec under way.
     pub(crate) withheld: AtomicBool,
     node: UnsafeCell<MaybeUninit<N>>,
@@ -61,6 +63,7 @@ impl<N: 'static> Description<N> {
             shared: AtomicBool::new(false),
             position: RawLock::new(),
             fleeting: AtomicBool::new(false),
+            flags_seen: AtomicU32::new(0),
             withheld: AtomicBool::new(false),
             node: UnsafeCell::new(MaybeUninit::uninit()),
         }
@@ -339,6 +342,7 @@ impl<N: Anchored + 'static> Table<N> {
         // SAFETY: a description from the free list has no node and no user but passing ones, who look at the count only.
         unsafe { (*description.node.get()).write(node) };
         description.flags.store(flags, Ordering::Relaxed);
+        description.flags_seen.store(0, Ordering::Relaxed);
         description.offset.store(0, Ordering::Relaxed);
         description.shared.store(false, Ordering::Relaxed);
         description.fleeting.store(!owns_tables(), Ordering::Relaxed);

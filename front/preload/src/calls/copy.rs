@@ -39,10 +39,24 @@ impl End {
         }
     }
 
+    /// Whether the two ends may be copied between, as far as we can tell: a foreign end the kernel checks. `appending` is the error for
+    /// an output that appends.
+    fn check_pair(input: &Self, output: &Self, appending: OsError) -> Result<(), OsError> {
+        if input.file().is_some_and(|(held, _)| !held.is_readable()) || output.file().is_some_and(|(held, _)| !held.is_writable())
+        {
+            return Err(OsError::BADF);
+        }
+        if output.file().is_some_and(|(held, file)| held.appends(output.fd, file)) { Err(appending) } else { Ok(()) }
+    }
+
+    /// Where in a file of ours it begins.
+    fn start(&self, held: &Held, file: &FileRef) -> Result<u64, OsError> {
+        self.offset.map_or_else(|| held.with_position(self.fd, file, |position| Ok(*position)), Ok)
+    }
+
     fn read(&mut self, bytes: &mut [u8]) -> Result<usize, OsError> {
         let address = bytes.as_mut_ptr();
         let count = match (self.file(), self.offset) {
-            (Some((held, _)), _) if !held.is_readable() => return Err(OsError::BADF),
             // SAFETY: the buffer is ours.
             (Some((_, file)), Some(offset)) => unsafe { file.read_at(offset, address, bytes.len()) }?,
             (Some((held, file)), None) => held.with_position(self.fd, file, |position| {
@@ -60,7 +74,6 @@ impl End {
     fn write(&mut self, bytes: &[u8]) -> Result<usize, OsError> {
         let address = bytes.as_ptr();
         let count = match (self.file(), self.offset) {
-            (Some((held, _)), _) if !held.is_writable() || held.appends() => return Err(OsError::BADF),
             // SAFETY: the buffer is ours.
             (Some((_, file)), Some(offset)) => unsafe { file.write_at(offset, address, bytes.len()) }?,
             (Some((held, file)), None) => held.with_position(self.fd, file, |position| {
@@ -117,7 +130,13 @@ pub(crate) fn sendfile(call: &mut Call) -> Verdict {
     if !super::is_ours(input) && !super::is_ours(output) {
         return Verdict::Pass;
     }
-    Verdict::from_result(copy(End::new(input, call.args[2]), End::new(output, 0), call.args[3]))
+    Verdict::from_result(send(input, output, call))
+}
+
+fn send(input: RawFd, output: RawFd, call: &Call) -> Result<usize, OsError> {
+    let (input, output) = (End::new(input, call.args[2])?, End::new(output, 0)?);
+    End::check_pair(&input, &output, OsError::INVAL)?;
+    copy(input, output, call.args[3])
 }
 
 pub(crate) fn copy_file_range(call: &mut Call) -> Verdict {
@@ -128,10 +147,25 @@ pub(crate) fn copy_file_range(call: &mut Call) -> Verdict {
     if call.args[5] != 0 {
         return Verdict::error(OsError::INVAL);
     }
-    if same_range_overlaps(call) {
-        return Verdict::error(OsError::INVAL);
-    }
-    Verdict::from_result(copy(End::new(input, call.args[1]), End::new(output, call.args[3]), call.args[4]))
+    Verdict::from_result(copy_range(input, output, call))
+}
+
+fn copy_range(input: RawFd, output: RawFd, call: &Call) -> Result<usize, OsError> {
+    let (input, output) = (End::new(input, call.args[1])?, End::new(output, call.args[3])?);
+    End::check_pair(&input, &output, OsError::BADF)?;
+    let bytes = match (input.file(), output.file()) {
+        (Some((source_held, source)), Some((target_held, target))) => {
+            // What the source holds now is copied, not what the copy adds to it.
+            let (from, to) = (input.start(source_held, source)?, output.start(target_held, target)?);
+            let bytes = (call.args[4] as u64).min(source.size().saturating_sub(from));
+            if source.number() == target.number() && from.abs_diff(to) < bytes {
+                return Err(OsError::INVAL);
+            }
+            bytes as usize
+        }
+        _ => call.args[4],
+    };
+    copy(input, output, bytes)
 }
 
 /// splice: the kernel would move pages of the anchor; a program falls back to reading and writing.
@@ -142,18 +176,7 @@ pub(crate) fn splice(call: &mut Call) -> Verdict {
     Verdict::Pass
 }
 
-/// Whether both ends are one file and the ranges given by offsets overlap.
-fn same_range_overlaps(call: &Call) -> bool {
-    let (Some(input), Some(output)) = (OPEN.lookup(call.descriptor(0)), OPEN.lookup(call.descriptor(2))) else {
-        return false;
-    };
-    let (Node::File(input), Node::File(output)) = (input.node(), output.node()) else { return false };
-    let (Ok(from), Ok(to)) = (program::read::<i64>(call.args[1]), program::read::<i64>(call.args[3])) else { return false };
-    input.number() == output.number() && (from.abs_diff(to) as usize) < call.args[4]
-}
-
-fn copy(input: Result<End, OsError>, output: Result<End, OsError>, bytes: usize) -> Result<usize, OsError> {
-    let (mut input, mut output) = (input?, output?);
+fn copy(mut input: End, mut output: End, bytes: usize) -> Result<usize, OsError> {
     let mut buffer = heap::vec![0; bytes.min(STEP_BYTES)];
     let bytes = bytes.min(BYTES_MAX);
     let mut total = 0;

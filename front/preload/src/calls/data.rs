@@ -38,8 +38,8 @@ struct Buffer {
 /// Where a call reads or writes.
 #[derive(Clone, Copy)]
 enum At {
-    /// At the position of this descriptor, which moves.
-    Position(RawFd),
+    /// At the position of the descriptor, which moves.
+    Position,
     Offset(u64),
 }
 
@@ -64,30 +64,30 @@ pub(crate) fn pread(call: &mut Call) -> Verdict {
 
 pub(crate) fn write(call: &mut Call) -> Verdict {
     on_file(call, |held, file, call| {
-        write_buffers(held, file, At::Position(call.descriptor(0)), &[Buffer { address: call.args[1], bytes: call.args[2] }], 0)
+        write_buffers(held, file, call.descriptor(0), At::Position, &[Buffer { address: call.args[1], bytes: call.args[2] }], 0)
     })
 }
 
 pub(crate) fn pwrite(call: &mut Call) -> Verdict {
     on_file(call, |held, file, call| {
         let at = At::Offset(offset(call.args[3])?);
-        write_buffers(held, file, at, &[Buffer { address: call.args[1], bytes: call.args[2] }], 0)
+        write_buffers(held, file, call.descriptor(0), at, &[Buffer { address: call.args[1], bytes: call.args[2] }], 0)
     })
 }
 
 pub(crate) fn readv(call: &mut Call) -> Verdict {
-    on_file(call, |held, file, call| read_buffers(held, file, At::Position(call.descriptor(0)), &buffers(call)?))
+    on_file(call, |held, file, call| read_buffers(held, file, call.descriptor(0), At::Position, &buffers(call)?))
 }
 
 pub(crate) fn writev(call: &mut Call) -> Verdict {
-    on_file(call, |held, file, call| write_buffers(held, file, At::Position(call.descriptor(0)), &buffers(call)?, 0))
+    on_file(call, |held, file, call| write_buffers(held, file, call.descriptor(0), At::Position, &buffers(call)?, 0))
 }
 
 /// preadv, and preadv2 with its flags in the sixth argument.
 pub(crate) fn preadv(call: &mut Call) -> Verdict {
     on_file(call, |held, file, call| {
         let (at, _) = vectored_at(call)?;
-        read_buffers(held, file, at, &buffers(call)?)
+        read_buffers(held, file, call.descriptor(0), at, &buffers(call)?)
     })
 }
 
@@ -95,7 +95,7 @@ pub(crate) fn preadv(call: &mut Call) -> Verdict {
 pub(crate) fn pwritev(call: &mut Call) -> Verdict {
     on_file(call, |held, file, call| {
         let (at, flags) = vectored_at(call)?;
-        write_buffers(held, file, at, &buffers(call)?, flags)
+        write_buffers(held, file, call.descriptor(0), at, &buffers(call)?, flags)
     })
 }
 
@@ -106,8 +106,7 @@ fn vectored_at(call: &Call) -> Result<(At, usize), OsError> {
     if flags & !RWF_KNOWN != 0 {
         return Err(OsError::OPNOTSUPP);
     }
-    let at =
-        if newer && call.args[3] == usize::MAX { At::Position(call.descriptor(0)) } else { At::Offset(offset(call.args[3])?) };
+    let at = if newer && call.args[3] == usize::MAX { At::Position } else { At::Offset(offset(call.args[3])?) };
     Ok((at, flags))
 }
 
@@ -134,7 +133,7 @@ fn read_one(file: &FileRef, offset: u64, buffer: Buffer) -> Answer {
     unsafe { file.read_at(offset, buffer.address as *mut u8, buffer.bytes.min(BYTES_MAX)) }
 }
 
-fn read_buffers(held: &Held, file: &FileRef, at: At, buffers: &[Buffer]) -> Answer {
+fn read_buffers(held: &Held, file: &FileRef, fd: RawFd, at: At, buffers: &[Buffer]) -> Answer {
     readable(held)?;
     let fill = |mut offset: u64| {
         let mut total = 0;
@@ -154,7 +153,7 @@ fn read_buffers(held: &Held, file: &FileRef, at: At, buffers: &[Buffer]) -> Answ
     };
     match at {
         At::Offset(offset) => fill(offset),
-        At::Position(fd) => held.with_position(fd, file, |position| {
+        At::Position => held.with_position(fd, file, |position| {
             let total = fill(*position)?;
             *position += total as u64;
             Ok(total)
@@ -162,11 +161,11 @@ fn read_buffers(held: &Held, file: &FileRef, at: At, buffers: &[Buffer]) -> Answ
     }
 }
 
-fn write_buffers(held: &Held, file: &FileRef, at: At, buffers: &[Buffer], flags: usize) -> Answer {
+fn write_buffers(held: &Held, file: &FileRef, fd: RawFd, at: At, buffers: &[Buffer], flags: usize) -> Answer {
     if !held.is_writable() {
         return Err(OsError::BADF);
     }
-    let append = (held.appends() || flags & RWF_APPEND != 0) && flags & RWF_NOAPPEND == 0;
+    let append = (held.appends(fd, file) || flags & RWF_APPEND != 0) && flags & RWF_NOAPPEND == 0;
     let mut gathered = Vec::new();
     let whole = match buffers {
         [one] => *one,
@@ -176,12 +175,15 @@ fn write_buffers(held: &Held, file: &FileRef, at: At, buffers: &[Buffer], flags:
         // A pwrite to a descriptor that appends appends, and leaves the position alone (pwrite(2), BUGS).
         At::Offset(offset) if !append => put(file, offset, whole)?,
         At::Offset(_) => append_one(file, whole)?.1,
-        At::Position(fd) if append => held.with_position(fd, file, |position| {
+        At::Position if append => held.with_position(fd, file, |position| {
             let (end, count) = append_one(file, whole)?;
-            *position = end;
+            // Nothing written moves nothing.
+            if count > 0 {
+                *position = end;
+            }
             Ok(count)
         })?,
-        At::Position(fd) => held.with_position(fd, file, |position| {
+        At::Position => held.with_position(fd, file, |position| {
             let count = put(file, *position, whole)?;
             *position += count as u64;
             Ok(count)

@@ -2,6 +2,7 @@
 //! agree whenever a number can be used (see [`crate::descriptors`]).
 
 use super::OPEN;
+use super::node::Node;
 use crate::dispatch::{Call, Verdict};
 use crate::patch::objects;
 use core::sync::atomic::Ordering;
@@ -12,7 +13,7 @@ use sys::{OsError, RawFd, high_fd};
 const CLOSE_RANGE_UNSHARE: u32 = 2;
 const CLOSE_RANGE_CLOEXEC: u32 = 4;
 /// Status flags that F_SETFL changes.
-const SETTABLE: u32 = O_APPEND | O_NONBLOCK | O_DIRECT | O_NOATIME;
+pub(super) const SETTABLE: u32 = O_APPEND | O_NONBLOCK | O_DIRECT | O_NOATIME;
 
 /// `close`.
 pub(crate) fn close(call: &mut Call) -> Verdict {
@@ -47,7 +48,12 @@ fn set_flags(call: &Call) -> Verdict {
     if result >= 0 {
         let wanted = call.args[2] as u32 & SETTABLE;
         // Two threads that set flags at once race in the kernel too.
-        user.flags.store(user.flags.load(Ordering::Relaxed) & !SETTABLE | wanted, Ordering::Relaxed);
+        user.replace_flags(SETTABLE, wanted);
+        if let Node::File(file) = user.node()
+            && user.shared.load(Ordering::Acquire)
+        {
+            file.status_changes().fetch_add(1, Ordering::AcqRel);
+        }
     }
     Verdict::Done(result)
 }

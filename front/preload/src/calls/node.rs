@@ -3,10 +3,11 @@
 //! While only this process holds a description its offset is a word in memory. Once another may (fork, exec, SCM_RIGHTS) the kernel's
 //! offset of the anchor is the truth, and a lock shared by all processes makes using and moving it one step.
 
+use super::descriptor::SETTABLE;
 use crate::descriptors::Use;
 use core::sync::atomic::Ordering;
 use file::FileRef;
-use linux_raw_sys::general::{__NR_lseek, O_ACCMODE, O_APPEND, O_DSYNC, O_PATH, O_RDONLY, O_WRONLY};
+use linux_raw_sys::general::{__NR_fcntl, __NR_lseek, F_GETFL, O_ACCMODE, O_APPEND, O_DSYNC, O_PATH, O_RDONLY, O_WRONLY};
 pub(crate) use namespace::Node;
 use sys::raw::{check, syscall};
 use sys::{OsError, RawFd};
@@ -31,10 +32,31 @@ impl Use<'_, Node> {
         self.flag_bits() & O_ACCMODE != O_RDONLY && self.flag_bits() & O_PATH == 0
     }
 
-    /// Whether writes go to the end.
+    /// Whether writes to `file` by way of `fd` go to the end. Another process that shares the description may have changed that.
     #[inline]
-    pub(crate) fn appends(&self) -> bool {
+    pub(crate) fn appends(&self, fd: RawFd, file: &FileRef) -> bool {
+        if self.shared.load(Ordering::Acquire) {
+            self.follow_flags(fd, file.status_changes().load(Ordering::Acquire));
+        }
         self.flag_bits() & O_APPEND != 0
+    }
+
+    #[inline]
+    fn follow_flags(&self, fd: RawFd, changes: u32) {
+        if self.flags_seen.load(Ordering::Relaxed) == changes {
+            return;
+        }
+        // SAFETY: asks for the flags of an anchor.
+        let flags = unsafe { syscall(__NR_fcntl as usize, [fd as usize, F_GETFL as usize, 0, 0, 0, 0]) };
+        if let Ok(flags) = check(flags) {
+            self.replace_flags(SETTABLE, flags as u32);
+            self.flags_seen.store(changes, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes the bits of `mask` from `flags`.
+    pub(crate) fn replace_flags(&self, mask: u32, flags: u32) {
+        self.flags.store(self.flag_bits() & !mask | flags & mask, Ordering::Relaxed);
     }
 
     /// Whether writes are durable when they return (O_DSYNC, O_SYNC).

@@ -59,22 +59,24 @@ fn length(argument: usize) -> Result<u64, OsError> {
 
 pub(crate) fn fallocate(call: &mut Call) -> Verdict {
     on_file(call, |held, file, call| {
-        if !held.is_writable() {
-            return Err(OsError::BADF);
-        }
-        let (offset, bytes) = (call.args[2] as i64, call.args[3] as i64);
+        let (offset, bytes, mode) = (call.args[2] as i64, call.args[3] as i64, call.args[1] & 0xffff_ffff);
+        const PUNCH: usize = FALLOC_PUNCH_HOLE | FALLOC_KEEP_SIZE;
+        const ZERO_KEEP: usize = FALLOC_ZERO_RANGE | FALLOC_KEEP_SIZE;
+        // What is wrong first decides the error, in the kernel's order.
         if offset < 0 || bytes <= 0 {
             return Err(OsError::INVAL);
         }
+        if !matches!(mode, 0 | FALLOC_KEEP_SIZE | PUNCH | FALLOC_ZERO_RANGE | ZERO_KEEP) {
+            return Err(OsError::OPNOTSUPP);
+        }
+        if !held.is_writable() {
+            return Err(OsError::BADF);
+        }
         let (offset, bytes) = (offset as u64, bytes as u64);
-        const PUNCH: usize = FALLOC_PUNCH_HOLE | FALLOC_KEEP_SIZE;
-        const ZERO_KEEP: usize = FALLOC_ZERO_RANGE | FALLOC_KEEP_SIZE;
-        match call.args[1] & 0xffff_ffff {
-            0 => file.allocate(offset, bytes, false),
-            FALLOC_KEEP_SIZE => file.allocate(offset, bytes, true),
+        match mode {
             PUNCH | ZERO_KEEP => file.punch(offset, bytes, false),
             FALLOC_ZERO_RANGE => file.punch(offset, bytes, true),
-            _ => Err(OsError::OPNOTSUPP),
+            _ => file.allocate(offset, bytes, mode == FALLOC_KEEP_SIZE),
         }
         .map(|()| 0)
     })
