@@ -58,9 +58,10 @@ fn worker(task: &Task) -> Result<Command, String> {
 
 /// Runs a worker and reads what it says.
 fn result<T: DeserializeOwned>(mut worker: Command) -> Result<T, String> {
-    let output = worker.stdin(Stdio::null()).stderr(Stdio::inherit()).output().map_err(|error| error.to_string())?;
+    let output = worker.stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
     if !output.status.success() {
-        return Err(format!("a worker failed: {}", output.status));
+        // What the library remarks on a start that succeeds (members on one device) is of no interest here.
+        return Err(format!("a worker failed: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr)));
     }
     serde_json::from_slice(&output.stdout).map_err(|error| format!("a worker said something else: {error}"))
 }

@@ -42,7 +42,7 @@ pub(crate) fn rows(plan: &Plan, library: &Library, place: &ArrayPlace, scratch: 
 
 /// Nanoseconds from start to end.
 fn spawn(mut command: Command) -> io::Result<f64> {
-    command.stdin(Stdio::null()).stdout(Stdio::null());
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let begun = Instant::now();
     let status = command.status()?;
     let nanoseconds = begun.elapsed().as_nanos() as f64;
