@@ -159,7 +159,7 @@ struct List {
     strings: usize,
 }
 
-/// `inserted` in front of the program's arguments but the first.
+/// `inserted` in front of the program's arguments but the first, which they replace.
 fn argument_list(inserted: &[Vec<u8>], path: Option<&[u8]>, arguments: usize) -> Result<List, OsError> {
     let mut pointers: Vec<usize> = Vec::new();
     for index in 0..if arguments == 0 { 0 } else { ARGUMENT_COUNT_MAX } {
@@ -168,7 +168,8 @@ fn argument_list(inserted: &[Vec<u8>], path: Option<&[u8]>, arguments: usize) ->
             pointer => pointers.push(pointer),
         }
     }
-    let own = pointers.get(1..).unwrap_or(&[]);
+    // Without a script (a symbolic link out of the array) all arguments are the program's own.
+    let own = if inserted.is_empty() { &pointers[..] } else { pointers.get(1..).unwrap_or(&[]) };
     let words = inserted.len() + own.len() + 1;
     let texts: usize = path.into_iter().chain(inserted.iter().map(Vec::as_slice)).map(|text| text.len() + 1).sum();
     let base = scratch(words * 8 + texts)?;
