@@ -258,6 +258,18 @@ impl Files {
         self.record(attribute).map(|record| (record.size, None))
     }
 
+    /// The same of a file that has a name; None of any other.
+    #[must_use]
+    pub fn named_size_and_time(&self, attribute: Attribute) -> Option<(u64, Option<u64>)> {
+        if let Some(shared) = self.shared_if_open(attribute) {
+            let modified_ns = shared.modified_ns.load(Ordering::Acquire);
+            let size = shared.size.load(Ordering::Acquire);
+            return (shared.unlinked.load(Ordering::Acquire) == 0).then_some((size, Some(modified_ns).filter(|&ns| ns != 0)));
+        }
+        let record = self.record(attribute).ok().filter(|record| record.state == InodeState::Used)?;
+        Some((record.size, None))
+    }
+
     /// Forgets a pending time of an open file: the program has set another one.
     pub fn discard_pending_times(&self, attribute: Attribute) {
         if let Some(shared) = self.shared_if_open(attribute) {

@@ -57,7 +57,8 @@ impl Namespace {
     /// symlink(2). `contents` is stored as it is.
     pub fn symlink(&self, contents: &[u8], path: &[u8]) -> Result<Reached<()>> {
         self.change_name(path, |target| {
-            self.make_everywhere(&target.relative, AtFlags::empty(), |on| symlinkat(contents, on.root, &target.relative))
+            let make = |on: &On| symlinkat(contents, on.root, &target.relative);
+            self.restructuring(|| self.make_everywhere(&target.relative, AtFlags::empty(), make))
         })
     }
 
@@ -113,9 +114,13 @@ impl Namespace {
                 result => result,
             }
         };
-        self.everywhere(act, |on| {
-            let _ = renameat_with(on.root, &to.relative, on.root, &from.relative, flags);
-        })?;
+        let rename = || {
+            self.everywhere(act, |on| {
+                let _ = renameat_with(on.root, &to.relative, on.root, &from.relative, flags);
+            })
+        };
+        // Files on their own are on nobody's way.
+        if is_file(source) && (!exchange || is_file(replaced)) { rename() } else { self.restructuring(rename) }?;
         self.forget(last);
         Ok(())
     }
@@ -130,9 +135,15 @@ impl Namespace {
             };
             both(from, self.target(to)?)?.and_then(|(from, to)| {
                 let make = |on: &On| linkat(on.root, &from.relative, on.root, &to.relative, AtFlags::empty());
-                self.make_everywhere(&to.relative, AtFlags::empty(), make)
+                let link = || self.make_everywhere(&to.relative, AtFlags::empty(), make);
+                if is_file(self.stat_of(&from)) { link() } else { self.restructuring(link) }
             })
         })
+    }
+
+    /// Runs a change of where directories or symlinks lie.
+    pub(crate) fn restructuring<T>(&self, change: impl FnOnce() -> T) -> T {
+        self.array().runtime().restructuring(change)
     }
 
     /// linkat(2) with AT_EMPTY_PATH or through /proc/self/fd: gives an open file a name, also one made with O_TMPFILE.
@@ -182,6 +193,10 @@ impl Namespace {
             self.files.unlinked(attribute);
         }
     }
+}
+
+fn is_file(stat: Option<Stat>) -> bool {
+    stat.is_some_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile)
 }
 
 fn both(from: Reached<Target>, to: Reached<Target>) -> Result<Reached<(Target, Target), HostPair>> {

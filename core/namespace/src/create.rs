@@ -147,16 +147,21 @@ impl Namespace {
             None => return Err(OsError::IO),
         };
         let empty = self.files.size_and_time(attribute)?.0 == 0;
-        let result = self.everywhere(
-            |on| match openat(on.root, relative, flags, Mode::empty()) {
-                Ok(fd) if read_attribute(&fd)? == Some(attribute) => Ok(()),
-                Ok(fd) if on.first => set_attribute(&fd, attribute),
-                Ok(_) | Err(OsError::NOENT | OsError::LOOP | OsError::NXIO) if empty => make_stub(on, relative, &stat, attribute),
-                Ok(_) => Err(OsError::NOENT),
-                Err(error) => Err(error),
-            },
-            |_| {},
-        );
+        let make = || {
+            self.everywhere(
+                |on| match openat(on.root, relative, flags, Mode::empty()) {
+                    Ok(fd) if read_attribute(&fd)? == Some(attribute) => Ok(()),
+                    Ok(fd) if on.first => set_attribute(&fd, attribute),
+                    Ok(_) | Err(OsError::NOENT | OsError::LOOP | OsError::NXIO) if empty => {
+                        make_stub(on, relative, &stat, attribute)
+                    }
+                    Ok(_) => Err(OsError::NOENT),
+                    Err(error) => Err(error),
+                },
+                |_| {},
+            )
+        };
+        let result = self.restructuring(make);
         if result.is_err() && fresh {
             self.files.discard_inode(attribute);
         }

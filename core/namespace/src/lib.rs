@@ -26,6 +26,7 @@ mod descriptor;
 mod everywhere;
 mod open;
 mod recover;
+mod remembered;
 mod resolve;
 mod special;
 mod stat;
@@ -53,6 +54,7 @@ pub struct Namespace {
     files: &'static Files,
     /// Where the kernel says each member's directory is, by slot; empty for a missing member. Symlinks on the way are resolved.
     roots: &'static [Vec<u8>],
+    remembered: &'static remembered::Remembered,
 }
 
 /// What a descriptor of the program stands for.
@@ -110,7 +112,8 @@ impl Namespace {
                 .map_or_else(Vec::new, |path| path.into_bytes())
         };
         let roots: Vec<Vec<u8>> = files.array().members().iter().map(place).collect();
-        Self { files, roots: Box::leak(roots.into_boxed_slice()) }
+        let remembered = Box::leak(Box::new(remembered::Remembered::new()));
+        Self { files, roots: Box::leak(roots.into_boxed_slice()), remembered }
     }
 
     /// The open files.

@@ -60,7 +60,7 @@ impl Namespace {
         let runtime = self.array().runtime();
         runtime.with_namespace(|acquired| {
             // If this process may not see or change enough of the tree, another one will do it.
-            if acquired == Acquired::Inherited && self.recover_all().is_ok() {
+            if acquired == Acquired::Inherited && self.restructuring(|| self.recover_all()).is_ok() {
                 runtime.names_are_whole();
             }
             change()
@@ -72,7 +72,7 @@ impl Namespace {
     pub fn recover(&self) -> Result<usize> {
         let runtime = self.array().runtime();
         runtime.with_namespace(|_| {
-            self.recover_all()?;
+            self.restructuring(|| self.recover_all())?;
             runtime.names_are_whole();
             Ok(self.array().in_use().len())
         })

@@ -60,8 +60,14 @@ impl Namespace {
         let text = normalise(path);
         let flags = if follow { flags } else { flags | OFlags::NOFOLLOW };
         if self.owns(&text) {
+            let epochs = self.epochs();
             match self.open_plainly(path, flags) {
-                Ok(fd) => return Ok(Reached::Array(Found { fd, path: text })),
+                Ok(fd) => {
+                    if let (Some(epochs), Some(parent)) = (epochs, self.plain_parent(path)) {
+                        self.remember_directory(parent, epochs);
+                    }
+                    return Ok(Reached::Array(Found { fd, path: text }));
+                }
                 Err(error) if error != OsError::LOOP && !climbs(path) => return Err(error),
                 Err(_) => {}
             }
@@ -98,6 +104,11 @@ impl Namespace {
 
     /// Finds the directory of the name that `path` ends with. The name itself is not followed.
     pub(crate) fn target(&self, path: &[u8]) -> Result<Reached<Target>> {
+        let epochs = self.epochs();
+        let plain = epochs.zip(self.plain_parent(path));
+        if plain.is_some_and(|(epochs, parent)| self.is_remembered(parent, epochs)) {
+            return Ok(Reached::Array(Target::new(path.to_vec(), false)));
+        }
         let end = path.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
         let (whole, slash) = (&path[..end], end < path.len());
         let Some(cut) = whole.iter().rposition(|&byte| byte == b'/') else {
@@ -107,7 +118,12 @@ impl Namespace {
         let text = join(&normalise(parent), name);
         if self.owns(&normalise(parent)) || self.owns(&normalise(&text)) {
             match self.open_plainly(parent, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC) {
-                Ok(_) => return Ok(Reached::Array(Target::new(text, slash))),
+                Ok(_) => {
+                    if let Some((epochs, parent)) = plain {
+                        self.remember_directory(parent, epochs);
+                    }
+                    return Ok(Reached::Array(Target::new(text, slash)));
+                }
                 Err(error) if error != OsError::LOOP && !climbs(parent) => return Err(error),
                 Err(_) => {}
             }

@@ -65,9 +65,10 @@ impl Namespace {
                     let (from, to) = at(on);
                     if recursive { mount_bind_recursive(from, to) } else { mount_bind(from, to) }
                 };
-                self.everywhere(act, |on| {
+                let undo = |on: &On| {
                     let _ = unmount(at(on).1, UnmountFlags::DETACH);
-                })?;
+                };
+                self.restructuring(|| self.everywhere(act, undo))?;
                 Ok(Reached::Array(()))
             }
             (Reached::Host(from), Reached::Host(to)) => Ok(Reached::Host((from, to))),
@@ -87,7 +88,7 @@ impl Namespace {
                     Err(OsError::BUSY) if !on.first => unmount(self.host_path(on.slot, &path), flags | UnmountFlags::DETACH),
                     result => result,
                 };
-                self.everywhere(act, |_| {})
+                self.restructuring(|| self.everywhere(act, |_| {}))
             })
         })
     }

@@ -4,17 +4,21 @@
 //! allocated alike on all members, so the anchor's blocks times their number are the file's. A write whose time the members do not
 //! know yet gives modification and change time.
 
+use crate::remembered::Epochs;
 use crate::resolve::Found;
 use crate::{Namespace, Node, Reached};
 use alloc::vec::Vec;
 use format::{ATTRIBUTE_BYTES, ATTRIBUTE_NAME, Attribute};
 use sys::rustix::fs::{
-    Access, AtFlags, FileType, OFlags, Stat, Statx, StatxFlags, accessat, fstat, getxattr, lgetxattr, readlinkat, statx,
+    Access, AtFlags, FileType, OFlags, Stat, Statx, StatxFlags, accessat, fstat, getxattr, lgetxattr, makedev, readlinkat,
+    statat, statx,
 };
-use sys::{AsFd, AsRawFd, BorrowedFd, OsError, Result};
+use sys::{AsFd, AsRawFd, BorrowedFd, OsError, OwnedFd, Result};
 
 const LOOK: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 const NS_PER_SECOND: u64 = 1_000_000_000;
+/// What is asked for besides: to know the file.
+const IDENTITY: StatxFlags = StatxFlags::TYPE.union(StatxFlags::INO);
 
 /// What the array knows better than the anchor.
 struct Known {
@@ -26,13 +30,50 @@ struct Known {
 impl Namespace {
     /// stat(2), lstat(2), newfstatat(2).
     pub fn stat(&self, path: &[u8], follow: bool) -> Result<Reached<Stat>> {
+        if let Some((epochs, stat)) = self.look(path, |root, name, flags| statat(root, name, flags))
+            && let Some(known) = self.remembered(stat.st_mode, [stat.st_dev, stat.st_ino], follow, epochs)
+        {
+            return Ok(Reached::Array(self.told(stat, known)));
+        }
         self.find(path, LOOK, follow)?.and_then(|found| self.fstat(found.fd.as_fd(), &Node::Path))
+    }
+
+    /// Asks the kernel about a path whose directory is known to be reached without symlinks. Errors are left to the longer way.
+    fn look<T>(&self, path: &[u8], ask: impl Fn(&OwnedFd, &[u8], AtFlags) -> Result<T>) -> Option<(Epochs, T)> {
+        let epochs = self.epochs()?;
+        let parent = self.plain_parent(path)?;
+        if !self.is_remembered(parent, epochs) {
+            return None;
+        }
+        let answer = self.on_first(|root| ask(root, &path[1..], AtFlags::SYMLINK_NOFOLLOW)).ok()?;
+        // The answer stands if nothing was changed meanwhile.
+        (self.epochs() == Some(epochs)).then_some((epochs, answer))
+    }
+
+    /// What is known of what [`Self::look`] has found. None if it must be looked at again: a symlink that is to be followed, or a file
+    /// not met before.
+    fn remembered(&self, mode: u32, backing: [u64; 2], follow: bool, epochs: Epochs) -> Option<Option<Known>> {
+        match FileType::from_raw_mode(mode) {
+            FileType::Symlink if follow => None,
+            FileType::RegularFile => {
+                let attribute = self.remembered_attribute(backing, epochs)?;
+                let (size, modified_ns) = self.files.named_size_and_time(attribute)?;
+                Some(Some(Known { size, modified_ns }))
+            }
+            _ => Some(None),
+        }
     }
 
     /// fstat(2).
     pub fn fstat(&self, fd: BorrowedFd<'_>, node: &Node) -> Result<Stat> {
-        let mut stat = fstat(fd)?;
-        let Some(known) = self.known(fd, node, stat.st_mode) else { return Ok(stat) };
+        let epochs = self.epochs();
+        let stat = fstat(fd)?;
+        let known = self.known(fd, node, stat.st_mode, || [stat.st_dev, stat.st_ino], epochs);
+        Ok(self.told(stat, known))
+    }
+
+    fn told(&self, mut stat: Stat, known: Option<Known>) -> Stat {
+        let Some(known) = known else { return stat };
         stat.st_size = known.size as i64;
         stat.st_blocks *= self.array().in_use().len() as i64;
         if let Some(ns) = known.modified_ns {
@@ -42,18 +83,30 @@ impl Namespace {
                 (stat.st_ctime, stat.st_ctime_nsec) = (seconds, nanoseconds);
             }
         }
-        Ok(stat)
+        stat
     }
 
     /// statx(2) with a path. `flags` are AT_STATX_* and AT_NO_AUTOMOUNT.
     pub fn statx(&self, path: &[u8], flags: AtFlags, mask: StatxFlags, follow: bool) -> Result<Reached<Statx>> {
+        let ask = |root: &OwnedFd, name: &[u8], kind: AtFlags| statx(root, name, flags | kind, mask | IDENTITY);
+        if let Some((epochs, stat)) = self.look(path, ask)
+            && let Some(known) = self.remembered(stat.stx_mode.into(), backing_of(&stat), follow, epochs)
+        {
+            return Ok(Reached::Array(self.told_more(stat, known)));
+        }
         self.find(path, LOOK, follow)?.and_then(|found| self.fstatx(found.fd.as_fd(), &Node::Path, flags, mask))
     }
 
     /// statx(2) with AT_EMPTY_PATH.
     pub fn fstatx(&self, fd: BorrowedFd<'_>, node: &Node, flags: AtFlags, mask: StatxFlags) -> Result<Statx> {
-        let mut stat = statx(fd, c"", flags | AtFlags::EMPTY_PATH, mask | StatxFlags::TYPE)?;
-        let Some(known) = self.known(fd, node, stat.stx_mode.into()) else { return Ok(stat) };
+        let epochs = self.epochs();
+        let stat = statx(fd, c"", flags | AtFlags::EMPTY_PATH, mask | IDENTITY)?;
+        let known = self.known(fd, node, stat.stx_mode.into(), || backing_of(&stat), epochs);
+        Ok(self.told_more(stat, known))
+    }
+
+    fn told_more(&self, mut stat: Statx, known: Option<Known>) -> Statx {
+        let Some(known) = known else { return stat };
         stat.stx_size = known.size;
         stat.stx_blocks *= self.array().in_use().len() as u64;
         if let Some(ns) = known.modified_ns {
@@ -63,17 +116,27 @@ impl Namespace {
                 (stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec) = (seconds, nanoseconds);
             }
         }
-        Ok(stat)
+        stat
     }
 
     /// None if the anchor knows best: it is no file, or one that is none of the array's or not readable by the program.
-    fn known(&self, fd: BorrowedFd<'_>, node: &Node, mode: u32) -> Option<Known> {
+    fn known(
+        &self,
+        fd: BorrowedFd<'_>,
+        node: &Node,
+        mode: u32,
+        backing: impl FnOnce() -> [u64; 2],
+        epochs: Option<Epochs>,
+    ) -> Option<Known> {
         match node {
             Node::File(file) => Some(Known { size: file.size(), modified_ns: file.pending_modified_ns() }),
             Node::Path if FileType::from_raw_mode(mode) == FileType::RegularFile => {
                 let mut value = [0; ATTRIBUTE_BYTES];
                 let result = getxattr(crate::descriptor::link(fd.as_raw_fd()), ATTRIBUTE_NAME, &mut value);
                 let attribute = crate::open::decode(result, &value).ok()??;
+                if let Some(epochs) = epochs {
+                    self.remember_attribute(backing(), attribute, epochs);
+                }
                 let (size, modified_ns) = self.files.size_and_time(attribute).ok()?;
                 Some(Known { size, modified_ns })
             }
@@ -105,4 +168,8 @@ impl Namespace {
             result => result.map(|target| target.into_bytes()),
         })
     }
+}
+
+fn backing_of(stat: &Statx) -> [u64; 2] {
+    [makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino]
 }

@@ -1,0 +1,143 @@
+//! What looking at names has shown, so that it need not be looked at again: which directories are reached without symlinks, and which file
+//! a backing file belongs to.
+//!
+//! The kernel still walks every path with the program's own rights; what is saved is asking whether there is a symlink on the way, and
+//! reading the attribute. Both are good for one state of the array's tree: any process that changes where directories or symlinks lie raises
+//! the names' epoch (`Runtime::restructuring`), and a change of members raises theirs. What is kept carries the epochs in its token.
+//!
+//! Invariants: no locks, so that a fork finds nothing held; an entry that is torn does not fit its token. An attribute is only used as
+//! long as the inode table says that the file has a name: its backing file is gone before the number is given out again.
+
+use crate::Namespace;
+use core::sync::atomic::{AtomicU64, Ordering};
+use format::Attribute;
+
+const DIRECTORY_COUNT: usize = 128;
+const FILE_COUNT: usize = 512;
+
+/// Kept for the life of a process.
+pub(crate) struct Remembered {
+    /// Tokens of directories, by hash.
+    directories: [AtomicU64; DIRECTORY_COUNT],
+    /// Inode number, generation and token, by hash of the backing file.
+    files: [[AtomicU64; 3]; FILE_COUNT],
+}
+
+/// A state of the array's names and members.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Epochs {
+    names: u64,
+    members: u64,
+}
+
+impl Remembered {
+    pub(crate) const fn new() -> Self {
+        Self {
+            directories: [const { AtomicU64::new(0) }; DIRECTORY_COUNT],
+            files: [const { [const { AtomicU64::new(0) }; 3] }; FILE_COUNT],
+        }
+    }
+}
+
+impl Namespace {
+    /// The present state; None while the tree is being changed.
+    pub(crate) fn epochs(&self) -> Option<Epochs> {
+        let runtime = self.array().runtime();
+        Some(Epochs { names: runtime.names_epoch()?, members: runtime.epoch() })
+    }
+
+    /// The directory of a path in the array that is written in the plainest way: its text, if it needs no normalising.
+    pub(crate) fn plain_parent<'a>(&self, path: &'a [u8]) -> Option<&'a [u8]> {
+        let cut = path.iter().rposition(|&byte| byte == b'/').filter(|_| is_normal(path))?;
+        Some(&path[..cut]).filter(|parent| self.owns(parent))
+    }
+
+    /// Whether a directory was found to be reached without symlinks.
+    pub(crate) fn is_remembered(&self, directory: &[u8], epochs: Epochs) -> bool {
+        let hash = hash(directory);
+        self.remembered.directories[hash as usize % DIRECTORY_COUNT].load(Ordering::Relaxed) == token(&[hash], epochs)
+    }
+
+    /// Notes that a directory was reached without symlinks, by a look that began when `epochs` were present.
+    pub(crate) fn remember_directory(&self, directory: &[u8], epochs: Epochs) {
+        let hash = hash(directory);
+        self.remembered.directories[hash as usize % DIRECTORY_COUNT].store(token(&[hash], epochs), Ordering::Relaxed);
+    }
+
+    /// The attribute of the backing file (device and inode of the member's file system).
+    pub(crate) fn remembered_attribute(&self, backing: [u64; 2], epochs: Epochs) -> Option<Attribute> {
+        let words = self.file_words(backing);
+        let [inode, generation, found] = [0, 1, 2].map(|index| words[index].load(Ordering::Relaxed));
+        (found == token(&[backing[0], backing[1], inode, generation], epochs)).then_some(Attribute { inode, generation })
+    }
+
+    pub(crate) fn remember_attribute(&self, backing: [u64; 2], attribute: Attribute, epochs: Epochs) {
+        let Attribute { inode, generation } = attribute;
+        let kept = [inode, generation, token(&[backing[0], backing[1], inode, generation], epochs)];
+        for (word, value) in self.file_words(backing).iter().zip(kept) {
+            word.store(value, Ordering::Relaxed);
+        }
+    }
+
+    fn file_words(&self, [device, inode]: [u64; 2]) -> &'static [AtomicU64; 3] {
+        &self.remembered.files[mix(device, inode) as usize % FILE_COUNT]
+    }
+}
+
+/// Whether a path is absolute and has no empty, `.` or `..` component and no slash at its end.
+fn is_normal(path: &[u8]) -> bool {
+    let Some(names) = path.strip_prefix(b"/") else { return false };
+    names.split(|&byte| byte == b'/').all(|name| !matches!(name, b"" | b"." | b".."))
+}
+
+fn token(words: &[u64], epochs: Epochs) -> u64 {
+    let start = mix(epochs.names, epochs.members);
+    // Zero is what an empty entry holds.
+    words.iter().fold(start, |seed, &word| mix(seed, word)) | 1
+}
+
+fn hash(bytes: &[u8]) -> u64 {
+    let mut words = bytes.chunks_exact(8);
+    let start = words.by_ref().fold(bytes.len() as u64, |seed, word| mix(seed, word.try_into().map_or(0, u64::from_le_bytes)));
+    let mut last = [0; 8];
+    last[..words.remainder().len()].copy_from_slice(words.remainder());
+    mix(start, u64::from_le_bytes(last))
+}
+
+/// A multiplication whose halves are folded, as in wyhash.
+fn mix(one: u64, two: u64) -> u64 {
+    let product = u128::from(one ^ 0x9e37_79b9_7f4a_7c15) * u128::from(two ^ 0xe703_7ed1_a0b4_28db);
+    (product as u64) ^ (product >> 64) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_plain_paths_are_taken() {
+        for plain in [&b"/a"[..], b"/a/b", b"/a/.b/..c", b"/a/b."] {
+            assert!(is_normal(plain));
+        }
+        for other in [&b""[..], b"/", b"a", b"/a/", b"//a", b"/a//b", b"/./a", b"/a/..", b"/a/../b", b"/a/."] {
+            assert!(!is_normal(other));
+        }
+    }
+
+    #[test]
+    fn tokens_tell_words_and_epochs_apart() {
+        let epochs = |names, members| Epochs { names, members };
+        let tokens = [
+            token(&[hash(b"/data/a")], epochs(2, 1)),
+            token(&[hash(b"/data/b")], epochs(2, 1)),
+            token(&[hash(b"/data/a\0")], epochs(2, 1)),
+            token(&[hash(b"/data/a")], epochs(4, 1)),
+            token(&[hash(b"/data/a")], epochs(2, 2)),
+            token(&[1, 2], epochs(2, 2)),
+            token(&[2, 1], epochs(2, 2)),
+        ];
+        for (index, one) in tokens.iter().enumerate() {
+            assert!(tokens[index + 1..].iter().all(|other| other != one));
+        }
+    }
+}
