@@ -1,0 +1,154 @@
+//! An array under test: its shape, its member directories, members that are taken away, and programs that see it or not.
+
+use crate::{
+    Outcome,
+    ground::{Ground, User, remove},
+    process::Run,
+};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+};
+
+/// Level and members.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub(crate) label: &'static str,
+    pub(crate) level: &'static str,
+    pub(crate) member_count: usize,
+    /// How many members may be missing.
+    pub(crate) bears: usize,
+}
+
+impl Shape {
+    pub(crate) const PLAIN: Self = Self { label: "plain", level: "", member_count: 0, bears: 0 };
+    pub(crate) const RAID1: Self = Self { label: "raid1", level: "1", member_count: 3, bears: 2 };
+    pub(crate) const RAID5: Self = Self { label: "raid5", level: "5", member_count: 3, bears: 1 };
+    pub(crate) const RAID6: Self = Self { label: "raid6", level: "6", member_count: 4, bears: 2 };
+    pub(crate) const ALL: [Self; 3] = [Self::RAID1, Self::RAID5, Self::RAID6];
+}
+
+/// Members, and the environment that makes programs see them as an array. Removed when dropped.
+pub(crate) struct Array<'a> {
+    pub(crate) ground: &'a Ground,
+    pub(crate) shape: Shape,
+    pub(crate) members: Vec<PathBuf>,
+    /// The prefix: programs see the array below it. On the host it is an empty directory.
+    pub(crate) data: PathBuf,
+    /// A directory of the host, for sockets, logs and references.
+    pub(crate) work: PathBuf,
+    directory: PathBuf,
+    user: Option<User>,
+    counter: AtomicUsize,
+    kept: AtomicBool,
+}
+
+impl<'a> Array<'a> {
+    /// Creates the array: the first program that sees empty members does. `name` is unique among arrays that exist at a time.
+    pub(crate) fn new(ground: &'a Ground, name: &str, shape: Shape, user: Option<User>) -> Outcome<Self> {
+        let directory = ground.root.join(name);
+        let work = ground.host.join(name);
+        let members: Vec<PathBuf> = (0..shape.member_count).map(|slot| directory.join(format!("m{slot}"))).collect();
+        let data = directory.join("data");
+        for path in members.iter().chain([&directory, &data, &work, &work.join("home")]) {
+            ground.directory(path, user)?;
+        }
+        let (counter, kept) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let array = Self { ground, shape, members, data, work, directory, user, counter, kept };
+        let listed = array.inside("ls").arg("-A").arg(&array.data).text()?;
+        if listed.is_empty() { Ok(array) } else { Err(format!("a new array is not empty: {listed}")) }
+    }
+
+    /// A program that sees the array.
+    pub(crate) fn inside(&self, program: impl AsRef<std::ffi::OsStr>) -> Run<'a> {
+        let run = self.outside(program);
+        if self.members.is_empty() {
+            return run;
+        }
+        let mounts = self.members.iter().map(|member| member.as_os_str()).collect::<Vec<_>>().join(":".as_ref());
+        run.env("CXLRAID_LEVEL", self.shape.level)
+            .env("CXLRAID_MOUNTS", mounts)
+            .env("CXLRAID_PATHS", &self.data)
+            .env("CXLRAID_STRIPE_SIZE", "64K")
+            .env("LD_PRELOAD", &self.ground.library)
+    }
+
+    /// A program that does not.
+    pub(crate) fn outside(&self, program: impl AsRef<std::ffi::OsStr>) -> Run<'a> {
+        let number = self.counter.fetch_add(1, Ordering::Relaxed);
+        Run::new(program, self.ground, self.work.join(format!("run.{number}")), self.user)
+            .env("HOME", self.work.join("home"))
+            .env("TMPDIR", &self.work)
+            .env("D", &self.data)
+            .env("W", &self.work)
+            .directory(&self.work)
+    }
+
+    /// A directory of the host that belongs to who runs the programs.
+    pub(crate) fn host_directory(&self, name: &str) -> Outcome<PathBuf> {
+        let path = self.work.join(name);
+        self.ground.directory(&path, self.user)?;
+        Ok(path)
+    }
+
+    /// Beside the member.
+    fn away(&self, slot: usize) -> PathBuf {
+        self.members[slot].with_extension("away")
+    }
+
+    /// Takes a member away, as an unmounted device.
+    pub(crate) fn lose(&self, slot: usize) -> Outcome {
+        fs::rename(&self.members[slot], self.away(slot)).map_err(|error| format!("taking member {slot} away: {error}"))
+    }
+
+    /// Brings it back.
+    pub(crate) fn bring_back(&self, slot: usize) -> Outcome {
+        fs::rename(self.away(slot), &self.members[slot]).map_err(|error| format!("bringing member {slot} back: {error}"))
+    }
+
+    /// Slots of the members that are there.
+    pub(crate) fn present(&self) -> Vec<usize> {
+        (0..self.members.len()).filter(|&slot| self.members[slot].is_dir()).collect()
+    }
+
+    /// How many more may go.
+    pub(crate) fn spare_failures(&self) -> usize {
+        self.shape.bears.saturating_sub(self.members.len() - self.present().len())
+    }
+
+    /// The prefix as it lies on a member.
+    pub(crate) fn on_member(&self, slot: usize) -> PathBuf {
+        self.members[slot].join(self.data.strip_prefix("/").unwrap_or(&self.data))
+    }
+
+    /// Leaves everything where it is, for a look at what went wrong.
+    pub(crate) fn keep(&self) {
+        self.ground.janitor.keep();
+        self.kept.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The runtime segment of the array that `member` says it belongs to.
+fn segment_of(member: &Path) -> Option<PathBuf> {
+    // docs/format/superblock.md: the array's UUID is at offset 40.
+    let superblock = fs::read(member.join(".cxlraid/superblock")).ok()?;
+    let digits: String = superblock.get(40..56)?.iter().map(|byte| format!("{byte:02x}")).collect();
+    let parts = [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]];
+    Some(Path::new("/dev/shm").join(format!("cxlraid-{}", parts.join("-"))))
+}
+
+impl Drop for Array<'_> {
+    fn drop(&mut self) {
+        if self.kept.load(Ordering::Relaxed) {
+            return;
+        }
+        let places = (0..self.members.len()).flat_map(|slot| [self.members[slot].clone(), self.away(slot)]);
+        for segment in places.filter_map(|member| segment_of(&member)) {
+            // The members of one array name the same one.
+            let _ = fs::remove_file(segment);
+        }
+        remove(&self.directory);
+        remove(&self.work);
+    }
+}

@@ -1,0 +1,137 @@
+//! The table of cases, and what each of them is given.
+
+mod compiler;
+mod files;
+mod git;
+mod maildir;
+mod mariadb;
+mod postgresql;
+mod python;
+mod redis;
+mod rocksdb;
+mod sqlite;
+
+use crate::{Outcome, array::Array, process::Process};
+use std::{
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+/// One row of the table.
+pub(crate) struct Case {
+    pub(crate) name: &'static str,
+    /// Programs, and the Debian packages that have them.
+    pub(crate) needs: &'static [(&'static str, &'static str)],
+    /// Whether programs run as an ordinary user when we are root.
+    pub(crate) unprivileged: bool,
+    /// Returns what it did, in a few words.
+    pub(crate) run: fn(&Scene<'_>) -> Outcome<String>,
+}
+
+/// What a case is given.
+pub(crate) struct Scene<'a> {
+    pub(crate) array: &'a Array<'a>,
+    /// How often servers are killed.
+    pub(crate) rounds: usize,
+    /// Little data.
+    pub(crate) quick: bool,
+}
+
+impl Scene<'_> {
+    /// A number for quick runs, and another for thorough ones.
+    pub(crate) fn sized<T>(&self, quick: T, thorough: T) -> T {
+        if self.quick { quick } else { thorough }
+    }
+
+    /// How long round `number` loads a server before it is killed: never the same moment of its work.
+    pub(crate) fn load_time(&self, number: usize) -> Duration {
+        Duration::from_millis(self.sized(400, 1500) + 137 * (number as u64 % 11))
+    }
+}
+
+/// A server is ready when `probe` succeeds; an error if it ends, or is not ready after a minute.
+fn await_ready(server: &mut Process<'_>, mut probe: impl FnMut() -> bool) -> Outcome {
+    let begun = Instant::now();
+    while !probe() {
+        if server.has_ended() {
+            return Err(format!("the server ended while it started\n{}", server.tail()));
+        }
+        if begun.elapsed() > Duration::from_secs(60) {
+            return Err(format!("the server is not ready after 60 s\n{}", server.tail()));
+        }
+        sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+/// Numbers that look random and are the same in each run.
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        // SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+
+    /// Text of `length` bytes, in lines.
+    fn text(&mut self, length: usize) -> String {
+        let mut text = String::with_capacity(length + 20);
+        while text.len() < length {
+            text.push_str(&format!("{:x}{}", self.next(), if self.below(4) == 0 { '\n' } else { ' ' }));
+        }
+        text.truncate(length);
+        text
+    }
+}
+
+const GIT: (&str, &str) = ("git", "git");
+const PYTHON: (&str, &str) = ("python3", "python3");
+
+/// All cases, the long ones first.
+pub(crate) const CASES: [Case; 13] = [
+    Case {
+        name: "postgresql",
+        needs: &[("postgres", "postgresql-15"), ("pgbench", "postgresql-15"), ("psql", "postgresql-client-15")],
+        unprivileged: true,
+        run: postgresql::run,
+    },
+    Case {
+        name: "mariadb",
+        needs: &[("mariadbd", "mariadb-server"), ("mariadb", "mariadb-client"), ("mariadb-slap", "mariadb-client")],
+        unprivileged: true,
+        run: mariadb::run,
+    },
+    Case { name: "sqlite-journal", needs: &[("sqlite3", "sqlite3")], unprivileged: true, run: sqlite::journal },
+    Case { name: "sqlite-wal", needs: &[("sqlite3", "sqlite3")], unprivileged: false, run: sqlite::wal },
+    Case {
+        name: "redis",
+        needs: &[("redis-server", "redis-server"), ("redis-check-aof", "redis-tools"), ("redis-cli", "redis-tools")],
+        unprivileged: true,
+        run: redis::run,
+    },
+    Case {
+        name: "rocksdb",
+        needs: &[("ldb", "rocksdb-tools"), ("db_bench", "rocksdb-tools"), ("sst_dump", "rocksdb-tools"), PYTHON],
+        unprivileged: false,
+        run: rocksdb::run,
+    },
+    Case {
+        name: "compiler",
+        needs: &[("gcc", "build-essential"), ("make", "build-essential"), ("ar", "binutils")],
+        unprivileged: true,
+        run: compiler::run,
+    },
+    Case { name: "git", needs: &[GIT], unprivileged: true, run: git::run },
+    Case { name: "rsync", needs: &[("rsync", "rsync"), ("find", "findutils")], unprivileged: false, run: files::rsync },
+    Case { name: "tar", needs: &[("tar", "tar"), ("gzip", "gzip")], unprivileged: false, run: files::tar },
+    Case { name: "find", needs: &[("find", "findutils")], unprivileged: false, run: files::find },
+    Case { name: "python-venv", needs: &[PYTHON], unprivileged: true, run: python::run },
+    Case { name: "maildir", needs: &[PYTHON], unprivileged: true, run: maildir::run },
+];

@@ -1,0 +1,158 @@
+//! PostgreSQL 15: initdb with checksums, pgbench, clients whose commits are counted, kill -9 of all its processes, recovery, amcheck, and dumps
+//! that must be the same before and after.
+
+use super::{Scene, await_ready};
+use crate::{Outcome, array::Array, audit, ledger::Ledger, process::Process, session::Session};
+use rustix::process::Signal;
+
+const CLIENTS: usize = 4;
+
+/// Small caches and logs, so that pages are evicted and checkpoints, log files and their renames happen all the time. fsync is on.
+const SETTINGS: &str = "-c fsync=on -c synchronous_commit=on -c listen_addresses= -c shared_buffers=8MB -c max_connections=30 \
+    -c max_wal_size=24MB -c min_wal_size=8MB -c checkpoint_timeout=30s -c autovacuum_naptime=2s -c work_mem=256kB \
+    -c maintenance_work_mem=2MB -c log_min_messages=warning";
+
+const TABLES: &str = "
+    CREATE TABLE changes (client int, n bigint, text text, PRIMARY KEY (client, n));
+    CREATE INDEX changes_text ON changes (text);
+    CREATE TABLE counters (client int PRIMARY KEY, last bigint);
+    INSERT INTO counters SELECT c, 0 FROM generate_series(0, 3) c;";
+
+const FOUND: &str = "SELECT c.client, count(n), coalesce(max(n), 0), last FROM counters c LEFT JOIN changes USING (client) \
+    GROUP BY c.client, last ORDER BY 1";
+/// Rows whose text is not what the client wrote.
+const WRONG: &str = "SELECT count(*) FROM changes WHERE text <> repeat(md5(client || ' ' || n), 12)";
+/// Each transaction of pgbench adds the same amount to an account, a teller, a branch and the history (pgbench(1), "TPC-B (sort of)").
+const BALANCES: &str = "SELECT (SELECT sum(abalance) FROM pgbench_accounts) = (SELECT sum(tbalance) FROM pgbench_tellers) \
+    AND (SELECT sum(abalance) FROM pgbench_accounts) = (SELECT sum(bbalance) FROM pgbench_branches) \
+    AND (SELECT sum(abalance) FROM pgbench_accounts) = (SELECT coalesce(sum(delta), 0) FROM pgbench_history)";
+
+/// A cluster on an array; clients see the host only.
+struct Cluster<'a> {
+    array: &'a Array<'a>,
+    directory: String,
+    socket: String,
+}
+
+impl<'a> Cluster<'a> {
+    fn init(array: &'a Array<'a>) -> Outcome<Self> {
+        let directory = array.data.join("cluster").display().to_string();
+        let socket = array.work.display().to_string();
+        let words = "-U postgres --auth=trust --no-locale -E UTF8 --data-checksums --wal-segsize=4 -D";
+        array.inside("initdb").words(words).arg(&directory).done()?;
+        Ok(Self { array, directory, socket })
+    }
+
+    fn start(&self) -> Outcome<Process<'a>> {
+        let run = self.array.inside("postgres").args(["-D", &self.directory]).words(SETTINGS);
+        let mut server = run.arg("-c").arg(format!("unix_socket_directories={}", self.socket)).start()?;
+        await_ready(&mut server, || self.array.outside("pg_isready").args(["-q", "-h", &self.socket]).done().is_ok())?;
+        Ok(server)
+    }
+
+    fn client(&self, program: &str) -> crate::process::Run<'a> {
+        self.array.outside(program).args(["-h", &self.socket, "-U", "postgres"])
+    }
+
+    fn psql(&self) -> crate::process::Run<'a> {
+        self.client("psql").words("-X -q -A -t -v ON_ERROR_STOP=1 -d postgres")
+    }
+
+    fn query(&self, sql: &str) -> Outcome<String> {
+        self.psql().args(["-c", sql]).text()
+    }
+
+    fn dump(&self) -> Outcome<String> {
+        self.client("pg_dump").words("--restrict-key=servers -d postgres").text()
+    }
+
+    /// SIGINT: a fast shutdown, with a checkpoint.
+    fn stop(mut server: Process<'_>) -> Outcome {
+        server.stop(Signal::INT)
+    }
+
+    /// What clients count, what pgbench promises, and what amcheck says of every table and index.
+    fn check(&self, ledger: &mut Ledger) -> Outcome {
+        ledger.check_lines(&self.query(FOUND)?)?;
+        audit::same("rows with another text", "0\n", &self.query(WRONG)?)?;
+        audit::same("pgbench's balances agree", "t\n", &self.query(BALANCES)?)?;
+        self.client("pg_amcheck").words("--all --install-missing --heapallindexed --rootdescend -j 1").done()
+    }
+}
+
+fn change(session: &mut Session<'_>, client: usize, n: u64) -> Outcome {
+    let text = format!("repeat(md5({client} || ' ' || {n}), 12)");
+    session.expect(
+        &format!(
+            "BEGIN; INSERT INTO changes VALUES ({client}, {n}, {text}); \
+             UPDATE counters SET last = {n} WHERE client = {client}; COMMIT; SELECT {n};"
+        ),
+        &n.to_string(),
+    )
+}
+
+/// pgbench and counted clients at the same time, until all of the server is killed.
+fn round(
+    cluster: &Cluster<'_>,
+    scene: &Scene<'_>,
+    number: usize,
+    ledger: &mut Ledger,
+    server: &mut Process<'_>,
+) -> Outcome<usize> {
+    let mut load = cluster.client("pgbench").words("-n -c 4 -j 1 -T 600 postgres").start()?;
+    let mut killed = 0;
+    let kill = || {
+        if load.has_ended() {
+            return Err(format!("pgbench ended before the kill\n{}", load.tail()));
+        }
+        killed = server.kill()?;
+        if killed < 5 { Err(format!("{killed} processes were killed, a server has more\n{}", server.tail())) } else { Ok(()) }
+    };
+    ledger.load(scene.load_time(number), |_| cluster.psql().session(), change, kill)?;
+    load.kill()?;
+    Ok(killed)
+}
+
+pub(super) fn run(scene: &Scene<'_>) -> Outcome<String> {
+    let cluster = Cluster::init(scene.array)?;
+    let mut server = cluster.start()?;
+    cluster.query(TABLES)?;
+    cluster.client("pgbench").words("-i -q --foreign-keys -s").arg(scene.sized("1", "4")).arg("postgres").done()?;
+    let bench = cluster.client("pgbench").words("-c 4 -j 2 -t").arg(scene.sized("50", "500")).arg("postgres").text()?;
+    if !bench.contains("number of failed transactions: 0 ") {
+        return Err(format!("pgbench: {bench}"));
+    }
+    let mut ledger = Ledger::new(CLIENTS);
+    let mut processes = 0;
+    for number in 0..scene.rounds {
+        processes += round(&cluster, scene, number, &mut ledger, &mut server)?;
+        if number + 1 == scene.rounds {
+            // What a killed server leaves, before it recovers.
+            audit::audit(scene.array).map_err(|message| format!("after the last kill: {message}"))?;
+        }
+        server = cluster.start()?;
+        cluster.check(&mut ledger).map_err(|message| format!("after kill {}: {message}", number + 1))?;
+    }
+    let before = cluster.dump()?;
+    Cluster::stop(server)?;
+    scene.array.inside("pg_checksums").args(["--check", "-D", &cluster.directory]).done()?;
+    lose_one(scene)?;
+    let server = cluster.start()?;
+    audit::same("dumps before and after a stop", &before, &cluster.dump()?)?;
+    cluster.check(&mut ledger)?;
+    Cluster::stop(server)?;
+    Ok(format!(
+        "{} kills of {processes} processes, {} commits found, dump of {} KiB",
+        scene.rounds,
+        ledger.total(),
+        before.len() >> 10
+    ))
+}
+
+/// Another member goes while no program runs, if the level bears it.
+pub(super) fn lose_one(scene: &Scene<'_>) -> Outcome {
+    match scene.array.present()[..] {
+        [.., last] if scene.array.spare_failures() > 0 => scene.array.lose(last),
+        _ => Ok(()),
+    }
+}

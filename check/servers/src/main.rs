@@ -1,0 +1,52 @@
+//! `cxlraid-servers`: what a server's users run, on arrays: databases, key-value stores, compilers, file tools.
+//!
+//! A case is a function that starts unmodified programs on an array, loads them, kills them with SIGKILL in the middle, starts them again and
+//! compares what is there with what must be there: every acknowledged change, the program's own consistency check, and the sums of all files
+//! read with each member taken away ([`audit`]). Each case runs on an array with all members and again on one that began with a
+//! member missing.
+//!
+//! Invariant: whatever happens to this process, what it started and made is ended and removed ([`process`], [`janitor`]).
+
+mod array;
+mod audit;
+mod cases;
+mod ground;
+mod janitor;
+mod ledger;
+mod options;
+mod process;
+mod report;
+mod session;
+mod suite;
+mod tree;
+
+use std::process::ExitCode;
+
+/// Why something failed, in words for the reader of the report.
+type Outcome<T = ()> = Result<T, String>;
+
+fn main() -> ExitCode {
+    let options = match options::Options::from_arguments(std::env::args_os().skip(1)) {
+        Ok(options) => options,
+        Err(message) => {
+            eprintln!("{message}");
+            return ExitCode::from(2);
+        }
+    };
+    if options.help {
+        println!("{}", options::HELP);
+        return ExitCode::SUCCESS;
+    }
+    if options.list {
+        suite::list(&options);
+        return ExitCode::SUCCESS;
+    }
+    match suite::run(&options) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(message) => {
+            eprintln!("cxlraid-servers: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}

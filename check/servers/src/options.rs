@@ -1,0 +1,161 @@
+//! The command line.
+
+use crate::{Outcome, array::Shape};
+use std::{
+    env,
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
+
+pub(crate) const HELP: &str = "\
+cxlraid-servers [OPTIONS] [NAME...]
+
+Runs the cases whose name contains one of NAME; all of them without.
+
+  --level LEVEL   raid1, raid5, raid6 or all; may be given several times (raid5)
+  --state STATE   only arrays that begin healthy, or only those that begin with a member missing
+  --rounds N      how often each server is killed and started again (3)
+  --quick         one round, little data: what fits into every test run
+  --lib PATH      libcxlraid.so (else CXLRAID_LIB, else beside this program)
+  --jobs N        cases at a time (1)
+  --plain         on a plain directory, without the library: checks the cases themselves
+  --list          names of the cases and what they need
+  --keep          leave the directories of failed runs and say where they are";
+
+/// What is asked for.
+#[derive(Debug)]
+pub(crate) struct Options {
+    pub(crate) names: Vec<String>,
+    pub(crate) shapes: Vec<Shape>,
+    /// None: both.
+    pub(crate) state: Option<String>,
+    pub(crate) rounds: usize,
+    pub(crate) quick: bool,
+    pub(crate) library: PathBuf,
+    pub(crate) jobs: usize,
+    pub(crate) plain: bool,
+    pub(crate) list: bool,
+    pub(crate) keep: bool,
+    pub(crate) help: bool,
+}
+
+impl Options {
+    pub(crate) fn from_arguments(arguments: impl Iterator<Item = OsString>) -> Outcome<Self> {
+        let mut options = Self {
+            names: Vec::new(),
+            shapes: Vec::new(),
+            state: None,
+            rounds: 0,
+            quick: false,
+            library: env::var_os("CXLRAID_LIB").map_or_else(|| beside_us("libcxlraid.so"), PathBuf::from),
+            jobs: 1,
+            plain: false,
+            list: false,
+            keep: false,
+            help: false,
+        };
+        let mut arguments = arguments.map(|argument| argument.to_string_lossy().into_owned());
+        while let Some(argument) = arguments.next() {
+            let mut value = || arguments.next().ok_or_else(|| format!("{argument} needs a value\n\n{HELP}"));
+            match argument.as_str() {
+                "--level" => options.shapes.extend(shapes_of(&value()?)?),
+                "--state" => options.state = Some(state_of(&value()?)?),
+                "--rounds" => options.rounds = number(&argument, &value()?)?,
+                "--jobs" => options.jobs = number(&argument, &value()?)?,
+                "--lib" => options.library = value()?.into(),
+                "--quick" => options.quick = true,
+                "--plain" => options.plain = true,
+                "--list" => options.list = true,
+                "--keep" => options.keep = true,
+                "--help" | "-h" => options.help = true,
+                option if option.starts_with('-') => return Err(format!("unknown option {option}\n\n{HELP}")),
+                name => options.names.push(name.to_owned()),
+            }
+        }
+        if options.shapes.is_empty() {
+            options.shapes.push(Shape::RAID5);
+        }
+        if options.plain {
+            options.shapes = vec![Shape::PLAIN];
+        }
+        if options.rounds == 0 {
+            options.rounds = if options.quick { 1 } else { 3 };
+        }
+        options.library = std::path::absolute(&options.library).map_err(|error| error.to_string())?;
+        Ok(options)
+    }
+
+    /// Whether a case of this name is wanted.
+    pub(crate) fn wants_name(&self, name: &str) -> bool {
+        self.names.is_empty() || self.names.iter().any(|part| name.contains(part.as_str()))
+    }
+
+    /// Whether runs that begin "healthy" or "missing" are wanted.
+    pub(crate) fn wants_state(&self, state: &str) -> bool {
+        self.state.as_ref().is_none_or(|wanted| wanted == state)
+    }
+
+    /// Everything but plain runs needs the library.
+    pub(crate) fn check_library(&self) -> Outcome {
+        if self.plain || self.library.is_file() {
+            return Ok(());
+        }
+        Err(format!("{}: not there; build it with 'cargo build --release -p cxlraid-preload'", self.library.display()))
+    }
+}
+
+fn shapes_of(level: &str) -> Outcome<Vec<Shape>> {
+    if level == "all" {
+        return Ok(Shape::ALL.to_vec());
+    }
+    let shape = Shape::ALL.iter().find(|shape| shape.label == level || shape.level == level);
+    shape.map(|shape| vec![*shape]).ok_or_else(|| {
+        let known: Vec<&str> = Shape::ALL.iter().map(|shape| shape.label).collect();
+        format!("unknown level {level}; known are {} and all", known.join(", "))
+    })
+}
+
+fn state_of(word: &str) -> Outcome<String> {
+    match word {
+        "healthy" | "missing" => Ok(word.to_owned()),
+        _ => Err(format!("unknown state {word}; known are healthy and missing")),
+    }
+}
+
+fn number(option: &str, value: &str) -> Outcome<usize> {
+    value.parse().ok().filter(|&number| number > 0).ok_or_else(|| format!("{option} needs a number above zero"))
+}
+
+fn beside_us(name: &str) -> PathBuf {
+    let own = env::current_exe().unwrap_or_default();
+    own.parent().unwrap_or(Path::new(".")).join(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(arguments: &[&str]) -> Outcome<Options> {
+        Options::from_arguments(arguments.iter().map(OsString::from))
+    }
+
+    #[test]
+    fn names_levels_and_states_select() {
+        let options = parse(&["--level", "6", "git", "--state", "missing", "--rounds", "7"]).unwrap();
+        assert!(options.wants_name("git") && !options.wants_name("redis"));
+        assert!(options.wants_state("missing") && !options.wants_state("healthy"));
+        assert_eq!((options.shapes[0].label, options.rounds), ("raid6", 7));
+        let options = parse(&["--quick"]).unwrap();
+        assert!(options.wants_name("redis") && options.wants_state("healthy"));
+        assert_eq!((options.shapes[0].label, options.rounds), ("raid5", 1));
+        assert_eq!(parse(&["--level", "all"]).unwrap().shapes.len(), 3);
+    }
+
+    #[test]
+    fn what_is_not_understood_is_said() {
+        assert!(parse(&["--level", "raid7"]).unwrap_err().starts_with("unknown level raid7"));
+        assert!(parse(&["--rounds", "0"]).unwrap_err().contains("above zero"));
+        assert!(parse(&["--lib"]).unwrap_err().starts_with("--lib needs a value"));
+        assert!(parse(&["--bogus"]).unwrap_err().starts_with("unknown option --bogus"));
+    }
+}
