@@ -53,9 +53,9 @@ static void jump_out(const char *name)
     volatile int jumps = 0;
     int fd = open(name, O_RDWR | O_CREAT | O_TRUNC, 0600);
     memset(bytes, 'j', sizeof bytes);
-    jumping = 1;
     if (sigsetjmp(way_out, 1))
         jumps++;
+    jumping = 1;
     while (jumps < 20) {
         MUST(pwrite(fd, bytes, sizeof bytes, 0) == sizeof bytes);
         MUST(pread(fd, bytes, sizeof bytes, 0) == sizeof bytes && bytes[49999] == 'j');

@@ -14,9 +14,9 @@ macro_rules! embedded {
     ($directory:literal: $($name:literal),* $(,)?) => { [$(($name, include_str!(concat!($directory, "/", $name)))),*] };
 }
 
-const SCRIPTS: [(&str, &str); 25] = embedded!("cases":
+const SCRIPTS: [(&str, &str); 26] = embedded!("cases":
     "common.sh", "bash.sh", "cat.sh", "coreutils.sh", "cp.sh", "dd.sh", "fio.sh", "git.sh", "java.sh", "killed.sh", "mv.sh",
-    "node.js", "node.sh", "paths.sh", "program.sh", "python.py", "python.sh", "redis.sh", "space.sh", "sqlite3.sh", "stdio.sh",
+    "node.js", "node.sh", "paths.sh", "program.sh", "python.py", "python.sh", "redis.sh", "space.sh", "sqlite3.sh", "stdio.sh", "stored.sh",
     "tar.sh", "killed.py", "writers.sh", "Channels.java");
 
 const C_FILES: [(&str, &str); 13] = embedded!("../c":

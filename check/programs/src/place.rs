@@ -25,17 +25,16 @@ pub(crate) struct Ground {
 }
 
 impl Ground {
-    pub(crate) fn new(library: &Path, command: &Path) -> io::Result<Self> {
+    pub(crate) fn new(library: &Path, command: &Path) -> Result<Self, String> {
         let name = format!("cxlraid-programs.{}", process::id());
         let (root, host) = (Path::new("/dev/shm").join(&name), env::temp_dir().join(&name));
-        let janitor = Janitor::new(&[&root, &host])?;
-        for directory in [&root, &host] {
-            fs::create_dir(directory)?;
-            fs::set_permissions(directory, fs::Permissions::from_mode(0o755))?;
-        }
+        let janitor = Janitor::new(&[&root, &host]).map_err(|error| format!("/bin/sh: {error}"))?;
         let assets = host.join("assets");
-        fs::create_dir(&assets)?;
-        fs::create_dir(host.join("home"))?;
+        for directory in [&root, &host, &assets, &host.join("home")] {
+            fs::create_dir(directory)
+                .and_then(|()| fs::set_permissions(directory, fs::Permissions::from_mode(0o755)))
+                .map_err(|error| format!("{}: {error}; it must be possible to make directories there", directory.display()))?;
+        }
         Ok(Self { root, host, assets, janitor, library: library.to_owned(), command: command.to_owned() })
     }
 }

@@ -56,7 +56,7 @@ pub(crate) fn run(options: &Options) -> Result<bool, String> {
     if let Some(missing) = ALWAYS.iter().find(|program| !is_installed(program)) {
         return Err(format!("{missing} is not installed; install {}", package_of(missing)));
     }
-    let ground = Ground::new(&options.library, &options.command).map_err(|error| format!("temporary directories: {error}"))?;
+    let ground = Ground::new(&options.library, &options.command)?;
     let java = is_installed("javac") && cases.iter().any(|(_, case)| case.needs.contains(&"javac"));
     assets::prepare(&ground, java)?;
     let next = Arc::new(AtomicUsize::new(0));

@@ -35,7 +35,7 @@ const COPYING: &[(&str, &str)] = &[("read", "copy_file_range"), ("write", "copy_
 const FIO: &[&str] = &["/threads.", "/processes.", "/odd.", "/overwrite.", "/append."];
 
 /// All cases, in no particular order.
-pub(crate) const CASES: [Case; 28] = [
+pub(crate) const CASES: [Case; 29] = [
     case("stdio", "stdio.sh", 1),
     Case { uncounted: COPYING, ..case("cat", "cat.sh", 2) },
     case("dd", "dd.sh", 2),
@@ -78,5 +78,6 @@ pub(crate) const CASES: [Case; 28] = [
         ..program("cancellation", &[("PROGRAM", "cancel")], 5)
     },
     case("writers", "writers.sh", 3),
+    Case { uncounted: COPYING, ..case("stored", "stored.sh", 6) },
     Case { varies: &["/left"], uncounted: &[("pwrite64", TIMING), ("ftruncate", TIMING)], ..case("killed", "killed.sh", 12) },
 ];
