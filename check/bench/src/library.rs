@@ -31,6 +31,10 @@ impl Library {
         Ok(Self { path })
     }
 
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// A command that runs on the array in `place`.
     pub(crate) fn preloaded(&self, mut command: Command, place: &ArrayPlace, cache: &Path) -> Command {
         let members = place.members.iter().map(|member| member.display().to_string()).collect::<Vec<_>>().join(":");
@@ -49,7 +53,7 @@ impl Library {
 }
 
 /// This program as a worker.
-fn worker(task: &Task) -> Result<Command, String> {
+pub(crate) fn worker(task: &Task) -> Result<Command, String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     let mut command = Command::new(program);
     command.arg("worker").arg(serde_json::to_string(task).map_err(|error| error.to_string())?);
@@ -83,8 +87,8 @@ pub(crate) fn rows(plan: &Plan, wanted: impl Fn(&str) -> bool) -> Result<Vec<Row
     }
     if wanted("startup") && startup::is_measurable() {
         let scratch = scratch("startup")?;
-        let place = scratch.array("5", 3).map_err(said)?;
-        rows.extend(startup::rows(plan, &library, &place, &scratch).map_err(said)?);
+        let array = scratch.array("5", 3).map_err(said)?;
+        rows.extend(result::<Vec<Row>>(startup::command(plan, &library, &array, &scratch)?)?);
     }
     Ok(rows)
 }
@@ -157,6 +161,9 @@ pub(crate) fn work(task: &str) -> Result<(), String> {
         Task::NotOurs { plan, file } => {
             let file = File::open(file).map_err(said)?;
             say(&notours::measure_here(&plan, &file).map_err(said)?)
+        }
+        Task::Startup { plan, library, array, cache } => {
+            say(&startup::rows(&plan, &Library { path: library }, &array, &cache).map_err(said)?)
         }
     }
 }

@@ -70,6 +70,8 @@ pub(crate) enum Task {
     CountedAppends { path: PathBuf, appends: usize },
     /// Calls that do not concern an array.
     NotOurs { plan: Plan, file: PathBuf },
+    /// Programs started with and without the library; `cache` is where the library looks for its caches.
+    Startup { plan: Plan, library: PathBuf, array: ArrayPlace, cache: PathBuf },
 }
 
 /// An array and the file on it.
