@@ -15,7 +15,7 @@ Runs the cases whose name contains one of NAME; all of them without.
   --level LEVEL   raid1, raid5, raid6 or all; may be given several times (raid5)
   --state STATE   only arrays that begin healthy, or only those that begin with a member missing
   --rounds N      how often each server is killed and started again (3)
-  --quick         one round, little data: what fits into every test run
+  --quick         one round, little data, some cases in one state only: for every test run
   --lib PATH      libcxlraid.so (else CXLRAID_LIB, else beside this program)
   --jobs N        cases at a time (1)
   --plain         on a plain directory, without the library: checks the cases themselves

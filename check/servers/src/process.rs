@@ -39,7 +39,7 @@ const ENVIRONMENT: [(&str, &str); 12] = [
 const LIMIT: Duration = Duration::from_secs(180);
 
 /// Lines of a program's output that a report shows.
-const TAIL_LINES: usize = 20;
+const TAIL_LINES: usize = 12;
 
 /// Where programs are looked for: the system's directories, and those of servers that Debian keeps out of PATH.
 pub(crate) fn find_program(program: &str) -> Option<PathBuf> {

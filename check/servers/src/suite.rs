@@ -62,11 +62,17 @@ fn jobs(options: &Options) -> Vec<Job<'_>> {
             if !options.wants_state(state) || missing && shape.bears == 0 {
                 continue;
             }
-            let wanted = CASES.iter().enumerate().filter(|(_, case)| options.wants_name(case.name));
+            let wanted =
+                CASES.iter().enumerate().filter(|(_, case)| options.wants_name(case.name) && in_time(case, state, options));
             jobs.extend(wanted.map(|(number, case)| Job { case, number, shape, missing }));
         }
     }
     jobs
+}
+
+/// Quick runs take only one state of some cases, unless it is asked for.
+fn in_time(case: &Case, state: &str, options: &Options) -> bool {
+    !options.quick || options.state.is_some() || options.plain || case.quick.is_none_or(|only| only == state)
 }
 
 fn one(ground: &Ground, job: &Job<'_>, options: &Options, report: &Report) {

@@ -18,6 +18,8 @@ cargo x TASK [ARGUMENTS]
   build           libcxlraid.so and cxlraid, optimised
   test            everything that must be green
   posix           pjdfstest on arrays, compared with a plain directory
+  servers [NAMES] [--level L] [--rounds N]
+                  databases, compilers and file tools on arrays: load, kill -9, recovery, a member missing
   bench [--json]  limits, kernel and cxlraid in one run
   demo            a RAID 5 array loses a member under running programs
   man             man pages and completions into target/dist
@@ -34,6 +36,7 @@ fn main() -> ExitCode {
         "build" => tasks::build(&rest),
         "test" => tasks::test(&rest),
         "posix" => tasks::posix(&rest),
+        "servers" => tasks::servers(&rest),
         "bench" => tasks::bench(&rest),
         "demo" => tasks::demo(&rest),
         "man" => tasks::man(),

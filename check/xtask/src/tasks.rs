@@ -59,6 +59,7 @@ pub(crate) fn test(rest: &[String]) -> Outcome {
     steps.step("release build", || build(&[]))?;
     steps.step("unmodified programs", || run(cargo_release("run -p cxlraid-programs", &[])))?;
     steps.step("pjdfstest, on tmpfs", || run(cargo_release("run -p cxlraid-posix -- --quick", &[])))?;
+    steps.step("servers and tools, one round", || run(cargo_release("run -p cxlraid-servers -- --quick --jobs 2", &[])))?;
     steps.step("bench, sanity only", || run(cargo_release("run -p cxlraid-bench -- --sanity", &[])))?;
     steps.finish();
     Ok(())
@@ -67,6 +68,11 @@ pub(crate) fn test(rest: &[String]) -> Outcome {
 pub(crate) fn posix(rest: &[String]) -> Outcome {
     build(&[])?;
     run(cargo_release("run -p cxlraid-posix --", rest))
+}
+
+pub(crate) fn servers(rest: &[String]) -> Outcome {
+    build(&[])?;
+    run(cargo_release("run -p cxlraid-servers --", rest))
 }
 
 pub(crate) fn bench(rest: &[String]) -> Outcome {
