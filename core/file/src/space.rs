@@ -13,10 +13,10 @@ use dax::Backing;
 use format::LaneKind;
 use medium::Medium;
 use sys::OsError;
-use sys::rustix::fs::{Timespec, Timestamps, UTIME_OMIT, fstat, futimens};
+use sys::rustix::fs::{Mode, Timespec, Timestamps, UTIME_OMIT, fchmod, fstat, futimens};
 
 /// The most a growing backing file gets in advance.
-const ADVANCE_BYTES_MAX: u64 = 32 << 20;
+const ADVANCE_BYTES_MAX: u64 = 2 << 20;
 /// From this size on a backing file grows in whole huge pages.
 const HUGE_PAGE_BYTES: u64 = 2 << 20;
 
@@ -251,10 +251,17 @@ impl Inode {
     }
 }
 
-/// Cuts a backing file and keeps its time of modification: the program has changed nothing.
+/// Set-user-id and set-group-id.
+const SET_ID: u32 = 0o6000;
+
+/// Cuts a backing file and keeps its time of modification and its mode: the program has changed nothing.
 fn cut_unnoticed(backing: &Backing, bytes: u64) -> Result<(), OsError> {
     let stat = fstat(backing.fd())?;
     backing.set_len(bytes)?;
+    if stat.st_mode & SET_ID != 0 {
+        // The kernel takes these bits from a file that somebody without rights cuts.
+        let _ = fchmod(backing.fd(), Mode::from_raw_mode(stat.st_mode & 0o7777));
+    }
     let times = Timestamps {
         last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
         last_modification: Timespec { tv_sec: stat.st_mtime, tv_nsec: stat.st_mtime_nsec as i64 },
