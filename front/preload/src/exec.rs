@@ -8,6 +8,7 @@
 use crate::calls::OPEN;
 use crate::dispatch::{Call, Verdict};
 use crate::environment::value_of;
+use crate::needed::{self, Source};
 use crate::patch::elf::{Header, ProgramHeader, has_interpreter};
 use crate::program;
 use crate::report::report;
@@ -44,7 +45,9 @@ pub(crate) fn prepare_stored(call: &mut Call, stored: &Stored) -> Verdict {
     let target =
         if by_path { Target::Path(stored.args[0]) } else { Target::At(stored.args[0] as RawFd, stored.args[1], AT_EMPTY_PATH) };
     (call.number, call.args) = (stored.number, stored.args);
-    match prepare(call, target, stored.args[stored.environment], stored.environment) {
+    let environment = stored.args[stored.environment];
+    let libraries = if by_path { &libraries_of(target, environment) } else { &stored.libraries };
+    match complete(call, target, environment, stored.environment, libraries) {
         // The program's own instruction has the program's own arguments.
         Verdict::Pass => Verdict::PassWith { number: call.number, args: call.args },
         verdict => verdict,
@@ -53,6 +56,19 @@ pub(crate) fn prepare_stored(call: &mut Call, stored: &Stored) -> Verdict {
 
 /// Prepares an exec whose environment is argument `index`.
 pub(crate) fn prepare(call: &mut Call, target: Target, environment: usize, index: usize) -> Verdict {
+    complete(call, target, environment, index, &libraries_of(target, environment))
+}
+
+/// What a program of the host needs from the array, if LD_LIBRARY_PATH leads there.
+fn libraries_of(target: Target, environment: usize) -> Vec<Vec<u8>> {
+    let Some(library_path) = variable(environment, b"LD_LIBRARY_PATH").filter(|path| needed::concerns_array(path)) else {
+        return Vec::new();
+    };
+    // Its own RPATH leads to the host: what $ORIGIN stands for is not asked for.
+    file_of(target).map_or_else(Vec::new, |file| needed::elements(&Source::Host(&file), b"", Some(&library_path)))
+}
+
+fn complete(call: &mut Call, target: Target, environment: usize, index: usize, libraries: &[Vec<u8>]) -> Verdict {
     if OPEN.count() != 0 && is_out_of_reach(target) {
         withhold_anchors();
         call.then = Some(undo);
@@ -61,7 +77,7 @@ pub(crate) fn prepare(call: &mut Call, target: Target, environment: usize, index
         call.then = Some(undo);
     }
     let mut args = call.args;
-    match rebuilt(environment) {
+    match rebuilt(environment, libraries) {
         Some(list) => args[index] = list,
         None if call.then.is_none() => return Verdict::Pass,
         None => {}
@@ -69,8 +85,8 @@ pub(crate) fn prepare(call: &mut Call, target: Target, environment: usize, index
     Verdict::PassWith { number: call.number, args }
 }
 
-/// The entries to add to a program's environment, or None if it has them all. Each ends with NUL.
-fn missing(environment: &[Vec<u8>]) -> Option<Vec<Vec<u8>>> {
+/// The entries to add to a program's environment, or None if it has them all. Each ends with NUL. `libraries` are to be in LD_PRELOAD.
+fn missing(environment: &[Vec<u8>], libraries: &[Vec<u8>]) -> Option<Vec<Vec<u8>>> {
     let mut added = Vec::new();
     for entry in crate::start::environment().inherited() {
         let name = entry.split(|byte| *byte == b'=').next()?;
@@ -79,8 +95,12 @@ fn missing(environment: &[Vec<u8>]) -> Option<Vec<Vec<u8>>> {
         if name == PRELOAD {
             let own = own_element(value);
             match theirs {
-                Some(theirs) if elements(theirs).any(|element| element == own) => {}
-                _ => added.push(preload(own, theirs.unwrap_or(b""))),
+                Some(theirs) if elements(theirs).any(|element| element == own) => {
+                    if !libraries.is_empty() {
+                        added.push(preload(theirs, b"", libraries));
+                    }
+                }
+                _ => added.push(preload(own, theirs.unwrap_or(b""), libraries)),
             }
         } else if theirs.is_none() {
             added.push(entry.to_vec());
@@ -98,17 +118,36 @@ fn own_element(list: &[u8]) -> &[u8] {
     elements(list).find(|element| element.windows(7).any(|part| part == b"cxlraid")).unwrap_or(list)
 }
 
-fn preload(own: &[u8], theirs: &[u8]) -> Vec<u8> {
+fn preload(own: &[u8], theirs: &[u8], libraries: &[Vec<u8>]) -> Vec<u8> {
     let mut entry = [PRELOAD, b"=", own].concat();
     if !theirs.is_empty() {
         entry.extend([b":", theirs].concat());
+    }
+    for library in libraries {
+        entry.extend([b":", &library[..]].concat());
     }
     entry.push(0);
     entry
 }
 
+/// The value of a variable in the environment at `environment`.
+pub(crate) fn variable(environment: usize, name: &[u8]) -> Option<Vec<u8>> {
+    let start: [u8; 3] = name.get(..3)?.try_into().ok()?;
+    for index in 0..if environment == 0 { 0 } else { ENTRY_COUNT_MAX } {
+        let pointer = program::read::<usize>(environment + 8 * index).ok().filter(|pointer| *pointer != 0)?;
+        if program::read::<[u8; 3]>(pointer).is_ok_and(|found| found == start) {
+            let mut buffer = [0; PATH_BYTES_MAX];
+            let value = program::read_string(pointer, &mut buffer).ok().and_then(|entry| value_of(entry, name));
+            if let Some(value) = value {
+                return Some(value.to_vec());
+            }
+        }
+    }
+    None
+}
+
 /// The address of a complete environment, if the program's is not.
-fn rebuilt(environment: usize) -> Option<usize> {
+fn rebuilt(environment: usize, libraries: &[Vec<u8>]) -> Option<usize> {
     let mut pointers = Vec::new();
     let mut relevant = Vec::new();
     // Bad pointers are the kernel's to complain about.
@@ -124,7 +163,7 @@ fn rebuilt(environment: usize) -> Option<usize> {
         }
     }
     let entries: Vec<Vec<u8>> = relevant.iter().map(|entry| entry.1.clone()).collect();
-    let added = missing(&entries)?;
+    let added = missing(&entries, libraries)?;
     for (index, entry) in relevant {
         if value_of(&entry, PRELOAD).is_some() && added.iter().any(|added| added.starts_with(PRELOAD)) {
             pointers[index] = 0;
@@ -178,8 +217,13 @@ pub(crate) fn scratch_in(address: &AtomicUsize, length: &AtomicUsize, bytes: usi
 
 /// Whether the target will run without this library: it is static, or gains rights by running.
 fn is_out_of_reach(target: Target) -> bool {
+    file_of(target).is_some_and(|file| runs_alone(&file, 0))
+}
+
+/// The file to be executed.
+fn file_of(target: Target) -> Option<OwnedFd> {
     let mut buffer = [0; PATH_BYTES_MAX];
-    let file = match target {
+    match target {
         Target::Path(path) => match program::read_string(path, &mut buffer) {
             Ok(_) => open(CWD, &buffer),
             Err(_) => None,
@@ -193,8 +237,7 @@ fn is_out_of_reach(target: Target) -> bool {
                 Err(_) => None,
             }
         }
-    };
-    file.is_some_and(|file| runs_alone(&file, 0))
+    }
 }
 
 fn open(directory: BorrowedFd<'_>, path: &[u8]) -> Option<OwnedFd> {

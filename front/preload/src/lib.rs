@@ -25,6 +25,7 @@ mod environment;
 mod exec;
 mod inherit;
 mod lock;
+mod needed;
 mod patch;
 mod process;
 mod program;

@@ -86,6 +86,8 @@ unsafe fn begin(variables: *const *const c_char, auxiliary: &Auxiliary) {
     crate::arch::entry::prepare();
     process::start();
     // SAFETY: the caller's promise.
+    unsafe { crate::needed::take_back(variables) };
+    // SAFETY: as above.
     let environment = Box::leak(Box::new(unsafe { Environment::copy(variables) }));
     ENVIRONMENT.store(environment, Ordering::Release);
     if let Some(path) = environment.get_c_str(b"CXLRAID_TRACE") {

@@ -8,8 +8,9 @@
 
 use crate::array;
 use crate::calls::paths::{self, Where};
-use crate::program;
+use crate::needed::{self, Source};
 use crate::thread::word;
+use crate::{exec, program};
 use heap::vec::Vec;
 use layout::Level;
 use linux_raw_sys::general::{__NR_execve, __NR_execveat, AT_EMPTY_PATH};
@@ -33,6 +34,8 @@ pub(crate) struct Stored {
     pub(crate) args: [usize; 6],
     /// Which argument is the environment.
     pub(crate) environment: usize,
+    /// What LD_PRELOAD must have besides ([`needed`]).
+    pub(crate) libraries: Vec<Vec<u8>>,
 }
 
 /// If argument `path` (relative to `directory`) is a program of the array: the call to make instead. `arguments` and `environment` are the
@@ -59,7 +62,9 @@ pub(crate) fn prepare(mut path: Vec<u8>, mut name: Vec<u8>, arguments: usize, en
                 // SAFETY: the buffer is ours.
                 let count = unsafe { file.read_at(0, start.as_mut_ptr(), START_BYTES) }?;
                 if start.starts_with(MAGIC) {
-                    return binary(anchor, &file, &inserted, arguments, environment);
+                    let wanted = exec::variable(environment, b"LD_LIBRARY_PATH");
+                    let libraries = needed::elements(&Source::Stored(&file), &path, wanted.as_deref());
+                    return binary(anchor, &file, &inserted, arguments, environment, libraries);
                 }
                 let (interpreter, argument) = script(&start[..count]).ok_or(OsError::NOEXEC)?;
                 insert_script(&mut inserted, interpreter, argument, core::mem::take(&mut name));
@@ -103,7 +108,12 @@ fn interpreted(host: &[u8], inserted: &[Vec<u8>], arguments: usize, environment:
     let list = argument_list(inserted, Some(host), arguments)?;
     // The first string behind the list is the host path.
     let path = list.strings;
-    Ok(Stored { number: __NR_execve as usize, args: [path, list.address, environment, 0, 0, 0], environment: 2 })
+    Ok(Stored {
+        number: __NR_execve as usize,
+        args: [path, list.address, environment, 0, 0, 0],
+        environment: 2,
+        libraries: Vec::new(),
+    })
 }
 
 fn binary(
@@ -112,15 +122,25 @@ fn binary(
     inserted: &[Vec<u8>],
     arguments: usize,
     environment: usize,
+    libraries: Vec<Vec<u8>>,
 ) -> Result<Stored, OsError> {
-    let plain = file.geometry().level() == Level::Raid1;
-    let image = if plain { anchor } else { copy(file).and_then(|image| hold(anchor).map(|()| image))? };
+    let image = if is_plain(file) { anchor } else { copy(file).and_then(|image| hold(anchor).map(|()| image))? };
     let list = if inserted.is_empty() { arguments } else { argument_list(inserted, None, arguments)?.address };
     // Closed by the exec; if that fails, by the exit of the child that tried it.
     let image = sys::high_fd::raise(image)?.into_raw_fd();
     let empty = c"".as_ptr() as usize;
     let args = [image as usize, empty, list, environment, AT_EMPTY_PATH as usize, 0];
-    Ok(Stored { number: __NR_execveat as usize, args, environment: 3 })
+    Ok(Stored { number: __NR_execveat as usize, args, environment: 3, libraries })
+}
+
+/// Whether the backing file is the file itself.
+fn is_plain(file: &file::FileRef) -> bool {
+    file.geometry().level() == Level::Raid1
+}
+
+/// What the kernel can map as the file's content: the backing file, or a copy.
+pub(crate) fn image(anchor: OwnedFd, file: &file::FileRef) -> Result<OwnedFd, OsError> {
+    if is_plain(file) { Ok(anchor) } else { copy(file) }
 }
 
 /// Keeps a file that is executed as a copy from being written to, in the process that the exec makes and its children.
@@ -197,5 +217,5 @@ fn argument_list(inserted: &[Vec<u8>], path: Option<&[u8]>, arguments: usize) ->
 /// This thread's memory for argument lists.
 fn scratch(bytes: usize) -> Result<usize, OsError> {
     let (address, length) = (word(word::ARGUMENT_SCRATCH), word(word::ARGUMENT_SCRATCH_BYTES));
-    crate::exec::scratch_in(address, length, bytes).ok_or(OsError::NOMEM)
+    exec::scratch_in(address, length, bytes).ok_or(OsError::NOMEM)
 }

@@ -474,13 +474,13 @@ static LINES: [Line; 382] = [
     pass(460, "lsm_set_self_attr"),
     pass(461, "lsm_list_modules"),
     row(462, "mseal", Pass, [], [], "acts on pages, whatever they map"),
-    row(463, "setxattrat", Serve, [0], [1], ""),
-    row(464, "getxattrat", Serve, [0], [1], ""),
-    row(465, "listxattrat", Serve, [0], [1], ""),
-    row(466, "removexattrat", Serve, [0], [1], ""),
+    row(463, "setxattrat", Serve, [0], [1], "not on the array: programs fall back to the older calls"),
+    row(464, "getxattrat", Serve, [0], [1], "not on the array: programs fall back to the older calls"),
+    row(465, "listxattrat", Serve, [0], [1], "not on the array: programs fall back to the older calls"),
+    row(466, "removexattrat", Serve, [0], [1], "not on the array: programs fall back to the older calls"),
     row(467, "open_tree_attr", Pass, [], [], "administration: means the host"),
-    row(468, "file_getattr", Serve, [0], [1], ""),
-    row(469, "file_setattr", Serve, [0], [1], ""),
+    row(468, "file_getattr", Serve, [0], [1], "not on the array: programs fall back to the older calls"),
+    row(469, "file_setattr", Serve, [0], [1], "not on the array: programs fall back to the older calls"),
 ];
 
 #[cfg(test)]

@@ -57,7 +57,7 @@ git checkout -q old; git status --porcelain | wc -l; git checkout -q main; git r
 fn history(files: u64, commits: u64) -> String {
     let mut numbers = Numbers(4);
     let mut stream = String::new();
-    let path = |file: u64| format!("dir{}/{}file{file}", file % 40, if file % 3 == 0 { "sub/" } else { "" });
+    let path = |file: u64| format!("dir{}/{}file{file}", file % 40, if file.is_multiple_of(3) { "sub/" } else { "" });
     for commit in 0..commits {
         let time = 1_760_000_000 + commit * 3600;
         let message = format!("commit {commit}");

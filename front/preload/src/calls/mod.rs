@@ -17,6 +17,7 @@ pub(crate) mod paths;
 pub(crate) mod process;
 pub(crate) mod socket;
 pub(crate) mod space;
+pub(crate) mod watch;
 pub(crate) mod xattr;
 
 use crate::descriptors::Table;
@@ -139,6 +140,15 @@ const fn handlers() -> [Handler; NUMBER_COUNT] {
         (nr::__NR_mknodat, names::mknodat),
         (nr::__NR_readlink, names::readlink),
         (nr::__NR_readlinkat, names::readlinkat),
+        (nr::__NR_inotify_add_watch, watch::by_anchor),
+        (nr::__NR_fanotify_mark, watch::by_anchor),
+        (nr::__NR_name_to_handle_at, watch::by_anchor),
+        (463, watch::absent), // setxattrat
+        (464, watch::absent), // getxattrat
+        (465, watch::absent), // listxattrat
+        (466, watch::absent), // removexattrat
+        (468, watch::absent), // file_getattr
+        (469, watch::absent), // file_setattr
         (nr::__NR_getxattr, xattr::get),
         (nr::__NR_lgetxattr, xattr::get),
         (nr::__NR_fgetxattr, xattr::fget),
