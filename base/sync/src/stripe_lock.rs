@@ -35,6 +35,12 @@ impl StripeLock {
         self.lock.unlock();
     }
 
+    /// Who holds the lock.
+    #[must_use]
+    pub fn owner(&self) -> Option<OwnerId> {
+        self.lock.owner()
+    }
+
     /// The even count to compare with, or None while a writer is at work.
     #[inline]
     pub fn read_begin(&self) -> Option<u32> {

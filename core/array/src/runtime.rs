@@ -27,7 +27,7 @@ const OPEN_WORDS: usize = OPEN_FILE_COUNT / 64;
 const MAGIC: u64 = u64::from_le_bytes(*b"CXLRrun\x01");
 const SLOT_BITS: u32 = ATTACH_SLOT_COUNT.trailing_zeros();
 /// Raised whenever the layout below changes.
-const VERSION: u32 = 5;
+const VERSION: u32 = 6;
 
 /// One attached process.
 #[repr(C)]
@@ -63,9 +63,23 @@ pub struct SharedFile {
     pub unlinked: AtomicU32,
     /// Raised when a process changes status flags (F_SETFL) of a description that others may share: they look at the kernel's then.
     pub status_changes: AtomicU32,
-    reserved: u32,
+    /// 1 while what lies behind the end of the file may be something else than zeros: a process died while the file grew or shrank.
+    pub tail_unfinished: AtomicU32,
+    /// The stripe locks, one bit each, behind which redundancy may not fit: inherited by a process that could not repair it.
+    pub stripes_unfinished: AtomicU64,
     /// One for each lock block index modulo [`STRIPE_LOCK_COUNT`].
     pub stripes: [StripeLock; STRIPE_LOCK_COUNT],
+}
+
+impl SharedFile {
+    /// Whether nobody has the file open and no process died in the middle of a change of it. Otherwise the next one to open it must still
+    /// learn of that.
+    fn is_forgettable(&self) -> bool {
+        let unlinked = self.unlinked.load(Ordering::Relaxed) != 0;
+        let whole = self.tail_unfinished.load(Ordering::Relaxed) == 0 && self.stripes_unfinished.load(Ordering::Relaxed) == 0;
+        let free = || self.size_lock.owner().is_none() && self.stripes.iter().all(|lock| lock.owner().is_none());
+        self.users.load(Ordering::Acquire) == 0 && (unlinked || whole && free())
+    }
 }
 
 #[repr(C, align(4096))]
@@ -447,7 +461,7 @@ impl Runtime {
                 found = Some(index);
                 break;
             }
-            if reusable.is_none() && (present == 0 || segment.files[index].users.load(Ordering::Acquire) == 0) {
+            if reusable.is_none() && (present == 0 || segment.files[index].is_forgettable()) {
                 reusable = Some(index);
             }
             if present == 0 {
@@ -462,6 +476,8 @@ impl Runtime {
             segment.keys[index].store(key, Ordering::Release);
             file.modified_ns.store(0, Ordering::Relaxed);
             file.unlinked.store(0, Ordering::Relaxed);
+            file.tail_unfinished.store(0, Ordering::Relaxed);
+            file.stripes_unfinished.store(0, Ordering::Relaxed);
             file.allocation_epoch.fetch_add(1, Ordering::Relaxed);
         }
         file.users.fetch_add(1, Ordering::AcqRel);

@@ -192,6 +192,10 @@ impl Files {
             let present = inode.in_use().filter_map(|(_, backing)| backing.bytes().ok()).min().unwrap_or(0);
             shared.allocated_end.store(present, Ordering::Relaxed);
             shared.flags.store(record.flags, Ordering::Relaxed);
+            if record.flags & format::FLAG_SLACK != 0 {
+                // Its last user did not close it: who knows what it was doing.
+                shared.tail_unfinished.store(1, Ordering::Relaxed);
+            }
             shared.unlinked.store(u32::from(record.state == InodeState::Orphan), Ordering::Relaxed);
             shared.size.store(record.size, Ordering::Release);
         }
@@ -214,6 +218,10 @@ impl Files {
                 if inode.shared().unlinked.load(Ordering::Acquire) != 0 {
                     self.table.free(&self.array, inode.number);
                 } else {
+                    if inode.shared().tail_unfinished.load(Ordering::Relaxed) != 0 {
+                        // Repairs it; what fails is noted and done by the next one to open the file.
+                        let _ = inode.with_size_locked(|_| Ok(()));
+                    }
                     inode.trim();
                 }
             }

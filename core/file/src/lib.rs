@@ -17,6 +17,7 @@ mod read;
 mod space;
 mod stripes;
 mod table;
+mod unfinished;
 mod write;
 
 pub use files::{BackingFds, FileRef, Files};

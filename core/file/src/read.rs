@@ -27,7 +27,10 @@ impl Inode {
         }
         let count = (bytes as u64).min(size - offset) as usize;
         let blocks = Blocks::of(&self.geometry, offset, count as u64);
-        if let Some(snapshot) = Snapshot::take(shared, blocks) {
+        // The file may have been cut since its size was read: the zeros behind its end are not to be read.
+        if let Some(snapshot) = Snapshot::take(shared, blocks)
+            && shared.size.load(Ordering::Acquire) >= offset + count as u64
+        {
             // SAFETY: as the caller promises.
             let result = unsafe { self.striper(self.out()).read(offset, dst, count) };
             if result.is_ok() && snapshot.is_current(shared) {
@@ -56,9 +59,10 @@ impl Inode {
                     spin_loop();
                 }
                 let Some(snapshot) = Snapshot::take(shared, blocks) else { continue };
+                let reaches = shared.size.load(Ordering::Acquire) >= offset + count as u64;
                 // SAFETY: as the caller promises.
                 let result = unsafe { self.striper(self.out()).read(offset, dst, count) };
-                (result, snapshot.is_current(shared))
+                (result, reaches && snapshot.is_current(shared))
             } else {
                 let held = self.lock_stripes(blocks)?;
                 let current = shared.size.load(Ordering::Acquire) >= offset + count as u64;
@@ -88,15 +92,6 @@ impl Inode {
     /// Keeps every reader and writer out.
     pub(crate) fn lock_all_stripes(&self) -> Result<StripesHeld<'_>, OsError> {
         self.lock_stripes(Blocks::ALL)
-    }
-
-    /// Takes the locks, and repairs what a writer that died with one of them may have left half done.
-    pub(crate) fn lock_stripes(&self, blocks: Blocks) -> Result<StripesHeld<'_>, OsError> {
-        let held = StripesHeld::lock(self.files.array(), self.shared(), blocks);
-        if held.inherited != 0 && self.writable {
-            self.repair_blocks(held.inherited)?;
-        }
-        Ok(held)
     }
 
     /// What follows from a fault: Ok if the operation can be done again on the members that are left.

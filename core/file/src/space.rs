@@ -124,7 +124,7 @@ impl Inode {
     }
 
     /// Stores zeros, keeping redundancy. The stripes are locked; holes are filled.
-    fn zero(&self, offset: u64, bytes: u64) -> Result<(), OsError> {
+    pub(crate) fn zero(&self, offset: u64, bytes: u64) -> Result<(), OsError> {
         if bytes == 0 {
             return Ok(());
         }
@@ -149,7 +149,8 @@ impl Inode {
         self.files.array().before_change()?;
         self.with_size_locked(|size| {
             let (wanted, shared) = (self.geometry.member_bytes(end), self.shared());
-            if end > size && !keep_size {
+            if end > size && !keep_size || wanted > shared.allocated_end.load(Ordering::Acquire) {
+                // Between the end and the range nothing is allocated.
                 self.add_flags(format::FLAG_HOLES);
             }
             self.fill_holes(offset, end)?;
@@ -233,7 +234,7 @@ impl Inode {
     }
 
     /// Runs a system call on every member in use. Lack of space is everybody's error; any other takes the member out.
-    fn on_members(&self, act: impl Fn(&Backing) -> Result<(), OsError>) -> Result<(), OsError> {
+    pub(crate) fn on_members(&self, act: impl Fn(&Backing) -> Result<(), OsError>) -> Result<(), OsError> {
         let mut failed = false;
         for (slot, backing) in self.in_use() {
             match act(backing) {

@@ -109,6 +109,14 @@ impl<'a> StripesHeld<'a> {
     }
 }
 
+impl StripesHeld<'_> {
+    /// The locks, one bit each.
+    #[inline]
+    pub(crate) const fn mask(&self) -> u64 {
+        self.mask
+    }
+}
+
 impl Drop for StripesHeld<'_> {
     #[inline]
     fn drop(&mut self) {

@@ -3,7 +3,6 @@
 use crate::Inode;
 use crate::stripes::Blocks;
 use array::IoFault;
-use array::runtime::STRIPE_LOCK_COUNT;
 use core::sync::atomic::Ordering;
 use format::LaneKind;
 use intent::Change;
@@ -88,17 +87,6 @@ impl Inode {
         })
     }
 
-    /// Runs `change` with the size lock held; it gets the size.
-    pub(crate) fn with_size_locked<T>(&self, change: impl FnOnce(u64) -> Result<T, OsError>) -> Result<T, OsError> {
-        let shared = self.shared();
-        let runtime = self.files.array().runtime();
-        // A dead owner leaves a size that is whole: it is stored last, in one word.
-        let _ = shared.size_lock.lock(runtime.me(), runtime);
-        let result = change(shared.size.load(Ordering::Acquire));
-        shared.size_lock.unlock();
-        result
-    }
-
     /// Announces and stores. The stripes are locked, the space is there. After a member's failure it is done again on the rest.
     ///
     /// # Safety
@@ -145,27 +133,6 @@ impl Inode {
                 self.files.array().before_change()
             }
         }
-    }
-
-    /// Makes the redundancy of every block behind these locks follow its data: a writer died while it held them.
-    #[cold]
-    pub(crate) fn repair_blocks(&self, locks: u64) -> Result<(), OsError> {
-        let block_bytes = self.geometry.lock_block_bytes();
-        let size = self.size();
-        for block in 0..size.div_ceil(block_bytes) {
-            if locks >> (block % STRIPE_LOCK_COUNT as u64) & 1 == 0 {
-                continue;
-            }
-            let offset = block * block_bytes;
-            let bytes = block_bytes.min(size - offset);
-            loop {
-                match self.striper(self.out()).resync(offset, bytes) {
-                    Ok(()) => break,
-                    Err(fault) => self.after_fault(fault)?,
-                }
-            }
-        }
-        Ok(())
     }
 
     /// Stores a new size on every member and for every process. The size lock is held.

@@ -1,0 +1,101 @@
+//! What a process that died in the middle of a change left behind, and how the next one makes it good.
+//!
+//! A lock that is inherited tells of it. What it guards is repaired before anybody uses it; a process that may not store into the file
+//! leaves a note in the runtime segment for one that may.
+//!
+//! - Behind a stripe lock redundancy may not fit its data. It is made to follow the data.
+//! - Behind the size lock the file was growing or shrinking. The size is whole, since it is stored in one word, but members may differ in
+//!   it, and bytes that had been stored behind it are no zeros: the next growth would show them.
+
+use crate::Inode;
+use crate::stripes::{Blocks, StripesHeld};
+use array::runtime::STRIPE_LOCK_COUNT;
+use core::sync::atomic::Ordering;
+use medium::Medium;
+use sync::Acquired;
+use sys::OsError;
+
+impl Inode {
+    /// Takes the locks, and repairs what a writer that died with one of them may have left half done.
+    pub(crate) fn lock_stripes(&self, blocks: Blocks) -> Result<StripesHeld<'_>, OsError> {
+        let held = StripesHeld::lock(self.files.array(), self.shared(), blocks);
+        let unfinished = held.inherited | self.shared().stripes_unfinished.load(Ordering::Relaxed) & held.mask();
+        if unfinished != 0 {
+            self.finish_stripes(unfinished)?;
+        }
+        Ok(held)
+    }
+
+    #[cold]
+    fn finish_stripes(&self, locks: u64) -> Result<(), OsError> {
+        self.shared().stripes_unfinished.fetch_or(locks, Ordering::Relaxed);
+        if self.writable {
+            self.repair_blocks(locks)?;
+            self.shared().stripes_unfinished.fetch_and(!locks, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Makes the redundancy of every block behind these locks follow its data.
+    fn repair_blocks(&self, locks: u64) -> Result<(), OsError> {
+        let block_bytes = self.geometry.lock_block_bytes();
+        let size = self.size();
+        for block in 0..size.div_ceil(block_bytes) {
+            if locks >> (block % STRIPE_LOCK_COUNT as u64) & 1 == 0 {
+                continue;
+            }
+            let offset = block * block_bytes;
+            self.resync(offset, block_bytes.min(size - offset))?;
+        }
+        Ok(())
+    }
+
+    fn resync(&self, offset: u64, bytes: u64) -> Result<(), OsError> {
+        loop {
+            match self.striper(self.out()).resync(offset, bytes) {
+                Ok(()) => return Ok(()),
+                Err(fault) => self.after_fault(fault)?,
+            }
+        }
+    }
+
+    /// Runs `change` with the size lock held; it gets the size.
+    pub(crate) fn with_size_locked<T>(&self, change: impl FnOnce(u64) -> Result<T, OsError>) -> Result<T, OsError> {
+        let shared = self.shared();
+        let runtime = self.files.array().runtime();
+        if shared.size_lock.lock(runtime.me(), runtime) == Acquired::Inherited {
+            shared.tail_unfinished.store(1, Ordering::Relaxed);
+        }
+        let finished = if shared.tail_unfinished.load(Ordering::Relaxed) == 0 { Ok(()) } else { self.finish_tail() };
+        let result = finished.and_then(|()| change(shared.size.load(Ordering::Acquire)));
+        shared.size_lock.unlock();
+        result
+    }
+
+    /// Gives every member the size, and makes what lies behind it zeros. The size lock is held.
+    #[cold]
+    fn finish_tail(&self) -> Result<(), OsError> {
+        if !self.writable {
+            return Ok(());
+        }
+        self.files.array().before_change()?;
+        let held = self.lock_stripes(Blocks::ALL)?;
+        let (shared, size, stripe) = (self.shared(), self.size(), self.geometry.stripe_bytes());
+        self.set_size(size);
+        let kept = self.geometry.member_bytes(size);
+        self.on_members(|backing| backing.set_len(kept))?;
+        shared.allocated_end.store(kept, Ordering::Release);
+        shared.allocation_epoch.fetch_add(1, Ordering::AcqRel);
+        let end = size.next_multiple_of(stripe);
+        if self.geometry.level().has_chunks() && end > size {
+            // Chunks of the last stripe that lie behind the end, as far as its first one reaches.
+            self.fill_holes(size, end)?;
+            self.zero(size, end - size)?;
+            self.resync(end - stripe, stripe)?;
+            self.on_members(|backing| backing.set_len(kept))?;
+        }
+        shared.tail_unfinished.store(0, Ordering::Relaxed);
+        drop(held);
+        Ok(())
+    }
+}

@@ -1,0 +1,94 @@
+//! What a process that died in the middle of a change left behind is made good by the next one.
+
+mod common;
+
+use common::{Random, TestArray, read, write};
+use layout::Level;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use sync::{Liveness, OwnerId};
+
+const SHAPES: [(Level, usize, u64); 7] = [
+    (Level::Raid0, 3, 64),
+    (Level::Raid1, 2, 65536),
+    (Level::Raid4, 3, 4096),
+    (Level::Raid5, 4, 64),
+    (Level::Raid6, 5, 4096),
+    (Level::Raid10, 4, 64),
+    (Level::Raid01, 4, 65536),
+];
+
+/// A process that was never there is dead.
+struct Nobody;
+impl Liveness for Nobody {
+    fn is_alive(&self, _: OwnerId) -> bool {
+        false
+    }
+}
+
+fn dead() -> OwnerId {
+    OwnerId::new(5).unwrap()
+}
+
+#[test]
+fn what_a_dead_writer_stored_behind_the_end_is_never_seen() {
+    for (level, member_count, chunk) in SHAPES {
+        let array = TestArray::new(level, member_count, chunk);
+        let attribute = array.create("f");
+        let file = array.open("f", attribute);
+        let data = Random(u64::from(level.code()) + 1).bytes(100_001);
+        write(&file, 0, &data);
+        // It stored the data of an append, with parity that does not fit, but not the size.
+        for slot in 0..member_count {
+            let backing = std::fs::OpenOptions::new().write(true).open(array.member_path(slot).join("data/f")).unwrap();
+            backing.write_at(&[0xa5; 20_000], file.geometry().member_bytes(data.len() as u64)).unwrap();
+        }
+        let shared = array.files.array().runtime().find_file(attribute.inode << 24 | attribute.generation).unwrap();
+        let _ = shared.size_lock.lock(dead(), &Nobody);
+        file.truncate(200_000).unwrap();
+        assert_eq!(read(&file, 0, 300_000)[..data.len()], data, "{level}");
+        assert!(read(&file, data.len() as u64, 300_000).iter().all(|&byte| byte == 0), "{level}");
+        assert_eq!(file.verify(), Ok(0), "{level}");
+    }
+}
+
+#[test]
+fn redundancy_is_made_to_fit_behind_a_dead_writer() {
+    for (level, member_count, chunk) in SHAPES.into_iter().filter(|shape| shape.0 != Level::Raid0) {
+        let array = TestArray::new(level, member_count, chunk);
+        let attribute = array.create("f");
+        let file = array.open("f", attribute);
+        write(&file, 0, &Random(7).bytes(500_000));
+        let path = array.member_path(1).join("data/f");
+        std::fs::OpenOptions::new().write(true).open(path).unwrap().write_at(&[0x5a; 3000], 70_000).unwrap();
+        assert_ne!(file.verify(), Ok(0), "{level}");
+        let shared = array.files.array().runtime().find_file(attribute.inode << 24 | attribute.generation).unwrap();
+        for lock in &shared.stripes {
+            let _ = lock.write_begin(dead(), &Nobody);
+        }
+        assert_eq!(file.verify(), Ok(0), "{level}");
+        assert_eq!(shared.stripes_unfinished.load(Ordering::Relaxed), 0);
+    }
+}
+
+#[test]
+fn a_read_never_reaches_behind_the_end_of_a_file_being_cut() {
+    let array = TestArray::new(Level::Raid5, 3, 4096);
+    let attribute = array.create("f");
+    let file = array.open("f", attribute);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (file, stop) = (&file, &stop);
+        scope.spawn(move || {
+            for round in 0..20_000u64 {
+                write(file, 0, &[0xff; 3000]);
+                file.truncate(round % 1000).unwrap();
+            }
+            stop.store(true, Ordering::Release);
+        });
+        while !stop.load(Ordering::Acquire) {
+            let data = read(file, 0, 3000);
+            assert!(data.iter().all(|&byte| byte == 0xff), "{} bytes, not all of them the file's", data.len());
+        }
+    });
+}
