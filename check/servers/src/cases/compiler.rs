@@ -9,7 +9,7 @@ const MAKEFILE: &str = "\
 CFLAGS = -O1 -fPIC -Iinclude -MMD -MP -Wall -Werror
 MODULES := $(sort $(wildcard src/*.c))
 OBJECTS := $(MODULES:src/%.c=build/%.o)
-all: build/libparts.a build/libparts.so build/static build/shared
+all: build/libparts.a build/libparts.so build/static build/shared build/searched
 build/%.o: src/%.c
 \t@mkdir -p build
 \t$(CC) $(CFLAGS) -c $< -o $@
@@ -19,6 +19,8 @@ build/libparts.so: $(OBJECTS)
 \t$(CC) -shared -Wl,-soname,libparts.so $^ -o $@
 build/static: main.c build/libparts.a
 \t$(CC) $(CFLAGS) main.c build/libparts.a -o $@
+build/searched: main.c build/libparts.so
+\t$(CC) $(CFLAGS) main.c -Lbuild -lparts -o $@
 build/shared: main.c build/libparts.so
 \t$(CC) $(CFLAGS) main.c -Lbuild -lparts -Wl,-rpath,'$$ORIGIN' -o $@
 clean:
@@ -33,6 +35,11 @@ cd "$1"
 make -j2 >build.log
 sha256sum build/*.o build/*.a build/*.so build/static build/shared
 ./build/static; ./build/shared
+# By where the linker is told to look: absolute, relative, for a program of the host, and for children of a child.
+LD_LIBRARY_PATH=$PWD/build ./build/searched; LD_LIBRARY_PATH=/nowhere:build ./build/searched
+cp build/searched "$W/elsewhere"; LD_LIBRARY_PATH=$PWD/build "$W/elsewhere"
+LD_LIBRARY_PATH=$PWD/build sh -c 'build/searched; env build/searched; env | grep -c proc/self || true'
+(build/searched 2>&1 || echo "status $?") | sed 's/.*shared libraries/shared libraries/'
 make -q && echo "nothing to do"
 sleep 0.02
 echo 'int changed(void) { return 4711; }' >>src/part7.c
