@@ -19,10 +19,9 @@ const SCRIPTS: [(&str, &str); 26] = embedded!("cases":
     "node.js", "node.sh", "paths.sh", "program.sh", "python.py", "python.sh", "redis.sh", "space.sh", "sqlite3.sh", "stdio.sh", "stored.sh",
     "tar.sh", "killed.py", "writers.sh", "Channels.java");
 
-const C_FILES: [(&str, &str); 13] = embedded!("../c":
+const C_FILES: [(&str, &str); 14] = embedded!("../c":
     "check.h", "calls.c", "cancel.c", "fill.c", "library.c", "maps.c", "passing.c", "probe.c", "signals.c", "sites.c", "spawn.c",
-    "stdio.c", "threads.c");
-const WRITERS: (&str, &str) = ("writers.c", include_str!("../c/writers.c"));
+    "stdio.c", "threads.c", "writers.c");
 
 /// Puts everything in place.
 pub(crate) fn prepare(ground: &Ground, java: bool) -> Result<(), String> {
@@ -33,11 +32,10 @@ pub(crate) fn prepare(ground: &Ground, java: bool) -> Result<(), String> {
     };
     write(&cases, &SCRIPTS)
         .and_then(|()| write(&sources, &C_FILES))
-        .and_then(|()| write(&sources, &[WRITERS]))
         .and_then(|()| write(&binaries, &[]))
         .and_then(|()| tree(&ground.assets.join("tree")))
         .map_err(|error| format!("{}: {error}", ground.assets.display()))?;
-    for (name, _) in C_FILES.iter().chain([&WRITERS]).filter(|(name, _)| name.ends_with(".c")) {
+    for (name, _) in C_FILES.iter().filter(|(name, _)| name.ends_with(".c")) {
         compile(&sources, &binaries, name.trim_end_matches(".c"))?;
     }
     if java {

@@ -5,7 +5,7 @@ use crate::{
     cases::Case,
     options::Options,
     place::{Ground, Place},
-    process::{Output, Run},
+    process::{Output, Run, without_notices},
     report::{Complaints, Report, compare, difference, short, with_output},
     snapshot, trace,
 };
@@ -140,33 +140,26 @@ fn missing(
         array.lose(victim)?;
         array.lose(second)?;
         let what = format!("files without members {victim} and {second}");
-        compare(&what, healthy, &quiet(snapshot::array(array)), complaints);
+        compare(&what, healthy, &without_notices(snapshot::array(array)), complaints);
         array.bring_back(second)?;
     } else {
         array.lose(victim)?;
     }
     let what = format!("files without member {victim}");
-    compare(&what, healthy, &quiet(snapshot::array(array)), complaints);
+    compare(&what, healthy, &without_notices(snapshot::array(array)), complaints);
     if !complaints.is_empty() {
         return Ok(());
     }
-    let output = quiet(script(array.run("bash"), array.place, case, PARTS[1]).output());
+    let output = without_notices(script(array.run("bash"), array.place, case, PARTS[1]).output());
     compare(PARTS[1], &reference.outputs[1], &output, complaints);
     check_host(array, complaints);
     if complaints.is_empty() {
-        let files = quiet(snapshot::array(array));
+        let files = without_notices(snapshot::array(array));
         compare_files("files after more work", case, &reference.snapshots[1], &files, complaints);
         check_members(array, &files, complaints);
         check_retrieved(array, &files, complaints);
     }
     Ok(())
-}
-
-/// Without what the library says about the missing member.
-fn quiet(mut output: Output) -> Output {
-    let lines = output.stderr.split_inclusive(|&byte| byte == b'\n');
-    output.stderr = lines.filter(|line| !line.starts_with(b"cxlraid: ")).collect::<Vec<_>>().concat();
-    output
 }
 
 /// Nothing may be in the host's directory of the prefix's name: a call was missed.

@@ -154,6 +154,13 @@ fn describe(status: ExitStatus) -> String {
     }
 }
 
+/// Without what the library says about members.
+pub(crate) fn without_notices(mut output: Output) -> Output {
+    let lines = output.stderr.split_inclusive(|&byte| byte == b'\n');
+    output.stderr = lines.filter(|line| !line.starts_with(b"cxlraid: ")).collect::<Vec<_>>().concat();
+    output
+}
+
 /// Whether a program is to be found where cases look for it.
 pub(crate) fn is_installed(program: &str) -> bool {
     ENVIRONMENT[0].1.split(':').any(|directory| Path::new(directory).join(program).is_file())

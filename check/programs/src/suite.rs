@@ -11,10 +11,7 @@ use crate::{
     report::Report,
 };
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::atomic::{AtomicUsize, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -59,7 +56,7 @@ pub(crate) fn run(options: &Options) -> Result<bool, String> {
     let ground = Ground::new(&options.library, &options.command)?;
     let java = is_installed("javac") && cases.iter().any(|(_, case)| case.needs.contains(&"javac"));
     assets::prepare(&ground, java)?;
-    let next = Arc::new(AtomicUsize::new(0));
+    let next = AtomicUsize::new(0);
     thread::scope(|scope| {
         for _ in 0..options.jobs {
             scope.spawn(|| {

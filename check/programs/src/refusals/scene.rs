@@ -4,7 +4,7 @@ use crate::{
     array::{Array, Shape},
     matrix,
     place::Place,
-    process::{Output, Run},
+    process::{Output, Run, without_notices},
     report::{Complaints, compare, difference, with_output},
     snapshot,
 };
@@ -197,13 +197,6 @@ fn check_line(output: &Output, says: &[&str], complaints: &mut Complaints) {
         }
         _ => complaints.push(format!("must be one line of cxlraid, are {}:\n{text}", lines.len())),
     }
-}
-
-/// Without the library's lines.
-pub(super) fn without_notices(mut output: Output) -> Output {
-    let lines = output.stderr.split_inclusive(|&byte| byte == b'\n');
-    output.stderr = lines.filter(|line| !line.starts_with(b"cxlraid: ")).collect::<Vec<_>>().concat();
-    output
 }
 
 /// Whether we may mount and become somebody else.

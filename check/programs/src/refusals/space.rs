@@ -8,7 +8,7 @@ use crate::{
     array::Shape,
     matrix,
     place::Place,
-    process::Output,
+    process::{Output, without_notices},
     report::{Complaints, compare, short, with_output},
     snapshot,
 };
@@ -95,7 +95,7 @@ fn full_member(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result
     matrix::check_members(array, &whole, complaints);
     for slot in 0..array.members.len() {
         array.lose(slot)?;
-        let found = super::scene::without_notices(snapshot::array(array));
+        let found = without_notices(snapshot::array(array));
         compare(&format!("files without member {slot}"), &whole, &found, complaints);
         array.bring_back(slot)?;
     }

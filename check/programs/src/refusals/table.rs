@@ -4,7 +4,11 @@ use super::{
     Case, Outcome,
     scene::{Scene, is_root, must},
 };
-use crate::{array::Shape, report::Complaints};
+use crate::{
+    array::Shape,
+    process::Output,
+    report::{Complaints, compare},
+};
 use std::{fs, io, path::Path};
 
 const NEWER: &[u8] = include_bytes!("../../../../core/format/tests/golden/superblock-newer.bin");
@@ -17,7 +21,7 @@ const fn case(name: &'static str, act: fn(&mut Scene<'_>, &mut Complaints) -> Re
     Case { name, shape: Shape::RAID5, act }
 }
 
-pub(super) const CASES: [Case; 24] = [
+pub(super) const CASES: [Case; 25] = [
     case("level-unknown", level_unknown),
     case("settings-missing", settings_missing),
     case("members-too-few", members_too_few),
@@ -37,6 +41,7 @@ pub(super) const CASES: [Case; 24] = [
     case("chunk-wrong", chunk_wrong),
     case("array-differs", array_differs),
     case("prefix-wrong", prefix_wrong),
+    case("prefixes-two", prefixes_two),
     case("journal-set", journal_set),
     case("one-device", one_device),
     case("members-missing", members_missing),
@@ -72,7 +77,6 @@ fn members_too_few(scene: &mut Scene<'_>, complaints: &mut Complaints) -> Result
         scene.set_members([zero.as_path(), one.as_path()]);
         scene.expect_refusal("EINVAL", &["CXLRAID_MOUNTS", needs, "2 given"], complaints);
     }
-    scene.set("CXLRAID_LEVEL", "10");
     scene.reset();
     scene.set("CXLRAID_LEVEL", "10");
     scene.expect_refusal("EINVAL", &["CXLRAID_MOUNTS", "3"], complaints);
@@ -249,6 +253,32 @@ fn prefix_wrong(scene: &mut Scene<'_>, complaints: &mut Complaints) -> Result {
     scene.expect_refusal("EINVAL", &["CXLRAID_PATHS: relative: not an absolute path"], complaints);
     scene.set("CXLRAID_PATHS", both(Path::new("/")));
     scene.expect_refusal("EINVAL", &["CXLRAID_PATHS: /"], complaints);
+    Ok(Outcome::Ran)
+}
+
+/// Two paths of one array: files move between them by rename.
+fn prefixes_two(scene: &mut Scene<'_>, complaints: &mut Complaints) -> Result {
+    let second = scene.beside("second");
+    let data = scene.array.place.data.clone();
+    scene.set("CXLRAID_PATHS", [data.as_os_str(), second.as_os_str()].join(":".as_ref()));
+    scene.make(complaints);
+    let script = r#"
+set -e
+ln "$1/file" "$2/linked"
+mv "$1/file" "$2/moved"
+stat -c %h "$2/moved"
+echo more >>"$2/linked"
+mv "$2/moved" "$1/file"
+rm "$2/linked"
+ls "$1" "$2" | wc -l
+"#;
+    let arguments = [Path::new("-c"), Path::new(script), Path::new("sh"), &data, &second];
+    let expected = Output { stdout: b"2\n4\n".into(), stderr: Vec::new(), status: "0".into() };
+    compare("two prefixes", &expected, &scene.run("sh", &arguments), complaints);
+    scene.expect_content("file", "before\nmore\n", complaints);
+    if second.exists() {
+        complaints.push("the second prefix was made on the host".to_owned());
+    }
     Ok(Outcome::Ran)
 }
 
