@@ -20,6 +20,8 @@ cargo x TASK [ARGUMENTS]
   posix           pjdfstest on arrays, compared with a plain directory
   servers [NAMES] [--level L] [--rounds N]
                   databases, compilers and file tools on arrays: load, kill -9, recovery, a member missing
+  soak [--operations N] [--seed S] [--level L]
+                  random operations by threads and processes against a model; a million per level
   bench [--json]  limits, kernel and cxlraid in one run
   demo            a RAID 5 array loses a member under running programs
   man             man pages and completions into target/dist
@@ -37,6 +39,7 @@ fn main() -> ExitCode {
         "test" => tasks::test(&rest),
         "posix" => tasks::posix(&rest),
         "servers" => tasks::servers(&rest),
+        "soak" => tasks::soak(&rest),
         "bench" => tasks::bench(&rest),
         "demo" => tasks::demo(&rest),
         "man" => tasks::man(),

@@ -58,6 +58,7 @@ pub(crate) fn test(rest: &[String]) -> Outcome {
     steps.step("tests of the library", || run(cargo(&format!("test --quiet -p {LIBRARY}"), rest)))?;
     steps.step("release build", || build(&[]))?;
     steps.step("unmodified programs", || run(cargo_release("run -p cxlraid-programs", &[])))?;
+    steps.step("random operations against a model", || run(cargo_release("run -p cxlraid-fsx -- --quick", &[])))?;
     steps.step("pjdfstest, on tmpfs", || run(cargo_release("run -p cxlraid-posix -- --quick", &[])))?;
     steps.step("servers and tools, one round", || run(cargo_release("run -p cxlraid-servers -- --quick --jobs 2", &[])))?;
     steps.step("bench, sanity only", || run(cargo_release("run -p cxlraid-bench -- --sanity", &[])))?;
@@ -73,6 +74,11 @@ pub(crate) fn posix(rest: &[String]) -> Outcome {
 pub(crate) fn servers(rest: &[String]) -> Outcome {
     build(&[])?;
     run(cargo_release("run -p cxlraid-servers --", rest))
+}
+
+pub(crate) fn soak(rest: &[String]) -> Outcome {
+    build(&[])?;
+    run(cargo_release("run -p cxlraid-fsx --", rest))
 }
 
 pub(crate) fn bench(rest: &[String]) -> Outcome {

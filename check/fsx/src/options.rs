@@ -1,0 +1,145 @@
+//! The command line.
+
+use crate::shape::{self, CHUNKS, Case, LEVELS, MODES, SCENARIOS};
+use std::env;
+use std::path::PathBuf;
+
+pub(crate) const HELP: &str = "\
+cxlraid-fsx [OPTIONS]
+
+Random operations on files of arrays of every level, against a model. A failure prints what repeats it.
+
+  --operations N  per level, divided among its cases (1000000)
+  --seed S        of the random numbers (from the clock; printed)
+  --level L       0, 1, 4, 5, 6, 01 or 10; may be given several times, as may the following
+  --chunk C       64, 4096, 65536
+  --mode M        single: one process and an exact model; threads; processes: some are killed
+  --scenario S    healthy; missing: without a member from the start; cut: one loses its memory
+  --quick         6000 operations per level, one case per level and mode, chosen by the seed
+  --plain         the single mode on a plain directory: checks the model itself
+  --lib PATH      libcxlraid.so (else CXLRAID_LIB, else beside this program)
+  --keep          leave the directories of a failed case and say where they are";
+
+/// What is asked for.
+#[derive(Debug)]
+pub(crate) struct Options {
+    pub(crate) operations: u64,
+    pub(crate) seed: u64,
+    pub(crate) cases: Vec<Case>,
+    pub(crate) plain: bool,
+    pub(crate) library: PathBuf,
+    pub(crate) keep: bool,
+    pub(crate) help: bool,
+}
+
+impl Options {
+    pub(crate) fn from_arguments(arguments: impl Iterator<Item = String>) -> Result<Self, String> {
+        let library = env::var_os("CXLRAID_LIB").map_or_else(beside_us, PathBuf::from);
+        let mut options =
+            Self { operations: 1_000_000, seed: clock(), cases: Vec::new(), plain: false, library, keep: false, help: false };
+        let (mut levels, mut chunks, mut modes, mut scenarios) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (mut arguments, mut quick, mut count) = (arguments, false, None);
+        while let Some(argument) = arguments.next() {
+            let mut value = || arguments.next().ok_or_else(|| format!("{argument} needs a value\n\n{HELP}"));
+            match argument.as_str() {
+                "--operations" => count = Some(number(&argument, &value()?)?),
+                "--seed" => options.seed = number(&argument, &value()?)?,
+                "--level" => levels.push(one_of(&argument, &value()?, &LEVELS, |level| level.name.to_owned())?),
+                "--chunk" => chunks.push(one_of(&argument, &value()?, &CHUNKS, u64::to_string)?),
+                "--mode" => modes.push(one_of(&argument, &value()?, &MODES, |mode| mode.name().to_owned())?),
+                "--scenario" => {
+                    scenarios.push(one_of(&argument, &value()?, &SCENARIOS, |scenario| scenario.name().to_owned())?);
+                }
+                "--quick" => quick = true,
+                "--plain" => options.plain = true,
+                "--lib" => options.library = value()?.into(),
+                "--keep" => options.keep = true,
+                "--help" | "-h" => options.help = true,
+                other => return Err(format!("unknown argument {other}\n\n{HELP}")),
+            }
+        }
+        options.cases =
+            cases(&or_all(levels, &LEVELS), &or_all(chunks, &CHUNKS), &or_all(modes, &MODES), &or_all(scenarios, &SCENARIOS));
+        if quick {
+            options.cases = one_of_each(&options.cases, options.seed);
+        }
+        options.operations = count.unwrap_or(if quick { 6_000 } else { 1_000_000 });
+        if options.cases.is_empty() { Err("the level cannot bear that".to_owned()) } else { Ok(options) }
+    }
+}
+
+fn cases(levels: &[shape::Level], chunks: &[u64], modes: &[shape::Mode], scenarios: &[shape::Scenario]) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for &level in levels {
+        for &scenario in scenarios {
+            for &mode in modes {
+                cases.extend(chunks.iter().map(|&chunk| Case { level, chunk, mode, scenario }));
+            }
+        }
+    }
+    cases.retain(Case::is_sensible);
+    cases
+}
+
+/// One case per level and mode.
+fn one_of_each(cases: &[Case], seed: u64) -> Vec<Case> {
+    let mut rng = oracle::Rng::new(seed);
+    let mut chosen = Vec::new();
+    for (level, mode) in LEVELS.into_iter().flat_map(|level| MODES.map(|mode| (level, mode))) {
+        let fitting: Vec<&Case> = cases.iter().filter(|case| case.level == level && case.mode == mode).collect();
+        if !fitting.is_empty() {
+            chosen.push(*fitting[rng.below(fitting.len() as u64) as usize]);
+        }
+    }
+    chosen
+}
+
+fn or_all<T: Copy>(asked: Vec<T>, all: &[T]) -> Vec<T> {
+    if asked.is_empty() { all.to_vec() } else { asked }
+}
+
+fn number(argument: &str, value: &str) -> Result<u64, String> {
+    value.replace('_', "").parse().map_err(|_| format!("{argument} needs a number"))
+}
+
+fn one_of<T: Copy>(argument: &str, value: &str, all: &[T], name: impl Fn(&T) -> String) -> Result<T, String> {
+    let known = || all.iter().map(&name).collect::<Vec<_>>().join(", ");
+    all.iter().find(|one| name(one) == value).copied().ok_or_else(|| format!("{argument} {value}: known are {}", known()))
+}
+
+fn clock() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.map_or(1, |since| since.as_nanos() as u64 % 1_000_000_007)
+}
+
+fn beside_us() -> PathBuf {
+    env::current_exe().unwrap_or_default().with_file_name("libcxlraid.so")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(arguments: &[&str]) -> Result<Options, String> {
+        Options::from_arguments(arguments.iter().map(|&argument| argument.to_owned()))
+    }
+
+    #[test]
+    fn selections_make_cases() {
+        let all = parse(&[]).unwrap().cases;
+        // RAID 0 has no redundancy to lose, RAID 1 no chunks.
+        assert_eq!(all.len(), 5 * 3 * 3 * 3 + 3 * 3 + 3 * 3);
+        let one = parse(&["--level", "5", "--chunk", "64", "--mode", "single", "--scenario", "cut", "--seed", "1_000"]).unwrap();
+        assert_eq!((one.cases.len(), one.seed), (1, 1000));
+        assert_eq!(parse(&["--quick"]).unwrap().cases.len(), 7 * 3);
+        assert_eq!(one.cases[0].to_string(), "--level 5 --chunk 64 --mode single --scenario cut");
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        assert!(parse(&["--level", "7"]).unwrap_err().contains("01"));
+        assert!(parse(&["--level", "0", "--scenario", "cut"]).is_err());
+        assert!(parse(&["--operations", "many"]).is_err());
+        assert!(parse(&["--nonsense"]).unwrap_err().contains("--nonsense"));
+    }
+}
