@@ -66,7 +66,7 @@ impl Namespace {
 
     /// fstat(2).
     pub fn fstat(&self, fd: BorrowedFd<'_>, node: &Node) -> Result<Stat> {
-        let epochs = self.epochs();
+        let (epochs, fd) = (self.epochs(), current(fd, node));
         let stat = fstat(fd)?;
         let known = self.known(fd, node, stat.st_mode, || [stat.st_dev, stat.st_ino], epochs);
         Ok(self.told(stat, known))
@@ -99,7 +99,7 @@ impl Namespace {
 
     /// statx(2) with AT_EMPTY_PATH.
     pub fn fstatx(&self, fd: BorrowedFd<'_>, node: &Node, flags: AtFlags, mask: StatxFlags) -> Result<Statx> {
-        let epochs = self.epochs();
+        let (epochs, fd) = (self.epochs(), current(fd, node));
         let stat = statx(fd, c"", flags | AtFlags::EMPTY_PATH, mask | IDENTITY)?;
         let known = self.known(fd, node, stat.stx_mode.into(), || backing_of(&stat), epochs);
         Ok(self.told_more(stat, known))
@@ -167,6 +167,14 @@ impl Namespace {
             Err(OsError::NOENT) => Err(OsError::INVAL),
             result => result.map(|target| target.into_bytes()),
         })
+    }
+}
+
+/// The descriptor that knows a file: an anchor on a member that went out of use does not see what happens to the others.
+fn current<'a>(fd: BorrowedFd<'a>, node: &'a Node) -> BorrowedFd<'a> {
+    match node {
+        Node::File(file) => file.backing_fds().next().map_or(fd, |(_, fd)| fd),
+        _ => fd,
     }
 }
 

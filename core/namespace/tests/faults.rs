@@ -3,8 +3,9 @@
 mod common;
 
 use common::*;
-use cxlraid_namespace::{OFlags, RenameFlags, XattrFlags};
+use cxlraid_namespace::{AtFlags, OFlags, RenameFlags, StatxFlags, XattrFlags};
 use layout::Level;
+use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use sys::OsError;
@@ -245,4 +246,20 @@ fn names_that_moved_on_one_member_only_are_moved_on_the_others() {
     std::fs::remove_file(at(1, "a")).unwrap();
     assert_eq!(read(&inside(names.open(b"/data/a", OFlags::RDONLY, 0))), b"second");
     assert_eq!(names.files().array().in_use().len(), 2);
+}
+
+#[test]
+fn a_file_opened_before_its_anchors_member_went_out_is_told_of_as_it_is() {
+    let array = TestArray::new();
+    let names = array.namespace;
+    let opened = create(names, "/data/file");
+    inside(names.link(b"/data/file", b"/data/other", true));
+    names.files().array().fail_member(0).unwrap();
+    write(&opened, 0, b"something");
+    inside(names.unlink(b"/data/file"));
+    inside(names.unlink(b"/data/other"));
+    let stat = names.fstat(opened.anchor.as_fd(), &opened.node).unwrap();
+    assert_eq!((stat.st_nlink, stat.st_size), (0, 9));
+    let statx = names.fstatx(opened.anchor.as_fd(), &opened.node, AtFlags::empty(), StatxFlags::BASIC_STATS).unwrap();
+    assert_eq!((statx.stx_nlink, statx.stx_size), (0, 9));
 }
