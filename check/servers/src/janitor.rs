@@ -23,7 +23,7 @@ while read -r word value; do
     kept) set -- ;;
     esac
 done
-for group in $groups; do kill -KILL -- "-$group"; done
+for group in $groups; do kill -s KILL -- "-$group"; done
 for directory; do
     find "$directory" -path '*/.cxlraid/superblock' | while read -r superblock; do
         uuid=$(od -An -v -tx1 -j40 -N16 "$superblock" | tr -d ' \n' | sed -E 's/^(.{8})(.{4})(.{4})(.{4})(.{12})$/\1-\2-\3-\4-\5/')
