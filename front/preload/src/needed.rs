@@ -275,7 +275,7 @@ mod tests {
     #[test]
     fn names_are_taken_back() {
         let low = std::fs::File::open("/dev/null").unwrap();
-        let element = hand_down(&sys::rustix::io::dup(&low).unwrap()).unwrap();
+        let element = hand_down(&OwnedFd::from(low)).unwrap();
         let descriptor = numbers(&element)[0];
         assert!(descriptor as u32 >= sys::high_fd::base());
         let mut entry = [b"LD_PRELOAD=/lib/cxlraid.so:", &element[..], b"\0"].concat();
