@@ -274,8 +274,8 @@ mod tests {
 
     #[test]
     fn names_are_taken_back() {
-        let low = std::fs::File::open("/dev/null").unwrap();
-        let element = hand_down(&OwnedFd::from(low)).unwrap();
+        let low = openat(CWD, c"/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        let element = hand_down(&low).unwrap();
         let descriptor = numbers(&element)[0];
         assert!(descriptor as u32 >= sys::high_fd::base());
         let mut entry = [b"LD_PRELOAD=/lib/cxlraid.so:", &element[..], b"\0"].concat();
