@@ -1,4 +1,6 @@
 . "$A/cases/common.sh"
+# With several threads it is chance which deltas a pack holds.
+export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=pack.threads GIT_CONFIG_VALUE_0=1
 # fsck tells what is dangling, in no order.
 fsck() { git -C "$1" fsck --strict --full --no-progress 2>&1 | sort; }
 commit() { git add -A && git commit -q -m "$1"; }
@@ -55,6 +57,9 @@ again() {
     git clone -q "$D/bare.git" "$W/out"
     git -C "$W/out" rev-parse HEAD
     fsck "$D/repo"
+    git -C "$D/bare.git" -c pack.threads=4 repack -q -a -d -f
+    fsck "$D/bare.git"
+    git -C "$D/bare.git" repack -q -a -d -f
     fsck "$D/bare.git"
 }
 "$1"
