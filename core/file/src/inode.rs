@@ -147,7 +147,11 @@ impl Inode {
     /// Notes that the file was written now; the members' mtime follows at the latest when the last process closes it.
     #[inline]
     pub(crate) fn touch(&self) {
-        self.shared().modified_ns.store(sys::clock::realtime_coarse_ns(), Ordering::Relaxed);
+        // The clock moves every few milliseconds; storing the same again would take the line from every other thread.
+        let (modified_ns, now_ns) = (&self.shared().modified_ns, sys::clock::realtime_coarse_ns());
+        if modified_ns.load(Ordering::Relaxed) != now_ns {
+            modified_ns.store(now_ns, Ordering::Relaxed);
+        }
     }
 
     /// Gives the members the time of the last write.
