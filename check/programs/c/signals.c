@@ -72,8 +72,9 @@ static void *hammer(void *name)
     static __thread unsigned char bytes[20000];
     int fd = open(name, O_RDWR | O_CREAT, 0600);
     memset(bytes, 'h', sizeof bytes);
-    while (!stop)
+    do
         MUST(pwrite(fd, bytes, sizeof bytes, 5) == sizeof bytes && pread(fd, bytes, sizeof bytes, 5) == sizeof bytes);
+    while (!stop);
     close(fd);
     return NULL;
 }

@@ -30,7 +30,9 @@ const fn program(name: &'static str, variables: &'static [(&'static str, &'stati
 
 const TIMING: &str = "depends on timing";
 /// From another file system the kernel refuses copy_file_range (EXDEV) and programs read and write; into an array it works.
-const COPYING: &[(&str, &str)] = &[("read", "copy_file_range"), ("write", "copy_file_range")];
+/// Where the holes of a file of the host are shows only once it was written back.
+const COPYING: &[(&str, &str)] =
+    &[("read", "copy_file_range"), ("write", "copy_file_range"), ("ftruncate", "holes"), ("fallocate", "holes")];
 /// fio puts the time into what it writes; it verifies its files itself.
 const FIO: &[&str] = &["/threads.", "/processes.", "/odd.", "/overwrite.", "/append."];
 
