@@ -93,7 +93,7 @@ fn generate(directory: &Path, count: u64) -> std::io::Result<()> {
 
 pub(super) fn run(scene: &Scene<'_>) -> Outcome<String> {
     let array = scene.array;
-    let count = scene.sized(30, 100);
+    let count = scene.sized(12, 100);
     let sources = array.host_directory("sources")?;
     generate(&sources, count).map_err(|error| error.to_string())?;
     let outside = array.work.join("plain");

@@ -88,7 +88,7 @@ fn history(files: u64, commits: u64) -> String {
 
 pub(super) fn run(scene: &Scene<'_>) -> Outcome<String> {
     let array = scene.array;
-    let (files, commits) = scene.sized((600, 30), (5000, 200));
+    let (files, commits) = scene.sized((400, 25), (5000, 200));
     let stream = array.work.join("history");
     std::fs::write(&stream, history(files, commits)).map_err(|error| format!("{}: {error}", stream.display()))?;
     let plain = array.host_directory("plain")?;

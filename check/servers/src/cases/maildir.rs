@@ -7,7 +7,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
     path::PathBuf,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// See its first lines.
@@ -27,7 +27,8 @@ impl Tally {
     fn of(logs: &[PathBuf]) -> Outcome<Self> {
         let mut tally = Self::default();
         for log in logs {
-            let text = fs::read_to_string(log).map_err(|error| format!("{}: {error}", log.display()))?;
+            // A worker that was killed at once has acknowledged nothing.
+            let text = fs::read_to_string(log).unwrap_or_default();
             // A line that a kill cut short was not acknowledged.
             for line in text.split_inclusive('\n').filter(|line| line.ends_with('\n')) {
                 match line.trim_end().split_once(' ') {
@@ -88,6 +89,7 @@ pub(super) fn run(scene: &Scene<'_>) -> Outcome<String> {
             logs.push(log);
         }
         if number > 0 {
+            await_work(&logs[logs.len() - workers.len()..][..DELIVERERS])?;
             std::thread::sleep(scene.load_time(number) / 2);
             for worker in [0, 1, DELIVERERS] {
                 killed += workers[worker].kill()?;
@@ -100,6 +102,18 @@ pub(super) fn run(scene: &Scene<'_>) -> Outcome<String> {
         audit::audit(array).map_err(|message| format!("round {number}: {message}"))?;
     }
     Ok(format!("{messages} messages, {killed} of {} processes killed", logs.len()))
+}
+
+/// Each of the deliverers has delivered something.
+fn await_work(logs: &[PathBuf]) -> Outcome {
+    let begun = Instant::now();
+    while !logs.iter().all(|log| fs::metadata(log).is_ok_and(|metadata| metadata.len() > 0)) {
+        if begun.elapsed() > Duration::from_secs(60) {
+            return Err("nothing is delivered for 60 s".to_owned());
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
 }
 
 /// Deliverers end by themselves; then readers are told that no more will come.

@@ -7,13 +7,17 @@ use crate::{Outcome, audit::same};
 const WHEELS: &str = include_str!("wheels.py");
 
 /// $V is the environment.
-const STEPS: &str = r#"
+const BEGIN: &str = r#"
 set -e
 /usr/bin/python3 -m venv "$V"
 . "$V/bin/activate"
 pip() { python -m pip --disable-pip-version-check --no-cache-dir "$@"; }
 pip install --quiet --no-index --find-links "$W/wheels" greeting
 greeting world | sed "s#$V#ENV#"
+"#;
+
+/// The rest of a thorough run.
+const STEPS: &str = r#"
 "$V/bin/greeting" again | sed "s#$V#ENV#"
 pip list --format=freeze | grep -v '^\(pip\|setuptools\)='
 pip check
@@ -34,14 +38,15 @@ pub(super) fn run(scene: &Scene<'_>) -> Outcome<String> {
     let wheels = array.host_directory("wheels")?;
     array.outside("/usr/bin/python3").args(["-c", WHEELS]).arg(&wheels).done()?;
     let plain = array.work.join("plain");
-    let expected = array.outside("bash").args(["-c", STEPS]).env("V", &plain).text()?;
+    let steps = [BEGIN, scene.sized("", STEPS)].concat();
+    let expected = array.outside("bash").args(["-c", &steps]).env("V", &plain).text()?;
     let inside = array.data.join("env");
-    let done = array.inside("bash").args(["-c", STEPS]).env("V", &inside).text()?;
+    let done = array.inside("bash").args(["-c", &steps]).env("V", &inside).text()?;
     same("what the environment says", &expected, &done)?;
     lose_one(scene)?;
     let greeting = array.inside("bash").args(["-c", "\"$V/bin/greeting\" degraded"]).env("V", &inside).text()?;
     if !greeting.starts_with("hello degraded") {
         return Err(format!("the command says {greeting:?}"));
     }
-    Ok("venv, 2 wheels, upgrade and removal".to_owned())
+    Ok(scene.sized("venv, 2 wheels", "venv, 2 wheels, upgrade and removal").to_owned())
 }
