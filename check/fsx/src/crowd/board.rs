@@ -27,6 +27,8 @@ pub(super) struct Board {
     pub(super) stop: AtomicU64,
     pub(super) failed: AtomicU64,
     pub(super) kills: AtomicU64,
+    /// A member has lost its memory.
+    pub(super) cut: AtomicU64,
     /// The longest operation, in microseconds.
     pub(super) longest: AtomicU64,
     pub(super) regions: [Progress; REGION_COUNT],

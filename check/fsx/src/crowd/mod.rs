@@ -39,7 +39,7 @@ struct Orders {
     processes: usize,
     threads: usize,
     kill: bool,
-    /// No holes, no change of the regions' end.
+    /// A member is cut halfway: no holes, no change of the regions' end, which would make the lost bytes zeros unnoticed.
     steady: bool,
     /// Of a worker.
     index: usize,
@@ -299,10 +299,8 @@ pub(crate) fn run(ground: &Ground, seed: u64, operations: u64, limit: Duration) 
     if longest > LONGEST {
         return Err(format!("an operation took {} ms", longest.as_millis()));
     }
-    if orders.kill {
-        let kills = board.kills.load(Ordering::Relaxed);
-        println!("  {case}: {kills} killed, the longest operation took {:.1} ms", longest.as_secs_f64() * 1e3);
-    }
+    let kills = board.kills.load(Ordering::Relaxed);
+    println!("  {case}: {kills} killed, the longest operation took {:.1} ms", longest.as_secs_f64() * 1e3);
     Ok(board.operations.load(Ordering::Relaxed))
 }
 
@@ -316,12 +314,13 @@ fn watch(ground: &Ground, board: &Board, orders: &Orders, begun: Instant, limit:
             let done = board.operations.load(Ordering::Relaxed);
             return Err(format!("{done} of {} operations after {} s", orders.operations, limit.as_secs()));
         }
-        if cut && board.operations.load(Ordering::Relaxed) > orders.operations / 2 {
+        if cut && board.operations.load(Ordering::Relaxed) >= orders.operations / 2 {
             cut = false;
             let data = ground.data();
             let backing = ground.member(0).join(data.strip_prefix("/").unwrap_or(&data)).join("regions");
             let file = OpenOptions::new().write(true).open(&backing);
             file.and_then(|file| file.set_len(0)).map_err(|error| format!("{}: {error}", backing.display()))?;
+            board.cut.store(1, Ordering::Release);
         }
         let kills = board.kills.load(Ordering::Relaxed);
         if kills >= kills_seen + 3 {

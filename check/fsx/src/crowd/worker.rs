@@ -7,7 +7,8 @@ use crate::call::{self, Fd, Mapping, Vectored};
 use oracle::Rng;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// A thread's own file is kept below this.
 const OWN_BYTES_MAX: u64 = 400_000;
@@ -61,6 +62,7 @@ impl<'a> Worker<'a> {
     pub(super) fn run(&mut self) -> Result<(), String> {
         self.take_over()?;
         while !self.board.is_over() {
+            self.wait_for_the_cut();
             let begun = Instant::now();
             self.step()?;
             let took = begun.elapsed().as_micros() as u64;
@@ -73,6 +75,14 @@ impl<'a> Worker<'a> {
             call::close(fd).map_err(|errno| format!("close: errno {errno}"))?;
         }
         Ok(())
+    }
+
+    /// The second half is done without the member, or finds out.
+    fn wait_for_the_cut(&self) {
+        let halfway = || self.orders.steady && self.board.operations.load(Ordering::Relaxed) >= self.orders.operations / 2;
+        while halfway() && self.board.cut.load(Ordering::Acquire) == 0 && !self.board.is_over() {
+            thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// What a killed predecessor left is made whole, and nothing of it lies behind the end of the own file.
