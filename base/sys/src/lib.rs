@@ -5,9 +5,11 @@
 #![cfg_attr(not(test), no_std)]
 
 pub mod clock;
+pub mod file_limit;
 pub mod high_fd;
 pub mod raw;
 pub mod thread;
+pub mod tracking;
 
 pub use rustix;
 pub use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};

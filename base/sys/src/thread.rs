@@ -56,6 +56,15 @@ pub fn block() -> &'static ThreadBlock {
     unsafe { &*(address as *const ThreadBlock) }
 }
 
+/// How far below the thread pointer the block lies: the same in every thread.
+#[must_use]
+pub fn distance() -> usize {
+    let pointer: usize;
+    // SAFETY: the first word at the thread pointer is the pointer itself (x86-64 TLS ABI).
+    unsafe { asm!("mov {pointer}, qword ptr fs:[0]", pointer = out(reg) pointer, options(nostack, readonly)) };
+    pointer - core::ptr::from_ref(block()) as usize
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
