@@ -18,7 +18,7 @@ pub use persist::PersistenceDomain;
 
 use allocated::{GRANULE_BYTES, GRANULE_SHIFT};
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU8, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use medium::{Medium, Span};
 use sys::rustix::fs::{FallocateFlags, fallocate, fdatasync, fstat, ftruncate};
 use sys::rustix::io::{pread, pwrite, retry_on_intr};
@@ -49,7 +49,7 @@ impl Backing {
     #[must_use]
     pub fn new(fd: OwnedFd, access: Access, domain: PersistenceDomain) -> Self {
         let synchronous = matches!(domain, PersistenceDomain::Eadr | PersistenceDomain::Adr);
-        let mapping = Mapping { writable: access == Access::ReadWrite, synchronous };
+        let mapping = Mapping { writable: access == Access::ReadWrite, synchronous, refused: AtomicBool::new(false) };
         Self { fd: fd.into_raw_fd(), mapping, domain, windows: Windows::new() }
     }
 
@@ -104,8 +104,15 @@ impl Backing {
     #[cold]
     fn allocate_unknown(&self, start: u64, end: u64) -> Result<(), OsError> {
         let rounded_start = start & !(GRANULE_BYTES - 1);
-        let rounded_end = end.checked_next_multiple_of(GRANULE_BYTES).filter(|&end| end <= i64::MAX as u64).unwrap_or(end);
+        let rounded_end = end.checked_next_multiple_of(GRANULE_BYTES).unwrap_or(u64::MAX);
         let grow = |start, end| retry_on_intr(|| fallocate(self.fd(), FallocateFlags::empty(), start, end - start));
+        if rounded_end > sys::file_limit::bytes() {
+            // What is there of the last granule is not remembered, since it is not all of it.
+            return match grow(start, end) {
+                Err(OsError::OPNOTSUPP | OsError::NOSYS) => self.allocate_by_touching(start, end),
+                result => result,
+            };
+        }
         match grow(rounded_start, rounded_end) {
             Ok(()) => {
                 let runs = self.runs(rounded_start, rounded_end);
@@ -147,6 +154,11 @@ impl Backing {
         Ok(())
     }
 
+    /// Whether a fence is not enough to make stores durable: the member's domain says so, or this file was refused a synchronous mapping.
+    fn needs_sync_call(&self) -> bool {
+        self.domain.needs_sync_call() || self.mapping.refused.load(Ordering::Acquire)
+    }
+
     /// msync of the mapped pages of a range within one window; None if it has to be done another way.
     fn sync_mapped(&self, offset: u64, bytes: u64) -> Option<Result<(), OsError>> {
         let start = offset & !(PAGE_BYTES as u64 - 1);
@@ -160,7 +172,7 @@ impl Backing {
 impl Medium for Backing {
     #[inline]
     fn span(&self, offset: u64) -> Option<Span> {
-        let base = self.windows.at(offset)?.base(offset >> WINDOW_SHIFT, self.fd(), self.mapping)?;
+        let base = self.windows.at(offset)?.base(offset >> WINDOW_SHIFT, self.fd(), &self.mapping)?;
         let within = offset & (WINDOW_BYTES - 1);
         // SAFETY: `within` is less than the window's bytes.
         let start = unsafe { NonNull::new_unchecked(base.as_ptr().add(within as usize)) };
@@ -222,15 +234,11 @@ impl Medium for Backing {
     }
 
     fn persist(&self, offset: u64, bytes: u64) -> Result<(), OsError> {
-        match self.domain {
-            PersistenceDomain::PageCache => {
-                self.sync_mapped(offset, bytes).unwrap_or_else(|| retry_on_intr(|| fdatasync(self.fd())))
-            }
-            PersistenceDomain::Eadr | PersistenceDomain::Adr | PersistenceDomain::Volatile => {
-                persist::fence();
-                Ok(())
-            }
+        if self.needs_sync_call() {
+            return self.sync_mapped(offset, bytes).unwrap_or_else(|| retry_on_intr(|| fdatasync(self.fd())));
         }
+        persist::fence();
+        Ok(())
     }
 
     fn owns(&self, address: usize) -> bool {

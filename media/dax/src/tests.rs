@@ -116,6 +116,21 @@ fn persist_reaches_the_file_in_the_page_cache() {
 }
 
 #[test]
+fn a_file_that_is_refused_a_synchronous_mapping_is_synced_by_a_call() {
+    for (domain, refused) in
+        [(PersistenceDomain::Adr, true), (PersistenceDomain::Eadr, true), (PersistenceDomain::Volatile, false)]
+    {
+        // No tmpfs grants MAP_SYNC.
+        let backing = Backing::new(file("/dev/shm"), Access::ReadWrite, domain);
+        backing.allocate(0, 10).unwrap();
+        assert!(!backing.needs_sync_call());
+        store(&backing, 5, 3);
+        assert_eq!(backing.needs_sync_call(), refused, "{domain:?}");
+        backing.persist(0, 10).unwrap();
+    }
+}
+
+#[test]
 fn drop_gives_everything_back() {
     let maps = || std::fs::read_to_string("/proc/self/maps").unwrap();
     let backing = backing("/dev/shm");

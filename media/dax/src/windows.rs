@@ -10,7 +10,7 @@
 use crate::allocated::Granules;
 use alloc::boxed::Box;
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use sys::BorrowedFd;
 use sys::rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
@@ -46,11 +46,13 @@ pub(crate) struct Windows {
 }
 
 /// How windows of a file are mapped.
-#[derive(Clone, Copy)]
 pub(crate) struct Mapping {
     pub(crate) writable: bool,
-    /// Whether stores must be durable by flushing processor caches alone: MAP_SYNC, with an ordinary mapping as second try.
+    /// Whether stores must be durable by flushing processor caches alone: MAP_SYNC.
     pub(crate) synchronous: bool,
+    /// Whether a file on a member that grants MAP_SYNC does not grant it itself (dax=inode, and the file lacks the attribute): its
+    /// windows are ordinary mappings, and a system call must make stores durable.
+    pub(crate) refused: AtomicBool,
 }
 
 impl Window {
@@ -65,13 +67,13 @@ impl Window {
 
     /// Where the window is mapped; maps it on first use. `index` is its place in the file.
     #[inline]
-    pub(crate) fn base(&self, index: u64, fd: BorrowedFd<'_>, mapping: Mapping) -> Option<NonNull<u8>> {
+    pub(crate) fn base(&self, index: u64, fd: BorrowedFd<'_>, mapping: &Mapping) -> Option<NonNull<u8>> {
         let base = self.base.load(Ordering::Acquire);
         if base > CANNOT { NonNull::new(base) } else { self.map(base, index, fd, mapping) }
     }
 
     #[cold]
-    fn map(&self, seen: *mut u8, index: u64, fd: BorrowedFd<'_>, mapping: Mapping) -> Option<NonNull<u8>> {
+    fn map(&self, seen: *mut u8, index: u64, fd: BorrowedFd<'_>, mapping: &Mapping) -> Option<NonNull<u8>> {
         if seen == CANNOT {
             return None;
         }
@@ -178,7 +180,7 @@ fn discard<T>(place: &AtomicPtr<T>) {
 
 /// Maps one window. The kernel aligns a mapping for huge pages where the file system has them; if it did not, one more try
 /// asks for the aligned address just below, which is free as a rule.
-fn map_window(fd: BorrowedFd<'_>, offset: u64, mapping: Mapping) -> Option<NonNull<u8>> {
+fn map_window(fd: BorrowedFd<'_>, offset: u64, mapping: &Mapping) -> Option<NonNull<u8>> {
     let first = map_at(ptr::null_mut(), fd, offset, mapping)?;
     let excess = first.addr().get() % HUGE_PAGE_BYTES;
     if excess == 0 {
@@ -189,7 +191,7 @@ fn map_window(fd: BorrowedFd<'_>, offset: u64, mapping: Mapping) -> Option<NonNu
     map_at(hint, fd, offset, mapping)
 }
 
-fn map_at(hint: *mut u8, fd: BorrowedFd<'_>, offset: u64, mapping: Mapping) -> Option<NonNull<u8>> {
+fn map_at(hint: *mut u8, fd: BorrowedFd<'_>, offset: u64, mapping: &Mapping) -> Option<NonNull<u8>> {
     let mut protection = ProtFlags::READ;
     protection.set(ProtFlags::WRITE, mapping.writable);
     let map = |flags| {
@@ -197,8 +199,13 @@ fn map_at(hint: *mut u8, fd: BorrowedFd<'_>, offset: u64, mapping: Mapping) -> O
         let base = unsafe { mmap(hint.cast(), WINDOW_BYTES as usize, protection, flags, fd, offset) };
         base.ok().and_then(|base| NonNull::new(base.cast()))
     };
-    let synchronous = mapping.synchronous.then(|| map(MapFlags::SHARED_VALIDATE | MapFlags::SYNC)).flatten();
-    synchronous.or_else(|| map(MapFlags::SHARED))
+    if !mapping.synchronous {
+        return map(MapFlags::SHARED);
+    }
+    map(MapFlags::SHARED_VALIDATE | MapFlags::SYNC).or_else(|| {
+        mapping.refused.store(true, Ordering::Release);
+        map(MapFlags::SHARED)
+    })
 }
 
 fn unmap_window(base: *mut u8) {
