@@ -13,6 +13,7 @@ use std::{fs, io, path::Path};
 
 const CHECKSUM_AT: usize = 4092;
 const MAJOR_AT: usize = 8;
+const MINOR_AT: usize = 10;
 const INCOMPATIBLE_AT: usize = 24;
 const READ_ONLY_COMPATIBLE_AT: usize = 32;
 const LEVEL_AT: usize = 182;
@@ -20,7 +21,7 @@ const LEVEL_AT: usize = 182;
 fn main() -> io::Result<()> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
     fs::create_dir_all(&directory)?;
-    let images = superblocks().into_iter().chain(inode_tables()).chain(attributes()).chain(lane_files());
+    let images = superblocks().into_iter().chain(inode_tables()).chain(attributes()).chain(lane_files()).chain(name_logs());
     for (name, bytes) in images {
         let path = directory.join(format!("{name}.bin"));
         if path.exists() {
@@ -75,14 +76,18 @@ fn superblocks() -> Vec<Image> {
 
 fn inode_tables() -> Vec<Image> {
     let header = TableHeader { kind: TableKind::Inodes, array_uuid: fixture::ARRAY }.encode();
-    let records: Vec<u8> =
-        (1..).zip(fixture::inodes()).flat_map(|(inode, record)| record.map_or([0; 64], |record| record.encode(inode))).collect();
-    let valid = [&header[..], &records].concat();
+    let encoded = |records: [Option<InodeRecord>; 5]| -> Vec<u8> {
+        (1..).zip(records).flat_map(|(inode, record)| record.map_or([0; 64], |record| record.encode(inode))).collect()
+    };
+    let records = encoded(fixture::inodes());
+    // What 1.0 has not: the minor version in the header, and nothing in the bytes that 1.1 uses.
+    let valid = [&patched(header, MINOR_AT, &[0, 0])[..], &records].concat();
     // The record of inode 1 where that of inode 2 should be: whole, in the wrong place.
     let mut misplaced = valid.clone();
     misplaced.copy_within(4096..4160, 4160);
     vec![
         ("inodes-1.0", valid.clone()),
+        ("inodes-1.1", [&header[..], &encoded(fixture::inodes_1_1())].concat()),
         ("inodes-corrupt-record", damaged(valid.clone(), 4096 + 17)),
         ("inodes-misplaced-record", misplaced),
         ("inodes-corrupt-header", damaged(valid, 20)),
@@ -97,6 +102,15 @@ fn attributes() -> Vec<Image> {
     let checksum = Crc::<u32>::new(&CRC_32_ISCSI).checksum(&newer[..20]);
     newer[20..].copy_from_slice(&checksum.to_le_bytes());
     vec![("attribute-1", valid.clone()), ("attribute-corrupt", damaged(valid, 9)), ("attribute-newer", newer)]
+}
+
+fn name_logs() -> Vec<Image> {
+    let mut valid = TableHeader { kind: TableKind::Names, array_uuid: fixture::ARRAY }.encode().to_vec();
+    for record in fixture::NAMES {
+        valid.extend([&record.encode_head()[..], record.path, record.to].concat());
+        valid.resize(valid.len().next_multiple_of(NAME_RECORD_ALIGN), 0);
+    }
+    vec![("names-1.0", valid.clone()), ("names-corrupt-record", damaged(valid, 4096 + 66))]
 }
 
 fn lane_files() -> Vec<Image> {

@@ -1,7 +1,7 @@
 //! `.cxlraid/inodes`: one record of 64 bytes per file, the same on every member.
 //!
-//! The table is mapped. A record is one cache line, and its `size`, `state` and `flags` are changed in place as atomics of 8,
-//! 1 and 4 bytes at the offsets given here; `size` is the truth about the file's length for all processes. Generation and
+//! The table is mapped. A record is one cache line, and its `size`, `state`, `flags` and what waits for resync are changed in place
+//! as atomics at the offsets given here; `size` is the truth about the file's length for all processes. Generation and
 //! shape are constant while the record is in use, and only they are under the checksum: a checksum over the size would have
 //! to be stored with it in one piece.
 //!
@@ -32,11 +32,22 @@ pub const STATE_OFFSET: usize = offset_of!(Bytes, state);
 pub const FLAGS_OFFSET: usize = offset_of!(Bytes, flags);
 /// Offset of the checksum (u32) within a record.
 pub const CHECKSUM_OFFSET: usize = offset_of!(Bytes, checksum);
+/// Offset of the first byte that waits for resync (u64) within a record.
+pub const RESYNC_START_OFFSET: usize = offset_of!(Bytes, resync_start);
+/// Offset of the end of what waits for resync (u64) within a record.
+pub const RESYNC_END_OFFSET: usize = offset_of!(Bytes, resync_end);
+/// Offset of the members that lost their backing file (u32) within a record.
+pub const LOST_MASK_OFFSET: usize = offset_of!(Bytes, lost_mask);
 
 /// Flag: ranges of the backing files may be holes. Once set it stays.
 pub const FLAG_HOLES: u32 = 1;
 /// Flag: backing files may be longer than the size needs.
 pub const FLAG_SLACK: u32 = 2;
+/// Flag: a crash met the file while a member was out, so bytes that nobody wrote may have been computed from parity that did not
+/// fit (the write hole).
+pub const FLAG_DOUBTFUL: u32 = 4;
+/// Flag: the whole file may disagree between members after a crash: it has writable mappings that no lane names.
+pub const FLAG_MAPPED: u32 = 8;
 
 /// Generation, members, level, chunk and start slot.
 const CONSTANT: core::ops::Range<usize> = GENERATION_OFFSET..STATE_OFFSET;
@@ -53,12 +64,16 @@ struct Bytes {
     state: u8,
     flags: U32,
     checksum: U32,
-    reserved_32: [u8; 32],
+    resync_start: U64,
+    resync_end: U64,
+    lost_mask: U32,
+    reserved_52: [u8; 12],
 }
 
 const _: () = assert!(size_of::<Bytes>() == INODE_RECORD_BYTES);
 const _: () = assert!(SIZE_OFFSET == 0 && GENERATION_OFFSET == 8 && SHAPE_OFFSET == 16);
 const _: () = assert!(STATE_OFFSET == 23 && FLAGS_OFFSET == 24 && CHECKSUM_OFFSET == 28);
+const _: () = assert!(RESYNC_START_OFFSET == 32 && RESYNC_END_OFFSET == 40 && LOST_MASK_OFFSET == 48);
 
 /// The byte offset of the record of `inode` (from 1 on) within the file.
 #[must_use]
@@ -172,8 +187,30 @@ pub struct InodeRecord {
     pub shape: Shape,
     /// Not [`InodeState::Free`] in a record that was decoded.
     pub state: InodeState,
-    /// [`FLAG_HOLES`], [`FLAG_SLACK`]; unknown bits are kept.
+    /// [`FLAG_HOLES`], [`FLAG_SLACK`], [`FLAG_DOUBTFUL`], [`FLAG_MAPPED`]; unknown bits are kept.
     pub flags: u32,
+    /// What must be made to agree before it is read.
+    pub resync: Option<Resync>,
+}
+
+/// What a crash may have left disagreeing between the members of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Resync {
+    /// The first byte of the file.
+    pub start: u64,
+    /// The byte after the last, above 0. May lie past the file's end, or before `start`: then nothing but `lost` counts.
+    pub end: u64,
+    /// Members whose backing file was lost and made anew: what they hold is to be computed from the others.
+    pub lost: MemberSet,
+}
+
+impl Resync {
+    /// Both: at least the bytes of each.
+    #[must_use]
+    pub fn union(self, other: Self) -> Self {
+        let lost = self.lost.union(other.lost);
+        Self { start: self.start.min(other.start), end: self.end.max(other.end), lost }
+    }
 }
 
 /// Why a record cannot be used.
@@ -199,13 +236,20 @@ impl InodeRecord {
     /// A used record of an empty file.
     #[must_use]
     pub const fn new(generation: u64, shape: Shape) -> Self {
-        Self { size: 0, generation, shape, state: InodeState::Used, flags: 0 }
+        Self { size: 0, generation, shape, state: InodeState::Used, flags: 0, resync: None }
     }
 
     /// The file's level, number of members and chunk.
     #[must_use]
     pub const fn geometry(&self) -> Geometry {
         self.shape.geometry
+    }
+
+    /// The generation in a record, also a free one.
+    #[must_use]
+    pub fn generation_of(bytes: &[u8; INODE_RECORD_BYTES]) -> u64 {
+        let bytes: &Bytes = zerocopy::transmute_ref!(bytes);
+        bytes.generation.get()
     }
 
     /// The bytes of the record of `inode`.
@@ -221,7 +265,10 @@ impl InodeRecord {
             state: self.state.code(),
             flags: self.flags.into(),
             checksum: U32::ZERO,
-            reserved_32: [0; 32],
+            resync_start: self.resync.map_or(0, |resync| resync.start).into(),
+            resync_end: self.resync.map_or(0, |resync| resync.end).into(),
+            lost_mask: self.resync.map_or(0, |resync| resync.lost.bits()).into(),
+            reserved_52: [0; 12],
         };
         bytes.checksum = bytes.compute_checksum(inode).into();
         zerocopy::transmute!(bytes)
@@ -248,11 +295,17 @@ impl InodeRecord {
         if bytes.size.get() > i64::MAX as u64 {
             return Err(invalid("size"));
         }
-        Ok(Some(Self { size: bytes.size.get(), generation: bytes.generation.get(), shape, state, flags: bytes.flags.get() }))
+        let (size, generation, flags) = (bytes.size.get(), bytes.generation.get(), bytes.flags.get());
+        Ok(Some(Self { size, generation, shape, state, flags, resync: bytes.resync() }))
     }
 }
 
 impl Bytes {
+    fn resync(&self) -> Option<Resync> {
+        let (start, end) = (self.resync_start.get(), self.resync_end.get());
+        (end != 0).then(|| Resync { start, end, lost: MemberSet::from_bits(self.lost_mask.get()) })
+    }
+
     fn compute_checksum(&self, inode: u64) -> u32 {
         crc32c(&[&inode.to_le_bytes(), &self.as_bytes()[CONSTANT]])
     }
@@ -269,7 +322,21 @@ mod tests {
             "inodes.md",
             "Record",
             Bytes,
-            [size, generation, member_mask, level, chunk_shift, start_slot, state, flags, checksum, reserved_32]
+            [
+                size,
+                generation,
+                member_mask,
+                level,
+                chunk_shift,
+                start_slot,
+                state,
+                flags,
+                checksum,
+                resync_start,
+                resync_end,
+                lost_mask,
+                reserved_52
+            ]
         );
     }
 }

@@ -18,17 +18,22 @@ mod documented;
 mod inode;
 mod lane;
 mod name;
+mod names;
 mod superblock;
 mod table;
 mod uuid;
 
 pub use attribute::{ATTRIBUTE_BYTES, ATTRIBUTE_NAME, Attribute, AttributeError};
 pub use inode::{
-    CHECKSUM_OFFSET, FLAG_HOLES, FLAG_SLACK, FLAGS_OFFSET, GENERATION_OFFSET, INODE_RECORD_BYTES, InodeError, InodeRecord,
-    InodeState, SHAPE_OFFSET, SIZE_OFFSET, STATE_OFFSET, Shape, ShapeError, inode_record_offset, inode_table_bytes,
+    CHECKSUM_OFFSET, FLAG_DOUBTFUL, FLAG_HOLES, FLAG_MAPPED, FLAG_SLACK, FLAGS_OFFSET, GENERATION_OFFSET, INODE_RECORD_BYTES,
+    InodeError, InodeRecord, InodeState, LOST_MASK_OFFSET, RESYNC_END_OFFSET, RESYNC_START_OFFSET, Resync, SHAPE_OFFSET,
+    SIZE_OFFSET, STATE_OFFSET, Shape, ShapeError, inode_record_offset, inode_table_bytes,
 };
 pub use lane::{LANE_COUNT, LANE_FILE_BYTES, LANE_RECORD_BYTES, LaneError, LaneKind, LaneRecord, lane_offset};
 pub use name::{ARRAY_NAME_BYTES_MAX, ArrayName, NameError};
+pub use names::{
+    NAME_RECORD_ALIGN, NAME_RECORD_BYTES_MAX, NAMES_FILE_BYTES, NAMES_RING_BYTES, NameKind, NameRecord, PATH_BYTES_MAX,
+};
 pub use superblock::{
     Access, COPY_BYTES, Features, MemberEntry, MemberState, SUPERBLOCK_BYTES, SUPPORTED, Superblock, SuperblockError,
 };
@@ -39,10 +44,14 @@ use core::fmt;
 
 /// The directory in each member's root that holds everything of the array's own.
 pub const DIRECTORY: &core::ffi::CStr = c".cxlraid";
+/// How the names within [`DIRECTORY`] begin of files that are open and have lost their last name: `orphan-<inode>-<generation>`.
+pub const ORPHAN_PREFIX: &str = "orphan-";
 /// The superblock's name within [`DIRECTORY`].
 pub const SUPERBLOCK_FILE: &core::ffi::CStr = c"superblock";
 /// The inode table's name within [`DIRECTORY`].
 pub const INODES_FILE: &core::ffi::CStr = c"inodes";
+/// The log of names' name within [`DIRECTORY`].
+pub const NAMES_FILE: &core::ffi::CStr = c"names";
 /// The lanes' name within [`DIRECTORY`].
 pub const LANES_FILE: &core::ffi::CStr = c"lanes";
 

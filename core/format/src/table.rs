@@ -1,4 +1,4 @@
-//! The first 4096 bytes of `.cxlraid/inodes` and `.cxlraid/lanes`: what follows, and whose it is.
+//! The first 4096 bytes of `.cxlraid/inodes`, `.cxlraid/lanes` and `.cxlraid/names`: what follows, and whose it is.
 //!
 //! Written once, when the file is created, and never changed; so there is one copy. A damaged one is restored from another
 //! member, where it is the same.
@@ -6,7 +6,7 @@
 //! Invariant: magic, version and checksum stay where they are in every version to come.
 
 use crate::checksum::crc32c;
-use crate::{INODE_RECORD_BYTES, LANE_RECORD_BYTES, Uuid, Version};
+use crate::{INODE_RECORD_BYTES, LANE_RECORD_BYTES, NAME_RECORD_ALIGN, Uuid, Version};
 use core::fmt;
 use core::mem::{offset_of, size_of};
 use zerocopy::little_endian::{U16, U32};
@@ -38,6 +38,8 @@ pub enum TableKind {
     Inodes,
     /// `.cxlraid/lanes`.
     Lanes,
+    /// `.cxlraid/names`.
+    Names,
 }
 
 impl TableKind {
@@ -45,13 +47,18 @@ impl TableKind {
         match self {
             Self::Inodes => *b"CXLRINO\0",
             Self::Lanes => *b"CXLRLAN\0",
+            Self::Names => *b"CXLRNAM\0",
         }
     }
 
     /// The version of this table that this program writes, and the highest it reads.
     #[must_use]
     pub const fn supported(self) -> Version {
-        Version { major: 1, minor: 0 }
+        match self {
+            // 1.1: what waits for resync.
+            Self::Inodes => Version { major: 1, minor: 1 },
+            Self::Lanes | Self::Names => Version { major: 1, minor: 0 },
+        }
     }
 
     /// Bytes of one record.
@@ -60,6 +67,7 @@ impl TableKind {
         match self {
             Self::Inodes => INODE_RECORD_BYTES,
             Self::Lanes => LANE_RECORD_BYTES,
+            Self::Names => NAME_RECORD_ALIGN,
         }
     }
 }
@@ -69,6 +77,7 @@ impl fmt::Display for TableKind {
         f.write_str(match self {
             Self::Inodes => "inode table",
             Self::Lanes => "lane file",
+            Self::Names => "log of names",
         })
     }
 }
@@ -192,6 +201,16 @@ mod tests {
     fn the_inode_table_begins_as_documented() {
         assert_documented!(
             "inodes.md",
+            "Header",
+            Bytes,
+            [magic, version_major, version_minor, record_bytes, array_uuid, reserved_32, checksum]
+        );
+    }
+
+    #[test]
+    fn the_log_of_names_begins_as_documented() {
+        assert_documented!(
+            "names.md",
             "Header",
             Bytes,
             [magic, version_major, version_minor, record_bytes, array_uuid, reserved_32, checksum]

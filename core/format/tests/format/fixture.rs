@@ -73,6 +73,20 @@ pub(crate) fn inodes() -> [Option<InodeRecord>; 5] {
     ]
 }
 
+/// The same with what version 1.1 added.
+pub(crate) fn inodes_1_1() -> [Option<InodeRecord>; 5] {
+    let mut inodes = inodes();
+    let lost = MemberSet::EMPTY.with(1).with(3);
+    let resyncs = [Resync { start: 0x1000, end: 0x0002_0000_1000, lost: MemberSet::EMPTY }, Resync { start: 0, end: 5, lost }];
+    for (record, resync) in inodes.iter_mut().flatten().zip(resyncs) {
+        record.resync = Some(resync);
+    }
+    if let Some(record) = &mut inodes[3] {
+        record.flags |= FLAG_DOUBTFUL;
+    }
+    inodes
+}
+
 pub(crate) const ATTRIBUTE: Attribute = Attribute { inode: 0x0102_0304_0506_0708, generation: 0x1112_1314_1516_1718 };
 
 /// Lanes 0, 1, ...
@@ -88,4 +102,38 @@ pub(crate) const LANES: [LaneRecord; 3] = [
     },
     LaneRecord { kind: LaneKind::Truncate, inode: 4, generation: 9, offset: 1, length: u64::MAX - 1, sequence: 1, owner: 0 },
     LaneRecord { kind: LaneKind::Clean, inode: 0, generation: 0, offset: 0, length: 0, sequence: 78, owner: 0xffff },
+];
+
+/// Records of the log of names, one after the other.
+pub(crate) const NAMES: [NameRecord<'static>; 3] = [
+    NameRecord {
+        sequence: 41,
+        kind: NameKind::Make,
+        void: false,
+        exchange: false,
+        file: Some(Attribute { inode: 5, generation: 9 }),
+        replaced: None,
+        path: b"/data/new",
+        to: b"",
+    },
+    NameRecord {
+        sequence: 42,
+        kind: NameKind::Rename,
+        void: false,
+        exchange: true,
+        file: Some(Attribute { inode: 5, generation: 9 }),
+        replaced: Some(Attribute { inode: 4, generation: 1 }),
+        path: b"/data/new",
+        to: b"/data/a directory with a name that makes the record longer than one line/old",
+    },
+    NameRecord {
+        sequence: 43,
+        kind: NameKind::RemoveDirectory,
+        void: true,
+        exchange: false,
+        file: None,
+        replaced: None,
+        path: b"/data/full",
+        to: b"",
+    },
 ];

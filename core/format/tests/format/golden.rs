@@ -67,18 +67,28 @@ fn an_unknown_read_only_feature_allows_reading() {
     assert_eq!((superblock.unknown_read_only_features(), copy), (2, 1));
 }
 
-#[test]
-fn inodes_1_0_are_read_and_written_the_same() {
-    let file = image("inodes-1.0.bin");
+fn assert_inodes(file: &[u8], inodes: &[Option<InodeRecord>]) {
     let header = TableHeader { kind: TableKind::Inodes, array_uuid: fixture::ARRAY };
-    assert_eq!(TableHeader::decode(TableKind::Inodes, &file), Ok(header));
-    assert_eq!(header.encode(), *record::<TABLE_HEADER_BYTES>(&file, 0));
-    assert_eq!(file.len() as u64, inode_table_bytes(fixture::inodes().len() as u64));
-    for (inode, expected) in (1..).zip(fixture::inodes()) {
-        let bytes = record(&file, inode_record_offset(inode));
-        assert_eq!(InodeRecord::decode(inode, bytes), Ok(expected));
+    assert_eq!(TableHeader::decode(TableKind::Inodes, file), Ok(header));
+    assert_eq!(file.len() as u64, inode_table_bytes(inodes.len() as u64));
+    for (inode, expected) in (1..).zip(inodes) {
+        let bytes = record(file, inode_record_offset(inode));
+        assert_eq!(InodeRecord::decode(inode, bytes), Ok(*expected));
         assert_eq!(expected.map_or([0; 64], |record| record.encode(inode)), *bytes);
     }
+}
+
+#[test]
+fn inodes_1_0_are_read_and_records_written_the_same() {
+    assert_inodes(&image("inodes-1.0.bin"), &fixture::inodes());
+}
+
+#[test]
+fn inodes_1_1_are_read_and_written_the_same() {
+    let file = image("inodes-1.1.bin");
+    assert_inodes(&file, &fixture::inodes_1_1());
+    let header = TableHeader { kind: TableKind::Inodes, array_uuid: fixture::ARRAY };
+    assert_eq!(header.encode(), *record::<TABLE_HEADER_BYTES>(&file, 0));
 }
 
 #[test]
@@ -92,7 +102,7 @@ fn damaged_inode_tables_say_what_is_damaged() {
 
     let kind = TableKind::Inodes;
     let header = |name| TableHeader::decode(kind, &image(name));
-    let (found, supported) = (Version { major: 2, minor: 0 }, Version { major: 1, minor: 0 });
+    let (found, supported) = (Version { major: 2, minor: 0 }, Version { major: 1, minor: 1 });
     assert_eq!(header("inodes-corrupt-header.bin"), Err(TableError::BadChecksum { kind }));
     assert_eq!(header("inodes-newer.bin"), Err(TableError::NewerVersion { kind, found, supported }));
     assert_eq!(header("lanes-1.0.bin"), Err(TableError::NotATable { kind }));
@@ -144,4 +154,26 @@ fn a_torn_lane_announces_nothing_and_leaves_the_others() {
     let file = image("lanes-torn.bin");
     assert_eq!(LaneRecord::decode(record(&file, lane_offset(0))), Err(LaneError::Torn));
     assert_eq!(LaneRecord::decode(record(&file, lane_offset(1))), Ok(fixture::LANES[1]));
+}
+
+#[test]
+fn names_1_0_are_read_and_written_the_same() {
+    let file = image("names-1.0.bin");
+    let header = TableHeader { kind: TableKind::Names, array_uuid: fixture::ARRAY };
+    assert_eq!(TableHeader::decode(TableKind::Names, &file), Ok(header));
+    let mut at = TABLE_HEADER_BYTES;
+    for record in fixture::NAMES {
+        assert_eq!(NameRecord::decode(&file[at..]), Some(record));
+        assert_eq!(record.encode_head(), file[at..][..NAME_RECORD_ALIGN]);
+        at += record.ring_bytes();
+    }
+    assert_eq!(at, file.len());
+}
+
+#[test]
+fn a_damaged_record_of_names_is_none_and_leaves_the_others() {
+    let file = image("names-corrupt-record.bin");
+    let first = fixture::NAMES[0].ring_bytes();
+    assert_eq!(NameRecord::decode(&file[TABLE_HEADER_BYTES..]), None);
+    assert_eq!(NameRecord::decode(&file[TABLE_HEADER_BYTES + first..]), Some(fixture::NAMES[1]));
 }

@@ -84,8 +84,13 @@ fn lanes() -> impl Strategy<Value = LaneRecord> {
 
 fn records() -> impl Strategy<Value = InodeRecord> {
     let state = prop::sample::select(&[InodeState::Used, InodeState::Orphan][..]);
-    (0..=i64::MAX as u64, any::<u64>(), shapes(), state, any::<u32>())
-        .prop_map(|(size, generation, shape, state, flags)| InodeRecord { size, generation, shape, state, flags })
+    let resync = prop::option::of((any::<u64>(), 1..=u64::MAX, any::<u32>()).prop_map(|(start, end, lost)| Resync {
+        start,
+        end,
+        lost: MemberSet::from_bits(lost),
+    }));
+    (0..=i64::MAX as u64, any::<u64>(), shapes(), state, any::<u32>(), resync)
+        .prop_map(|(size, generation, shape, state, flags, resync)| InodeRecord { size, generation, shape, state, flags, resync })
 }
 
 proptest! {
