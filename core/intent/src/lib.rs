@@ -4,16 +4,25 @@
 //! passed. The record stays until the lane's next use: a stale one costs one needless resync. (The write-intent log of md, per
 //! thread and without a bitmap.)
 //!
+//! A lane whose owner died may name a change that was cut short. Who takes it over first puts what it names where it is not forgotten
+//! (`inherit` of [`Lanes::own`]): the lane is about to be overwritten. So what the lanes and the inode table name together covers, at
+//! every moment, all bytes that may disagree.
+//!
 //! A lane belongs to one thread: the thread block remembers the lane, the runtime segment's owner word proves that it is still ours
-//! (a child of fork inherits the block, not the lane).
+//! (a child of fork inherits the block, not the lane). Or it belongs to a process' writable mappings of one file, for as long as there are any.
 #![cfg_attr(not(test), no_std)]
 
 extern crate alloc;
+
+mod names;
+
+pub use names::{Found, NameLog, Records};
 
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 use format::{LANE_COUNT, LANE_RECORD_BYTES, LaneKind, LaneRecord, lane_offset};
 use medium::Medium;
+use persist::fault::guard;
 use persist::{Flush, Kernels};
 use sync::OwnerId;
 use sys::rustix::thread::gettid;
@@ -25,6 +34,26 @@ pub struct Lanes<M> {
     /// Where lane 0 lies in memory on each member; 0 if not mapped.
     bases: Vec<usize>,
     kernels: &'static Kernels,
+}
+
+/// In an owner word in the place of the thread: the lane belongs to a file's writable mappings, not to a thread.
+const OF_MAPPINGS: u64 = 1 << 31;
+/// At most every this many lanes one is given to mappings: threads that write wait for theirs.
+const MAPPINGS_SHARE: usize = 2;
+
+/// Takes a free lane for a process' writable mappings of one file; it stays taken until [`release`]d, also after the process' death: what it announces
+/// must first be made good. None if too few are free.
+pub fn reserve(owners: &[AtomicU64], me: OwnerId) -> Option<usize> {
+    let word = u64::from(me.get()) << 32 | OF_MAPPINGS;
+    let take = |lane: &usize| owners[*lane].compare_exchange(0, word, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+    (0..owners.len()).step_by(MAPPINGS_SHARE).find(take)
+}
+
+/// Gives back a lane of mappings.
+pub fn release(owners: &[AtomicU64], lane: usize) {
+    if owners[lane].load(Ordering::Acquire) & OF_MAPPINGS != 0 {
+        owners[lane].store(0, Ordering::Release);
+    }
 }
 
 /// What is about to change.
@@ -55,13 +84,64 @@ impl<M: Medium> Lanes<M> {
     }
 
     /// The calling thread's lane. `owners` are the owner words of the runtime segment, `is_alive` tells of an owner whether it lives.
+    /// `inherit` sees to what a lane names whose owner died, before this returns it.
     #[inline]
-    pub fn own(&self, owners: &[AtomicU64], me: OwnerId, is_alive: impl Fn(OwnerId) -> bool) -> usize {
+    pub fn own(
+        &self,
+        owners: &[AtomicU64],
+        me: OwnerId,
+        is_alive: impl Fn(OwnerId) -> bool,
+        inherit: impl FnOnce(usize),
+    ) -> usize {
         let held = sys::thread::block().lane.load(Ordering::Relaxed) as usize;
         match owners.get(held.wrapping_sub(1)) {
             Some(owner) if owner.load(Ordering::Relaxed) >> 32 == u64::from(me.get()) => held - 1,
-            _ => acquire(owners, me, is_alive),
+            _ => acquire(owners, me, is_alive, inherit),
         }
+    }
+
+    /// What a lane names: of the whole records on `members` the last. None if nothing.
+    #[must_use]
+    pub fn record(&self, lane: usize, members: MemberSet) -> Option<LaneRecord> {
+        let records = members.iter().filter_map(|slot| self.load(slot, lane)).filter_map(|line| LaneRecord::decode(&line).ok());
+        records.filter(|record| record.kind != LaneKind::Clean).max_by_key(|record| record.sequence)
+    }
+
+    fn load(&self, slot: Slot, lane: usize) -> Option<[u8; LANE_RECORD_BYTES]> {
+        let base = Some(self.bases[slot]).filter(|&base| base != 0)?;
+        let mut line = [0; LANE_RECORD_BYTES];
+        let out = line.as_mut_ptr();
+        // SAFETY: the span reaches to the last lane (checked in `new`); the closure owns nothing.
+        unsafe { guard(|| out.copy_from_nonoverlapping((base as *const u8).add(lane * LANE_RECORD_BYTES), LANE_RECORD_BYTES)) }
+            .ok()
+            .map(|()| line)
+    }
+
+    /// Empties every lane on `members`: what they named is seen to, and nobody uses them. Returns the members whose memory failed.
+    pub fn clear(&self, members: MemberSet) -> MemberSet {
+        let clean = LaneRecord { sequence: next_sequence(), ..LaneRecord::CLEAN }.encode();
+        let store_all = |slot: Slot| {
+            let base = self.bases[slot];
+            // SAFETY: as in `load`; lanes are aligned to 64 bytes.
+            base == 0
+                || unsafe {
+                    guard(|| {
+                        for lane in 0..LANE_COUNT {
+                            self.store((base as *mut u8).add(lane * LANE_RECORD_BYTES), &clean);
+                        }
+                        persist::fence();
+                    })
+                }
+                .is_ok()
+        };
+        members.iter().filter(|&slot| !store_all(slot)).collect()
+    }
+
+    /// Makes the lanes of `members` durable where that takes a system call. Returns the members that failed.
+    pub fn persist(&self, members: MemberSet) -> MemberSet {
+        let (start, bytes) = (lane_offset(0), (LANE_COUNT * LANE_RECORD_BYTES) as u64);
+        let fails = |slot: &Slot| self.files[*slot].as_ref().is_some_and(|file| file.persist(start, bytes).is_err());
+        members.iter().filter(fails).collect()
     }
 
     /// Stores `change` in `lane` on every member in `members`, and fences. Runs inside a guard.
@@ -122,7 +202,7 @@ fn next_sequence() -> u64 {
 }
 
 #[cold]
-fn acquire(owners: &[AtomicU64], me: OwnerId, is_alive: impl Fn(OwnerId) -> bool) -> usize {
+fn acquire(owners: &[AtomicU64], me: OwnerId, is_alive: impl Fn(OwnerId) -> bool, inherit: impl FnOnce(usize)) -> usize {
     let thread = gettid().as_raw_nonzero().get() as u32;
     let word = u64::from(me.get()) << 32 | u64::from(thread);
     let start = thread as usize % owners.len();
@@ -132,6 +212,10 @@ fn acquire(owners: &[AtomicU64], me: OwnerId, is_alive: impl Fn(OwnerId) -> bool
             let present = owners[lane].load(Ordering::Relaxed);
             let free = present == 0 || pass > 0 && is_abandoned(present, me, &is_alive);
             if free && owners[lane].compare_exchange(present, word, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                // What a thread of ours announced that has ended since is complete.
+                if present >> 32 != 0 && present >> 32 != u64::from(me.get()) {
+                    inherit(lane);
+                }
                 sys::thread::block().lane.store(lane as u32 + 1, Ordering::Relaxed);
                 return lane;
             }
@@ -147,6 +231,9 @@ fn acquire(owners: &[AtomicU64], me: OwnerId, is_alive: impl Fn(OwnerId) -> bool
 /// Whether a lane's owner is gone: its process, or its thread of our own process.
 fn is_abandoned(word: u64, me: OwnerId, is_alive: &impl Fn(OwnerId) -> bool) -> bool {
     let Some(owner) = OwnerId::new((word >> 32) as u32) else { return true };
+    if word & OF_MAPPINGS != 0 {
+        return false;
+    }
     if owner != me {
         return !is_alive(owner);
     }
