@@ -8,12 +8,14 @@
 
 use crate::config::Config;
 use crate::error::AttachError;
+use crate::exclusive;
 use crate::member::{Finding, Member, Standing, inspect};
 use crate::runtime::Runtime;
 use crate::superblock;
 use alloc::vec::Vec;
 use format::{MemberState, Superblock, Uuid};
 use layout::Geometry;
+use sys::OsError;
 use sys::rustix::fs::{FlockOperation, flock};
 use units::MemberSet;
 
@@ -27,6 +29,7 @@ pub struct Array {
     pub(crate) members: Vec<Member>,
     pub(crate) runtime: Runtime,
     pub(crate) created: bool,
+    pub(crate) alone: bool,
 }
 
 /// What the superblocks say together.
@@ -60,8 +63,7 @@ impl Array {
         if !geometry.survives(out) {
             return Err(AttachError::too_many_out(&geometry, &members));
         }
-        let (runtime, alone) = Runtime::open(superblock.array_uuid, superblock.access)
-            .map_err(|error| AttachError::Runtime { path: crate::runtime::segment_path(superblock.array_uuid), error })?;
+        let (runtime, alone) = Self::join(&superblock, &members)?;
         if alone {
             let recorded =
                 (0..superblock.member_count).filter(|&slot| superblock.members[slot].state != MemberState::InSync).collect();
@@ -86,7 +88,32 @@ impl Array {
             members,
             runtime,
             created,
+            alone,
         })
+    }
+
+    fn join(superblock: &Superblock, members: &[Member]) -> Result<(Runtime, bool), AttachError> {
+        let path = || crate::runtime::segment_path(superblock.array_uuid);
+        let mut refused = None;
+        let claim = |device, inode| {
+            let byte = exclusive::byte_of(device, inode);
+            exclusive::claim(members, byte).map_err(|error| {
+                let error = refused.insert(error);
+                error.os_error()
+            })?;
+            Ok(exclusive::is_shared(members, byte))
+        };
+        let opened = Runtime::open(superblock.array_uuid, superblock.access, claim);
+        opened.map_err(|error| match refused {
+            Some(refused) => refused,
+            None if error == OsError::BUSY => AttachError::OtherPidNamespace { path: path() },
+            None => AttachError::Runtime { path: path(), error },
+        })
+    }
+
+    /// Lets processes with another runtime segment use the members, as the death of this process would. For tests of crashes.
+    pub fn abandon(&self) {
+        exclusive::release(&self.members);
     }
 }
 

@@ -128,6 +128,20 @@ pub enum AttachError {
         /// How it failed.
         error: OsError,
     },
+    /// Processes use the array by way of another runtime segment.
+    #[error("{}: in use by processes with another /dev/shm (another container?); stop them, or share /dev/shm with them", show(.path))]
+    InUseElsewhere {
+        /// A member they hold.
+        path: Vec<u8>,
+    },
+    /// The processes attached are of another PID namespace.
+    #[error(
+        "{path}: in use by processes of another PID namespace (another container?); stop them, or share the PID namespace with them"
+    )]
+    OtherPidNamespace {
+        /// The runtime segment.
+        path: String,
+    },
     /// Members changed while they were looked at.
     #[error("the members changed while they were assembled; try again")]
     Vanished,
@@ -172,6 +186,7 @@ impl AttachError {
             Self::TooManyOut { .. } | Self::Superblock { .. } => OsError::IO,
             Self::ReadOnlyFeatures { .. } => OsError::ROFS,
             Self::Vanished => OsError::AGAIN,
+            Self::InUseElsewhere { .. } | Self::OtherPidNamespace { .. } => OsError::BUSY,
             Self::OtherArray { .. }
             | Self::SlotTwice { .. }
             | Self::OtherLevel { .. }

@@ -76,6 +76,12 @@ impl Array {
         self.created
     }
 
+    /// Whether no other process was attached when this one was.
+    #[must_use]
+    pub const fn was_alone(&self) -> bool {
+        self.alone
+    }
+
     /// The members in use.
     #[inline]
     #[must_use]

@@ -115,6 +115,7 @@ fn fill(config: &Config, superblock: &Superblock, root: &OwnedFd, meta: &OwnedFd
     let tables = [
         (TableKind::Inodes, format::INODES_FILE, format::TABLE_HEADER_BYTES),
         (TableKind::Lanes, format::LANES_FILE, LANE_FILE_BYTES),
+        (TableKind::Names, format::NAMES_FILE, format::NAMES_FILE_BYTES),
     ];
     for (kind, name, bytes) in tables {
         let file = open_new(meta, name, superblock.access)?;

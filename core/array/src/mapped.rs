@@ -1,0 +1,113 @@
+//! Who has writable mappings of which file, in the runtime segment: so that what a process stored through them is not forgotten when it dies.
+//!
+//! A record belongs to one process and one file; it names the range of the file that the process may store to, and the write-intent lane that says
+//! the same on the members. A record whose owner is dead says that redundancy of its range may not fit: whoever has the file open claims it,
+//! makes redundancy follow the data, and only then frees it.
+//!
+//! Invariants: records are taken, claimed and freed under the open-files lock, and `SharedFile::mapped` is the number of records with the file's key;
+//! it is counted anew with each change, so that a death in the middle of one leaves nothing wrong. The range of a record with an owner only
+//! grows.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use sync::OwnerId;
+
+/// Files that can have writable mappings, counted once per process.
+pub const MAPPED_COUNT: usize = 8192;
+
+/// What one process may store to of one file through mappings. All zeros: free.
+#[repr(C)]
+pub struct MappedRecord {
+    owner: AtomicU32,
+    /// The write-intent lane that holds the range on the members, plus one; 0 for none.
+    lane: AtomicU32,
+    /// 1 while stores land on the members directly and not in a shared copy.
+    direct: AtomicU32,
+    reserved: AtomicU32,
+    key: AtomicU64,
+    start: AtomicU64,
+    end: AtomicU64,
+}
+
+/// The records of an array.
+#[repr(C)]
+pub struct MappedRecords {
+    /// No record from here on was ever used.
+    high: AtomicU32,
+    records: [MappedRecord; MAPPED_COUNT],
+}
+
+impl MappedRecords {
+    /// Takes a record for file `key`. None if there is none left. The open-files lock is held.
+    pub fn take(&self, me: OwnerId, key: u64) -> Option<&MappedRecord> {
+        let index = self.records.iter().position(|record| record.owner.load(Ordering::Relaxed) == 0)?;
+        let record = &self.records[index];
+        for (word, value) in [(&record.start, u64::MAX), (&record.end, 0), (&record.key, key)] {
+            word.store(value, Ordering::Relaxed);
+        }
+        record.lane.store(0, Ordering::Relaxed);
+        record.direct.store(0, Ordering::Relaxed);
+        self.high.fetch_max(index as u32 + 1, Ordering::Relaxed);
+        record.owner.store(me.get(), Ordering::Release);
+        Some(record)
+    }
+
+    /// The records of file `key` with their owners.
+    pub fn of(&self, key: u64) -> impl Iterator<Item = (&MappedRecord, OwnerId)> {
+        let used = &self.records[..self.high.load(Ordering::Acquire) as usize];
+        let owner = |record: &MappedRecord| OwnerId::new(record.owner.load(Ordering::Acquire));
+        used.iter()
+            .filter_map(move |record| owner(record).map(|owner| (record, owner)))
+            .filter(move |(record, _)| record.key() == key)
+    }
+}
+
+impl MappedRecord {
+    fn key(&self) -> u64 {
+        self.key.load(Ordering::Relaxed)
+    }
+
+    /// The range of the file, as offsets; empty if the end is not greater than the start.
+    #[must_use]
+    pub fn range(&self) -> (u64, u64) {
+        (self.start.load(Ordering::Relaxed), self.end.load(Ordering::Relaxed))
+    }
+
+    /// Widens the range to hold `start..end`. Seen by whoever finds the owner dead.
+    pub fn widen(&self, start: u64, end: u64) {
+        self.start.fetch_min(start, Ordering::Release);
+        self.end.fetch_max(end, Ordering::Release);
+    }
+
+    /// Whether stores land on the members directly.
+    #[must_use]
+    pub fn is_direct(&self) -> bool {
+        self.direct.load(Ordering::Acquire) != 0
+    }
+
+    /// Notes where stores land.
+    pub fn set_direct(&self, direct: bool) {
+        self.direct.store(u32::from(direct), Ordering::Release);
+    }
+
+    /// The lane.
+    #[must_use]
+    pub fn lane(&self) -> Option<usize> {
+        (self.lane.load(Ordering::Acquire) as usize).checked_sub(1)
+    }
+
+    /// Names another lane.
+    pub fn set_lane(&self, lane: Option<usize>) {
+        self.lane.store(lane.map_or(0, |lane| lane as u32 + 1), Ordering::Release);
+    }
+
+    /// Makes the record of a dead owner the caller's. The open-files lock is held.
+    pub fn claim(&self, me: OwnerId) {
+        self.owner.store(me.get(), Ordering::Release);
+    }
+
+    /// Gives the record back. The open-files lock is held.
+    pub fn free(&self) {
+        self.key.store(0, Ordering::Relaxed);
+        self.owner.store(0, Ordering::Release);
+    }
+}
