@@ -1,20 +1,22 @@
 //! What this process has open of one array.
 //!
 //! A file is opened once per process, however many descriptors there are; its entry in the runtime segment counts processes. The last
-//! process to close a file trims it, and frees it if it has no name any more.
+//! process to close a file trims it, and frees it if it has no name any more. Its backing files may stay open for a while (`idle`).
 
+use crate::idle::{Idle, Keep};
 use crate::inode::{Inode, key};
 use crate::local_lock::LocalLock;
+use crate::nameless::Name;
 use crate::table::{InodeTable, open_meta_files};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use array::Array;
+use array::{Array, Recovery};
 use core::ops::Deref;
 use core::sync::atomic::Ordering;
 use dax::{Access, Backing, PersistenceDomain};
-use format::{Attribute, InodeRecord, InodeState, Shape};
+use format::{Attribute, InodeRecord, InodeState, Resync, Shape};
 use intent::Lanes;
 use sys::{OsError, OwnedFd};
 use units::MemberSet;
@@ -27,7 +29,14 @@ pub struct Files {
     domains: Vec<PersistenceDomain>,
     kernels: &'static persist::Kernels,
     shape: Shape,
-    open: LocalLock<BTreeMap<u64, Opened>>,
+    keep: Keep,
+    held: LocalLock<Held>,
+}
+
+/// What this process has open, and what it only keeps ready.
+pub(crate) struct Held {
+    open: BTreeMap<u64, Opened>,
+    pub(crate) idle: Idle,
 }
 
 struct Opened {
@@ -49,10 +58,23 @@ impl Deref for FileRef {
 impl Clone for FileRef {
     fn clone(&self) -> Self {
         let files = self.0.files;
-        if let Some(opened) = files.open.lock().get_mut(&self.0.key()) {
+        if let Some(opened) = files.held.lock().open.get_mut(&self.0.key()) {
             opened.handle_count += 1;
         }
         Self(self.0.clone())
+    }
+}
+
+impl FileRef {
+    /// The file once its members agree on what a crash may have left disagreeing. Who may not write to it gets it as it is.
+    #[inline]
+    fn agreed(self) -> Result<Self, OsError> {
+        if self.shared().resync_waits.load(Ordering::Acquire) != 0 {
+            self.finish_resync()?;
+        }
+        // What cannot be made good now is tried again by the next one.
+        let _ = self.finish_mappings();
+        Ok(self)
     }
 }
 
@@ -66,8 +88,14 @@ impl Drop for FileRef {
 pub type BackingFds = Vec<Option<OwnedFd>>;
 
 impl Files {
-    /// The files of an array; lives as long as the process.
+    /// The files of an array; lives as long as the process. After a crash the tables are made whole first. What the program closes is
+    /// closed at once.
     pub fn new(array: Array) -> Result<&'static Self, OsError> {
+        Self::keeping_open(array, Keep::NOTHING)
+    }
+
+    /// The same; the backing files of what the program closes stay open for a while.
+    pub fn keeping_open(array: Array, keep: Keep) -> Result<&'static Self, OsError> {
         let table = InodeTable::open(&array)?;
         let domain = |member: &array::Member| match member.root() {
             Some(root) => dax::detect(sys::AsFd::as_fd(root)),
@@ -81,7 +109,14 @@ impl Files {
         let geometry = *array.geometry();
         let members = MemberSet::first(geometry.member_count());
         let shape = Shape::new(geometry.level(), geometry.chunk(), members, 0).map_err(|_| OsError::INVAL)?;
-        Ok(Box::leak(Box::new(Self { array, table, lanes, domains, kernels, shape, open: LocalLock::new(BTreeMap::new()) })))
+        let held = LocalLock::new(Held { open: BTreeMap::new(), idle: Idle::new() });
+        let files = Box::leak(Box::new(Self { array, table, lanes, domains, kernels, shape, keep, held }));
+        files.array.runtime().recover_to(Recovery::Tables, || files.recover_tables())?;
+        let runtime = files.array.runtime();
+        if files.array.was_alone() || runtime.has_reaped_nameless() {
+            runtime.with_namespace(|_| files.clear_orphans());
+        }
+        Ok(files)
     }
 
     /// The array.
@@ -95,6 +130,14 @@ impl Files {
     #[must_use]
     pub fn domains(&self) -> &[PersistenceDomain] {
         &self.domains
+    }
+
+    pub(crate) const fn keeping(&self) -> Keep {
+        self.keep
+    }
+
+    pub(crate) const fn held(&self) -> &LocalLock<Held> {
+        &self.held
     }
 
     #[inline]
@@ -137,13 +180,26 @@ impl Files {
         backing: impl FnOnce() -> Result<(BackingFds, Access), OsError>,
     ) -> Result<FileRef, OsError> {
         let key = key(attribute.inode, attribute.generation);
-        let mut open = self.open.lock();
+        let may_take = self.keep.count != 0 && (self.keep.allowed)();
+        let mut held = self.held.lock();
+        let Held { open, idle } = &mut *held;
         if let Some(opened) = open.get_mut(&key)
             && (opened.inode.writable || !for_writing)
         {
             opened.handle_count += 1;
-            return Ok(FileRef(opened.inode.clone()));
+            let file = FileRef(opened.inode.clone());
+            drop(held);
+            return file.agreed();
         }
+        if may_take
+            && let Some((place, inode)) = self.take(idle, key)
+            && self.array.runtime().with_open_files(|_| self.enter_again(attribute, place, &inode))
+        {
+            open.insert(key, Opened { inode: inode.clone(), handle_count: 1 });
+            drop(held);
+            return FileRef(inode).agreed();
+        }
+        let opened_in = self.array.runtime().epochs();
         let (fds, access) = backing()?;
         let backing = self.take_backing(fds, access)?;
         let writable = access == Access::ReadWrite;
@@ -151,13 +207,16 @@ impl Files {
             // Open for reading only until now: descriptors from now on use one that can also write.
             let record = self.record(attribute)?;
             let (number, entry) = (attribute.inode, opened.inode.entry);
-            opened.inode = Arc::new(Inode::new(self, number, &record, backing, entry, writable));
+            opened.inode = Arc::new(Inode::new(self, number, &record, backing, entry, writable, opened_in));
             opened.handle_count += 1;
-            return Ok(FileRef(opened.inode.clone()));
+            let file = FileRef(opened.inode.clone());
+            drop(held);
+            return file.agreed();
         }
-        let inode = self.array.runtime().with_open_files(|_| self.enter(attribute, key, backing, writable))?;
+        let inode = self.array.runtime().with_open_files(|_| self.enter(attribute, key, backing, writable, opened_in))?;
         open.insert(key, Opened { inode: inode.clone(), handle_count: 1 });
-        Ok(FileRef(inode))
+        drop(held);
+        FileRef(inode).agreed()
     }
 
     fn take_backing(&self, fds: BackingFds, access: Access) -> Result<Vec<Option<Backing>>, OsError> {
@@ -167,7 +226,7 @@ impl Files {
             .collect()
     }
 
-    fn record(&self, attribute: Attribute) -> Result<InodeRecord, OsError> {
+    pub(crate) fn record(&self, attribute: Attribute) -> Result<InodeRecord, OsError> {
         let record = self.table.load(&self.array, attribute.inode)?.ok_or(OsError::IO)?;
         if record.generation == attribute.generation { Ok(record) } else { Err(OsError::IO) }
     }
@@ -179,6 +238,7 @@ impl Files {
         key: u64,
         backing: Vec<Option<Backing>>,
         writable: bool,
+        opened_in: Option<[u64; 2]>,
     ) -> Result<Arc<Inode>, OsError> {
         let record = self.record(attribute)?;
         if record.shape.members() != self.shape.members() || record.shape.start_slot() != 0 {
@@ -186,7 +246,7 @@ impl Files {
         }
         let runtime = self.array.runtime();
         let entry = runtime.enter_file(key).ok_or(OsError::NFILE)?;
-        let inode = Inode::new(self, attribute.inode, &record, backing, entry, writable);
+        let inode = Inode::new(self, attribute.inode, &record, backing, entry, writable, opened_in);
         if entry.first {
             let shared = runtime.file(entry);
             let present = inode.in_use().filter_map(|(_, backing)| backing.bytes().ok()).min().unwrap_or(0);
@@ -196,14 +256,51 @@ impl Files {
                 // Its last user did not close it: who knows what it was doing.
                 shared.tail_unfinished.store(1, Ordering::Relaxed);
             }
-            shared.unlinked.store(u32::from(record.state == InodeState::Orphan), Ordering::Relaxed);
+            if record.flags & format::FLAG_MAPPED != 0 && shared.mapped.load(Ordering::Acquire) == 0 {
+                self.table.add_resync(&self.array, attribute.inode, Resync { start: 0, end: u64::MAX, lost: MemberSet::EMPTY });
+                inode.set_flags(record.flags & !format::FLAG_MAPPED);
+                shared.resync_waits.store(1, Ordering::Relaxed);
+            }
+            let waits = record.resync.is_some() || present < record.geometry().member_bytes(record.size);
+            shared.resync_waits.fetch_or(u32::from(waits), Ordering::Relaxed);
+            // If it may get a name again is forgotten: then it may not.
+            let name = if record.state == InodeState::Orphan { Name::Lost } else { Name::Has };
+            shared.unlinked.store(name as u32, Ordering::Relaxed);
             shared.size.store(record.size, Ordering::Release);
         }
         Ok(Arc::new(inode))
     }
 
+    /// Enters a file whose backing files were kept at `place`; false if it must be opened anew: the table does not know it any more, or
+    /// something of it waits to be made good. The open-files lock is held.
+    fn enter_again(&self, attribute: Attribute, place: usize, inode: &Inode) -> bool {
+        let runtime = self.array.runtime();
+        let whole =
+            |record: &InodeRecord| record.flags & (format::FLAG_SLACK | format::FLAG_MAPPED) == 0 && record.resync.is_none();
+        let record = self.record(attribute).ok();
+        let entry = record.as_ref().and_then(|_| runtime.enter_file(inode.key()));
+        runtime.end_idle(place);
+        let (Some(record), Some(entry)) = (record, entry) else { return false };
+        if !entry.is_at(inode.entry) || entry.first && !whole(&record) {
+            // In another place: it was not counted, and its own was given to another file.
+            runtime.leave_file(entry);
+            return false;
+        }
+        if entry.first {
+            let shared = runtime.file(entry);
+            // What lies behind the data is not counted upon.
+            shared.allocated_end.store(record.geometry().member_bytes(record.size), Ordering::Relaxed);
+            shared.flags.store(record.flags, Ordering::Relaxed);
+            let name = if record.state == InodeState::Orphan { Name::Lost } else { Name::Has };
+            shared.unlinked.store(name as u32, Ordering::Relaxed);
+            shared.size.store(record.size, Ordering::Release);
+        }
+        true
+    }
+
     fn close(&self, inode: &Arc<Inode>) {
-        let mut open = self.open.lock();
+        let may_keep = self.keep.count != 0 && (self.keep.allowed)();
+        let Held { open, idle } = &mut *self.held.lock();
         let Some(opened) = open.get_mut(&inode.key()) else { return };
         opened.handle_count -= 1;
         if opened.handle_count != 0 {
@@ -211,11 +308,14 @@ impl Files {
         }
         let Some(opened) = open.remove(&inode.key()) else { return };
         let inode = opened.inode;
+        let _ = inode.finish_mappings();
         inode.flush_times();
+        let place = if may_keep { self.place_for(idle, &inode) } else { None };
         let runtime = self.array.runtime();
         runtime.with_open_files(|_| {
             if runtime.leave_file(inode.entry) {
-                if inode.shared().unlinked.load(Ordering::Acquire) != 0 {
+                if inode.name() != Name::Has {
+                    self.discard_if_kept(inode.attribute(), inode.name());
                     self.table.free(&self.array, inode.number);
                 } else {
                     if inode.shared().tail_unfinished.load(Ordering::Relaxed) != 0 {
@@ -225,18 +325,28 @@ impl Files {
                     inode.trim();
                 }
             }
+            if let Some(place) = place {
+                self.keep(idle, place, &inode);
+            }
         });
     }
 
-    /// Notes that the last name of a file is gone: it is freed now, or by the last process to close it.
-    pub fn unlinked(&self, attribute: Attribute) {
+    /// Notes that a file has no name (any more), and which kind of none: it is freed now, or by the last process to close it. `cut` gives back
+    /// the space of a file that nobody has open but others keep ready, and tells whether it could.
+    pub fn unlinked(&self, attribute: Attribute, name: Name, cut: impl FnOnce() -> bool) {
         let runtime = self.array.runtime();
         runtime.with_open_files(|_| match self.shared_if_open(attribute) {
             Some(shared) => {
                 self.table.set_state(&self.array, attribute.inode, InodeState::Orphan);
-                shared.unlinked.store(1, Ordering::Release);
+                shared.unlinked.store(name as u32, Ordering::Release);
             }
-            None => self.table.free(&self.array, attribute.inode),
+            None => {
+                self.discard_if_kept(attribute, name);
+                self.table.free(&self.array, attribute.inode);
+                if self.is_kept(attribute) && !cut() {
+                    runtime.recall_idle();
+                }
+            }
         });
     }
 
@@ -245,12 +355,14 @@ impl Files {
         self.array.runtime().with_open_files(|_| {
             if let Some(shared) = self.shared_if_open(attribute) {
                 self.table.set_state(&self.array, attribute.inode, InodeState::Used);
-                shared.unlinked.store(0, Ordering::Release);
+                let name = Name::of(&shared.unlinked);
+                shared.unlinked.store(Name::Has as u32, Ordering::Release);
+                self.discard_if_kept(attribute, name);
             }
         });
     }
 
-    fn shared_if_open(&self, attribute: Attribute) -> Option<&array::SharedFile> {
+    pub(crate) fn shared_if_open(&self, attribute: Attribute) -> Option<&array::SharedFile> {
         self.array
             .runtime()
             .find_file(key(attribute.inode, attribute.generation))
@@ -289,7 +401,7 @@ impl Files {
     /// returned: in the child 0.
     pub fn around_fork(&self, fork: impl FnOnce() -> isize) -> isize {
         let runtime = self.array.runtime();
-        let open = self.open.lock();
+        let Held { open, idle } = &mut *self.held.lock();
         for opened in open.values() {
             runtime.promise_file(opened.inode.entry);
         }
@@ -301,27 +413,44 @@ impl Files {
                 _ => {}
             }
         }
+        if result == 0 {
+            idle.abandon();
+        }
         result
     }
 
     /// Runs `visit` on every file this process has open.
     pub fn for_each_open(&self, mut visit: impl FnMut(&Inode)) {
-        for opened in self.open.lock().values() {
+        for opened in self.held.lock().open.values() {
             visit(&opened.inode);
+        }
+    }
+
+    /// Gives files what closing them would, but keeps them open: the process is about to execute another program, which may close them
+    /// unseen. Files that other processes have open too are theirs to care for.
+    pub fn settle(&self) {
+        let Held { open, .. } = &mut *self.held.lock();
+        for inode in open.values().map(|opened| &opened.inode) {
+            inode.flush_times();
+            if inode.name() == Name::Has && inode.shared().users.load(Ordering::Acquire) == 1 {
+                let _ = inode.with_size_locked(|_| inode.lock_all_stripes().map(|_held| inode.trim()));
+            }
         }
     }
 
     /// Closes everything this process has open, as its last act: other threads may still be writing.
     pub fn leave(&self) {
         let runtime = self.array.runtime();
-        let open = self.open.lock();
+        let Held { open, .. } = &mut *self.held.lock();
         for opened in open.values() {
             let inode = &opened.inode;
             inode.flush_times();
             runtime.with_open_files(|_| {
                 let last = runtime.leave_file(inode.entry);
                 // Threads that are still at work would notice if the inode were freed; its slack they find missing and get again.
-                if last && inode.shared().unlinked.load(Ordering::Acquire) == 0 {
+                if last && inode.name() != Name::Has {
+                    self.discard_if_kept(inode.attribute(), inode.name());
+                } else if last {
                     let _ = inode.with_size_locked(|_| inode.lock_all_stripes().map(|_held| inode.trim()));
                 }
             });
@@ -332,6 +461,7 @@ impl Files {
     /// Detaches from the array; what is open stays so.
     pub fn detach(&self) {
         self.for_each_open(Inode::flush_times);
+        self.discard_idle();
         self.array.runtime().detach();
     }
 }

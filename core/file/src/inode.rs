@@ -1,15 +1,17 @@
 //! One file of the array as this process has it open.
 
 use crate::files::Files;
+use crate::shared_copy::CopyView;
 use alloc::vec::Vec;
 use array::Striper;
 use array::{FileEntry, SharedFile};
-use core::sync::atomic::{AtomicU32, Ordering};
-use dax::Backing;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use dax::{Backing, PersistenceDomain};
 use format::{Attribute, InodeRecord};
 use layout::Geometry;
 use medium::Medium;
-use sys::rustix::fs::{Timespec, Timestamps, UTIME_OMIT, futimens};
+use sys::rustix::fs::{Timespec, Timestamps, UTIME_OMIT, fsync, futimens};
+use sys::rustix::io::retry_on_intr;
 use sys::{BorrowedFd, OsError};
 use units::{MemberSet, Slot};
 
@@ -26,8 +28,13 @@ pub struct Inode {
     pub(crate) entry: FileEntry,
     shared: &'static SharedFile,
     pub(crate) writable: bool,
+    /// The state of members and names when the backing files were opened (`Runtime::epochs`).
+    pub(crate) opened_in: Option<[u64; 2]>,
+    /// Whether the backing files may stay open when the program has closed the file.
+    pub(crate) may_stay: AtomicBool,
     /// The allocation epoch that this process' knowledge of allocated space belongs to.
     pub(crate) allocation_epoch: AtomicU32,
+    pub(crate) copy_view: CopyView,
 }
 
 /// What tells one file from every other that ever had its number, in one word: also the key in the runtime segment.
@@ -43,6 +50,7 @@ impl Inode {
         backing: Vec<Option<Backing>>,
         entry: FileEntry,
         writable: bool,
+        opened_in: Option<[u64; 2]>,
     ) -> Self {
         Self {
             files,
@@ -54,7 +62,10 @@ impl Inode {
             entry,
             shared: files.array().runtime().file(entry),
             writable,
+            opened_in,
+            may_stay: AtomicBool::new(false),
             allocation_epoch: AtomicU32::new(0),
+            copy_view: CopyView::new(),
         }
     }
 
@@ -183,19 +194,19 @@ impl Inode {
         self.shared().modified_ns.store(0, Ordering::Release);
     }
 
-    /// Makes data, size and times durable, as far as the members can (fsync(2)).
+    /// Makes data, size and times durable, as far as the members can (fsync(2)). Bytes stored by way of MAP_SYNC are durable already; that
+    /// the backing file exists, how long it is and its attributes are in each member's journal, which only a system call commits.
     pub fn sync(&self) -> Result<(), OsError> {
         self.flush_times();
         let size = self.geometry.member_bytes(self.size());
-        let mut failed = None;
         for (slot, backing) in self.in_use() {
-            if let Err(error) = backing.persist(0, size) {
-                failed = Some((slot, error));
+            let kept = backing.domain() != PersistenceDomain::Volatile;
+            if backing.persist(0, size).and_then(|()| if kept { retry_on_intr(|| fsync(backing.fd())) } else { Ok(()) }).is_err()
+            {
+                self.files.array().fail_member(slot)?;
             }
         }
-        if let Some((slot, _)) = failed {
-            self.files.array().fail_member(slot)?;
-        }
+        self.files.array().before_change()?;
         self.files.table().persist(self.files.array().in_use(), self.number)
     }
 }

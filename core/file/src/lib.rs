@@ -1,7 +1,8 @@
 //! The open files of one array: sizes, growth, locks between threads and processes.
 //!
 //! [`Files`] holds what this process has open; [`Inode`] is one file, shared by all descriptors on it; `table` is the inode table on the
-//! members. `read`, `write` and `space` are what can be done to a file. Names are core/namespace's.
+//! members. `read`, `write` and `space` are what can be done to a file; `unfinished`, `recovery` and `resync` make good what a death or a crash
+//! cut short. Names are core/namespace's.
 //!
 //! Order of locks: the process' own table of open files, the open-files lock of the runtime segment, a file's size lock, its stripe locks
 //! in ascending index, the superblock lock. Nobody waits for a lock inside a fault guard.
@@ -10,10 +11,17 @@
 extern crate alloc;
 
 mod files;
+mod holes;
+mod idle;
 mod inode;
 mod local_lock;
+mod mapped;
+mod nameless;
 mod pieces;
 mod read;
+mod recovery;
+mod resync;
+mod shared_copy;
 mod space;
 mod stripes;
 mod table;
@@ -21,7 +29,10 @@ mod unfinished;
 mod write;
 
 pub use files::{BackingFds, FileRef, Files};
+pub use idle::Keep;
 pub use inode::Inode;
 pub use local_lock::LocalLock;
+pub use mapped::Mapped;
+pub use nameless::{Name, orphan_path};
 pub use pieces::Piece;
 pub use table::InodeTable;

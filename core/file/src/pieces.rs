@@ -2,13 +2,15 @@
 
 use crate::Inode;
 use dax::Backing;
-use units::PAGE_BYTES;
+use units::{PAGE_BYTES, Slot};
 
 /// A run of a file that lies in one piece on one member.
 #[derive(Clone, Copy)]
 pub struct Piece<'a> {
     /// The backing file.
     pub backing: &'a Backing,
+    /// Its member.
+    pub slot: Slot,
     /// Where the run starts in it, a multiple of the page size if the range did.
     pub member_offset: u64,
     /// How long it is.
@@ -16,35 +18,58 @@ pub struct Piece<'a> {
 }
 
 impl Inode {
-    /// Calls `visit` on the pieces of `offset..offset + bytes` in ascending order (`offset` is a multiple of the page size). False,
-    /// and nothing visited, if it cannot be composed: chunks smaller than a page, more than `piece_count_max` pieces, or one of
-    /// them on a member that is out.
+    /// How many pieces `bytes` of the file consist of at most: one if there is a shared copy. None if none can be made: chunks smaller than a page, or
+    /// parity that a member which is out needs.
+    #[must_use]
+    pub fn piece_count(&self, bytes: u64) -> Option<u64> {
+        if self.is_copied() {
+            return Some(1);
+        }
+        let out = self.out();
+        let level = self.geometry.level();
+        if level.parity_count() > 0 && !out.is_empty() || !self.geometry.survives(out) {
+            return None;
+        }
+        if !level.has_chunks() {
+            return Some(1);
+        }
+        let chunk = self.geometry.chunk().bytes();
+        (chunk >= PAGE_BYTES as u64).then_some(bytes / chunk + 2)
+    }
+
+    /// Changes when pieces made before are no longer where stores land: a member with copies went out.
+    #[must_use]
+    pub fn mapping_source(&self) -> u32 {
+        if self.geometry.copy_count() > 1 { self.out().bits() } else { 0 }
+    }
+
+    /// Calls `visit` on the pieces of `offset..offset + bytes` in ascending order (`offset` is a multiple of the page size): where stores through
+    /// mappings land. Only if [`Self::piece_count`] says that there are pieces; false if a member went out meanwhile.
     pub fn for_each_piece<E>(
         &self,
         offset: u64,
         bytes: u64,
-        piece_count_max: u64,
         mut visit: impl FnMut(Piece<'_>) -> Result<(), E>,
     ) -> Result<bool, E> {
-        let out = self.out();
-        let chunk = if self.geometry.level().has_chunks() { self.geometry.chunk().bytes() } else { u64::MAX };
-        let present = |slot: usize| if out.contains(slot) { None } else { self.backing.get(slot)?.as_ref() };
-        let composable = chunk >= PAGE_BYTES as u64
-            && bytes / chunk < piece_count_max
-            && (0..self.geometry.member_count()).all(|slot| present(slot).is_some());
-        if !composable {
-            return Ok(false);
+        if let Ok(Some(copy)) = self.copy() {
+            return visit(Piece { backing: copy, slot: 0, member_offset: offset, bytes }).map(|()| true);
         }
         let end = offset + bytes;
         let mut at = offset;
         while at < end {
-            let place = self.geometry.locate(at);
-            let rest = if chunk == u64::MAX { end - at } else { (chunk - place.within).min(end - at) };
-            let slot = self.geometry.data_slot(place.stripe, place.column, 0);
-            let Some(backing) = present(slot) else { return Ok(false) };
-            visit(Piece { backing, member_offset: self.geometry.member_offset(place.stripe) + place.within, bytes: rest })?;
-            at += rest;
+            let Some((slot, member_offset, bytes)) = self.run_at(at, end) else { return Ok(false) };
+            let Some(backing) = self.backing.get(slot).and_then(Option::as_ref) else { return Ok(false) };
+            visit(Piece { backing, slot, member_offset, bytes })?;
+            at += bytes;
         }
         Ok(true)
+    }
+
+    /// Member, offset there and length of the run of the file that begins at `at` and ends at `end` at the latest; None if no copy is in.
+    pub(crate) fn run_at(&self, at: u64, end: u64) -> Option<(Slot, u64, u64)> {
+        let place = self.geometry.locate(at);
+        let rest = if self.geometry.level().has_chunks() { self.geometry.chunk().bytes() - place.within } else { u64::MAX };
+        let slot = self.primary(place.stripe, place.column, self.out())?;
+        Some((slot, self.geometry.member_offset(place.stripe) + place.within, rest.min(end - at)))
     }
 }

@@ -32,13 +32,24 @@ impl Inode {
             && shared.size.load(Ordering::Acquire) >= offset + count as u64
         {
             // SAFETY: as the caller promises.
-            let result = unsafe { self.striper(self.out()).read(offset, dst, count) };
+            let result = unsafe { self.read_range(offset, dst, count) };
             if result.is_ok() && snapshot.is_current(shared) {
                 return Ok(count);
             }
         }
         // SAFETY: as the caller promises.
         unsafe { self.read_contended(offset, dst, bytes) }
+    }
+
+    /// Reads from the members, or from where stores of mappings land.
+    #[inline(always)]
+    unsafe fn read_range(&self, offset: u64, dst: *mut u8, bytes: usize) -> Result<(), IoFault> {
+        if self.shared().mapped.load(Ordering::Acquire) == 0 {
+            // SAFETY: as the caller promises.
+            return unsafe { self.striper(self.out()).read(offset, dst, bytes) };
+        }
+        // SAFETY: as above.
+        unsafe { self.read_mapped(offset, dst, bytes) }
     }
 
     /// Once more after a writer or a fault got in the way.
@@ -61,13 +72,13 @@ impl Inode {
                 let Some(snapshot) = Snapshot::take(shared, blocks) else { continue };
                 let reaches = shared.size.load(Ordering::Acquire) >= offset + count as u64;
                 // SAFETY: as the caller promises.
-                let result = unsafe { self.striper(self.out()).read(offset, dst, count) };
+                let result = unsafe { self.read_range(offset, dst, count) };
                 (result, reaches && snapshot.is_current(shared))
             } else {
                 let held = self.lock_stripes(blocks)?;
                 let current = shared.size.load(Ordering::Acquire) >= offset + count as u64;
                 // SAFETY: as the caller promises.
-                let result = unsafe { self.striper(self.out()).read(offset, dst, count) };
+                let result = unsafe { self.read_range(offset, dst, count) };
                 drop(held);
                 (result, current)
             };
@@ -83,6 +94,7 @@ impl Inode {
 
     /// How many bytes of redundancy do not fit the data, with every writer kept out meanwhile (a scrub of one file).
     pub fn verify(&self) -> Result<u64, OsError> {
+        self.finish_mappings()?;
         self.with_size_locked(|size| {
             let _held = self.lock_stripes(Blocks::ALL)?;
             self.striper(self.out()).verify(0, size).or_else(|fault| self.after_fault(fault).map(|()| 0))

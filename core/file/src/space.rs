@@ -14,6 +14,7 @@ use format::LaneKind;
 use medium::Medium;
 use sys::OsError;
 use sys::rustix::fs::{Mode, Timespec, Timestamps, UTIME_OMIT, fchmod, fstat, futimens};
+use units::PAGE_BYTES;
 
 /// The most a growing backing file gets in advance.
 const ADVANCE_BYTES_MAX: u64 = 2 << 20;
@@ -23,6 +24,7 @@ const HUGE_PAGE_BYTES: u64 = 2 << 20;
 impl Inode {
     /// Makes room for a file that grows from `size` to `end`, the write beginning at `offset`. The size lock is held.
     pub(crate) fn make_room(&self, size: u64, offset: u64, end: u64) -> Result<(), OsError> {
+        self.zero_tail(size)?;
         let shared = self.shared();
         let (wanted, present) = (self.geometry.member_bytes(end), shared.allocated_end.load(Ordering::Acquire));
         if offset > size {
@@ -40,7 +42,7 @@ impl Inode {
         }
         // What this process remembers may lie behind a cut by another.
         self.refresh_allocations();
-        let generous = with_advance(wanted);
+        let generous = with_advance(wanted).min(sys::file_limit::bytes()).max(wanted);
         let result = self.on_members(|backing| backing.allocate(present, generous - present));
         let reached = match result {
             Ok(()) => generous,
@@ -78,13 +80,15 @@ impl Inode {
     }
 
     /// Cuts or extends the file (ftruncate(2)).
+    ///
+    /// # Errors
+    /// `FBIG` if it would grow past the process' limit of file sizes; `NOSPC`, `DQUOT`.
     pub fn truncate(&self, new: u64) -> Result<(), OsError> {
-        if new > i64::MAX as u64 {
-            return Err(OsError::FBIG);
-        }
         self.files.array().before_change()?;
         self.with_size_locked(|size| {
             if new > size {
+                within_limit(new)?;
+                self.zero_tail(size)?;
                 self.extend_with_hole(new)?;
             } else if new < size {
                 self.cut(size, new)?;
@@ -128,9 +132,10 @@ impl Inode {
         if bytes == 0 {
             return Ok(());
         }
-        if self.shared().flags.load(Ordering::Relaxed) & format::FLAG_HOLES != 0 {
+        if self.has_holes() {
             self.fill_holes(offset, offset + bytes)?;
         }
+        self.zero_copy(offset, bytes)?;
         loop {
             match self.striper(self.out()).zero(offset, bytes) {
                 Ok(()) => return Ok(()),
@@ -148,10 +153,16 @@ impl Inode {
         let end = offset.checked_add(bytes).filter(|&end| end <= i64::MAX as u64).ok_or(OsError::FBIG)?;
         self.files.array().before_change()?;
         self.with_size_locked(|size| {
+            if end > size && !keep_size {
+                within_limit(end)?;
+            }
             let (wanted, shared) = (self.geometry.member_bytes(end), self.shared());
             if end > size && !keep_size || wanted > shared.allocated_end.load(Ordering::Acquire) {
                 // Between the end and the range nothing is allocated.
                 self.add_flags(format::FLAG_HOLES);
+            }
+            if end > size && !keep_size {
+                self.zero_tail(size)?;
             }
             self.fill_holes(offset, end)?;
             if wanted > shared.allocated_end.load(Ordering::Acquire) {
@@ -171,6 +182,8 @@ impl Inode {
         self.files.array().before_change()?;
         self.with_size_locked(|size| {
             if grow && end > size {
+                within_limit(end)?;
+                self.zero_tail(size)?;
                 self.extend_with_hole(end)?;
             }
             let end = end.min(self.size());
@@ -180,15 +193,19 @@ impl Inode {
             self.add_flags(format::FLAG_HOLES);
             let held = self.lock_stripes(Blocks::ALL)?;
             self.announce(LaneKind::Write, offset, end - offset, self.out())?;
-            let stripe = self.geometry.stripe_bytes();
-            let (first_whole, last_whole) = (offset.div_ceil(stripe), end / stripe);
-            if first_whole < last_whole {
-                self.zero(offset, first_whole * stripe - offset)?;
-                let start = self.geometry.member_offset(first_whole);
-                let length = self.geometry.member_offset(last_whole) - start;
-                self.on_members(|backing| backing.punch(start, length))?;
+            if let Some(copy) = self.copy()? {
+                copy.punch(offset, end - offset)?;
+            }
+            // On a mirror nothing is bound together but by pages.
+            let chunked = self.geometry.level().has_chunks();
+            let unit = if chunked { self.geometry.stripe_bytes() } else { PAGE_BYTES as u64 };
+            let (first, last) = (offset.next_multiple_of(unit), end / unit * unit);
+            if first < last {
+                self.zero(offset, first - offset)?;
+                let (start, stop) = (self.geometry.member_bytes(first), self.geometry.member_bytes(last));
+                self.on_members(|backing| backing.punch(start, stop - start))?;
                 self.shared().allocation_epoch.fetch_add(1, Ordering::AcqRel);
-                self.zero(last_whole * stripe, end - last_whole * stripe)?;
+                self.zero(last, end - last)?;
             } else {
                 self.zero(offset, end - offset)?;
             }
@@ -198,19 +215,10 @@ impl Inode {
         })
     }
 
-    /// The next data (`data`) or hole at or after `offset` (lseek(2) SEEK_DATA, SEEK_HOLE). The whole file counts as data, as Linux permits.
-    pub fn seek_extent(&self, offset: u64, data: bool) -> Result<u64, OsError> {
-        let size = self.size();
-        if offset >= size {
-            return Err(OsError::NXIO);
-        }
-        Ok(if data { offset } else { size })
-    }
-
     /// Gives back what growth took in advance. The caller knows that nobody has the file open.
     pub(crate) fn trim(&self) {
         let flags = self.shared().flags.load(Ordering::Acquire);
-        if flags & format::FLAG_SLACK == 0 || !self.writable {
+        if flags & format::FLAG_SLACK == 0 || !self.writable || self.is_left_alone() {
             return;
         }
         let kept = self.geometry.member_bytes(self.size());
@@ -221,14 +229,14 @@ impl Inode {
         }
     }
 
-    fn add_flags(&self, flags: u32) {
+    pub(crate) fn add_flags(&self, flags: u32) {
         let present = self.shared().flags.load(Ordering::Acquire);
         if present & flags != flags {
             self.set_flags(present | flags);
         }
     }
 
-    fn set_flags(&self, flags: u32) {
+    pub(crate) fn set_flags(&self, flags: u32) {
         self.files.table().set_flags(self.files.array(), self.number, flags);
         self.shared().flags.store(flags, Ordering::Release);
     }
@@ -270,6 +278,11 @@ fn cut_unnoticed(backing: &Backing, bytes: u64) -> Result<(), OsError> {
     // Only its owner may set a time; for others the file was modified when it was closed.
     let _ = futimens(backing.fd(), &times);
     Ok(())
+}
+
+/// Whether the process may make a file this long.
+fn within_limit(bytes: u64) -> Result<(), OsError> {
+    if bytes > sys::file_limit::bytes() { Err(OsError::FBIG) } else { Ok(()) }
 }
 
 /// Makes a backing file at least `bytes` long.

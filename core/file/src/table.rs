@@ -22,12 +22,14 @@ const GROWTH_COUNT: u64 = 1024;
 pub struct InodeTable {
     /// By slot; None for a member that is missing.
     members: Vec<Option<Backing>>,
+    /// Records that the table is known to have room for: it only grows.
+    known_count: AtomicU64,
 }
 
 impl InodeTable {
     /// Opens the tables of the members that are there.
     pub fn open(array: &Array) -> Result<Self, OsError> {
-        open_meta_files(array, format::INODES_FILE).map(|members| Self { members })
+        open_meta_files(array, format::INODES_FILE).map(|members| Self { members, known_count: AtomicU64::new(0) })
     }
 
     /// Gives out an inode number for a file of `shape`, with its record stored on every member in use.
@@ -47,20 +49,52 @@ impl InodeTable {
     }
 
     fn find_free(&self, array: &Array, first: Slot, start: u64) -> Result<u64, OsError> {
-        let table = self.members[first].as_ref().ok_or(OsError::NODEV)?;
-        let count = (table.bytes()?.saturating_sub(inode_record_offset(1))) / INODE_RECORD_BYTES as u64;
+        for number in start..=self.known_count.load(Ordering::Relaxed) {
+            if self.load_state(first, number)? == InodeState::Free.code() {
+                return Ok(number);
+            }
+        }
+        let count = self.count(first)?;
+        let start = start.max(self.known_count.swap(count, Ordering::Relaxed) + 1);
         for number in start..=count {
             if self.load_state(first, number)? == InodeState::Free.code() {
                 return Ok(number);
             }
         }
         let number = start.max(count + 1);
-        let end = inode_table_bytes(number + GROWTH_COUNT - 1);
+        let limit = sys::file_limit::bytes();
+        let end = inode_table_bytes(number + GROWTH_COUNT - 1).min(limit);
+        if end < inode_table_bytes(number) {
+            // The kernel would hold the table to the program's limit, and kill the program for it.
+            return Err(OsError::NOSPC);
+        }
         let from = inode_table_bytes(count);
         for slot in array.in_use().iter() {
             self.members[slot].as_ref().ok_or(OsError::NODEV)?.allocate(from, end - from)?;
         }
         Ok(number)
+    }
+
+    /// How many records a member's table has.
+    pub(crate) fn count(&self, slot: Slot) -> Result<u64, OsError> {
+        let table = self.members[slot].as_ref().ok_or(OsError::NODEV)?;
+        Ok(table.bytes()?.saturating_sub(inode_record_offset(1)) / INODE_RECORD_BYTES as u64)
+    }
+
+    /// A member's table.
+    pub(crate) fn member(&self, slot: Slot) -> Option<&Backing> {
+        self.members[slot].as_ref()
+    }
+
+    /// The member whose table holds `address`.
+    pub(crate) fn member_at(&self, address: usize) -> Option<Slot> {
+        self.members.iter().position(|table| table.as_ref().is_some_and(|table| table.owns(address)))
+    }
+
+    /// Where the record of `number` lies in memory on a member, and how many bytes of records follow.
+    pub(crate) fn run(&self, slot: Slot, number: u64) -> Option<(*const u64, usize)> {
+        let span = self.members[slot].as_ref()?.span(inode_record_offset(number))?;
+        Some((span.start.as_ptr().cast(), span.bytes))
     }
 
     /// Frees a record on every member in use.
@@ -99,7 +133,7 @@ impl InodeTable {
     }
 
     /// Runs `store` on the address of a record's field on every member in use, inside a guard. A member whose memory fails goes out.
-    fn store_everywhere(&self, array: &Array, number: u64, field: usize, store: impl Fn(*mut u8)) {
+    pub(crate) fn store_everywhere(&self, array: &Array, number: u64, field: usize, store: impl Fn(*mut u8)) {
         for slot in array.in_use().iter() {
             let Ok(record) = self.address(slot, number) else {
                 let _ = array.fail_member(slot);
@@ -141,7 +175,7 @@ impl InodeTable {
         result
     }
 
-    fn load_bytes(&self, slot: Slot, number: u64) -> Result<[u8; INODE_RECORD_BYTES], OsError> {
+    pub(crate) fn load_bytes(&self, slot: Slot, number: u64) -> Result<[u8; INODE_RECORD_BYTES], OsError> {
         let record = self.address(slot, number)?;
         let mut bytes = [0u8; INODE_RECORD_BYTES];
         let out = bytes.as_mut_ptr();
@@ -158,15 +192,17 @@ impl InodeTable {
         Ok(bytes)
     }
 
+    /// What one member's record says; None if it is free.
+    pub(crate) fn load_on(&self, slot: Slot, number: u64) -> Result<Option<InodeRecord>, OsError> {
+        InodeRecord::decode(number, &self.load_bytes(slot, number)?).map_err(|_| OsError::IO)
+    }
+
     fn load_state(&self, slot: Slot, number: u64) -> Result<u8, OsError> {
         self.load_bytes(slot, number).map(|bytes| bytes[STATE_OFFSET])
     }
 
     fn load_generation(&self, slot: Slot, number: u64) -> Result<u64, OsError> {
-        let bytes = self.load_bytes(slot, number)?;
-        let mut generation = [0; 8];
-        generation.copy_from_slice(&bytes[format::GENERATION_OFFSET..][..8]);
-        Ok(u64::from_le_bytes(generation))
+        self.load_bytes(slot, number).map(|bytes| InodeRecord::generation_of(&bytes))
     }
 
     /// Fills a free record, the state last.
@@ -193,6 +229,22 @@ impl InodeTable {
         .map_err(|_| OsError::IO)
     }
 
+    /// Overwrites a record as a whole, for recovery: a store cut short leaves a record that is not whole.
+    pub(crate) fn store_bytes(&self, slot: Slot, number: u64, bytes: &[u8; INODE_RECORD_BYTES]) -> Result<(), OsError> {
+        let (record, flush, bytes) = (self.address(slot, number)?, self.flush(slot), bytes.as_ptr());
+        // SAFETY: 64 bytes each; nobody else uses the record; the closure owns nothing.
+        unsafe {
+            guard(|| {
+                core::ptr::copy_nonoverlapping(bytes, record, INODE_RECORD_BYTES);
+                if flush == persist::Flush::Needed {
+                    persist::write_back(record, INODE_RECORD_BYTES);
+                }
+                persist::fence();
+            })
+        }
+        .map_err(|_| OsError::IO)
+    }
+
     /// Runs an operation on one member; if it fails the member goes out, and only too many of those are an error.
     fn on_member(&self, array: &Array, slot: Slot, act: impl FnOnce() -> Result<(), OsError>) -> Result<(), OsError> {
         match act() {
@@ -210,6 +262,17 @@ impl InodeTable {
         self.members[slot].as_ref().map_or(persist::Flush::NotNeeded, |table| table.domain().flush())
     }
 
+    /// Makes all tables in use durable where that takes a system call. A member that fails goes out.
+    pub(crate) fn persist_all(&self, array: &Array) -> Result<(), OsError> {
+        for slot in array.in_use().iter() {
+            let Some(table) = self.members[slot].as_ref() else { continue };
+            if table.bytes().and_then(|bytes| table.persist(0, bytes)).is_err() {
+                array.fail_member(slot)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Makes the tables of `members` durable where that takes a system call.
     pub fn persist(&self, members: MemberSet, number: u64) -> Result<(), OsError> {
         for slot in members.iter() {
@@ -221,14 +284,17 @@ impl InodeTable {
     }
 }
 
-/// Opens a file under `.cxlraid` on every member that is there.
+/// Opens a file under `.cxlraid` on every member that is there; None where an older program made the member without it.
 pub(crate) fn open_meta_files(array: &Array, name: &core::ffi::CStr) -> Result<Vec<Option<Backing>>, OsError> {
     array
         .members()
         .iter()
         .map(|member| {
             let (Some(meta), Some(root)) = (member.meta(), member.root()) else { return Ok(None) };
-            let file = openat(meta, name, OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty())?;
+            let file = match openat(meta, name, OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty()) {
+                Err(OsError::NOENT) if name == format::NAMES_FILE => return Ok(None),
+                result => result?,
+            };
             let domain = dax::detect(sys::AsFd::as_fd(root));
             Ok(Some(Backing::new(sys::high_fd::raise(file)?, Access::ReadWrite, domain)))
         })

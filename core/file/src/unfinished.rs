@@ -50,7 +50,7 @@ impl Inode {
         Ok(())
     }
 
-    fn resync(&self, offset: u64, bytes: u64) -> Result<(), OsError> {
+    pub(crate) fn resync(&self, offset: u64, bytes: u64) -> Result<(), OsError> {
         loop {
             match self.striper(self.out()).resync(offset, bytes) {
                 Ok(()) => return Ok(()),
@@ -72,10 +72,16 @@ impl Inode {
         result
     }
 
+    /// Whether a member is away that nobody has missed yet: it comes back in sync if nothing is stored meanwhile. Who changes the file puts it on
+    /// record first (`Array::before_change`).
+    pub(crate) fn is_left_alone(&self) -> bool {
+        !self.files.array().runtime().out_unrecorded().is_empty()
+    }
+
     /// Gives every member the size, and makes what lies behind it zeros. The size lock is held.
     #[cold]
     fn finish_tail(&self) -> Result<(), OsError> {
-        if !self.writable {
+        if !self.writable || self.is_left_alone() {
             return Ok(());
         }
         self.files.array().before_change()?;

@@ -5,17 +5,16 @@ use crate::stripes::Blocks;
 use array::IoFault;
 use core::sync::atomic::Ordering;
 use format::LaneKind;
-use intent::Change;
-use persist::fault::guard;
 use sys::OsError;
-use units::MemberSet;
+use units::{MemberSet, PAGE_BYTES};
 
 impl Inode {
-    /// Writes `bytes` from `src` at `offset`; all or, with an error, nothing that changes the file's size.
+    /// Writes `bytes` from `src` at `offset`, as one whole, or with an error nothing that changes the file's size. Less is written, and
+    /// returned, only if no more fits: below the process' limit of file sizes, or onto the members.
     ///
     /// # Errors
-    /// `FAULT` if `src` is a bad pointer (bytes before the bad page may have been written), `NOSPC`, `DQUOT`, `FBIG`, and `IO` if more
-    /// members failed than the level bears.
+    /// `FAULT` if `src` is a bad pointer (bytes before the bad page may have been written), `NOSPC`, `DQUOT`, `FBIG` at the limit, and
+    /// `IO` if more members failed than the level bears.
     ///
     /// # Safety
     /// `src` is the program's: it may be invalid.
@@ -26,6 +25,7 @@ impl Inode {
         }
         self.files.array().before_change()?;
         let end = end_of(offset, bytes)?;
+        let bytes = (end - offset) as usize;
         let shared = self.shared();
         while end <= shared.size.load(Ordering::Acquire) {
             let held = self.lock_stripes(Blocks::of(&self.geometry, offset, bytes as u64))?;
@@ -33,9 +33,11 @@ impl Inode {
                 // Truncated while we waited.
                 continue;
             }
-            if shared.flags.load(Ordering::Relaxed) & format::FLAG_HOLES != 0 {
-                self.fill_holes(offset, end)?;
+            let mut end = end;
+            if self.has_holes() {
+                end = fitting(offset, end, |end| self.fill_holes(offset, end))?;
             }
+            let bytes = (end - offset) as usize;
             // SAFETY: as the caller promises; the stripes are locked.
             unsafe { self.store(offset, src, bytes) }?;
             drop(held);
@@ -43,37 +45,37 @@ impl Inode {
             return Ok(bytes);
         }
         // SAFETY: as the caller promises.
-        unsafe { self.write_growing(Some(offset), src, bytes) }.map(|_| bytes)
+        unsafe { self.write_growing(Some(offset), src, bytes) }.map(|(_, bytes)| bytes)
     }
 
-    /// Writes at the end of the file, wherever that is. Returns the offset after the last byte written.
+    /// Writes at the end of the file, wherever that is. Returns the offset after the last byte written, and how many were.
     ///
     /// # Errors
     /// As [`Self::write_at`].
     ///
     /// # Safety
     /// `src` is the program's: it may be invalid.
-    pub unsafe fn append(&self, src: *const u8, bytes: usize) -> Result<u64, OsError> {
+    pub unsafe fn append(&self, src: *const u8, bytes: usize) -> Result<(u64, usize), OsError> {
         if bytes == 0 {
-            return Ok(self.size());
+            return Ok((self.size(), 0));
         }
         self.files.array().before_change()?;
         // SAFETY: as the caller promises.
         unsafe { self.write_growing(None, src, bytes) }
     }
 
-    /// A write that may end past the size. Returns the offset after its last byte.
-    unsafe fn write_growing(&self, offset: Option<u64>, src: *const u8, bytes: usize) -> Result<u64, OsError> {
+    /// A write that may end past the size. Returns the offset after its last byte, and its bytes.
+    unsafe fn write_growing(&self, offset: Option<u64>, src: *const u8, bytes: usize) -> Result<(u64, usize), OsError> {
         self.with_size_locked(|size| {
             let offset = offset.unwrap_or(size);
-            let end = end_of(offset, bytes)?;
-            if end > size {
-                self.make_room(size, offset, end)?;
-            }
-            let shared = self.shared();
-            if shared.flags.load(Ordering::Relaxed) & format::FLAG_HOLES != 0 {
-                self.fill_holes(offset, end)?;
-            }
+            let end = fitting(offset, end_of(offset, bytes)?, |end| {
+                if end > size {
+                    self.make_room(size, offset, end)?;
+                    self.set_copy_bytes(end)?;
+                }
+                if self.has_holes() { self.fill_holes(offset, end) } else { Ok(()) }
+            })?;
+            let bytes = (end - offset) as usize;
             let held = self.lock_stripes(Blocks::of(&self.geometry, offset, bytes as u64))?;
             // SAFETY: as the caller promises; the stripes are locked.
             unsafe { self.store(offset, src, bytes) }?;
@@ -83,7 +85,7 @@ impl Inode {
             }
             drop(held);
             self.touch();
-            Ok(end)
+            Ok((end, bytes))
         })
     }
 
@@ -93,6 +95,34 @@ impl Inode {
     /// `src` is the program's: it may be invalid.
     #[inline]
     unsafe fn store(&self, offset: u64, src: *const u8, bytes: usize) -> Result<(), OsError> {
+        if self.shared().mapped.load(Ordering::Acquire) == 0 {
+            // SAFETY: as the caller promises.
+            return unsafe { self.store_directly(offset, src, bytes) };
+        }
+        // SAFETY: as above.
+        unsafe { self.store_mapped(offset, src, bytes) }
+    }
+
+    /// The same while there are mappings: by way of their shared copy, if there is one.
+    #[cold]
+    unsafe fn store_mapped(&self, offset: u64, src: *const u8, bytes: usize) -> Result<(), OsError> {
+        let Some(copy) = self.copy()? else {
+            // SAFETY: as the caller promises.
+            return unsafe { self.store_directly(offset, src, bytes) };
+        };
+        // SAFETY: as above; the copy reaches as far as the file, and further if the write makes it grow.
+        match unsafe { self.fill_copy(copy, offset, src, bytes) } {
+            Ok(()) => self.store_copy(copy, offset, bytes),
+            Err(fault) => self.after_fault(fault),
+        }
+    }
+
+    /// Announces and stores on the members.
+    ///
+    /// # Safety
+    /// As [`Self::store`].
+    #[inline]
+    pub(crate) unsafe fn store_directly(&self, offset: u64, src: *const u8, bytes: usize) -> Result<(), OsError> {
         loop {
             let out = self.out();
             self.announce(LaneKind::Write, offset, bytes as u64, out)?;
@@ -121,28 +151,47 @@ impl Inode {
     pub(crate) fn announce(&self, kind: LaneKind, offset: u64, length: u64, out: MemberSet) -> Result<(), OsError> {
         let runtime = self.files.array().runtime();
         let (lanes, me) = (self.files.lanes(), runtime.me());
-        let lane = lanes.own(runtime.lanes(), me, |owner| sync::Liveness::is_alive(runtime, owner));
-        let change = Change { kind, inode: self.number, generation: self.generation, offset, length };
-        let members = MemberSet::first(self.backing.len()).minus(out);
-        // SAFETY: the lane is ours, and the closure owns nothing.
-        match unsafe { guard(|| lanes.announce(lane, me, &change, members)) } {
-            Ok(()) => Ok(()),
-            Err(fault) => {
-                let slot = lanes.member_at(fault.address).ok_or(OsError::IO)?;
-                self.files.array().fail_member(slot)?;
-                self.files.array().before_change()
-            }
-        }
+        let is_alive = |owner| sync::Liveness::is_alive(runtime, owner);
+        let lane = lanes.own(runtime.lanes(), me, is_alive, |lane| self.files.note_lane(lane));
+        self.announce_in(lane, kind, offset, length, out)
     }
 
     /// Stores a new size on every member and for every process. The size lock is held.
     pub(crate) fn set_size(&self, size: u64) {
         self.files.table().set_size(self.files.array(), self.number, size);
+        // If it cannot follow, mappings show a file as long as before.
+        let _ = self.set_copy_bytes(size);
         self.shared().size.store(size, Ordering::Release);
     }
 }
 
-/// The offset after the last byte, if a file can be that long.
+/// The offset after the last of `bytes` (at least 1), or of as many as a file may have; `FBIG` if that is none.
+#[inline]
 fn end_of(offset: u64, bytes: usize) -> Result<u64, OsError> {
-    offset.checked_add(bytes as u64).filter(|&end| end <= i64::MAX as u64).ok_or(OsError::FBIG)
+    let (end, limit) = (offset.saturating_add(bytes as u64), sys::file_limit::bytes());
+    if end <= limit {
+        Ok(end)
+    } else if offset < limit {
+        Ok(limit)
+    } else {
+        Err(OsError::FBIG)
+    }
+}
+
+/// Makes room from `offset` to `end`, or as far as half of it, a quarter of it and so on, to a page's end, if there is no space for more.
+/// Returns where the room ends. A program that writes on after a short write comes as far as there is space.
+#[inline]
+fn fitting(offset: u64, mut end: u64, make_room: impl Fn(u64) -> Result<(), OsError>) -> Result<u64, OsError> {
+    loop {
+        match make_room(end) {
+            Ok(()) => return Ok(end),
+            Err(error @ (OsError::NOSPC | OsError::DQUOT)) => {
+                end = (offset + (end - offset) / 2) & !(PAGE_BYTES as u64 - 1);
+                if end <= offset {
+                    return Err(error);
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
 }

@@ -57,7 +57,7 @@ fn operate(file: &FileRef, model: &mut Vec<u8>, random: &mut Random, context: &s
         4..6 => {
             let data = random.bytes(bytes as usize);
             // SAFETY: the buffer is ours.
-            let end = unsafe { file.append(data.as_ptr(), data.len()) }.unwrap();
+            let (end, _) = unsafe { file.append(data.as_ptr(), data.len()) }.unwrap();
             model.extend_from_slice(&data);
             assert_eq!(end, model.len() as u64, "{context}: append");
         }
@@ -134,7 +134,7 @@ fn a_member_that_was_out_is_stale_when_it_returns() {
     drop(file);
     // Everybody leaves; the next attachment assembles from the superblocks alone.
     array.files.detach();
-    std::fs::remove_file(array::runtime::segment_path(array.files.array().uuid())).unwrap();
+    array.lose_segment();
     let files = array.again();
     assert_eq!(files.array().runtime().out(), MemberSet::EMPTY.with(1));
     assert_eq!(files.array().members()[1].standing, array::Standing::Stale);

@@ -8,6 +8,7 @@ use format::Attribute;
 use layout::Level;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use sys::rustix::fs::{Mode, OFlags, XattrFlags, fsetxattr, open};
 use units::ChunkBytes;
 
@@ -16,6 +17,7 @@ pub struct TestArray {
     pub files: &'static Files,
     pub config: Config,
     directory: tempfile::TempDir,
+    attached: Mutex<Vec<&'static Files>>,
 }
 
 /// Where temporary arrays live: shared memory if there is some, so that tests do not wait for a disk.
@@ -26,8 +28,12 @@ pub fn scratch() -> tempfile::TempDir {
 
 impl TestArray {
     pub fn new(level: Level, member_count: usize, chunk_bytes: u64) -> Self {
+        Self::in_directory(scratch(), level, member_count, chunk_bytes)
+    }
+
+    /// With its members below `directory`.
+    pub fn in_directory(directory: tempfile::TempDir, level: Level, member_count: usize, chunk_bytes: u64) -> Self {
         persist::fault::install_handlers().unwrap();
-        let directory = scratch();
         let mounts: Vec<Vec<u8>> = (0..member_count)
             .map(|slot| {
                 let path = directory.path().join(format!("m{slot}"));
@@ -38,7 +44,7 @@ impl TestArray {
         let config = Config::new(level, ChunkBytes::new(chunk_bytes), &mounts, &[b"/data".to_vec()], String::new()).unwrap();
         let files = Files::new(Array::attach(&config).unwrap()).unwrap();
         files.array().runtime().me();
-        Self { files, config, directory }
+        Self { files, config, directory, attached: Mutex::new(vec![files]) }
     }
 
     pub fn member_path(&self, slot: usize) -> PathBuf {
@@ -47,7 +53,17 @@ impl TestArray {
 
     /// Attaches once more, as another process would.
     pub fn again(&self) -> &'static Files {
-        Files::new(Array::attach(&self.config).unwrap()).unwrap()
+        let files = Files::new(Array::attach(&self.config).unwrap()).unwrap();
+        self.attached.lock().unwrap().push(files);
+        files
+    }
+
+    /// Everybody is gone, and nothing is left but what the members hold.
+    pub fn lose_segment(&self) {
+        for files in self.attached.lock().unwrap().drain(..) {
+            files.array().abandon();
+        }
+        std::fs::remove_file(array::runtime::segment_path(self.files.array().uuid())).unwrap();
     }
 
     /// Makes an empty file called `name`.

@@ -1,0 +1,101 @@
+//! Where a file's holes are (lseek(2) SEEK_DATA, SEEK_HOLE).
+//!
+//! The members know: a stripe of which no member holds data is a hole. Nothing is ever called a hole that was written, also with a
+//! member out: what was stored on it left its mark in the redundancy. A stripe with data on any member counts as data, whole; on a mirror
+//! the members' own answer is exact.
+
+use crate::Inode;
+use sys::rustix::fs::{SeekFrom, seek};
+use sys::{BorrowedFd, OsError};
+
+impl Inode {
+    /// The next data (`data`) or hole at or after `offset`. The end of the file is a hole.
+    ///
+    /// # Errors
+    /// `NXIO` behind the end, or if there is no more data.
+    pub fn seek_extent(&self, offset: u64, data: bool) -> Result<u64, OsError> {
+        let size = self.size();
+        if offset >= size {
+            return Err(OsError::NXIO);
+        }
+        // What mappings have stored into a copy is not on the members yet.
+        let found = match (self.has_holes() && self.copy()?.is_none(), data) {
+            (false, true) => Some(offset),
+            (false, false) => None,
+            (true, true) => self.data_from(offset)?,
+            (true, false) => self.hole_from(offset, size)?,
+        };
+        match (found.filter(|&found| found < size), data) {
+            (Some(found), _) => Ok(found),
+            (None, true) => Err(OsError::NXIO),
+            (None, false) => Ok(size),
+        }
+    }
+
+    fn data_from(&self, offset: u64) -> Result<Option<u64>, OsError> {
+        let stripe = self.geometry.stripe_of(offset);
+        let from = if self.is_mirror() { offset } else { self.geometry.member_offset(stripe) };
+        let Some(found) = self.first_data(from)? else { return Ok(None) };
+        Ok(Some(if self.is_mirror() { found } else { offset.max(self.stripe_at(found) * self.geometry.stripe_bytes()) }))
+    }
+
+    fn hole_from(&self, offset: u64, size: u64) -> Result<Option<u64>, OsError> {
+        let mut at = offset;
+        while at < size {
+            let stripe = self.geometry.stripe_of(at);
+            let (from, to) = if self.is_mirror() {
+                (at, at + 1)
+            } else {
+                (self.geometry.member_offset(stripe), self.geometry.member_offset(stripe + 1))
+            };
+            // On to where the data of the member ends that has some here.
+            let Some(end) = self.end_of_data(from, to)? else { return Ok(Some(at)) };
+            at = if self.is_mirror() {
+                end
+            } else {
+                self.stripe_at(end - 1).max(stripe).saturating_add(1) * self.geometry.stripe_bytes()
+            };
+        }
+        Ok(None)
+    }
+
+    /// The first data of any member at or after `from`.
+    fn first_data(&self, from: u64) -> Result<Option<u64>, OsError> {
+        let mut first = None;
+        for (_, backing) in self.in_use() {
+            if let Some(found) = seek_member(backing.fd(), SeekFrom::Data(from))? {
+                first = Some(first.map_or(found, |first: u64| first.min(found)));
+            }
+        }
+        Ok(first)
+    }
+
+    /// Where the data end that a member has between `from` and `to`; None if none has any.
+    fn end_of_data(&self, from: u64, to: u64) -> Result<Option<u64>, OsError> {
+        for (_, backing) in self.in_use() {
+            let found = seek_member(backing.fd(), SeekFrom::Data(from))?;
+            if let Some(start) = found.filter(|&start| start < to) {
+                return Ok(Some(seek_member(backing.fd(), SeekFrom::Hole(start))?.unwrap_or(to).max(from + 1)));
+            }
+        }
+        Ok(None)
+    }
+
+    fn is_mirror(&self) -> bool {
+        !self.geometry.level().has_chunks()
+    }
+
+    /// The stripe that a member's byte belongs to.
+    fn stripe_at(&self, member_offset: u64) -> u64 {
+        self.geometry.stripe_of(self.geometry.file_bytes(member_offset))
+    }
+}
+
+/// None behind the end of a backing file, or of its data. Nobody uses the position of these descriptors.
+fn seek_member(fd: BorrowedFd<'_>, to: SeekFrom) -> Result<Option<u64>, OsError> {
+    match seek(fd, to) {
+        Ok(found) => Ok(Some(found)),
+        Err(OsError::NXIO) => Ok(None),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,319 @@
+//! Writable mappings: redundancy follows what a program stores through them.
+//!
+//! Stores of a mapping land in the data of the members directly (of copies: in the first that is in use, [`Inode::primary`]), and nobody sees them. Whoever
+//! owns the address space knows which pages were stored to; [`Mapped::follow`] then makes copies and parity of those pages agree with the data, under
+//! the same locks as any writer.
+//!
+//! Invariants:
+//! - A page is protected again *before* it is followed. A store after that makes it a page to follow once more, so whatever the copy or the
+//!   sum made of a store in between is made good later.
+//! - A write() beside it keeps that: it updates redundancy by the difference, which leaves a difference still to be followed as it was, or computes it
+//!   anew from the data.
+//! - What a mapping may store to is announced *before* it can: in a record of the runtime segment ([`array::mapped`]) for the death of the process, and in a
+//!   write-intent lane on the members for the death of the machine; out of lanes, by a flag of the inode that means the whole file.
+//! - While a file has such records its copies are read where the stores land.
+//! - What was stored behind the end of the file, in its last page, is zeroed before the file grows over it and when the last mapping goes.
+
+use crate::files::FileRef;
+use crate::inode::Inode;
+use crate::stripes::Blocks;
+use array::IoFault;
+use array::mapped::MappedRecord;
+use core::sync::atomic::Ordering;
+use format::LaneKind;
+use intent::Change;
+use persist::fault::guard;
+use sync::Liveness;
+use sys::OsError;
+use units::{MemberSet, PAGE_BYTES};
+
+const PAGE: u64 = PAGE_BYTES as u64;
+
+/// This process' writable mappings of one file: the file is open, and what may be stored to is announced.
+pub struct Mapped {
+    file: FileRef,
+    record: &'static MappedRecord,
+}
+
+impl Mapped {
+    /// Begins with nothing announced.
+    ///
+    /// # Errors
+    /// `NOMEM` if too many files are mapped by too many processes.
+    pub fn new(file: &FileRef) -> Result<Self, OsError> {
+        let runtime = file.files.array().runtime();
+        let record = runtime.with_open_files(|_| {
+            let record = runtime.mapped().take(runtime.me(), file.key()).ok_or(OsError::NOMEM)?;
+            file.count_mapped();
+            Ok(record)
+        })?;
+        Ok(Self { file: file.clone(), record })
+    }
+
+    /// The file.
+    #[must_use]
+    pub fn file(&self) -> &FileRef {
+        &self.file
+    }
+
+    /// Says that stores will land on the members directly.
+    ///
+    /// # Errors
+    /// `AGAIN` if mappings of the file show a shared copy.
+    pub fn store_directly(&self) -> Result<(), OsError> {
+        self.file.with_size_locked(|_| {
+            if self.file.is_copied() {
+                return Err(OsError::AGAIN);
+            }
+            self.record.set_direct(true);
+            Ok(())
+        })
+    }
+
+    /// Says that none will any more: they are kept out.
+    pub fn store_no_more(&self) {
+        self.record.set_direct(false);
+    }
+
+    /// Announces that `start..end` may be stored to from now on.
+    pub fn cover(&self, start: u64, end: u64) -> Result<(), OsError> {
+        let (first, last) = self.record.range();
+        if first <= start && end <= last {
+            return Ok(());
+        }
+        let array = self.file.files.array();
+        array.before_change()?;
+        self.record.widen(start, end);
+        let (first, last) = self.record.range();
+        let owners = array.runtime().lanes();
+        // Another lane than the one in use: its record is whole at every instant.
+        match intent::reserve(owners, array.runtime().me()) {
+            Some(lane) => {
+                let previous = self.record.lane();
+                self.record.set_lane(Some(lane));
+                self.file.announce_in(lane, LaneKind::Write, first, last - first, self.file.out())?;
+                if let Some(previous) = previous {
+                    self.file.clear_lane(previous);
+                }
+            }
+            None => self.file.with_size_locked(|_| {
+                self.file.add_flags(format::FLAG_MAPPED);
+                Ok(())
+            })?,
+        }
+        Ok(())
+    }
+
+    /// Makes good what other processes left that died with writable mappings of the file.
+    pub fn finish_others(&self) -> Result<(), OsError> {
+        self.file.finish_mappings()
+    }
+
+    /// Makes copies and parity of `start..end` (whole pages) agree with the data. The pages were protected before.
+    pub fn follow(&self, start: u64, end: u64) -> Result<(), OsError> {
+        self.file.follow(start, end)
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        self.file.give_back(self.record);
+    }
+}
+
+impl Inode {
+    /// Whether parts of it may have no space yet.
+    #[must_use]
+    pub fn has_holes(&self) -> bool {
+        self.shared().flags.load(Ordering::Acquire) & format::FLAG_HOLES != 0
+    }
+
+    /// Gets space on all members for what of `start..end` lies within the file: stores through a mapping cannot ask for it.
+    pub fn provide(&self, start: u64, end: u64) -> Result<(), OsError> {
+        if !self.has_holes() {
+            return Ok(());
+        }
+        self.files.array().before_change()?;
+        self.with_size_locked(|size| {
+            let end = end.min(size);
+            if start < end { self.fill_holes(start, end) } else { Ok(()) }
+        })
+    }
+
+    /// Whether its level keeps copies or parity that must follow stores.
+    #[must_use]
+    pub const fn has_redundancy(&self) -> bool {
+        self.geometry.copy_count() > 1 || self.geometry.level().parity_count() > 0
+    }
+
+    /// Reads a file with writable mappings.
+    ///
+    /// # Safety
+    /// As [`array::Striper::read`].
+    #[cold]
+    pub(crate) unsafe fn read_mapped(&self, offset: u64, dst: *mut u8, bytes: usize) -> Result<(), IoFault> {
+        if let Some(copy) = self.copy().map_err(IoFault::Os)? {
+            // SAFETY: as the caller promises.
+            return unsafe { self.read_copy(copy, offset, dst, bytes) };
+        }
+        let out = self.out();
+        let out = if self.geometry.copy_count() > 1 { self.all_but_primaries(out) } else { out };
+        // SAFETY: as above.
+        unsafe { self.striper(out).read(offset, dst, bytes) }
+    }
+
+    /// `out`, and of every column all copies but the first that is in.
+    fn all_but_primaries(&self, out: MemberSet) -> MemberSet {
+        let geometry = &self.geometry;
+        let primaries = (0..geometry.data_columns()).filter_map(|column| self.primary(0, column, out));
+        let kept = primaries.fold(MemberSet::EMPTY, MemberSet::with);
+        MemberSet::first(geometry.member_count()).minus(kept).union(out)
+    }
+
+    /// The member that a column's stores through mappings land on: of its copies the first that is in.
+    pub(crate) fn primary(&self, stripe: u64, column: usize, out: MemberSet) -> Option<usize> {
+        let slot = |copy| self.geometry.data_slot(stripe, column, copy);
+        (0..self.geometry.copy_count()).map(slot).find(|&slot| !out.contains(slot))
+    }
+
+    fn follow(&self, start: u64, end: u64) -> Result<(), OsError> {
+        self.files.array().before_change()?;
+        let block_bytes = self.geometry.lock_block_bytes();
+        let mut at = start;
+        while at < end {
+            let stop = end.min((at / block_bytes + 1) * block_bytes);
+            let held = self.lock_stripes(Blocks::of(&self.geometry, at, stop - at))?;
+            // The rest of the last page counts: its parity must fit, whatever was stored there.
+            let size = self.size().next_multiple_of(PAGE);
+            if at >= size {
+                break;
+            }
+            let stop = stop.min(size);
+            if self.shared().flags.load(Ordering::Relaxed) & format::FLAG_HOLES != 0 {
+                self.fill_holes(at, stop)?;
+            }
+            match self.copy()? {
+                Some(copy) => self.store_copy(copy, at, (stop.min(self.size()) - at) as usize)?,
+                None => {
+                    self.write_back(at, stop);
+                    self.resync(at, stop - at)?;
+                }
+            }
+            drop(held);
+            at = stop;
+        }
+        self.touch();
+        Ok(())
+    }
+
+    /// Where stores must be written back from the processor's caches to last, does that for stores of a mapping.
+    fn write_back(&self, start: u64, end: u64) {
+        if self.files.kernels().flush() != persist::Flush::Needed {
+            return;
+        }
+        let mut at = start;
+        while at < end {
+            let Some((slot, offset, bytes)) = self.run_at(at, end) else { return };
+            let span = self.backing.get(slot).and_then(|backing| medium::Medium::span(backing.as_ref()?, offset));
+            if let Some(span) = span.filter(|span| span.bytes as u64 >= bytes) {
+                // SAFETY: the span is mapped for that long; the closure owns nothing. A member that faults is found by the resync that follows.
+                let _ = unsafe { guard(|| persist::write_back(span.start.as_ptr(), bytes as usize)) };
+            }
+            at += bytes;
+        }
+    }
+
+    /// Zeroes what a mapping may have stored behind the end, in the last page. The size lock is held; `size` is the size.
+    pub(crate) fn zero_tail(&self, size: u64) -> Result<(), OsError> {
+        let end = size.next_multiple_of(PAGE);
+        if size == end || self.shared().mapped.load(Ordering::Acquire) == 0 {
+            return Ok(());
+        }
+        let held = self.lock_stripes(Blocks::of(&self.geometry, size, end - size))?;
+        self.announce(LaneKind::Write, size, end - size, self.out())?;
+        let result = self.zero(size, end - size);
+        drop(held);
+        result
+    }
+
+    /// Counts the file's records anew. The open-files lock is held.
+    fn count_mapped(&self) {
+        let count = self.files.array().runtime().mapped().of(self.key()).count();
+        self.shared().mapped.store(count as u32, Ordering::Release);
+    }
+
+    /// Frees a record of this process whose range has been followed.
+    fn give_back(&self, record: &MappedRecord) {
+        let only = self.shared().mapped.load(Ordering::Acquire) == 1;
+        let _ = self.with_size_locked(|size| {
+            self.zero_tail(size)?;
+            let flags = self.shared().flags.load(Ordering::Acquire);
+            if only && flags & format::FLAG_MAPPED != 0 {
+                self.set_flags(flags & !format::FLAG_MAPPED);
+            }
+            Ok(())
+        });
+        if let Some(lane) = record.lane() {
+            self.clear_lane(lane);
+        }
+        self.files.array().runtime().with_open_files(|_| {
+            record.free();
+            self.count_mapped();
+        });
+        // What stays is removed by the next one.
+        let _ = self.drop_copy();
+    }
+
+    /// Makes good what processes left that died with writable mappings of this file.
+    pub(crate) fn finish_mappings(&self) -> Result<(), OsError> {
+        if self.shared().mapped.load(Ordering::Acquire) == 0 || !self.writable {
+            return Ok(());
+        }
+        let runtime = self.files.array().runtime();
+        let is_left = |owner| owner != runtime.me() && !runtime.is_alive(owner);
+        loop {
+            let left = runtime.with_open_files(|_| {
+                let (record, _) = runtime.mapped().of(self.key()).find(|(_, owner)| is_left(*owner))?;
+                record.claim(runtime.me());
+                Some(record)
+            });
+            let Some(record) = left else { return Ok(()) };
+            let (start, end) = record.range();
+            if start < end {
+                self.follow(start, end.min(self.size()).max(start))?;
+            }
+            self.give_back(record);
+        }
+    }
+
+    /// Clears a lane of mappings on the members and gives it back.
+    fn clear_lane(&self, lane: usize) {
+        // A lane that still names something costs a needless resync after a crash, no more.
+        let _ = self.announce_in(lane, LaneKind::Clean, 0, 0, self.out());
+        intent::release(self.files.array().runtime().lanes(), lane);
+    }
+
+    /// Puts a change into a lane of this thread or of mappings on every member in use.
+    #[inline]
+    pub(crate) fn announce_in(
+        &self,
+        lane: usize,
+        kind: LaneKind,
+        offset: u64,
+        length: u64,
+        out: MemberSet,
+    ) -> Result<(), OsError> {
+        let (lanes, me) = (self.files.lanes(), self.files.array().runtime().me());
+        let change = Change { kind, inode: self.number, generation: self.generation, offset, length };
+        let members = MemberSet::first(self.backing.len()).minus(out);
+        // SAFETY: the lane is ours, and the closure owns nothing.
+        match unsafe { guard(|| lanes.announce(lane, me, &change, members)) } {
+            Ok(()) => Ok(()),
+            Err(fault) => {
+                let slot = lanes.member_at(fault.address).ok_or(OsError::IO)?;
+                self.files.array().fail_member(slot)?;
+                self.files.array().before_change()
+            }
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! Files that are open and have no name.
+//!
+//! A process that never had such a file open may be given a descriptor of it (over exec, or by SCM_RIGHTS), and then has to find the backing
+//! files of the other members, which no path leads to. So a file that loses its last name while it is open is linked as
+//! `.cxlraid/orphan-<inode>-<generation>` on every member; so is a file that never had one (O_TMPFILE) before it is handed on.
+//!
+//! Invariants: the link is made before the last name goes, and goes before the inode is freed. Whoever frees the inode removes it; after the
+//! death of all who had the file open, the next process to attach does.
+
+use crate::files::{FileRef, Files};
+use crate::inode::key;
+use alloc::ffi::CString;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU32, Ordering};
+use format::{Attribute, InodeState};
+use sys::rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, linkat, openat, unlinkat};
+use sys::{AsRawFd, OsError};
+use units::Slot;
+
+/// Whether an open file has a name, and if not, whether it may get one (`SharedFile::unlinked`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Name {
+    /// It has.
+    Has = 0,
+    /// It has none at all. Whether it may get one the kernel knows: only if it was made so (O_TMPFILE).
+    None = 1,
+    /// It lost its last one, and lies in `.cxlraid`.
+    Lost = 2,
+    /// Made without one, it lies in `.cxlraid` and may still get one.
+    Kept = 3,
+    /// Made without one, never to get one (O_TMPFILE with O_EXCL); it does not lie in `.cxlraid` yet.
+    Never = 4,
+}
+
+impl Name {
+    pub(crate) fn of(word: &AtomicU32) -> Self {
+        match word.load(Ordering::Acquire) {
+            0 => Self::Has,
+            2 => Self::Lost,
+            3 => Self::Kept,
+            4 => Self::Never,
+            _ => Self::None,
+        }
+    }
+
+    const fn is_kept(self) -> bool {
+        matches!(self, Self::Lost | Self::Kept)
+    }
+}
+
+/// What a file without a name is called, below a member's directory.
+#[must_use]
+pub fn orphan_path(attribute: Attribute) -> Vec<u8> {
+    [format::DIRECTORY.to_bytes(), b"/", orphan_name(attribute).as_bytes()].concat()
+}
+
+fn orphan_name(attribute: Attribute) -> CString {
+    let name = alloc::format!("{}{}-{}", format::ORPHAN_PREFIX, attribute.inode, attribute.generation);
+    CString::new(name).unwrap_or_default()
+}
+
+fn parse(name: &[u8]) -> Option<Attribute> {
+    let (inode, generation) = core::str::from_utf8(name).ok()?.strip_prefix(format::ORPHAN_PREFIX)?.split_once('-')?;
+    Some(Attribute { inode: inode.parse().ok()?, generation: generation.parse().ok()? })
+}
+
+impl FileRef {
+    /// Keeps a file that was made without a name, before it is handed on. What cannot be linked cannot be handed on.
+    pub fn keep_nameless(&self) {
+        if matches!(self.name(), Name::None | Name::Never) {
+            self.files.keep_nameless(self);
+        }
+    }
+}
+
+impl crate::Inode {
+    /// A descriptor of it is sent to another process: while it is on its way it must not be freed.
+    pub fn send(&self) {
+        self.files.array().runtime().send_file(self.entry);
+    }
+
+    /// A descriptor sent was received here, or was not sent after all.
+    pub fn receive(&self) {
+        self.files.array().runtime().receive_file(self.entry);
+    }
+
+    /// Whether it has a name.
+    #[must_use]
+    pub fn name(&self) -> Name {
+        Name::of(&self.shared().unlinked)
+    }
+}
+
+impl Files {
+    /// Whether any process has the file open.
+    #[must_use]
+    pub fn is_open(&self, attribute: Attribute) -> bool {
+        self.shared_if_open(attribute).is_some()
+    }
+
+    /// Whether the file has no name though it is open.
+    #[must_use]
+    pub fn is_nameless(&self, attribute: Attribute) -> bool {
+        self.shared_if_open(attribute).is_some_and(|shared| shared.unlinked.load(Ordering::Acquire) != 0)
+    }
+
+    /// Links a file in `.cxlraid` on every member in use, or on none; `link` makes the link on one. The namespace lock is held.
+    pub fn keep_orphan(&self, attribute: Attribute, link: impl Fn(Slot, &[u8]) -> Result<(), OsError>) -> Result<(), OsError> {
+        let path = orphan_path(attribute);
+        for slot in self.array().in_use().iter() {
+            match link(slot, &path) {
+                Ok(()) | Err(OsError::EXIST) => {}
+                Err(error) => {
+                    self.discard_orphan(attribute);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn keep_nameless(&self, file: &FileRef) {
+        let name = file.name();
+        let link = |slot: Slot, path: &[u8]| {
+            let root = self.array().members()[slot].root().ok_or(OsError::NODEV)?;
+            let own = file.backing_fds().find(|&(own, _)| own == slot).ok_or(OsError::IO)?.1;
+            let from = alloc::format!("/proc/self/fd/{}", own.as_raw_fd());
+            linkat(CWD, from.as_str(), root, path, AtFlags::SYMLINK_FOLLOW)
+        };
+        self.array().runtime().with_open_files(|_| {
+            let shared = file.shared();
+            if Name::of(&shared.unlinked) == name && self.keep_orphan(file.attribute(), link).is_ok() {
+                let kept = if name == Name::Never { Name::Lost } else { Name::Kept };
+                shared.unlinked.store(kept as u32, Ordering::Release);
+            }
+        });
+    }
+
+    /// Removes the links of a file in `.cxlraid`.
+    pub fn discard_orphan(&self, attribute: Attribute) {
+        let name = orphan_name(attribute);
+        for slot in self.array().in_use().iter() {
+            if let Some(meta) = self.array().members()[slot].meta() {
+                let _ = unlinkat(meta, name.as_c_str(), AtFlags::empty());
+            }
+        }
+    }
+
+    /// Removes them if there are any. The open-files lock is held.
+    pub(crate) fn discard_if_kept(&self, attribute: Attribute, name: Name) {
+        if name.is_kept() {
+            self.discard_orphan(attribute);
+        }
+    }
+
+    /// Removes the links of files that nobody has open any more, and of files whose last name did not go after all, and frees the former.
+    pub fn clear_orphans(&self) {
+        let mut found: Vec<Attribute> = Vec::new();
+        for slot in self.array().in_use().iter() {
+            found.extend(self.orphans_on(slot).unwrap_or_default());
+        }
+        found.sort_unstable_by_key(|attribute| key(attribute.inode, attribute.generation));
+        found.dedup();
+        for attribute in found {
+            self.array().runtime().with_open_files(|_| self.clear_orphan(attribute));
+        }
+    }
+
+    fn clear_orphan(&self, attribute: Attribute) {
+        match self.record(attribute) {
+            Ok(record) if record.state == InodeState::Orphan => {
+                if self.shared_if_open(attribute).is_none() {
+                    self.discard_orphan(attribute);
+                    self.table().free(self.array(), attribute.inode);
+                }
+            }
+            // It has its name, or is another file by now.
+            _ => self.discard_orphan(attribute),
+        }
+    }
+
+    fn orphans_on(&self, slot: Slot) -> Result<Vec<Attribute>, OsError> {
+        let meta = self.array().members()[slot].meta().ok_or(OsError::NODEV)?;
+        let directory = openat(meta, c".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let mut found = Vec::new();
+        for entry in Dir::read_from(&directory)? {
+            found.extend(parse(entry?.file_name().to_bytes()));
+        }
+        Ok(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        let attribute = Attribute { inode: 12, generation: 345 };
+        assert_eq!(parse(orphan_name(attribute).as_bytes()), Some(attribute));
+        for other in [&b"orphan-"[..], b"orphan-1", b"orphan-x-1", b"aside-1", b"superblock"] {
+            assert_eq!(parse(other), None);
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! What a crash may have left disagreeing between the members of a file, and how it is made to agree before anybody reads it.
+//!
+//! The inode table tells which bytes those are ([`Resync`]): after a crash `recovery` puts there what the lanes named. The first process
+//! to open the file that may write to it makes them agree, with every reader and writer kept out, and only then takes the note away; so
+//! a second crash at any instant finds the note again. A note that is no longer needed costs one comparison.
+//!
+//! While a member is away that is not on record yet, bytes that agree on the others are left as they are, with their note: nothing is stored, and
+//! if nobody stores anything else the member comes back in sync. Then, or once it is on record, the note is dealt with.
+//!
+//! Copies follow the lowest member in use, parity follows the data. What a member lost that had to make its backing file anew is
+//! computed from the others. With a member out, parity that does not fit its data cannot be told from parity that does: what is
+//! computed from it may be bytes that nobody wrote. The file is marked then ([`format::FLAG_DOUBTFUL`]).
+
+use crate::Inode;
+use crate::stripes::Blocks;
+use crate::table::InodeTable;
+use alloc::vec::Vec;
+use array::Array;
+use array::IoFault;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use format::{LOST_MASK_OFFSET, RESYNC_END_OFFSET, RESYNC_START_OFFSET, Resync};
+use medium::Medium;
+use sys::OsError;
+use units::MemberSet;
+
+/// Bytes of a file that are made to agree at a time, widened to whole stripes.
+const STEP_BYTES: u64 = 1 << 20;
+/// [`array::SharedFile::resync_waits`]: what waits agrees on the members that are here, and waits for the one that is away.
+const WAITS_FOR_MEMBER: u32 = 2;
+
+impl InodeTable {
+    /// What waits for resync of the file with this record.
+    pub(crate) fn resync(&self, array: &Array, number: u64) -> Option<Resync> {
+        let on_member = |slot| self.load_on(slot, number).ok().flatten().and_then(|record| record.resync);
+        array.in_use().iter().filter_map(on_member).reduce(Resync::union)
+    }
+
+    /// Notes that more waits for resync.
+    pub(crate) fn add_resync(&self, array: &Array, number: u64, more: Resync) {
+        array.runtime().with_inodes(|_| {
+            let resync = self.resync(array, number).map_or(more, |present| present.union(more));
+            // The end gives the others their meaning, so it comes last.
+            self.store_everywhere(array, number, LOST_MASK_OFFSET, |address| {
+                // SAFETY: see `store_everywhere`; the field lies at a multiple of its size.
+                unsafe { AtomicU32::from_ptr(address.cast()) }.store(resync.lost.bits(), Ordering::Release);
+            });
+            self.store_everywhere(array, number, RESYNC_START_OFFSET, |address| {
+                // SAFETY: as above.
+                unsafe { AtomicU64::from_ptr(address.cast()) }.store(resync.start, Ordering::Release);
+            });
+            self.store_resync_end(array, number, resync.end);
+        });
+    }
+
+    /// Takes the note away, unless more was noted than `done`.
+    fn end_resync(&self, array: &Array, number: u64, done: Option<Resync>) {
+        array.runtime().with_inodes(|_| {
+            if self.resync(array, number) == done {
+                self.store_resync_end(array, number, 0);
+            }
+        });
+    }
+
+    fn store_resync_end(&self, array: &Array, number: u64, end: u64) {
+        self.store_everywhere(array, number, RESYNC_END_OFFSET, |address| {
+            // SAFETY: see `store_everywhere`; the field lies at a multiple of its size.
+            unsafe { AtomicU64::from_ptr(address.cast()) }.store(end, Ordering::Release);
+        });
+    }
+}
+
+impl Inode {
+    /// Makes what waits for resync agree, if this process may. Others wait behind the size lock meanwhile.
+    #[cold]
+    pub(crate) fn finish_resync(&self) -> Result<(), OsError> {
+        if !self.writable {
+            return Ok(());
+        }
+        let (array, shared) = (self.files.array(), self.shared());
+        let is_away = || !array.runtime().out_unrecorded().is_empty();
+        if shared.resync_waits.load(Ordering::Relaxed) == WAITS_FOR_MEMBER && is_away() {
+            return Ok(());
+        }
+        self.with_size_locked(|size| {
+            if shared.resync_waits.load(Ordering::Relaxed) == 0 {
+                return Ok(());
+            }
+            let held = self.lock_stripes(Blocks::ALL)?;
+            let noted = self.files.table().resync(array, self.number);
+            let mut range = noted.unwrap_or(Resync { start: u64::MAX, end: 0, lost: MemberSet::EMPTY });
+            if is_away() && self.agrees(&range, size) {
+                if self.geometry.level().parity_count() > 0 && range.start < range.end.min(size) {
+                    self.add_flags(format::FLAG_DOUBTFUL);
+                }
+                shared.resync_waits.store(WAITS_FOR_MEMBER, Ordering::Release);
+                return Ok(());
+            }
+            array.before_change()?;
+            if self.lengthen_backing(size)? {
+                (range.start, range.end) = (0, size);
+            }
+            self.make_agree(&range, size)?;
+            self.files.table().end_resync(array, self.number, noted);
+            shared.resync_waits.store(0, Ordering::Release);
+            drop(held);
+            Ok(())
+        })
+    }
+
+    fn is_short(&self, size: u64) -> bool {
+        let wanted = self.geometry.member_bytes(size);
+        self.in_use().any(|(_, backing)| backing.bytes().is_ok_and(|bytes| bytes < wanted))
+    }
+
+    /// Whether nothing need be stored, as far as can be told without the members that are out. The size lock and all stripe locks are held.
+    fn agrees(&self, range: &Resync, size: u64) -> bool {
+        let verify = |offset, bytes| match self.striper(self.out()).verify(offset, bytes) {
+            Ok(0) => Ok(()),
+            _ => Err(OsError::IO),
+        };
+        let (stripe, end) = (self.stripe_step(), range.end.min(size));
+        range.lost.is_empty()
+            && !self.is_short(size)
+            && (range.start >= end || self.each_step(range.start / stripe * stripe, end, stripe, verify).is_ok())
+    }
+
+    /// Resync goes by multiples of this.
+    const fn stripe_step(&self) -> u64 {
+        if self.geometry.level().has_chunks() { self.geometry.stripe_bytes() } else { 1 }
+    }
+
+    /// Gives backing files the length that the size asks for, and returns whether one was shorter: a member's file system had not made the
+    /// length durable. It holds zeros there now.
+    fn lengthen_backing(&self, size: u64) -> Result<bool, OsError> {
+        if !self.is_short(size) {
+            return Ok(false);
+        }
+        let wanted = self.geometry.member_bytes(size);
+        self.add_flags(format::FLAG_HOLES);
+        self.on_members(|backing| if backing.bytes()? < wanted { backing.set_len(wanted) } else { Ok(()) })?;
+        Ok(true)
+    }
+
+    /// The size lock and all stripe locks are held.
+    fn make_agree(&self, range: &Resync, size: u64) -> Result<(), OsError> {
+        let level = self.geometry.level();
+        let stripe = self.stripe_step();
+        let lost = range.lost.minus(self.out());
+        if !lost.is_empty() && self.geometry.survives(self.out().union(lost)) {
+            self.each_step(0, size, stripe, |offset, bytes| self.rebuild_step(lost, offset, bytes))?;
+        }
+        let (start, end) = if lost.is_empty() { (range.start, range.end.min(size)) } else { (0, size) };
+        if start >= end {
+            return Ok(());
+        }
+        if level.parity_count() > 0 && !self.out().is_empty() {
+            self.add_flags(format::FLAG_DOUBTFUL);
+        }
+        self.each_step(start / stripe * stripe, end, stripe, |offset, bytes| self.agree_step(offset, bytes))?;
+        let (start, end) = (self.geometry.member_bytes(start / stripe * stripe), self.geometry.member_bytes(end));
+        self.on_members(|backing| backing.persist(start, end - start))
+    }
+
+    fn each_step(
+        &self,
+        mut start: u64,
+        end: u64,
+        stripe: u64,
+        mut act: impl FnMut(u64, u64) -> Result<(), OsError>,
+    ) -> Result<(), OsError> {
+        let step = STEP_BYTES.next_multiple_of(stripe);
+        while start < end {
+            let bytes = step.min(end - start);
+            act(start, bytes)?;
+            start += bytes;
+        }
+        Ok(())
+    }
+
+    /// Stores only where members disagree: most of what is noted agrees, and holes stay holes.
+    fn agree_step(&self, offset: u64, bytes: u64) -> Result<(), OsError> {
+        loop {
+            let done = self.striper(self.out()).verify(offset, bytes).and_then(|mismatches| {
+                if mismatches == 0 {
+                    return Ok(());
+                }
+                if self.shared().flags.load(Ordering::Relaxed) & format::FLAG_HOLES != 0 {
+                    self.fill_holes(offset, offset + bytes).map_err(IoFault::Os)?;
+                }
+                self.striper(self.out()).resync(offset, bytes)
+            });
+            match done {
+                Ok(()) => return Ok(()),
+                Err(fault) => self.after_fault(fault)?,
+            }
+        }
+    }
+
+    /// Computes what the members in `lost` held from the others, and stores it.
+    fn rebuild_step(&self, lost: MemberSet, offset: u64, bytes: u64) -> Result<(), OsError> {
+        self.fill_holes(offset, offset + bytes)?;
+        let mut data: Vec<u8> = alloc::vec![0; bytes as usize];
+        // SAFETY: the buffer is ours and that long.
+        let copied = unsafe {
+            self.striper(self.out().union(lost))
+                .read(offset, data.as_mut_ptr(), data.len())
+                .and_then(|()| self.striper(self.out()).write(offset, data.as_ptr(), data.len()))
+        };
+        copied.or_else(|fault| self.after_fault(fault))
+    }
+}

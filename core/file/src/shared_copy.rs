@@ -1,0 +1,277 @@
+//! The shared copy of a file: what its mappings show where they cannot show the members.
+//!
+//! Chunks smaller than a page cannot be mapped one by one, very many would exceed what the kernel allows a process, and a column whose member is out
+//! is nowhere to be mapped. Then the file is copied, once for all processes, into a file in shared memory beside the runtime segment.
+//!
+//! Invariants:
+//! - The copy exists from the first such mapping to the last, of all processes, or until what a dead process left is made good. `SharedFile::copy` is odd meanwhile, and each copy
+//!   has another number.
+//! - It is made and removed under the size lock and all stripe locks. While it exists every write() goes into it and then from it into the array, under
+//!   the stripe locks; truncation and holes go to both; reads come from it.
+//! - So it differs from the array only in pages that were stored to through a mapping and not followed yet: following writes them to the array as
+//!   any writer would.
+
+use crate::inode::Inode;
+use alloc::vec::Vec;
+use array::IoFault;
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use dax::{Access, Backing, PersistenceDomain};
+use medium::Medium;
+use persist::fault::guard;
+use sys::rustix::fs::{Gid, Mode, OFlags, SeekFrom, Uid, fchmod, fchown, open, seek, unlink};
+use sys::{OsError, OwnedFd};
+
+/// How many bytes are copied at a time when a copy is made.
+const FILL_BYTES: usize = 64 << 10;
+
+/// This process' view of a file's copy.
+pub(crate) struct CopyView {
+    /// The number of the copy that is open here.
+    number: AtomicU32,
+    backing: AtomicPtr<Backing>,
+}
+
+impl CopyView {
+    pub(crate) const fn new() -> Self {
+        Self { number: AtomicU32::new(0), backing: AtomicPtr::new(core::ptr::null_mut()) }
+    }
+}
+
+impl Drop for CopyView {
+    fn drop(&mut self) {
+        let backing = *self.backing.get_mut();
+        if !backing.is_null() {
+            // SAFETY: made by Box::into_raw in `open_copy`, and nobody uses it any more.
+            drop(unsafe { alloc::boxed::Box::from_raw(backing) });
+        }
+    }
+}
+
+impl Inode {
+    /// Whether its mappings show a shared copy.
+    #[must_use]
+    pub fn is_copied(&self) -> bool {
+        self.shared().copy.load(Ordering::Acquire) & 1 == 1
+    }
+
+    /// The shared copy, if there is one.
+    pub(crate) fn copy(&self) -> Result<Option<&Backing>, OsError> {
+        let number = self.shared().copy.load(Ordering::Acquire);
+        if number & 1 == 0 {
+            return Ok(None);
+        }
+        if self.copy_view.number.load(Ordering::Acquire) != number {
+            self.open_copy(number)?;
+        }
+        // SAFETY: stored before the number; freed only with the inode.
+        Ok(unsafe { self.copy_view.backing.load(Ordering::Acquire).as_ref() })
+    }
+
+    #[cold]
+    fn open_copy(&self, number: u32) -> Result<(), OsError> {
+        let file = open(self.copy_path().as_str(), OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty())?;
+        let backing = Backing::new(sys::high_fd::raise(file)?, Access::ReadWrite, PersistenceDomain::Volatile);
+        let backing = alloc::boxed::Box::into_raw(alloc::boxed::Box::new(backing));
+        // A view of an earlier copy, if there was one, may still be in use by a reader: it stays.
+        self.copy_view.backing.store(backing, Ordering::Release);
+        self.copy_view.number.store(number, Ordering::Release);
+        Ok(())
+    }
+
+    fn copy_path(&self) -> alloc::string::String {
+        let segment = array::runtime::segment_path(self.files.array().uuid());
+        alloc::format!("{segment}-map-{}-{:x}", self.number, self.generation & 0xff_ffff)
+    }
+
+    /// Makes the copy, if there is none. The caller has a record of mappings of the file (`Mapped`).
+    ///
+    /// # Errors
+    /// `AGAIN` while a process stores to the members directly; `NOSPC` if shared memory is full.
+    pub fn share_copy(&self) -> Result<(), OsError> {
+        self.with_size_locked(|size| {
+            if self.is_copied() {
+                return Ok(());
+            }
+            if self.files.array().runtime().mapped().of(self.key()).any(|(record, _)| record.is_direct()) {
+                return Err(OsError::AGAIN);
+            }
+            let held = self.lock_all_stripes()?;
+            let result = self.make_copy(size);
+            drop(held);
+            if result.is_err() {
+                let _ = unlink(self.copy_path().as_str());
+            }
+            result
+        })
+    }
+
+    /// The size lock and all stripe locks are held.
+    fn make_copy(&self, size: u64) -> Result<(), OsError> {
+        let access = self.files.array().access();
+        let mode = Mode::from_raw_mode(access.mode & 0o666);
+        let path = self.copy_path();
+        // What a process left that died while it made one.
+        let _ = unlink(path.as_str());
+        let file = open(path.as_str(), OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW, mode)?;
+        let _ = fchmod(&file, mode);
+        let _ = fchown(&file, Some(Uid::from_raw(access.owner_uid)), Some(Gid::from_raw(access.owner_gid)));
+        let copy = Backing::new(sys::high_fd::raise(file)?, Access::ReadWrite, PersistenceDomain::Volatile);
+        copy.set_len(size)?;
+        let mut buffer = alloc::vec![0u8; FILL_BYTES];
+        let holes = if self.has_holes() { Some(self.reopened()?) } else { None };
+        let mut at = 0;
+        while at < size {
+            if let Some(members) = &holes {
+                at = self.next_data(members, at);
+                if at >= size {
+                    break;
+                }
+            }
+            let bytes = (size - at).min(FILL_BYTES as u64) as usize;
+            // SAFETY: the buffer is that long.
+            match unsafe { self.striper(self.out()).read(at, buffer.as_mut_ptr(), bytes) } {
+                Ok(()) => {}
+                Err(fault) => {
+                    self.after_fault(fault)?;
+                    continue;
+                }
+            }
+            // What is zeros stays a hole.
+            if buffer[..bytes].iter().any(|&byte| byte != 0) {
+                // SAFETY: the buffer is that long.
+                unsafe { copy.put(at, buffer.as_ptr(), bytes) }?;
+            }
+            at += bytes as u64;
+        }
+        self.shared().copy.fetch_add(1, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// The backing files by descriptors whose positions nobody else uses.
+    fn reopened(&self) -> Result<Vec<OwnedFd>, OsError> {
+        let path = |backing: &Backing| alloc::format!("/proc/self/fd/{}", sys::AsRawFd::as_raw_fd(&backing.fd()));
+        let reopen = |(_, backing)| open(path(backing).as_str(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+        self.in_use().map(reopen).collect()
+    }
+
+    /// The first offset from `at` on whose stripe is not a hole of every member. (Reading a hole of a tmpfs through a mapping fills it.)
+    fn next_data(&self, members: &[OwnedFd], at: u64) -> u64 {
+        let place = self.geometry.locate(at);
+        let chunked = self.geometry.level().has_chunks();
+        let from = self.geometry.member_offset(place.stripe) + if chunked { 0 } else { place.within };
+        // Where it cannot be asked there is data.
+        let data = |member: &OwnedFd| match seek(member, SeekFrom::Data(from)) {
+            Ok(found) => Some(found),
+            Err(OsError::NXIO) => None,
+            Err(_) => Some(from),
+        };
+        match members.iter().filter_map(data).min() {
+            None => u64::MAX,
+            Some(found) if found <= from => at,
+            Some(found) if chunked => at.max((found >> self.geometry.chunk().shift()) * self.geometry.stripe_bytes()),
+            Some(found) => found,
+        }
+    }
+
+    /// Removes the copy if nobody needs it any more.
+    pub(crate) fn drop_copy(&self) -> Result<(), OsError> {
+        if !self.is_copied() {
+            return Ok(());
+        }
+        self.with_size_locked(|_| {
+            if self.is_copied() && self.shared().mapped.load(Ordering::Acquire) == 0 {
+                let held = self.lock_all_stripes()?;
+                self.shared().copy.fetch_add(1, Ordering::AcqRel);
+                drop(held);
+                let _ = unlink(self.copy_path().as_str());
+            }
+            Ok(())
+        })
+    }
+
+    /// Reads from the copy.
+    ///
+    /// # Safety
+    /// As [`array::Striper::read`].
+    pub(crate) unsafe fn read_copy(
+        &self,
+        copy: &Backing,
+        mut offset: u64,
+        mut dst: *mut u8,
+        mut bytes: usize,
+    ) -> Result<(), IoFault> {
+        let kernels = self.files.kernels();
+        while bytes > 0 {
+            let span = copy.span(offset).ok_or(IoFault::Os(OsError::IO))?;
+            let step = bytes.min(span.bytes);
+            // SAFETY: the span is mapped for `step`; the buffer is the caller's promise; the closure owns nothing.
+            let result = unsafe { guard(|| kernels.copy_from_media(dst, span.start.as_ptr(), step)) };
+            result.map_err(|fault| blame(copy, fault.address))?;
+            (offset, dst, bytes) = (offset + step as u64, dst.wrapping_add(step), bytes - step);
+        }
+        Ok(())
+    }
+
+    /// Copies the program's bytes into the copy. The stripes are locked, the copy is long enough.
+    ///
+    /// # Safety
+    /// As [`array::Striper::write`].
+    pub(crate) unsafe fn fill_copy(
+        &self,
+        copy: &Backing,
+        mut offset: u64,
+        mut src: *const u8,
+        mut bytes: usize,
+    ) -> Result<(), IoFault> {
+        let kernels = self.files.kernels();
+        while bytes > 0 {
+            let span = copy.span(offset).ok_or(IoFault::Os(OsError::IO))?;
+            let step = bytes.min(span.bytes);
+            // SAFETY: as for `read_copy`.
+            let result = unsafe { guard(|| kernels.copy_from_media(span.start.as_ptr(), src, step)) };
+            result.map_err(|fault| blame(copy, fault.address))?;
+            (offset, src, bytes) = (offset + step as u64, src.wrapping_add(step), bytes - step);
+        }
+        Ok(())
+    }
+
+    /// Writes a range of the copy to the array. The stripes are locked, the space is there.
+    pub(crate) fn store_copy(&self, copy: &Backing, mut offset: u64, mut bytes: usize) -> Result<(), OsError> {
+        while bytes > 0 {
+            let span = copy.span(offset).ok_or(OsError::IO)?;
+            let step = bytes.min(span.bytes);
+            // SAFETY: the span is mapped for `step`.
+            unsafe { self.store_directly(offset, span.start.as_ptr(), step) }?;
+            (offset, bytes) = (offset + step as u64, bytes - step);
+        }
+        Ok(())
+    }
+
+    /// Gives the copy, if there is one, the length of the file.
+    pub(crate) fn set_copy_bytes(&self, bytes: u64) -> Result<(), OsError> {
+        if self.shared().mapped.load(Ordering::Acquire) == 0 {
+            return Ok(());
+        }
+        self.copy()?.map_or(Ok(()), |copy| copy.set_len(bytes))
+    }
+
+    /// Zeroes a range of the copy, if there is one.
+    pub(crate) fn zero_copy(&self, mut offset: u64, mut bytes: u64) -> Result<(), OsError> {
+        let Some(copy) = self.copy()? else { return Ok(()) };
+        let kernels = self.files.kernels();
+        while bytes > 0 {
+            let span = copy.span(offset).ok_or(OsError::IO)?;
+            let step = bytes.min(span.bytes as u64);
+            // SAFETY: as for `read_copy`. Beyond the end of the copy there is nothing to zero: the fault says so.
+            if unsafe { guard(|| kernels.zero_media(span.start.as_ptr(), step as usize)) }.is_err() {
+                return Ok(());
+            }
+            (offset, bytes) = (offset + step, bytes - step);
+        }
+        Ok(())
+    }
+}
+
+fn blame(copy: &Backing, address: usize) -> IoFault {
+    if copy.owns(address) { IoFault::Os(OsError::IO) } else { IoFault::BadAddress }
+}

@@ -1,0 +1,362 @@
+//! After a crash of the machine the members agree, and every byte is old or new: whatever lines of the last write reached them, wherever
+//! the recovery itself was cut short, and with sizes and records that some members have and others not.
+//!
+//! A crash is made by hand: of the lines that a step changed on the members some are put back as they were, and the runtime segment goes.
+
+mod common;
+
+use common::{Random, TestArray, read, write};
+use cxlraid_file::{FileRef, Files};
+use format::{Attribute, INODE_RECORD_BYTES, InodeRecord, InodeState, inode_record_offset};
+use layout::Level;
+use std::os::unix::fs::FileExt;
+
+const SHAPES: [(Level, usize, u64); 7] = [
+    (Level::Raid0, 3, 4096),
+    (Level::Raid1, 3, 65536),
+    (Level::Raid4, 3, 4096),
+    (Level::Raid5, 4, 64),
+    (Level::Raid6, 5, 4096),
+    (Level::Raid10, 4, 4096),
+    (Level::Raid01, 4, 65536),
+];
+
+const LINE: usize = 64;
+const DATA: &str = "data/f";
+const INODES: &str = ".cxlraid/inodes";
+const LANES: &str = ".cxlraid/lanes";
+
+/// The bytes of one file on every member.
+type Image = Vec<Vec<u8>>;
+
+fn image(array: &TestArray, name: &str) -> Image {
+    (0..array.config.mounts.len()).map(|slot| std::fs::read(array.member_path(slot).join(name)).unwrap()).collect()
+}
+
+fn restore(array: &TestArray, name: &str, image: &Image) {
+    for (slot, bytes) in image.iter().enumerate() {
+        let file = std::fs::OpenOptions::new().write(true).open(array.member_path(slot).join(name)).unwrap();
+        file.write_all_at(bytes, 0).unwrap();
+    }
+}
+
+/// `after`, with some of the lines that changed as they were before.
+fn some_lines(random: &mut Random, before: &Image, after: &Image) -> Image {
+    let mut mixed = after.clone();
+    for (mixed, before) in mixed.iter_mut().zip(before) {
+        for (mixed, before) in mixed.chunks_mut(LINE).zip(before.chunks(LINE)) {
+            if random.below(2) == 0 {
+                mixed[..before.len()].copy_from_slice(before);
+            }
+        }
+    }
+    mixed
+}
+
+/// The machine has crashed: nothing is left but what the members hold.
+fn crash(array: &TestArray) {
+    array.lose_segment();
+}
+
+fn record(array: &TestArray, slot: usize, attribute: Attribute) -> Option<InodeRecord> {
+    let table = std::fs::read(array.member_path(slot).join(INODES)).unwrap();
+    let at = inode_record_offset(attribute.inode) as usize;
+    InodeRecord::decode(attribute.inode, table[at..at + INODE_RECORD_BYTES].try_into().unwrap()).unwrap()
+}
+
+fn all_agree(array: &TestArray, file: &FileRef, attribute: Attribute) {
+    assert_eq!(file.verify(), Ok(0));
+    for slot in 0..array.config.mounts.len() {
+        let record = record(array, slot, attribute).unwrap();
+        assert_eq!((record.resync, record.size), (None, file.size()), "member {slot}");
+    }
+}
+
+/// A file of `bytes` that is open, and the machine's state before a write to it.
+struct Scene {
+    array: TestArray,
+    attribute: Attribute,
+    old: Vec<u8>,
+}
+
+impl Scene {
+    fn new(level: Level, member_count: usize, chunk: u64, bytes: usize, seed: u64) -> Self {
+        let array = TestArray::new(level, member_count, chunk);
+        let attribute = array.create("f");
+        let old = Random(seed).bytes(bytes);
+        write(&array.open("f", attribute), 0, &old);
+        Self { array, attribute, old }
+    }
+
+    fn open(&self, files: &'static Files) -> FileRef {
+        self.array.open_in(files, "f", self.attribute)
+    }
+}
+
+fn each_shape(rounds: u64, mut check: impl FnMut(Level, &mut Random, Scene)) {
+    for (level, member_count, chunk) in SHAPES {
+        for round in 0..rounds {
+            let seed = (u64::from(level.code()) << 32) | (round + 1);
+            println!("RAID {level}, {member_count} members, chunk {chunk}, seed {seed:#x}");
+            let mut random = Random(seed);
+            let bytes = 1 + random.below(300_000) as usize;
+            check(level, &mut random, Scene::new(level, member_count, chunk, bytes, seed));
+        }
+    }
+}
+
+/// Every byte of `range` is old or new, all others old.
+fn assert_old_or_new(found: &[u8], old: &[u8], new: &[u8]) {
+    assert_eq!(found.len(), old.len());
+    let wrong = (0..found.len()).find(|&at| found[at] != old[at] && found[at] != new[at]);
+    assert_eq!(wrong, None, "a byte that nobody wrote");
+}
+
+#[test]
+fn a_write_cut_short_is_old_or_new_and_redundant() {
+    each_shape(6, |_, random, scene| {
+        let offset = random.below(scene.old.len() as u64) as usize;
+        let length = 1 + random.below((scene.old.len() - offset) as u64) as usize;
+        let mut new = scene.old.clone();
+        new[offset..offset + length].copy_from_slice(&random.bytes(length));
+        let before = image(&scene.array, DATA);
+        write(&scene.open(scene.array.files), offset as u64, &new[offset..offset + length]);
+        let cut = some_lines(random, &before, &image(&scene.array, DATA));
+        restore(&scene.array, DATA, &cut);
+        crash(&scene.array);
+
+        let file = scene.open(scene.array.again());
+        assert_old_or_new(&read(&file, 0, scene.old.len() + 1), &scene.old, &new);
+        all_agree(&scene.array, &file, scene.attribute);
+    });
+}
+
+#[test]
+fn recovery_cut_short_at_any_step_is_done_by_the_next() {
+    each_shape(4, |_, random, scene| {
+        let mut new = scene.old.clone();
+        let before = image(&scene.array, DATA);
+        new[0] ^= 1;
+        let length = new.len().min(20_000);
+        let changed = random.bytes(length);
+        new[..length].copy_from_slice(&changed);
+        write(&scene.open(scene.array.files), 0, &changed);
+        let cut = some_lines(random, &before, &image(&scene.array, DATA));
+        restore(&scene.array, DATA, &cut);
+
+        // The tables first, and the lanes only when they are whole.
+        let (tables, lanes) = (image(&scene.array, INODES), image(&scene.array, LANES));
+        crash(&scene.array);
+        let _ = scene.array.again();
+        let cut_in_lanes = random.below(2) == 0;
+        if cut_in_lanes {
+            restore(&scene.array, LANES, &some_lines(random, &lanes, &image(&scene.array, LANES)));
+        } else {
+            restore(&scene.array, INODES, &some_lines(random, &tables, &image(&scene.array, INODES)));
+            restore(&scene.array, LANES, &lanes);
+        }
+        crash(&scene.array);
+
+        // The data first, and the note is taken away only when they agree.
+        let files = scene.array.again();
+        let (data, tables) = (image(&scene.array, DATA), image(&scene.array, INODES));
+        drop(scene.open(files));
+        if random.below(2) == 0 {
+            restore(&scene.array, INODES, &some_lines(random, &tables, &image(&scene.array, INODES)));
+        } else {
+            restore(&scene.array, DATA, &some_lines(random, &data, &image(&scene.array, DATA)));
+            restore(&scene.array, INODES, &tables);
+        }
+        crash(&scene.array);
+
+        let file = scene.open(scene.array.again());
+        assert_old_or_new(&read(&file, 0, new.len() + 1), &scene.old, &new);
+        all_agree(&scene.array, &file, scene.attribute);
+    });
+}
+
+#[test]
+fn an_append_cut_short_leaves_the_old_end_or_the_new_one() {
+    each_shape(6, |level, random, scene| {
+        let (before, tables) = (image(&scene.array, DATA), image(&scene.array, INODES));
+        let added = 1 + random.below(50_000) as usize;
+        let added = random.bytes(added);
+        // Never closed, so that nothing is trimmed: a crash finds the file so.
+        let open = core::mem::ManuallyDrop::new(scene.open(scene.array.files));
+        write(&open, scene.old.len() as u64, &added);
+        let new = [scene.old.as_slice(), &added].concat();
+        let size_is_stored = random.below(2) == 0;
+        if size_is_stored {
+            // All data were there before the first member got the size.
+            let at = inode_record_offset(scene.attribute.inode);
+            let keeps = random.below(scene.array.config.mounts.len() as u64 + 1) as usize;
+            for (slot, table) in tables.iter().enumerate().skip(keeps) {
+                let path = scene.array.member_path(slot).join(INODES);
+                let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+                file.write_all_at(&table[at as usize..][..8], at).unwrap();
+            }
+        } else {
+            let mut padded = before.clone();
+            let after = image(&scene.array, DATA);
+            padded.iter_mut().zip(&after).for_each(|(before, after)| before.resize(after.len(), 0));
+            restore(&scene.array, DATA, &some_lines(random, &padded, &after));
+            let at = inode_record_offset(scene.attribute.inode);
+            for slot in 0..before.len() {
+                let path = scene.array.member_path(slot).join(INODES);
+                let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+                file.write_all_at(&(scene.old.len() as u64).to_le_bytes(), at).unwrap();
+            }
+        }
+        crash(&scene.array);
+
+        let file = scene.open(scene.array.again());
+        let found = read(&file, 0, new.len() + 1);
+        if found.len() == new.len() {
+            assert_eq!(found, new, "{level}");
+        } else {
+            assert_old_or_new(&found, &scene.old, &scene.old);
+        }
+        all_agree(&scene.array, &file, scene.attribute);
+        file.truncate(new.len() as u64 + 70_000).unwrap();
+        let end = found.len() as u64;
+        assert!(read(&file, end, 140_000).iter().all(|&byte| byte == 0), "RAID {level}: bytes behind the end were kept");
+        assert_eq!(file.verify(), Ok(0));
+    });
+}
+
+#[test]
+fn a_truncation_cut_short_shows_nothing_behind_the_end() {
+    each_shape(4, |level, random, scene| {
+        let before = image(&scene.array, DATA);
+        let new = random.below(scene.old.len() as u64);
+        scene.open(scene.array.files).truncate(new).unwrap();
+        // The size is stored, zeros and parity only in part, and no member is cut yet.
+        let mut after = image(&scene.array, DATA);
+        after.iter_mut().zip(&before).for_each(|(after, before)| after.extend_from_slice(&before[after.len()..]));
+        restore(&scene.array, DATA, &some_lines(random, &before, &after));
+        crash(&scene.array);
+
+        let file = scene.open(scene.array.again());
+        assert_eq!(read(&file, 0, scene.old.len()), scene.old[..new as usize], "RAID {level}");
+        all_agree(&scene.array, &file, scene.attribute);
+        file.truncate(scene.old.len() as u64 + 1).unwrap();
+        assert!(read(&file, new, scene.old.len()).iter().all(|&byte| byte == 0), "RAID {level}");
+        assert_eq!(file.verify(), Ok(0));
+    });
+}
+
+#[test]
+fn a_backing_file_that_lost_its_end_holds_zeros_there_and_agrees() {
+    each_shape(2, |level, random, scene| {
+        let slot = random.below(scene.array.config.mounts.len() as u64) as usize;
+        let path = scene.array.member_path(slot).join(DATA);
+        let length = std::fs::metadata(&path).unwrap().len();
+        std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(random.below(length)).unwrap();
+        crash(&scene.array);
+        let file = scene.open(scene.array.again());
+        assert_eq!(file.size(), scene.old.len() as u64);
+        let found = read(&file, 0, scene.old.len());
+        assert_old_or_new(&found, &scene.old, &vec![0; found.len()]);
+        assert_eq!(file.verify(), Ok(0), "RAID {level}");
+    });
+}
+
+#[test]
+fn records_are_made_the_same_and_orphans_are_freed() {
+    for (level, member_count, chunk) in SHAPES {
+        let array = TestArray::new(level, member_count, chunk);
+        let attributes: Vec<_> = (0..2000).map(|_| array.files.create_inode().unwrap()).collect();
+        let spoil = |slot: usize, at: u64, bytes: &[u8]| {
+            let path = array.member_path(slot).join(INODES);
+            std::fs::OpenOptions::new().write(true).open(path).unwrap().write_all_at(bytes, at).unwrap();
+        };
+        let at = |index: usize| inode_record_offset(attributes[index].inode);
+        let last = member_count - 1;
+        // Torn on the lowest, torn on another, an older size, free on a member that a creation did not reach.
+        spoil(0, at(3) + 9, &[0xff; 8]);
+        spoil(last, at(1700) + 20, &[0xff; 2]);
+        spoil(last, at(5), &77u64.to_le_bytes());
+        spoil(last, at(6), &[0; INODE_RECORD_BYTES]);
+        for slot in 0..member_count {
+            spoil(slot, at(8) + format::STATE_OFFSET as u64, &[InodeState::Orphan.code()]);
+        }
+        // The last one is free on the lowest: being freed.
+        spoil(0, at(1999) + format::STATE_OFFSET as u64, &[InodeState::Free.code()]);
+        crash(&array);
+        let files = array.again();
+        files.free_orphans().unwrap();
+        let tables = image(&array, INODES);
+        assert!(tables.iter().all(|table| table[4096..] == tables[0][4096..]), "RAID {level}");
+        for (index, &attribute) in attributes.iter().enumerate() {
+            let expected = if matches!(index, 8 | 1999) { None } else { Some((0, attribute.generation)) };
+            let found = record(&array, last, attribute).map(|record| (record.size, record.generation));
+            assert_eq!(found, expected, "RAID {level}, record {index}");
+        }
+    }
+}
+
+/// A process dies in the middle of a write, others use up its lane, and then the machine crashes: nothing but the inode table can tell.
+#[test]
+fn what_a_dead_processs_lane_named_outlives_the_lane() {
+    for (level, member_count, chunk) in SHAPES.into_iter().filter(|shape| shape.0 != Level::Raid0) {
+        let scene = Scene::new(level, member_count, chunk, 200_000, 11);
+        let before = image(&scene.array, DATA);
+        write(&scene.open(scene.array.files), 5_000, &[9; 100_000]);
+        restore(&scene.array, DATA, &some_lines(&mut Random(3), &before, &image(&scene.array, DATA)));
+        let lanes = scene.array.files.array().runtime().lanes();
+        // Owned by nobody who lives, as all others.
+        lanes.iter().for_each(|lane| lane.store(77 << 32 | 1, std::sync::atomic::Ordering::Relaxed));
+        let other = scene.array.create("other");
+        let other = scene.array.open("other", other);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                for _ in 0..format::LANE_COUNT / 4 {
+                    scope.spawn(|| write(&other, 0, b"something else")).join().unwrap();
+                }
+            }
+        });
+        crash(&scene.array);
+        let file = scene.open(scene.array.again());
+        let mut new = scene.old.clone();
+        new[5_000..105_000].fill(9);
+        assert_old_or_new(&read(&file, 0, 300_000), &scene.old, &new);
+        all_agree(&scene.array, &file, scene.attribute);
+    }
+}
+
+#[test]
+fn with_a_member_out_a_file_that_waits_for_resync_is_marked_doubtful() {
+    for (level, member_count, chunk) in SHAPES {
+        if matches!(level, Level::Raid0) {
+            continue;
+        }
+        let scene = Scene::new(level, member_count, chunk, 100_000, 9);
+        write(&scene.open(scene.array.files), 1000, &[7; 9000]);
+        let gone = scene.array.member_path(0).join(".cxlraid");
+        std::fs::rename(&gone, scene.array.member_path(0).join("gone")).unwrap();
+        crash(&scene.array);
+        let file = scene.open(scene.array.again());
+        assert_eq!(read(&file, 1000, 9000), [7; 9000]);
+        let flags = record(&scene.array, 1, scene.attribute).unwrap().flags;
+        assert_eq!(flags & format::FLAG_DOUBTFUL != 0, level.parity_count() > 0, "RAID {level}");
+    }
+}
+
+/// Behind a page cache a crash may leave any bytes disagreeing that were not synchronised, and lanes that say nothing of it.
+#[test]
+fn behind_a_page_cache_every_file_is_made_to_agree() {
+    let directory = tempfile::Builder::new().prefix("cxlraid-test-").tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let array = TestArray::in_directory(directory, Level::Raid5, 3, 4096);
+    if array.files.domains().iter().any(|&domain| domain != dax::PersistenceDomain::PageCache) {
+        println!("no page cache here; set CARGO_TARGET_DIR to a disk");
+        return;
+    }
+    let attribute = array.create("f");
+    write(&array.open("f", attribute), 0, &Random(5).bytes(200_000));
+    write(&array.open("f", attribute), 0, b"the lane names these bytes only");
+    let path = array.member_path(1).join(DATA);
+    std::fs::OpenOptions::new().write(true).open(path).unwrap().write_all_at(&[0; 4096], 40_960).unwrap();
+    crash(&array);
+    let file = array.open_in(array.again(), "f", attribute);
+    all_agree(&array, &file, attribute);
+}

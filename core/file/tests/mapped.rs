@@ -1,0 +1,131 @@
+//! Stores that reach the members past the file, as those of a mapping do: redundancy follows, and outlives whoever stored.
+
+mod common;
+
+use array::mapped::MAPPED_COUNT;
+use common::{Random, TestArray, read, write};
+use cxlraid_file::{FileRef, Mapped};
+use layout::Level;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::Ordering;
+use sync::OwnerId;
+
+const SHAPES: [(Level, usize, u64); 6] = [
+    (Level::Raid1, 3, 65536),
+    (Level::Raid4, 3, 4096),
+    (Level::Raid5, 4, 65536),
+    (Level::Raid6, 5, 4096),
+    (Level::Raid10, 4, 4096),
+    (Level::Raid01, 4, 65536),
+];
+
+/// Stores a byte where a mapping of the page would.
+fn store(array: &TestArray, file: &FileRef, offset: u64, byte: u8) {
+    let page = offset / 4096 * 4096;
+    let mut done = false;
+    file.for_each_piece(page, 4096, |piece| {
+        let path = array.member_path(piece.slot).join("data/f");
+        let member = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+        member.write_at(&[byte], piece.member_offset + offset - page).unwrap();
+        done = true;
+        Ok::<(), ()>(())
+    })
+    .unwrap();
+    assert!(done);
+}
+
+#[test]
+fn redundancy_follows_what_was_stored() {
+    for (level, member_count, chunk) in SHAPES {
+        let array = TestArray::new(level, member_count, chunk);
+        let file = array.open("f", array.create("f"));
+        let mut random = Random(u64::from(level.code()) + 5);
+        let mut model = random.bytes(500_000);
+        write(&file, 0, &model);
+        let mapped = Mapped::new(&file).unwrap();
+        mapped.cover(0, 503_808).unwrap();
+        for round in 0..50u64 {
+            let mut pages = Vec::new();
+            for _ in 0..10 {
+                let (at, byte) = (random.below(500_000), random.next() as u8);
+                store(&array, &file, at, byte);
+                model[at as usize] = byte;
+                pages.push(at / 4096 * 4096);
+                // A write beside it, before it is followed.
+                let (start, data) = (random.below(490_000), random.bytes(1 + (round as usize * 977) % 9000));
+                write(&file, start, &data);
+                model[start as usize..][..data.len()].copy_from_slice(&data);
+            }
+            assert_eq!(read(&file, 0, 600_000), model, "{level} round {round}: a reader sees stores at once");
+            pages.into_iter().for_each(|page| mapped.follow(page, page + 4096).unwrap());
+            assert_eq!(file.verify(), Ok(0), "{level} round {round}");
+        }
+        drop(mapped);
+        assert_eq!(read(&file, 0, 600_000), model, "{level}");
+    }
+}
+
+#[test]
+fn what_is_stored_behind_the_end_never_shows() {
+    for (level, member_count, chunk) in SHAPES {
+        let array = TestArray::new(level, member_count, chunk);
+        let file = array.open("f", array.create("f"));
+        let data = Random(3).bytes(100_001);
+        write(&file, 0, &data);
+        let mapped = Mapped::new(&file).unwrap();
+        mapped.cover(0, 1 << 20).unwrap();
+        store(&array, &file, 100_005, 0xee);
+        mapped.follow(98_304, 102_400).unwrap();
+        file.truncate(300_000).unwrap();
+        assert!(read(&file, 100_001, 200_000).iter().all(|&byte| byte == 0), "{level}");
+        assert_eq!(file.verify(), Ok(0), "{level}");
+        store(&array, &file, 300_010, 0xdd);
+        mapped.follow(299_008, 303_104).unwrap();
+        drop(mapped);
+        file.truncate(400_000).unwrap();
+        assert!(read(&file, 100_001, 400_000).iter().all(|&byte| byte == 0), "{level}");
+        assert_eq!(file.verify(), Ok(0), "{level}");
+    }
+}
+
+#[test]
+fn a_record_outlives_its_process() {
+    for (level, member_count, chunk) in SHAPES {
+        let array = TestArray::new(level, member_count, chunk);
+        let attribute = array.create("f");
+        let file = array.open("f", attribute);
+        write(&file, 0, &Random(9).bytes(400_000));
+        let runtime = array.files.array().runtime();
+        let key = attribute.inode << 24 | attribute.generation;
+        let shared = runtime.find_file(key).unwrap();
+        // A process that was never there took a record, stored, and died.
+        let record = runtime.mapped().take(OwnerId::new(5).unwrap(), key).unwrap();
+        record.widen(4096, 400_000);
+        shared.mapped.store(1, Ordering::Release);
+        store(&array, &file, 5000, 1);
+        store(&array, &file, 399_000, 2);
+        let again = array.again();
+        let other = array.open_in(again, "f", attribute);
+        assert_eq!(shared.mapped.load(Ordering::Relaxed), 0, "{level}");
+        assert_eq!(other.verify(), Ok(0), "{level}");
+        assert_eq!((read(&other, 5000, 1)[0], read(&other, 399_000, 1)[0]), (1, 2));
+    }
+}
+
+#[test]
+fn records_and_lanes_are_given_back() {
+    let array = TestArray::new(Level::Raid5, 3, 4096);
+    let file = array.open("f", array.create("f"));
+    write(&file, 0, &[1; 10_000]);
+    for round in 0..MAPPED_COUNT as u64 + 10 {
+        let mapped = Mapped::new(&file).unwrap();
+        mapped.cover(0, 4096 * (round % 3 + 1)).unwrap();
+        mapped.cover(0, 4096 * 9).unwrap();
+    }
+    let runtime = array.files.array().runtime();
+    assert!(runtime.lanes().iter().all(|lane| lane.load(Ordering::Relaxed) >> 31 & 1 == 0));
+    let held: Vec<Mapped> = (0..MAPPED_COUNT).map(|_| Mapped::new(&file).unwrap()).collect();
+    assert_eq!(Mapped::new(&file).err(), Some(sys::OsError::NOMEM));
+    drop(held);
+    assert!(Mapped::new(&file).is_ok());
+}
