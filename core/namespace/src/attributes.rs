@@ -4,9 +4,10 @@
 //! also works when it has no name any more; anything else through the path the kernel knows it by.
 
 use crate::everywhere::On;
+use crate::log::change as record;
 use crate::{Namespace, Node, Reached};
 use alloc::vec::Vec;
-use format::ATTRIBUTE_NAME;
+use format::{ATTRIBUTE_NAME, NameKind};
 use sys::rustix::fs::{
     AtFlags, FileType, Gid, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags, chmodat, chownat, fchmod, fchown,
     fremovexattr, fsetxattr, fstat, futimens, lgetxattr, lremovexattr, lsetxattr, statat, utimensat,
@@ -69,12 +70,23 @@ impl Namespace {
     /// # Errors
     /// `OPNOTSUPP` for a symlink, which has no mode of its own.
     pub fn chmod(&self, path: &[u8], mode: u32, follow: bool) -> Result<Reached<()>> {
+        self.make_way_for_program(mode);
         self.change_at(path, follow, &Change::Mode(Mode::from_raw_mode(mode & 0o7777)))
     }
 
     /// fchmod(2).
     pub fn fchmod(&self, fd: BorrowedFd<'_>, node: &Node, mode: u32) -> Result<()> {
+        if let Node::File(file) = node {
+            file.let_stay(false);
+        }
         self.change_open(fd, node, &Change::Mode(Mode::from_raw_mode(mode & 0o7777)))
+    }
+
+    /// The kernel does not execute what is open for writing: what may become a program is not kept open.
+    fn make_way_for_program(&self, mode: u32) {
+        if mode & crate::text::EXECUTE != 0 {
+            self.files.discard_idle();
+        }
     }
 
     /// chown(2), lchown(2); `u32::MAX` leaves an id as it is.
@@ -153,7 +165,7 @@ impl Namespace {
                 let _ = previous.as_change(change).at(self, on, path);
             }
         };
-        self.everywhere(|on| change.at(self, on, path), host)?;
+        self.logged(record(NameKind::Attributes, path, None), || self.everywhere(|on| change.at(self, on, path), host))?;
         let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
         if is_file
             && change.sets_modification_time()
@@ -181,7 +193,14 @@ impl Namespace {
                     let _ = previous.as_change(change).on_descriptor(on, fd);
                 }
             };
-            self.everywhere(|on| backing(on).map_or(Ok(()), |fd| change.on_descriptor(on, fd)), undo)?;
+            let act = |on: &On| backing(on).map_or(Ok(()), |fd| change.on_descriptor(on, fd));
+            // What has no name is nobody's to find after a crash.
+            match self.logical_path_of(fd)? {
+                Some(path) if self.leads_to(&path, fd) => {
+                    self.logged(record(NameKind::Attributes, &path, None), || self.everywhere(act, undo))
+                }
+                _ => self.everywhere(act, undo),
+            }?;
             if change.sets_modification_time() {
                 file.discard_pending_times();
             }

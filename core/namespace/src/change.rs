@@ -1,14 +1,17 @@
 //! Changes of names: directories, links, removal, renaming.
 
 use crate::everywhere::{On, clear, is_divergence};
+use crate::log::change as record;
 use crate::resolve::Target;
 use crate::{Namespace, Node, Reached};
 use alloc::vec::Vec;
-use format::Attribute;
+use file::Name;
+use format::{Attribute, NameKind, NameRecord};
 use sys::rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Stat, linkat, mkdirat, mknodat, renameat_with, statat, symlinkat, unlinkat,
+    AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Stat, ftruncate, linkat, mkdirat, mknodat, openat, renameat_with, statat,
+    symlinkat, unlinkat,
 };
-use sys::{AsRawFd, BorrowedFd, OsError, Result};
+use sys::{AsRawFd, BorrowedFd, OsError, OwnedFd, Result};
 
 /// The host paths of a call that takes two, if neither is the array's.
 pub type HostPair = (Vec<u8>, Vec<u8>);
@@ -18,7 +21,9 @@ impl Namespace {
     pub fn mkdir(&self, path: &[u8], mode: u32) -> Result<Reached<()>> {
         self.change_name(path, |target| {
             let mode = Mode::from_raw_mode(mode & 0o7777);
-            self.make_everywhere(&target.relative, AtFlags::REMOVEDIR, |on| mkdirat(on.root, &target.relative, mode))
+            let make =
+                || self.make_everywhere(&target.relative, AtFlags::REMOVEDIR, |on| mkdirat(on.root, &target.relative, mode));
+            self.logged(record(NameKind::Make, &target.path, None), make)
         })
     }
 
@@ -32,25 +37,28 @@ impl Namespace {
                 Err(OsError::NOTEMPTY | OsError::NOTDIR) if !on.first => clear(on.root, &target.path[1..]),
                 result => result,
             };
-            self.everywhere(act, |on| {
+            let undo = |on: &On| {
                 let mode = before.map_or(0o700, |stat| stat.st_mode);
                 let _ = mkdirat(on.root, &target.relative, Mode::from_raw_mode(mode & 0o7777));
-            })
+            };
+            self.logged(record(NameKind::RemoveDirectory, &target.path, None), || self.everywhere(act, undo))
         })
     }
 
     /// unlink(2). The file's data go with its last name and descriptor.
     pub fn unlink(&self, path: &[u8]) -> Result<Reached<()>> {
         self.change_name(path, |target| {
-            let last = self.last_name(target);
+            let (file, last) = self.file_and_last(target);
             let act = |on: &On| match unlinkat(on.root, &target.relative, AtFlags::empty()) {
                 Err(OsError::NOENT) if !on.first => Ok(()),
                 Err(OsError::ISDIR | OsError::PERM) if !on.first => clear(on.root, &target.path[1..]),
                 result => result,
             };
-            self.everywhere(act, |_| {})?;
-            self.forget(last);
-            Ok(())
+            let gone = self.last_name(target, last);
+            let record = NameRecord { replaced: last, ..record(NameKind::Unlink, &target.path, file) };
+            let result = self.logged(record, || self.everywhere(act, |_| {}));
+            self.forget(gone, &result);
+            result
         })
     }
 
@@ -58,7 +66,8 @@ impl Namespace {
     pub fn symlink(&self, contents: &[u8], path: &[u8]) -> Result<Reached<()>> {
         self.change_name(path, |target| {
             let make = |on: &On| symlinkat(contents, on.root, &target.relative);
-            self.restructuring(|| self.make_everywhere(&target.relative, AtFlags::empty(), make))
+            let make = || self.restructuring(|| self.make_everywhere(&target.relative, AtFlags::empty(), make));
+            self.logged(record(NameKind::Make, &target.path, None), make)
         })
     }
 
@@ -74,7 +83,8 @@ impl Namespace {
         self.change_name(path, |target| {
             let mode = Mode::from_raw_mode(mode & 0o7777);
             let make = |on: &On| mknodat(on.root, &target.relative, kind, mode, device);
-            self.make_everywhere(&target.relative, AtFlags::empty(), make)
+            let make = || self.make_everywhere(&target.relative, AtFlags::empty(), make);
+            self.logged(record(NameKind::Make, &target.path, None), make)
         })
     }
 
@@ -100,7 +110,14 @@ impl Namespace {
         let (source, replaced) = (self.stat_of(from), self.stat_of(to));
         let same = matches!((source, replaced), (Some(a), Some(b)) if (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino));
         let exchange = flags.contains(RenameFlags::EXCHANGE);
-        let last = if same || exchange { None } else { self.last_name(to) };
+        let (there, last_there) = self.file_and_last(to);
+        let last = if same || exchange { None } else { last_there };
+        let record = NameRecord {
+            exchange,
+            replaced: if exchange { there } else { last },
+            to: &to.path,
+            ..record(NameKind::Rename, &from.path, self.file_and_last(from).0)
+        };
         let act = |on: &On| {
             let rename = || renameat_with(on.root, &from.relative, on.root, &to.relative, flags);
             match rename() {
@@ -120,9 +137,11 @@ impl Namespace {
             })
         };
         // Files on their own are on nobody's way.
-        if is_file(source) && (!exchange || is_file(replaced)) { rename() } else { self.restructuring(rename) }?;
-        self.forget(last);
-        Ok(())
+        let is_apart = is_file(source) && (!exchange || is_file(replaced));
+        let gone = self.last_name(to, last);
+        let result = self.logged(record, || if is_apart { rename() } else { self.restructuring(rename) });
+        self.forget(gone, &result);
+        result
     }
 
     /// link(2), linkat(2): another name for what `from` names, or with `follow` for what a symlink there leads to.
@@ -136,7 +155,9 @@ impl Namespace {
             both(from, self.target(to)?)?.and_then(|(from, to)| {
                 let make = |on: &On| linkat(on.root, &from.relative, on.root, &to.relative, AtFlags::empty());
                 let link = || self.make_everywhere(&to.relative, AtFlags::empty(), make);
-                if is_file(self.stat_of(&from)) { link() } else { self.restructuring(link) }
+                let record = NameRecord { to: &to.path, ..record(NameKind::Link, &from.path, self.file_and_last(&from).0) };
+                let is_apart = is_file(self.stat_of(&from));
+                self.logged(record, || if is_apart { link() } else { self.restructuring(link) })
             })
         })
     }
@@ -155,13 +176,17 @@ impl Namespace {
                 Reached::Host(_) => Err(OsError::XDEV),
             };
         };
+        if matches!(file.name(), Name::Lost | Name::Never) {
+            return Err(OsError::NOENT);
+        }
         self.change_name(to, |target| {
             let make = |on: &On| {
                 let Some((_, own)) = file.backing_fds().find(|&(slot, _)| slot == on.slot) else { return Err(OsError::IO) };
                 let from = crate::descriptor::link(own.as_raw_fd());
                 linkat(CWD, from.as_slice(), on.root, &target.relative, AtFlags::SYMLINK_FOLLOW)
             };
-            self.make_everywhere(&target.relative, AtFlags::empty(), make)?;
+            let record = NameRecord { to: &target.path, ..record(NameKind::Link, b"", Some(file.attribute())) };
+            self.logged(record, || self.make_everywhere(&target.relative, AtFlags::empty(), make))?;
             self.files.linked(file.attribute());
             Ok(())
         })
@@ -179,20 +204,63 @@ impl Namespace {
         self.on_first(|root| statat(root, &target.path[1..], AtFlags::SYMLINK_NOFOLLOW)).ok()
     }
 
-    /// The attribute of a file that has no other name than this.
-    fn last_name(&self, target: &Target) -> Option<Attribute> {
-        let stat = self.stat_of(target)?;
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || stat.st_nlink != 1 {
-            return None;
-        }
-        self.attribute_at(&target.path).ok()?
+    /// The attribute of what has this name, if it is a file; and once more if the file has no other name.
+    fn file_and_last(&self, target: &Target) -> (Option<Attribute>, Option<Attribute>) {
+        let Some(stat) = self.stat_of(target).filter(|&stat| is_file(Some(stat))) else { return (None, None) };
+        let backing = [stat.st_dev, stat.st_ino];
+        let remembered = self.epochs().and_then(|epochs| self.remembered_attribute(backing, epochs));
+        let named = remembered.filter(|&attribute| self.files.named_size_and_time(attribute).is_some());
+        let file = named.or_else(|| self.attribute_at(&target.path).ok().flatten());
+        (file, file.filter(|_| stat.st_nlink == 1))
     }
 
-    fn forget(&self, attribute: Option<Attribute>) {
-        if let Some(attribute) = attribute {
-            self.files.unlinked(attribute);
+    /// A file that is about to lose its last name.
+    fn last_name(&self, target: &Target, last: Option<Attribute>) -> Option<LastName> {
+        let attribute = last?;
+        let kept = if self.files.is_kept_elsewhere(attribute) { self.backing_to_cut(target, attribute) } else { Vec::new() };
+        Some(LastName { attribute, kept, name: self.keep_if_open(target, attribute) })
+    }
+
+    /// The backing files of a file that other processes keep open, to be cut when it has no name any more. Empty if that is not permitted.
+    fn backing_to_cut(&self, target: &Target, attribute: Attribute) -> Vec<OwnedFd> {
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let open = |slot| {
+            let fd = openat(self.root(slot)?, &target.path[1..], flags, Mode::empty())?;
+            if crate::open::read_attribute(&fd)? == Some(attribute) { Ok(fd) } else { Err(OsError::NOENT) }
+        };
+        self.array().in_use().iter().map(open).collect::<Result<_>>().unwrap_or_default()
+    }
+
+    /// A file that is about to lose its last name is kept in `.cxlraid` if it is open. What cannot be linked there is of use only to those
+    /// who have it open.
+    fn keep_if_open(&self, target: &Target, attribute: Attribute) -> Name {
+        let link = |slot: usize, path: &[u8]| {
+            let root = self.root(slot)?;
+            linkat(root, &target.path[1..], root, path, AtFlags::empty())
+        };
+        let kept = self.files.is_open(attribute) && self.files.keep_orphan(attribute, link).is_ok();
+        if kept { Name::Lost } else { Name::None }
+    }
+
+    /// The file has lost its last name, if the change was made.
+    fn forget(&self, last: Option<LastName>, change: &Result<()>) {
+        let Some(LastName { attribute, kept, name }) = last else { return };
+        if change.is_ok() {
+            let cut = || !kept.is_empty() && kept.iter().all(|fd| ftruncate(fd, 0).is_ok());
+            self.files.unlinked(attribute, name, cut);
+        } else if name == Name::Lost {
+            self.files.discard_orphan(attribute);
         }
     }
+}
+
+/// A file whose last name is about to go.
+struct LastName {
+    attribute: Attribute,
+    /// Whether it is kept in `.cxlraid`.
+    name: Name,
+    /// Its backing files, if other processes keep them open.
+    kept: Vec<OwnedFd>,
 }
 
 fn is_file(stat: Option<Stat>) -> bool {

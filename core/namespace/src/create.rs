@@ -1,18 +1,20 @@
 //! New files: the same name, mode and attribute on every member, or nowhere.
 //!
-//! A file is made on the first member, gets an inode number and its attribute, then the same on the others, all under the namespace
-//! lock. A crash in between leaves an empty file that lacks its attribute or is not on every member: `complete` makes it whole.
+//! A file gets an inode number, is made on the first member with its attribute, then the same on the others, all under the namespace
+//! lock and noted in the log before. A crash in between leaves an empty file that lacks its attribute or is not on every member: `complete` makes it whole.
 
 use crate::everywhere::{On, clear};
+use crate::log::change;
 use crate::open::read_attribute;
 use crate::resolve::{Target, join};
 use crate::{Namespace, Node, Opened, Reached};
 use alloc::vec::Vec;
 use dax::Access;
-use file::{BackingFds, FileRef};
-use format::{ATTRIBUTE_NAME, Attribute};
+use file::{BackingFds, FileRef, Name};
+use format::{ATTRIBUTE_NAME, Attribute, NameKind, NameRecord};
 use sys::rustix::fs::{
-    AtFlags, Gid, Mode, OFlags, Stat, Uid, XattrFlags, fchmod, fchown, fsetxattr, fstat, openat, statat, unlinkat,
+    AtFlags, Gid, Mode, OFlags, ResolveFlags, Stat, Uid, XattrFlags, fchmod, fchown, fsetxattr, fstat, openat, openat2, statat,
+    unlinkat,
 };
 use sys::{AsRawFd, OsError, OwnedFd, Result};
 
@@ -39,6 +41,7 @@ impl Namespace {
         };
         let mode = Mode::from_raw_mode(mode & 0o7777);
         let file = self.make(
+            Some(&target.path),
             |on| {
                 let make = || openat(on.root, &target.relative, NEW, mode);
                 match make() {
@@ -50,15 +53,26 @@ impl Namespace {
                 let _ = unlinkat(on.root, &target.relative, AtFlags::empty());
             },
         )?;
-        let flags = flags.difference(OFlags::CREATE | OFlags::EXCL | OFlags::TRUNC) | OFlags::NOFOLLOW;
-        let anchor = || self.on_first(|root| openat(root, &target.relative, flags, Mode::empty()));
+        // Not by NOFOLLOW, which the program would see in the descriptor's flags.
+        let flags = flags.difference(OFlags::CREATE | OFlags::EXCL | OFlags::TRUNC);
+        let plainly = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS;
+        let anchor = || self.on_first(|root| openat2(root, &target.relative, flags, Mode::empty(), plainly));
         match with_owner_access(&file, anchor) {
-            Ok(anchor) => Ok(Reached::Array(Opened { anchor, node: Node::File(file), path: target.path })),
+            Ok(anchor) => {
+                if let (Some(epochs), Ok(stat)) = (self.epochs(), fstat(&anchor)) {
+                    self.remember_attribute([stat.st_dev, stat.st_ino], file.attribute(), epochs);
+                }
+                Ok(Reached::Array(Opened { anchor, node: Node::File(file), path: target.path }))
+            }
             Err(error) => {
                 // No descriptor left, most likely; the kernel would have said so before it made the file.
                 let remove = |on: &On| unlinkat(on.root, &target.relative, AtFlags::empty());
-                if self.everywhere(remove, |_| {}).is_ok() {
-                    self.files.unlinked(file.attribute());
+                let record = NameRecord {
+                    replaced: Some(file.attribute()),
+                    ..change(NameKind::Unlink, &target.path, Some(file.attribute()))
+                };
+                if self.logged(record, || self.everywhere(remove, |_| {})).is_ok() {
+                    self.files.unlinked(file.attribute(), Name::None, || false);
                 }
                 Err(error)
             }
@@ -69,44 +83,47 @@ impl Namespace {
         self.on_first(|root| statat(root, &target.relative, AtFlags::SYMLINK_NOFOLLOW)).is_ok()
     }
 
-    /// Makes the backing files of a new file by `make_one`, and opens it.
-    fn make(&self, mut make_one: impl FnMut(&On) -> Result<OwnedFd>, remove: impl Fn(&On)) -> Result<FileRef> {
-        let mut attribute = None;
+    /// Makes the backing files of a new file by `make_one`, and opens it. `path` is its name if it gets one.
+    fn make(
+        &self,
+        path: Option<&[u8]>,
+        mut make_one: impl FnMut(&On) -> Result<OwnedFd>,
+        remove: impl Fn(&On),
+    ) -> Result<FileRef> {
+        let attribute = self.files.create_inode()?;
         let mut fds: BackingFds = Vec::new();
         fds.resize_with(self.array().members().len(), || None);
-        let made = self.everywhere(
-            |on| {
-                let fd = make_one(on)?;
-                let result = self.equip(&fd, &mut attribute);
-                if result.is_err() {
+        let make_all = || {
+            self.everywhere(
+                |on| {
+                    let fd = make_one(on)?;
+                    let result = set_attribute(&fd, attribute);
+                    if result.is_err() {
+                        remove(on);
+                    }
+                    fds[on.slot] = Some(fd);
+                    result
+                },
+                &remove,
+            )?;
+            let opened = self.files.open(attribute, true, || Ok((fds, Access::ReadWrite)));
+            if opened.is_err() {
+                let remove_one = |on: &On| {
                     remove(on);
-                }
-                fds[on.slot] = Some(sys::high_fd::raise(fd)?);
-                result
-            },
-            &remove,
-        );
-        let Some(attribute) = attribute else { return Err(made.err().unwrap_or(OsError::IO)) };
-        let opened = made.and_then(|()| self.files.open(attribute, true, || Ok((fds, Access::ReadWrite))));
+                    Ok(())
+                };
+                let _ = self.everywhere(remove_one, |_| {});
+            }
+            opened
+        };
+        let opened = match path {
+            Some(path) => self.logged(change(NameKind::Make, path, Some(attribute)), make_all),
+            None => make_all(),
+        };
         if opened.is_err() {
-            let remove_one = |on: &On| {
-                remove(on);
-                Ok(())
-            };
-            // A member that undid already has nothing to remove.
-            let _ = self.everywhere(remove_one, |_| {});
             self.files.discard_inode(attribute);
         }
         opened
-    }
-
-    /// Puts the attribute on a new backing file, and gives out the inode number with the first.
-    fn equip(&self, fd: &OwnedFd, attribute: &mut Option<Attribute>) -> Result<()> {
-        let given = match *attribute {
-            Some(given) => given,
-            None => *attribute.insert(self.files.create_inode()?),
-        };
-        set_attribute(fd, given)
     }
 
     /// A file without a name (O_TMPFILE). It is gone when it is closed, unless it is linked first ([`Namespace::link_descriptor`]).
@@ -118,9 +135,9 @@ impl Namespace {
         self.changing(|| {
             self.resolve(path, true)?.and_then(|path| {
                 let here = join(&path, b".");
-                let kind = OFlags::TMPFILE | flags & OFlags::EXCL;
-                let file = self.make(|on| openat(on.root, &here[1..], OURS | kind, mode), |_| {})?;
-                self.files.unlinked(file.attribute());
+                let file = self.make(None, |on| openat(on.root, &here[1..], OURS | OFlags::TMPFILE, mode), |_| {})?;
+                let name = if flags.contains(OFlags::EXCL) { Name::Never } else { Name::None };
+                self.files.unlinked(file.attribute(), name, || false);
                 let flags = flags.difference(OFlags::TMPFILE | OFlags::EXCL | OFlags::TRUNC | OFlags::NOFOLLOW);
                 let own = file.backing_fds().next().ok_or(OsError::IO)?.1.as_raw_fd();
                 let reopen = || sys::rustix::fs::open(crate::descriptor::link(own), flags, Mode::empty());
@@ -179,6 +196,12 @@ pub(crate) fn make_stub(on: &On, relative: &[u8], stat: &Stat, attribute: Attrib
         Err(error) => return Err(error),
     }
     fchmod(&fd, Mode::from_raw_mode(stat.st_mode & 0o7777))
+}
+
+/// Puts the attribute on an empty backing file whose maker died before.
+pub(crate) fn set_attribute_at(root: &OwnedFd, relative: &[u8], attribute: Attribute) -> Result<()> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    set_attribute(&openat(root, relative, flags, Mode::empty())?, attribute)
 }
 
 pub(crate) fn set_attribute(fd: &OwnedFd, attribute: Attribute) -> Result<()> {

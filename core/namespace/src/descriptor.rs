@@ -42,10 +42,10 @@ impl Namespace {
     /// What an anchor stands for that came from before exec, or from another process. None if the descriptor is not the array's.
     ///
     /// # Errors
-    /// `STALE` for a file that has no name any more and is not open here: its backing files cannot be found; `IO` for damage, and
-    /// what opening the backing files gives.
+    /// `STALE` for a file whose last name went by hands that could not keep it, and that is not open here: its backing files cannot be
+    /// found; `IO` for damage, and what opening the backing files gives.
     pub fn inherit(&self, fd: BorrowedFd<'_>) -> Result<Option<Node>> {
-        let Some(path) = self.logical_path_of(fd)? else { return Ok(None) };
+        let Ok(Some(path)) = self.logical_path_of(fd) else { return Ok(None) };
         let flags = fcntl_getfl(fd)?;
         if flags.contains(OFlags::PATH) {
             return Ok(Some(Node::Path));
@@ -67,7 +67,12 @@ impl Namespace {
         // It was renamed or removed since, or is being so.
         self.locked(|| {
             let path = self.logical_path_of(fd)?.ok_or(OsError::STALE)?;
-            attach(&path).map_err(|trouble| match trouble {
+            let orphan = [b"/", file::orphan_path(attribute).as_slice()].concat();
+            let found = match attach(&path) {
+                Err(Trouble::Changed) => attach(&orphan),
+                found => found,
+            };
+            found.map_err(|trouble| match trouble {
                 Trouble::Changed => OsError::STALE,
                 Trouble::Os(error) => error,
             })

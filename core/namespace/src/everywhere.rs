@@ -69,7 +69,7 @@ impl Namespace {
     }
 
     fn catch_up(&self, on: &On, act: &mut impl FnMut(&On) -> Result<()>) -> Result<()> {
-        self.restructuring(|| self.recover_member(on.slot))?;
+        self.restructuring(|| self.recover_member(on.slot, self.array().first_in_use()?))?;
         match act(on) {
             Err(error) if is_divergence(error) => Ok(()),
             result => result,

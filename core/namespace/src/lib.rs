@@ -7,7 +7,8 @@
 //! Invariants:
 //! - changes run under the array's namespace lock, and after `Array::before_change`;
 //! - a change that one member refuses (no space, say) is undone on those that made it; a member that cannot follow is taken out;
-//! - a change that a process did not live to finish is made good before the next one (`recover`);
+//! - a change is noted in the log before it is made; one that was cut short is made good from there before the next one, and after a
+//!   crash before the first look-up (`log`, `replay`; `recover` where the log does not help);
 //! - paths are never handed to a member's kernel with symlinks to follow: those are the program's and may lead out of the array
 //!   (`resolve`).
 //!
@@ -24,21 +25,26 @@ mod change;
 mod create;
 mod descriptor;
 mod everywhere;
+mod host;
+mod log;
 mod open;
 mod recover;
 mod remembered;
+mod replay;
 mod resolve;
+mod restricted;
 mod special;
 mod stat;
 mod statfs;
+mod sync;
 mod text;
 mod xattr;
 
 pub use change::HostPair;
 pub use sys::rustix::fs::{
-    Access, AtFlags, FileType, OFlags, RenameFlags, Stat, StatFs, Statx, StatxFlags, Timestamps, XattrFlags,
+    Access, AtFlags, FileType, OFlags, RenameFlags, ResolveFlags, Stat, StatFs, Statx, StatxFlags, Timestamps, XattrFlags,
 };
-pub use text::{hold_text, holds_text};
+pub use text::{TEXT_OFFSET, hold_text, holds_text};
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -55,6 +61,7 @@ pub struct Namespace {
     /// Where the kernel says each member's directory is, by slot; empty for a missing member. Symlinks on the way are resolved.
     roots: &'static [Vec<u8>],
     remembered: &'static remembered::Remembered,
+    log: &'static log::Log,
 }
 
 /// What a descriptor of the program stands for.
@@ -66,6 +73,9 @@ pub enum Node {
     Directory,
     /// A pipe, socket or device: the anchor alone serves it.
     Other,
+    /// A file handed to this process whose backing files it cannot find or may not open. The anchor alone holds a part of it at most, so
+    /// nothing is to be read or written there.
+    Lost,
     /// Opened with O_PATH: it only names something. [`Namespace::fstat`] tells what.
     Path,
 }
@@ -103,9 +113,8 @@ impl<T, H> Reached<T, H> {
 }
 
 impl Namespace {
-    /// The names of an array. Kept for the life of the process.
-    #[must_use]
-    pub fn new(files: &'static Files) -> Self {
+    /// The names of an array. Kept for the life of the process. After a crash they are made the same on all members first.
+    pub fn new(files: &'static Files) -> Result<Self> {
         let place = |member: &array::Member| {
             let link = member.root().map(|root| descriptor::link(root.as_raw_fd()));
             link.and_then(|link| readlinkat(sys::rustix::fs::CWD, link.as_slice(), Vec::new()).ok())
@@ -113,7 +122,10 @@ impl Namespace {
         };
         let roots: Vec<Vec<u8>> = files.array().members().iter().map(place).collect();
         let remembered = Box::leak(Box::new(remembered::Remembered::new()));
-        Self { files, roots: Box::leak(roots.into_boxed_slice()), remembered }
+        let log = Box::leak(Box::new(log::Log::new()));
+        let names = Self { files, roots: Box::leak(roots.into_boxed_slice()), remembered, log };
+        names.recover_after_crash()?;
+        Ok(names)
     }
 
     /// The open files.

@@ -7,6 +7,7 @@
 //! namespace lock, where the answer is final.
 
 use crate::everywhere::is_dead;
+use crate::remembered::Epochs;
 use crate::resolve::Found;
 use crate::{Namespace, Node, Opened, Reached};
 use alloc::vec::Vec;
@@ -14,8 +15,8 @@ use core::cell::Cell;
 use dax::Access;
 use file::{BackingFds, FileRef};
 use format::{ATTRIBUTE_BYTES, ATTRIBUTE_NAME, Attribute};
-use sys::rustix::fs::{FileType, Mode, OFlags, fgetxattr, fstat, openat};
-use sys::{AsFd, OsError, OwnedFd, Result};
+use sys::rustix::fs::{FileType, Mode, OFlags, Stat, fgetxattr, fstat, openat};
+use sys::{AsFd, AsRawFd, BorrowedFd, OsError, OwnedFd, Result};
 
 /// How often an open starts anew that meets something else each time it looks.
 const TRY_COUNT: u32 = 8;
@@ -45,6 +46,14 @@ impl From<OsError> for Trouble {
 impl Namespace {
     /// Opens or makes what an absolute path leads to, as open(2) does. `mode` is what the program passed; the kernel applies the umask.
     pub fn open(&self, path: &[u8], flags: OFlags, mode: u32) -> Result<Reached<Opened>> {
+        match self.open_once(path, flags, mode) {
+            // What is kept for later must not be in the way of what is wanted now.
+            Err(OsError::MFILE) if self.files.discard_idle() => self.open_once(path, flags, mode),
+            result => result,
+        }
+    }
+
+    fn open_once(&self, path: &[u8], flags: OFlags, mode: u32) -> Result<Reached<Opened>> {
         let mut flags = OFlags::from_bits_retain(flags.bits() & FLAGS_KNOWN);
         if flags.contains(OFlags::PATH) {
             flags &= OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -98,14 +107,15 @@ impl Namespace {
     }
 
     fn open_existing(&self, path: &[u8], flags: OFlags) -> core::result::Result<Reached<Opened>, Trouble> {
+        let epochs = self.epochs();
         let found = match self.find(path, flags.difference(MAKING), !flags.contains(OFlags::NOFOLLOW))? {
             Reached::Array(found) => found,
             Reached::Host(path) => return Ok(Reached::Host(path)),
         };
-        let mode = fstat(&found.fd)?.st_mode;
-        let node = match FileType::from_raw_mode(mode) {
+        let stat = fstat(&found.fd)?;
+        let node = match FileType::from_raw_mode(stat.st_mode) {
             _ if flags.contains(OFlags::PATH) => Node::Path,
-            FileType::RegularFile => Node::File(self.file_of(&found, flags, mode)?),
+            FileType::RegularFile => Node::File(self.file_of(&found, flags, &stat, epochs)?),
             FileType::Directory if flags.intersects(OFlags::CREATE | OFlags::TRUNC) => return Err(OsError::ISDIR.into()),
             FileType::Directory => Node::Directory,
             _ => Node::Other,
@@ -113,18 +123,82 @@ impl Namespace {
         Ok(Reached::Array(Opened { anchor: found.fd, node, path: found.path }))
     }
 
-    fn file_of(&self, found: &Found, flags: OFlags, mode: u32) -> core::result::Result<FileRef, Trouble> {
+    fn file_of(
+        &self,
+        found: &Found,
+        flags: OFlags,
+        stat: &Stat,
+        epochs: Option<Epochs>,
+    ) -> core::result::Result<FileRef, Trouble> {
         let cuts = flags.contains(OFlags::TRUNC);
         let for_writing = cuts || flags & OFlags::RWMODE != OFlags::RDONLY;
         if for_writing {
-            crate::text::refuse_busy(&found.fd, mode)?;
+            crate::text::refuse_busy(&found.fd, stat.st_mode)?;
         }
-        let attribute = read_attribute(&found.fd)?.ok_or(Trouble::Changed)?;
-        let file = self.attach(&found.path, attribute, for_writing)?;
+        let file = self.file_behind(found, [stat.st_dev, stat.st_ino], for_writing, epochs)?;
+        file.let_stay(self.may_be_cut_by_all(stat));
         if cuts {
             file.truncate(0)?;
         }
         Ok(file)
+    }
+
+    /// The file of an anchor, known by the anchor's device and inode if it was met before, otherwise by its attribute.
+    fn file_behind(
+        &self,
+        found: &Found,
+        backing: [u64; 2],
+        for_writing: bool,
+        epochs: Option<Epochs>,
+    ) -> core::result::Result<FileRef, Trouble> {
+        let known = epochs.and_then(|epochs| self.remembered_attribute(backing, epochs));
+        if let Some(attribute) = known {
+            match self.attach(&found.path, attribute, for_writing) {
+                // Removed since; the number is another file's now.
+                Err(Trouble::Changed) => {}
+                result => return result,
+            }
+        }
+        let attribute = read_attribute(&found.fd)?.ok_or(Trouble::Changed)?;
+        if let Some(epochs) = epochs {
+            self.remember_attribute(backing, attribute, epochs);
+        }
+        self.attach(&found.path, attribute, for_writing)
+    }
+
+    /// Whether whoever may attach to the array may also write to a file, and so cut it, and it is no program: then its backing files
+    /// may stay open when it is closed.
+    fn may_be_cut_by_all(&self, stat: &Stat) -> bool {
+        const OWNER: u32 = 0o200;
+        const GROUP: u32 = 0o020;
+        const OTHERS: u32 = 0o002;
+        let access = self.array().access();
+        let may = |own: bool, bit: u32| stat.st_mode & OTHERS != 0 || own && stat.st_mode & bit != 0;
+        let owner = may(stat.st_uid == access.owner_uid, OWNER);
+        let group = access.mode & 0o060 == 0 || may(stat.st_gid == access.owner_gid, GROUP);
+        let others = access.mode & 0o006 == 0 || stat.st_mode & OTHERS != 0;
+        stat.st_mode & crate::text::EXECUTE == 0 && owner && group && others
+    }
+
+    /// Opens a file anew that is open as `fd` and has no name, by its path under /proc.
+    pub fn reopen(&self, fd: BorrowedFd<'_>, file: &FileRef, flags: OFlags) -> Result<Opened> {
+        if flags.contains(OFlags::CREATE | OFlags::EXCL) {
+            return Err(OsError::EXIST);
+        }
+        let link = crate::descriptor::link(fd.as_raw_fd());
+        let (for_writing, cuts) = (flags & OFlags::RWMODE != OFlags::RDONLY, flags.contains(OFlags::TRUNC));
+        let anchor = openat(sys::rustix::fs::CWD, link.as_slice(), flags.difference(MAKING), Mode::empty())?;
+        let file = if file.is_writable() || !for_writing && !cuts {
+            file.clone()
+        } else {
+            let place = [b"/", file::orphan_path(file.attribute()).as_slice()].concat();
+            let found = self.attach(&place, file.attribute(), true);
+            found.map_err(|trouble| if let Trouble::Os(error) = trouble { error } else { OsError::STALE })?
+        };
+        if cuts {
+            file.truncate(0)?;
+        }
+        Ok(Opened { anchor, node: Node::File(file), path: Vec::new() })
     }
 
     /// The file that `attribute` names, by its backing files at a logical path if it is not open yet.
@@ -158,7 +232,7 @@ impl Namespace {
                     if found == Access::ReadOnly {
                         access = found;
                     }
-                    fds[slot] = Some(sys::high_fd::raise(fd)?);
+                    fds[slot] = Some(fd);
                 }
                 Err(error) if is_dead(error) => self.array().fail_member(slot)?,
                 Err(error @ (OsError::NOENT | OsError::NOTDIR | OsError::LOOP | OsError::ISDIR | OsError::NXIO)) => {

@@ -27,11 +27,11 @@ const ASIDE: &[u8] = b"aside-";
 const XATTR_BYTES_MAX: usize = 65536;
 
 /// One name of a member.
-struct Item {
-    kind: FileType,
-    stat: Stat,
+pub(crate) struct Item {
+    pub(crate) kind: FileType,
+    pub(crate) stat: Stat,
     /// Of a file.
-    attribute: Option<Attribute>,
+    pub(crate) attribute: Option<Attribute>,
     /// Of a symlink.
     target: Vec<u8>,
 }
@@ -39,10 +39,14 @@ struct Item {
 /// Logical paths; a directory comes before what is in it.
 type Tree = BTreeMap<Vec<u8>, Item>;
 /// Where a member has a file, below its root.
-type Places = BTreeMap<(u64, u64), Vec<u8>>;
+pub(crate) type Places = BTreeMap<(u64, u64), Vec<u8>>;
 
 impl Item {
-    fn is_like(&self, other: &Self) -> bool {
+    pub(crate) fn is_file(&self) -> bool {
+        self.kind == FileType::RegularFile
+    }
+
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
         self.kind == other.kind
             && self.attribute == other.attribute
             && self.target == other.target
@@ -60,30 +64,41 @@ impl Namespace {
         let runtime = self.array().runtime();
         runtime.with_namespace(|acquired| {
             // If this process may not see or change enough of the tree, another one will do it.
-            if acquired == Acquired::Inherited && self.restructuring(|| self.recover_all()).is_ok() {
+            if acquired == Acquired::Inherited && self.restructuring(|| self.replay()).is_ok() {
                 runtime.names_are_whole();
             }
             change()
         })
     }
 
-    /// Makes the names on all members in use the first's. For after a crash of the machine; after that of a process it is done by
-    /// itself. Returns how many members are in use then: one that lacks bytes of a file goes out.
+    /// Makes the names on all members in use the first's, by comparing all of them. After deaths and crashes the log does that
+    /// by itself, and this only if the log is damaged. Returns how many members are in use then: one that lacks bytes of a file goes out.
     pub fn recover(&self) -> Result<usize> {
         let runtime = self.array().runtime();
         runtime.with_namespace(|_| {
-            self.restructuring(|| self.recover_all())?;
+            self.restructuring(|| self.recover_all(self.array().first_in_use()?))?;
             runtime.names_are_whole();
             Ok(self.array().in_use().len())
         })
     }
 
-    fn recover_all(&self) -> Result<()> {
+    /// Runs `act` while no name is being changed.
+    pub fn between_changes<T>(&self, act: impl FnOnce() -> T) -> T {
+        self.array().runtime().with_namespace(|_| act())
+    }
+
+    /// Removes files without a name that nobody has open any more.
+    pub fn clear_nameless(&self) {
+        self.array().runtime().with_namespace(|_| self.files().clear_orphans());
+    }
+
+    /// Makes the names of all members those of `reference`.
+    pub(crate) fn recover_all(&self, reference: Slot) -> Result<()> {
         self.array().before_change()?;
-        let first = self.array().first_in_use()?;
-        self.complete_first(first)?;
-        for slot in self.array().in_use().iter().skip(1) {
-            match self.recover_member(slot) {
+        self.files().clear_orphans();
+        self.complete_first(reference)?;
+        for slot in self.array().in_use().without(reference).iter() {
+            match self.recover_member(slot, reference) {
                 Err(error) if is_dead(error) => self.array().fail_member(slot)?,
                 result => result?,
             }
@@ -104,12 +119,12 @@ impl Namespace {
         Ok(())
     }
 
-    /// Makes one member's names the first's.
+    /// Makes one member's names those of `reference`.
     ///
     /// # Errors
     /// `IO` if the member lacks bytes of a file that the first has.
-    pub(crate) fn recover_member(&self, slot: Slot) -> Result<()> {
-        let wanted = self.tree(self.array().first_in_use()?)?;
+    pub(crate) fn recover_member(&self, slot: Slot, reference: Slot) -> Result<()> {
+        let wanted = self.tree(reference)?;
         let present = self.tree(slot)?;
         let places = self.set_aside(slot, &wanted, &present)?;
         let root = self.root(slot)?;
@@ -123,7 +138,7 @@ impl Namespace {
             if !present.get(path).is_some_and(|other| other.is_like(item)) {
                 self.put(slot, path, item, &mut places)?;
             }
-            self.equalise(slot, path, item)?;
+            self.equalise_with(reference, slot, path, item)?;
         }
         for name in aside(root)? {
             unlinkat(root, &name, AtFlags::empty())?;
@@ -161,7 +176,7 @@ impl Namespace {
     }
 
     /// Makes a name that is missing.
-    fn put(&self, slot: Slot, path: &[u8], item: &Item, places: &mut Places) -> Result<()> {
+    pub(crate) fn put(&self, slot: Slot, path: &[u8], item: &Item, places: &mut Places) -> Result<()> {
         let (root, relative) = (self.root(slot)?, &path[1..]);
         let mode = Mode::from_raw_mode(item.stat.st_mode & 0o7777);
         match item.kind {
@@ -173,7 +188,8 @@ impl Namespace {
                 if let Some(place) = places.get(&key(attribute)) {
                     return linkat(root, place, root, relative, AtFlags::empty());
                 }
-                if self.files().size_and_time(attribute)?.0 != 0 {
+                // What was in it is computed from the others when it is opened.
+                if self.files().size_and_time(attribute)?.0 != 0 && !self.files().note_lost(attribute, slot) {
                     return Err(OsError::IO);
                 }
                 places.insert(key(attribute), relative.to_vec());
@@ -183,8 +199,8 @@ impl Namespace {
         }
     }
 
-    /// Gives a name the first member's owner, mode and extended attributes.
-    fn equalise(&self, slot: Slot, path: &[u8], item: &Item) -> Result<()> {
+    /// Gives a name the owner, mode and extended attributes that it has on `reference`.
+    pub(crate) fn equalise_with(&self, reference: Slot, slot: Slot, path: &[u8], item: &Item) -> Result<()> {
         if item.kind == FileType::RegularFile && item.attribute.is_none() {
             return Ok(());
         }
@@ -192,28 +208,32 @@ impl Namespace {
         let stat = statat(root, relative, AtFlags::SYMLINK_NOFOLLOW)?;
         let owner = (item.stat.st_uid, item.stat.st_gid);
         if (stat.st_uid, stat.st_gid) != owner {
+            self.array().before_change()?;
             chownat(root, relative, Some(Uid::from_raw(owner.0)), Some(Gid::from_raw(owner.1)), AtFlags::SYMLINK_NOFOLLOW)?;
         }
         if item.kind == FileType::Symlink {
             return Ok(());
         }
-        self.equalise_xattrs(slot, path)?;
+        self.equalise_xattrs(reference, slot, path)?;
         let mode = item.stat.st_mode & 0o7777;
         if stat.st_mode & 0o7777 != mode || (stat.st_uid, stat.st_gid) != owner {
+            self.array().before_change()?;
             chmodat(root, relative, Mode::from_raw_mode(mode), AtFlags::empty())?;
         }
         Ok(())
     }
 
-    fn equalise_xattrs(&self, slot: Slot, path: &[u8]) -> Result<()> {
-        let (from, to) = (self.anchor_path(path)?, self.host_path(slot, path));
+    fn equalise_xattrs(&self, reference: Slot, slot: Slot, path: &[u8]) -> Result<()> {
+        let (from, to) = (self.host_path(reference, path), self.host_path(slot, path));
         let (wanted, present) = (xattrs(&from)?, xattrs(&to)?);
         for (name, value) in &wanted {
             if present.get(name) != Some(value) {
+                self.array().before_change()?;
                 lsetxattr(to.as_slice(), name, value, XattrFlags::empty())?;
             }
         }
         for name in present.keys().filter(|name| !wanted.contains_key(*name)) {
+            self.array().before_change()?;
             lremovexattr(to.as_slice(), name)?;
         }
         Ok(())
@@ -237,7 +257,7 @@ impl Namespace {
         Ok(tree)
     }
 
-    fn item(&self, slot: Slot, path: &[u8]) -> Result<Item> {
+    pub(crate) fn item(&self, slot: Slot, path: &[u8]) -> Result<Item> {
         let (root, relative) = (self.root(slot)?, &path[1..]);
         let mut stat = statat(root, relative, AtFlags::SYMLINK_NOFOLLOW)?;
         let kind = FileType::from_raw_mode(stat.st_mode);
@@ -265,7 +285,7 @@ fn aside(root: &OwnedFd) -> Result<Vec<Vec<u8>>> {
     Ok(names.iter().filter(|name| name.starts_with(ASIDE)).map(|name| join(directory, name)).collect())
 }
 
-fn names_in(root: &OwnedFd, directory: &[u8]) -> Result<Vec<Vec<u8>>> {
+pub(crate) fn names_in(root: &OwnedFd, directory: &[u8]) -> Result<Vec<Vec<u8>>> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut names = Vec::new();
     for entry in Dir::read_from(openat(root, directory, flags, Mode::empty())?)? {

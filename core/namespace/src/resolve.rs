@@ -78,7 +78,7 @@ impl Namespace {
             if slash {
                 exact.push(b'/');
             }
-            self.open_plainly(&exact, flags | OFlags::NOFOLLOW).map(|fd| Found { fd, path })
+            self.open_plainly(&exact, flags).map(|fd| Found { fd, path })
         })
     }
 

@@ -1,9 +1,11 @@
 //! Sockets that get a name, and directories bound onto others.
 
 use crate::everywhere::On;
+use crate::log::change as record;
 use crate::resolve::Target;
 use crate::{HostPair, Namespace, Reached};
 use alloc::vec::Vec;
+use format::NameKind;
 use sys::rustix::fs::{AtFlags, FileType, Mode, OFlags, chmodat, mknodat, openat, statat};
 use sys::rustix::mount::{UnmountFlags, mount_bind, mount_bind_recursive, unmount};
 use sys::{AsRawFd, OsError, OwnedFd, Result};
@@ -15,18 +17,21 @@ impl Namespace {
         self.changing(|| {
             self.target(path)?.and_then(|target| {
                 let mut mode = None;
-                self.make_everywhere(&target.relative, AtFlags::empty(), |on| {
-                    if on.first {
-                        // The directory, if there is one, is needed until the name is made.
-                        let (host, _directory) = self.short_path(on, &target, longest)?;
-                        bind(&host)?;
-                        mode = Some(statat(on.root, &target.relative, AtFlags::SYMLINK_NOFOLLOW)?.st_mode & 0o7777);
-                        return Ok(());
-                    }
-                    let mode = Mode::from_raw_mode(mode.unwrap_or(0o755));
-                    mknodat(on.root, &target.relative, FileType::Socket, mode, 0)?;
-                    chmodat(on.root, &target.relative, mode, AtFlags::empty())
-                })
+                let make = || {
+                    self.make_everywhere(&target.relative, AtFlags::empty(), |on| {
+                        if on.first {
+                            // The directory, if there is one, is needed until the name is made.
+                            let (host, _directory) = self.short_path(on, &target, longest)?;
+                            bind(&host)?;
+                            mode = Some(statat(on.root, &target.relative, AtFlags::SYMLINK_NOFOLLOW)?.st_mode & 0o7777);
+                            return Ok(());
+                        }
+                        let mode = Mode::from_raw_mode(mode.unwrap_or(0o755));
+                        mknodat(on.root, &target.relative, FileType::Socket, mode, 0)?;
+                        chmodat(on.root, &target.relative, mode, AtFlags::empty())
+                    })
+                };
+                self.logged(record(NameKind::Make, &target.path, None), make)
             })
         })
     }

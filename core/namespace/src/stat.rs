@@ -8,6 +8,7 @@ use crate::remembered::Epochs;
 use crate::resolve::Found;
 use crate::{Namespace, Node, Reached};
 use alloc::vec::Vec;
+use file::Name;
 use format::{ATTRIBUTE_BYTES, ATTRIBUTE_NAME, Attribute};
 use sys::rustix::fs::{
     Access, AtFlags, FileType, OFlags, Stat, Statx, StatxFlags, accessat, fstat, getxattr, lgetxattr, makedev, readlinkat,
@@ -25,6 +26,7 @@ struct Known {
     size: u64,
     /// ns since 1970.
     modified_ns: Option<u64>,
+    nameless: bool,
 }
 
 impl Namespace {
@@ -58,7 +60,7 @@ impl Namespace {
             FileType::RegularFile => {
                 let attribute = self.remembered_attribute(backing, epochs)?;
                 let (size, modified_ns) = self.files.named_size_and_time(attribute)?;
-                Some(Some(Known { size, modified_ns }))
+                Some(Some(Known { size, modified_ns, nameless: false }))
             }
             _ => Some(None),
         }
@@ -75,6 +77,9 @@ impl Namespace {
     fn told(&self, mut stat: Stat, known: Option<Known>) -> Stat {
         let Some(known) = known else { return stat };
         stat.st_size = known.size as i64;
+        if known.nameless {
+            stat.st_nlink = 0;
+        }
         stat.st_blocks *= self.array().in_use().len() as i64;
         if let Some(ns) = known.modified_ns {
             let (seconds, nanoseconds) = ((ns / NS_PER_SECOND) as i64, ns % NS_PER_SECOND);
@@ -108,6 +113,9 @@ impl Namespace {
     fn told_more(&self, mut stat: Statx, known: Option<Known>) -> Statx {
         let Some(known) = known else { return stat };
         stat.stx_size = known.size;
+        if known.nameless {
+            stat.stx_nlink = 0;
+        }
         stat.stx_blocks *= self.array().in_use().len() as u64;
         if let Some(ns) = known.modified_ns {
             let (seconds, nanoseconds) = ((ns / NS_PER_SECOND) as i64, (ns % NS_PER_SECOND) as u32);
@@ -129,7 +137,9 @@ impl Namespace {
         epochs: Option<Epochs>,
     ) -> Option<Known> {
         match node {
-            Node::File(file) => Some(Known { size: file.size(), modified_ns: file.pending_modified_ns() }),
+            Node::File(file) => {
+                Some(Known { size: file.size(), modified_ns: file.pending_modified_ns(), nameless: file.name() != Name::Has })
+            }
             Node::Path if FileType::from_raw_mode(mode) == FileType::RegularFile => {
                 let mut value = [0; ATTRIBUTE_BYTES];
                 let result = getxattr(crate::descriptor::link(fd.as_raw_fd()), ATTRIBUTE_NAME, &mut value);
@@ -138,7 +148,7 @@ impl Namespace {
                     self.remember_attribute(backing(), attribute, epochs);
                 }
                 let (size, modified_ns) = self.files.size_and_time(attribute).ok()?;
-                Some(Known { size, modified_ns })
+                Some(Known { size, modified_ns, nameless: self.files.is_nameless(attribute) })
             }
             _ => None,
         }

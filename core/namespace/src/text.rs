@@ -15,8 +15,8 @@ const F_RDLCK: i16 = 0;
 const F_WRLCK: i16 = 1;
 const F_UNLCK: i16 = 2;
 /// No file is as long, so programs that lock bytes they have do not meet it.
-const TEXT_OFFSET: i64 = i64::MAX - 1;
-const EXECUTE: u32 = 0o111;
+pub const TEXT_OFFSET: i64 = i64::MAX - 1;
+pub(crate) const EXECUTE: u32 = 0o111;
 
 /// `struct flock` (fcntl(2)).
 #[repr(C)]

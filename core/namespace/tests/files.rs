@@ -62,7 +62,7 @@ fn open_flags_do_what_the_kernel_does() {
     assert_eq!(names.fstat(named.anchor.as_fd(), &named.node).unwrap().st_size, 9);
     let append = inside(open("/data/file", OFlags::WRONLY | OFlags::APPEND));
     // SAFETY: the slice is valid.
-    assert_eq!(unsafe { file_of(&append).append(b" more".as_ptr(), 5) }, Ok(14));
+    assert_eq!(unsafe { file_of(&append).append(b" more".as_ptr(), 5) }, Ok((14, 5)));
     assert_eq!(read(&inside(open("/data/link", RDONLY))), b"something more");
     let flags = sys::rustix::fs::fcntl_getfl(&append.anchor).unwrap();
     assert!(flags.contains(OFlags::APPEND | OFlags::WRONLY));
@@ -259,4 +259,26 @@ fn pipes_are_the_anchors() {
     inside(names.mknod(b"/data/plain", cxlraid_namespace::FileType::RegularFile, 0o600, 0));
     assert!(matches!(names.open(b"/data/plain", RDONLY, 0), Ok(Reached::Array(opened)) if matches!(opened.node, Node::File(_))));
     array.assert_same_trees();
+}
+
+#[test]
+fn directories_are_synced_on_members_that_keep_something() {
+    // On the disk, where a member survives power loss; elsewhere there is nothing to do and nothing that can fail.
+    let home = tempfile::Builder::new().prefix("cxlraid-sync-").tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    let members: Vec<_> = (0..2).map(|slot| home.path().join(format!("m{slot}"))).collect();
+    members.iter().for_each(|member| std::fs::create_dir(member).unwrap());
+    let array = TestArray::on(layout::Level::Raid1, home, members);
+    let names = array.namespace;
+    let open = |path: &[u8]| match names.open(path, OFlags::RDONLY | OFlags::DIRECTORY, 0).unwrap() {
+        Reached::Array(opened) => opened.anchor,
+        Reached::Host(_) => panic!("led out of the array"),
+    };
+    names.mkdir(b"/data/d", 0o755).unwrap();
+    let directory = open(b"/data/d");
+    assert_eq!(names.sync_directory(directory.as_fd()), Ok(()));
+    names.rename(b"/data/d", b"/data/e", RenameFlags::empty()).unwrap();
+    assert_eq!(names.sync_directory(directory.as_fd()), Ok(()));
+    names.rmdir(b"/data/e").unwrap();
+    assert_eq!(names.sync_directory(directory.as_fd()), Ok(()));
+    assert_eq!(names.sync_file_systems(), Ok(()));
 }

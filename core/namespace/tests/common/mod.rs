@@ -3,7 +3,7 @@
 
 use array::{Array, Config};
 use cxlraid_namespace::{Namespace, Node, OFlags, Opened, Reached};
-use file::{FileRef, Files};
+use file::{FileRef, Files, Keep};
 use layout::Level;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -45,8 +45,14 @@ impl TestArray {
     /// Lets this process go, and attaches it anew: as after a restart.
     pub fn restart(&mut self) {
         self.namespace.files().detach();
+        self.namespace.files().array().abandon();
         let _ = std::fs::remove_file(self.segment());
         self.namespace = attach(&self.config);
+    }
+
+    /// Attaches once more, as another process would that keeps files open.
+    pub fn attach_keeping(&self, keep: Keep) -> Namespace {
+        Namespace::new(Files::keeping_open(Array::attach(&self.config).unwrap(), keep).unwrap()).unwrap()
     }
 
     pub fn segment(&self) -> String {
@@ -89,7 +95,7 @@ pub fn attach_again(mounts: &str) -> Namespace {
 fn attach(config: &Config) -> Namespace {
     persist::fault::install_handlers().unwrap();
     let array = Array::attach(config).unwrap_or_else(|error| panic!("{error}"));
-    Namespace::new(Files::new(array).unwrap())
+    Namespace::new(Files::new(array).unwrap()).unwrap()
 }
 
 /// What must be the same on all members.

@@ -1,0 +1,149 @@
+//! Each change of names is noted on every member before the first is changed (docs/format/names.md), so that after a death or a crash
+//! `replay` can bring all members to the same side of it.
+//!
+//! Members that outlive a crash also get their position: the sequence of the last change, as an attribute of their log, so that their own
+//! file system's journal keeps it in order with the changes. Before the ring overwrites records that such a member may not have made
+//! durable, its file system is synchronised.
+//!
+//! The namespace lock is held throughout. Cost on volatile members: a store and a fence, no system call.
+
+use crate::Namespace;
+use alloc::boxed::Box;
+use array::Recovery;
+use core::sync::atomic::{AtomicPtr, Ordering};
+use dax::{Backing, PersistenceDomain};
+use format::{ATTRIBUTE_NAME, Attribute, NAMES_RING_BYTES, NameKind, NameRecord};
+use intent::{NameLog, Records};
+use sys::rustix::fs::{XattrFlags, fgetxattr, fsetxattr, syncfs};
+use sys::{OsError, Result};
+use units::Slot;
+
+/// The log as this process has it open; opened with the first change.
+pub(crate) struct Log(AtomicPtr<NameLog<Backing>>);
+
+impl Log {
+    pub(crate) const fn new() -> Self {
+        Self(AtomicPtr::new(core::ptr::null_mut()))
+    }
+}
+
+/// A record of `kind` that stands for nothing yet.
+pub(crate) const fn change<'a>(kind: NameKind, path: &'a [u8], file: Option<Attribute>) -> NameRecord<'a> {
+    NameRecord { sequence: 0, kind, void: false, exchange: false, file, replaced: None, path, to: b"" }
+}
+
+impl Namespace {
+    pub(crate) fn log(&self) -> Result<&'static NameLog<Backing>> {
+        let place = &self.log.0;
+        // SAFETY: null or a leaked box.
+        if let Some(log) = unsafe { place.load(Ordering::Acquire).as_ref() } {
+            return Ok(log);
+        }
+        let log = Box::leak(Box::new(self.files().open_name_log()?));
+        // Opened under the namespace lock, but other arrays' threads do not share it: the last one stays, both are good.
+        place.store(log, Ordering::Release);
+        Ok(log)
+    }
+
+    /// Whether a member's file system comes back after a crash with changes missing.
+    pub(crate) fn is_durable(&self, slot: Slot) -> bool {
+        self.files().domains()[slot] != PersistenceDomain::Volatile
+    }
+
+    /// Notes a change, makes it, and notes how it went.
+    pub(crate) fn logged<T>(&self, mut record: NameRecord<'_>, change: impl FnOnce() -> Result<T>) -> Result<T> {
+        let log = self.log()?;
+        let state = self.array().runtime().names_log();
+        record.sequence = state.sequence.load(Ordering::Relaxed) + 1;
+        let place = NameLog::<Backing>::place(state.end.load(Ordering::Relaxed), &record);
+        self.make_durable_before(place, &record)?;
+        self.store_record(log, place, &record)?;
+        state.end.store(place + record.ring_bytes() as u64, Ordering::Relaxed);
+        state.sequence.store(record.sequence, Ordering::Relaxed);
+        let result = change();
+        if result.is_err() {
+            record.void = true;
+            self.store_record(log, place, &record)?;
+        }
+        self.set_positions(log, record.sequence);
+        result
+    }
+
+    fn store_record(&self, log: &NameLog<Backing>, place: u64, record: &NameRecord<'_>) -> Result<()> {
+        let failed = log.store(self.array().in_use(), place, record);
+        if failed.is_empty() {
+            return Ok(());
+        }
+        for slot in failed.iter() {
+            self.array().fail_member(slot)?;
+        }
+        self.array().before_change()
+    }
+
+    /// Tells durable members how far they came.
+    fn set_positions(&self, log: &NameLog<Backing>, sequence: u64) {
+        for slot in self.array().in_use().iter().filter(|&slot| self.is_durable(slot)) {
+            if let Some(file) = log.file(slot) {
+                // Without it more is done again than would be needed, or names are compared as a whole.
+                let _ = fsetxattr(file.fd(), ATTRIBUTE_NAME, &sequence.to_le_bytes(), XattrFlags::empty());
+            }
+        }
+    }
+
+    /// The sequence of the last change a member is known to have made; None if it does not tell.
+    pub(crate) fn position(&self, log: &NameLog<Backing>, slot: Slot) -> Option<u64> {
+        let mut bytes = [0; 8];
+        match fgetxattr(log.file(slot)?.fd(), ATTRIBUTE_NAME, &mut bytes) {
+            Ok(8) => Some(u64::from_le_bytes(bytes)),
+            Err(OsError::NODATA) => Some(0),
+            _ => None,
+        }
+    }
+
+    /// Synchronises file systems before the record at `place` overwrites one they may still need.
+    fn make_durable_before(&self, place: u64, record: &NameRecord<'_>) -> Result<()> {
+        let unsynced_bytes = &self.array().runtime().names_log().unsynced_bytes;
+        let end = self.array().runtime().names_log().end.load(Ordering::Relaxed);
+        let skipped = if place < end { NAMES_RING_BYTES as u64 - end } else { 0 };
+        let wanted = unsynced_bytes.load(Ordering::Relaxed) + skipped + record.ring_bytes() as u64;
+        if wanted <= NAMES_RING_BYTES as u64 {
+            unsynced_bytes.store(wanted, Ordering::Relaxed);
+            return Ok(());
+        }
+        self.sync_members()?;
+        unsynced_bytes.store(record.ring_bytes() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Makes everything the members' file systems hold durable.
+    pub(crate) fn sync_members(&self) -> Result<()> {
+        for slot in self.array().in_use().iter().filter(|&slot| self.is_durable(slot)) {
+            if syncfs(self.root(slot)?).is_err() {
+                self.array().fail_member(slot)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The log goes on behind `records`, all of which every member has made.
+    pub(crate) fn continue_log(&self, log: &NameLog<Backing>, records: &Records, sequence: u64) {
+        let state = self.array().runtime().names_log();
+        let last = records.last_key_value().and_then(|(_, found)| Some(found.offset + found.record()?.ring_bytes()));
+        state.end.store(last.unwrap_or(0) as u64, Ordering::Relaxed);
+        state.sequence.store(sequence, Ordering::Relaxed);
+        state.unsynced_bytes.store(0, Ordering::Relaxed);
+        self.set_positions(log, sequence);
+    }
+
+    /// Makes good what a crash or deaths left behind, once for all processes, before names are looked up.
+    pub(crate) fn recover_after_crash(&self) -> Result<()> {
+        let runtime = self.array().runtime();
+        runtime.recover_to(Recovery::Done, || {
+            runtime.with_namespace(|_| {
+                self.restructuring(|| self.replay())?;
+                runtime.names_are_whole();
+                self.clear_orphans()
+            })
+        })
+    }
+}

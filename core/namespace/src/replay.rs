@@ -1,0 +1,314 @@
+//! After a death or a crash: changes of names that not every member has made are made on the others, from the log.
+//!
+//! A member that outlives a crash has made the changes up to its position, perhaps one more, and no later one: its file system's
+//! journal keeps their order. So the changes behind its position are done again one after the other, each only if it is not done yet, which
+//! a file's attribute tells, of anything else that it is there. On volatile members, which see deaths only, that is the last change.
+//! What no member has any more is not invented: a new name that none has kept was never made. Names are compared as a whole
+//! (`recover`) only if the log does not reach back far enough or is damaged.
+//!
+//! The namespace lock is held. Whoever dies in here leaves what the next can do again.
+
+use crate::Namespace;
+use crate::everywhere::clear;
+use crate::recover::{Item, Places};
+use crate::resolve::join;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use array::config::is_below;
+use file::Name;
+use format::{Attribute, InodeState, NameKind, NameRecord};
+use intent::Records;
+use sys::rustix::fs::{AtFlags, FileType, RenameFlags, linkat, renameat, renameat_with, unlinkat};
+use sys::{OsError, Result};
+use units::Slot;
+
+/// How names of files begin, within `.cxlraid`, that have no other; the inode number follows.
+const ORPHAN: &[u8] = b"orphan-";
+
+impl Namespace {
+    /// Brings every member to the end of the log.
+    ///
+    /// A member that is away is put on record only if another one must be changed: where all have made the last change, as after a start of
+    /// the machine in order, it comes back as it is.
+    pub(crate) fn replay(&self) -> Result<()> {
+        let log = self.log()?;
+        let records = log.read(self.array().in_use());
+        let newest = records.last_key_value().map_or(0, |(&sequence, _)| sequence);
+        let positions: Vec<(Slot, Option<u64>)> = self
+            .array()
+            .in_use()
+            .iter()
+            .filter(|&slot| log.file(slot).is_some())
+            .map(|slot| (slot, if self.is_durable(slot) { self.position(log, slot) } else { Some(newest.saturating_sub(1)) }))
+            .collect();
+        let furthest = positions.iter().filter_map(|(_, position)| *position).max().unwrap_or(0);
+        let lowest = positions.iter().map(|(_, position)| position.unwrap_or(0)).min().unwrap_or(0);
+        let reaches_back = (lowest + 1..=newest).all(|sequence| records.contains_key(&sequence));
+        let told = positions.iter().all(|(_, position)| position.is_some());
+        let reference = positions.iter().find(|(_, position)| *position == Some(furthest)).map(|&(slot, _)| slot);
+        let reference = reference.map_or_else(|| self.array().first_in_use(), Ok)?;
+        // The log of a page cache may be older than the trees: then who came furthest is right.
+        let can = told && reaches_back && furthest <= newest;
+        if !can || self.replay_from(&positions, &records, reference) == Err(OsError::NOTSUP) {
+            self.recover_all(reference)?;
+        }
+        self.sync_members()?;
+        self.continue_log(log, &records, newest.max(furthest));
+        Ok(())
+    }
+
+    fn replay_from(&self, positions: &[(Slot, Option<u64>)], records: &Records, reference: Slot) -> Result<()> {
+        let lowest = positions.iter().filter_map(|(_, position)| *position).min().unwrap_or(0);
+        let newest = records.last_key_value().map_or(0, |(&sequence, _)| sequence);
+        for (&sequence, found) in records.range(lowest + 1..) {
+            let Some(record) = found_record(found) else { continue };
+            if record.exchange && record.file.is_none() && record.replaced.is_none() {
+                // Nothing tells whether two directories were exchanged.
+                return Err(OsError::NOTSUP);
+            }
+            if sequence == newest && !self.is_decided(&record)? {
+                continue;
+            }
+            for &(slot, _) in positions.iter().filter(|(_, position)| position.is_some_and(|position| position < sequence)) {
+                match self.redo(slot, &record, reference) {
+                    Ok(()) | Err(OsError::NOENT | OsError::NOTDIR) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            self.settle(&record)?;
+        }
+        self.follow_renamed(lowest, records, reference)?;
+        self.free_unmade(lowest, records)
+    }
+
+    /// What was made or changed before its directory was renamed, the furthest member has only behind the renaming: there the others get it.
+    fn follow_renamed(&self, lowest: u64, records: &Records, reference: Slot) -> Result<()> {
+        let window: Vec<_> = records.range(lowest + 1..).filter_map(|(_, found)| found_record(found)).collect();
+        for (index, record) in window.iter().enumerate() {
+            for path in [record.path, record.to].into_iter().filter(|path| !path.is_empty()) {
+                let path = renamed(path, &window[index + 1..]);
+                let Some(item) = self.item_or_none(reference, &path)? else { continue };
+                for slot in self.array().in_use().without(reference).iter() {
+                    if self.item_or_none(slot, &path)?.is_none_or(|own| !own.is_like(&item)) {
+                        self.bring_from(reference, slot, &path, &item)?;
+                    } else {
+                        self.equalise_with(reference, slot, &path, &item)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn bring_from(&self, reference: Slot, slot: Slot, path: &[u8], item: &Item) -> Result<()> {
+        if item.is_file() && item.attribute.is_none() {
+            return Ok(());
+        }
+        self.array().before_change()?;
+        clear(self.root(slot)?, &path[1..])?;
+        self.put(slot, path, item, &mut Places::new())?;
+        self.equalise_with(reference, slot, path, item)
+    }
+
+    /// Whether a member has made a change.
+    fn is_done(&self, slot: Slot, record: &NameRecord<'_>) -> Result<bool> {
+        let present = self.item_or_none(slot, record.path)?;
+        let is_it = present.as_ref().is_some_and(|item| item.attribute == record.file);
+        Ok(match record.kind {
+            NameKind::Make => present.is_some_and(|item| item.attribute.is_some() || !item.is_file()),
+            NameKind::Unlink => !is_it || present.is_some_and(|item| item.kind == FileType::Directory),
+            NameKind::RemoveDirectory => present.is_none_or(|item| item.kind != FileType::Directory),
+            NameKind::Rename if record.exchange => {
+                let other = self.item_or_none(slot, record.to)?;
+                !is_it || !other.is_some_and(|item| item.attribute == record.replaced)
+            }
+            NameKind::Rename => !is_it,
+            NameKind::Link => !self.lacks(slot, record.to, record.file)?,
+            NameKind::Attributes => true,
+        })
+    }
+
+    /// Whether the last change got as far as one member. If not, that member may have refused it; and what it refused to the program that
+    /// asked, nobody else does in its name.
+    fn is_decided(&self, record: &NameRecord<'_>) -> Result<bool> {
+        let freed = |file| self.files().state_of(file) != Some(InodeState::Used);
+        // A new name is only given to members that lack what another one has.
+        if record.kind == NameKind::Make || !record.exchange && record.replaced.is_some_and(freed) {
+            return Ok(true);
+        }
+        for slot in self.array().in_use().iter() {
+            if self.is_done(slot, record)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Makes a change on one member unless it is made. `reference` is who came furthest.
+    fn redo(&self, slot: Slot, record: &NameRecord<'_>, reference: Slot) -> Result<()> {
+        let root = self.root(slot)?;
+        let (from, to) = (record.path.get(1..).unwrap_or(b""), record.to.get(1..).unwrap_or(b""));
+        if self.is_done(slot, record)? {
+            return match record.kind {
+                NameKind::Rename if !record.exchange => self.bring(slot, record.to, record.file),
+                NameKind::Attributes if slot != reference => self.follow(reference, slot, record.path),
+                _ => Ok(()),
+            };
+        }
+        self.array().before_change()?;
+        match record.kind {
+            NameKind::Make => match (self.item_or_none(slot, record.path)?, record.file) {
+                (Some(item), Some(file)) if item.stat.st_size == 0 => crate::create::set_attribute_at(root, from, file),
+                _ => self.bring(slot, record.path, record.file),
+            },
+            NameKind::Unlink => unlinkat(root, from, AtFlags::empty()),
+            NameKind::RemoveDirectory => clear(root, from),
+            NameKind::Rename if record.exchange => renameat_with(root, from, root, to, RenameFlags::EXCHANGE),
+            NameKind::Rename => match renameat(root, from, root, to) {
+                Err(OsError::EXIST | OsError::NOTEMPTY | OsError::ISDIR | OsError::NOTDIR) => {
+                    clear(root, to)?;
+                    renameat(root, from, root, to)
+                }
+                result => result,
+            },
+            NameKind::Link if !from.is_empty() && !self.lacks(slot, record.path, record.file)? => {
+                clear(root, to)?;
+                linkat(root, from, root, to, AtFlags::empty())
+            }
+            NameKind::Link => self.bring(slot, record.to, record.file),
+            NameKind::Attributes => Ok(()),
+        }
+    }
+
+    /// Gives what a name stands for on one member the attributes that it has on another.
+    fn follow(&self, reference: Slot, slot: Slot, path: &[u8]) -> Result<()> {
+        match (self.item_or_none(reference, path)?, self.item_or_none(slot, path)?) {
+            (Some(item), Some(own)) if own.is_like(&item) => self.equalise_with(reference, slot, path, &item),
+            _ => Ok(()),
+        }
+    }
+
+    /// Gives a member a name that another one has.
+    fn bring(&self, slot: Slot, path: &[u8], file: Option<Attribute>) -> Result<()> {
+        if !self.lacks(slot, path, file)? {
+            return Ok(());
+        }
+        for other in self.array().in_use().without(slot).iter() {
+            let Some(item) = self.item_or_none(other, path)? else { continue };
+            if file.is_some() && item.attribute != file || item.is_file() && item.attribute.is_none() {
+                continue;
+            }
+            return self.bring_from(other, slot, path, &item);
+        }
+        Ok(())
+    }
+
+    /// Whether a member lacks a name, or has something else there than this file.
+    fn lacks(&self, slot: Slot, path: &[u8], file: Option<Attribute>) -> Result<bool> {
+        let present = self.item_or_none(slot, path)?;
+        Ok(present.is_none_or(|item| file.is_some() && item.attribute != file))
+    }
+
+    fn item_or_none(&self, slot: Slot, path: &[u8]) -> Result<Option<Item>> {
+        if path.is_empty() {
+            return Ok(None);
+        }
+        match self.item(slot, path) {
+            Ok(item) => Ok(Some(item)),
+            Err(OsError::NOENT | OsError::NOTDIR) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What a change means for the inode table, once every member has made it.
+    fn settle(&self, record: &NameRecord<'_>) -> Result<()> {
+        let (files, first) = (self.files(), self.array().first_in_use()?);
+        if let Some(gone) = record.replaced.filter(|_| !record.exchange)
+            && files.state_of(gone) == Some(InodeState::Used)
+        {
+            let kept = match record.kind {
+                NameKind::Unlink => self.item_or_none(first, record.path)?.is_some_and(|item| item.attribute == Some(gone)),
+                _ => self.item_or_none(first, record.to)?.is_some_and(|item| item.attribute == Some(gone)),
+            };
+            if !kept {
+                self.array().before_change()?;
+                files.unlinked(gone, Name::Lost, || false);
+            }
+        }
+        if let (NameKind::Link, b"", Some(file)) = (record.kind, record.path, record.file)
+            && files.state_of(file) == Some(InodeState::Orphan)
+            && !self.lacks(first, record.to, record.file)?
+        {
+            self.array().before_change()?;
+            files.restore_linked(file);
+        }
+        Ok(())
+    }
+
+    /// Frees the records of new files whose names no member has kept. With a directory renamed meanwhile they may be elsewhere.
+    fn free_unmade(&self, lowest: u64, records: &Records) -> Result<()> {
+        let mut names: BTreeMap<(u64, u64), Vec<&[u8]>> = BTreeMap::new();
+        let mut made: Vec<Attribute> = Vec::new();
+        for record in records.range(lowest + 1..).filter_map(|(_, found)| found_record(found)) {
+            let Some(file) = record.file else {
+                if record.kind == NameKind::Rename {
+                    return Ok(());
+                }
+                continue;
+            };
+            if record.kind == NameKind::Make {
+                made.push(file);
+            }
+            names.entry((file.inode, file.generation)).or_default().extend([record.path, record.to]);
+            if let (true, Some(other)) = (record.exchange, record.replaced) {
+                names.entry((other.inode, other.generation)).or_default().extend([record.path, record.to]);
+            }
+        }
+        for file in made {
+            let known = names.get(&(file.inode, file.generation)).map_or(&[][..], Vec::as_slice);
+            let is_at = |slot, path: &[u8]| match self.item_or_none(slot, path) {
+                Ok(item) => item.is_some_and(|item| item.attribute == Some(file)),
+                Err(_) => true,
+            };
+            let kept = self.array().in_use().iter().any(|slot| known.iter().any(|path| is_at(slot, path)));
+            if !kept && self.files().state_of(file) == Some(InodeState::Used) {
+                self.array().before_change()?;
+                self.files().unlinked(file, Name::Lost, || false);
+            }
+        }
+        Ok(())
+    }
+
+    /// Frees what had no name left when its processes died. Nobody has a file open.
+    pub(crate) fn clear_orphans(&self) -> Result<()> {
+        let directory = format::DIRECTORY.to_bytes();
+        for slot in self.array().in_use().iter() {
+            let root = self.root(slot)?;
+            for name in crate::recover::names_in(root, directory)? {
+                let number = name.strip_prefix(ORPHAN).and_then(|text| core::str::from_utf8(text).ok()?.parse().ok());
+                if number.is_some_and(|number| self.files().is_orphan_or_free(number)) {
+                    self.array().before_change()?;
+                    unlinkat(root, join(directory, &name), AtFlags::empty())?;
+                }
+            }
+        }
+        self.files().free_orphans()
+    }
+}
+
+/// Where what was at `path` is after these changes.
+fn renamed(path: &[u8], later: &[NameRecord<'_>]) -> Vec<u8> {
+    let mut path = path.to_vec();
+    for record in later.iter().filter(|record| record.kind == NameKind::Rename) {
+        if is_below(&path, record.path) {
+            path = [record.to, &path[record.path.len()..]].concat();
+        } else if record.exchange && is_below(&path, record.to) {
+            path = [record.path, &path[record.to.len()..]].concat();
+        }
+    }
+    path
+}
+
+fn found_record(found: &intent::Found) -> Option<NameRecord<'_>> {
+    found.record().filter(|record| !record.void)
+}

@@ -1,0 +1,97 @@
+//! A member that is away for a while, of an array that nobody changes meanwhile, comes back in sync; if something must be stored without it, it is stale.
+//!
+//! The machine starts anew each time: the runtime segment is gone.
+
+mod common;
+
+use common::*;
+use cxlraid_namespace::{OFlags, RenameFlags};
+use layout::Level;
+use std::os::unix::fs::FileExt as _;
+use std::path::PathBuf;
+use units::MemberSet;
+
+const CREATE: OFlags = OFlags::RDWR.union(OFlags::CREATE).union(OFlags::CLOEXEC);
+
+const SHAPES: [(Level, usize); 6] =
+    [(Level::Raid1, 3), (Level::Raid4, 3), (Level::Raid5, 4), (Level::Raid6, 5), (Level::Raid10, 4), (Level::Raid01, 4)];
+
+fn away(array: &TestArray, slot: usize) -> PathBuf {
+    array.home.path().join(format!("away{slot}"))
+}
+
+/// Starts without a member, runs `act`, and starts with it. Returns who is out then.
+fn without(array: &mut TestArray, slot: usize, act: impl FnOnce(&TestArray)) -> MemberSet {
+    std::fs::rename(&array.members[slot], away(array, slot)).unwrap();
+    array.restart();
+    assert_eq!(array.namespace.files().array().runtime().out(), MemberSet::EMPTY.with(slot));
+    act(array);
+    std::fs::rename(away(array, slot), &array.members[slot]).unwrap();
+    array.restart();
+    array.namespace.files().array().runtime().out()
+}
+
+/// Names changed in every way, and a file whose last write its thread's lane still names.
+fn filled(level: Level, member_count: usize) -> TestArray {
+    let array = TestArray::with(level, member_count);
+    let names = array.namespace;
+    for path in ["/data/gone", "/data/before", "/data/file"] {
+        write(&inside(names.open(path.as_bytes(), CREATE, 0o640)), 0, &[path.len() as u8; 50_000]);
+    }
+    inside(names.mkdir(b"/data/directory", 0o750));
+    inside(names.unlink(b"/data/gone"));
+    inside(names.rename(b"/data/before", b"/data/directory/after", RenameFlags::empty()));
+    write(&inside(names.open(b"/data/file", CREATE, 0)), 10_000, &[7; 20_000]);
+    array
+}
+
+fn content(array: &TestArray) -> Vec<u8> {
+    let opened = inside(array.namespace.open(b"/data/file", OFlags::RDONLY | OFlags::CLOEXEC, 0));
+    assert_eq!(file_of(&opened).verify(), Ok(0));
+    read(&opened)
+}
+
+#[test]
+fn a_member_that_was_away_while_nothing_changed_is_in_sync() {
+    for (level, member_count) in SHAPES {
+        println!("RAID {level}");
+        let mut array = filled(level, member_count);
+        let wanted = content(&array);
+        for slot in 0..member_count {
+            let out = without(&mut array, slot, |array| assert_eq!(content(array), wanted));
+            assert!(out.is_empty(), "RAID {level}: after member {slot} was away {out:?} is out");
+            assert_eq!(content(&array), wanted);
+            array.assert_same_trees();
+        }
+    }
+}
+
+#[test]
+fn a_member_is_stale_if_the_others_had_to_be_made_to_agree_without_it() {
+    let mut array = filled(Level::Raid1, 3);
+    let wanted = content(&array);
+    // The write that the lane names did not reach one member.
+    let torn = std::fs::OpenOptions::new().write(true).open(array.members[2].join("data/file")).unwrap();
+    torn.write_all_at(&[0; 100], 15_000).unwrap();
+    let out = without(&mut array, 0, |array| assert_eq!(content(array), wanted));
+    assert_eq!(out, MemberSet::EMPTY.with(0));
+    assert_eq!(content(&array), wanted);
+}
+
+#[test]
+fn what_waits_for_a_member_that_is_away_is_made_to_agree_once_it_is_back() {
+    let mut array = filled(Level::Raid5, 4);
+    let wanted = content(&array);
+    // Of the write that the lane names the parities' share is missing on one member: without another one nobody can tell.
+    let torn = std::fs::OpenOptions::new().write(true).open(array.members[3].join("data/file")).unwrap();
+    torn.write_all_at(&[0; 64], 0).unwrap();
+    let parity_only = wanted == content_unchecked(&array);
+    assert!(parity_only, "the bytes changed are no parity");
+    let out = without(&mut array, 0, |array| drop(content_unchecked(array)));
+    assert!(out.is_empty(), "{out:?}");
+    assert_eq!(content(&array), wanted);
+}
+
+fn content_unchecked(array: &TestArray) -> Vec<u8> {
+    read(&inside(array.namespace.open(b"/data/file", OFlags::RDONLY | OFlags::CLOEXEC, 0)))
+}

@@ -1,0 +1,137 @@
+//! After a crash of the machine each member's file system may have come back to an earlier moment of its own; the log of names brings all
+//! of them to its end.
+//!
+//! The members lie on a file system that outlives a crash as far as the array knows. After each change the trees are copied; then, for seeded
+//! choices of one moment per member, the copies are put in place, the runtime segment is removed, and the array is attached anew.
+
+mod common;
+
+use common::*;
+use cxlraid_namespace::{Node, OFlags, Reached, RenameFlags};
+use layout::Level;
+use std::os::fd::AsFd as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use sys::rustix::fs::{XattrFlags, fgetxattr, fsetxattr};
+
+const CREATE: OFlags = OFlags::RDWR.union(OFlags::CREATE).union(OFlags::CLOEXEC);
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 20) % limit
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    let _ = std::fs::remove_dir_all(to);
+    let status = Command::new("cp").args(["-a", "--"]).arg(from).arg(to).status().unwrap();
+    assert!(status.success(), "cp -a {} {}", from.display(), to.display());
+}
+
+fn position(member: &Path) -> u64 {
+    let file = std::fs::File::open(member.join(".cxlraid/names")).unwrap();
+    let mut bytes = [0; 8];
+    fgetxattr(file.as_fd(), format::ATTRIBUTE_NAME, &mut bytes).map_or(0, |_| u64::from_le_bytes(bytes))
+}
+
+fn set_position(member: &Path, position: u64) {
+    let file = std::fs::OpenOptions::new().write(true).open(member.join(".cxlraid/names")).unwrap();
+    fsetxattr(file.as_fd(), format::ATTRIBUTE_NAME, &position.to_le_bytes(), XattrFlags::empty()).unwrap();
+}
+
+/// One change of names, whatever comes of it.
+fn change(array: &TestArray, random: &mut Random) {
+    let names = array.namespace;
+    let name = |random: &mut Random| -> Vec<u8> {
+        let directory = ["", "one/", "two/"][random.below(3) as usize];
+        format!("/data/{directory}{}", random.below(4)).into_bytes()
+    };
+    let directory = |random: &mut Random| if random.below(2) == 0 { b"/data/one" } else { b"/data/two" };
+    let (a, b) = (name(random), name(random));
+    match random.below(14) {
+        0..=4 => {
+            if let Ok(Reached::Array(opened)) = names.open(&a, CREATE, 0o640) {
+                write(&opened, 0, b"some content");
+            }
+        }
+        5 => drop(names.unlink(&a)),
+        6 | 7 => drop(names.rename(&a, &b, RenameFlags::empty())),
+        8 => drop(names.rename(&a, &b, RenameFlags::EXCHANGE)),
+        9 => drop(names.link(&a, &b, false)),
+        10 => drop(names.mkdir(directory(random), 0o750)),
+        11 => drop(names.rename(b"/data/one", b"/data/two", RenameFlags::empty())),
+        12 => drop(names.symlink(b"somewhere", &a)),
+        _ => drop(names.chmod(&a, 0o600 + random.below(64) as u32, false)),
+    }
+}
+
+fn durable_array(level: Level, member_count: usize) -> Option<TestArray> {
+    let home = tempfile::Builder::new().prefix("cxlraid-names-").tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let root = std::fs::File::open(home.path()).unwrap();
+    if dax::detect(root.as_fd()) == dax::PersistenceDomain::Volatile {
+        println!("{}: nothing outlives a crash here; set CARGO_TARGET_DIR to a disk", home.path().display());
+        return None;
+    }
+    let members: Vec<PathBuf> = (0..member_count).map(|slot| home.path().join(format!("m{slot}"))).collect();
+    members.iter().for_each(|member| std::fs::create_dir(member).unwrap());
+    Some(TestArray::on(level, home, members))
+}
+
+#[test]
+fn members_that_come_back_at_different_moments_end_at_the_same_one() {
+    // The long run: CXLRAID_TEST_SEEDS=20.
+    let seeds = std::env::var("CXLRAID_TEST_SEEDS").map_or(1, |text| text.parse().unwrap());
+    let shapes = [(Level::Raid5, 3), (Level::Raid1, 2), (Level::Raid6, 4)];
+    for ((level, member_count), seed) in shapes.into_iter().flat_map(|shape| (1..=seeds).map(move |seed: u64| (shape, seed))) {
+        let Some(mut array) = durable_array(level, member_count) else { return };
+        let mut random = Random(seed | 1 << 40);
+        let copies = array.home.path().join("copies");
+        let at = |step: usize, slot: usize| copies.join(format!("{step}-{slot}"));
+        std::fs::create_dir(&copies).unwrap();
+        let steps = 20;
+        let mut positions: Vec<Vec<u64>> = Vec::new();
+        for step in 0..=steps {
+            if step > 0 {
+                change(&array, &mut random);
+            }
+            for (slot, member) in array.members.iter().enumerate() {
+                copy(&member.join("data"), &at(step, slot));
+            }
+            positions.push(array.members.iter().map(|member| position(member)).collect());
+        }
+        let last = array.assert_same_trees();
+        for member in &array.members {
+            copy(&member.join(".cxlraid"), &member.with_extension("meta"));
+        }
+        for round in 0..4 {
+            let moments: Vec<usize> = (0..member_count).map(|_| steps - random.below(steps as u64 / 2) as usize).collect();
+            println!("RAID {level}, seed {seed}, round {round}, moments {moments:?}");
+            for (slot, &step) in moments.iter().enumerate() {
+                let member = &array.members[slot];
+                copy(&at(step, slot), &member.join("data"));
+                copy(&member.with_extension("meta"), &member.join(".cxlraid"));
+                // The position may be one change behind its tree.
+                let behind = if random.below(3) == 0 { step.saturating_sub(1) } else { step };
+                set_position(member, positions[behind][slot]);
+            }
+            array.restart();
+            let tree = array.assert_same_trees();
+            assert_eq!(array.namespace.files().array().in_use().len(), member_count);
+            for (path, entry) in tree.iter().filter(|(_, entry)| entry.kind == '-') {
+                let opened = inside(array.namespace.open(format!("/{}", path.display()).as_bytes(), OFlags::RDWR, 0));
+                let Node::File(file) = &opened.node else { panic!("{} is no file", path.display()) };
+                assert_eq!(file.verify(), Ok(0), "{} {entry:?}", path.display());
+            }
+            // With one member at the end nothing is lost, but for names made since on others.
+            if moments.contains(&steps) {
+                let paths = |tree: &std::collections::BTreeMap<PathBuf, Entry>| tree.keys().cloned().collect::<Vec<_>>();
+                assert_eq!(paths(&tree), paths(&last));
+            }
+        }
+    }
+}
