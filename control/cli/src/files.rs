@@ -33,7 +33,7 @@ impl ArrayFiles {
     pub(crate) fn open(array: Array) -> Result<Self, Failure> {
         let cannot = |error: OsError| inspect::refused("array", &io::Error::from(error).to_string());
         persist::fault::install_handlers().map_err(cannot)?;
-        Ok(Self { names: Namespace::new(Files::new(array).map_err(cannot)?) })
+        Ok(Self { names: Namespace::new(Files::new(array).map_err(cannot)?).map_err(cannot)? })
     }
 
     /// Programs could not reach a file outside the array's paths.

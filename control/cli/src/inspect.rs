@@ -64,13 +64,24 @@ pub(crate) fn look(member: &Path) -> Found {
             Ok((superblock, _)) => Found::Member(Box::new(superblock)),
             Err(error) => Found::Unusable(error),
         },
-        Err(error) if error.kind() == io::ErrorKind::NotFound => match fs::read_dir(member).map(|mut list| list.next()) {
-            Ok(None) => Found::Blank,
-            Ok(Some(_)) => Found::Nothing("no superblock"),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => match is_blank(member) {
+            Ok(true) => Found::Blank,
+            Ok(false) => Found::Nothing("no superblock"),
             Err(error) => Found::Failed(error),
         },
         Err(error) => Found::Failed(error),
     }
+}
+
+/// Whether a directory holds nothing but what mkfs, or a creation cut short, left there (core/array/member).
+fn is_blank(member: &Path) -> io::Result<bool> {
+    for entry in fs::read_dir(member)? {
+        let name = entry?.file_name();
+        if name != "lost+found" && name.as_bytes() != format::DIRECTORY.to_bytes() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// The bytes of both copies, fewer if the file is shorter.

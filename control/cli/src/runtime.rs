@@ -48,6 +48,18 @@ pub(crate) fn persistence(directory: &Path) -> Option<String> {
     )
 }
 
+/// Removes the shared copies of mapped files that processes left beside the segment when they died.
+fn forget_copies(segment: &Path) {
+    let (Some(directory), Some(name)) = (segment.parent(), segment.file_name()) else { return };
+    let prefix = format!("{}-map-", name.to_string_lossy());
+    let Ok(entries) = fs::read_dir(directory) else { return };
+    for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
+        if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&prefix)) {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
 /// Removes the runtime segment of an array that no process uses. Returns whether there was one.
 pub(crate) fn stop(superblock: &Superblock, thing: &str) -> Result<bool, Failure> {
     let segment = array::runtime::segment_path(superblock.array_uuid);
@@ -56,7 +68,8 @@ pub(crate) fn stop(superblock: &Superblock, thing: &str) -> Result<bool, Failure
     }
     let mut pids = attached(superblock.array_uuid);
     // While this is held nobody else attaches. A segment of another version of cxlraid cannot be opened; it goes if nobody maps it.
-    let runtime = Runtime::open(superblock.array_uuid, superblock.access);
+    // Whoever uses it from another PID namespace has it mapped too.
+    let runtime = Runtime::open(superblock.array_uuid, superblock.access, |_, _| Ok(true));
     if let Ok((runtime, _)) = &runtime {
         pids.extend(runtime.attached().filter(|&pid| pid != std::process::id()));
         pids.sort_unstable();
@@ -67,6 +80,7 @@ pub(crate) fn stop(superblock: &Superblock, thing: &str) -> Result<bool, Failure
         let pids = pids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
         return Err(Failure::new(thing, format!("in use by {noun} {pids}"), "end them first"));
     }
-    fs::remove_file(&segment).map_err(|error| Failure::new(segment, error, "run as the user who owns the array"))?;
+    fs::remove_file(&segment).map_err(|error| Failure::new(&segment, error, "run as the user who owns the array"))?;
+    forget_copies(Path::new(&segment));
     Ok(true)
 }

@@ -157,8 +157,9 @@ impl ArrayView {
         );
         let width = self.members.iter().map(|member| member.path.chars().count()).max().unwrap_or(0);
         for member in &self.members {
+            let persistence = member.persistence.as_ref().map(|domain| format!(", {domain}")).unwrap_or_default();
             let note = member.note.as_ref().map(|note| format!(": {note}")).unwrap_or_default();
-            text += &format!("  {:>2}  {:width$}  {}{note}\n", member.slot, member.path, member.state.text());
+            text += &format!("  {:>2}  {:width$}  {}{persistence}{note}\n", member.slot, member.path, member.state.text());
         }
         text
     }
@@ -327,9 +328,9 @@ pub(crate) mod tests {
         let view = array(Level::Raid5, &[InSync, Missing, InSync]);
         let expected = "\
 db: degraded, RAID 5, chunk 64K, 2 of 3 members work, 0 more may fail
-   0  /mnt/a   in sync
+   0  /mnt/a   in sync, volatile
    1  /mnt/bb  missing: no such directory
-   2  /mnt/c   in sync
+   2  /mnt/c   in sync, volatile
 ";
         assert_eq!(view.status_text(), expected);
         assert_eq!(view.exit(), Exit::Degraded);

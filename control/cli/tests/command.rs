@@ -137,6 +137,18 @@ fn unknown_names_are_errors() {
 }
 
 #[test]
+fn mount_points_of_new_file_systems_become_members() {
+    let bench = Bench::new();
+    for member in ["m0", "m1", "m2"] {
+        fs::create_dir(bench.path(member).join("lost+found")).unwrap();
+    }
+    let created = bench.create();
+    assert_eq!(created.status.code(), Some(0), "{}", err(&created));
+    assert_eq!(out(&bench.run(&["stop", "db"])), "db: stopped\n");
+    assert_eq!(bench.run(&["status", "db"]).status.code(), Some(0));
+}
+
+#[test]
 fn an_array_is_created_named_degraded_and_forgotten() {
     let bench = Bench::new();
     let created = bench.create();
