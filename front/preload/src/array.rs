@@ -7,7 +7,7 @@ use crate::report::report;
 use ::array::config::{PATHS_DEFAULT, is_below, normalise};
 use ::array::{Array, Config};
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
-use file::Files;
+use file::{Files, Keep};
 use heap::boxed::Box;
 use heap::format;
 use heap::string::{String, ToString};
@@ -99,10 +99,19 @@ fn attach(config: &Config, notices: &mut Notices) -> Result<Namespace, OsError> 
         error.os_error()
     })?;
     notice_members(&array, notices);
-    let files = Files::new(array).inspect_err(|error| {
+    let keep = Keep { count: kept_count(array.members().len()), allowed: crate::process::owns_tables };
+    let files = Files::keeping_open(array, keep).inspect_err(|error| {
         notices.push(format!("cannot open the array's tables under .cxlraid ({error}); check the members' permissions"));
     })?;
-    Ok(Namespace::new(files))
+    Namespace::new(files).inspect_err(|error| {
+        notices.push(format!("cannot make the members' names the same after a crash ({error}); check the members' permissions"));
+    })
+}
+
+/// How many files may stay open for a while after the program has closed them: their descriptors must not be missed by the program, so
+/// they are a sixteenth of what the limit allows.
+fn kept_count(member_count: usize) -> usize {
+    sys::high_fd::base() as usize / 8 / member_count.max(1)
 }
 
 /// What an operator should know of at once, said by the process that is the first to see it.
@@ -127,7 +136,8 @@ fn notice_members(array: &Array, notices: &mut Notices) {
 impl Anchored for Node {
     fn from_anchor(descriptor: sys::RawFd) -> Option<(Self, u32)> {
         let fd = crate::calls::directory::borrow(descriptor);
-        let node = namespace().ok()?.inherit(fd).ok()??;
+        // What cannot be served must not be left to the kernel, which would read and write one member only.
+        let node = namespace().ok()?.inherit(fd).unwrap_or(Some(Node::Lost))?;
         Some((node, sys::rustix::fs::fcntl_getfl(fd).map_or(0, |flags| flags.bits())))
     }
 }
@@ -154,11 +164,30 @@ fn keeps_own_text(descriptor: sys::RawFd) -> bool {
     true
 }
 
+/// What this process held before its exec, and has not now, is given back.
+pub(crate) fn forget_former_programs() {
+    let Ok(namespace) = namespace() else { return };
+    let runtime = namespace.files().array().runtime();
+    runtime.forget_former_programs();
+    if runtime.has_reaped_nameless() {
+        namespace.clear_nameless();
+    }
+}
+
 /// Runs the system call that forks, so that the child's open files are its own.
 pub(crate) fn around_fork(fork: impl FnOnce() -> isize) -> isize {
     match namespace() {
         Ok(namespace) => namespace.files().around_fork(fork),
         Err(_) => fork(),
+    }
+}
+
+/// The process is about to execute another program: what that closes unseen is to be as if it had been closed in order.
+pub(crate) fn settle() {
+    if let Ok(namespace) = namespace()
+        && crate::process::owns_tables()
+    {
+        namespace.files().settle();
     }
 }
 

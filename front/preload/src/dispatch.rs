@@ -7,12 +7,14 @@
 use crate::arch::entry::{OURS, WANTED};
 use crate::calls;
 use crate::coverage;
+use crate::mappings;
 use crate::process;
 use crate::signals;
 use crate::stack;
 use crate::table::{ROWS, Row, Way};
 use crate::thread;
 use core::sync::atomic::{Ordering, compiler_fence};
+use linux_raw_sys::general::{__NR_pread64, __NR_read};
 
 /// One system call of the program, as the entry stub laid it out (the stub knows these offsets).
 #[repr(C)]
@@ -84,6 +86,9 @@ impl Call {
     }
 }
 
+/// A buffer of the program is not there; or not yet: it may be a mapping of a file that has grown.
+const FAULT: isize = -(sys::OsError::FAULT.raw_os_error() as isize);
+
 /// The program's instruction is to run.
 pub(crate) const PASS: u32 = 0;
 /// The result is there.
@@ -141,10 +146,21 @@ fn serve(call: &mut Call) -> Verdict {
     stack::list();
     coverage::count(number);
     match row.way {
-        Way::Serve | Way::Observe => calls::handler(number)(call),
+        Way::Serve | Way::Observe => match calls::handler(number)(call) {
+            Verdict::Done(FAULT) if may_be_there_now(call) => calls::handler(number)(call),
+            Verdict::Pass if row.paths != 0 && row.way == Way::Serve => calls::links::serve(call),
+            verdict => verdict,
+        },
         Way::Refuse => Verdict::error(sys::OsError::NOSYS),
         Way::Pass => Verdict::Pass,
     }
+}
+
+/// Whether a buffer that was not there is a mapping of ours that is now: its file has grown, or it had to be asked for.
+#[cold]
+fn may_be_there_now(call: &Call) -> bool {
+    let reads = [__NR_read, __NR_pread64].contains(&(call.number as u32));
+    mappings::fault::catch_up() | (reads && mappings::fault::let_through(call.args[1], call.args[2]))
 }
 
 /// Opens the filter of the entry stub for the numbers of the table.

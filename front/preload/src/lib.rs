@@ -25,6 +25,7 @@ mod environment;
 mod exec;
 mod inherit;
 mod lock;
+mod mappings;
 mod needed;
 mod patch;
 mod process;
@@ -36,6 +37,7 @@ mod signals;
 mod stack;
 mod start;
 mod stored;
+mod sud;
 mod table;
 #[cfg(test)]
 mod tests;

@@ -17,9 +17,11 @@ use crate::arch::context::Context;
 use crate::arch::entry;
 use crate::dispatch::{Call, RUN, Verdict};
 use crate::lock::{Lock, RawLock};
+use crate::mappings::fault::{self, Access};
 use crate::patch::trampoline;
 use crate::process;
 use crate::program;
+use crate::sud;
 use crate::thread::{inside, word};
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use linux_raw_sys::general::{__NR_gettid, __NR_rt_sigaction, __NR_rt_tgsigqueueinfo};
@@ -52,10 +54,16 @@ const fn bit(signal: usize) -> u64 {
     1 << (signal - 1)
 }
 
-/// Signals a mask given to the kernel never holds: a fault while blocked kills.
-const NEVER_BLOCKED: u64 = bit(SIGSEGV) | bit(SIGBUS);
+/// Signals a mask given to the kernel never holds: a fault while blocked kills. SIGSYS is one where system calls raise it.
+#[inline]
+pub(crate) fn never_blocked() -> u64 {
+    bit(SIGSEGV) | bit(SIGBUS) | if sud::is_armed() { bit(SIGSYS) } else { 0 }
+}
+
 /// The mask of a thread that is on its way out with a signal waiting.
-const RAISED: u64 = !(NEVER_BLOCKED | bit(SIGTRAP));
+fn raised() -> u64 {
+    !(never_blocked() | bit(SIGTRAP))
+}
 
 /// The kernel's struct sigaction.
 #[repr(C)]
@@ -132,20 +140,31 @@ pub(crate) fn start() {
 }
 
 fn is_always_ours(signal: usize) -> bool {
-    signal == SIGSEGV || signal == SIGBUS || signal == SIGTRAP && TRAP_INSTALLED.load(Ordering::Relaxed)
+    match signal {
+        SIGSEGV | SIGBUS => true,
+        SIGTRAP => TRAP_INSTALLED.load(Ordering::Relaxed),
+        SIGSYS => sud::is_armed(),
+        _ => false,
+    }
 }
 
 /// The action the kernel is given for what the program asked.
 fn for_kernel(signal: usize, action: Action) -> Action {
+    let raised_by_calls = signal == SIGSYS && sud::is_armed();
+    // What is done about a system call of the program is not to be interrupted.
+    let alone = if raised_by_calls { raised() } else { 0 };
     if action.is_handler() {
         // The handlers of SIGSEGV and SIGBUS may make calls whose guards fault.
         let nested = if is_always_ours(signal) { SA_NODEFER } else { 0 };
         let flags = (action.flags | SA_SIGINFO | nested) & !SA_RESETHAND;
-        return Action { handler: entry::signal_entry(), flags, restorer: action.restorer, mask: action.mask & !NEVER_BLOCKED };
+        let mask = (action.mask | alone) & !never_blocked();
+        // The program's way back from the handler is a system call too: it would raise the next one.
+        let restorer = if raised_by_calls { entry::signal_return() } else { action.restorer };
+        return Action { handler: entry::signal_entry(), flags, restorer, mask };
     }
     if is_always_ours(signal) {
         let flags = SA_SIGINFO | SA_RESTORER | SA_ONSTACK | SA_NODEFER;
-        return Action { handler: entry::signal_entry(), flags, restorer: entry::signal_return(), mask: 0 };
+        return Action { handler: entry::signal_entry(), flags, restorer: entry::signal_return(), mask: alone };
     }
     action
 }
@@ -176,6 +195,8 @@ pub(crate) fn serve_action(call: &mut Call) -> Verdict {
     // A child that shares our memory has actions of its own: they go to the kernel and not into our table.
     let changed = match new {
         Some(action) if process::owns_tables() => change(signal, action),
+        // There its system calls still raise it.
+        Some(_) if signal == SIGSYS && sud::is_armed() => Ok(ENTRIES[signal].load()),
         new => kernel_action(signal, new).map(|kernel| as_program_sees(signal, kernel)),
     };
     match changed {
@@ -214,10 +235,10 @@ pub(crate) fn serve_mask(call: &mut Call) -> Verdict {
         },
         _ => return Verdict::Pass,
     };
-    if (asked | pretended) & NEVER_BLOCKED == 0 {
+    if (asked | pretended) & never_blocked() == 0 {
         return Verdict::Pass;
     }
-    call.scratch[0] = asked & !NEVER_BLOCKED;
+    call.scratch[0] = asked & !never_blocked();
     let address = |index: usize, wanted: bool| if wanted { &raw const call.scratch[index] as usize } else { 0 };
     let args = [how, address(0, set != 0), address(1, old != 0), MASK_BYTES, 0, 0];
     call.scratch[2] = asked;
@@ -231,7 +252,7 @@ fn finish_mask(call: &mut Call) -> isize {
         return call.result;
     }
     let pretended = word(crate::thread::word::PRETENDED_MASK);
-    let (before, asked) = (pretended.load(Ordering::Relaxed) as u64, call.scratch[2] & NEVER_BLOCKED);
+    let (before, asked) = (pretended.load(Ordering::Relaxed) as u64, call.scratch[2] & never_blocked());
     let after = match how {
         _ if set == 0 => before,
         SIG_BLOCK => before | asked,
@@ -243,7 +264,7 @@ fn finish_mask(call: &mut Call) -> isize {
     if old == 0 {
         return 0;
     }
-    match program::write(old, &(call.scratch[1] & !NEVER_BLOCKED | before)) {
+    match program::write(old, &(call.scratch[1] & !never_blocked() | before)) {
         Ok(()) => 0,
         Err(error) => -(error.raw_os_error() as isize),
     }
@@ -265,7 +286,7 @@ pub(crate) fn leave(call: &mut Call) {
 pub(crate) fn ignore_for_exec() -> bool {
     let ignored = |signal: &usize| is_always_ours(*signal) && ENTRIES[*signal].load().handler == SIG_IGN;
     let mut changed = false;
-    for signal in [SIGSEGV, SIGBUS, SIGTRAP].into_iter().filter(ignored) {
+    for signal in [SIGSEGV, SIGBUS, SIGTRAP, SIGSYS].into_iter().filter(ignored) {
         changed |= kernel_action(signal, Some(ENTRIES[signal].load())).is_ok();
     }
     changed
@@ -273,7 +294,7 @@ pub(crate) fn ignore_for_exec() -> bool {
 
 /// The exec failed: they are ours again.
 pub(crate) fn take_back() {
-    for signal in [SIGSEGV, SIGBUS, SIGTRAP].into_iter().filter(|signal| is_always_ours(*signal)) {
+    for signal in [SIGSEGV, SIGBUS, SIGTRAP, SIGSYS].into_iter().filter(|signal| is_always_ours(*signal)) {
         let _ = kernel_action(signal, Some(for_kernel(signal, ENTRIES[signal].load())));
     }
 }
@@ -301,6 +322,15 @@ pub(crate) unsafe extern "C" fn arrived(signal: usize, info: *mut Info, context:
         if unsafe { persist::fault::recover(core::ptr::from_mut(context).cast(), info.address) } {
             return 0;
         }
+        let access = Access { address: info.address, instruction: context.address(), forbidden: signal == SIGSEGV };
+        if inside().load(Ordering::Relaxed) == 0 && fault::resolve(access) {
+            return 0;
+        }
+    }
+    if signal == SIGSYS && info.code == sud::SYS_USER_DISPATCH && sud::is_armed() {
+        // SAFETY: as above.
+        unsafe { sud::caught(context) };
+        return 0;
     }
     if signal == SIGTRAP && raised_by_kernel && word(crate::thread::word::STEPPING).load(Ordering::Relaxed) != 0 {
         step(context);
@@ -315,6 +345,7 @@ pub(crate) unsafe extern "C" fn arrived(signal: usize, info: *mut Info, context:
 
 /// Brings the interrupted thread to where the program's handler may see it. False if the signal will arrive again later.
 fn settle(signal: usize, info: &Info, context: &mut Context) -> bool {
+    sud::leave_detour(context);
     if inside().load(Ordering::Relaxed) != 0 {
         return !defer(signal, info, context);
     }
@@ -389,8 +420,17 @@ fn defer(signal: usize, info: &Info, context: &mut Context) -> bool {
     }
     word(crate::thread::word::DEFERRED_MASK).store(context.mask() as usize, Ordering::Relaxed);
     word(crate::thread::word::DEFERRED).store(1, Ordering::Relaxed);
-    context.set_mask(RAISED);
+    context.set_mask(raised());
     true
+}
+
+/// Sends the calling thread a signal, as the kernel does of its own accord for what a call asked too much of.
+pub(crate) fn raise(signal: usize) {
+    // SI_USER, from this process; the rest of the 128 bytes stays zero.
+    let mut info = [0u32; 32];
+    (info[0], info[4]) = (signal as u32, process::getpid());
+    // SAFETY: the layout begins as Info's, which is only read.
+    send_again(signal, unsafe { &*info.as_ptr().cast() });
 }
 
 fn send_again(signal: usize, info: &Info) -> bool {

@@ -4,7 +4,7 @@
 //! environment and process, take over the signal actions, adopt inherited descriptors, patch.
 
 use crate::environment::{Auxiliary, Environment, find};
-use crate::{coverage, dispatch, inherit, patch, process, signals};
+use crate::{coverage, dispatch, inherit, patch, process, signals, sud};
 use core::ffi::{c_char, c_int};
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use heap::boxed::Box;
@@ -76,7 +76,7 @@ unsafe extern "C" fn construct(_: c_int, _: *const *const c_char, variables: *co
     let mask = set_mask(u64::MAX);
     // SAFETY: as above; no other thread runs yet.
     unsafe { begin(variables, &auxiliary) };
-    set_mask(mask);
+    set_mask(mask & !signals::never_blocked());
 }
 
 /// # Safety
@@ -85,6 +85,7 @@ unsafe fn begin(variables: *const *const c_char, auxiliary: &Auxiliary) {
     #[cfg(not(test))]
     crate::arch::entry::prepare();
     process::start();
+    sys::file_limit::refresh();
     // SAFETY: the caller's promise.
     unsafe { crate::needed::take_back(variables) };
     // SAFETY: as above.
@@ -92,6 +93,9 @@ unsafe fn begin(variables: *const *const c_char, auxiliary: &Auxiliary) {
     ENVIRONMENT.store(environment, Ordering::Release);
     if let Some(path) = environment.get_c_str(b"CXLRAID_TRACE") {
         coverage::start(path);
+    }
+    if let Some(path) = environment.get_c_str(b"CXLRAID_DEBUG_SUD") {
+        sud::prepare(path);
     }
     // SAFETY: the library's own header and segments.
     if let Some(own) = unsafe { patch::elf::Image::at(own_address()) } {
@@ -102,6 +106,7 @@ unsafe fn begin(variables: *const *const c_char, auxiliary: &Auxiliary) {
     signals::start();
     crate::array::start(environment);
     inherit::descriptors(crate::array::adopt);
+    crate::array::forget_former_programs();
     crate::calls::directory::start();
     // SAFETY: the caller's promise.
     unsafe { patch::objects::patch_loaded(auxiliary, environment) };
@@ -109,6 +114,7 @@ unsafe fn begin(variables: *const *const c_char, auxiliary: &Auxiliary) {
     if environment.get(b"CXLRAID_DEBUG_SITES").is_some() {
         patch::objects::report_counts();
     }
+    sud::start();
 }
 
 fn set_mask(mask: u64) -> u64 {

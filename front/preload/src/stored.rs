@@ -2,11 +2,13 @@
 //!
 //! - A script names its interpreter; that is executed, with the script's path as the program knows it: the interpreter opens it through the
 //!   library.
-//! - A binary whose backing file is the plain file (RAID 1) is executed from there; one that is spread over members is copied into a memfd first.
+//! - A binary whose backing file is the plain file (RAID 1) is executed from there; one that is spread over members is copied into a memfd
+//!   first, and so is one whose backing file a process still keeps open for writing (the kernel would say ETXTBSY).
 //!
 //! Anything else is ENOEXEC, as from the kernel.
 
 use crate::array;
+use crate::calls::links;
 use crate::calls::paths::{self, Where};
 use crate::needed::{self, Source};
 use crate::thread::word;
@@ -42,7 +44,11 @@ pub(crate) struct Stored {
 /// addresses the program passed.
 pub(crate) fn find(directory: RawFd, path: usize, arguments: usize, environment: usize) -> Option<Result<Stored, OsError>> {
     match paths::locate(directory, path) {
-        Where::Host => None,
+        Where::Host => {
+            let mut found = links::entered(directory, path, true, false)?;
+            found.pop();
+            Some(paths::text(path).and_then(|name| prepare(found, name, arguments, environment)))
+        }
         Where::Array(found) => Some(paths::text(path).and_then(|name| prepare(found, name, arguments, environment))),
     }
 }
@@ -124,7 +130,8 @@ fn binary(
     environment: usize,
     libraries: Vec<Vec<u8>>,
 ) -> Result<Stored, OsError> {
-    let image = if is_plain(file) { anchor } else { copy(file).and_then(|image| hold(anchor).map(|()| image))? };
+    let kept = || array::namespace().is_ok_and(|namespace| namespace.files().is_kept_elsewhere(file.attribute()));
+    let image = if is_plain(file) && !kept() { anchor } else { copy(file).and_then(|image| hold(anchor).map(|()| image))? };
     let list = if inserted.is_empty() { arguments } else { argument_list(inserted, None, arguments)?.address };
     // Closed by the exec; if that fails, by the exit of the child that tried it.
     let image = sys::high_fd::raise(image)?.into_raw_fd();

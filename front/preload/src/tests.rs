@@ -3,6 +3,8 @@
 //! The library is taken from `CXLRAID_LIBRARY` or built in release mode, alone, as it is shipped (features of other crates of the
 //! workspace would be added otherwise).
 
+mod mappings;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -58,20 +60,31 @@ fn the_library_needs_and_exports_nothing() {
     assert_eq!(entries(&file, SHT_DYNSYM, 24).len(), 1, "the library imports or exports a symbol");
 }
 
-/// An array of its own in memory.
-struct Array(PathBuf);
+/// An array of its own in memory: its folder, level and number of members.
+struct Array {
+    folder: PathBuf,
+    level: &'static str,
+    members: usize,
+    chunk: &'static str,
+}
 
 impl Array {
     fn new(name: &str) -> Self {
+        Self::of(name, "5", 3)
+    }
+
+    fn of(name: &str, level: &'static str, members: usize) -> Self {
         let folder = Path::new("/dev/shm").join(std::format!("cxlraid-preload-{name}-{}", std::process::id()));
-        (0..3).for_each(|member| fs::create_dir_all(folder.join(member.to_string())).unwrap());
-        Self(folder)
+        (0..members).for_each(|member| fs::create_dir_all(folder.join(member.to_string())).unwrap());
+        Self { folder, level, members, chunk: "65536" }
     }
 
     fn command(&self, program: &Path) -> Command {
-        let members = [0, 1, 2].map(|member| self.0.join(member.to_string()).to_str().unwrap().to_string());
+        let member = |member: usize| self.folder.join(member.to_string()).to_str().unwrap().to_string();
+        let members: Vec<String> = (0..self.members).map(member).collect();
         let mut command = Command::new(program);
-        command.env("LD_PRELOAD", library()).env("CXLRAID_LEVEL", "5").env("CXLRAID_MOUNTS", members.join(":"));
+        command.env("LD_PRELOAD", library()).env("CXLRAID_LEVEL", self.level).env("CXLRAID_MOUNTS", members.join(":"));
+        command.env("CXLRAID_STRIPE_SIZE", self.chunk);
         command.env("CXLRAID_PATHS", "/cxlraid-preload-test");
         command
     }
@@ -79,43 +92,97 @@ impl Array {
 
 impl Drop for Array {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        if let Ok(bytes) = fs::read(self.folder.join("0/.cxlraid/superblock"))
+            && let Ok((superblock, _)) = format::Superblock::choose(&bytes)
+        {
+            let segment = ::array::runtime::segment_path(superblock.array_uuid);
+            let left = fs::read_dir("/dev/shm").unwrap().filter_map(|entry| Some(entry.ok()?.path()));
+            // Also the shared copies of mapped files.
+            left.filter(|path| path.to_string_lossy().starts_with(&segment)).for_each(|path| {
+                let _ = fs::remove_file(path);
+            });
+        }
+        let _ = fs::remove_dir_all(&self.folder);
     }
 }
 
-/// Compiles tests/`name`.c and runs it on a file of 100,000 bytes of an array.
-fn run(name: &str) {
-    let array = Array::new(name);
-    let program = array.0.join(name);
+/// Compiles tests/`name`.c and runs it on a file of 100,000 bytes of an array. `watched`: its system calls are under watch
+/// (`sud`); the log is returned.
+fn run(name: &str, watched: bool) -> String {
+    let array = Array::new(&std::format!("{name}-{watched}"));
+    let program = array.folder.join(name);
     let source = Path::new(FOLDER).join("tests").join(name).with_extension("c");
     let flags = ["-O1", "-w", "-pthread", "-rdynamic", "-fexceptions", "-o"];
     assert!(Command::new("cc").args(flags).arg(&program).arg(&source).arg("-lrt").status().unwrap().success());
     let file = "/cxlraid-preload-test/file";
     let fill = std::format!("mkdir -p /cxlraid-preload-test && head -c 100000 /dev/zero > {file}");
     assert!(array.command(Path::new("/bin/sh")).args(["-c", &fill]).status().unwrap().success());
-    let output = array.command(&program).arg(file).output().unwrap();
+    let mut command = array.command(&program);
+    let log = array.folder.join("log");
+    if watched {
+        command.env("CXLRAID_DEBUG_SUD", &log);
+    }
+    let output = command.arg(file).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{}\n{said}{}", output.status, String::from_utf8_lossy(&output.stderr));
+    if watched { fs::read_to_string(log).unwrap() } else { String::new() }
+}
+
+/// Runs it, and runs it again with its system calls under watch: none of a kind we serve may come from an unknown place.
+fn run_twice(name: &str) {
+    run(name, false);
+    let log = run(name, true);
+    assert!(log.starts_with("armed "), "{log}");
+    assert!(log.lines().all(|line| line.starts_with("armed ")), "{log}");
 }
 
 #[test]
 fn handlers_never_see_the_library() {
-    run("signals");
+    run_twice("signals");
 }
 
 #[test]
 fn cancelled_threads_unwind() {
-    run("cancel");
+    run_twice("cancel");
 }
 
 #[test]
 fn children_have_descriptors_of_their_own() {
-    run("children");
+    run_twice("children");
 }
 
 #[test]
 fn registers_survive_calls_outside_libc() {
-    run("foreign");
+    run_twice("foreign");
+}
+
+#[test]
+fn calls_from_places_that_were_not_patched_are_shown() {
+    run("unpatched", false);
+    let log = run("unpatched", true);
+    assert_eq!(log.lines().filter(|line| line.starts_with("armed ")).count(), 2, "the program and what it executed\n{log}");
+    let said = |word: &str| -> Vec<&str> {
+        let lines = log.lines().map(|line| line.split(' ').collect::<Vec<_>>()).filter(|words| words[0] == word);
+        lines.map(|words| words[1]).collect()
+    };
+    assert_eq!(said("missed"), ["openat", "pread64", "access", "chmod", "mkdir", "rmdir"], "{log}");
+    assert_eq!(said("other"), ["chdir"], "once per place\n{log}");
+    assert!(log.lines().any(|line| line.starts_with("missed openat (no file)+0xe /cxlraid-preload-test/file")), "{log}");
+}
+
+#[test]
+fn a_program_may_be_started_through_its_linker() {
+    let array = Array::new("linker");
+    let linker = Path::new("/lib64/ld-linux-x86-64.so.2");
+    let script =
+        "mkdir -p /cxlraid-preload-test && cd /cxlraid-preload-test && echo text > file && read -r line < file && echo $line";
+    let log = array.folder.join("log");
+    let output = array.command(linker).env("CXLRAID_DEBUG_SUD", &log).args(["/bin/sh", "-c", script]).output().unwrap();
+    assert!(output.status.success(), "{}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.stdout, b"text\n");
+    let log = fs::read_to_string(log).unwrap();
+    assert!(log.starts_with("armed ") && log.lines().all(|line| line.starts_with("armed ")), "{log}");
+    assert!(!Path::new("/cxlraid-preload-test").exists());
 }
 
 #[test]

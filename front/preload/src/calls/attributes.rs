@@ -23,6 +23,11 @@ fn on_descriptor(descriptor: RawFd, act: impl FnOnce(&Held) -> Result<usize, OsE
     }
 }
 
+/// The same, but for descriptors that only name something (O_PATH): those the kernel refuses.
+fn on_opened(descriptor: RawFd, act: impl FnOnce(&Held) -> Result<usize, OsError>) -> Verdict {
+    if super::only_names(descriptor) { Verdict::Pass } else { on_descriptor(descriptor, act) }
+}
+
 /// Whether a call with AT_EMPTY_PATH means its descriptor.
 fn means_descriptor(call: &Call, path: usize, flags: u32) -> bool {
     flags & AT_EMPTY_PATH != 0 && paths::is_empty(call.args[path])
@@ -105,7 +110,7 @@ pub(crate) fn chmod(call: &mut Call) -> Verdict {
 
 pub(crate) fn fchmod(call: &mut Call) -> Verdict {
     let descriptor = call.descriptor(0);
-    on_descriptor(descriptor, |held| {
+    on_opened(descriptor, |held| {
         array::namespace()?.fchmod(directory::borrow(descriptor), held.node(), call.args[1] as u32).map(|()| 0)
     })
 }
@@ -132,6 +137,9 @@ pub(crate) fn lchown(call: &mut Call) -> Verdict {
 }
 
 pub(crate) fn fchown(call: &mut Call) -> Verdict {
+    if super::only_names(call.descriptor(0)) {
+        return Verdict::Pass;
+    }
     chown_descriptor(call.descriptor(0), [call.args[1], call.args[2]])
 }
 
@@ -157,6 +165,9 @@ fn chown_descriptor(descriptor: RawFd, [owner, group]: [usize; 2]) -> Verdict {
 
 pub(crate) fn utimensat(call: &mut Call) -> Verdict {
     let [_, path, times, flags, ..] = call.args;
+    if path == 0 && super::only_names(call.descriptor(0)) {
+        return Verdict::Pass;
+    }
     if path == 0 || means_descriptor(call, 1, flags as u32) {
         let descriptor = call.descriptor(0);
         return on_descriptor(descriptor, |held| {

@@ -1,13 +1,14 @@
-//! Copies between two descriptors: sendfile and copy_file_range, with at least one end in the array.
+//! Copies between two descriptors: sendfile and copy_file_range, with at least one end in the array; the ends are splice's too.
 
-use super::OPEN;
 use super::node::Held;
+use super::{OPEN, limit};
 use crate::dispatch::{Call, Verdict};
 use crate::program;
 use file::FileRef;
-use linux_raw_sys::general::{__NR_pread64, __NR_pwrite64, __NR_read, __NR_write};
+use linux_raw_sys::general::{__NR_pread64, __NR_pwrite64, __NR_read, __NR_write, S_IFBLK, S_IFDIR, S_IFMT, S_IFREG};
 use namespace::Node;
 use sys::raw::{check, syscall};
+use sys::rustix::fs::fstat;
 use sys::{OsError, RawFd};
 
 /// Bytes moved at a time.
@@ -16,7 +17,7 @@ const STEP_BYTES: usize = 256 << 10;
 const BYTES_MAX: usize = 0x7fff_f000;
 
 /// One end of a copy.
-struct End {
+pub(super) struct End {
     fd: RawFd,
     held: Option<Held>,
     /// The program's offset variable, if the position is to stay.
@@ -28,7 +29,27 @@ impl End {
     fn new(fd: RawFd, offset_address: usize) -> Result<Self, OsError> {
         let offset = if offset_address == 0 { None } else { Some(program::read::<i64>(offset_address)?) };
         let offset = offset.map(|offset| u64::try_from(offset).map_err(|_| OsError::INVAL)).transpose()?;
-        Ok(Self { fd, held: OPEN.lookup(fd), offset_address, offset })
+        let held = OPEN.lookup(fd);
+        if held.as_ref().is_some_and(|held| matches!(held.node(), Node::Lost)) {
+            return Err(OsError::STALE);
+        }
+        Ok(Self { fd, held, offset_address, offset })
+    }
+
+    /// A file to read from by splice.
+    pub(super) fn reading(fd: RawFd, offset_address: usize) -> Result<Self, OsError> {
+        let end = Self::new(fd, offset_address)?;
+        if end.file().is_some_and(|(held, _)| !held.is_readable()) { Err(OsError::BADF) } else { Ok(end) }
+    }
+
+    /// A file to write to by splice.
+    pub(super) fn writing(fd: RawFd, offset_address: usize) -> Result<Self, OsError> {
+        let end = Self::new(fd, offset_address)?;
+        match end.file() {
+            Some((held, _)) if !held.is_writable() => Err(OsError::BADF),
+            Some((held, file)) if held.appends(fd, file) => Err(OsError::INVAL),
+            _ => Ok(end),
+        }
     }
 
     fn file(&self) -> Option<(&Held, &FileRef)> {
@@ -54,7 +75,7 @@ impl End {
         self.offset.map_or_else(|| held.with_position(self.fd, file, |position| Ok(*position)), Ok)
     }
 
-    fn read(&mut self, bytes: &mut [u8]) -> Result<usize, OsError> {
+    pub(super) fn read(&mut self, bytes: &mut [u8]) -> Result<usize, OsError> {
         let address = bytes.as_mut_ptr();
         let count = match (self.file(), self.offset) {
             // SAFETY: the buffer is ours.
@@ -71,7 +92,7 @@ impl End {
         Ok(count)
     }
 
-    fn write(&mut self, bytes: &[u8]) -> Result<usize, OsError> {
+    pub(super) fn write(&mut self, bytes: &[u8]) -> Result<usize, OsError> {
         let address = bytes.as_ptr();
         let count = match (self.file(), self.offset) {
             // SAFETY: the buffer is ours.
@@ -97,7 +118,7 @@ impl End {
     }
 
     /// Steps back over what was read and could not be written.
-    fn unread(&mut self, count: usize) {
+    pub(super) fn unread(&mut self, count: usize) {
         if count == 0 {
             return;
         }
@@ -117,7 +138,7 @@ impl End {
         }
     }
 
-    fn store_offset(&self) -> Result<(), OsError> {
+    pub(super) fn store_offset(&self) -> Result<(), OsError> {
         match self.offset {
             Some(offset) => program::write(self.offset_address, &(offset as i64)),
             None => Ok(()),
@@ -130,12 +151,16 @@ pub(crate) fn sendfile(call: &mut Call) -> Verdict {
     if !super::is_ours(input) && !super::is_ours(output) {
         return Verdict::Pass;
     }
-    Verdict::from_result(send(input, output, call))
+    let goes_elsewhere = !super::is_ours(output) && kind(output) != S_IFREG;
+    if goes_elsewhere { super::splice::send(call, input, output) } else { limit::answer(send(input, output, call)) }
 }
 
 fn send(input: RawFd, output: RawFd, call: &Call) -> Result<usize, OsError> {
     let (input, output) = (End::new(input, call.args[2])?, End::new(output, 0)?);
     End::check_pair(&input, &output, OsError::INVAL)?;
+    if input.file().is_none() && !matches!(kind(input.fd), S_IFREG | S_IFBLK) {
+        return Err(OsError::INVAL);
+    }
     copy(input, output, call.args[3])
 }
 
@@ -147,12 +172,25 @@ pub(crate) fn copy_file_range(call: &mut Call) -> Verdict {
     if call.args[5] != 0 {
         return Verdict::error(OsError::INVAL);
     }
-    Verdict::from_result(copy_range(input, output, call))
+    limit::answer(copy_range(input, output, call))
 }
 
 fn copy_range(input: RawFd, output: RawFd, call: &Call) -> Result<usize, OsError> {
+    for address in [call.args[1], call.args[3]].into_iter().filter(|&address| address != 0) {
+        if program::read::<u64>(address)?.checked_add(call.args[4] as u64).is_none() {
+            return Err(OsError::OVERFLOW);
+        }
+    }
     let (input, output) = (End::new(input, call.args[1])?, End::new(output, call.args[3])?);
     End::check_pair(&input, &output, OsError::BADF)?;
+    for end in [&input, &output].into_iter().filter(|end| end.file().is_none()) {
+        match kind(end.fd) {
+            S_IFREG => {}
+            S_IFDIR => return Err(OsError::ISDIR),
+            0 => return Err(OsError::BADF),
+            _ => return Err(OsError::INVAL),
+        }
+    }
     let bytes = match (input.file(), output.file()) {
         (Some((source_held, source)), Some((target_held, target))) => {
             // What the source holds now is copied, not what the copy adds to it.
@@ -168,12 +206,9 @@ fn copy_range(input: RawFd, output: RawFd, call: &Call) -> Result<usize, OsError
     copy(input, output, bytes)
 }
 
-/// splice: the kernel would move pages of the anchor; a program falls back to reading and writing.
-pub(crate) fn splice(call: &mut Call) -> Verdict {
-    if super::is_ours(call.descriptor(0)) || super::is_ours(call.descriptor(2)) {
-        return Verdict::error(OsError::INVAL);
-    }
-    Verdict::Pass
+/// The type of what a descriptor is open on; 0 if it is not.
+pub(super) fn kind(descriptor: RawFd) -> u32 {
+    fstat(super::directory::borrow(descriptor)).map_or(0, |stat| stat.st_mode & S_IFMT)
 }
 
 fn copy(mut input: End, mut output: End, bytes: usize) -> Result<usize, OsError> {

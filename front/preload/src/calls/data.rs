@@ -2,8 +2,8 @@
 //!
 //! A call on something else than a regular file (a directory, a fifo in the tree) goes to the kernel: the descriptor is real.
 
-use super::OPEN;
 use super::node::Held;
+use super::{OPEN, limit};
 use crate::dispatch::{Call, Verdict};
 use crate::program;
 use file::FileRef;
@@ -21,8 +21,9 @@ const GATHER_BYTES_MAX: usize = 1 << 20;
 const RWF_DSYNC: usize = 2;
 const RWF_SYNC: usize = 4;
 const RWF_APPEND: usize = 0x10;
-/// HIPRI, DSYNC, SYNC, NOWAIT, APPEND, NOAPPEND: NOWAIT and HIPRI change nothing in memory.
-const RWF_KNOWN: usize = 0x3f;
+/// HIPRI, DSYNC, SYNC, NOWAIT, APPEND, NOAPPEND, DONTCACHE, NOSIGNAL: of these HIPRI, NOWAIT, DONTCACHE and NOSIGNAL change nothing in
+/// memory. ATOMIC is refused, as by a file system without it.
+const RWF_KNOWN: usize = 0x1bf;
 const RWF_NOAPPEND: usize = 0x20;
 
 type Answer = Result<usize, OsError>;
@@ -33,6 +34,18 @@ type Answer = Result<usize, OsError>;
 struct Buffer {
     address: usize,
     bytes: usize,
+}
+
+impl Buffer {
+    /// What is not the program's half of the address space is bad whether it is touched or not.
+    #[inline]
+    fn check(self) -> Result<(), OsError> {
+        if (self.address as isize) < 0 || (self.address.wrapping_add(self.bytes) as isize) < 0 {
+            Err(OsError::FAULT)
+        } else {
+            Ok(())
+        }
+    }
 }
 
 /// Where a call reads or writes.
@@ -106,6 +119,9 @@ fn vectored_at(call: &Call) -> Result<(At, usize), OsError> {
     if flags & !RWF_KNOWN != 0 {
         return Err(OsError::OPNOTSUPP);
     }
+    if flags & RWF_APPEND != 0 && flags & RWF_NOAPPEND != 0 {
+        return Err(OsError::INVAL);
+    }
     let at = if newer && call.args[3] == usize::MAX { At::Position } else { At::Offset(offset(call.args[3])?) };
     Ok((at, flags))
 }
@@ -115,7 +131,8 @@ fn vectored_at(call: &Call) -> Result<(At, usize), OsError> {
 pub(crate) fn on_file(call: &mut Call, act: impl FnOnce(&Held, &FileRef, &Call) -> Answer) -> Verdict {
     let Some(held) = OPEN.lookup(call.descriptor(0)) else { return Verdict::Pass };
     match held.node() {
-        Node::File(file) => Verdict::from_result(act(&held, file, call)),
+        Node::File(file) => limit::answer(act(&held, file, call)),
+        Node::Lost => Verdict::error(OsError::STALE),
         _ => Verdict::Pass,
     }
 }
@@ -129,6 +146,7 @@ fn offset(argument: usize) -> Result<u64, OsError> {
 }
 
 fn read_one(file: &FileRef, offset: u64, buffer: Buffer) -> Answer {
+    buffer.check()?;
     // SAFETY: the buffer is the program's, which asked for it to be written.
     unsafe { file.read_at(offset, buffer.address as *mut u8, buffer.bytes.min(BYTES_MAX)) }
 }
@@ -168,7 +186,10 @@ fn write_buffers(held: &Held, file: &FileRef, fd: RawFd, at: At, buffers: &[Buff
     let append = (held.appends(fd, file) || flags & RWF_APPEND != 0) && flags & RWF_NOAPPEND == 0;
     let mut gathered = Vec::new();
     let whole = match buffers {
-        [one] => *one,
+        [one] => {
+            one.check()?;
+            *one
+        }
         _ => gather(buffers, &mut gathered)?,
     };
     let written = match at {
@@ -202,10 +223,8 @@ fn put(file: &FileRef, offset: u64, buffer: Buffer) -> Answer {
 
 /// Returns the offset after the last byte and the count.
 fn append_one(file: &FileRef, buffer: Buffer) -> Result<(u64, usize), OsError> {
-    let bytes = buffer.bytes.min(BYTES_MAX);
     // SAFETY: the buffer is the program's; it may be bad.
-    let end = unsafe { file.append(buffer.address as *const u8, bytes) }?;
-    Ok((end, bytes))
+    unsafe { file.append(buffer.address as *const u8, buffer.bytes.min(BYTES_MAX)) }
 }
 
 /// Makes one buffer of several. What does not fit is left out, as in a short write.

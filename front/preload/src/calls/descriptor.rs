@@ -6,7 +6,10 @@ use super::node::Node;
 use crate::dispatch::{Call, Verdict};
 use crate::patch::objects;
 use core::sync::atomic::Ordering;
-use linux_raw_sys::general::{F_DUPFD, F_DUPFD_CLOEXEC, F_SETFL, O_APPEND, O_DIRECT, O_NOATIME, O_NONBLOCK};
+use linux_raw_sys::general::{
+    F_DUPFD, F_DUPFD_CLOEXEC, F_GETLK, F_OFD_GETLK, F_OFD_SETLK, F_OFD_SETLKW, F_SETFL, F_SETLK, F_SETLKW, O_APPEND, O_DIRECT,
+    O_NOATIME, O_NONBLOCK,
+};
 use sys::{OsError, RawFd, high_fd};
 
 /// Flags of close_range(2).
@@ -32,11 +35,12 @@ pub(crate) fn dup(call: &mut Call) -> Verdict {
     duplicate(call)
 }
 
-/// `fcntl`: the commands that make a descriptor or change status flags.
+/// `fcntl`: the commands that make a descriptor or change status flags, and locks.
 pub(crate) fn fcntl(call: &mut Call) -> Verdict {
     match call.args[1] as u32 {
         F_DUPFD | F_DUPFD_CLOEXEC => duplicate(call),
         F_SETFL => set_flags(call),
+        F_GETLK | F_SETLK | F_SETLKW | F_OFD_GETLK | F_OFD_SETLK | F_OFD_SETLKW => super::lock::serve(call),
         _ => Verdict::Pass,
     }
 }

@@ -70,7 +70,12 @@ pub(crate) fn chdir(call: &mut Call) -> Verdict {
             array::tell();
             Verdict::from_result(enter(&path).map(|()| 0))
         }
-        Where::Host => moved(call.kernel(), false),
+        Where::Host => {
+            if let Some(path) = super::links::entered(AT_FDCWD, call.args[0], true, false) {
+                return Verdict::from_result(enter(&path[..path.len() - 1]).map(|()| 0));
+            }
+            moved(call.kernel(), false)
+        }
     }
 }
 

@@ -1,67 +1,87 @@
 //! mmap of files of the array.
 //!
-//! A private or read-only mapping is composed of MAP_FIXED pieces of the members' chunks, so that nothing is copied and what others write shows;
-//! where that cannot be (chunks smaller than a page, very many pieces, a member out) it is filled from a copy. A shared mapping that can be written to is
-//! refused with ENODEV, as by a file system without mmap: stores would reach one member only.
+//! A shared mapping is composed of the members' chunks and followed ([`crate::mappings`]). A private one is composed of MAP_FIXED pieces here, so that
+//! nothing is copied and what others write shows. Where that cannot be (chunks smaller than a page, very many pieces, a member out), it is filled from a
+//! copy.
 
 use super::OPEN;
 use crate::dispatch::{Call, Verdict};
+use crate::mappings::change;
+use crate::mappings::compose::{self, Wish};
 use file::FileRef;
 use linux_raw_sys::general::{__NR_mmap, __NR_mprotect, __NR_munmap};
 use linux_raw_sys::general::{
-    MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_PRIVATE, MAP_SHARED, MAP_SHARED_VALIDATE, MAP_TYPE,
+    MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_PRIVATE, MAP_SHARED, MAP_SHARED_VALIDATE, MAP_SYNC, MAP_TYPE,
 };
 use linux_raw_sys::general::{PROT_READ, PROT_WRITE};
 use namespace::Node;
+use persist::PersistenceDomain;
 use sys::raw::{check, syscall};
 use sys::rustix::fs::{Mode, OFlags, open};
 use sys::{AsRawFd, OsError};
 use units::PAGE_BYTES;
 
-/// More pieces than this are not composed: the kernel allows a process 65,530 mappings in all.
-const PIECE_COUNT_MAX: u64 = 4096;
+/// The flags that mmap(2) has always taken: FIXED, ANONYMOUS, 32BIT, ABOVE4G, 0x100 to 0x40000, and the size of huge pages.
+const LEGACY_FLAGS: u32 = 0xfc07_fff0;
 
-/// What the program asked for.
-struct Wish {
-    address: usize,
-    bytes: usize,
-    protection: usize,
-    flags: usize,
-    offset: u64,
-}
+/// More pieces than this are not composed for a private mapping: the kernel allows a process 65,530 mappings in all.
+const PIECE_COUNT_MAX: u64 = 4096;
 
 pub(crate) fn mmap(call: &mut Call) -> Verdict {
     let flags = call.args[3];
-    if flags & MAP_ANONYMOUS as usize != 0 {
-        return Verdict::Pass;
-    }
-    let Some(held) = OPEN.lookup(call.descriptor(4)) else { return Verdict::Pass };
-    let Node::File(file) = held.node() else { return Verdict::Pass };
+    let held = if flags & MAP_ANONYMOUS as usize != 0 { None } else { OPEN.lookup(call.descriptor(4)) };
+    let Some(held) = held else { return change::replaced(call).unwrap_or(Verdict::Pass) };
+    let file = match held.node() {
+        Node::File(file) => file,
+        Node::Lost => return Verdict::error(OsError::STALE),
+        _ => return Verdict::Pass,
+    };
     let [address, bytes, protection, flags, _, offset] = call.args;
     let wish = Wish { address, bytes, protection, flags, offset: offset as u64 };
-    Verdict::from_result(check_wish(&wish, held.is_readable(), held.is_writable()).and_then(|()| map(file, &wish)))
+    let (readable, writable) = (held.is_readable(), held.is_writable());
+    Verdict::from_result(check_wish(&wish, readable, writable).and_then(|()| map(file, &wish, writable)))
+}
+
+fn is_shared(wish: &Wish) -> bool {
+    let kind = wish.flags & MAP_TYPE as usize;
+    kind == MAP_SHARED as usize || kind == MAP_SHARED_VALIDATE as usize
 }
 
 fn check_wish(wish: &Wish, readable: bool, writable: bool) -> Result<(), OsError> {
     if wish.bytes == 0 || !wish.offset.is_multiple_of(PAGE_BYTES as u64) {
         return Err(OsError::INVAL);
     }
+    let pages = wish.bytes.checked_next_multiple_of(PAGE_BYTES).ok_or(OsError::NOMEM)?;
+    wish.offset.checked_add(pages as u64).filter(|&end| end <= i64::MAX as u64).ok_or(OsError::OVERFLOW)?;
     if !readable {
         return Err(OsError::ACCESS);
     }
-    let kind = wish.flags & MAP_TYPE as usize;
-    let shared = kind == MAP_SHARED as usize || kind == MAP_SHARED_VALIDATE as usize;
-    if !shared && kind != MAP_PRIVATE as usize {
+    if !is_shared(wish) && wish.flags & MAP_TYPE as usize != MAP_PRIVATE as usize {
         return Err(OsError::INVAL);
     }
-    if shared && wish.protection & PROT_WRITE as usize != 0 {
-        return Err(if writable { OsError::NODEV } else { OsError::ACCESS });
+    if wish.flags & MAP_TYPE as usize == MAP_SHARED_VALIDATE as usize {
+        check_validated(wish)?;
+    }
+    if is_shared(wish) && wish.protection & PROT_WRITE as usize != 0 && !writable {
+        return Err(OsError::ACCESS);
     }
     Ok(())
 }
 
-fn map(file: &FileRef, wish: &Wish) -> Result<usize, OsError> {
+/// MAP_SHARED_VALIDATE: no flag is ignored. MAP_SYNC is what all members give or it is not given.
+fn check_validated(wish: &Wish) -> Result<(), OsError> {
+    let unknown = wish.flags & !(LEGACY_FLAGS | MAP_TYPE | MAP_FIXED_NOREPLACE | MAP_SYNC) as usize;
+    let synchronous = |domain: &PersistenceDomain| matches!(domain, PersistenceDomain::Eadr | PersistenceDomain::Adr);
+    let given = wish.flags & MAP_SYNC as usize == 0 || crate::array::namespace()?.files().domains().iter().all(synchronous);
+    if unknown == 0 && given { Ok(()) } else { Err(OsError::OPNOTSUPP) }
+}
+
+fn map(file: &FileRef, wish: &Wish, writable: bool) -> Result<usize, OsError> {
+    if is_shared(wish) {
+        return compose::map(file, wish, writable);
+    }
     let bytes = wish.bytes.checked_next_multiple_of(PAGE_BYTES).ok_or(OsError::NOMEM)?;
+    change::make_way(wish, bytes);
     let place = (MAP_FIXED | MAP_FIXED_NOREPLACE) as usize;
     let kept = wish.flags & !(MAP_TYPE as usize);
     // Reserves the range, where the program wants it.
@@ -81,13 +101,16 @@ fn map(file: &FileRef, wish: &Wish) -> Result<usize, OsError> {
 
 /// Replaces the reserved range by pieces of the members' chunks.
 fn compose(file: &FileRef, wish: &Wish, reserved: usize, bytes: usize, kept: usize) -> Result<bool, OsError> {
+    if file.piece_count(bytes as u64).is_none_or(|count| count > PIECE_COUNT_MAX) {
+        return Ok(false);
+    }
     // Behind the end of the file there is nothing to show; the kernel sends SIGBUS there, as for any mapping.
     let mut at = reserved;
-    file.for_each_piece(wish.offset, bytes as u64, PIECE_COUNT_MAX, |piece| {
-        // Opened anew for reading only: so that mprotect cannot make a shared mapping writable.
+    file.for_each_piece(wish.offset, bytes as u64, |piece| {
+        // Opened anew for reading only: nothing that goes wrong may store to a member.
         let path = heap::format!("/proc/self/fd/{}", piece.backing.fd().as_raw_fd());
         let source = open(path.as_str(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-        let flags = kept | wish.flags & MAP_TYPE as usize | MAP_FIXED as usize;
+        let flags = kept | (MAP_PRIVATE | MAP_FIXED) as usize;
         let length = piece.bytes as usize;
         kernel_map(at, length, wish.protection, flags, source.as_raw_fd() as usize, piece.member_offset)?;
         at += length;

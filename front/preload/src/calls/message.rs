@@ -4,6 +4,7 @@
 //! inherited one.
 
 use super::OPEN;
+use super::node::{Held, Node};
 use super::process::share;
 use crate::dispatch::{Call, Verdict};
 use crate::{array, program};
@@ -38,30 +39,81 @@ struct Control {
 
 /// `sendmsg`.
 pub(crate) fn send(call: &mut Call) -> Verdict {
-    descriptors(call.args[1], share_one);
-    super::socket::send_message(call)
+    let mut nameless = false;
+    descriptors(call.args[1], |descriptor| nameless |= share_one(descriptor));
+    let verdict = super::socket::send_message(call);
+    if !nameless || verdict != Verdict::Pass {
+        return verdict;
+    }
+    call.then = Some(|call| {
+        if call.result < 0 {
+            descriptors(call.args[1], take_back);
+        }
+        call.result
+    });
+    Verdict::PassWith { number: call.number, args: call.args }
 }
 
 /// `sendmmsg`.
 pub(crate) fn send_many(call: &mut Call) -> Verdict {
-    each(call.args[1], call.args[2], |message| descriptors(message, share_one));
-    Verdict::Pass
+    let mut nameless = false;
+    each(call.args[1], call.args[2], |message| descriptors(message, |descriptor| nameless |= share_one(descriptor)));
+    let addressed = super::socket::send_many(call, call.args[2].min(MANY_COUNT_MAX));
+    if !nameless && addressed.is_none() {
+        return Verdict::Pass;
+    }
+    call.scratch[1] = u64::from(addressed.is_some());
+    call.then = Some(|call| {
+        if call.scratch[1] != 0 {
+            super::socket::sent_many(call);
+        }
+        let mut sent = call.result.max(0);
+        each(call.args[1], call.args[2], |message| {
+            sent -= 1;
+            if sent < 0 {
+                descriptors(message, take_back);
+            }
+        });
+        call.result
+    });
+    addressed.unwrap_or(Verdict::PassWith { number: call.number, args: call.args })
 }
 
-fn share_one(descriptor: RawFd) {
-    if let Some(user) = OPEN.lookup(descriptor) {
-        share(descriptor, &user);
+/// Whether it is a file without a name, which is now on its way.
+fn share_one(descriptor: RawFd) -> bool {
+    let Some(user) = OPEN.lookup(descriptor) else { return false };
+    share(descriptor, &user);
+    let Some(file) = nameless(&user) else { return false };
+    file.send();
+    true
+}
+
+fn take_back(descriptor: RawFd) {
+    OPEN.lookup(descriptor).iter().filter_map(nameless).for_each(|file| file.receive());
+}
+
+fn nameless(user: &Held) -> Option<&file::FileRef> {
+    match user.node() {
+        Node::File(file) if file.name() != file::Name::Has => Some(file),
+        _ => None,
     }
+}
+
+/// A descriptor has come.
+fn adopt(descriptor: RawFd) {
+    array::adopt(descriptor);
+    take_back(descriptor);
 }
 
 /// `recvmsg`.
 pub(crate) fn receive(call: &mut Call) -> Verdict {
-    if !takes_control(call.args[1]) {
+    if !takes_control(call.args[1]) && !super::socket::in_use() {
         return Verdict::Pass;
     }
     call.then = Some(|call| {
         if call.result >= 0 {
-            descriptors(call.args[1], array::adopt);
+            descriptors(call.args[1], adopt);
+            super::peer::received(call.args[1]);
         }
         call.result
     });
@@ -72,11 +124,14 @@ pub(crate) fn receive(call: &mut Call) -> Verdict {
 pub(crate) fn receive_many(call: &mut Call) -> Verdict {
     let mut control = false;
     each(call.args[1], call.args[2], |message| control |= takes_control(message));
-    if !control {
+    if !control && !super::socket::in_use() {
         return Verdict::Pass;
     }
     call.then = Some(|call| {
-        each(call.args[1], call.result.max(0) as usize, |message| descriptors(message, array::adopt));
+        each(call.args[1], call.result.max(0) as usize, |message| {
+            descriptors(message, adopt);
+            super::peer::received(message);
+        });
         call.result
     });
     Verdict::PassWith { number: call.number, args: call.args }

@@ -5,6 +5,9 @@ pub(crate) mod copy;
 pub(crate) mod data;
 pub(crate) mod descriptor;
 pub(crate) mod directory;
+pub(crate) mod limit;
+pub(crate) mod links;
+pub(crate) mod lock;
 pub(crate) mod map;
 pub(crate) mod memory;
 pub(crate) mod message;
@@ -14,14 +17,17 @@ pub(crate) mod node;
 mod on_path;
 pub(crate) mod open;
 pub(crate) mod paths;
+pub(crate) mod peer;
 pub(crate) mod process;
 pub(crate) mod socket;
 pub(crate) mod space;
+pub(crate) mod splice;
 pub(crate) mod watch;
 pub(crate) mod xattr;
 
 use crate::descriptors::Table;
 use crate::dispatch::{Call, Verdict};
+use crate::mappings::{advice, change};
 use crate::signals;
 use crate::table::NUMBER_COUNT;
 use linux_raw_sys::general as nr;
@@ -29,6 +35,11 @@ use node::Node;
 
 /// The descriptors of this process that are ours.
 pub(crate) static OPEN: Table<Node> = Table::new();
+
+/// Whether a descriptor of ours only names something (O_PATH).
+fn only_names(descriptor: sys::RawFd) -> bool {
+    OPEN.lookup(descriptor).is_some_and(|held| matches!(held.node(), Node::Path))
+}
 
 /// A served call.
 pub(crate) type Handler = fn(&mut Call) -> Verdict;
@@ -50,6 +61,13 @@ const fn handlers() -> [Handler; NUMBER_COUNT] {
         (nr::__NR_fcntl, descriptor::fcntl),
         (nr::__NR_close_range, descriptor::close_range),
         (nr::__NR_mmap, memory::mmap),
+        (nr::__NR_munmap, change::munmap),
+        (nr::__NR_mprotect, change::mprotect),
+        (nr::__NR_mremap, change::mremap),
+        (nr::__NR_msync, change::msync),
+        (nr::__NR_madvise, advice::madvise),
+        (nr::__NR_remap_file_pages, change::remap_pages),
+        (nr::__NR_sync, space::sync_all),
         (nr::__NR_rt_sigaction, signals::serve_action),
         (nr::__NR_rt_sigprocmask, signals::serve_mask),
         (nr::__NR_fork, process::fork),
@@ -62,8 +80,11 @@ const fn handlers() -> [Handler; NUMBER_COUNT] {
         (nr::__NR_bind, socket::bind),
         (nr::__NR_connect, socket::connect),
         (nr::__NR_sendto, socket::sendto),
-        (nr::__NR_getsockname, socket::name),
-        (nr::__NR_getpeername, socket::name),
+        (nr::__NR_getsockname, peer::name),
+        (nr::__NR_getpeername, peer::name),
+        (nr::__NR_accept, peer::peer),
+        (nr::__NR_accept4, peer::peer),
+        (nr::__NR_recvfrom, peer::peer),
         (nr::__NR_mount, mount::mount),
         (nr::__NR_umount2, mount::unmount),
         (nr::__NR_sendmsg, message::send),
@@ -83,15 +104,18 @@ const fn handlers() -> [Handler; NUMBER_COUNT] {
         (nr::__NR_pwritev2, data::pwritev),
         (nr::__NR_sendfile, copy::sendfile),
         (nr::__NR_copy_file_range, copy::copy_file_range),
-        (nr::__NR_splice, copy::splice),
+        (nr::__NR_splice, splice::splice),
         (nr::__NR_lseek, space::lseek),
+        (nr::__NR_umask, names::umask),
+        (nr::__NR_setrlimit, limit::set),
+        (nr::__NR_prlimit64, limit::set),
         (nr::__NR_truncate, space::truncate),
         (nr::__NR_ftruncate, space::ftruncate),
         (nr::__NR_fallocate, space::fallocate),
         (nr::__NR_fsync, space::sync),
         (nr::__NR_fdatasync, space::sync),
         (nr::__NR_sync_file_range, space::sync),
-        (nr::__NR_syncfs, space::sync),
+        (nr::__NR_syncfs, space::sync_file_system),
         (nr::__NR_fadvise64, space::advise),
         (nr::__NR_readahead, space::advise),
         (nr::__NR_ioctl, space::ioctl),

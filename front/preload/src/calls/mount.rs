@@ -1,7 +1,7 @@
 //! mount and umount2: binding a directory of the array onto another is done on every member. What else is mounted is the host's affair.
 
 use super::on_path::{self, At};
-use super::paths::Where;
+use super::paths::{self, Where};
 use crate::array;
 use crate::dispatch::{Call, Verdict};
 use linux_raw_sys::general::{MS_BIND, MS_REC, MS_SILENT};
@@ -14,6 +14,12 @@ pub(crate) fn mount(call: &mut Call) -> Verdict {
     let at = [At::cwd(0), At::cwd(1)];
     if !binds || at.iter().any(|at| matches!(at.locate(call), Where::Host)) {
         return Verdict::Pass;
+    }
+    // The kernel reads the type, though it needs none.
+    if call.args[2] != 0
+        && let Err(error) = paths::text(call.args[2])
+    {
+        return Verdict::error(error);
     }
     on_path::serve_two(call, at, |from, to| array::namespace()?.bind_mount(from, to, flags & MS_REC != 0))
 }

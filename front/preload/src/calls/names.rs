@@ -17,6 +17,14 @@ fn change(call: &Call, at: At, act: impl FnOnce(&[u8]) -> Done) -> Verdict {
     on_path::serve(call, at, act, |()| Ok(0))
 }
 
+/// umask: not while another thread makes a name, which must be the same on every member.
+pub(crate) fn umask(call: &mut Call) -> Verdict {
+    match array::namespace() {
+        Ok(namespace) => Verdict::Done(namespace.between_changes(|| call.kernel())),
+        Err(_) => Verdict::Pass,
+    }
+}
+
 pub(crate) fn mkdir(call: &mut Call) -> Verdict {
     change(call, At::cwd(0), |path| array::namespace()?.mkdir(path, call.args[1] as u32))
 }

@@ -26,6 +26,11 @@ impl At {
         Self { directory: Some(directory), path }
     }
 
+    /// Which argument is the path.
+    pub(crate) const fn path(self) -> usize {
+        self.path
+    }
+
     fn base(self, call: &Call) -> RawFd {
         self.directory.map_or(AT_FDCWD, |index| call.descriptor(index))
     }

@@ -90,9 +90,22 @@ fn may_reach(prefixes: &Prefixes, path: &[u8], absolute: bool) -> bool {
 
 /// The descriptor that a path under /proc/self/fd or /dev/fd names.
 pub(crate) fn descriptor_path(path: &[u8]) -> Option<RawFd> {
+    let standard = [&b"/dev/stdin"[..], b"/dev/stdout", b"/dev/stderr"];
+    if let Some(number) = standard.iter().position(|name| *name == path) {
+        return Some(number as RawFd);
+    }
     let starts = [&b"/proc/self/fd/"[..], b"/dev/fd/", b"/proc/thread-self/fd/"];
-    let number = starts.iter().find_map(|start| path.strip_prefix(*start))?;
+    let number = starts.iter().find_map(|start| path.strip_prefix(*start)).or_else(|| of_own_number(path))?;
     core::str::from_utf8(number).ok()?.parse().ok()
+}
+
+/// The same of /proc/<pid>/fd, if the process is this one.
+fn of_own_number(path: &[u8]) -> Option<&[u8]> {
+    let rest = path.strip_prefix(b"/proc/")?;
+    let cut = rest.iter().position(|&byte| byte == b'/')?;
+    let number = rest[cut..].strip_prefix(b"/fd/")?;
+    let pid: u32 = core::str::from_utf8(&rest[..cut]).ok()?.parse().ok()?;
+    (pid == crate::process::getpid()).then_some(number)
 }
 
 /// Opening such a path opens the file behind the descriptor anew: by its name.

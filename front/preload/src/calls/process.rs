@@ -10,7 +10,8 @@ use super::node::Node;
 use super::paths::AT_FDCWD;
 use crate::descriptors::Use;
 use crate::dispatch::{Call, Verdict};
-use crate::{array, exec, process, program, stored};
+use crate::mappings::process as mappings;
+use crate::{array, exec, process, program, stored, sud};
 use core::sync::atomic::Ordering;
 use linux_raw_sys::general::{AT_EMPTY_PATH, CLONE_FILES, CLONE_SETTLS, CLONE_THREAD, CLONE_VFORK, CLONE_VM};
 
@@ -55,7 +56,11 @@ fn make(call: &Call, flags: u64, stack: u64) -> Verdict {
         share_all();
     }
     if flags & u64::from(CLONE_VM) == 0 && stack == 0 {
-        return Verdict::Done(array::around_fork(|| process::with_locks(|| call.kernel())));
+        let result = mappings::around_fork(|| array::around_fork(|| process::with_locks(|| call.kernel())));
+        if result == 0 {
+            sud::arm();
+        }
+        return Verdict::Done(result);
     }
     if flags & u64::from(CLONE_VM) != 0 && flags & u64::from(CLONE_THREAD | CLONE_FILES) == 0 {
         process::lend(flags & u64::from(CLONE_VFORK) != 0 && flags & u64::from(CLONE_SETTLS) == 0);
@@ -77,6 +82,9 @@ fn share_all() {
 pub(crate) fn share(descriptor: sys::RawFd, user: &Use<'_, Node>) {
     user.position.acquire();
     if !user.shared.swap(true, Ordering::AcqRel) {
+        if let Node::File(file) = user.node() {
+            file.keep_nameless();
+        }
         let offset = user.offset.load(Ordering::Relaxed) as usize;
         // SAFETY: moving the offset of our own anchor concerns no memory.
         unsafe { sys::raw::syscall(linux_raw_sys::general::__NR_lseek as usize, [descriptor as usize, offset, 0, 0, 0, 0]) };
@@ -87,6 +95,8 @@ pub(crate) fn share(descriptor: sys::RawFd, user: &Use<'_, Node>) {
 /// `execve`.
 pub(crate) fn execve(call: &mut Call) -> Verdict {
     share_all();
+    mappings::before_exec();
+    array::settle();
     let [path, arguments, environment, ..] = call.args;
     match stored::find(AT_FDCWD, path, arguments, environment) {
         Some(Ok(stored)) => return exec::prepare_stored(call, &stored),
@@ -99,6 +109,8 @@ pub(crate) fn execve(call: &mut Call) -> Verdict {
 /// `execveat`.
 pub(crate) fn execveat(call: &mut Call) -> Verdict {
     share_all();
+    mappings::before_exec();
+    array::settle();
     let [directory, path, arguments, environment, flags, _] = call.args;
     if let Some(found) = stored_at(directory as sys::RawFd, path, arguments, environment, flags as u32) {
         return match found {
@@ -127,6 +139,7 @@ fn stored_at(
 /// `exit_group`: what the program leaves open is closed in order, while that can still be done.
 pub(crate) fn exit(_: &mut Call) -> Verdict {
     if process::owns_tables() {
+        mappings::leave();
         array::leave();
     }
     Verdict::Pass

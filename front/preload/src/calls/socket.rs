@@ -1,4 +1,4 @@
-//! Local sockets with a name on the array: bind, connect, sendto, sendmsg, and what the kernel says of their names.
+//! Local sockets with a name on the array: bind, connect, sendto, sendmsg. What the kernel says of their names is `peer`'s.
 //!
 //! The socket that the kernel knows lies on the first member. A name that does not fit into an address there is reached through a
 //! descriptor of its directory; of such a socket getsockname tells the path under /proc.
@@ -8,27 +8,31 @@ use crate::array;
 use crate::dispatch::{Call, Verdict};
 use crate::program;
 use core::mem::size_of;
+use core::sync::atomic::{AtomicBool, Ordering};
 use heap::boxed::Box;
 use heap::vec::Vec;
 use namespace::{Namespace, Reached};
 use sys::raw::{check, syscall};
 use sys::{AsRawFd, OsError, OwnedFd, high_fd};
 
-const AF_UNIX: u16 = 1;
+pub(super) const AF_UNIX: u16 = 1;
 const FAMILY_BYTES: usize = size_of::<u16>();
-const PATH_BYTES_MAX: usize = 108;
+pub(super) const PATH_BYTES_MAX: usize = 108;
+
+/// Whether this process has named a socket of the array: until then no address need be looked at.
+static USED: AtomicBool = AtomicBool::new(false);
 
 /// `struct sockaddr_un`.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Address {
-    family: u16,
-    path: [u8; PATH_BYTES_MAX],
+pub(super) struct Address {
+    pub(super) family: u16,
+    pub(super) path: [u8; PATH_BYTES_MAX],
 }
 
 impl Address {
     /// The address of a path, and its length.
-    fn of(path: &[u8]) -> (Self, usize) {
+    pub(super) fn of(path: &[u8]) -> (Self, usize) {
         let mut address = Self { family: AF_UNIX, path: [0; PATH_BYTES_MAX] };
         address.path[..path.len()].copy_from_slice(path);
         (address, (FAMILY_BYTES + path.len() + 1).min(size_of::<Self>()))
@@ -44,7 +48,10 @@ fn located(address: usize, bytes: usize) -> Option<(&'static Namespace, Vec<u8>)
     let path = program::read_bytes(address + FAMILY_BYTES, bytes - FAMILY_BYTES).ok()?;
     let end = path.iter().position(|&byte| byte == 0).unwrap_or(path.len());
     match paths::locate_bytes(AT_FDCWD, &path[..end]) {
-        Where::Array(path) => Some((namespace, path)),
+        Where::Array(path) => {
+            USED.store(true, Ordering::Relaxed);
+            Some((namespace, path))
+        }
         Where::Host => None,
     }
 }
@@ -146,23 +153,60 @@ pub(crate) fn send_message(call: &mut Call) -> Verdict {
     }
 }
 
-/// getsockname and getpeername: a path on a member is told as the array's.
-pub(crate) fn name(call: &mut Call) -> Verdict {
-    let [_, address, length, ..] = call.args;
-    let Ok(room) = program::read::<u32>(length) else { return Verdict::Pass };
-    let (mut whole, mut bytes) = (Address { family: 0, path: [0; PATH_BYTES_MAX] }, size_of::<Address>() as u32);
-    // SAFETY: the address has the room that is said.
-    let result = unsafe { syscall(call.number, [call.args[0], &raw mut whole as usize, &raw mut bytes as usize, 0, 0, 0]) };
-    if result < 0 || whole.family != AF_UNIX || whole.path[0] == 0 {
-        return Verdict::Pass;
+/// Whether this process has to do with sockets of the array.
+pub(super) fn in_use() -> bool {
+    USED.load(Ordering::Relaxed)
+}
+
+/// `struct mmsghdr`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Many {
+    message: [usize; 7],
+    sent_bytes: usize,
+}
+
+/// sendmmsg with messages to sockets of the array: copies of its headers, and the addresses they name.
+struct Batch {
+    headers: Vec<Many>,
+    #[expect(clippy::vec_box, reason = "the headers point into the places")]
+    _places: Vec<Box<Place>>,
+}
+
+/// For sendmmsg: the call to make if any of its messages names a socket of the array; `then` is to be called afterwards.
+pub(super) fn send_many(call: &mut Call, count: usize) -> Option<Verdict> {
+    let headers = (0..count).map(|index| program::read::<Many>(call.args[1] + index * size_of::<Many>()));
+    let mut headers: Vec<Many> = headers.collect::<Result<_, _>>().ok()?;
+    let mut places = Vec::new();
+    for header in &mut headers {
+        let [name, bytes, ..] = header.message;
+        let Some((namespace, path)) = located(name, bytes as u32 as usize) else { continue };
+        match member_address(namespace, &path) {
+            Ok(Some(place)) => {
+                (header.message[0], header.message[1]) = (core::ptr::from_ref(&place.address) as usize, place.bytes);
+                places.push(place);
+            }
+            Ok(None) => {}
+            // Those before it are sent; the kernel finds no socket here.
+            Err(_) => header.message[0] = c"".as_ptr() as usize,
+        }
     }
-    let end = whole.path.iter().position(|&byte| byte == 0).unwrap_or(PATH_BYTES_MAX);
-    let Some(path) = array::namespace().ok().and_then(|namespace| namespace.logical(&whole.path[..end])) else {
-        return Verdict::Pass;
-    };
-    let (told, told_bytes) = Address::of(path);
-    // SAFETY: an address is plain bytes.
-    let image = unsafe { core::slice::from_raw_parts((&raw const told).cast::<u8>(), told_bytes) };
-    let copied = program::write_bytes(address, &image[..told_bytes.min(room as usize)]);
-    Verdict::from_result(copied.and_then(|()| program::write(length, &(told_bytes as u32))).map(|()| 0))
+    if places.is_empty() {
+        return None;
+    }
+    let batch = Box::new(Batch { headers, _places: places });
+    let mut args = call.args;
+    args[1] = batch.headers.as_ptr() as usize;
+    call.scratch[0] = Box::into_raw(batch) as u64;
+    Some(Verdict::PassWith { number: call.number, args })
+}
+
+/// Tells the program how many bytes of each message were sent.
+pub(super) fn sent_many(call: &mut Call) {
+    // SAFETY: put there by `send_many` for this very call.
+    let batch = unsafe { Box::from_raw(call.scratch[0] as *mut Batch) };
+    for (index, header) in batch.headers.iter().take(call.result.max(0) as usize).enumerate() {
+        let place = call.args[1] + index * size_of::<Many>() + size_of::<[usize; 7]>();
+        let _ = program::write(place, &(header.sent_bytes as u32));
+    }
 }

@@ -1,11 +1,14 @@
 //! Size, space and durability of a file: lseek, truncate, fallocate, fsync.
 
+use super::OPEN;
 use super::data::on_file;
+use super::limit;
 use super::on_path::{self, At};
 use crate::array;
 use crate::dispatch::{Call, Verdict};
-use crate::program;
-use sys::OsError;
+use crate::{mappings, program};
+use namespace::Node;
+use sys::{BorrowedFd, OsError};
 
 const SEEK_SET: usize = 0;
 const SEEK_CUR: usize = 1;
@@ -44,13 +47,20 @@ pub(crate) fn ftruncate(call: &mut Call) -> Verdict {
         if !held.is_writable() {
             return Err(OsError::INVAL);
         }
-        file.truncate(length(call.args[1])?).map(|()| 0)
+        file.truncate(length(call.args[1])?)?;
+        mappings::fault::catch_up();
+        Ok(0)
     })
 }
 
 pub(crate) fn truncate(call: &mut Call) -> Verdict {
     let bytes = call.args[1];
-    on_path::serve(call, At::cwd(0), |path| array::namespace()?.truncate(path, length(bytes)?), |()| Ok(0))
+    let act = |path: &[u8]| array::namespace()?.truncate(path, length(bytes)?);
+    let answer = |()| {
+        mappings::fault::catch_up();
+        Ok(0)
+    };
+    limit::notice(on_path::serve(call, At::cwd(0), act, answer))
 }
 
 fn length(argument: usize) -> Result<u64, OsError> {
@@ -77,14 +87,48 @@ pub(crate) fn fallocate(call: &mut Call) -> Verdict {
             PUNCH | ZERO_KEEP => file.punch(offset, bytes, false),
             FALLOC_ZERO_RANGE => file.punch(offset, bytes, true),
             _ => file.allocate(offset, bytes, mode == FALLOC_KEEP_SIZE),
-        }
-        .map(|()| 0)
+        }?;
+        mappings::fault::catch_up();
+        Ok(0)
     })
 }
 
-/// fsync, fdatasync, sync_file_range, syncfs on a file.
+/// fsync, fdatasync, sync_file_range of a file or directory.
 pub(crate) fn sync(call: &mut Call) -> Verdict {
-    on_file(call, |_, file, _| file.sync().map(|()| 0))
+    let fd = call.descriptor(0);
+    let Some(held) = OPEN.lookup(fd) else { return Verdict::Pass };
+    match held.node() {
+        Node::File(file) => Verdict::from_result(mappings::follow::file(file).and_then(|()| file.sync()).map(|()| 0)),
+        // SAFETY: the descriptor is open: it was looked up.
+        Node::Directory => Verdict::from_result(
+            array::namespace().and_then(|names| names.sync_directory(unsafe { BorrowedFd::borrow_raw(fd) })).map(|()| 0),
+        ),
+        Node::Lost => Verdict::error(OsError::STALE),
+        Node::Other | Node::Path => Verdict::Pass,
+    }
+}
+
+/// syncfs on anything of the array: everything that is stored in it.
+pub(crate) fn sync_file_system(call: &mut Call) -> Verdict {
+    let Some(held) = OPEN.lookup(call.descriptor(0)) else { return Verdict::Pass };
+    if matches!(held.node(), Node::Path) {
+        return Verdict::Pass;
+    }
+    let sync = || {
+        mappings::follow::all()?;
+        let names = array::namespace()?;
+        let mut result = Ok(());
+        names.files().for_each_open(|file| result = result.and(file.sync()));
+        result.and_then(|()| names.sync_file_systems())
+    };
+    Verdict::from_result(sync().map(|()| 0))
+}
+
+/// sync: the array's part of it, then the kernel's.
+pub(crate) fn sync_all(_: &mut Call) -> Verdict {
+    // It reports nothing.
+    let _ = mappings::follow::all();
+    Verdict::Pass
 }
 
 /// posix_fadvise and readahead: advice about pages the kernel does not move for us.

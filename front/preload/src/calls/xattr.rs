@@ -106,7 +106,7 @@ pub(crate) fn set(call: &mut Call) -> Verdict {
 
 pub(crate) fn fset(call: &mut Call) -> Verdict {
     let descriptor = call.descriptor(0);
-    let Some(held) = OPEN.lookup(descriptor) else { return Verdict::Pass };
+    let Some(held) = OPEN.lookup(descriptor).filter(|_| !super::only_names(descriptor)) else { return Verdict::Pass };
     let set = || {
         let flags = XattrFlags::from_bits_retain(call.args[4] as u32);
         let (namespace, fd) = (array::namespace()?, directory::borrow(descriptor));
@@ -124,7 +124,7 @@ pub(crate) fn remove(call: &mut Call) -> Verdict {
 
 pub(crate) fn fremove(call: &mut Call) -> Verdict {
     let descriptor = call.descriptor(0);
-    let Some(held) = OPEN.lookup(descriptor) else { return Verdict::Pass };
+    let Some(held) = OPEN.lookup(descriptor).filter(|_| !super::only_names(descriptor)) else { return Verdict::Pass };
     let remove =
         || array::namespace()?.fremovexattr(directory::borrow(descriptor), held.node(), &name(call.args[1])?).map(|()| 0);
     Verdict::from_result(remove())

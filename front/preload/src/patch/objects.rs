@@ -9,9 +9,10 @@ use super::elf::{DT_DEBUG, Image, ProgramHeader, Range};
 use super::scan::{Found, scan};
 use super::site::Site;
 use super::trampoline::{Area, Caller};
-use crate::arch::bytes::{FILLER, JUMP_BYTES, jump};
+use crate::arch::bytes::{FILLER, JUMP_BYTES, SYSCALL, jump};
 use crate::environment::{Auxiliary, Environment};
 use crate::lock::Lock;
+use crate::sud;
 use crate::table;
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
@@ -26,6 +27,10 @@ use units::PAGE_BYTES;
 struct Debug {
     version: i32,
     first: *const LinkMap,
+    breakpoint: usize,
+    state: i32,
+    /// Where ld.so is mapped.
+    linker: usize,
 }
 
 /// `struct link_map` of <link.h>.
@@ -78,15 +83,22 @@ pub(crate) fn lock() -> &'static crate::lock::RawLock {
 /// `auxiliary` is the kernel's description of this process; no other thread runs.
 pub(crate) unsafe fn patch_loaded(auxiliary: &Auxiliary, environment: &Environment) {
     let mut patcher = Patcher { cache: Cache::open(environment), area: None, auxiliary: *auxiliary };
-    // SAFETY: the caller's promise: these are the main program's headers, and ld.so's first byte.
-    let (program, linker) = unsafe { (main_program(auxiliary), Image::at(auxiliary.linker).filter(|_| auxiliary.linker != 0)) };
-    let Some(program) = program else { return };
+    // SAFETY: the caller's promise: these are the main program's headers.
+    let Some(program) = (unsafe { main_program(auxiliary) }) else { return };
+    let debug = program.dynamic(DT_DEBUG).filter(|address| *address != 0);
+    // The kernel does not name an ld.so that was started by hand and loaded the program itself.
+    // SAFETY: DT_DEBUG of a program that runs holds the address of ld.so's r_debug.
+    let linker = debug
+        .filter(|_| auxiliary.linker == 0)
+        .map_or(auxiliary.linker, |address| unsafe { (*(address as *const Debug)).linker });
+    // SAFETY: where ld.so is mapped its first byte is its header.
+    let linker = if linker == 0 { None } else { unsafe { Image::at(linker) } };
     if let Some(linker) = &linker {
         let text = linker.texts().next().unwrap_or_default();
         LINKER_TEXT[0].store(linker.bias.wrapping_add(text.start) as usize, Ordering::Relaxed);
         LINKER_TEXT[1].store(linker.bias.wrapping_add(text.end) as usize, Ordering::Relaxed);
     }
-    let debug = program.dynamic(DT_DEBUG).filter(|address| *address != 0).or_else(|| {
+    let debug = debug.or_else(|| {
         let linker = linker.as_ref()?;
         Some(linker.bias.wrapping_add(linker.symbol(b"_r_debug")?))
     });
@@ -245,6 +257,8 @@ impl Patcher {
             jumps.iter().for_each(|(at, trampoline, site)| write_jump(*at, *trampoline, site));
             let _ = mprotect(start as *mut _, end - start, MprotectFlags::READ | MprotectFlags::EXEC);
         }
+        let stays = jumps.iter().filter(|jump| jump.2.stays());
+        stays.for_each(|(_, _, site)| sud::patched(image.bias.wrapping_add(site.syscall()) as usize + SYSCALL.len()));
         COUNTS.sites.fetch_add(jumps.len() as u32, Ordering::Relaxed);
         COUNTS.sites_moved.fetch_add(jumps.iter().filter(|jump| !jump.2.stays()).count() as u32, Ordering::Relaxed);
     }

@@ -45,6 +45,17 @@ impl Context {
         self.rip as usize
     }
 
+    /// Makes it go on elsewhere.
+    pub(crate) const fn set_address(&mut self, address: usize) {
+        self.rip = address as u64;
+    }
+
+    /// Number and arguments of the system call that was about to be made there.
+    pub(crate) const fn system_call(&self) -> (u32, [usize; 6]) {
+        let [rdi, rsi, rdx] = [self.rdi as usize, self.rsi as usize, self.rdx as usize];
+        (self.rax as u32, [rdi, rsi, rdx, self.r10 as usize, self.r8 as usize, self.r9 as usize])
+    }
+
     /// The stack pointer there.
     pub(crate) const fn stack_pointer(&self) -> usize {
         self.rsp as usize

@@ -1,0 +1,43 @@
+//! RLIMIT_FSIZE: who makes a file grow past the limit gets EFBIG, and SIGXFSZ with it (setrlimit(2)).
+
+use crate::dispatch::{Call, Verdict};
+use crate::{process, signals};
+use linux_raw_sys::general::{__NR_setrlimit, RLIMIT_FSIZE};
+use sys::OsError;
+
+const SIGXFSZ: usize = 25;
+
+/// setrlimit, prlimit64: a new limit is remembered, but for a vfork child, whose memory is its parent's.
+pub(crate) fn set(call: &mut Call) -> Verdict {
+    let by_pid = call.number != __NR_setrlimit as usize;
+    if call.args[usize::from(by_pid)] as u32 != RLIMIT_FSIZE || by_pid && call.args[2] == 0 {
+        return Verdict::Pass;
+    }
+    let result = call.kernel();
+    if result == 0 && process::owns_tables() {
+        sys::file_limit::refresh();
+    }
+    Verdict::Done(result)
+}
+
+/// The result of a call that may have met the limit.
+#[inline]
+pub(crate) fn answer(result: Result<usize, OsError>) -> Verdict {
+    notice(Verdict::from_result(result))
+}
+
+/// Sends the signal if the limit is what refused the call.
+#[inline]
+pub(crate) fn notice(verdict: Verdict) -> Verdict {
+    if verdict == Verdict::error(OsError::FBIG) {
+        exceeded();
+    }
+    verdict
+}
+
+#[cold]
+fn exceeded() {
+    if sys::file_limit::is_set() {
+        signals::raise(SIGXFSZ);
+    }
+}

@@ -1,0 +1,198 @@
+//! Paths of the host that lead into the array, by a symlink or by /proc.
+//!
+//! Nothing is asked before a call of the host's that looks at what is there: only if the kernel finds nothing is it seen whether there was a symlink
+//! on the way, and whether it leads into the array. Before a call that makes a name that is asked first, with one system call, so that
+//! nothing is made on the host that belongs into the array. Paths under /proc that lead through a process' directories and files are walked first too:
+//! they lead to a member, where the kernel would find something.
+
+use super::paths::{self, AT_FDCWD};
+use super::{directory, handler};
+use crate::array;
+use crate::dispatch::{Call, Verdict};
+use crate::table::{ROWS, Row};
+use heap::vec::Vec;
+use linux_raw_sys::general as nr;
+use namespace::OFlags;
+use sys::rustix::fs::{Mode, ResolveFlags, openat2, readlink};
+use sys::{OsError, RawFd};
+
+const MAKING: OFlags = OFlags::CREATE.union(OFlags::TMPFILE);
+const ARGUMENT_COUNT: usize = 6;
+
+/// What a call does with its paths.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Looks at what is there, and does not wait.
+    Look { follow: bool },
+    /// Opens what is there: that may wait.
+    Open,
+    /// Makes a name, or takes one away.
+    Make { follow: bool },
+    /// Is not followed into the array.
+    Other,
+}
+
+fn kind(call: &Call) -> Kind {
+    let flags = match call.number as u32 {
+        nr::__NR_open => call.args[1],
+        nr::__NR_openat => call.args[2],
+        nr::__NR_creat => OFlags::CREATE.bits() as usize,
+        _ => 0,
+    };
+    match call.number as u32 {
+        nr::__NR_open | nr::__NR_openat | nr::__NR_creat => {
+            let flags = OFlags::from_bits_retain(flags as u32);
+            if flags.intersects(MAKING) { Kind::Make { follow: !flags.contains(OFlags::NOFOLLOW) } } else { Kind::Open }
+        }
+        nr::__NR_mkdir | nr::__NR_mkdirat | nr::__NR_mknod | nr::__NR_mknodat | nr::__NR_symlink | nr::__NR_symlinkat => {
+            Kind::Make { follow: false }
+        }
+        nr::__NR_link | nr::__NR_linkat | nr::__NR_rename | nr::__NR_renameat | nr::__NR_renameat2 => {
+            Kind::Make { follow: false }
+        }
+        nr::__NR_lstat | nr::__NR_unlink | nr::__NR_unlinkat | nr::__NR_rmdir | nr::__NR_readlink | nr::__NR_readlinkat => {
+            Kind::Look { follow: false }
+        }
+        nr::__NR_lchown | nr::__NR_lgetxattr | nr::__NR_lsetxattr | nr::__NR_llistxattr | nr::__NR_lremovexattr => {
+            Kind::Look { follow: false }
+        }
+        nr::__NR_mount | nr::__NR_umount2 | nr::__NR_openat2 | nr::__NR_execve | nr::__NR_execveat => Kind::Other,
+        nr::__NR_chdir | nr::__NR_fanotify_mark | nr::__NR_name_to_handle_at => Kind::Other,
+        _ => Kind::Look { follow: true },
+    }
+}
+
+/// The kernel's answer to a call with paths of the host, or the array's if one of them leads there.
+pub(crate) fn serve(call: &mut Call) -> Verdict {
+    let row = &ROWS[call.number];
+    match kind(call) {
+        Kind::Other => Verdict::Pass,
+        Kind::Make { follow } => retry(call, row, follow, false).unwrap_or(Verdict::Pass),
+        Kind::Look { follow } => {
+            if leads_through_proc(call, row)
+                && let Some(verdict) = retry(call, row, follow, true)
+            {
+                return verdict;
+            }
+            let result = call.kernel();
+            let missing = result == -(OsError::NOENT.raw_os_error() as isize);
+            missing.then(|| retry(call, row, follow, false)).flatten().unwrap_or(Verdict::Done(result))
+        }
+        Kind::Open => {
+            if leads_through_proc(call, row)
+                && let Some(verdict) = retry(call, row, true, true)
+            {
+                return verdict;
+            }
+            call.then = Some(opened);
+            Verdict::PassWith { number: call.number, args: call.args }
+        }
+    }
+}
+
+/// The kernel has opened something, or found nothing.
+fn opened(call: &mut Call) -> isize {
+    if call.result != -(OsError::NOENT.raw_os_error() as isize) && !is_directory_below(call) {
+        return call.result;
+    }
+    match retry(call, &ROWS[call.number], true, false) {
+        Some(Verdict::Done(result)) => {
+            if call.result >= 0 {
+                // SAFETY: the number was made by this call and nobody knows it yet.
+                unsafe { sys::raw::syscall(nr::__NR_close as usize, [call.result as usize, 0, 0, 0, 0, 0]) };
+            }
+            result
+        }
+        _ => call.result,
+    }
+}
+
+/// Whether a directory was opened that on the host lies where the array is seen.
+fn is_directory_below(call: &Call) -> bool {
+    let flags = if call.number == nr::__NR_open as usize { call.args[1] } else { call.args[2] };
+    if call.result < 0 || !OFlags::from_bits_retain(flags as u32).contains(OFlags::DIRECTORY) {
+        return false;
+    }
+    let link = heap::format!("/proc/self/fd/{}", call.result);
+    let owned = |path: &[u8]| array::prefixes().is_some_and(|prefixes| prefixes.own(path));
+    readlink(link.as_str(), Vec::new()).is_ok_and(|path| owned(path.as_bytes()))
+}
+
+/// Makes the call again with the paths in the array that its paths lead to; None if none does.
+fn retry(call: &mut Call, row: &Row, follow: bool, surely: bool) -> Option<Verdict> {
+    let mut texts: [Option<Vec<u8>>; ARGUMENT_COUNT] = [const { None }; ARGUMENT_COUNT];
+    for path in paths_of(call, row) {
+        texts[path] = entered(base_of(call, row, path), call.args[path], follow, surely);
+    }
+    if texts.iter().all(Option::is_none) {
+        return None;
+    }
+    let kept = call.args;
+    for (path, text) in texts.iter().enumerate() {
+        if let Some(text) = text {
+            call.args[path] = text.as_ptr() as usize;
+        }
+    }
+    let verdict = handler(call.number)(call);
+    call.args = kept;
+    matches!(verdict, Verdict::Done(_)).then_some(verdict)
+}
+
+/// The arguments that are paths to be resolved: a symlink's contents are not.
+fn paths_of(call: &Call, row: &Row) -> impl Iterator<Item = usize> + use<> {
+    let contents = matches!(call.number as u32, nr::__NR_symlink | nr::__NR_symlinkat);
+    let bits = row.paths & if contents { !1 } else { !0 };
+    (0..ARGUMENT_COUNT).filter(move |index| bits >> index & 1 == 1)
+}
+
+fn base_of(call: &Call, row: &Row, path: usize) -> RawFd {
+    match path.checked_sub(1) {
+        Some(index) if row.descriptors >> index & 1 == 1 => call.descriptor(index),
+        _ => AT_FDCWD,
+    }
+}
+
+/// Whether a path of the call leads by what /proc says of a process.
+fn leads_through_proc(call: &Call, row: &Row) -> bool {
+    paths_of(call, row).any(|path| {
+        let start = crate::program::read::<[u8; 6]>(call.args[path]);
+        start == Ok(*b"/proc/") && paths::text(call.args[path]).is_ok_and(|text| names_a_process(&text))
+    })
+}
+
+fn names_a_process(path: &[u8]) -> bool {
+    path.split(|&byte| byte == b'/').any(|name| matches!(name, b"fd" | b"cwd" | b"exe" | b"root"))
+}
+
+/// Where in the array the path at `address` leads, with its NUL. `surely`: a symlink on its way need not be looked for first.
+pub(crate) fn entered(base: RawFd, address: usize, follow: bool, surely: bool) -> Option<Vec<u8>> {
+    let namespace = array::namespace().ok()?;
+    let path = paths::text(address).ok().filter(|path| !path.is_empty())?;
+    if !surely {
+        let flags = OFlags::PATH | OFlags::CLOEXEC | if follow { OFlags::empty() } else { OFlags::NOFOLLOW };
+        let found = openat2(directory::borrow(base), path.as_slice(), flags, Mode::empty(), ResolveFlags::NO_SYMLINKS);
+        if !matches!(found, Err(OsError::LOOP)) {
+            return None;
+        }
+    }
+    let mut absolute = if path.starts_with(b"/") { Vec::new() } else { [&directory::path_of(base)?, &b"/"[..]].concat() };
+    absolute.extend_from_slice(&path);
+    let mut found = namespace.entered_from_host(&absolute, follow)?;
+    found.push(0);
+    Some(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_paths_through_processes_are_walked_first() {
+        for path in [&b"/proc/self/fd/3/x"[..], b"/proc/self/cwd/x", b"/proc/12/exe", b"/proc/self/task/1/root"] {
+            assert!(names_a_process(path));
+        }
+        for path in [&b"/proc/self/maps"[..], b"/proc/meminfo", b"/proc/self/mountinfo", b"/proc/sys/fs/file-max"] {
+            assert!(!names_a_process(path));
+        }
+    }
+}

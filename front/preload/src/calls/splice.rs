@@ -1,0 +1,192 @@
+//! splice(2) between a pipe and a file of the array, and sendfile(2) from one to what is no file: the kernel would move pages of the anchor, so the bytes are copied.
+//!
+//! Inside the library the pipe is asked without waiting (RWF_NOWAIT). If it is not ready and the call may wait, the stub waits in the
+//! program's stead, where signals arrive: it writes as much as a pipe takes at once, or reads what comes first.
+
+use super::copy::{End, kind};
+use super::limit;
+use crate::dispatch::{Call, Verdict};
+use heap::boxed::Box;
+use heap::vec::Vec;
+use linux_raw_sys::general::{
+    __NR_poll, __NR_preadv2, __NR_pwritev2, __NR_read, __NR_write, POLLIN, POLLOUT, RWF_NOWAIT, S_IFIFO,
+};
+use sys::raw::{check, syscall};
+use sys::{OsError, RawFd};
+
+/// The most moved by one call: what a pipe holds by default.
+const BYTES_MAX: usize = 64 << 10;
+/// What a pipe takes whole once there is room for anything.
+const PIPE_BYTES: usize = 4096;
+/// The most one sendfile to a pipe or socket moves.
+const SEND_BYTES_MAX: usize = 1 << 20;
+const FLAGS_KNOWN: usize = 0xf;
+const NONBLOCK: usize = 2;
+
+/// A splice that waits for the pipe.
+struct Waiting {
+    file: End,
+    bytes: Vec<u8>,
+}
+
+pub(crate) fn splice(call: &mut Call) -> Verdict {
+    let (input, output) = (call.descriptor(0), call.descriptor(2));
+    if !super::is_ours(input) && !super::is_ours(output) {
+        return Verdict::Pass;
+    }
+    let [_, input_offset, _, output_offset, bytes, flags] = call.args;
+    let (bytes, waits) = (bytes.min(BYTES_MAX), flags & NONBLOCK == 0);
+    if flags & !FLAGS_KNOWN != 0 {
+        return Verdict::error(OsError::INVAL);
+    }
+    if bytes == 0 {
+        return Verdict::Done(0);
+    }
+    let pipes = [is_pipe(input), is_pipe(output)];
+    let offsets = [input_offset, output_offset];
+    if (0..2).any(|end| pipes[end] && offsets[end] != 0) {
+        return Verdict::error(OsError::SPIPE);
+    }
+    match pipes {
+        [true, false] => from_pipe(call, input, output, output_offset, bytes, waits),
+        [false, true] => to_pipe(call, input, input_offset, output, bytes, waits),
+        // A pipe of the array and another pipe: both are the kernel's.
+        [true, true] => Verdict::Pass,
+        [false, false] => Verdict::error(OsError::INVAL),
+    }
+}
+
+fn is_pipe(descriptor: RawFd) -> bool {
+    kind(descriptor) == S_IFIFO
+}
+
+/// sendfile(2) from a file of the array to a pipe or socket: the stub writes, as long as it takes.
+pub(super) fn send(call: &mut Call, file: RawFd, output: RawFd) -> Verdict {
+    let bytes = call.args[3].min(SEND_BYTES_MAX);
+    match read(file, call.args[2], bytes) {
+        Ok((_, buffer)) if buffer.is_empty() => Verdict::Done(0),
+        Ok((file, buffer)) => write_out(call, file, output, buffer),
+        Err(error) => Verdict::error(error),
+    }
+}
+
+fn read(file: RawFd, offset: usize, bytes: usize) -> Result<(End, Vec<u8>), OsError> {
+    let mut file = End::reading(file, offset)?;
+    let mut buffer = heap::vec![0; bytes];
+    let count = file.read(&mut buffer)?;
+    buffer.truncate(count);
+    Ok((file, buffer))
+}
+
+/// The stub writes; what was not written is read another time.
+fn write_out(call: &mut Call, file: End, output: RawFd, bytes: Vec<u8>) -> Verdict {
+    let args = [output as usize, bytes.as_ptr() as usize, bytes.len(), 0, 0, 0];
+    wait(call, Waiting { file, bytes }, |call, mut waiting| {
+        waiting.file.unread(waiting.bytes.len() - call.result.max(0) as usize);
+        match waiting.file.store_offset() {
+            Err(error) if call.result >= 0 => -(error.raw_os_error() as isize),
+            _ => call.result,
+        }
+    });
+    Verdict::PassWith { number: __NR_write as usize, args }
+}
+
+fn from_pipe(call: &mut Call, pipe: RawFd, file: RawFd, offset: usize, bytes: usize, waits: bool) -> Verdict {
+    let file = match End::writing(file, offset) {
+        Ok(file) => file,
+        Err(error) => return Verdict::error(error),
+    };
+    let mut buffer = heap::vec![0; bytes];
+    match at_once(__NR_preadv2, pipe, buffer.as_mut_ptr(), bytes) {
+        Ok(count) => limit::answer(put(file, &buffer[..count])),
+        Err(OsError::AGAIN) if waits => {
+            let args = [pipe as usize, buffer.as_mut_ptr() as usize, bytes, 0, 0, 0];
+            wait(call, Waiting { file, bytes: buffer }, |call, waiting| match call.result {
+                count @ 0.. => answer(limit::answer(put(waiting.file, &waiting.bytes[..count as usize]))),
+                error => error,
+            });
+            Verdict::PassWith { number: __NR_read as usize, args }
+        }
+        Err(error) => Verdict::error(error),
+    }
+}
+
+fn put(mut file: End, bytes: &[u8]) -> Result<usize, OsError> {
+    if bytes.is_empty() {
+        return Ok(0);
+    }
+    let count = file.write(bytes)?;
+    file.store_offset().map(|()| count)
+}
+
+fn to_pipe(call: &mut Call, file: RawFd, offset: usize, pipe: RawFd, bytes: usize, waits: bool) -> Verdict {
+    let (mut file, mut buffer) = match read(file, offset, bytes) {
+        Ok((_, buffer)) if buffer.is_empty() => return Verdict::Done(0),
+        Ok(ready) => ready,
+        Err(error) => return Verdict::error(error),
+    };
+    match at_once(__NR_pwritev2, pipe, buffer.as_mut_ptr(), buffer.len()) {
+        Ok(count) => {
+            file.unread(buffer.len() - count);
+            Verdict::from_result(file.store_offset().map(|()| count))
+        }
+        Err(OsError::AGAIN) if waits => {
+            let less = buffer.len().saturating_sub(PIPE_BYTES);
+            file.unread(less);
+            buffer.truncate(PIPE_BYTES);
+            write_out(call, file, pipe, buffer)
+        }
+        Err(error) => {
+            file.unread(buffer.len());
+            Verdict::error(error)
+        }
+    }
+}
+
+/// Reads from or writes to the pipe what can be without waiting.
+fn at_once(number: u32, pipe: RawFd, address: *mut u8, bytes: usize) -> Result<usize, OsError> {
+    let part = [address as usize, bytes];
+    let args = [pipe as usize, part.as_ptr() as usize, 1, usize::MAX, 0, RWF_NOWAIT as usize];
+    // SAFETY: one buffer, ours and `bytes` long.
+    match check(unsafe { syscall(number as usize, args) }) {
+        // Pages were moved into this pipe before, and the kernel does not promise any more not to wait.
+        Err(OsError::OPNOTSUPP) => when_ready(number, pipe, address, bytes.min(PIPE_BYTES)),
+        result => result,
+    }
+}
+
+/// The same by asking first: a pipe that is ready takes or gives something at once.
+fn when_ready(number: u32, pipe: RawFd, address: *mut u8, bytes: usize) -> Result<usize, OsError> {
+    let (event, number) = if number == __NR_preadv2 { (POLLIN, __NR_read) } else { (POLLOUT, __NR_write) };
+    // `struct pollfd`: the descriptor, and what is asked for in the lower half of the second word.
+    let mut asked = [pipe as u32, event];
+    // SAFETY: one structure of eight bytes; a timeout of 0 does not wait.
+    if check(unsafe { syscall(__NR_poll as usize, [asked.as_mut_ptr() as usize, 1, 0, 0, 0, 0]) })? == 0 {
+        return Err(OsError::AGAIN);
+    }
+    // SAFETY: the buffer is ours and `bytes` long.
+    check(unsafe { syscall(number as usize, [pipe as usize, address as usize, bytes, 0, 0, 0]) })
+}
+
+type Finish = fn(&mut Call, Waiting) -> isize;
+
+/// Has `finish` called when the stub's call is over.
+fn wait(call: &mut Call, waiting: Waiting, finish: Finish) {
+    call.scratch[0] = Box::into_raw(Box::new(waiting)) as u64;
+    call.scratch[1] = finish as usize as u64;
+    call.then = Some(|call| {
+        // SAFETY: both words were put there by `wait` for this very call.
+        let (waiting, finish) = unsafe {
+            let finish: Finish = core::mem::transmute::<usize, Finish>(call.scratch[1] as usize);
+            (*Box::from_raw(call.scratch[0] as *mut Waiting), finish)
+        };
+        finish(call, waiting)
+    });
+}
+
+fn answer(verdict: Verdict) -> isize {
+    match verdict {
+        Verdict::Done(result) => result,
+        _ => -(OsError::IO.raw_os_error() as isize),
+    }
+}

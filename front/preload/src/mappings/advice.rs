@@ -1,0 +1,46 @@
+//! madvise(2) on mappings of array files. Most advice concerns pages, whatever they map; some would lose what is known about them, or concerns the file.
+
+use super::change::pages;
+use super::{Mappings, any, table};
+use crate::dispatch::{Call, Verdict};
+use linux_raw_sys::general::{
+    MADV_COLD, MADV_COLLAPSE, MADV_DONTFORK, MADV_DONTNEED, MADV_DONTNEED_LOCKED, MADV_HUGEPAGE, MADV_PAGEOUT, MADV_REMOVE,
+};
+use sys::OsError;
+
+/// `madvise`.
+pub(crate) fn madvise(call: &mut Call) -> Verdict {
+    let Some((start, end)) = pages(call.args[0], call.args[1]).filter(|_| any()) else { return Verdict::Pass };
+    let mut table = table();
+    if table.touching(start, end).is_empty() {
+        return Verdict::Pass;
+    }
+    match call.args[2] as u32 {
+        // Pages of a shared mapping come back as they were; dropping them would drop what is known of stores to them, and huge ones
+        // would blur it.
+        MADV_DONTNEED | MADV_DONTNEED_LOCKED | MADV_COLD | MADV_PAGEOUT | MADV_HUGEPAGE | MADV_COLLAPSE => {
+            Verdict::Done(table.call_on_others(call, start, end))
+        }
+        MADV_REMOVE => Verdict::from_result(table.remove(start, end).map(|()| 0)),
+        // A child would believe to have them.
+        MADV_DONTFORK => Verdict::error(OsError::INVAL),
+        _ => Verdict::Pass,
+    }
+}
+
+impl Mappings {
+    /// MADV_REMOVE: the range becomes a hole of the file.
+    fn remove(&mut self, start: usize, end: usize) -> Result<(), OsError> {
+        let mut at = start;
+        while at < end {
+            let mapping = self.at(at).map(|index| &self.list[index]).ok_or(OsError::NOMEM)?;
+            if !mapping.may_write || !mapping.is_writable() {
+                return Err(OsError::ACCESS);
+            }
+            let stop = mapping.end.min(end);
+            mapping.file.punch(mapping.offset_at(at), (stop - at) as u64, false)?;
+            at = stop;
+        }
+        Ok(())
+    }
+}

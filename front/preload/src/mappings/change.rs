@@ -1,0 +1,304 @@
+//! What munmap, mmap over us, mprotect, mremap and msync do to mappings of array files.
+
+use super::compose::{Wish, reserve};
+use super::{Mapping, PAGE, any, table};
+use crate::dispatch::{Call, Verdict};
+use linux_raw_sys::general::{__NR_munmap, MAP_FIXED, MAP_FIXED_NOREPLACE, PROT_WRITE};
+use sys::OsError;
+use sys::raw::{check, syscall};
+
+const MREMAP_MAYMOVE: usize = 1;
+const MREMAP_FIXED: usize = 2;
+const MREMAP_DONTUNMAP: usize = 4;
+const MS_ASYNC: usize = 1;
+const MS_INVALIDATE: usize = 2;
+const MS_SYNC: usize = 4;
+
+/// The pages of a range the program named, if it is one.
+pub(super) fn pages(address: usize, bytes: usize) -> Option<(usize, usize)> {
+    let end = address.checked_add(bytes.checked_next_multiple_of(PAGE)?)?;
+    (address.is_multiple_of(PAGE) && address < end).then_some((address, end))
+}
+
+/// `munmap`.
+pub(crate) fn munmap(call: &mut Call) -> Verdict {
+    let Some((start, end)) = pages(call.args[0], call.args[1]).filter(|_| any()) else { return Verdict::Pass };
+    let mut table = table();
+    if table.touching(start, end).is_empty() {
+        return Verdict::Pass;
+    }
+    table.release(start, end);
+    Verdict::Done(call.kernel())
+}
+
+/// A mapping of something else over ours (mmap with MAP_FIXED).
+pub(crate) fn replaced(call: &Call) -> Option<Verdict> {
+    if call.args[3] & MAP_FIXED as usize == 0 || !any() {
+        return None;
+    }
+    let (start, end) = pages(call.args[0], call.args[1])?;
+    let mut table = table();
+    if table.touching(start, end).is_empty() {
+        return None;
+    }
+    table.release(start, end);
+    Some(Verdict::Done(call.kernel()))
+}
+
+/// Prepares for a mapping of ours that is not composed, which may be put over one that is.
+pub(crate) fn make_way(wish: &Wish, bytes: usize) {
+    if wish.flags & MAP_FIXED as usize != 0 && any() {
+        table().release(wish.address, wish.address.saturating_add(bytes));
+    }
+}
+
+/// `mprotect`.
+pub(crate) fn mprotect(call: &mut Call) -> Verdict {
+    let Some((start, end)) = pages(call.args[0], call.args[1]).filter(|_| any()) else { return Verdict::Pass };
+    let mut table = table();
+    if table.touching(start, end).is_empty() {
+        return Verdict::Pass;
+    }
+    table.split(start);
+    table.split(end);
+    let protection = call.args[2];
+    let range = table.touching(start, end);
+    if protection & PROT_WRITE as usize != 0 {
+        if table.list[range.clone()].iter().any(|mapping| !mapping.may_write) {
+            return Verdict::error(OsError::ACCESS);
+        }
+        for index in range.clone() {
+            let mut mapping = table.list.remove(index);
+            let result = make_writable(&mut table, &mut mapping);
+            table.list.insert(index, mapping);
+            if let Err(error) = result {
+                return Verdict::error(error);
+            }
+        }
+    }
+    let result = call.kernel();
+    if result == 0 {
+        for index in range {
+            let mut mapping = table.list.remove(index);
+            mapping.protection = protection;
+            if mapping.rights.is_some() {
+                table.revoke(&mut mapping);
+            }
+            table.list.insert(index, mapping);
+        }
+    }
+    Verdict::Done(result)
+}
+
+/// Prepares a mapping that could not be stored to until now.
+fn make_writable(table: &mut super::Mappings, mapping: &mut Mapping) -> Result<(), OsError> {
+    table.get_space(mapping, mapping.offset, mapping.offset_at(mapping.composed));
+    if mapping.followed {
+        return Ok(());
+    }
+    table.begin_following(mapping)?;
+    match &table.tracker {
+        Some(tracker) if mapping.followed && mapping.composed > mapping.start => {
+            tracker.watch(mapping.start, mapping.composed - mapping.start)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// `remap_file_pages`: long deprecated, and of pieces it would make a muddle.
+pub(crate) fn remap_pages(call: &mut Call) -> Verdict {
+    let ours = pages(call.args[0], call.args[1]).is_some_and(|(start, end)| any() && !table().touching(start, end).is_empty());
+    if ours { Verdict::error(OsError::INVAL) } else { Verdict::Pass }
+}
+
+/// `msync`.
+pub(crate) fn msync(call: &mut Call) -> Verdict {
+    let Some((start, end)) = pages(call.args[0], call.args[1]).filter(|_| any()) else { return Verdict::Pass };
+    let flags = call.args[2];
+    let mut table = table();
+    let touched = table.touching(start, end);
+    if touched.is_empty() || flags & (MS_SYNC | MS_ASYNC) == 0 {
+        return Verdict::Pass;
+    }
+    if flags & !(MS_SYNC | MS_ASYNC | MS_INVALIDATE) != 0 || flags & MS_SYNC != 0 && flags & MS_ASYNC != 0 {
+        return Verdict::error(OsError::INVAL);
+    }
+    let mut result = Ok(());
+    let mut durable = None;
+    for index in touched {
+        let mut mapping = table.list.remove(index);
+        let (from, to) = mapping.part(start, end);
+        if mapping.followed {
+            result = result.and(table.follow(&mut mapping, from, to));
+        }
+        if flags & MS_SYNC != 0 && durable != Some(mapping.file.attribute()) {
+            durable = Some(mapping.file.attribute());
+            result = result.and(mapping.file.sync());
+        }
+        table.list.insert(index, mapping);
+    }
+    // What lies between is the kernel's to synchronise, or to say that it is not there.
+    let answer = table.call_on_others(call, start, end);
+    match result {
+        Err(error) if answer == 0 => Verdict::error(error),
+        _ => Verdict::Done(answer),
+    }
+}
+
+/// `mremap`.
+pub(crate) fn mremap(call: &mut Call) -> Verdict {
+    if !any() {
+        return Verdict::Pass;
+    }
+    let [address, old_bytes, new_bytes, flags, target, _] = call.args;
+    let mut table = table();
+    let fixed = flags & MREMAP_FIXED != 0;
+    let Some(index) = table.at(address) else {
+        // Not ours; but it may be put over ours.
+        if let Some((start, end)) = pages(target, new_bytes).filter(|_| fixed)
+            && !table.touching(start, end).is_empty()
+        {
+            table.release(start, end);
+            return Verdict::Done(call.kernel());
+        }
+        return Verdict::Pass;
+    };
+    let known = MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP;
+    let may_move = flags & MREMAP_MAYMOVE != 0;
+    let round = |bytes: usize| bytes.checked_next_multiple_of(PAGE);
+    let (Some(old_bytes), Some(new_bytes)) = (round(old_bytes), round(new_bytes)) else { return Verdict::error(OsError::INVAL) };
+    if !address.is_multiple_of(PAGE)
+        || new_bytes == 0
+        || flags & !known != 0
+        || fixed && (!may_move || !target.is_multiple_of(PAGE))
+    {
+        return Verdict::error(OsError::INVAL);
+    }
+    let wish =
+        Remap { address, old_bytes, new_bytes, target: fixed.then_some(target), may_move, keep: flags & MREMAP_DONTUNMAP != 0 };
+    Verdict::from_result(table.remap(index, &wish))
+}
+
+/// What mremap(2) was asked for, whole pages.
+struct Remap {
+    address: usize,
+    old_bytes: usize,
+    new_bytes: usize,
+    target: Option<usize>,
+    may_move: bool,
+    keep: bool,
+}
+
+impl super::Mappings {
+    /// Makes a call on a range of addresses (arguments 0 and 1) for what of it is not ours. Returns the first error, or 0.
+    pub(super) fn call_on_others(&self, call: &Call, start: usize, end: usize) -> isize {
+        let (mut at, mut first) = (start, 0);
+        while at < end {
+            if let Some(index) = self.at(at) {
+                at = self.list[index].end;
+                continue;
+            }
+            let stop = self.touching(at, end).next().map_or(end, |index| self.list[index].start);
+            let [.., third, _, _, _] = call.args;
+            // SAFETY: the program's call on the program's own memory.
+            let result = unsafe { syscall(call.number, [at, stop - at, third, 0, 0, 0]) };
+            first = if first == 0 { result } else { first };
+            at = stop;
+        }
+        first
+    }
+
+    fn remap(&mut self, index: usize, wish: &Remap) -> Result<usize, OsError> {
+        let Remap { address, old_bytes, new_bytes, .. } = *wish;
+        let old_end = address.checked_add(old_bytes).ok_or(OsError::INVAL)?;
+        // As for the kernel: the old range lies within one mapping.
+        if old_end > self.list[index].end {
+            return Err(OsError::FAULT);
+        }
+        if wish.keep && old_bytes != new_bytes {
+            return Err(OsError::INVAL);
+        }
+        if wish.target.is_none() && !wish.keep && old_bytes != 0 {
+            if new_bytes <= old_bytes {
+                self.unmap(address + new_bytes, old_end)?;
+                return Ok(address);
+            }
+            if old_end == self.list[index].end && self.grow(index, old_end, address + new_bytes).is_ok() {
+                return Ok(address);
+            }
+            if !wish.may_move {
+                return Err(OsError::NOMEM);
+            }
+        }
+        self.transfer(index, wish)
+    }
+
+    fn unmap(&mut self, start: usize, end: usize) -> Result<(), OsError> {
+        if start >= end {
+            return Ok(());
+        }
+        self.release(start, end);
+        // SAFETY: the program gives these addresses back.
+        check(unsafe { syscall(__NR_munmap as usize, [start, end - start, 0, 0, 0, 0]) }).map(|_| ())
+    }
+
+    /// Grows mapping `index` where it is, if what follows is free.
+    fn grow(&mut self, index: usize, end: usize, new_end: usize) -> Result<(), OsError> {
+        reserve(end, new_end - end, MAP_FIXED_NOREPLACE as usize)?;
+        let old = &self.list[index];
+        let more = Mapping { start: end, end: new_end, composed: end, ..old.again(old.end_offset()) };
+        if let Err(error) = self.establish(more) {
+            // SAFETY: the range was reserved above, and the program does not know it.
+            let _ = unsafe { syscall(__NR_munmap as usize, [end, new_end - end, 0, 0, 0, 0]) };
+            return Err(error);
+        }
+        self.join(index);
+        Ok(())
+    }
+
+    /// Makes one mapping of `index` and the next, which continues it, if the first is composed to its end.
+    fn join(&mut self, index: usize) {
+        let (one, two) = (&self.list[index], &self.list[index + 1]);
+        let alike = one.followed == two.followed && one.copied == two.copied && one.rights.is_none() && two.rights.is_none();
+        if alike && (one.composed == one.end || two.composed == two.start) {
+            let (end, composed) = (two.end, two.composed);
+            let one = &mut self.list[index];
+            if one.composed == one.end {
+                one.composed = composed;
+            }
+            one.end = end;
+            self.list.remove(index + 1);
+            super::COUNT.store(self.list.len(), core::sync::atomic::Ordering::Release);
+        }
+    }
+
+    /// Composes the mapping anew at another place, and gives up the old one.
+    fn transfer(&mut self, index: usize, wish: &Remap) -> Result<usize, OsError> {
+        let Remap { address, old_bytes, new_bytes, .. } = *wish;
+        let old_end = address + old_bytes;
+        let start = match wish.target {
+            Some(target) => {
+                let end = target.checked_add(new_bytes).ok_or(OsError::INVAL)?;
+                if target < old_end && address < end {
+                    return Err(OsError::INVAL);
+                }
+                self.release(target, end);
+                reserve(target, new_bytes, MAP_FIXED as usize)?
+            }
+            None => reserve(0, new_bytes, 0)?,
+        };
+        // Another part of the table may have gone.
+        let index = self.at(address).unwrap_or(index);
+        let old = &self.list[index];
+        let moved = Mapping { start, end: start + new_bytes, composed: start, ..old.again(old.offset_at(address)) };
+        if let Err(error) = self.establish(moved) {
+            // SAFETY: the range was reserved above, and the program does not know it.
+            let _ = unsafe { syscall(__NR_munmap as usize, [start, new_bytes, 0, 0, 0, 0]) };
+            return Err(error);
+        }
+        if !wish.keep {
+            self.unmap(address, old_end)?;
+        }
+        Ok(start)
+    }
+}

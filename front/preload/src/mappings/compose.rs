@@ -1,0 +1,318 @@
+//! Composing: addresses show the members' chunks, as far as the file reaches.
+
+use super::rights::{Rights, protect};
+use super::{Followed, Mapping, Mappings, PAGE, table};
+use crate::report::report;
+use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use file::{FileRef, Mapped};
+use linux_raw_sys::general::{__NR_madvise, __NR_mmap, __NR_munmap, MADV_NOHUGEPAGE};
+use linux_raw_sys::general::{
+    MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_PRIVATE, MAP_SHARED, MAP_SHARED_VALIDATE, MAP_SYNC, MAP_TYPE, PROT_WRITE,
+};
+use sys::raw::{check, syscall};
+use sys::rustix::fs::{MemfdFlags, Mode, OFlags, memfd_create, open};
+use sys::tracking::Tracker;
+use sys::{AsRawFd, IntoRawFd, OsError, OwnedFd, RawFd};
+use units::MEMBER_COUNT_MAX;
+
+/// More pieces than this are not composed: the kernel allows a process 65,530 mappings in all.
+const PIECE_COUNT_MAX: u64 = 48 << 10;
+const HUGE_PAGE_BYTES: usize = 2 << 20;
+/// Holes in more than this are not filled when they are mapped, but when they are stored to.
+const SPACE_AT_ONCE_BYTES: u64 = 64 << 20;
+
+/// What the program asked for.
+pub(crate) struct Wish {
+    pub(crate) address: usize,
+    pub(crate) bytes: usize,
+    pub(crate) protection: usize,
+    pub(crate) flags: usize,
+    pub(crate) offset: u64,
+}
+
+/// An empty file: a mapping of it is what lies behind every file's end.
+static NOTHING: AtomicI32 = AtomicI32::new(-1);
+
+fn nothing() -> Result<RawFd, OsError> {
+    let present = NOTHING.load(Ordering::Acquire);
+    if present >= 0 {
+        return Ok(present);
+    }
+    let file = sys::high_fd::raise(memfd_create("cxlraid-behind-the-end", MemfdFlags::CLOEXEC)?)?;
+    let fd = file.into_raw_fd();
+    NOTHING.store(fd, Ordering::Release);
+    Ok(fd)
+}
+
+/// Maps a file shared.
+///
+/// # Errors
+/// What mmap(2) says; `NODEV` if stores could not be followed.
+pub(crate) fn map(file: &FileRef, wish: &Wish, may_write: bool) -> Result<usize, OsError> {
+    let bytes = wish.bytes.checked_next_multiple_of(PAGE).ok_or(OsError::NOMEM)?;
+    let kept = wish.flags & !(MAP_TYPE | MAP_FIXED | MAP_FIXED_NOREPLACE) as usize;
+    let mut table = table();
+    if wish.flags & MAP_FIXED as usize != 0 {
+        table.release(wish.address, wish.address.saturating_add(bytes));
+    }
+    let place = wish.flags & (MAP_FIXED | MAP_FIXED_NOREPLACE) as usize;
+    let start = reserve(wish.address, bytes, place)?;
+    let mapping = Mapping {
+        start,
+        end: start + bytes,
+        offset: wish.offset,
+        file: file.clone(),
+        protection: wish.protection,
+        flags: kept,
+        may_write,
+        composed: start,
+        followed: false,
+        source: file.mapping_source(),
+        copied: file.is_copied() || !table.can_compose(file, wish.offset, bytes),
+        sealed: false,
+        rights: None,
+        broken: None,
+    };
+    match table.establish(mapping) {
+        Ok(()) => Ok(start),
+        Err(error) => {
+            // SAFETY: the range was reserved above, and the program does not know it.
+            let _ = unsafe { syscall(__NR_munmap as usize, [start, bytes, 0, 0, 0, 0]) };
+            Err(error)
+        }
+    }
+}
+
+/// Addresses nobody else gets meanwhile.
+pub(super) fn reserve(address: usize, bytes: usize, place: usize) -> Result<usize, OsError> {
+    let flags = place | (MAP_PRIVATE | MAP_ANONYMOUS) as usize | linux_raw_sys::general::MAP_NORESERVE as usize;
+    kernel_map(address, bytes, 0, flags, -1, 0)
+}
+
+fn kernel_map(address: usize, bytes: usize, protection: usize, flags: usize, fd: RawFd, offset: u64) -> Result<usize, OsError> {
+    // SAFETY: a new mapping where the program asked for one, or inside a range reserved for it.
+    check(unsafe { syscall(__NR_mmap as usize, [address, bytes, protection, flags, fd as usize, offset as usize]) })
+}
+
+impl Mapping {
+    /// The address up to which the file reaches now.
+    fn reach(&self) -> usize {
+        let pages_end = self.file.size().next_multiple_of(PAGE as u64);
+        self.start + pages_end.saturating_sub(self.offset).min((self.end - self.start) as u64) as usize
+    }
+}
+
+impl Mappings {
+    fn can_compose(&self, file: &FileRef, offset: u64, bytes: usize) -> bool {
+        let reach = file.size().saturating_sub(offset).min(bytes as u64);
+        let present = self.list.iter().filter_map(|mapping| mapping.file.piece_count((mapping.composed - mapping.start) as u64));
+        file.piece_count(reach).is_some_and(|count| count + present.sum::<u64>() <= PIECE_COUNT_MAX)
+    }
+
+    /// Composes a mapping whose addresses are reserved, and puts it into the table.
+    pub(super) fn establish(&mut self, mut mapping: Mapping) -> Result<(), OsError> {
+        // Everything is behind the end, until it is composed.
+        show_nothing(&mapping, mapping.start, mapping.end)?;
+        match self.prepare(&mut mapping).and_then(|()| self.follow_size(&mut mapping)) {
+            Ok(_) => {
+                self.insert(mapping);
+                Ok(())
+            }
+            Err(error) => {
+                self.forget_files();
+                Err(error)
+            }
+        }
+    }
+
+    fn prepare(&mut self, mapping: &mut Mapping) -> Result<(), OsError> {
+        if mapping.copied {
+            self.hold(&mapping.file)?;
+            share(&mapping.file)?;
+        }
+        if mapping.is_writable() { self.begin_following(mapping) } else { Ok(()) }
+    }
+
+    /// Keeps a record of this process' mappings of the file.
+    fn hold(&mut self, file: &FileRef) -> Result<&Followed, OsError> {
+        let attribute = file.attribute();
+        let present = self.files.iter().position(|followed| followed.mapped.file().attribute() == attribute);
+        let index = match present {
+            Some(index) => index,
+            None => {
+                self.files.push(Followed { mapped: Mapped::new(file)?, owed: heap::vec::Vec::new() });
+                self.files.len() - 1
+            }
+        };
+        Ok(&self.files[index])
+    }
+
+    /// From now on what is stored through the mapping is followed. It cannot be stored to yet.
+    pub(super) fn begin_following(&mut self, mapping: &mut Mapping) -> Result<(), OsError> {
+        if mapping.followed || !mapping.copied && !mapping.file.has_redundancy() {
+            return Ok(());
+        }
+        let (start, end) = (mapping.offset, mapping.end_offset());
+        let tracked = self.track();
+        let mapped = &self.hold(&mapping.file)?.mapped;
+        if !mapping.copied {
+            mapped.store_directly()?;
+        }
+        mapped.cover(start, end)?;
+        if !tracked {
+            mapping.rights = Some(Rights::for_stores());
+        }
+        mapping.followed = true;
+        super::helper::start();
+        Ok(())
+    }
+
+    /// A mapping of members that cannot be shown any more, or of a file that has a shared copy now, shows the copy from now on. False if that must wait:
+    /// another process still stores to the members.
+    fn leave_members(&mut self, mapping: &mut Mapping) -> Result<bool, OsError> {
+        if mapping.followed && !mapping.sealed {
+            self.keep_out(mapping, mapping.start, mapping.end);
+            mapping.sealed = true;
+        }
+        let attribute = mapping.file.attribute();
+        let stores = |other: &Mapping| other.followed && !other.copied && !other.sealed && other.file.attribute() == attribute;
+        if self.list.iter().any(stores) {
+            return Ok(false);
+        }
+        self.hold(&mapping.file)?.mapped.store_no_more();
+        match mapping.file.share_copy() {
+            Ok(()) => {}
+            Err(OsError::AGAIN) => return Ok(false),
+            Err(error) => return Err(error),
+        }
+        show_nothing(mapping, mapping.start, mapping.end)?;
+        (mapping.copied, mapping.sealed, mapping.composed) = (true, false, mapping.start);
+        Ok(true)
+    }
+
+    /// Whether the kernel tells which pages are stored to.
+    pub(super) fn track(&mut self) -> bool {
+        static TOLD: AtomicBool = AtomicBool::new(false);
+        if self.tracker.is_some() {
+            return true;
+        }
+        let wanted = crate::start::environment().get(b"CXLRAID_MAP_TRACKING") != Some(b"protect");
+        match if wanted { Tracker::new() } else { Err(OsError::OPNOTSUPP) } {
+            Ok(tracker) => self.tracker = Some(tracker),
+            Err(error) => {
+                if wanted && !TOLD.swap(true, Ordering::Relaxed) {
+                    report!(
+                        "userfaultfd cannot be used ({error}); stores to shared mappings are noticed by page protection, which is slower"
+                    );
+                }
+            }
+        }
+        self.tracker.is_some()
+    }
+
+    /// Gets space for stores to a range of the file about to be shown, or sees to it that stores ask for it.
+    pub(super) fn get_space(&mut self, mapping: &mut Mapping, start: u64, end: u64) {
+        if !mapping.is_writable() || mapping.rights.is_some() || !mapping.file.has_holes() {
+            return;
+        }
+        if end - start > SPACE_AT_ONCE_BYTES || mapping.file.provide(start, end).is_err() {
+            mapping.rights = Some(Rights::for_space());
+        }
+    }
+
+    /// Takes every right to store back that was given by the granule, and follows.
+    pub(super) fn revoke(&mut self, mapping: &mut Mapping) {
+        if mapping.tells_stores() {
+            // What cannot be followed is owed.
+            let _ = self.follow_given(mapping, mapping.start, mapping.end);
+        } else {
+            mapping.take_back(mapping.start, mapping.end);
+        }
+        let _ = protect(mapping.start, mapping.composed, mapping.shown_protection());
+    }
+
+    /// Makes the mapping show the file as far as it reaches now. Says whether anything changed.
+    pub(super) fn follow_size(&mut self, mapping: &mut Mapping) -> Result<bool, OsError> {
+        if mapping.rights.is_some() && mapping.reach() != mapping.composed {
+            // A granule that is given lies between what is composed and what is not.
+            self.revoke(mapping);
+        }
+        let moved = !mapping.copied && (mapping.file.is_copied() || mapping.file.piece_count(0).is_none());
+        if moved && !self.leave_members(mapping)? {
+            return Ok(false);
+        }
+        let source = mapping.file.mapping_source();
+        if !mapping.copied && mapping.source != source {
+            // A copy went out: another is shown. What was stored to it and not followed is lost with it.
+            self.keep_out(mapping, mapping.start, mapping.end);
+            show_nothing(mapping, mapping.start, mapping.end)?;
+            (mapping.composed, mapping.source) = (mapping.start, source);
+        }
+        let wanted = mapping.reach();
+        if wanted < mapping.composed {
+            show_nothing(mapping, wanted, mapping.composed)?;
+            mapping.composed = wanted;
+            return Ok(true);
+        }
+        if wanted == mapping.composed {
+            return Ok(moved);
+        }
+        let (start, bytes) = (mapping.composed, wanted - mapping.composed);
+        self.get_space(mapping, mapping.offset_at(start), mapping.offset_at(wanted));
+        if !show_file(mapping, start, bytes)? {
+            return Err(OsError::IO);
+        }
+        if mapping.followed {
+            if bytes >= HUGE_PAGE_BYTES {
+                // What is stored to is known by the page: in units of 2 MiB each store would be 512 times as dear to follow.
+                // SAFETY: advice about pages of this mapping.
+                let _ = unsafe { syscall(__NR_madvise as usize, [start, bytes, MADV_NOHUGEPAGE as usize, 0, 0, 0]) };
+            }
+            if let Some(tracker) = &self.tracker {
+                tracker.watch(start, bytes)?;
+            }
+        }
+        mapping.composed = wanted;
+        Ok(true)
+    }
+}
+
+/// Makes the file's shared copy, or says that it cannot be there yet.
+fn share(file: &FileRef) -> Result<(), OsError> {
+    file.share_copy().map_err(|error| if error == OsError::AGAIN { OsError::NODEV } else { error })
+}
+
+/// Makes addresses of the mapping show the pieces of the file; false if a piece cannot be reached any more.
+pub(super) fn show_file(mapping: &Mapping, start: usize, bytes: usize) -> Result<bool, OsError> {
+    // Without the right to write, through descriptors that cannot: so that mprotect cannot give it.
+    let mut read_only: [Option<OwnedFd>; MEMBER_COUNT_MAX] = [const { None }; MEMBER_COUNT_MAX];
+    let mut at = start;
+    mapping.file.for_each_piece(mapping.offset_at(start), bytes as u64, |piece| {
+        let fd = if mapping.may_write {
+            piece.backing.fd().as_raw_fd()
+        } else {
+            match &mut read_only[piece.slot] {
+                Some(fd) => fd.as_raw_fd(),
+                none => none.insert(reopen(piece.backing.fd().as_raw_fd())?).as_raw_fd(),
+            }
+        };
+        let kind = if mapping.flags & MAP_SYNC as usize != 0 { MAP_SHARED_VALIDATE } else { MAP_SHARED };
+        let flags = mapping.flags | (kind | MAP_FIXED) as usize;
+        kernel_map(at, piece.bytes as usize, mapping.shown_protection(), flags, fd, piece.member_offset)?;
+        at += piece.bytes as usize;
+        Ok(())
+    })
+}
+
+fn reopen(fd: RawFd) -> Result<OwnedFd, OsError> {
+    open(heap::format!("/proc/self/fd/{fd}"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// Makes addresses of the mapping lie behind the end.
+pub(super) fn show_nothing(mapping: &Mapping, start: usize, end: usize) -> Result<(), OsError> {
+    if start == end {
+        return Ok(());
+    }
+    let protection = if mapping.may_write { mapping.protection } else { mapping.protection & !(PROT_WRITE as usize) };
+    kernel_map(start, end - start, protection, (MAP_SHARED | MAP_FIXED) as usize, nothing()?, 0).map(|_| ())
+}

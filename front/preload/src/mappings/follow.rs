@@ -1,0 +1,126 @@
+//! Following: which pages of watched mappings were stored to, and their redundancy made to fit.
+
+use super::rights::protect;
+use super::{Mapping, Mappings, any, table};
+use core::mem::MaybeUninit;
+use file::FileRef;
+use format::Attribute;
+use linux_raw_sys::general::PROT_READ;
+use sys::OsError;
+use sys::tracking::Written;
+
+/// Runs of pages asked for at a time.
+const REGION_COUNT: usize = 256;
+
+/// Follows all mappings of a file of this process (fsync(2) and its like).
+pub(crate) fn file(file: &FileRef) -> Result<(), OsError> {
+    if !any() {
+        return Ok(());
+    }
+    let wanted = file.attribute();
+    table().follow_where(|mapping| mapping.file.attribute() == wanted)
+}
+
+/// Follows every mapping of this process (sync(2)).
+pub(crate) fn all() -> Result<(), OsError> {
+    if any() { table().follow_where(|_| true) } else { Ok(()) }
+}
+
+impl Mappings {
+    fn follow_where(&mut self, wanted: impl Fn(&Mapping) -> bool) -> Result<(), OsError> {
+        let mut result = Ok(());
+        let mut list = core::mem::take(&mut self.list);
+        for mapping in list.iter_mut().filter(|mapping| mapping.followed && wanted(mapping)) {
+            result = result.and(self.follow(mapping, mapping.start, mapping.end));
+        }
+        self.list = list;
+        result
+    }
+
+    /// Follows the pages of a mapping in `start..end`. What fails is tried again the next time.
+    pub(super) fn follow(&mut self, mapping: &mut Mapping, start: usize, end: usize) -> Result<(), OsError> {
+        let end = end.min(mapping.composed);
+        let mut at = start;
+        let mut result = self.follow_owed(mapping.file.attribute());
+        while at < end {
+            let (next, done) = self.follow_some(mapping, at, end);
+            result = result.and(done);
+            at = next;
+        }
+        result
+    }
+
+    /// Follows the first pages in `at..end` that were stored to; returns where to go on.
+    pub(super) fn follow_some(&mut self, mapping: &mut Mapping, at: usize, end: usize) -> (usize, Result<(), OsError>) {
+        if mapping.tells_stores() {
+            return (end, self.follow_given(mapping, at, end));
+        }
+        let mut regions = [const { MaybeUninit::<Written>::uninit() }; REGION_COUNT];
+        let Some(tracker) = &self.tracker else { return (end, Err(OsError::NODEV)) };
+        match tracker.written(at, end, true, &mut regions) {
+            Ok((found, next)) => {
+                let follow = |run: &Written| self.make_follow(mapping, run.start as usize, run.end as usize);
+                (next, found.iter().map(follow).fold(Ok(()), Result::and))
+            }
+            // Something in it is not watched: all of it may have been stored to.
+            Err(_) => {
+                let _ = tracker.watch_inherited(at, end - at);
+                (end, self.make_follow(mapping, at, end))
+            }
+        }
+    }
+
+    /// Makes redundancy of a range of addresses follow; what fails is owed.
+    pub(super) fn make_follow(&mut self, mapping: &Mapping, start: usize, end: usize) -> Result<(), OsError> {
+        let attribute = mapping.file.attribute();
+        let followed =
+            self.files.iter_mut().find(|followed| followed.mapped.file().attribute() == attribute).ok_or(OsError::NODEV)?;
+        let (start, end) = (mapping.offset_at(start), mapping.offset_at(end));
+        followed.mapped.follow(start, end).inspect_err(|_| followed.owed.push((start, end)))
+    }
+
+    fn follow_owed(&mut self, attribute: Attribute) -> Result<(), OsError> {
+        let Some(followed) = self.files.iter_mut().find(|followed| followed.mapped.file().attribute() == attribute) else {
+            return Ok(());
+        };
+        let mut result = Ok(());
+        for (start, end) in core::mem::take(&mut followed.owed) {
+            if let Err(error) = followed.mapped.follow(start, end) {
+                followed.owed.push((start, end));
+                result = Err(error);
+            }
+        }
+        result
+    }
+
+    /// Follows what of the mappings lies in `start..end` for the last time, with stores kept out from here on, and forgets it. The caller unmaps it or
+    /// maps something else there.
+    pub(super) fn release(&mut self, start: usize, end: usize) {
+        for index in self.touching(start, end) {
+            self.seal(index, start, end);
+        }
+        self.forget(start, end);
+    }
+
+    /// Keeps stores out of what of mapping `index` lies in `start..end`, and follows it.
+    pub(super) fn seal(&mut self, index: usize, start: usize, end: usize) {
+        let mut mapping = self.list.remove(index);
+        self.keep_out(&mut mapping, start, end);
+        self.list.insert(index, mapping);
+    }
+
+    /// The same of a mapping that is not in the table at the moment.
+    pub(super) fn keep_out(&mut self, mapping: &mut Mapping, start: usize, end: usize) {
+        if !mapping.followed {
+            return;
+        }
+        let (start, end) = mapping.part(start, end.min(mapping.composed));
+        if start >= end {
+            return;
+        }
+        // A store meanwhile waits in our fault handler.
+        let _ = protect(start, end, mapping.protection & PROT_READ as usize);
+        // What fails now fails for good: the data is there, its redundancy waits for a scrub.
+        let _ = self.follow(mapping, start, end);
+    }
+}

@@ -1,0 +1,117 @@
+//! The period: a thread of our own that follows the process' mappings every 100 ms, so that little is lost with a member and little is to be
+//! resynced after a kill.
+//!
+//! It exists only in processes that have mapped an array file for writing. It is made by a bare clone, with every signal blocked, runs on a stack and thread
+//! block of its own, and holds the table's lock for a short time only. It takes no more than a few percent of one processor: the
+//! longer a round took, the later the next. A fork child makes its own.
+
+use super::{any, table};
+use crate::arch::helper::{spawn, thread_bytes};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use linux_raw_sys::general::{
+    __NR_clock_gettime, __NR_munmap, __NR_nanosleep, __NR_rt_sigprocmask, CLOCK_MONOTONIC, SIG_SETMASK,
+};
+use sys::raw::syscall;
+
+const PERIOD_MS_DEFAULT: u64 = 100;
+/// A round is followed by at least this many times its own duration of rest.
+const REST_FACTOR: u64 = 30;
+/// Every this many rounds it is asked whether other processes have died with mappings of the same files.
+const ROUNDS_PER_INQUIRY: u64 = 8;
+
+static RUNNING: AtomicBool = AtomicBool::new(false);
+/// Nanoseconds; 0 before the first use.
+static PERIOD_NS: AtomicU64 = AtomicU64::new(0);
+
+/// Makes sure that the thread runs. The table's lock is held.
+pub(super) fn start() {
+    let period_ms = crate::start::environment()
+        .get(b"CXLRAID_MAP_PERIOD_MS")
+        .and_then(|text| core::str::from_utf8(text).ok()?.trim().parse().ok())
+        .unwrap_or(PERIOD_MS_DEFAULT);
+    PERIOD_NS.store(period_ms.clamp(1, 3_600_000) * 1_000_000, Ordering::Relaxed);
+    if RUNNING.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    if start_thread().is_none() {
+        // The program's own calls follow; the next mapping tries again.
+        RUNNING.store(false, Ordering::Release);
+    }
+}
+
+/// In a fork child: there is no such thread here.
+pub(super) fn forget() {
+    RUNNING.store(false, Ordering::Release);
+}
+
+fn start_thread() -> Option<()> {
+    let memory = crate::alloc::map_anonymous(thread_bytes()).ok()?;
+    // The thread begins with the mask of its maker: everything but the faults of guarded copies.
+    let before = set_mask(!(1 << 10 | 1 << 6));
+    // SAFETY: the memory is new, writable, of that length, and the thread's for good.
+    let made = unsafe { spawn(run, memory) };
+    set_mask(before);
+    if made < 0 {
+        // SAFETY: nobody uses it.
+        unsafe { syscall(__NR_munmap as usize, [memory, thread_bytes(), 0, 0, 0, 0]) };
+        return None;
+    }
+    Some(())
+}
+
+extern "C" fn run() -> ! {
+    let mut rest_ns = PERIOD_NS.load(Ordering::Relaxed);
+    for round in 1u64.. {
+        sleep(rest_ns);
+        let start = now_ns();
+        if any() {
+            crate::mappings::fault::catch_up();
+            follow_all();
+            if round.is_multiple_of(ROUNDS_PER_INQUIRY) {
+                table().files.iter().for_each(|followed| {
+                    // What cannot be done now is tried again.
+                    let _ = followed.mapped.finish_others();
+                });
+            }
+        }
+        rest_ns = PERIOD_NS.load(Ordering::Relaxed).max((now_ns() - start) * REST_FACTOR);
+    }
+    unreachable!("rounds do not end")
+}
+
+/// Follows every mapping, a few pages at a time: the program's own calls get the lock in between.
+fn follow_all() {
+    let mut at = 0;
+    loop {
+        let mut table = table();
+        let index = table.list.partition_point(|mapping| mapping.end <= at);
+        if index == table.list.len() {
+            return;
+        }
+        let mut mapping = table.list.remove(index);
+        let (start, end) = (at.max(mapping.start), mapping.composed);
+        at = if mapping.followed && start < end { table.follow_some(&mut mapping, start, end).0 } else { mapping.end };
+        table.list.insert(index, mapping);
+    }
+}
+
+fn now_ns() -> u64 {
+    let mut time = [0u64; 2];
+    // SAFETY: the kernel fills two words.
+    unsafe { syscall(__NR_clock_gettime as usize, [CLOCK_MONOTONIC as usize, &raw mut time as usize, 0, 0, 0, 0]) };
+    time[0] * 1_000_000_000 + time[1]
+}
+
+fn sleep(ns: u64) {
+    let time = [ns / 1_000_000_000, ns % 1_000_000_000];
+    // SAFETY: the kernel reads two words.
+    unsafe { syscall(__NR_nanosleep as usize, [&raw const time as usize, 0, 0, 0, 0, 0]) };
+}
+
+fn set_mask(mask: u64) -> u64 {
+    let mut old = 0u64;
+    let arguments = [SIG_SETMASK as usize, &raw const mask as usize, &raw mut old as usize, 8, 0, 0];
+    // SAFETY: both masks outlive the call.
+    unsafe { syscall(__NR_rt_sigprocmask as usize, arguments) };
+    old
+}

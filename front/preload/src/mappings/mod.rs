@@ -1,0 +1,187 @@
+//! The shared mappings of array files in this address space: what each address means, and which of it can be stored to.
+//!
+//! A mapping is *composed* of pieces of the members' chunks up to the end of its file ([`compose`]); the rest is the mapping of an empty file, on
+//! which the kernel sends SIGBUS as it does behind any file's end, until the file has grown ([`fault`]). Of a mapping that can be stored to the pages
+//! are watched, and the redundancy of those stored to follows ([`follow`]): when the program asks, when the mapping goes, and by
+//! a short period ([`helper`]). [`change`] is what munmap, mprotect, mremap and their like do to it, [`process`] what fork, exec and the end do.
+//!
+//! Invariants:
+//! - The table is changed together with the address space, under its lock. It is the first lock of all: taken before those of the open files.
+//! - Code of the program never runs with the lock held, so a fault of the program may take it.
+//! - A page that can be stored to is watched, and its file's range is announced, before the program learns of it.
+//! - Nothing watched is unmapped without having been followed, with stores kept out meanwhile.
+
+pub(crate) mod advice;
+pub(crate) mod change;
+pub(crate) mod compose;
+pub(crate) mod fault;
+pub(crate) mod follow;
+mod helper;
+pub(crate) mod process;
+mod rights;
+
+use crate::lock::{Guard, Lock};
+use core::sync::atomic::{AtomicUsize, Ordering};
+use file::{FileRef, Mapped};
+use heap::vec::Vec;
+use linux_raw_sys::general::PROT_WRITE;
+use sys::tracking::Tracker;
+use units::PAGE_BYTES;
+
+const PAGE: usize = PAGE_BYTES;
+
+/// One shared mapping, or what is left of one.
+struct Mapping {
+    /// Addresses `start..end`.
+    start: usize,
+    end: usize,
+    /// The offset in the file that `start` shows, a multiple of the page size.
+    offset: u64,
+    file: FileRef,
+    /// What the program wants: PROT_*.
+    protection: usize,
+    /// MAP_* that pieces composed later get too.
+    flags: usize,
+    /// Whether the descriptor it was made from could be written to.
+    may_write: bool,
+    /// Up to this address it is composed of pieces.
+    composed: usize,
+    /// Whether it is watched: it could be stored to at some time, and what is stored is to be followed.
+    followed: bool,
+    /// Where its pieces were taken from ([`file::Inode::mapping_source`]).
+    source: u32,
+    /// Whether it shows the file's shared copy and not the members.
+    copied: bool,
+    /// Whether stores are kept out until the shared copy can be made.
+    sealed: bool,
+    /// Where stores are let through one granule at a time; None: everywhere.
+    rights: Option<rights::Rights>,
+    /// A page on which the program is about to get a SIGBUS for want of space.
+    broken: Option<usize>,
+}
+
+impl Mapping {
+    /// A mapping of the same file and with the same rights, from `offset` on, that is nowhere yet.
+    fn again(&self, offset: u64) -> Self {
+        Self {
+            start: 0,
+            end: 0,
+            offset,
+            file: self.file.clone(),
+            protection: self.protection,
+            flags: self.flags,
+            may_write: self.may_write,
+            composed: 0,
+            followed: false,
+            source: self.source,
+            copied: self.copied,
+            sealed: self.sealed,
+            rights: None,
+            broken: None,
+        }
+    }
+
+    fn offset_at(&self, address: usize) -> u64 {
+        self.offset + (address - self.start) as u64
+    }
+
+    fn end_offset(&self) -> u64 {
+        self.offset_at(self.end)
+    }
+
+    const fn is_writable(&self) -> bool {
+        self.protection & PROT_WRITE as usize != 0
+    }
+
+    /// The part of it in `start..end`.
+    fn part(&self, start: usize, end: usize) -> (usize, usize) {
+        (self.start.max(start), self.end.min(end))
+    }
+}
+
+/// A file with mappings that are watched or show a shared copy.
+struct Followed {
+    mapped: Mapped,
+    /// Ranges of it that could not be followed when it was tried; to be tried again.
+    owed: Vec<(u64, u64)>,
+}
+
+/// All of them.
+struct Mappings {
+    /// Ascending, disjoint.
+    list: Vec<Mapping>,
+    files: Vec<Followed>,
+    tracker: Option<Tracker>,
+}
+
+static MAPPINGS: Lock<Mappings> = Lock::new(Mappings { list: Vec::new(), files: Vec::new(), tracker: None });
+/// How many there are; read without the lock.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether there are any: nearly no program has.
+#[inline]
+pub(crate) fn any() -> bool {
+    COUNT.load(Ordering::Acquire) != 0
+}
+
+fn table() -> Guard<'static, Mappings> {
+    MAPPINGS.lock()
+}
+
+impl Mappings {
+    /// The mapping that holds `address`.
+    fn at(&self, address: usize) -> Option<usize> {
+        let index = self.list.partition_point(|mapping| mapping.end <= address);
+        self.list.get(index).filter(|mapping| mapping.start <= address).map(|_| index)
+    }
+
+    /// The mappings that touch `start..end`.
+    fn touching(&self, start: usize, end: usize) -> core::ops::Range<usize> {
+        let first = self.list.partition_point(|mapping| mapping.end <= start);
+        let last = self.list.partition_point(|mapping| mapping.start < end);
+        first..last.max(first)
+    }
+
+    fn insert(&mut self, mapping: Mapping) {
+        let index = self.list.partition_point(|present| present.start < mapping.start);
+        self.list.insert(index, mapping);
+        COUNT.store(self.list.len(), Ordering::Release);
+    }
+
+    /// Cuts the mapping that holds `address` in two there.
+    fn split(&mut self, address: usize) {
+        let Some(index) = self.at(address).filter(|&index| self.list[index].start < address) else { return };
+        let mapping = &mut self.list[index];
+        let upper = Mapping {
+            start: address,
+            end: mapping.end,
+            composed: mapping.composed.max(address),
+            followed: mapping.followed,
+            rights: mapping.rights.clone(),
+            ..mapping.again(mapping.offset_at(address))
+        };
+        mapping.end = address;
+        mapping.composed = mapping.composed.min(address);
+        self.list.insert(index + 1, upper);
+        COUNT.store(self.list.len(), Ordering::Release);
+    }
+
+    /// Forgets the mappings in `start..end`; they have been followed.
+    fn forget(&mut self, start: usize, end: usize) {
+        self.split(start);
+        self.split(end);
+        let range = self.touching(start, end);
+        self.list.drain(range);
+        COUNT.store(self.list.len(), Ordering::Release);
+        self.forget_files();
+    }
+
+    /// Files without watched mappings give their announcement back.
+    fn forget_files(&mut self) {
+        let list = &self.list;
+        self.files.retain(|followed| {
+            let number = followed.mapped.file().attribute();
+            list.iter().any(|mapping| (mapping.followed || mapping.copied) && mapping.file.attribute() == number)
+        });
+    }
+}

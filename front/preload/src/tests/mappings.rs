@@ -1,0 +1,219 @@
+//! Shared mappings: what programs see, and that the members agree afterwards.
+
+use super::{Array, FOLDER};
+use std::path::Path;
+use std::process::{Command, ExitStatus};
+use std::vec::Vec;
+use std::{format, fs};
+
+const FILE: &str = "/cxlraid-preload-test/file";
+const BYTES: usize = 300_000;
+
+/// An array and tests/mappings.c for it.
+struct Scene {
+    array: Array,
+    shape: Shape,
+    folder: std::path::PathBuf,
+}
+
+/// Level, members, chunk.
+type Shape = (&'static str, usize, &'static str);
+
+impl Scene {
+    fn new(name: &str, shape: Shape) -> Self {
+        let (level, members, chunk) = shape;
+        let mut array = Array::of(&format!("mappings-{name}-{level}-{chunk}"), level, members);
+        array.chunk = chunk;
+        Self::on(array, shape)
+    }
+
+    fn on(array: Array, shape: Shape) -> Self {
+        let folder = array.folder.clone();
+        let program = folder.join("mappings");
+        let source = Path::new(FOLDER).join("tests/mappings.c");
+        assert!(Command::new("cc").args(["-O1", "-pthread", "-o"]).arg(&program).arg(source).status().unwrap().success());
+        let scene = Self { array, shape, folder };
+        let fill = format!("mkdir -p /cxlraid-preload-test && head -c {BYTES} /dev/urandom > {FILE}");
+        assert!(scene.array.command(Path::new("/bin/sh")).args(["-c", &fill]).status().unwrap().success());
+        scene
+    }
+
+    fn run(&self, what: &str) -> ExitStatus {
+        self.run_with(what, "")
+    }
+
+    /// `tracking` as in CXLRAID_MAP_TRACKING.
+    fn run_with(&self, what: &str, tracking: &str) -> ExitStatus {
+        let mut command = self.array.command(&self.folder.join("mappings"));
+        let output = command.args([FILE, what]).env("CXLRAID_MAP_TRACKING", tracking).output().unwrap();
+        let said = std::string::String::from_utf8_lossy(&output.stdout);
+        let complaints = std::string::String::from_utf8_lossy(&output.stderr);
+        assert!(said.is_empty() && complaints.is_empty(), "{:?} {what}: {}\n{said}{complaints}", self.shape, output.status);
+        output.status
+    }
+
+    fn backing(&self) -> Vec<Vec<u8>> {
+        let member = |slot: usize| fs::read(self.folder.join(format!("{slot}{FILE}"))).unwrap();
+        (0..self.array.members).map(member).collect()
+    }
+
+    /// Copies are equal, and the sum over the members of a stripe without Q is zero.
+    fn fits(&self) -> bool {
+        let members = self.backing();
+        let (level, count, chunk) = self.shape;
+        let chunk: usize = chunk.parse().unwrap();
+        let longest = members.iter().map(Vec::len).max().unwrap();
+        let byte = |member: usize, at: usize| members[member].get(at).copied().unwrap_or(0);
+        let sum = |at: usize, without: usize| {
+            (0..count).filter(|&member| member != without).fold(0, |sum, member| sum ^ byte(member, at))
+        };
+        match level {
+            "1" => members.iter().all(|member| *member == members[0]),
+            "10" => (0..count).step_by(2).all(|member| members[member] == members[member + 1]),
+            "01" => (0..count / 2).all(|member| members[member] == members[member + count / 2]),
+            // Q is on the member after P, which moves down by one with each stripe.
+            "6" => (0..longest).all(|at| sum(at, (count - at / chunk % count) % count) == 0),
+            _ => (0..longest).all(|at| sum(at, count) == 0),
+        }
+    }
+}
+
+/// Of the last the chunks are too small to be mapped: it has a shared copy.
+const SHAPES: [Shape; 3] = [("1", 3, "65536"), ("5", 3, "65536"), ("5", 3, "512")];
+
+#[test]
+fn redundancy_follows_stores() {
+    for shape in SHAPES {
+        for how in ["msync", "fsync", "munmap", "exit"] {
+            let scene = Scene::new(how, shape);
+            let before = scene.backing();
+            assert!(scene.run(how).success());
+            assert!(scene.backing() != before, "nothing was stored");
+            assert!(scene.fits(), "{shape:?} after {how}");
+        }
+    }
+}
+
+#[test]
+fn the_next_process_makes_good_what_a_killed_one_stored() {
+    for shape in SHAPES {
+        let scene = Scene::new("kill", shape);
+        assert!(!scene.run("kill").success());
+        let before = scene.backing();
+        let open = format!("exec 3<>{FILE}");
+        assert!(scene.array.command(Path::new("/bin/sh")).args(["-c", &open]).status().unwrap().success());
+        assert!(scene.backing() != before, "{shape:?}: there was nothing to make good");
+        assert!(scene.fits(), "{shape:?}");
+    }
+}
+
+#[test]
+fn redundancy_follows_stores_by_itself() {
+    for shape in SHAPES {
+        let scene = Scene::new("wait", shape);
+        assert!(!scene.run("wait").success());
+        assert!(scene.fits(), "{shape:?}");
+    }
+}
+
+fn behaves(what: &str) {
+    for shape in SHAPES {
+        let scene = Scene::new(what, shape);
+        assert!(scene.run(what).success(), "{shape:?}");
+        assert!(scene.fits(), "{shape:?}");
+    }
+}
+
+#[test]
+fn calls_and_mappings_agree() {
+    behaves("agreement");
+}
+
+#[test]
+fn the_end_of_the_file_is_that_of_any_mapping() {
+    behaves("ends");
+}
+
+#[test]
+fn mappings_are_changed_as_any() {
+    behaves("changes");
+}
+
+#[test]
+fn threads_and_processes_store_while_others_synchronise() {
+    let more = [("4", 3, "4096"), ("6", 4, "65536"), ("6", 5, "1024"), ("10", 4, "4096"), ("01", 4, "65536")];
+    for shape in SHAPES.into_iter().chain(more) {
+        let scene = Scene::new("crowd", shape);
+        assert!(scene.run("crowd").success(), "{shape:?}");
+        assert!(scene.fits(), "{shape:?}");
+    }
+}
+
+#[test]
+fn threads_that_meet_growth_at_once_all_go_on() {
+    let scene = Scene::new("together", SHAPES[0]);
+    for tracking in ["", "protect"] {
+        assert!(scene.run_with("together", tracking).success(), "{tracking}");
+        assert!(scene.fits(), "{tracking}");
+    }
+}
+
+#[test]
+fn a_living_process_makes_good_what_a_killed_one_stored() {
+    for shape in &SHAPES[..2] {
+        let scene = Scene::new("survivor", *shape);
+        assert!(!scene.run("survivor").success());
+        assert!(scene.fits(), "{shape:?}");
+    }
+}
+
+#[test]
+fn holes_get_their_space_when_stored_to() {
+    behaves("holes");
+}
+
+#[test]
+fn the_next_program_of_a_process_finds_nothing_left() {
+    behaves("executed");
+}
+
+#[test]
+fn without_userfaultfd_stores_are_noticed_by_protection() {
+    for what in ["munmap", "exit", "agreement", "ends", "changes", "crowd", "holes"] {
+        let scene = Scene::new(&format!("protect-{what}"), SHAPES[1]);
+        assert!(scene.run_with(what, "protect").success(), "{what}");
+        assert!(scene.fits(), "{what}");
+    }
+}
+
+#[test]
+fn a_member_may_fail_while_mapped() {
+    for shape in SHAPES {
+        assert!(Scene::new("failure", shape).run("failure").success(), "{shape:?}");
+    }
+}
+
+/// Needs the right to mount: members that are full are file systems of their own.
+#[test]
+fn a_store_without_space_is_a_bus_error() {
+    let mut mounted = Vec::new();
+    let mut scene = None;
+    let array = Array::of("mappings-full", "5", 3);
+    let folder = array.folder.clone();
+    let mount = |member: usize| {
+        let target = array.folder.join(member.to_string());
+        let options = ["-t", "tmpfs", "-o", "size=24m", "cxlraid-test"];
+        Command::new("mount").args(options).arg(&target).output().is_ok_and(|output| output.status.success()).then_some(target)
+    };
+    (0..3).filter_map(mount).for_each(|target| mounted.push(target));
+    if mounted.len() == 3 {
+        scene = Some(Scene::on(array, SHAPES[1]));
+    }
+    let outcome = scene.as_ref().map(|scene| (scene.run("full").success(), scene.fits()));
+    drop(scene);
+    for target in &mounted {
+        let _ = Command::new("umount").arg("-l").arg(target).status();
+    }
+    let _ = fs::remove_dir_all(&folder);
+    assert!(matches!(outcome, None | Some((true, true))), "{outcome:?}");
+}

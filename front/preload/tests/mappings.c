@@ -1,0 +1,399 @@
+/* Shared mappings of a file of the array: what is stored through them is read by everybody, and its redundancy follows.
+   Arguments: the file, then what to do. The test looks at the members' files afterwards. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define PAGE 4096
+#define CHECK(condition) \
+    do { \
+        if (!(condition)) { \
+            printf("line %d: %s (errno %d)\n", __LINE__, #condition, errno); \
+            exit(1); \
+        } \
+    } while (0)
+
+static const char *path;
+
+static int open_file(int flags) {
+    int fd = open(path, flags, 0600);
+    CHECK(fd >= 0);
+    return fd;
+}
+
+static char *map(int fd, size_t bytes, off_t offset) {
+    char *start = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, offset);
+    CHECK(start != MAP_FAILED);
+    return start;
+}
+
+static uint32_t seed = 2463534242u;
+static uint32_t next(void) {
+    seed ^= seed << 13;
+    seed ^= seed >> 17;
+    return seed ^= seed << 5;
+}
+
+static void scatter(char *start, size_t bytes, int count) {
+    while (count-- > 0) start[next() % bytes] = (char)next();
+}
+
+static sigjmp_buf back;
+static volatile int caught;
+static void on_fault(int signal, siginfo_t *info, void *context) {
+    (void)context;
+    caught = signal * 100 + info->si_code;
+    siglongjmp(back, 1);
+}
+
+/* The signal and code that touching an address gives; 0 for none. */
+static int touch(volatile char *at, int store) {
+    struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO};
+    sigaction(SIGBUS, &action, NULL);
+    sigaction(SIGSEGV, &action, NULL);
+    caught = 0;
+    if (!sigsetjmp(back, 1)) {
+        if (store) *at = 1;
+        else (void)*at;
+    }
+    return caught;
+}
+
+/* msync, munmap and the end of the process each bring redundancy up to date. */
+static void stores(const char *how) {
+    int fd = open_file(O_RDWR);
+    struct stat stat;
+    CHECK(fstat(fd, &stat) == 0);
+    size_t bytes = stat.st_size;
+    char *start = map(fd, bytes, 0);
+    scatter(start, bytes, 2000);
+    if (!strcmp(how, "msync")) {
+        CHECK(msync(start, bytes, MS_SYNC) == 0);
+        _exit(0);
+    }
+    if (!strcmp(how, "fsync")) CHECK(fsync(fd) == 0);
+    if (!strcmp(how, "munmap")) {
+        /* The middle first: what is left is two mappings. */
+        CHECK(munmap(start + 16 * PAGE, 3 * PAGE) == 0);
+        scatter(start, 16 * PAGE, 100);
+        CHECK(munmap(start, bytes) == 0);
+    }
+    if (!strcmp(how, "kill")) raise(SIGKILL);
+    if (!strcmp(how, "wait")) {
+        usleep(500000);
+        raise(SIGKILL);
+    }
+}
+
+/* read() and write() agree with the mapping, at once, in this process and in another. */
+static void agreement(void) {
+    int fd = open_file(O_RDWR);
+    char *start = map(fd, 100000, 0), buffer[8192];
+    for (int round = 0; round < 300; round++) {
+        size_t at = next() % 90000;
+        start[at] = (char)round;
+        CHECK(pread(fd, buffer, 1, at) == 1 && buffer[0] == (char)round);
+        memset(buffer, round + 1, sizeof buffer);
+        CHECK(pwrite(fd, buffer, 5000, at) == 5000);
+        CHECK(start[at] == (char)(round + 1) && start[at + 4999] == (char)(round + 1));
+    }
+    start[77777] = 42;
+    pid_t child = fork();
+    if (child == 0) {
+        CHECK(start[77777] == 42);
+        start[77778] = 43;
+        start[20] = 44;
+        int again = open_file(O_RDONLY);
+        CHECK(pread(again, buffer, 1, 77777) == 1 && buffer[0] == 42);
+        exit(0);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(start[77778] == 43 && start[20] == 44);
+    start[50] = 45;
+    CHECK(pread(fd, buffer, 1, 20) == 1 && buffer[0] == 44);
+}
+
+/* The end of the file is that of any mapping, before and after it moves. */
+static void ends(void) {
+    int fd = open_file(O_RDWR | O_CREAT | O_TRUNC);
+    CHECK(ftruncate(fd, 10000) == 0);
+    char *start = map(fd, 64 * PAGE, 0), buffer[8];
+    CHECK(touch(start + 2 * PAGE, 1) == 0);
+    CHECK(touch(start + 3 * PAGE, 1) == SIGBUS * 100 + BUS_ADRERR);
+    CHECK(touch(start + 3 * PAGE, 0) == SIGBUS * 100 + BUS_ADRERR);
+    /* Stored behind the end in the last page: never to be seen. */
+    start[10001] = 99;
+    CHECK(ftruncate(fd, 20000) == 0);
+    CHECK(start[10001] == 0 && pread(fd, buffer, 1, 10001) == 1 && buffer[0] == 0);
+    CHECK(touch(start + 3 * PAGE, 1) == 0 && touch(start + 4 * PAGE, 1) == 0);
+    CHECK(touch(start + 5 * PAGE, 0) == SIGBUS * 100 + BUS_ADRERR);
+    pid_t child = fork();
+    if (child == 0) {
+        int again = open_file(O_RDWR);
+        CHECK(ftruncate(again, 40 * PAGE) == 0 && pwrite(again, "x", 1, 39 * PAGE) == 1);
+        _exit(0);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(touch(start + 39 * PAGE, 0) == 0 && start[39 * PAGE] == 'x');
+    CHECK(ftruncate(fd, PAGE) == 0);
+    CHECK(touch(start + PAGE, 1) == SIGBUS * 100 + BUS_ADRERR);
+    CHECK(touch(start + 30 * PAGE, 0) == SIGBUS * 100 + BUS_ADRERR);
+    CHECK(touch(start, 1) == 0);
+    CHECK(ftruncate(fd, 40 * PAGE) == 0);
+    CHECK(touch(start + 39 * PAGE, 1) == 0);
+    for (int page = 1; page < 39; page++) CHECK(start[page * PAGE] == 0);
+    CHECK(munmap(start, 64 * PAGE) == 0);
+    CHECK(touch(start, 0) == SIGSEGV * 100 + SEGV_MAPERR);
+}
+
+/* Moving, growing, shrinking, and taking rights away and giving them back. */
+static void changes(void) {
+    int fd = open_file(O_RDWR);
+    CHECK(ftruncate(fd, 64 * PAGE) == 0);
+    char *start = map(fd, 8 * PAGE, 8 * PAGE), buffer[8];
+    start[5] = 1;
+    char *moved = mremap(start, 8 * PAGE, 16 * PAGE, MREMAP_MAYMOVE);
+    CHECK(moved != MAP_FAILED && moved[5] == 1);
+    moved[15 * PAGE] = 2;
+    CHECK(pread(fd, buffer, 1, 23 * PAGE) == 1 && buffer[0] == 2);
+    CHECK(mremap(moved, 16 * PAGE, 4 * PAGE, 0) == moved);
+    CHECK(touch(moved + 4 * PAGE, 0) == SIGSEGV * 100 + SEGV_MAPERR);
+    CHECK(mprotect(moved, PAGE, PROT_READ) == 0);
+    CHECK(touch(moved, 1) == SIGSEGV * 100 + SEGV_ACCERR && moved[5] == 1);
+    CHECK(mprotect(moved, PAGE, PROT_READ | PROT_WRITE) == 0 && touch(moved, 1) == 0);
+    int reader = open_file(O_RDONLY);
+    CHECK(mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, reader, 0) == MAP_FAILED && errno == EACCES);
+    char *view = mmap(NULL, 64 * PAGE, PROT_READ, MAP_SHARED, reader, 0);
+    CHECK(view != MAP_FAILED && view[8 * PAGE + 5] == 1);
+    CHECK(mprotect(view, PAGE, PROT_READ | PROT_WRITE) == -1 && errno == EACCES);
+    char *later = mmap(NULL, 4 * PAGE, PROT_READ, MAP_SHARED, fd, 40 * PAGE);
+    CHECK(later != MAP_FAILED && mprotect(later, 4 * PAGE, PROT_READ | PROT_WRITE) == 0);
+    later[PAGE] = 9;
+    CHECK(view[41 * PAGE] == 9);
+    /* Something else over ours, and ours over something else. */
+    CHECK(mmap(later, PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == later && later[0] == 0);
+    later[PAGE + 1] = 10;
+    CHECK(mmap(later, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 50 * PAGE) == later);
+    later[7] = 11;
+    CHECK(view[50 * PAGE + 7] == 11);
+    CHECK(msync(later, 4 * PAGE, MS_SYNC) == 0 && msync(later, 4 * PAGE, MS_ASYNC) == 0);
+    CHECK(msync(later, PAGE, MS_SYNC | MS_ASYNC) == -1 && errno == EINVAL);
+    CHECK(munmap(later + PAGE, PAGE) == 0);
+    CHECK(msync(later, 4 * PAGE, MS_SYNC) == -1 && errno == ENOMEM);
+    int writer = open_file(O_WRONLY);
+    CHECK(mmap(NULL, PAGE, PROT_READ, MAP_SHARED, writer, 0) == MAP_FAILED && errno == EACCES);
+    CHECK(mmap(NULL, 0, PROT_READ, MAP_SHARED, fd, 0) == MAP_FAILED && errno == EINVAL);
+    CHECK(mmap(NULL, PAGE, PROT_READ, MAP_SHARED, fd, 100) == MAP_FAILED && errno == EINVAL);
+    CHECK(mmap(NULL, PAGE, PROT_READ, MAP_SHARED_VALIDATE | MAP_SYNC, fd, 0) == MAP_FAILED && errno == EOPNOTSUPP);
+    CHECK(mmap(NULL, PAGE, PROT_READ, MAP_SHARED_VALIDATE | 1 << 23, fd, 0) == MAP_FAILED && errno == EOPNOTSUPP);
+    char *checked = mmap(NULL, PAGE, PROT_READ, MAP_SHARED_VALIDATE | MAP_POPULATE, fd, 0);
+    CHECK(checked != MAP_FAILED && munmap(checked, PAGE) == 0);
+    /* A mapping outlives its descriptor and its name. */
+    CHECK(close(fd) == 0 && close(reader) == 0 && close(writer) == 0);
+    moved[PAGE + 3] = 12;
+    CHECK(view[9 * PAGE + 3] == 12);
+}
+
+/* A store into a hole gets its space, in small files at once and in large ones by and by. */
+static void holes(void) {
+    int fd = open_file(O_RDWR | O_CREAT | O_TRUNC);
+    off_t bytes = 5L << 29;
+    CHECK(ftruncate(fd, bytes) == 0);
+    char *start = map(fd, bytes, 0), buffer[8192];
+    for (int count = 0; count < 40; count++) {
+        size_t at = (size_t)next() * 4096 % (bytes - 8192);
+        CHECK(start[at] == 0);
+        start[at] = 5;
+        CHECK(pread(fd, buffer, 1, at) == 1 && buffer[0] == 5);
+    }
+    /* A call that stores to a hole. */
+    memset(buffer, 6, sizeof buffer);
+    CHECK(pwrite(fd, buffer, sizeof buffer, 0) == sizeof buffer);
+    CHECK(pread(fd, start + (2L << 30) + 5000, sizeof buffer, 0) == sizeof buffer);
+    CHECK(start[(2L << 30) + 5000] == 6 && start[(2L << 30) + 5000 + 8191] == 6);
+    struct stat stat;
+    CHECK(fstat(fd, &stat) == 0 && stat.st_blocks * 512 < 1L << 30);
+    CHECK(msync(start, bytes, MS_SYNC) == 0);
+    CHECK(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 1 << 20) == 0 && start[100] == 0);
+    start[100] = 7;
+    CHECK(pread(fd, buffer, 1, 100) == 1 && buffer[0] == 7);
+    CHECK(madvise(start, 1 << 20, MADV_REMOVE) == 0 && start[100] == 0);
+    start[200] = 8;
+    CHECK(madvise(start, 1 << 20, MADV_DONTNEED) == 0 && start[200] == 8);
+    CHECK(ftruncate(fd, 1 << 20) == 0 && ftruncate(fd, 2 << 20) == 0 && start[1500000] == 0);
+    start[1500000] = 9;
+    CHECK(munmap(start, bytes) == 0);
+}
+
+/* There is no space for a store: SIGBUS, and the page is as it was. */
+static void full(void) {
+    int fd = open_file(O_RDWR | O_CREAT | O_TRUNC);
+    CHECK(ftruncate(fd, 200L << 20) == 0);
+    char *start = map(fd, 200L << 20, 0);
+    size_t at = 0;
+    while (at < 200L << 20 && touch(start + at, 1) == 0) at += 1 << 20;
+    CHECK(at > 1 << 20 && at < 200L << 20 && caught == SIGBUS * 100 + BUS_ADRERR);
+    CHECK(start[at] == 0 && start[0] == 1 && touch(start + at, 1) == SIGBUS * 100 + BUS_ADRERR && start[at] == 0);
+    CHECK(msync(start, 200L << 20, MS_SYNC) == 0);
+    CHECK(ftruncate(fd, 1 << 20) == 0 && ftruncate(fd, 200L << 20) == 0);
+    CHECK(touch(start + at, 1) == 0 && start[at] == 1);
+}
+
+/* A member loses its memory while the file is mapped: what was synchronised stays, stores go on. */
+static void failure(void) {
+    int fd = open_file(O_RDWR);
+    char *start = map(fd, 40 * PAGE, 0), buffer[PAGE];
+    CHECK(ftruncate(fd, 40 * PAGE) == 0);
+    for (int page = 0; page < 40; page++) memset(start + page * PAGE, page + 1, PAGE);
+    CHECK(msync(start, 40 * PAGE, MS_SYNC) == 0);
+    char member[1000];
+    snprintf(member, sizeof member, "%.*s%s", (int)strcspn(getenv("CXLRAID_MOUNTS"), ":"), getenv("CXLRAID_MOUNTS"), path);
+    CHECK(truncate(member, 0) == 0);
+    for (int page = 0; page < 40; page++) CHECK(start[page * PAGE + 7] == page + 1);
+    for (int page = 0; page < 40; page++) start[page * PAGE + 8] = 100;
+    for (int page = 0; page < 40; page++) {
+        CHECK(pread(fd, buffer, PAGE, page * PAGE) == PAGE);
+        CHECK(buffer[7] == page + 1 && buffer[8] == 100 && buffer[4095] == page + 1);
+    }
+    CHECK(pwrite(fd, "abc", 3, 9 * PAGE) == 3 && !memcmp(start + 9 * PAGE, "abc", 3));
+    CHECK(munmap(start, 40 * PAGE) == 0);
+    for (int page = 0; page < 40; page++) {
+        CHECK(pread(fd, buffer, PAGE, page * PAGE) == PAGE);
+        CHECK(buffer[7] == page + 1 && buffer[8] == 100 && buffer[4095] == page + 1);
+    }
+}
+
+/* A process dies with pages that were stored to; another that has the file mapped makes them good, by itself. */
+static void survivor(void) {
+    int fd = open_file(O_RDWR);
+    char *start = map(fd, 70 * PAGE, 0);
+    pid_t child = fork();
+    if (child == 0) {
+        scatter(start, 70 * PAGE, 3000);
+        raise(SIGKILL);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status));
+    sleep(3);
+    raise(SIGKILL);
+}
+
+/* The next program of the same process finds redundancy in order, and nothing held. */
+static void executed(void) {
+    int fd = open_file(O_RDWR);
+    char *start = map(fd, 40 * PAGE, 0);
+    scatter(start, 40 * PAGE, 500);
+    CHECK(fcntl(fd, F_SETFD, FD_CLOEXEC) == 0);
+    execl("/proc/self/exe", "mappings", path, "msync", NULL);
+    CHECK(!"exec");
+}
+
+static void *storing(void *argument) {
+    char *start = argument;
+    uint32_t mine = (uint32_t)(uintptr_t)&mine | 1;
+    for (int count = 0; count < 400000; count++) {
+        mine ^= mine << 13;
+        mine ^= mine >> 17;
+        mine ^= mine << 5;
+        start[mine % (64 * PAGE)] = (char)(mine >> 24);
+    }
+    return NULL;
+}
+
+/* Threads of two processes store while both synchronise. */
+static void crowd(void) {
+    int fd = open_file(O_RDWR);
+    CHECK(ftruncate(fd, 64 * PAGE) == 0);
+    char *start = map(fd, 64 * PAGE, 0);
+    pid_t child = fork();
+    pthread_t threads[2];
+    for (int index = 0; index < 2; index++) CHECK(pthread_create(&threads[index], NULL, storing, start) == 0);
+    for (int round = 0; round < 40; round++) {
+        CHECK(msync(start, 64 * PAGE, MS_SYNC) == 0);
+        char buffer[3000];
+        memset(buffer, round, sizeof buffer);
+        CHECK(pwrite(fd, buffer, sizeof buffer, next() % (60 * PAGE)) == sizeof buffer);
+    }
+    for (int index = 0; index < 2; index++) CHECK(pthread_join(threads[index], NULL) == 0);
+    if (child == 0) exit(0);
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
+#define TOGETHER_THREADS 3
+#define TOGETHER_ROUNDS 100
+
+static atomic_int round_now;
+static atomic_int stored_now;
+
+static void *storing_together(void *argument) {
+    static atomic_int numbers;
+    int number = atomic_fetch_add(&numbers, 1);
+    char *start = argument;
+    for (int round = 1; round <= TOGETHER_ROUNDS; round++) {
+        while (atomic_load(&round_now) < round) sched_yield();
+        start[round * PAGE + number] = (char)(number + 1);
+        atomic_fetch_add(&stored_now, 1);
+    }
+    return NULL;
+}
+
+/* Threads store at once to a page that another process has just let the file grow by. */
+static void together(void) {
+    int fd = open_file(O_RDWR | O_CREAT | O_TRUNC), ask[2], answer[2];
+    CHECK(ftruncate(fd, PAGE) == 0 && pipe(ask) == 0 && pipe(answer) == 0);
+    char byte = 0;
+    pid_t child = fork();
+    if (child == 0) {
+        CHECK(close(ask[1]) == 0 && close(answer[0]) == 0);
+        for (int pages = 2; read(ask[0], &byte, 1) == 1; pages++)
+            CHECK(ftruncate(fd, pages * PAGE) == 0 && write(answer[1], &byte, 1) == 1);
+        _exit(0);
+    }
+    char *start = map(fd, (TOGETHER_ROUNDS + 1) * PAGE, 0);
+    pthread_t threads[TOGETHER_THREADS];
+    for (int index = 0; index < TOGETHER_THREADS; index++)
+        CHECK(pthread_create(&threads[index], NULL, storing_together, start) == 0);
+    for (int round = 1; round <= TOGETHER_ROUNDS; round++) {
+        CHECK(write(ask[1], &byte, 1) == 1 && read(answer[0], &byte, 1) == 1);
+        atomic_store(&round_now, round);
+        while (atomic_load(&stored_now) < round * TOGETHER_THREADS) sched_yield();
+        for (int number = 0; number < TOGETHER_THREADS; number++) CHECK(start[round * PAGE + number] == number + 1);
+    }
+    for (int index = 0; index < TOGETHER_THREADS; index++) CHECK(pthread_join(threads[index], NULL) == 0);
+    int status;
+    CHECK(close(ask[1]) == 0 && waitpid(child, &status, 0) == child && status == 0);
+}
+
+int main(int count, char **arguments) {
+    CHECK(count == 3);
+    path = arguments[1];
+    const char *what = arguments[2];
+    if (!strcmp(what, "agreement")) agreement();
+    else if (!strcmp(what, "ends")) ends();
+    else if (!strcmp(what, "changes")) changes();
+    else if (!strcmp(what, "crowd")) crowd();
+    else if (!strcmp(what, "together")) together();
+    else if (!strcmp(what, "holes")) holes();
+    else if (!strcmp(what, "full")) full();
+    else if (!strcmp(what, "failure")) failure();
+    else if (!strcmp(what, "executed")) executed();
+    else if (!strcmp(what, "survivor")) survivor();
+    else stores(what);
+    return 0;
+}
