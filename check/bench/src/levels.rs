@@ -48,12 +48,16 @@ pub(crate) fn geometry(place: &ArrayPlace) -> io::Result<Geometry> {
     Geometry::new(level, place.members.len(), ChunkBytes::DEFAULT).map_err(|error| io::Error::other(error.to_string()))
 }
 
-/// Fills the region through the subject, as a program would.
-pub(crate) fn fill(subject: &impl Subject, bytes: u64) {
+/// Writes the region through the subject, as a program would.
+pub(crate) fn write_all(subject: &impl Subject, bytes: u64) {
     let block = content(LARGE_BYTES);
-    for offset in (0..bytes).step_by(LARGE_BYTES) {
-        subject.write(offset, &block);
-    }
+    (0..bytes).step_by(LARGE_BYTES).for_each(|offset| subject.write(offset, &block));
+}
+
+/// Fills the region and reads it back.
+pub(crate) fn fill(subject: &impl Subject, bytes: u64) {
+    write_all(subject, bytes);
+    let block = content(LARGE_BYTES);
     // Every page of every copy is in the page tables before the clock starts; members map what is written, readers too.
     let mut back = vec![0; LARGE_BYTES];
     for offset in (0..bytes).step_by(LARGE_BYTES) {
@@ -63,7 +67,7 @@ pub(crate) fn fill(subject: &impl Subject, bytes: u64) {
 }
 
 /// What the file holds everywhere while times are taken: it repeats every 4 KiB.
-fn content(bytes: usize) -> Vec<u8> {
+pub(crate) fn content(bytes: usize) -> Vec<u8> {
     pattern(SMALL_BYTES, 0).into_iter().cycle().take(bytes).collect()
 }
 

@@ -3,9 +3,10 @@
 use crate::levels::{self, Bench, FILE};
 use crate::members::{Scratch, plain_file};
 use crate::notours::{self, Calls};
+use crate::party::{self, Ground};
 use crate::plan::{ArrayPlace, Plan, Task};
 use crate::report::Row;
-use crate::{append, startup};
+use crate::{append, mapped, names, scaling, startup};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fs::{File, OpenOptions};
@@ -82,6 +83,21 @@ pub(crate) fn rows(plan: &Plan, wanted: impl Fn(&str) -> bool) -> Result<Vec<Row
     if wanted("append") {
         rows.push(append_row(plan, &library)?);
     }
+    if wanted("names") {
+        let scratch = scratch("names")?;
+        let (array, plain) = (scratch.array("5", 3).map_err(said)?, scratch.path().join("plain"));
+        let task = Task::Names { plan: *plan, array: array.clone(), plain };
+        rows.extend(result::<Vec<Row>>(library.worker(&task, &array, &scratch)?)?);
+    }
+    if wanted("scaling") {
+        rows.extend(scaling_rows(plan, &library)?);
+    }
+    if wanted("mmap") {
+        let scratch = scratch("mmap")?;
+        let array = scratch.array("5", 3).map_err(said)?;
+        let task = Task::Mapped { plan: *plan, array: array.clone(), scratch: scratch.path().to_owned() };
+        rows.extend(result::<Vec<Row>>(library.worker(&task, &array, &scratch)?)?);
+    }
     if wanted("notours") {
         rows.extend(not_ours_rows(plan, &library)?);
     }
@@ -130,6 +146,14 @@ fn append_row(plan: &Plan, library: &Library) -> Result<Row, String> {
     Ok(row)
 }
 
+fn scaling_rows(plan: &Plan, library: &Library) -> Result<Vec<Row>, String> {
+    let scratch = scratch("scaling")?;
+    let array = scratch.array("5", 3).map_err(said)?;
+    let (directory, region_bytes) = (scratch.path().to_owned(), plan.shared_bytes);
+    let ground = Ground { array: array.clone(), directory, region_bytes, calls: plan.shared_calls };
+    result(library.worker(&Task::Scaling { plan: *plan, ground }, &array, &scratch)?)
+}
+
 fn not_ours_rows(plan: &Plan, library: &Library) -> Result<Vec<Row>, String> {
     let scratch = scratch("notours")?;
     let array = scratch.array("5", 3).map_err(said)?;
@@ -154,10 +178,19 @@ pub(crate) fn work(task: &str) -> Result<(), String> {
             let subject = create(&array.file(FILE)).map_err(said)?;
             say(&append::row(&plan, &subject, &kernel))
         }
+        Task::Mapped { plan, array, scratch } => {
+            let kernel = plain_file(&scratch.join("kernel"), plan.region_bytes).map_err(said)?;
+            let subject = create(&array.file(FILE)).map_err(said)?;
+            levels::fill(&subject, plan.region_bytes);
+            say(&mapped::rows(&plan, &array, &subject, &kernel).map_err(said)?)
+        }
         Task::CountedAppends { path, appends } => {
             append::appends(&path, appends);
             Ok(())
         }
+        Task::Names { plan, array, plain } => say(&names::rows(&plan, &array, &plain).map_err(said)?),
+        Task::Scaling { plan, ground } => say(&scaling::rows(&plan, &ground).map_err(said)?),
+        Task::Party { ground, index } => party::work(&ground, index).map_err(said),
         Task::NotOurs { plan, file } => {
             let file = File::open(file).map_err(said)?;
             say(&notours::measure_here(&plan, &file).map_err(said)?)

@@ -1,7 +1,7 @@
 //! `cargo x bench`: the limits of the machine, the kernel, and cxlraid, in one run.
 //!
 //! For each level a worker process runs with the library loaded, where limit loops, the kernel's calls and ours take turns on the same
-//! memory (`levels`, `limit`, `rounds`). Appends, calls that are not ours and start-up have workers of their own. Medians of many
+//! memory (`levels`, `limit`, `rounds`). Appends, names, two parties at once, calls that are not ours and start-up have workers of their own. Medians of many
 //! short rounds are held against the goals (`report`).
 
 mod append;
@@ -9,12 +9,16 @@ mod engine;
 mod levels;
 mod library;
 mod limit;
+mod mapped;
 mod members;
+mod names;
 mod notours;
+mod party;
 mod places;
 mod plan;
 mod report;
 mod rounds;
+mod scaling;
 mod startup;
 mod subject;
 
@@ -28,11 +32,11 @@ cxlraid-bench [--json] [--sanity] [--engine] [CASE...]
   --json     results as JSON instead of a table
   --sanity   sizes so small that times mean nothing; fails if something does not run or data is wrong
   --engine   the engine itself, without the library
-  CASE       raid1, raid5, append, notours, startup; all if none is given
+  CASE       raid1, raid5, append, mmap, names, scaling, notours, startup; all if none is given
 
 The library is CXLRAID_LIB, or libcxlraid.so beside this program.";
 
-const CASES: [&str; 5] = ["raid1", "raid5", "append", "notours", "startup"];
+const CASES: [&str; 8] = ["raid1", "raid5", "append", "mmap", "names", "scaling", "notours", "startup"];
 
 /// What was asked for.
 #[derive(Default)]

@@ -99,15 +99,26 @@ pub(crate) fn os(error: sys::OsError) -> io::Error {
     io::Error::from_raw_os_error(error.raw_os_error())
 }
 
-/// A file mapped for reading and writing, with every page in place.
+/// A file mapped for reading and writing.
 pub(crate) struct Mapped {
     base: *mut u8,
     bytes: usize,
 }
 
 impl Mapped {
-    /// Maps the first `bytes` of a file that has them.
+    /// Maps the first `bytes` of a file that has them, and has every page in place.
     pub(crate) fn new(path: &Path, bytes: u64) -> io::Result<Self> {
+        let mapped = Self::untouched(path, bytes)?;
+        for page in (0..mapped.bytes).step_by(PAGE_BYTES) {
+            let place = mapped.at(page as u64);
+            // SAFETY: within the mapping; nobody else stores meanwhile.
+            unsafe { place.write_volatile(place.read_volatile()) };
+        }
+        Ok(mapped)
+    }
+
+    /// Maps the first `bytes` of a file that has them; others may be using it.
+    pub(crate) fn untouched(path: &Path, bytes: u64) -> io::Result<Self> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
         let file = open(path.as_os_str().as_bytes(), flags, Mode::empty()).map_err(os)?;
         if fs::metadata(path)?.len() < bytes {
@@ -116,13 +127,7 @@ impl Mapped {
         let (bytes, protection) = (bytes as usize, ProtFlags::READ | ProtFlags::WRITE);
         // SAFETY: a new mapping, wherever the kernel likes.
         let base = unsafe { mmap(null_mut(), bytes, protection, MapFlags::SHARED, &file, 0) }.map_err(os)?;
-        let mapped = Self { base: base.cast(), bytes };
-        for page in (0..bytes).step_by(PAGE_BYTES) {
-            let place = mapped.at(page as u64);
-            // SAFETY: within the mapping; nobody else stores meanwhile.
-            unsafe { place.write_volatile(place.read_volatile()) };
-        }
-        Ok(mapped)
+        Ok(Self { base: base.cast(), bytes })
     }
 
     /// The address of a byte.

@@ -7,7 +7,7 @@ use crate::members::os;
 use crate::places::{Order, Places};
 use crate::plan::Plan;
 use crate::report::{Check, Row};
-use crate::rounds::{Contender, measure, median};
+use crate::rounds::{Calling, measure, median};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::hint::black_box;
@@ -62,15 +62,6 @@ impl Bare {
                 ),
             ))
         }
-    }
-}
-
-/// A call, once per offset.
-struct Calling<F>(F);
-
-impl<F: FnMut(u64)> Contender for Calling<F> {
-    fn run(&mut self, offsets: &[u64]) {
-        offsets.iter().for_each(|&offset| (self.0)(offset));
     }
 }
 

@@ -1,5 +1,6 @@
 //! How much is measured, and what a worker process is told to do.
 
+use crate::party::Ground;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -23,6 +24,12 @@ pub(crate) struct Plan {
     /// Bytes appended in one round, and how many rounds.
     pub(crate) append_bytes: u64,
     pub(crate) append_rounds: usize,
+    /// Calls on names in one round, of which each takes microseconds.
+    pub(crate) name_calls: usize,
+    /// Bytes of a file on which two work at once, calls of each in one round, and rounds.
+    pub(crate) shared_bytes: u64,
+    pub(crate) shared_calls: usize,
+    pub(crate) rounds_of_two: usize,
     /// Programs started in each way.
     pub(crate) spawns: usize,
     /// Worker processes per side for calls that are not ours.
@@ -39,6 +46,10 @@ impl Plan {
             large_calls: 8,
             append_bytes: 64 << 20,
             append_rounds: 11,
+            name_calls: 128,
+            shared_bytes: 128 << 20,
+            shared_calls: 4096,
+            rounds_of_two: 41,
             spawns: 60,
             pairs: 9,
         }
@@ -53,6 +64,10 @@ impl Plan {
             large_calls: 2,
             append_bytes: 2 << 20,
             append_rounds: 1,
+            name_calls: 8,
+            shared_bytes: 2 << 20,
+            shared_calls: 64,
+            rounds_of_two: 1,
             spawns: 2,
             pairs: 1,
         }
@@ -68,6 +83,14 @@ pub(crate) enum Task {
     Append { plan: Plan, array: ArrayPlace, scratch: PathBuf },
     /// Appends, to be counted from outside.
     CountedAppends { path: PathBuf, appends: usize },
+    /// Calls on names, on the array and in an ordinary directory.
+    Names { plan: Plan, array: ArrayPlace, plain: PathBuf },
+    /// Two parties at once.
+    Scaling { plan: Plan, ground: Ground },
+    /// One of them, a process.
+    Party { ground: Ground, index: usize },
+    /// Writable shared mappings, through the library.
+    Mapped { plan: Plan, array: ArrayPlace, scratch: PathBuf },
     /// Calls that do not concern an array.
     NotOurs { plan: Plan, file: PathBuf },
     /// Programs started with and without the library; `cache` is where the library looks for its caches.

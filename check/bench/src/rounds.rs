@@ -15,6 +15,15 @@ pub(crate) trait Contender {
     fn run(&mut self, offsets: &[u64]);
 }
 
+/// A call, once per offset.
+pub(crate) struct Calling<F>(pub(crate) F);
+
+impl<F: FnMut(u64)> Contender for Calling<F> {
+    fn run(&mut self, offsets: &[u64]) {
+        offsets.iter().for_each(|&offset| (self.0)(offset));
+    }
+}
+
 /// The times of a comparison: nanoseconds per call, by contender, by round.
 pub(crate) struct Times(Vec<Vec<f64>>);
 

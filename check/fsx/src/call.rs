@@ -6,6 +6,7 @@ use std::ffi::CString;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
+use std::sync::atomic::AtomicU64;
 
 pub(crate) type Fd = libc::c_int;
 /// The value returned, or errno.
@@ -180,7 +181,7 @@ pub(crate) fn stat(target: Result<Fd, &Path>) -> Result<(u64, u64), i32> {
     answer(i64::from(returned)).map(|_| (stat.st_size as u64, stat.st_nlink as u64))
 }
 
-/// A mapping for reading.
+/// A mapping.
 pub(crate) struct Mapping {
     start: *mut libc::c_void,
     bytes: usize,
@@ -188,10 +189,56 @@ pub(crate) struct Mapping {
 
 impl Mapping {
     pub(crate) fn new(fd: Fd, offset: u64, bytes: usize, shared: bool) -> Result<Self, i32> {
-        let kind = if shared { libc::MAP_SHARED } else { libc::MAP_PRIVATE };
+        Self::make(fd, offset, bytes, libc::PROT_READ, if shared { libc::MAP_SHARED } else { libc::MAP_PRIVATE })
+    }
+
+    /// A shared one that can be stored to.
+    pub(crate) fn writable(fd: Fd, offset: u64, bytes: usize) -> Result<Self, i32> {
+        Self::make(fd, offset, bytes, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED)
+    }
+
+    fn make(fd: Fd, offset: u64, bytes: usize, protection: i32, kind: i32) -> Result<Self, i32> {
         // SAFETY: a new mapping where the kernel wants it.
-        let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_READ, kind, fd, offset as i64) };
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, kind, fd, offset as i64) };
         if start == libc::MAP_FAILED { answer(-1).map(|_| unreachable!()) } else { Ok(Self { start, bytes }) }
+    }
+
+    /// Stores bytes; the file must reach that far, and the mapping be one that can be stored to.
+    pub(crate) fn store(&self, at: usize, bytes: &[u8]) {
+        assert!(at + bytes.len() <= self.bytes);
+        // SAFETY: mapped for `bytes`; nothing of ours refers to them.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.start.cast::<u8>().add(at), bytes.len()) };
+    }
+
+    /// A copy of some of its bytes; the file must reach that far.
+    pub(crate) fn load(&self, at: usize, count: usize) -> Vec<u8> {
+        assert!(at + count <= self.bytes);
+        let mut out = vec![0; count];
+        // SAFETY: as for `copy`.
+        unsafe { std::ptr::copy_nonoverlapping(self.start.cast::<u8>().add(at), out.as_mut_ptr(), count) };
+        out
+    }
+
+    /// One word of it, which other processes may load and store as well.
+    pub(crate) fn word(&self, index: usize) -> &AtomicU64 {
+        assert!((index + 1) * 8 <= self.bytes);
+        // SAFETY: within the mapping, aligned as pages are; any bytes are an atomic.
+        unsafe { &*self.start.cast::<AtomicU64>().add(index) }
+    }
+
+    pub(crate) fn sync(&self, flags: i32) -> Result<(), i32> {
+        // SAFETY: our mapping.
+        answer(i64::from(unsafe { libc::msync(self.start, self.bytes, flags) })).map(|_| ())
+    }
+
+    /// Unmaps its first bytes, a multiple of the page size and not all.
+    pub(crate) fn unmap_head(&mut self, bytes: usize) -> Result<(), i32> {
+        assert!(bytes < self.bytes);
+        // SAFETY: part of our mapping, and nobody has a pointer into it.
+        answer(i64::from(unsafe { libc::munmap(self.start, bytes) }))?;
+        self.start = self.start.wrapping_byte_add(bytes);
+        self.bytes -= bytes;
+        Ok(())
     }
 
     /// A copy of its first bytes; the file must reach that far.

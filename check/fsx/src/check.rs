@@ -35,7 +35,7 @@ pub(crate) fn check(wish: &Wish) -> Result<Vec<String>, String> {
     let config = Config::from_lookup(variable).map_err(|error| error.to_string())?.ok_or("no array in the environment")?;
     let array = Array::attach(&config).map_err(|error| error.to_string())?;
     let files = Files::new(array).map_err(|error| format!("{error:?}"))?;
-    let checker = Checker { files, names: Namespace::new(files) };
+    let checker = Checker { files, names: Namespace::new(files).map_err(|error| format!("{error:?}"))? };
     let mut wrong = Vec::new();
     let paths = checker.paths(&mut wrong, wish.live)?;
     for path in &paths {

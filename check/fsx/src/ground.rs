@@ -108,11 +108,7 @@ impl Ground {
     /// Removes the array's runtime segment: nobody is attached.
     pub(crate) fn forget_runtime(&self) {
         for slot in 0..self.case.level.member_count {
-            for member in [self.member(slot), self.away(slot)] {
-                if let Some(segment) = segment_of(&member) {
-                    let _ = fs::remove_file(segment);
-                }
-            }
+            stage::segment::forget([self.member(slot), self.away(slot)]);
         }
     }
 }
@@ -173,20 +169,6 @@ pub(crate) fn remove_stale() {
 }
 
 fn remove(directory: &Path) {
-    for member in fs::read_dir(directory).into_iter().flatten().flatten() {
-        if let Some(segment) = segment_of(&member.path()) {
-            let _ = fs::remove_file(segment);
-        }
-    }
+    stage::segment::forget(fs::read_dir(directory).into_iter().flatten().flatten().map(|member| member.path()));
     let _ = fs::remove_dir_all(directory);
-}
-
-/// The runtime segment of the array that `member` belongs to.
-fn segment_of(member: &Path) -> Option<PathBuf> {
-    // docs/format/superblock.md: the array's UUID is at offset 40.
-    let superblock = fs::read(member.join(".cxlraid/superblock")).ok()?;
-    let uuid: [u8; 16] = superblock.get(40..56)?.try_into().ok()?;
-    let digits: String = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
-    let parts = [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]];
-    Some(Path::new("/dev/shm").join(format!("cxlraid-{}", parts.join("-"))))
 }

@@ -1,7 +1,7 @@
 //! `cxlraid-fsx`: random operations on files of arrays, against a model.
 //!
 //! The program runs itself in several roles. Without a role it makes arrays of every level in shared memory and runs workers on them
-//! through `LD_PRELOAD`; a worker does operations by plain calls of the C library ([`single`], [`crowd`]); `check` looks at the members
+//! through `LD_PRELOAD`; a worker does operations by plain calls of the C library ([`single`], [`crowd`], [`stores`]); `check` looks at the members
 //! from outside, without interception ([`mod@check`]). Faults stay within what the level promises, so every failure is a bug.
 //!
 //! Everything but the timing of threads and processes follows from a seed, which is printed at the start and with a failure.
@@ -15,6 +15,7 @@ mod model;
 mod options;
 mod shape;
 mod single;
+mod stores;
 mod suite;
 
 use std::path::PathBuf;
@@ -25,6 +26,8 @@ fn main() -> ExitCode {
     let result = match arguments.first().map(String::as_str) {
         Some("single") => single_role(&arguments[1..]),
         Some("crowd") => crowd::role(&arguments[1..]),
+        Some("stores") => stores::role(&arguments[1..]),
+        Some("stores-file") => stores::make_file(std::path::Path::new(&arguments[1..].concat())),
         Some("check") => check_role(&arguments[1..]),
         _ => return suite_role(arguments),
     };
@@ -38,24 +41,8 @@ fn main() -> ExitCode {
 }
 
 fn suite_role(arguments: Vec<String>) -> ExitCode {
-    let options = match options::Options::from_arguments(arguments.into_iter()) {
-        Ok(options) => options,
-        Err(message) => {
-            eprintln!("{message}");
-            return ExitCode::from(2);
-        }
-    };
-    if options.help {
-        println!("{}", options::HELP);
-        return ExitCode::SUCCESS;
-    }
-    match suite::run(&options) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(message) => {
-            eprintln!("cxlraid-fsx: {message}");
-            ExitCode::FAILURE
-        }
-    }
+    let options = options::Options::from_arguments(arguments.into_iter());
+    stage::options::conclude("cxlraid-fsx", options::HELP, options, |options| suite::run(options).map(|()| true))
 }
 
 /// The value after `name`.
@@ -80,6 +67,7 @@ fn single_role(words: &[String]) -> Result<(), String> {
         chunk: number(words, "--chunk")?,
         array: !words.iter().any(|word| word == "--plain"),
         coherent_maps: words.iter().any(|word| word == "--coherent-maps"),
+        maps: words.iter().any(|word| word == "--maps"),
         cut: path(words, "--cut"),
         expected: path(words, "--expected"),
     };

@@ -1,7 +1,6 @@
 //! The command line.
 
 use crate::shape::{self, CHUNKS, Case, LEVELS, MODES, SCENARIOS};
-use std::env;
 use std::path::PathBuf;
 
 pub(crate) const HELP: &str = "\
@@ -13,8 +12,10 @@ Random operations on files of arrays of every level, against a model. A failure 
   --seed S        of the random numbers (from the clock; printed)
   --level L       0, 1, 4, 5, 6, 01 or 10; may be given several times, as may the following
   --chunk C       64, 4096, 65536
-  --mode M        single: one process and an exact model; threads; processes: some are killed
+  --mode M        single: one process and an exact model; threads; processes: some are killed;
+                  stores: processes store to one mapped file, some are killed
   --scenario S    healthy; missing: without a member from the start; cut: one loses its memory
+  --maps          the single mode stores through mappings that it holds, too; without it the stores mode must be asked for
   --quick         6000 operations per level, one case per level and mode, chosen by the seed
   --plain         the single mode on a plain directory: checks the model itself
   --lib PATH      libcxlraid.so (else CXLRAID_LIB, else beside this program)
@@ -27,16 +28,18 @@ pub(crate) struct Options {
     pub(crate) seed: u64,
     pub(crate) cases: Vec<Case>,
     pub(crate) plain: bool,
+    /// Stores through mappings, in the single mode as well.
+    pub(crate) maps: bool,
     pub(crate) library: PathBuf,
     pub(crate) keep: bool,
-    pub(crate) help: bool,
 }
 
 impl Options {
-    pub(crate) fn from_arguments(arguments: impl Iterator<Item = String>) -> Result<Self, String> {
-        let library = env::var_os("CXLRAID_LIB").map_or_else(beside_us, PathBuf::from);
+    /// None: help is asked for.
+    pub(crate) fn from_arguments(arguments: impl Iterator<Item = String>) -> Result<Option<Self>, String> {
+        let library = stage::options::library();
         let mut options =
-            Self { operations: 1_000_000, seed: clock(), cases: Vec::new(), plain: false, library, keep: false, help: false };
+            Self { operations: 1_000_000, seed: clock(), cases: Vec::new(), plain: false, maps: false, library, keep: false };
         let (mut levels, mut chunks, mut modes, mut scenarios) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let (mut arguments, mut quick, mut count) = (arguments, false, None);
         while let Some(argument) = arguments.next() {
@@ -51,12 +54,16 @@ impl Options {
                     scenarios.push(one_of(&argument, &value()?, &SCENARIOS, |scenario| scenario.name().to_owned())?);
                 }
                 "--quick" => quick = true,
+                "--maps" => options.maps = true,
                 "--plain" => options.plain = true,
                 "--lib" => options.library = value()?.into(),
                 "--keep" => options.keep = true,
-                "--help" | "-h" => options.help = true,
+                "--help" | "-h" => return Ok(None),
                 other => return Err(format!("unknown argument {other}\n\n{HELP}")),
             }
+        }
+        if modes.is_empty() {
+            modes.extend(MODES.into_iter().filter(|&mode| options.maps || mode != shape::Mode::Stores));
         }
         options.cases =
             cases(&or_all(levels, &LEVELS), &or_all(chunks, &CHUNKS), &or_all(modes, &MODES), &or_all(scenarios, &SCENARIOS));
@@ -64,7 +71,7 @@ impl Options {
             options.cases = one_of_each(&options.cases, options.seed);
         }
         options.operations = count.unwrap_or(if quick { 6_000 } else { 1_000_000 });
-        if options.cases.is_empty() { Err("the level cannot bear that".to_owned()) } else { Ok(options) }
+        if options.cases.is_empty() { Err("the level cannot bear that".to_owned()) } else { Ok(Some(options)) }
     }
 }
 
@@ -112,25 +119,23 @@ fn clock() -> u64 {
     now.map_or(1, |since| since.as_nanos() as u64 % 1_000_000_007)
 }
 
-fn beside_us() -> PathBuf {
-    env::current_exe().unwrap_or_default().with_file_name("libcxlraid.so")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn parse(arguments: &[&str]) -> Result<Options, String> {
-        Options::from_arguments(arguments.iter().map(|&argument| argument.to_owned()))
+        let options = Options::from_arguments(arguments.iter().map(|&argument| argument.to_owned()))?;
+        Ok(options.expect("no help was asked for"))
     }
 
     #[test]
     fn selections_make_cases() {
-        let all = parse(&[]).unwrap().cases;
+        let all = parse(&["--maps"]).unwrap().cases;
         // RAID 0 has no redundancy to lose, RAID 1 no chunks.
-        assert_eq!(all.len(), 5 * 3 * 3 * 3 + 3 * 3 + 3 * 3);
+        assert_eq!(all.len(), 5 * 3 * (3 * 3 + 2) + (3 * 3 + 2) + 3 * 4);
         let one = parse(&["--level", "5", "--chunk", "64", "--mode", "single", "--scenario", "cut", "--seed", "1_000"]).unwrap();
         assert_eq!((one.cases.len(), one.seed), (1, 1000));
+        assert_eq!(parse(&["--quick", "--maps"]).unwrap().cases.len(), 7 * 4);
         assert_eq!(parse(&["--quick"]).unwrap().cases.len(), 7 * 3);
         assert_eq!(one.cases[0].to_string(), "--level 5 --chunk 64 --mode single --scenario cut");
     }

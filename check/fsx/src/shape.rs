@@ -40,6 +40,8 @@ pub(crate) enum Mode {
     Threads,
     /// Processes, of which some are killed.
     Processes,
+    /// Processes that store to one mapped file, of which some are killed.
+    Stores,
 }
 
 /// What happens to a member.
@@ -52,7 +54,7 @@ pub(crate) enum Scenario {
     Cut,
 }
 
-pub(crate) const MODES: [Mode; 3] = [Mode::Single, Mode::Threads, Mode::Processes];
+pub(crate) const MODES: [Mode; 4] = [Mode::Single, Mode::Threads, Mode::Processes, Mode::Stores];
 pub(crate) const SCENARIOS: [Scenario; 3] = [Scenario::Healthy, Scenario::Missing, Scenario::Cut];
 
 impl Mode {
@@ -61,6 +63,7 @@ impl Mode {
             Self::Single => "single",
             Self::Threads => "threads",
             Self::Processes => "processes",
+            Self::Stores => "stores",
         }
     }
 }
@@ -88,7 +91,8 @@ impl Case {
     /// Whether it makes sense: without chunks one chunk size is enough, and a level without redundancy loses nothing.
     pub(crate) fn is_sensible(&self) -> bool {
         let chunk = self.level.has_chunks || self.chunk == CHUNKS[CHUNKS.len() - 1];
-        chunk && (self.level.bears > 0 || self.scenario == Scenario::Healthy)
+        let mode = self.mode != Mode::Stores || crate::stores::bears(self.scenario);
+        chunk && mode && (self.level.bears > 0 || self.scenario == Scenario::Healthy)
     }
 
     /// Different for every case, the same in every run.

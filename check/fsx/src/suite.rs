@@ -5,6 +5,7 @@ use crate::crowd;
 use crate::ground::{self, Ground};
 use crate::options::Options;
 use crate::shape::{Case, LEVELS, Mode, Scenario};
+use crate::stores;
 use std::fs;
 use std::time::{Duration, Instant};
 
@@ -34,10 +35,11 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
         let share = options.operations.div_ceil(cases.len() as u64);
         for &case in &cases {
             let mut ground = Ground::new(case, &library).map_err(|error| format!("{case}: {error}"))?;
-            done += run_case(&ground, options.seed, share).map_err(|message| {
+            done += run_case(&ground, options, share).map_err(|message| {
                 ground.keep = options.keep;
+                let maps = if options.maps { " --maps" } else { "" };
                 let kept = if options.keep { format!("\nkept in {}", ground.root().display()) } else { String::new() };
-                format!("{message}\nrepeat with: cargo x soak {case} --seed {} --operations {share}{kept}", options.seed)
+                format!("{message}\nrepeat with: cargo x soak {case}{maps} --seed {} --operations {share}{kept}", options.seed)
             })?;
         }
         let seconds = begun.elapsed().as_secs_f64();
@@ -48,7 +50,8 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
 }
 
 /// Runs a case and looks at what it left. Returns the operations done.
-fn run_case(ground: &Ground, seed: u64, operations: u64) -> Result<u64, String> {
+fn run_case(ground: &Ground, options: &Options, operations: u64) -> Result<u64, String> {
+    let seed = options.seed;
     let case = ground.case;
     let lost = match case.scenario {
         Scenario::Missing => {
@@ -64,7 +67,8 @@ fn run_case(ground: &Ground, seed: u64, operations: u64) -> Result<u64, String> 
     };
     let limit = Duration::from_secs(60 + operations / OPERATIONS_PER_SECOND_MIN);
     let done = match case.mode {
-        Mode::Single => single(ground, seed, operations, limit)?,
+        Mode::Single => single(ground, options, operations, limit)?,
+        Mode::Stores => stores::run(ground, case.seed(seed), operations, limit)?,
         Mode::Threads | Mode::Processes => crowd::run(ground, case.seed(seed), operations, limit)?,
     };
     let leaked = ground.leaked();
@@ -75,10 +79,10 @@ fn run_case(ground: &Ground, seed: u64, operations: u64) -> Result<u64, String> 
     Ok(done)
 }
 
-fn single(ground: &Ground, seed: u64, operations: u64, limit: Duration) -> Result<u64, String> {
+fn single(ground: &Ground, options: &Options, operations: u64, limit: Duration) -> Result<u64, String> {
     let case = ground.case;
     let (directory, expected) = (ground.data().display().to_string(), ground.expected().display().to_string());
-    let (seed, count, chunk) = (case.seed(seed).to_string(), operations.to_string(), case.chunk.to_string());
+    let (seed, count, chunk) = (case.seed(options.seed).to_string(), operations.to_string(), case.chunk.to_string());
     let cut = ground.member(0).display().to_string();
     let mut words = vec!["single", "--directory", &directory, "--seed", &seed, "--operations", &count, "--chunk", &chunk];
     words.extend(["--expected", &expected]);
@@ -87,6 +91,9 @@ fn single(ground: &Ground, seed: u64, operations: u64, limit: Duration) -> Resul
         // Pages are composed of chunks of a page and more, and only while all members are there.
         Scenario::Healthy if case.chunk >= 4096 || !case.level.has_chunks => words.push("--coherent-maps"),
         _ => {}
+    }
+    if options.maps {
+        words.push("--maps");
     }
     let command = ground.role(&words, true).map_err(|error| error.to_string())?;
     ground::finish(command, limit)?;
@@ -125,7 +132,7 @@ fn plain(options: &Options) -> Result<(), String> {
     fs::create_dir(ground.data()).map_err(|error| error.to_string())?;
     let directory = ground.data().display().to_string();
     let (seed, count, chunk) = (options.seed.to_string(), options.operations.to_string(), case.chunk.to_string());
-    let words = ["single", "--directory", &directory, "--seed", &seed, "--operations", &count, "--chunk", &chunk];
+    let words = ["single", "--directory", &directory, "--seed", &seed, "--operations", &count, "--chunk", &chunk, "--maps"];
     let mut command = ground.role(&words, false).map_err(|error| error.to_string())?;
     command.args(["--plain", "--coherent-maps"]);
     ground::finish(command, Duration::from_secs(60 + options.operations / OPERATIONS_PER_SECOND_MIN))?;

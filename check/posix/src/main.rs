@@ -10,7 +10,8 @@ mod runs;
 mod suite;
 mod users;
 
-use std::path::{Path, PathBuf};
+use stage::options::{Words, beside_us, conclude, is_option, library, must_be_built};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 const HELP: &str = "\
@@ -32,52 +33,25 @@ struct Options {
 }
 
 fn options() -> Result<Option<Options>, String> {
-    let library = std::env::var_os("CXLRAID_LIB").map_or_else(|| beside_us("libcxlraid.so"), PathBuf::from);
-    let mut options = Options { library, disk: "/var/tmp".into(), quick: false, keep: false, names: Vec::new() };
-    let mut arguments = std::env::args().skip(1);
-    while let Some(argument) = arguments.next() {
-        let mut value = || arguments.next().ok_or_else(|| format!("{argument} needs a value\n\n{HELP}"));
-        match argument.as_str() {
-            "--lib" => options.library = value()?.into(),
-            "--disk" => options.disk = value()?.into(),
+    let mut options = Options { library: library(), disk: "/var/tmp".into(), quick: false, keep: false, names: Vec::new() };
+    let mut words = Words::new(std::env::args_os().skip(1), HELP);
+    while let Some(word) = words.next_word() {
+        match word.as_str() {
+            "--lib" => options.library = words.value()?.into(),
+            "--disk" => options.disk = words.value()?.into(),
             "--quick" => options.quick = true,
             "--keep" => options.keep = true,
             "--help" | "-h" => return Ok(None),
-            option if option.starts_with('-') => return Err(format!("unknown option {option}\n\n{HELP}")),
-            name => options.names.push(name.to_owned()),
+            option if is_option(option) => return Err(words.unknown()),
+            _ => options.names.push(word),
         }
     }
-    if options.library.is_file() {
-        return Ok(Some(options));
-    }
-    Err(format!("{}: not there; build it with 'cargo build --release -p cxlraid-preload'", options.library.display()))
-}
-
-/// A file in the directory of this program.
-fn beside_us(name: &str) -> PathBuf {
-    let own = std::env::current_exe().unwrap_or_default();
-    own.parent().unwrap_or(Path::new(".")).join(name)
+    must_be_built(&options.library, "cxlraid-preload")?;
+    Ok(Some(options))
 }
 
 fn main() -> ExitCode {
-    let options = match options() {
-        Ok(Some(options)) => options,
-        Ok(None) => {
-            println!("{HELP}");
-            return ExitCode::SUCCESS;
-        }
-        Err(message) => {
-            eprintln!("{message}");
-            return ExitCode::from(2);
-        }
-    };
-    let result = suite::install(&beside_us("..").join("posix")).and_then(|program| runs::all(&program, &options));
-    match result {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(message) => {
-            eprintln!("cxlraid-posix: {message}");
-            ExitCode::FAILURE
-        }
-    }
+    conclude("cxlraid-posix", HELP, options(), |options| {
+        suite::install(&beside_us("..").join("posix")).and_then(|program| runs::all(&program, options))
+    })
 }

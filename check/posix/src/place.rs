@@ -45,22 +45,11 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         let entries = fs::read_dir(&self.root).into_iter().flatten().flatten();
-        for segment in entries.filter_map(|entry| segment_of(&entry.path())) {
-            let _ = fs::remove_file(segment);
-        }
+        stage::segment::forget(entries.map(|entry| entry.path()));
         if let Err(error) = fs::remove_dir_all(&self.root) {
             eprintln!("{}: not removed: {error}", self.root.display());
         }
     }
-}
-
-/// The runtime segment of the array that `member` says it belongs to.
-fn segment_of(member: &Path) -> Option<PathBuf> {
-    // docs/format/superblock.md: the array's UUID is at offset 40.
-    let superblock = fs::read(member.join(".cxlraid/superblock")).ok()?;
-    let digits: String = superblock.get(40..56)?.iter().map(|byte| format!("{byte:02x}")).collect();
-    let parts = [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]];
-    Some(Path::new("/dev/shm").join(format!("cxlraid-{}", parts.join("-"))))
 }
 
 /// What differs between members; None if nothing does.

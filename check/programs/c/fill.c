@@ -14,9 +14,10 @@ int main(int argc, char **argv)
         printf("open: %s\n", strerrorname_np(errno));
         return 1;
     }
-    for (int block = 0; block < 2000; block++) {
-        fill(bytes, BLOCK, block);
-        ssize_t count = write(fd, bytes, BLOCK);
+    while (acknowledged < 2000ll * BLOCK) {
+        /* A write that partly fits is written partly, and the rest is tried again. */
+        fill(bytes, BLOCK, acknowledged / BLOCK);
+        ssize_t count = write(fd, bytes + acknowledged % BLOCK, BLOCK - acknowledged % BLOCK);
         if (count < 0) {
             printf("write: %s\n", strerrorname_np(errno));
             break;

@@ -1,11 +1,16 @@
 //! An array under test: its shape, its member directories, and members that are taken away and brought back.
 
 use crate::{place::Place, process::Run};
+use stage::Watch;
 use std::{
     ffi::OsString,
     fs, io,
     path::{Path, PathBuf},
+    time::Duration,
 };
+
+/// How long a program may take whose system calls are under watch.
+const WATCHED_LIMIT: Duration = Duration::from_secs(300);
 
 /// Level, members and chunk.
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +45,7 @@ pub(crate) struct Array<'a> {
     pub(crate) shape: Shape,
     pub(crate) members: Vec<PathBuf>,
     directory: PathBuf,
+    watch: Option<Watch>,
     keep: bool,
 }
 
@@ -55,7 +61,9 @@ impl<'a> Array<'a> {
         if !shape.prefix_exists {
             fs::remove_dir(&place.data)?;
         }
-        Ok(Self { place, shape, members, directory, keep: false })
+        let log = || Watch::new(directory.join("calls")).map_err(io::Error::other);
+        let watch = place.ground.watched.then(log).transpose()?;
+        Ok(Self { place, shape, members, directory, watch, keep: false })
     }
 
     /// The variables of the array, without the library.
@@ -71,8 +79,16 @@ impl<'a> Array<'a> {
 
     /// A program that sees the array.
     pub(crate) fn run(&self, program: &str) -> Run<'a> {
-        let run = self.place.run(program).env("STRICT", "strict").env("LD_PRELOAD", &self.place.ground.library);
+        let mut run = self.place.run(program).env("STRICT", "strict").env("LD_PRELOAD", &self.place.ground.library);
+        if let Some(watch) = &self.watch {
+            run = run.env(stage::watch::VARIABLE, watch.path()).limit(WATCHED_LIMIT);
+        }
         self.variables().into_iter().fold(run, |run, (name, value)| run.env(name, value))
+    }
+
+    /// What the watch over system calls saw since it was last asked, if there is one.
+    pub(crate) fn seen(&self) -> Option<Result<String, String>> {
+        self.watch.as_ref().map(Watch::take)
     }
 
     /// The operator's command on the array; it needs no interception.
@@ -110,22 +126,6 @@ impl<'a> Array<'a> {
     pub(crate) fn keep(&mut self) {
         self.keep = true;
     }
-
-    /// The runtime segments of what the members belong to.
-    fn segments(&self) -> Vec<PathBuf> {
-        let away = (0..self.members.len()).map(|slot| self.away(slot));
-        self.members.iter().cloned().chain(away).filter_map(|member| segment_of(&member)).collect()
-    }
-}
-
-/// The runtime segment of the array that `member` says it belongs to.
-pub(crate) fn segment_of(member: &Path) -> Option<PathBuf> {
-    // docs/format/superblock.md: the array's UUID is at offset 40.
-    let superblock = fs::read(member.join(".cxlraid/superblock")).ok()?;
-    let uuid = superblock.get(40..56)?;
-    let digits: String = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
-    let parts = [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]];
-    Some(Path::new("/dev/shm").join(format!("cxlraid-{}", parts.join("-"))))
 }
 
 impl Drop for Array<'_> {
@@ -133,9 +133,8 @@ impl Drop for Array<'_> {
         if self.keep {
             return;
         }
-        for segment in self.segments() {
-            let _ = fs::remove_file(segment);
-        }
+        let away = (0..self.members.len()).map(|slot| self.away(slot));
+        stage::segment::forget(self.members.iter().cloned().chain(away));
         // What cannot be removed now the janitor removes later.
         let _ = crate::place::remove(&self.directory);
     }

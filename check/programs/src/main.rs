@@ -5,12 +5,11 @@
 //! be the same, and nothing may appear in the host's directory of that name. One run of each case is traced with strace: no call
 //! that concerns the array may reach the kernel ([`trace`]). Starts that must be refused are in [`refusals`].
 //!
-//! Invariant: whatever happens to this process, what it started and made is ended and removed ([`janitor`]).
+//! Invariant: whatever happens to this process, what it started and made is ended and removed ([`stage::Janitor`]).
 
 mod array;
 mod assets;
 mod cases;
-mod janitor;
 mod matrix;
 mod options;
 mod place;
@@ -24,27 +23,12 @@ mod trace;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let options = match options::Options::from_arguments(std::env::args_os().skip(1)) {
-        Ok(options) => options,
-        Err(message) => {
-            eprintln!("{message}");
-            return ExitCode::from(2);
+    let options = options::Options::from_arguments(std::env::args_os().skip(1));
+    stage::options::conclude("cxlraid-programs", options::HELP, options, |options| {
+        if options.list {
+            suite::list(options);
+            return Ok(true);
         }
-    };
-    if options.help {
-        println!("{}", options::HELP);
-        return ExitCode::SUCCESS;
-    }
-    if options.list {
-        suite::list(&options);
-        return ExitCode::SUCCESS;
-    }
-    match suite::run(&options) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(message) => {
-            eprintln!("cxlraid-programs: {message}");
-            ExitCode::FAILURE
-        }
-    }
+        suite::run(options)
+    })
 }

@@ -84,6 +84,7 @@ fn on_array(
     let begun = Instant::now();
     let mut complaints = Complaints::new();
     let healthy = healthy(&array, case, reference, &mut complaints);
+    check_calls(&array, &mut complaints);
     report.result(shape.label, "healthy", case.name, begun.elapsed(), &complaints);
     let mut failed = !complaints.is_empty();
 
@@ -93,6 +94,7 @@ fn on_array(
         Some(healthy) if !failed => missing(&array, case, victim, reference, &healthy, &mut complaints)?,
         _ => complaints.push("not reached: the healthy run failed".to_owned()),
     }
+    check_calls(&array, &mut complaints);
     report.result(shape.label, "missing", case.name, begun.elapsed(), &complaints);
     failed |= !complaints.is_empty();
     if failed && options.keep {
@@ -101,6 +103,15 @@ fn on_array(
         array.keep();
     }
     Ok(())
+}
+
+/// No system call on the array may have come from an instruction that was not patched.
+fn check_calls(array: &Array<'_>, complaints: &mut Complaints) {
+    match array.seen() {
+        Some(Err(missed)) => complaints.push(missed),
+        Some(Ok(seen)) => println!("     {seen}"),
+        None => {}
+    }
 }
 
 /// Returns what the array holds in the end.

@@ -1,11 +1,8 @@
 //! The command line.
 
 use crate::array::Shape;
-use std::{
-    env,
-    ffi::OsString,
-    path::{Path, PathBuf},
-};
+use stage::options::{Words, is_option, library, must_be_built};
+use std::{ffi::OsString, path::PathBuf};
 
 pub(crate) const HELP: &str = "\
 cxlraid-programs [OPTIONS] [NAME...]
@@ -15,6 +12,8 @@ Runs the cases whose name contains one of NAME; all of them without.
   --level LEVEL   only runs on this shape: raid1, raid5, raid5/4K, raid6, or plain to check the cases themselves;
                   traced: only the traced runs; may be given several times
   --lib PATH      libcxlraid.so (else CXLRAID_LIB, else beside this program)
+  --watched       only the shape raid5, with every system call under watch (CXLRAID_DEBUG_SUD): one that concerns the array and
+                  comes from an instruction that was not patched is a failure
   --jobs N        cases at a time (2)
   --list          names of the cases and what they need
   --keep          leave the directories of failed runs and say where they are";
@@ -28,42 +27,47 @@ pub(crate) struct Options {
     pub(crate) library: PathBuf,
     /// The operator's command, beside the library.
     pub(crate) command: PathBuf,
+    /// Whether system calls are under watch.
+    pub(crate) watched: bool,
     pub(crate) jobs: usize,
     pub(crate) list: bool,
     pub(crate) keep: bool,
-    pub(crate) help: bool,
 }
 
 impl Options {
-    pub(crate) fn from_arguments(arguments: impl Iterator<Item = OsString>) -> Result<Self, String> {
+    /// None: help is asked for.
+    pub(crate) fn from_arguments(arguments: impl Iterator<Item = OsString> + 'static) -> Result<Option<Self>, String> {
         let mut options = Self {
             names: Vec::new(),
             levels: Vec::new(),
-            library: env::var_os("CXLRAID_LIB").map_or_else(|| beside_us("libcxlraid.so"), PathBuf::from),
+            library: library(),
             command: PathBuf::new(),
+            watched: false,
             jobs: 2,
             list: false,
             keep: false,
-            help: false,
         };
-        let mut arguments = arguments.map(|argument| argument.to_string_lossy().into_owned());
-        while let Some(argument) = arguments.next() {
-            let mut value = || arguments.next().ok_or_else(|| format!("{argument} needs a value\n\n{HELP}"));
-            match argument.as_str() {
-                "--level" => options.levels.push(value()?),
-                "--lib" => options.library = value()?.into(),
-                "--jobs" => options.jobs = value()?.parse().map_err(|_| "--jobs needs a number".to_owned())?,
+        let mut words = Words::new(arguments, HELP);
+        while let Some(word) = words.next_word() {
+            match word.as_str() {
+                "--level" => options.levels.push(words.value()?),
+                "--lib" => options.library = words.value()?.into(),
+                "--jobs" => options.jobs = words.number()?,
+                "--watched" => options.watched = true,
                 "--list" => options.list = true,
                 "--keep" => options.keep = true,
-                "--help" | "-h" => options.help = true,
-                option if option.starts_with('-') => return Err(format!("unknown option {option}\n\n{HELP}")),
-                name => options.names.push(name.to_owned()),
+                "--help" | "-h" => return Ok(None),
+                option if is_option(option) => return Err(words.unknown()),
+                _ => options.names.push(word),
             }
+        }
+        if options.watched && options.levels.is_empty() {
+            options.levels.push(Shape::RAID5.label.to_owned());
         }
         options.library = std::path::absolute(&options.library).map_err(|error| error.to_string())?;
         options.command = options.library.with_file_name("cxlraid");
         options.check_levels()?;
-        Ok(options)
+        Ok(Some(options))
     }
 
     fn check_levels(&self) -> Result<(), String> {
@@ -89,18 +93,9 @@ impl Options {
         if self.levels.iter().all(|level| level == "plain") && !self.levels.is_empty() {
             return Ok(());
         }
-        for (file, package) in [(&self.library, "cxlraid-preload"), (&self.command, "cxlraid-cli")] {
-            if !file.is_file() {
-                return Err(format!("{}: not there; build it with 'cargo build --release -p {package}'", file.display()));
-            }
-        }
-        Ok(())
+        must_be_built(&self.library, "cxlraid-preload")?;
+        must_be_built(&self.command, "cxlraid-cli")
     }
-}
-
-fn beside_us(name: &str) -> PathBuf {
-    let own = env::current_exe().unwrap_or_default();
-    own.parent().unwrap_or(Path::new(".")).join(name)
 }
 
 #[cfg(test)]
@@ -108,7 +103,8 @@ mod tests {
     use super::*;
 
     fn parse(arguments: &[&str]) -> Result<Options, String> {
-        Options::from_arguments(arguments.iter().map(OsString::from))
+        let arguments: Vec<OsString> = arguments.iter().map(OsString::from).collect();
+        Options::from_arguments(arguments.into_iter()).map(|options| options.expect("no help was asked for"))
     }
 
     #[test]
@@ -116,7 +112,7 @@ mod tests {
         let options = parse(&["--level", "raid5", "git", "sql", "--lib", "/x/lib.so"]).unwrap();
         assert!(options.wants_name("sqlite3") && options.wants_name("git") && !options.wants_name("java"));
         assert!(options.wants_level("raid5") && !options.wants_level("raid6") && !options.wants_level("plain"));
-        assert_eq!(options.command, Path::new("/x/cxlraid"));
+        assert_eq!(options.command, std::path::Path::new("/x/cxlraid"));
         let options = parse(&[]).unwrap();
         assert!(options.wants_name("java") && options.wants_level("raid6") && !options.wants_level("plain"));
     }

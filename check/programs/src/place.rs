@@ -3,7 +3,8 @@
 //! Members and the directories under test lie on tmpfs; programs work from a directory of another file system, so that moving across the border
 //! means the same on a plain directory as on an array.
 
-use crate::{janitor::Janitor, process::Run};
+use crate::process::Run;
+use stage::Janitor;
 use std::{
     env, fs, io,
     os::unix::fs::PermissionsExt as _,
@@ -22,10 +23,12 @@ pub(crate) struct Ground {
     pub(crate) janitor: Janitor,
     pub(crate) library: PathBuf,
     pub(crate) command: PathBuf,
+    /// Whether system calls on arrays are under watch.
+    pub(crate) watched: bool,
 }
 
 impl Ground {
-    pub(crate) fn new(library: &Path, command: &Path) -> Result<Self, String> {
+    pub(crate) fn new(library: &Path, command: &Path, watched: bool) -> Result<Self, String> {
         let name = format!("cxlraid-programs.{}", process::id());
         let (root, host) = (Path::new("/dev/shm").join(&name), env::temp_dir().join(&name));
         let janitor = Janitor::new(&[&root, &host]).map_err(|error| format!("/bin/sh: {error}"))?;
@@ -35,7 +38,7 @@ impl Ground {
                 .and_then(|()| fs::set_permissions(directory, fs::Permissions::from_mode(0o755)))
                 .map_err(|error| format!("{}: {error}; it must be possible to make directories there", directory.display()))?;
         }
-        Ok(Self { root, host, assets, janitor, library: library.to_owned(), command: command.to_owned() })
+        Ok(Self { root, host, assets, janitor, library: library.to_owned(), command: command.to_owned(), watched })
     }
 }
 

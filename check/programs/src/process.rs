@@ -1,16 +1,18 @@
 //! Running a program to its end, with a time limit, in a process group of its own.
 
-use crate::janitor::Janitor;
 use rustix::process::{Pid, Signal, kill_process_group};
+use stage::{
+    Janitor,
+    process::{ENVIRONMENT, describe},
+};
 use std::{
     ffi::OsStr,
     fs::{self, File},
     io,
-    os::unix::process::{CommandExt as _, ExitStatusExt as _},
+    os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
-    process::{Child, Command, ExitStatus, Stdio},
-    thread,
-    time::{Duration, Instant},
+    process::{Command, Stdio},
+    time::Duration,
 };
 
 /// What a program left behind.
@@ -49,7 +51,7 @@ impl<'a> Run<'a> {
     /// A program with a clean environment: what cases need, and nothing of the caller's.
     pub(crate) fn new(program: impl AsRef<OsStr>, janitor: &'a Janitor, stem: PathBuf) -> Self {
         let mut command = Command::new(program);
-        command.env_clear().envs(ENVIRONMENT).stdin(Stdio::null()).process_group(0);
+        command.env_clear().envs(ENVIRONMENT).env("PYTHONDONTWRITEBYTECODE", "1").stdin(Stdio::null()).process_group(0);
         Self { command, janitor, limit: Duration::from_secs(60), stem }
     }
 
@@ -89,8 +91,11 @@ impl<'a> Run<'a> {
         let mut child = self.command.spawn()?;
         let group = child.id();
         self.janitor.begun(group);
-        let status = wait(&mut child, self.limit);
+        let status = stage::process::wait(&mut child, self.limit);
         end_group(group);
+        if matches!(status, Ok(None)) {
+            child.wait()?;
+        }
         self.janitor.ended(group);
         let status = match status? {
             Some(status) => describe(status),
@@ -103,54 +108,10 @@ impl<'a> Run<'a> {
     }
 }
 
-/// The same for every program of every case.
-const ENVIRONMENT: [(&str, &str); 13] = [
-    // Before shims of version managers, which are programs of their own.
-    ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
-    ("LC_ALL", "C.UTF-8"),
-    ("TZ", "UTC"),
-    ("PYTHONDONTWRITEBYTECODE", "1"),
-    ("PYTHONHASHSEED", "0"),
-    ("GIT_CONFIG_GLOBAL", "/dev/null"),
-    ("GIT_CONFIG_SYSTEM", "/dev/null"),
-    ("GIT_AUTHOR_NAME", "programs"),
-    ("GIT_AUTHOR_EMAIL", "programs@example.org"),
-    ("GIT_AUTHOR_DATE", "2026-01-01T00:00:00Z"),
-    ("GIT_COMMITTER_NAME", "programs"),
-    ("GIT_COMMITTER_EMAIL", "programs@example.org"),
-    ("GIT_COMMITTER_DATE", "2026-01-01T00:00:00Z"),
-];
-
-/// None if it had to be ended.
-fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
-    let begun = Instant::now();
-    let mut pause = Duration::from_micros(200);
-    loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(Some(status));
-        }
-        if begun.elapsed() > limit {
-            end_group(child.id());
-            child.wait()?;
-            return Ok(None);
-        }
-        thread::sleep(pause);
-        pause = (pause * 3 / 2).min(Duration::from_millis(5));
-    }
-}
-
 fn end_group(group: u32) {
     if let Some(group) = i32::try_from(group).ok().and_then(Pid::from_raw) {
         // The usual case: nothing of it is left.
         let _ = kill_process_group(group, Signal::KILL);
-    }
-}
-
-fn describe(status: ExitStatus) -> String {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => code.to_string(),
-        (None, Some(signal)) => format!("signal {signal}"),
-        (None, None) => status.to_string(),
     }
 }
 
@@ -161,14 +122,10 @@ pub(crate) fn without_notices(mut output: Output) -> Output {
     output
 }
 
-/// Whether a program is to be found where cases look for it.
-pub(crate) fn is_installed(program: &str) -> bool {
-    ENVIRONMENT[0].1.split(':').any(|directory| Path::new(directory).join(program).is_file())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Instant;
 
     fn run(script: &str, limit: Duration) -> Output {
         let janitor = Janitor::new(&[]).unwrap();

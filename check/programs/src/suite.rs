@@ -6,10 +6,10 @@ use crate::{
     matrix,
     options::Options,
     place::Ground,
-    process::is_installed,
     refusals,
     report::Report,
 };
+use stage::process::find_program;
 use std::{
     sync::atomic::{AtomicUsize, Ordering},
     thread,
@@ -50,11 +50,11 @@ pub(crate) fn run(options: &Options) -> Result<bool, String> {
     let report = Report::default();
     let mut cases: Vec<(usize, &Case)> = CASES.iter().enumerate().filter(|(_, case)| options.wants_name(case.name)).collect();
     cases.sort_by_key(|(_, case)| std::cmp::Reverse(case.weight));
-    if let Some(missing) = ALWAYS.iter().find(|program| !is_installed(program)) {
+    if let Some(missing) = ALWAYS.iter().find(|program| find_program(program).is_none()) {
         return Err(format!("{missing} is not installed; install {}", package_of(missing)));
     }
-    let ground = Ground::new(&options.library, &options.command)?;
-    let java = is_installed("javac") && cases.iter().any(|(_, case)| case.needs.contains(&"javac"));
+    let ground = Ground::new(&options.library, &options.command, options.watched)?;
+    let java = find_program("javac").is_some() && cases.iter().any(|(_, case)| case.needs.contains(&"javac"));
     assets::prepare(&ground, java)?;
     let next = AtomicUsize::new(0);
     thread::scope(|scope| {
@@ -74,7 +74,7 @@ pub(crate) fn run(options: &Options) -> Result<bool, String> {
 }
 
 fn one(ground: &Ground, case: &Case, number: usize, options: &Options, report: &Report) {
-    if let Some(missing) = case.needs.iter().find(|program| !is_installed(program)) {
+    if let Some(missing) = case.needs.iter().find(|program| find_program(program).is_none()) {
         let complaint = format!("{missing} is not installed; install {}", package_of(missing));
         report.result("all", "", case.name, Duration::ZERO, &vec![complaint]);
     } else if let Err(error) = matrix::run(ground, case, number, options, report) {

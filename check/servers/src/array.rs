@@ -5,9 +5,10 @@ use crate::{
     ground::{Ground, User, remove},
     process::Run,
 };
+use stage::Watch;
 use std::{
     fs,
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
@@ -41,6 +42,7 @@ pub(crate) struct Array<'a> {
     directory: PathBuf,
     user: Option<User>,
     counter: AtomicUsize,
+    watch: Option<Watch>,
     kept: AtomicBool,
 }
 
@@ -55,7 +57,8 @@ impl<'a> Array<'a> {
             ground.directory(path, user)?;
         }
         let (counter, kept) = (AtomicUsize::new(0), AtomicBool::new(false));
-        let array = Self { ground, shape, members, data, work, directory, user, counter, kept };
+        let watch = ground.watched.then(|| Watch::new(work.join("calls"))).transpose()?;
+        let array = Self { ground, shape, members, data, work, directory, user, counter, watch, kept };
         let listed = array.inside("ls").arg("-A").arg(&array.data).text()?;
         if listed.is_empty() { Ok(array) } else { Err(format!("a new array is not empty: {listed}")) }
     }
@@ -67,11 +70,20 @@ impl<'a> Array<'a> {
             return run;
         }
         let mounts = self.members.iter().map(|member| member.as_os_str()).collect::<Vec<_>>().join(":".as_ref());
+        let run = match &self.watch {
+            Some(watch) => run.env(stage::watch::VARIABLE, watch.path()),
+            None => run,
+        };
         run.env("CXLRAID_LEVEL", self.shape.level)
             .env("CXLRAID_MOUNTS", mounts)
             .env("CXLRAID_PATHS", &self.data)
             .env("CXLRAID_STRIPE_SIZE", "64K")
             .env("LD_PRELOAD", &self.ground.library)
+    }
+
+    /// What the watch over system calls saw; empty without one.
+    pub(crate) fn seen(&self) -> Outcome<String> {
+        self.watch.as_ref().map_or_else(|| Ok(String::new()), Watch::take)
     }
 
     /// A program that does not.
@@ -129,25 +141,12 @@ impl<'a> Array<'a> {
     }
 }
 
-/// The runtime segment of the array that `member` says it belongs to.
-fn segment_of(member: &Path) -> Option<PathBuf> {
-    // docs/format/superblock.md: the array's UUID is at offset 40.
-    let superblock = fs::read(member.join(".cxlraid/superblock")).ok()?;
-    let digits: String = superblock.get(40..56)?.iter().map(|byte| format!("{byte:02x}")).collect();
-    let parts = [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]];
-    Some(Path::new("/dev/shm").join(format!("cxlraid-{}", parts.join("-"))))
-}
-
 impl Drop for Array<'_> {
     fn drop(&mut self) {
         if self.kept.load(Ordering::Relaxed) {
             return;
         }
-        let places = (0..self.members.len()).flat_map(|slot| [self.members[slot].clone(), self.away(slot)]);
-        for segment in places.filter_map(|member| segment_of(&member)) {
-            // The members of one array name the same one.
-            let _ = fs::remove_file(segment);
-        }
+        stage::segment::forget((0..self.members.len()).flat_map(|slot| [self.members[slot].clone(), self.away(slot)]));
         remove(&self.directory);
         remove(&self.work);
     }

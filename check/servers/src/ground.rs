@@ -2,7 +2,8 @@
 //!
 //! Members and prefixes lie on tmpfs; sockets, logs and what programs are compared with lie on another file system.
 
-use crate::{Outcome, janitor::Janitor, options::Options};
+use crate::{Outcome, options::Options};
+use stage::Janitor;
 use std::{
     env, fs,
     os::unix::fs::{PermissionsExt as _, chown},
@@ -40,6 +41,8 @@ pub(crate) struct Ground {
     /// A copy, readable by everyone, that stays the same while others build.
     pub(crate) library: PathBuf,
     pub(crate) user: Option<User>,
+    /// Whether system calls on arrays are under watch.
+    pub(crate) watched: bool,
     pub(crate) keep: bool,
 }
 
@@ -48,8 +51,15 @@ impl Ground {
         let name = format!("cxlraid-servers.{}", process::id());
         let (root, host) = (Path::new("/dev/shm").join(&name), env::temp_dir().join(&name));
         let janitor = Janitor::new(&[&root, &host]).map_err(|error| format!("/bin/sh: {error}"))?;
-        let ground =
-            Self { library: host.join("libcxlraid.so"), root, host, janitor, user: User::unprivileged(), keep: options.keep };
+        let ground = Self {
+            library: host.join("libcxlraid.so"),
+            root,
+            host,
+            janitor,
+            user: User::unprivileged(),
+            watched: options.watched && !options.plain,
+            keep: options.keep,
+        };
         for directory in [&ground.root, &ground.host] {
             fs::create_dir(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
             fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).map_err(|error| error.to_string())?;

@@ -5,13 +5,12 @@
 //! read with each member taken away ([`audit`]). Each case runs on an array with all members and again on one that began with a
 //! member missing.
 //!
-//! Invariant: whatever happens to this process, what it started and made is ended and removed ([`process`], [`janitor`]).
+//! Invariant: whatever happens to this process, what it started and made is ended and removed ([`process`], [`stage::Janitor`]).
 
 mod array;
 mod audit;
 mod cases;
 mod ground;
-mod janitor;
 mod ledger;
 mod options;
 mod process;
@@ -26,27 +25,12 @@ use std::process::ExitCode;
 type Outcome<T = ()> = Result<T, String>;
 
 fn main() -> ExitCode {
-    let options = match options::Options::from_arguments(std::env::args_os().skip(1)) {
-        Ok(options) => options,
-        Err(message) => {
-            eprintln!("{message}");
-            return ExitCode::from(2);
+    let options = options::Options::from_arguments(std::env::args_os().skip(1));
+    stage::options::conclude("cxlraid-servers", options::HELP, options, |options| {
+        if options.list {
+            suite::list(options);
+            return Ok(true);
         }
-    };
-    if options.help {
-        println!("{}", options::HELP);
-        return ExitCode::SUCCESS;
-    }
-    if options.list {
-        suite::list(&options);
-        return ExitCode::SUCCESS;
-    }
-    match suite::run(&options) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(message) => {
-            eprintln!("cxlraid-servers: {message}");
-            ExitCode::FAILURE
-        }
-    }
+        suite::run(options)
+    })
 }

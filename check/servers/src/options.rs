@@ -1,11 +1,8 @@
 //! The command line.
 
 use crate::{Outcome, array::Shape};
-use std::{
-    env,
-    ffi::OsString,
-    path::{Path, PathBuf},
-};
+use stage::options::{Words, is_option, library, must_be_built};
+use std::{ffi::OsString, path::PathBuf};
 
 pub(crate) const HELP: &str = "\
 cxlraid-servers [OPTIONS] [NAME...]
@@ -16,6 +13,8 @@ Runs the cases whose name contains one of NAME; all of them without.
   --state STATE   only arrays that begin healthy, or only those that begin with a member missing
   --rounds N      how often each server is killed and started again (3)
   --quick         one round, little data, some cases in one state only: for every test run
+  --watched       every system call under watch (CXLRAID_DEBUG_SUD): one that concerns the array and comes from an instruction
+                  that was not patched is a failure
   --lib PATH      libcxlraid.so (else CXLRAID_LIB, else beside this program)
   --jobs N        cases at a time (1)
   --plain         on a plain directory, without the library: checks the cases themselves
@@ -31,45 +30,47 @@ pub(crate) struct Options {
     pub(crate) state: Option<String>,
     pub(crate) rounds: usize,
     pub(crate) quick: bool,
+    /// Whether system calls are under watch.
+    pub(crate) watched: bool,
     pub(crate) library: PathBuf,
     pub(crate) jobs: usize,
     pub(crate) plain: bool,
     pub(crate) list: bool,
     pub(crate) keep: bool,
-    pub(crate) help: bool,
 }
 
 impl Options {
-    pub(crate) fn from_arguments(arguments: impl Iterator<Item = OsString>) -> Outcome<Self> {
+    /// None: help is asked for.
+    pub(crate) fn from_arguments(arguments: impl Iterator<Item = OsString> + 'static) -> Outcome<Option<Self>> {
         let mut options = Self {
             names: Vec::new(),
             shapes: Vec::new(),
             state: None,
             rounds: 0,
             quick: false,
-            library: env::var_os("CXLRAID_LIB").map_or_else(|| beside_us("libcxlraid.so"), PathBuf::from),
+            watched: false,
+            library: library(),
             jobs: 1,
             plain: false,
             list: false,
             keep: false,
-            help: false,
         };
-        let mut arguments = arguments.map(|argument| argument.to_string_lossy().into_owned());
-        while let Some(argument) = arguments.next() {
-            let mut value = || arguments.next().ok_or_else(|| format!("{argument} needs a value\n\n{HELP}"));
-            match argument.as_str() {
-                "--level" => options.shapes.extend(shapes_of(&value()?)?),
-                "--state" => options.state = Some(state_of(&value()?)?),
-                "--rounds" => options.rounds = number(&argument, &value()?)?,
-                "--jobs" => options.jobs = number(&argument, &value()?)?,
-                "--lib" => options.library = value()?.into(),
+        let mut words = Words::new(arguments, HELP);
+        while let Some(word) = words.next_word() {
+            match word.as_str() {
+                "--level" => options.shapes.extend(shapes_of(&words.value()?)?),
+                "--state" => options.state = Some(state_of(&words.value()?)?),
+                "--rounds" => options.rounds = above_zero(&word, words.number()?)?,
+                "--jobs" => options.jobs = above_zero(&word, words.number()?)?,
+                "--lib" => options.library = words.value()?.into(),
                 "--quick" => options.quick = true,
+                "--watched" => options.watched = true,
                 "--plain" => options.plain = true,
                 "--list" => options.list = true,
                 "--keep" => options.keep = true,
-                "--help" | "-h" => options.help = true,
-                option if option.starts_with('-') => return Err(format!("unknown option {option}\n\n{HELP}")),
-                name => options.names.push(name.to_owned()),
+                "--help" | "-h" => return Ok(None),
+                option if is_option(option) => return Err(words.unknown()),
+                _ => options.names.push(word),
             }
         }
         if options.shapes.is_empty() {
@@ -82,7 +83,7 @@ impl Options {
             options.rounds = if options.quick { 1 } else { 3 };
         }
         options.library = std::path::absolute(&options.library).map_err(|error| error.to_string())?;
-        Ok(options)
+        Ok(Some(options))
     }
 
     /// Whether a case of this name is wanted.
@@ -97,10 +98,7 @@ impl Options {
 
     /// Everything but plain runs needs the library.
     pub(crate) fn check_library(&self) -> Outcome {
-        if self.plain || self.library.is_file() {
-            return Ok(());
-        }
-        Err(format!("{}: not there; build it with 'cargo build --release -p cxlraid-preload'", self.library.display()))
+        if self.plain { Ok(()) } else { must_be_built(&self.library, "cxlraid-preload") }
     }
 }
 
@@ -122,13 +120,8 @@ fn state_of(word: &str) -> Outcome<String> {
     }
 }
 
-fn number(option: &str, value: &str) -> Outcome<usize> {
-    value.parse().ok().filter(|&number| number > 0).ok_or_else(|| format!("{option} needs a number above zero"))
-}
-
-fn beside_us(name: &str) -> PathBuf {
-    let own = env::current_exe().unwrap_or_default();
-    own.parent().unwrap_or(Path::new(".")).join(name)
+fn above_zero(option: &str, number: usize) -> Outcome<usize> {
+    if number > 0 { Ok(number) } else { Err(format!("{option} needs a number above zero")) }
 }
 
 #[cfg(test)]
@@ -136,7 +129,8 @@ mod tests {
     use super::*;
 
     fn parse(arguments: &[&str]) -> Outcome<Options> {
-        Options::from_arguments(arguments.iter().map(OsString::from))
+        let arguments: Vec<OsString> = arguments.iter().map(OsString::from).collect();
+        Options::from_arguments(arguments.into_iter()).map(|options| options.expect("no help was asked for"))
     }
 
     #[test]

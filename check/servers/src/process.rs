@@ -7,44 +7,22 @@ use crate::{
     tree,
 };
 use rustix::process::{Pid, Signal, kill_process};
+use stage::process::{ENVIRONMENT, describe};
 use std::{
     ffi::OsStr,
     fs::{self, File},
     io::Write as _,
-    os::unix::process::{CommandExt as _, ExitStatusExt as _},
+    os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
-    thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
-
-/// The same for every program. What the caller's environment has is not seen.
-const ENVIRONMENT: [(&str, &str); 12] = [
-    // Before shims of version managers, which are programs of their own.
-    ("PATH", "/usr/lib/postgresql/15/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
-    ("LC_ALL", "C.UTF-8"),
-    ("TZ", "UTC"),
-    ("PYTHONHASHSEED", "0"),
-    ("GIT_CONFIG_GLOBAL", "/dev/null"),
-    ("GIT_CONFIG_SYSTEM", "/dev/null"),
-    ("GIT_AUTHOR_NAME", "servers"),
-    ("GIT_AUTHOR_EMAIL", "servers@example.org"),
-    ("GIT_AUTHOR_DATE", "2026-01-01T00:00:00Z"),
-    ("GIT_COMMITTER_NAME", "servers"),
-    ("GIT_COMMITTER_EMAIL", "servers@example.org"),
-    ("GIT_COMMITTER_DATE", "2026-01-01T00:00:00Z"),
-];
 
 /// How long a program that ends by itself may run.
 const LIMIT: Duration = Duration::from_secs(180);
 
 /// Lines of a program's output that a report shows.
 const TAIL_LINES: usize = 12;
-
-/// Where programs are looked for: the system's directories, and those of servers that Debian keeps out of PATH.
-pub(crate) fn find_program(program: &str) -> Option<PathBuf> {
-    ENVIRONMENT[0].1.split(':').map(|directory| Path::new(directory).join(program)).find(|path| path.is_file())
-}
 
 /// A program to be run.
 pub(crate) struct Run<'a> {
@@ -146,7 +124,7 @@ impl<'a> Run<'a> {
             return Err(format!("{}: still running after {} s\n{}", process.shown, LIMIT.as_secs(), process.tail()));
         };
         if !status.success() {
-            return Err(format!("{}: {}\n{}", process.shown, describe(status), process.tail()));
+            return Err(format!("{}: ended with {}\n{}", process.shown, describe(status), process.tail()));
         }
         let [out, err] = &process.files;
         let text = fs::read(out).map_err(|error| format!("{}: {error}", out.display()))?;
@@ -177,19 +155,9 @@ impl Process<'_> {
 
     /// Its exit status; None if it still runs after `limit`.
     pub(crate) fn wait(&mut self, limit: Duration) -> Outcome<Option<ExitStatus>> {
-        let begun = Instant::now();
-        let mut pause = Duration::from_micros(200);
-        loop {
-            if let Some(status) = self.child.try_wait().map_err(|error| error.to_string())? {
-                self.done = true;
-                return Ok(Some(status));
-            }
-            if begun.elapsed() > limit {
-                return Ok(None);
-            }
-            thread::sleep(pause);
-            pause = (pause * 3 / 2).min(Duration::from_millis(5));
-        }
+        let status = stage::process::wait(&mut self.child, limit).map_err(|error| error.to_string())?;
+        self.done |= status.is_some();
+        Ok(status)
     }
 
     /// Whether it has ended by itself.
@@ -220,7 +188,7 @@ impl Process<'_> {
     pub(crate) fn ended(&mut self) -> Outcome {
         match self.wait(Duration::from_secs(90))? {
             Some(status) if status.success() => Ok(()),
-            Some(status) => Err(format!("{}: {} when stopped\n{}", self.shown, describe(status), self.tail())),
+            Some(status) => Err(format!("{}: ended with {} when stopped\n{}", self.shown, describe(status), self.tail())),
             None => Err(format!("{}: does not stop\n{}", self.shown, self.tail())),
         }
     }
@@ -245,12 +213,4 @@ impl Drop for Process<'_> {
 pub(crate) fn last_lines(text: &str) -> String {
     let lines: Vec<String> = text.lines().map(|line| line.chars().take(300).collect()).collect();
     lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
-}
-
-fn describe(status: ExitStatus) -> String {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => format!("exit status {code}"),
-        (None, Some(signal)) => format!("ended by signal {signal}"),
-        (None, None) => status.to_string(),
-    }
 }

@@ -7,10 +7,10 @@ use crate::{
     cases::{CASES, Case, Scene},
     ground::Ground,
     options::Options,
-    process::find_program,
     report::Report,
     tree,
 };
+use stage::process::find_program;
 use std::{
     sync::atomic::{AtomicUsize, Ordering},
     thread,
@@ -92,7 +92,9 @@ fn play(ground: &Ground, job: &Job<'_>, victim: Option<usize>, options: &Options
         array.lose(slot)?;
     }
     let scene = Scene { array: &array, rounds: options.rounds, quick: options.quick };
-    let result = (job.case.run)(&scene).and_then(|details| audit::audit(&array).map(|_| details));
+    let result = (job.case.run)(&scene)
+        .and_then(|details| audit::audit(&array).map(|_| details))
+        .and_then(|details| array.seen().map(|seen| if seen.is_empty() { details } else { format!("{details}\n       {seen}") }));
     if result.is_err() && ground.keep {
         println!("       kept: {} and {}", array.data.display(), array.work.display());
         array.keep();

@@ -20,8 +20,14 @@ cargo x TASK [ARGUMENTS]
   posix           pjdfstest on arrays, compared with a plain directory
   servers [NAMES] [--level L] [--rounds N]
                   databases, compilers and file tools on arrays: load, kill -9, recovery, a member missing
+  watched [NAMES] programs and servers with every system call under watch: none on an array may come from an instruction
+                  that was not patched
   soak [--operations N] [--seed S] [--level L]
                   random operations by threads and processes against a model; a million per level
+  crash [--level L] [--workload W] [--mutations]
+                  every state a crash of the machine may leave, recovered and compared with a model
+  vm [SCENES] [--images N] [--seed S]
+                  NVDIMMs and CXL memory in a virtual machine: MAP_SYNC, power cuts under load, recovery
   bench [--json]  limits, kernel and cxlraid in one run
   demo            a RAID 5 array loses a member under running programs
   man             man pages and completions into target/dist
@@ -39,7 +45,10 @@ fn main() -> ExitCode {
         "test" => tasks::test(&rest),
         "posix" => tasks::posix(&rest),
         "servers" => tasks::servers(&rest),
+        "watched" => tasks::watched(&rest),
         "soak" => tasks::soak(&rest),
+        "crash" => tasks::crash(&rest),
+        "vm" => tasks::vm(&rest),
         "bench" => tasks::bench(&rest),
         "demo" => tasks::demo(&rest),
         "man" => tasks::man(),

@@ -13,6 +13,8 @@ use std::{
 };
 
 const LIBRARY: &str = "cxlraid-preload";
+/// A shell, an interpreter, a database, threads, children, and calls from outside the C library.
+const WATCHED_QUICK: &str = "run -p cxlraid-programs -- --watched bash python sqlite3 spawn sites threads";
 const DIST: &str = "target/dist";
 
 pub(crate) fn fmt(rest: &[String]) -> Outcome {
@@ -58,6 +60,7 @@ pub(crate) fn test(rest: &[String]) -> Outcome {
     steps.step("tests of the library", || run(cargo(&format!("test --quiet -p {LIBRARY}"), rest)))?;
     steps.step("release build", || build(&[]))?;
     steps.step("unmodified programs", || run(cargo_release("run -p cxlraid-programs", &[])))?;
+    steps.step("programs with their system calls under watch", || run(cargo_release(WATCHED_QUICK, &[])))?;
     steps.step("random operations against a model", || run(cargo_release("run -p cxlraid-fsx -- --quick", &[])))?;
     steps.step("pjdfstest, on tmpfs", || run(cargo_release("run -p cxlraid-posix -- --quick", &[])))?;
     steps.step("servers and tools, one round", || run(cargo_release("run -p cxlraid-servers -- --quick --jobs 2", &[])))?;
@@ -71,6 +74,13 @@ pub(crate) fn posix(rest: &[String]) -> Outcome {
     run(cargo_release("run -p cxlraid-posix --", rest))
 }
 
+/// Programs, then servers, with every system call under watch.
+pub(crate) fn watched(rest: &[String]) -> Outcome {
+    build(&[])?;
+    run(cargo_release("run -p cxlraid-programs -- --watched", rest))?;
+    run(cargo_release("run -p cxlraid-servers -- --watched --quick", rest))
+}
+
 pub(crate) fn servers(rest: &[String]) -> Outcome {
     build(&[])?;
     run(cargo_release("run -p cxlraid-servers --", rest))
@@ -79,6 +89,18 @@ pub(crate) fn servers(rest: &[String]) -> Outcome {
 pub(crate) fn soak(rest: &[String]) -> Outcome {
     build(&[])?;
     run(cargo_release("run -p cxlraid-fsx --", rest))
+}
+
+pub(crate) fn crash(rest: &[String]) -> Outcome {
+    run(cargo_release("run -p cxlraid-crash --", rest))
+}
+
+pub(crate) fn vm(rest: &[String]) -> Outcome {
+    let mut setup = command("bash");
+    setup.args(["check/setup", "vm"]);
+    run(setup)?;
+    build(&[])?;
+    run(cargo_release("run -p cxlraid-vm --", rest))
 }
 
 pub(crate) fn bench(rest: &[String]) -> Outcome {

@@ -4,6 +4,7 @@
 //! operations repeat a run exactly; the first difference ends it, with the last operations printed.
 
 mod known;
+mod maps;
 mod names;
 mod plan;
 mod world;
@@ -32,6 +33,8 @@ pub(crate) struct Orders {
     pub(crate) array: bool,
     /// Whether shared mappings show what is written later: with a member out they are copies.
     pub(crate) coherent_maps: bool,
+    /// Whether files are stored to through mappings that are held.
+    pub(crate) maps: bool,
     /// The member whose files are cut short after half of the operations.
     pub(crate) cut: Option<PathBuf>,
     /// Where what the files must hold is written in the end.
@@ -42,6 +45,8 @@ struct Run {
     orders: Orders,
     rng: Rng,
     world: World,
+    /// Mappings that are stored to.
+    held: Vec<maps::Held>,
     log: VecDeque<String>,
     /// Operations done.
     count: u64,
@@ -50,7 +55,7 @@ struct Run {
 /// Runs; the message of an error says what differed.
 pub(crate) fn run(orders: Orders) -> Result<u64, String> {
     let rng = Rng::new(orders.seed);
-    let mut run = Run { orders, rng, world: World::default(), log: VecDeque::new(), count: 0 };
+    let mut run = Run { orders, rng, world: World::default(), held: Vec::new(), log: VecDeque::new(), count: 0 };
     run.go().map(|()| run.count).map_err(|message| {
         let log: Vec<String> = run.log.iter().cloned().collect();
         format!("{}\n  operation {}: {message}", log.join("\n"), run.count)
@@ -73,6 +78,7 @@ impl Run {
             match self.rng.below(200) {
                 0..8 => self.change_names()?,
                 8 => self.in_child()?,
+                9..34 if self.orders.maps => self.use_maps()?,
                 _ => {
                     let chunk = self.orders.chunk;
                     let abilities = Abilities { zero_range: self.orders.array };
@@ -224,7 +230,7 @@ impl Run {
                 return Err(format!("descriptor {fd} is at {position:?}, not at {}", description.position));
             }
         }
-        Ok(())
+        self.compare_maps()
     }
 
     fn compare(&mut self, fd: Fd, file: usize) -> Result<(), String> {

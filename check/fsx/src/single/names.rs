@@ -210,6 +210,7 @@ impl Run {
     /// Cuts the files of one member short, and reads from them until that must have been noticed.
     pub(super) fn cut_member(&mut self, member: &Path) -> Result<(), String> {
         self.orders.coherent_maps = false;
+        self.sync_maps()?;
         // Only a file whose first byte is on the member tells reliably.
         let Some(name) =
             (0..NAME_COUNT).find(|&name| self.world.names[name].is_some_and(|file| self.world.files[file].contents.size() > 0))

@@ -34,6 +34,8 @@ pub(crate) struct World {
     pub(crate) descriptions: BTreeMap<usize, Description>,
     /// Which description a descriptor refers to.
     pub(crate) descriptors: BTreeMap<Fd, usize>,
+    /// The file of every mapping that is held.
+    pub(crate) mapped: Vec<usize>,
 }
 
 /// An operation on what descriptors refer to. Offsets of None are the position.
@@ -286,18 +288,21 @@ impl World {
     pub(crate) fn sweep(&mut self) {
         let Self { descriptions, descriptors, .. } = self;
         descriptions.retain(|key, _| descriptors.values().any(|used| used == key));
-        let used = |file: &usize| self.names.contains(&Some(*file)) || self.descriptions.values().any(|one| one.file == *file);
         for file in 0..self.files.len() {
-            if !used(&file) {
+            if !self.is_used(file) {
                 self.files[file].contents = Contents::default();
             }
         }
     }
 
+    /// Whether anything refers to a file still: a mapping may be the last to do so.
+    fn is_used(&self, file: usize) -> bool {
+        self.mapped.contains(&file) || self.names.contains(&Some(file)) || self.descriptions.values().any(|one| one.file == file)
+    }
+
     /// A number for a new file.
     pub(crate) fn new_file(&mut self) -> usize {
-        let used = |file: &usize| self.names.contains(&Some(*file)) || self.descriptions.values().any(|one| one.file == *file);
-        let free = (0..self.files.len()).find(|file| !used(file));
+        let free = (0..self.files.len()).find(|&file| !self.is_used(file));
         let file = free.unwrap_or_else(|| {
             self.files.push(File::default());
             self.files.len() - 1
@@ -313,5 +318,25 @@ fn place(how: Vectored) -> (Option<i64>, i32) {
         Vectored::Position | Vectored::Flags(-1, 0) => (None, 0),
         Vectored::Offset(offset) => (Some(offset), 0),
         Vectored::Flags(offset, flags) => ((offset != -1).then_some(offset), flags),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_only_a_mapping_holds_is_not_taken_for_a_new_one() {
+        let mut world = World::default();
+        let file = world.new_file();
+        world.files[file].contents.write(0, b"mapped");
+        world.mapped.push(file);
+        world.sweep();
+        assert_ne!(world.new_file(), file);
+        assert_eq!(world.files[file].contents.size(), 6);
+        world.mapped.clear();
+        world.sweep();
+        assert_eq!(world.files[file].contents.size(), 0);
+        assert_eq!(world.new_file(), file);
     }
 }

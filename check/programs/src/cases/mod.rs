@@ -37,7 +37,7 @@ const COPYING: &[(&str, &str)] =
 const FIO: &[&str] = &["/threads.", "/processes.", "/odd.", "/overwrite.", "/append."];
 
 /// All cases, in no particular order.
-pub(crate) const CASES: [Case; 29] = [
+pub(crate) const CASES: [Case; 38] = [
     case("stdio", "stdio.sh", 1),
     Case { uncounted: COPYING, ..case("cat", "cat.sh", 2) },
     case("dd", "dd.sh", 2),
@@ -66,11 +66,20 @@ pub(crate) const CASES: [Case; 29] = [
     Case { needs: &["fio"], variables: &[("ENGINE", "sync")], varies: FIO, ..case("fio-sync", "fio.sh", 30) },
     Case { needs: &["fio"], variables: &[("ENGINE", "vsync")], varies: FIO, ..case("fio-vsync", "fio.sh", 30) },
     Case { uncounted: &[("pread64", "copy_file_range")], ..program("calls", &[("PROGRAM", "calls")], 1) },
+    program("descriptors", &[("PROGRAM", "descriptors")], 2),
+    program("faults", &[("PROGRAM", "faults")], 5),
+    program("handed", &[("PROGRAM", "handed")], 2),
+    program("resolve", &[("PROGRAM", "resolve")], 2),
+    program("sockets", &[("PROGRAM", "sockets")], 2),
+    program("limits", &[("PROGRAM", "limits")], 2),
+    program("holes", &[("PROGRAM", "holes")], 2),
     program("spawn", &[("PROGRAM", "spawn")], 1),
+    Case { uncounted: COPYING, ..program("reopen", &[("PROGRAM", "reopen")], 2) },
     program("fd-passing", &[("PROGRAM", "passing")], 1),
     program("threads", &[("PROGRAM", "threads")], 1),
     program("maps", &[("PROGRAM", "maps")], 1),
     program("sites", &[("PROGRAM", "sites")], 1),
+    program("sandbox", &[("PROGRAM", "sandbox")], 1),
     Case {
         uncounted: &[("pwrite64", TIMING), ("pread64", TIMING), ("write", TIMING)],
         ..program("signals", &[("PROGRAM", "signals")], 5)

@@ -179,9 +179,7 @@ impl Drop for Scene<'_> {
     fn drop(&mut self) {
         // Those of arrays that were put together from other directories; the array's own goes with it.
         let Ok(entries) = fs::read_dir(&self.array.place.root) else { return };
-        for segment in entries.filter_map(|entry| crate::array::segment_of(&entry.ok()?.path())) {
-            let _ = fs::remove_file(segment);
-        }
+        stage::segment::forget(entries.filter_map(|entry| Some(entry.ok()?.path())));
     }
 }
 

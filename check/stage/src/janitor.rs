@@ -1,29 +1,31 @@
-//! Ends and removes what this process started and made, also when this process is killed.
+//! Ends and removes what this process started and made, however this process ends.
 //!
-//! A shell waits on a pipe that only we hold open. Process groups are announced through it; when the pipe closes, because we are done, killed or
-//! aborted, the shell ends the groups that are left, and removes runtime segments and directories. Children that made sessions of their own
-//! (PostgreSQL's) end by themselves when the process that started them is gone.
+//! A shell waits on a pipe that only we hold open. What needs cleaning up is announced through it; when the pipe closes, because we are
+//! done, killed or aborted, the shell ends announced process groups, unmounts, and removes runtime segments and directories.
 
 use std::{
-    io::{self, Write as _},
+    io::Write as _,
     os::unix::process::CommandExt as _,
     path::Path,
     process::{Child, ChildStdin, Command, Stdio},
     sync::Mutex,
 };
 
-/// $1.. are the directories to remove. docs/format/superblock.md: the array's UUID is at offset 40.
+/// $1.. are the directories to remove.
 const SCRIPT: &str = r#"
 trap '' INT TERM HUP
-groups=' '
+groups=' ' mounts=
 while read -r word value; do
     case $word in
     begun) groups="$groups$value " ;;
     ended) groups="${groups%% $value *} ${groups#* $value }" ;;
+    mounted) mounts="$value
+$mounts" ;;
     kept) set -- ;;
     esac
 done
 for group in $groups; do kill -s KILL -- "-$group"; done
+printf '%s' "$mounts" | while read -r mount; do umount -l "$mount"; done
 for directory; do
     find "$directory" -path '*/.cxlraid/superblock' | while read -r superblock; do
         uuid=$(od -An -v -tx1 -j40 -N16 "$superblock" | tr -d ' \n' | sed -E 's/^(.{8})(.{4})(.{4})(.{4})(.{12})$/\1-\2-\3-\4-\5/')
@@ -35,14 +37,14 @@ done
 "#;
 
 /// The waiting shell.
-pub(crate) struct Janitor {
+pub struct Janitor {
     shell: Child,
     pipe: Mutex<Option<ChildStdin>>,
 }
 
 impl Janitor {
     /// Starts it; `directories` are removed in the end.
-    pub(crate) fn new(directories: &[&Path]) -> io::Result<Self> {
+    pub fn new(directories: &[&Path]) -> std::io::Result<Self> {
         let mut shell = Command::new("/bin/sh")
             .args(["-c", SCRIPT, "janitor"])
             .args(directories)
@@ -64,17 +66,22 @@ impl Janitor {
     }
 
     /// A process group was started.
-    pub(crate) fn begun(&self, group: u32) {
+    pub fn begun(&self, group: u32) {
         self.tell("begun", &group.to_string());
     }
 
     /// All of it is gone.
-    pub(crate) fn ended(&self, group: u32) {
+    pub fn ended(&self, group: u32) {
         self.tell("ended", &group.to_string());
     }
 
+    /// A file system was mounted here.
+    pub fn mounted(&self, at: &Path) {
+        self.tell("mounted", &at.display().to_string());
+    }
+
     /// The directories are to stay.
-    pub(crate) fn keep(&self) {
+    pub fn keep(&self) {
         self.tell("kept", "");
     }
 }
@@ -91,20 +98,21 @@ impl Drop for Janitor {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
-    fn groups_that_are_left_are_ended_and_directories_removed() {
-        let directory = std::env::temp_dir().join(format!("cxlraid-servers-janitor-{}", std::process::id()));
-        std::fs::create_dir_all(directory.join("a/b")).unwrap();
+    fn processes_and_directories_are_gone_afterwards() {
+        let directory = std::env::temp_dir().join(format!("cxlraid-janitor-{}", std::process::id()));
+        fs::create_dir_all(directory.join("a/b")).unwrap();
         let janitor = Janitor::new(&[&directory]).unwrap();
-        let mut left = Command::new("sleep").arg("100").process_group(0).spawn().unwrap();
-        let mut ended = Command::new("sleep").arg("0.3").process_group(0).spawn().unwrap();
-        janitor.begun(ended.id());
-        janitor.begun(left.id());
-        janitor.ended(ended.id());
+        let mut sleeping = Command::new("sleep").arg("100").process_group(0).spawn().unwrap();
+        let mut kept = Command::new("sleep").arg("0.3").process_group(0).spawn().unwrap();
+        janitor.begun(kept.id());
+        janitor.begun(sleeping.id());
+        janitor.ended(kept.id());
         drop(janitor);
         assert!(!directory.exists());
-        assert!(!left.wait().unwrap().success());
-        assert!(ended.wait().unwrap().success());
+        assert!(!sleeping.wait().unwrap().success());
+        assert!(kept.wait().unwrap().success());
     }
 }

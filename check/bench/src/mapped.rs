@@ -1,0 +1,235 @@
+//! Writable shared mappings: what a store costs, what msync costs, against the same on a plain tmpfs file without redundancy.
+//!
+//! The limit of an msync is a loop that loads the two data pages of a RAID 5 row (2+1) and stores their sum.
+
+use crate::plan::{ArrayPlace, Plan};
+use crate::report::{Check, Row};
+use std::fs::File;
+use std::hint::black_box;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::ptr::null_mut;
+use std::time::Instant;
+
+const PAGE: usize = 4096;
+/// Pages that are stored to before an msync that is timed.
+const DIRTY_COUNT: usize = 1000;
+/// Stores of 4 KiB between two msyncs, as a database would.
+const SYNC_EVERY: usize = 256;
+
+/// A shared mapping of a whole file.
+struct Mapping {
+    start: *mut u8,
+    bytes: usize,
+}
+
+impl Mapping {
+    fn new(file: &File, bytes: usize) -> io::Result<Self> {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping, wherever the kernel likes.
+        let start = unsafe { libc::mmap(null_mut(), bytes, access, libc::MAP_SHARED, file.as_raw_fd(), 0) };
+        if start == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(Self { start: start.cast(), bytes }) }
+    }
+
+    fn pages(&self) -> usize {
+        self.bytes / PAGE
+    }
+
+    /// Stores a word to a page.
+    fn store(&self, page: usize, value: u64) {
+        assert!(page < self.pages());
+        // SAFETY: within the mapping, aligned.
+        unsafe { self.start.add(page * PAGE).cast::<u64>().write_volatile(value) };
+    }
+
+    /// Stores a whole page.
+    fn fill(&self, page: usize, block: &[u8; PAGE]) {
+        assert!(page < self.pages());
+        // SAFETY: within the mapping.
+        unsafe { self.start.add(page * PAGE).copy_from_nonoverlapping(block.as_ptr(), PAGE) };
+    }
+
+    fn sync(&self) {
+        // SAFETY: the mapping's own range.
+        let result = unsafe { libc::msync(self.start.cast(), self.bytes, libc::MS_SYNC) };
+        assert_eq!(result, 0, "msync: {}", io::Error::last_os_error());
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: ours, and nobody has pointers into it any more.
+        unsafe { libc::munmap(self.start.cast(), self.bytes) };
+    }
+}
+
+/// Numbers from a seed (xorshift).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % limit as u64) as usize
+    }
+}
+
+fn nanoseconds(work: impl FnOnce()) -> f64 {
+    let begun = Instant::now();
+    work();
+    begun.elapsed().as_nanos() as f64
+}
+
+fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    figures[figures.len() / 2]
+}
+
+/// The rows of level 5 with three members. `subject` and `kernel` are files of `plan.region_bytes`.
+pub(crate) fn rows(plan: &Plan, array: &ArrayPlace, subject: &File, kernel: &File) -> io::Result<Vec<Row>> {
+    assert_eq!((array.level.as_str(), array.members.len()), ("5", 3));
+    let whole = plan.region_bytes as usize;
+    let part = whole.min(64 << 20);
+    Ok(vec![
+        first_stores(plan, subject, kernel, part)?,
+        later_stores(plan, subject, kernel, part)?,
+        clean_sync(plan, subject, whole)?,
+        dirty_sync(plan, subject, part)?,
+        database(plan, subject, kernel, part)?,
+    ])
+}
+
+fn rounds(plan: &Plan) -> usize {
+    plan.rounds.clamp(1, 9)
+}
+
+fn first_stores(plan: &Plan, subject: &File, kernel: &File, bytes: usize) -> io::Result<Row> {
+    let (mut ours, mut kernels) = (Vec::new(), Vec::new());
+    let ours_at = Mapping::new(subject, bytes)?;
+    for round in 0..rounds(plan) {
+        ours_at.sync();
+        let store_all = |mapping: &Mapping| (0..mapping.pages()).for_each(|page| mapping.store(page, round as u64));
+        ours.push(nanoseconds(|| store_all(&ours_at)) / ours_at.pages() as f64);
+        // Without tracking a page has its first store only once in a mapping.
+        let fresh = Mapping::new(kernel, bytes)?;
+        kernels.push(nanoseconds(|| store_all(&fresh)) / fresh.pages() as f64);
+    }
+    let (ours, kernels) = (median(ours), median(kernels));
+    Ok(Row {
+        ours_ns: Some(ours),
+        kernel_ns: Some(kernels),
+        kernel_ratio: Some(kernels / ours),
+        checks: vec![Check::at_most("us for the first store to a page", ours / 1000.0, 2.5)],
+        ..Row::new("mmap: first store to a page after a sync, RAID 5")
+    })
+}
+
+fn later_stores(plan: &Plan, subject: &File, kernel: &File, bytes: usize) -> io::Result<Row> {
+    let (ours_at, kernel_at) = (Mapping::new(subject, bytes)?, Mapping::new(kernel, bytes)?);
+    let (mut ours, mut kernels) = (Vec::new(), Vec::new());
+    for round in 0..rounds(plan) {
+        for (mapping, times) in [(&ours_at, &mut ours), (&kernel_at, &mut kernels)] {
+            // The pages of a loop this short stay in the caches, and the period hardly ever comes between.
+            let page = round % mapping.pages();
+            mapping.store(page, 1);
+            let count = 4096;
+            times.push(nanoseconds(|| (0..count).for_each(|value| mapping.store(page, black_box(value)))) / count as f64);
+        }
+    }
+    let (ours, kernels) = (median(ours), median(kernels));
+    Ok(Row {
+        ours_ns: Some(ours),
+        kernel_ns: Some(kernels),
+        kernel_ratio: Some(kernels / ours),
+        checks: vec![Check::at_most("ns more than the kernel's", ours - kernels, 1.0)],
+        ..Row::new("mmap: later stores to it")
+    })
+}
+
+fn clean_sync(plan: &Plan, subject: &File, bytes: usize) -> io::Result<Row> {
+    let mapping = Mapping::new(subject, bytes)?;
+    // Every page is there, as in a program that has been at work.
+    (0..mapping.pages()).for_each(|page| mapping.store(page, page as u64));
+    mapping.sync();
+    let times = (0..rounds(plan)).map(|_| nanoseconds(|| mapping.sync())).collect();
+    let time = median(times);
+    let of_a_gib = time / 1e6 * (1u64 << 30) as f64 / bytes as f64;
+    Ok(Row {
+        ours_ns: Some(time),
+        checks: vec![Check::at_most("ms per clean GiB", of_a_gib, 3.0)],
+        ..Row::new("mmap: msync of what is clean, RAID 5")
+    })
+}
+
+fn dirty_sync(plan: &Plan, subject: &File, bytes: usize) -> io::Result<Row> {
+    let mapping = Mapping::new(subject, bytes)?;
+    let count = DIRTY_COUNT.min(mapping.pages() / 4);
+    let mut random = Random(88_172_645_463_325_252);
+    let mut memory = vec![0u64; 3 * bytes / 8];
+    memory.iter_mut().enumerate().for_each(|(index, word)| *word = index as u64);
+    let (mut ours, mut limits) = (Vec::new(), Vec::new());
+    for round in 0..rounds(plan) {
+        mapping.sync();
+        let mut pages: Vec<usize> = (0..count * 2).map(|_| random.below(mapping.pages())).collect();
+        pages.sort_unstable();
+        pages.dedup();
+        pages.truncate(count);
+        pages.iter().for_each(|&page| mapping.store(page, round as u64));
+        let spent = nanoseconds(|| mapping.sync());
+        let (data, parity) = memory.split_at_mut(2 * bytes / 8);
+        let (first, second) = data.split_at(bytes / 8);
+        let limit = nanoseconds(|| {
+            for &page in &pages {
+                let words = page * PAGE / 8..(page + 1) * PAGE / 8;
+                let sources = first[words.clone()].iter().zip(&second[words.clone()]);
+                parity[words].iter_mut().zip(sources).for_each(|(sum, (a, b))| *sum = a ^ b);
+            }
+        });
+        black_box(&parity);
+        // Per page, less what a call may cost at all.
+        ours.push((spent - 50_000.0) / pages.len() as f64);
+        limits.push(limit / pages.len() as f64);
+    }
+    let ratio = median(ours.iter().zip(&limits).map(|(ours, limit)| ours / limit).collect());
+    Ok(Row {
+        ours_ns: Some(median(ours)),
+        limit_ns: Some(median(limits)),
+        limit_ratio: Some(ratio),
+        checks: vec![Check::at_most("of the limit", ratio, 1.5)],
+        note: "less 50 us per call".into(),
+        ..Row::new("mmap: msync, per 4 KiB page stored to, RAID 5")
+    })
+}
+
+fn database(plan: &Plan, subject: &File, kernel: &File, bytes: usize) -> io::Result<Row> {
+    let (ours_at, kernel_at) = (Mapping::new(subject, bytes)?, Mapping::new(kernel, bytes)?);
+    let mut random = Random(2_463_534_242);
+    let (mut ours, mut kernels) = (Vec::new(), Vec::new());
+    let mut block = [0u8; PAGE];
+    for round in 0..=rounds(plan) {
+        let pages: Vec<usize> = (0..8 * SYNC_EVERY).map(|_| random.below(ours_at.pages())).collect();
+        for (mapping, times) in [(&ours_at, &mut ours), (&kernel_at, &mut kernels)] {
+            let spent = nanoseconds(|| {
+                for batch in pages.chunks(SYNC_EVERY) {
+                    for &page in batch {
+                        block[page % PAGE] = round as u8;
+                        mapping.fill(page, &block);
+                    }
+                    mapping.sync();
+                }
+            });
+            if round > 0 {
+                times.push(spent / pages.len() as f64);
+            }
+        }
+    }
+    let (ours, kernels) = (median(ours), median(kernels));
+    Ok(Row {
+        ours_ns: Some(ours),
+        kernel_ns: Some(kernels),
+        kernel_ratio: Some(kernels / ours),
+        checks: vec![Check::at_least("times the plain file's speed", kernels / ours, 0.6)],
+        ..Row::new("mmap: 4 KiB random, msync every 256, RAID 5")
+    })
+}

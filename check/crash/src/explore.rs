@@ -1,0 +1,284 @@
+//! One case: records its run, lets the engine recover from its crash states, and judges what came back.
+
+use crate::case::Case;
+use crate::child::{Child, apart};
+use crate::image::Image;
+use crate::log::{Event, Log, Place};
+use crate::model::{Model, Progress};
+use crate::perform::perform;
+use crate::record;
+use crate::recovery::recover;
+use crate::states::{Effort, Instant, Replay, State};
+use crate::workload::Workload;
+use oracle::Rng;
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::path::Path;
+use tempfile::TempDir;
+
+/// States one process recovers before another takes over: what the engine leaks by design ends with it.
+const BATCH: usize = 48;
+/// How long a batch may take.
+const BATCH_SECONDS_MAX: u32 = 60;
+const RECORD_SECONDS_MAX: u32 = 60;
+
+/// How much is done.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Extent {
+    pub(crate) effort: Effort,
+    /// In one of so many states also each single member is lost.
+    pub(crate) loss_every: u64,
+    /// Failures after which a case ends.
+    pub(crate) failures_max: usize,
+    /// States after which a case ends.
+    pub(crate) states_max: usize,
+}
+
+/// What became of a case.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Outcome {
+    /// States recovered and judged.
+    pub(crate) states: usize,
+    /// Of those, states with a member lost.
+    pub(crate) states_with_loss: usize,
+    /// Instants at which something new could be found.
+    pub(crate) instants: usize,
+    pub(crate) events: usize,
+    pub(crate) failures: Vec<String>,
+}
+
+/// A directory in memory, removed when dropped. All others lie in the first, which the first process removes: one that is killed leaves nothing.
+pub(crate) fn ground(below: &Path) -> Result<TempDir, String> {
+    let made = tempfile::Builder::new().prefix("cxlraid-crash-").tempdir_in(below);
+    made.map_err(|error| format!("{}: {error}", below.display()))
+}
+
+/// Records a case's run in a process of its own.
+pub(crate) fn record_case(case: &Case, below: &Path) -> Result<Log, String> {
+    let home = ground(below)?;
+    let path = home.path().to_owned();
+    let workload = Workload::new(case.workload, &case.shape).ok_or_else(|| format!("no workload {}", case.workload))?;
+    let recorded = apart(RECORD_SECONDS_MAX, || {
+        for member in 0..case.shape.member_count {
+            fs::create_dir(crate::image::member_directory(&path, member)).map_err(|error| error.to_string())?;
+        }
+        persist::fault::install_handlers().map_err(|error| error.to_string())?;
+        record::begin(&path, case.shape.member_count, case.platform, case.seed)?;
+        let performed = perform(&workload, &case.shape, &path);
+        let log = record::finish();
+        performed.and(log)
+    });
+    remove_segments(&path, case.shape.member_count);
+    recorded.map_err(|error| format!("the recorded run: {error}"))
+}
+
+/// Removes the runtime segment of the array below `home`.
+fn remove_segments(home: &Path, member_count: usize) {
+    for member in 0..member_count {
+        let superblock = crate::image::member_directory(home, member).join(".cxlraid/superblock");
+        let Ok(bytes) = fs::read(superblock) else { continue };
+        if let Ok((superblock, _)) = format::Superblock::choose(&bytes) {
+            let _ = fs::remove_file(array::runtime::segment_path(superblock.array_uuid));
+        }
+    }
+}
+
+/// Recovers the crash states of a recorded run. `without` leaves events out: flushes and fences taken from the source.
+pub(crate) fn explore(
+    case: &Case,
+    log: &Log,
+    extent: &Extent,
+    below: &Path,
+    without: &dyn Fn(&Event) -> bool,
+) -> Result<Outcome, String> {
+    let workload = Workload::new(case.workload, &case.shape).ok_or_else(|| format!("no workload {}", case.workload))?;
+    let model = Model::new(&workload, case.shape);
+    let home = ground(below)?;
+    let mut outcome = Outcome { events: log.events.len(), ..Outcome::default() };
+    let mut trouble = None;
+    let mut rng = Rng::new(case.seed ^ 0x6c6f_7373);
+    Replay::new(log, case.platform, case.seed, without).run(extent.effort, |instant| {
+        outcome.instants += 1;
+        let trials = trials(case, extent, instant, &mut rng);
+        for batch in trials.chunks(BATCH) {
+            match run_batch(case, &model, instant, batch, home.path()) {
+                Ok(failed) => {
+                    outcome.states += batch.len();
+                    outcome.states_with_loss += batch.iter().filter(|trial| trial.lost != 0).count();
+                    outcome.failures.extend(failed.map(|failed| describe(log, &workload, instant, &batch[failed.0], &failed.1)));
+                }
+                Err(error) => trouble = Some(error),
+            }
+            if trouble.is_some() || outcome.failures.len() >= extent.failures_max || outcome.states >= extent.states_max {
+                return false;
+            }
+        }
+        true
+    });
+    trouble.map_or(Ok(outcome), Err)
+}
+
+/// A state with members lost.
+struct Trial<'a> {
+    state: &'a State,
+    lost: u32,
+    thorough: bool,
+}
+
+fn trials<'a>(case: &Case, extent: &Extent, instant: &'a Instant<'_>, rng: &mut Rng) -> Vec<Trial<'a>> {
+    let mut trials = Vec::new();
+    for state in &instant.states {
+        trials.push(Trial { state, lost: 0, thorough: rng.one_in(3) });
+        if case.shape.is_redundant() && rng.one_in(extent.loss_every) {
+            trials.extend((0..case.shape.member_count).map(|member| Trial { state, lost: 1 << member, thorough: false }));
+        }
+    }
+    trials
+}
+
+/// Recovers a batch in another process. Returns the first that failed, by its place, and why.
+fn run_batch(
+    case: &Case,
+    model: &Model<'_>,
+    instant: &Instant<'_>,
+    batch: &[Trial<'_>],
+    home: &Path,
+) -> Result<Option<(usize, String)>, String> {
+    let progress = Shared::new()?;
+    let child = Child::start(BATCH_SECONDS_MAX, || {
+        persist::fault::install_handlers().map_err(|error| error.to_string())?;
+        record::disguise()?;
+        for (index, trial) in batch.iter().enumerate() {
+            progress.set(index);
+            let image = trial.state.image(instant.image);
+            if let Err(wrong) = run_trial(case, model, instant.progress, &image, trial, home) {
+                return Ok(Some((index, wrong)));
+            }
+        }
+        Ok(None)
+    })?;
+    let result = child.finish::<Option<(usize, String)>>();
+    if !matches!(result, Ok(None)) {
+        remove_segments(home, case.shape.member_count);
+        clear(home)?;
+    }
+    // A recovery that crashes or hangs is a failure like others.
+    Ok(result.unwrap_or_else(|error| Some((progress.get(), format!("recovery {error}")))))
+}
+
+fn run_trial(
+    case: &Case,
+    model: &Model<'_>,
+    progress: &Progress,
+    image: &Image,
+    trial: &Trial<'_>,
+    home: &Path,
+) -> Result<(), String> {
+    image.lay_out(home, trial.lost).map_err(|error| format!("laying out: {error}"))?;
+    let found = recover(&case.shape, home, trial.lost, trial.thorough)?;
+    clear(home)?;
+    model.judge(progress, &found, trial.lost != 0)
+}
+
+fn clear(home: &Path) -> Result<(), String> {
+    for entry in fs::read_dir(home).map_err(|error| error.to_string())?.flatten() {
+        fs::remove_dir_all(entry.path()).map_err(|error| error.to_string())?;
+    }
+    Ok(())
+}
+
+/// A failure, in words that repeat it and tell where to look.
+fn describe(log: &Log, workload: &Workload, instant: &Instant<'_>, trial: &Trial<'_>, wrong: &str) -> String {
+    let operations = workload.operations();
+    let under_way: Vec<_> = instant.progress.under_way.iter().map(|&index| operations[index]).collect();
+    let before = log.events.get(instant.event);
+    let mut text = format!(
+        "{wrong}\n    crash before event {} ({}), ",
+        instant.event,
+        before.map_or("the end".into(), |event| short(log, event))
+    );
+    text += &format!("{} operations done, under way: {under_way:?}", instant.progress.done.len());
+    if trial.lost != 0 {
+        text += &format!(", member {} lost", trial.lost.trailing_zeros());
+    }
+    let (patched, lost) = (trial.state.patches.len(), &trial.state.lost_stores);
+    text +=
+        &format!("\n    of the stores not yet certain {patched} parts are there, {} stores are not, or not wholly", lost.len());
+    let mut places: Vec<String> = lost.iter().map(|&event| short(log, &log.events[event])).collect();
+    places.dedup();
+    for place in places.iter().take(6) {
+        text += &format!("\n      {place}");
+    }
+    text
+}
+
+/// An event in a line: what it is and the source lines that did it.
+pub(crate) fn short(log: &Log, event: &Event) -> String {
+    let what = match event {
+        Event::Store { object, at, bytes, streamed, .. } => {
+            format!(
+                "{} of {} bytes to {}",
+                if *streamed { "streamed store" } else { "store" },
+                bytes.len(),
+                named(log, *object, *at)
+            )
+        }
+        Event::Flush { object, at, .. } => format!("flush of {}", named(log, *object, *at)),
+        Event::Fence { .. } => "fence".into(),
+        Event::Length { object, bytes } => format!("{} gets {bytes} bytes", named(log, *object, 0)),
+        Event::Zero { object, at, bytes } => format!("{bytes} zeros at {}", named(log, *object, *at)),
+        Event::Put { object, at, bytes, .. } => format!("pwrite of {} bytes to {}", bytes.len(), named(log, *object, *at)),
+        Event::Sync { object, .. } => format!("sync of {}", named(log, *object, 0)),
+        Event::Tree { member, .. } => format!("a change of names on member {member}"),
+        Event::Begin { operation } => format!("operation {operation} begins"),
+        Event::End { operation, .. } => format!("operation {operation} returns"),
+    };
+    let stack = event.stack().and_then(|stack| log.stacks.get(stack)).map(Vec::as_slice).unwrap_or_default();
+    let inner = ["base/persist/src/arch", "base/persist/src/template", "base/persist/src/line", "check/"];
+    let interesting = |place: &&Place| !inner.iter().any(|start| place.file.starts_with(start));
+    let places: Vec<String> = stack.iter().filter(interesting).take(5).map(ToString::to_string).collect();
+    if places.is_empty() { what } else { format!("{what} by {}", places.join(" < ")) }
+}
+
+/// A place in a file of a member, by any of its names.
+fn named(log: &Log, object: usize, at: u64) -> String {
+    let trees = log.events.iter().filter_map(|event| match event {
+        Event::Tree { member, tree, .. } => Some((*member, tree)),
+        _ => None,
+    });
+    let mut all = log.base.trees.iter().enumerate().chain(trees);
+    let name = all.find_map(|(member, tree)| {
+        let (name, _) = tree.0.iter().find(|(_, node)| node.kind == crate::image::Kind::File(object))?;
+        Some(format!("m{member}/{}", name.display()))
+    });
+    format!("{} at {at}", name.unwrap_or_else(|| format!("file {object}")))
+}
+
+/// A number that a forked process leaves to its parent whatever happens to it.
+struct Shared(*mut usize);
+
+impl Shared {
+    fn new() -> Result<Self, String> {
+        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
+        // SAFETY: a new page wherever the kernel likes.
+        let page = unsafe { libc::mmap(std::ptr::null_mut(), 4096, protection, flags, -1, 0) };
+        if page == libc::MAP_FAILED { Err(format!("mmap: {}", std::io::Error::last_os_error())) } else { Ok(Self(page.cast())) }
+    }
+
+    fn set(&self, value: usize) {
+        // SAFETY: our page.
+        unsafe { self.0.write_volatile(value) }
+    }
+
+    fn get(&self) -> usize {
+        // SAFETY: our page.
+        unsafe { self.0.read_volatile() }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // SAFETY: our page, mapped in `new`.
+        unsafe { libc::munmap(self.0.cast(), 4096) };
+    }
+}

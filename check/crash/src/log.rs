@@ -1,0 +1,74 @@
+//! What a recorded run did to the members, in order, and what it was told to do.
+//!
+//! Stores are what the processor executed: every one traps (`record`), so there is no store that the log does not have. An object is a
+//! file of a member's file system, whatever names it has; trees say which names lead to it.
+
+use crate::image::{Image, Tree};
+use serde::{Deserialize, Serialize};
+
+/// A file of a member's file system, by the order in which it was met.
+pub(crate) type ObjectId = usize;
+
+/// One thing that happened.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Event {
+    /// A store instruction; `streamed` if it was non-temporal.
+    Store { thread: u8, object: ObjectId, at: u64, bytes: Vec<u8>, streamed: bool, stack: usize },
+    /// clwb, clflushopt or clflush of the line at `at`.
+    Flush { thread: u8, object: ObjectId, at: u64, stack: usize },
+    /// sfence or mfence.
+    Fence { thread: u8, stack: usize },
+    /// A file got another length (ftruncate, fallocate).
+    Length { object: ObjectId, bytes: u64 },
+    /// A range became zeros (punched).
+    Zero { object: ObjectId, at: u64, bytes: u64 },
+    /// pwrite: in the page cache of the member's file system until it is synced.
+    Put { object: ObjectId, at: u64, bytes: Vec<u8>, stack: usize },
+    /// fsync or fdatasync of a file, or msync of some of it.
+    Sync { object: ObjectId, stack: usize },
+    /// Names, modes or attributes of a member became these.
+    Tree { member: usize, tree: Tree, stack: usize },
+    /// The program's call begins.
+    Begin { operation: usize },
+    /// It has returned: from now on its effect is acknowledged. `value` is what it returned.
+    End { operation: usize, value: u64 },
+}
+
+/// A source line that an instruction came from, innermost function first where functions were inlined.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) struct Place {
+    pub(crate) function: String,
+    pub(crate) file: String,
+    pub(crate) line: u32,
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.file, self.line)
+    }
+}
+
+/// A run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Log {
+    /// The members when the first operation began; all of it durable.
+    pub(crate) base: Image,
+    pub(crate) events: Vec<Event>,
+    /// What events were done by: calls, innermost first.
+    pub(crate) stacks: Vec<Vec<Place>>,
+}
+
+impl Event {
+    /// The calls it was done by, as an index of the log's stacks.
+    pub(crate) const fn stack(&self) -> Option<usize> {
+        match self {
+            Self::Store { stack, .. }
+            | Self::Flush { stack, .. }
+            | Self::Fence { stack, .. }
+            | Self::Put { stack, .. }
+            | Self::Sync { stack, .. }
+            | Self::Tree { stack, .. } => Some(*stack),
+            _ => None,
+        }
+    }
+}

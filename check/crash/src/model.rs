@@ -1,0 +1,461 @@
+//! What may be found after a crash: the promises of the engine, as a check of a recovered array against what the program knows.
+//!
+//! What is promised, without a journal (docs/crash-consistency.md has the reasons):
+//! - An operation that has returned is there. One that has not begun is not.
+//! - Of a change of names or attributes under way, all or nothing is there, on every member alike.
+//! - Of a write under way each byte is old or new; each aligned 8-byte word that it covers is whole. The size is old or new, and if it is new,
+//!   all bytes of the write are. So for punching a hole. A file being cut is as before or cut; one being lengthened ends in zeros.
+//! - If a member is lost in the very crash, stripes with parity that were being written may lose other bytes of theirs (the write hole).
+
+use crate::case::Shape;
+use crate::workload::{Operation, Workload, content};
+use std::collections::BTreeMap;
+
+/// What a name leads to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Entry {
+    Directory(Attributes),
+    Symlink(String),
+    /// A file by its number: names with the same number are links to it.
+    File(usize),
+}
+
+/// What users see of a file or directory besides what is in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Attributes {
+    pub(crate) mode: u32,
+    pub(crate) note: Option<String>,
+}
+
+/// A file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct File {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) attributes: Attributes,
+}
+
+/// All names and files.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct World {
+    pub(crate) names: BTreeMap<String, Entry>,
+    pub(crate) files: Vec<File>,
+}
+
+/// How far a run had come when it ended.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Progress {
+    /// Operations that have returned, in that order, with their values.
+    pub(crate) done: Vec<(usize, u64)>,
+    /// Operations that have begun and not returned.
+    pub(crate) under_way: Vec<usize>,
+}
+
+impl World {
+    /// Does an operation that returned `value`.
+    pub(crate) fn apply(&mut self, operation: &Operation, value: u64) {
+        let attributes = |mode| Attributes { mode, note: None };
+        match *operation {
+            Operation::Create(name) => {
+                self.files.push(File { bytes: Vec::new(), attributes: attributes(0o644) });
+                self.names.insert(name.to_owned(), Entry::File(self.files.len() - 1));
+            }
+            Operation::Write { name, at, bytes, seed } => self.store(name, at, &content(seed, bytes)),
+            Operation::Append { name, bytes, seed } => self.store(name, value - bytes, &content(seed, bytes)),
+            Operation::Truncate { name, bytes } => self.bytes_of(name).resize(bytes as usize, 0),
+            Operation::Punch { name, at, bytes } => {
+                let file = self.bytes_of(name);
+                let end = ((at + bytes) as usize).min(file.len());
+                file[at as usize..end].fill(0);
+            }
+            Operation::Allocate { name, at, bytes } => {
+                let file = self.bytes_of(name);
+                file.resize(file.len().max((at + bytes) as usize), 0);
+            }
+            Operation::Sync(_) | Operation::Close(_) => {}
+            Operation::Mkdir(name) => _ = self.names.insert(name.to_owned(), Entry::Directory(attributes(0o755))),
+            Operation::Symlink { target, name } => _ = self.names.insert(name.to_owned(), Entry::Symlink(target.to_owned())),
+            Operation::Link { from, to } => _ = self.names.insert(to.to_owned(), self.names[from].clone()),
+            Operation::Rename { from, to } => self.rename(from, to),
+            Operation::Exchange { one, other } => {
+                let (first, second) = (self.names[one].clone(), self.names[other].clone());
+                self.names.insert(one.to_owned(), second);
+                self.names.insert(other.to_owned(), first);
+            }
+            Operation::Unlink(name) | Operation::Rmdir(name) => _ = self.names.remove(name),
+            Operation::Chmod { name, mode } => self.attributes_of(name).mode = mode,
+            Operation::Note { name, value } => {
+                self.attributes_of(name).note = Some(value.to_owned()).filter(|value| !value.is_empty());
+            }
+        }
+    }
+
+    fn number(&self, name: &str) -> usize {
+        match self.names.get(name) {
+            Some(&Entry::File(number)) => number,
+            _ => panic!("the workload uses {name}, which is no file"),
+        }
+    }
+
+    fn bytes_of(&mut self, name: &str) -> &mut Vec<u8> {
+        let number = self.number(name);
+        &mut self.files[number].bytes
+    }
+
+    fn attributes_of(&mut self, name: &str) -> &mut Attributes {
+        match self.names.get_mut(name) {
+            Some(&mut Entry::File(number)) => &mut self.files[number].attributes,
+            Some(Entry::Directory(attributes)) => attributes,
+            _ => panic!("the workload changes {name}, which has no attributes"),
+        }
+    }
+
+    fn store(&mut self, name: &str, at: u64, data: &[u8]) {
+        let (file, at) = (self.bytes_of(name), at as usize);
+        file.resize(file.len().max(at + data.len()), 0);
+        file[at..at + data.len()].copy_from_slice(data);
+    }
+
+    /// A directory takes along what is below it; two names of one file both stay.
+    fn rename(&mut self, from: &str, to: &str) {
+        if matches!(self.names[from], Entry::File(_)) && self.names.get(to) == self.names.get(from) {
+            return;
+        }
+        let below = format!("{from}/");
+        let moved: Vec<String> = self.names.keys().filter(|name| *name == from || name.starts_with(&below)).cloned().collect();
+        for name in moved {
+            if let Some(entry) = self.names.remove(&name) {
+                self.names.insert(format!("{to}{}", &name[from.len()..]), entry);
+            }
+        }
+    }
+}
+
+/// What a workload promises at any point of it.
+pub(crate) struct Model<'a> {
+    operations: Vec<&'a Operation>,
+    start: World,
+    shape: Shape,
+    /// Whether several threads are at work; then files they append to begin empty.
+    concurrent: bool,
+}
+
+impl<'a> Model<'a> {
+    pub(crate) fn new(workload: &'a Workload, shape: Shape) -> Self {
+        let mut start = World::default();
+        for operation in &workload.before {
+            let value = start.value_of(operation);
+            start.apply(operation, value);
+        }
+        Self { operations: workload.operations(), start, shape, concurrent: workload.threads.len() > 1 }
+    }
+
+    /// Compares what was found after a crash with what may be. `hole`: a member was lost in the same crash.
+    pub(crate) fn judge(&self, progress: &Progress, found: &World, hole: bool) -> Result<(), String> {
+        let mut before = self.start.clone();
+        let mut under_way: Vec<&Operation> = progress.under_way.iter().map(|&index| self.operations[index]).collect();
+        for &(operation, value) in &progress.done {
+            before.apply(self.operations[operation], value);
+        }
+        self.fill_gaps(progress, &mut before, &mut under_way);
+        let (data, names): (Vec<_>, Vec<_>) = under_way.into_iter().partition(|operation| data_of(operation).is_some());
+        let mut result = self.compare(&before, found, &data, hole);
+        for operation in names {
+            let mut after = before.clone();
+            after.apply(operation, after.value_of(operation));
+            result = result.or_else(|first| {
+                self.compare(&after, found, &data, hole)
+                    .map_err(|second| format!("neither before {operation:?} ({first}) nor after it ({second})"))
+            });
+        }
+        result
+    }
+
+    /// An append that returned says where it went; if there is a gap before it, one that has not returned yet went there before.
+    fn fill_gaps(&self, progress: &Progress, world: &mut World, under_way: &mut Vec<&Operation>) {
+        let range = |operation: &Operation, value: u64| match *operation {
+            Operation::Append { name, bytes, .. } => Some((name, value - bytes, value)),
+            _ => None,
+        };
+        if !self.concurrent {
+            return;
+        }
+        let done: Vec<_> = progress.done.iter().filter_map(|&(index, value)| range(self.operations[index], value)).collect();
+        for &(name, start, _) in &done {
+            let reached = |end: u64| end == 0 || done.iter().any(|&(other, _, other_end)| other == name && other_end == end);
+            let Some(at) = under_way.iter().position(|operation| {
+                matches!(operation, Operation::Append { name: other, bytes, .. } if *other == name && *bytes <= start && reached(start - bytes))
+                    && !reached(start)
+            }) else {
+                continue;
+            };
+            let operation = under_way.remove(at);
+            world.apply(operation, start);
+        }
+    }
+
+    fn compare(&self, world: &World, found: &World, data: &[&Operation], hole: bool) -> Result<(), String> {
+        let mut numbers = BTreeMap::new();
+        for (name, entry) in &world.names {
+            match (entry, found.names.get(name)) {
+                (_, None) => return Err(format!("{name} is not there")),
+                (Entry::File(number), Some(Entry::File(other))) => {
+                    if *numbers.entry(number).or_insert(other) != other {
+                        return Err(format!("{name} is no longer a link to the same file"));
+                    }
+                    let (file, other) = (&world.files[*number], &found.files[*other]);
+                    if file.attributes != other.attributes {
+                        return Err(format!("{name} has {:?}, not {:?}", other.attributes, file.attributes));
+                    }
+                    let own: Vec<&Operation> = data
+                        .iter()
+                        .copied()
+                        .filter(|operation| data_of(operation).and_then(|name| world.names.get(name)) == Some(entry))
+                        .collect();
+                    self.compare_bytes(&file.bytes, &other.bytes, &own, hole).map_err(|wrong| format!("{name}: {wrong}"))?;
+                }
+                (entry, Some(other)) if entry != other => return Err(format!("{name} is {other:?}, not {entry:?}")),
+                _ => {}
+            }
+        }
+        match found.names.keys().find(|name| !world.names.contains_key(*name)) {
+            Some(name) => Err(format!("{name} is there")),
+            None => Ok(()),
+        }
+    }
+
+    /// The bytes of a file of which these operations are under way.
+    fn compare_bytes(&self, before: &[u8], found: &[u8], under_way: &[&Operation], hole: bool) -> Result<(), String> {
+        let appends: Vec<_> = under_way.iter().filter(|operation| matches!(operation, Operation::Append { .. })).collect();
+        let others: Vec<Change> = under_way.iter().filter_map(|operation| Change::of(operation, before.len(), None)).collect();
+        // In whatever order they come, any number of them.
+        let mut results = Vec::new();
+        for order in orders(appends.len()) {
+            let mut changes = others.clone();
+            let mut end = before.len();
+            for index in order {
+                changes.extend(Change::of(appends[index], before.len(), Some(end)));
+                end = changes.last().map_or(end, |change| change.end);
+            }
+            results.push(self.compare_changes(before, found, &changes, hole));
+        }
+        results.iter().find(|result| result.is_ok()).or(results.last()).cloned().unwrap_or(Ok(()))
+    }
+
+    fn compare_changes(&self, before: &[u8], found: &[u8], changes: &[Change], hole: bool) -> Result<(), String> {
+        let sizes: Vec<usize> = std::iter::once(before.len()).chain(changes.iter().filter_map(|change| change.size)).collect();
+        if !sizes.contains(&found.len()) {
+            return Err(format!("{} bytes long, not {sizes:?}", found.len()));
+        }
+        // A size that came with a change says that all of it is there; one that a cut would take away, that none of it is.
+        let is_complete = |change: &Change| change.size == Some(found.len()) && change.end > before.len();
+        let is_cut = |change: &Change| change.size.is_some_and(|size| size < before.len());
+        let stripe = (self.shape.chunk_bytes * self.shape.columns()) as usize;
+        for (at, &byte) in found.iter().enumerate() {
+            let old = before.get(at).copied().unwrap_or(0);
+            let covering: Vec<&Change> = changes.iter().filter(|change| change.covers(at)).collect();
+            let near =
+                |change: &Change| change.start / stripe <= at / stripe && at / stripe <= change.end.max(1).div_ceil(stripe);
+            if hole && self.shape.has_parity() && changes.iter().any(near) {
+                continue;
+            }
+            let right = match &covering[..] {
+                [] => byte == old,
+                [change] if is_cut(change) => byte == old,
+                [change] if is_complete(change) => byte == change.byte(at),
+                [change] if change.has_whole_words() => {
+                    let word = at & !7..(at & !7) + 8;
+                    let all = |right: &dyn Fn(usize) -> bool| word.clone().all(right);
+                    let in_file = word.end <= found.len();
+                    !in_file && (byte == old || byte == change.byte(at))
+                        || in_file
+                            && (all(&|at| found[at] == before.get(at).copied().unwrap_or(0))
+                                || all(&|at| found[at] == change.byte(at)))
+                }
+                _ => byte == old || covering.iter().any(|change| byte == change.byte(at)),
+            };
+            if !right {
+                let wanted: Vec<u8> = std::iter::once(old).chain(covering.iter().map(|change| change.byte(at))).collect();
+                return Err(format!("byte {at} of {} is {byte:#04x}, not one of {wanted:02x?}", found.len()));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl World {
+    /// What an operation returns if nothing else goes on: an append the end.
+    fn value_of(&self, operation: &Operation) -> u64 {
+        match *operation {
+            Operation::Append { name, bytes, .. } => self.files[self.number(name)].bytes.len() as u64 + bytes,
+            _ => 0,
+        }
+    }
+}
+
+/// The file whose bytes an operation changes.
+const fn data_of(operation: &Operation) -> Option<&'static str> {
+    match operation {
+        Operation::Write { name, .. }
+        | Operation::Append { name, .. }
+        | Operation::Truncate { name, .. }
+        | Operation::Punch { name, .. }
+        | Operation::Allocate { name, .. } => Some(name),
+        _ => None,
+    }
+}
+
+/// What an operation under way may change of a file.
+#[derive(Clone, Debug)]
+struct Change {
+    start: usize,
+    end: usize,
+    /// What is stored; zeros if None.
+    data: Option<Vec<u8>>,
+    /// The size it leaves, if it changes it.
+    size: Option<usize>,
+}
+
+impl Change {
+    fn of(operation: &Operation, present: usize, end_of_file: Option<usize>) -> Option<Self> {
+        let grown = |end: usize| Some(end).filter(|&end| end > present);
+        match *operation {
+            Operation::Write { at, bytes, seed, .. } => {
+                let (start, end) = (at as usize, (at + bytes) as usize);
+                Some(Self { start, end, data: Some(content(seed, bytes)), size: grown(end) })
+            }
+            Operation::Append { bytes, seed, .. } => {
+                let start = end_of_file?;
+                let end = start + bytes as usize;
+                Some(Self { start, end, data: Some(content(seed, bytes)), size: grown(end) })
+            }
+            Operation::Truncate { bytes, .. } => {
+                let (start, end) = ((bytes as usize).min(present), (bytes as usize).max(present));
+                Some(Self { start, end, data: None, size: Some(bytes as usize).filter(|&size| size != present) })
+            }
+            Operation::Punch { at, bytes, .. } => {
+                let end = ((at + bytes) as usize).min(present);
+                Some(Self { start: at as usize, end, data: None, size: None })
+            }
+            Operation::Allocate { at, bytes, .. } => {
+                let end = (at + bytes) as usize;
+                Some(Self { start: present.min(end), end, data: None, size: grown(end) })
+            }
+            _ => None,
+        }
+    }
+
+    const fn covers(&self, at: usize) -> bool {
+        self.start <= at && at < self.end
+    }
+
+    fn byte(&self, at: usize) -> u8 {
+        self.data.as_ref().map_or(0, |data| data[at - self.start])
+    }
+
+    /// Whether it begins and ends between aligned words.
+    const fn has_whole_words(&self) -> bool {
+        self.start.is_multiple_of(8) && self.end.is_multiple_of(8)
+    }
+}
+
+/// Every sequence of distinct numbers below `count`, of any length.
+fn orders(count: usize) -> Vec<Vec<usize>> {
+    let mut all: Vec<Vec<usize>> = vec![Vec::new()];
+    let mut at = 0;
+    while at < all.len() {
+        let present = all[at].clone();
+        all.extend((0..count).filter(|index| !present.contains(index)).map(|index| [&present[..], &[index]].concat()));
+        at += 1;
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use layout::Level;
+
+    const SHAPE: Shape = Shape { level: Level::Raid5, member_count: 3, chunk_bytes: 64 };
+
+    fn workload(threads: Vec<Vec<Operation>>) -> Workload {
+        let before = vec![Operation::Create("a"), Operation::Write { name: "a", at: 0, bytes: 64, seed: 1 }];
+        Workload { before, threads }
+    }
+
+    /// What is said of a file that holds `bytes` after a crash during the first operation, or before it.
+    fn verdict(operation: Operation, begun: bool, bytes: &[u8]) -> Result<(), String> {
+        let workload = workload(vec![vec![operation]]);
+        let model = Model::new(&workload, SHAPE);
+        let mut found = model.start.clone();
+        found.files[0].bytes = bytes.to_vec();
+        let progress = Progress { done: Vec::new(), under_way: if begun { vec![0] } else { Vec::new() } };
+        model.judge(&progress, &found, false)
+    }
+
+    #[test]
+    fn words_of_a_write_are_old_or_new() {
+        let (old, new) = (content(1, 64), content(2, 16));
+        let write = Operation::Write { name: "a", at: 8, bytes: 16, seed: 2 };
+        let with = |range: std::ops::Range<usize>| {
+            let mut bytes = old.clone();
+            bytes[range.clone()].copy_from_slice(&new[range.start - 8..range.end - 8]);
+            bytes
+        };
+        for range in [8..8, 8..16, 16..24, 8..24] {
+            assert_eq!(verdict(write.clone(), true, &with(range)), Ok(()));
+        }
+        assert!(verdict(write.clone(), true, &with(8..12)).is_err());
+        assert!(verdict(write.clone(), false, &with(8..16)).is_err());
+        let mut mixed = old.clone();
+        mixed[40] ^= 1;
+        assert!(verdict(write, true, &mixed).is_err());
+    }
+
+    #[test]
+    fn a_size_comes_with_its_bytes() {
+        let append = Operation::Append { name: "a", bytes: 8, seed: 2 };
+        let (old, new) = (content(1, 64), content(2, 8));
+        assert_eq!(verdict(append.clone(), true, &old), Ok(()));
+        assert_eq!(verdict(append.clone(), true, &[&old[..], &new[..]].concat()), Ok(()));
+        assert!(verdict(append.clone(), true, &[&old[..], &[0; 8]].concat()).is_err());
+        assert!(verdict(append, true, &[&old[..], &new[..4]].concat()).is_err());
+        let cut = Operation::Truncate { name: "a", bytes: 10 };
+        assert_eq!(verdict(cut.clone(), true, &old[..10]), Ok(()));
+        assert_eq!(verdict(cut.clone(), true, &old), Ok(()));
+        assert!(verdict(cut, true, &[&old[..10], &[0; 54]].concat()).is_err());
+    }
+
+    #[test]
+    fn of_two_appends_the_one_that_returned_is_there() {
+        let append = |bytes, seed| Operation::Append { name: "b", bytes, seed };
+        let mut workload = workload(vec![vec![append(8, 2)], vec![append(4, 3)]]);
+        workload.before.push(Operation::Create("b"));
+        let model = Model::new(&workload, SHAPE);
+        let judge = |value: u64, bytes: Vec<u8>| {
+            let mut found = model.start.clone();
+            found.files[1].bytes = bytes;
+            model.judge(&Progress { done: vec![(1, value)], under_way: vec![0] }, &found, false)
+        };
+        let (one, other) = (content(2, 8), content(3, 4));
+        assert_eq!(judge(4, other.clone()), Ok(()));
+        assert_eq!(judge(4, [&other[..], &one[..]].concat()), Ok(()));
+        assert_eq!(judge(12, [&one[..], &other[..]].concat()), Ok(()));
+        assert!(judge(12, [&[0; 8], &other[..]].concat()).is_err());
+        assert!(judge(4, Vec::new()).is_err());
+    }
+
+    #[test]
+    fn names_change_wholly_or_not_at_all() {
+        let workload = workload(vec![vec![Operation::Rename { from: "a", to: "b" }]]);
+        let model = Model::new(&workload, SHAPE);
+        let under_way = Progress { done: Vec::new(), under_way: vec![0] };
+        let mut found = model.start.clone();
+        assert_eq!(model.judge(&under_way, &found, false), Ok(()));
+        let entry = found.names.remove("a").unwrap();
+        assert!(model.judge(&under_way, &found, false).is_err());
+        found.names.insert("b".into(), entry.clone());
+        assert_eq!(model.judge(&under_way, &found, false), Ok(()));
+        found.names.insert("a".into(), entry);
+        assert!(model.judge(&under_way, &found, false).is_err());
+    }
+}

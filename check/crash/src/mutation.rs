@@ -1,0 +1,186 @@
+//! Proof that the checker sees what it is there for: every flush and fence of the source is taken out in turn, and some crash state must
+//! then come back wrong.
+//!
+//! The list comes from the source itself, so that none is forgotten: every line of the engine that calls `fence`, `write_back` or
+//! `settle`; and every line that stores, whose stores are moved behind the next fence. A line is taken out of a recorded run by leaving out the instructions that were executed below it; the engine does not look at
+//! whether a flush has happened, so it would have gone on the same.
+
+use crate::case::Case;
+use crate::explore::{Extent, Outcome, explore};
+use crate::log::{Event, Log, Place};
+use crate::record::stacks::repository;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+/// Directories of the engine.
+const ENGINE: [&str; 3] = ["base", "media", "core"];
+/// Calls that flush or fence, as they stand in the source.
+const CALLS: [&str; 3] = ["fence()", "write_back(", "settle("];
+
+/// A line of the source.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Site {
+    pub(crate) file: String,
+    pub(crate) line: u32,
+    pub(crate) text: String,
+}
+
+/// Every line of the engine that flushes or fences.
+pub(crate) fn sites() -> Result<Vec<Site>, String> {
+    let mut sites = BTreeSet::new();
+    let root = repository();
+    let mut pending: Vec<_> = ENGINE.iter().map(|top| Path::new(&root).join(top)).collect();
+    while let Some(directory) = pending.pop() {
+        for entry in fs::read_dir(&directory).map_err(|error| format!("{}: {error}", directory.display()))?.flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                if !matches!(entry.file_name().to_str(), Some("tests" | "examples" | "target")) {
+                    pending.push(path);
+                }
+            } else if path.extension().is_some_and(|extension| extension == "rs")
+                && path.file_name().is_some_and(|name| name != "tests.rs")
+            {
+                let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+                let file = path.strip_prefix(&root).unwrap_or(&path).to_string_lossy().into_owned();
+                sites.extend(lines(&file, &text));
+            }
+        }
+    }
+    Ok(sites.into_iter().collect())
+}
+
+fn lines(file: &str, text: &str) -> Vec<Site> {
+    let before_tests = text.lines().take_while(|line| !line.contains("#[cfg(test)]"));
+    let is_call = |line: &str| {
+        let code = line.split("//").next().unwrap_or_default();
+        let declares = code.contains("fn ") || code.trim_start().starts_with("pub use") || code.trim_start().starts_with("use ");
+        !declares && CALLS.iter().any(|call| code.contains(call))
+    };
+    (1..)
+        .zip(before_tests)
+        .filter(|(_, line)| is_call(line))
+        .map(|(number, line)| Site { file: file.to_owned(), line: number, text: line.trim().to_owned() })
+        .collect()
+}
+
+/// For each stack of a log, whether it passes through a site.
+fn passes(log: &Log, site: &Site) -> Vec<bool> {
+    let is_site = |place: &Place| place.line == site.line && place.file == site.file;
+    log.stacks.iter().map(|places| places.iter().any(is_site)).collect()
+}
+
+/// The lines of the engine that store to members in these runs: where a kernel is called, or a word is stored.
+pub(crate) fn store_sites(runs: &[(Case, Log)]) -> Vec<Site> {
+    let mut sites = BTreeSet::new();
+    for (_, log) in runs {
+        for event in &log.events {
+            let Event::Store { stack, .. } = event else { continue };
+            let place = log.stacks[*stack].iter().find(|place| place.file.starts_with("core/"));
+            sites.extend(place.map(|place| Site { file: place.file.clone(), line: place.line, text: source_line(place) }));
+        }
+    }
+    sites.into_iter().collect()
+}
+
+fn source_line(place: &Place) -> String {
+    let text = fs::read_to_string(Path::new(&repository()).join(&place.file)).unwrap_or_default();
+    text.lines().nth(place.line.saturating_sub(1) as usize).unwrap_or_default().trim().to_owned()
+}
+
+/// The run as it would have been with the stores of a site after the fence that follows them.
+fn delayed(log: &Log, site: &Site) -> Option<Log> {
+    let below = passes(log, site);
+    let mut events = Vec::new();
+    let mut held: Vec<Event> = Vec::new();
+    let mut any = false;
+    for event in &log.events {
+        match event {
+            Event::Store { stack, .. } | Event::Flush { stack, .. } if below[*stack] => {
+                held.push(event.clone());
+                any = true;
+            }
+            Event::Fence { .. } => {
+                events.push(event.clone());
+                events.append(&mut held);
+            }
+            Event::End { .. } => {
+                events.append(&mut held);
+                events.push(event.clone());
+            }
+            _ => events.push(event.clone()),
+        }
+    }
+    any.then(|| Log { base: log.base.clone(), events, stacks: log.stacks.clone() })
+}
+
+/// What became of a site that was taken out.
+#[derive(Debug)]
+pub(crate) enum Verdict {
+    /// Nothing recorded went through it.
+    NotReached,
+    /// A state came back wrong.
+    Seen { case: String, states: usize, failure: String },
+    /// Nothing came of it.
+    Unseen { events: usize, states: usize },
+}
+
+/// Takes a flush or fence out of every recorded run in turn, until one fails.
+pub(crate) fn without(site: &Site, runs: &[(Case, Log)], extent: &Extent, ground: &Path) -> Result<Verdict, String> {
+    search(runs, |case, log| {
+        let below = passes(log, site);
+        let is_below = |event: &Event| match event {
+            Event::Flush { stack, .. } | Event::Fence { stack, .. } => below[*stack],
+            _ => false,
+        };
+        let count = log.events.iter().filter(|event| is_below(event)).count();
+        if count == 0 { Ok(None) } else { explore(case, log, extent, ground, &is_below).map(|outcome| Some((count, outcome))) }
+    })
+}
+
+/// Moves a site's stores behind the fence that follows them, in every recorded run in turn, until one fails.
+pub(crate) fn reordered(site: &Site, runs: &[(Case, Log)], extent: &Extent, ground: &Path) -> Result<Verdict, String> {
+    search(runs, |case, log| {
+        let Some(log) = delayed(log, site) else { return Ok(None) };
+        let below = passes(&log, site);
+        let count = log.events.iter().filter(|event| matches!(event, Event::Store { stack, .. } if below[*stack])).count();
+        explore(case, &log, extent, ground, &|_| false).map(|outcome| Some((count, outcome)))
+    })
+}
+
+/// Tries runs until one fails; `attempt` gives the events concerned and what became of it, or None for a run without any.
+fn search(
+    runs: &[(Case, Log)],
+    mut attempt: impl FnMut(&Case, &Log) -> Result<Option<(usize, Outcome)>, String>,
+) -> Result<Verdict, String> {
+    let (mut events, mut states) = (0, 0);
+    for (case, log) in runs {
+        let Some((count, outcome)) = attempt(case, log)? else { continue };
+        events += count;
+        states += outcome.states;
+        if let Some(failure) = outcome.failures.first() {
+            return Ok(Verdict::Seen { case: case.to_string(), states, failure: failure.clone() });
+        }
+    }
+    Ok(if events == 0 { Verdict::NotReached } else { Verdict::Unseen { events, states } })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_are_found_and_declarations_are_not() {
+        let text = "use persist::fence();\nfn settle(x) {\n    persist::fence();\n    // fence()\n    self.settle(a);\n}\n#[cfg(test)]\nfence();";
+        let found: Vec<u32> = lines("x.rs", text).iter().map(|site| site.line).collect();
+        assert_eq!(found, [3, 5]);
+    }
+
+    #[test]
+    fn the_engine_has_sites() {
+        let sites = sites().unwrap();
+        for file in ["core/intent/src/lib.rs", "core/file/src/table.rs", "base/persist/src/kernels.rs"] {
+            assert!(sites.iter().any(|site| site.file == file), "{file}");
+        }
+    }
+}

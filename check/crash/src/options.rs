@@ -1,0 +1,123 @@
+//! The command line.
+
+use crate::case::{CHUNKS, LEVELS, PLATFORMS, Shape};
+use crate::record::Platform;
+use crate::workload::NAMES;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+pub(crate) const HELP: &str = "\
+cxlraid-crash [OPTIONS]
+
+Records runs of the engine store by store, lets it recover from what the members may hold after a crash at any instant, and compares what
+comes back with a model. A failure prints what repeats it.
+
+  --quick           a selection that ends within a minute; at least 5000 states
+  --mutations       takes every flush and fence of the source out in turn: each must make a state come back wrong
+  --states N        states per case at most (2000)
+  --seed S          of samples and of the order of threads (from the clock; printed)
+  --level L         0, 1, 4, 5, 6, 01 or 10; may be given several times, as may the following
+  --chunk C         64, 4096, 65536
+  --platform P      adr: caches are lost with the power; eadr: they are flushed
+  --workload W      see `--list`
+  --jobs N          cases at the same time (number of processors)
+  --list            names the workloads
+  --show            prints the events of the recorded runs instead of recovering from them";
+
+/// What is asked for.
+#[derive(Debug)]
+pub(crate) struct Options {
+    pub(crate) quick: bool,
+    pub(crate) mutations: bool,
+    pub(crate) show: bool,
+    pub(crate) list: bool,
+    pub(crate) help: bool,
+    pub(crate) states_max: usize,
+    pub(crate) seed: u64,
+    pub(crate) jobs: usize,
+    pub(crate) levels: Vec<usize>,
+    pub(crate) chunks: Vec<u64>,
+    pub(crate) platforms: Vec<Platform>,
+    pub(crate) workloads: Vec<&'static str>,
+}
+
+impl Options {
+    pub(crate) fn from_arguments(mut arguments: impl Iterator<Item = String>) -> Result<Self, String> {
+        let mut options = Self {
+            quick: false,
+            mutations: false,
+            show: false,
+            list: false,
+            help: false,
+            states_max: 2000,
+            seed: SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_nanos() as u64 >> 10),
+            jobs: std::thread::available_parallelism().map_or(1, usize::from),
+            levels: Vec::new(),
+            chunks: Vec::new(),
+            platforms: Vec::new(),
+            workloads: Vec::new(),
+        };
+        while let Some(argument) = arguments.next() {
+            let mut value = || arguments.next().ok_or_else(|| format!("{argument} needs a value\n\n{HELP}"));
+            match argument.as_str() {
+                "--quick" => options.quick = true,
+                "--mutations" => options.mutations = true,
+                "--show" => options.show = true,
+                "--list" => options.list = true,
+                "--help" | "-h" => options.help = true,
+                "--states" => options.states_max = number(&argument, &value()?)? as usize,
+                "--seed" => options.seed = number(&argument, &value()?)?,
+                "--jobs" => options.jobs = number(&argument, &value()?)?.max(1) as usize,
+                "--level" => {
+                    options.levels.push(place(&argument, &value()?, LEVELS.iter().map(|(name, ..)| (*name).to_owned()))?)
+                }
+                "--chunk" => options.chunks.push(CHUNKS[place(&argument, &value()?, CHUNKS.iter().map(u64::to_string))?]),
+                "--platform" => {
+                    let names = PLATFORMS.iter().map(|(name, _)| (*name).to_owned());
+                    options.platforms.push(PLATFORMS[place(&argument, &value()?, names)?].1);
+                }
+                "--workload" => {
+                    options.workloads.push(NAMES[place(&argument, &value()?, NAMES.iter().map(|name| (*name).to_owned()))?]);
+                }
+                other => return Err(format!("unknown argument {other}\n\n{HELP}")),
+            }
+        }
+        options.fill_in();
+        Ok(options)
+    }
+
+    /// What was not named: everything.
+    fn fill_in(&mut self) {
+        if self.levels.is_empty() {
+            self.levels = (0..LEVELS.len()).collect();
+        }
+        if self.chunks.is_empty() {
+            self.chunks = CHUNKS.to_vec();
+        }
+        if self.platforms.is_empty() {
+            self.platforms = PLATFORMS.iter().map(|&(_, platform)| platform).collect();
+        }
+        if self.workloads.is_empty() {
+            self.workloads = NAMES.to_vec();
+        }
+    }
+
+    /// Every shape asked for. RAID 1 has no chunks.
+    pub(crate) fn shapes(&self) -> Vec<Shape> {
+        let shape = |level: usize, chunk_bytes| {
+            let (_, level, member_count) = LEVELS[level];
+            Shape { level, member_count, chunk_bytes }
+        };
+        let all = self.levels.iter().flat_map(|&level| self.chunks.iter().map(move |&chunk| shape(level, chunk)));
+        let first = self.chunks.first().copied();
+        all.filter(|shape| shape.level.has_chunks() || Some(shape.chunk_bytes) == first).collect()
+    }
+}
+
+fn number(argument: &str, text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("{argument} {text}: not a number"))
+}
+
+fn place(argument: &str, text: &str, mut names: impl Iterator<Item = String> + Clone) -> Result<usize, String> {
+    let all: Vec<String> = names.clone().collect();
+    names.position(|name| name == text).ok_or_else(|| format!("{argument} {text}: not one of {}", all.join(", ")))
+}

@@ -1,0 +1,225 @@
+//! Coming back after a crash: the engine attaches to what the members hold, as the first process after a restart of the machine, and
+//! everything that can be seen of the array is looked at.
+
+use crate::case::{PREFIX, Shape};
+use crate::image::{Kind, Tree, attributes, member_directory};
+use crate::model::{Attributes, Entry, File, World};
+use crate::perform::{attach, inside, path};
+use file::FileRef;
+use namespace::{Namespace, Node, OFlags, Opened};
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+
+/// Recovers the array whose members lie below `home`, those in `lost` missing, and tells what is on it.
+///
+/// # Errors
+/// What no array that came back may show: a member given up, members that differ, redundancy that does not fit, a file that cannot be
+/// read, space or inodes that nobody uses. With `thorough` also bytes behind the end that are not zeros.
+pub(crate) fn recover(shape: &Shape, home: &Path, lost: u32, thorough: bool) -> Result<World, String> {
+    let namespace = attach(shape, home)?;
+    let result = look(shape, home, lost, thorough, namespace);
+    let segment = array::runtime::segment_path(namespace.files().array().uuid());
+    namespace.files().detach();
+    // Left over from an attach that failed it would be the next state's.
+    let _ = fs::remove_file(segment);
+    result
+}
+
+fn look(shape: &Shape, home: &Path, lost: u32, thorough: bool, namespace: Namespace) -> Result<World, String> {
+    let in_use = namespace.files().array().in_use();
+    let members: Vec<usize> = (0..shape.member_count).filter(|&member| lost >> member & 1 == 0).collect();
+    if let Some(member) = members.iter().find(|&&member| !in_use.contains(member)) {
+        return Err(format!("member {member} is not in use"));
+    }
+    let mut world = World::default();
+    let mut sizes = Vec::new();
+    read_files(&namespace, &members, home, &mut world, &mut sizes)?;
+    if thorough {
+        world
+            .files
+            .iter()
+            .zip(&sizes)
+            .try_for_each(|(file, (name, _))| look_behind(shape, &namespace, name, file.bytes.len() as u64))?;
+    }
+    let trees = members.iter().map(|&member| user_tree(home, member)).collect::<Result<Vec<_>, _>>()?;
+    for (tree, member) in trees.iter().zip(&members).skip(1) {
+        same_trees(&trees[0], tree).map_err(|wrong| format!("member {member}: {wrong}"))?;
+    }
+    lengths(&members, home, &sizes)?;
+    tables(&members, home, &world)?;
+    Ok(world)
+}
+
+/// The names below the prefix, as a member has them.
+fn user_tree(home: &Path, member: usize) -> Result<Tree, String> {
+    let mut numbers = HashMap::new();
+    let root = member_directory(home, member).join(&PREFIX[1..]);
+    let mut tree = Tree::of(&root, |metadata, _| {
+        let next = numbers.len();
+        *numbers.entry(metadata.ino()).or_insert(next)
+    })
+    .map_err(|error| format!("{}: {error}", root.display()))?;
+    // In the order of names, so that members agree whatever the order of their directories.
+    let mut renumbered = HashMap::new();
+    for node in tree.0.values_mut() {
+        if let Kind::File(number) = &mut node.kind {
+            let next = renumbered.len();
+            *number = *renumbered.entry(*number).or_insert(next);
+        }
+    }
+    Ok(tree)
+}
+
+fn same_trees(one: &Tree, other: &Tree) -> Result<(), String> {
+    for (name, node) in &one.0 {
+        match other.0.get(name) {
+            None => return Err(format!("lacks {}", name.display())),
+            Some(own) if own != node => return Err(format!("has {} as {own:?}, the first member as {node:?}", name.display())),
+            Some(_) => {}
+        }
+    }
+    match other.0.keys().find(|name| !one.0.contains_key(*name)) {
+        Some(name) => Err(format!("has {} besides", name.display())),
+        None => Ok(()),
+    }
+}
+
+/// Opens, reads and verifies everything.
+fn read_files(
+    namespace: &Namespace,
+    members: &[usize],
+    home: &Path,
+    world: &mut World,
+    sizes: &mut Vec<(String, u64)>,
+) -> Result<(), String> {
+    let first = *members.first().ok_or("no member is left")?;
+    let root = member_directory(home, first).join(&PREFIX[1..]);
+    let mut numbers: BTreeMap<u64, usize> = BTreeMap::new();
+    let mut pending = vec![String::new()];
+    while let Some(directory) = pending.pop() {
+        let mut names: Vec<String> = fs::read_dir(root.join(&directory))
+            .map_err(|error| format!("{directory}: {error}"))?
+            .filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned()))
+            .collect();
+        names.sort();
+        for name in names {
+            let name = if directory.is_empty() { name } else { format!("{directory}/{name}") };
+            let host = root.join(&name);
+            let metadata = host.symlink_metadata().map_err(|error| format!("{name}: {error}"))?;
+            let entry = if metadata.is_dir() {
+                pending.push(name.clone());
+                Entry::Directory(user_attributes(&host, &metadata)?)
+            } else if metadata.is_symlink() {
+                let target = inside(namespace.readlink(&path(&name)))?;
+                Entry::Symlink(String::from_utf8_lossy(&target).into_owned())
+            } else {
+                let bytes = read_file(namespace, &name).map_err(|wrong| format!("{name}: {wrong}"))?;
+                let next = world.files.len();
+                let number = *numbers.entry(metadata.ino()).or_insert(next);
+                if number == next {
+                    // Opening may have mended it.
+                    let metadata = host.symlink_metadata().map_err(|error| format!("{name}: {error}"))?;
+                    world.files.push(File { bytes: bytes.0, attributes: user_attributes(&host, &metadata)? });
+                    sizes.push((name.clone(), bytes.1));
+                }
+                Entry::File(number)
+            };
+            world.names.insert(name, entry);
+        }
+    }
+    Ok(())
+}
+
+fn user_attributes(host: &Path, metadata: &fs::Metadata) -> Result<Attributes, String> {
+    let all = attributes(host).map_err(|error| format!("{}: {error}", host.display()))?;
+    let note = all.get(&b"user.note"[..]).map(|value| String::from_utf8_lossy(value).into_owned());
+    Ok(Attributes { mode: metadata.permissions().mode() & 0o7777, note })
+}
+
+fn open(namespace: &Namespace, name: &str) -> Result<FileRef, String> {
+    match inside(namespace.open(&path(name), OFlags::RDWR | OFlags::CLOEXEC, 0))? {
+        Opened { node: Node::File(file), .. } => Ok(file),
+        _ => Err("is not a file of the array".into()),
+    }
+}
+
+/// A file's bytes, and how many of them a member holds.
+fn read_file(namespace: &Namespace, name: &str) -> Result<(Vec<u8>, u64), String> {
+    let file = open(namespace, name)?;
+    let mut bytes = vec![0; file.size() as usize];
+    // SAFETY: the buffer is ours.
+    let count = unsafe { file.read_at(0, bytes.as_mut_ptr(), bytes.len()) }.map_err(|error| format!("read: {error}"))?;
+    if count != bytes.len() {
+        return Err(format!("{count} bytes read of {}", bytes.len()));
+    }
+    let wrong = file.verify().map_err(|error| format!("verify: {error}"))?;
+    if wrong != 0 {
+        return Err(format!("{wrong} bytes of redundancy do not fit"));
+    }
+    Ok((bytes, file.geometry().member_bytes(file.size())))
+}
+
+/// Behind the end of a file there are zeros, and parity counts them so.
+fn look_behind(shape: &Shape, namespace: &Namespace, name: &str, size: u64) -> Result<(), String> {
+    let behind = shape.chunk_bytes * shape.columns() + 64;
+    let file = open(namespace, name)?;
+    file.truncate(size + behind).map_err(|error| format!("{name}: truncate: {error}"))?;
+    let mut bytes = vec![0; behind as usize];
+    // SAFETY: the buffer is ours.
+    let count =
+        unsafe { file.read_at(size, bytes.as_mut_ptr(), bytes.len()) }.map_err(|error| format!("{name}: read: {error}"))?;
+    if let Some(at) = bytes[..count].iter().position(|&byte| byte != 0) {
+        return Err(format!("{name}: byte {at} behind the end is {:#04x}", bytes[at]));
+    }
+    let wrong = file.verify().map_err(|error| format!("{name}: verify: {error}"))?;
+    if wrong != 0 {
+        return Err(format!("{name}: {wrong} bytes of redundancy behind the end do not fit"));
+    }
+    file.truncate(size).map_err(|error| format!("{name}: truncate: {error}"))
+}
+
+/// Closed files have no more space than their bytes need.
+fn lengths(members: &[usize], home: &Path, sizes: &[(String, u64)]) -> Result<(), String> {
+    for &member in members {
+        for (name, bytes) in sizes {
+            let host = member_directory(home, member).join(&PREFIX[1..]).join(name);
+            let present = host.symlink_metadata().map_err(|error| format!("{name} on member {member}: {error}"))?.len();
+            if present != *bytes {
+                return Err(format!("{name} has {present} bytes on member {member}, not {bytes}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The inode tables are the same on all members, and know exactly the files that have names.
+fn tables(members: &[usize], home: &Path, world: &World) -> Result<(), String> {
+    let mut first: Option<Vec<Option<format::InodeRecord>>> = None;
+    for &member in members {
+        let table = member_directory(home, member).join(".cxlraid/inodes");
+        let bytes = fs::read(&table).map_err(|error| format!("{}: {error}", table.display()))?;
+        let mut records = Vec::new();
+        for (number, record) in (1u64..).zip(bytes[format::TABLE_HEADER_BYTES..].chunks_exact(format::INODE_RECORD_BYTES)) {
+            let Ok(raw) = <&[u8; format::INODE_RECORD_BYTES]>::try_from(record) else { continue };
+            let record = format::InodeRecord::decode(number, raw);
+            records.push(record.map_err(|error| format!("inode {number} on member {member}: {error:?}"))?);
+        }
+        while records.last().is_some_and(Option::is_none) {
+            records.pop();
+        }
+        let used = records.iter().flatten().count();
+        if used != world.files.len() {
+            return Err(format!("{used} inodes are in use on member {member}, {} files have names", world.files.len()));
+        }
+        match &first {
+            Some(first) if *first != records => {
+                return Err(format!("the inode table of member {member} differs from the first's"));
+            }
+            Some(_) => {}
+            None => first = Some(records),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,151 @@
+//! All cases asked for, some at a time, and their report.
+
+use crate::case::Case;
+use crate::child::Child;
+use crate::explore::{Extent, Outcome, explore, ground, record_case, short};
+use crate::mutation::{self, Site, Verdict};
+use crate::options::Options;
+use crate::record::sites;
+use crate::states::Effort;
+use std::path::Path;
+use std::time::Instant;
+
+/// How long a case may take.
+const CASE_SECONDS_MAX: u32 = 1200;
+/// States that `--quick` must have looked at.
+const QUICK_STATES_MIN: usize = 5000;
+/// A quick run takes one of so many cases.
+const QUICK_SHARE: usize = 5;
+/// Failures printed of a case.
+const FAILURES_SHOWN: usize = 2;
+
+fn cases(options: &Options) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (turn, shape) in options.shapes().into_iter().enumerate() {
+        for (index, &workload) in options.workloads.iter().enumerate() {
+            for (which, &platform) in options.platforms.iter().enumerate() {
+                // Names and chunks have little to do with each other; a quick run takes each workload with some of the shapes.
+                if options.quick && !(turn + index + 2 * which + options.seed as usize).is_multiple_of(QUICK_SHARE) {
+                    continue;
+                }
+                cases.push(Case { shape, platform, workload, seed: options.seed });
+            }
+        }
+    }
+    cases
+}
+
+fn extent(options: &Options) -> Extent {
+    if options.quick {
+        let effort = Effort { exhaustive_max: 32, sample: 8 };
+        return Extent { effort, loss_every: 8, failures_max: 1, states_max: options.states_max.min(150) };
+    }
+    Extent { effort: Effort { exhaustive_max: 256, sample: 32 }, loss_every: 4, failures_max: 3, states_max: options.states_max }
+}
+
+/// Does what was asked for.
+pub(crate) fn run(options: &Options) -> Result<(), String> {
+    println!("seed {}", options.seed);
+    sites::sites()?;
+    let home = ground(Path::new("/dev/shm"))?;
+    if options.show {
+        return show(options, home.path());
+    }
+    if options.mutations {
+        return mutate(options, home.path());
+    }
+    recover(options, home.path())
+}
+
+/// Records every case, and recovers from its crash states.
+fn recover(options: &Options, below: &Path) -> Result<(), String> {
+    let begun = Instant::now();
+    let (cases, extent) = (cases(options), extent(options));
+    let mut total = Outcome::default();
+    let mut failed = 0;
+    let mut report = |case: &Case, result: Result<Outcome, String>| {
+        let outcome = result.unwrap_or_else(|error| Outcome { failures: vec![error], ..Outcome::default() });
+        total.states += outcome.states;
+        total.states_with_loss += outcome.states_with_loss;
+        total.instants += outcome.instants;
+        total.events += outcome.events;
+        if !outcome.failures.is_empty() {
+            failed += 1;
+            println!("FAILED cxlraid-crash {case}");
+            outcome.failures.iter().take(FAILURES_SHOWN).for_each(|failure| println!("  {failure}"));
+        }
+    };
+    let mut running: Vec<(&Case, Child)> = Vec::new();
+    for case in &cases {
+        if running.len() == options.jobs {
+            let (case, child) = running.remove(0);
+            report(case, child.finish());
+        }
+        running.push((
+            case,
+            Child::start(CASE_SECONDS_MAX, || explore(case, &record_case(case, below)?, &extent, below, &|_| false))?,
+        ));
+    }
+    running.into_iter().for_each(|(case, child)| report(case, child.finish()));
+    let (count, seconds) = (cases.len(), begun.elapsed().as_secs_f64());
+    println!(
+        "{} crash states ({} with a member lost) at {} instants of {count} runs ({} events): {failed} runs failed; {seconds:.0} s",
+        total.states, total.states_with_loss, total.instants, total.events
+    );
+    if failed > 0 {
+        return Err(format!("{failed} of {count} runs have crash states that come back wrong"));
+    }
+    if options.quick && total.states < QUICK_STATES_MIN {
+        return Err(format!("only {} states; a quick run must look at {QUICK_STATES_MIN}", total.states));
+    }
+    Ok(())
+}
+
+fn show(options: &Options, below: &Path) -> Result<(), String> {
+    for case in cases(options) {
+        println!("{case}");
+        let log = record_case(&case, below)?;
+        log.events.iter().enumerate().for_each(|(index, event)| println!("{index:6} {}", short(&log, event)));
+    }
+    Ok(())
+}
+
+/// The mutation run. Each site is taken out of the runs that reach it.
+fn mutate(options: &Options, below: &Path) -> Result<(), String> {
+    let cases = cases(options);
+    let mut runs = Vec::new();
+    for case in cases {
+        let log = record_case(&case, below)?;
+        runs.push((case, log));
+    }
+    let effort = Effort { exhaustive_max: 64, sample: 24 };
+    let extent = Extent { effort, loss_every: 3, failures_max: 1, states_max: options.states_max };
+    println!("{} recorded runs", runs.len());
+    println!("flushes and fences taken out:");
+    let removed = judge_all(&mutation::sites()?, |site| mutation::without(site, &runs, &extent, below))?;
+    println!("stores moved behind the next fence:");
+    let moved = judge_all(&mutation::store_sites(&runs), |site| mutation::reordered(site, &runs, &extent, below))?;
+    match removed + moved {
+        0 => Ok(()),
+        unseen => Err(format!("{unseen} changes of the source would not be seen")),
+    }
+}
+
+/// Prints what becomes of each site. Returns how many were changed and nothing was seen.
+fn judge_all(sites: &[Site], judge: impl Fn(&Site) -> Result<Verdict, String>) -> Result<usize, String> {
+    let mut unseen = 0;
+    for site in sites {
+        let shown = match judge(site)? {
+            Verdict::NotReached => "not reached by any run".to_owned(),
+            Verdict::Seen { case, states, failure } => {
+                format!("seen after {states} states: {}\n      {case}", failure.lines().next().unwrap_or_default())
+            }
+            Verdict::Unseen { events, states } => {
+                unseen += 1;
+                format!("NOT SEEN: {events} events changed, {states} states came back right")
+            }
+        };
+        println!("  {}:{}  {}\n      {shown}", site.file, site.line, site.text);
+    }
+    Ok(unseen)
+}

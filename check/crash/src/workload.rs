@@ -1,0 +1,290 @@
+//! What recorded programs do: short runs of calls, each there for something that a crash could break.
+//!
+//! Operations name files by paths below the array's prefix. Content comes from a seed, so the model knows it. Threads of one workload
+//! write to different bytes, so that what is on the members does not depend on who came first.
+
+use crate::case::Shape;
+
+/// One call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Operation {
+    Create(&'static str),
+    Write {
+        name: &'static str,
+        at: u64,
+        bytes: u64,
+        seed: u64,
+    },
+    Append {
+        name: &'static str,
+        bytes: u64,
+        seed: u64,
+    },
+    Truncate {
+        name: &'static str,
+        bytes: u64,
+    },
+    Punch {
+        name: &'static str,
+        at: u64,
+        bytes: u64,
+    },
+    /// fallocate(2) mode 0: the size grows.
+    Allocate {
+        name: &'static str,
+        at: u64,
+        bytes: u64,
+    },
+    Sync(&'static str),
+    /// The last descriptor goes: what growth took in advance is given back.
+    Close(&'static str),
+    Mkdir(&'static str),
+    Rmdir(&'static str),
+    Symlink {
+        target: &'static str,
+        name: &'static str,
+    },
+    Link {
+        from: &'static str,
+        to: &'static str,
+    },
+    Rename {
+        from: &'static str,
+        to: &'static str,
+    },
+    Exchange {
+        one: &'static str,
+        other: &'static str,
+    },
+    Unlink(&'static str),
+    Chmod {
+        name: &'static str,
+        mode: u32,
+    },
+    /// setxattr(2) of `user.note`; empty removes it.
+    Note {
+        name: &'static str,
+        value: &'static str,
+    },
+}
+
+use Operation::*;
+
+/// A workload.
+#[derive(Clone, Debug)]
+pub(crate) struct Workload {
+    /// Done before the recording begins.
+    pub(crate) before: Vec<Operation>,
+    /// What each thread does.
+    pub(crate) threads: Vec<Vec<Operation>>,
+}
+
+/// The names of all workloads.
+pub(crate) const NAMES: [&str; 13] = [
+    "overwrite",
+    "small",
+    "append",
+    "grow",
+    "holes",
+    "truncate",
+    "punch",
+    "create",
+    "rename",
+    "link",
+    "attributes",
+    "orphan",
+    "writers",
+];
+
+const fn write(name: &'static str, at: u64, bytes: u64, seed: u64) -> Operation {
+    Write { name, at, bytes, seed }
+}
+
+const fn append(name: &'static str, bytes: u64, seed: u64) -> Operation {
+    Append { name, bytes, seed }
+}
+
+const fn truncate(name: &'static str, bytes: u64) -> Operation {
+    Truncate { name, bytes }
+}
+
+impl Workload {
+    /// The workload `name` for arrays of `shape`: lengths follow its stripes.
+    pub(crate) fn new(name: &str, shape: &Shape) -> Option<Self> {
+        let chunk = shape.chunk_bytes;
+        let stripe = chunk * shape.columns();
+        let (a, b) = ("a", "b");
+        let filled = |bytes| vec![Create(a), write(a, 0, bytes, 1)];
+        let (before, threads) = match name {
+            "overwrite" => (
+                filled(2 * stripe + 100),
+                vec![vec![
+                    write(a, 0, 64, 2),
+                    write(a, chunk - 24, 48, 3),
+                    write(a, stripe, stripe.min(4096), 4),
+                    write(a, stripe + 40, 200, 5),
+                    write(a, 64, (stripe - 64).min(2048), 6),
+                ]],
+            ),
+            "small" => (
+                filled(stripe),
+                vec![vec![write(a, 8, 8, 2), write(a, 13, 1, 3), write(a, 61, 6, 4), write(a, 128, 64, 5), write(a, 8, 16, 6)]],
+            ),
+            "append" => (
+                vec![Create(a)],
+                vec![vec![
+                    append(a, 10, 2),
+                    append(a, 64, 3),
+                    append(a, chunk, 4),
+                    append(a, 300, 5),
+                    Close(a),
+                    append(a, 5, 6),
+                    Close(a),
+                ]],
+            ),
+            // Past what is allocated in advance, and past the first pages of the inode table.
+            "grow" => (
+                vec![Create(a), append(a, 100, 1), Close(a)],
+                vec![vec![
+                    append(a, 3 * stripe + 8, 2),
+                    Sync(a),
+                    append(a, 64, 3),
+                    Close(a),
+                    Create(b),
+                    write(b, 0, 2 * chunk, 4),
+                    Close(b),
+                ]],
+            ),
+            "holes" => (
+                filled(100),
+                vec![vec![
+                    write(a, 2 * stripe + 16, 80, 2),
+                    write(a, stripe, 72, 3),
+                    truncate(a, 4 * stripe),
+                    write(a, 3 * stripe, 64, 4),
+                    Allocate { name: a, at: 4 * stripe, bytes: 100 },
+                    append(a, 24, 5),
+                    Close(a),
+                ]],
+            ),
+            "truncate" => (
+                filled(2 * stripe + 200),
+                vec![vec![
+                    truncate(a, 2 * stripe + 72),
+                    truncate(a, stripe + 8),
+                    truncate(a, 2 * stripe),
+                    append(a, 64, 3),
+                    truncate(a, 0),
+                    append(a, 130, 4),
+                    truncate(a, 65),
+                    truncate(a, 200),
+                    Close(a),
+                ]],
+            ),
+            "punch" => (
+                filled(3 * stripe),
+                vec![vec![
+                    Punch { name: a, at: 8, bytes: 48 },
+                    Punch { name: a, at: stripe - 16, bytes: stripe + 32 },
+                    write(a, stripe, 64, 3),
+                    Punch { name: a, at: 0, bytes: 3 * stripe },
+                    write(a, 0, 64, 4),
+                    Close(a),
+                ]],
+            ),
+            "create" => (
+                vec![Mkdir("d")],
+                vec![vec![
+                    Create(a),
+                    append(a, 100, 2),
+                    Create("d/b"),
+                    Mkdir("d/e"),
+                    Symlink { target: "../a", name: "d/l" },
+                    Create("d/e/c"),
+                    Unlink("d/b"),
+                    Unlink(a),
+                    Create(a),
+                    append(a, 30, 3),
+                    Unlink("d/e/c"),
+                    Rmdir("d/e"),
+                    Unlink("d/l"),
+                ]],
+            ),
+            "rename" => (
+                vec![Create(a), append(a, 70, 1), Create(b), append(b, 90, 2), Mkdir("d"), Mkdir("e")],
+                vec![vec![
+                    Rename { from: a, to: "c" },
+                    Rename { from: "c", to: b },
+                    Rename { from: b, to: "d/b" },
+                    Create(a),
+                    append(a, 20, 3),
+                    Exchange { one: a, other: "d/b" },
+                    Rename { from: "d", to: "e" },
+                    Rename { from: "e/b", to: a },
+                    append(a, 8, 4),
+                ]],
+            ),
+            "link" => (
+                vec![Create(a), append(a, 70, 1), Mkdir("d")],
+                vec![vec![
+                    Link { from: a, to: "d/a" },
+                    append("d/a", 10, 2),
+                    Link { from: "d/a", to: "c" },
+                    Unlink(a),
+                    Rename { from: "c", to: "d/a" },
+                    Link { from: "d/a", to: a },
+                    Rename { from: a, to: "f" },
+                    Unlink("f"),
+                    Unlink("d/a"),
+                ]],
+            ),
+            "attributes" => (
+                vec![Create(a), append(a, 70, 1), Mkdir("d")],
+                vec![vec![
+                    Chmod { name: a, mode: 0o600 },
+                    Note { name: a, value: "one" },
+                    Chmod { name: "d", mode: 0o700 },
+                    Note { name: a, value: "two" },
+                    Note { name: "d", value: "three" },
+                    Note { name: a, value: "" },
+                    Chmod { name: a, mode: 0o444 },
+                    Chmod { name: a, mode: 0o644 },
+                ]],
+            ),
+            // The last name goes while the file is open; another takes its inode's place.
+            "orphan" => (
+                vec![Create(a), append(a, 70, 1)],
+                vec![vec![
+                    Unlink(a),
+                    Create(b),
+                    append(b, 80, 2),
+                    Create("c"),
+                    Rename { from: "c", to: b },
+                    append(b, 8, 3),
+                    Close(b),
+                    Unlink(b),
+                ]],
+            ),
+            "writers" => (
+                vec![Create(a), write(a, 0, stripe + 512, 1), Create(b)],
+                vec![
+                    vec![write(a, 0, 32, 2), write(a, 64, 128, 3), append(b, 40, 4), write(a, stripe, 256, 5)],
+                    vec![write(a, 32, 32, 6), append(b, 100, 7), write(a, 192, 64, 8), write(a, stripe + 256, 200, 9)],
+                ],
+            ),
+            _ => return None,
+        };
+        Some(Self { before, threads })
+    }
+
+    /// All recorded operations; their places here are their numbers.
+    pub(crate) fn operations(&self) -> Vec<&Operation> {
+        self.threads.iter().flatten().collect()
+    }
+}
+
+/// The bytes that an operation with `seed` writes; none is zero, so that lost ones show.
+pub(crate) fn content(seed: u64, bytes: u64) -> Vec<u8> {
+    let mut rng = oracle::Rng::new(seed.wrapping_mul(0x9e37_79b9) ^ 0x5151);
+    (0..bytes).map(|_| (rng.below(255) + 1) as u8).collect()
+}
