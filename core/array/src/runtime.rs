@@ -88,13 +88,20 @@ pub struct SharedFile {
 }
 
 impl SharedFile {
+    /// Whether reads and writes must mind mappings: where their stores land, or a shared copy. A copy may outlive the last mapping by a
+    /// moment, and somebody may begin to use it again in that moment; so it is minded as long as it exists.
+    #[inline]
+    pub fn is_mapped(&self) -> bool {
+        self.mapped.load(Ordering::Acquire) | self.copy.load(Ordering::Acquire) & 1 != 0
+    }
+
     /// Whether nobody has the file open and no process died in the middle of a change of it. Otherwise the next one to open it must still
     /// learn of that.
     fn is_forgettable(&self) -> bool {
         let unlinked = self.unlinked.load(Ordering::Relaxed) != 0;
         let whole = self.tail_unfinished.load(Ordering::Relaxed) == 0
             && self.stripes_unfinished.load(Ordering::Relaxed) == 0
-            && self.mapped.load(Ordering::Relaxed) == 0;
+            && !self.is_mapped();
         let free = || self.size_lock.owner().is_none() && self.stripes.iter().all(|lock| lock.owner().is_none());
         let unused = self.users.load(Ordering::Acquire) == 0 && self.idle.load(Ordering::Acquire) == 0;
         unused && (unlinked || whole && free())

@@ -174,8 +174,8 @@ impl Inode {
     /// Whether it may be kept: it was so said, nothing is left to be done, and its descriptors are out of the program's way.
     fn may_stay(&self) -> bool {
         let (shared, base) = (self.shared(), sys::high_fd::base());
-        let words = [&shared.unlinked, &shared.tail_unfinished, &shared.resync_waits, &shared.mapped, &shared.copy];
-        let whole = words.iter().all(|word| word.load(Ordering::Acquire) == 0);
+        let words = [&shared.unlinked, &shared.tail_unfinished, &shared.resync_waits];
+        let whole = words.iter().all(|word| word.load(Ordering::Acquire) == 0) && !shared.is_mapped();
         let out_of_the_way = || self.backing.iter().flatten().all(|backing| backing.fd().as_raw_fd() as u32 >= base);
         self.may_stay.load(Ordering::Relaxed) && self.writable && whole && self.is_current() && out_of_the_way()
     }

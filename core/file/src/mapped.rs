@@ -244,10 +244,11 @@ impl Inode {
 
     /// Frees a record of this process whose range has been followed.
     fn give_back(&self, record: &MappedRecord) {
-        let only = self.shared().mapped.load(Ordering::Acquire) == 1;
         let _ = self.with_size_locked(|size| {
             self.zero_tail(size)?;
             let flags = self.shared().flags.load(Ordering::Acquire);
+            // Whoever comes now sets it again behind this lock, if it is needed.
+            let only = self.shared().mapped.load(Ordering::Acquire) == 1;
             if only && flags & format::FLAG_MAPPED != 0 {
                 self.set_flags(flags & !format::FLAG_MAPPED);
             }
@@ -266,8 +267,12 @@ impl Inode {
 
     /// Makes good what processes left that died with writable mappings of this file.
     pub(crate) fn finish_mappings(&self) -> Result<(), OsError> {
-        if self.shared().mapped.load(Ordering::Acquire) == 0 || !self.writable {
+        if !self.shared().is_mapped() || !self.writable {
             return Ok(());
+        }
+        if self.shared().mapped.load(Ordering::Acquire) == 0 {
+            // Its last user died before removing it.
+            return self.drop_copy();
         }
         let runtime = self.files.array().runtime();
         let is_left = |owner| owner != runtime.me() && !runtime.is_alive(owner);

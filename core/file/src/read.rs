@@ -44,7 +44,7 @@ impl Inode {
     /// Reads from the members, or from where stores of mappings land.
     #[inline(always)]
     unsafe fn read_range(&self, offset: u64, dst: *mut u8, bytes: usize) -> Result<(), IoFault> {
-        if self.shared().mapped.load(Ordering::Acquire) == 0 {
+        if !self.shared().is_mapped() {
             // SAFETY: as the caller promises.
             return unsafe { self.striper(self.out()).read(offset, dst, bytes) };
         }

@@ -8,6 +8,8 @@
 //!   has another number.
 //! - It is made and removed under the size lock and all stripe locks. While it exists every write() goes into it and then from it into the array, under
 //!   the stripe locks; truncation and holes go to both; reads come from it.
+//! - "While it exists" is what [`array::SharedFile::is_mapped`] says, not while there are mappings: between the end of the last one and the copy's
+//!   removal another may begin, and find it as it is.
 //! - So it differs from the array only in pages that were stored to through a mapping and not followed yet: following writes them to the array as
 //!   any writer would.
 
@@ -249,9 +251,6 @@ impl Inode {
 
     /// Gives the copy, if there is one, the length of the file.
     pub(crate) fn set_copy_bytes(&self, bytes: u64) -> Result<(), OsError> {
-        if self.shared().mapped.load(Ordering::Acquire) == 0 {
-            return Ok(());
-        }
         self.copy()?.map_or(Ok(()), |copy| copy.set_len(bytes))
     }
 

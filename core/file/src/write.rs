@@ -95,7 +95,7 @@ impl Inode {
     /// `src` is the program's: it may be invalid.
     #[inline]
     unsafe fn store(&self, offset: u64, src: *const u8, bytes: usize) -> Result<(), OsError> {
-        if self.shared().mapped.load(Ordering::Acquire) == 0 {
+        if !self.shared().is_mapped() {
             // SAFETY: as the caller promises.
             return unsafe { self.store_directly(offset, src, bytes) };
         }

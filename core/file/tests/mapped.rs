@@ -129,3 +129,41 @@ fn records_and_lanes_are_given_back() {
     drop(held);
     assert!(Mapped::new(&file).is_ok());
 }
+
+/// Between the end of the last mapping and the removal of the shared copy (where a process may die) others write, and another mapping
+/// begins: it must not bring back what the copy held.
+#[test]
+fn a_copy_without_mappings_is_kept_up_to_date_until_it_is_gone() {
+    let array = TestArray::new(Level::Raid5, 3, 64);
+    let attribute = array.create("f");
+    let file = array.open("f", attribute);
+    write(&file, 0, &[1; 20_000]);
+    let runtime = array.files.array().runtime();
+    let key = attribute.inode << 24 | attribute.generation;
+    let shared = runtime.find_file(key).unwrap();
+    let leave_a_copy = || {
+        let record = runtime.mapped().take(runtime.me(), key).unwrap();
+        shared.mapped.store(1, Ordering::Release);
+        file.share_copy().unwrap();
+        record.free();
+        shared.mapped.store(0, Ordering::Release);
+    };
+    leave_a_copy();
+    write(&file, 7000, &[2; 3000]);
+    write(&file, 19_000, &[3; 3000]);
+    let mapped = Mapped::new(&file).unwrap();
+    file.share_copy().unwrap();
+    mapped.cover(0, 24_576).unwrap();
+    let expected = [vec![1; 7000], vec![2; 3000], vec![1; 9000], vec![3; 3000]].concat();
+    assert!(read(&file, 0, 30_000) == expected, "a reader while it is mapped again");
+    mapped.follow(0, 24_576).unwrap();
+    drop(mapped);
+    assert!(!file.is_copied());
+    assert!(read(&file, 0, 30_000) == expected, "what the copy was followed to");
+    assert_eq!(file.verify(), Ok(0));
+    leave_a_copy();
+    // Whoever opens the file next removes it.
+    drop(array.open_in(array.again(), "f", attribute));
+    assert!(!file.is_copied());
+    assert!(read(&file, 0, 30_000) == expected);
+}
