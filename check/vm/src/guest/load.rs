@@ -74,7 +74,7 @@ pub(super) fn run(job: &Job, log: &Port) -> Outcome {
     thread::scope(|scope| {
         let clients =
             [scope.spawn(|| sqlite(&members, &told)), scope.spawn(|| postgresql(&told)), scope.spawn(|| passes(&members, &told))];
-        clients.into_iter().map(|client| client.join().map_err(|_| "a client panicked".to_owned())?).collect()
+        clients.into_iter().try_for_each(|client| client.join().map_err(|_| "a client panicked".to_owned())?)
     })
 }
 
