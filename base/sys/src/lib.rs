@@ -7,6 +7,7 @@
 pub mod clock;
 pub mod file_limit;
 pub mod high_fd;
+pub mod ofd_lock;
 pub mod raw;
 pub mod thread;
 pub mod tracking;

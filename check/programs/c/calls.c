@@ -16,18 +16,11 @@
 static char *d;
 static unsigned char block[200000], back[200000];
 
-static int make(const char *name, size_t bytes)
-{
-    int fd = open(in(d, name), O_RDWR | O_CREAT | O_TRUNC, 0644);
-    MUST(fd >= 0 && write(fd, block, bytes) == (ssize_t)bytes);
-    return fd;
-}
-
 static void opening(void)
 {
     int fd;
     MUST(mkdir(in(d, "dir"), 0755) == 0);
-    close(make("file", 100));
+    close(make_in(d, "file", block, 100));
     MUST(symlink("file", in(d, "link")) == 0 && symlink("loop", in(d, "loop")) == 0 && symlink("none", in(d, "dangling")) == 0);
     char *file = strdup(in(d, "file")), *dir = strdup(in(d, "dir"));
     SHOW(fd = open(file, O_RDONLY));
@@ -87,7 +80,7 @@ static void opening(void)
 
 static void reading_and_writing(void)
 {
-    int fd = make("rw", 100000);
+    int fd = make_in(d, "rw", block, 100000);
     SHOW(lseek(fd, 0, SEEK_CUR));
     SHOW(lseek(fd, -1, SEEK_SET));
     SHOW(lseek(fd, 10, SEEK_END));
@@ -143,7 +136,7 @@ static void reading_and_writing(void)
 
 static void sizes(void)
 {
-    int fd = make("sizes", 70000);
+    int fd = make_in(d, "sizes", block, 70000);
     struct stat stat;
     SHOW(ftruncate(fd, 30000));
     SHOW(ftruncate(fd, 150000));
@@ -172,7 +165,7 @@ static void sizes(void)
     SHOW(lseek(fd, 200000, SEEK_DATA));
     SHOW(lseek(fd, 200000, SEEK_HOLE));
     SHOW(close(fd));
-    fd = make("full", 90000);
+    fd = make_in(d, "full", block, 90000);
     SHOW(lseek(fd, 5, SEEK_DATA));
     SHOW(lseek(fd, 5, SEEK_HOLE));
     SHOW(close(fd));
@@ -180,7 +173,7 @@ static void sizes(void)
 
 static void punching(void)
 {
-    int fd = make("punched", 150000);
+    int fd = make_in(d, "punched", block, 150000);
     SHOW(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 10000, 90000) == 0 || errno == EOPNOTSUPP);
     int zeros = pread(fd, back, 90000, 10000) == 90000 && back[0] == 0 && memcmp(back, back + 1, 89999) == 0;
     int kept = memcmp(back, block + 10000, 90000) == 0;
@@ -191,7 +184,7 @@ static void punching(void)
 
 static void duplicates(void)
 {
-    int fd = make("dup", 5000), other, third;
+    int fd = make_in(d, "dup", block, 5000), other, third;
     SHOW(other = dup(fd));
     SHOW(lseek(fd, 100, SEEK_SET));
     SHOW(read(other, back, 50));
@@ -231,7 +224,7 @@ static void duplicates(void)
 
 static void copying(void)
 {
-    int from = make("from", 150000), to = make("to", 10), pipes[2];
+    int from = make_in(d, "from", block, 150000), to = make_in(d, "to", block, 10), pipes[2];
     off_t at = 1000, target = 0;
     MUST(pipe(pipes) == 0);
     int host = open("host-copy", O_RDWR | O_CREAT | O_TRUNC, 0600);
@@ -287,7 +280,7 @@ static void attributes(void)
     struct stat stat;
     struct statx statx_;
     struct timespec times[2] = { { 1000000000, 5 }, { 1100000000, 123456789 } };
-    close(make("attributes", 12345));
+    close(make_in(d, "attributes", block, 12345));
     char *path = strdup(in(d, "attributes"));
     SHOW(chmod(path, 06751));
     SHOW(utimensat(AT_FDCWD, path, times, 0));
@@ -345,8 +338,8 @@ static void names(void)
     SHOW(rename(in(d, "nothing"), in(d, "x")));
     SHOW(rename(in(d, "file"), in(d, "dir/sub/moved")));
     SHOW(rename(in(d, "dir/sub/moved"), in(d, "file")));
-    close(make("a", 10));
-    close(make("b", 20000));
+    close(make_in(d, "a", block, 10));
+    close(make_in(d, "b", block, 20000));
     SHOW(renameat2(AT_FDCWD, in(d, "a"), AT_FDCWD, in(d, "b"), RENAME_NOREPLACE));
     SHOW(renameat2(AT_FDCWD, in(d, "a"), AT_FDCWD, in(d, "b"), RENAME_EXCHANGE));
     show_content(in(d, "a"));
@@ -359,13 +352,13 @@ static void names(void)
     SHOW(readlink(in(d, "to-sub"), target, sizeof target));
     SHOW(readlink(in(d, "file"), target, sizeof target));
     printf("%s\n", target);
-    close(make("to-sub/through", 5));
+    close(make_in(d, "to-sub/through", block, 5));
     show_content(in(d, "dir/sub/through"));
     SHOW(mkfifo(in(d, "pipe"), 0600));
     struct stat stat;
     SHOW(lstat(in(d, "pipe"), &stat) == 0 && S_ISFIFO(stat.st_mode));
     SHOW(unlink(in(d, "pipe")));
-    int fd = make("unlinked", 70000);
+    int fd = make_in(d, "unlinked", block, 70000);
     SHOW(unlink(in(d, "unlinked")));
     SHOW(pread(fd, back, 70000, 0));
     SHOW(pwrite(fd, block, 70000, 70000));
@@ -410,7 +403,7 @@ static void directories(void)
 
 static void locks(void)
 {
-    int fd = make("locked", 10), other = open(in(d, "locked"), O_RDWR);
+    int fd = make_in(d, "locked", block, 10), other = open(in(d, "locked"), O_RDWR);
     struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 5 };
     SHOW(flock(fd, LOCK_EX | LOCK_NB));
     SHOW(flock(other, LOCK_EX | LOCK_NB));

@@ -93,4 +93,12 @@ static inline const char *in(const char *directory, const char *name)
     snprintf(buffer, sizeof buffers[0], "%s/%s", directory, name);
     return buffer;
 }
+
+/* Makes `directory`/`name` hold these bytes, open for reading and writing. */
+static inline int make_in(const char *directory, const char *name, const void *bytes, size_t count)
+{
+    int fd = open(in(directory, name), O_RDWR | O_CREAT | O_TRUNC, 0644);
+    MUST(fd >= 0 && write(fd, bytes, count) == (ssize_t)count);
+    return fd;
+}
 #endif

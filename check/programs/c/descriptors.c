@@ -23,16 +23,9 @@
 static char *d;
 static unsigned char block[200000], back[200000];
 
-static int make(const char *name, size_t bytes)
-{
-    int fd = open(in(d, name), O_RDWR | O_CREAT | O_TRUNC, 0644);
-    MUST(fd >= 0 && write(fd, block, bytes) == (ssize_t)bytes);
-    return fd;
-}
-
 static void flags_of_vectored_calls(void)
 {
-    int fd = make("vectored", 10000);
+    int fd = make_in(d, "vectored", block, 10000);
     struct iovec part = { back, 100 };
     for (int flag = 1; flag < 0x40; flag <<= 1) {
         /* tmpfs cannot; ext4 can, and so does an array. */
@@ -58,7 +51,7 @@ static void flags_of_vectored_calls(void)
 
 static void commands(void)
 {
-    int fd = make("commands", 5000), other = open(in(d, "commands"), O_RDONLY), twin = dup(fd);
+    int fd = make_in(d, "commands", block, 5000), other = open(in(d, "commands"), O_RDONLY), twin = dup(fd);
     SHOW(fcntl(fd, F_DUPFD_QUERY, twin));
     SHOW(fcntl(fd, F_DUPFD_QUERY, other));
     SHOW(fcntl(fd, F_GETPIPE_SZ));
@@ -118,7 +111,7 @@ static void commands(void)
 
 static void controls(void)
 {
-    int fd = make("controls", 5000), dir = open(d, O_RDONLY | O_DIRECTORY), count = -1, flags = 0;
+    int fd = make_in(d, "controls", block, 5000), dir = open(d, O_RDONLY | O_DIRECTORY), count = -1, flags = 0;
     long version;
     SHOW(lseek(fd, 1000, SEEK_SET));
     SHOW(ioctl(fd, FIONREAD, &count));
@@ -146,7 +139,7 @@ static void controls(void)
 
 static void copies(void)
 {
-    int fd = make("copies", 100000), pipes[2], other = open(in(d, "copies"), O_RDWR);
+    int fd = make_in(d, "copies", block, 100000), pipes[2], other = open(in(d, "copies"), O_RDWR);
     loff_t from = 0, to = 50000;
     MUST(pipe(pipes) == 0);
     SHOW(copy_file_range(fd, &from, fd, &to, 10000, 0));
@@ -186,7 +179,7 @@ static void copies(void)
 
 static void splices(void)
 {
-    int fd = make("splices", 100000), pipes[2];
+    int fd = make_in(d, "splices", block, 100000), pipes[2];
     loff_t at = 500;
     MUST(pipe(pipes) == 0);
     SHOW(splice(fd, &at, pipes[1], NULL, 3000, 0));
@@ -229,7 +222,7 @@ static void splices(void)
 
 static void reopening(void)
 {
-    int fd = make("reopened", 5000), again;
+    int fd = make_in(d, "reopened", block, 5000), again;
     char path[64];
     const char *forms[] = { "/proc/self/fd/%d", "/dev/fd/%d", "/proc/thread-self/fd/%d" };
     for (int form = 0; form < 3; form++) {
@@ -262,7 +255,7 @@ static void reopening(void)
     printf("%.3s\n", back);
     int by_path = openat(dir, "../none", O_PATH);
     SHOW(by_path);
-    close(make("by-path", 100));
+    close(make_in(d, "by-path", block, 100));
     by_path = open(in(d, "by-path"), O_PATH);
     SHOW(read(by_path, back, 1));
     SHOW(fchmod(by_path, 0600));
@@ -282,7 +275,7 @@ static void reopening(void)
 
 static void direct(void)
 {
-    int fd = make("direct", 20000);
+    int fd = make_in(d, "direct", block, 20000);
     close(fd);
     fd = open(in(d, "direct"), O_RDWR | O_DIRECT);
     void *aligned = (void *)(((uintptr_t)back + 4095) & ~4095ul);

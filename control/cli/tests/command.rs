@@ -299,7 +299,7 @@ fn files_go_into_the_array_and_come_back() {
     fs::rename(bench.path("away"), bench.path("m1")).unwrap();
     let stale = bench.run(&["status", "db"]);
     assert_eq!(stale.status.code(), Some(3));
-    assert!(out(&stale).contains("stale: changes were made while it was away"), "{}", out(&stale));
+    assert!(out(&stale).contains("stale, volatile: changes were made while it was away"), "{}", out(&stale));
 
     let (status, line) = refused(&bench.run(&["add", "-a", "db", "tree/empty", "/elsewhere"]));
     assert_eq!(status, 1);

@@ -10,37 +10,13 @@
 
 use crate::error::AttachError;
 use crate::member::Member;
-use sys::raw::{check, syscall};
 use sys::rustix::thread::nanosleep;
 use sys::rustix::time::Timespec;
-use sys::{AsRawFd, OsError, RawFd, Result};
+use sys::{AsFd, OsError, ofd_lock};
 
-const FCNTL: usize = 72;
-const F_OFD_GETLK: usize = 36;
-const F_OFD_SETLK: usize = 37;
-const F_RDLCK: i16 = 0;
-const F_WRLCK: i16 = 1;
-const F_UNLCK: i16 = 2;
 /// Two that start at once may see each other and both step back; after so many tries one has won or the other was there before.
 const TRY_COUNT: u32 = 5;
 const PAUSE_NS: i64 = 2_000_000;
-
-/// `struct flock` (fcntl(2)).
-#[repr(C)]
-struct Lock {
-    kind: i16,
-    whence: i16,
-    start: i64,
-    length: i64,
-    process: i32,
-}
-
-fn lock(fd: RawFd, command: usize, kind: i16, start: i64, length: i64) -> Result<i16> {
-    let mut lock = Lock { kind, whence: 0, start, length, process: 0 };
-    // SAFETY: the kernel reads and writes `lock`, which is laid out as it expects.
-    check(unsafe { syscall(FCNTL, [fd as usize, command, &raw mut lock as usize, 0, 0, 0]) })?;
-    Ok(lock.kind)
-}
 
 /// The byte that stands for a segment: never the first or the last, so that there is something on both sides.
 pub(crate) const fn byte_of(segment_device: u64, segment_inode: u64) -> i64 {
@@ -49,7 +25,7 @@ pub(crate) const fn byte_of(segment_device: u64, segment_inode: u64) -> i64 {
 }
 
 /// Claims the members for the segment that `byte` stands for.
-pub(crate) fn claim(members: &[Member], byte: i64) -> core::result::Result<(), AttachError> {
+pub(crate) fn claim(members: &[Member], byte: i64) -> Result<(), AttachError> {
     let mut holder = None;
     for attempt in 0..TRY_COUNT {
         if attempt > 0 {
@@ -65,17 +41,17 @@ pub(crate) fn claim(members: &[Member], byte: i64) -> core::result::Result<(), A
 }
 
 /// The first member that another segment's processes hold.
-fn try_claim(members: &[Member], byte: i64) -> core::result::Result<Option<&Member>, AttachError> {
+fn try_claim(members: &[Member], byte: i64) -> Result<Option<&Member>, AttachError> {
     for member in members {
         let Some(meta) = member.meta() else { continue };
-        let fd = meta.as_raw_fd();
-        match lock(fd, F_OFD_SETLK, F_RDLCK, byte, 1) {
-            Ok(_) => {}
+        let fd = meta.as_fd();
+        match ofd_lock::hold(fd, byte, 1) {
+            Ok(()) => {}
             // A file system without locks has no other users here either.
             Err(OsError::OPNOTSUPP | OsError::INVAL | OsError::NOLCK | OsError::NOSYS) => continue,
             Err(error) => return Err(AttachError::os(&member.path, "lock", error)),
         }
-        let others = |start, length| lock(fd, F_OFD_GETLK, F_WRLCK, start, length).is_ok_and(|kind| kind != F_UNLCK);
+        let others = |start, bytes| ofd_lock::is_held_by_others(fd, start, bytes) == Ok(true);
         if others(0, byte) || others(byte + 1, 0) {
             return Ok(Some(member));
         }
@@ -85,14 +61,13 @@ fn try_claim(members: &[Member], byte: i64) -> core::result::Result<Option<&Memb
 
 /// Whether other processes hold a member by way of the same segment.
 pub(crate) fn is_shared(members: &[Member], byte: i64) -> bool {
-    let held = |fd| lock(fd, F_OFD_GETLK, F_WRLCK, byte, 1).is_ok_and(|kind| kind != F_UNLCK);
-    members.iter().filter_map(Member::meta).any(|meta| held(meta.as_raw_fd()))
+    members.iter().filter_map(Member::meta).any(|meta| ofd_lock::is_held_by_others(meta.as_fd(), byte, 1) == Ok(true))
 }
 
 /// Lets go of the members, as the end of the process would.
 pub(crate) fn release(members: &[Member]) {
     for meta in members.iter().filter_map(Member::meta) {
-        let _ = lock(meta.as_raw_fd(), F_OFD_SETLK, F_UNLCK, 0, 0);
+        let _ = ofd_lock::release(meta.as_fd(), 0, 0);
     }
 }
 

@@ -16,17 +16,6 @@ use sys::rustix::fs::{XattrFlags, fgetxattr, fsetxattr};
 
 const CREATE: OFlags = OFlags::RDWR.union(OFlags::CREATE).union(OFlags::CLOEXEC);
 
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 20) % limit
-    }
-}
-
 fn copy(from: &Path, to: &Path) {
     let _ = std::fs::remove_dir_all(to);
     let status = Command::new("cp").args(["-a", "--"]).arg(from).arg(to).status().unwrap();
@@ -45,13 +34,13 @@ fn set_position(member: &Path, position: u64) {
 }
 
 /// One change of names, whatever comes of it.
-fn change(array: &TestArray, random: &mut Random) {
+fn change(array: &TestArray, random: &mut Rng) {
     let names = array.namespace;
-    let name = |random: &mut Random| -> Vec<u8> {
+    let name = |random: &mut Rng| -> Vec<u8> {
         let directory = ["", "one/", "two/"][random.below(3) as usize];
         format!("/data/{directory}{}", random.below(4)).into_bytes()
     };
-    let directory = |random: &mut Random| if random.below(2) == 0 { b"/data/one" } else { b"/data/two" };
+    let directory = |random: &mut Rng| if random.below(2) == 0 { b"/data/one" } else { b"/data/two" };
     let (a, b) = (name(random), name(random));
     match random.below(14) {
         0..=4 => {
@@ -89,7 +78,7 @@ fn members_that_come_back_at_different_moments_end_at_the_same_one() {
     let shapes = [(Level::Raid5, 3), (Level::Raid1, 2), (Level::Raid6, 4)];
     for ((level, member_count), seed) in shapes.into_iter().flat_map(|shape| (1..=seeds).map(move |seed: u64| (shape, seed))) {
         let Some(mut array) = durable_array(level, member_count) else { return };
-        let mut random = Random(seed | 1 << 40);
+        let mut random = Rng(seed | 1 << 40);
         let copies = array.home.path().join("copies");
         let at = |step: usize, slot: usize| copies.join(format!("{step}-{slot}"));
         std::fs::create_dir(&copies).unwrap();

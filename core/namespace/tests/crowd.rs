@@ -12,28 +12,16 @@ const PROCESS_COUNT: usize = 4;
 const ROUND_COUNT: usize = 12;
 const ROUND: Duration = Duration::from_millis(120);
 
-/// xorshift64*.
-struct Rng(u64);
-
-impl Rng {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16) % limit
-    }
-
-    /// Few names on two levels, so that processes meet.
-    fn path(&mut self) -> Vec<u8> {
-        let name = |rng: &mut Self| (b'a' + rng.below(4) as u8) as char;
-        let first = name(self);
-        let path = if self.below(2) == 0 { format!("/data/{first}") } else { format!("/data/{first}/{}", name(self)) };
-        path.into_bytes()
-    }
+/// Few names on two levels, so that processes meet.
+fn any_path(rng: &mut Rng) -> Vec<u8> {
+    let name = |rng: &mut Rng| (b'a' + rng.below(4) as u8) as char;
+    let first = name(rng);
+    let path = if rng.below(2) == 0 { format!("/data/{first}") } else { format!("/data/{first}/{}", name(rng)) };
+    path.into_bytes()
 }
 
 fn change(names: Namespace, rng: &mut Rng, open: &mut Vec<cxlraid_namespace::Opened>) {
-    let (one, two) = (rng.path(), rng.path());
+    let (one, two) = (any_path(rng), any_path(rng));
     let flags = [RenameFlags::empty(), RenameFlags::EXCHANGE, RenameFlags::NOREPLACE][rng.below(3) as usize];
     match rng.below(14) {
         0..=2 => {

@@ -11,26 +11,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use sys::OsError;
 use sys::rustix::fs::Timespec;
 
-/// xorshift64*.
-struct Rng(u64);
-
-impl Rng {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16) % limit
+/// A path of one to three components; few names, so that they meet.
+fn any_path(rng: &mut Rng) -> String {
+    let mut path = "/data".to_string();
+    for _ in 0..=rng.below(3) {
+        path.push('/');
+        path.push((b'a' + rng.below(5) as u8) as char);
     }
-
-    /// A path of one to three components; few names, so that they meet.
-    fn path(&mut self) -> String {
-        let mut path = "/data".to_string();
-        for _ in 0..=self.below(3) {
-            path.push('/');
-            path.push((b'a' + self.below(5) as u8) as char);
-        }
-        path
-    }
+    path
 }
 
 fn seed() -> u64 {
@@ -42,7 +30,7 @@ fn seed() -> u64 {
 
 /// One change; what it answers is not looked at, only what it leaves.
 fn change(names: Namespace, rng: &mut Rng, contents: &mut BTreeMap<u64, Vec<u8>>) {
-    let (path, other) = (rng.path(), rng.path());
+    let (path, other) = (any_path(rng), any_path(rng));
     let (one, two) = (path.as_bytes(), other.as_bytes());
     let mode = [0o600, 0o644, 0o755, 0o4711, 0o1777, 0o444][rng.below(6) as usize];
     let follow = rng.below(2) == 0;
@@ -182,7 +170,7 @@ fn change_without_looking(names: Namespace, rng: &mut Rng) {
     if rng.below(3) > 0 {
         return change(names, rng, &mut BTreeMap::new());
     }
-    let result = names.open(rng.path().as_bytes(), OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, 0);
+    let result = names.open(any_path(rng).as_bytes(), OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, 0);
     assert!(!matches!(result, Err(OsError::IO | OsError::BUSY | OsError::STALE)));
 }
 

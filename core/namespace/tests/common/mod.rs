@@ -15,6 +15,18 @@ use sys::rustix::fs::lgetxattr;
 use tempfile::TempDir;
 use units::ChunkBytes;
 
+/// xorshift64*: the numbers of a test that repeats by its seed.
+pub struct Rng(pub u64);
+
+impl Rng {
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16) % limit
+    }
+}
+
 /// An array of its own for each test; its prefix is `/data`.
 pub struct TestArray {
     pub home: TempDir,
