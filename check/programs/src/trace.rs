@@ -86,6 +86,11 @@ impl<'a> Call<'a> {
         Some(argument.strip_prefix('"')?.trim_end_matches("...").trim_end_matches('"'))
     }
 
+    /// Whether strace has cut the string at `index`: of paths only those longer than PATH_MAX, which the kernel refuses without looking anything up.
+    fn is_cut(&self, index: usize) -> bool {
+        self.arguments.get(index).is_some_and(|argument| argument.ends_with("\"..."))
+    }
+
     /// Number and path of the descriptor at `index`.
     fn descriptor(&self, index: usize) -> Option<(u32, &'a str)> {
         let (number, path) = self.arguments.get(index)?.split_once('<')?;
@@ -183,7 +188,8 @@ impl Judge {
         }
         let end = NOT_PATHS.iter().find(|(name, _)| *name == call.name).map_or(call.arguments.len(), |(_, from)| *from);
         let begin = usize::from(matches!(call.name, "symlink" | "symlinkat"));
-        (begin..end).filter_map(|index| call.string(index)).any(|path| Self::is_below(path, &self.prefix))
+        let mut paths = (begin..end).filter(|&index| !call.is_cut(index)).filter_map(|index| call.string(index));
+        paths.any(|path| Self::is_below(path, &self.prefix))
     }
 
     fn is_relative(&self, call: &Call<'_>) -> bool {
@@ -326,6 +332,7 @@ mod tests {
             r#"1 read(3</t/m0/t/data>, 0x1, 10) = -1 EISDIR (Is a directory)"#,
             r#"1 mmap(0x1000, 4096, PROT_READ, MAP_SHARED|MAP_FIXED, 4</t/m1/t/data/x>, 0) = 0x1000"#,
             r#"1 fstat(3</t/m0/t/data/x>, {...}) = 0"#,
+            r#"1 mkdir("/t/data/././././."..., 0755) = -1 ENAMETOOLONG (File name too long)"#,
         ] {
             assert_eq!(complaint(line), None, "{line}");
         }

@@ -1,4 +1,6 @@
 . "$A/cases/common.sh"
+# Whether a command finds that the index wants refreshing depends on the second it began in.
+export GIT_OPTIONAL_LOCKS=0
 # With several threads it is chance which deltas a pack holds.
 export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=pack.threads GIT_CONFIG_VALUE_0=1
 # fsck tells what is dangling, in no order.
