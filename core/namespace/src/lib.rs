@@ -41,6 +41,7 @@ mod text;
 mod xattr;
 
 pub use change::HostPair;
+pub use open::is_backing;
 pub use sys::rustix::fs::{
     Access, AtFlags, FileType, OFlags, RenameFlags, ResolveFlags, Stat, StatFs, Statx, StatxFlags, Timestamps, XattrFlags,
 };

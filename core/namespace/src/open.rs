@@ -266,6 +266,12 @@ fn final_result(result: core::result::Result<Reached<Opened>, Trouble>) -> Resul
     })
 }
 
+/// Whether a descriptor leads to a member's copy of a file, of whatever array.
+#[must_use]
+pub fn is_backing(fd: impl AsFd) -> bool {
+    matches!(read_attribute(fd), Ok(Some(_)))
+}
+
 /// The attribute of an open file; None if it has none.
 pub(crate) fn read_attribute(fd: impl AsFd) -> Result<Option<Attribute>> {
     let mut value = [0; ATTRIBUTE_BYTES];

@@ -57,6 +57,7 @@ impl Namespace {
 
     /// Opens what `path` leads to, on the member whose answers count. `flags` make nothing and cut nothing.
     pub(crate) fn find(&self, path: &[u8], flags: OFlags, follow: bool) -> Result<Reached<Found>> {
+        leads_somewhere(path)?;
         let text = normalise(path);
         let flags = if follow { flags } else { flags | OFlags::NOFOLLOW };
         if self.owns(&text) {
@@ -104,6 +105,7 @@ impl Namespace {
 
     /// Finds the directory of the name that `path` ends with. The name itself is not followed.
     pub(crate) fn target(&self, path: &[u8]) -> Result<Reached<Target>> {
+        leads_somewhere(path)?;
         let epochs = self.epochs();
         let plain = epochs.zip(self.plain_parent(path));
         if plain.is_some_and(|(epochs, parent)| self.is_remembered(parent, epochs)) {
@@ -146,6 +148,7 @@ impl Namespace {
 
     /// Resolves component by component. Also tells whether the path demands a directory (a trailing slash or dot).
     pub(crate) fn walk(&self, path: &[u8], follow: bool) -> Result<(Place, bool)> {
+        leads_somewhere(path)?;
         let mut walk = Walk { inside: false, at: Vec::new(), rest: path.to_vec(), link_count: 0, directory: false };
         while let Some((name, is_last)) = walk.next() {
             if walk.inside {
@@ -240,6 +243,11 @@ pub(crate) fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
     }
     path.extend_from_slice(name);
     path
+}
+
+/// An empty path leads nowhere (path_resolution(7)).
+const fn leads_somewhere(path: &[u8]) -> Result<()> {
+    if path.is_empty() { Err(OsError::NOENT) } else { Ok(()) }
 }
 
 /// Whether `..` occurs in a path.

@@ -37,7 +37,7 @@ const COPYING: &[(&str, &str)] =
 const FIO: &[&str] = &["/threads.", "/processes.", "/odd.", "/overwrite.", "/append."];
 
 /// All cases, in no particular order.
-pub(crate) const CASES: [Case; 38] = [
+pub(crate) const CASES: [Case; 39] = [
     case("stdio", "stdio.sh", 1),
     Case { uncounted: COPYING, ..case("cat", "cat.sh", 2) },
     case("dd", "dd.sh", 2),
@@ -70,6 +70,7 @@ pub(crate) const CASES: [Case; 38] = [
     program("faults", &[("PROGRAM", "faults")], 5),
     program("handed", &[("PROGRAM", "handed")], 2),
     program("resolve", &[("PROGRAM", "resolve")], 2),
+    program("roots", &[("PROGRAM", "roots")], 2),
     program("sockets", &[("PROGRAM", "sockets")], 2),
     program("limits", &[("PROGRAM", "limits")], 2),
     program("holes", &[("PROGRAM", "holes")], 2),

@@ -19,6 +19,7 @@ pub(crate) mod open;
 pub(crate) mod paths;
 pub(crate) mod peer;
 pub(crate) mod process;
+pub(crate) mod root;
 pub(crate) mod socket;
 pub(crate) mod space;
 pub(crate) mod splice;
@@ -167,6 +168,8 @@ const fn handlers() -> [Handler; NUMBER_COUNT] {
         (nr::__NR_inotify_add_watch, watch::by_anchor),
         (nr::__NR_fanotify_mark, watch::by_anchor),
         (nr::__NR_name_to_handle_at, watch::by_anchor),
+        (nr::__NR_open_by_handle_at, watch::open_handle),
+        (nr::__NR_chroot, root::chroot),
         (463, watch::absent), // setxattrat
         (464, watch::absent), // getxattrat
         (465, watch::absent), // listxattrat

@@ -19,7 +19,7 @@ pub(crate) const AT_FDCWD: RawFd = -100;
 
 /// Where a path leads as far as its text says; symlinks are core/namespace's.
 pub(crate) enum Where {
-    /// To this absolute, unresolved path of the array.
+    /// To this absolute, unresolved path of the array; an empty one leads nowhere (ENOENT).
     Array(Vec<u8>),
     /// Elsewhere.
     Host,
@@ -59,12 +59,17 @@ fn locate_text(prefixes: &Prefixes, base: RawFd, path: &[u8]) -> Where {
         if let Some(descriptor) = descriptor_path(path) {
             return locate_descriptor(descriptor);
         }
-        if !may_reach(prefixes, path, true) {
+        if super::root::is_elsewhere() || !may_reach(prefixes, path, true) {
             return Where::Host;
         }
         path.to_vec()
     } else {
-        if !directory::is_ours(base) && !may_reach(prefixes, path, false) {
+        let ours = directory::is_ours(base);
+        if super::root::is_elsewhere() {
+            // The kernel would look in a member.
+            return if ours { Where::Array(Vec::new()) } else { Where::Host };
+        }
+        if !ours && !may_reach(prefixes, path, false) {
             return Where::Host;
         }
         let Some(mut absolute) = directory::path_of(base) else { return Where::Host };

@@ -3,12 +3,16 @@
 //! Changes of names and attributes are made on the anchor like on every member, so they are seen. Data is stored, not written: there is no
 //! IN_MODIFY for it.
 
+use super::node::Node;
 use super::on_path::{self, At};
+use super::{OPEN, directory};
 use crate::array;
 use crate::dispatch::{Call, Verdict};
-use linux_raw_sys::general::{__NR_fanotify_mark, __NR_inotify_add_watch, AT_SYMLINK_FOLLOW};
+use linux_raw_sys::general::{__NR_close, __NR_fanotify_mark, __NR_inotify_add_watch, AT_SYMLINK_FOLLOW, O_TRUNC};
 use namespace::Reached;
-use sys::OsError;
+use sys::raw::syscall;
+use sys::rustix::fs::ftruncate;
+use sys::{OsError, RawFd};
 
 /// inotify_add_watch, fanotify_mark, name_to_handle_at.
 pub(crate) fn by_anchor(call: &mut Call) -> Verdict {
@@ -29,6 +33,42 @@ pub(crate) fn by_anchor(call: &mut Call) -> Verdict {
         }
     };
     on_path::serve(call, at, act, |()| Ok(0))
+}
+
+/// `open_by_handle_at`: what it opens on a member becomes the anchor of the file, as if it had been received from another process.
+pub(crate) fn open_handle(call: &mut Call) -> Verdict {
+    let mut args = call.args;
+    // The kernel would cut one member's copy.
+    let truncates = args[2] as u32 & O_TRUNC != 0;
+    args[2] &= !(O_TRUNC as usize);
+    // SAFETY: the program's own call without a flag.
+    let result = unsafe { syscall(call.number, args) };
+    if result < 0 {
+        return Verdict::Done(result);
+    }
+    let descriptor = result as RawFd;
+    array::adopt(descriptor);
+    let fd = directory::borrow(descriptor);
+    let answer = if super::is_ours(descriptor) {
+        match OPEN.lookup(descriptor).as_ref().map(|held| held.node()) {
+            Some(Node::File(file)) if truncates => file.truncate(0).map(|()| descriptor as usize),
+            Some(Node::Lost) => Err(OsError::STALE),
+            _ => Ok(descriptor as usize),
+        }
+    } else if namespace::is_backing(fd) {
+        // A copy without a name that could be found.
+        Err(OsError::STALE)
+    } else if truncates {
+        ftruncate(fd, 0).map(|()| descriptor as usize)
+    } else {
+        Ok(descriptor as usize)
+    };
+    if answer.is_err() {
+        drop(OPEN.remove(descriptor));
+        // SAFETY: the number was made here and nobody knows it yet.
+        unsafe { syscall(__NR_close as usize, [descriptor as usize, 0, 0, 0, 0, 0]) };
+    }
+    Verdict::from_result(answer)
 }
 
 /// Calls so new that every program can do without: not there on array paths.
