@@ -203,7 +203,21 @@ pub(crate) fn is_ours(descriptor: sys::RawFd) -> bool {
     OPEN.lookup(descriptor).is_some()
 }
 
-/// A call nobody serves yet is the kernel's.
+/// The kernel's affair, as the table says.
 fn pass(_: &mut Call) -> Verdict {
     Verdict::Pass
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::{ROWS, Way};
+
+    #[test]
+    fn what_the_table_says_is_served_is_and_nothing_else() {
+        for (number, row) in ROWS.iter().enumerate() {
+            let served = !core::ptr::fn_addr_eq(handler(number), pass as Handler);
+            assert_eq!(served, matches!(row.way, Way::Serve | Way::Observe), "{number} {}", row.name);
+        }
+    }
 }
