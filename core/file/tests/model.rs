@@ -23,9 +23,12 @@ fn one_run(level: Level, member_count: usize, chunk_bytes: u64, seed: u64) {
         match random.below(12) {
             0 => {
                 drop(file);
+                // While a member is away that is not on record, nothing is done that it would miss.
+                let left_alone = !array.files.array().runtime().out_unrecorded().is_empty();
                 for slot in array.files.array().in_use().iter() {
                     let expected = array.files.array().geometry().member_bytes(model.len() as u64);
-                    assert_eq!(array.raw(slot, "f").len() as u64, expected, "{context}: trimmed");
+                    let found = array.raw(slot, "f").len() as u64;
+                    assert!(found == expected || left_alone && found > expected, "{context}: trimmed from {found} to {expected}");
                 }
                 file = array.open("f", attribute);
             }
