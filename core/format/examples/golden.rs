@@ -17,11 +17,13 @@ const MINOR_AT: usize = 10;
 const INCOMPATIBLE_AT: usize = 24;
 const READ_ONLY_COMPATIBLE_AT: usize = 32;
 const LEVEL_AT: usize = 182;
+const JOURNAL_KIND_AT: usize = 1216;
+const LANE_COUNT_AT: usize = 48;
 
 fn main() -> io::Result<()> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
     fs::create_dir_all(&directory)?;
-    let images = superblocks().into_iter().chain(inode_tables()).chain(attributes()).chain(lane_files()).chain(name_logs());
+    let images = superblocks().into_iter().chain(inode_tables()).chain(attributes()).chain(lane_files()).chain(name_logs()).chain(journals());
     for (name, bytes) in images {
         let path = directory.join(format!("{name}.bin"));
         if path.exists() {
@@ -51,14 +53,19 @@ fn damaged(mut bytes: Vec<u8>, at: usize) -> Vec<u8> {
 }
 
 fn superblocks() -> Vec<Image> {
-    let (old, new) = (fixture::superblock().encode(), fixture::superblock_next().encode());
+    // What 1.0 has not: the minor version, and the journal.
+    let as_1_0 = |superblock: Superblock| patched(superblock.encode(), MINOR_AT, &[0, 0]);
+    let (old, new) = (as_1_0(fixture::superblock()), as_1_0(fixture::superblock_next()));
+    let journals = fixture::superblocks_1_1().map(|superblock| superblock.encode());
     let valid = [old, new].concat();
     let torn = [old, [&new[..1000], &[0; 3096]].concat().try_into().expect("4096 bytes")].concat();
     let both_damaged = damaged(damaged(valid.clone(), 100), 4096 + 4000);
-    let other = Superblock { array_uuid: fixture::OTHER_ARRAY, ..fixture::superblock_next() }.encode();
+    let other = as_1_0(Superblock { array_uuid: fixture::OTHER_ARRAY, ..fixture::superblock_next() });
     let foreign: Vec<u8> = (0..8192u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     vec![
         ("superblock-1.0", valid.clone()),
+        ("superblock-1.1", journals.concat()),
+        ("superblock-journal-invalid", journals.map(|copy| patched(copy, JOURNAL_KIND_AT, &[9])).concat()),
         ("superblock-torn", torn),
         ("superblock-corrupt", both_damaged),
         ("superblock-newer", [old, patched(new, MAJOR_AT, &[2, 0, 3, 0])].concat()),
@@ -122,4 +129,29 @@ fn lane_files() -> Vec<Image> {
     let next = LaneRecord { offset: 0x5000, sequence: 78, ..fixture::LANES[0] }.encode();
     torn[4096..4096 + 32].copy_from_slice(&next[..32]);
     vec![("lanes-1.0", valid), ("lanes-torn", torn)]
+}
+
+fn journals() -> Vec<Image> {
+    let header = fixture::JOURNAL_HEADER;
+    let mut valid = header.encode().to_vec();
+    valid.resize(header.file_bytes() as usize, 0);
+    for (lane, record) in fixture::JOURNAL_RECORDS.into_iter().enumerate() {
+        let at = header.lane_offset(lane) as usize;
+        valid[at..at + 64].copy_from_slice(&record.encode(header.seed(), 0));
+    }
+    // The second record is settled.
+    let at = header.lane_offset(1) as usize;
+    valid.copy_within(at + 24..at + 32, at + 56);
+    let mut torn = valid.clone();
+    let next = JournalRecord { offset: 0x5000, sequence: 78, ..fixture::JOURNAL_RECORDS[0] }.encode(header.seed(), 0);
+    let at = header.lane_offset(0) as usize;
+    torn[at..at + 32].copy_from_slice(&next[..32]);
+    let patched_header = |at, patch: &[u8]| [&patched(header.encode(), at, patch)[..], &valid[4096..]].concat();
+    vec![
+        ("journal-1.0", valid.clone()),
+        ("journal-torn", torn),
+        ("journal-corrupt", damaged(valid.clone(), 20)),
+        ("journal-newer", patched_header(MAJOR_AT, &[2, 0])),
+        ("journal-invalid", patched_header(LANE_COUNT_AT, &[0, 1])),
+    ]
 }

@@ -138,7 +138,7 @@ impl LaneRecord {
         let tail = u64::from(self.kind.code()) | u64::from(self.owner) << 16;
         let words = [self.inode, self.generation, self.offset, self.length, self.sequence, tail, 0];
         let [a, b, c, d, e, f, g] = words.map(U64::new);
-        zerocopy::transmute!([a, b, c, d, e, f, g, checksum(words).into()])
+        zerocopy::transmute!([a, b, c, d, e, f, g, words_checksum(words).into()])
     }
 
     /// The meaning of the record.
@@ -148,7 +148,7 @@ impl LaneRecord {
         }
         let words: &[U64; CHECKED_WORDS + 1] = zerocopy::transmute_ref!(bytes);
         let [a, b, c, d, e, f, g, found] = words.map(U64::get);
-        if found != checksum([a, b, c, d, e, f, g]) {
+        if found != words_checksum([a, b, c, d, e, f, g]) {
             return Err(LaneError::Torn);
         }
         let bytes: &Bytes = zerocopy::transmute_ref!(bytes);
@@ -166,7 +166,7 @@ impl LaneRecord {
 
 /// The sum of the seven words, each after a bijection of its own.
 #[inline]
-fn checksum(words: [u64; CHECKED_WORDS]) -> u64 {
+pub(crate) fn words_checksum(words: [u64; CHECKED_WORDS]) -> u64 {
     let mut sum = 0u64;
     for (index, word) in words.into_iter().enumerate() {
         let product = (word ^ CONSTANTS[index]).wrapping_mul(CONSTANTS[index] | 1);

@@ -16,6 +16,7 @@ mod checksum;
 #[cfg(test)]
 mod documented;
 mod inode;
+mod journal;
 mod lane;
 mod name;
 mod names;
@@ -29,13 +30,17 @@ pub use inode::{
     InodeError, InodeRecord, InodeState, LOST_MASK_OFFSET, RESYNC_END_OFFSET, RESYNC_START_OFFSET, Resync, SHAPE_OFFSET,
     SIZE_OFFSET, STATE_OFFSET, Shape, ShapeError, inode_record_offset, inode_table_bytes,
 };
+pub use journal::{
+    JOURNAL_DATA_BYTES_MAX, JOURNAL_HEADER_BYTES, JOURNAL_LANE_COUNT_MAX, JOURNAL_LANE_HEAD_BYTES, JOURNAL_RECORD_BYTES,
+    JOURNAL_SETTLED_OFFSET, JOURNAL_SUPPORTED, JournalError, JournalHeader, JournalRecord,
+};
 pub use lane::{LANE_COUNT, LANE_FILE_BYTES, LANE_RECORD_BYTES, LaneError, LaneKind, LaneRecord, lane_offset};
 pub use name::{ARRAY_NAME_BYTES_MAX, ArrayName, NameError};
 pub use names::{
     NAME_RECORD_ALIGN, NAME_RECORD_BYTES_MAX, NAMES_FILE_BYTES, NAMES_RING_BYTES, NameKind, NameRecord, PATH_BYTES_MAX,
 };
 pub use superblock::{
-    Access, COPY_BYTES, Features, MemberEntry, MemberState, SUPERBLOCK_BYTES, SUPPORTED, Superblock, SuperblockError,
+    Access, COPY_BYTES, Features, JournalEntry, JournalPath, MemberEntry, MemberState, SUPERBLOCK_BYTES, SUPPORTED, Superblock, SuperblockError,
 };
 pub use table::{TABLE_HEADER_BYTES, TableError, TableHeader, TableKind};
 pub use uuid::{Uuid, UuidError};
@@ -54,6 +59,9 @@ pub const INODES_FILE: &core::ffi::CStr = c"inodes";
 pub const NAMES_FILE: &core::ffi::CStr = c"names";
 /// The lanes' name within [`DIRECTORY`].
 pub const LANES_FILE: &core::ffi::CStr = c"lanes";
+
+/// The journal's name within [`DIRECTORY`], where it is on the members.
+pub const JOURNAL_FILE: &core::ffi::CStr = c"journal";
 
 /// The version of a structure on media. A higher major cannot be read by older programs, a higher minor can.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]

@@ -22,10 +22,17 @@ pub const COPY_BYTES: usize = 4096;
 /// Bytes of the file: two copies.
 pub const SUPERBLOCK_BYTES: usize = 2 * COPY_BYTES;
 /// The version this program writes, and the highest it reads.
-pub const SUPPORTED: Version = Version { major: 1, minor: 0 };
+// 1.1: the journal.
+pub const SUPPORTED: Version = Version { major: 1, minor: 1 };
 
+/// Bytes of the journal's path, with at least one NUL.
+const JOURNAL_PATH_BYTES: usize = 1024;
 const MAGIC: [u8; 8] = *b"CXLRAID\0";
-const INCOMPATIBLE_KNOWN: u64 = 0;
+/// The array has a journal: a program that does not know it would write without, and what the journal holds would later be put over that.
+const INCOMPATIBLE_JOURNAL: u64 = 1;
+const JOURNAL_EXTERNAL: u8 = 1;
+const JOURNAL_INTERNAL: u8 = 2;
+const INCOMPATIBLE_KNOWN: u64 = INCOMPATIBLE_JOURNAL;
 const READ_ONLY_KNOWN: u64 = 0;
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -54,7 +61,11 @@ struct Bytes {
     chunk_shift: u8,
     reserved_184: [u8; 8],
     members: [MemberBytes; MEMBER_COUNT_MAX],
-    reserved_1216: [u8; 2876],
+    journal_kind: u8,
+    reserved_1217: [u8; 7],
+    journal_uuid: Uuid,
+    journal_path: [u8; JOURNAL_PATH_BYTES],
+    reserved_2264: [u8; 1828],
     checksum: U32,
 }
 
@@ -70,6 +81,7 @@ const _: () = assert!(size_of::<Bytes>() == COPY_BYTES);
 const _: () = assert!(size_of::<MemberBytes>() == 32);
 const _: () = assert!(offset_of!(Bytes, array_uuid) == 40);
 const _: () = assert!(offset_of!(Bytes, members) == 192);
+const _: () = assert!(offset_of!(Bytes, journal_kind) == 1216);
 const _: () = assert!(offset_of!(Bytes, checksum) == 4092);
 
 /// One copy of a superblock.
@@ -103,6 +115,52 @@ pub struct Superblock {
     pub copy_sequence: u64,
     /// The array as this member last saw it.
     pub members: [MemberEntry; MEMBER_COUNT_MAX],
+    /// The array's journal. The feature bit that stands for it on media is not among [`Self::features`].
+    pub journal: Option<JournalEntry>,
+}
+
+/// Where an array's journal is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct JournalEntry {
+    /// Names the journal; the one that is found must have it.
+    pub uuid: Uuid,
+    /// The file; None for `.cxlraid/journal` on the members.
+    pub path: Option<JournalPath>,
+}
+
+/// The path of a journal that is not on the members: absolute, at most 1023 bytes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct JournalPath([u8; JOURNAL_PATH_BYTES]);
+
+impl JournalPath {
+    /// None if the path is too long, empty, not absolute or holds a NUL.
+    #[must_use]
+    pub fn new(path: &[u8]) -> Option<Self> {
+        if path.len() >= JOURNAL_PATH_BYTES || path.first() != Some(&b'/') || path.contains(&0) {
+            return None;
+        }
+        let mut bytes = [0; JOURNAL_PATH_BYTES];
+        bytes[..path.len()].copy_from_slice(path);
+        Some(Self(bytes))
+    }
+
+    fn from_media(bytes: [u8; JOURNAL_PATH_BYTES]) -> Option<Self> {
+        let end = bytes.iter().position(|&byte| byte == 0)?;
+        Self::new(&bytes[..end]).filter(|path| path.0 == bytes)
+    }
+
+    /// The path.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        let end = self.0.iter().position(|&byte| byte == 0).unwrap_or(0);
+        &self.0[..end]
+    }
+}
+
+impl core::fmt::Debug for JournalPath {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "\"{}\"", self.as_bytes().escape_ascii())
+    }
 }
 
 /// Feature bits: what a program that does not know a bit may still do.
@@ -228,7 +286,7 @@ impl Superblock {
             version_minor: SUPPORTED.minor.into(),
             reserved_12: [0; 4],
             compatible: self.features.compatible.into(),
-            incompatible: self.features.incompatible.into(),
+            incompatible: (self.features.incompatible | if self.journal.is_some() { INCOMPATIBLE_JOURNAL } else { 0 }).into(),
             read_only_compatible: self.features.read_only_compatible.into(),
             array_uuid: self.array_uuid,
             member_uuid: self.member_uuid,
@@ -246,7 +304,15 @@ impl Superblock {
             chunk_shift: self.chunk.shift() as u8,
             reserved_184: [0; 8],
             members: self.members.map(MemberEntry::to_media),
-            reserved_1216: [0; 2876],
+            journal_kind: match self.journal {
+                None => 0,
+                Some(JournalEntry { path: Some(_), .. }) => JOURNAL_EXTERNAL,
+                Some(JournalEntry { path: None, .. }) => JOURNAL_INTERNAL,
+            },
+            reserved_1217: [0; 7],
+            journal_uuid: self.journal.map_or(Uuid::NIL, |journal| journal.uuid),
+            journal_path: self.journal.and_then(|journal| journal.path).map_or([0; JOURNAL_PATH_BYTES], |path| path.0),
+            reserved_2264: [0; 1828],
             checksum: U32::ZERO,
         };
         bytes.checksum = bytes.compute_checksum().into();
@@ -382,7 +448,7 @@ impl Bytes {
         let superblock = Superblock {
             features: Features {
                 compatible: self.compatible.get(),
-                incompatible: self.incompatible.get(),
+                incompatible: self.incompatible.get() & !INCOMPATIBLE_JOURNAL,
                 read_only_compatible: self.read_only_compatible.get(),
             },
             array_uuid: self.array_uuid,
@@ -398,9 +464,24 @@ impl Bytes {
             update_ns: self.update_ns.get(),
             copy_sequence: self.copy_sequence.get(),
             members: self.decode_members()?,
+            journal: self.decode_journal().ok_or_else(invalid("journal"))?,
         };
         superblock.validate()?;
         Ok(superblock)
+    }
+
+    /// None if it makes no sense.
+    fn decode_journal(&self) -> Option<Option<JournalEntry>> {
+        if self.incompatible.get() & INCOMPATIBLE_JOURNAL == 0 {
+            // Also what version 1.0 called reserved.
+            return Some(None);
+        }
+        let path = match self.journal_kind {
+            JOURNAL_EXTERNAL => Some(JournalPath::from_media(self.journal_path)?),
+            JOURNAL_INTERNAL => None,
+            _ => return None,
+        };
+        if self.journal_uuid.is_nil() { None } else { Some(Some(JournalEntry { uuid: self.journal_uuid, path })) }
     }
 
     fn decode_members(&self) -> Result<[MemberEntry; MEMBER_COUNT_MAX], SuperblockError> {
@@ -448,7 +529,11 @@ mod tests {
                 chunk_shift,
                 reserved_184,
                 members,
-                reserved_1216,
+                journal_kind,
+                reserved_1217,
+                journal_uuid,
+                journal_path,
+                reserved_2264,
                 checksum
             ]
         );

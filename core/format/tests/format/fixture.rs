@@ -40,6 +40,7 @@ pub(crate) fn superblock() -> Superblock {
         update_ns: 1_700_000_100_000_000_000,
         copy_sequence: 7,
         members,
+        journal: None,
     }
 }
 
@@ -52,6 +53,46 @@ pub(crate) fn superblock_next() -> Superblock {
     next.update_ns += 1_000_000_000;
     next
 }
+
+/// The same with what version 1.1 added: a journal elsewhere, then one on the members.
+pub(crate) fn superblocks_1_1() -> [Superblock; 2] {
+    let path = JournalPath::new(b"/mnt/journal/cxlraid.journal");
+    [
+        Superblock { journal: Some(JournalEntry { uuid: JOURNAL, path }), ..superblock() },
+        Superblock { journal: Some(JournalEntry { uuid: JOURNAL, path: None }), ..superblock_next() },
+    ]
+}
+
+pub(crate) const JOURNAL: Uuid =
+    Uuid([0xc0, 0xc1, 0xc2, 0xc3, 0xc4, 0xc5, 0x46, 0xc7, 0xa8, 0xc9, 0xca, 0xcb, 0xcc, 0xcd, 0xce, 0xcf]);
+
+/// A journal of two short lanes.
+pub(crate) const JOURNAL_HEADER: JournalHeader =
+    JournalHeader { array_uuid: ARRAY, journal_uuid: JOURNAL, lane_count: 2, lane_bytes: 8192 };
+
+/// The records of its lanes; the second is settled.
+pub(crate) const JOURNAL_RECORDS: [JournalRecord; 2] = [
+    JournalRecord {
+        inode: 0x0102_0304_0506_0708,
+        generation: 9,
+        offset: 0x0001_0000_0040,
+        length: 100,
+        payload_bytes: 256,
+        out: MemberSet::from_bits(0b100),
+        grows: true,
+        sequence: 77,
+    },
+    JournalRecord {
+        inode: 1,
+        generation: u64::MAX,
+        offset: 0,
+        length: 4096,
+        payload_bytes: 4096,
+        out: MemberSet::EMPTY,
+        grows: false,
+        sequence: u64::MAX,
+    },
+];
 
 /// Inodes 1, 2, ...; `None` is a free record.
 pub(crate) fn inodes() -> [Option<InodeRecord>; 5] {

@@ -15,12 +15,21 @@ fn record<const N: usize>(file: &[u8], offset: u64) -> &[u8; N] {
 }
 
 #[test]
-fn superblock_1_0_is_read_and_written_the_same() {
+fn superblock_1_0_is_read() {
     let file = image("superblock-1.0.bin");
     assert_eq!(Superblock::choose(&file), Ok((fixture::superblock_next(), 1)));
     assert_eq!(Superblock::decode(record(&file, 0)), Ok(fixture::superblock()));
-    assert_eq!([fixture::superblock().encode(), fixture::superblock_next().encode()].concat(), file);
     assert_eq!(fixture::superblock().unknown_read_only_features(), 0);
+}
+
+#[test]
+fn superblock_1_1_is_read_and_written_the_same() {
+    let (file, [first, second]) = (image("superblock-1.1.bin"), fixture::superblocks_1_1());
+    assert_eq!(Superblock::choose(&file), Ok((second.clone(), 1)));
+    assert_eq!(Superblock::decode(record(&file, 0)), Ok(first.clone()));
+    assert_eq!([first.encode(), second.encode()].concat(), file);
+    let decoded = Superblock::choose(&image("superblock-journal-invalid.bin"));
+    assert_eq!(decoded, Err(SuperblockError::Invalid { field: "journal" }));
 }
 
 #[test]
@@ -33,7 +42,7 @@ fn the_older_copy_serves_where_the_newer_is_torn_or_cut_off() {
 #[test]
 fn superblocks_that_cannot_be_used_say_why() {
     use SuperblockError::*;
-    let newer = NewerVersion { found: Version { major: 2, minor: 3 }, supported: Version { major: 1, minor: 0 } };
+    let newer = NewerVersion { found: Version { major: 2, minor: 3 }, supported: Version { major: 1, minor: 1 } };
     for (name, error) in [
         ("superblock-corrupt.bin", BadChecksum { copy: 0 }),
         ("superblock-newer.bin", newer),
@@ -176,4 +185,44 @@ fn a_damaged_record_of_names_is_none_and_leaves_the_others() {
     let first = fixture::NAMES[0].ring_bytes();
     assert_eq!(NameRecord::decode(&file[TABLE_HEADER_BYTES..]), None);
     assert_eq!(NameRecord::decode(&file[TABLE_HEADER_BYTES + first..]), Some(fixture::NAMES[1]));
+}
+
+#[test]
+fn journal_1_0_is_read_and_written_the_same() {
+    let (file, header) = (image("journal-1.0.bin"), fixture::JOURNAL_HEADER);
+    assert_eq!((JournalHeader::decode(&file), file.len() as u64), (Ok(header), header.file_bytes()));
+    assert_eq!(header.encode(), *record::<JOURNAL_HEADER_BYTES>(&file, 0));
+    for (lane, expected) in fixture::JOURNAL_RECORDS.into_iter().enumerate() {
+        let bytes = record::<JOURNAL_RECORD_BYTES>(&file, header.lane_offset(lane));
+        assert_eq!(JournalRecord::decode(bytes, header.seed()), Some((expected, lane == 1)));
+        assert_eq!(expected.encode(header.seed(), 0)[..JOURNAL_SETTLED_OFFSET], bytes[..JOURNAL_SETTLED_OFFSET]);
+    }
+}
+
+#[test]
+fn journals_that_cannot_be_used_say_why() {
+    use JournalError::*;
+    let newer = NewerVersion { found: Version { major: 2, minor: 0 }, supported: JOURNAL_SUPPORTED };
+    for (name, error) in [
+        ("journal-corrupt.bin", BadChecksum),
+        ("journal-newer.bin", newer),
+        ("journal-invalid.bin", Invalid { field: "number of lanes" }),
+        ("lanes-1.0.bin", NotAJournal),
+    ] {
+        assert_eq!(JournalHeader::decode(&image(name)), Err(error), "{name}");
+    }
+    let header = fixture::JOURNAL_HEADER;
+    assert_eq!(header.check(fixture::ARRAY, fixture::JOURNAL), Ok(()));
+    assert_eq!(header.check(fixture::OTHER_ARRAY, fixture::JOURNAL), Err(OtherArray { found: fixture::ARRAY }));
+    assert_eq!(header.check(fixture::ARRAY, fixture::OTHER_ARRAY), Err(OtherJournal));
+}
+
+#[test]
+fn a_torn_record_of_the_journal_is_none_and_so_is_another_journals() {
+    let (file, header) = (image("journal-torn.bin"), fixture::JOURNAL_HEADER);
+    let bytes = record(&file, header.lane_offset(0));
+    assert_eq!(JournalRecord::decode(bytes, header.seed()), None);
+    let whole = image("journal-1.0.bin");
+    assert_eq!(JournalRecord::decode(record(&whole, header.lane_offset(0)), header.seed() ^ 1), None);
+    assert_eq!(JournalRecord::decode(&[0; JOURNAL_RECORD_BYTES], header.seed()), None);
 }

@@ -63,10 +63,65 @@ pub(crate) fn superblocks() -> impl Strategy<Value = Superblock> {
                     update_ns,
                     copy_sequence: sequence,
                     members,
+                    journal: (ro & 1 == 0).then(|| JournalEntry {
+                        uuid: array_uuid,
+                        path: JournalPath::new(b"/mnt/journal").filter(|_| ro & 2 == 0),
+                    }),
                 }
             },
         )
     })
+}
+
+fn journal_records() -> impl Strategy<Value = JournalRecord> {
+    let numbers = (1..u64::MAX, any::<u64>(), 0..u64::MAX >> 1, 1..u64::MAX);
+    (numbers, 1..=JOURNAL_DATA_BYTES_MAX, 0..3usize << 20, any::<u32>(), any::<bool>()).prop_map(
+        |((inode, generation, offset, sequence), length, more, out, grows)| JournalRecord {
+            inode,
+            generation,
+            offset,
+            length,
+            payload_bytes: length + more,
+            out: MemberSet::from_bits(out),
+            grows,
+            sequence,
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn journal_records_are_read_as_written_and_any_change_of_a_word_is_found(
+        record in journal_records(), seed in any::<u64>(), word in 0usize..7, change in 1..u64::MAX,
+    ) {
+        let mut bytes = record.encode(seed, 0);
+        prop_assert_eq!(JournalRecord::decode(&bytes, seed), Some((record, false)));
+        bytes[JOURNAL_SETTLED_OFFSET..].copy_from_slice(&record.sequence.to_le_bytes());
+        prop_assert_eq!(JournalRecord::decode(&bytes, seed), Some((record, true)));
+        prop_assert_eq!(JournalRecord::decode(&bytes, seed ^ change), None);
+        let at = 8 * word;
+        let found = u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+        bytes[at..at + 8].copy_from_slice(&(found ^ change).to_le_bytes());
+        prop_assert_eq!(JournalRecord::decode(&bytes, seed), None);
+    }
+
+    // The old record's payload is gone by then: it must stay settled.
+    #[test]
+    fn a_journal_record_of_which_any_words_arrived_is_the_old_the_new_or_none(
+        old in journal_records(), new in journal_records(), arrived in any::<[bool; 8]>(), seed in any::<u64>(),
+    ) {
+        prop_assume!(old.sequence != new.sequence);
+        let mut bytes = old.encode(seed, !old.sequence);
+        bytes[JOURNAL_SETTLED_OFFSET..].copy_from_slice(&old.sequence.to_le_bytes());
+        for (index, word) in new.encode(seed, old.sequence).chunks(8).enumerate().filter(|(index, _)| arrived[*index]) {
+            bytes[8 * index..][..8].copy_from_slice(word);
+        }
+        match JournalRecord::decode(&bytes, seed) {
+            None => {}
+            Some((found, settled)) if found == new => prop_assert!(!settled),
+            Some(found) => prop_assert_eq!(found, (old, true)),
+        }
+    }
 }
 
 fn lanes() -> impl Strategy<Value = LaneRecord> {

@@ -1,0 +1,345 @@
+//! The journal: redo records of writes under way, so that each is old or new as a whole, with its redundancy.
+//!
+//! A lane holds one record and its payload: the new data and the parities they make. The payload is durable before the record is stored, the record before
+//! anything is stored in place, and all of that before the record is settled: the sequence stored a second time, in a word of its own. So a record that is whole and
+//! not settled is a write that a crash or a death may have cut short, and its payload says what everything it touched is to be.
+//!
+//! The checksum tells a torn record from a whole one, and one of another journal from one of this: the journal's UUID, which is drawn at random, goes into it. It is the
+//! same as a lane's and for the same reason: it is on the path of every write.
+//!
+//! Invariant: an all-zero record, as in a file just created, is none.
+
+use crate::checksum::crc32c;
+use crate::lane::words_checksum;
+use crate::{Uuid, Version};
+use core::mem::{offset_of, size_of};
+use units::MemberSet;
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Bytes of the header; the first lane follows.
+pub const JOURNAL_HEADER_BYTES: usize = 4096;
+/// Bytes of a record.
+pub const JOURNAL_RECORD_BYTES: usize = 64;
+/// Bytes of a lane before its payload.
+pub const JOURNAL_LANE_HEAD_BYTES: usize = 4096;
+/// The most bytes of a file that one record holds: writes up to this are failure-atomic.
+pub const JOURNAL_DATA_BYTES_MAX: usize = 1 << 20;
+/// The most lanes.
+pub const JOURNAL_LANE_COUNT_MAX: usize = 128;
+/// Where a record's settled word lies.
+pub const JOURNAL_SETTLED_OFFSET: usize = offset_of!(RecordBytes, settled);
+/// The version this program writes, and the highest it reads.
+pub const JOURNAL_SUPPORTED: Version = Version { major: 1, minor: 0 };
+
+const MAGIC: [u8; 8] = *b"CXLRJNL\0";
+const KIND_WRITE: u8 = 1;
+const FLAG_GROWS: u8 = 1;
+/// Parities of a range that begins and ends within stripes are filled up to whole lines: at most three runs of rows in each.
+const ROUNDING_BYTES: usize = 4096;
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct HeaderBytes {
+    magic: [u8; 8],
+    version_major: U16,
+    version_minor: U16,
+    record_bytes: U32,
+    array_uuid: Uuid,
+    journal_uuid: Uuid,
+    lane_count: U32,
+    lane_bytes: U32,
+    reserved_56: [u8; 4036],
+    checksum: U32,
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RecordBytes {
+    inode: U64,
+    generation: U64,
+    offset: U64,
+    sequence: U64,
+    length: U32,
+    payload_bytes: U32,
+    out_mask: U32,
+    kind: u8,
+    flags: u8,
+    reserved_46: [u8; 2],
+    checksum: U64,
+    settled: U64,
+}
+
+const _: () = assert!(size_of::<HeaderBytes>() == JOURNAL_HEADER_BYTES);
+const _: () = assert!(size_of::<RecordBytes>() == JOURNAL_RECORD_BYTES);
+const _: () = assert!(offset_of!(RecordBytes, checksum) == 48);
+
+/// What a journal is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct JournalHeader {
+    /// The array it belongs to.
+    pub array_uuid: Uuid,
+    /// Names the journal; the superblocks have it too.
+    pub journal_uuid: Uuid,
+    /// Lanes, `1..=JOURNAL_LANE_COUNT_MAX`.
+    pub lane_count: usize,
+    /// Bytes of a lane: its head and the longest payload.
+    pub lane_bytes: usize,
+}
+
+/// Why a file cannot be used as the journal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum JournalError {
+    /// No magic, or shorter than a header.
+    #[error("not a cxlraid journal (no magic, or too short)")]
+    NotAJournal,
+    /// The magic is right, the checksum is not.
+    #[error("its header is damaged (wrong checksum)")]
+    BadChecksum,
+    /// Written by a program with a newer format.
+    #[error("it has format version {found}, this program reads up to {supported}; use a newer cxlraid")]
+    NewerVersion {
+        /// On media.
+        found: Version,
+        /// The highest this program reads.
+        supported: Version,
+    },
+    /// The checksum is right and a field makes no sense: written by a faulty program.
+    #[error("its header is whole but its {field} makes no sense; report this")]
+    Invalid {
+        /// Which field.
+        field: &'static str,
+    },
+    /// It is another array's.
+    #[error("it belongs to array {found}")]
+    OtherArray {
+        /// The array it names.
+        found: Uuid,
+    },
+    /// It is the array's, but not the one in use: an older one, or one that was cleared elsewhere.
+    #[error("it is not the journal that the array was last used with")]
+    OtherJournal,
+}
+
+impl JournalHeader {
+    /// A journal of `lane_count` lanes for files with up to `parity_count` parities.
+    #[must_use]
+    pub const fn new(array_uuid: Uuid, journal_uuid: Uuid, lane_count: usize, parity_count: usize) -> Self {
+        let lane_bytes = JOURNAL_LANE_HEAD_BYTES + (1 + parity_count) * JOURNAL_DATA_BYTES_MAX + ROUNDING_BYTES;
+        Self { array_uuid, journal_uuid, lane_count, lane_bytes }
+    }
+
+    /// Bytes of the whole file.
+    #[must_use]
+    pub const fn file_bytes(&self) -> u64 {
+        self.lane_offset(self.lane_count)
+    }
+
+    /// The byte offset of a lane within the file.
+    #[must_use]
+    pub const fn lane_offset(&self, lane: usize) -> u64 {
+        (JOURNAL_HEADER_BYTES + lane * self.lane_bytes) as u64
+    }
+
+    /// The longest payload.
+    #[must_use]
+    pub const fn payload_bytes_max(&self) -> usize {
+        self.lane_bytes - JOURNAL_LANE_HEAD_BYTES
+    }
+
+    /// What goes into the checksums of this journal's records.
+    #[must_use]
+    pub fn seed(&self) -> u64 {
+        let [low, high]: [U64; 2] = zerocopy::transmute!(self.journal_uuid.0);
+        low.get() ^ high.get()
+    }
+
+    /// The bytes of the header.
+    #[must_use]
+    pub fn encode(&self) -> [u8; JOURNAL_HEADER_BYTES] {
+        let mut bytes = HeaderBytes {
+            magic: MAGIC,
+            version_major: JOURNAL_SUPPORTED.major.into(),
+            version_minor: JOURNAL_SUPPORTED.minor.into(),
+            record_bytes: (JOURNAL_RECORD_BYTES as u32).into(),
+            array_uuid: self.array_uuid,
+            journal_uuid: self.journal_uuid,
+            lane_count: (self.lane_count as u32).into(),
+            lane_bytes: (self.lane_bytes as u32).into(),
+            reserved_56: [0; 4036],
+            checksum: U32::ZERO,
+        };
+        bytes.checksum = bytes.compute_checksum().into();
+        zerocopy::transmute!(bytes)
+    }
+
+    /// The header of a file that should be a journal; `file` is all of it or at least its header.
+    pub fn decode(file: &[u8]) -> Result<Self, JournalError> {
+        let (bytes, _) = HeaderBytes::ref_from_prefix(file).map_err(|_| JournalError::NotAJournal)?;
+        if bytes.magic != MAGIC {
+            return Err(JournalError::NotAJournal);
+        }
+        if bytes.checksum.get() != bytes.compute_checksum() {
+            return Err(JournalError::BadChecksum);
+        }
+        let found = Version { major: bytes.version_major.get(), minor: bytes.version_minor.get() };
+        if found.major > JOURNAL_SUPPORTED.major {
+            return Err(JournalError::NewerVersion { found, supported: JOURNAL_SUPPORTED });
+        }
+        let require = |holds: bool, field| if holds { Ok(()) } else { Err(JournalError::Invalid { field }) };
+        let (lane_count, lane_bytes) = (bytes.lane_count.get() as usize, bytes.lane_bytes.get() as usize);
+        require(found.major != 0, "version")?;
+        require(bytes.record_bytes.get() as usize == JOURNAL_RECORD_BYTES, "record size")?;
+        require((1..=JOURNAL_LANE_COUNT_MAX).contains(&lane_count), "number of lanes")?;
+        let lane_bytes_max = Self::new(Uuid::NIL, Uuid::NIL, 1, 2).lane_bytes;
+        let fits = lane_bytes > JOURNAL_LANE_HEAD_BYTES && lane_bytes <= lane_bytes_max && lane_bytes.is_multiple_of(4096);
+        require(fits, "lane size")?;
+        require(!bytes.journal_uuid.is_nil(), "UUID")?;
+        Ok(Self { array_uuid: bytes.array_uuid, journal_uuid: bytes.journal_uuid, lane_count, lane_bytes })
+    }
+
+    /// Fails unless this is journal `journal` of array `array`.
+    pub fn check(&self, array: Uuid, journal: Uuid) -> Result<(), JournalError> {
+        if self.array_uuid != array {
+            return Err(JournalError::OtherArray { found: self.array_uuid });
+        }
+        if self.journal_uuid == journal { Ok(()) } else { Err(JournalError::OtherJournal) }
+    }
+}
+
+impl HeaderBytes {
+    fn compute_checksum(&self) -> u32 {
+        crc32c(&[&self.as_bytes()[..offset_of!(Self, checksum)]])
+    }
+}
+
+/// One write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct JournalRecord {
+    /// The file, never 0.
+    pub inode: u64,
+    /// Its generation.
+    pub generation: u64,
+    /// The first byte of the file that is written.
+    pub offset: u64,
+    /// How many are written, `1..=JOURNAL_DATA_BYTES_MAX`.
+    pub length: usize,
+    /// Bytes of the payload: data, parities, and what fills them up to whole lines.
+    pub payload_bytes: usize,
+    /// Members that the payload says nothing about: they were out.
+    pub out: MemberSet,
+    /// Whether the file ends after the last byte written, if it was shorter before.
+    pub grows: bool,
+    /// One more than that of the lane's record before, never 0.
+    pub sequence: u64,
+}
+
+impl JournalRecord {
+    /// The bytes of the record, not settled. `settled` is what the lane's settled word is, the sequence of the record before: stored as it was, so that a store cut
+    /// short cannot take away that the record before was settled, whose payload is gone.
+    #[inline]
+    #[must_use]
+    pub fn encode(&self, seed: u64, settled: u64) -> [u8; JOURNAL_RECORD_BYTES] {
+        debug_assert_ne!(self.sequence, settled);
+        let kind = u64::from(KIND_WRITE) | u64::from(if self.grows { FLAG_GROWS } else { 0 }) << 8;
+        let words = [
+            self.inode,
+            self.generation,
+            self.offset,
+            self.sequence,
+            self.length as u64 | (self.payload_bytes as u64) << 32,
+            u64::from(self.out.bits()) | kind << 32,
+        ];
+        let [a, b, c, d, e, f] = words.map(U64::new);
+        zerocopy::transmute!([a, b, c, d, e, f, checksum(words, seed).into(), settled.into()])
+    }
+
+    /// The record in `bytes`, and whether it is settled; None if there is none, or it is torn, of another journal, or of a kind that this program does not know.
+    #[must_use]
+    pub fn decode(bytes: &[u8; JOURNAL_RECORD_BYTES], seed: u64) -> Option<(Self, bool)> {
+        let words: &[U64; 8] = zerocopy::transmute_ref!(bytes);
+        let [a, b, c, d, e, f, found, settled] = words.map(U64::get);
+        if found != checksum([a, b, c, d, e, f], seed) {
+            return None;
+        }
+        let bytes: &RecordBytes = zerocopy::transmute_ref!(bytes);
+        let record = Self {
+            inode: bytes.inode.get(),
+            generation: bytes.generation.get(),
+            offset: bytes.offset.get(),
+            length: bytes.length.get() as usize,
+            payload_bytes: bytes.payload_bytes.get() as usize,
+            out: MemberSet::from_bits(bytes.out_mask.get()),
+            grows: bytes.flags & FLAG_GROWS != 0,
+            sequence: bytes.sequence.get(),
+        };
+        let sound = record.inode != 0
+            && record.sequence != 0
+            && (1..=JOURNAL_DATA_BYTES_MAX).contains(&record.length)
+            && record.payload_bytes >= record.length
+            && record.offset.checked_add(record.length as u64).is_some()
+            && bytes.kind == KIND_WRITE;
+        sound.then_some((record, settled == record.sequence))
+    }
+
+    /// The offset after the last byte written.
+    #[must_use]
+    pub const fn end(&self) -> u64 {
+        self.offset + self.length as u64
+    }
+}
+
+#[inline]
+fn checksum([a, b, c, d, e, f]: [u64; 6], seed: u64) -> u64 {
+    words_checksum([a, b, c, d, e, f, seed])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{HeaderBytes, RecordBytes};
+    use crate::documented::assert_documented;
+
+    #[test]
+    fn a_header_is_as_documented() {
+        assert_documented!(
+            "journal.md",
+            "Header",
+            HeaderBytes,
+            [
+                magic,
+                version_major,
+                version_minor,
+                record_bytes,
+                array_uuid,
+                journal_uuid,
+                lane_count,
+                lane_bytes,
+                reserved_56,
+                checksum
+            ]
+        );
+    }
+
+    #[test]
+    fn a_record_is_as_documented() {
+        assert_documented!(
+            "journal.md",
+            "Lane",
+            RecordBytes,
+            [
+                inode,
+                generation,
+                offset,
+                sequence,
+                length,
+                payload_bytes,
+                out_mask,
+                kind,
+                flags,
+                reserved_46,
+                checksum,
+                settled
+            ]
+        );
+    }
+}
