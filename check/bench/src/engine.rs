@@ -7,7 +7,7 @@ use crate::levels::{self, Bench, FILE};
 use crate::members::{Scratch, os, plain_file};
 use crate::plan::{ArrayPlace, Plan};
 use crate::report::Row;
-use array::{Array, Config};
+use array::{Array, Config, JournalPlace};
 use dax::Access;
 use file::{FileRef, Files};
 use format::Attribute;
@@ -22,7 +22,10 @@ fn attach(place: &ArrayPlace) -> io::Result<&'static Files> {
     let level = place.level.parse().map_err(|_| error(&"unknown level"))?;
     let mounts: Vec<Vec<u8>> = place.members.iter().map(|member| member.as_os_str().as_bytes().to_vec()).collect();
     let prefix = place.prefix.as_os_str().as_bytes().to_vec();
-    let config = Config::new(level, None, &mounts, &[prefix], String::new()).map_err(|found| error(&found))?;
+    let mut config = Config::new(level, None, &mounts, &[prefix], String::new()).map_err(|found| error(&found))?;
+    if !place.journal.is_empty() {
+        config = config.with_journal(&JournalPlace::parse(place.journal.as_bytes())).map_err(|found| error(&found))?;
+    }
     let array = Array::attach(&config).map_err(|found| error(&found))?;
     Files::new(array).map_err(os)
 }
@@ -41,10 +44,13 @@ fn create(files: &'static Files, place: &ArrayPlace, name: &str) -> io::Result<F
     files.open(attribute, true, || Ok((descriptors, Access::ReadWrite))).map_err(os)
 }
 
-/// The rows of one level.
-pub(crate) fn level_rows(plan: &Plan, level: &str) -> io::Result<Vec<Row>> {
+/// The rows of one level; with a journal, on its own or on the members, those that it makes dearer.
+pub(crate) fn level_rows(plan: &Plan, level: &str, journal: Option<bool>) -> io::Result<Vec<Row>> {
     let scratch = Scratch::new(&format!("engine-{level}"))?;
-    let place = scratch.array(level, 3)?;
+    let place = match journal {
+        None => scratch.array(level, 3)?,
+        Some(on_members) => scratch.journaled_array(level, 3, on_members)?,
+    };
     let kernel = plain_file(&scratch.path().join("kernel"), plan.region_bytes)?;
     let subject = create(attach(&place)?, &place, FILE)?;
     levels::fill(&subject, plan.region_bytes);

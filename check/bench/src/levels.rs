@@ -27,6 +27,8 @@ pub(crate) struct Bench<'a, S> {
     members: Vec<Mapped>,
     /// A file on the same tmpfs for the kernel.
     kernel: &'a File,
+    /// What the array's journal is called in a row; empty for none.
+    journal: &'static str,
 }
 
 /// One case, without its order.
@@ -82,7 +84,12 @@ impl<'a, S: Subject> Bench<'a, S> {
         let geometry = geometry(place)?;
         let bytes = geometry.member_bytes(plan.region_bytes);
         let members = (0..place.members.len()).map(|slot| Mapped::new(&place.backing(slot, FILE), bytes));
-        Ok(Self { plan, geometry, subject, members: members.collect::<io::Result<_>>()?, kernel })
+        let journal = match place.journal.as_str() {
+            "" => "",
+            "internal" => ", journal on members",
+            _ => ", journal",
+        };
+        Ok(Self { plan, geometry, subject, members: members.collect::<io::Result<_>>()?, kernel, journal })
     }
 
     /// All rows of this level, and a proof at the end that the file is still right.
@@ -93,6 +100,10 @@ impl<'a, S: Subject> Bench<'a, S> {
             for &order in if large { &[Order::Sequential][..] } else { &Order::BOTH } {
                 rows.push(self.row(&case, order));
             }
+        }
+        if !self.journal.is_empty() {
+            self.verify();
+            return rows;
         }
         if self.geometry.level() == Level::Raid1 {
             rows.extend(Order::BOTH.into_iter().flat_map(|order| [1, 2].map(|count| self.copies(count, order))));
@@ -113,6 +124,16 @@ impl<'a, S: Subject> Bench<'a, S> {
             let writes = true;
             Case { what, bytes, writes, limit, limit_goal, kernel_goals }
         };
+        if !self.journal.is_empty() {
+            // The journal on the members is stored to as many of them, and has no goal.
+            let has_goal = self.journal == ", journal";
+            let (small_work, large_work, goal) = match self.geometry.level() {
+                Level::Raid1 => (Work::Copies(3), Work::Copies(3), 1.7),
+                _ => (Work::Update, Work::Stripes, 2.2),
+            };
+            let small_case = writes("write 4 KiB", small, small_work, Some(goal).filter(|_| has_goal), None);
+            return vec![small_case, writes("write 1 MiB", large, large_work, None, None)];
+        }
         let mut cases = vec![reads("read 4 KiB", small, Some([3.0, 1.8])), reads("read 1 MiB", large, None)];
         if self.geometry.level() == Level::Raid1 {
             cases.push(writes("write 4 KiB", small, Work::Copies(3), Some(1.35), Some([1.0, 1.0])));
@@ -127,7 +148,8 @@ impl<'a, S: Subject> Bench<'a, S> {
 
     fn name(&self, what: &str, order: Option<Order>) -> String {
         let order = order.map_or("", Order::name);
-        format!("{what} {order} RAID {} x {}", self.geometry.level(), self.geometry.member_count()).replace("  ", " ")
+        let (level, count) = (self.geometry.level(), self.geometry.member_count());
+        format!("{what} {order} RAID {level} x {count}{}", self.journal).replace("  ", " ")
     }
 
     /// One case in one order: ours, the limit, the kernel.

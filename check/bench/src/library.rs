@@ -44,6 +44,7 @@ impl Library {
             .env("CXLRAID_LEVEL", &place.level)
             .env("CXLRAID_MOUNTS", members)
             .env("CXLRAID_PATHS", &place.prefix)
+            .env("CXLRAID_JOURNAL", &place.journal)
             .env("XDG_CACHE_HOME", cache);
         command
     }
@@ -77,7 +78,12 @@ pub(crate) fn rows(plan: &Plan, wanted: impl Fn(&str) -> bool) -> Result<Vec<Row
     let mut rows = Vec::new();
     for (name, level) in [("raid1", "1"), ("raid5", "5")] {
         if wanted(name) {
-            rows.extend(level_rows(plan, &library, level)?);
+            rows.extend(level_rows(plan, &library, level, None)?);
+        }
+        if wanted("journal") {
+            for on_members in [false, true] {
+                rows.extend(level_rows(plan, &library, level, Some(on_members))?);
+            }
         }
     }
     if wanted("append") {
@@ -118,9 +124,13 @@ fn scratch(name: &str) -> Result<Scratch, String> {
     Scratch::new(name).map_err(|error| format!("a directory for the members: {error}"))
 }
 
-fn level_rows(plan: &Plan, library: &Library, level: &str) -> Result<Vec<Row>, String> {
+fn level_rows(plan: &Plan, library: &Library, level: &str, journal: Option<bool>) -> Result<Vec<Row>, String> {
     let scratch = scratch(level)?;
-    let array = scratch.array(level, 3).map_err(said)?;
+    let array = match journal {
+        None => scratch.array(level, 3),
+        Some(on_members) => scratch.journaled_array(level, 3, on_members),
+    };
+    let array = array.map_err(said)?;
     let task = Task::Level { plan: *plan, array: array.clone(), scratch: scratch.path().to_owned() };
     result(library.worker(&task, &array, &scratch)?)
 }

@@ -32,11 +32,11 @@ cxlraid-bench [--json] [--sanity] [--engine] [CASE...]
   --json     results as JSON instead of a table
   --sanity   sizes so small that times mean nothing; fails if something does not run or data is wrong
   --engine   the engine itself, without the library
-  CASE       raid1, raid5, append, mmap, names, scaling, notours, startup; all if none is given
+  CASE       raid1, raid5, journal, append, mmap, names, scaling, notours, startup; all if none is given
 
 The library is CXLRAID_LIB, or libcxlraid.so beside this program.";
 
-const CASES: [&str; 8] = ["raid1", "raid5", "append", "mmap", "names", "scaling", "notours", "startup"];
+const CASES: [&str; 9] = ["raid1", "raid5", "journal", "append", "mmap", "names", "scaling", "notours", "startup"];
 
 /// What was asked for.
 #[derive(Default)]
@@ -108,7 +108,12 @@ fn engine_rows(plan: &Plan, wants: impl Fn(&str) -> bool) -> Result<Vec<Row>, St
     let mut rows = Vec::new();
     for (name, level) in [("raid1", "1"), ("raid5", "5")] {
         if wants(name) {
-            rows.extend(engine::level_rows(plan, level).map_err(said)?);
+            rows.extend(engine::level_rows(plan, level, None).map_err(said)?);
+        }
+        if wants("journal") {
+            for on_members in [false, true] {
+                rows.extend(engine::level_rows(plan, level, Some(on_members)).map_err(said)?);
+            }
         }
     }
     if wants("append") {

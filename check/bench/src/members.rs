@@ -54,7 +54,14 @@ impl Scratch {
         let name = self.path.file_name().unwrap_or_default();
         let members: Vec<PathBuf> = (0..count).map(|slot| self.path.join(format!("{level}-m{slot}"))).collect();
         members.iter().try_for_each(fs::create_dir)?;
-        Ok(ArrayPlace { level: level.to_owned(), members, prefix: Path::new("/").join(name) })
+        let prefix = Path::new("/").join(name);
+        Ok(ArrayPlace { level: level.to_owned(), members, prefix, journal: String::new() })
+    }
+
+    /// The same with a journal: on its own (tmpfs as all of it is), or on the members.
+    pub(crate) fn journaled_array(&self, level: &str, count: usize, on_members: bool) -> io::Result<ArrayPlace> {
+        let journal = if on_members { "internal".to_owned() } else { self.path.join("journal").display().to_string() };
+        Ok(ArrayPlace { journal, ..self.array(level, count)? })
     }
 }
 

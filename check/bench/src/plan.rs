@@ -106,6 +106,8 @@ pub(crate) struct ArrayPlace {
     pub(crate) members: Vec<PathBuf>,
     /// The prefix that belongs to the array.
     pub(crate) prefix: PathBuf,
+    /// As in CXLRAID_JOURNAL; empty for none.
+    pub(crate) journal: String,
 }
 
 impl ArrayPlace {

@@ -135,6 +135,7 @@ mod tests {
         members[1] = MemberEntry { uuid: Uuid::NIL, state: MemberState::Missing };
         members[2] = MemberEntry { uuid: Uuid([3; 16]), state: MemberState::InSync };
         Superblock {
+            journal: None,
             features: Features::default(),
             array_uuid: Uuid([9; 16]),
             array_name: ArrayName::new("db").unwrap(),

@@ -9,6 +9,7 @@
 use crate::config::Config;
 use crate::error::AttachError;
 use crate::exclusive;
+use crate::journal::{self, ArrayJournal};
 use crate::member::{Finding, Member, Standing, inspect};
 use crate::runtime::Runtime;
 use crate::superblock;
@@ -28,6 +29,7 @@ pub struct Array {
     pub(crate) name: format::ArrayName,
     pub(crate) members: Vec<Member>,
     pub(crate) runtime: Runtime,
+    pub(crate) journal: Option<ArrayJournal>,
     pub(crate) created: bool,
     pub(crate) alone: bool,
 }
@@ -43,6 +45,18 @@ impl Array {
     /// Attaches to the array that `config` describes. If none of its members has a superblock and all are empty directories, the array is
     /// created.
     pub fn attach(config: &Config) -> Result<Self, AttachError> {
+        Self::attach_if(config, journal::find)
+    }
+
+    /// The same without looking for the journal, to give it up: nothing is written to the array's files.
+    pub fn attach_without_journal(config: &Config) -> Result<Self, AttachError> {
+        Self::attach_if(config, |_, _, _| Ok(None))
+    }
+
+    fn attach_if(
+        config: &Config,
+        find_journal: impl FnOnce(&Config, &Superblock, &[Member]) -> Result<Option<ArrayJournal>, AttachError>,
+    ) -> Result<Self, AttachError> {
         let mut findings = inspect_all(config)?;
         let mut created = false;
         if findings.iter().all(Finding::is_unfinished) {
@@ -50,11 +64,12 @@ impl Array {
             findings = inspect_all(config)?;
         }
         let verdict = judge(config, findings)?;
-        Self::enter(config, verdict, created)
+        let journal = find_journal(config, &verdict.superblock, &verdict.members)?;
+        Self::enter(config, verdict, journal, created)
     }
 
     /// Joins the runtime segment and settles which members are out.
-    fn enter(config: &Config, verdict: Verdict, created: bool) -> Result<Self, AttachError> {
+    fn enter(config: &Config, verdict: Verdict, journal: Option<ArrayJournal>, created: bool) -> Result<Self, AttachError> {
         let Verdict { superblock, mut members } = verdict;
         let out: MemberSet =
             members.iter().filter(|member| member.standing != Standing::InSync).map(|member| member.slot).collect();
@@ -87,6 +102,7 @@ impl Array {
             name: superblock.array_name,
             members,
             runtime,
+            journal,
             created,
             alone,
         })

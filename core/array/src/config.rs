@@ -26,6 +26,39 @@ pub struct Config {
     pub prefixes: Vec<Vec<u8>>,
     /// The array's name, kept in new superblocks; empty for an array that has none.
     pub name: String,
+    /// Where the journal is; None takes the array's own, none for a new array.
+    pub journal: Option<JournalPlace>,
+    /// Lanes of a new journal.
+    pub journal_lanes: usize,
+}
+
+/// Writes that can be in a new journal at once.
+pub const JOURNAL_LANES_DEFAULT: usize = 32;
+
+/// Where a journal is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum JournalPlace {
+    /// On the members, in `.cxlraid`.
+    Members,
+    /// A file, or the directory for it; absolute.
+    File(Vec<u8>),
+}
+
+impl JournalPlace {
+    /// What a configuration says: `internal`, or a path.
+    #[must_use]
+    pub fn parse(text: &[u8]) -> Self {
+        if text == b"internal" { Self::Members } else { Self::File(text.to_vec()) }
+    }
+
+    /// As a configuration says it.
+    #[must_use]
+    pub fn shown(&self) -> &[u8] {
+        match self {
+            Self::Members => b"internal",
+            Self::File(path) => path,
+        }
+    }
 }
 
 /// Why a configuration cannot be used. Displayed as one line that names the variable and says what to do.
@@ -62,8 +95,13 @@ pub enum ConfigError {
         /// The outer one.
         outer: String,
     },
-    /// The journal is asked for and not built yet.
-    Journal,
+    /// The journal lies where members or files of the array do.
+    JournalInside {
+        /// The journal.
+        journal: String,
+        /// The member or prefix.
+        directory: String,
+    },
     /// A prefix that would put the whole file system into the array.
     RootPrefix,
 }
@@ -86,8 +124,11 @@ impl fmt::Display for ConfigError {
             Self::MemberInsideMember { inner, outer } => {
                 write!(f, "CXLRAID_MOUNTS: {inner}: lies inside member {outer}; members must not contain each other")
             }
-            Self::Journal => {
-                f.write_str("CXLRAID_JOURNAL: the journal is not built yet; unset CXLRAID_JOURNAL to run without one")
+            Self::JournalInside { journal, directory } => {
+                write!(
+                    f,
+                    "CXLRAID_JOURNAL: {journal}: lies inside {directory}; choose a path on a device of its own, or say internal"
+                )
             }
             Self::RootPrefix => f.write_str("CXLRAID_PATHS: / would hold the whole system; name directories below it"),
         }
@@ -107,9 +148,6 @@ impl Config {
             (_, None) => return Err(ConfigError::Missing("CXLRAID_MOUNTS")),
             (Some(level), Some(mounts)) => (lossy(&level), mounts),
         };
-        if get("CXLRAID_JOURNAL").is_some_and(|journal| !journal.is_empty()) {
-            return Err(ConfigError::Journal);
-        }
         let level: Level = level.parse().map_err(|_| ConfigError::Level(level))?;
         let chunk = match get("CXLRAID_STRIPE_SIZE") {
             None => None,
@@ -120,7 +158,11 @@ impl Config {
         };
         let paths = get("CXLRAID_PATHS").unwrap_or_else(|| PATHS_DEFAULT.as_bytes().to_vec());
         let name = get("CXLRAID_NAME").map(|name| lossy(&name)).unwrap_or_default();
-        Self::new(level, chunk, &split(&mounts), &split(&paths), name).map(Some)
+        let config = Self::new(level, chunk, &split(&mounts), &split(&paths), name)?;
+        match get("CXLRAID_JOURNAL").filter(|journal| !journal.is_empty()) {
+            None => Ok(Some(config)),
+            Some(journal) => config.with_journal(&JournalPlace::parse(&journal)).map(Some),
+        }
     }
 
     /// Checks the parts and puts them together.
@@ -154,7 +196,23 @@ impl Config {
                 return Err(ConfigError::PrefixInsideMember { prefix: lossy(prefix), member: lossy(member) });
             }
         }
-        Ok(Self { level, chunk, mounts, prefixes, name })
+        Ok(Self { level, chunk, mounts, prefixes, name, journal: None, journal_lanes: JOURNAL_LANES_DEFAULT })
+    }
+
+    /// The same with a journal.
+    pub fn with_journal(mut self, place: &JournalPlace) -> Result<Self, ConfigError> {
+        let place = match place {
+            JournalPlace::Members => JournalPlace::Members,
+            JournalPlace::File(path) => {
+                let path = absolute("CXLRAID_JOURNAL", core::slice::from_ref(path))?.concat();
+                if let Some(directory) = self.mounts.iter().chain(&self.prefixes).find(|directory| is_below(&path, directory)) {
+                    return Err(ConfigError::JournalInside { journal: lossy(&path), directory: lossy(directory) });
+                }
+                JournalPlace::File(path)
+            }
+        };
+        self.journal = Some(place);
+        Ok(self)
     }
 
     /// Whether the absolute, normalised `path` belongs to the array: it is a prefix or lies below one.
@@ -240,6 +298,14 @@ mod tests {
     }
 
     #[test]
+    fn the_journal_is_a_path_or_internal() {
+        let with = |journal| parse(&[("CXLRAID_LEVEL", "1"), ("CXLRAID_MOUNTS", "/a:/b"), ("CXLRAID_JOURNAL", journal)]);
+        assert_eq!(with("internal").unwrap().unwrap().journal, Some(JournalPlace::Members));
+        assert_eq!(with("/j//k/").unwrap().unwrap().journal, Some(JournalPlace::File(b"/j/k".to_vec())));
+        assert_eq!(with("").unwrap().unwrap().journal, None);
+    }
+
+    #[test]
     fn each_mistake_is_named() {
         let three = ("CXLRAID_MOUNTS", "/a:/b:/c");
         let level = ("CXLRAID_LEVEL", "5");
@@ -255,7 +321,8 @@ mod tests {
             (&[level, three, ("CXLRAID_PATHS", "/b/data")], "/b/data: lies inside member /b"),
             (&[level, three, ("CXLRAID_PATHS", "/")], "would hold the whole system"),
             (&[level, three, ("CXLRAID_PATHS", "data")], "data: not an absolute path"),
-            (&[level, three, ("CXLRAID_JOURNAL", "/j")], "the journal is not built yet"),
+            (&[level, three, ("CXLRAID_JOURNAL", "j")], "CXLRAID_JOURNAL: j: not an absolute path"),
+            (&[level, three, ("CXLRAID_JOURNAL", "/b/j")], "/b/j: lies inside /b"),
             (&[("CXLRAID_LEVEL", "10"), ("CXLRAID_MOUNTS", "/a:/b:/c:/d:/e")], "even number of members"),
         ];
         for (pairs, expected) in cases {

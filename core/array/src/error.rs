@@ -3,7 +3,7 @@
 use crate::member::{Member, Standing, show};
 use alloc::string::String;
 use alloc::vec::Vec;
-use format::{SuperblockError, Uuid};
+use format::{JournalError, SuperblockError, Uuid};
 use layout::{Geometry, GeometryError, Level};
 use sys::OsError;
 use units::ChunkBytes;
@@ -142,6 +142,48 @@ pub enum AttachError {
         /// The runtime segment.
         path: String,
     },
+    /// The array's journal cannot be opened.
+    #[error(
+        "{}: the array's journal: {}; mount its device, or give it up by 'cxlraid journal clear --force' (writes under way at the last crash may be lost)",
+        show(.path), describe(*.error)
+    )]
+    JournalLost {
+        /// Where it should be.
+        path: Vec<u8>,
+        /// Why it cannot be opened.
+        error: OsError,
+    },
+    /// What lies where the array's journal should be is not that.
+    #[error(
+        "{}: not the array's journal: {error}; mount the right device, or give the journal up by 'cxlraid journal clear --force' (writes under way at the last crash may be lost)",
+        show(.path)
+    )]
+    JournalForeign {
+        /// Where it should be.
+        path: Vec<u8>,
+        /// What is wrong with it.
+        error: JournalError,
+    },
+    /// A file that is no journal lies where one is to be made.
+    #[error("{}: exists and is not a journal; remove it, or choose another path", show(.path))]
+    JournalInTheWay {
+        /// The path.
+        path: Vec<u8>,
+    },
+    /// The array has no journal.
+    #[error("CXLRAID_JOURNAL={}: the array has no journal; unset it, or make one by 'cxlraid journal add'", show(.asked))]
+    NoJournal {
+        /// Configured.
+        asked: Vec<u8>,
+    },
+    /// The array's journal is in another kind of place.
+    #[error("CXLRAID_JOURNAL={}: the array's journal is {}; unset CXLRAID_JOURNAL, or set it to that", show(.asked), show(.found))]
+    OtherJournalPlace {
+        /// Configured.
+        asked: Vec<u8>,
+        /// In the superblocks.
+        found: Vec<u8>,
+    },
     /// Members changed while they were looked at.
     #[error("the members changed while they were assembled; try again")]
     Vanished,
@@ -150,6 +192,10 @@ pub enum AttachError {
 impl AttachError {
     pub(crate) fn os(path: &[u8], action: &'static str, error: OsError) -> Self {
         Self::Os { path: path.to_vec(), action, error }
+    }
+
+    pub(crate) fn journal(path: &[u8], error: JournalError) -> Self {
+        Self::JournalForeign { path: path.to_vec(), error }
     }
 
     pub(crate) fn too_many_out(geometry: &Geometry, members: &[Member]) -> Self {
@@ -178,12 +224,13 @@ impl AttachError {
     #[must_use]
     pub fn os_error(&self) -> OsError {
         match self {
-            Self::Os { error, .. } | Self::Runtime { error, .. } => *error,
+            Self::Os { error, .. } | Self::Runtime { error, .. } | Self::JournalLost { error, .. } => *error,
             Self::NotADirectory { .. } => OsError::NOTDIR,
             Self::NotThere { .. } => OsError::NOENT,
             Self::NotEmpty { .. } => OsError::NOTEMPTY,
             Self::NoAttributes { .. } => OsError::OPNOTSUPP,
-            Self::TooManyOut { .. } | Self::Superblock { .. } => OsError::IO,
+            Self::TooManyOut { .. } | Self::Superblock { .. } | Self::JournalForeign { .. } => OsError::IO,
+            Self::JournalInTheWay { .. } => OsError::EXIST,
             Self::ReadOnlyFeatures { .. } => OsError::ROFS,
             Self::Vanished => OsError::AGAIN,
             Self::InUseElsewhere { .. } | Self::OtherPidNamespace { .. } => OsError::BUSY,
@@ -192,6 +239,8 @@ impl AttachError {
             | Self::OtherLevel { .. }
             | Self::OtherCount { .. }
             | Self::OtherChunk { .. }
+            | Self::NoJournal { .. }
+            | Self::OtherJournalPlace { .. }
             | Self::Geometry(_) => OsError::INVAL,
         }
     }

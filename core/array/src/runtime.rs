@@ -32,7 +32,7 @@ const OPEN_WORDS: usize = OPEN_FILE_COUNT / 64;
 const MAGIC: u64 = u64::from_le_bytes(*b"CXLRrun\x01");
 const SLOT_BITS: u32 = ATTACH_SLOT_COUNT.trailing_zeros();
 /// Raised whenever the layout below changes.
-const VERSION: u32 = 9;
+const VERSION: u32 = 10;
 
 /// One attached process.
 #[repr(C)]
@@ -44,6 +44,13 @@ struct AttachSlot {
     /// Start time in clock ticks since boot (proc(5)), so that a reused pid is recognised.
     start_ticks: AtomicU64,
 }
+
+/// Who uses a lane of the journal, on a line of its own: 0 free, otherwise owner in the upper half and thread id in the lower, or [`JOURNAL_LANE_WAITS`].
+#[repr(C, align(64))]
+pub struct JournalLane(pub AtomicU64);
+
+/// In a journal lane's word: its record waits to be replayed.
+pub const JOURNAL_LANE_WAITS: u64 = u64::MAX;
 
 #[repr(C, align(4096))]
 struct Segment {
@@ -87,6 +94,12 @@ struct Segment {
     pid_namespace: AtomicU64,
     attach: [AttachSlot; ATTACH_SLOT_COUNT],
     lanes: [AtomicU64; format::LANE_COUNT],
+    /// Who uses each lane of the journal.
+    journal_lanes: [JournalLane; format::JOURNAL_LANE_COUNT_MAX],
+    /// Held while what a dead process left in the journal is replayed.
+    journal_lock: OwnedLock,
+    /// 1 once the journal's memory failed: nothing is written any more.
+    journal_failed: AtomicU32,
     mapped: MappedRecords,
     open_by_slot: [[AtomicU64; OPEN_WORDS]; ATTACH_SLOT_COUNT],
     /// The files that each process keeps ready: entry plus one, 0 for none.
@@ -563,6 +576,30 @@ impl Runtime {
     /// Who owns each write-intent lane: 0 free, otherwise owner in the upper half and thread id in the lower.
     pub fn lanes(&self) -> &[AtomicU64] {
         &self.segment().lanes
+    }
+}
+
+impl Runtime {
+    /// Who uses each lane of the journal.
+    #[inline]
+    pub fn journal_lanes(&self) -> &[JournalLane] {
+        &self.segment().journal_lanes
+    }
+
+    /// Runs `replay` alone among all that replay what a dead process left in the journal.
+    pub fn with_journal<T>(&self, replay: impl FnOnce() -> T) -> T {
+        self.with_lock(&self.segment().journal_lock, |_| replay())
+    }
+
+    /// Whether the journal's memory has failed.
+    #[inline]
+    pub fn journal_has_failed(&self) -> bool {
+        self.segment().journal_failed.load(Ordering::Relaxed) != 0
+    }
+
+    /// Notes that it has.
+    pub fn fail_journal(&self) {
+        self.segment().journal_failed.store(1, Ordering::Relaxed);
     }
 }
 

@@ -170,6 +170,18 @@ impl<M: Medium> Striper<'_, M> {
         })
     }
 
+    /// Touches each page of the program's buffer: a bad one is found before anything is stored.
+    ///
+    /// # Safety
+    /// As [`Self::write`].
+    pub unsafe fn probe_source(&self, src: *const u8, bytes: usize) -> Result<(), IoFault> {
+        self.guarded(|| {
+            // SAFETY: inside a guard.
+            unsafe { probe(src, bytes) };
+            Ok(())
+        })
+    }
+
     /// Writes zeros with their redundancy. The caller does as for [`Self::write`].
     pub fn zero(&self, offset: u64, bytes: u64) -> Result<(), IoFault> {
         let io = self.io();
@@ -195,8 +207,15 @@ impl<M: Medium> Striper<'_, M> {
         Ok(mismatches)
     }
 
+    /// Writes the range as it is, of a level without parity. Inside the guard.
+    #[inline]
+    pub(crate) unsafe fn put_plainly(&self, offset: u64, src: *const u8, bytes: usize) -> Done {
+        // SAFETY: the buffer is the caller's promise.
+        unsafe { (self.table().write)(&self.io(), offset, src, bytes) }
+    }
+
     #[inline(always)]
-    fn io(&self) -> Io<'_, M> {
+    pub(crate) fn io(&self) -> Io<'_, M> {
         debug_assert!(absent(self.members).minus(self.out).is_empty(), "a member that is not open is out");
         Io { geometry: self.geometry, members: self.members, out: self.out, kernels: self.kernels }
     }
@@ -208,7 +227,7 @@ impl<M: Medium> Striper<'_, M> {
 
     /// Runs `operation` under a guard and says whose memory faulted.
     #[inline(always)]
-    fn guarded(&self, operation: impl FnOnce() -> Done) -> Result<(), IoFault> {
+    pub(crate) fn guarded(&self, operation: impl FnOnce() -> Done) -> Result<(), IoFault> {
         let mut done = Ok(());
         let result = &mut done;
         // SAFETY: nothing in this crate's operations owns anything or takes a lock; a half-done write is dealt with by the
@@ -235,7 +254,7 @@ pub fn absent<M>(members: &[Option<M>]) -> MemberSet {
 
 /// Touches each page of the program's buffer, so that a bad one faults before anything is stored.
 #[inline(always)]
-unsafe fn probe(src: *const u8, bytes: usize) {
+pub(crate) unsafe fn probe(src: *const u8, bytes: usize) {
     if bytes == 0 {
         return;
     }

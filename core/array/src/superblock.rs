@@ -6,6 +6,7 @@
 use crate::Array;
 use crate::config::Config;
 use crate::error::AttachError;
+use crate::journal::New;
 use crate::member::read_fully;
 use alloc::vec::Vec;
 use format::{Access, ArrayName, Features, LANE_FILE_BYTES, MemberEntry, MemberState, Superblock, TableHeader, TableKind, Uuid};
@@ -24,7 +25,14 @@ pub(crate) fn create(config: &Config, roots: &[&OwnedFd]) -> core::result::Resul
     for (path, root) in config.mounts.iter().zip(roots) {
         probe(path, root)?;
     }
-    let superblock = blank(config).map_err(|error| AttachError::os(&config.mounts[0], "create", error))?;
+    let mut superblock = blank(config).map_err(|error| AttachError::os(&config.mounts[0], "create", error))?;
+    let draw = |place| New::draw(place, config.journal_lanes, superblock.array_uuid, config.level);
+    let journal = config.journal.as_ref().map(draw).transpose()?;
+    superblock.journal = journal.as_ref().map(|journal| journal.entry);
+    // First what is not on the members: if it cannot be made they are as they were.
+    if let Some(journal) = journal.as_ref().filter(|journal| journal.is_elsewhere()) {
+        journal.make(&[], &superblock.geometry()?, superblock.access)?;
+    }
     let mut metas = Vec::with_capacity(roots.len());
     for (slot, root) in roots.iter().enumerate() {
         let path = &config.mounts[slot];
@@ -33,6 +41,10 @@ pub(crate) fn create(config: &Config, roots: &[&OwnedFd]) -> core::result::Resul
     for (slot, root) in roots.iter().enumerate() {
         let path = &config.mounts[slot];
         fill(config, &superblock, root, &metas[slot]).map_err(|error| AttachError::os(path, "create", error))?;
+    }
+    if let Some(journal) = journal.filter(|journal| !journal.is_elsewhere()) {
+        let metas: Vec<_> = metas.iter().map(Some).collect();
+        journal.make(&metas, &superblock.geometry()?, superblock.access)?;
     }
     for (slot, meta) in metas.iter().enumerate() {
         let finished = Superblock { event_count: 1, copy_sequence: 1, ..for_slot(&superblock, slot) };
@@ -80,6 +92,7 @@ fn blank(config: &Config) -> Result<Superblock> {
         update_ns: now_ns,
         copy_sequence: 0,
         members,
+        journal: None,
     })
 }
 
@@ -87,7 +100,7 @@ fn for_slot(superblock: &Superblock, slot: Slot) -> Superblock {
     Superblock { slot, member_uuid: superblock.members[slot].uuid, ..superblock.clone() }
 }
 
-fn random_uuid() -> Result<Uuid> {
+pub(crate) fn random_uuid() -> Result<Uuid> {
     let mut bytes = [0u8; 16];
     let length = getrandom(&mut bytes[..], GetRandomFlags::empty())?;
     if length == bytes.len() { Ok(Uuid::from_random(bytes)) } else { Err(OsError::IO) }
@@ -147,7 +160,7 @@ pub(crate) fn make_directories(root: &OwnedFd, path: &[u8]) -> Result<()> {
     Ok(())
 }
 
-fn open_new(meta: &OwnedFd, name: &core::ffi::CStr, access: Access) -> Result<OwnedFd> {
+pub(crate) fn open_new(meta: &OwnedFd, name: &core::ffi::CStr, access: Access) -> Result<OwnedFd> {
     let mode = Mode::from_raw_mode(access.mode);
     let file = fs::openat(meta, name, OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW, mode)?;
     fs::fchmod(&file, mode)?;
@@ -161,7 +174,7 @@ fn write_copy(meta: &OwnedFd, superblock: &Superblock, copy: usize) -> Result<()
     fs::fdatasync(&file)
 }
 
-fn write_fully(file: &OwnedFd, mut bytes: &[u8], mut offset: u64) -> Result<()> {
+pub(crate) fn write_fully(file: &OwnedFd, mut bytes: &[u8], mut offset: u64) -> Result<()> {
     while !bytes.is_empty() {
         match pwrite(file, bytes, offset) {
             Ok(count) => {
@@ -203,6 +216,24 @@ impl Array {
 
     /// Returns the members that could not be written.
     fn record_out_once(&self, out: MemberSet) -> MemberSet {
+        self.rewrite(out, |superblock| {
+            for gone in out.iter() {
+                let entry = &mut superblock.members[gone];
+                if entry.state == MemberState::InSync {
+                    entry.state = self.members[gone].state_when_out();
+                }
+            }
+        })
+    }
+
+    /// Changes the superblocks of the members in use, with a higher event count. The caller holds the superblock lock.
+    pub(crate) fn rewrite_superblocks(&self, change: impl Fn(&mut Superblock)) -> Result<()> {
+        let failed = self.rewrite(self.runtime.out(), change);
+        if failed.is_empty() { Ok(()) } else { Err(OsError::IO) }
+    }
+
+    /// Changes the superblocks of all members but those in `out`. Returns the members that could not be written.
+    fn rewrite(&self, out: MemberSet, change: impl Fn(&mut Superblock)) -> MemberSet {
         let mut failed = MemberSet::EMPTY;
         let mut current = Vec::new();
         for slot in MemberSet::first(self.members.len()).minus(out).iter() {
@@ -216,17 +247,9 @@ impl Array {
             superblock.event_count = event_count;
             superblock.copy_sequence += 1;
             superblock.update_ns = sys::clock::realtime_coarse_ns();
-            for gone in out.iter() {
-                let entry = &mut superblock.members[gone];
-                if entry.state == MemberState::InSync {
-                    entry.state = self.members[gone].state_when_out();
-                }
-            }
-            let written = self.members[slot]
-                .meta()
-                .ok_or(OsError::NODEV)
-                .and_then(|meta| write_copy(meta, &superblock, Superblock::next_copy(copy)));
-            if written.is_err() {
+            change(&mut superblock);
+            let meta = self.members[slot].meta().ok_or(OsError::NODEV);
+            if meta.and_then(|meta| write_copy(meta, &superblock, Superblock::next_copy(copy))).is_err() {
                 failed = failed.with(slot);
             }
         }

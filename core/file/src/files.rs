@@ -5,6 +5,7 @@
 
 use crate::idle::{Idle, Keep};
 use crate::inode::{Inode, key};
+use crate::journal::{self, FileJournal};
 use crate::local_lock::LocalLock;
 use crate::nameless::Name;
 use crate::table::{InodeTable, open_meta_files};
@@ -26,6 +27,7 @@ pub struct Files {
     array: Array,
     table: InodeTable,
     lanes: Lanes<Backing>,
+    journal: Option<FileJournal>,
     domains: Vec<PersistenceDomain>,
     kernels: &'static persist::Kernels,
     shape: Shape,
@@ -103,14 +105,17 @@ impl Files {
         };
         let domains: Vec<_> = array.members().iter().map(domain).collect();
         // One member that needs write-back decides for all.
-        let adr = domains.contains(&PersistenceDomain::Adr);
+        let (journal, journal_domain) = journal::open(&array)?;
+        let adr = domains.contains(&PersistenceDomain::Adr) || journal_domain == PersistenceDomain::Adr;
         let kernels = persist::kernels_for(if adr { PersistenceDomain::Adr } else { PersistenceDomain::Eadr });
         let lanes = Lanes::new(open_meta_files(&array, format::LANES_FILE)?, kernels);
+        let volatile_order = [&domains[..], &[journal_domain]].concat().contains(&PersistenceDomain::PageCache);
+        let journal = FileJournal::new(&array, journal, kernels, volatile_order)?;
         let geometry = *array.geometry();
         let members = MemberSet::first(geometry.member_count());
         let shape = Shape::new(geometry.level(), geometry.chunk(), members, 0).map_err(|_| OsError::INVAL)?;
         let held = LocalLock::new(Held { open: BTreeMap::new(), idle: Idle::new() });
-        let files = Box::leak(Box::new(Self { array, table, lanes, domains, kernels, shape, keep, held }));
+        let files = Box::leak(Box::new(Self { array, table, lanes, journal, domains, kernels, shape, keep, held }));
         files.array.runtime().recover_to(Recovery::Tables, || files.recover_tables())?;
         let runtime = files.array.runtime();
         if files.array.was_alone() || runtime.has_reaped_nameless() {
@@ -148,6 +153,11 @@ impl Files {
     #[inline]
     pub(crate) const fn table(&self) -> &InodeTable {
         &self.table
+    }
+
+    #[inline]
+    pub(crate) const fn journal(&self) -> Option<&FileJournal> {
+        self.journal.as_ref()
     }
 
     #[inline]
@@ -261,7 +271,8 @@ impl Files {
                 inode.set_flags(record.flags & !format::FLAG_MAPPED);
                 shared.resync_waits.store(1, Ordering::Relaxed);
             }
-            let waits = record.resync.is_some() || present < record.geometry().member_bytes(record.size);
+            let short = present < record.geometry().member_bytes(record.size);
+            let waits = record.resync.is_some() || short || self.waits_in_journal(attribute);
             shared.resync_waits.fetch_or(u32::from(waits), Ordering::Relaxed);
             // If it may get a name again is forgotten: then it may not.
             let name = if record.state == InodeState::Orphan { Name::Lost } else { Name::Has };

@@ -1,7 +1,7 @@
 //! The open files of one array: sizes, growth, locks between threads and processes.
 //!
 //! [`Files`] holds what this process has open; [`Inode`] is one file, shared by all descriptors on it; `table` is the inode table on the
-//! members. `read`, `write` and `space` are what can be done to a file; `unfinished`, `recovery` and `resync` make good what a death or a crash
+//! members. `read`, `write` and `space` are what can be done to a file; `journal` makes writes atomic; `unfinished`, `recovery` and `resync` make good what a death or a crash
 //! cut short. Names are core/namespace's.
 //!
 //! Order of locks: the process' own table of open files, the open-files lock of the runtime segment, a file's size lock, its stripe locks
@@ -14,6 +14,7 @@ mod files;
 mod holes;
 mod idle;
 mod inode;
+mod journal;
 mod local_lock;
 mod mapped;
 mod nameless;
@@ -31,6 +32,7 @@ mod write;
 pub use files::{BackingFds, FileRef, Files};
 pub use idle::Keep;
 pub use inode::Inode;
+pub use journal::Waiting;
 pub use local_lock::LocalLock;
 pub use mapped::Mapped;
 pub use nameless::{Name, orphan_path};

@@ -35,6 +35,7 @@ impl Files {
         table.equal_lengths(array)?;
         let volatile_order = self.domains().contains(&PersistenceDomain::PageCache);
         table.each_odd(array, |number, _| table.make_equal(array, number, volatile_order))?;
+        self.recover_journal()?;
         for lane in 0..LANE_COUNT {
             self.note_lane(lane);
         }
@@ -122,7 +123,9 @@ impl Files {
             return;
         };
         let Ok(Some(record)) = self.table().load(array, inode) else { return };
-        if record.generation != generation || length == 0 {
+        // What the journal has a record of is replayed from there, if there was anything to it.
+        let journaled = kind == LaneKind::Journaled && self.journal().is_some();
+        if record.generation != generation || length == 0 || journaled {
             return;
         }
         let end = offset.saturating_add(length);

@@ -81,11 +81,14 @@ impl Inode {
         if shared.resync_waits.load(Ordering::Relaxed) == WAITS_FOR_MEMBER && is_away() {
             return Ok(());
         }
-        self.with_size_locked(|size| {
+        self.with_size_locked(|_| {
             if shared.resync_waits.load(Ordering::Relaxed) == 0 {
                 return Ok(());
             }
             let held = self.lock_stripes(Blocks::ALL)?;
+            // What the journal has is right, whichever members are left.
+            self.replay_behind(u64::MAX)?;
+            let size = self.size();
             let noted = self.files.table().resync(array, self.number);
             let mut range = noted.unwrap_or(Resync { start: u64::MAX, end: 0, lost: MemberSet::EMPTY });
             if is_away() && self.agrees(&range, size) {

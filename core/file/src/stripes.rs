@@ -24,7 +24,7 @@ impl Blocks {
 
     /// One bit per lock.
     #[inline]
-    fn mask(self) -> u64 {
+    pub(crate) fn mask(self) -> u64 {
         let count = self.last - self.first;
         if count >= STRIPE_LOCK_COUNT as u64 - 1 {
             return u64::MAX;

@@ -4,9 +4,9 @@
 //! state is stored last.
 
 use alloc::vec::Vec;
-use array::Array;
+use array::{Array, Member};
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
-use dax::{Access, Backing};
+use dax::{Access, Backing, PersistenceDomain};
 use format::{FLAGS_OFFSET, INODE_RECORD_BYTES, InodeRecord, InodeState, SIZE_OFFSET, STATE_OFFSET, Shape};
 use format::{inode_record_offset, inode_table_bytes};
 use medium::Medium;
@@ -290,13 +290,21 @@ pub(crate) fn open_meta_files(array: &Array, name: &core::ffi::CStr) -> Result<V
         .members()
         .iter()
         .map(|member| {
-            let (Some(meta), Some(root)) = (member.meta(), member.root()) else { return Ok(None) };
-            let file = match openat(meta, name, OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty()) {
-                Err(OsError::NOENT) if name == format::NAMES_FILE => return Ok(None),
-                result => result?,
-            };
-            let domain = dax::detect(sys::AsFd::as_fd(root));
-            Ok(Some(Backing::new(sys::high_fd::raise(file)?, Access::ReadWrite, domain)))
+            if member.meta().is_none() {
+                return Ok(None);
+            }
+            match open_meta_file(member, name) {
+                Err(OsError::NOENT) if name == format::NAMES_FILE => Ok(None),
+                result => result.map(|(file, _)| Some(file)),
+            }
         })
         .collect()
+}
+
+/// Opens a file under `.cxlraid` of a member that is there; also gives the member's persistence domain.
+pub(crate) fn open_meta_file(member: &Member, name: &core::ffi::CStr) -> Result<(Backing, PersistenceDomain), OsError> {
+    let (Some(meta), Some(root)) = (member.meta(), member.root()) else { return Err(OsError::NODEV) };
+    let file = openat(meta, name, OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty())?;
+    let domain = dax::detect(sys::AsFd::as_fd(root));
+    Ok((Backing::new(sys::high_fd::raise(file)?, Access::ReadWrite, domain), domain))
 }

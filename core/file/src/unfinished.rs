@@ -30,6 +30,7 @@ impl Inode {
     fn finish_stripes(&self, locks: u64) -> Result<(), OsError> {
         self.shared().stripes_unfinished.fetch_or(locks, Ordering::Relaxed);
         if self.writable {
+            self.replay_behind(locks)?;
             self.repair_blocks(locks)?;
             self.shared().stripes_unfinished.fetch_and(!locks, Ordering::Relaxed);
         }

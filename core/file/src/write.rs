@@ -123,6 +123,10 @@ impl Inode {
     /// As [`Self::store`].
     #[inline]
     pub(crate) unsafe fn store_directly(&self, offset: u64, src: *const u8, bytes: usize) -> Result<(), OsError> {
+        if let Some(journal) = self.files.journal() {
+            // SAFETY: as the caller promises.
+            return unsafe { self.store_journaled(journal, offset, src, bytes, true) };
+        }
         loop {
             let out = self.out();
             self.announce(LaneKind::Write, offset, bytes as u64, out)?;

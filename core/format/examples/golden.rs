@@ -23,7 +23,13 @@ const LANE_COUNT_AT: usize = 48;
 fn main() -> io::Result<()> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
     fs::create_dir_all(&directory)?;
-    let images = superblocks().into_iter().chain(inode_tables()).chain(attributes()).chain(lane_files()).chain(name_logs()).chain(journals());
+    let images = superblocks()
+        .into_iter()
+        .chain(inode_tables())
+        .chain(attributes())
+        .chain(lane_files())
+        .chain(name_logs())
+        .chain(journals());
     for (name, bytes) in images {
         let path = directory.join(format!("{name}.bin"));
         if path.exists() {

@@ -326,20 +326,7 @@ mod tests {
             "journal.md",
             "Lane",
             RecordBytes,
-            [
-                inode,
-                generation,
-                offset,
-                sequence,
-                length,
-                payload_bytes,
-                out_mask,
-                kind,
-                flags,
-                reserved_46,
-                checksum,
-                settled
-            ]
+            [inode, generation, offset, sequence, length, payload_bytes, out_mask, kind, flags, reserved_46, checksum, settled]
         );
     }
 }

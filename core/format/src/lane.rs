@@ -73,6 +73,8 @@ pub enum LaneKind {
     Write = 1,
     /// The file's size, from `offset + length` to `offset`.
     Truncate = 2,
+    /// Bytes of the file that a record of the journal is about: nothing is to be made good as long as that journal is believed.
+    Journaled = 3,
 }
 
 impl LaneKind {
@@ -89,6 +91,7 @@ impl LaneKind {
             0 => Some(Self::Clean),
             1 => Some(Self::Write),
             2 => Some(Self::Truncate),
+            3 => Some(Self::Journaled),
             _ => None,
         }
     }

@@ -14,8 +14,10 @@
 
 extern crate alloc;
 
+mod journal;
 mod names;
 
+pub use journal::{Journal, NoLane};
 pub use names::{Found, NameLog, Records};
 
 use alloc::vec::Vec;

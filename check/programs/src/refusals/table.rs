@@ -283,10 +283,35 @@ ls "$1" "$2" | wc -l
 }
 
 fn journal_set(scene: &mut Scene<'_>, complaints: &mut Complaints) -> Result {
-    for journal in ["internal", "/dev/shm/journal"] {
+    let inside = scene.member(0).join("journal");
+    for (journal, says) in [("journal".into(), "not an absolute path"), (inside, "lies inside")] {
         scene.set("CXLRAID_JOURNAL", journal);
-        scene.expect_refusal("EINVAL", &["CXLRAID_JOURNAL", "not built yet", "unset CXLRAID_JOURNAL"], complaints);
+        scene.expect_refusal("EINVAL", &["CXLRAID_JOURNAL: ", says], complaints);
     }
+    let (journal, away) = (scene.beside("journal"), scene.beside("away"));
+    fs::write(&journal, "something else")?;
+    scene.set("CXLRAID_JOURNAL", &journal);
+    scene.expect_refusal("EEXIST", &["journal: exists and is not a journal", "choose another path"], complaints);
+    fs::remove_file(&journal)?;
+    scene.make(complaints);
+    // The superblocks know where it is.
+    scene.unset("CXLRAID_JOURNAL");
+    scene.expect_content("file", "before\n", complaints);
+    scene.set("CXLRAID_JOURNAL", "internal");
+    let shown = journal.display().to_string();
+    scene.expect_refusal("EINVAL", &["CXLRAID_JOURNAL=internal: the array's journal is ", &shown], complaints);
+    scene.unset("CXLRAID_JOURNAL");
+    fs::rename(&journal, &away)?;
+    scene.expect_refusal("ENOENT", &[&shown, "the array's journal", "cxlraid journal clear --force"], complaints);
+    fs::write(&journal, "something else")?;
+    scene.expect_refusal("EIO", &[&shown, "not the array's journal", "cxlraid journal clear --force"], complaints);
+    // Its device is mounted elsewhere today.
+    scene.set("CXLRAID_JOURNAL", &away);
+    scene.expect_content("file", "before\n", complaints);
+    let mut damaged = fs::read(&away)?;
+    damaged[40] ^= 1;
+    fs::write(&away, damaged)?;
+    scene.expect_refusal("EIO", &["away", "not the array's journal", "damaged"], complaints);
     Ok(Outcome::Ran)
 }
 

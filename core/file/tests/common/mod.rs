@@ -1,7 +1,7 @@
 //! An array in temporary directories, and a file on it made without core/namespace.
 #![allow(dead_code, unreachable_pub)] // each test binary uses its part
 
-use array::{Array, Config};
+use array::{Array, Config, JournalPlace};
 use cxlraid_file::{BackingFds, FileRef, Files};
 use dax::Access;
 use format::Attribute;
@@ -33,6 +33,28 @@ impl TestArray {
 
     /// With its members below `directory`.
     pub fn in_directory(directory: tempfile::TempDir, level: Level, member_count: usize, chunk_bytes: u64) -> Self {
+        Self::configured(directory, level, member_count, chunk_bytes, |config| config)
+    }
+
+    /// With a journal of two lanes, on members or in a file beside them.
+    pub fn journaled(level: Level, member_count: usize, chunk_bytes: u64, on_members: bool) -> Self {
+        let directory = scratch();
+        let path = directory.path().join("journal").into_os_string().into_encoded_bytes();
+        let place = if on_members { JournalPlace::Members } else { JournalPlace::File(path) };
+        Self::configured(directory, level, member_count, chunk_bytes, |config| {
+            let mut config = config.with_journal(&place).unwrap();
+            config.journal_lanes = 2;
+            config
+        })
+    }
+
+    fn configured(
+        directory: tempfile::TempDir,
+        level: Level,
+        member_count: usize,
+        chunk_bytes: u64,
+        configure: impl FnOnce(Config) -> Config,
+    ) -> Self {
         persist::fault::install_handlers().unwrap();
         let mounts: Vec<Vec<u8>> = (0..member_count)
             .map(|slot| {
@@ -42,6 +64,7 @@ impl TestArray {
             })
             .collect();
         let config = Config::new(level, ChunkBytes::new(chunk_bytes), &mounts, &[b"/data".to_vec()], String::new()).unwrap();
+        let config = configure(config);
         let files = Files::new(Array::attach(&config).unwrap()).unwrap();
         files.array().runtime().me();
         Self { files, config, directory, attached: Mutex::new(vec![files]) }
@@ -49,6 +72,21 @@ impl TestArray {
 
     pub fn member_path(&self, slot: usize) -> PathBuf {
         self.directory.path().join(format!("m{slot}"))
+    }
+
+    /// The files of the journal.
+    pub fn journal_paths(&self) -> Vec<PathBuf> {
+        let holders = self.files.array().journal().unwrap().holders;
+        if holders.is_empty() {
+            return vec![self.directory.path().join("journal")];
+        }
+        holders.iter().map(|slot| self.member_path(slot).join(".cxlraid/journal")).collect()
+    }
+
+    /// Takes a member away: its directory is empty from now on.
+    pub fn lose_member(&self, slot: usize) {
+        std::fs::rename(self.member_path(slot), self.directory.path().join(format!("gone{slot}"))).unwrap();
+        std::fs::create_dir(self.member_path(slot)).unwrap();
     }
 
     /// Attaches once more, as another process would.

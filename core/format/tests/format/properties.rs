@@ -125,7 +125,7 @@ proptest! {
 }
 
 fn lanes() -> impl Strategy<Value = LaneRecord> {
-    let kind = prop::sample::select(&[LaneKind::Clean, LaneKind::Write, LaneKind::Truncate][..]);
+    let kind = prop::sample::select(&[LaneKind::Clean, LaneKind::Write, LaneKind::Truncate, LaneKind::Journaled][..]);
     (kind, any::<[u64; 5]>(), any::<u16>()).prop_map(|(kind, [inode, generation, offset, length, sequence], owner)| LaneRecord {
         kind,
         inode,

@@ -1,0 +1,269 @@
+//! The array's journal as a file: where it is, how it is made, and whether the one that is there is the one the array was last used with.
+//!
+//! Invariants:
+//! - an array that has a journal is not attached without it: its last writes may be in it. Giving it up is for the operator to say ([`Array::set_journal`]);
+//! - a file that another array may need is not overwritten;
+//! - the superblocks name a journal only when it is whole.
+
+use crate::Array;
+use crate::config::{Config, JournalPlace};
+use crate::error::AttachError;
+use crate::member::{Member, Standing, read_fully};
+use crate::superblock::{self, open_new, random_uuid, write_fully};
+use alloc::vec::Vec;
+use core::ffi::CStr;
+use format::{Access, JOURNAL_HEADER_BYTES, JournalEntry, JournalError, JournalHeader, JournalPath, Superblock, Uuid};
+use layout::{Geometry, Level};
+use sys::rustix::fs::{self, AtFlags, FallocateFlags, Gid, Mode, OFlags, Uid};
+use sys::{OsError, OwnedFd};
+use units::MemberSet;
+
+/// What the file is called where a directory is given.
+const NAME_IN_DIRECTORY: &[u8] = b"/cxlraid.journal";
+
+/// The journal of an attached array.
+pub struct ArrayJournal {
+    /// What its header says.
+    pub header: JournalHeader,
+    /// Where it is; None if on members.
+    pub path: Option<JournalPath>,
+    /// The members that hold it, as far as they were in sync; empty if it is elsewhere.
+    pub holders: MemberSet,
+}
+
+/// The members that hold a journal which lies on members: with all of these out the array is lost too. The lowest ones, or the copies of one column.
+#[must_use]
+pub fn holders(geometry: &Geometry) -> MemberSet {
+    if geometry.copy_count() == 1 {
+        return MemberSet::first(geometry.level().parity_count() + 1);
+    }
+    (0..geometry.copy_count()).map(|copy| geometry.data_slot(0, 0, copy)).collect()
+}
+
+/// A journal that is being made.
+pub(crate) struct New {
+    header: JournalHeader,
+    pub(crate) entry: JournalEntry,
+}
+
+impl New {
+    /// A journal for an array, with a UUID of its own.
+    pub(crate) fn draw(place: &JournalPlace, lanes: usize, array: Uuid, level: Level) -> Result<Self, AttachError> {
+        let shown = |error| AttachError::os(place.shown(), "make the journal at", error);
+        let uuid = random_uuid().map_err(shown)?;
+        let path = match place {
+            JournalPlace::Members => None,
+            JournalPlace::File(path) => {
+                let path = resolved(path);
+                Some(JournalPath::new(&path).ok_or_else(|| shown(OsError::NAMETOOLONG))?)
+            }
+        };
+        let header = JournalHeader::new(array, uuid, lanes, level.parity_count());
+        Ok(Self { header, entry: JournalEntry { uuid, path } })
+    }
+
+    pub(crate) const fn is_elsewhere(&self) -> bool {
+        self.entry.path.is_some()
+    }
+
+    /// Makes the file, or one on each of the holders among `metas` (by slot).
+    pub(crate) fn make(&self, metas: &[Option<&OwnedFd>], geometry: &Geometry, access: Access) -> Result<(), AttachError> {
+        if let Some(path) = &self.entry.path {
+            return self.make_at(path.as_bytes(), access);
+        }
+        for slot in holders(geometry).iter() {
+            if let Some(meta) = metas[slot] {
+                let made = open_new(meta, format::JOURNAL_FILE, access).and_then(|file| self.fill(&file));
+                made.map_err(|error| AttachError::os(b".cxlraid/journal", "make the journal at", error))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn make_at(&self, path: &[u8], access: Access) -> Result<(), AttachError> {
+        let failed = |error| AttachError::os(path, "make the journal at", error);
+        let mode = Mode::from_raw_mode(access.mode);
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let present = fs::statat(fs::CWD, path, AtFlags::SYMLINK_NOFOLLOW);
+        if present.is_ok_and(|stat| stat.st_size != 0) {
+            // Only what this very array had before.
+            match read_header(path).map(|(header, _)| header.array_uuid) {
+                Ok(array) if array == self.header.array_uuid => {}
+                Ok(found) => return Err(AttachError::journal(path, JournalError::OtherArray { found })),
+                Err(_) => return Err(AttachError::JournalInTheWay { path: path.to_vec() }),
+            }
+        }
+        let file = fs::open(path, flags, mode).map_err(failed)?;
+        let made = fs::fchmod(&file, mode)
+            .and_then(|()| fs::fchown(&file, Some(Uid::from_raw(access.owner_uid)), Some(Gid::from_raw(access.owner_gid))))
+            .and_then(|()| self.fill(&file));
+        if made.is_err() && present.is_err() {
+            let _ = fs::unlink(path);
+        }
+        made.and_then(|()| fs::fsync(parent(path)?)).map_err(failed)
+    }
+
+    /// Gives the file all its space, so that no write fails for want of it, and the header last.
+    fn fill(&self, file: &OwnedFd) -> sys::Result<()> {
+        let bytes = self.header.file_bytes();
+        if bytes > sys::file_limit::bytes() {
+            return Err(OsError::FBIG);
+        }
+        fs::ftruncate(file, 0)?;
+        match fs::fallocate(file, FallocateFlags::empty(), 0, bytes) {
+            Ok(()) => {}
+            Err(OsError::OPNOTSUPP) => fs::ftruncate(file, bytes)?,
+            Err(error) => return Err(error),
+        }
+        fs::fsync(file)?;
+        write_fully(file, &self.header.encode(), 0)?;
+        fs::fsync(file)
+    }
+}
+
+/// The file meant by a path: one inside it if it is a directory.
+fn resolved(path: &[u8]) -> Vec<u8> {
+    let mut path = path.to_vec();
+    if fs::stat(&path[..]).is_ok_and(|stat| fs::FileType::from_raw_mode(stat.st_mode) == fs::FileType::Directory) {
+        path.extend_from_slice(NAME_IN_DIRECTORY);
+    }
+    path
+}
+
+/// The directory that holds a file.
+fn parent(path: &[u8]) -> sys::Result<OwnedFd> {
+    let end = path.iter().rposition(|&byte| byte == b'/').unwrap_or(0).max(1);
+    fs::open(&path[..end], OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// The header of the file, and the file's length.
+fn header_of(file: &OwnedFd) -> Result<(JournalHeader, u64), Problem> {
+    let mut bytes = [0u8; JOURNAL_HEADER_BYTES];
+    let length = read_fully(file, &mut bytes).map_err(Problem::Os)?;
+    let header = JournalHeader::decode(&bytes[..length]).map_err(Problem::Journal)?;
+    let stat = fs::fstat(file).map_err(Problem::Os)?;
+    Ok((header, stat.st_size as u64))
+}
+
+fn read_header(path: &[u8]) -> Result<(JournalHeader, u64), Problem> {
+    let file = fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty()).map_err(Problem::Os)?;
+    header_of(&file)
+}
+
+enum Problem {
+    Os(OsError),
+    Journal(JournalError),
+}
+
+/// Opens a file that should be journal `uuid` of array `array`, named as `path` in errors.
+fn check(at: Option<&OwnedFd>, name: &[u8], path: &[u8], array: Uuid, uuid: Uuid) -> Result<JournalHeader, AttachError> {
+    let lost = |error| AttachError::JournalLost { path: path.to_vec(), error };
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let file = match at {
+        Some(directory) => fs::openat(directory, name, flags, Mode::empty()),
+        None => fs::open(name, flags, Mode::empty()),
+    };
+    let (header, bytes) = header_of(&file.map_err(lost)?).map_err(|problem| match problem {
+        Problem::Os(error) => lost(error),
+        Problem::Journal(error) => AttachError::journal(path, error),
+    })?;
+    header.check(array, uuid).map_err(|error| AttachError::journal(path, error))?;
+    if bytes < header.file_bytes() {
+        return Err(AttachError::journal(path, JournalError::Invalid { field: "length" }));
+    }
+    Ok(header)
+}
+
+/// The array's journal, if it has one; changes nothing.
+pub(crate) fn find(config: &Config, superblock: &Superblock, members: &[Member]) -> Result<Option<ArrayJournal>, AttachError> {
+    let (entry, mut path) = match (&superblock.journal, &config.journal) {
+        (None, None) => return Ok(None),
+        (None, Some(place)) => return Err(AttachError::NoJournal { asked: place.shown().to_vec() }),
+        (Some(entry), None) => (entry, entry.path),
+        (Some(entry), Some(place)) => match (entry.path, place) {
+            (None, JournalPlace::Members) => (entry, None),
+            // The device may be mounted elsewhere today; its UUID tells.
+            (Some(_), JournalPlace::File(path)) => (entry, JournalPath::new(&resolved(path))),
+            (found, _) => {
+                let found = found.map_or_else(|| b"internal".to_vec(), |path| path.as_bytes().to_vec());
+                return Err(AttachError::OtherJournalPlace { asked: place.shown().to_vec(), found });
+            }
+        },
+    };
+    let mut found = None;
+    let mut held_by = MemberSet::EMPTY;
+    match &mut path {
+        Some(path) => {
+            let path = path.as_bytes();
+            found = Some(check(None, path, path, superblock.array_uuid, entry.uuid)?);
+        }
+        None => {
+            for slot in holders(&superblock.geometry()?).iter() {
+                let member = &members[slot];
+                let Some(meta) = member.meta().filter(|_| member.standing == Standing::InSync) else { continue };
+                let name = format::JOURNAL_FILE.to_bytes();
+                let path = [&member.path[..], b"/.cxlraid/journal"].concat();
+                found = Some(check(Some(meta), name, &path, superblock.array_uuid, entry.uuid)?);
+                held_by = held_by.with(slot);
+            }
+        }
+    }
+    match found {
+        Some(header) => Ok(Some(ArrayJournal { header, path, holders: held_by })),
+        // With all that hold it out more are out than the level bears, so this is not met; but never without it.
+        None => Err(AttachError::JournalLost { path: config.mounts[0].clone(), error: OsError::NODEV }),
+    }
+}
+
+impl ArrayJournal {
+    /// Opens the journal's file where it is not on members, and the directory that holds it.
+    pub fn open(&self) -> Option<sys::Result<(OwnedFd, OwnedFd)>> {
+        let path = self.path.as_ref()?.as_bytes();
+        let file = fs::open(path, OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty());
+        Some(file.and_then(|file| Ok((file, parent(path)?))))
+    }
+}
+
+impl Array {
+    /// The array's journal.
+    #[must_use]
+    pub const fn journal(&self) -> Option<&ArrayJournal> {
+        self.journal.as_ref()
+    }
+
+    /// Gives the array a new, empty journal at `place`, or none, whatever the one it had holds. The caller is alone with the array, has replayed that one or has been
+    /// told to give it up, and uses the array no further.
+    pub fn set_journal(&self, place: Option<&JournalPlace>) -> Result<(), AttachError> {
+        let metas: Vec<_> =
+            self.members.iter().map(|member| member.meta().filter(|_| self.in_use().contains(member.slot))).collect();
+        let level = self.geometry.level();
+        let new = match place {
+            None => None,
+            Some(place) => {
+                let new = New::draw(place, self.config.journal_lanes, self.uuid, level)?;
+                new.make(&metas, &self.geometry, self.access)?;
+                Some(new)
+            }
+        };
+        let entry = new.map(|new| new.entry);
+        let write = || self.runtime.with_superblocks(|| self.rewrite_superblocks(|superblock| superblock.journal = entry));
+        write().map_err(|error| AttachError::os(&self.config.mounts[0], "write the superblock of", error))?;
+        if entry.is_none_or(|entry| entry.path.is_some()) {
+            for meta in metas.into_iter().flatten() {
+                let name: &CStr = format::JOURNAL_FILE;
+                let _ = fs::unlinkat(meta, name, AtFlags::empty());
+            }
+        }
+        Ok(())
+    }
+
+    /// Where the superblocks say the journal is; the place to make a new one at.
+    pub fn journal_place(&self) -> Result<Option<JournalPlace>, OsError> {
+        let meta = self.members[self.first_in_use()?].meta().ok_or(OsError::NODEV)?;
+        let (superblock, _) = superblock::read(meta)?;
+        Ok(superblock.journal.map(|entry| match entry.path {
+            Some(path) => JournalPlace::File(path.as_bytes().to_vec()),
+            None => JournalPlace::Members,
+        }))
+    }
+}

@@ -1,0 +1,241 @@
+//! The payload of a redo record of the journal: made of what a write stores, and put in place from there.
+//!
+//! It holds the new data, filled up to whole lines, then for levels with parity the parities of each run of rows in the order in which a write comes to them, P before Q,
+//! each filled up to whole lines (docs/format/journal.md). Nothing of it depends on which members are in, so where a byte of it goes is known from the range alone.
+//!
+//! Invariants:
+//! - Making it changes nothing on any member. The program's buffer is read once: parities are those of the data in the payload, whatever the program does meanwhile.
+//! - Putting it in place reads nothing but the payload: it may be done again, by anybody, with more members out, after any part of it.
+
+use crate::stripe::{Lost, Scratch, Shape};
+use crate::striper::{BLOCK_BYTES, Done, IoFault, Stop, Striper, probe};
+use crate::walk::{Row, Rows, Stripes};
+use core::ptr::null;
+use medium::Medium;
+use parity::SOURCES_MAX;
+use units::CACHE_LINE_BYTES;
+
+impl<M: Medium> Striper<'_, M> {
+    /// Bytes of the payload for a write of `bytes` at `offset`.
+    #[inline]
+    #[must_use]
+    pub fn redo_bytes(&self, offset: u64, bytes: usize) -> usize {
+        let (parities, mut total) = (self.geometry.level().parity_count(), whole_lines(bytes));
+        if parities > 0 {
+            for part in Stripes::new(self.geometry, offset, bytes as u64) {
+                total += part.rows(self.geometry).map(|rows| parities * whole_lines(rows.bytes)).sum::<usize>();
+            }
+        }
+        total
+    }
+
+    /// Makes the payload of a write of `bytes` from `src` (zeros if null) at `offset`. Nothing on the members changes. Parities of which the member is out are
+    /// left out.
+    ///
+    /// # Safety
+    /// `payload` is valid for [`Self::redo_bytes`] or faults, and nobody else's. Otherwise as [`Self::write`].
+    pub unsafe fn make_redo(&self, offset: u64, src: *const u8, bytes: usize, payload: *mut u8) -> Result<(), IoFault> {
+        self.guarded(|| {
+            // Read again at once, so it stays in the caches.
+            let kernels = self.kernels.never_streaming();
+            // SAFETY: as the caller promises.
+            unsafe {
+                if src.is_null() {
+                    kernels.zero_media(payload, bytes);
+                } else {
+                    probe(src, bytes);
+                    kernels.copy_to_media(payload, src, bytes);
+                }
+                match self.geometry.level().parity_count() {
+                    1 => self.make_parities::<1>(offset, bytes, payload),
+                    2 => self.make_parities::<2>(offset, bytes, payload),
+                    _ => Ok(()),
+                }
+            }
+        })
+    }
+
+    /// Puts a payload in place, on every member that is in. The caller has locked the range and has allocated it.
+    ///
+    /// # Safety
+    /// `payload` is valid for [`Self::redo_bytes`] or faults. Not inside a guard.
+    pub unsafe fn put_redo(&self, offset: u64, bytes: usize, payload: *const u8) -> Result<(), IoFault> {
+        self.guarded(|| {
+            // SAFETY: as the caller promises.
+            unsafe {
+                match self.geometry.level().parity_count() {
+                    1 => self.put_stripes::<1>(offset, bytes, payload),
+                    2 => self.put_stripes::<2>(offset, bytes, payload),
+                    _ => self.put_plainly(offset, payload, bytes),
+                }
+            }
+        })
+    }
+
+    #[inline]
+    unsafe fn make_parities<const PARITIES: usize>(&self, offset: u64, bytes: usize, payload: *mut u8) -> Done {
+        let io = self.io();
+        let shape = Shape::<M, PARITIES>::new(&io);
+        let mut at = payload.wrapping_add(whole_lines(bytes));
+        let mut data = payload.cast_const();
+        for part in Stripes::new(self.geometry, offset, bytes as u64) {
+            let lost = shape.lost(&part.row);
+            if lost.count() > PARITIES {
+                return Err(Stop::Lost);
+            }
+            let base = data.wrapping_sub(part.start as usize);
+            for rows in part.rows(self.geometry) {
+                let sums = [at, at.wrapping_add(whole_lines(rows.bytes))];
+                let make = Make { shape: &shape, row: part.row, lost, rows, base };
+                // SAFETY: the data and the room for the parities lie within the payload.
+                unsafe { make.run(sums)? };
+                at = at.wrapping_add(PARITIES * whole_lines(rows.bytes));
+            }
+            data = data.wrapping_add((part.end - part.start) as usize);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    unsafe fn put_stripes<const PARITIES: usize>(&self, offset: u64, bytes: usize, payload: *const u8) -> Done {
+        let io = self.io();
+        let shape = Shape::<M, PARITIES>::new(&io);
+        let (mut at, mut data) = (payload.wrapping_add(whole_lines(bytes)), payload);
+        for part in Stripes::new(self.geometry, offset, bytes as u64) {
+            let lost = shape.lost(&part.row);
+            if lost.count() > PARITIES {
+                return Err(Stop::Lost);
+            }
+            let base = data.wrapping_sub(part.start as usize);
+            for rows in part.rows(self.geometry) {
+                let place = part.row.member_offset + rows.start;
+                for column in (rows.first..rows.end).filter(|&column| !lost.has(column)) {
+                    let new = base.wrapping_add((column << shape.chunk_shift) + rows.start as usize);
+                    // SAFETY: within the payload.
+                    unsafe { io.store(shape.slot(&part.row, column), place, new, rows.bytes)? };
+                }
+                let parities = [at, at.wrapping_add(whole_lines(rows.bytes))];
+                // SAFETY: as above.
+                unsafe { shape.store_parities(&part.row, &lost, rows.start, parities, rows.bytes)? };
+                at = at.wrapping_add(PARITIES * whole_lines(rows.bytes));
+            }
+            data = data.wrapping_add((part.end - part.start) as usize);
+        }
+        Ok(())
+    }
+}
+
+/// The parities of some rows of a stripe, from the payload's data and what the members hold.
+struct Make<'a, 'b, 'c, M, const PARITIES: usize> {
+    shape: &'a Shape<'b, 'c, M, PARITIES>,
+    row: Row,
+    lost: Lost,
+    rows: Rows,
+    /// Where the stripe's first byte is or would be in the payload.
+    base: *const u8,
+}
+
+impl<M: Medium, const PARITIES: usize> Make<'_, '_, '_, M, PARITIES> {
+    #[inline(always)]
+    unsafe fn run(&self, sums: [*mut u8; 2]) -> Done {
+        // SAFETY: the caller's promise is passed on.
+        unsafe {
+            if self.lost.count() == 0 {
+                let written = self.rows.end - self.rows.first;
+                let fewer = PARITIES == 1 && self.shape.columns - written > 2 * written;
+                if (if fewer { self.update(sums) } else { self.recompute(sums) }).is_some() {
+                    return Ok(());
+                }
+            }
+            self.by_bytes(sums)
+        }
+    }
+
+    #[inline(always)]
+    fn new_data(&self, column: usize) -> *const u8 {
+        self.base.wrapping_add((column << self.shape.chunk_shift) + self.rows.start as usize)
+    }
+
+    #[inline(always)]
+    const fn writes(&self, column: usize) -> bool {
+        self.rows.first <= column && column < self.rows.end
+    }
+
+    #[inline(always)]
+    fn mapped(&self, source: usize) -> Option<*const u8> {
+        self.shape.mapped(&self.row, source, self.rows.start, self.rows.bytes).map(<*mut u8>::cast_const)
+    }
+
+    /// P as the sum of old P, old data and new data; None if something is not mapped.
+    #[inline(always)]
+    unsafe fn update(&self, [p, _]: [*mut u8; 2]) -> Option<()> {
+        let mut sources = [null::<u8>(); SOURCES_MAX];
+        let mut count = 1;
+        sources[0] = self.mapped(self.shape.columns)?;
+        for column in self.rows.first..self.rows.end {
+            sources[count] = self.mapped(column)?;
+            sources[count + 1] = self.new_data(column);
+            count += 2;
+        }
+        // SAFETY: the sources are mapped for `bytes` or lie within the payload.
+        unsafe { self.shape.io.kernels.never_streaming().parity_p(&sources[..count], p, self.rows.bytes) };
+        Some(())
+    }
+
+    /// The sums of the new data and what the other columns hold; None if something is not mapped.
+    #[inline(always)]
+    unsafe fn recompute(&self, [p, q]: [*mut u8; 2]) -> Option<()> {
+        let mut sources = [null::<u8>(); SOURCES_MAX];
+        for (column, source) in sources.iter_mut().enumerate().take(self.shape.columns) {
+            *source = if self.writes(column) { self.new_data(column) } else { self.mapped(column)? };
+        }
+        let (sources, kernels) = (&sources[..self.shape.columns], self.shape.io.kernels.never_streaming());
+        // SAFETY: as above.
+        unsafe {
+            if PARITIES == 1 {
+                kernels.parity_p(sources, p, self.rows.bytes);
+            } else {
+                kernels.parity_pq(sources, p, q, self.rows.bytes);
+            }
+        }
+        Some(())
+    }
+
+    /// The same by way of buffers, where members are out or not mapped.
+    #[inline(never)]
+    unsafe fn by_bytes(&self, sums: [*mut u8; 2]) -> Done {
+        let shape = self.shape;
+        let mut scratch = Scratch::new();
+        let [p, q, block, _] = scratch.blocks();
+        for done in (0..self.rows.bytes).step_by(BLOCK_BYTES) {
+            let step = BLOCK_BYTES.min(self.rows.bytes - done);
+            let within = self.rows.start + done as u64;
+            // SAFETY: the buffers hold a block each; the rest lies within the payload.
+            unsafe {
+                p.write_bytes(0, step);
+                q.write_bytes(0, step);
+                for column in 0..shape.columns {
+                    if self.writes(column) {
+                        shape.io.kernels.copy_from_media(block, self.new_data(column).wrapping_add(done), step);
+                    } else if self.lost.parities.count_ones() as usize == PARITIES {
+                        // There is no parity left to be made.
+                        continue;
+                    } else {
+                        shape.fetch_column(&self.row, &self.lost, column, within, block, step)?;
+                    }
+                    shape.add_column([p, q], column, block, step);
+                }
+                for (sum, to) in [p, q].into_iter().zip(sums).take(PARITIES) {
+                    shape.io.kernels.copy_to_media_temporal(to.wrapping_add(done), sum, step);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `bytes` filled up to whole lines.
+#[inline(always)]
+const fn whole_lines(bytes: usize) -> usize {
+    bytes.next_multiple_of(CACHE_LINE_BYTES)
+}

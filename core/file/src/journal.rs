@@ -1,0 +1,427 @@
+//! Journaled writes, and the replay of those that a death or a crash cut short.
+//!
+//! The order of a write, under the stripe locks of its range: payload, announced in the write-intent lane, committed, in place, size, settled; see
+//! docs/crash-consistency.md. From committed on nothing but the payload is read, so a member that fails meanwhile is left out and nothing is done twice.
+//!
+//! Invariants:
+//! - Whoever holds a stripe lock finds at most one record that is not settled for a byte it guards, and only one whose writer is dead: it is replayed before anything else.
+//! - A lane is given back when its record is settled, and kept from everybody (`JOURNAL_LANE_WAITS`) when that could not be done.
+//! - Two processes that inherited locks of one record replay it one after the other, the second finding it settled.
+
+use crate::Inode;
+use crate::files::Files;
+use crate::stripes::Blocks;
+use crate::table::InodeTable;
+use alloc::vec::Vec;
+use array::runtime::JOURNAL_LANE_WAITS;
+use array::{Array, IoFault};
+use core::sync::atomic::{AtomicU64, Ordering};
+use dax::{Access, Backing, PersistenceDomain};
+use format::{Attribute, FLAG_SLACK, JOURNAL_DATA_BYTES_MAX, JournalRecord, LaneKind};
+use intent::Journal;
+use medium::Medium;
+use persist::fault::guard;
+use sync::Liveness;
+use sys::OsError;
+use units::{MemberSet, Slot};
+
+/// The array's journal as this process has it open.
+pub(crate) struct FileJournal {
+    lanes: Journal<Backing>,
+    /// Whether its pages, or those of a member, are written back in an order of the kernel's: after a crash it is not believed.
+    volatile_order: bool,
+}
+
+/// A record that waits to be replayed.
+#[derive(Clone, Copy, Debug)]
+pub struct Waiting {
+    /// The file.
+    pub attribute: Attribute,
+    /// The first byte of it that is written.
+    pub offset: u64,
+    /// How many bytes.
+    pub bytes: u64,
+}
+
+/// The journal's files, each with the member it is on.
+type JournalFiles = Vec<(Option<Slot>, Backing)>;
+
+/// The files of the journal, opened but not yet looked at, and their domain.
+pub(crate) fn open(array: &Array) -> Result<(JournalFiles, PersistenceDomain), OsError> {
+    let Some(journal) = array.journal() else { return Ok((Vec::new(), PersistenceDomain::Volatile)) };
+    if let Some(opened) = journal.open() {
+        let (file, directory) = opened?;
+        let domain = dax::detect(sys::AsFd::as_fd(&directory));
+        let file = Backing::new(sys::high_fd::raise(file)?, Access::ReadWrite, domain);
+        return Ok((alloc::vec![(None, file)], domain));
+    }
+    let mut domain = PersistenceDomain::Volatile;
+    let mut files = Vec::new();
+    for slot in journal.holders.iter() {
+        let (file, found) = crate::table::open_meta_file(&array.members()[slot], format::JOURNAL_FILE)?;
+        if found != PersistenceDomain::Volatile {
+            domain = found;
+        }
+        files.push((Some(slot), file));
+    }
+    Ok((files, domain))
+}
+
+impl FileJournal {
+    /// The journal of `array` in `files`.
+    pub(crate) fn new(
+        array: &Array,
+        files: JournalFiles,
+        kernels: &'static persist::Kernels,
+        volatile_order: bool,
+    ) -> Result<Option<Self>, OsError> {
+        let Some(journal) = array.journal() else { return Ok(None) };
+        let lanes = Journal::new(journal.header, files, kernels).ok_or(OsError::NOMEM)?;
+        Ok(Some(Self { lanes, volatile_order }))
+    }
+}
+
+impl Files {
+    fn lane_word(&self, lane: usize) -> &AtomicU64 {
+        &self.array().runtime().journal_lanes()[lane].0
+    }
+
+    /// Whether the array has a journal.
+    #[must_use]
+    pub const fn has_journal(&self) -> bool {
+        self.journal().is_some()
+    }
+
+    /// What waits to be replayed.
+    #[must_use]
+    pub fn waiting_records(&self) -> Vec<Waiting> {
+        let Some(journal) = self.journal() else { return Vec::new() };
+        let waits = |lane: &usize| self.lane_word(*lane).load(Ordering::Acquire) == JOURNAL_LANE_WAITS;
+        let record = |lane| journal.lanes.pending(lane, self.array().runtime().out());
+        let shown = |record: JournalRecord| Waiting {
+            attribute: Attribute { inode: record.inode, generation: record.generation },
+            offset: record.offset,
+            bytes: record.length as u64,
+        };
+        (0..journal.lanes.lane_count()).filter(waits).filter_map(record).map(shown).collect()
+    }
+
+    /// After a crash or deaths, alone: lanes whose record is not settled are kept for the first open of its file.
+    pub(crate) fn recover_journal(&self) -> Result<(), OsError> {
+        let Some(journal) = self.journal() else { return Ok(()) };
+        let (array, lanes) = (self.array(), &journal.lanes);
+        let believed = !(journal.volatile_order && array.runtime().is_after_crash());
+        for lane in 0..lanes.lane_count() {
+            let Some(record) = lanes.pending(lane, array.runtime().out()) else {
+                self.lane_word(lane).store(0, Ordering::Release);
+                continue;
+            };
+            if !believed || self.table().is_gone(array, &record) {
+                self.settle_lane(journal, lane, record.sequence)?;
+                self.lane_word(lane).store(0, Ordering::Release);
+                continue;
+            }
+            while !lanes.equalise(lane, &record, array.runtime().out()) {
+                self.lane_failed(journal, lane, record.payload_bytes)?;
+            }
+            if let Ok(Some(found)) = self.table().load(array, record.inode)
+                && record.end() > found.size
+            {
+                self.table().set_flags(array, record.inode, found.flags | FLAG_SLACK);
+            }
+            self.lane_word(lane).store(JOURNAL_LANE_WAITS, Ordering::Release);
+        }
+        if lanes.persist(array.runtime().out()) { Ok(()) } else { Err(OsError::IO) }
+    }
+
+    /// Whether something of a file waits in the journal to be replayed.
+    pub(crate) fn waits_in_journal(&self, attribute: Attribute) -> bool {
+        self.journal().is_some() && self.waiting_records().iter().any(|waiting| waiting.attribute == attribute)
+    }
+
+    /// Stores that a lane's record is in place.
+    fn settle_lane(&self, journal: &FileJournal, lane: usize, sequence: u64) -> Result<(), OsError> {
+        loop {
+            let out = self.array().runtime().out();
+            // SAFETY: the lane is the caller's; the closure owns nothing.
+            if unsafe { guard(|| journal.lanes.settle(lane, sequence, out)) }.is_ok() {
+                return Ok(());
+            }
+            self.lane_failed(journal, lane, 0)?;
+        }
+    }
+
+    /// Finds whose memory failed when a lane was used. A member goes out; a journal elsewhere is given up until the operator says what is to be done. Ok if the lane can be
+    /// used on what is left.
+    #[cold]
+    fn lane_failed(&self, journal: &FileJournal, lane: usize, payload_bytes: usize) -> Result<(), OsError> {
+        let array = self.array();
+        match journal.lanes.probe(lane, payload_bytes, array.runtime().out()) {
+            Ok(()) => Ok(()),
+            Err(Some(slot)) => {
+                array.fail_member(slot)?;
+                array.before_change()
+            }
+            Err(None) => {
+                array.runtime().fail_journal();
+                Err(OsError::IO)
+            }
+        }
+    }
+
+    /// A lane for the calling thread.
+    #[inline]
+    fn take_lane(&self, journal: &FileJournal) -> Result<usize, OsError> {
+        let runtime = self.array().runtime();
+        if runtime.journal_has_failed() {
+            return Err(OsError::IO);
+        }
+        let preferred = sys::thread::block().lane.load(Ordering::Relaxed) as usize;
+        let is_left = |owner| !runtime.is_alive(owner);
+        let is_whole = |lane| journal.lanes.pending(lane, runtime.out()).is_none();
+        let take = || journal.lanes.take(|lane| self.lane_word(lane), runtime.me(), preferred, is_left, is_whole);
+        match take() {
+            Ok(lane) => Ok(lane),
+            Err(_) if self.reclaim_lanes(journal)? => take().map_err(|_| OsError::IO),
+            Err(_) => Err(OsError::IO),
+        }
+    }
+
+    /// Frees lanes whose records wait for files that are gone. Returns whether there were any.
+    #[cold]
+    fn reclaim_lanes(&self, journal: &FileJournal) -> Result<bool, OsError> {
+        self.array().runtime().with_journal(|| {
+            let mut found = false;
+            for lane in 0..journal.lanes.lane_count() {
+                let waits = self.lane_word(lane).load(Ordering::Acquire) == JOURNAL_LANE_WAITS;
+                if let Some(record) = journal.lanes.pending(lane, self.array().runtime().out()).filter(|_| waits)
+                    && self.table().is_gone(self.array(), &record)
+                {
+                    self.settle_lane(journal, lane, record.sequence)?;
+                    self.lane_word(lane).store(0, Ordering::Release);
+                    found = true;
+                }
+            }
+            Ok(found)
+        })
+    }
+}
+
+impl InodeTable {
+    /// Whether the file that a record is about does not exist any more.
+    fn is_gone(&self, array: &Array, record: &JournalRecord) -> bool {
+        matches!(self.load(array, record.inode), Ok(found) if found.is_none_or(|found| found.generation != record.generation))
+    }
+}
+
+impl Inode {
+    /// Stores `bytes` from `src` (zeros if null), in pieces each of which is old or new after a death or a crash. The file ends after them if it was shorter and `grows`.
+    /// The stripes are locked, the space is there.
+    ///
+    /// # Safety
+    /// As [`Self::store_directly`].
+    #[inline(never)]
+    pub(crate) unsafe fn store_journaled(
+        &self,
+        journal: &FileJournal,
+        offset: u64,
+        src: *const u8,
+        bytes: usize,
+        grows: bool,
+    ) -> Result<(), OsError> {
+        if bytes > JOURNAL_DATA_BYTES_MAX && !src.is_null() {
+            // A bad pointer is to be found before the first piece makes the file grow.
+            // SAFETY: as the caller promises.
+            unsafe { self.striper(self.out()).probe_source(src, bytes) }.or_else(|fault| self.after_fault(fault))?;
+        }
+        let mut done = 0;
+        while done < bytes {
+            let step = (bytes - done).min(JOURNAL_DATA_BYTES_MAX);
+            let src = if src.is_null() { src } else { src.wrapping_add(done) };
+            // SAFETY: as above.
+            unsafe { self.store_piece(journal, offset + done as u64, src, step, grows) }?;
+            done += step;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    unsafe fn store_piece(
+        &self,
+        journal: &FileJournal,
+        offset: u64,
+        src: *const u8,
+        bytes: usize,
+        grows: bool,
+    ) -> Result<(), OsError> {
+        let lane = self.files.take_lane(journal)?;
+        let word = self.files.lane_word(lane);
+        // SAFETY: as the caller promises.
+        match unsafe { self.commit(journal, lane, offset, src, bytes, grows) } {
+            Ok(record) => {
+                let result = self.complete(journal, lane, &record);
+                word.store(if result.is_ok() { 0 } else { JOURNAL_LANE_WAITS }, Ordering::Release);
+                result
+            }
+            Err(error) => {
+                word.store(0, Ordering::Release);
+                Err(error)
+            }
+        }
+    }
+
+    /// Makes the payload, announces the range and commits. With an error nothing is in place, and nothing committed.
+    #[inline]
+    unsafe fn commit(
+        &self,
+        journal: &FileJournal,
+        lane: usize,
+        offset: u64,
+        src: *const u8,
+        bytes: usize,
+        grows: bool,
+    ) -> Result<JournalRecord, OsError> {
+        let lanes = &journal.lanes;
+        loop {
+            let out = self.out();
+            let striper = self.striper(out);
+            let payload_bytes = striper.redo_bytes(offset, bytes);
+            let payload = lanes.payload(lane, out).ok_or(OsError::IO)?;
+            debug_assert!(lanes.fits(payload_bytes));
+            // SAFETY: the lane is ours and holds that much; the source is as the caller promises.
+            match unsafe { striper.make_redo(offset, src, bytes, payload) } {
+                Ok(()) => {}
+                Err(IoFault::BadAddress) => {
+                    // Either the program's pointer or the journal.
+                    let before = self.out();
+                    self.files.lane_failed(journal, lane, payload_bytes)?;
+                    if self.out() == before {
+                        return Err(OsError::FAULT);
+                    }
+                    continue;
+                }
+                Err(fault) => {
+                    self.after_fault(fault)?;
+                    self.files.array().before_change()?;
+                    continue;
+                }
+            }
+            let (inode, generation) = (self.number, self.generation);
+            let mut record = JournalRecord { inode, generation, offset, length: bytes, payload_bytes, out, grows, sequence: 0 };
+            // SAFETY: the lane is ours; the closure owns nothing.
+            let mut stored = unsafe { guard(|| lanes.copy_payload(lane, payload_bytes, out)) };
+            if stored.is_ok() {
+                // Its fence is the payload's too.
+                self.announce(LaneKind::Journaled, offset, bytes as u64, out)?;
+                let committed = &mut record;
+                // SAFETY: as above; what the lane held is settled, or it would not be ours.
+                stored = unsafe { guard(|| lanes.commit(lane, committed, out)) };
+            }
+            if stored.is_ok() {
+                return Ok(record);
+            }
+            // What may be committed on some copies is void: nothing of it is in place.
+            self.files.lane_failed(journal, lane, payload_bytes)?;
+            if let Some(record) = lanes.pending(lane, self.out()) {
+                self.files.settle_lane(journal, lane, record.sequence)?;
+            }
+        }
+    }
+
+    /// Puts a committed record in place, and settles it. With an error it waits to be replayed.
+    #[inline]
+    fn complete(&self, journal: &FileJournal, lane: usize, record: &JournalRecord) -> Result<(), OsError> {
+        loop {
+            let out = self.out();
+            let payload = journal.lanes.payload(lane, out).ok_or(OsError::IO)?;
+            match self.put(record, out, payload) {
+                Ok(()) => break,
+                Err(IoFault::BadAddress) => {
+                    if let Err(error) = self.files.lane_failed(journal, lane, record.payload_bytes) {
+                        // The journal is gone, and what is half in place stays so: at least redundancy fits.
+                        let _ = self.resync(record.offset, record.length as u64);
+                        return Err(error);
+                    }
+                }
+                Err(fault) => {
+                    self.after_fault(fault)?;
+                    // The member that failed goes on record before the write is done without it.
+                    self.files.array().before_change()?;
+                }
+            }
+        }
+        persist::fence();
+        if record.grows && record.end() > self.size() {
+            self.set_size(record.end());
+        }
+        // A journal that fails now fails the next write.
+        let _ = self.files.settle_lane(journal, lane, record.sequence);
+        Ok(())
+    }
+
+    #[inline]
+    fn put(&self, record: &JournalRecord, out: MemberSet, payload: *const u8) -> Result<(), IoFault> {
+        let striper = self.striper(out.union(record.out));
+        // SAFETY: the payload lies in a lane that nobody else uses, as long as the record says.
+        unsafe { striper.put_redo(record.offset, record.length, payload) }
+    }
+
+    /// Replays what a dead process left in the journal behind the locks of `mask`, which the caller holds.
+    #[cold]
+    pub(crate) fn replay_behind(&self, mask: u64) -> Result<(), OsError> {
+        let Some(journal) = self.files.journal() else { return Ok(()) };
+        for lane in 0..journal.lanes.lane_count() {
+            if self.waits_behind(journal, lane, mask).is_none() {
+                continue;
+            }
+            self.files.array().runtime().with_journal(|| match self.waits_behind(journal, lane, mask) {
+                Some(record) => self.replay(journal, lane, &record),
+                // Another process was faster.
+                None => Ok(()),
+            })?;
+        }
+        Ok(())
+    }
+
+    /// A record of this file that touches a byte behind the locks of `mask`. They are held, so its writer is dead.
+    fn waits_behind(&self, journal: &FileJournal, lane: usize, mask: u64) -> Option<JournalRecord> {
+        let record = journal.lanes.pending(lane, self.files.array().runtime().out())?;
+        let ours = record.inode == self.number && record.generation == self.generation;
+        let touches = || Blocks::of(&self.geometry, record.offset, record.length as u64).mask() & mask != 0;
+        (ours && touches()).then_some(record)
+    }
+
+    fn replay(&self, journal: &FileJournal, lane: usize, record: &JournalRecord) -> Result<(), OsError> {
+        let array = self.files.array();
+        array.before_change()?;
+        let fits = self.striper(self.out()).redo_bytes(record.offset, record.length) == record.payload_bytes;
+        if fits {
+            let wanted = self.geometry.member_bytes(record.end());
+            self.on_members(|backing| if backing.bytes()? < wanted { backing.set_len(wanted) } else { Ok(()) })?;
+            self.shared().allocated_end.fetch_max(wanted, Ordering::AcqRel);
+            self.fill_holes(record.offset, record.end())?;
+            loop {
+                let out = self.out();
+                let payload = journal.lanes.payload_of(lane, record, out).ok_or(OsError::IO)?;
+                match self.put(record, out, payload) {
+                    Ok(()) => break,
+                    Err(IoFault::BadAddress) => self.files.lane_failed(journal, lane, record.payload_bytes)?,
+                    Err(fault) => {
+                        self.after_fault(fault)?;
+                        array.before_change()?;
+                    }
+                }
+            }
+            persist::fence();
+            let start = self.geometry.member_offset(self.geometry.stripe_of(record.offset));
+            let start = if self.geometry.level().has_chunks() { start } else { record.offset };
+            self.on_members(|backing| backing.persist(start, wanted - start))?;
+            if record.grows && record.end() > self.size() {
+                self.set_size(record.end());
+            }
+        }
+        self.files.settle_lane(journal, lane, record.sequence)?;
+        self.files.lane_word(lane).store(0, Ordering::Release);
+        Ok(())
+    }
+}

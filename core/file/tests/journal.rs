@@ -1,0 +1,424 @@
+//! With a journal each write is old or new as a whole, wherever a death or a crash cuts it short, with any member lost in the same crash, and however often its replay is
+//! cut short itself.
+//!
+//! The steps of a write are made by hand: of the lines that it changed some are put back as they were (see `crash.rs`), on the members and in the journal.
+
+mod common;
+
+use common::{Random, TestArray, read, write};
+use cxlraid_file::{FileRef, Files};
+use format::{Attribute, InodeRecord, JOURNAL_LANE_HEAD_BYTES, JOURNAL_SETTLED_OFFSET, JournalHeader, JournalRecord};
+use layout::Level;
+use std::os::unix::fs::FileExt;
+use sync::{Liveness, OwnerId};
+
+const SHAPES: [(Level, usize, u64); 8] = [
+    (Level::Raid0, 3, 4096),
+    (Level::Raid1, 3, 65536),
+    (Level::Raid4, 3, 4096),
+    (Level::Raid5, 4, 64),
+    (Level::Raid5, 8, 4096),
+    (Level::Raid6, 5, 4096),
+    (Level::Raid10, 4, 4096),
+    (Level::Raid01, 4, 65536),
+];
+
+const LINE: usize = 64;
+/// Enough of a lane for every write here.
+const LANE_PART_BYTES: usize = 400_000;
+
+/// The bytes of several files.
+type Image = Vec<Vec<u8>>;
+
+struct Scene {
+    array: TestArray,
+    attribute: Attribute,
+    old: Vec<u8>,
+}
+
+/// What of a scene's media changes.
+#[derive(Clone)]
+struct State {
+    data: Image,
+    inodes: Image,
+    /// The lanes' heads and payloads, of each copy of the journal.
+    journal: Image,
+}
+
+fn store(path: &std::path::Path, bytes: &[u8], at: u64) {
+    std::fs::OpenOptions::new().write(true).open(path).unwrap().write_all_at(bytes, at).unwrap();
+}
+
+impl Scene {
+    fn new(shape: (Level, usize, u64), on_members: bool, bytes: usize, seed: u64) -> Self {
+        let array = TestArray::journaled(shape.0, shape.1, shape.2, on_members);
+        let attribute = array.create("f");
+        let old = Random(seed).bytes(bytes);
+        write(&array.open("f", attribute), 0, &old);
+        Self { array, attribute, old }
+    }
+
+    fn open(&self, files: &'static Files) -> FileRef {
+        self.array.open_in(files, "f", self.attribute)
+    }
+
+    fn header(&self) -> JournalHeader {
+        self.array.files.array().journal().unwrap().header
+    }
+
+    fn paths(&self, name: &str) -> Vec<std::path::PathBuf> {
+        (0..self.array.config.mounts.len()).map(|slot| self.array.member_path(slot).join(name)).collect()
+    }
+
+    fn state(&self) -> State {
+        let image = |name| self.paths(name).iter().map(|path| std::fs::read(path).unwrap()).collect();
+        let lanes = |path: &std::path::PathBuf| {
+            let (file, header) = (std::fs::File::open(path).unwrap(), self.header());
+            let mut bytes = vec![0; header.lane_count * LANE_PART_BYTES];
+            for (lane, part) in bytes.chunks_mut(LANE_PART_BYTES).enumerate() {
+                file.read_exact_at(part, header.lane_offset(lane)).unwrap();
+            }
+            bytes
+        };
+        let journal = self.array.journal_paths().iter().map(lanes).collect();
+        State { data: image("data/f"), inodes: image(".cxlraid/inodes"), journal }
+    }
+
+    fn restore(&self, state: &State) {
+        for (name, image) in [("data/f", &state.data), (".cxlraid/inodes", &state.inodes)] {
+            self.paths(name).iter().zip(image).for_each(|(path, bytes)| store(path, bytes, 0));
+        }
+        for (path, bytes) in self.array.journal_paths().iter().zip(&state.journal) {
+            for (lane, part) in bytes.chunks(LANE_PART_BYTES).enumerate() {
+                store(path, part, self.header().lane_offset(lane));
+            }
+        }
+    }
+
+    /// Writes, and gives the states before and after. The file stays open, as a crash finds it.
+    fn write(&self, offset: usize, bytes: &[u8]) -> (State, State) {
+        let before = self.state();
+        write(&std::mem::ManuallyDrop::new(self.open(self.array.files)), offset as u64, bytes);
+        let (mut before, after) = (before, self.state());
+        for (before, after) in before.data.iter_mut().zip(&after.data) {
+            before.resize(after.len(), 0);
+        }
+        (before, after)
+    }
+
+    fn record(&self, slot: usize) -> InodeRecord {
+        let table = std::fs::read(self.array.member_path(slot).join(".cxlraid/inodes")).unwrap();
+        let at = format::inode_record_offset(self.attribute.inode) as usize;
+        InodeRecord::decode(self.attribute.inode, table[at..at + 64].try_into().unwrap()).unwrap().unwrap()
+    }
+
+    /// The machine has crashed; what is found then, in which nothing waits any more.
+    fn recovered(&self, lost: Option<usize>) -> Vec<u8> {
+        self.array.lose_segment();
+        if let Some(slot) = lost {
+            self.array.lose_member(slot);
+        }
+        let files = self.array.again();
+        let file = self.open(files);
+        assert_eq!(files.waiting_records().len(), 0);
+        assert_eq!(file.verify(), Ok(0));
+        let slot = files.array().first_in_use().unwrap();
+        assert_eq!(self.record(slot).flags & format::FLAG_DOUBTFUL, 0, "nothing is in doubt");
+        read(&file, 0, file.size() as usize + 1)
+    }
+}
+
+/// `after`, with some of the lines that changed as they were before.
+fn some_lines(random: &mut Random, before: &Image, after: &Image) -> Image {
+    let mut mixed = after.clone();
+    for (mixed, before) in mixed.iter_mut().zip(before) {
+        for (mixed, before) in mixed.chunks_mut(LINE).zip(before.chunks(LINE)) {
+            if random.below(2) == 0 {
+                mixed[..before.len()].copy_from_slice(before);
+            }
+        }
+    }
+    mixed
+}
+
+fn is_record(at: usize) -> bool {
+    at % LANE_PART_BYTES < LINE
+}
+
+/// The journal before its commit was durable: some of the payload, some words of the record.
+fn not_committed(random: &mut Random, before: &State, after: &State) -> Image {
+    let mut mixed = some_lines(random, &before.journal, &after.journal);
+    let torn = random.below(7) as usize;
+    for ((mixed, before), after) in mixed.iter_mut().zip(&before.journal).zip(&after.journal) {
+        for at in (0..mixed.len()).filter(|&at| is_record(at)) {
+            // One word at least is not there, of those that the checksum covers and of it; the settled word is never another one.
+            let word = at % LINE / 8;
+            let arrived = word != torn && word != 7 && random.below(2) == 0;
+            mixed[at] = if arrived { after[at] } else { before[at] };
+        }
+    }
+    mixed
+}
+
+/// The journal between commit and settled.
+fn committed(before: &State, after: &State) -> Image {
+    let mut journal = after.journal.clone();
+    for (journal, before) in journal.iter_mut().zip(&before.journal) {
+        for lane in (0..journal.len()).step_by(LANE_PART_BYTES) {
+            let settled = lane + JOURNAL_SETTLED_OFFSET..lane + JOURNAL_SETTLED_OFFSET + 8;
+            if journal[lane..lane + 56] != before[lane..lane + 56] {
+                journal[settled.clone()].copy_from_slice(&before[settled]);
+            }
+        }
+    }
+    journal
+}
+
+fn each_scene(rounds: u64, mut check: impl FnMut(&str, &mut Random, &Scene, usize, Vec<u8>)) {
+    for shape in SHAPES {
+        for round in 0..rounds {
+            let seed = (u64::from(shape.0.code()) << 32) | (shape.1 as u64) << 16 | (round + 1);
+            let on_members = round % 2 == 0;
+            let name =
+                format!("RAID {}, {} members, chunk {}, on members {on_members}, seed {seed:#x}", shape.0, shape.1, shape.2);
+            println!("{name}");
+            let mut random = Random(seed);
+            let bytes = 1 + random.below(200_000) as usize;
+            let scene = Scene::new(shape, on_members, bytes, seed);
+            let offset = random.below(bytes as u64 + 5000) as usize;
+            let length_max = if random.below(2) == 0 { 300 } else { 90_000 };
+            let length = 1 + random.below(length_max) as usize;
+            let new = random.bytes(length);
+            check(&name, &mut random, &scene, offset, new);
+        }
+    }
+}
+
+fn overwritten(old: &[u8], offset: usize, bytes: &[u8]) -> Vec<u8> {
+    let mut new = old.to_vec();
+    new.resize(new.len().max(offset + bytes.len()), 0);
+    new[offset..offset + bytes.len()].copy_from_slice(bytes);
+    new
+}
+
+/// A member to lose, or none.
+fn some_member(random: &mut Random, scene: &Scene) -> Option<usize> {
+    let count = scene.array.config.mounts.len();
+    let slot = random.below(count as u64 + 1) as usize;
+    (slot < count && scene.array.config.level != Level::Raid0).then_some(slot)
+}
+
+#[test]
+fn a_write_that_was_not_committed_has_not_been() {
+    each_scene(6, |name, random, scene, offset, bytes| {
+        let (before, after) = scene.write(offset, &bytes);
+        let journal = not_committed(random, &before, &after);
+        scene.restore(&State { journal, ..before });
+        assert!(scene.recovered(some_member(random, scene)) == scene.old, "{name}");
+    });
+}
+
+#[test]
+fn a_write_that_was_committed_is_there_as_a_whole_whichever_member_is_lost() {
+    each_scene(12, |name, random, scene, offset, bytes| {
+        let (before, after) = scene.write(offset, &bytes);
+        let data = some_lines(random, &before.data, &after.data);
+        let inodes = if random.below(2) == 0 { before.inodes.clone() } else { some_lines(random, &before.inodes, &after.inodes) };
+        scene.restore(&State { journal: committed(&before, &after), data, inodes });
+        let found = scene.recovered(some_member(random, scene));
+        assert!(found == overwritten(&scene.old, offset, &bytes), "{name}");
+    });
+}
+
+#[test]
+fn a_record_that_only_one_copy_of_the_journal_has_is_replayed() {
+    each_scene(4, |name, random, scene, offset, bytes| {
+        let (before, after) = scene.write(offset, &bytes);
+        let mut journal = committed(&before, &after);
+        let kept = random.below(journal.len() as u64) as usize;
+        let torn = not_committed(random, &before, &after);
+        let others = (0..journal.len()).filter(|&copy| copy != kept).collect::<Vec<_>>();
+        others.into_iter().for_each(|copy| journal[copy].clone_from(&torn[copy]));
+        // Then nothing of it was in place.
+        scene.restore(&State { journal, ..before });
+        assert!(scene.recovered(None) == overwritten(&scene.old, offset, &bytes), "{name}");
+    });
+}
+
+#[test]
+fn a_settled_write_is_never_replayed() {
+    each_scene(2, |name, random, scene, offset, bytes| {
+        let (_, _) = scene.write(offset, &bytes);
+        let written = overwritten(&scene.old, offset, &bytes);
+        // What is put there since must stay.
+        let later = random.bytes(bytes.len().min(1000));
+        scene.write(offset, &later);
+        let state = scene.state();
+        let mut journal = state.journal.clone();
+        if journal.len() > 1 {
+            // The last word was stored on one copy only.
+            let back =
+                committed(&State { journal: journal.iter().map(|copy| vec![0; copy.len()]).collect(), ..state.clone() }, &state);
+            journal[1].clone_from(&back[1]);
+        }
+        scene.restore(&State { journal, ..state });
+        assert!(scene.recovered(None) == overwritten(&written, offset, &later), "{name}");
+    });
+}
+
+#[test]
+fn a_replay_cut_short_is_done_by_the_next() {
+    each_scene(4, |name, random, scene, offset, bytes| {
+        let (before, after) = scene.write(offset, &bytes);
+        let cut = State {
+            journal: committed(&before, &after),
+            data: some_lines(random, &before.data, &after.data),
+            inodes: before.inodes.clone(),
+        };
+        scene.restore(&cut);
+        scene.array.lose_segment();
+        // Assembled, and not opened: it waits.
+        let files = scene.array.again();
+        assert_eq!(files.waiting_records().len(), 1, "{name}");
+        let assembled = scene.state();
+        let file = std::mem::ManuallyDrop::new(scene.open(files));
+        assert_eq!(files.waiting_records().len(), 0);
+        drop(std::mem::ManuallyDrop::into_inner(file));
+        let replayed = scene.state();
+        let mut data = replayed.data.clone();
+        for (data, before) in data.iter_mut().zip(&assembled.data) {
+            data.resize(before.len().max(data.len()), 0);
+        }
+        let data = some_lines(random, &assembled.data, &data);
+        scene.restore(&State { data, ..assembled });
+        let found = scene.recovered(some_member(random, scene));
+        assert!(found == overwritten(&scene.old, offset, &bytes), "{name}");
+    });
+}
+
+#[test]
+fn a_record_of_a_file_that_is_gone_or_another_journals_is_not_replayed() {
+    for on_members in [true, false] {
+        let scene = Scene::new((Level::Raid5, 3, 4096), on_members, 50_000, 7);
+        let (before, after) = scene.write(100, &[7; 9000]);
+        let mut state = State { journal: committed(&before, &after), ..before.clone() };
+        let header = scene.header();
+        for copy in &mut state.journal {
+            for lane in copy.chunks_mut(LANE_PART_BYTES) {
+                let Some((record, _)) = JournalRecord::decode(lane[..64].try_into().unwrap(), header.seed()) else { continue };
+                let other = JournalRecord { generation: record.generation + 1, sequence: 1000, ..record };
+                lane[..64].copy_from_slice(&other.encode(header.seed(), 999));
+            }
+        }
+        scene.restore(&state);
+        assert!(scene.recovered(None) == scene.old);
+        let mut state = State { journal: committed(&before, &after), ..before };
+        for copy in &mut state.journal {
+            for lane in copy.chunks_mut(LANE_PART_BYTES) {
+                let Some((record, _)) = JournalRecord::decode(lane[..64].try_into().unwrap(), header.seed()) else { continue };
+                lane[..64].copy_from_slice(&record.encode(header.seed() ^ 1, 999));
+            }
+        }
+        scene.restore(&state);
+        assert!(scene.recovered(None) == scene.old);
+    }
+}
+
+/// A process that was never there is dead.
+struct Nobody;
+impl Liveness for Nobody {
+    fn is_alive(&self, _: OwnerId) -> bool {
+        false
+    }
+}
+
+#[test]
+fn what_a_dead_writer_committed_is_there_for_those_that_live() {
+    let dead = OwnerId::new(5).unwrap();
+    each_scene(4, |name, random, scene, offset, bytes| {
+        let (before, after) = scene.write(offset, &bytes);
+        let (files, attribute) = (scene.array.files, scene.attribute);
+        let data = some_lines(random, &before.data, &after.data);
+        // The size is in the runtime segment: that of before, or stored with the inode record.
+        scene.restore(&State { journal: committed(&before, &after), data, inodes: before.inodes.clone() });
+        let runtime = files.array().runtime();
+        let shared = runtime.find_file(attribute.inode << 24 | attribute.generation).unwrap();
+        shared.size.store(scene.old.len() as u64, std::sync::atomic::Ordering::Relaxed);
+        let _ = shared.size_lock.lock(dead, &Nobody);
+        for lock in &shared.stripes {
+            let _ = lock.write_begin(dead, &Nobody);
+        }
+        for lane in runtime.journal_lanes() {
+            lane.0.store(u64::from(dead.get()) << 32 | 1, std::sync::atomic::Ordering::Relaxed);
+        }
+        let file = scene.open(files);
+        let new = overwritten(&scene.old, offset, &bytes);
+        let whole = random.below(2) == 0;
+        if whole {
+            // A writer comes first.
+            write(&file, 0, &new[..1]);
+        }
+        let found = read(&file, 0, scene.old.len());
+        assert!(found == new[..scene.old.len()], "{name}");
+        assert_eq!(file.verify(), Ok(0), "{name}");
+        assert!(read(&file, 0, new.len() + 1) == new, "{name}");
+        // The lanes are free again.
+        write(&file, 0, &[1; 100]);
+    });
+}
+
+#[test]
+fn every_write_is_in_the_journal_up_to_a_piece_of_one_mebibyte() {
+    for shape in SHAPES {
+        let scene = Scene::new(shape, false, 10, 3);
+        let file = scene.open(scene.array.files);
+        let data = Random(9).bytes((5 << 19) + 77);
+        write(&file, 3, &data);
+        assert!(read(&file, 3, data.len()) == data, "RAID {}", shape.0);
+        assert_eq!(file.verify(), Ok(0), "RAID {}", shape.0);
+        let path = &scene.array.journal_paths()[0];
+        let (journal, header) = (std::fs::File::open(path).unwrap(), scene.header());
+        let mut pieces = Vec::new();
+        for lane in 0..header.lane_count {
+            let mut head = vec![0; JOURNAL_LANE_HEAD_BYTES];
+            journal.read_exact_at(&mut head, header.lane_offset(lane)).unwrap();
+            pieces.extend(JournalRecord::decode(head[..64].try_into().unwrap(), header.seed()));
+        }
+        let (last, settled) = pieces.into_iter().max_by_key(|(record, _)| record.offset).unwrap();
+        assert_eq!((last.offset, last.length, settled), (3 + (2 << 20), (1 << 19) + 77, true));
+        assert!(header.lane_bytes - JOURNAL_LANE_HEAD_BYTES >= last.payload_bytes);
+    }
+}
+
+#[test]
+fn a_bad_pointer_changes_nothing_and_the_size_stays() {
+    for bytes in [9000, 3 << 20] {
+        let scene = Scene::new((Level::Raid5, 3, 4096), true, 20_000, 5);
+        let file = scene.open(scene.array.files);
+        // SAFETY: nothing is mapped there; the engine finds out.
+        let result = unsafe { file.write_at(15_000, std::ptr::without_provenance(16), bytes) };
+        assert_eq!(result, Err(sys::OsError::FAULT));
+        assert_eq!(file.size(), 20_000);
+        assert!(read(&file, 0, 30_000) == scene.old);
+        assert_eq!(file.verify(), Ok(0));
+    }
+}
+
+#[test]
+fn with_members_out_writes_are_atomic_too() {
+    for shape in SHAPES.into_iter().filter(|shape| shape.0 != Level::Raid0) {
+        for slot in 0..shape.1 {
+            let scene = Scene::new(shape, true, 60_000, 5);
+            scene.array.files.array().fail_member(slot).unwrap();
+            let mut random = Random(slot as u64 + 1);
+            let bytes = random.bytes(30_000);
+            write(&scene.open(scene.array.files), 5_001, &bytes);
+            let expected = overwritten(&scene.old, 5_001, &bytes);
+            assert!(read(&scene.open(scene.array.files), 0, 70_000) == expected, "RAID {} without {slot}", shape.0);
+            scene.array.lose_segment();
+            let file = scene.open(scene.array.again());
+            assert!(read(&file, 0, 70_000) == expected, "RAID {} without {slot}", shape.0);
+            assert_eq!(file.verify(), Ok(0));
+        }
+    }
+}

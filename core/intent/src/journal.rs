@@ -1,0 +1,301 @@
+//! The journal in memory: lanes with a record and its payload each, on one or several media.
+//!
+//! What is done when is core/file's; here is where a lane lies, how its record is stored on all copies of the journal, and which of them is to be believed. The order that
+//! everything rests on: payload, fence, record, fence, in place, fence, settled.
+//!
+//! Invariants:
+//! - A lane has one user at a time: a thread that writes, or nobody while its record waits to be replayed (docs/crash-consistency.md).
+//! - The record before is settled on every copy before a payload is touched.
+
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering};
+use format::{JOURNAL_LANE_HEAD_BYTES, JOURNAL_RECORD_BYTES, JOURNAL_SETTLED_OFFSET, JournalHeader, JournalRecord};
+use medium::Medium;
+use persist::fault::guard;
+use persist::{Flush, Kernels};
+use sync::OwnerId;
+use sys::rustix::thread::{gettid, sched_yield};
+use units::{MemberSet, Slot};
+
+/// The journal of one array.
+pub struct Journal<M> {
+    header: JournalHeader,
+    seed: u64,
+    /// One that is not on members, or as many as hold it, ascending by slot.
+    copies: Vec<Copy<M>>,
+    kernels: &'static Kernels,
+}
+
+struct Copy<M> {
+    /// The member it is on.
+    slot: Option<Slot>,
+    file: M,
+    /// Where lane 0 lies in memory.
+    base: usize,
+}
+
+/// Why a lane cannot be had.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NoLane;
+
+impl<M: Medium> Journal<M> {
+    /// The journal in these files, with the members they are on. None if one cannot be mapped.
+    #[must_use]
+    pub fn new(header: JournalHeader, files: Vec<(Option<Slot>, M)>, kernels: &'static Kernels) -> Option<Self> {
+        let bytes = header.lane_count * header.lane_bytes;
+        let copy = |(slot, file): (Option<Slot>, M)| {
+            let span = file.span(header.lane_offset(0)).filter(|span| span.bytes >= bytes)?;
+            Some(Copy { slot, file, base: span.start.as_ptr() as usize })
+        };
+        let copies = files.into_iter().map(copy).collect::<Option<Vec<_>>>()?;
+        Some(Self { header, seed: header.seed(), copies, kernels })
+    }
+
+    /// How many lanes there are.
+    #[must_use]
+    pub const fn lane_count(&self) -> usize {
+        self.header.lane_count
+    }
+
+    /// Takes a lane for the calling thread; `preferred` is tried first. `is_left` tells of an owner that is not the caller's process whether it is dead, and
+    /// `is_whole` whether what it left in the lane need not be replayed.
+    ///
+    /// # Errors
+    /// Every lane waits to be replayed.
+    #[inline]
+    pub fn take<'a>(
+        &self,
+        word_of: impl Fn(usize) -> &'a AtomicU64,
+        me: OwnerId,
+        preferred: usize,
+        is_left: impl Fn(OwnerId) -> bool,
+        is_whole: impl Fn(usize) -> bool,
+    ) -> Result<usize, NoLane> {
+        let mine = u64::from(me.get()) << 32 | 1;
+        let lane = preferred % self.header.lane_count;
+        if word_of(lane).compare_exchange(0, mine, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+            return Ok(lane);
+        }
+        self.take_another(word_of, me, lane, is_left, is_whole)
+    }
+
+    #[cold]
+    fn take_another<'a>(
+        &self,
+        word_of: impl Fn(usize) -> &'a AtomicU64,
+        me: OwnerId,
+        start: usize,
+        is_left: impl Fn(OwnerId) -> bool,
+        is_whole: impl Fn(usize) -> bool,
+    ) -> Result<usize, NoLane> {
+        let mine = u64::from(me.get()) << 32 | u64::from(gettid().as_raw_nonzero().get() as u32 | 1);
+        for pass in 0.. {
+            let mut in_use = false;
+            for step in 0..self.header.lane_count {
+                let lane = (start + step) % self.header.lane_count;
+                let present = word_of(lane).load(Ordering::Relaxed);
+                let left = || {
+                    let owner = OwnerId::new((present >> 32) as u32);
+                    owner.is_none_or(|owner| owner != me && is_left(owner)) && is_whole(lane)
+                };
+                let free = present == 0 || pass > 0 && present != WAITS && left();
+                if free && word_of(lane).compare_exchange(present, mine, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                    return Ok(lane);
+                }
+                in_use |= present != WAITS;
+            }
+            if !in_use {
+                break;
+            }
+            if pass > 0 {
+                sched_yield();
+            }
+        }
+        Err(NoLane)
+    }
+
+    /// The copies whose members are not out.
+    #[inline]
+    fn copies_in(&self, out: MemberSet) -> impl Iterator<Item = &Copy<M>> {
+        self.copies.iter().filter(move |copy| copy.slot.is_none_or(|slot| !out.contains(slot)))
+    }
+
+    /// Where the payload of a lane is made: on the first copy. None if every copy is out.
+    #[inline]
+    #[must_use]
+    pub fn payload(&self, lane: usize, out: MemberSet) -> Option<*mut u8> {
+        self.copies_in(out).next().map(|copy| self.line(copy, lane).wrapping_add(JOURNAL_LANE_HEAD_BYTES))
+    }
+
+    /// Whether a payload of `bytes` fits.
+    #[inline]
+    #[must_use]
+    pub const fn fits(&self, bytes: usize) -> bool {
+        bytes <= self.header.payload_bytes_max()
+    }
+
+    #[inline]
+    fn line(&self, copy: &Copy<M>, lane: usize) -> *mut u8 {
+        (copy.base + lane * self.header.lane_bytes) as *mut u8
+    }
+
+    /// Gives every other copy the payload of the first.
+    ///
+    /// # Safety
+    /// Inside a guard; the lane is the caller's.
+    #[inline]
+    pub unsafe fn copy_payload(&self, lane: usize, bytes: usize, out: MemberSet) {
+        let mut copies = self.copies_in(out);
+        let Some(first) = copies.next() else { return };
+        let from = self.line(first, lane).wrapping_add(JOURNAL_LANE_HEAD_BYTES);
+        for copy in copies {
+            let to = self.line(copy, lane).wrapping_add(JOURNAL_LANE_HEAD_BYTES);
+            // SAFETY: both lie within lanes, whose lengths `new` has checked.
+            unsafe { self.kernels.copy_to_media_temporal(to, from, bytes) };
+        }
+    }
+
+    /// Commits a record whose payload is durable, on every copy, and fences. It gets its sequence.
+    ///
+    /// # Safety
+    /// Inside a guard; the lane is the caller's and what it held is settled.
+    #[inline]
+    pub unsafe fn commit(&self, lane: usize, record: &mut JournalRecord, out: MemberSet) {
+        let mut settled = None;
+        for copy in self.copies_in(out) {
+            let line = self.line(copy, lane);
+            // SAFETY: a lane begins with its record; lanes are aligned to pages.
+            let settled = *settled.get_or_insert_with(|| unsafe { settled_word(line) }.load(Ordering::Relaxed));
+            record.sequence = settled.wrapping_add(1).max(1);
+            let bytes = record.encode(self.seed, settled);
+            // SAFETY: as above.
+            unsafe { self.store(line, &bytes) };
+        }
+        persist::fence();
+    }
+
+    /// Stores a record, where it must leave the caches past them. Otherwise word by word, as lanes of write-intent are and for the same reason.
+    ///
+    /// # Safety
+    /// `to` is a lane's record.
+    #[inline(always)]
+    unsafe fn store(&self, to: *mut u8, line: &[u8; JOURNAL_RECORD_BYTES]) {
+        if self.kernels.flush() == Flush::Needed {
+            // SAFETY: the caller's promise.
+            return unsafe { self.kernels.store_line(to, line) };
+        }
+        for (index, word) in line.as_chunks().0.iter().enumerate() {
+            // SAFETY: as above.
+            unsafe { to.cast::<u64>().add(index).write_volatile(u64::from_le_bytes(*word)) };
+        }
+    }
+
+    /// Notes on every copy that what the lane held is in place and durable.
+    ///
+    /// # Safety
+    /// Inside a guard; the lane is the caller's, or its record is and nobody uses it.
+    #[inline]
+    pub unsafe fn settle(&self, lane: usize, sequence: u64, out: MemberSet) {
+        for copy in self.copies_in(out) {
+            let line = self.line(copy, lane);
+            // SAFETY: a lane begins with its record.
+            unsafe { settled_word(line) }.store(sequence, Ordering::Release);
+            if self.kernels.flush() == Flush::Needed {
+                // SAFETY: as above.
+                unsafe { persist::write_back(line, JOURNAL_RECORD_BYTES) };
+            }
+        }
+        if self.kernels.flush() == Flush::Needed {
+            // Whoever gets the locks next may store over the same bytes: this record must be known to be void before that is durable.
+            persist::fence();
+        }
+    }
+
+    /// What waits in a lane to be replayed: of the whole records on the copies the last, unless a copy says that it is settled.
+    #[must_use]
+    pub fn pending(&self, lane: usize, out: MemberSet) -> Option<JournalRecord> {
+        let found = self.copies_in(out).filter_map(|copy| self.load(copy, lane));
+        let (record, settled) = found.max_by_key(|(record, settled)| (record.sequence, *settled))?;
+        (!settled && record.payload_bytes <= self.header.payload_bytes_max()).then_some(record)
+    }
+
+    fn load(&self, copy: &Copy<M>, lane: usize) -> Option<(JournalRecord, bool)> {
+        let mut bytes = [0u8; JOURNAL_RECORD_BYTES];
+        let (line, out) = (self.line(copy, lane), bytes.as_mut_ptr());
+        // SAFETY: both are 64 bytes; the closure owns nothing.
+        unsafe { guard(|| out.copy_from_nonoverlapping(line, JOURNAL_RECORD_BYTES)) }.ok()?;
+        JournalRecord::decode(&bytes, self.seed)
+    }
+
+    /// Makes what waits in a lane the same on every copy. False if a copy's memory failed.
+    #[must_use]
+    pub fn equalise(&self, lane: usize, record: &JournalRecord, out: MemberSet) -> bool {
+        let holds = |copy: &&Copy<M>| self.load(copy, lane).is_some_and(|(found, _)| found.sequence == record.sequence);
+        let Some(source) = self.copies_in(out).find(holds) else { return false };
+        let from = self.line(source, lane);
+        let line = record.encode(self.seed, record.sequence - 1);
+        self.copies_in(out).filter(|copy| !holds(copy)).all(|copy| {
+            let to = self.line(copy, lane);
+            let fill = || {
+                // SAFETY: lanes of the length that `new` has checked; nobody uses them.
+                unsafe {
+                    let payload = [from, to].map(|lane| lane.wrapping_add(JOURNAL_LANE_HEAD_BYTES));
+                    self.kernels.copy_to_media_temporal(payload[1], payload[0], record.payload_bytes);
+                    persist::fence();
+                    self.store(to, &line);
+                }
+            };
+            // SAFETY: the closure owns nothing.
+            unsafe { guard(fill) }.is_ok()
+        })
+    }
+
+    /// Where the payload of what waits in a lane can be read: on a copy that has the record.
+    #[must_use]
+    pub fn payload_of(&self, lane: usize, record: &JournalRecord, out: MemberSet) -> Option<*const u8> {
+        let holds = |copy: &&Copy<M>| self.load(copy, lane).is_some_and(|(found, _)| found.sequence == record.sequence);
+        let copy = self.copies_in(out).find(holds)?;
+        Some(self.line(copy, lane).wrapping_add(JOURNAL_LANE_HEAD_BYTES).cast_const())
+    }
+
+    /// Whether every copy can be read and written where a lane's payload of `bytes` lies: after a fault, whose it was. Some member, or None for a journal that is
+    /// not on members, where not.
+    ///
+    /// # Errors
+    /// The copy that failed.
+    pub fn probe(&self, lane: usize, bytes: usize, out: MemberSet) -> Result<(), Option<Slot>> {
+        for copy in self.copies_in(out) {
+            let line = self.line(copy, lane);
+            let touch = || {
+                for at in (0..JOURNAL_LANE_HEAD_BYTES + bytes).step_by(units::PAGE_BYTES) {
+                    // SAFETY: within a lane, aligned; the caller has it to itself. A fault leaves the guard.
+                    unsafe { AtomicU64::from_ptr(line.add(at).cast()) }.fetch_or(core::hint::black_box(0), Ordering::Relaxed);
+                }
+            };
+            // SAFETY: the closure owns nothing.
+            if unsafe { guard(touch) }.is_err() {
+                return Err(copy.slot);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the records durable where that takes a system call. False if that failed.
+    #[must_use]
+    pub fn persist(&self, out: MemberSet) -> bool {
+        self.copies_in(out).all(|copy| copy.file.persist(0, self.header.file_bytes()).is_ok())
+    }
+}
+
+/// In a lane's word: its record waits to be replayed (`array::runtime::JOURNAL_LANE_WAITS`).
+const WAITS: u64 = u64::MAX;
+
+/// The settled word of the record at `line`.
+///
+/// # Safety
+/// `line` is a lane's record, or the call is inside a guard.
+#[inline(always)]
+unsafe fn settled_word<'a>(line: *mut u8) -> &'a AtomicU64 {
+    // SAFETY: the caller's promise; the word lies at a multiple of 8.
+    unsafe { AtomicU64::from_ptr(line.add(JOURNAL_SETTLED_OFFSET).cast()) }
+}
