@@ -4,6 +4,9 @@
 //! the same on the members. A record whose owner is dead says that redundancy of its range may not fit: whoever has the file open claims it,
 //! makes redundancy follow the data, and only then frees it.
 //!
+//! A process can ask the others that have a file mapped to look at it now (it was cut, or is to be synchronised): it raises
+//! `SharedFile::calls` and rings the segment's bell; each answers in its records when it is done.
+//!
 //! Invariants: records are taken, claimed and freed under the open-files lock, and `SharedFile::mapped` is the number of records with the file's key;
 //! it is counted anew with each change, so that a death in the middle of one leaves nothing wrong. The range of a record with an owner only
 //! grows.
@@ -22,7 +25,8 @@ pub struct MappedRecord {
     lane: AtomicU32,
     /// 1 while stores land on the members directly and not in a shared copy.
     direct: AtomicU32,
-    reserved: AtomicU32,
+    /// The last call of the others that was answered.
+    answered: AtomicU32,
     key: AtomicU64,
     start: AtomicU64,
     end: AtomicU64,
@@ -46,6 +50,7 @@ impl MappedRecords {
         }
         record.lane.store(0, Ordering::Relaxed);
         record.direct.store(0, Ordering::Relaxed);
+        record.answered.store(0, Ordering::Relaxed);
         self.high.fetch_max(index as u32 + 1, Ordering::Relaxed);
         record.owner.store(me.get(), Ordering::Release);
         Some(record)
@@ -61,7 +66,27 @@ impl MappedRecords {
     }
 }
 
+impl MappedRecords {
+    /// A number of a record that no other has.
+    #[must_use]
+    pub fn index_of(&self, record: &MappedRecord) -> u32 {
+        let bytes = core::ptr::from_ref(record) as usize - self.records.as_ptr() as usize;
+        (bytes / size_of::<MappedRecord>()) as u32
+    }
+}
+
 impl MappedRecord {
+    /// Whether call number `call` of the others was answered, or a later one.
+    #[must_use]
+    pub fn has_answered(&self, call: u32) -> bool {
+        self.answered.load(Ordering::Acquire).wrapping_sub(call) as i32 >= 0
+    }
+
+    /// Answers the others' calls up to number `call`.
+    pub fn answer(&self, call: u32) {
+        self.answered.store(call, Ordering::Release);
+    }
+
     fn key(&self) -> u64 {
         self.key.load(Ordering::Relaxed)
     }
@@ -100,7 +125,7 @@ impl MappedRecord {
         self.lane.store(lane.map_or(0, |lane| lane as u32 + 1), Ordering::Release);
     }
 
-    /// Makes the record of a dead owner the caller's. The open-files lock is held.
+    /// Makes the record another one's: of a dead owner the caller's, or that of a child of fork. The open-files lock is held.
     pub fn claim(&self, me: OwnerId) {
         self.owner.store(me.get(), Ordering::Release);
     }

@@ -17,6 +17,8 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use sync::{Acquired, Liveness, OwnedLock, OwnerId};
 use sys::rustix::fs::{self, FlockOperation, Gid, Mode, OFlags, Uid};
 use sys::rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+use sys::rustix::thread::futex;
+use sys::rustix::time::Timespec;
 use sys::{AsRawFd, OsError, OwnedFd, Result};
 use units::MemberSet;
 
@@ -32,7 +34,7 @@ const OPEN_WORDS: usize = OPEN_FILE_COUNT / 64;
 const MAGIC: u64 = u64::from_le_bytes(*b"CXLRrun\x01");
 const SLOT_BITS: u32 = ATTACH_SLOT_COUNT.trailing_zeros();
 /// Raised whenever the layout below changes.
-const VERSION: u32 = 10;
+const VERSION: u32 = 11;
 
 /// One attached process.
 #[repr(C)]
@@ -101,6 +103,8 @@ struct Segment {
     /// 1 once the journal's memory failed: nothing is written any more.
     journal_failed: AtomicU32,
     mapped: MappedRecords,
+    /// Raised to wake those that wait for something to happen to mapped files.
+    bell: AtomicU32,
     open_by_slot: [[AtomicU64; OPEN_WORDS]; ATTACH_SLOT_COUNT],
     /// The files that each process keeps ready: entry plus one, 0 for none.
     idle_by_slot: [[AtomicU32; IDLE_COUNT]; ATTACH_SLOT_COUNT],
@@ -569,6 +573,25 @@ impl Runtime {
     #[must_use]
     pub fn mapped(&self) -> &MappedRecords {
         &self.segment().mapped
+    }
+
+    /// How often the bell was rung.
+    #[must_use]
+    pub fn rings(&self) -> u32 {
+        self.segment().bell.load(Ordering::Acquire)
+    }
+
+    /// Rings the bell: something has happened to mapped files that all processes are to look at now.
+    pub fn ring(&self) {
+        let bell = &self.segment().bell;
+        bell.fetch_add(1, Ordering::AcqRel);
+        let _ = futex::wake(bell, futex::Flags::empty(), i32::MAX as u32);
+    }
+
+    /// Waits until the bell has rung since it had rung `rings` times, or `ns` have passed.
+    pub fn await_ring(&self, rings: u32, ns: u64) {
+        let timeout = Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 };
+        let _ = futex::wait(&self.segment().bell, futex::Flags::empty(), rings, Some(&timeout));
     }
 
     // --- lanes

@@ -19,20 +19,29 @@ use crate::inode::Inode;
 use crate::stripes::Blocks;
 use array::IoFault;
 use array::mapped::MappedRecord;
+use core::mem::ManuallyDrop;
 use core::sync::atomic::Ordering;
-use format::LaneKind;
+use format::{LaneKind, Resync};
 use intent::Change;
 use persist::fault::guard;
-use sync::Liveness;
+use sync::{Liveness, OwnerId};
 use sys::OsError;
+use sys::rustix::time::Timespec;
 use units::{MemberSet, PAGE_BYTES};
 
 const PAGE: u64 = PAGE_BYTES as u64;
+/// How long a caller waits for others that have the file mapped at most: a process that is stopped does not answer.
+const ANSWER_STEPS: u32 = 1000;
+const ANSWER_STEP: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000 };
+/// From this step on it is asked who of them lives.
+const DOUBT_STEP: u32 = 100;
 
 /// This process' writable mappings of one file: the file is open, and what may be stored to is announced.
 pub struct Mapped {
     file: FileRef,
     record: &'static MappedRecord,
+    /// Whose it was when it was made.
+    owner: OwnerId,
 }
 
 impl Mapped {
@@ -47,7 +56,7 @@ impl Mapped {
             file.count_mapped();
             Ok(record)
         })?;
-        Ok(Self { file: file.clone(), record })
+        Ok(Self { file: file.clone(), record, owner: runtime.me() })
     }
 
     /// The file.
@@ -75,6 +84,72 @@ impl Mapped {
         self.record.set_direct(false);
     }
 
+    /// The same for a child that is about to be forked: what it may store to is announced before the parent can give up its own.
+    ///
+    /// # Errors
+    /// As [`Self::new`] and [`Self::cover`].
+    pub fn promise(&self) -> Result<Self, OsError> {
+        let promised = Self::new(&self.file)?;
+        promised.record.set_direct(self.record.is_direct());
+        let (start, end) = self.record.range();
+        if start < end {
+            promised.cover(start, end)?;
+        }
+        Ok(promised)
+    }
+
+    /// In the parent: it is the child's affair now.
+    pub fn leave_to_child(self) {
+        let this = ManuallyDrop::new(self);
+        // SAFETY: read once, and not used again.
+        drop(unsafe { core::ptr::read(&raw const this.file) });
+    }
+
+    /// In the child: the promise is this process' own from here on. False if somebody has taken it for left by a dead process meanwhile (the
+    /// parent died).
+    #[must_use]
+    pub fn keep_promise(&self) -> bool {
+        let runtime = self.file.files.array().runtime();
+        runtime.with_open_files(|_| {
+            let mut own = runtime.mapped().of(self.file.key());
+            let is_there = own.any(|(record, owner)| core::ptr::eq(record, self.record) && owner == self.owner);
+            if is_there {
+                self.record.claim(runtime.me());
+            }
+            is_there
+        })
+    }
+
+    /// Notes that redundancy of a range could not follow: the next one to open the file makes it.
+    pub fn owe(&self, start: u64, end: u64) {
+        let (files, number) = (self.file.files, self.file.number);
+        files.table().add_resync(files.array(), number, Resync { start, end, lost: MemberSet::EMPTY });
+        self.file.shared().resync_waits.store(1, Ordering::Release);
+    }
+
+    /// Up to which of the others' calls an answer would be, if the process looked at the file from here on.
+    #[must_use]
+    pub fn last_call(&self) -> u32 {
+        self.file.shared().calls.load(Ordering::Acquire)
+    }
+
+    /// Whether that was answered.
+    #[must_use]
+    pub fn has_answered(&self, call: u32) -> bool {
+        self.record.has_answered(call)
+    }
+
+    /// Answers the others' calls up to number `call`.
+    pub fn answer(&self, call: u32) {
+        self.record.answer(call);
+    }
+
+    /// No mapping of this process shows the members any more, and there is a shared copy: waits until the others have come to it. What one stores into it
+    /// another would not see who does not.
+    pub fn gather(&self) {
+        self.file.call(Some(self.record));
+    }
+
     /// Announces that `start..end` may be stored to from now on.
     pub fn cover(&self, start: u64, end: u64) -> Result<(), OsError> {
         let (first, last) = self.record.range();
@@ -87,14 +162,15 @@ impl Mapped {
         let (first, last) = self.record.range();
         let owners = array.runtime().lanes();
         // Another lane than the one in use: its record is whole at every instant.
-        match intent::reserve(owners, array.runtime().me()) {
+        match intent::reserve(owners, array.runtime().me(), self.file.record_index(self.record)) {
             Some(lane) => {
                 let previous = self.record.lane();
+                let announced = self.file.announce_in(lane, LaneKind::Write, first, last - first, self.file.out());
                 self.record.set_lane(Some(lane));
-                self.file.announce_in(lane, LaneKind::Write, first, last - first, self.file.out())?;
                 if let Some(previous) = previous {
-                    self.file.clear_lane(previous);
+                    self.file.clear_lane(previous, self.record);
                 }
+                announced?;
             }
             None => self.file.with_size_locked(|_| {
                 self.file.add_flags(format::FLAG_MAPPED);
@@ -113,11 +189,17 @@ impl Mapped {
     pub fn follow(&self, start: u64, end: u64) -> Result<(), OsError> {
         self.file.follow(start, end)
     }
+
+    /// The process had not heard yet that the file was cut and stored behind its new end: zeros again. What lies before the end is followed.
+    pub fn follow_cut(&self, start: u64, end: u64) -> Result<(), OsError> {
+        self.file.clear_behind_end()?;
+        self.file.follow(start, end)
+    }
 }
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        self.file.give_back(self.record);
+        self.file.give_back(self.record, false);
     }
 }
 
@@ -184,16 +266,17 @@ impl Inode {
             let stop = end.min((at / block_bytes + 1) * block_bytes);
             let held = self.lock_stripes(Blocks::of(&self.geometry, at, stop - at))?;
             // The rest of the last page counts: its parity must fit, whatever was stored there.
-            let size = self.size().next_multiple_of(PAGE);
-            if at >= size {
+            let size = self.size();
+            if at >= size.next_multiple_of(PAGE) {
                 break;
             }
-            let stop = stop.min(size);
+            let stop = stop.min(size.next_multiple_of(PAGE));
             if self.shared().flags.load(Ordering::Relaxed) & format::FLAG_HOLES != 0 {
                 self.fill_holes(at, stop)?;
             }
             match self.copy()? {
-                Some(copy) => self.store_copy(copy, at, (stop.min(self.size()) - at) as usize)?,
+                // Lock blocks need not be whole pages: this one may begin behind the end.
+                Some(copy) => self.store_copy(copy, at, stop.min(size).saturating_sub(at) as usize)?,
                 None => {
                     self.write_back(at, stop);
                     self.resync(at, stop - at)?;
@@ -242,20 +325,85 @@ impl Inode {
         self.shared().mapped.store(count as u32, Ordering::Release);
     }
 
-    /// Frees a record of this process whose range has been followed.
-    fn give_back(&self, record: &MappedRecord) {
-        let _ = self.with_size_locked(|size| {
-            self.zero_tail(size)?;
-            let flags = self.shared().flags.load(Ordering::Acquire);
-            // Whoever comes now sets it again behind this lock, if it is needed.
-            let only = self.shared().mapped.load(Ordering::Acquire) == 1;
-            if only && flags & format::FLAG_MAPPED != 0 {
-                self.set_flags(flags & !format::FLAG_MAPPED);
+    /// Makes zeros of what a process stored behind the end of the file that had not heard yet that it was cut.
+    fn clear_behind_end(&self) -> Result<(), OsError> {
+        self.files.array().before_change()?;
+        self.shared().tail_unfinished.store(1, Ordering::Release);
+        self.with_size_locked(|size| self.zero_tail(size))
+    }
+
+    /// Asks the other processes that have the file mapped for writing to look at it: it was cut, or all that was stored is to be followed. Returns
+    /// when they have, or when one does not answer.
+    pub fn call_others(&self) {
+        let shared = self.shared();
+        if shared.mapped.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let runtime = self.files.array().runtime();
+        let others = || runtime.mapped().of(self.key()).filter(|&(_, owner)| owner != runtime.me());
+        if others().next().is_none() {
+            return;
+        }
+        self.call(None);
+    }
+
+    /// The same; the calls of others meanwhile are answered in the own record.
+    fn call(&self, own: Option<&MappedRecord>) {
+        let (shared, runtime) = (self.shared(), self.files.array().runtime());
+        let others = || runtime.mapped().of(self.key()).filter(|&(_, owner)| owner != runtime.me());
+        let call = shared.calls.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
+        runtime.ring();
+        for step in 0..ANSWER_STEPS {
+            let waits =
+                |record: &MappedRecord, owner| !record.has_answered(call) && (step < DOUBT_STEP || runtime.is_alive(owner));
+            if let Some(own) = own {
+                own.answer(shared.calls.load(Ordering::Acquire));
             }
-            Ok(())
+            if !others().any(|(record, owner)| waits(record, owner)) {
+                return;
+            }
+            let _ = sys::rustix::thread::nanosleep(&ANSWER_STEP);
+        }
+    }
+
+    /// Asks for a shared copy that cannot be made while processes store to the members: all mappings are to leave them.
+    pub fn want_copy(&self, wanted: bool) {
+        self.shared().copy_wanted.store(u32::from(wanted), Ordering::Release);
+        if wanted {
+            self.files.array().runtime().ring();
+        }
+    }
+
+    /// Whether that is asked for.
+    #[must_use]
+    pub fn is_copy_wanted(&self) -> bool {
+        self.shared().copy_wanted.load(Ordering::Acquire) != 0
+    }
+
+    fn record_index(&self, record: &MappedRecord) -> u32 {
+        self.files.array().runtime().mapped().index_of(record)
+    }
+
+    /// Frees a record of this process whose range has been followed; `left` if it was another's, who died.
+    fn give_back(&self, record: &MappedRecord, left: bool) {
+        let _ = self.files.array().before_change().and_then(|()| {
+            self.with_size_locked(|size| {
+                self.zero_tail(size)?;
+                let flags = self.shared().flags.load(Ordering::Acquire);
+                // Whoever comes now sets it again behind this lock, if it is needed.
+                let only = self.shared().mapped.load(Ordering::Acquire) == 1;
+                if only && flags & format::FLAG_MAPPED != 0 {
+                    self.set_flags(flags & !format::FLAG_MAPPED);
+                }
+                Ok(())
+            })
         });
         if let Some(lane) = record.lane() {
-            self.clear_lane(lane);
+            self.clear_lane(lane, record);
+        }
+        if left {
+            let owners = self.files.array().runtime().lanes();
+            intent::reserved(owners, self.record_index(record)).for_each(|lane| self.clear_lane(lane, record));
         }
         self.files.array().runtime().with_open_files(|_| {
             record.free();
@@ -278,24 +426,64 @@ impl Inode {
         let is_left = |owner| owner != runtime.me() && !runtime.is_alive(owner);
         loop {
             let left = runtime.with_open_files(|_| {
-                let (record, _) = runtime.mapped().of(self.key()).find(|(_, owner)| is_left(*owner))?;
+                let (record, owner) = runtime.mapped().of(self.key()).find(|(_, owner)| is_left(*owner))?;
                 record.claim(runtime.me());
-                Some(record)
+                Some((record, owner))
             });
-            let Some(record) = left else { return Ok(()) };
+            let Some((record, owner)) = left else { return Ok(()) };
             let (start, end) = record.range();
-            if start < end {
-                self.follow(start, end.min(self.size()).max(start))?;
+            if start < end
+                && let Err(error) = self.follow_left(start, end)
+            {
+                // To be tried again, by whoever comes then.
+                runtime.with_open_files(|_| record.claim(owner));
+                return Err(error);
             }
-            self.give_back(record);
+            self.give_back(record, true);
+        }
+    }
+
+    /// Follows all of a range that may have been stored to. Holes were not, and stay holes.
+    fn follow_left(&self, start: u64, end: u64) -> Result<(), OsError> {
+        self.clear_behind_end()?;
+        let block_bytes = self.geometry.lock_block_bytes();
+        let mut at = start;
+        while at < end {
+            if self.has_holes() {
+                match self.next_mapped_data(at)? {
+                    Some(found) => at = at.max(found / PAGE * PAGE),
+                    None => return Ok(()),
+                }
+            }
+            let stop = end.min((at / block_bytes + 1) * block_bytes);
+            self.follow(at, stop)?;
+            at = stop;
+        }
+        Ok(())
+    }
+
+    /// The next data where stores of mappings land, at or after `at`.
+    fn next_mapped_data(&self, at: u64) -> Result<Option<u64>, OsError> {
+        let found = match self.copy()? {
+            Some(copy) => sys::rustix::fs::seek(copy.fd(), sys::rustix::fs::SeekFrom::Data(at)),
+            None => self.seek_extent(at, true),
+        };
+        match found {
+            Ok(found) => Ok(Some(found)),
+            Err(OsError::NXIO) => Ok(None),
+            Err(error) => Err(error),
         }
     }
 
     /// Clears a lane of mappings on the members and gives it back.
-    fn clear_lane(&self, lane: usize) {
-        // A lane that still names something costs a needless resync after a crash, no more.
-        let _ = self.announce_in(lane, LaneKind::Clean, 0, 0, self.out());
-        intent::release(self.files.array().runtime().lanes(), lane);
+    fn clear_lane(&self, lane: usize, record: &MappedRecord) {
+        let (owners, index) = (self.files.array().runtime().lanes(), self.record_index(record));
+        // Who died while giving it back may have come so far that it is another's by now.
+        if intent::is_reserved(owners, lane, index) {
+            // A lane that still names something costs a needless resync after a crash, no more.
+            let _ = self.announce_in(lane, LaneKind::Clean, 0, 0, self.out());
+            intent::release(owners, lane, index);
+        }
     }
 
     /// Puts a change into a lane of this thread or of mappings on every member in use.

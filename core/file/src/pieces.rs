@@ -25,6 +25,9 @@ impl Inode {
         if self.is_copied() {
             return Some(1);
         }
+        if self.is_copy_wanted() {
+            return None;
+        }
         let out = self.out();
         let level = self.geometry.level();
         if level.parity_count() > 0 && !out.is_empty() || !self.geometry.survives(out) {
@@ -44,14 +47,17 @@ impl Inode {
     }
 
     /// Calls `visit` on the pieces of `offset..offset + bytes` in ascending order (`offset` is a multiple of the page size): where stores through
-    /// mappings land. Only if [`Self::piece_count`] says that there are pieces; false if a member went out meanwhile.
+    /// mappings land, in the shared copy (`copied`) or on the members. Only if [`Self::piece_count`] says that there are pieces; false if a member
+    /// went out meanwhile, or the copy was removed.
     pub fn for_each_piece<E>(
         &self,
+        copied: bool,
         offset: u64,
         bytes: u64,
         mut visit: impl FnMut(Piece<'_>) -> Result<(), E>,
     ) -> Result<bool, E> {
-        if let Ok(Some(copy)) = self.copy() {
+        if copied {
+            let Ok(Some(copy)) = self.copy() else { return Ok(false) };
             return visit(Piece { backing: copy, slot: 0, member_offset: offset, bytes }).map(|()| true);
         }
         let end = offset + bytes;

@@ -13,6 +13,7 @@
 //! - So it differs from the array only in pages that were stored to through a mapping and not followed yet: following writes them to the array as
 //!   any writer would.
 
+use crate::files::Files;
 use crate::inode::Inode;
 use alloc::vec::Vec;
 use array::IoFault;
@@ -81,8 +82,7 @@ impl Inode {
     }
 
     fn copy_path(&self) -> alloc::string::String {
-        let segment = array::runtime::segment_path(self.files.array().uuid());
-        alloc::format!("{segment}-map-{}-{:x}", self.number, self.generation & 0xff_ffff)
+        copy_path(self.files, self.key())
     }
 
     /// Makes the copy, if there is none. The caller has a record of mappings of the file (`Mapped`).
@@ -146,6 +146,7 @@ impl Inode {
             at += bytes as u64;
         }
         self.shared().copy.fetch_add(1, Ordering::AcqRel);
+        self.shared().copy_wanted.store(0, Ordering::Release);
         Ok(())
     }
 
@@ -268,6 +269,25 @@ impl Inode {
             (offset, bytes) = (offset + step, bytes - step);
         }
         Ok(())
+    }
+}
+
+/// Where the copy of the file with this key lies.
+fn copy_path(files: &Files, key: u64) -> alloc::string::String {
+    let segment = array::runtime::segment_path(files.array().uuid());
+    alloc::format!("{segment}-map-{}-{:x}", key >> 24, key & 0xff_ffff)
+}
+
+impl Files {
+    /// Forgets what dead processes left of mappings of a file that is no more. The open-files lock is held.
+    pub(crate) fn forget_mappings(&self, key: u64) {
+        let runtime = self.array().runtime();
+        for (record, _) in runtime.mapped().of(key) {
+            let index = runtime.mapped().index_of(record);
+            intent::reserved(runtime.lanes(), index).for_each(|lane| intent::release(runtime.lanes(), lane, index));
+            record.free();
+        }
+        let _ = unlink(copy_path(self, key).as_str());
     }
 }
 

@@ -85,7 +85,7 @@ impl Inode {
     /// `FBIG` if it would grow past the process' limit of file sizes; `NOSPC`, `DQUOT`.
     pub fn truncate(&self, new: u64) -> Result<(), OsError> {
         self.files.array().before_change()?;
-        self.with_size_locked(|size| {
+        let is_cut = self.with_size_locked(|size| {
             if new > size {
                 within_limit(new)?;
                 self.zero_tail(size)?;
@@ -94,8 +94,13 @@ impl Inode {
                 self.cut(size, new)?;
             }
             self.touch();
-            Ok(())
-        })
+            Ok(new < size)
+        })?;
+        if is_cut {
+            // Nobody's mapping shows more when this returns.
+            self.call_others();
+        }
+        Ok(())
     }
 
     /// The size lock is held.

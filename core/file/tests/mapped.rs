@@ -23,7 +23,7 @@ const SHAPES: [(Level, usize, u64); 6] = [
 fn store(array: &TestArray, file: &FileRef, offset: u64, byte: u8) {
     let page = offset / 4096 * 4096;
     let mut done = false;
-    file.for_each_piece(page, 4096, |piece| {
+    file.for_each_piece(file.is_copied(), page, 4096, |piece| {
         let path = array.member_path(piece.slot).join("data/f");
         let member = std::fs::OpenOptions::new().write(true).open(path).unwrap();
         member.write_at(&[byte], piece.member_offset + offset - page).unwrap();
@@ -166,4 +166,164 @@ fn a_copy_without_mappings_is_kept_up_to_date_until_it_is_gone() {
     drop(array.open_in(array.again(), "f", attribute));
     assert!(!file.is_copied());
     assert!(read(&file, 0, 30_000) == expected);
+}
+
+/// Where lock blocks are not whole pages (small chunks), the last page may go over the end of one, behind the end of the file.
+#[test]
+fn a_last_page_that_two_lock_blocks_share_is_followed() {
+    let array = TestArray::new(Level::Raid5, 4, 64);
+    let file = array.open("f", array.create("f"));
+    let block = file.geometry().lock_block_bytes();
+    assert!(!block.is_multiple_of(4096));
+    let size = block - 7;
+    let data = Random(11).bytes(size as usize);
+    write(&file, 0, &data);
+    let mapped = Mapped::new(&file).unwrap();
+    file.share_copy().unwrap();
+    mapped.cover(0, size.next_multiple_of(4096)).unwrap();
+    mapped.follow(size / 4096 * 4096, size.next_multiple_of(4096)).unwrap();
+    drop(mapped);
+    assert!(read(&file, 0, 1 << 20) == data);
+    assert_eq!(file.verify(), Ok(0));
+}
+
+/// A process dies with a mapping of a file without a name; the place of that file is another's then.
+#[test]
+fn what_a_nameless_file_left_is_not_the_next_ones() {
+    let array = TestArray::new(Level::Raid5, 3, 64);
+    let runtime = array.files.array().runtime();
+    let copies = || {
+        let directory = std::fs::read_dir("/dev/shm").unwrap();
+        let own = format!("cxlraid-{}-map", array.files.array().uuid());
+        directory.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(&own)).count()
+    };
+    let attribute = array.create("f");
+    let key = attribute.inode << 24 | attribute.generation;
+    let file = array.open("f", attribute);
+    write(&file, 0, &[1; 20_000]);
+    let record = runtime.mapped().take(OwnerId::new(5).unwrap(), key).unwrap();
+    record.widen(0, 20_000);
+    let shared = runtime.find_file(key).unwrap();
+    shared.mapped.store(1, Ordering::Release);
+    file.share_copy().unwrap();
+    assert_eq!(copies(), 1);
+    array.files.unlinked(attribute, cxlraid_file::Name::None, || true);
+    drop(file);
+    assert_eq!(copies(), 0, "the last close of a nameless file removes its copy");
+    assert_eq!(runtime.mapped().of(key).count(), 0);
+}
+
+/// As many holes as before are there when what a dead process stored has been followed.
+#[test]
+fn holes_stay_holes_behind_a_dead_process() {
+    for (level, member_count, chunk) in SHAPES {
+        let array = TestArray::new(level, member_count, chunk);
+        let attribute = array.create("f");
+        let file = array.open("f", attribute);
+        file.truncate(48 << 20).unwrap();
+        let runtime = array.files.array().runtime();
+        let key = attribute.inode << 24 | attribute.generation;
+        let record = runtime.mapped().take(OwnerId::new(5).unwrap(), key).unwrap();
+        record.widen(0, 48 << 20);
+        runtime.find_file(key).unwrap().mapped.store(1, Ordering::Release);
+        store(&array, &file, 40 << 20, 9);
+        drop(array.open_in(array.again(), "f", attribute));
+        assert_eq!(runtime.mapped().of(key).count(), 0, "{level}");
+        assert!(file.blocks() < 4_000, "{level}: {} blocks", file.blocks());
+        assert_eq!(read(&file, 40 << 20, 2), [9, 0], "{level}");
+        assert_eq!(file.verify(), Ok(0), "{level}");
+    }
+}
+
+/// What a process that has not heard of a cut yet stores behind the new end does not show when the file grows.
+#[test]
+fn what_was_stored_behind_a_cut_never_shows() {
+    for (level, member_count, chunk) in SHAPES.into_iter().chain([(Level::Raid0, 3, 65536)]) {
+        let array = TestArray::new(level, member_count, chunk);
+        let attribute = array.create("f");
+        let file = array.open("f", attribute);
+        write(&file, 0, &Random(3).bytes(1 << 20));
+        let mapped = Mapped::new(&file).unwrap();
+        mapped.cover(0, 1 << 20).unwrap();
+        file.truncate(100_000).unwrap();
+        let stripe = file.geometry().stripe_bytes();
+        let behind = if file.geometry().level().has_chunks() { 100_000u64.next_multiple_of(stripe) - 5 } else { 100_005 };
+        store(&array, &file, behind, 0xee);
+        mapped.follow_cut(behind / 4096 * 4096, behind / 4096 * 4096 + 4096).unwrap();
+        assert_eq!(file.verify(), Ok(0), "{level}");
+        file.truncate(1 << 20).unwrap();
+        assert!(read(&file, 100_000, 1 << 20).iter().all(|&byte| byte == 0), "{level}");
+        // One that died in between.
+        let runtime = array.files.array().runtime();
+        let key = attribute.inode << 24 | attribute.generation;
+        let record = runtime.mapped().take(OwnerId::new(5).unwrap(), key).unwrap();
+        record.widen(0, 1 << 20);
+        file.truncate(100_000).unwrap();
+        store(&array, &file, behind, 0xdd);
+        drop(array.open_in(array.again(), "f", attribute));
+        file.truncate(1 << 20).unwrap();
+        assert!(read(&file, 100_000, 1 << 20).iter().all(|&byte| byte == 0), "{level}");
+        drop(mapped);
+        assert_eq!(file.verify(), Ok(0), "{level}");
+    }
+}
+
+/// A process dies while it gives back what another left: the lane it had named is a third one's by then.
+#[test]
+fn a_lane_is_given_back_once() {
+    let array = TestArray::new(Level::Raid5, 3, 4096);
+    let attribute = array.create("f");
+    let file = array.open("f", attribute);
+    write(&file, 0, &[1; 10_000]);
+    let runtime = array.files.array().runtime();
+    let taken = || runtime.lanes().iter().filter(|lane| lane.load(Ordering::Relaxed) >> 31 & 1 == 1).count();
+    let mapped = Mapped::new(&file).unwrap();
+    mapped.cover(0, 8192).unwrap();
+    assert_eq!(taken(), 1);
+    // Its record names the lane of `mapped` too.
+    let key = attribute.inode << 24 | attribute.generation;
+    let record = runtime.mapped().take(OwnerId::new(5).unwrap(), key).unwrap();
+    record.widen(0, 8192);
+    record.set_lane(runtime.lanes().iter().position(|lane| lane.load(Ordering::Relaxed) >> 31 & 1 == 1));
+    drop(array.open_in(array.again(), "f", attribute));
+    assert_eq!((taken(), runtime.mapped().of(key).count()), (1, 1));
+    drop(mapped);
+    assert_eq!(taken(), 0);
+}
+
+/// All who had a file without a name open are dead, one of them with a mapping; the place of that file becomes another's.
+#[test]
+fn the_place_of_a_file_that_was_mapped_is_clean_for_the_next() {
+    let array = TestArray::new(Level::Raid5, 3, 64);
+    let runtime = array.files.array().runtime();
+    let attribute = array.create("f");
+    let key = attribute.inode << 24 | attribute.generation;
+    let file = array.open("f", attribute);
+    write(&file, 0, &[1; 20_000]);
+    let shared = runtime.find_file(key).unwrap();
+    let record = runtime.mapped().take(OwnerId::new(5).unwrap(), key).unwrap();
+    record.widen(0, 20_000);
+    shared.mapped.store(1, Ordering::Release);
+    file.share_copy().unwrap();
+    shared.unlinked.store(cxlraid_file::Name::Lost as u32, Ordering::Release);
+    std::mem::forget(file);
+    shared.users.store(0, Ordering::Release);
+    // As `Runtime::enter_file` hashes.
+    let place = |key: u64| (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize % array::runtime::OPEN_FILE_COUNT;
+    let next = loop {
+        let attribute = array.files.create_inode().unwrap();
+        if place(attribute.inode << 24 | attribute.generation) == place(key) {
+            break attribute;
+        }
+    };
+    for slot in 0..3 {
+        let path = array.member_path(slot).join("data/g");
+        let fd = std::fs::File::create(path).unwrap();
+        sys::rustix::fs::fsetxattr(&fd, format::ATTRIBUTE_NAME, &next.encode(), sys::rustix::fs::XattrFlags::empty()).unwrap();
+    }
+    let file = array.open("g", next);
+    assert!(!file.is_copied());
+    write(&file, 0, b"something");
+    assert_eq!(read(&file, 0, 100), b"something");
+    assert_eq!(runtime.mapped().of(key).count(), 0);
 }

@@ -43,19 +43,30 @@ const OF_MAPPINGS: u64 = 1 << 31;
 /// At most every this many lanes one is given to mappings: threads that write wait for theirs.
 const MAPPINGS_SHARE: usize = 2;
 
-/// Takes a free lane for a process' writable mappings of one file; it stays taken until [`release`]d, also after the process' death: what it announces
-/// must first be made good. None if too few are free.
-pub fn reserve(owners: &[AtomicU64], me: OwnerId) -> Option<usize> {
-    let word = u64::from(me.get()) << 32 | OF_MAPPINGS;
+/// Takes a free lane for a process' writable mappings of one file, which their `record` stands for; it stays taken until [`release`]d, also after
+/// the process' death: what it announces must first be made good. None if too few are free.
+pub fn reserve(owners: &[AtomicU64], me: OwnerId, record: u32) -> Option<usize> {
+    let word = u64::from(me.get()) << 32 | OF_MAPPINGS | u64::from(record);
     let take = |lane: &usize| owners[*lane].compare_exchange(0, word, Ordering::AcqRel, Ordering::Relaxed).is_ok();
     (0..owners.len()).step_by(MAPPINGS_SHARE).find(take)
 }
 
-/// Gives back a lane of mappings.
-pub fn release(owners: &[AtomicU64], lane: usize) {
-    if owners[lane].load(Ordering::Acquire) & OF_MAPPINGS != 0 {
+/// Whether a lane is that of the mappings that `record` stands for.
+#[must_use]
+pub fn is_reserved(owners: &[AtomicU64], lane: usize, record: u32) -> bool {
+    owners[lane].load(Ordering::Acquire) & u64::from(u32::MAX) == OF_MAPPINGS | u64::from(record)
+}
+
+/// Gives back a lane of mappings. The caller has the record.
+pub fn release(owners: &[AtomicU64], lane: usize, record: u32) {
+    if is_reserved(owners, lane, record) {
         owners[lane].store(0, Ordering::Release);
     }
+}
+
+/// The lanes of the mappings that `record` stands for: more than one if their process died while it changed to another.
+pub fn reserved(owners: &[AtomicU64], record: u32) -> impl Iterator<Item = usize> {
+    (0..owners.len()).step_by(MAPPINGS_SHARE).filter(move |&lane| is_reserved(owners, lane, record))
 }
 
 /// What is about to change.

@@ -14,7 +14,6 @@ use crate::stack;
 use crate::table::{ROWS, Row, Way};
 use crate::thread;
 use core::sync::atomic::{Ordering, compiler_fence};
-use linux_raw_sys::general::{__NR_pread64, __NR_read};
 
 /// One system call of the program, as the entry stub laid it out (the stub knows these offsets).
 #[repr(C)]
@@ -145,9 +144,17 @@ fn serve(call: &mut Call) -> Verdict {
     process::notice_fork();
     stack::list();
     coverage::count(number);
+    let verdict = match decide(call, number, row) {
+        Verdict::Done(FAULT) if may_be_there_now(call) => decide(call, number, row),
+        verdict => verdict,
+    };
+    mappings::lend::serve(call, verdict)
+}
+
+#[inline]
+fn decide(call: &mut Call, number: usize, row: &Row) -> Verdict {
     match row.way {
         Way::Serve | Way::Observe => match calls::handler(number)(call) {
-            Verdict::Done(FAULT) if may_be_there_now(call) => calls::handler(number)(call),
             Verdict::Pass if row.paths != 0 && row.way == Way::Serve => calls::links::serve(call),
             verdict => verdict,
         },
@@ -159,8 +166,7 @@ fn serve(call: &mut Call) -> Verdict {
 /// Whether a buffer that was not there is a mapping of ours that is now: its file has grown, or it had to be asked for.
 #[cold]
 fn may_be_there_now(call: &Call) -> bool {
-    let reads = [__NR_read, __NR_pread64].contains(&(call.number as u32));
-    mappings::fault::catch_up() | (reads && mappings::fault::let_through(call.args[1], call.args[2]))
+    mappings::fault::catch_up() | mappings::lend::let_through(call)
 }
 
 /// Opens the filter of the entry stub for the numbers of the table.

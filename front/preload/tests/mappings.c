@@ -13,8 +13,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define PAGE 4096
@@ -380,6 +384,189 @@ static void together(void) {
     CHECK(close(ask[1]) == 0 && waitpid(child, &status, 0) == child && status == 0);
 }
 
+/* A cut is seen by every mapping when the call that made it returns: also by those of other processes, and also if open(2) made it. */
+static void cut(void) {
+    int fd = open_file(O_RDWR), ask[2], answer[2];
+    char byte = 0, buffer[PAGE];
+    CHECK(pipe(ask) == 0 && pipe(answer) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        CHECK(close(ask[1]) == 0 && close(answer[0]) == 0);
+        while (read(ask[0], &byte, 1) == 1) {
+            if (byte == 1) CHECK(truncate(path, 2 * PAGE) == 0);
+            if (byte == 2) CHECK(close(open_file(O_RDWR | O_TRUNC)) == 0);
+            if (byte == 3) CHECK(truncate(path, 60 * PAGE) == 0);
+            CHECK(write(answer[1], &byte, 1) == 1);
+        }
+        _exit(0);
+    }
+    for (int round = 0; round < 20; round++) {
+        CHECK(ftruncate(fd, 60 * PAGE) == 0);
+        char *start = map(fd, 60 * PAGE, 0);
+        memset(start, 7, 60 * PAGE);
+        byte = 1 + round % 2;
+        CHECK(write(ask[1], &byte, 1) == 1 && read(answer[0], &byte, 1) == 1);
+        int left = byte == 1 ? 2 : 0;
+        for (int page = left; page < 60; page++) CHECK(touch(start + page * PAGE, page % 2) == SIGBUS * 100 + BUS_ADRERR);
+        byte = 3;
+        CHECK(write(ask[1], &byte, 1) == 1 && read(answer[0], &byte, 1) == 1);
+        for (int page = left; page < 60; page++) CHECK(start[page * PAGE + 5] == 0);
+        start[30 * PAGE] = 1;
+        CHECK(close(open_file(O_RDWR | O_TRUNC)) == 0);
+        CHECK(touch(start + 30 * PAGE, 1) == SIGBUS * 100 + BUS_ADRERR && touch(start, 0) == SIGBUS * 100 + BUS_ADRERR);
+        CHECK(munmap(start, 60 * PAGE) == 0);
+    }
+    /* Somebody stores all the time while another cuts and lets grow: nothing stored behind an end ever shows. */
+    CHECK(ftruncate(fd, 60 * PAGE) == 0);
+    pid_t storing = fork();
+    if (storing == 0) {
+        char *start = map(fd, 60 * PAGE, 0);
+        for (;;) touch(start + (2 + next() % 58) * PAGE + 9, 1);
+    }
+    for (int round = 0; round < 100; round++) {
+        CHECK(ftruncate(fd, PAGE) == 0 && ftruncate(fd, PAGE + 1) == 0);
+        CHECK(pread(fd, buffer, PAGE, PAGE) == 1 && buffer[0] == 0);
+    }
+    CHECK(kill(storing, SIGKILL) == 0);
+    int status;
+    CHECK(waitpid(storing, &status, 0) == storing);
+    CHECK(close(ask[1]) == 0 && waitpid(child, &status, 0) == child && status == 0);
+    CHECK(close(open_file(O_RDWR)) == 0 && ftruncate(fd, 60 * PAGE) == 0);
+    for (int page = 1; page < 60; page++) {
+        CHECK(pread(fd, buffer, PAGE, page * PAGE) == PAGE);
+        for (int at = 0; at < PAGE; at++) CHECK(buffer[at] == 0);
+    }
+}
+
+/* A mapping of too many pieces, while another process stores to the members: both come to a shared copy. */
+static void wide(void) {
+    size_t bytes = 220 << 20;
+    int fd = open_file(O_RDWR), ask[2], answer[2];
+    char byte = 0, buffer[8];
+    CHECK(ftruncate(fd, bytes) == 0 && pipe(ask) == 0 && pipe(answer) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        CHECK(close(ask[1]) == 0 && close(answer[0]) == 0);
+        char *start = map(fd, 4 * PAGE, 0);
+        for (char count = 1; read(ask[0], &byte, 1) == 1; count++) {
+            if (count > 1) CHECK(start[PAGE] == count - 1);
+            start[0] = start[2 * PAGE + 1] = count;
+            CHECK(pread(fd, buffer, 1, 0) == 1 && buffer[0] == count);
+            CHECK(write(answer[1], &byte, 1) == 1);
+        }
+        _exit(0);
+    }
+    char *small = map(fd, 4 * PAGE, 0), *start = NULL;
+    for (char count = 1; count < 20; count++) {
+        if (count == 5) start = map(fd, bytes, 0);
+        CHECK(write(ask[1], &byte, 1) == 1 && read(answer[0], &byte, 1) == 1);
+        CHECK(small[0] == count && small[2 * PAGE + 1] == count);
+        if (start) CHECK(start[0] == count && start[2 * PAGE + 1] == count);
+        CHECK(pread(fd, buffer, 1, 2 * PAGE + 1) == 1 && buffer[0] == count);
+        if (start && count % 2) start[PAGE] = start[bytes - 1] = count;
+        else small[PAGE] = count;
+    }
+    CHECK(munmap(start, bytes) == 0 && munmap(small, 4 * PAGE) == 0);
+    int status;
+    CHECK(close(ask[1]) == 0 && waitpid(child, &status, 0) == child && status == 0);
+    CHECK(pread(fd, buffer, 1, PAGE) == 1 && buffer[0] == 19 && pread(fd, buffer, 1, bytes - 1) == 1 && buffer[0] == 19);
+    CHECK(pread(fd, buffer, 1, 0) == 1 && buffer[0] == 19);
+}
+
+/* Parents that unmap as soon as they have forked, and ranges that children are not to have. */
+static void children(void) {
+    int fd = open_file(O_RDWR), status;
+    char buffer[8];
+    for (int round = 1; round < 60; round++) {
+        char *start = map(fd, 8 * PAGE, 0);
+        start[1] = (char)round;
+        pid_t child = fork();
+        if (child == 0) {
+            CHECK(start[1] == (char)round);
+            start[2] = (char)round;
+            if (round % 3 == 0) raise(SIGKILL);
+            _exit(0);
+        }
+        CHECK(munmap(start, 8 * PAGE) == 0);
+        CHECK(waitpid(child, &status, 0) == child && (status == 0 || WIFSIGNALED(status)));
+        CHECK(pread(fd, buffer, 2, 1) == 2 && buffer[0] == (char)round && buffer[1] == (char)round);
+    }
+    char *start = map(fd, 8 * PAGE, 0);
+    CHECK(madvise(start + PAGE, PAGE, MADV_DONTFORK) == 0 && madvise(start + 4 * PAGE, PAGE, MADV_DONTFORK) == 0);
+    CHECK(madvise(start + 4 * PAGE, PAGE, MADV_DOFORK) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        CHECK(touch(start + PAGE, 0) == SIGSEGV * 100 + SEGV_MAPERR && touch(start + 4 * PAGE, 1) == 0 && touch(start, 1) == 0);
+        CHECK(mmap(start + PAGE, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) == start + PAGE);
+        start[PAGE] = 77;
+        exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(start[PAGE] != 77 && touch(start + PAGE, 1) == 0);
+}
+
+/* Pages in memory, asked for and advised as of any mapping. */
+static void pages(void) {
+    int fd = open_file(O_RDWR);
+    unsigned char present[16];
+    char *start = mmap(NULL, 16 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+    CHECK(start != MAP_FAILED && mincore(start, 16 * PAGE, present) == 0);
+    for (int page = 0; page < 16; page++) CHECK(present[page] & 1);
+    CHECK(mlock(start, 4 * PAGE) == 0 && munlock(start, 4 * PAGE) == 0);
+    CHECK(madvise(start, 16 * PAGE, MADV_WILLNEED) == 0 && madvise(start, 16 * PAGE, MADV_RANDOM) == 0);
+    CHECK(madvise(start, 16 * PAGE, 22 /* MADV_POPULATE_READ */) == 0 && madvise(start, 16 * PAGE, 23 /* MADV_POPULATE_WRITE */) == 0);
+    start[3 * PAGE] = 5;
+    CHECK(madvise(start, 16 * PAGE, MADV_DONTNEED) == 0 && madvise(start, 16 * PAGE, MADV_HUGEPAGE) == 0 && start[3 * PAGE] == 5);
+    CHECK(madvise(start, 16 * PAGE, 1234) == -1 && errno == EINVAL);
+    int self = syscall(434 /* pidfd_open */, getpid(), 0);
+    struct iovec range = {start, 16 * PAGE};
+    CHECK(self >= 0 && syscall(440 /* process_madvise */, self, &range, 1, MADV_WILLNEED, 0) == 16 * PAGE);
+    FILE *maps = fopen("/proc/self/maps", "r");
+    char line[1000];
+    int found = 0;
+    while (fgets(line, sizeof line, maps)) found |= strstr(line, "/cxlraid-preload-test/file") != NULL;
+    CHECK(found && fclose(maps) == 0);
+    int appending = open_file(O_WRONLY | O_APPEND);
+    CHECK(mmap(NULL, PAGE, PROT_READ, MAP_SHARED, appending, 0) == MAP_FAILED && errno == EACCES);
+    CHECK(mmap(NULL, PAGE, PROT_WRITE, MAP_SHARED, appending, 0) == MAP_FAILED && errno == EACCES);
+    appending = open_file(O_RDWR | O_APPEND);
+    char *more = map(appending, PAGE, PAGE);
+    more[0] = 6;
+    CHECK(start[PAGE] == 6);
+    CHECK(mmap(NULL, PAGE, PROT_READ, MAP_SHARED, fd, 1L << 62) != MAP_FAILED);
+    CHECK(mmap(NULL, PAGE, PROT_READ, MAP_SHARED, fd, -PAGE) == MAP_FAILED && (errno == EINVAL || errno == EOVERFLOW));
+    CHECK(mmap(NULL, (size_t)1 << 48, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED && errno == ENOMEM);
+}
+
+/* The kernel stores into pages of a mapping on behalf of calls that have nothing to do with the array. */
+static void calls(void) {
+    int fd = open_file(O_RDWR), ends[2], pair[2];
+    CHECK(ftruncate(fd, 400 * PAGE) == 0 && pipe(ends) == 0 && socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+    char *start = map(fd, 400 * PAGE, 0), buffer[PAGE], *volatile bad = (char *)8;
+    memset(buffer, 3, sizeof buffer);
+    CHECK(write(ends[1], buffer, PAGE) == PAGE && read(ends[0], start + 20 * PAGE, PAGE) == PAGE);
+    CHECK(write(ends[1], buffer, PAGE) == PAGE);
+    struct iovec parts[2] = {{start + 40 * PAGE, 1000}, {start + 60 * PAGE, 3096}};
+    CHECK(readv(ends[0], parts, 2) == PAGE);
+    CHECK(send(pair[0], buffer, PAGE, 0) == PAGE && recv(pair[1], start + 80 * PAGE, PAGE, 0) == PAGE);
+    CHECK(send(pair[0], buffer, PAGE, 0) == PAGE);
+    parts[0].iov_base = start + 100 * PAGE, parts[1].iov_base = start + 120 * PAGE;
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
+    CHECK(recvmsg(pair[1], &message, 0) == PAGE);
+    int host = open("/proc/self/exe", O_RDONLY);
+    CHECK(pread(host, start + 140 * PAGE, PAGE, 0) == PAGE && !memcmp(start + 140 * PAGE, "\177ELF", 4));
+    CHECK(fstat(host, (struct stat *)(start + 160 * PAGE)) == 0 && ((struct stat *)(start + 160 * PAGE))->st_size > 0);
+    CHECK(syscall(318 /* getrandom */, start + 180 * PAGE, 16, 0) == 16);
+    CHECK(clock_gettime(CLOCK_REALTIME, (struct timespec *)(start + 200 * PAGE)) == 0);
+    CHECK(syscall(79 /* getcwd */, start + 220 * PAGE, PAGE) > 0 && start[220 * PAGE] == '/');
+    CHECK(readlink("/proc/self/exe", start + 240 * PAGE, PAGE) > 0 && start[240 * PAGE] == '/');
+    for (int page = 20; page <= 120; page += 20) CHECK(start[page * PAGE] == 3 && start[page * PAGE + 999] == 3);
+    CHECK(write(ends[1], buffer, 1) == 1 && read(ends[0], bad, 1) == -1 && errno == EFAULT);
+    CHECK(mprotect(start, 400 * PAGE, PROT_READ) == 0);
+    CHECK(read(ends[0], start + 300 * PAGE, 1) == -1 && errno == EFAULT);
+    CHECK(read(ends[0], buffer, 1) == 1 && msync(start, 400 * PAGE, MS_SYNC) == 0);
+}
+
 int main(int count, char **arguments) {
     CHECK(count == 3);
     path = arguments[1];
@@ -394,6 +581,11 @@ int main(int count, char **arguments) {
     else if (!strcmp(what, "failure")) failure();
     else if (!strcmp(what, "executed")) executed();
     else if (!strcmp(what, "survivor")) survivor();
+    else if (!strcmp(what, "cut")) cut();
+    else if (!strcmp(what, "wide")) wide();
+    else if (!strcmp(what, "children")) children();
+    else if (!strcmp(what, "pages")) pages();
+    else if (!strcmp(what, "calls")) calls();
     else stores(what);
     return 0;
 }

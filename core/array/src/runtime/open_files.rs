@@ -2,6 +2,7 @@
 //! and those that only keep its backing files ready.
 
 use super::{OPEN_FILE_COUNT, Runtime, STRIPE_LOCK_COUNT, slot_of};
+use core::num::NonZeroU64;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use sync::{OwnedLock, StripeLock};
 
@@ -48,6 +49,10 @@ pub struct SharedFile {
     pub status_changes: AtomicU32,
     /// Odd while mappings show a shared copy and not the members; another number for each copy.
     pub copy: AtomicU32,
+    /// 1 while somebody waits for all mappings to leave the members for a shared copy.
+    pub copy_wanted: AtomicU32,
+    /// Raised when processes with mappings are to look at the file now: see [`crate::mapped`].
+    pub calls: AtomicU32,
     /// One for each lock block index modulo [`STRIPE_LOCK_COUNT`].
     pub stripes: [StripeLock; STRIPE_LOCK_COUNT],
 }
@@ -79,6 +84,8 @@ pub struct FileEntry {
     index: usize,
     /// Whether no process had it open before.
     pub first: bool,
+    /// The key of the file that was in this place before, if another was; what it left of mappings goes with it.
+    pub replaced: Option<NonZeroU64>,
 }
 
 impl FileEntry {
@@ -114,12 +121,18 @@ impl Runtime {
         let index = found.or(reusable)?;
         let file = &segment.files[index];
         let first = file.users.load(Ordering::Acquire) == 0;
+        let mut replaced = None;
         if found.is_none() {
+            replaced = NonZeroU64::new(segment.keys[index].load(Ordering::Relaxed));
             segment.used[index / 4096].fetch_or(1 << (index / 64 % 64), Ordering::Relaxed);
             segment.keys[index].store(key, Ordering::Release);
             file.modified_ns.store(0, Ordering::Relaxed);
             file.unlinked.store(0, Ordering::Relaxed);
             file.mapped.store(0, Ordering::Relaxed);
+            // A copy of the file that was here before.
+            file.copy.fetch_add(file.copy.load(Ordering::Relaxed) & 1, Ordering::Relaxed);
+            file.copy_wanted.store(0, Ordering::Relaxed);
+            file.calls.store(0, Ordering::Relaxed);
             file.tail_unfinished.store(0, Ordering::Relaxed);
             file.resync_waits.store(0, Ordering::Relaxed);
             file.in_flight.store(0, Ordering::Relaxed);
@@ -129,7 +142,7 @@ impl Runtime {
         file.users.fetch_add(1, Ordering::AcqRel);
         let slot = slot_of(self.me());
         segment.open_by_slot[slot][index / 64].fetch_or(1 << (index % 64), Ordering::AcqRel);
-        Some(FileEntry { index, first })
+        Some(FileEntry { index, first, replaced })
     }
 
     /// The entry of a file that some process has open, without becoming a user.

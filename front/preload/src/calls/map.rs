@@ -106,7 +106,7 @@ fn compose(file: &FileRef, wish: &Wish, reserved: usize, bytes: usize, kept: usi
     }
     // Behind the end of the file there is nothing to show; the kernel sends SIGBUS there, as for any mapping.
     let mut at = reserved;
-    file.for_each_piece(wish.offset, bytes as u64, |piece| {
+    file.for_each_piece(file.is_copied(), wish.offset, bytes as u64, |piece| {
         // Opened anew for reading only: nothing that goes wrong may store to a member.
         let path = heap::format!("/proc/self/fd/{}", piece.backing.fd().as_raw_fd());
         let source = open(path.as_str(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;

@@ -114,6 +114,10 @@ fn nameless(address: usize) -> Option<(RawFd, Held)> {
 
 /// Enters a new anchor into the table.
 fn publish(opened: Opened, flags: u32) -> Result<usize, OsError> {
+    if flags & OFlags::TRUNC.bits() != 0 {
+        // Mappings of a file that was cut.
+        crate::mappings::fault::catch_up();
+    }
     let descriptor = opened.anchor.into_raw_fd();
     if OPEN.install(descriptor, OPEN.describe(opened.node, flags)) {
         Ok(descriptor as usize)

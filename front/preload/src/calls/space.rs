@@ -98,7 +98,12 @@ pub(crate) fn sync(call: &mut Call) -> Verdict {
     let fd = call.descriptor(0);
     let Some(held) = OPEN.lookup(fd) else { return Verdict::Pass };
     match held.node() {
-        Node::File(file) => Verdict::from_result(mappings::follow::file(file).and_then(|()| file.sync()).map(|()| 0)),
+        Node::File(file) => {
+            let result = mappings::follow::file(file);
+            // What other processes stored through mappings is synchronised too.
+            file.call_others();
+            Verdict::from_result(result.and_then(|()| file.sync()).map(|()| 0))
+        }
         // SAFETY: the descriptor is open: it was looked up.
         Node::Directory => Verdict::from_result(
             array::namespace().and_then(|names| names.sync_directory(unsafe { BorrowedFd::borrow_raw(fd) })).map(|()| 0),

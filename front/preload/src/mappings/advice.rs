@@ -4,7 +4,8 @@ use super::change::pages;
 use super::{Mappings, any, table};
 use crate::dispatch::{Call, Verdict};
 use linux_raw_sys::general::{
-    MADV_COLD, MADV_COLLAPSE, MADV_DONTFORK, MADV_DONTNEED, MADV_DONTNEED_LOCKED, MADV_HUGEPAGE, MADV_PAGEOUT, MADV_REMOVE,
+    MADV_COLD, MADV_COLLAPSE, MADV_DOFORK, MADV_DONTFORK, MADV_DONTNEED, MADV_DONTNEED_LOCKED, MADV_HUGEPAGE, MADV_PAGEOUT,
+    MADV_REMOVE,
 };
 use sys::OsError;
 
@@ -22,8 +23,13 @@ pub(crate) fn madvise(call: &mut Call) -> Verdict {
             Verdict::Done(table.call_on_others(call, start, end))
         }
         MADV_REMOVE => Verdict::from_result(table.remove(start, end).map(|()| 0)),
-        // A child would believe to have them.
-        MADV_DONTFORK => Verdict::error(OsError::INVAL),
+        advice @ (MADV_DONTFORK | MADV_DOFORK) => {
+            table.split(start);
+            table.split(end);
+            let range = table.touching(start, end);
+            table.list[range].iter_mut().for_each(|mapping| mapping.dont_fork = advice == MADV_DONTFORK);
+            Verdict::Done(call.kernel())
+        }
         _ => Verdict::Pass,
     }
 }

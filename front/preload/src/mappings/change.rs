@@ -3,7 +3,7 @@
 use super::compose::{Wish, reserve};
 use super::{Mapping, PAGE, any, table};
 use crate::dispatch::{Call, Verdict};
-use linux_raw_sys::general::{__NR_munmap, MAP_FIXED, MAP_FIXED_NOREPLACE, PROT_WRITE};
+use linux_raw_sys::general::{__NR_munmap, MAP_FIXED, MAP_FIXED_NOREPLACE, PROT_READ, PROT_WRITE};
 use sys::OsError;
 use sys::raw::{check, syscall};
 
@@ -76,27 +76,36 @@ pub(crate) fn mprotect(call: &mut Call) -> Verdict {
             }
         }
     }
-    let result = call.kernel();
-    if result == 0 {
-        for index in range {
-            let mut mapping = table.list.remove(index);
-            mapping.protection = protection;
-            if mapping.rights.is_some() {
-                table.revoke(&mut mapping);
-            }
-            table.list.insert(index, mapping);
+    // Stores that are kept out for a reason of ours stay so at every instant.
+    let mut result = 0;
+    for index in range {
+        let mut mapping = table.list.remove(index);
+        mapping.protection = protection;
+        if mapping.rights.is_some() {
+            table.revoke(&mut mapping);
         }
+        let allowed = if mapping.sealed { protection & PROT_READ as usize } else { mapping.shown_protection() };
+        // SAFETY: the program's call on its own mapping, with no more rights than it asks for.
+        let made = unsafe { syscall(call.number, [mapping.start, mapping.end - mapping.start, allowed, call.args[3], 0, 0]) };
+        result = if result == 0 { made } else { result };
+        table.list.insert(index, mapping);
     }
-    Verdict::Done(result)
+    let others = table.call_on_others(call, start, end);
+    Verdict::Done(if result == 0 { others } else { result })
 }
 
 /// Prepares a mapping that could not be stored to until now.
 fn make_writable(table: &mut super::Mappings, mapping: &mut Mapping) -> Result<(), OsError> {
-    table.get_space(mapping, mapping.offset, mapping.offset_at(mapping.composed));
     if mapping.followed {
         return Ok(());
     }
-    table.begin_following(mapping)?;
+    while let Err(error) = table.begin_following(mapping) {
+        // A shared copy was made meanwhile: it is shown first.
+        if error != OsError::AGAIN || mapping.copied {
+            return Err(error);
+        }
+        table.follow_size(mapping)?;
+    }
     match &table.tracker {
         Some(tracker) if mapping.followed && mapping.composed > mapping.start => {
             tracker.watch(mapping.start, mapping.composed - mapping.start)
@@ -259,7 +268,12 @@ impl super::Mappings {
     /// Makes one mapping of `index` and the next, which continues it, if the first is composed to its end.
     fn join(&mut self, index: usize) {
         let (one, two) = (&self.list[index], &self.list[index + 1]);
-        let alike = one.followed == two.followed && one.copied == two.copied && one.rights.is_none() && two.rights.is_none();
+        let alike = one.followed == two.followed
+            && one.stored == two.stored
+            && one.copied == two.copied
+            && one.dont_fork == two.dont_fork
+            && one.rights.is_none()
+            && two.rights.is_none();
         if alike && (one.composed == one.end || two.composed == two.start) {
             let (end, composed) = (two.end, two.composed);
             let one = &mut self.list[index];

@@ -3,9 +3,10 @@
 use super::rights::{Rights, protect};
 use super::{Followed, Mapping, Mappings, PAGE, table};
 use crate::report::report;
+use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use file::{FileRef, Mapped};
-use linux_raw_sys::general::{__NR_madvise, __NR_mmap, __NR_munmap, MADV_NOHUGEPAGE};
+use linux_raw_sys::general::{__NR_madvise, __NR_mmap, __NR_munmap, __NR_nanosleep, MADV_DONTFORK, MADV_NOHUGEPAGE};
 use linux_raw_sys::general::{
     MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_PRIVATE, MAP_SHARED, MAP_SHARED_VALIDATE, MAP_SYNC, MAP_TYPE, PROT_WRITE,
 };
@@ -17,6 +18,10 @@ use units::MEMBER_COUNT_MAX;
 
 /// More pieces than this are not composed: the kernel allows a process 65,530 mappings in all.
 const PIECE_COUNT_MAX: u64 = 48 << 10;
+/// How long all processes have to leave the members for a shared copy, and how often it is asked meanwhile who of them has died.
+const SHARE_STEPS: u32 = 5000;
+const SHARE_STEP_NS: u64 = 1_000_000;
+const SHARE_STEPS_PER_INQUIRY: u32 = 100;
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// Holes in more than this are not filled when they are mapped, but when they are stored to.
 const SPACE_AT_ONCE_BYTES: u64 = 64 << 20;
@@ -66,11 +71,13 @@ pub(crate) fn map(file: &FileRef, wish: &Wish, may_write: bool) -> Result<usize,
         flags: kept,
         may_write,
         composed: start,
+        stored: false,
         followed: false,
         source: file.mapping_source(),
         copied: file.is_copied() || !table.can_compose(file, wish.offset, bytes),
         sealed: false,
         rights: None,
+        dont_fork: false,
         broken: None,
     };
     match table.establish(mapping) {
@@ -126,15 +133,61 @@ impl Mappings {
     }
 
     fn prepare(&mut self, mapping: &mut Mapping) -> Result<(), OsError> {
-        if mapping.copied {
-            self.hold(&mapping.file)?;
-            share(&mapping.file)?;
+        loop {
+            if mapping.copied {
+                self.hold(&mapping.file)?;
+                self.share(&mapping.file)?;
+            }
+            if !mapping.is_writable() {
+                // Also what is only loaded is to come from another member when one goes out, and from a shared copy when there is one.
+                super::helper::start();
+                return Ok(());
+            }
+            match self.begin_following(mapping) {
+                // A shared copy was made meanwhile.
+                Err(OsError::AGAIN) if !mapping.copied => mapping.copied = true,
+                result => return result,
+            }
         }
-        if mapping.is_writable() { self.begin_following(mapping) } else { Ok(()) }
+    }
+
+    /// Makes the file's shared copy. Mappings that show the members leave them first, those of other processes too.
+    ///
+    /// # Errors
+    /// `NODEV` if one does not.
+    fn share(&mut self, file: &FileRef) -> Result<(), OsError> {
+        for step in 0..SHARE_STEPS {
+            let shared = file.share_copy();
+            if !matches!(shared, Ok(()) | Err(OsError::AGAIN)) {
+                return shared;
+            }
+            if shared.is_err() {
+                file.want_copy(true);
+            }
+            let attribute = file.attribute();
+            for index in 0..self.list.len() {
+                if self.list[index].file.attribute() == attribute && !self.list[index].copied {
+                    let mut mapping = self.list.remove(index);
+                    let _ = self.follow_size(&mut mapping);
+                    self.list.insert(index, mapping);
+                }
+            }
+            if shared.is_ok() {
+                return Ok(());
+            }
+            if step % SHARE_STEPS_PER_INQUIRY == 0
+                && let Some(followed) = self.files.iter().find(|followed| followed.mapped.file().attribute() == attribute)
+            {
+                let _ = followed.mapped.finish_others();
+            }
+            rest(SHARE_STEP_NS);
+        }
+        file.want_copy(false);
+        Err(OsError::NODEV)
     }
 
     /// Keeps a record of this process' mappings of the file.
-    fn hold(&mut self, file: &FileRef) -> Result<&Followed, OsError> {
+    pub(super) fn hold(&mut self, file: &FileRef) -> Result<&Followed, OsError> {
         let attribute = file.attribute();
         let present = self.files.iter().position(|followed| followed.mapped.file().attribute() == attribute);
         let index = match present {
@@ -149,7 +202,7 @@ impl Mappings {
 
     /// From now on what is stored through the mapping is followed. It cannot be stored to yet.
     pub(super) fn begin_following(&mut self, mapping: &mut Mapping) -> Result<(), OsError> {
-        if mapping.followed || !mapping.copied && !mapping.file.has_redundancy() {
+        if mapping.followed {
             return Ok(());
         }
         let (start, end) = (mapping.offset, mapping.end_offset());
@@ -157,6 +210,11 @@ impl Mappings {
         let mapped = &self.hold(&mapping.file)?.mapped;
         if !mapping.copied {
             mapped.store_directly()?;
+        }
+        mapping.stored = true;
+        if !mapping.copied && !mapping.file.has_redundancy() {
+            super::helper::start();
+            return Ok(());
         }
         mapped.cover(start, end)?;
         if !tracked {
@@ -170,12 +228,12 @@ impl Mappings {
     /// A mapping of members that cannot be shown any more, or of a file that has a shared copy now, shows the copy from now on. False if that must wait:
     /// another process still stores to the members.
     fn leave_members(&mut self, mapping: &mut Mapping) -> Result<bool, OsError> {
-        if mapping.followed && !mapping.sealed {
+        if mapping.stored && !mapping.sealed {
             self.keep_out(mapping, mapping.start, mapping.end);
             mapping.sealed = true;
         }
         let attribute = mapping.file.attribute();
-        let stores = |other: &Mapping| other.followed && !other.copied && !other.sealed && other.file.attribute() == attribute;
+        let stores = |other: &Mapping| other.stored && !other.copied && !other.sealed && other.file.attribute() == attribute;
         if self.list.iter().any(stores) {
             return Ok(false);
         }
@@ -185,9 +243,55 @@ impl Mappings {
             Err(OsError::AGAIN) => return Ok(false),
             Err(error) => return Err(error),
         }
+        self.show_copy(mapping)?;
+        for index in 0..self.list.len() {
+            if !self.list[index].copied && self.list[index].file.attribute() == attribute {
+                let mut other = self.list.remove(index);
+                let shown = self.show_copy(&mut other);
+                self.list.insert(index, other);
+                shown?;
+            }
+        }
+        self.hold(&mapping.file)?.mapped.gather();
+        Ok(true)
+    }
+
+    /// The mapping shows the shared copy from the next fault on.
+    fn show_copy(&mut self, mapping: &mut Mapping) -> Result<(), OsError> {
         show_nothing(mapping, mapping.start, mapping.end)?;
         (mapping.copied, mapping.sealed, mapping.composed) = (true, false, mapping.start);
-        Ok(true)
+        // Without redundancy nothing was followed until now.
+        if mapping.stored { self.begin_following(mapping) } else { Ok(()) }
+    }
+
+    /// Nobody wants the members to be left any more: stores go on.
+    fn return_to_members(&mut self, mapping: &mut Mapping) -> Result<(), OsError> {
+        self.hold(&mapping.file)?.mapped.store_directly()?;
+        mapping.sealed = false;
+        protect(mapping.start, mapping.composed, mapping.shown_protection())
+    }
+
+    /// The file was cut: what was stored behind its new end before this process heard of it is not to show when it grows again.
+    fn forget_cut(&mut self, mapping: &Mapping, start: usize, end: usize) {
+        if !mapping.stored || mapping.copied {
+            return;
+        }
+        let _ = protect(start, end, 0);
+        let mut regions = [const { MaybeUninit::uninit() }; 1];
+        let untouched = match &self.tracker {
+            Some(tracker) if mapping.followed => {
+                tracker.written(start, end, false, &mut regions).is_ok_and(|(found, _)| found.is_empty())
+            }
+            _ => false,
+        };
+        let attribute = mapping.file.attribute();
+        let followed = self.files.iter_mut().find(|followed| followed.mapped.file().attribute() == attribute);
+        if let Some(followed) = followed.filter(|_| !untouched) {
+            let (start, end) = (mapping.offset_at(start), mapping.offset_at(end));
+            if followed.mapped.follow_cut(start, end).is_err() {
+                followed.owed.push((start, end));
+            }
+        }
     }
 
     /// Whether the kernel tells which pages are stored to.
@@ -241,6 +345,9 @@ impl Mappings {
         if moved && !self.leave_members(mapping)? {
             return Ok(false);
         }
+        if mapping.sealed {
+            self.return_to_members(mapping)?;
+        }
         let source = mapping.file.mapping_source();
         if !mapping.copied && mapping.source != source {
             // A copy went out: another is shown. What was stored to it and not followed is lost with it.
@@ -250,6 +357,7 @@ impl Mappings {
         }
         let wanted = mapping.reach();
         if wanted < mapping.composed {
+            self.forget_cut(mapping, wanted, mapping.composed);
             show_nothing(mapping, wanted, mapping.composed)?;
             mapping.composed = wanted;
             return Ok(true);
@@ -277,9 +385,10 @@ impl Mappings {
     }
 }
 
-/// Makes the file's shared copy, or says that it cannot be there yet.
-fn share(file: &FileRef) -> Result<(), OsError> {
-    file.share_copy().map_err(|error| if error == OsError::AGAIN { OsError::NODEV } else { error })
+fn rest(ns: u64) {
+    let time = [0, ns];
+    // SAFETY: the kernel reads two words.
+    unsafe { syscall(__NR_nanosleep as usize, [&raw const time as usize, 0, 0, 0, 0, 0]) };
 }
 
 /// Makes addresses of the mapping show the pieces of the file; false if a piece cannot be reached any more.
@@ -287,21 +396,32 @@ pub(super) fn show_file(mapping: &Mapping, start: usize, bytes: usize) -> Result
     // Without the right to write, through descriptors that cannot: so that mprotect cannot give it.
     let mut read_only: [Option<OwnedFd>; MEMBER_COUNT_MAX] = [const { None }; MEMBER_COUNT_MAX];
     let mut at = start;
-    mapping.file.for_each_piece(mapping.offset_at(start), bytes as u64, |piece| {
-        let fd = if mapping.may_write {
-            piece.backing.fd().as_raw_fd()
-        } else {
-            match &mut read_only[piece.slot] {
-                Some(fd) => fd.as_raw_fd(),
-                none => none.insert(reopen(piece.backing.fd().as_raw_fd())?).as_raw_fd(),
-            }
-        };
-        let kind = if mapping.flags & MAP_SYNC as usize != 0 { MAP_SHARED_VALIDATE } else { MAP_SHARED };
-        let flags = mapping.flags | (kind | MAP_FIXED) as usize;
-        kernel_map(at, piece.bytes as usize, mapping.shown_protection(), flags, fd, piece.member_offset)?;
-        at += piece.bytes as usize;
-        Ok(())
-    })
+    mapping
+        .file
+        .for_each_piece(mapping.copied, mapping.offset_at(start), bytes as u64, |piece| {
+            let fd = if mapping.may_write {
+                piece.backing.fd().as_raw_fd()
+            } else {
+                match &mut read_only[piece.slot] {
+                    Some(fd) => fd.as_raw_fd(),
+                    none => none.insert(reopen(piece.backing.fd().as_raw_fd())?).as_raw_fd(),
+                }
+            };
+            let kind = if mapping.flags & MAP_SYNC as usize != 0 { MAP_SHARED_VALIDATE } else { MAP_SHARED };
+            let flags = mapping.flags | (kind | MAP_FIXED) as usize;
+            kernel_map(at, piece.bytes as usize, mapping.shown_protection(), flags, fd, piece.member_offset)?;
+            at += piece.bytes as usize;
+            Ok(())
+        })
+        .inspect(|_| keep_from_children(mapping, start, start + bytes))
+}
+
+/// What the program advised of the mapping is advised of new pieces of it.
+fn keep_from_children(mapping: &Mapping, start: usize, end: usize) {
+    if mapping.dont_fork {
+        // SAFETY: advice about pages of this mapping.
+        let _ = unsafe { syscall(__NR_madvise as usize, [start, end - start, MADV_DONTFORK as usize, 0, 0, 0]) };
+    }
 }
 
 fn reopen(fd: RawFd) -> Result<OwnedFd, OsError> {
@@ -314,5 +434,7 @@ pub(super) fn show_nothing(mapping: &Mapping, start: usize, end: usize) -> Resul
         return Ok(());
     }
     let protection = if mapping.may_write { mapping.protection } else { mapping.protection & !(PROT_WRITE as usize) };
-    kernel_map(start, end - start, protection, (MAP_SHARED | MAP_FIXED) as usize, nothing()?, 0).map(|_| ())
+    kernel_map(start, end - start, protection, (MAP_SHARED | MAP_FIXED) as usize, nothing()?, 0)?;
+    keep_from_children(mapping, start, end);
+    Ok(())
 }

@@ -37,6 +37,22 @@ impl Mappings {
         result
     }
 
+    /// Brings the mappings of a file up to date with it, and follows them.
+    pub(super) fn look_at(&mut self, attribute: Attribute) {
+        for index in 0..self.list.len() {
+            if self.list[index].file.attribute() == attribute {
+                let mut mapping = self.list.remove(index);
+                // What cannot be done now is tried again by the period.
+                let _ = self.follow_size(&mut mapping);
+                if mapping.followed {
+                    let (start, end) = (mapping.start, mapping.end);
+                    let _ = self.follow(&mut mapping, start, end);
+                }
+                self.list.insert(index, mapping);
+            }
+        }
+    }
+
     /// Follows the pages of a mapping in `start..end`. What fails is tried again the next time.
     pub(super) fn follow(&mut self, mapping: &mut Mapping, start: usize, end: usize) -> Result<(), OsError> {
         let end = end.min(mapping.composed);
@@ -111,7 +127,7 @@ impl Mappings {
 
     /// The same of a mapping that is not in the table at the moment.
     pub(super) fn keep_out(&mut self, mapping: &mut Mapping, start: usize, end: usize) {
-        if !mapping.followed {
+        if !mapping.stored {
             return;
         }
         let (start, end) = mapping.part(start, end.min(mapping.composed));
@@ -120,7 +136,9 @@ impl Mappings {
         }
         // A store meanwhile waits in our fault handler.
         let _ = protect(start, end, mapping.protection & PROT_READ as usize);
-        // What fails now fails for good: the data is there, its redundancy waits for a scrub.
-        let _ = self.follow(mapping, start, end);
+        if mapping.followed {
+            // What fails now is owed: the data is there, its redundancy waits for who opens the file next.
+            let _ = self.follow(mapping, start, end);
+        }
     }
 }

@@ -1,12 +1,14 @@
 //! The period: a thread of our own that follows the process' mappings every 100 ms, so that little is lost with a member and little is to be
 //! resynced after a kill.
 //!
-//! It exists only in processes that have mapped an array file for writing. It is made by a bare clone, with every signal blocked, runs on a stack and thread
+//! It exists only in processes that have mapped an array file shared. Between rounds it listens to the bell of the runtime segment: another process has cut
+//! a file or synchronises one, and waits until all have looked at it. It is made by a bare clone, with every signal blocked, runs on a stack and thread
 //! block of its own, and holds the table's lock for a short time only. It takes no more than a few percent of one processor: the
 //! longer a round took, the later the next. A fork child makes its own.
 
 use super::{any, table};
 use crate::arch::helper::{spawn, thread_bytes};
+use array::Runtime;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use linux_raw_sys::general::{
     __NR_clock_gettime, __NR_munmap, __NR_nanosleep, __NR_rt_sigprocmask, CLOCK_MONOTONIC, SIG_SETMASK,
@@ -61,8 +63,9 @@ fn start_thread() -> Option<()> {
 
 extern "C" fn run() -> ! {
     let mut rest_ns = PERIOD_NS.load(Ordering::Relaxed);
+    let mut rings = runtime().map_or(0, Runtime::rings);
     for round in 1u64.. {
-        sleep(rest_ns);
+        rest(rest_ns, &mut rings);
         let start = now_ns();
         if any() {
             crate::mappings::fault::catch_up();
@@ -77,6 +80,45 @@ extern "C" fn run() -> ! {
         rest_ns = PERIOD_NS.load(Ordering::Relaxed).max((now_ns() - start) * REST_FACTOR);
     }
     unreachable!("rounds do not end")
+}
+
+fn runtime() -> Option<&'static Runtime> {
+    crate::array::namespace().ok().map(|namespace| namespace.files().array().runtime())
+}
+
+/// Rests, and answers calls of other processes meanwhile. `rings`: how often the bell had been rung when it was last looked at.
+fn rest(ns: u64, rings: &mut u32) {
+    let end = now_ns() + ns;
+    loop {
+        let left = end.saturating_sub(now_ns());
+        if left == 0 {
+            return;
+        }
+        let Some(runtime) = runtime() else { return sleep(left) };
+        runtime.await_ring(*rings, left);
+        let heard = runtime.rings();
+        if heard != *rings {
+            *rings = heard;
+            answer();
+        }
+    }
+}
+
+/// Looks at the files that others have called for.
+fn answer() {
+    let mut table = table();
+    for index in 0..table.files.len() {
+        let mapped = &table.files[index].mapped;
+        let call = mapped.last_call();
+        if mapped.has_answered(call) && !mapped.file().is_copy_wanted() {
+            continue;
+        }
+        let attribute = mapped.file().attribute();
+        table.look_at(attribute);
+        if let Some(followed) = table.files.iter().find(|followed| followed.mapped.file().attribute() == attribute) {
+            followed.mapped.answer(call);
+        }
+    }
 }
 
 /// Follows every mapping, a few pages at a time: the program's own calls get the lock in between.

@@ -17,6 +17,7 @@ pub(crate) mod compose;
 pub(crate) mod fault;
 pub(crate) mod follow;
 mod helper;
+pub(crate) mod lend;
 pub(crate) mod process;
 mod rights;
 
@@ -46,7 +47,9 @@ struct Mapping {
     may_write: bool,
     /// Up to this address it is composed of pieces.
     composed: usize,
-    /// Whether it is watched: it could be stored to at some time, and what is stored is to be followed.
+    /// Whether it could be stored to at some time: the process has a record that says so.
+    stored: bool,
+    /// Whether it is watched, because what is stored is to be followed.
     followed: bool,
     /// Where its pieces were taken from ([`file::Inode::mapping_source`]).
     source: u32,
@@ -56,6 +59,8 @@ struct Mapping {
     sealed: bool,
     /// Where stores are let through one granule at a time; None: everywhere.
     rights: Option<rights::Rights>,
+    /// Whether a child of fork is not to have it.
+    dont_fork: bool,
     /// A page on which the program is about to get a SIGBUS for want of space.
     broken: Option<usize>,
 }
@@ -72,11 +77,13 @@ impl Mapping {
             flags: self.flags,
             may_write: self.may_write,
             composed: 0,
+            stored: false,
             followed: false,
             source: self.source,
             copied: self.copied,
             sealed: self.sealed,
             rights: None,
+            dont_fork: self.dont_fork,
             broken: None,
         }
     }
@@ -99,11 +106,18 @@ impl Mapping {
     }
 }
 
-/// A file with mappings that are watched or show a shared copy.
+/// A file with mappings that could be stored to or show a shared copy.
 struct Followed {
     mapped: Mapped,
     /// Ranges of it that could not be followed when it was tried; to be tried again.
     owed: Vec<(u64, u64)>,
+}
+
+impl Followed {
+    /// What could not be followed is left to whoever opens the file next.
+    fn note_owed(&self) {
+        self.owed.iter().for_each(|&(start, end)| self.mapped.owe(start, end));
+    }
 }
 
 /// All of them.
@@ -156,6 +170,7 @@ impl Mappings {
             start: address,
             end: mapping.end,
             composed: mapping.composed.max(address),
+            stored: mapping.stored,
             followed: mapping.followed,
             rights: mapping.rights.clone(),
             ..mapping.again(mapping.offset_at(address))
@@ -176,12 +191,16 @@ impl Mappings {
         self.forget_files();
     }
 
-    /// Files without watched mappings give their announcement back.
+    /// Files without such mappings give their announcement back. What could not be followed is left to whoever opens the file next.
     fn forget_files(&mut self) {
         let list = &self.list;
         self.files.retain(|followed| {
             let number = followed.mapped.file().attribute();
-            list.iter().any(|mapping| (mapping.followed || mapping.copied) && mapping.file.attribute() == number)
+            let kept = list.iter().any(|mapping| (mapping.stored || mapping.copied) && mapping.file.attribute() == number);
+            if !kept {
+                followed.note_owed();
+            }
+            kept
         });
     }
 }

@@ -5,71 +5,102 @@
 //! that nothing is stored behind the last look.
 
 use super::rights::{Rights, protect};
-use super::{Followed, MAPPINGS, any, helper, table};
+use super::{Followed, Mapping, Mappings, any, helper, table};
 use crate::report::report;
+use core::sync::atomic::Ordering;
 use file::Mapped;
 use heap::vec::Vec;
+use sys::OsError;
 
 /// Runs the system call that forks, with the table whole for the child.
 pub(crate) fn around_fork(fork: impl FnOnce() -> isize) -> isize {
-    MAPPINGS.raw().acquire();
+    let mut table = table();
+    // Announced before the parent can give up its own. What cannot be promised the child tries for itself.
+    let promised: Vec<Mapped> = table.files.iter().filter_map(|followed| followed.mapped.promise().ok()).collect();
     let result = fork();
-    MAPPINGS.raw().release();
-    if result == 0 {
-        helper::forget();
-        if any() {
-            take_over();
+    match result {
+        0 => {
+            helper::forget();
+            if let Err(error) = table.take_over_all(promised) {
+                report!(
+                    "stores of a child process to shared mappings cannot be followed ({error}); their redundancy waits for a scrub"
+                );
+            }
         }
+        // No child.
+        ..0 => drop(promised),
+        _ => promised.into_iter().for_each(Mapped::leave_to_child),
     }
     result
 }
 
-/// In the child: what was the parent's is announced and watched for this process.
-fn take_over() {
-    let mut table = table();
-    // Speaks of the parent's memory; only our descriptors of it are closed.
-    table.tracker = None;
-    let files = core::mem::take(&mut table.files);
-    if files.is_empty() {
-        return;
-    }
-    let mut result = Ok(());
-    let tracked = table.track();
-    for followed in files {
-        let again = Mapped::new(followed.mapped.file());
-        // The parent's record stays the parent's.
-        core::mem::forget(followed.mapped);
-        match again {
-            Ok(mapped) => table.files.push(Followed { mapped, owed: Vec::new() }),
-            Err(error) => result = Err(error),
+impl Mappings {
+    /// In the child: what was the parent's is announced and watched for this process.
+    fn take_over_all(&mut self, mut promised: Vec<Mapped>) -> Result<(), OsError> {
+        self.list.retain(|mapping| !mapping.dont_fork);
+        super::COUNT.store(self.list.len(), Ordering::Release);
+        // Speaks of the parent's memory; only our descriptors of it are closed.
+        self.tracker = None;
+        if self.list.is_empty() {
+            return Ok(());
         }
+        let mut result = Ok(());
+        for followed in core::mem::take(&mut self.files) {
+            let attribute = followed.mapped.file().attribute();
+            let place = promised.iter().position(|promised| promised.file().attribute() == attribute);
+            let kept = match place.map(|place| promised.swap_remove(place)) {
+                Some(kept) if kept.keep_promise() => Ok(kept),
+                Some(taken) => {
+                    let again = Mapped::new(taken.file());
+                    taken.leave_to_child();
+                    again
+                }
+                None => Mapped::new(followed.mapped.file()),
+            };
+            // The parent's record stays the parent's.
+            followed.mapped.leave_to_child();
+            match kept {
+                Ok(mapped) => self.files.push(Followed { mapped, owed: Vec::new() }),
+                Err(error) => result = Err(error),
+            }
+        }
+        let tracked = !self.files.is_empty() && self.track();
+        for index in 0..self.list.len() {
+            let mut mapping = self.list.remove(index);
+            result = result.and(self.take_over(&mut mapping, tracked));
+            self.list.insert(index, mapping);
+        }
+        self.forget_files();
+        helper::start();
+        result
     }
-    let table = &mut *table;
-    for mapping in table.list.iter_mut().filter(|mapping| mapping.followed) {
-        if !tracked && !mapping.tells_stores() {
+
+    /// One mapping that was the parent's.
+    fn take_over(&mut self, mapping: &mut Mapping, tracked: bool) -> Result<(), OsError> {
+        if !mapping.stored {
+            return Ok(());
+        }
+        if mapping.followed && !tracked && !mapping.tells_stores() {
             mapping.rights = Some(Rights::for_stores());
             let _ = protect(mapping.start, mapping.composed, mapping.shown_protection());
         }
-        let attribute = mapping.file.attribute();
-        let followed = table.files.iter().find(|followed| followed.mapped.file().attribute() == attribute);
-        let covered = followed.map_or(Ok(()), |followed| {
-            if !mapping.copied {
-                followed.mapped.store_directly()?;
+        if let Some(tracker) = &self.tracker
+            && mapping.followed
+            && mapping.composed > mapping.start
+        {
+            tracker.watch_inherited(mapping.start, mapping.composed - mapping.start)?;
+        }
+        let mapped = &self.hold(&mapping.file)?.mapped;
+        if !mapping.copied && !mapping.sealed {
+            match mapped.store_directly() {
+                Ok(()) => {}
+                // A shared copy was made meanwhile. Nothing was stored since the fork.
+                Err(OsError::AGAIN) => return self.follow_size(mapping).map(|_| ()),
+                Err(error) => return Err(error),
             }
-            followed.mapped.cover(mapping.offset, mapping.end_offset())
-        });
-        let watched = match &table.tracker {
-            Some(tracker) if mapping.composed > mapping.start => {
-                tracker.watch_inherited(mapping.start, mapping.composed - mapping.start)
-            }
-            _ => Ok(()),
-        };
-        result = result.and(covered).and(watched);
+        }
+        if mapping.followed { mapped.cover(mapping.offset, mapping.end_offset()) } else { Ok(()) }
     }
-    if let Err(error) = result {
-        report!("stores of a child process to shared mappings cannot be followed ({error}); their redundancy waits for a scrub");
-    }
-    helper::start();
 }
 
 /// Before an exec.
@@ -88,6 +119,7 @@ pub(crate) fn leave() {
         let (start, end) = (table.list[index].start, table.list[index].end);
         table.seal(index, start, end);
     }
+    table.files.iter().for_each(Followed::note_owed);
     table.files.clear();
     // A thread that stores now waits for the lock until the process is gone.
     core::mem::forget(table);

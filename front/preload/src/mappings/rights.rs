@@ -29,15 +29,19 @@ pub(super) struct Rights {
     pub(super) tells_stores: bool,
     /// Ascending: offset in the file by the granule.
     given: Vec<u64>,
+    /// Ranges of addresses that system calls may store to at the moment.
+    pub(super) lent: Vec<(usize, usize)>,
 }
 
 impl Rights {
-    pub(super) const fn for_space() -> Self {
-        Self { granule_bytes: SPACE_BYTES, tells_stores: false, given: Vec::new() }
+    pub(super) fn for_space() -> Self {
+        super::lend::begin();
+        Self { granule_bytes: SPACE_BYTES, tells_stores: false, given: Vec::new(), lent: Vec::new() }
     }
 
-    pub(super) const fn for_stores() -> Self {
-        Self { granule_bytes: STORE_BYTES, tells_stores: true, given: Vec::new() }
+    pub(super) fn for_stores() -> Self {
+        super::lend::begin();
+        Self { granule_bytes: STORE_BYTES, tells_stores: true, given: Vec::new(), lent: Vec::new() }
     }
 }
 
@@ -87,13 +91,17 @@ impl Mapping {
         let touches = |&(from, to): &(usize, usize)| from < end && start < to;
         let taken: Vec<(usize, usize)> =
             rights.given.iter().map(|&index| self.granule(index, granule_bytes)).filter(touches).collect();
-        for &(from, to) in &taken {
+        let is_lent = |&(from, to): &(usize, usize)| rights.lent.iter().any(|&(start, end)| from < end && start < to);
+        for &(from, to) in taken.iter().filter(|range| !is_lent(range)) {
             // A right that cannot be taken back would be one that nobody knows of: then nothing of the mapping is readable either.
             if protect(from, to, shown).is_err() {
                 let _ = protect(self.start, self.composed, shown);
             }
         }
-        let kept = |&index: &u64| !touches(&self.granule(index, granule_bytes));
+        let kept = |&index: &u64| {
+            let granule = self.granule(index, granule_bytes);
+            !touches(&granule) || is_lent(&granule)
+        };
         let given = rights.given.iter().copied().filter(kept).collect();
         if let Some(rights) = &mut self.rights {
             rights.given = given;

@@ -57,6 +57,10 @@ impl Scene {
         (0..self.array.members).map(member).collect()
     }
 
+    fn fits_or_has_none(&self) -> bool {
+        self.shape.0 == "0" || self.fits()
+    }
+
     /// Copies are equal, and the sum over the members of a stripe without Q is zero.
     fn fits(&self) -> bool {
         let members = self.backing();
@@ -132,6 +136,45 @@ fn calls_and_mappings_agree() {
 #[test]
 fn the_end_of_the_file_is_that_of_any_mapping() {
     behaves("ends");
+}
+
+#[test]
+fn a_cut_is_seen_by_every_mapping_at_once() {
+    for shape in SHAPES.into_iter().chain([("0", 3, "65536"), ("6", 5, "4096")]) {
+        let scene = Scene::new("cut", shape);
+        assert!(scene.run("cut").success(), "{shape:?}");
+        assert!(scene.fits_or_has_none(), "{shape:?}");
+    }
+}
+
+#[test]
+fn a_mapping_of_too_many_pieces_brings_all_to_a_shared_copy() {
+    for shape in [("5", 3, "4096"), ("0", 3, "4096")] {
+        let scene = Scene::new("wide", shape);
+        assert!(scene.run("wide").success(), "{shape:?}");
+        assert!(scene.fits_or_has_none(), "{shape:?}");
+    }
+}
+
+#[test]
+fn children_store_for_themselves() {
+    behaves("children");
+}
+
+#[test]
+fn pages_are_those_of_any_mapping() {
+    behaves("pages");
+}
+
+#[test]
+fn the_kernel_stores_into_mappings() {
+    for tracking in ["", "protect"] {
+        for shape in SHAPES {
+            let scene = Scene::new(&format!("calls-{tracking}"), shape);
+            assert!(scene.run_with("calls", tracking).success(), "{shape:?} {tracking}");
+            assert!(scene.fits(), "{shape:?} {tracking}");
+        }
+    }
 }
 
 #[test]
