@@ -11,10 +11,12 @@ pub(crate) struct Level {
     pub(crate) bears: usize,
     /// Whether files are cut into chunks.
     pub(crate) has_chunks: bool,
+    /// The member with the first byte of every file.
+    pub(crate) first_slot: usize,
 }
 
 const fn level(name: &'static str, member_count: usize, bears: usize) -> Level {
-    Level { name, member_count, bears, has_chunks: true }
+    Level { name, member_count, bears, has_chunks: true, first_slot: 0 }
 }
 
 /// Every level there is.
@@ -23,7 +25,8 @@ pub(crate) const LEVELS: [Level; 7] = [
     Level { has_chunks: false, ..level("1", 3, 2) },
     level("4", 3, 1),
     level("5", 4, 1),
-    level("6", 5, 2),
+    // Q of the first stripe is on the first member.
+    Level { first_slot: 1, ..level("6", 5, 2) },
     level("01", 4, 1),
     level("10", 4, 1),
 ];

@@ -83,7 +83,7 @@ fn single(ground: &Ground, options: &Options, operations: u64, limit: Duration) 
     let case = ground.case;
     let (directory, expected) = (ground.data().display().to_string(), ground.expected().display().to_string());
     let (seed, count, chunk) = (case.seed(options.seed).to_string(), operations.to_string(), case.chunk.to_string());
-    let cut = ground.member(0).display().to_string();
+    let cut = ground.member(case.level.first_slot).display().to_string();
     let mut words = vec!["single", "--directory", &directory, "--seed", &seed, "--operations", &count, "--chunk", &chunk];
     words.extend(["--expected", &expected]);
     match case.scenario {
@@ -113,7 +113,7 @@ fn inspect(ground: &Ground, lost: usize) -> Result<(), String> {
         return Ok(());
     }
     for slot in 0..case.level.member_count {
-        if !ground.member(slot).exists() || case.scenario == Scenario::Cut && slot == 0 {
+        if !ground.member(slot).exists() || case.scenario == Scenario::Cut && slot == case.level.first_slot {
             continue;
         }
         ground.forget_runtime();

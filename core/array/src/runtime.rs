@@ -478,6 +478,8 @@ impl Runtime {
         let fresh = members.minus(before);
         if !fresh.is_empty() {
             self.segment().epoch.fetch_add(1, Ordering::AcqRel);
+            // Stores through mappings must be kept from what cannot be reconstructed then.
+            self.ring();
         }
         fresh
     }

@@ -327,3 +327,30 @@ fn the_place_of_a_file_that_was_mapped_is_clean_for_the_next() {
     assert_eq!(read(&file, 0, 100), b"something");
     assert_eq!(runtime.mapped().of(key).count(), 0);
 }
+
+/// A shared copy shows what the file holds, holes and all, also what was on a member that is out.
+#[test]
+fn a_shared_copy_of_a_file_with_holes_is_whole() {
+    for (level, member_count, chunk) in SHAPES.into_iter().chain([(Level::Raid4, 3, 64), (Level::Raid5, 4, 512), (Level::Raid1, 2, 65536)]) {
+        for out in 0..member_count {
+            let array = TestArray::new(level, member_count, chunk);
+            let file = array.open("f", array.create("f"));
+            let mut random = Random(u64::from(level.code()) * 100 + chunk + out as u64);
+            let mut model = vec![0; 700_000];
+            file.truncate(700_000).unwrap();
+            for _ in 0..9 {
+                let (at, data) = (random.below(650_000), random.next() % 12_000 + 1);
+                let data = random.bytes(data as usize);
+                write(&file, at, &data);
+                model[at as usize..][..data.len()].copy_from_slice(&data);
+            }
+            array.files.array().fail_member(out).unwrap();
+            let mapped = Mapped::new(&file).unwrap();
+            file.share_copy().unwrap();
+            mapped.cover(0, 700_416).unwrap();
+            assert!(read(&file, 0, 700_000) == model, "{level} chunk {chunk} without {out}");
+            drop(mapped);
+            assert!(read(&file, 0, 700_000) == model, "{level} chunk {chunk} without {out}: afterwards");
+        }
+    }
+}

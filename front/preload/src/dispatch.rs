@@ -148,6 +148,7 @@ fn serve(call: &mut Call) -> Verdict {
         Verdict::Done(FAULT) if may_be_there_now(call) => decide(call, number, row),
         verdict => verdict,
     };
+    mappings::fault::notice_members();
     mappings::lend::serve(call, verdict)
 }
 

@@ -317,7 +317,8 @@ fn watch(ground: &Ground, board: &Board, orders: &Orders, begun: Instant, limit:
         if cut && board.operations.load(Ordering::Relaxed) >= orders.operations / 2 {
             cut = false;
             let data = ground.data();
-            let backing = ground.member(0).join(data.strip_prefix("/").unwrap_or(&data)).join("regions");
+            let backing =
+                ground.member(ground.case.level.first_slot).join(data.strip_prefix("/").unwrap_or(&data)).join("regions");
             let file = OpenOptions::new().write(true).open(&backing);
             file.and_then(|file| file.set_len(0)).map_err(|error| format!("{}: {error}", backing.display()))?;
             board.cut.store(1, Ordering::Release);

@@ -211,10 +211,9 @@ impl Run {
     pub(super) fn cut_member(&mut self, member: &Path) -> Result<(), String> {
         self.orders.coherent_maps = false;
         self.sync_maps()?;
-        // Only a file whose first byte is on the member tells reliably.
-        let Some(name) =
-            (0..NAME_COUNT).find(|&name| self.world.names[name].is_some_and(|file| self.world.files[file].contents.size() > 0))
-        else {
+        // Only a file whose first byte is on the member tells reliably, and which is read there: not from the shared copy of its mappings.
+        let tells = |file: usize| self.world.files[file].contents.size() > 0 && !self.world.mapped.contains(&file);
+        let Some(name) = (0..NAME_COUNT).find(|&name| self.world.names[name].is_some_and(tells)) else {
             self.note("no file to cut");
             return Ok(());
         };

@@ -118,6 +118,7 @@ impl Mappings {
 
     /// Composes a mapping whose addresses are reserved, and puts it into the table.
     pub(super) fn establish(&mut self, mut mapping: Mapping) -> Result<(), OsError> {
+        super::fault::prepare_stack()?;
         // Everything is behind the end, until it is composed.
         show_nothing(&mapping, mapping.start, mapping.end)?;
         match self.prepare(&mut mapping).and_then(|()| self.follow_size(&mut mapping)) {

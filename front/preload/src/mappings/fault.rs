@@ -1,13 +1,19 @@
 //! Faults on our mappings: a store or load that only has to wait, or that finds the file grown.
 
 use super::{Mapping, Mappings, PAGE, any, table};
-use core::sync::atomic::{AtomicU8, Ordering};
-use linux_raw_sys::general::{__NR_nanosleep, __NR_rt_sigprocmask, SIG_SETMASK};
+use crate::arch::helper::on_stack;
+use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use linux_raw_sys::general::{__NR_nanosleep, __NR_rt_sigprocmask, __NR_sigaltstack, SIG_SETMASK};
 use persist::fault::guard;
+use sys::OsError;
 use sys::raw::syscall;
 
 /// Every signal but SIGSEGV and SIGBUS, which are never blocked.
 const ALL_BUT_FAULTS: u64 = !(1 << 10 | 1 << 6);
+
+/// Flags of sigaltstack(2), in a word that begins with them.
+const SS_DISABLE: usize = 2;
+const SS_AUTODISARM: usize = 1 << 31;
 
 /// How long a thread rests that waits for other processes to give up a member.
 const REST_NS: u64 = 1_000_000;
@@ -52,12 +58,58 @@ pub(crate) fn resolve(access: Access) -> bool {
     outcome != Outcome::Fault
 }
 
+/// What a fault needs that is looked into with the table's lock held, on the stack that goes with the lock: the program's own may be one for signals, of a
+/// few KiB.
+struct Inquiry {
+    table: *mut Mappings,
+    access: Access,
+    outcome: Outcome,
+}
+
+/// The end of that stack; 0 before the first mapping.
+static STACK_TOP: AtomicUsize = AtomicUsize::new(0);
+const STACK_BYTES: usize = 256 << 10;
+
+/// Makes the stack. The table's lock is held.
+pub(super) fn prepare_stack() -> Result<(), OsError> {
+    if STACK_TOP.load(Ordering::Relaxed) == 0 {
+        STACK_TOP.store(crate::alloc::map_anonymous(STACK_BYTES)? + STACK_BYTES, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
 fn outcome(access: Access) -> Outcome {
     let mut table = table();
+    let mut inquiry = Inquiry { table: &raw mut *table, access, outcome: Outcome::Fault };
+    // SAFETY: the stack is that of who holds the lock; the inquiry outlives the call.
+    unsafe { on_stack(STACK_TOP.load(Ordering::Relaxed), inquire, &raw mut inquiry as usize) };
+    inquiry.outcome
+}
+
+extern "C" fn inquire(inquiry: usize) {
+    // SAFETY: `outcome` gave its own, and waits.
+    let inquiry = unsafe { &mut *(inquiry as *mut Inquiry) };
+    // A fault of our own in here must not begin at the top of the stack for signals: the program's is still on it.
+    let (disabled, mut before) = ([0, SS_DISABLE, 0], [0usize; 3]);
+    // SAFETY: three words each; no code of the program runs before the stack is given back.
+    unsafe { syscall(__NR_sigaltstack as usize, [&raw const disabled as usize, &raw mut before as usize, 0, 0, 0, 0]) };
+    // SAFETY: the lock is held by `outcome`, which does not use its guard meanwhile.
+    inquiry.outcome = outcome_of(unsafe { &mut *inquiry.table }, inquiry.access);
+    if before[1] & SS_DISABLE == 0 {
+        before[1] &= SS_AUTODISARM;
+        // SAFETY: as above.
+        unsafe { syscall(__NR_sigaltstack as usize, [&raw const before as usize, 0, 0, 0, 0, 0]) };
+    }
+}
+
+fn outcome_of(table: &mut Mappings, access: Access) -> Outcome {
     let Some(index) = table.at(access.address) else { return Outcome::Fault };
     let mut mapping = table.list.remove(index);
-    let outcome = outcome_in(&mut table, &mut mapping, access);
+    let outcome = outcome_in(table, &mut mapping, access);
     table.list.insert(index, mapping);
+    if has_changed() {
+        table.catch_up();
+    }
     outcome
 }
 
@@ -128,19 +180,43 @@ pub(crate) fn let_through(address: usize, bytes: usize) -> bool {
     given
 }
 
+/// The state of members that every mapping was last brought up to date with.
+static EPOCH: AtomicU64 = AtomicU64::new(0);
+
+/// After a call: if it found a member failing, stores through mappings that may not land there any more are kept out before the program goes on.
+#[inline]
+pub(crate) fn notice_members() {
+    if any() && has_changed() {
+        catch_up();
+    }
+}
+
+/// Whether members went out or came back since this was last asked.
+#[cold]
+pub(super) fn has_changed() -> bool {
+    let Ok(namespace) = crate::array::namespace() else { return false };
+    let epoch = namespace.files().array().runtime().epoch();
+    EPOCH.swap(epoch, Ordering::AcqRel) != epoch
+}
+
 /// Brings every mapping up to date with its file's size. Says whether anything changed.
 pub(crate) fn catch_up() -> bool {
     if !any() {
         return false;
     }
-    let mut table = table();
-    let mut changed = false;
-    for index in 0..table.list.len() {
-        let mut mapping = table.list.remove(index);
-        changed |= table.follow_size(&mut mapping).unwrap_or(false);
-        table.list.insert(index, mapping);
+    table().catch_up()
+}
+
+impl Mappings {
+    fn catch_up(&mut self) -> bool {
+        let mut changed = false;
+        for index in 0..self.list.len() {
+            let mut mapping = self.list.remove(index);
+            changed |= self.follow_size(&mut mapping).unwrap_or(false);
+            self.list.insert(index, mapping);
+        }
+        changed
     }
-    changed
 }
 
 fn set_mask(mask: u64) -> u64 {

@@ -99,6 +99,7 @@ fn rest(ns: u64, rings: &mut u32) {
         let heard = runtime.rings();
         if heard != *rings {
             *rings = heard;
+            crate::mappings::fault::notice_members();
             answer();
         }
     }

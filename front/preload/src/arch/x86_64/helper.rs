@@ -1,4 +1,4 @@
-//! A bare thread: clone(2) without libc, with a stack and a thread block of its own.
+//! A bare thread: clone(2) without libc, with a stack and a thread block of its own. And a function run on another stack.
 
 use core::arch::asm;
 use linux_raw_sys::general::{
@@ -43,4 +43,25 @@ pub(crate) unsafe fn spawn(run: extern "C" fn() -> !, memory: usize) -> isize {
         );
     }
     result
+}
+
+/// Calls `run` with `argument` on the stack that ends at `top`, a multiple of 16.
+///
+/// # Safety
+/// The stack is writable, long enough, and nobody else's meanwhile.
+pub(crate) unsafe fn on_stack(top: usize, run: extern "C" fn(usize), argument: usize) {
+    // SAFETY: r12 outlives the call by the ABI; the stack is the caller's promise.
+    unsafe {
+        asm!(
+            "mov r12, rsp",
+            "mov rsp, {top}",
+            "call {run}",
+            "mov rsp, r12",
+            top = in(reg) top,
+            run = in(reg) run as usize,
+            in("rdi") argument,
+            out("r12") _,
+            clobber_abi("C"),
+        );
+    }
 }
