@@ -331,7 +331,9 @@ fn the_place_of_a_file_that_was_mapped_is_clean_for_the_next() {
 /// A shared copy shows what the file holds, holes and all, also what was on a member that is out.
 #[test]
 fn a_shared_copy_of_a_file_with_holes_is_whole() {
-    for (level, member_count, chunk) in SHAPES.into_iter().chain([(Level::Raid4, 3, 64), (Level::Raid5, 4, 512), (Level::Raid1, 2, 65536)]) {
+    for (level, member_count, chunk) in
+        SHAPES.into_iter().chain([(Level::Raid4, 3, 64), (Level::Raid5, 4, 512), (Level::Raid1, 2, 65536)])
+    {
         for out in 0..member_count {
             let array = TestArray::new(level, member_count, chunk);
             let file = array.open("f", array.create("f"));
