@@ -97,8 +97,8 @@ impl Files {
         matches!(record, Ok(record) if record.is_none_or(|record| record.state == InodeState::Orphan))
     }
 
-    /// Notes that a file has a name after all that was being linked when the crash came.
-    pub fn restore_linked(&self, attribute: Attribute) {
+    /// Notes that a file without a name has one, or that the log of names has it: a new one, or one that was being linked when a crash came.
+    pub fn has_name(&self, attribute: Attribute) {
         self.table().set_state(self.array(), attribute.inode, InodeState::Used);
     }
 

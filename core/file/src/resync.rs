@@ -92,7 +92,8 @@ impl Inode {
             let noted = self.files.table().resync(array, self.number);
             let mut range = noted.unwrap_or(Resync { start: u64::MAX, end: 0, lost: MemberSet::EMPTY });
             if is_away() && self.agrees(&range, size) {
-                if self.geometry.level().parity_count() > 0 && range.start < range.end.min(size) {
+                let (start, end) = self.stripes_of(&range, size);
+                if self.geometry.level().parity_count() > 0 && start < end {
                     self.add_flags(format::FLAG_DOUBTFUL);
                 }
                 shared.resync_waits.store(WAITS_FOR_MEMBER, Ordering::Release);
@@ -121,10 +122,18 @@ impl Inode {
             Ok(0) => Ok(()),
             _ => Err(OsError::IO),
         };
-        let (stripe, end) = (self.stripe_step(), range.end.min(size));
-        range.lost.is_empty()
-            && !self.is_short(size)
-            && (range.start >= end || self.each_step(range.start / stripe * stripe, end, stripe, verify).is_ok())
+        let (start, end) = self.stripes_of(range, size);
+        range.lost.is_empty() && !self.is_short(size) && self.each_step(start, end, self.stripe_step(), verify).is_ok()
+    }
+
+    /// The bytes whose redundancy a change of `range` may have touched: from the beginning of its first stripe, since parity of what lies
+    /// behind the end of the file is that of bytes before it too.
+    const fn stripes_of(&self, range: &Resync, size: u64) -> (u64, u64) {
+        if range.start >= range.end {
+            return (0, 0);
+        }
+        let end = if range.end < size { range.end } else { size };
+        (range.start / self.stripe_step() * self.stripe_step(), end)
     }
 
     /// Resync goes by multiples of this.
@@ -152,15 +161,15 @@ impl Inode {
         if !lost.is_empty() && self.geometry.survives(self.out().union(lost)) {
             self.each_step(0, size, stripe, |offset, bytes| self.rebuild_step(lost, offset, bytes))?;
         }
-        let (start, end) = if lost.is_empty() { (range.start, range.end.min(size)) } else { (0, size) };
+        let (start, end) = if lost.is_empty() { self.stripes_of(range, size) } else { (0, size) };
         if start >= end {
             return Ok(());
         }
         if level.parity_count() > 0 && !self.out().is_empty() {
             self.add_flags(format::FLAG_DOUBTFUL);
         }
-        self.each_step(start / stripe * stripe, end, stripe, |offset, bytes| self.agree_step(offset, bytes))?;
-        let (start, end) = (self.geometry.member_bytes(start / stripe * stripe), self.geometry.member_bytes(end));
+        self.each_step(start, end, stripe, |offset, bytes| self.agree_step(offset, bytes))?;
+        let (start, end) = (self.geometry.member_bytes(start), self.geometry.member_bytes(end));
         self.on_members(|backing| backing.persist(start, end - start))
     }
 

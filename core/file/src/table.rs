@@ -32,14 +32,14 @@ impl InodeTable {
         open_meta_files(array, format::INODES_FILE).map(|members| Self { members, known_count: AtomicU64::new(0) })
     }
 
-    /// Gives out an inode number for a file of `shape`, with its record stored on every member in use.
-    pub fn create(&self, array: &Array, shape: Shape) -> Result<(u64, u64), OsError> {
+    /// Gives out an inode number for a file of `shape`, with its record in `state` stored on every member in use.
+    pub fn create(&self, array: &Array, shape: Shape, state: InodeState) -> Result<(u64, u64), OsError> {
         array.runtime().with_inodes(|hint| {
             let first = array.first_in_use()?;
             let start = hint.load(Ordering::Relaxed).max(1);
             let number = self.find_free(array, first, start)?;
             let generation = self.load_generation(first, number)? + 1;
-            let bytes = InodeRecord::new(generation, shape).encode(number);
+            let bytes = InodeRecord { state, ..InodeRecord::new(generation, shape) }.encode(number);
             for slot in array.in_use().iter() {
                 self.on_member(array, slot, || self.store_new(slot, number, &bytes))?;
             }

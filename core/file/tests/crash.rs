@@ -342,6 +342,31 @@ fn with_a_member_out_a_file_that_waits_for_resync_is_marked_doubtful() {
     }
 }
 
+/// Parity of bytes behind the end is that of bytes before it too: an append cut short is seen to also while a member is away.
+#[test]
+fn with_a_member_away_parity_behind_the_end_fits_what_is_before_it() {
+    for seed in 1..=8 {
+        let scene = Scene::new(Level::Raid6, 5, 4096, 12_000, seed);
+        let before = image(&scene.array, DATA);
+        let open = core::mem::ManuallyDrop::new(scene.open(scene.array.files));
+        write(&open, scene.old.len() as u64, &[7; 5000]);
+        let after = image(&scene.array, DATA);
+        let mut padded = before;
+        padded.iter_mut().zip(&after).for_each(|(before, after)| before.resize(after.len(), 0));
+        restore(&scene.array, DATA, &some_lines(&mut Random(seed), &padded, &after));
+        for slot in 0..5 {
+            let path = scene.array.member_path(slot).join(INODES);
+            let table = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+            table.write_all_at(&(scene.old.len() as u64).to_le_bytes(), inode_record_offset(scene.attribute.inode)).unwrap();
+        }
+        let gone = scene.array.member_path(seed as usize % 5).join(".cxlraid");
+        std::fs::rename(&gone, gone.with_file_name("gone")).unwrap();
+        crash(&scene.array);
+        let file = scene.open(scene.array.again());
+        assert_eq!((file.size(), file.verify()), (scene.old.len() as u64, Ok(0)), "seed {seed}");
+    }
+}
+
 /// Behind a page cache a crash may leave any bytes disagreeing that were not synchronised, and lanes that say nothing of it.
 #[test]
 fn behind_a_page_cache_every_file_is_made_to_agree() {

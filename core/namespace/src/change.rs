@@ -56,9 +56,7 @@ impl Namespace {
             };
             let gone = self.last_name(target, last);
             let record = NameRecord { replaced: last, ..record(NameKind::Unlink, &target.path, file) };
-            let result = self.logged(record, || self.everywhere(act, |_| {}));
-            self.forget(gone, &result);
-            result
+            self.logged(record, || self.forgetting(gone, self.everywhere(act, |_| {})))
         })
     }
 
@@ -139,9 +137,7 @@ impl Namespace {
         // Files on their own are on nobody's way.
         let is_apart = is_file(source) && (!exchange || is_file(replaced));
         let gone = self.last_name(to, last);
-        let result = self.logged(record, || if is_apart { rename() } else { self.restructuring(rename) });
-        self.forget(gone, &result);
-        result
+        self.logged(record, || self.forgetting(gone, if is_apart { rename() } else { self.restructuring(rename) }))
     }
 
     /// link(2), linkat(2): another name for what `from` names, or with `follow` for what a symlink there leads to.
@@ -186,9 +182,11 @@ impl Namespace {
                 linkat(CWD, from.as_slice(), on.root, &target.relative, AtFlags::SYMLINK_FOLLOW)
             };
             let record = NameRecord { to: &target.path, ..record(NameKind::Link, b"", Some(file.attribute())) };
-            self.logged(record, || self.make_everywhere(&target.relative, AtFlags::empty(), make))?;
-            self.files.linked(file.attribute());
-            Ok(())
+            self.logged(record, || {
+                self.make_everywhere(&target.relative, AtFlags::empty(), make)?;
+                self.files.linked(file.attribute());
+                Ok(())
+            })
         })
     }
 
@@ -242,15 +240,17 @@ impl Namespace {
         if kept { Name::Lost } else { Name::None }
     }
 
-    /// The file has lost its last name, if the change was made.
-    fn forget(&self, last: Option<LastName>, change: &Result<()>) {
-        let Some(LastName { attribute, kept, name }) = last else { return };
+    /// The file has lost its last name, if the change was made. It is part of the change: once the members' positions are behind it, a crash
+    /// would leave the record of a file that has no name.
+    fn forgetting(&self, last: Option<LastName>, change: Result<()>) -> Result<()> {
+        let Some(LastName { attribute, kept, name }) = last else { return change };
         if change.is_ok() {
             let cut = || !kept.is_empty() && kept.iter().all(|fd| ftruncate(fd, 0).is_ok());
             self.files.unlinked(attribute, name, cut);
         } else if name == Name::Lost {
             self.files.discard_orphan(attribute);
         }
+        change
     }
 }
 

@@ -1,7 +1,7 @@
 //! New files: the same name, mode and attribute on every member, or nowhere.
 //!
-//! A file gets an inode number, is made on the first member with its attribute, then the same on the others, all under the namespace
-//! lock and noted in the log before. A crash in between leaves an empty file that lacks its attribute or is not on every member: `complete` makes it whole.
+//! A file gets an inode number, as a file without a name, is noted in the log, and is made on the first member with its attribute, then the
+//! same on the others, all under the namespace lock. A crash in between leaves an empty file that lacks its attribute or is not on every member: `complete` makes it whole.
 
 use crate::everywhere::{On, clear};
 use crate::log::change;
@@ -71,9 +71,11 @@ impl Namespace {
                     replaced: Some(file.attribute()),
                     ..change(NameKind::Unlink, &target.path, Some(file.attribute()))
                 };
-                if self.logged(record, || self.everywhere(remove, |_| {})).is_ok() {
+                let _ = self.logged(record, || {
+                    self.everywhere(remove, |_| {})?;
                     self.files.unlinked(file.attribute(), Name::None, || false);
-                }
+                    Ok(())
+                });
                 Err(error)
             }
         }
@@ -90,7 +92,7 @@ impl Namespace {
         mut make_one: impl FnMut(&On) -> Result<OwnedFd>,
         remove: impl Fn(&On),
     ) -> Result<FileRef> {
-        let attribute = self.files.create_inode()?;
+        let attribute = self.files.create_nameless_inode()?;
         let mut fds: BackingFds = Vec::new();
         fds.resize_with(self.array().members().len(), || None);
         let make_all = || {
@@ -117,7 +119,11 @@ impl Namespace {
             opened
         };
         let opened = match path {
-            Some(path) => self.logged(change(NameKind::Make, path, Some(attribute)), make_all),
+            Some(path) => self.logged(change(NameKind::Make, path, Some(attribute)), || {
+                // Not before: without the log nobody would know that it belongs to no file.
+                self.files.has_name(attribute);
+                make_all()
+            }),
             None => make_all(),
         };
         if opened.is_err() {

@@ -28,8 +28,8 @@ const ORPHAN: &[u8] = b"orphan-";
 impl Namespace {
     /// Brings every member to the end of the log.
     ///
-    /// A member that is away is put on record only if another one must be changed: where all have made the last change, as after a start of
-    /// the machine in order, it comes back as it is.
+    /// A member that is away is put on record only if another one must be changed, or if only it may have made the last change: where all have made
+    /// that, as after a start of the machine in order, it comes back as it is.
     pub(crate) fn replay(&self) -> Result<()> {
         let log = self.log()?;
         let records = log.read(self.array().in_use());
@@ -67,6 +67,9 @@ impl Namespace {
                 return Err(OsError::NOTSUP);
             }
             if sequence == newest && !self.is_decided(&record)? {
+                // From now on nobody does it: a member that is away and has made it must not come back as it is.
+                self.array().before_change()?;
+                self.log()?.store(self.array().in_use(), found.offset as u64, &NameRecord { void: true, ..record });
                 continue;
             }
             for &(slot, _) in positions.iter().filter(|(_, position)| position.is_some_and(|position| position < sequence)) {
@@ -235,12 +238,18 @@ impl Namespace {
                 files.unlinked(gone, Name::Lost, || false);
             }
         }
-        if let (NameKind::Link, b"", Some(file)) = (record.kind, record.path, record.file)
+        let first_name = match record.kind {
+            NameKind::Make => record.path,
+            NameKind::Link if record.path.is_empty() => record.to,
+            _ => b"",
+        };
+        if let Some(file) = record.file
+            && !first_name.is_empty()
             && files.state_of(file) == Some(InodeState::Orphan)
-            && !self.lacks(first, record.to, record.file)?
+            && !self.lacks(first, first_name, record.file)?
         {
             self.array().before_change()?;
-            files.restore_linked(file);
+            files.has_name(file);
         }
         Ok(())
     }
