@@ -7,7 +7,7 @@ use crate::log::{Event, Log, Place};
 use crate::model::{Model, Progress};
 use crate::perform::perform;
 use crate::record;
-use crate::recovery::recover;
+use crate::recovery::{Return, recover};
 use crate::states::{Effort, Instant, Replay, State};
 use crate::workload::Workload;
 use oracle::Rng;
@@ -122,15 +122,18 @@ pub(crate) fn explore(
 struct Trial<'a> {
     state: &'a State,
     lost: u32,
+    /// Whether something is changed before the lost member comes back.
+    changing: bool,
     thorough: bool,
 }
 
 fn trials<'a>(case: &Case, extent: &Extent, instant: &'a Instant<'_>, rng: &mut Rng) -> Vec<Trial<'a>> {
     let mut trials = Vec::new();
     for state in &instant.states {
-        trials.push(Trial { state, lost: 0, thorough: rng.one_in(3) });
+        trials.push(Trial { state, lost: 0, changing: false, thorough: rng.one_in(3) });
         if case.shape.is_redundant() && rng.one_in(extent.loss_every) {
-            trials.extend((0..case.shape.member_count).map(|member| Trial { state, lost: 1 << member, thorough: false }));
+            let lose = |member: usize| Trial { state, lost: 1 << member, changing: rng.one_in(2), thorough: false };
+            trials.extend((0..case.shape.member_count).map(lose));
         }
     }
     trials
@@ -175,9 +178,31 @@ fn run_trial(
     home: &Path,
 ) -> Result<(), String> {
     image.lay_out(home, trial.lost).map_err(|error| format!("laying out: {error}"))?;
-    let found = recover(&case.shape, home, trial.lost, trial.thorough)?;
-    clear(home)?;
-    model.judge(progress, &found, trial.lost != 0)
+    let how = Return { lost: trial.lost, doubtful: 0, changing: trial.changing, thorough: trial.thorough };
+    let found = recover(&case.shape, home, how)?;
+    model.judge(progress, &found.world, trial.lost != 0)?;
+    if trial.lost != 0 {
+        come_back(case, model, progress, image, trial, home).map_err(|wrong| format!("when the member was back: {wrong}"))?;
+    }
+    clear(home)
+}
+
+/// The member that was missing is there again, as the crash left it: it is stale if anything was changed without it, otherwise as good as any.
+fn come_back(
+    case: &Case,
+    model: &Model<'_>,
+    progress: &Progress,
+    image: &Image,
+    trial: &Trial<'_>,
+    home: &Path,
+) -> Result<(), String> {
+    let member = trial.lost.trailing_zeros() as usize;
+    image.lay_out_lost(home, member).map_err(|error| format!("laying out: {error}"))?;
+    let found = recover(&case.shape, home, Return { doubtful: trial.lost, ..Return::default() })?;
+    if trial.changing && found.out == 0 {
+        return Err(format!("member {member} is in use, though it has missed a change"));
+    }
+    model.judge(progress, &found.world, found.out != 0)
 }
 
 fn clear(home: &Path) -> Result<(), String> {

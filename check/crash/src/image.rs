@@ -154,6 +154,11 @@ impl Image {
         Ok(())
     }
 
+    /// Lays out one member that was left out.
+    pub(crate) fn lay_out_lost(&self, home: &Path, member: usize) -> io::Result<()> {
+        self.lay_out_member(&member_directory(home, member), &self.trees[member])
+    }
+
     fn lay_out_member(&self, root: &Path, tree: &Tree) -> io::Result<()> {
         let mut first_names: BTreeMap<ObjectId, PathBuf> = BTreeMap::new();
         for (relative, node) in &tree.0 {

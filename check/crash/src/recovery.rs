@@ -12,31 +12,67 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
-/// Recovers the array whose members lie below `home`, those in `lost` missing, and tells what is on it.
+/// How the array is come back to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Return {
+    /// Members that are missing, one bit each.
+    pub(crate) lost: u32,
+    /// Members that may be in use or not: they were missing before, or failed in the recorded run.
+    pub(crate) doubtful: u32,
+    /// Something is changed first, so that a missing member is put on record.
+    pub(crate) changing: bool,
+    /// Whether bytes behind the end of files are looked at.
+    pub(crate) thorough: bool,
+}
+
+/// What came back.
+pub(crate) struct Found {
+    pub(crate) world: World,
+    /// Members that are not in use, one bit each.
+    pub(crate) out: u32,
+}
+
+/// Recovers the array whose members lie below `home`, and tells what is on it.
 ///
 /// # Errors
 /// What no array that came back may show: a member given up, members that differ, redundancy that does not fit, a file that cannot be
 /// read, space or inodes that nobody uses. With `thorough` also bytes behind the end that are not zeros.
-pub(crate) fn recover(shape: &Shape, home: &Path, lost: u32, thorough: bool) -> Result<World, String> {
+pub(crate) fn recover(shape: &Shape, home: &Path, how: Return) -> Result<Found, String> {
     let namespace = attach(shape, home)?;
-    let result = look(shape, home, lost, thorough, namespace);
-    let segment = array::runtime::segment_path(namespace.files().array().uuid());
+    let result = look(shape, home, how, namespace);
+    let array = namespace.files().array();
+    let segment = array::runtime::segment_path(array.uuid());
     namespace.files().detach();
+    array.abandon();
     // Left over from an attach that failed it would be the next state's.
     let _ = fs::remove_file(segment);
     result
 }
 
-fn look(shape: &Shape, home: &Path, lost: u32, thorough: bool, namespace: Namespace) -> Result<World, String> {
-    let in_use = namespace.files().array().in_use();
-    let members: Vec<usize> = (0..shape.member_count).filter(|&member| lost >> member & 1 == 0).collect();
-    if let Some(member) = members.iter().find(|&&member| !in_use.contains(member)) {
-        return Err(format!("member {member} is not in use"));
+/// The name of a file that is there for a moment.
+const PASSING: &str = "passing";
+
+/// A change that puts members which are out on record.
+fn change(namespace: &Namespace) -> Result<(), String> {
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
+    drop(inside(namespace.open(&path(PASSING), flags, 0o600))?);
+    inside(namespace.unlink(&path(PASSING)))
+}
+
+fn look(shape: &Shape, home: &Path, how: Return, namespace: Namespace) -> Result<Found, String> {
+    if how.changing {
+        change(&namespace).map_err(|error| format!("a change after the crash: {error}"))?;
     }
+    let in_use = namespace.files().array().in_use();
+    let out = (0..shape.member_count).filter(|&member| !in_use.contains(member)).fold(0, |out, member| out | 1u32 << member);
+    if out & !how.lost & !how.doubtful != 0 {
+        return Err(format!("member {} is not in use", (out & !how.lost & !how.doubtful).trailing_zeros()));
+    }
+    let members: Vec<usize> = (0..shape.member_count).filter(|&member| out >> member & 1 == 0).collect();
     let mut world = World::default();
     let mut sizes = Vec::new();
     read_files(&namespace, &members, home, &mut world, &mut sizes)?;
-    if thorough {
+    if how.thorough {
         world
             .files
             .iter()
@@ -47,9 +83,11 @@ fn look(shape: &Shape, home: &Path, lost: u32, thorough: bool, namespace: Namesp
     for (tree, member) in trees.iter().zip(&members).skip(1) {
         same_trees(&trees[0], tree).map_err(|wrong| format!("member {member}: {wrong}"))?;
     }
-    lengths(&members, home, &sizes)?;
+    // While a member is away that could come back as it was, space that is too much is left as it is.
+    let is_left_alone = !namespace.files().array().runtime().out_unrecorded().is_empty();
+    lengths(&members, home, &sizes, is_left_alone)?;
     tables(&members, home, &world)?;
-    Ok(world)
+    Ok(Found { world, out })
 }
 
 /// The names below the prefix, as a member has them.
@@ -180,13 +218,13 @@ fn look_behind(shape: &Shape, namespace: &Namespace, name: &str, size: u64) -> R
     file.truncate(size).map_err(|error| format!("{name}: truncate: {error}"))
 }
 
-/// Closed files have no more space than their bytes need.
-fn lengths(members: &[usize], home: &Path, sizes: &[(String, u64)]) -> Result<(), String> {
+/// Closed files have no more space than their bytes need, unless `more` is permitted.
+fn lengths(members: &[usize], home: &Path, sizes: &[(String, u64)], more: bool) -> Result<(), String> {
     for &member in members {
         for (name, bytes) in sizes {
             let host = member_directory(home, member).join(&PREFIX[1..]).join(name);
             let present = host.symlink_metadata().map_err(|error| format!("{name} on member {member}: {error}"))?.len();
-            if present != *bytes {
+            if present != *bytes && !(more && present > *bytes) {
                 return Err(format!("{name} has {present} bytes on member {member}, not {bytes}"));
             }
         }

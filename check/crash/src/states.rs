@@ -306,19 +306,19 @@ impl<'a> Replay<'a> {
             }
         }
         kept.sort_unstable();
-        self.put_together(&kept, Some(words))
+        let seed = self.rng.below(u64::MAX);
+        self.put_together(&kept, Some((words, Rng::new(seed))))
     }
 
-    fn put_together(&self, kept: &[usize], words: Option<Vec<usize>>) -> State {
-        let mut rng = Rng::new(
-            kept.iter().chain(words.iter().flatten()).fold(self.version, |sum, &index| sum.wrapping_mul(31) ^ index as u64),
-        );
+    /// What is there if `kept` are wholly, and of others some words.
+    fn put_together(&self, kept: &[usize], others: Option<(Vec<usize>, Rng)>) -> State {
+        let (words, mut rng) = others.unwrap_or_else(|| (Vec::new(), Rng::new(0)));
         let mut patches: Vec<(usize, Patch)> = Vec::new();
         for &index in kept {
             let pending = &self.pending[index];
             patches.push((index, (pending.object, pending.at, pending.bytes.clone())));
         }
-        for index in words.into_iter().flatten() {
+        for index in words {
             let pending = &self.pending[index];
             let mut at = 0;
             while at < pending.bytes.len() {
@@ -380,7 +380,7 @@ mod tests {
         let mut all = Vec::new();
         let end = log.events.len();
         let keep = |_: &Event| false;
-        Replay::new(&log, platform, 1, &keep).run(Effort { exhaustive_max: 1000, sample: 4 }, |instant| {
+        Replay::new(&log, platform, 1, &keep).run(Effort { exhaustive_max: 1000, sample: 256 }, |instant| {
             if instant.event == end {
                 all.extend(instant.states.iter().map(|state| {
                     let image = state.image(instant.image);
