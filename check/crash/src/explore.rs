@@ -30,7 +30,7 @@ pub(crate) struct Extent {
     pub(crate) loss_every: u64,
     /// Failures after which a case ends.
     pub(crate) failures_max: usize,
-    /// States after which a case ends.
+    /// Of more states than this so many are taken by chance, all over the run.
     pub(crate) states_max: usize,
 }
 
@@ -96,10 +96,18 @@ pub(crate) fn explore(
     let home = ground(below)?;
     let mut outcome = Outcome { events: log.events.len(), ..Outcome::default() };
     let mut trouble = None;
-    let mut rng = Rng::new(case.seed ^ 0x6c6f_7373);
-    Replay::new(log, case.platform, case.seed, without).run(extent.effort, |instant| {
+    let rng = || Rng::new(case.seed ^ 0x6c6f_7373);
+    let replay = || Replay::new(log, case.platform, case.seed, without);
+    let (mut all, mut counting) = (0, rng());
+    replay().run(extent.effort, |instant| {
+        all += trials(case, extent, instant, &mut counting).len();
+        true
+    });
+    let (mut rng, mut choosing) = (rng(), Rng::new(case.seed ^ 0x6d61_6e79));
+    replay().run(extent.effort, |instant| {
         outcome.instants += 1;
-        let trials = trials(case, extent, instant, &mut rng);
+        let mut trials = trials(case, extent, instant, &mut rng);
+        trials.retain(|_| choosing.below(all.max(1) as u64) < extent.states_max as u64);
         for batch in trials.chunks(BATCH) {
             match run_batch(case, &model, instant, batch, home.path()) {
                 Ok(failed) => {
@@ -109,7 +117,7 @@ pub(crate) fn explore(
                 }
                 Err(error) => trouble = Some(error),
             }
-            if trouble.is_some() || outcome.failures.len() >= extent.failures_max || outcome.states >= extent.states_max {
+            if trouble.is_some() || outcome.failures.len() >= extent.failures_max {
                 return false;
             }
         }
@@ -258,7 +266,7 @@ pub(crate) fn short(log: &Log, event: &Event) -> String {
         Event::Begin { operation } => format!("operation {operation} begins"),
         Event::End { operation, .. } => format!("operation {operation} returns"),
     };
-    let stack = event.stack().and_then(|stack| log.stacks.get(stack)).map(Vec::as_slice).unwrap_or_default();
+    let stack = event.stack().map(|stack| log.places(stack)).unwrap_or_default();
     let inner = ["base/persist/src/arch", "base/persist/src/template", "base/persist/src/line", "check/"];
     let interesting = |place: &&Place| !inner.iter().any(|start| place.file.starts_with(start));
     let places: Vec<String> = stack.iter().filter(interesting).take(5).map(ToString::to_string).collect();

@@ -4,6 +4,7 @@
 //! file of a member's file system, whatever names it has; trees say which names lead to it.
 
 use crate::image::{Image, Tree};
+use crate::record::stacks::places;
 use serde::{Deserialize, Serialize};
 
 /// A file of a member's file system, by the order in which it was met.
@@ -54,8 +55,15 @@ pub(crate) struct Log {
     /// The members when the first operation began; all of it durable.
     pub(crate) base: Image,
     pub(crate) events: Vec<Event>,
-    /// What events were done by: calls, innermost first.
-    pub(crate) stacks: Vec<Vec<Place>>,
+    /// What events were done by: addresses of this program, innermost first.
+    pub(crate) stacks: Vec<Vec<usize>>,
+}
+
+impl Log {
+    /// The source lines of a stack.
+    pub(crate) fn places(&self, stack: usize) -> Vec<Place> {
+        self.stacks.get(stack).map(|frames| places(frames)).unwrap_or_default()
+    }
 }
 
 impl Event {

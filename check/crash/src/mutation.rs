@@ -67,7 +67,7 @@ fn lines(file: &str, text: &str) -> Vec<Site> {
 /// For each stack of a log, whether it passes through a site.
 fn passes(log: &Log, site: &Site) -> Vec<bool> {
     let is_site = |place: &Place| place.line == site.line && place.file == site.file;
-    log.stacks.iter().map(|places| places.iter().any(is_site)).collect()
+    (0..log.stacks.len()).map(|stack| log.places(stack).iter().any(is_site)).collect()
 }
 
 /// The lines of the engine that store to members in these runs: where a kernel is called, or a word is stored.
@@ -76,7 +76,8 @@ pub(crate) fn store_sites(runs: &[(Case, Log)]) -> Vec<Site> {
     for (_, log) in runs {
         for event in &log.events {
             let Event::Store { stack, .. } = event else { continue };
-            let place = log.stacks[*stack].iter().find(|place| place.file.starts_with("core/"));
+            let places = log.places(*stack);
+            let place = places.iter().find(|place| place.file.starts_with("core/"));
             sites.extend(place.map(|place| Site { file: place.file.clone(), line: place.line, text: source_line(place) }));
         }
     }

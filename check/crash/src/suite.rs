@@ -16,6 +16,8 @@ const CASE_SECONDS_MAX: u32 = 1200;
 const QUICK_STATES_MIN: usize = 5000;
 /// A quick run takes one of so many cases.
 const QUICK_SHARE: usize = 5;
+/// About how many states of a run a quick run looks at.
+const QUICK_STATES_PER_RUN: usize = 64;
 /// Failures printed of a case.
 const FAILURES_SHOWN: usize = 2;
 
@@ -38,7 +40,7 @@ fn cases(options: &Options) -> Vec<Case> {
 fn extent(options: &Options) -> Extent {
     if options.quick {
         let effort = Effort { exhaustive_max: 32, sample: 8 };
-        return Extent { effort, loss_every: 8, failures_max: 1, states_max: options.states_max.min(150) };
+        return Extent { effort, loss_every: 8, failures_max: 1, states_max: options.states_max.min(QUICK_STATES_PER_RUN) };
     }
     Extent { effort: Effort { exhaustive_max: 256, sample: 32 }, loss_every: 4, failures_max: 3, states_max: options.states_max }
 }

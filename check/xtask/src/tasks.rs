@@ -62,6 +62,7 @@ pub(crate) fn test(rest: &[String]) -> Outcome {
     steps.step("unmodified programs", || run(cargo_release("run -p cxlraid-programs", &[])))?;
     steps.step("programs with their system calls under watch", || run(cargo_release(WATCHED_QUICK, &[])))?;
     steps.step("random operations against a model", || run(cargo_release("run -p cxlraid-fsx -- --quick", &[])))?;
+    steps.step("crash states, a selection", || run(cargo_release("run -p cxlraid-crash -- --quick", &[])))?;
     steps.step("pjdfstest, on tmpfs", || run(cargo_release("run -p cxlraid-posix -- --quick", &[])))?;
     steps.step("servers and tools, one round", || run(cargo_release("run -p cxlraid-servers -- --quick --jobs 2", &[])))?;
     steps.step("bench, sanity only", || run(cargo_release("run -p cxlraid-bench -- --sanity", &[])))?;

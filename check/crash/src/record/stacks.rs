@@ -1,8 +1,9 @@
 //! By which calls something was done: addresses while the run is recorded, source lines afterwards.
 
 use crate::log::{Event, Place};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 /// Frames kept of a stack.
 const DEPTH_MAX: usize = 24;
@@ -54,16 +55,19 @@ impl Stacks {
         }
     }
 
-    /// The source lines of all of them.
-    pub(crate) fn places(&self) -> Vec<Vec<Place>> {
-        let mut known: HashMap<usize, Vec<Place>> = HashMap::new();
-        let mut resolve = |address: usize| known.entry(address).or_insert_with(|| resolve(address)).clone();
-        let of = |frames: &Vec<usize>| {
-            // What is called stands before the address it returns to.
-            frames.iter().enumerate().flat_map(|(depth, &frame)| resolve(frame - usize::from(depth > 0))).collect()
-        };
-        self.all.iter().map(of).collect()
+    /// All of them, as addresses: source lines are looked up where they are wanted, which takes longer than a run.
+    pub(crate) fn take(&mut self) -> Vec<Vec<usize>> {
+        std::mem::take(&mut self.all)
     }
+}
+
+/// The source lines of a stack of this program or of one forked from it, innermost first.
+pub(crate) fn places(frames: &[usize]) -> Vec<Place> {
+    static KNOWN: Mutex<BTreeMap<usize, Vec<Place>>> = Mutex::new(BTreeMap::new());
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    // What is called stands before the address it returns to.
+    let addresses = frames.iter().enumerate().map(|(depth, &frame)| frame - usize::from(depth > 0));
+    addresses.flat_map(|address| known.entry(address).or_insert_with(|| resolve(address)).clone()).collect()
 }
 
 /// The source lines of an address, innermost first; those of this repository only.
