@@ -487,10 +487,13 @@ impl Kernels {
             if !stream {
                 return write_back(dst, len);
             }
-            if !(dst as usize).is_multiple_of(LINE) {
+            let (start, end) = (dst as usize, dst as usize + len);
+            let starts_within = !start.is_multiple_of(LINE);
+            if starts_within {
                 write_back(dst, 1);
             }
-            if !(dst as usize + len).is_multiple_of(LINE) {
+            // Not the same line again.
+            if !end.is_multiple_of(LINE) && !(starts_within && start / LINE == end / LINE) {
                 write_back(dst.add(len - 1), 1);
             }
         }

@@ -81,8 +81,25 @@ pub(crate) const fn table(isa: Isa, stream: bool) -> &'static Table {
 /// Orders all earlier stores, non-temporal ones and write-backs included, before all later ones (sfence).
 #[inline(always)]
 pub fn fence() {
+    store_fence();
+    no_tail_call();
+}
+
+#[cfg_attr(feature = "stacks", inline(never))]
+#[cfg_attr(not(feature = "stacks"), inline(always))]
+fn store_fence() {
     // SAFETY: sfence has no operands and touches no register.
     unsafe { asm!("sfence", options(nostack, preserves_flags)) }
+}
+
+/// Comes after a call that must be seen on the stack: a jump to what is called would not be.
+#[inline(always)]
+fn no_tail_call() {
+    #[cfg(feature = "stacks")]
+    // SAFETY: no instruction.
+    unsafe {
+        asm!("", options(nostack, preserves_flags))
+    }
 }
 
 /// Asks for the line of `address` to be fetched. Never faults.
@@ -123,10 +140,19 @@ pub(crate) unsafe fn copy_string(dst: *mut u8, src: *const u8, len: usize) {
 ///
 /// # Safety
 /// `address` is mapped for `len` bytes; a page that is gone faults, as a load would.
+#[inline]
 pub unsafe fn write_back(address: *const u8, len: usize) {
-    if len == 0 {
-        return;
+    if len != 0 {
+        // SAFETY: the caller's promise.
+        unsafe { write_back_lines(address, len) };
+        no_tail_call();
     }
+}
+
+/// # Safety
+/// As [`write_back`]; `len` is not 0.
+#[cfg_attr(feature = "stacks", inline(never))]
+unsafe fn write_back_lines(address: *const u8, len: usize) {
     let have = cpuid::features();
     let first = address as usize & !63;
     let last = (address as usize + len - 1) & !63;
