@@ -493,7 +493,8 @@ impl Kernels {
                 write_back(dst, 1);
             }
             // Not the same line again.
-            if !end.is_multiple_of(LINE) && !(starts_within && start / LINE == end / LINE) {
+            let is_same_line = starts_within && start / LINE == end / LINE;
+            if !end.is_multiple_of(LINE) && !is_same_line {
                 write_back(dst.add(len - 1), 1);
             }
         }

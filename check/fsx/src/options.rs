@@ -17,6 +17,7 @@ Random operations on files of arrays of every level, against a model. A failure 
   --scenario S    healthy; missing: without a member from the start; cut: one loses its memory
   --maps          the single mode stores through mappings that it holds, too; without it the stores mode must be asked for
   --quick         6000 operations per level, one case per level and mode, chosen by the seed
+  --kills N       only the mode processes, one case per level, until N of them were killed in each
   --plain         the single mode on a plain directory: checks the model itself
   --lib PATH      libcxlraid.so (else CXLRAID_LIB, else beside this program)
   --keep          leave the directories of a failed case and say where they are";
@@ -30,6 +31,8 @@ pub(crate) struct Options {
     pub(crate) plain: bool,
     /// Stores through mappings, in the single mode as well.
     pub(crate) maps: bool,
+    /// So many processes are killed in each case, however many operations that takes.
+    pub(crate) kills: Option<u64>,
     pub(crate) library: PathBuf,
     pub(crate) keep: bool,
 }
@@ -38,8 +41,8 @@ impl Options {
     /// None: help is asked for.
     pub(crate) fn from_arguments(arguments: impl Iterator<Item = String>) -> Result<Option<Self>, String> {
         let library = stage::options::library();
-        let mut options =
-            Self { operations: 1_000_000, seed: clock(), cases: Vec::new(), plain: false, maps: false, library, keep: false };
+        let (operations, seed, cases) = (1_000_000, clock(), Vec::new());
+        let mut options = Self { operations, seed, cases, plain: false, maps: false, kills: None, library, keep: false };
         let (mut levels, mut chunks, mut modes, mut scenarios) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let (mut arguments, mut quick, mut count) = (arguments, false, None);
         while let Some(argument) = arguments.next() {
@@ -53,6 +56,7 @@ impl Options {
                 "--scenario" => {
                     scenarios.push(one_of(&argument, &value()?, &SCENARIOS, |scenario| scenario.name().to_owned())?);
                 }
+                "--kills" => options.kills = Some(number(&argument, &value()?)?),
                 "--quick" => quick = true,
                 "--maps" => options.maps = true,
                 "--plain" => options.plain = true,
@@ -65,9 +69,16 @@ impl Options {
         if modes.is_empty() {
             modes.extend(MODES.into_iter().filter(|&mode| options.maps || mode != shape::Mode::Stores));
         }
-        options.cases =
-            cases(&or_all(levels, &LEVELS), &or_all(chunks, &CHUNKS), &or_all(modes, &MODES), &or_all(scenarios, &SCENARIOS));
-        if quick {
+        if options.kills.is_some() {
+            (modes, scenarios) = (vec![shape::Mode::Processes], vec![shape::Scenario::Healthy]);
+        }
+        options.cases = make_cases(
+            &or_all(levels, &LEVELS),
+            &or_all(chunks, &CHUNKS),
+            &or_all(modes, &MODES),
+            &or_all(scenarios, &SCENARIOS),
+        );
+        if quick || options.kills.is_some() {
             options.cases = one_of_each(&options.cases, options.seed);
         }
         options.operations = count.unwrap_or(if quick { 6_000 } else { 1_000_000 });
@@ -75,7 +86,7 @@ impl Options {
     }
 }
 
-fn cases(levels: &[shape::Level], chunks: &[u64], modes: &[shape::Mode], scenarios: &[shape::Scenario]) -> Vec<Case> {
+fn make_cases(levels: &[shape::Level], chunks: &[u64], modes: &[shape::Mode], scenarios: &[shape::Scenario]) -> Vec<Case> {
     let mut cases = Vec::new();
     for &level in levels {
         for &scenario in scenarios {
@@ -137,6 +148,7 @@ mod tests {
         assert_eq!((one.cases.len(), one.seed), (1, 1000));
         assert_eq!(parse(&["--quick", "--maps"]).unwrap().cases.len(), 7 * 4);
         assert_eq!(parse(&["--quick"]).unwrap().cases.len(), 7 * 3);
+        assert_eq!(parse(&["--kills", "1000"]).unwrap().cases.len(), 7);
         assert_eq!(one.cases[0].to_string(), "--level 5 --chunk 64 --mode single --scenario cut");
     }
 

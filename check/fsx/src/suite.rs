@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 /// Slower than this and something hangs.
 const OPERATIONS_PER_SECOND_MIN: u64 = 200;
+const KILLS_PER_SECOND_MIN: u64 = 2;
 
 pub(crate) fn run(options: &Options) -> Result<(), String> {
     println!("seed {}", options.seed);
@@ -39,7 +40,11 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
                 ground.keep = options.keep;
                 let maps = if options.maps { " --maps" } else { "" };
                 let kept = if options.keep { format!("\nkept in {}", ground.root().display()) } else { String::new() };
-                format!("{message}\nrepeat with: cargo x soak {case}{maps} --seed {} --operations {share}{kept}", options.seed)
+                let extent = match options.kills {
+                    Some(kills) => format!("--kills {kills}"),
+                    None => format!("--operations {share}"),
+                };
+                format!("{message}\nrepeat with: cargo x soak {case}{maps} --seed {} {extent}{kept}", options.seed)
             })?;
         }
         let seconds = begun.elapsed().as_secs_f64();
@@ -65,11 +70,15 @@ fn run_case(ground: &Ground, options: &Options, operations: u64) -> Result<u64, 
         Scenario::Cut => 1,
         Scenario::Healthy => 0,
     };
-    let limit = Duration::from_secs(60 + operations / OPERATIONS_PER_SECOND_MIN);
+    let wanted = operations / OPERATIONS_PER_SECOND_MIN;
+    let limit = Duration::from_secs(60 + options.kills.map_or(wanted, |kills| kills / KILLS_PER_SECOND_MIN));
     let done = match case.mode {
         Mode::Single => single(ground, options, operations, limit)?,
         Mode::Stores => stores::run(ground, case.seed(seed), operations, limit)?,
-        Mode::Threads | Mode::Processes => crowd::run(ground, case.seed(seed), operations, limit)?,
+        Mode::Threads | Mode::Processes => {
+            let until = options.kills.map_or(crowd::Until::Operations(operations), crowd::Until::Kills);
+            crowd::run(ground, case.seed(seed), until, limit)?
+        }
     };
     let leaked = ground.leaked();
     if !leaked.is_empty() {

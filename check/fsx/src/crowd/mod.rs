@@ -30,6 +30,15 @@ const INCARNATIONS_MAX: usize = 600;
 /// An operation that takes longer was held up by a dead process, or for ever.
 const LONGEST: Duration = Duration::from_secs(5);
 
+/// When a crowd has done enough.
+#[derive(Clone, Copy)]
+pub(crate) enum Until {
+    /// So many operations.
+    Operations(u64),
+    /// So many processes were killed, at shorter intervals.
+    Kills(u64),
+}
+
 /// What leader and workers are told.
 struct Orders {
     directory: PathBuf,
@@ -39,6 +48,8 @@ struct Orders {
     processes: usize,
     threads: usize,
     kill: bool,
+    /// If not 0, it ends after so many kills.
+    kills: u64,
     /// A member is cut halfway: no holes, no change of the regions' end, which would make the lost bytes zeros unnoticed.
     steady: bool,
     /// Of a worker.
@@ -58,6 +69,7 @@ impl Orders {
             ("--processes", self.processes as u64),
             ("--threads", self.threads as u64),
             ("--kill", u64::from(self.kill)),
+            ("--kills", self.kills),
             ("--steady", u64::from(self.steady)),
             ("--index", self.index as u64),
             ("--incarnation", self.incarnation as u64),
@@ -81,6 +93,7 @@ impl Orders {
             processes: number("--processes")? as usize,
             threads: number("--threads")? as usize,
             kill: number("--kill")? != 0,
+            kills: number("--kills")?,
             steady: number("--steady")? != 0,
             index: number("--index")? as usize,
             incarnation: number("--incarnation")? as usize,
@@ -171,7 +184,11 @@ impl Leader {
             self.reap()?;
             if self.orders.kill && Instant::now() > next_kill && !self.board.is_over() {
                 self.replace_one()?;
-                next_kill = Instant::now() + Duration::from_millis(20 + self.rng.below(100));
+                let interval_ms = if self.orders.kills == 0 { 20 + self.rng.below(100) } else { 5 + self.rng.below(40) };
+                next_kill = Instant::now() + Duration::from_millis(interval_ms);
+                if self.orders.kills != 0 && self.board.kills.load(Ordering::Relaxed) >= self.orders.kills {
+                    self.board.stop.store(1, Ordering::Relaxed);
+                }
             }
         }
         for (pid, _) in std::mem::take(&mut self.workers) {
@@ -268,8 +285,12 @@ fn end(leader: i32) -> Result<(), String> {
 }
 
 /// A crowd on an array. Returns the operations done.
-pub(crate) fn run(ground: &Ground, seed: u64, operations: u64, limit: Duration) -> Result<u64, String> {
+pub(crate) fn run(ground: &Ground, seed: u64, until: Until, limit: Duration) -> Result<u64, String> {
     let case = ground.case;
+    let (operations, kills) = match until {
+        Until::Operations(operations) => (operations, 0),
+        Until::Kills(kills) => (u64::MAX, kills),
+    };
     let (processes, threads) = if case.mode == Mode::Threads { (1, 4) } else { (3, 2) };
     let orders = Orders {
         directory: ground.data(),
@@ -279,6 +300,7 @@ pub(crate) fn run(ground: &Ground, seed: u64, operations: u64, limit: Duration) 
         processes,
         threads,
         kill: case.mode == Mode::Processes,
+        kills,
         steady: case.scenario == Scenario::Cut,
         index: 0,
         incarnation: 0,
@@ -299,8 +321,11 @@ pub(crate) fn run(ground: &Ground, seed: u64, operations: u64, limit: Duration) 
     if longest > LONGEST {
         return Err(format!("an operation took {} ms", longest.as_millis()));
     }
-    let kills = board.kills.load(Ordering::Relaxed);
-    println!("  {case}: {kills} killed, the longest operation took {:.1} ms", longest.as_secs_f64() * 1e3);
+    let killed = board.kills.load(Ordering::Relaxed);
+    if killed < kills {
+        return Err(format!("only {killed} of {kills} were killed"));
+    }
+    println!("  {case}: {killed} killed, the longest operation took {:.1} ms", longest.as_secs_f64() * 1e3);
     Ok(board.operations.load(Ordering::Relaxed))
 }
 
@@ -312,7 +337,8 @@ fn watch(ground: &Ground, board: &Board, orders: &Orders, begun: Instant, limit:
         thread::sleep(Duration::from_millis(2));
         if begun.elapsed() > limit {
             let done = board.operations.load(Ordering::Relaxed);
-            return Err(format!("{done} of {} operations after {} s", orders.operations, limit.as_secs()));
+            let kills = board.kills.load(Ordering::Relaxed);
+            return Err(format!("{done} operations and {kills} kills after {} s, which is too few", limit.as_secs()));
         }
         if cut && board.operations.load(Ordering::Relaxed) >= orders.operations / 2 {
             cut = false;
