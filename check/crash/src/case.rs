@@ -53,6 +53,11 @@ impl Shape {
         !matches!(self.level, Level::Raid0)
     }
 
+    /// Whether the array lives on without any two members.
+    pub(crate) const fn bears_two(&self) -> bool {
+        matches!(self.level, Level::Raid6)
+    }
+
     /// The configuration of an array whose members lie below `home`.
     pub(crate) fn config(&self, home: &Path) -> Result<Config, String> {
         let mounts: Vec<Vec<u8>> = (0..self.member_count)
@@ -70,6 +75,8 @@ pub(crate) struct Case {
     pub(crate) shape: Shape,
     pub(crate) platform: Platform,
     pub(crate) workload: &'static str,
+    /// What is recorded is the recovery from a crash in the workload.
+    pub(crate) again: bool,
     pub(crate) seed: u64,
 }
 
@@ -78,6 +85,7 @@ impl std::fmt::Display for Case {
         let level = LEVELS.iter().find(|(_, level, _)| *level == self.shape.level).map_or("?", |(name, ..)| name);
         let platform = PLATFORMS.iter().find(|(_, platform)| *platform == self.platform).map_or("?", |(name, _)| name);
         let (chunk, seed) = (self.shape.chunk_bytes, self.seed);
-        write!(f, "--level {level} --chunk {chunk} --platform {platform} --workload {} --seed {seed}", self.workload)
+        let again = if self.again { " --again" } else { "" };
+        write!(f, "--level {level} --chunk {chunk} --platform {platform} --workload {}{again} --seed {seed}", self.workload)
     }
 }

@@ -55,6 +55,9 @@ pub(crate) fn ground(below: &Path) -> Result<TempDir, String> {
 
 /// Records a case's run in a process of its own.
 pub(crate) fn record_case(case: &Case, below: &Path) -> Result<Log, String> {
+    if case.again {
+        return record_recovery(case, &record_case(&Case { again: false, ..case.clone() }, below)?, below);
+    }
     let home = ground(below)?;
     let path = home.path().to_owned();
     let workload = Workload::new(case.workload, &case.shape).ok_or_else(|| format!("no workload {}", case.workload))?;
@@ -70,6 +73,40 @@ pub(crate) fn record_case(case: &Case, below: &Path) -> Result<Log, String> {
     });
     remove_segments(&path, case.shape.member_count);
     recorded.map_err(|error| format!("the recorded run: {error}"))
+}
+
+/// How many states of an instant a crash is chosen from whose recovery is recorded.
+const CHOICE: Effort = Effort { exhaustive_max: 16, sample: 8 };
+
+/// Records the recovery from one crash state of a run, chosen by the seed, with something under way if there is such a one.
+fn record_recovery(case: &Case, first: &Log, below: &Path) -> Result<Log, String> {
+    let mut rng = Rng::new(case.seed ^ 0x6167_6169);
+    let (mut count, mut chosen) = (0, None);
+    Replay::new(first, case.platform, case.seed, &|_| false).run(CHOICE, |instant| {
+        for state in instant.states.iter().filter(|_| !instant.progress.under_way.is_empty()) {
+            count += 1;
+            if rng.below(count) == 0 {
+                chosen = Some((state.image(instant.image), instant.progress.clone()));
+            }
+        }
+        true
+    });
+    let (image, progress) = chosen.ok_or("a run without operations")?;
+    let workload = Workload::new(case.workload, &case.shape).ok_or("no such workload")?;
+    let doubtful = Model::new(&workload, case.shape).failed(&progress);
+    let home = ground(below)?;
+    let path = home.path().to_owned();
+    image.lay_out(&path, 0).map_err(|error| format!("laying out: {error}"))?;
+    let recorded = apart(RECORD_SECONDS_MAX, || {
+        persist::fault::install_handlers().map_err(|error| error.to_string())?;
+        record::begin(&path, case.shape.member_count, case.platform, case.seed)?;
+        record::start(1)?;
+        let recovered = recover(&case.shape, &path, Return { doubtful, ..Return::default() });
+        let log = record::finish();
+        recovered.and(log)
+    });
+    remove_segments(&path, case.shape.member_count);
+    recorded.map(|log| Log { crashed: Some(progress), ..log }).map_err(|error| format!("the recorded recovery: {error}"))
 }
 
 /// Removes the runtime segment of the array below `home`.
@@ -100,20 +137,23 @@ pub(crate) fn explore(
     let replay = || Replay::new(log, case.platform, case.seed, without);
     let (mut all, mut counting) = (0, rng());
     replay().run(extent.effort, |instant| {
-        all += trials(case, extent, instant, &mut counting).len();
+        all += trials(case, extent, instant, model.failed(progress_of(log, instant)), &mut counting).len();
         true
     });
     let (mut rng, mut choosing) = (rng(), Rng::new(case.seed ^ 0x6d61_6e79));
     replay().run(extent.effort, |instant| {
         outcome.instants += 1;
-        let mut trials = trials(case, extent, instant, &mut rng);
+        let progress = progress_of(log, instant);
+        let mut trials = trials(case, extent, instant, model.failed(progress), &mut rng);
         trials.retain(|_| choosing.below(all.max(1) as u64) < extent.states_max as u64);
         for batch in trials.chunks(BATCH) {
-            match run_batch(case, &model, instant, batch, home.path()) {
+            match run_batch(case, &model, (instant, progress), batch, home.path()) {
                 Ok(failed) => {
                     outcome.states += batch.len();
                     outcome.states_with_loss += batch.iter().filter(|trial| trial.lost != 0).count();
-                    outcome.failures.extend(failed.map(|failed| describe(log, &workload, instant, &batch[failed.0], &failed.1)));
+                    outcome
+                        .failures
+                        .extend(failed.map(|failed| describe(log, &workload, (instant, progress), &batch[failed.0], &failed.1)));
                 }
                 Err(error) => trouble = Some(error),
             }
@@ -126,6 +166,11 @@ pub(crate) fn explore(
     trouble.map_or(Ok(outcome), Err)
 }
 
+/// How far the program had come: in this run, or in the one whose recovery this is.
+fn progress_of<'a>(log: &'a Log, instant: &'a Instant<'_>) -> &'a Progress {
+    log.crashed.as_ref().unwrap_or(instant.progress)
+}
+
 /// A state with members lost.
 struct Trial<'a> {
     state: &'a State,
@@ -135,13 +180,14 @@ struct Trial<'a> {
     thorough: bool,
 }
 
-fn trials<'a>(case: &Case, extent: &Extent, instant: &'a Instant<'_>, rng: &mut Rng) -> Vec<Trial<'a>> {
+fn trials<'a>(case: &Case, extent: &Extent, instant: &'a Instant<'_>, failed: u32, rng: &mut Rng) -> Vec<Trial<'a>> {
+    let can_lose = if failed == 0 { case.shape.is_redundant() } else { case.shape.bears_two() };
     let mut trials = Vec::new();
     for state in &instant.states {
         trials.push(Trial { state, lost: 0, changing: false, thorough: rng.one_in(3) });
-        if case.shape.is_redundant() && rng.one_in(extent.loss_every) {
+        if can_lose && rng.one_in(extent.loss_every) {
             let lose = |member: usize| Trial { state, lost: 1 << member, changing: rng.one_in(2), thorough: false };
-            trials.extend((0..case.shape.member_count).map(lose));
+            trials.extend((0..case.shape.member_count).filter(|member| failed >> member & 1 == 0).map(lose));
         }
     }
     trials
@@ -151,18 +197,18 @@ fn trials<'a>(case: &Case, extent: &Extent, instant: &'a Instant<'_>, rng: &mut 
 fn run_batch(
     case: &Case,
     model: &Model<'_>,
-    instant: &Instant<'_>,
+    (instant, progress): (&Instant<'_>, &Progress),
     batch: &[Trial<'_>],
     home: &Path,
 ) -> Result<Option<(usize, String)>, String> {
-    let progress = Shared::new()?;
+    let reached = Shared::new()?;
     let child = Child::start(BATCH_SECONDS_MAX, || {
         persist::fault::install_handlers().map_err(|error| error.to_string())?;
         record::disguise()?;
         for (index, trial) in batch.iter().enumerate() {
-            progress.set(index);
+            reached.set(index);
             let image = trial.state.image(instant.image);
-            if let Err(wrong) = run_trial(case, model, instant.progress, &image, trial, home) {
+            if let Err(wrong) = run_trial(case, model, progress, &image, trial, home) {
                 return Ok(Some((index, wrong)));
             }
         }
@@ -174,7 +220,7 @@ fn run_batch(
         clear(home)?;
     }
     // A recovery that crashes or hangs is a failure like others.
-    Ok(result.unwrap_or_else(|error| Some((progress.get(), format!("recovery {error}")))))
+    Ok(result.unwrap_or_else(|error| Some((reached.get(), format!("recovery {error}")))))
 }
 
 fn run_trial(
@@ -186,9 +232,10 @@ fn run_trial(
     home: &Path,
 ) -> Result<(), String> {
     image.lay_out(home, trial.lost).map_err(|error| format!("laying out: {error}"))?;
-    let how = Return { lost: trial.lost, doubtful: 0, changing: trial.changing, thorough: trial.thorough };
+    let failed = model.failed(progress);
+    let how = Return { lost: trial.lost, doubtful: failed, changing: trial.changing, thorough: trial.thorough };
     let found = recover(&case.shape, home, how)?;
-    model.judge(progress, &found.world, trial.lost != 0)?;
+    model.judge(progress, &found.world, found.out != 0)?;
     if trial.lost != 0 {
         come_back(case, model, progress, image, trial, home).map_err(|wrong| format!("when the member was back: {wrong}"))?;
     }
@@ -206,8 +253,8 @@ fn come_back(
 ) -> Result<(), String> {
     let member = trial.lost.trailing_zeros() as usize;
     image.lay_out_lost(home, member).map_err(|error| format!("laying out: {error}"))?;
-    let found = recover(&case.shape, home, Return { doubtful: trial.lost, ..Return::default() })?;
-    if trial.changing && found.out == 0 {
+    let found = recover(&case.shape, home, Return { doubtful: trial.lost | model.failed(progress), ..Return::default() })?;
+    if trial.changing && found.out & trial.lost == 0 {
         return Err(format!("member {member} is in use, though it has missed a change"));
     }
     model.judge(progress, &found.world, found.out != 0)
@@ -221,16 +268,22 @@ fn clear(home: &Path) -> Result<(), String> {
 }
 
 /// A failure, in words that repeat it and tell where to look.
-fn describe(log: &Log, workload: &Workload, instant: &Instant<'_>, trial: &Trial<'_>, wrong: &str) -> String {
+fn describe(
+    log: &Log,
+    workload: &Workload,
+    (instant, progress): (&Instant<'_>, &Progress),
+    trial: &Trial<'_>,
+    wrong: &str,
+) -> String {
     let operations = workload.operations();
-    let under_way: Vec<_> = instant.progress.under_way.iter().map(|&index| operations[index]).collect();
+    let under_way: Vec<_> = progress.under_way.iter().map(|&index| operations[index]).collect();
     let before = log.events.get(instant.event);
     let mut text = format!(
         "{wrong}\n    crash before event {} ({}), ",
         instant.event,
         before.map_or("the end".into(), |event| short(log, event))
     );
-    text += &format!("{} operations done, under way: {under_way:?}", instant.progress.done.len());
+    text += &format!("{} operations done, under way: {under_way:?}", progress.done.len());
     if trial.lost != 0 {
         text += &format!(", member {} lost", trial.lost.trailing_zeros());
     }

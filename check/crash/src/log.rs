@@ -4,6 +4,7 @@
 //! file of a member's file system, whatever names it has; trees say which names lead to it.
 
 use crate::image::{Image, Tree};
+use crate::model::Progress;
 use crate::record::stacks::places;
 use serde::{Deserialize, Serialize};
 
@@ -55,6 +56,8 @@ pub(crate) struct Log {
     /// The members when the first operation began; all of it durable.
     pub(crate) base: Image,
     pub(crate) events: Vec<Event>,
+    /// How far another run had come, in which the machine crashed, if this one is the recovery from that.
+    pub(crate) crashed: Option<Progress>,
     /// What events were done by: addresses of this program, innermost first.
     pub(crate) stacks: Vec<Vec<usize>>,
 }

@@ -9,6 +9,7 @@
 
 use crate::case::Shape;
 use crate::workload::{Operation, Workload, content};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// What a name leads to.
@@ -42,7 +43,7 @@ pub(crate) struct World {
 }
 
 /// How far a run had come when it ended.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Progress {
     /// Operations that have returned, in that order, with their values.
     pub(crate) done: Vec<(usize, u64)>,
@@ -71,7 +72,7 @@ impl World {
                 let file = self.bytes_of(name);
                 file.resize(file.len().max((at + bytes) as usize), 0);
             }
-            Operation::Sync(_) | Operation::Close(_) => {}
+            Operation::Sync(_) | Operation::Close(_) | Operation::Fail(_) => {}
             Operation::Mkdir(name) => _ = self.names.insert(name.to_owned(), Entry::Directory(attributes(0o755))),
             Operation::Symlink { target, name } => _ = self.names.insert(name.to_owned(), Entry::Symlink(target.to_owned())),
             Operation::Link { from, to } => _ = self.names.insert(to.to_owned(), self.names[from].clone()),
@@ -147,6 +148,15 @@ impl<'a> Model<'a> {
             start.apply(operation, value);
         }
         Self { operations: workload.operations(), start, shape, concurrent: workload.threads.len() > 1 }
+    }
+
+    /// Members that failed in the run, one bit each: they may be out when the array comes back.
+    pub(crate) fn failed(&self, progress: &Progress) -> u32 {
+        let begun = progress.done.iter().map(|&(index, _)| index).chain(progress.under_way.iter().copied());
+        begun.fold(0, |failed, index| match self.operations[index] {
+            Operation::Fail(member) => failed | 1 << member,
+            _ => failed,
+        })
     }
 
     /// Compares what was found after a crash with what may be. `hole`: a member was lost in the same crash.

@@ -112,7 +112,7 @@ fn delayed(log: &Log, site: &Site) -> Option<Log> {
             _ => events.push(event.clone()),
         }
     }
-    any.then(|| Log { base: log.base.clone(), events, stacks: log.stacks.clone() })
+    any.then(|| Log { base: log.base.clone(), events, crashed: log.crashed.clone(), stacks: log.stacks.clone() })
 }
 
 /// What became of a site that was taken out.

@@ -19,6 +19,7 @@ comes back with a model. A failure prints what repeats it.
   --chunk C         64, 4096, 65536
   --platform P      adr: caches are lost with the power; eadr: they are flushed
   --workload W      see `--list`
+  --again           only recoveries: each is recorded in its turn, crashes in it are recovered from
   --jobs N          cases at the same time (number of processors)
   --list            names the workloads
   --show            prints the events of the recorded runs instead of recovering from them";
@@ -31,6 +32,7 @@ pub(crate) struct Options {
     pub(crate) show: bool,
     pub(crate) list: bool,
     pub(crate) help: bool,
+    pub(crate) again: bool,
     pub(crate) states_max: usize,
     pub(crate) seed: u64,
     pub(crate) jobs: usize,
@@ -48,6 +50,7 @@ impl Options {
             show: false,
             list: false,
             help: false,
+            again: false,
             states_max: 2000,
             seed: SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_nanos() as u64 >> 10),
             jobs: std::thread::available_parallelism().map_or(1, usize::from),
@@ -62,6 +65,7 @@ impl Options {
                 "--quick" => options.quick = true,
                 "--mutations" => options.mutations = true,
                 "--show" => options.show = true,
+                "--again" => options.again = true,
                 "--list" => options.list = true,
                 "--help" | "-h" => options.help = true,
                 "--states" => options.states_max = number(&argument, &value()?)? as usize,

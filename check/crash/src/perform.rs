@@ -118,6 +118,7 @@ impl Program {
                 drop(self.open_files().remove(name));
                 Ok(0)
             }
+            Operation::Fail(member) => done(names.files().array().fail_member(member)),
             Operation::Mkdir(name) => inside(names.mkdir(&path(name), 0o755)).map(|()| 0),
             Operation::Rmdir(name) => inside(names.rmdir(&path(name))).map(|()| 0),
             Operation::Symlink { target, name } => inside(names.symlink(target.as_bytes(), &path(name))).map(|()| 0),

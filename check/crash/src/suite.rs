@@ -7,6 +7,7 @@ use crate::mutation::{self, Site, Verdict};
 use crate::options::Options;
 use crate::record::sites;
 use crate::states::Effort;
+use crate::workload::Workload;
 use std::path::Path;
 use std::time::Instant;
 
@@ -15,22 +16,27 @@ const CASE_SECONDS_MAX: u32 = 1200;
 /// States that `--quick` must have looked at.
 const QUICK_STATES_MIN: usize = 5000;
 /// A quick run takes one of so many cases.
-const QUICK_SHARE: usize = 5;
+const QUICK_SHARE: usize = 11;
 /// About how many states of a run a quick run looks at.
 const QUICK_STATES_PER_RUN: usize = 64;
+/// Says how far it is after so many runs.
+const REPORT_EVERY: usize = 50;
 /// Failures printed of a case.
 const FAILURES_SHOWN: usize = 2;
 
 fn cases(options: &Options) -> Vec<Case> {
     let mut cases = Vec::new();
     for (turn, shape) in options.shapes().into_iter().enumerate() {
-        for (index, &workload) in options.workloads.iter().enumerate() {
+        let fitting = options.workloads.iter().filter(|name| Workload::new(name, &shape).is_some());
+        for (index, &workload) in fitting.enumerate() {
             for (which, &platform) in options.platforms.iter().enumerate() {
-                // Names and chunks have little to do with each other; a quick run takes each workload with some of the shapes.
-                if options.quick && !(turn + index + 2 * which + options.seed as usize).is_multiple_of(QUICK_SHARE) {
-                    continue;
+                for again in if options.again { vec![true] } else { vec![false, true] } {
+                    // Names and chunks have little to do with each other; a quick run takes each workload with some of the shapes.
+                    let number = turn + index + 2 * which + 3 * usize::from(again) + options.seed as usize;
+                    if !options.quick || number.is_multiple_of(QUICK_SHARE) {
+                        cases.push(Case { shape, platform, workload, again, seed: options.seed });
+                    }
                 }
-                cases.push(Case { shape, platform, workload, seed: options.seed });
             }
         }
     }
@@ -64,13 +70,17 @@ fn recover(options: &Options, below: &Path) -> Result<(), String> {
     let begun = Instant::now();
     let (cases, extent) = (cases(options), extent(options));
     let mut total = Outcome::default();
-    let mut failed = 0;
+    let (mut failed, mut reported) = (0, 0usize);
     let mut report = |case: &Case, result: Result<Outcome, String>| {
         let outcome = result.unwrap_or_else(|error| Outcome { failures: vec![error], ..Outcome::default() });
         total.states += outcome.states;
         total.states_with_loss += outcome.states_with_loss;
         total.instants += outcome.instants;
         total.events += outcome.events;
+        reported += 1;
+        if reported.is_multiple_of(REPORT_EVERY) {
+            println!("{reported} of {} runs, {} states", cases.len(), total.states);
+        }
         if !outcome.failures.is_empty() {
             failed += 1;
             println!("FAILED cxlraid-crash {case}");

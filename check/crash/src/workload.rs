@@ -57,6 +57,8 @@ pub(crate) enum Operation {
         other: &'static str,
     },
     Unlink(&'static str),
+    /// A member's memory fails: the array goes on without it.
+    Fail(usize),
     Chmod {
         name: &'static str,
         mode: u32,
@@ -80,7 +82,7 @@ pub(crate) struct Workload {
 }
 
 /// The names of all workloads.
-pub(crate) const NAMES: [&str; 13] = [
+pub(crate) const NAMES: [&str; 15] = [
     "overwrite",
     "small",
     "append",
@@ -94,6 +96,8 @@ pub(crate) const NAMES: [&str; 13] = [
     "attributes",
     "orphan",
     "writers",
+    "degraded",
+    "failing",
 ];
 
 const fn write(name: &'static str, at: u64, bytes: u64, seed: u64) -> Operation {
@@ -263,6 +267,33 @@ impl Workload {
                     append(b, 8, 3),
                     Close(b),
                     Unlink(b),
+                ]],
+            ),
+            // Without a member from the start of it: parity is updated or left alone, names are changed on the others.
+            "degraded" if shape.is_redundant() => (
+                filled(2 * stripe + 100),
+                vec![vec![
+                    Fail(0),
+                    write(a, 0, 64, 2),
+                    write(a, chunk - 24, 48, 3),
+                    write(a, stripe, stripe.min(4096), 4),
+                    append(a, 200, 5),
+                    Create(b),
+                    append(b, 70, 6),
+                    Close(b),
+                    truncate(a, stripe + 9),
+                ]],
+            ),
+            // A member fails between changes of names, another kind of change each time: the superblocks are written before the next.
+            "failing" if shape.is_redundant() => (
+                filled(100),
+                vec![vec![
+                    Create(b),
+                    Fail(shape.member_count - 1),
+                    Rename { from: b, to: "c" },
+                    append(a, 40, 2),
+                    Unlink("c"),
+                    Close(a),
                 ]],
             ),
             "writers" => (

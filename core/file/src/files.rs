@@ -167,17 +167,15 @@ impl Files {
 
     /// Gives out an inode for a new file. Its attribute goes onto every backing file.
     pub fn create_inode(&self) -> Result<Attribute, OsError> {
-        self.create_in(InodeState::Used)
+        let attribute = self.create_nameless_inode()?;
+        self.has_name(attribute);
+        Ok(attribute)
     }
 
     /// Gives out an inode for a new file that has no name yet: a crash frees it, until [`Files::has_name`].
     pub fn create_nameless_inode(&self) -> Result<Attribute, OsError> {
-        self.create_in(InodeState::Orphan)
-    }
-
-    fn create_in(&self, state: InodeState) -> Result<Attribute, OsError> {
         self.array.before_change()?;
-        let (inode, generation) = self.table.create(&self.array, self.shape, state)?;
+        let (inode, generation) = self.table.create(&self.array, self.shape)?;
         Ok(Attribute { inode, generation })
     }
 

@@ -32,14 +32,15 @@ impl InodeTable {
         open_meta_files(array, format::INODES_FILE).map(|members| Self { members, known_count: AtomicU64::new(0) })
     }
 
-    /// Gives out an inode number for a file of `shape`, with its record in `state` stored on every member in use.
-    pub fn create(&self, array: &Array, shape: Shape, state: InodeState) -> Result<(u64, u64), OsError> {
+    /// Gives out an inode number for a file of `shape`, with a record stored on every member in use: of a file without a name, which a crash
+    /// frees.
+    pub fn create(&self, array: &Array, shape: Shape) -> Result<(u64, u64), OsError> {
         array.runtime().with_inodes(|hint| {
             let first = array.first_in_use()?;
             let start = hint.load(Ordering::Relaxed).max(1);
             let number = self.find_free(array, first, start)?;
             let generation = self.load_generation(first, number)? + 1;
-            let bytes = InodeRecord { state, ..InodeRecord::new(generation, shape) }.encode(number);
+            let bytes = InodeRecord { state: InodeState::Orphan, ..InodeRecord::new(generation, shape) }.encode(number);
             for slot in array.in_use().iter() {
                 self.on_member(array, slot, || self.store_new(slot, number, &bytes))?;
             }
@@ -205,10 +206,11 @@ impl InodeTable {
         self.load_bytes(slot, number).map(|bytes| InodeRecord::generation_of(&bytes))
     }
 
-    /// Fills a free record, the state last.
+    /// Fills a free record, the state last. Nothing is written back: the record is one line, which keeps the order of its stores, and nothing
+    /// refers to it before its state changes ([`Self::set_state`]).
     fn store_new(&self, slot: Slot, number: u64, bytes: &[u8; INODE_RECORD_BYTES]) -> Result<(), OsError> {
         let record = self.address(slot, number)?;
-        let (mut pending, flush) = (*bytes, self.flush(slot));
+        let mut pending = *bytes;
         pending[STATE_OFFSET] = InodeState::Free.code();
         let state = bytes[STATE_OFFSET];
         let pending = pending.as_ptr();
@@ -216,14 +218,7 @@ impl InodeTable {
         unsafe {
             guard(|| {
                 core::ptr::copy_nonoverlapping(pending, record, INODE_RECORD_BYTES);
-                if flush == persist::Flush::Needed {
-                    persist::write_back(record, INODE_RECORD_BYTES);
-                }
-                persist::fence();
                 AtomicU8::from_ptr(record.add(STATE_OFFSET)).store(state, Ordering::Release);
-                if flush == persist::Flush::Needed {
-                    persist::write_back(record, INODE_RECORD_BYTES);
-                }
             })
         }
         .map_err(|_| OsError::IO)

@@ -130,6 +130,7 @@ pub(crate) fn finish() -> Result<Log, String> {
             None => Ok(Log {
                 base: std::mem::take(&mut recorder.base),
                 events: std::mem::take(&mut recorder.events),
+                crashed: None,
                 stacks: recorder.stacks.take(),
             }),
         }
