@@ -217,6 +217,19 @@ impl Kernels {
         }
     }
 
+    /// dst = src, `dst` on media, stored through the caches: for what is read again at once.
+    ///
+    /// # Safety
+    /// See [`Kernels`].
+    #[inline]
+    pub unsafe fn copy_to_media_temporal(&self, dst: *mut u8, src: *const u8, len: usize) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            (self.cached.copy)(dst, src, len);
+            self.settle(false, dst, len);
+        }
+    }
+
     /// dst = src, `dst` in the program's memory: ordinary stores, nothing written back.
     ///
     /// # Safety
@@ -342,7 +355,7 @@ impl Kernels {
         unsafe { self.stripe(&stripe, self.stream.stripe_pq, self.cached.stripe_pq) }
     }
 
-    /// p = sum of the sources; nothing else is stored, nothing written back: it is compared with what is on media, or stored there from `p`.
+    /// p = sum of the sources; nothing else is stored. `p` on media.
     ///
     /// # Safety
     /// See [`Kernels`].
@@ -353,7 +366,7 @@ impl Kernels {
         unsafe { self.parity(&stripe, self.stream.parity_p, self.cached.parity_p) }
     }
 
-    /// p = sum of source i, q = sum of 2^i * source i, where not null; nothing else is stored, nothing written back.
+    /// p = sum of source i, q = sum of 2^i * source i, where not null; nothing else is stored. `p` and `q` on media.
     ///
     /// # Safety
     /// See [`Kernels`].
@@ -377,6 +390,25 @@ impl Kernels {
         assert_eq!(coefficients.len(), sources.len());
         // SAFETY: the caller's promise.
         unsafe { (self.cached.dot)(coefficients, sources, dst, len) }
+    }
+
+    /// As [`Kernels::dot`], with `dst` on media.
+    ///
+    /// # Panics
+    /// If the slices differ in length.
+    ///
+    /// # Safety
+    /// See [`Kernels`].
+    #[inline]
+    pub unsafe fn dot_to_media(&self, coefficients: &[u8], sources: &[*const u8], dst: *mut u8, len: usize) {
+        assert_eq!(coefficients.len(), sources.len());
+        let stream = len >= self.copy_stream_bytes_min;
+        let table = if stream { self.stream } else { self.cached };
+        // SAFETY: the caller's promise.
+        unsafe {
+            (table.dot)(coefficients, sources, dst, len);
+            self.settle(stream, dst, len);
+        }
     }
 
     #[inline(always)]
@@ -433,7 +465,15 @@ impl Kernels {
         let &Stripe { p, q, len, .. } = stripe;
         let stream = len >= self.copy_stream_bytes_min && in_step(p, q);
         // SAFETY: the caller's promise.
-        unsafe { if stream { stream_kernel(stripe) } else { cached_kernel(stripe) } }
+        unsafe {
+            if stream {
+                stream_kernel(stripe)
+            } else {
+                cached_kernel(stripe)
+            }
+            self.settle(stream, p, len);
+            self.settle(stream, q, len);
+        }
     }
 
     /// Writes back what went through the caches: with `stream` the partial lines at both ends, else everything.

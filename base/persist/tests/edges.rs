@@ -43,6 +43,7 @@ fn run_all(k: &Kernels, walled: &[Walled], len: usize, behind: bool) {
     // SAFETY: all buffers have `len` bytes.
     unsafe {
         k.copy_to_media(a, new, len);
+        k.copy_to_media_temporal(a, new, len);
         k.mirror_to_media(&[a, b], new, len);
         k.copy_from_media(a, new, len);
         k.zero_media(a, len);
@@ -58,6 +59,7 @@ fn run_all(k: &Kernels, walled: &[Walled], len: usize, behind: bool) {
         k.parity_pq(&[a, b, new], p, q, len);
         k.dot(&[1, 1], &[a, b], p, len);
         k.dot(&[3, 9], &[a, b], p, len);
+        k.dot_to_media(&[3, 9], &[a, b], q, len);
     }
 }
 

@@ -47,17 +47,18 @@ fn shape() -> impl Strategy<Value = Shape> {
 fn check_copies(k: &Kernels, s: &Shape, source_start: usize) {
     let src = Buffer::new(&s.content(0), source_start);
     let poison = s.content(9);
-    for which in 0..3 {
+    for which in 0..4 {
         let mut dst = Buffer::new(&poison, s.start(1));
         // SAFETY: both buffers have `len` bytes.
         unsafe {
             match which {
                 0 => k.copy_to_media(dst.as_mut_ptr(), src.as_ptr(), s.len),
-                1 => k.copy_from_media(dst.as_mut_ptr(), src.as_ptr(), s.len),
+                1 => k.copy_to_media_temporal(dst.as_mut_ptr(), src.as_ptr(), s.len),
+                2 => k.copy_from_media(dst.as_mut_ptr(), src.as_ptr(), s.len),
                 _ => k.zero_media(dst.as_mut_ptr(), s.len),
             }
         }
-        let expected = if which == 2 { vec![0; s.len] } else { s.content(0) };
+        let expected = if which == 3 { vec![0; s.len] } else { s.content(0) };
         assert_eq!(dst.content(), expected, "{k:?} copy {which}");
     }
     for count in 0..4 {
@@ -146,10 +147,18 @@ fn check_dots(k: &Kernels, s: &Shape, source_start: usize, coefficients: &[u8]) 
         .map(|(buffer, &coefficient)| if coefficient == 0 { std::ptr::null() } else { buffer.as_ptr() })
         .collect();
     let expected = dot(coefficients, &contents, s.len);
-    let mut out = Buffer::new(&s.content(99), s.start(0));
-    // SAFETY: all buffers that are not null have `len` bytes.
-    unsafe { k.dot(coefficients, &sources, out.as_mut_ptr(), s.len) };
-    assert_eq!(out.content(), expected, "{k:?} dot {coefficients:?}");
+    for to_media in [false, true] {
+        let mut out = Buffer::new(&s.content(99), s.start(0));
+        // SAFETY: all buffers that are not null have `len` bytes.
+        unsafe {
+            if to_media {
+                k.dot_to_media(coefficients, &sources, out.as_mut_ptr(), s.len);
+            } else {
+                k.dot(coefficients, &sources, out.as_mut_ptr(), s.len);
+            }
+        }
+        assert_eq!(out.content(), expected, "{k:?} dot {coefficients:?} to_media {to_media}");
+    }
 }
 
 proptest! {
