@@ -48,7 +48,8 @@ pub(crate) fn run(options: &Options) -> Result<bool, String> {
     options.check_library()?;
     let begun = Instant::now();
     let report = Report::default();
-    let mut cases: Vec<(usize, &Case)> = CASES.iter().enumerate().filter(|(_, case)| options.wants_name(case.name)).collect();
+    let wanted = |case: &Case| options.wants_name(case.name) && (case.watchable || !options.watched);
+    let mut cases: Vec<(usize, &Case)> = CASES.iter().enumerate().filter(|(_, case)| wanted(case)).collect();
     cases.sort_by_key(|(_, case)| std::cmp::Reverse(case.weight));
     if let Some(missing) = ALWAYS.iter().find(|program| find_program(program).is_none()) {
         return Err(format!("{missing} is not installed; install {}", package_of(missing)));

@@ -121,7 +121,7 @@ pub enum AttachError {
     #[error(transparent)]
     Geometry(#[from] GeometryError),
     /// The runtime segment cannot be used.
-    #[error("{path}: cannot use the runtime segment: {}; check that /dev/shm is a writable tmpfs", describe(*.error))]
+    #[error("{path}: cannot use the runtime segment: {}; {}", describe(*.error), runtime_remedy(*.error))]
     Runtime {
         /// The segment.
         path: String,
@@ -243,6 +243,14 @@ impl AttachError {
             | Self::OtherJournalPlace { .. }
             | Self::Geometry(_) => OsError::INVAL,
         }
+    }
+}
+
+/// What to do about a runtime segment that cannot be used.
+const fn runtime_remedy(error: OsError) -> &'static str {
+    match error {
+        OsError::PROTO => "end the processes that use the array and run 'cxlraid stop' on it",
+        _ => "check that /dev/shm is a writable tmpfs",
     }
 }
 

@@ -158,8 +158,10 @@ fn for_kernel(signal: usize, action: Action) -> Action {
         let nested = if is_always_ours(signal) { SA_NODEFER } else { 0 };
         let flags = (action.flags | SA_SIGINFO | nested) & !SA_RESETHAND;
         let mask = (action.mask | alone) & !never_blocked();
-        // The program's way back from the handler is a system call too: it would raise the next one.
-        let restorer = if raised_by_calls { entry::signal_return() } else { action.restorer };
+        // The program's way back from the handler is a system call too: it would raise the next one, and kill it where that is blocked, as
+        // it is where faults are resolved.
+        let returns_here = sud::is_armed() && is_always_ours(signal);
+        let restorer = if returns_here { entry::signal_return() } else { action.restorer };
         return Action { handler: entry::signal_entry(), flags, restorer, mask };
     }
     if is_always_ours(signal) {
