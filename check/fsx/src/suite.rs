@@ -38,7 +38,7 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
             let mut ground = Ground::new(case, &library).map_err(|error| format!("{case}: {error}"))?;
             done += run_case(&ground, options, share).map_err(|message| {
                 ground.keep = options.keep;
-                let maps = if options.maps { " --maps" } else { "" };
+                let maps = if options.maps { "" } else { " --no-maps" };
                 let kept = if options.keep { format!("\nkept in {}", ground.root().display()) } else { String::new() };
                 let extent = match options.kills {
                     Some(kills) => format!("--kills {kills}"),
