@@ -15,14 +15,13 @@
 
 use crate::files::Files;
 use crate::inode::Inode;
-use alloc::vec::Vec;
 use array::IoFault;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use dax::{Access, Backing, PersistenceDomain};
 use medium::Medium;
 use persist::fault::guard;
+use sys::OsError;
 use sys::rustix::fs::{Gid, Mode, OFlags, SeekFrom, Uid, fchmod, fchown, open, seek, unlink};
-use sys::{OsError, OwnedFd};
 
 /// How many bytes are copied at a time when a copy is made.
 const FILL_BYTES: usize = 64 << 10;
@@ -120,11 +119,10 @@ impl Inode {
         let copy = Backing::new(sys::high_fd::raise(file)?, Access::ReadWrite, PersistenceDomain::Volatile);
         copy.set_len(size)?;
         let mut buffer = alloc::vec![0u8; FILL_BYTES];
-        let holes = if self.has_holes() { Some(self.reopened()?) } else { None };
         let mut at = 0;
         while at < size {
-            if let Some(members) = &holes {
-                at = self.next_data(members, at);
+            if self.has_holes() {
+                at = self.next_data(at);
                 if at >= size {
                     break;
                 }
@@ -150,25 +148,18 @@ impl Inode {
         Ok(())
     }
 
-    /// The backing files by descriptors whose positions nobody else uses.
-    fn reopened(&self) -> Result<Vec<OwnedFd>, OsError> {
-        let path = |backing: &Backing| alloc::format!("/proc/self/fd/{}", sys::AsRawFd::as_raw_fd(&backing.fd()));
-        let reopen = |(_, backing)| open(path(backing).as_str(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
-        self.in_use().map(reopen).collect()
-    }
-
     /// The first offset from `at` on whose stripe is not a hole of every member. (Reading a hole of a tmpfs through a mapping fills it.)
-    fn next_data(&self, members: &[OwnedFd], at: u64) -> u64 {
+    fn next_data(&self, at: u64) -> u64 {
         let place = self.geometry.locate(at);
         let chunked = self.geometry.level().has_chunks();
         let from = self.geometry.member_offset(place.stripe) + if chunked { 0 } else { place.within };
-        // Where it cannot be asked there is data.
-        let data = |member: &OwnedFd| match seek(member, SeekFrom::Data(from)) {
+        // Where it cannot be asked there is data. Nobody uses the position of these descriptors.
+        let data = |(_, member): (_, &Backing)| match seek(member.fd(), SeekFrom::Data(from)) {
             Ok(found) => Some(found),
             Err(OsError::NXIO) => None,
             Err(_) => Some(from),
         };
-        match members.iter().filter_map(data).min() {
+        match self.in_use().filter_map(data).min() {
             None => u64::MAX,
             Some(found) if found <= from => at,
             Some(found) if chunked => at.max((found >> self.geometry.chunk().shift()) * self.geometry.stripe_bytes()),

@@ -428,7 +428,7 @@ static LINES: [Line; 382] = [
     row(326, "copy_file_range", Serve, [0, 2], [], ""),
     row(327, "preadv2", Serve, [0], [], ""),
     row(328, "pwritev2", Serve, [0], [], ""),
-    pass(329, "pkey_mprotect"),
+    row(329, "pkey_mprotect", Serve, [], [], "as mprotect"),
     pass(330, "pkey_alloc"),
     pass(331, "pkey_free"),
     row(332, "statx", Serve, [0], [1], ""),

@@ -541,6 +541,28 @@ static void pages(void) {
     CHECK(mmap(NULL, (size_t)1 << 48, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED && errno == ENOMEM);
 }
 
+/* A program's locks on a file outlive whatever is mapped of it. */
+static void locks(void) {
+    int fd = open_file(O_RDWR), reader = open_file(O_RDONLY), status;
+    CHECK(ftruncate(fd, 1 << 20) == 0);
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 5, .l_len = 10};
+    CHECK(fcntl(fd, F_SETLK, &lock) == 0);
+    for (int round = 0; round < 4; round++) {
+        int kind = round % 2 ? MAP_PRIVATE : MAP_SHARED;
+        char *start = mmap(NULL, 1 << 20, PROT_READ, kind, round < 2 ? reader : fd, 0);
+        CHECK(start != MAP_FAILED);
+        (void)*(volatile char *)start;
+        char *stored = map(fd, 1 << 20, 0);
+        stored[1 << 19] = 1;
+        CHECK(munmap(start, 1 << 20) == 0 && munmap(stored, 1 << 20) == 0);
+        pid_t child = fork();
+        if (child == 0) _exit(fcntl(fd, F_GETLK, &lock) == 0 && lock.l_type == F_WRLCK ? 0 : 1);
+        CHECK(waitpid(child, &status, 0) == child && status == 0);
+    }
+    char *start = mmap(NULL, PAGE, PROT_READ, MAP_SHARED, reader, 0);
+    CHECK(syscall(SYS_pkey_mprotect, start, PAGE, PROT_READ | PROT_WRITE, -1) == -1 && errno == EACCES);
+}
+
 /* The kernel stores into pages of a mapping on behalf of calls that have nothing to do with the array. */
 static void calls(void) {
     int fd = open_file(O_RDWR), ends[2], pair[2];
@@ -589,6 +611,7 @@ int main(int count, char **arguments) {
     else if (!strcmp(what, "children")) children();
     else if (!strcmp(what, "pages")) pages();
     else if (!strcmp(what, "calls")) calls();
+    else if (!strcmp(what, "locks")) locks();
     else stores(what);
     return 0;
 }

@@ -3,6 +3,7 @@
 mod compiler;
 mod files;
 mod git;
+mod lmdb;
 mod maildir;
 mod mariadb;
 mod postgresql;
@@ -97,7 +98,7 @@ const GIT: (&str, &str) = ("git", "git");
 const PYTHON: (&str, &str) = ("python3", "python3");
 
 /// All cases, the long ones first.
-pub(crate) const CASES: [Case; 13] = [
+pub(crate) const CASES: [Case; 15] = [
     Case {
         name: "postgresql",
         needs: &[("postgres", "postgresql-15"), ("pgbench", "postgresql-15"), ("psql", "postgresql-client-15")],
@@ -114,6 +115,14 @@ pub(crate) const CASES: [Case; 13] = [
     },
     Case { name: "sqlite-journal", needs: &[("sqlite3", "sqlite3")], unprivileged: true, quick: None, run: sqlite::journal },
     Case { name: "sqlite-wal", needs: &[("sqlite3", "sqlite3")], unprivileged: false, quick: Some("healthy"), run: sqlite::wal },
+    Case {
+        name: "sqlite-mapped",
+        needs: &[("sqlite3", "sqlite3")],
+        unprivileged: true,
+        quick: Some("missing"),
+        run: sqlite::mapped,
+    },
+    Case { name: "lmdb", needs: &[(lmdb::PYTHON, "python3-lmdb")], unprivileged: true, quick: Some("healthy"), run: lmdb::run },
     Case {
         name: "redis",
         needs: &[("redis-server", "redis-server"), ("redis-check-aof", "redis-tools"), ("redis-cli", "redis-tools")],

@@ -8,7 +8,7 @@ use rustix::process::Signal;
 const CLIENTS: usize = 4;
 
 /// Small caches and logs, so that pages are evicted and checkpoints, log files and their renames happen all the time. fsync is on.
-const SETTINGS: &str = "-c fsync=on -c synchronous_commit=on -c listen_addresses= -c shared_buffers=8MB -c max_connections=30 \
+const SETTINGS: &str = "-c huge_pages=off -c dynamic_shared_memory_type=mmap -c fsync=on -c synchronous_commit=on -c listen_addresses= -c shared_buffers=8MB -c max_connections=30 \
     -c max_wal_size=24MB -c min_wal_size=8MB -c checkpoint_timeout=30s -c autovacuum_naptime=2s -c work_mem=256kB \
     -c maintenance_work_mem=2MB -c log_min_messages=warning";
 

@@ -1,4 +1,4 @@
-"""Puts into RocksDB through its C interface, with sync: `rocksdb.py DATABASE`.
+"""Puts into RocksDB through its C interface, with sync: `rocksdb.py DATABASE MODE`, by way of mappings if MODE is `mmap`.
 
 Reads lines "client n", puts key "client/n", and answers with the same line once the put is durable. No Debian package has
 a Python binding or the C headers; the few calls needed are declared here (rocksdb/c.h).
@@ -15,6 +15,8 @@ for function, result, arguments in [
     ("rocksdb_options_create", pointer, []),
     ("rocksdb_options_set_create_if_missing", None, [pointer, ctypes.c_ubyte]),
     ("rocksdb_options_set_write_buffer_size", None, [pointer, size]),
+    ("rocksdb_options_set_allow_mmap_reads", None, [pointer, ctypes.c_ubyte]),
+    ("rocksdb_options_set_allow_mmap_writes", None, [pointer, ctypes.c_ubyte]),
     ("rocksdb_open", pointer, [pointer, text, ctypes.POINTER(text)]),
     ("rocksdb_writeoptions_create", pointer, []),
     ("rocksdb_writeoptions_set_sync", None, [pointer, ctypes.c_ubyte]),
@@ -34,6 +36,9 @@ def check():
 options = lib.rocksdb_options_create()
 lib.rocksdb_options_set_create_if_missing(options, 1)
 lib.rocksdb_options_set_write_buffer_size(options, 65536)
+if sys.argv[2] == "mmap":
+    lib.rocksdb_options_set_allow_mmap_reads(options, 1)
+    lib.rocksdb_options_set_allow_mmap_writes(options, 1)
 database = lib.rocksdb_open(options, sys.argv[1].encode(), ctypes.byref(error))
 check()
 synced = lib.rocksdb_writeoptions_create()

@@ -33,12 +33,14 @@ pub(super) fn run(scene: &Scene<'_>) -> Outcome<String> {
     let mut ledger = Ledger::new(CLIENTS);
     let rounds = scene.rounds * 2;
     for number in 0..rounds {
-        load(scene, number, &mut ledger, array.inside("python3").arg(&script).arg(&database))?;
+        // Every second time files are read and written through mappings.
+        let mode = ["mmap", "plain"][number % 2];
+        load(scene, number, &mut ledger, array.inside("python3").arg(&script).arg(&database).arg(mode))?;
         if number + 1 == rounds {
             audit::audit(array).map_err(|message| format!("after the last kill: {message}"))?;
         }
         let dump = array.inside("ldb").arg(format!("--db={}", database.display())).arg("scan").text()?;
-        ledger.check(&found(&dump)?).map_err(|message| format!("after kill {}: {message}", number + 1))?;
+        ledger.check(&found(&dump, CLIENTS)?).map_err(|message| format!("after kill {}: {message}", number + 1))?;
     }
     bench(scene)?;
     lose_one(scene)?;
@@ -49,16 +51,16 @@ pub(super) fn run(scene: &Scene<'_>) -> Outcome<String> {
 }
 
 /// Keys are `client/n`, values `client n` many times.
-fn found(scan: &str) -> Outcome<Vec<Found>> {
-    let mut found = vec![Found::default(); CLIENTS];
+pub(super) fn found(scan: &str, clients: usize) -> Outcome<Vec<Found>> {
+    let mut found = vec![Found::default(); clients];
     for line in scan.lines() {
         let parsed = line.split_once(" : ").and_then(|(key, value)| {
             let (client, n) = key.split_once('/')?;
             let is_right = value == format!("{client} {};", n.trim_start_matches('0')).repeat(20);
             Some((client.parse::<usize>().ok()?, n.parse::<u64>().ok()?, is_right))
         });
-        let Some((client, n, true)) = parsed else { return Err(format!("ldb scan: {line}")) };
-        let one = found.get_mut(client).ok_or_else(|| format!("ldb scan: {line}"))?;
+        let Some((client, n, true)) = parsed else { return Err(format!("found: {line}")) };
+        let one = found.get_mut(client).ok_or_else(|| format!("found: {line}"))?;
         *one = Found { count: one.count + 1, last: one.last.max(n), counter: one.last.max(n) };
     }
     Ok(found)
@@ -76,13 +78,13 @@ fn bench(scene: &Scene<'_>) -> Outcome {
     let count = scene.sized(5_000, 50_000);
     run("fillrandom,overwrite,readrandom,compact,readseq,verifychecksum", false, count).done()?;
     for number in 0..scene.rounds {
-        let mut load = run("overwrite", true, 1_000_000_000).start()?;
+        let mut load = run("overwrite", true, 1_000_000_000).words("--mmap_read=1 --mmap_write=1").start()?;
         sleep(scene.load_time(number).min(Duration::from_secs(2)));
         if load.kill()? == 0 {
             return Err(format!("db_bench ended by itself\n{}", load.tail()));
         }
         drop(load);
-        run("readrandom,verifychecksum", true, count).done()?;
+        run("readrandom,verifychecksum", true, count).words("--mmap_read=1").done()?;
     }
     Ok(())
 }

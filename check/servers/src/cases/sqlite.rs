@@ -1,5 +1,5 @@
 //! SQLite: several processes on one database with a rollback journal; one process with a write-ahead log in exclusive mode (its shared
-//! index is then in memory). All are killed in the middle; what was committed is there, and integrity_check finds nothing.
+//! index is then in memory); several with a write-ahead log, whose index they have mapped, and the database mapped as well. All are killed in the middle; what was committed is there, and integrity_check finds nothing.
 
 use super::Scene;
 use crate::{Outcome, audit, ledger::Ledger, session::Session};
@@ -103,4 +103,14 @@ pub(super) fn wal(scene: &Scene<'_>) -> Outcome<String> {
             .to_owned()
     };
     run(scene, &Mode { pragmas, clients: 1, page_size: 1024 })
+}
+
+/// Four processes with one log: its index is a mapping that all store to, and the database is read by mapping it.
+pub(super) fn mapped(scene: &Scene<'_>) -> Outcome<String> {
+    let pragmas = |_| {
+        ".timeout 60000\n.output /dev/null\nPRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA mmap_size = 100000000; \
+         PRAGMA wal_autocheckpoint = 20; PRAGMA cache_size = 10;\n.output\n"
+            .to_owned()
+    };
+    run(scene, &Mode { pragmas, clients: 4, page_size: 4096 })
 }

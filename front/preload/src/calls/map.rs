@@ -17,7 +17,6 @@ use linux_raw_sys::general::{PROT_READ, PROT_WRITE};
 use namespace::Node;
 use persist::PersistenceDomain;
 use sys::raw::{check, syscall};
-use sys::rustix::fs::{Mode, OFlags, open};
 use sys::{AsRawFd, OsError};
 use units::PAGE_BYTES;
 
@@ -107,9 +106,8 @@ fn compose(file: &FileRef, wish: &Wish, reserved: usize, bytes: usize, kept: usi
     // Behind the end of the file there is nothing to show; the kernel sends SIGBUS there, as for any mapping.
     let mut at = reserved;
     file.for_each_piece(file.is_copied(), wish.offset, bytes as u64, |piece| {
-        // Opened anew for reading only: nothing that goes wrong may store to a member.
-        let path = heap::format!("/proc/self/fd/{}", piece.backing.fd().as_raw_fd());
-        let source = open(path.as_str(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        // Not opened anew: closing that would take the program's locks on the file away (fcntl(2)).
+        let source = piece.backing.fd();
         let flags = kept | (MAP_PRIVATE | MAP_FIXED) as usize;
         let length = piece.bytes as usize;
         kernel_map(at, length, wish.protection, flags, source.as_raw_fd() as usize, piece.member_offset)?;

@@ -64,6 +64,7 @@ const fn handlers() -> [Handler; NUMBER_COUNT] {
         (nr::__NR_mmap, memory::mmap),
         (nr::__NR_munmap, change::munmap),
         (nr::__NR_mprotect, change::mprotect),
+        (nr::__NR_pkey_mprotect, change::mprotect),
         (nr::__NR_mremap, change::mremap),
         (nr::__NR_msync, change::msync),
         (nr::__NR_madvise, advice::madvise),

@@ -11,10 +11,9 @@ use linux_raw_sys::general::{
     MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_PRIVATE, MAP_SHARED, MAP_SHARED_VALIDATE, MAP_SYNC, MAP_TYPE, PROT_WRITE,
 };
 use sys::raw::{check, syscall};
-use sys::rustix::fs::{MemfdFlags, Mode, OFlags, memfd_create, open};
+use sys::rustix::fs::{MemfdFlags, memfd_create};
 use sys::tracking::Tracker;
-use sys::{AsRawFd, IntoRawFd, OsError, OwnedFd, RawFd};
-use units::MEMBER_COUNT_MAX;
+use sys::{AsRawFd, IntoRawFd, OsError, RawFd};
 
 /// More pieces than this are not composed: the kernel allows a process 65,530 mappings in all.
 const PIECE_COUNT_MAX: u64 = 48 << 10;
@@ -394,20 +393,12 @@ fn rest(ns: u64) {
 
 /// Makes addresses of the mapping show the pieces of the file; false if a piece cannot be reached any more.
 pub(super) fn show_file(mapping: &Mapping, start: usize, bytes: usize) -> Result<bool, OsError> {
-    // Without the right to write, through descriptors that cannot: so that mprotect cannot give it.
-    let mut read_only: [Option<OwnedFd>; MEMBER_COUNT_MAX] = [const { None }; MEMBER_COUNT_MAX];
+    // Whatever the descriptor allows: mprotect comes to us. Opened anew and closed, the backing file would lose the program's locks on it (fcntl(2)).
     let mut at = start;
     mapping
         .file
         .for_each_piece(mapping.copied, mapping.offset_at(start), bytes as u64, |piece| {
-            let fd = if mapping.may_write {
-                piece.backing.fd().as_raw_fd()
-            } else {
-                match &mut read_only[piece.slot] {
-                    Some(fd) => fd.as_raw_fd(),
-                    none => none.insert(reopen(piece.backing.fd().as_raw_fd())?).as_raw_fd(),
-                }
-            };
+            let fd = piece.backing.fd().as_raw_fd();
             let kind = if mapping.flags & MAP_SYNC as usize != 0 { MAP_SHARED_VALIDATE } else { MAP_SHARED };
             let flags = mapping.flags | (kind | MAP_FIXED) as usize;
             kernel_map(at, piece.bytes as usize, mapping.shown_protection(), flags, fd, piece.member_offset)?;
@@ -423,10 +414,6 @@ fn keep_from_children(mapping: &Mapping, start: usize, end: usize) {
         // SAFETY: advice about pages of this mapping.
         let _ = unsafe { syscall(__NR_madvise as usize, [start, end - start, MADV_DONTFORK as usize, 0, 0, 0]) };
     }
-}
-
-fn reopen(fd: RawFd) -> Result<OwnedFd, OsError> {
-    open(heap::format!("/proc/self/fd/{fd}"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
 }
 
 /// Makes addresses of the mapping lie behind the end.

@@ -162,6 +162,11 @@ fn children_store_for_themselves() {
 }
 
 #[test]
+fn locks_outlive_mappings() {
+    behaves("locks");
+}
+
+#[test]
 fn pages_are_those_of_any_mapping() {
     behaves("pages");
 }
