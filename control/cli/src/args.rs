@@ -13,7 +13,7 @@ Exit status:
   0  fine
   1  an error; one line on standard error says what happened and what to do
   2  the command line was wrong
-  3  status only: an array works, but is degraded
+  3  status: an array works, but is degraded; journal show: writes wait to be replayed
 
 Examples:
   cxlraid create db --level 5 --chunk 64K --at /data /mnt/a /mnt/b /mnt/c
@@ -21,7 +21,7 @@ Examples:
   cxlraid status db
 
 Without a name, commands use the environment, as the library does: CXLRAID_LEVEL, CXLRAID_MOUNTS,
-CXLRAID_PATHS, CXLRAID_STRIPE_SIZE.";
+CXLRAID_PATHS, CXLRAID_STRIPE_SIZE, CXLRAID_JOURNAL.";
 
 /// RAID for byte-addressable memory, under unmodified programs.
 #[derive(Parser, Debug)]
@@ -40,6 +40,7 @@ pub(crate) enum Command {
     Examine(Examine),
     Add(Add),
     Retrieve(Retrieve),
+    Journal(Journal),
     Stop(Stop),
     Forget(Forget),
     Completions(Completions),
@@ -55,6 +56,7 @@ pub(crate) enum Command {
 #[command(after_help = "\
 Examples:
   cxlraid create db --level 5 --chunk 64K --at /data /mnt/a /mnt/b /mnt/c
+  cxlraid create bank --level 5 --journal /mnt/j --at /srv/bank /mnt/a /mnt/b /mnt/c
   cxlraid create home --level 1 --at /home --at /root /mnt/a /mnt/b
   cxlraid create shared --system --level 6 --at /srv/db /mnt/a /mnt/b /mnt/c /mnt/d")]
 pub(crate) struct Create {
@@ -69,6 +71,10 @@ pub(crate) struct Create {
     /// Path below which programs see the array's files; may be given several times
     #[arg(long = "at", value_name = "PATH", required = true, value_hint = ValueHint::AnyPath)]
     pub(crate) paths: Vec<PathBuf>,
+    /// Make each write atomic, also when a member is lost in the same crash: a file (or the directory for it) on a device of its own, or
+    /// 'internal' for a journal on the members
+    #[arg(long, value_name = "PATH|internal", value_hint = ValueHint::AnyPath)]
+    pub(crate) journal: Option<OsString>,
     /// Keep the name for every user of this machine instead of for you
     #[arg(long)]
     pub(crate) system: bool,
@@ -180,6 +186,69 @@ pub(crate) struct Retrieve {
     /// The file on the host [default: the same path]
     #[arg(value_hint = ValueHint::AnyPath)]
     pub(crate) host: Option<PathBuf>,
+}
+
+/// Show, replay or give up an array's journal
+///
+/// With a journal each write up to 1 MiB is old or new as a whole after a crash, and a member that is lost in the same
+/// crash is computed rightly. What a crash cut short is replayed when its file is next opened for writing.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Exit status:
+  0  done; show: nothing waits
+  1  an error; show: the journal is lost
+  3  show: writes wait to be replayed
+
+Examples:
+  cxlraid journal show db --json
+  cxlraid journal replay db
+  cxlraid journal clear db --force
+  cxlraid journal add db /mnt/j
+  cxlraid journal remove db")]
+pub(crate) struct Journal {
+    #[command(subcommand)]
+    pub(crate) action: JournalAction,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum JournalAction {
+    /// Say where the journal is and what waits in it, without changing anything
+    Show {
+        /// Name of the array; without it the environment says which
+        name: Option<ArrayName>,
+        /// Print one JSON document (its keys only ever grow within a \"version\")
+        #[arg(long)]
+        json: bool,
+    },
+    /// Replay every write that waits, instead of when its file is next opened
+    Replay {
+        /// Name of the array; without it the environment says which
+        name: Option<ArrayName>,
+    },
+    /// Empty the journal: writes that wait in it are given up and stay as the crash left them. Also replaces one that is lost
+    Clear {
+        /// Name of the array; without it the environment says which
+        name: Option<ArrayName>,
+        /// Do it: what is given up cannot be had back
+        #[arg(long)]
+        force: bool,
+        /// Make the new one here: a file, its directory, or 'internal' [default: where it is]
+        #[arg(long, value_name = "PATH|internal", value_hint = ValueHint::AnyPath)]
+        to: Option<OsString>,
+    },
+    /// Give an array that has none a journal; no program may be using the array
+    Add {
+        /// Name of the array
+        name: ArrayName,
+        /// A file on a device of its own, the directory for it, or 'internal'
+        #[arg(value_name = "PATH|internal", value_hint = ValueHint::AnyPath)]
+        place: OsString,
+    },
+    /// Take an array's journal away; no program may be using the array
+    Remove {
+        /// Name of the array; without it the environment says which
+        name: Option<ArrayName>,
+    },
 }
 
 /// End an array's runtime state once no program uses it

@@ -1,12 +1,12 @@
 //! Each command, from its arguments to its exit status.
 
 use crate::{
-    args::{Add, Command, Create, Retrieve, Status},
+    args::{Add, Command, Create, JournalAction, Retrieve, Status},
     copy::Copy,
     examine,
     failure::{Exit, Failure},
     files::ArrayFiles,
-    inspect, manual,
+    inspect, journal, manual,
     name::ArrayName,
     registry::{NamedArray, Registry, save},
     run, runtime,
@@ -14,9 +14,11 @@ use crate::{
     tree::Host,
     view::{self, ArrayView},
 };
-use array::Array;
+use array::{Array, JournalPlace};
 use std::{
+    ffi::{OsStr, OsString},
     io::{self, Write as _},
+    os::unix::ffi::{OsStrExt as _, OsStringExt as _},
     path::{Path, PathBuf},
 };
 
@@ -30,6 +32,7 @@ pub(crate) fn execute(command: Command) -> Result<Exit, Failure> {
         Command::Examine(arguments) => print(&examine::report(&arguments.member)?),
         Command::Add(arguments) => add(&arguments),
         Command::Retrieve(arguments) => retrieve(&arguments),
+        Command::Journal(arguments) => journal_command(&arguments.action),
         Command::Stop(arguments) => stop(arguments.name.as_ref()),
         Command::Forget(arguments) => forget(&arguments.name),
         Command::Completions(arguments) => manual::completions(arguments.shell).map(|()| Exit::Fine),
@@ -66,7 +69,11 @@ fn create(arguments: &Create) -> Result<Exit, Failure> {
     }
     let source = Source::Named(arguments.name.clone(), spec.clone());
     refuse_existing(&inspect::view(&source)?)?;
-    let array = attach(&source)?;
+    let mut config = inspect::config(&source)?;
+    if let Some(place) = &arguments.journal {
+        config = config.with_journal(&journal_place(place)?).map_err(|error| inspect::refused("journal", &error.to_string()))?;
+    }
+    let array = Array::attach(&config).map_err(|error| inspect::refused(called(&source), &error.to_string()))?;
     let uuid = array.uuid().to_string();
     drop(array);
     save(&file, &NamedArray { name: arguments.name.clone(), uuid, spec })?;
@@ -150,6 +157,49 @@ fn retrieve(arguments: &Retrieve) -> Result<Exit, Failure> {
 
 fn absolute(path: &Path) -> Result<PathBuf, Failure> {
     std::path::absolute(path).map_err(|error| Failure::new(path.display(), error, "write the path from the root"))
+}
+
+/// `internal`, or a path that counts from the working directory.
+fn journal_place(text: &OsStr) -> Result<JournalPlace, Failure> {
+    match JournalPlace::parse(text.as_bytes()) {
+        JournalPlace::Members => Ok(JournalPlace::Members),
+        JournalPlace::File(_) => Ok(JournalPlace::File(absolute(Path::new(text))?.into_os_string().into_vec())),
+    }
+}
+
+fn journal_command(action: &JournalAction) -> Result<Exit, Failure> {
+    let place = |text: &OsString| journal_place(text);
+    match action {
+        JournalAction::Show { name, json } => {
+            let source = source(name.as_ref())?;
+            let (text, exit) = journal::show(&source, called(&source), *json)?;
+            print(&text)?;
+            Ok(exit)
+        }
+        JournalAction::Replay { name } => {
+            let source = source(name.as_ref())?;
+            let count = journal::replay(attach(&source)?, called(&source))?;
+            print(&format!("{}: {count} writes replayed\n", called(&source)))
+        }
+        JournalAction::Clear { name, force, to } => {
+            let source = source(name.as_ref())?;
+            if !force {
+                let what = "clearing the journal gives up the writes that wait in it, for good";
+                return Err(Failure::new(called(&source), what, "'cxlraid journal replay' keeps them; --force clears")
+                    .with_exit(Exit::Usage));
+            }
+            let to = to.as_ref().map(place).transpose()?;
+            print(&journal::clear(&inspect::config(&source)?, to.as_ref(), called(&source))?)
+        }
+        JournalAction::Add { name, place: text } => {
+            let source = source(Some(name))?;
+            print(&journal::add(&inspect::config(&source)?, &place(text)?, called(&source))?)
+        }
+        JournalAction::Remove { name } => {
+            let source = source(name.as_ref())?;
+            print(&journal::remove(&inspect::config(&source)?, called(&source))?)
+        }
+    }
 }
 
 fn stop(name: Option<&ArrayName>) -> Result<Exit, Failure> {

@@ -36,6 +36,22 @@ impl ArrayFiles {
         Ok(Self { names: Namespace::new(Files::new(array).map_err(cannot)?).map_err(cannot)? })
     }
 
+    /// The files as the core has them.
+    pub(crate) fn core(&self) -> &'static Files {
+        self.names.files()
+    }
+
+    /// The paths below which the array's files are.
+    pub(crate) fn prefixes(&self) -> Vec<PathBuf> {
+        let prefixes = &self.names.files().array().config().prefixes;
+        prefixes.iter().map(|prefix| PathBuf::from(OsStr::from_bytes(prefix))).collect()
+    }
+
+    /// Opens a file for writing and changes nothing.
+    pub(crate) fn open_to_write(&self, path: &Path) -> io::Result<Box<dyn Content>> {
+        self.open_file(path, OFlags::RDWR | OFlags::NOFOLLOW)
+    }
+
     /// Programs could not reach a file outside the array's paths.
     pub(crate) fn require_inside(&self, path: &Path) -> Result<(), Failure> {
         if self.names.owns(&array::config::normalise(bytes(path))) {

@@ -14,6 +14,7 @@ mod examine;
 mod failure;
 mod files;
 mod inspect;
+mod journal;
 mod manual;
 mod name;
 mod program;

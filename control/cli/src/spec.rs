@@ -25,7 +25,7 @@ pub(crate) const PATHS: &str = "CXLRAID_PATHS";
 pub(crate) const STRIPE_SIZE: &str = "CXLRAID_STRIPE_SIZE";
 /// The array's name, for new superblocks and for messages.
 pub(crate) const NAME: &str = "CXLRAID_NAME";
-/// Accepted and refused with a message until the journal is built.
+/// Where the journal is; the superblocks know it once the array is made.
 pub(crate) const JOURNAL: &str = "CXLRAID_JOURNAL";
 
 /// What an operator chose.

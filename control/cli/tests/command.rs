@@ -307,3 +307,87 @@ fn files_go_into_the_array_and_come_back() {
     let (_, line) = refused(&bench.run(&["retrieve", "-a", "db", "/data/none", "x"]));
     assert_eq!(line, "cxlraid: /data/none: cannot be read: No such file or directory; check the path");
 }
+
+/// Takes back that the last write is settled, as a crash leaves it; returns whether there was one.
+fn unsettle(journal: &Path) -> bool {
+    let mut bytes = fs::read(journal).unwrap();
+    let header = format::JournalHeader::decode(&bytes).unwrap();
+    let mut found = false;
+    for lane in 0..header.lane_count {
+        let at = header.lane_offset(lane) as usize;
+        if let Some((record, true)) = format::JournalRecord::decode(bytes[at..at + 64].try_into().unwrap(), header.seed()) {
+            bytes[at..at + 64].copy_from_slice(&record.encode(header.seed(), record.sequence - 1));
+            found = true;
+        }
+    }
+    fs::write(journal, bytes).unwrap();
+    found
+}
+
+#[test]
+fn the_journal_is_shown_replayed_given_up_and_replaced() {
+    let bench = Bench::new();
+    fs::create_dir(bench.path("j")).unwrap();
+    let create = ["create", "db", "--level", "5", "--at", "/data", "--journal", "j", "m0", "m1", "m2"];
+    assert_eq!(bench.run(&create).status.code(), Some(0));
+    let journal = bench.path("j/cxlraid.journal");
+    let show = || bench.run(&["journal", "show", "db"]);
+    assert_eq!(show().status.code(), Some(0));
+    assert!(out(&show()).starts_with(&format!("db: journal {}, clean\n", journal.display())), "{}", out(&show()));
+    let done = |arguments: &[&str], says: &str| {
+        let output = bench.run(arguments);
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", err(&output));
+        assert!(out(&output).contains(says), "{arguments:?}: {}", out(&output));
+    };
+    let content = vec![0x5a_u8; 100_000];
+    fs::write(bench.path("file"), &content).unwrap();
+    done(&["add", "-a", "db", "file", "/data/file"], "");
+    done(&["stop", "db"], "stopped");
+
+    // A crash between the commit of the last write and its end, which took data with it.
+    assert!(unsettle(&journal));
+    let spoilt = fs::OpenOptions::new().write(true).open(bench.path("m1/data/file")).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&spoilt, &[0; 5000], 10_000).unwrap();
+    let shown = bench.run(&["journal", "show", "db", "--json"]);
+    assert_eq!(shown.status.code(), Some(3));
+    for key in ["\"version\": 1", "\"state\": \"waiting\"", "\"bytes\": ", "\"persistence\": \"volatile\"", "\"lanes\": 32"] {
+        assert!(out(&shown).contains(key), "{}", out(&shown));
+    }
+    let (status, line) = refused(&bench.run(&["journal", "remove", "db"]));
+    assert_eq!(status, 1);
+    assert!(line.contains("1 writes wait in the journal; 'cxlraid journal replay' first"), "{line}");
+    done(&["journal", "replay", "db"], "db: 1 writes replayed");
+    assert_eq!(show().status.code(), Some(0));
+    done(&["retrieve", "-a", "db", "/data/file", "back"], "");
+    assert_eq!(fs::read(bench.path("back")).unwrap(), content);
+
+    done(&["stop", "db"], "stopped");
+    assert!(unsettle(&journal));
+    let (status, line) = refused(&bench.run(&["journal", "clear", "db"]));
+    assert!(status == 2 && line.contains("--force"), "{line}");
+    done(&["journal", "clear", "db", "--force"], "new and empty; 1 writes given up");
+    assert_eq!(show().status.code(), Some(0));
+
+    // Its device is gone: nothing goes on until the operator says so.
+    fs::rename(&journal, bench.path("lost")).unwrap();
+    assert_eq!(show().status.code(), Some(1));
+    let (status, line) = refused(&bench.run(&["retrieve", "-a", "db", "/data/file", "back"]));
+    assert_eq!(status, 1);
+    assert!(line.contains("the array's journal: no such file or directory") && line.contains("clear --force"), "{line}");
+    done(&["journal", "clear", "db", "--force"], "every file is compared");
+    done(&["retrieve", "-a", "db", "/data/file", "back"], "");
+    // The old one is foreign now.
+    fs::copy(bench.path("lost"), &journal).unwrap();
+    let (_, line) = refused(&bench.run(&["retrieve", "-a", "db", "/data/file", "back"]));
+    assert!(line.contains("is not the journal that the array was last used with"), "{line}");
+    done(&["journal", "clear", "db", "--force", "--to", "internal"], "journal internal is new and empty");
+
+    assert!(bench.path("m1/.cxlraid/journal").exists() && !bench.path("m2/.cxlraid/journal").exists());
+    done(&["journal", "remove", "db"], "has no journal any more");
+    assert!(!bench.path("m1/.cxlraid/journal").exists());
+    done(&["journal", "show", "db"], "db: no journal");
+    done(&["journal", "add", "db", "internal"], "db: journal internal");
+    done(&["add", "-a", "db", "file", "/data/again"], "");
+    done(&["journal", "show", "db"], "db: journal internal, clean");
+    assert_eq!(fs::read(bench.path("back")).unwrap(), content);
+}

@@ -622,6 +622,14 @@ impl Runtime {
         self.segment().journal_failed.load(Ordering::Relaxed) != 0
     }
 
+    /// Nothing is in the journal, which is a new one. The caller is alone.
+    pub fn renew_journal(&self) {
+        for lane in self.journal_lanes() {
+            lane.0.store(0, Ordering::Relaxed);
+        }
+        self.segment().journal_failed.store(0, Ordering::Relaxed);
+    }
+
     /// Notes that it has.
     pub fn fail_journal(&self) {
         self.segment().journal_failed.store(1, Ordering::Relaxed);

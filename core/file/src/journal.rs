@@ -17,7 +17,7 @@ use array::runtime::JOURNAL_LANE_WAITS;
 use array::{Array, IoFault};
 use core::sync::atomic::{AtomicU64, Ordering};
 use dax::{Access, Backing, PersistenceDomain};
-use format::{Attribute, FLAG_SLACK, JOURNAL_DATA_BYTES_MAX, JournalRecord, LaneKind};
+use format::{Attribute, FLAG_SLACK, JOURNAL_DATA_BYTES_MAX, JournalRecord, LaneKind, Resync};
 use intent::Journal;
 use medium::Medium;
 use persist::fault::guard;
@@ -104,6 +104,28 @@ impl Files {
             bytes: record.length as u64,
         };
         (0..journal.lanes.lane_count()).filter(waits).filter_map(record).map(shown).collect()
+    }
+
+    /// Frees what waits for files that are gone.
+    pub fn forget_gone_records(&self) -> Result<(), OsError> {
+        self.journal().map_or(Ok(()), |journal| self.reclaim_lanes(journal).map(|_| ()))
+    }
+
+    /// Gives up what waits in the journal: redundancy of it is to follow the data as that is; of every file's, if the journal is `lost`. The caller is alone, has no file open,
+    /// and makes a new journal next. Returns how many records were given up, as far as that can be told.
+    pub fn give_up_journal(&self, lost: bool) -> Result<usize, OsError> {
+        let (array, waiting) = (self.array(), self.waiting_records());
+        for record in &waiting {
+            let end = record.offset + record.bytes;
+            let noted = Resync { start: record.offset, end, lost: MemberSet::EMPTY };
+            self.table().add_resync(array, record.attribute.inode, noted);
+        }
+        if lost {
+            self.note_all()?;
+        }
+        self.table().persist_all(array)?;
+        array.runtime().renew_journal();
+        Ok(waiting.len())
     }
 
     /// After a crash or deaths, alone: lanes whose record is not settled are kept for the first open of its file.

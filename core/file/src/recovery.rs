@@ -53,7 +53,7 @@ impl Files {
     }
 
     /// Notes every file for resync: a page cache writes back in an order of its own, lanes too, so any file may disagree.
-    fn note_all(&self) -> Result<(), OsError> {
+    pub(crate) fn note_all(&self) -> Result<(), OsError> {
         let (array, table) = (self.array(), self.table());
         for number in 1..=table.count(array.first_in_use()?)? {
             if let Ok(Some(record)) = table.load(array, number)

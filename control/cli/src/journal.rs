@@ -1,0 +1,299 @@
+//! `cxlraid journal`: what the journal holds, its replay, and the operator's decision to give it up (thesis section 4.14).
+//!
+//! `show` reads files only, as `status` does. Everything else attaches, which replays nothing by itself: a record waits until its file is opened for writing, and `replay` opens
+//! every one that waits.
+
+use crate::{
+    failure::{Exit, Failure},
+    files::ArrayFiles,
+    inspect, runtime,
+    spec::Source,
+    tree::{Kind, Tree as _},
+};
+use array::{Array, AttachError, Config, JournalPlace};
+use file::Files;
+use format::{JOURNAL_RECORD_BYTES, JournalEntry, JournalHeader, JournalRecord, Superblock};
+use serde::Serialize;
+use std::{
+    collections::BTreeMap,
+    ffi::OsStr,
+    fs::File,
+    io::{self, Read as _},
+    os::unix::{ffi::OsStrExt as _, fs::FileExt as _},
+    path::{Path, PathBuf},
+};
+
+/// What `show` prints; its keys only ever grow within a version.
+#[derive(Serialize, Debug)]
+struct JournalView {
+    version: u32,
+    array: String,
+    /// `internal`, a path, or null for an array without a journal.
+    place: Option<String>,
+    uuid: Option<String>,
+    state: State,
+    /// What is wrong, if it is lost.
+    problem: Option<String>,
+    lanes: usize,
+    lane_bytes: usize,
+    /// What a store to it needs to survive power loss.
+    persistence: Option<String>,
+    waiting: Vec<WaitingView>,
+}
+
+#[derive(Serialize, Clone, Copy, PartialEq, Eq, Debug)]
+#[serde(rename_all = "lowercase")]
+enum State {
+    /// The array has no journal.
+    None,
+    /// Nothing waits.
+    Clean,
+    /// Writes that a crash cut short wait to be replayed, or are under way at this moment.
+    Waiting,
+    /// It is not there, or not this array's.
+    Lost,
+}
+
+#[derive(Serialize, Debug)]
+struct WaitingView {
+    inode: u64,
+    generation: u64,
+    offset: u64,
+    bytes: u64,
+}
+
+/// Prints what the journal is and holds.
+pub(crate) fn show(source: &Source, thing: &str, as_json: bool) -> Result<(String, Exit), Failure> {
+    let superblock = inspect::newest(source, thing)?;
+    let view = view(&inspect::config(source)?, &superblock, thing);
+    let exit = match view.state {
+        State::None | State::Clean => Exit::Fine,
+        State::Waiting => Exit::Degraded,
+        State::Lost => Exit::Error,
+    };
+    let text = if as_json { serde_json::to_string_pretty(&view).unwrap_or_default() + "\n" } else { view.text() };
+    Ok((text, exit))
+}
+
+fn view(config: &Config, superblock: &Superblock, thing: &str) -> JournalView {
+    let mut view = JournalView {
+        version: 1,
+        array: thing.to_owned(),
+        place: None,
+        uuid: None,
+        state: State::None,
+        problem: None,
+        lanes: 0,
+        lane_bytes: 0,
+        persistence: None,
+        waiting: Vec::new(),
+    };
+    let Some(entry) = &superblock.journal else { return view };
+    let paths = paths(config, superblock, entry);
+    view.place = Some(entry.path.map_or_else(|| "internal".to_owned(), |path| shown(path.as_bytes())));
+    view.uuid = Some(entry.uuid.to_string());
+    view.persistence = paths.first().and_then(|path| runtime::persistence(path.parent()?));
+    let opened: Vec<_> = paths.iter().map(|path| (path, open(path, superblock, entry))).collect();
+    let copies: Vec<_> = opened.iter().filter_map(|(_, opened)| opened.as_ref().ok()).collect();
+    view.problem = opened.iter().find_map(|(path, opened)| Some(format!("{}: {}", path.display(), opened.as_ref().err()?)));
+    let Some((_, header)) = copies.first() else {
+        view.state = State::Lost;
+        return view;
+    };
+    (view.lanes, view.lane_bytes) = (header.lane_count, header.lane_bytes);
+    view.waiting = (0..header.lane_count).filter_map(|lane| waiting(&copies, lane)).collect();
+    view.state = match (&view.problem, view.waiting.is_empty()) {
+        (Some(_), _) => State::Lost,
+        (None, true) => State::Clean,
+        (None, false) => State::Waiting,
+    };
+    view
+}
+
+/// The files of the journal that are to be there.
+fn paths(config: &Config, superblock: &Superblock, entry: &JournalEntry) -> Vec<PathBuf> {
+    if let Some(path) = &entry.path {
+        return vec![PathBuf::from(OsStr::from_bytes(path.as_bytes()))];
+    }
+    let Ok(geometry) = superblock.geometry() else { return Vec::new() };
+    // Members are given in any order; a superblock says which one it is.
+    let members = config.mounts.iter().map(|mount| Path::new(OsStr::from_bytes(mount)));
+    let slots: BTreeMap<usize, &Path> = members
+        .filter_map(|member| match inspect::look(member) {
+            inspect::Found::Member(found) => Some((found.slot, member)),
+            _ => None,
+        })
+        .collect();
+    let in_sync = |slot: &usize| superblock.members[*slot].state == format::MemberState::InSync;
+    let held = array::journal::holders(&geometry);
+    held.iter().filter(in_sync).filter_map(|slot| Some(slots.get(&slot)?.join(".cxlraid/journal"))).collect()
+}
+
+fn open(path: &Path, superblock: &Superblock, entry: &JournalEntry) -> Result<(File, JournalHeader), String> {
+    let cannot = |error: io::Error| format!("cannot be read: {error}");
+    let mut file = File::open(path).map_err(cannot)?;
+    let mut bytes = Vec::new();
+    (&mut file).take(format::JOURNAL_HEADER_BYTES as u64).read_to_end(&mut bytes).map_err(cannot)?;
+    let header = JournalHeader::decode(&bytes).map_err(|error| error.to_string())?;
+    header.check(superblock.array_uuid, entry.uuid).map_err(|error| error.to_string())?;
+    Ok((file, header))
+}
+
+/// The record of a lane that is not settled on any copy.
+fn waiting(copies: &[&(File, JournalHeader)], lane: usize) -> Option<WaitingView> {
+    let record = |(file, header): &&(File, JournalHeader)| {
+        let mut bytes = [0; JOURNAL_RECORD_BYTES];
+        file.read_exact_at(&mut bytes, header.lane_offset(lane)).ok()?;
+        JournalRecord::decode(&bytes, header.seed())
+    };
+    let (record, settled) = copies.iter().filter_map(record).max_by_key(|(record, settled)| (record.sequence, *settled))?;
+    let JournalRecord { inode, generation, offset, length, .. } = record;
+    (!settled).then_some(WaitingView { inode, generation, offset, bytes: length as u64 })
+}
+
+impl JournalView {
+    fn text(&self) -> String {
+        let Some(place) = &self.place else { return format!("{}: no journal\n", self.array) };
+        let state = match self.state {
+            State::None | State::Clean => "clean",
+            State::Waiting => "writes wait to be replayed",
+            State::Lost => "lost",
+        };
+        let mut text = format!("{}: journal {place}, {state}\n", self.array);
+        text += &format!("  UUID:        {}\n", self.uuid.as_deref().unwrap_or_default());
+        if let Some(problem) = &self.problem {
+            text += &format!("  problem:     {problem}\n");
+        }
+        if self.lanes > 0 {
+            text += &format!("  lanes:       {} of {} bytes\n", self.lanes, self.lane_bytes);
+        }
+        if let Some(persistence) = &self.persistence {
+            let note = match persistence.as_str() {
+                "volatile" => ": for deaths of processes only, a crash of the machine takes it",
+                "page cache" => ": for deaths of processes only, it is not believed after a crash of the machine",
+                _ => "",
+            };
+            text += &format!("  persistence: {persistence}{note}\n");
+        }
+        for WaitingView { inode, generation, offset, bytes } in &self.waiting {
+            text += &format!("  waiting:     {bytes} bytes at {offset} of inode {inode}, generation {generation}\n");
+        }
+        text
+    }
+}
+
+fn shown(path: &[u8]) -> String {
+    String::from_utf8_lossy(path).into_owned()
+}
+
+/// Opens every file that something waits for, which replays it. Returns how many records that were.
+pub(crate) fn replay(array: Array, thing: &str) -> Result<usize, Failure> {
+    if array.journal().is_none() {
+        return Err(Failure::new(thing, "has no journal", "make one with 'cxlraid journal add'"));
+    }
+    let files = ArrayFiles::open(array)?;
+    files.core().forget_gone_records().map_err(|error| inspect::refused(thing, &io::Error::from(error).to_string()))?;
+    let before = files.core().waiting_records().len();
+    let mut directories = files.prefixes();
+    while let Some(directory) = directories.pop() {
+        if files.core().waiting_records().is_empty() {
+            break;
+        }
+        let Ok(names) = files.list(&directory) else { continue };
+        for path in names.into_iter().map(|name| directory.join(name)) {
+            match files.stat(&path, false).map(|stat| stat.kind) {
+                Ok(Kind::Directory) => directories.push(path),
+                // What cannot be opened keeps waiting, and is counted below.
+                Ok(Kind::File) => drop(files.open_to_write(&path)),
+                _ => {}
+            }
+        }
+    }
+    let left = files.core().waiting_records().len();
+    if left == 0 {
+        return Ok(before);
+    }
+    let what = format!("{left} of {before} writes still wait: their files cannot be opened for writing");
+    Err(Failure::new(thing, what, "run it as a user who may write to every file"))
+}
+
+fn alone(array: &Array, thing: &str) -> Result<(), Failure> {
+    let processes = runtime::attached(array.uuid()).len();
+    if array.was_alone() && processes == 0 {
+        return Ok(());
+    }
+    Err(Failure::new(thing, format!("is in use by {processes} processes"), "stop them first"))
+}
+
+fn attach(config: &Config, thing: &str) -> Result<Array, Failure> {
+    Array::attach(config).map_err(|error| inspect::refused(thing, &error.to_string()))
+}
+
+fn take(array: Array, thing: &str) -> Result<&'static Files, Failure> {
+    let cannot = |error: sys::OsError| inspect::refused(thing, &io::Error::from(error).to_string());
+    persist::fault::install_handlers().map_err(cannot)?;
+    Files::new(array).map_err(cannot)
+}
+
+fn set(files: &Files, place: Option<&JournalPlace>, thing: &str) -> Result<(), Failure> {
+    let done = files.array().set_journal(place).map_err(|error| inspect::refused(thing, &error.to_string()));
+    files.detach();
+    done
+}
+
+/// Empties the journal: what waits in it is given up, and redundancy follows the data as that is. A lost or foreign journal is replaced by a new one.
+pub(crate) fn clear(config: &Config, to: Option<&JournalPlace>, thing: &str) -> Result<String, Failure> {
+    let cannot = |error: sys::OsError| inspect::refused(thing, &io::Error::from(error).to_string());
+    let (array, lost) = match Array::attach(config) {
+        Ok(array) => (array, None),
+        Err(error @ (AttachError::JournalLost { .. } | AttachError::JournalForeign { .. })) => {
+            let array = Array::attach_without_journal(config).map_err(|error| inspect::refused(thing, &error.to_string()))?;
+            (array, Some(error))
+        }
+        Err(error) => return Err(inspect::refused(thing, &error.to_string())),
+    };
+    alone(&array, thing)?;
+    let place = array.journal_place().map_err(cannot)?;
+    let place = place.ok_or_else(|| Failure::new(thing, "has no journal", "make one with 'cxlraid journal add'"))?;
+    let files = take(array, thing)?;
+    let given_up = files.give_up_journal(lost.is_some()).map_err(cannot)?;
+    let to = to.unwrap_or(&place);
+    set(files, Some(to), thing)?;
+    let what = match lost {
+        None => format!("{given_up} writes given up"),
+        Some(_) => "the lost one is given up; every file is compared when it is next opened".to_owned(),
+    };
+    Ok(format!("{thing}: journal {} is new and empty; {what}\n", shown(to.shown())))
+}
+
+/// Gives an array that has none a journal.
+pub(crate) fn add(config: &Config, place: &JournalPlace, thing: &str) -> Result<String, Failure> {
+    let config = Config { journal: None, ..config.clone() };
+    let checked = config.clone().with_journal(place).map_err(|error| inspect::refused(thing, &error.to_string()))?;
+    let array = attach(&config, thing)?;
+    alone(&array, thing)?;
+    if array.journal().is_some() {
+        return Err(Failure::new(thing, "has a journal", "'cxlraid journal show' says where; remove it first"));
+    }
+    let files = take(array, thing)?;
+    set(files, checked.journal.as_ref(), thing)?;
+    Ok(format!("{thing}: journal {}\n", shown(place.shown())))
+}
+
+/// Takes an array's journal away, once nothing waits in it.
+pub(crate) fn remove(config: &Config, thing: &str) -> Result<String, Failure> {
+    let array = attach(config, thing)?;
+    alone(&array, thing)?;
+    if array.journal().is_none() {
+        return Err(Failure::new(thing, "has no journal", ""));
+    }
+    let files = take(array, thing)?;
+    let waiting = files.waiting_records().len();
+    if waiting > 0 {
+        files.detach();
+        let what = format!("{waiting} writes wait in the journal");
+        return Err(Failure::new(thing, what, "'cxlraid journal replay' first, or 'cxlraid journal clear --force'"));
+    }
+    set(files, None, thing)?;
+    Ok(format!("{thing}: has no journal any more\n"))
+}
