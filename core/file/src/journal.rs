@@ -32,6 +32,15 @@ pub(crate) struct FileJournal {
     volatile_order: bool,
 }
 
+/// What a journaled write is part of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum After {
+    /// It announces its range, and the file ends after it if it was shorter.
+    FileEnds,
+    /// A larger change that has announced it and sees to the size.
+    NothingElse,
+}
+
 /// A record that waits to be replayed.
 #[derive(Clone, Copy, Debug)]
 pub struct Waiting {
@@ -237,8 +246,7 @@ impl InodeTable {
 }
 
 impl Inode {
-    /// Stores `bytes` from `src` (zeros if null), in pieces each of which is old or new after a death or a crash. The file ends after them if it was shorter and `grows`.
-    /// The stripes are locked, the space is there.
+    /// Stores `bytes` from `src` (zeros if null), in pieces each of which is old or new after a death or a crash. The stripes are locked, the space is there.
     ///
     /// # Safety
     /// As [`Self::store_directly`].
@@ -249,7 +257,7 @@ impl Inode {
         offset: u64,
         src: *const u8,
         bytes: usize,
-        grows: bool,
+        after: After,
     ) -> Result<(), OsError> {
         if bytes > JOURNAL_DATA_BYTES_MAX && !src.is_null() {
             // A bad pointer is to be found before the first piece makes the file grow.
@@ -261,7 +269,7 @@ impl Inode {
             let step = (bytes - done).min(JOURNAL_DATA_BYTES_MAX);
             let src = if src.is_null() { src } else { src.wrapping_add(done) };
             // SAFETY: as above.
-            unsafe { self.store_piece(journal, offset + done as u64, src, step, grows) }?;
+            unsafe { self.store_piece(journal, offset + done as u64, src, step, after) }?;
             done += step;
         }
         Ok(())
@@ -274,12 +282,12 @@ impl Inode {
         offset: u64,
         src: *const u8,
         bytes: usize,
-        grows: bool,
+        after: After,
     ) -> Result<(), OsError> {
         let lane = self.files.take_lane(journal)?;
         let word = self.files.lane_word(lane);
         // SAFETY: as the caller promises.
-        match unsafe { self.commit(journal, lane, offset, src, bytes, grows) } {
+        match unsafe { self.commit(journal, lane, offset, src, bytes, after) } {
             Ok(record) => {
                 let result = self.complete(journal, lane, &record);
                 word.store(if result.is_ok() { 0 } else { JOURNAL_LANE_WAITS }, Ordering::Release);
@@ -301,7 +309,7 @@ impl Inode {
         offset: u64,
         src: *const u8,
         bytes: usize,
-        grows: bool,
+        after: After,
     ) -> Result<JournalRecord, OsError> {
         let lanes = &journal.lanes;
         loop {
@@ -328,13 +336,16 @@ impl Inode {
                     continue;
                 }
             }
-            let (inode, generation) = (self.number, self.generation);
+            let (inode, generation, grows) = (self.number, self.generation, after == After::FileEnds);
             let mut record = JournalRecord { inode, generation, offset, length: bytes, payload_bytes, out, grows, sequence: 0 };
             // SAFETY: the lane is ours; the closure owns nothing.
             let mut stored = unsafe { guard(|| lanes.copy_payload(lane, payload_bytes, out)) };
             if stored.is_ok() {
                 // Its fence is the payload's too.
-                self.announce(LaneKind::Journaled, offset, bytes as u64, out)?;
+                match after {
+                    After::FileEnds => self.announce(LaneKind::Journaled, offset, bytes as u64, out)?,
+                    After::NothingElse => persist::fence(),
+                }
                 let committed = &mut record;
                 // SAFETY: as above; what the lane held is settled, or it would not be ours.
                 stored = unsafe { guard(|| lanes.commit(lane, committed, out)) };

@@ -6,6 +6,7 @@
 //! Backing bytes past the logical size are zeros, and parity counts them as zeros: growth never has to store any.
 
 use crate::Inode;
+use crate::journal::{After, FileJournal};
 use crate::stripes::Blocks;
 use array::IoFault;
 use core::sync::atomic::Ordering;
@@ -141,6 +142,26 @@ impl Inode {
             self.fill_holes(offset, offset + bytes)?;
         }
         self.zero_copy(offset, bytes)?;
+        match self.files.journal() {
+            Some(journal) if self.geometry.level().parity_count() > 0 => self.zero_journaled(journal, offset, bytes),
+            _ => self.zero_directly(offset, bytes),
+        }
+    }
+
+    /// What is less than a stripe by way of the journal: with a member lost in a crash the rest of such a stripe must still be computed rightly. The range is announced.
+    #[cold]
+    fn zero_journaled(&self, journal: &FileJournal, offset: u64, bytes: u64) -> Result<(), OsError> {
+        let (stripe, end) = (self.geometry.stripe_bytes(), offset + bytes);
+        let first = offset.next_multiple_of(stripe).min(end);
+        let last = (end - end % stripe).max(first);
+        for (start, stop) in [(offset, first), (last, end)] {
+            // SAFETY: null stands for zeros; the stripes are locked and the space is there.
+            unsafe { self.store_journaled(journal, start, core::ptr::null(), (stop - start) as usize, After::NothingElse) }?;
+        }
+        if first < last { self.zero_directly(first, last - first) } else { Ok(()) }
+    }
+
+    fn zero_directly(&self, offset: u64, bytes: u64) -> Result<(), OsError> {
         loop {
             match self.striper(self.out()).zero(offset, bytes) {
                 Ok(()) => return Ok(()),

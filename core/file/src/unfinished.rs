@@ -87,6 +87,8 @@ impl Inode {
         }
         self.files.array().before_change()?;
         let held = self.lock_stripes(Blocks::ALL)?;
+        // What is in the journal comes first: it may make the file longer, and nothing may be computed from stripes that do not fit.
+        self.replay_behind(u64::MAX)?;
         let (shared, size, stripe) = (self.shared(), self.size(), self.geometry.stripe_bytes());
         self.set_size(size);
         let kept = self.geometry.member_bytes(size);

@@ -1,6 +1,7 @@
 //! Writing: announced in a lane, whole to every reader, redundant before it returns.
 
 use crate::Inode;
+use crate::journal::After;
 use crate::stripes::Blocks;
 use array::IoFault;
 use core::sync::atomic::Ordering;
@@ -125,7 +126,7 @@ impl Inode {
     pub(crate) unsafe fn store_directly(&self, offset: u64, src: *const u8, bytes: usize) -> Result<(), OsError> {
         if let Some(journal) = self.files.journal() {
             // SAFETY: as the caller promises.
-            return unsafe { self.store_journaled(journal, offset, src, bytes, true) };
+            return unsafe { self.store_journaled(journal, offset, src, bytes, After::FileEnds) };
         }
         loop {
             let out = self.out();

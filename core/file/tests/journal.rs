@@ -422,3 +422,133 @@ fn with_members_out_writes_are_atomic_too() {
         }
     }
 }
+
+/// A truncation zeroes the rest of a stripe: what else is in the stripe must survive the loss of its member, wherever that was cut short.
+#[test]
+fn zeros_in_part_of_a_stripe_are_atomic_whichever_member_is_lost() {
+    for shape in SHAPES.into_iter().filter(|shape| shape.0.parity_count() > 0) {
+        for seed in 1..=12 {
+            let mut random = Random(seed);
+            let scene = Scene::new(shape, seed % 2 == 0, 50_000 + random.below(60_000) as usize, seed);
+            println!("RAID {}, {} members, chunk {}, seed {seed}", shape.0, shape.1, shape.2);
+            let new = random.below(scene.old.len() as u64) as usize;
+            let before = scene.state();
+            let file = std::mem::ManuallyDrop::new(scene.open(scene.array.files));
+            file.truncate(new as u64).unwrap();
+            let mut after = scene.state();
+            for (after, before) in after.data.iter_mut().zip(&before.data) {
+                // Not cut yet.
+                after.extend_from_slice(&before[after.len()..]);
+            }
+            let data = some_lines(&mut random, &before.data, &after.data);
+            let journal = committed(&before, &after);
+            assert!(journal != after.journal || new as u64 % file.geometry().stripe_bytes() == 0);
+            scene.restore(&State { journal, data, inodes: after.inodes.clone() });
+            let slot = some_member(&mut random, &scene);
+            scene.array.lose_segment();
+            slot.into_iter().for_each(|slot| scene.array.lose_member(slot));
+            let files = scene.array.again();
+            let file = scene.open(files);
+            assert_eq!(files.waiting_records().len(), 0);
+            assert!(read(&file, 0, scene.old.len()) == scene.old[..new], "without {slot:?}");
+            file.truncate(scene.old.len() as u64).unwrap();
+            assert!(read(&file, new as u64, scene.old.len()).iter().all(|&byte| byte == 0), "without {slot:?}");
+            assert_eq!(file.verify(), Ok(0));
+        }
+    }
+}
+
+const CHILD: &str = "CXLRAID_TEST_JOURNAL_CHILD";
+const BLOCK_BYTES: usize = 30_000;
+const BLOCK_COUNT: u64 = 20;
+
+fn all_same(block: &[u8]) -> bool {
+    block.iter().all(|&byte| byte == block[0])
+}
+
+/// Not a test by itself: a process that writes whole blocks until it is killed.
+#[test]
+fn writer_of_blocks() {
+    let Ok(scene) = std::env::var(CHILD) else { return };
+    let mut words = scene.split(' ');
+    let mut word = || words.next().unwrap();
+    let (level, mounts, inode, generation) = (word(), word(), word().parse().unwrap(), word().parse().unwrap());
+    persist::fault::install_handlers().unwrap();
+    let mounts: Vec<Vec<u8>> = mounts.split(':').map(|mount| mount.as_bytes().to_vec()).collect();
+    let level = level.parse().unwrap();
+    let config = array::Config::new(level, None, &mounts, &[b"/data".to_vec()], String::new()).unwrap();
+    let files = Files::new(array::Array::attach(&config).unwrap()).unwrap();
+    let backing = mounts.iter().map(|mount| {
+        let path = [mount, &b"/data/f"[..]].concat();
+        Some(sys::rustix::fs::open(path, sys::rustix::fs::OFlags::RDWR, sys::rustix::fs::Mode::empty()).unwrap())
+    });
+    let opened = files.open(Attribute { inode, generation }, true, || Ok((backing.collect(), dax::Access::ReadWrite)));
+    let file = opened.unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..2 {
+            let file = &file;
+            scope.spawn(move || {
+                let mut random = Random(u64::from(std::process::id()) << 8 | thread | 1);
+                loop {
+                    let block = vec![random.next() as u8; BLOCK_BYTES];
+                    write(file, random.below(BLOCK_COUNT) * BLOCK_BYTES as u64, &block);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn writers_killed_in_the_middle_leave_whole_writes_to_those_that_live_and_after_a_crash() {
+    for (shape, on_members) in
+        [((Level::Raid5, 3, 65536), false), ((Level::Raid1, 2, 65536), true), ((Level::Raid6, 4, 65536), true)]
+    {
+        let scene = Scene::new(shape, on_members, BLOCK_BYTES * BLOCK_COUNT as usize, 3);
+        let file = scene.open(scene.array.files);
+        for block in 0..BLOCK_COUNT {
+            write(&file, block * BLOCK_BYTES as u64, &[1; BLOCK_BYTES]);
+        }
+        let mounts: Vec<_> = scene.array.config.mounts.iter().map(|mount| String::from_utf8_lossy(mount).into_owned()).collect();
+        let Attribute { inode, generation } = scene.attribute;
+        let words = format!("{} {} {inode} {generation}", shape.0, mounts.join(":"));
+        let mut random = Random(u64::from(shape.0.code()) + 1);
+        for round in 0..15 {
+            let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", "writer_of_blocks"])
+                .env(CHILD, &words)
+                .stdout(std::process::Stdio::null())
+                .spawn()
+                .unwrap();
+            let until = std::time::Instant::now() + std::time::Duration::from_micros(20_000 + random.below(20_000));
+            let mut at = 0;
+            let mut look = |live: bool| {
+                at = (at + 1) % BLOCK_COUNT;
+                let block = read(&file, at * BLOCK_BYTES as u64, BLOCK_BYTES);
+                assert!(all_same(&block), "RAID {}, round {round}, block {at}, while they write: {live}", shape.0);
+            };
+            while std::time::Instant::now() < until {
+                look(true);
+            }
+            child.kill().unwrap();
+            child.wait().unwrap();
+            if round % 2 == 0 {
+                // A peer goes on at once.
+                write(&file, random.below(BLOCK_COUNT) * BLOCK_BYTES as u64, &[random.next() as u8; BLOCK_BYTES]);
+                (0..BLOCK_COUNT).for_each(|_| look(false));
+                assert_eq!(file.verify(), Ok(0), "RAID {}, round {round}", shape.0);
+            }
+        }
+        drop(file);
+        let slot = random.below(shape.1 as u64) as usize;
+        scene.array.lose_segment();
+        scene.array.lose_member(slot);
+        let file = scene.open(scene.array.again());
+        for block in 0..BLOCK_COUNT {
+            assert!(
+                all_same(&read(&file, block * BLOCK_BYTES as u64, BLOCK_BYTES)),
+                "RAID {} without {slot}, block {block}",
+                shape.0
+            );
+        }
+    }
+}
