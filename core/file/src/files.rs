@@ -243,6 +243,11 @@ impl Files {
             .collect()
     }
 
+    /// The file with this key, if it is open here and nobody is opening or closing files. For who may not wait for that.
+    pub(crate) fn open_if_free(&self, key: u64) -> Option<Arc<Inode>> {
+        self.held.try_lock()?.open.get(&key).map(|opened| opened.inode.clone())
+    }
+
     pub(crate) fn record(&self, attribute: Attribute) -> Result<InodeRecord, OsError> {
         let record = self.table.load(&self.array, attribute.inode)?.ok_or(OsError::IO)?;
         if record.generation == attribute.generation { Ok(record) } else { Err(OsError::IO) }

@@ -8,8 +8,8 @@
 //! - A lane is given back when its record is settled, and kept from everybody (`JOURNAL_LANE_WAITS`) when that could not be done.
 //! - Two processes that inherited locks of one record replay it one after the other, the second finding it settled.
 
-use crate::Inode;
 use crate::files::Files;
+use crate::inode::{Inode, key};
 use crate::stripes::Blocks;
 use crate::table::InodeTable;
 use alloc::vec::Vec;
@@ -117,7 +117,7 @@ impl Files {
 
     /// Frees what waits for files that are gone.
     pub fn forget_gone_records(&self) -> Result<(), OsError> {
-        self.journal().map_or(Ok(()), |journal| self.reclaim_lanes(journal).map(|_| ()))
+        self.journal().map_or(Ok(()), |journal| self.reclaim_lanes(journal, None).map(|_| ()))
     }
 
     /// Gives up what waits in the journal: redundancy of it is to follow the data as that is; of every file's, if the journal is `lost`. The caller is alone, has no file open,
@@ -202,7 +202,7 @@ impl Files {
 
     /// A lane for the calling thread.
     #[inline]
-    fn take_lane(&self, journal: &FileJournal) -> Result<usize, OsError> {
+    fn take_lane(&self, journal: &FileJournal, inode: &Inode) -> Result<usize, OsError> {
         let runtime = self.array().runtime();
         if runtime.journal_has_failed() {
             return Err(OsError::IO);
@@ -213,25 +213,36 @@ impl Files {
         let take = || journal.lanes.take(|lane| self.lane_word(lane), runtime.me(), preferred, is_left, is_whole);
         match take() {
             Ok(lane) => Ok(lane),
-            Err(_) if self.reclaim_lanes(journal)? => take().map_err(|_| OsError::IO),
+            Err(_) if self.reclaim_lanes(journal, Some(inode))? => take().map_err(|_| OsError::IO),
             Err(_) => Err(OsError::IO),
         }
     }
 
-    /// Frees lanes whose records wait for files that are gone. Returns whether there were any.
+    /// Frees lanes whose records wait for files that are gone, and replays those of `inode` and, as far as that does not take waiting, of other files that are open here.
+    /// Returns whether there were any.
+    ///
+    /// The stripe locks of such a record are not needed: the dead have them, or somebody who inherited them and has to come by here first.
     #[cold]
-    fn reclaim_lanes(&self, journal: &FileJournal) -> Result<bool, OsError> {
+    fn reclaim_lanes(&self, journal: &FileJournal, inode: Option<&Inode>) -> Result<bool, OsError> {
         self.array().runtime().with_journal(|| {
             let mut found = false;
             for lane in 0..journal.lanes.lane_count() {
                 let waits = self.lane_word(lane).load(Ordering::Acquire) == JOURNAL_LANE_WAITS;
-                if let Some(record) = journal.lanes.pending(lane, self.array().runtime().out()).filter(|_| waits)
-                    && self.table().is_gone(self.array(), &record)
-                {
+                let Some(record) = journal.lanes.pending(lane, self.array().runtime().out()).filter(|_| waits) else {
+                    continue;
+                };
+                if self.table().is_gone(self.array(), &record) {
                     self.settle_lane(journal, lane, record.sequence)?;
                     self.lane_word(lane).store(0, Ordering::Release);
-                    found = true;
+                } else if let Some(inode) = inode.filter(|inode| inode.is_of(&record)) {
+                    inode.replay(journal, lane, &record)?;
+                } else if let Some(other) = self.open_if_free(key(record.inode, record.generation)).filter(|other| other.writable)
+                {
+                    other.replay(journal, lane, &record)?;
+                } else {
+                    continue;
                 }
+                found = true;
             }
             Ok(found)
         })
@@ -284,7 +295,7 @@ impl Inode {
         bytes: usize,
         after: After,
     ) -> Result<(), OsError> {
-        let lane = self.files.take_lane(journal)?;
+        let lane = self.files.take_lane(journal, self)?;
         let word = self.files.lane_word(lane);
         // SAFETY: as the caller promises.
         match unsafe { self.commit(journal, lane, offset, src, bytes, after) } {
@@ -419,11 +430,15 @@ impl Inode {
     /// A record of this file that touches a byte behind the locks of `mask`. They are held, so its writer is dead.
     fn waits_behind(&self, journal: &FileJournal, lane: usize, mask: u64) -> Option<JournalRecord> {
         let record = journal.lanes.pending(lane, self.files.array().runtime().out())?;
-        let ours = record.inode == self.number && record.generation == self.generation;
         let touches = || Blocks::of(&self.geometry, record.offset, record.length as u64).mask() & mask != 0;
-        (ours && touches()).then_some(record)
+        (self.is_of(&record) && touches()).then_some(record)
     }
 
+    fn is_of(&self, record: &JournalRecord) -> bool {
+        record.inode == self.number && record.generation == self.generation
+    }
+
+    /// The journal lock is held, and the record waits.
     fn replay(&self, journal: &FileJournal, lane: usize, record: &JournalRecord) -> Result<(), OsError> {
         let array = self.files.array();
         array.before_change()?;

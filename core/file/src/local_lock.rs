@@ -36,6 +36,13 @@ impl<T> LocalLock<T> {
     }
 }
 
+impl<T> LocalLock<T> {
+    /// The value, if the lock is free.
+    pub fn try_lock(&self) -> Option<LocalGuard<'_, T>> {
+        self.lock.try_lock(OwnerId::MIN).then(|| LocalGuard(self))
+    }
+}
+
 /// The value, until dropped.
 pub struct LocalGuard<'a, T>(&'a LocalLock<T>);
 

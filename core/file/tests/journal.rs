@@ -552,3 +552,54 @@ fn writers_killed_in_the_middle_leave_whole_writes_to_those_that_live_and_after_
         }
     }
 }
+
+/// Dead processes may have had every lane. Who writes replays what they left, if the files are open, and is refused otherwise until they are.
+#[test]
+fn lanes_of_the_dead_come_back() {
+    for f_is_open in [true, false] {
+        let scene = Scene::new((Level::Raid5, 3, 65536), true, 400_000, 3);
+        let other = scene.array.create("other");
+        let other = scene.array.open("other", other);
+        let (before, after) = scene.write(1000, &[7; 30_000]);
+        let mut journal = committed(&before, &after);
+        let header = scene.header();
+        for copy in &mut journal {
+            // The same record in both lanes.
+            let lanes: Vec<_> = copy.chunks(LANE_PART_BYTES).map(<[u8]>::to_vec).collect();
+            let decode = |lane: &Vec<u8>| JournalRecord::decode(lane[..64].try_into().unwrap(), header.seed());
+            let latest =
+                lanes.iter().max_by_key(|lane| decode(lane).filter(|(_, settled)| !settled).map(|(record, _)| record.sequence));
+            let latest = latest.unwrap().clone();
+            copy.chunks_mut(LANE_PART_BYTES).for_each(|lane| lane.copy_from_slice(&latest));
+        }
+        scene.restore(&State { journal, ..before });
+        let dead = OwnerId::new(5).unwrap();
+        let runtime = scene.array.files.array().runtime();
+        let shared = runtime.find_file(scene.attribute.inode << 24 | scene.attribute.generation).unwrap();
+        let _ = shared.stripes[0].write_begin(dead, &Nobody);
+        for lane in runtime.journal_lanes() {
+            lane.0.store(u64::from(dead.get()) << 32 | 1, std::sync::atomic::Ordering::Relaxed);
+        }
+        let attribute = Attribute { inode: scene.attribute.inode, generation: scene.attribute.generation };
+        let files = if f_is_open { scene.array.files } else { scene.array.again() };
+        let written = if f_is_open {
+            let file = scene.open(scene.array.files);
+            write(&file, 300_000, &[9; 100]);
+            write(&other, 0, &[9; 100]);
+            read(&file, 1000, 30_000)
+        } else {
+            // Another attachment, where the first file is not open.
+            let other = scene.array.open_in(files, "other", other.attribute());
+            // SAFETY: the buffer is ours.
+            assert_eq!(unsafe { other.write_at(0, [9; 100].as_ptr(), 100) }, Err(sys::OsError::IO));
+            let waits: Vec<_> = files.waiting_records().iter().map(|waiting| waiting.attribute).collect();
+            assert_eq!(waits, [attribute; 2]);
+            let found = read(&scene.open(files), 1000, 30_000);
+            write(&other, 0, &[9; 100]);
+            found
+        };
+        assert!(written.iter().all(|&byte| byte == 7), "open {f_is_open}");
+        assert_eq!(files.waiting_records().len(), 0);
+        assert_eq!(scene.open(files).verify(), Ok(0));
+    }
+}

@@ -61,7 +61,7 @@ impl<M: Medium> Journal<M> {
     /// `is_whole` whether what it left in the lane need not be replayed.
     ///
     /// # Errors
-    /// Every lane waits to be replayed.
+    /// Every lane waits to be replayed; those of dead owners are marked as such.
     #[inline]
     pub fn take<'a>(
         &self,
@@ -94,15 +94,27 @@ impl<M: Medium> Journal<M> {
             for step in 0..self.header.lane_count {
                 let lane = (start + step) % self.header.lane_count;
                 let present = word_of(lane).load(Ordering::Relaxed);
-                let left = || {
-                    let owner = OwnerId::new((present >> 32) as u32);
-                    owner.is_none_or(|owner| owner != me && is_left(owner)) && is_whole(lane)
+                let left = || OwnerId::new((present >> 32) as u32).is_none_or(|owner| owner != me && is_left(owner));
+                let next = match present {
+                    0 => mine,
+                    WAITS => continue,
+                    _ if pass > 0 && left() => {
+                        if is_whole(lane) {
+                            mine
+                        } else {
+                            WAITS
+                        }
+                    }
+                    _ => {
+                        in_use = true;
+                        continue;
+                    }
                 };
-                let free = present == 0 || pass > 0 && present != WAITS && left();
-                if free && word_of(lane).compare_exchange(present, mine, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                let taken = word_of(lane).compare_exchange(present, next, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+                if taken && next == mine {
                     return Ok(lane);
                 }
-                in_use |= present != WAITS;
+                in_use |= !taken;
             }
             if !in_use {
                 break;
