@@ -442,7 +442,7 @@ fn zeros_in_part_of_a_stripe_are_atomic_whichever_member_is_lost() {
             }
             let data = some_lines(&mut random, &before.data, &after.data);
             let journal = committed(&before, &after);
-            assert!(journal != after.journal || new as u64 % file.geometry().stripe_bytes() == 0);
+            assert!(journal != after.journal || (new as u64).is_multiple_of(file.geometry().stripe_bytes()));
             scene.restore(&State { journal, data, inodes: after.inodes.clone() });
             let slot = some_member(&mut random, &scene);
             scene.array.lose_segment();
