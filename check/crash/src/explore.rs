@@ -102,11 +102,14 @@ fn record_recovery(case: &Case, first: &Log, below: &Path) -> Result<Log, String
         record::begin(&path, case.shape.member_count, case.platform, case.seed)?;
         record::start(1)?;
         let recovered = recover(&case.shape, &path, Return { doubtful, ..Return::default() });
+        record::operation_begins(0);
         let log = record::finish();
-        recovered.and(log)
+        Ok((recovered?.world, log?))
     });
     remove_segments(&path, case.shape.member_count);
-    recorded.map(|log| Log { crashed: Some(progress), ..log }).map_err(|error| format!("the recorded recovery: {error}"))
+    let (world, log) = recorded.map_err(|error| format!("the recorded recovery: {error}"))?;
+    let settled = Progress { settled: Some(world), ..progress.clone() };
+    Ok(Log { crashed: Some(progress), settled: Some(settled), ..log })
 }
 
 /// Removes the runtime segment of the array below `home`.
@@ -137,15 +140,15 @@ pub(crate) fn explore(
     let replay = || Replay::new(log, case.platform, case.seed, without);
     let (mut all, mut counting) = (0, rng());
     replay().run(extent.effort, |instant| {
-        all += trials(case, extent, instant, model.failed(progress_of(log, instant)), &mut counting).len();
+        all += trials(case, extent, instant, progress_of(log, instant), &model, &mut counting).len();
         true
     });
     let (mut rng, mut choosing) = (rng(), Rng::new(case.seed ^ 0x6d61_6e79));
     replay().run(extent.effort, |instant| {
         outcome.instants += 1;
         let progress = progress_of(log, instant);
-        let mut trials = trials(case, extent, instant, model.failed(progress), &mut rng);
-        trials.retain(|_| choosing.below(all.max(1) as u64) < extent.states_max as u64);
+        let mut trials = trials(case, extent, instant, progress, &model, &mut rng);
+        trials.retain(|_| progress.settled.is_some() || choosing.below(all.max(1) as u64) < extent.states_max as u64);
         for batch in trials.chunks(BATCH) {
             match run_batch(case, &model, (instant, progress), batch, home.path()) {
                 Ok(failed) => {
@@ -168,7 +171,8 @@ pub(crate) fn explore(
 
 /// How far the program had come: in this run, or in the one whose recovery this is.
 fn progress_of<'a>(log: &'a Log, instant: &'a Instant<'_>) -> &'a Progress {
-    log.crashed.as_ref().unwrap_or(instant.progress)
+    let of_recovery = if instant.progress.under_way.is_empty() { &log.crashed } else { &log.settled };
+    of_recovery.as_ref().unwrap_or(instant.progress)
 }
 
 /// A state with members lost.
@@ -180,12 +184,22 @@ struct Trial<'a> {
     thorough: bool,
 }
 
-fn trials<'a>(case: &Case, extent: &Extent, instant: &'a Instant<'_>, failed: u32, rng: &mut Rng) -> Vec<Trial<'a>> {
+fn trials<'a>(
+    case: &Case,
+    extent: &Extent,
+    instant: &'a Instant<'_>,
+    progress: &Progress,
+    model: &Model<'_>,
+    rng: &mut Rng,
+) -> Vec<Trial<'a>> {
+    let failed = model.failed(progress);
+    // Once, at the end of a recovery.
+    let loss_every = if progress.settled.is_some() { 1 } else { extent.loss_every };
     let can_lose = if failed == 0 { case.shape.is_redundant() } else { case.shape.bears_two() };
     let mut trials = Vec::new();
     for state in &instant.states {
         trials.push(Trial { state, lost: 0, changing: false, thorough: rng.one_in(3) });
-        if can_lose && rng.one_in(extent.loss_every) {
+        if can_lose && rng.one_in(loss_every) {
             let lose = |member: usize| Trial { state, lost: 1 << member, changing: rng.one_in(2), thorough: false };
             trials.extend((0..case.shape.member_count).filter(|member| failed >> member & 1 == 0).map(lose));
         }

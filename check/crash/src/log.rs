@@ -58,6 +58,8 @@ pub(crate) struct Log {
     pub(crate) events: Vec<Event>,
     /// How far another run had come, in which the machine crashed, if this one is the recovery from that.
     pub(crate) crashed: Option<Progress>,
+    /// The same when the recovery is over.
+    pub(crate) settled: Option<Progress>,
     /// What events were done by: addresses of this program, innermost first.
     pub(crate) stacks: Vec<Vec<usize>>,
 }

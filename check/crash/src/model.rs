@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// What a name leads to.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Entry {
     Directory(Attributes),
     Symlink(String),
@@ -22,21 +22,21 @@ pub(crate) enum Entry {
 }
 
 /// What users see of a file or directory besides what is in it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Attributes {
     pub(crate) mode: u32,
     pub(crate) note: Option<String>,
 }
 
 /// A file.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct File {
     pub(crate) bytes: Vec<u8>,
     pub(crate) attributes: Attributes,
 }
 
 /// All names and files.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct World {
     pub(crate) names: BTreeMap<String, Entry>,
     pub(crate) files: Vec<File>,
@@ -49,6 +49,8 @@ pub(crate) struct Progress {
     pub(crate) done: Vec<(usize, u64)>,
     /// Operations that have begun and not returned.
     pub(crate) under_way: Vec<usize>,
+    /// What a recovery from there has shown: from then on nothing else.
+    pub(crate) settled: Option<World>,
 }
 
 impl World {
@@ -161,6 +163,9 @@ impl<'a> Model<'a> {
 
     /// Compares what was found after a crash with what may be. `hole`: a member was lost in the same crash.
     pub(crate) fn judge(&self, progress: &Progress, found: &World, hole: bool) -> Result<(), String> {
+        if let Some(settled) = &progress.settled {
+            return self.compare(settled, found, &[], false).map_err(|wrong| format!("after the first recovery: {wrong}"));
+        }
         let mut before = self.start.clone();
         let mut under_way: Vec<&Operation> = progress.under_way.iter().map(|&index| self.operations[index]).collect();
         for &(operation, value) in &progress.done {
@@ -398,7 +403,7 @@ mod tests {
         let model = Model::new(&workload, SHAPE);
         let mut found = model.start.clone();
         found.files[0].bytes = bytes.to_vec();
-        let progress = Progress { done: Vec::new(), under_way: if begun { vec![0] } else { Vec::new() } };
+        let progress = Progress { done: Vec::new(), under_way: if begun { vec![0] } else { Vec::new() }, settled: None };
         model.judge(&progress, &found, false)
     }
 
@@ -444,7 +449,7 @@ mod tests {
         let judge = |value: u64, bytes: Vec<u8>| {
             let mut found = model.start.clone();
             found.files[1].bytes = bytes;
-            model.judge(&Progress { done: vec![(1, value)], under_way: vec![0] }, &found, false)
+            model.judge(&Progress { done: vec![(1, value)], under_way: vec![0], settled: None }, &found, false)
         };
         let (one, other) = (content(2, 8), content(3, 4));
         assert_eq!(judge(4, other.clone()), Ok(()));
@@ -458,7 +463,7 @@ mod tests {
     fn names_change_wholly_or_not_at_all() {
         let workload = workload(vec![vec![Operation::Rename { from: "a", to: "b" }]]);
         let model = Model::new(&workload, SHAPE);
-        let under_way = Progress { done: Vec::new(), under_way: vec![0] };
+        let under_way = Progress { done: Vec::new(), under_way: vec![0], settled: None };
         let mut found = model.start.clone();
         assert_eq!(model.judge(&under_way, &found, false), Ok(()));
         let entry = found.names.remove("a").unwrap();

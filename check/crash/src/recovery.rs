@@ -69,6 +69,9 @@ fn look(shape: &Shape, home: &Path, how: Return, namespace: Namespace) -> Result
         return Err(format!("member {} is not in use", (out & !how.lost & !how.doubtful).trailing_zeros()));
     }
     let members: Vec<usize> = (0..shape.member_count).filter(|&member| out >> member & 1 == 0).collect();
+    // While a member is away that could come back as it was, space that is too much is left as it is.
+    let is_left_alone = || !namespace.files().array().runtime().out_unrecorded().is_empty();
+    let was_left_alone = is_left_alone();
     let mut world = World::default();
     let mut sizes = Vec::new();
     read_files(&namespace, &members, home, &mut world, &mut sizes)?;
@@ -83,9 +86,11 @@ fn look(shape: &Shape, home: &Path, how: Return, namespace: Namespace) -> Result
     for (tree, member) in trees.iter().zip(&members).skip(1) {
         same_trees(&trees[0], tree).map_err(|wrong| format!("member {member}: {wrong}"))?;
     }
-    // While a member is away that could come back as it was, space that is too much is left as it is.
-    let is_left_alone = !namespace.files().array().runtime().out_unrecorded().is_empty();
-    lengths(&members, home, &sizes, is_left_alone)?;
+    if was_left_alone && !is_left_alone() {
+        // On record since one of them was opened: the others get what is due at their next close.
+        sizes.iter().try_for_each(|(name, _)| open(&namespace, name).map(drop))?;
+    }
+    lengths(&members, home, &sizes, is_left_alone())?;
     tables(&members, home, &world)?;
     Ok(Found { world, out })
 }

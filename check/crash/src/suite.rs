@@ -152,6 +152,7 @@ fn judge_all(sites: &[Site], judge: impl Fn(&Site) -> Result<Verdict, String>) -
             Verdict::Seen { case, states, failure } => {
                 format!("seen after {states} states: {}\n      {case}", failure.lines().next().unwrap_or_default())
             }
+            Verdict::Unseen { .. } if let Some(why) = explained(site) => format!("not seen, as it need not be: {why}"),
             Verdict::Unseen { events, states } => {
                 unseen += 1;
                 format!("NOT SEEN: {events} events changed, {states} states came back right")
@@ -160,4 +161,10 @@ fn judge_all(sites: &[Site], judge: impl Fn(&Site) -> Result<Verdict, String>) -
         println!("  {}:{}  {}\n      {shown}", site.file, site.line, site.text);
     }
     Ok(unseen)
+}
+
+/// Why a site that nothing tells of is there.
+fn explained(site: &Site) -> Option<&'static str> {
+    let fits = |(file, text, _): &&(&str, &str, &str)| site.file == *file && site.text == *text;
+    mutation::EXPLAINED.iter().find(fits).map(|(.., why)| *why)
 }

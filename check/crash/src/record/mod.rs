@@ -131,6 +131,7 @@ pub(crate) fn finish() -> Result<Log, String> {
                 base: std::mem::take(&mut recorder.base),
                 events: std::mem::take(&mut recorder.events),
                 crashed: None,
+                settled: None,
                 stacks: recorder.stacks.take(),
             }),
         }
