@@ -18,12 +18,19 @@ const ENGINE: [&str; 3] = ["base", "media", "core"];
 /// Calls that flush or fence, as they stand in the source.
 const CALLS: [&str; 3] = ["fence()", "write_back(", "settle("];
 
-/// Flushes and fences that no recorded run can tell from none, and why they are there.
-pub(crate) const EXPLAINED: [(&str, &str, &str); 1] = [(
-    "media/dax/src/lib.rs",
-    "persist::fence();",
-    "fsync: orders what the program itself has stored through a mapping; what the engine stores it has fenced before",
-)];
+/// Flushes and fences that no recorded run can tell from none, by file and function, and why they are there.
+pub(crate) const EXPLAINED: [(&str, &str, &str); 2] = [
+    (
+        "media/dax/src/lib.rs",
+        "persist",
+        "fsync: orders what the program itself has stored through a mapping; what the engine stores it has fenced before",
+    ),
+    (
+        "core/file/src/table.rs",
+        "store_bytes",
+        "recovery: whoever opens the file stores into the same line once more and writes that back; it is for who only asks for its size",
+    ),
+];
 
 /// A line of the source.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,6 +38,8 @@ pub(crate) struct Site {
     pub(crate) file: String,
     pub(crate) line: u32,
     pub(crate) text: String,
+    /// The function it stands in.
+    pub(crate) function: String,
 }
 
 /// Every line of the engine that flushes or fences.
@@ -62,13 +71,22 @@ fn lines(file: &str, text: &str) -> Vec<Site> {
     let is_call = |line: &str| {
         let code = line.split("//").next().unwrap_or_default();
         let declares = code.contains("fn ") || code.trim_start().starts_with("pub use") || code.trim_start().starts_with("use ");
-        !declares && CALLS.iter().any(|call| code.contains(call))
+        // Of the names log that is another thing.
+        let is_other = code.contains("settle(&record)");
+        !declares && !is_other && CALLS.iter().any(|call| code.contains(call))
     };
-    (1..)
-        .zip(before_tests)
-        .filter(|(_, line)| is_call(line))
-        .map(|(number, line)| Site { file: file.to_owned(), line: number, text: line.trim().to_owned() })
-        .collect()
+    (1..).zip(before_tests).filter(|(_, line)| is_call(line)).map(|(number, _)| site(file, number, text)).collect()
+}
+
+/// A line of a source file.
+fn site(file: &str, line: u32, text: &str) -> Site {
+    let before: Vec<&str> = text.lines().take(line as usize).collect();
+    let name = |line: &&str| {
+        let (_, rest) = line.split_once("fn ")?;
+        Some(rest.split(['(', '<']).next()?.to_owned())
+    };
+    let function = before.iter().rev().find_map(name).unwrap_or_default();
+    Site { file: file.to_owned(), line, text: before.last().copied().unwrap_or_default().trim().to_owned(), function }
 }
 
 /// For each stack of a log, whether it passes through a site.
@@ -85,15 +103,14 @@ pub(crate) fn store_sites(runs: &[(Case, Log)]) -> Vec<Site> {
             let Event::Store { stack, .. } = event else { continue };
             let places = log.places(*stack);
             let place = places.iter().find(|place| place.file.starts_with("core/"));
-            sites.extend(place.map(|place| Site { file: place.file.clone(), line: place.line, text: source_line(place) }));
+            sites.extend(place.map(|place| site(&place.file, place.line, &source(place))));
         }
     }
     sites.into_iter().collect()
 }
 
-fn source_line(place: &Place) -> String {
-    let text = fs::read_to_string(Path::new(&repository()).join(&place.file)).unwrap_or_default();
-    text.lines().nth(place.line.saturating_sub(1) as usize).unwrap_or_default().trim().to_owned()
+fn source(place: &Place) -> String {
+    fs::read_to_string(Path::new(&repository()).join(&place.file)).unwrap_or_default()
 }
 
 /// The run as it would have been with the stores of a site after the fence that follows them.

@@ -13,6 +13,7 @@ comes back with a model. A failure prints what repeats it.
 
   --quick           a selection that ends within a minute; at least 5000 states
   --mutations       takes every flush and fence of the source out in turn: each must make a state come back wrong
+  --site F:L        with --mutations: this line only
   --states N        states per case at most (2000)
   --seed S          of samples and of the order of threads (from the clock; printed)
   --level L         0, 1, 4, 5, 6, 01 or 10; may be given several times, as may the following
@@ -30,6 +31,7 @@ pub(crate) struct Options {
     pub(crate) quick: bool,
     pub(crate) mutations: bool,
     pub(crate) show: bool,
+    pub(crate) site: Option<String>,
     pub(crate) list: bool,
     pub(crate) help: bool,
     pub(crate) again: bool,
@@ -48,6 +50,7 @@ impl Options {
             quick: false,
             mutations: false,
             show: false,
+            site: None,
             list: false,
             help: false,
             again: false,
@@ -69,6 +72,7 @@ impl Options {
                 "--list" => options.list = true,
                 "--help" | "-h" => options.help = true,
                 "--states" => options.states_max = number(&argument, &value()?)? as usize,
+                "--site" => options.site = Some(value()?),
                 "--seed" => options.seed = number(&argument, &value()?)?,
                 "--jobs" => options.jobs = number(&argument, &value()?)?.max(1) as usize,
                 "--level" => {

@@ -376,7 +376,13 @@ mod tests {
     fn found(platform: Platform, events: Vec<Event>) -> Vec<[u8; 3]> {
         let mut content = Content::default();
         content.set_bytes(4096);
-        let log = Log { base: Image { trees: Vec::new(), objects: vec![content] }, events, crashed: None, settled: None, stacks: Vec::new() };
+        let log = Log {
+            base: Image { trees: Vec::new(), objects: vec![content] },
+            events,
+            crashed: None,
+            settled: None,
+            stacks: Vec::new(),
+        };
         let mut all = Vec::new();
         let end = log.events.len();
         let keep = |_: &Event| false;

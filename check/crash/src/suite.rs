@@ -21,6 +21,8 @@ const QUICK_SHARE: usize = 11;
 const QUICK_STATES_PER_RUN: usize = 64;
 /// Says how far it is after so many runs.
 const REPORT_EVERY: usize = 50;
+/// How many recoveries of each run a mutation run records.
+const RECOVERIES: u64 = 3;
 /// Failures printed of a case.
 const FAILURES_SHOWN: usize = 2;
 
@@ -127,16 +129,25 @@ fn mutate(options: &Options, below: &Path) -> Result<(), String> {
     let cases = cases(options);
     let mut runs = Vec::new();
     for case in cases {
-        let log = record_case(&case, below)?;
-        runs.push((case, log));
+        // Which crash the recovery is of, the seed tells.
+        for more in 0..if case.again { RECOVERIES } else { 1 } {
+            let case = Case { seed: case.seed + more, ..case.clone() };
+            let log = record_case(&case, below)?;
+            runs.push((case, log));
+        }
     }
     let effort = Effort { exhaustive_max: 64, sample: 24 };
     let extent = Extent { effort, loss_every: 3, failures_max: 1, states_max: options.states_max };
     println!("{} recorded runs", runs.len());
     println!("flushes and fences taken out:");
-    let removed = judge_all(&mutation::sites()?, |site| mutation::without(site, &runs, &extent, below))?;
+    let wanted = |sites: Vec<Site>| -> Vec<Site> {
+        let is_wanted =
+            |site: &Site| options.site.as_ref().is_none_or(|wanted| *wanted == format!("{}:{}", site.file, site.line));
+        sites.into_iter().filter(is_wanted).collect()
+    };
+    let removed = judge_all(&wanted(mutation::sites()?), |site| mutation::without(site, &runs, &extent, below))?;
     println!("stores moved behind the next fence:");
-    let moved = judge_all(&mutation::store_sites(&runs), |site| mutation::reordered(site, &runs, &extent, below))?;
+    let moved = judge_all(&wanted(mutation::store_sites(&runs)), |site| mutation::reordered(site, &runs, &extent, below))?;
     match removed + moved {
         0 => Ok(()),
         unseen => Err(format!("{unseen} changes of the source would not be seen")),
@@ -165,6 +176,6 @@ fn judge_all(sites: &[Site], judge: impl Fn(&Site) -> Result<Verdict, String>) -
 
 /// Why a site that nothing tells of is there.
 fn explained(site: &Site) -> Option<&'static str> {
-    let fits = |(file, text, _): &&(&str, &str, &str)| site.file == *file && site.text == *text;
+    let fits = |(file, function, _): &&(&str, &str, &str)| site.file == *file && site.function == *function;
     mutation::EXPLAINED.iter().find(fits).map(|(.., why)| *why)
 }

@@ -82,13 +82,14 @@ pub(crate) struct Workload {
 }
 
 /// The names of all workloads.
-pub(crate) const NAMES: [&str; 15] = [
+pub(crate) const NAMES: [&str; 16] = [
     "overwrite",
     "small",
     "append",
     "grow",
     "holes",
     "truncate",
+    "lengths",
     "punch",
     "create",
     "rename",
@@ -183,6 +184,20 @@ impl Workload {
                     truncate(a, 65),
                     truncate(a, 200),
                     Close(a),
+                ]],
+            ),
+            // Nothing is written: only the inode tables tell.
+            "lengths" => (
+                vec![Create(a), Create(b), write(b, 0, 100, 1)],
+                vec![vec![
+                    truncate(a, 3 * stripe),
+                    Allocate { name: a, at: 3 * stripe, bytes: 10 },
+                    Allocate { name: b, at: 50, bytes: 500 },
+                    truncate(a, 5 * stripe),
+                    Allocate { name: a, at: 0, bytes: 6 * stripe },
+                    truncate(b, 700),
+                    Close(a),
+                    Close(b),
                 ]],
             ),
             "punch" => (

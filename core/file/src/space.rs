@@ -107,12 +107,21 @@ impl Inode {
     /// The size lock is held.
     fn extend_with_hole(&self, new: u64) -> Result<(), OsError> {
         let wanted = self.geometry.member_bytes(new);
-        self.add_flags(format::FLAG_HOLES);
-        if wanted > self.shared().allocated_end.load(Ordering::Acquire) {
-            self.on_members(|backing| extend(backing, wanted))?;
-            self.shared().allocated_end.store(wanted, Ordering::Release);
+        let shared = self.shared();
+        if wanted <= shared.allocated_end.load(Ordering::Acquire) {
+            self.add_flags(format::FLAG_HOLES);
+            self.set_size(new);
+            return Ok(());
         }
+        // Until the size is stored the backing files are too long: a crash must find that out.
+        let had_slack = shared.flags.load(Ordering::Acquire) & format::FLAG_SLACK;
+        self.add_flags(format::FLAG_HOLES | format::FLAG_SLACK);
+        self.on_members(|backing| extend(backing, wanted))?;
+        shared.allocated_end.store(wanted, Ordering::Release);
         self.set_size(new);
+        if had_slack == 0 {
+            self.set_flags(shared.flags.load(Ordering::Acquire) & !format::FLAG_SLACK);
+        }
         Ok(())
     }
 
