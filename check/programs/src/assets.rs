@@ -14,8 +14,8 @@ macro_rules! embedded {
     ($directory:literal: $($name:literal),* $(,)?) => { [$(($name, include_str!(concat!($directory, "/", $name)))),*] };
 }
 
-const SCRIPTS: [(&str, &str); 26] = embedded!("cases":
-    "common.sh", "bash.sh", "cat.sh", "coreutils.sh", "cp.sh", "dd.sh", "fio.sh", "git.sh", "java.sh", "killed.sh", "mv.sh",
+const SCRIPTS: [(&str, &str); 28] = embedded!("cases":
+    "common.sh", "bash.sh", "cat.sh", "coreutils.sh", "cp.sh", "dd.sh", "fio.sh", "git.sh", "java.sh", "killed.sh", "mapped.sh", "mapped.py", "mv.sh",
     "node.js", "node.sh", "paths.sh", "program.sh", "python.py", "python.sh", "redis.sh", "space.sh", "sqlite3.sh", "stdio.sh", "stored.sh",
     "tar.sh", "killed.py", "writers.sh", "Channels.java");
 

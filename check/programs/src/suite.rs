@@ -17,8 +17,9 @@ use std::{
 };
 
 /// What installs a program that is missing.
-const PACKAGES: [(&str, &str); 13] = [
+const PACKAGES: [(&str, &str); 14] = [
     ("cc", "gcc libc6-dev"),
+    ("/usr/bin/python3", "python3 python3-lmdb python3-numpy"),
     ("node", "nodejs"),
     ("java", "default-jdk-headless"),
     ("javac", "default-jdk-headless"),

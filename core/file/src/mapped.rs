@@ -34,7 +34,7 @@ const PAGE: u64 = PAGE_BYTES as u64;
 const ANSWER_STEPS: u32 = 1000;
 const ANSWER_STEP: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000 };
 /// From this step on it is asked who of them lives.
-const DOUBT_STEP: u32 = 100;
+const DOUBT_STEP: u32 = 5;
 
 /// This process' writable mappings of one file: the file is open, and what may be stored to is announced.
 pub struct Mapped {
@@ -360,9 +360,13 @@ impl Inode {
                 own.answer(shared.calls.load(Ordering::Acquire));
             }
             if !others().any(|(record, owner)| waits(record, owner)) {
-                return;
+                break;
             }
             let _ = sys::rustix::thread::nanosleep(&ANSWER_STEP);
+        }
+        if others().any(|(record, owner)| !record.has_answered(call) && !runtime.is_alive(owner)) {
+            // Not to be waited for again. What cannot be made good now is tried again by the next one.
+            let _ = self.finish_mappings();
         }
     }
 

@@ -35,11 +35,24 @@ const TIMING: &str = "depends on timing";
 /// Where the holes of a file of the host are shows only once it was written back.
 const COPYING: &[(&str, &str)] =
     &[("read", "copy_file_range"), ("write", "copy_file_range"), ("ftruncate", "holes"), ("fallocate", "holes")];
+/// Processes take turns by locks, and what a mapping holds is written at various times.
+const MAPPED: &[(&str, &str)] = &[
+    ("pwrite64", TIMING),
+    ("pread64", TIMING),
+    ("read", TIMING),
+    ("write", TIMING),
+    ("writev", TIMING),
+    ("pwritev", TIMING),
+    ("fdatasync", TIMING),
+    ("fsync", TIMING),
+    ("ftruncate", TIMING),
+    ("fallocate", TIMING),
+];
 /// fio puts the time into what it writes; it verifies its files itself.
 const FIO: &[&str] = &["/threads.", "/processes.", "/odd.", "/overwrite.", "/append."];
 
 /// All cases, in no particular order.
-pub(crate) const CASES: [Case; 39] = [
+pub(crate) const CASES: [Case; 41] = [
     case("stdio", "stdio.sh", 1),
     Case { uncounted: COPYING, ..case("cat", "cat.sh", 2) },
     case("dd", "dd.sh", 2),
@@ -68,6 +81,13 @@ pub(crate) const CASES: [Case; 39] = [
     Case { needs: &["fio"], variables: &[("ENGINE", "sync")], varies: FIO, ..case("fio-sync", "fio.sh", 30) },
     Case { needs: &["fio"], variables: &[("ENGINE", "vsync")], varies: FIO, ..case("fio-vsync", "fio.sh", 30) },
     Case { uncounted: &[("pread64", "copy_file_range")], ..program("calls", &[("PROGRAM", "calls")], 1) },
+    Case { needs: &["fio"], variables: &[("ENGINE", "mmap")], varies: FIO, uncounted: MAPPED, ..case("fio-mmap", "fio.sh", 30) },
+    Case {
+        needs: &["/usr/bin/python3"],
+        varies: &["/plain.lmdb", "/map.lmdb", "/rows.db"],
+        uncounted: MAPPED,
+        ..case("mapped", "mapped.sh", 20)
+    },
     program("descriptors", &[("PROGRAM", "descriptors")], 2),
     program("faults", &[("PROGRAM", "faults")], 5),
     program("handed", &[("PROGRAM", "handed")], 2),
