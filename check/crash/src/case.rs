@@ -1,10 +1,13 @@
 //! What is varied: the shape of the array, the platform, the workload.
 
 use crate::record::Platform;
-use array::Config;
+use array::{Config, JournalPlace};
 use layout::Level;
 use std::path::Path;
 use units::ChunkBytes;
+
+/// Lanes of a journal: as many as threads write at once, so that images stay small.
+const JOURNAL_LANES: usize = 2;
 
 /// The prefix of the array; operations name files below it.
 pub(crate) const PREFIX: &str = "/data";
@@ -15,6 +18,8 @@ pub(crate) struct Shape {
     pub(crate) level: Level,
     pub(crate) member_count: usize,
     pub(crate) chunk_bytes: u64,
+    /// Whether it has a journal, on members.
+    pub(crate) journal: bool,
 }
 
 /// A level as users write it, and the members arrays of it have here.
@@ -64,8 +69,13 @@ impl Shape {
             .map(|member| crate::image::member_directory(home, member).into_os_string().into_encoded_bytes())
             .collect();
         let chunk = ChunkBytes::new(self.chunk_bytes).ok_or("no such chunk")?;
-        Config::new(self.level, Some(chunk), &mounts, &[PREFIX.as_bytes().to_vec()], "crash".into())
-            .map_err(|error| error.to_string())
+        let config = Config::new(self.level, Some(chunk), &mounts, &[PREFIX.as_bytes().to_vec()], "crash".into())
+            .map_err(|error| error.to_string())?;
+        if !self.journal {
+            return Ok(config);
+        }
+        let config = config.with_journal(&JournalPlace::Members).map_err(|error| error.to_string())?;
+        Ok(Config { journal_lanes: JOURNAL_LANES, ..config })
     }
 }
 
@@ -86,6 +96,11 @@ impl std::fmt::Display for Case {
         let platform = PLATFORMS.iter().find(|(_, platform)| *platform == self.platform).map_or("?", |(name, _)| name);
         let (chunk, seed) = (self.shape.chunk_bytes, self.seed);
         let again = if self.again { " --again" } else { "" };
-        write!(f, "--level {level} --chunk {chunk} --platform {platform} --workload {}{again} --seed {seed}", self.workload)
+        let journal = if self.shape.journal { " --journal" } else { "" };
+        write!(
+            f,
+            "--level {level} --chunk {chunk} --platform {platform} --workload {}{again}{journal} --seed {seed}",
+            self.workload
+        )
     }
 }

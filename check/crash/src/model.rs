@@ -270,7 +270,9 @@ impl<'a> Model<'a> {
             let covering: Vec<&Change> = changes.iter().filter(|change| change.covers(at)).collect();
             let near =
                 |change: &Change| change.start / stripe <= at / stripe && at / stripe <= change.end.max(1).div_ceil(stripe);
-            if hole && self.shape.has_parity() && changes.iter().any(near) {
+            // The journal closes the hole, but for whole stripes of zeros.
+            let open = |change: &Change| near(change) && (!self.shape.journal || change.data.is_none());
+            if hole && self.shape.has_parity() && changes.iter().any(open) {
                 continue;
             }
             let right = match &covering[..] {
@@ -293,8 +295,24 @@ impl<'a> Model<'a> {
                 return Err(format!("byte {at} of {} is {byte:#04x}, not one of {wanted:02x?}", found.len()));
             }
         }
-        Ok(())
+        if self.shape.journal { whole_writes(before, found, changes) } else { Ok(()) }
     }
+}
+
+/// With a journal a write is old or new as a whole, where nothing else is under way.
+fn whole_writes(before: &[u8], found: &[u8], changes: &[Change]) -> Result<(), String> {
+    for (index, change) in changes.iter().enumerate().filter(|(_, change)| change.data.is_some()) {
+        let others = changes.iter().enumerate().filter(|(other, _)| *other != index);
+        if others.clone().any(|(_, other)| other.start < change.end && change.start < other.end || other.size.is_some()) {
+            continue;
+        }
+        let mut range = change.start..change.end.min(found.len());
+        let is_old = range.clone().all(|at| found[at] == before.get(at).copied().unwrap_or(0));
+        if !is_old && (range.end < change.end || !range.all(|at| found[at] == change.byte(at))) {
+            return Err(format!("the write of bytes {} to {} is there in part", change.start, change.end));
+        }
+    }
+    Ok(())
 }
 
 impl World {
@@ -390,7 +408,7 @@ mod tests {
     use super::*;
     use layout::Level;
 
-    const SHAPE: Shape = Shape { level: Level::Raid5, member_count: 3, chunk_bytes: 64 };
+    const SHAPE: Shape = Shape { level: Level::Raid5, member_count: 3, chunk_bytes: 64, journal: false };
 
     fn workload(threads: Vec<Vec<Operation>>) -> Workload {
         let before = vec![Operation::Create("a"), Operation::Write { name: "a", at: 0, bytes: 64, seed: 1 }];

@@ -20,6 +20,7 @@ comes back with a model. A failure prints what repeats it.
   --chunk C         64, 4096, 65536
   --platform P      adr: caches are lost with the power; eadr: they are flushed
   --workload W      see `--list`
+  --journal         arrays with a journal on members: each write is old or new as a whole, also with a member lost
   --again           only recoveries: each is recorded in its turn, crashes in it are recovered from
   --jobs N          cases at the same time (number of processors)
   --list            names the workloads
@@ -35,6 +36,8 @@ pub(crate) struct Options {
     pub(crate) list: bool,
     pub(crate) help: bool,
     pub(crate) again: bool,
+    /// Arrays have a journal.
+    pub(crate) journal: bool,
     pub(crate) states_max: usize,
     pub(crate) seed: u64,
     pub(crate) jobs: usize,
@@ -54,6 +57,7 @@ impl Options {
             list: false,
             help: false,
             again: false,
+            journal: false,
             states_max: 2000,
             seed: SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_nanos() as u64 >> 10),
             jobs: std::thread::available_parallelism().map_or(1, usize::from),
@@ -69,6 +73,7 @@ impl Options {
                 "--mutations" => options.mutations = true,
                 "--show" => options.show = true,
                 "--again" => options.again = true,
+                "--journal" => options.journal = true,
                 "--list" => options.list = true,
                 "--help" | "-h" => options.help = true,
                 "--states" => options.states_max = number(&argument, &value()?)? as usize,
@@ -113,7 +118,7 @@ impl Options {
     pub(crate) fn shapes(&self) -> Vec<Shape> {
         let shape = |level: usize, chunk_bytes| {
             let (_, level, member_count) = LEVELS[level];
-            Shape { level, member_count, chunk_bytes }
+            Shape { level, member_count, chunk_bytes, journal: self.journal }
         };
         let all = self.levels.iter().flat_map(|&level| self.chunks.iter().map(move |&chunk| shape(level, chunk)));
         let first = self.chunks.first().copied();

@@ -144,6 +144,9 @@ impl Files {
         let believed = !(journal.volatile_order && array.runtime().is_after_crash());
         for lane in 0..lanes.lane_count() {
             let Some(record) = lanes.pending(lane, array.runtime().out()) else {
+                while !lanes.settle_everywhere(lane, array.runtime().out()) {
+                    self.lane_failed(journal, lane, 0)?;
+                }
                 self.lane_word(lane).store(0, Ordering::Release);
                 continue;
             };
@@ -210,7 +213,9 @@ impl Files {
         let preferred = sys::thread::block().lane.load(Ordering::Relaxed) as usize;
         let is_left = |owner| !runtime.is_alive(owner);
         let is_whole = |lane| journal.lanes.pending(lane, runtime.out()).is_none();
-        let take = || journal.lanes.take(|lane| self.lane_word(lane), runtime.me(), preferred, is_left, is_whole);
+        // A copy that fails now fails again when the lane is used.
+        let inherit = |lane| _ = journal.lanes.settle_everywhere(lane, runtime.out());
+        let take = || journal.lanes.take(|lane| self.lane_word(lane), runtime.me(), preferred, is_left, is_whole, inherit);
         match take() {
             Ok(lane) => Ok(lane),
             Err(_) if self.reclaim_lanes(journal, Some(inode))? => take().map_err(|_| OsError::IO),

@@ -603,3 +603,25 @@ fn lanes_of_the_dead_come_back() {
         assert_eq!(scene.open(files).verify(), Ok(0));
     }
 }
+
+/// A crash between the copies of the settled word: the copy that lacks it must not speak once the lane has another payload.
+#[test]
+fn what_one_copy_says_is_settled_is_settled_on_all_before_the_lane_is_used() {
+    let scene = Scene::new((Level::Raid5, 3, 4096), true, 50_000, 7);
+    let (before, after) = scene.write(100, &[7; 9000]);
+    let mut journal = after.journal.clone();
+    journal[1] = committed(&before, &after)[1].clone();
+    scene.restore(&State { journal, ..after });
+    scene.array.lose_segment();
+    let files = scene.array.again();
+    let header = scene.header();
+    for path in scene.array.journal_paths() {
+        let file = std::fs::File::open(path).unwrap();
+        for lane in 0..header.lane_count {
+            let mut line = [0; 64];
+            file.read_exact_at(&mut line, header.lane_offset(lane)).unwrap();
+            assert!(JournalRecord::decode(&line, header.seed()).is_none_or(|(_, settled)| settled), "lane {lane}");
+        }
+    }
+    assert_eq!(files.waiting_records().len(), 0);
+}

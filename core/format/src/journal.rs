@@ -279,7 +279,7 @@ impl JournalRecord {
             && record.payload_bytes >= record.length
             && record.offset.checked_add(record.length as u64).is_some()
             && bytes.kind == KIND_WRITE;
-        sound.then_some((record, settled == record.sequence))
+        sound.then_some((record, settled >= record.sequence))
     }
 
     /// The offset after the last byte written.

@@ -58,7 +58,7 @@ impl<M: Medium> Journal<M> {
     }
 
     /// Takes a lane for the calling thread; `preferred` is tried first. `is_left` tells of an owner that is not the caller's process whether it is dead, and
-    /// `is_whole` whether what it left in the lane need not be replayed.
+    /// `is_whole` whether what it left in the lane need not be replayed; `inherit` sees to such a lane before it is used.
     ///
     /// # Errors
     /// Every lane waits to be replayed; those of dead owners are marked as such.
@@ -70,13 +70,14 @@ impl<M: Medium> Journal<M> {
         preferred: usize,
         is_left: impl Fn(OwnerId) -> bool,
         is_whole: impl Fn(usize) -> bool,
+        inherit: impl Fn(usize),
     ) -> Result<usize, NoLane> {
         let mine = u64::from(me.get()) << 32 | 1;
         let lane = preferred % self.header.lane_count;
         if word_of(lane).compare_exchange(0, mine, Ordering::Acquire, Ordering::Relaxed).is_ok() {
             return Ok(lane);
         }
-        self.take_another(word_of, me, lane, is_left, is_whole)
+        self.take_another(word_of, me, lane, is_left, is_whole, inherit)
     }
 
     #[cold]
@@ -87,6 +88,7 @@ impl<M: Medium> Journal<M> {
         start: usize,
         is_left: impl Fn(OwnerId) -> bool,
         is_whole: impl Fn(usize) -> bool,
+        inherit: impl Fn(usize),
     ) -> Result<usize, NoLane> {
         let mine = u64::from(me.get()) << 32 | u64::from(gettid().as_raw_nonzero().get() as u32 | 1);
         for pass in 0.. {
@@ -112,6 +114,9 @@ impl<M: Medium> Journal<M> {
                 };
                 let taken = word_of(lane).compare_exchange(present, next, Ordering::AcqRel, Ordering::Relaxed).is_ok();
                 if taken && next == mine {
+                    if present != 0 {
+                        inherit(lane);
+                    }
                     return Ok(lane);
                 }
                 in_use |= !taken;
@@ -221,6 +226,32 @@ impl<M: Medium> Journal<M> {
             // Whoever gets the locks next may store over the same bytes: this record must be known to be void before that is durable.
             persist::fence();
         }
+    }
+
+    /// Settles on every copy what one copy says is settled: a death or a crash may have come between them, and a record that only seems to wait has lost its payload once the
+    /// lane is used again. Nothing waits in the lane, and it is the caller's. False if a copy's memory failed.
+    #[must_use]
+    pub fn settle_everywhere(&self, lane: usize, out: MemberSet) -> bool {
+        let found = || self.copies_in(out).filter_map(|copy| self.load(copy, lane));
+        let Some(last) = found().filter(|(_, settled)| *settled).map(|(record, _)| record.sequence).max() else { return true };
+        if found().count() == self.copies_in(out).count() && found().all(|(record, settled)| settled && record.sequence == last) {
+            return true;
+        }
+        self.copies_in(out).all(|copy| {
+            let line = self.line(copy, lane);
+            let raise = || {
+                // SAFETY: a lane begins with its record.
+                unsafe {
+                    settled_word(line).store(last, Ordering::Release);
+                    if self.kernels.flush() == Flush::Needed {
+                        persist::write_back(line, JOURNAL_RECORD_BYTES);
+                        persist::fence();
+                    }
+                }
+            };
+            // SAFETY: the closure owns nothing.
+            unsafe { guard(raise) }.is_ok()
+        })
     }
 
     /// What waits in a lane to be replayed: of the whole records on the copies the last, unless a copy says that it is settled.
