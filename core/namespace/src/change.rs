@@ -137,6 +137,10 @@ impl Namespace {
         // Files on their own are on nobody's way.
         let is_apart = is_file(source) && (!exchange || is_file(replaced));
         let gone = self.last_name(to, last);
+        if same {
+            // Two names of one file stay as they are (rename(2)): nothing is to be done again, and nobody could tell that it was done.
+            return rename();
+        }
         self.logged(record, || self.forgetting(gone, if is_apart { rename() } else { self.restructuring(rename) }))
     }
 

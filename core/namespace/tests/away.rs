@@ -95,3 +95,39 @@ fn what_waits_for_a_member_that_is_away_is_made_to_agree_once_it_is_back() {
 fn content_unchecked(array: &TestArray) -> Vec<u8> {
     read(&inside(array.namespace.open(b"/data/file", OFlags::RDONLY | OFlags::CLOEXEC, 0)))
 }
+
+/// Whatever was done to names last, where all members have it nobody is put on record for it.
+#[test]
+fn a_member_comes_back_in_sync_after_the_last_change_of_any_kind() {
+    type Change = fn(cxlraid_namespace::Namespace);
+    let changes: [(&str, Change); 13] = [
+        ("create", |names| drop(inside(names.open(b"/data/new", CREATE, 0o600)))),
+        ("unlink", |names| inside(names.unlink(b"/data/file"))),
+        ("unlink of one of two names", |names| inside(names.unlink(b"/data/second"))),
+        ("mkdir", |names| inside(names.mkdir(b"/data/new", 0o700))),
+        ("rmdir", |names| inside(names.rmdir(b"/data/empty"))),
+        ("symlink", |names| inside(names.symlink(b"file", b"/data/new"))),
+        ("link", |names| inside(names.link(b"/data/file", b"/data/new", false))),
+        ("rename", |names| inside(names.rename(b"/data/file", b"/data/new", RenameFlags::empty()))),
+        ("rename over another", |names| inside(names.rename(b"/data/file", b"/data/directory/after", RenameFlags::empty()))),
+        ("rename of a directory", |names| inside(names.rename(b"/data/directory", b"/data/empty", RenameFlags::empty()))),
+        ("rename onto another name of the same file", |names| {
+            inside(names.rename(b"/data/file", b"/data/second", RenameFlags::empty()));
+        }),
+        ("exchange of two names of one file", |names| {
+            inside(names.rename(b"/data/file", b"/data/second", RenameFlags::EXCHANGE));
+        }),
+        ("exchange", |names| inside(names.rename(b"/data/file", b"/data/directory/after", RenameFlags::EXCHANGE))),
+    ];
+    for (what, change) in changes {
+        for slot in [0, 2] {
+            let mut array = filled(Level::Raid5, 4);
+            inside(array.namespace.link(b"/data/file", b"/data/second", false));
+            inside(array.namespace.mkdir(b"/data/empty", 0o700));
+            change(array.namespace);
+            let out = without(&mut array, slot, |_| {});
+            assert!(out.is_empty(), "{what}: after member {slot} was away {out:?} is out");
+            array.assert_same_trees();
+        }
+    }
+}
