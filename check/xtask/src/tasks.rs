@@ -15,6 +15,8 @@ use std::{
 const LIBRARY: &str = "cxlraid-preload";
 /// A shell, an interpreter, a database, threads, children, and calls from outside the C library.
 const WATCHED_QUICK: &str = "run -p cxlraid-programs -- --watched bash python sqlite3 spawn sites threads";
+/// The same states each time; longer runs draw their own.
+const CRASH_QUICK: &str = "run -p cxlraid-crash -- --quick --seed 1";
 const DIST: &str = "target/dist";
 
 pub(crate) fn fmt(rest: &[String]) -> Outcome {
@@ -62,7 +64,7 @@ pub(crate) fn test(rest: &[String]) -> Outcome {
     steps.step("unmodified programs", || run(cargo_release("run -p cxlraid-programs", &[])))?;
     steps.step("programs with their system calls under watch", || run(cargo_release(WATCHED_QUICK, &[])))?;
     steps.step("random operations against a model", || run(cargo_release("run -p cxlraid-fsx -- --quick", &[])))?;
-    steps.step("crash states, a selection", || run(cargo_release("run -p cxlraid-crash -- --quick", &[])))?;
+    steps.step("crash states, a selection", || run(cargo_release(CRASH_QUICK, &[])))?;
     steps.step("pjdfstest, on tmpfs", || run(cargo_release("run -p cxlraid-posix -- --quick", &[])))?;
     steps.step("servers and tools, one round", || run(cargo_release("run -p cxlraid-servers -- --quick --jobs 2", &[])))?;
     steps.step("bench, sanity only", || run(cargo_release("run -p cxlraid-bench -- --sanity", &[])))?;
