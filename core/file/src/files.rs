@@ -274,7 +274,9 @@ impl Files {
         let inode = Inode::new(self, attribute.inode, &record, backing, entry, writable, opened_in);
         if entry.first {
             let shared = runtime.file(entry);
-            let present = inode.in_use().filter_map(|(_, backing)| backing.bytes().ok()).min().unwrap_or(0);
+            let shortest = || inode.in_use().filter_map(|(_, backing)| backing.bytes().ok()).min().unwrap_or(0);
+            // Of an empty file, as every new one is, what there may be is not counted upon: asking costs a system call per member.
+            let present = if record.size == 0 { 0 } else { shortest() };
             shared.allocated_end.store(present, Ordering::Relaxed);
             shared.flags.store(record.flags, Ordering::Relaxed);
             if record.flags & format::FLAG_SLACK != 0 {
