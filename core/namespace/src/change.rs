@@ -138,8 +138,9 @@ impl Namespace {
         let is_apart = is_file(source) && (!exchange || is_file(replaced));
         let gone = self.last_name(to, last);
         if same {
-            // Two names of one file stay as they are (rename(2)): nothing is to be done again, and nobody could tell that it was done.
-            return rename();
+            // Two names of one file stay as they are (rename(2)): nothing is to be done on the others or done again, and nobody could
+            // tell that it was done. The first member says whether the program may.
+            return self.on_first(|root| renameat_with(root, &from.relative, root, &to.relative, flags));
         }
         self.logged(record, || self.forgetting(gone, if is_apart { rename() } else { self.restructuring(rename) }))
     }
