@@ -7,9 +7,10 @@
 //! - Making it changes nothing on any member. The program's buffer is read once: parities are those of the data in the payload, whatever the program does meanwhile.
 //! - Putting it in place reads nothing but the payload: it may be done again, by anybody, with more members out, after any part of it.
 
-use crate::stripe::{Lost, Scratch, Shape};
+use crate::stripe::{Scratch, Shape};
 use crate::striper::{BLOCK_BYTES, Done, IoFault, Stop, Striper, probe};
-use crate::walk::{Row, Rows, Stripes};
+use crate::walk::Stripes;
+use crate::write::Write;
 use core::ptr::null;
 use medium::Medium;
 use parity::SOURCES_MAX;
@@ -86,9 +87,9 @@ impl<M: Medium> Striper<'_, M> {
             let base = data.wrapping_sub(part.start as usize);
             for rows in part.rows(self.geometry) {
                 let sums = [at, at.wrapping_add(whole_lines(rows.bytes))];
-                let make = Make { shape: &shape, row: part.row, lost, rows, base };
+                let write = Write { shape: &shape, row: part.row, lost, rows, base };
                 // SAFETY: the data and the room for the parities lie within the payload.
-                unsafe { make.run(sums)? };
+                unsafe { write.make(sums)? };
                 at = at.wrapping_add(PARITIES * whole_lines(rows.bytes));
             }
             data = data.wrapping_add((part.end - part.start) as usize);
@@ -125,56 +126,32 @@ impl<M: Medium> Striper<'_, M> {
     }
 }
 
-/// The parities of some rows of a stripe, from the payload's data and what the members hold.
-struct Make<'a, 'b, 'c, M, const PARITIES: usize> {
-    shape: &'a Shape<'b, 'c, M, PARITIES>,
-    row: Row,
-    lost: Lost,
-    rows: Rows,
-    /// Where the stripe's first byte is or would be in the payload.
-    base: *const u8,
-}
-
-impl<M: Medium, const PARITIES: usize> Make<'_, '_, '_, M, PARITIES> {
+/// The parities of some rows alone, from the payload's data and what the members hold.
+impl<M: Medium, const PARITIES: usize> Write<'_, '_, '_, M, PARITIES> {
     #[inline(always)]
-    unsafe fn run(&self, sums: [*mut u8; 2]) -> Done {
+    unsafe fn make(&self, sums: [*mut u8; 2]) -> Done {
         // SAFETY: the caller's promise is passed on.
         unsafe {
             if self.lost.count() == 0 {
                 let written = self.rows.end - self.rows.first;
                 let fewer = PARITIES == 1 && self.shape.columns - written > 2 * written;
-                if (if fewer { self.update(sums) } else { self.recompute(sums) }).is_some() {
+                if (if fewer { self.sum_difference(sums) } else { self.sum_columns(sums) }).is_some() {
                     return Ok(());
                 }
             }
-            self.by_bytes(sums)
+            self.sum_by_bytes(sums)
         }
-    }
-
-    #[inline(always)]
-    fn new_data(&self, column: usize) -> *const u8 {
-        self.base.wrapping_add((column << self.shape.chunk_shift) + self.rows.start as usize)
-    }
-
-    #[inline(always)]
-    const fn writes(&self, column: usize) -> bool {
-        self.rows.first <= column && column < self.rows.end
-    }
-
-    #[inline(always)]
-    fn mapped(&self, source: usize) -> Option<*const u8> {
-        self.shape.mapped(&self.row, source, self.rows.start, self.rows.bytes).map(<*mut u8>::cast_const)
     }
 
     /// P as the sum of old P, old data and new data; None if something is not mapped.
     #[inline(always)]
-    unsafe fn update(&self, [p, _]: [*mut u8; 2]) -> Option<()> {
+    unsafe fn sum_difference(&self, [p, _]: [*mut u8; 2]) -> Option<()> {
         let mut sources = [null::<u8>(); SOURCES_MAX];
         let mut count = 1;
         sources[0] = self.mapped(self.shape.columns)?;
         for column in self.rows.first..self.rows.end {
             sources[count] = self.mapped(column)?;
-            sources[count + 1] = self.new_data(column);
+            sources[count + 1] = self.source(column);
             count += 2;
         }
         // SAFETY: the sources are mapped for `bytes` or lie within the payload.
@@ -184,10 +161,10 @@ impl<M: Medium, const PARITIES: usize> Make<'_, '_, '_, M, PARITIES> {
 
     /// The sums of the new data and what the other columns hold; None if something is not mapped.
     #[inline(always)]
-    unsafe fn recompute(&self, [p, q]: [*mut u8; 2]) -> Option<()> {
+    unsafe fn sum_columns(&self, [p, q]: [*mut u8; 2]) -> Option<()> {
         let mut sources = [null::<u8>(); SOURCES_MAX];
         for (column, source) in sources.iter_mut().enumerate().take(self.shape.columns) {
-            *source = if self.writes(column) { self.new_data(column) } else { self.mapped(column)? };
+            *source = if self.writes(column) { self.source(column) } else { self.mapped(column)? };
         }
         let (sources, kernels) = (&sources[..self.shape.columns], self.shape.io.kernels.never_streaming());
         // SAFETY: as above.
@@ -203,7 +180,7 @@ impl<M: Medium, const PARITIES: usize> Make<'_, '_, '_, M, PARITIES> {
 
     /// The same by way of buffers, where members are out or not mapped.
     #[inline(never)]
-    unsafe fn by_bytes(&self, sums: [*mut u8; 2]) -> Done {
+    unsafe fn sum_by_bytes(&self, sums: [*mut u8; 2]) -> Done {
         let shape = self.shape;
         let mut scratch = Scratch::new();
         let [p, q, block, _] = scratch.blocks();
@@ -216,7 +193,7 @@ impl<M: Medium, const PARITIES: usize> Make<'_, '_, '_, M, PARITIES> {
                 q.write_bytes(0, step);
                 for column in 0..shape.columns {
                     if self.writes(column) {
-                        shape.io.kernels.copy_from_media(block, self.new_data(column).wrapping_add(done), step);
+                        shape.io.kernels.copy_from_media(block, self.source(column).wrapping_add(done), step);
                     } else if self.lost.parities.count_ones() as usize == PARITIES {
                         // There is no parity left to be made.
                         continue;

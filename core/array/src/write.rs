@@ -78,13 +78,13 @@ pub(crate) fn zero_stripes<M: Medium>(
 }
 
 /// The write of some rows of a stripe.
-struct Write<'a, 'b, 'c, M, const PARITIES: usize> {
-    shape: &'a Shape<'b, 'c, M, PARITIES>,
-    row: Row,
-    lost: Lost,
-    rows: Rows,
-    /// Where the stripe's first byte is or would be in the program's buffer.
-    base: *const u8,
+pub(crate) struct Write<'a, 'b, 'c, M, const PARITIES: usize> {
+    pub(crate) shape: &'a Shape<'b, 'c, M, PARITIES>,
+    pub(crate) row: Row,
+    pub(crate) lost: Lost,
+    pub(crate) rows: Rows,
+    /// Where the stripe's first byte is or would be in the program's buffer, or in the payload of a redo record.
+    pub(crate) base: *const u8,
 }
 
 impl<M: Medium, const PARITIES: usize> Write<'_, '_, '_, M, PARITIES> {
@@ -102,12 +102,12 @@ impl<M: Medium, const PARITIES: usize> Write<'_, '_, '_, M, PARITIES> {
 
     /// The new content of a written column.
     #[inline(always)]
-    fn source(&self, column: usize) -> *const u8 {
+    pub(crate) fn source(&self, column: usize) -> *const u8 {
         self.base.wrapping_add((column << self.shape.chunk_shift) + self.rows.start as usize)
     }
 
     #[inline(always)]
-    const fn writes(&self, column: usize) -> bool {
+    pub(crate) const fn writes(&self, column: usize) -> bool {
         self.rows.first <= column && column < self.rows.end
     }
 
@@ -123,7 +123,7 @@ impl<M: Medium, const PARITIES: usize> Write<'_, '_, '_, M, PARITIES> {
     }
 
     #[inline(always)]
-    fn mapped(&self, source: usize) -> Option<*mut u8> {
+    pub(crate) fn mapped(&self, source: usize) -> Option<*mut u8> {
         self.shape.mapped(&self.row, source, self.rows.start, self.rows.bytes)
     }
 

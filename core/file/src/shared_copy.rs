@@ -187,46 +187,20 @@ impl Inode {
     ///
     /// # Safety
     /// As [`array::Striper::read`].
-    pub(crate) unsafe fn read_copy(
-        &self,
-        copy: &Backing,
-        mut offset: u64,
-        mut dst: *mut u8,
-        mut bytes: usize,
-    ) -> Result<(), IoFault> {
+    pub(crate) unsafe fn read_copy(&self, copy: &Backing, offset: u64, dst: *mut u8, bytes: usize) -> Result<(), IoFault> {
         let kernels = self.files.kernels();
-        while bytes > 0 {
-            let span = copy.span(offset).ok_or(IoFault::Os(OsError::IO))?;
-            let step = bytes.min(span.bytes);
-            // SAFETY: the span is mapped for `step`; the buffer is the caller's promise; the closure owns nothing.
-            let result = unsafe { guard(|| kernels.copy_from_media(dst, span.start.as_ptr(), step)) };
-            result.map_err(|fault| blame(copy, fault.address))?;
-            (offset, dst, bytes) = (offset + step as u64, dst.wrapping_add(step), bytes - step);
-        }
-        Ok(())
+        // SAFETY: the span is mapped for `step`; the buffer is the caller's promise.
+        by_spans(copy, offset, bytes, |span, done, step| unsafe { kernels.copy_from_media(dst.wrapping_add(done), span, step) })
     }
 
     /// Copies the program's bytes into the copy. The stripes are locked, the copy is long enough.
     ///
     /// # Safety
     /// As [`array::Striper::write`].
-    pub(crate) unsafe fn fill_copy(
-        &self,
-        copy: &Backing,
-        mut offset: u64,
-        mut src: *const u8,
-        mut bytes: usize,
-    ) -> Result<(), IoFault> {
+    pub(crate) unsafe fn fill_copy(&self, copy: &Backing, offset: u64, src: *const u8, bytes: usize) -> Result<(), IoFault> {
         let kernels = self.files.kernels();
-        while bytes > 0 {
-            let span = copy.span(offset).ok_or(IoFault::Os(OsError::IO))?;
-            let step = bytes.min(span.bytes);
-            // SAFETY: as for `read_copy`.
-            let result = unsafe { guard(|| kernels.copy_from_media(span.start.as_ptr(), src, step)) };
-            result.map_err(|fault| blame(copy, fault.address))?;
-            (offset, src, bytes) = (offset + step as u64, src.wrapping_add(step), bytes - step);
-        }
-        Ok(())
+        // SAFETY: as for `read_copy`.
+        by_spans(copy, offset, bytes, |span, done, step| unsafe { kernels.copy_from_media(span, src.wrapping_add(done), step) })
     }
 
     /// Writes a range of the copy to the array. The stripes are locked, the space is there.
@@ -280,6 +254,21 @@ impl Files {
         }
         let _ = unlink(copy_path(self, key).as_str());
     }
+}
+
+/// Runs `act` on each piece of a range of the copy that is mapped in one: where it is, how many bytes lie before it, how many it has. `act` owns
+/// nothing and opens no guard.
+#[inline]
+fn by_spans(copy: &Backing, offset: u64, bytes: usize, act: impl Fn(*mut u8, usize, usize)) -> Result<(), IoFault> {
+    let mut done = 0;
+    while done < bytes {
+        let span = copy.span(offset + done as u64).ok_or(IoFault::Os(OsError::IO))?;
+        let step = (bytes - done).min(span.bytes);
+        // SAFETY: the closure owns nothing, and `act` neither.
+        unsafe { guard(|| act(span.start.as_ptr(), done, step)) }.map_err(|fault| blame(copy, fault.address))?;
+        done += step;
+    }
+    Ok(())
 }
 
 fn blame(copy: &Backing, address: usize) -> IoFault {

@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{Random, TestArray, read, write};
+use common::{Image, Random, TestArray, read, some_lines, write};
 use cxlraid_file::{FileRef, Files};
 use format::{Attribute, INODE_RECORD_BYTES, InodeRecord, InodeState, inode_record_offset};
 use layout::Level;
@@ -21,13 +21,9 @@ const SHAPES: [(Level, usize, u64); 7] = [
     (Level::Raid01, 4, 65536),
 ];
 
-const LINE: usize = 64;
 const DATA: &str = "data/f";
 const INODES: &str = ".cxlraid/inodes";
 const LANES: &str = ".cxlraid/lanes";
-
-/// The bytes of one file on every member.
-type Image = Vec<Vec<u8>>;
 
 fn image(array: &TestArray, name: &str) -> Image {
     (0..array.config.mounts.len()).map(|slot| std::fs::read(array.member_path(slot).join(name)).unwrap()).collect()
@@ -38,19 +34,6 @@ fn restore(array: &TestArray, name: &str, image: &Image) {
         let file = std::fs::OpenOptions::new().write(true).open(array.member_path(slot).join(name)).unwrap();
         file.write_all_at(bytes, 0).unwrap();
     }
-}
-
-/// `after`, with some of the lines that changed as they were before.
-fn some_lines(random: &mut Random, before: &Image, after: &Image) -> Image {
-    let mut mixed = after.clone();
-    for (mixed, before) in mixed.iter_mut().zip(before) {
-        for (mixed, before) in mixed.chunks_mut(LINE).zip(before.chunks(LINE)) {
-            if random.below(2) == 0 {
-                mixed[..before.len()].copy_from_slice(before);
-            }
-        }
-    }
-    mixed
 }
 
 /// The machine has crashed: nothing is left but what the members hold.

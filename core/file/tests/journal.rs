@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{Random, TestArray, read, write};
+use common::{Image, LINE, Random, TestArray, read, some_lines, write};
 use cxlraid_file::{FileRef, Files};
 use format::{Attribute, InodeRecord, JOURNAL_LANE_HEAD_BYTES, JOURNAL_SETTLED_OFFSET, JournalHeader, JournalRecord};
 use layout::Level;
@@ -23,12 +23,8 @@ const SHAPES: [(Level, usize, u64); 8] = [
     (Level::Raid01, 4, 65536),
 ];
 
-const LINE: usize = 64;
 /// Enough of a lane for every write here.
 const LANE_PART_BYTES: usize = 400_000;
-
-/// The bytes of several files.
-type Image = Vec<Vec<u8>>;
 
 struct Scene {
     array: TestArray,
@@ -126,19 +122,6 @@ impl Scene {
         assert_eq!(self.record(slot).flags & format::FLAG_DOUBTFUL, 0, "nothing is in doubt");
         read(&file, 0, file.size() as usize + 1)
     }
-}
-
-/// `after`, with some of the lines that changed as they were before.
-fn some_lines(random: &mut Random, before: &Image, after: &Image) -> Image {
-    let mut mixed = after.clone();
-    for (mixed, before) in mixed.iter_mut().zip(before) {
-        for (mixed, before) in mixed.chunks_mut(LINE).zip(before.chunks(LINE)) {
-            if random.below(2) == 0 {
-                mixed[..before.len()].copy_from_slice(before);
-            }
-        }
-    }
-    mixed
 }
 
 fn is_record(at: usize) -> bool {

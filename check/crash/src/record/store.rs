@@ -37,52 +37,38 @@ enum After {
 
 const XSAVE_BITS: usize = 512;
 
+/// Where the kernel has a general register.
+fn index_of(register: Register) -> Option<i32> {
+    use Register::*;
+    Some(match register.full_register() {
+        RAX => libc::REG_RAX,
+        RBX => libc::REG_RBX,
+        RCX => libc::REG_RCX,
+        RDX => libc::REG_RDX,
+        RSI => libc::REG_RSI,
+        RDI => libc::REG_RDI,
+        RBP => libc::REG_RBP,
+        RSP => libc::REG_RSP,
+        R8 => libc::REG_R8,
+        R9 => libc::REG_R9,
+        R10 => libc::REG_R10,
+        R11 => libc::REG_R11,
+        R12 => libc::REG_R12,
+        R13 => libc::REG_R13,
+        R14 => libc::REG_R14,
+        R15 => libc::REG_R15,
+        _ => return Option::None,
+    })
+}
+
 impl Registers<'_> {
     pub(super) fn general(&self, register: Register) -> Option<u64> {
-        use Register::*;
-        let index = match register.full_register() {
-            RAX => libc::REG_RAX,
-            RBX => libc::REG_RBX,
-            RCX => libc::REG_RCX,
-            RDX => libc::REG_RDX,
-            RSI => libc::REG_RSI,
-            RDI => libc::REG_RDI,
-            RBP => libc::REG_RBP,
-            RSP => libc::REG_RSP,
-            R8 => libc::REG_R8,
-            R9 => libc::REG_R9,
-            R10 => libc::REG_R10,
-            R11 => libc::REG_R11,
-            R12 => libc::REG_R12,
-            R13 => libc::REG_R13,
-            R14 => libc::REG_R14,
-            R15 => libc::REG_R15,
-            RIP => libc::REG_RIP,
-            _ => return Option::None,
-        };
-        Some(self.general[index as usize] as u64)
+        let index = if register.full_register() == Register::RIP { Some(libc::REG_RIP) } else { index_of(register) };
+        index.map(|index| self.general[index as usize] as u64)
     }
 
     fn set_general(&mut self, register: Register, value: u64) {
-        use Register::*;
-        let index = match register.full_register() {
-            RAX => libc::REG_RAX,
-            RBX => libc::REG_RBX,
-            RCX => libc::REG_RCX,
-            RDX => libc::REG_RDX,
-            RSI => libc::REG_RSI,
-            RDI => libc::REG_RDI,
-            R8 => libc::REG_R8,
-            R9 => libc::REG_R9,
-            R10 => libc::REG_R10,
-            R11 => libc::REG_R11,
-            R12 => libc::REG_R12,
-            R13 => libc::REG_R13,
-            R14 => libc::REG_R14,
-            R15 => libc::REG_R15,
-            RBP => libc::REG_RBP,
-            _ => return,
-        };
+        let Some(index) = index_of(register).filter(|&index| index != libc::REG_RSP) else { return };
         let old = self.general[index as usize] as u64;
         self.general[index as usize] = match register.size() {
             8 => value,

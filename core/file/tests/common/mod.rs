@@ -175,3 +175,22 @@ impl Random {
         (0..count).map(|_| self.next() as u8).collect()
     }
 }
+
+/// Bytes that reach a member as one.
+pub const LINE: usize = 64;
+
+/// The bytes of several files, or of one file on several members.
+pub type Image = Vec<Vec<u8>>;
+
+/// `after`, with some of the lines that changed as they were before.
+pub fn some_lines(random: &mut Random, before: &Image, after: &Image) -> Image {
+    let mut mixed = after.clone();
+    for (mixed, before) in mixed.iter_mut().zip(before) {
+        for (mixed, before) in mixed.chunks_mut(LINE).zip(before.chunks(LINE)) {
+            if random.below(2) == 0 {
+                mixed[..before.len()].copy_from_slice(before);
+            }
+        }
+    }
+    mixed
+}
