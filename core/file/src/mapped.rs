@@ -159,6 +159,10 @@ impl Mapped {
         let array = self.file.files.array();
         array.before_change()?;
         self.record.widen(start, end);
+        if self.file.stores_into_copy() {
+            // What is followed announces itself.
+            return Ok(());
+        }
         let (first, last) = self.record.range();
         let owners = array.runtime().lanes();
         // Another lane than the one in use: its record is whole at every instant.
@@ -226,6 +230,13 @@ impl Inode {
     #[must_use]
     pub const fn has_redundancy(&self) -> bool {
         self.geometry.copy_count() > 1 || self.geometry.level().parity_count() > 0
+    }
+
+    /// Whether stores through mappings have to go by way of a shared copy: with a journal and parity nothing may be stored that the journal does not have, or
+    /// a member lost in a crash takes with it bytes of the stripe that nobody was writing.
+    #[must_use]
+    pub fn stores_into_copy(&self) -> bool {
+        self.files.has_journal() && self.geometry.level().parity_count() > 0
     }
 
     /// Reads a file with writable mappings.

@@ -66,6 +66,8 @@ struct Array {
     level: &'static str,
     members: usize,
     chunk: &'static str,
+    /// As in CXLRAID_JOURNAL.
+    journal: &'static str,
 }
 
 impl Array {
@@ -76,7 +78,7 @@ impl Array {
     fn of(name: &str, level: &'static str, members: usize) -> Self {
         let folder = Path::new("/dev/shm").join(std::format!("cxlraid-preload-{name}-{}", std::process::id()));
         (0..members).for_each(|member| fs::create_dir_all(folder.join(member.to_string())).unwrap());
-        Self { folder, level, members, chunk: "65536" }
+        Self { folder, level, members, chunk: "65536", journal: "" }
     }
 
     fn command(&self, program: &Path) -> Command {
@@ -84,7 +86,7 @@ impl Array {
         let members: Vec<String> = (0..self.members).map(member).collect();
         let mut command = Command::new(program);
         command.env("LD_PRELOAD", library()).env("CXLRAID_LEVEL", self.level).env("CXLRAID_MOUNTS", members.join(":"));
-        command.env("CXLRAID_STRIPE_SIZE", self.chunk);
+        command.env("CXLRAID_STRIPE_SIZE", self.chunk).env("CXLRAID_JOURNAL", self.journal);
         command.env("CXLRAID_PATHS", "/cxlraid-preload-test");
         command
     }

@@ -201,12 +201,20 @@ impl Mappings {
     }
 
     /// From now on what is stored through the mapping is followed. It cannot be stored to yet.
+    ///
+    /// # Errors
+    /// `AGAIN` if there is a shared copy now, and the mapping does not show it.
     pub(super) fn begin_following(&mut self, mapping: &mut Mapping) -> Result<(), OsError> {
         if mapping.followed {
             return Ok(());
         }
         let (start, end) = (mapping.offset, mapping.end_offset());
         let tracked = self.track();
+        if !mapping.copied && mapping.file.stores_into_copy() {
+            self.hold(&mapping.file)?;
+            self.share(&mapping.file)?;
+            return Err(OsError::AGAIN);
+        }
         let mapped = &self.hold(&mapping.file)?.mapped;
         if !mapping.copied {
             mapped.store_directly()?;

@@ -235,6 +235,27 @@ fn without_userfaultfd_stores_are_noticed_by_protection() {
 }
 
 #[test]
+fn with_a_journal_stores_reach_the_members_through_it_alone() {
+    let journaled = |what: &str| {
+        let mut array = Array::of(&format!("mappings-journal-{what}"), "5", 3);
+        array.journal = "internal";
+        Scene::on(array, SHAPES[1])
+    };
+    let scene = journaled("kill");
+    let before = scene.backing();
+    assert!(!scene.run("kill").success());
+    assert!(scene.backing() == before, "what nobody had followed is on the members");
+    let open = format!("exec 3<>{FILE}");
+    assert!(scene.array.command(Path::new("/bin/sh")).args(["-c", &open]).status().unwrap().success());
+    assert!(scene.backing() != before && scene.fits());
+    for what in ["agreement", "ends", "cut", "children", "pages", "calls", "changes", "crowd", "holes", "executed", "failure"] {
+        let scene = journaled(what);
+        assert!(scene.run(what).success(), "{what}");
+        assert!(what == "failure" || scene.fits(), "{what}");
+    }
+}
+
+#[test]
 fn a_member_may_fail_while_mapped() {
     for shape in SHAPES {
         assert!(Scene::new("failure", shape).run("failure").success(), "{shape:?}");
