@@ -99,6 +99,8 @@ impl Content {
     pub(crate) fn set_bytes(&mut self, bytes: u64) {
         if bytes < self.bytes {
             self.zero(bytes, self.bytes - bytes);
+            // Also the one that was cut in two by the old end: laid out it would make the file longer again.
+            self.pages.retain(|&index, _| index * (PAGE as u64) < bytes);
         }
         self.bytes = bytes;
     }
@@ -107,7 +109,7 @@ impl Content {
         let file = fs::File::create(path)?;
         file.set_len(self.bytes)?;
         for (index, page) in &self.pages {
-            let kept = (self.bytes - index * PAGE as u64).min(PAGE as u64) as usize;
+            let kept = self.bytes.saturating_sub(index * PAGE as u64).min(PAGE as u64) as usize;
             file.write_all_at(&page[..kept], index * PAGE as u64)?;
         }
         file.set_permissions(fs::Permissions::from_mode(mode))
@@ -254,5 +256,20 @@ mod tests {
         same.set_bytes(10);
         same.set_bytes(9000);
         assert!((0..9000).all(|at| same.byte(at) == 0));
+    }
+
+    #[test]
+    fn a_file_that_was_cut_is_laid_out_as_long_as_it_is() {
+        let home = tempfile::tempdir_in("/dev/shm").unwrap();
+        let path = home.path().join("a");
+        let mut content = Content::default();
+        // The old end lies within a page, the new one within another.
+        content.set_bytes(2 * 4096 + 100);
+        content.put(2 * 4096, &[7; 100]);
+        content.put(10, &[7; 100]);
+        content.set_bytes(50);
+        content.write(&path, 0o600).unwrap();
+        let read = fs::read(path).unwrap();
+        assert_eq!((read.len(), &read[..10], &read[10..]), (50, &[0; 10][..], &[7; 40][..]));
     }
 }
