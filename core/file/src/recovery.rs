@@ -52,14 +52,14 @@ impl Files {
         Ok(())
     }
 
-    /// Notes every file for resync: a page cache writes back in an order of its own, lanes too, so any file may disagree.
+    /// Notes every file for resync: a page cache writes back in an order of its own, lanes too, so any file may disagree, and a member may have again
+    /// what a cut took away.
     pub(crate) fn note_all(&self) -> Result<(), OsError> {
         let (array, table) = (self.array(), self.table());
         for number in 1..=table.count(array.first_in_use()?)? {
-            if let Ok(Some(record)) = table.load(array, number)
-                && record.size > 0
-                && record.geometry().level() != layout::Level::Raid0
-            {
+            let Ok(Some(record)) = table.load(array, number) else { continue };
+            table.set_flags(array, number, record.flags | FLAG_SLACK);
+            if record.size > 0 && record.geometry().level() != layout::Level::Raid0 {
                 table.add_resync(array, number, Resync { start: 0, end: record.size, lost: MemberSet::EMPTY });
             }
         }

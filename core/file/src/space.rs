@@ -135,7 +135,7 @@ impl Inode {
         let rest = (new.div_ceil(stripe) * stripe).min(size).saturating_sub(new);
         self.zero(new, rest)?;
         let kept = self.geometry.member_bytes(new);
-        self.on_members(|backing| backing.set_len(kept))?;
+        self.on_members(|backing| backing.set_len(kept).and_then(|()| backing.persist_layout()))?;
         shared.allocated_end.store(kept, Ordering::Release);
         shared.allocation_epoch.fetch_add(1, Ordering::AcqRel);
         drop(held);

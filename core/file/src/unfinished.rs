@@ -92,7 +92,7 @@ impl Inode {
         let (shared, size, stripe) = (self.shared(), self.size(), self.geometry.stripe_bytes());
         self.set_size(size);
         let kept = self.geometry.member_bytes(size);
-        self.on_members(|backing| backing.set_len(kept))?;
+        self.on_members(|backing| backing.set_len(kept).and_then(|()| backing.persist_layout()))?;
         shared.allocated_end.store(kept, Ordering::Release);
         shared.allocation_epoch.fetch_add(1, Ordering::AcqRel);
         let end = size.next_multiple_of(stripe);

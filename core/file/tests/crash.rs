@@ -368,3 +368,31 @@ fn behind_a_page_cache_every_file_is_made_to_agree() {
     let file = array.open_in(array.again(), "f", attribute);
     all_agree(&array, &file, attribute);
 }
+
+/// A cut that one member's file system had not committed when the machine crashed, and that no lane names any more.
+#[test]
+fn behind_a_page_cache_what_was_cut_off_does_not_come_back() {
+    let directory = tempfile::Builder::new().prefix("cxlraid-test-").tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let array = TestArray::in_directory(directory, Level::Raid5, 3, 4096);
+    if array.files.domains().iter().any(|&domain| domain != dax::PersistenceDomain::PageCache) {
+        println!("no page cache here; set CARGO_TARGET_DIR to a disk");
+        return;
+    }
+    let (attribute, other) = (array.create("f"), array.create("g"));
+    for kept in [0, 50_000] {
+        let file = array.open("f", attribute);
+        let bytes = Random(5).bytes(200_000);
+        write(&file, 0, &bytes);
+        let before = array.raw(1, "f");
+        file.truncate(kept).unwrap();
+        drop(file);
+        write(&array.open("g", other), 0, b"the lane names these bytes now");
+        std::fs::write(array.member_path(1).join(DATA), before).unwrap();
+        crash(&array);
+        let file = array.open_in(array.again(), "f", attribute);
+        file.truncate(200_000).unwrap();
+        assert!(read(&file, 0, kept as usize) == bytes[..kept as usize]);
+        assert!(read(&file, kept, 200_000).iter().all(|&byte| byte == 0), "behind {kept}");
+        assert_eq!(file.verify(), Ok(0));
+    }
+}

@@ -72,6 +72,13 @@ impl Backing {
         fstat(self.fd()).map(|stat| stat.st_size as u64)
     }
 
+    /// Makes cuts and holes durable where stores are durable without a system call. The file system commits them when it likes; until then a crash brings back, on
+    /// this member alone, what they took away, and the lane that could tell of it may have been used again. (Behind a page cache lanes are not believed, and every
+    /// file is compared after a crash.)
+    pub fn persist_layout(&self) -> Result<(), OsError> {
+        if self.mapping.synchronous { retry_on_intr(|| fdatasync(self.fd())) } else { Ok(()) }
+    }
+
     /// Forgets what is known to be allocated: another process may have punched or cut the file. An `allocate` that runs at the
     /// same time may remember what it learnt before; the caller orders them.
     pub fn forget_allocations(&self) {
