@@ -39,6 +39,8 @@ pub(crate) enum After {
     FileEnds,
     /// A larger change that has announced it and sees to the size.
     NothingElse,
+    /// The same, and whole stripes become a hole.
+    Hole,
 }
 
 /// A record that waits to be replayed.
@@ -316,6 +318,29 @@ impl Inode {
         }
     }
 
+    /// Makes holes of whole stripes, up to 4 GiB at a time. A death or a crash in the middle is made good by doing it again: with a member lost in it, what is left of a stripe
+    /// with holes on some members only would be the sum of what nobody wrote. The stripes are locked, the range is announced.
+    #[cold]
+    pub(crate) fn punch_journaled(&self, journal: &FileJournal, mut first: u64, last: u64) -> Result<(), OsError> {
+        let stripe = self.geometry.stripe_bytes();
+        let most = u64::from(u32::MAX) / stripe * stripe;
+        while first < last {
+            let stop = last.min(first + most);
+            let lane = self.files.take_lane(journal, self)?;
+            // SAFETY: nothing is read.
+            let committed = unsafe { self.commit(journal, lane, first, core::ptr::null(), (stop - first) as usize, After::Hole) };
+            let result = committed.and_then(|record| {
+                let punched = self.punch_stripes(first, stop);
+                // With an error redundancy follows what there is, and it is not to be done again over what others store there.
+                self.files.settle_lane(journal, lane, record.sequence).and(punched)
+            });
+            self.files.lane_word(lane).store(0, Ordering::Release);
+            result?;
+            first = stop;
+        }
+        Ok(())
+    }
+
     /// Makes the payload, announces the range and commits. With an error nothing is in place, and nothing committed.
     #[inline]
     unsafe fn commit(
@@ -331,11 +356,15 @@ impl Inode {
         loop {
             let out = self.out();
             let striper = self.striper(out);
-            let payload_bytes = striper.redo_bytes(offset, bytes);
+            let payload_bytes = if after == After::Hole { 0 } else { striper.redo_bytes(offset, bytes) };
             let payload = lanes.payload(lane, out).ok_or(OsError::IO)?;
             debug_assert!(lanes.fits(payload_bytes));
-            // SAFETY: the lane is ours and holds that much; the source is as the caller promises.
-            match unsafe { striper.make_redo(offset, src, bytes, payload) } {
+            let made = match after {
+                After::Hole => Ok(()),
+                // SAFETY: the lane is ours and holds that much; the source is as the caller promises.
+                _ => unsafe { striper.make_redo(offset, src, bytes, payload) },
+            };
+            match made {
                 Ok(()) => {}
                 Err(IoFault::BadAddress) => {
                     // Either the program's pointer or the journal.
@@ -360,7 +389,7 @@ impl Inode {
                 // Its fence is the payload's too.
                 match after {
                     After::FileEnds => self.announce(LaneKind::Journaled, offset, bytes as u64, out)?,
-                    After::NothingElse => persist::fence(),
+                    After::NothingElse | After::Hole => persist::fence(),
                 }
                 let committed = &mut record;
                 // SAFETY: as above; what the lane held is settled, or it would not be ours.
@@ -447,8 +476,9 @@ impl Inode {
     fn replay(&self, journal: &FileJournal, lane: usize, record: &JournalRecord) -> Result<(), OsError> {
         let array = self.files.array();
         array.before_change()?;
-        let fits = self.striper(self.out()).redo_bytes(record.offset, record.length) == record.payload_bytes;
-        if fits {
+        if record.is_hole() {
+            self.punch_stripes(record.offset, record.end())?;
+        } else if self.striper(self.out()).redo_bytes(record.offset, record.length) == record.payload_bytes {
             let wanted = self.geometry.member_bytes(record.end());
             self.on_members(|backing| if backing.bytes()? < wanted { backing.set_len(wanted) } else { Ok(()) })?;
             self.shared().allocated_end.fetch_max(wanted, Ordering::AcqRel);

@@ -227,7 +227,9 @@ impl Inode {
             }
             self.add_flags(format::FLAG_HOLES);
             let held = self.lock_stripes(Blocks::ALL)?;
-            self.announce(LaneKind::Write, offset, end - offset, self.out())?;
+            let journal = self.files.journal().filter(|_| self.geometry.level().parity_count() > 0);
+            let kind = if journal.is_some() { LaneKind::Journaled } else { LaneKind::Write };
+            self.announce(kind, offset, end - offset, self.out())?;
             if let Some(copy) = self.copy()? {
                 copy.punch(offset, end - offset)?;
             }
@@ -237,9 +239,10 @@ impl Inode {
             let (first, last) = (offset.next_multiple_of(unit), end / unit * unit);
             if first < last {
                 self.zero(offset, first - offset)?;
-                let (start, stop) = (self.geometry.member_bytes(first), self.geometry.member_bytes(last));
-                self.on_members(|backing| backing.punch(start, stop - start))?;
-                self.shared().allocation_epoch.fetch_add(1, Ordering::AcqRel);
+                match journal {
+                    Some(journal) => self.punch_journaled(journal, first, last)?,
+                    None => self.punch_stripes(first, last)?,
+                }
                 self.zero(last, end - last)?;
             } else {
                 self.zero(offset, end - offset)?;
@@ -248,6 +251,18 @@ impl Inode {
             self.touch();
             Ok(())
         })
+    }
+
+    /// Makes holes of whole stripes (of whole pages on a mirror). They are locked.
+    pub(crate) fn punch_stripes(&self, first: u64, last: u64) -> Result<(), OsError> {
+        let (start, stop) = (self.geometry.member_bytes(first), self.geometry.member_bytes(last));
+        let punched = self.on_members(|backing| backing.punch(start, stop - start).and_then(|()| backing.persist_layout()));
+        self.shared().allocation_epoch.fetch_add(1, Ordering::AcqRel);
+        if punched.is_err() {
+            // Some members have holes there, others not.
+            let _ = self.resync(first, last - first);
+        }
+        punched
     }
 
     /// Gives back what growth took in advance. The caller knows that nobody has the file open.

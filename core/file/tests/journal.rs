@@ -441,6 +441,45 @@ fn zeros_in_part_of_a_stripe_are_atomic_whichever_member_is_lost() {
     }
 }
 
+/// A hole of whole stripes that some members have and others not yet, in whatever part: with one of them lost it is made as a whole, or there is none of it.
+#[test]
+fn a_hole_cut_short_is_made_as_a_whole_whichever_member_is_lost() {
+    for shape in SHAPES.into_iter().filter(|shape| shape.0.parity_count() > 0) {
+        for seed in 1..=12 {
+            let mut random = Random(seed);
+            let scene = Scene::new(shape, seed % 2 == 0, 90_000 + random.below(60_000) as usize, seed);
+            println!("RAID {}, {} members, chunk {}, seed {seed}", shape.0, shape.1, shape.2);
+            let file = std::mem::ManuallyDrop::new(scene.open(scene.array.files));
+            let stripe = file.geometry().stripe_bytes();
+            let count = scene.old.len() as u64 / stripe;
+            let first = random.below(count);
+            let range = first * stripe..(first + 1 + random.below(count - first)) * stripe;
+            let before = scene.state();
+            file.punch(range.start, range.end - range.start, false).unwrap();
+            let after = scene.state();
+            let is_committed = seed % 3 > 0;
+            let state = if is_committed {
+                let data = some_lines(&mut random, &before.data, &after.data);
+                State { journal: committed(&before, &after), data, inodes: after.inodes.clone() }
+            } else {
+                State {
+                    journal: not_committed(&mut random, &before, &after),
+                    inodes: after.inodes.clone(),
+                    data: before.data.clone(),
+                }
+            };
+            assert!(state.journal != after.journal, "there is a record");
+            scene.restore(&state);
+            let mut expected = scene.old.clone();
+            if is_committed {
+                expected[range.start as usize..range.end as usize].fill(0);
+            }
+            let slot = some_member(&mut random, &scene);
+            assert!(scene.recovered(slot) == expected, "without {slot:?}, {range:?}");
+        }
+    }
+}
+
 const CHILD: &str = "CXLRAID_TEST_JOURNAL_CHILD";
 const BLOCK_BYTES: usize = 30_000;
 const BLOCK_COUNT: u64 = 20;

@@ -2,7 +2,7 @@
 //!
 //! A lane holds one record and its payload: the new data and the parities they make. The payload is durable before the record is stored, the record before
 //! anything is stored in place, and all of that before the record is settled: the sequence stored a second time, in a word of its own. So a record that is whole and
-//! not settled is a write that a crash or a death may have cut short, and its payload says what everything it touched is to be.
+//! not settled is a write that a crash or a death may have cut short, and its payload says what everything it touched is to be. A hole that is being made needs none.
 //!
 //! The checksum tells a torn record from a whole one, and one of another journal from one of this: the journal's UUID, which is drawn at random, goes into it. It is the
 //! same as a lane's and for the same reason: it is on the path of every write.
@@ -34,6 +34,7 @@ pub const JOURNAL_SUPPORTED: Version = Version { major: 1, minor: 0 };
 
 const MAGIC: [u8; 8] = *b"CXLRJNL\0";
 const KIND_WRITE: u8 = 1;
+const KIND_HOLE: u8 = 2;
 const FLAG_GROWS: u8 = 1;
 /// Parities of a range that begins and ends within stripes are filled up to whole lines: at most three runs of rows in each.
 const ROUNDING_BYTES: usize = 4096;
@@ -222,9 +223,9 @@ pub struct JournalRecord {
     pub generation: u64,
     /// The first byte of the file that is written.
     pub offset: u64,
-    /// How many are written, `1..=JOURNAL_DATA_BYTES_MAX`.
+    /// How many are written: `1..=JOURNAL_DATA_BYTES_MAX`, or up to `u32::MAX` of a hole.
     pub length: usize,
-    /// Bytes of the payload: data, parities, and what fills them up to whole lines.
+    /// Bytes of the payload: data, parities, and what fills them up to whole lines. 0 of a hole: whole stripes become one.
     pub payload_bytes: usize,
     /// Members that the payload says nothing about: they were out.
     pub out: MemberSet,
@@ -241,7 +242,8 @@ impl JournalRecord {
     #[must_use]
     pub fn encode(&self, seed: u64, settled: u64) -> [u8; JOURNAL_RECORD_BYTES] {
         debug_assert_ne!(self.sequence, settled);
-        let kind = u64::from(KIND_WRITE) | u64::from(if self.grows { FLAG_GROWS } else { 0 }) << 8;
+        let kind = u64::from(if self.is_hole() { KIND_HOLE } else { KIND_WRITE })
+            | u64::from(if self.grows { FLAG_GROWS } else { 0 }) << 8;
         let words = [
             self.inode,
             self.generation,
@@ -273,13 +275,24 @@ impl JournalRecord {
             grows: bytes.flags & FLAG_GROWS != 0,
             sequence: bytes.sequence.get(),
         };
+        let fits = match bytes.kind {
+            KIND_WRITE => record.length <= JOURNAL_DATA_BYTES_MAX && record.payload_bytes >= record.length,
+            KIND_HOLE => record.is_hole() && !record.grows,
+            _ => false,
+        };
         let sound = record.inode != 0
             && record.sequence != 0
-            && (1..=JOURNAL_DATA_BYTES_MAX).contains(&record.length)
-            && record.payload_bytes >= record.length
+            && record.length != 0
             && record.offset.checked_add(record.length as u64).is_some()
-            && bytes.kind == KIND_WRITE;
+            && fits;
         sound.then_some((record, settled >= record.sequence))
+    }
+
+    /// Whether whole stripes become a hole.
+    #[inline]
+    #[must_use]
+    pub const fn is_hole(&self) -> bool {
+        self.payload_bytes == 0
     }
 
     /// The offset after the last byte written.

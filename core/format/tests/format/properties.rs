@@ -75,13 +75,16 @@ pub(crate) fn superblocks() -> impl Strategy<Value = Superblock> {
 
 fn journal_records() -> impl Strategy<Value = JournalRecord> {
     let numbers = (1..u64::MAX, any::<u64>(), 0..u64::MAX >> 1, 1..u64::MAX);
-    (numbers, 1..=JOURNAL_DATA_BYTES_MAX, 0..3usize << 20, any::<u32>(), any::<bool>()).prop_map(
-        |((inode, generation, offset, sequence), length, more, out, grows)| JournalRecord {
+    let writes = (1..=JOURNAL_DATA_BYTES_MAX, 0..3usize << 20, any::<bool>());
+    let writes = writes.prop_map(|(length, more, grows)| (length, length + more, grows));
+    let holes = (1..=u32::MAX as usize).prop_map(|length| (length, 0, false));
+    (numbers, prop_oneof![writes, holes], any::<u32>()).prop_map(
+        |((inode, generation, offset, sequence), (length, payload_bytes, grows), out)| JournalRecord {
             inode,
             generation,
             offset,
             length,
-            payload_bytes: length + more,
+            payload_bytes,
             out: MemberSet::from_bits(out),
             grows,
             sequence,
