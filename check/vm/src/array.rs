@@ -1,6 +1,6 @@
 //! The arrays under test: levels, file systems, persistence domains, as both sides name them.
 
-use crate::Outcome;
+use crate::{Outcome, job::Job};
 use std::{fmt, str::FromStr};
 
 /// Where programs see the array.
@@ -33,6 +33,40 @@ impl Shape {
         let one = slots.clone().map(|slot| vec![slot]);
         let two = slots.clone().flat_map(|first| (first + 1..slots.end).map(move |second| vec![first, second]));
         one.chain(two).filter(|absent| absent.len() <= self.bears).collect()
+    }
+}
+
+/// What an array is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Array {
+    pub(crate) shape: Shape,
+    /// On every member.
+    pub(crate) system: FileSystem,
+    /// On the members.
+    pub(crate) journal: bool,
+}
+
+impl Array {
+    /// How the host tells the guest.
+    pub(crate) fn tell(self, job: Job) -> Job {
+        let job = job.with("level", self.shape.level).with("fs", self.system);
+        if self.journal { job.with("journal", "internal") } else { job }
+    }
+
+    pub(crate) fn told(job: &Job) -> Outcome<Self> {
+        let journal = job.find::<String>("journal")?.is_some();
+        Ok(Self { shape: Shape::of_level(job.get("level")?)?, system: job.get("fs")?, journal })
+    }
+
+    /// How many members may be lost in the same instant as the power: with parity none without a journal (the write hole).
+    pub(crate) const fn bears_in_a_cut(self) -> usize {
+        if self.journal || self.shape.level == 1 { self.shape.bears } else { 0 }
+    }
+}
+
+impl fmt::Display for Array {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}{}", self.shape.level, if self.journal { "-journal" } else { "" })
     }
 }
 
@@ -80,6 +114,16 @@ mod tests {
         assert_eq!(Shape::of_level(6).unwrap().absences().len(), 4 + 6);
         assert_eq!(Shape::of_level(1).unwrap().absences().last().unwrap(), &[1, 2]);
         assert!(Shape::of_level(0).is_err());
+    }
+
+    #[test]
+    fn an_array_survives_the_command_line() {
+        for journal in [false, true] {
+            let array = Array { shape: Shape::ALL[2], system: FileSystem::Xfs, journal };
+            assert_eq!(Array::told(&array.tell(Job::new("load"))), Ok(array));
+            assert_eq!(array.bears_in_a_cut(), if journal { 2 } else { 0 });
+        }
+        assert!(Array::told(&Job::new("load")).is_err());
     }
 
     #[test]

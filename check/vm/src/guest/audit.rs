@@ -19,13 +19,14 @@ pub(super) fn audit(members: &Members) -> Outcome<String> {
     let present = members.present();
     // Errors are collected: one failure must not hide another.
     let mut failures = Vec::new();
-    let names = |slot: usize| digest::lines(&members.data(slot), members.shape.level == 1).map(|lines| lines.join("\n"));
+    let names = |slot: usize| digest::lines(&members.data(slot), members.array.shape.level == 1).map(|lines| lines.join("\n"));
     let first = names(present[0])?;
     for &slot in &present[1..] {
         let what = format!("names on members {} and {slot}", present[0]);
         failures.extend(names(slot).and_then(|other| same(&what, &first, &other)).err());
     }
     let absences: Vec<_> = members
+        .array
         .shape
         .absences()
         .into_iter()

@@ -6,7 +6,7 @@
 use super::{Port, devices, fio, members::Members, programs::Program};
 use crate::{
     Outcome, about,
-    array::{FileSystem, PREFIX, Shape},
+    array::{Array, PREFIX},
     job::Job,
 };
 use std::{
@@ -58,9 +58,8 @@ pub(super) fn client(name: &str) -> Program {
 }
 
 pub(super) fn run(job: &Job, log: &Port) -> Outcome {
-    let shape = Shape::of_level(job.get("level")?)?;
-    let system: FileSystem = job.get("fs")?;
-    let members = Members::format(shape, system, &devices::make_namespaces(shape.member_count)?)?;
+    let array = Array::told(job)?;
+    let members = Members::format(array, &devices::make_namespaces(array.shape.member_count)?)?;
     Program::inside("cp", &members).words(&format!("-r /stage/cluster {PREFIX}")).done()?;
     Program::inside("chmod", &members).words(&format!("700 {CLUSTER}")).done()?;
     let table = "CREATE TABLE rows (n INTEGER PRIMARY KEY, text TEXT); CREATE INDEX texts ON rows (text);";

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     Outcome, about,
-    array::{FileSystem, PREFIX, Shape},
+    array::{Array, PREFIX},
 };
 use std::{
     fs,
@@ -17,51 +17,50 @@ use std::{
 /// Mount points by slot, and which of them are left out.
 #[derive(Clone)]
 pub(super) struct Members {
-    pub(super) shape: Shape,
+    pub(super) array: Array,
     places: Vec<PathBuf>,
     absent: Vec<usize>,
 }
 
 impl Members {
-    fn at_mount_points(shape: Shape) -> Outcome<Self> {
+    fn at_mount_points(array: Array) -> Outcome<Self> {
         if !Path::new(HOME).exists() {
             fs::create_dir(HOME).and_then(|()| chown(HOME, Some(USER_ID), Some(USER_ID))).map_err(about(HOME))?;
         }
-        let places = (0..shape.member_count).map(|slot| PathBuf::from(format!("/mnt/member{slot}"))).collect();
-        Ok(Self { shape, places, absent: Vec::new() })
+        let places = (0..array.shape.member_count).map(|slot| PathBuf::from(format!("/mnt/member{slot}"))).collect();
+        Ok(Self { array, places, absent: Vec::new() })
     }
 
     /// New file systems on these devices, mounted, owned by the user.
-    pub(super) fn format(shape: Shape, system: FileSystem, devices: &[PathBuf]) -> Outcome<Self> {
-        let members = Self::at_mount_points(shape)?;
+    pub(super) fn format(array: Array, devices: &[PathBuf]) -> Outcome<Self> {
+        let members = Self::at_mount_points(array)?;
         for (slot, (device, place)) in devices.iter().zip(&members.places).enumerate() {
-            devices::format(device, system, slot)?;
-            devices::mount_dax(device, system, place)?;
+            devices::format(device, array.system, slot)?;
+            devices::mount_dax(device, array.system, place)?;
             chown(place, Some(USER_ID), Some(USER_ID)).map_err(about(place.display()))?;
         }
         Ok(members)
     }
 
     /// Those that were made on these devices.
-    pub(super) fn mount_these(shape: Shape, system: FileSystem, devices: &[PathBuf]) -> Outcome<Self> {
-        let members = Self::at_mount_points(shape)?;
-        devices.iter().zip(&members.places).try_for_each(|(device, place)| devices::mount_dax(device, system, place))?;
+    pub(super) fn mount_these(array: Array, devices: &[PathBuf]) -> Outcome<Self> {
+        let members = Self::at_mount_points(array)?;
+        devices.iter().zip(&members.places).try_for_each(|(device, place)| devices::mount_dax(device, array.system, place))?;
         Ok(members)
     }
 
-    /// Those that are there already; `without` says which one must not be.
-    pub(super) fn mount(shape: Shape, system: FileSystem, without: Option<usize>) -> Outcome<Self> {
-        let mut members = Self::at_mount_points(shape)?;
-        let found = devices::by_member(shape.member_count - usize::from(without.is_some()), system)?;
+    /// Those that are there already: all but `lost_count`. Which ones only their labels say: the order of NVDIMMs is QEMU's.
+    pub(super) fn mount(array: Array, lost_count: usize) -> Outcome<Self> {
+        let mut members = Self::at_mount_points(array)?;
+        let found = devices::by_member(array.shape.member_count - lost_count, array.system)?;
         for (slot, device) in &found {
-            devices::mount_dax(device, system, &members.places[*slot])?;
+            devices::mount_dax(device, array.system, &members.places[*slot])?;
         }
-        members.absent = (0..shape.member_count).filter(|slot| !found.iter().any(|(there, _)| there == slot)).collect();
-        let expected: Vec<usize> = without.into_iter().collect();
-        if members.absent == expected {
+        members.absent = (0..array.shape.member_count).filter(|slot| !found.iter().any(|(there, _)| there == slot)).collect();
+        if members.absent.len() == lost_count {
             Ok(members)
         } else {
-            Err(format!("members {:?} are missing instead of {expected:?}", members.absent))
+            Err(format!("members {:?} are missing; {lost_count} were taken out", members.absent))
         }
     }
 
@@ -76,6 +75,11 @@ impl Members {
         fewer
     }
 
+    /// Slots of those that are not there.
+    pub(super) fn absent(&self) -> &[usize] {
+        &self.absent
+    }
+
     /// Slots of those that are there.
     pub(super) fn present(&self) -> Vec<usize> {
         (0..self.places.len()).filter(|slot| !self.absent.contains(slot)).collect()
@@ -83,7 +87,7 @@ impl Members {
 
     /// How many more may go.
     pub(super) fn spare_failures(&self) -> usize {
-        self.shape.bears.saturating_sub(self.absent.len())
+        self.array.shape.bears.saturating_sub(self.absent.len())
     }
 
     pub(super) fn place(&self, slot: usize) -> &Path {

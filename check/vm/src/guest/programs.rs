@@ -41,8 +41,11 @@ impl Program {
 
     /// With the array in its environment.
     pub(super) fn on(mut self, members: &Members) -> Self {
-        self.command.env("CXLRAID_LEVEL", members.shape.level.to_string()).env("CXLRAID_MOUNTS", members.mounts());
+        self.command.env("CXLRAID_LEVEL", members.array.shape.level.to_string()).env("CXLRAID_MOUNTS", members.mounts());
         self.command.env("CXLRAID_PATHS", PREFIX).env("CXLRAID_STRIPE_SIZE", "64K");
+        if members.array.journal {
+            self.command.env("CXLRAID_JOURNAL", "internal");
+        }
         self
     }
 

@@ -3,19 +3,18 @@
 use super::{Port, audit, fio, load, members::Members, programs::Program};
 use crate::{
     Outcome, about,
-    array::{FileSystem, PREFIX, Shape},
+    array::{Array, PREFIX},
     job::Job,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use std::{process::Child, time::Instant};
 
-/// At most one block of fio is being written at a time, and without a journal a write may be cut in the middle.
-const TORN_BLOCKS_MAX: usize = 1;
-
 pub(super) fn run(job: &Job, log: &Port) -> Outcome {
-    let shape = Shape::of_level(job.get("level")?)?;
-    let system: FileSystem = job.get("fs")?;
-    let members = Members::mount(shape, system, job.find("without")?)?;
+    let array = Array::told(job)?;
+    let members = Members::mount(array, job.get("lost")?)?;
+    if !members.absent().is_empty() {
+        log.line(&format!("= lost in the cut: {:?}", members.absent()))?;
+    }
     let begun = Instant::now();
     let mut failures = Vec::new();
     let mut check = |name: &str, result: Outcome<String>| {
@@ -96,9 +95,11 @@ fn check_fio(members: &Members, told: u64) -> Outcome<String> {
     let copy = format!("{}/fio", super::programs::HOME);
     Program::inside("cp", members).words(&format!("{PREFIX}/fio {copy}")).done()?;
     let (torn, low, high) = fio::verify(members, &copy)?;
+    // At most one block is being written at a time, and without a journal a write may be cut in the middle.
+    let torn_max = usize::from(!members.array.journal);
     let passes = format!("blocks of passes {low} to {high}, {torn} torn");
     let allowed = told..=told + 1;
-    if allowed.contains(&low) && allowed.contains(&high) && torn <= TORN_BLOCKS_MAX {
+    if allowed.contains(&low) && allowed.contains(&high) && torn <= torn_max {
         Ok(passes)
     } else {
         Err(format!("pass {told} was acknowledged; {passes}"))

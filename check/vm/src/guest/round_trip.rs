@@ -4,7 +4,7 @@
 use super::{Port, audit, devices, members::Members, programs::Program};
 use crate::{
     Outcome, about,
-    array::{FileSystem, PREFIX, Shape},
+    array::{Array, FileSystem, PREFIX, Shape},
     job::Job,
 };
 use std::{fs, path::PathBuf};
@@ -16,7 +16,8 @@ pub(super) fn run(job: &Job, log: &Port) -> Outcome {
     let devices = devices::make_namespaces(most)?;
     for shape in Shape::ALL {
         let domains = vec![domain.as_str(); shape.member_count];
-        let text = round_trip(shape, system, &devices[..shape.member_count], &domains);
+        let array = Array { shape, system, journal: false };
+        let text = round_trip(array, &devices[..shape.member_count], &domains);
         log.line(&format!(
             "= RAID {} on {system}: {}",
             shape.level,
@@ -31,16 +32,17 @@ pub(super) fn cxl(log: &Port) -> Outcome {
     let mut devices = devices::make_namespaces(2)?;
     devices.push(devices::make_cxl_namespace()?);
     for shape in [Shape::of_level(5)?, Shape::of_level(1)?] {
-        let text = round_trip(shape, FileSystem::Ext4, &devices, &["eADR", "eADR", "ADR"])?;
+        let array = Array { shape, system: FileSystem::Ext4, journal: false };
+        let text = round_trip(array, &devices, &["eADR", "eADR", "ADR"])?;
         log.line(&format!("= RAID {} on two NVDIMMs and CXL memory: {text}", shape.level))?;
     }
     Ok(())
 }
 
-fn round_trip(shape: Shape, system: FileSystem, devices: &[PathBuf], domains: &[&str]) -> Outcome<String> {
-    let members = Members::format(shape, system, devices)?;
-    let names: Vec<String> = (0..shape.member_count).map(|slot| members.place(slot).display().to_string()).collect();
-    let create = format!("create array --level {} --chunk 64K --at {PREFIX} {}", shape.level, names.join(" "));
+fn round_trip(array: Array, devices: &[PathBuf], domains: &[&str]) -> Outcome<String> {
+    let members = Members::format(array, devices)?;
+    let names: Vec<String> = (0..array.shape.member_count).map(|slot| members.place(slot).display().to_string()).collect();
+    let create = format!("create array --level {} --chunk 64K --at {PREFIX} {}", array.shape.level, names.join(" "));
     Program::of_user("cxlraid").words(&create).done()?;
     write(&members)?;
     let mappings = synchronous_mappings(&members)?;
@@ -54,7 +56,7 @@ fn round_trip(shape: Shape, system: FileSystem, devices: &[PathBuf], domains: &[
     let contents = audit::contents(&members)?;
     members.cxlraid("stop", 0)?;
     members.unmount()?;
-    let members = Members::mount_these(shape, system, devices)?;
+    let members = Members::mount_these(array, devices)?;
     audit::same("files before and after unmounting", &contents, &audit::contents(&members)?)?;
     let audited = audit::audit(&members)?;
     members.cxlraid("stop", 0)?;
@@ -99,7 +101,7 @@ fn synchronous_mappings(members: &Members) -> Outcome<usize> {
     let smaps = fs::read_to_string(&path).map_err(about(&path))?;
     session.end()?;
     let mut count = 0;
-    let mut mapped = vec![0; members.shape.member_count];
+    let mut mapped = vec![0; members.array.shape.member_count];
     let mut name = "";
     for line in smaps.lines() {
         if let Some(flags) = line.strip_prefix("VmFlags:") {

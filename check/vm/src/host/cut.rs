@@ -7,59 +7,52 @@ use super::{
     machine::{Hardware, Machine, Platform},
     scenes::Stage,
 };
-use crate::{
-    Outcome, about,
-    array::{FileSystem, Shape},
-    job::Job,
-};
+use crate::{Outcome, about, array::Array, job::Job};
 use std::{
     collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
     process::Command,
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// What writes.
 const WRITERS: [&str; 3] = ["sqlite", "postgresql", "fio"];
+
+/// On a busy host everything takes longer; nobody waits that long.
+const PERIOD_MAX_US: u64 = 10_000_000;
 
 /// What each writer was told last: the second word of its last line and what follows.
 pub(crate) type Acknowledged = BTreeMap<String, Vec<u64>>;
 
 /// The NVDIMMs of a machine whose power was cut.
 pub(crate) struct Image {
-    shape: Shape,
-    system: FileSystem,
+    array: Array,
     number: usize,
-    /// A member that is lost in the same instant.
-    without: Option<usize>,
+    /// How many members are lost in the same instant.
+    lost_count: usize,
     nvdimms: Vec<PathBuf>,
     acknowledged: Acknowledged,
 }
 
 /// Loads an array, takes images. What the report says of it.
-pub(crate) fn images(
-    stage: &Stage<'_>,
-    directory: &Path,
-    shape: Shape,
-    system: FileSystem,
-) -> Outcome<(Vec<String>, Vec<Image>)> {
-    let hardware = Hardware::new(directory, Platform::Silent, shape.member_count, system)?;
-    let job = Job::new("load").with("level", shape.level).with("fs", system);
+pub(crate) fn images(stage: &Stage<'_>, directory: &Path, array: Array) -> Outcome<(Vec<String>, Vec<Image>)> {
+    let hardware = Hardware::new(directory, Platform::Silent, array.shape.member_count, array.system)?;
+    let job = array.tell(Job::new("load"));
     let mut machine = Machine::boot(stage.packages, stage.system, directory, &hardware, &job)?;
-    let mut random = Random(stage.seed ^ u64::from(shape.level) << 32);
+    let mut random = Random(stage.seed ^ u64::from(array.shape.level) << 32 ^ u64::from(array.journal) << 40);
     let mut images = Vec::new();
-    let mut before = Acknowledged::new();
+    machine.until("every writer has begun", |machine| progress(machine, &Acknowledged::new()))?;
+    let mut before = acknowledged(&machine.read("acknowledged"));
     for number in 0..stage.options.images {
-        let progress = |machine: &Machine| {
-            let now = acknowledged(&machine.read("acknowledged"));
-            WRITERS.iter().all(|&writer| now.contains_key(writer) && now.get(writer) > before.get(writer))
-        };
-        machine.until(format!("every writer went on (image {number})"), progress)?;
-        thread::sleep(Duration::from_micros(random.next() % 700_000));
-        let target = stage.directory(&format!("image-{}-{number}", shape.level))?;
-        let nvdimms: Vec<_> = (0..shape.member_count).map(|slot| target.join(format!("nvdimm{slot}"))).collect();
+        let begun = Instant::now();
+        machine.until(format!("every writer went on (image {number})"), |machine| progress(machine, &before))?;
+        // Any instant of what the slowest of them does, not only those after an acknowledgement.
+        let period = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+        thread::sleep(Duration::from_micros(random.below(period.min(PERIOD_MAX_US))));
+        let target = stage.directory(&format!("image-{array}-{number}"))?;
+        let mut nvdimms: Vec<_> = (0..array.shape.member_count).map(|slot| target.join(format!("nvdimm{slot}"))).collect();
         let acknowledged = machine.frozen(|machine| {
             for (from, to) in hardware.nvdimms.iter().zip(&nvdimms) {
                 super::tool::output(Command::new("cp").arg("--sparse=always").arg(from).arg(to))?;
@@ -67,12 +60,20 @@ pub(crate) fn images(
             Ok(acknowledged(&machine.read("acknowledged")))
         })?;
         before.clone_from(&acknowledged);
-        // A mirror bears the loss of a member in the same instant; parity does so with a journal only (docs: the write hole).
-        let without = (shape.level == 1 && number % 2 == 1).then(|| (random.next() % shape.member_count as u64) as usize);
-        images.push(Image { shape, system, number, without, nvdimms, acknowledged });
+        // Every other image loses members in the same instant: one, then as many as can be borne.
+        let lost_count = if number % 2 == 0 { 0 } else { array.bears_in_a_cut().min(1 + number / 2) };
+        random.shuffle(&mut nvdimms);
+        nvdimms.truncate(array.shape.member_count - lost_count);
+        images.push(Image { array, number, lost_count, nvdimms, acknowledged });
     }
     let lines = vec![format!("{} images; acknowledged at the last: {}", images.len(), show(&before))];
     Ok((lines, images))
+}
+
+/// Whether every writer was told more than `before`.
+fn progress(machine: &Machine, before: &Acknowledged) -> bool {
+    let now = acknowledged(&machine.read("acknowledged"));
+    WRITERS.iter().all(|&writer| now.contains_key(writer) && now.get(writer) > before.get(writer))
 }
 
 /// The last complete line of each writer.
@@ -95,30 +96,24 @@ fn show(acknowledged: &Acknowledged) -> String {
 
 impl Image {
     pub(crate) fn name(&self) -> String {
-        format!("recover-{}-{}", self.shape.level, self.number)
+        format!("recover-{}-{}", self.array, self.number)
     }
 
     /// Boots it, recovers, and checks everything that must hold.
     pub(crate) fn recover(&self, stage: &Stage<'_>, directory: &Path) -> Outcome<Vec<String>> {
-        let mut job = Job::new("recover").with("level", self.shape.level).with("fs", self.system);
+        let mut job = self.array.tell(Job::new("recover")).with("lost", self.lost_count);
         for (writer, numbers) in &self.acknowledged {
             let numbers: Vec<_> = numbers.iter().map(u64::to_string).collect();
             job = job.with(writer, numbers.join(","));
         }
-        let mut nvdimms = self.nvdimms.clone();
-        if let Some(slot) = self.without {
-            nvdimms.remove(slot);
-            job = job.with("without", slot);
-        }
-        let hardware = Hardware { platform: Platform::Silent, nvdimms, cxl: None, processors: 1 };
+        let hardware = Hardware { platform: Platform::Silent, nvdimms: self.nvdimms.clone(), cxl: None, processors: 1 };
         let told = show(&self.acknowledged);
         let lines = stage.play(directory, &hardware, &job).map_err(|message| format!("acknowledged: {told}\n{message}"))?;
         if !stage.options.keep {
             let place = self.nvdimms[0].parent().unwrap_or(directory);
             fs::remove_dir_all(place).map_err(about(place.display()))?;
         }
-        let lost = self.without.map(|slot| format!("; member {slot} lost in the cut")).unwrap_or_default();
-        Ok([vec![format!("acknowledged: {told}{lost}")], lines].concat())
+        Ok([vec![format!("acknowledged: {told}")], lines].concat())
     }
 }
 
@@ -132,6 +127,18 @@ impl Random {
         word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
         word ^ word >> 31
+    }
+
+    /// Below `end`.
+    fn below(&mut self, end: u64) -> u64 {
+        self.next() % end.max(1)
+    }
+
+    /// Fisher and Yates.
+    fn shuffle<T>(&mut self, things: &mut [T]) {
+        for last in (1..things.len()).rev() {
+            things.swap(last, self.below(last as u64 + 1) as usize);
+        }
     }
 }
 

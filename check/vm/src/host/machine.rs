@@ -242,9 +242,9 @@ fn cxl(path: &Path) -> Outcome<Vec<String>> {
         "-device",
         "pxb-cxl,bus_nr=12,bus=pcie.0,id=bridge",
         "-device",
-        "cxl-rp,port=0,bus=bridge,id=port,chassis=0,slot=2",
+        "cxl-rp,port=0,bus=bridge,id=root-port,chassis=0,slot=2",
         "-device",
-        "cxl-type3,bus=port,persistent-memdev=cxl,lsa=labels,id=device,sn=1",
+        "cxl-type3,bus=root-port,persistent-memdev=cxl,lsa=labels,id=device,sn=1",
         "-M",
     ];
     let window = format!("cxl-fmw.0.targets.0=bridge,cxl-fmw.0.size={CXL_WINDOW}");

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     Outcome, about,
-    array::{FileSystem, Shape},
+    array::{Array, FileSystem, Shape},
     job::Job,
     options::Options,
 };
@@ -55,7 +55,7 @@ impl Stage<'_> {
 pub(crate) enum Task {
     RoundTrip(FileSystem, Platform),
     Cxl,
-    PowerCut(Shape, FileSystem),
+    PowerCut(Array),
     /// The image that a cut left.
     Recover(cut::Image),
 }
@@ -63,10 +63,13 @@ pub(crate) enum Task {
 impl Task {
     fn all() -> Vec<Self> {
         let [raid1, raid5, raid6] = Shape::ALL;
+        let power_cut = |shape, system, journal| Self::PowerCut(Array { shape, system, journal });
         vec![
-            Self::PowerCut(raid5, FileSystem::Ext4),
-            Self::PowerCut(raid6, FileSystem::Xfs),
-            Self::PowerCut(raid1, FileSystem::Ext4),
+            power_cut(raid5, FileSystem::Ext4, false),
+            power_cut(raid6, FileSystem::Xfs, false),
+            power_cut(raid1, FileSystem::Ext4, false),
+            power_cut(raid5, FileSystem::Xfs, true),
+            power_cut(raid6, FileSystem::Ext4, true),
             Self::RoundTrip(FileSystem::Ext4, Platform::MemoryController),
             Self::RoundTrip(FileSystem::Xfs, Platform::ProcessorCaches),
             Self::Cxl,
@@ -77,7 +80,7 @@ impl Task {
         match self {
             Self::RoundTrip(system, _) => format!("round-trip-{system}"),
             Self::Cxl => "cxl".to_owned(),
-            Self::PowerCut(shape, _) => format!("power-cut-{}", shape.level),
+            Self::PowerCut(array) => format!("power-cut-{array}"),
             Self::Recover(image) => image.name(),
         }
     }
@@ -100,8 +103,8 @@ impl Task {
                 hardware.cxl = Some(device);
                 done(stage.play(&directory, &hardware, &Job::new("cxl"))?)
             }
-            Self::PowerCut(shape, system) => {
-                let (lines, images) = cut::images(stage, &directory, *shape, *system)?;
+            Self::PowerCut(array) => {
+                let (lines, images) = cut::images(stage, &directory, *array)?;
                 Ok((lines, images.into_iter().map(Self::Recover).collect()))
             }
             Self::Recover(image) => done(image.recover(stage, &directory)?),
