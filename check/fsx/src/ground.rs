@@ -77,6 +77,7 @@ impl Ground {
         command.args(words).stdin(Stdio::null()).process_group(0);
         command.env("CXLRAID_LEVEL", self.case.level.name).env("CXLRAID_MOUNTS", members.join(":"));
         command.env("CXLRAID_PATHS", self.data()).env("CXLRAID_STRIPE_SIZE", self.case.chunk.to_string());
+        command.env("CXLRAID_JOURNAL", if self.case.journal { "internal" } else { "" });
         if intercepted {
             command.env("LD_PRELOAD", &self.library);
         }

@@ -16,8 +16,9 @@ Random operations on files of arrays of every level, against a model. A failure 
                   stores: processes store to one mapped file, some are killed
   --scenario S    healthy; missing: without a member from the start; cut: one loses its memory
   --no-maps       nothing is stored through mappings: not in the single mode, and without the stores mode
-  --quick         12000 operations per level; one case per level of threads and of processes, chosen by the seed, and all of the others
-  --kills N       only the mode processes, one case per level, until N of them were killed in each
+  --journal       on arrays with a journal on their members
+  --quick         12000 operations per level; one case per level of threads, of processes and of a journal, chosen by the seed, and all of the others
+  --kills N       only the mode processes, one case per level without a journal and one with, until N of them were killed in each
   --plain         the single mode on a plain directory: checks the model itself
   --lib PATH      libcxlraid.so (else CXLRAID_LIB, else beside this program)
   --keep          leave the directories of a failed case and say where they are";
@@ -44,7 +45,7 @@ impl Options {
         let (operations, seed, cases) = (1_000_000, clock(), Vec::new());
         let mut options = Self { operations, seed, cases, plain: false, maps: true, kills: None, library, keep: false };
         let (mut levels, mut chunks, mut modes, mut scenarios) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let (mut arguments, mut quick, mut count) = (arguments, false, None);
+        let (mut arguments, mut quick, mut journal, mut count) = (arguments, false, false, None);
         while let Some(argument) = arguments.next() {
             let mut value = || arguments.next().ok_or_else(|| format!("{argument} needs a value\n\n{HELP}"));
             match argument.as_str() {
@@ -58,6 +59,7 @@ impl Options {
                 }
                 "--kills" => options.kills = Some(number(&argument, &value()?)?),
                 "--quick" => quick = true,
+                "--journal" => journal = true,
                 "--no-maps" => options.maps = false,
                 "--plain" => options.plain = true,
                 "--lib" => options.library = value()?.into(),
@@ -81,6 +83,7 @@ impl Options {
         if quick || options.kills.is_some() {
             options.cases = quick_cases(&options.cases, options.seed);
         }
+        options.cases.iter_mut().for_each(|case| case.journal |= journal);
         options.operations = count.unwrap_or(if quick { 12_000 } else { 1_000_000 });
         if options.cases.is_empty() { Err("the level cannot bear that".to_owned()) } else { Ok(Some(options)) }
     }
@@ -91,7 +94,7 @@ fn make_cases(levels: &[shape::Level], chunks: &[u64], modes: &[shape::Mode], sc
     for &level in levels {
         for &scenario in scenarios {
             for &mode in modes {
-                cases.extend(chunks.iter().map(|&chunk| Case { level, chunk, mode, scenario }));
+                cases.extend(chunks.iter().map(|&chunk| Case { level, chunk, mode, scenario, journal: false }));
             }
         }
     }
@@ -99,7 +102,7 @@ fn make_cases(levels: &[shape::Level], chunks: &[u64], modes: &[shape::Mode], sc
     cases
 }
 
-/// One case per level of the modes in which many work, which take longest; all of the others.
+/// One case per level of the modes in which many work, which take longest, and one with a journal; all of the others.
 fn quick_cases(cases: &[Case], seed: u64) -> Vec<Case> {
     let mut rng = oracle::Rng::new(seed);
     let mut chosen = Vec::new();
@@ -109,6 +112,12 @@ fn quick_cases(cases: &[Case], seed: u64) -> Vec<Case> {
             chosen.extend(fitting);
         } else if !fitting.is_empty() {
             chosen.push(fitting[rng.below(fitting.len() as u64) as usize]);
+        }
+    }
+    for level in LEVELS {
+        let fitting: Vec<Case> = cases.iter().filter(|case| case.level == level).copied().collect();
+        if !fitting.is_empty() {
+            chosen.push(Case { journal: true, ..fitting[rng.below(fitting.len() as u64) as usize] });
         }
     }
     chosen
@@ -149,10 +158,12 @@ mod tests {
         let one = parse(&["--level", "5", "--chunk", "64", "--mode", "single", "--scenario", "cut", "--seed", "1_000"]).unwrap();
         assert_eq!((one.cases.len(), one.seed), (1, 1000));
         let quick = parse(&["--quick"]).unwrap().cases;
-        assert_eq!(quick.len(), 7 * 2 + 5 * 3 * (3 + 2) + (3 + 2) + 3 * 2);
+        assert_eq!(quick.len(), 7 * 3 + 5 * 3 * (3 + 2) + (3 + 2) + 3 * 2);
         assert!(parse(&["--no-maps"]).unwrap().cases.iter().all(|case| case.mode != shape::Mode::Stores));
-        assert_eq!(parse(&["--kills", "1000"]).unwrap().cases.len(), 7);
+        assert_eq!(parse(&["--kills", "1000"]).unwrap().cases.len(), 14);
         assert_eq!(one.cases[0].to_string(), "--level 5 --chunk 64 --mode single --scenario cut");
+        let journaled = parse(&["--journal", "--level", "1", "--mode", "threads", "--scenario", "healthy"]).unwrap().cases;
+        assert_eq!(journaled[0].to_string(), "--level 1 --chunk 65536 --mode threads --scenario healthy --journal");
     }
 
     #[test]

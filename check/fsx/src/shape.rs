@@ -88,6 +88,8 @@ pub(crate) struct Case {
     pub(crate) chunk: u64,
     pub(crate) mode: Mode,
     pub(crate) scenario: Scenario,
+    /// Whether the array has a journal, on its members.
+    pub(crate) journal: bool,
 }
 
 impl Case {
@@ -107,7 +109,8 @@ impl Case {
 
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { level, chunk, mode, scenario } = self;
-        write!(f, "--level {} --chunk {chunk} --mode {} --scenario {}", level.name, mode.name(), scenario.name())
+        let Self { level, chunk, mode, scenario, journal } = self;
+        let journal = if *journal { " --journal" } else { "" };
+        write!(f, "--level {} --chunk {chunk} --mode {} --scenario {}{journal}", level.name, mode.name(), scenario.name())
     }
 }

@@ -25,10 +25,12 @@ pub(crate) struct Shape {
     pub(crate) plain_files: bool,
     /// Whether the prefix exists on the host, as an empty directory.
     pub(crate) prefix_exists: bool,
+    /// As in CXLRAID_JOURNAL; empty for none.
+    pub(crate) journal: &'static str,
 }
 
 const fn shape(label: &'static str, level: &'static str, member_count: usize, chunk: &'static str, bears: usize) -> Shape {
-    Shape { label, level, member_count, chunk, bears, plain_files: false, prefix_exists: true }
+    Shape { label, level, member_count, chunk, bears, plain_files: false, prefix_exists: true, journal: "" }
 }
 
 impl Shape {
@@ -36,7 +38,8 @@ impl Shape {
     pub(crate) const RAID5: Self = shape("raid5", "5", 3, "64K", 1);
     pub(crate) const RAID5_SMALL: Self = shape("raid5/4K", "5", 3, "4096", 1);
     pub(crate) const RAID6: Self = Self { prefix_exists: false, ..shape("raid6", "6", 4, "65536", 2) };
-    pub(crate) const ALL: [Self; 4] = [Self::RAID1, Self::RAID5, Self::RAID5_SMALL, Self::RAID6];
+    pub(crate) const JOURNAL: Self = Self { label: "journal", journal: "internal", ..Self::RAID5 };
+    pub(crate) const ALL: [Self; 5] = [Self::RAID1, Self::RAID5, Self::RAID5_SMALL, Self::RAID6, Self::JOURNAL];
 }
 
 /// Members, and the environment that makes programs see them as an array. Removed when dropped.
@@ -67,13 +70,14 @@ impl<'a> Array<'a> {
     }
 
     /// The variables of the array, without the library.
-    pub(crate) fn variables(&self) -> [(&'static str, OsString); 4] {
+    pub(crate) fn variables(&self) -> [(&'static str, OsString); 5] {
         let mounts = self.members.iter().map(|member| member.as_os_str()).collect::<Vec<_>>().join(":".as_ref());
         [
             ("CXLRAID_LEVEL", self.shape.level.into()),
             ("CXLRAID_MOUNTS", mounts),
             ("CXLRAID_PATHS", self.place.data.clone().into()),
             ("CXLRAID_STRIPE_SIZE", self.shape.chunk.into()),
+            ("CXLRAID_JOURNAL", self.shape.journal.into()),
         ]
     }
 

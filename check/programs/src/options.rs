@@ -9,7 +9,7 @@ cxlraid-programs [OPTIONS] [NAME...]
 
 Runs the cases whose name contains one of NAME; all of them without.
 
-  --level LEVEL   only runs on this shape: raid1, raid5, raid5/4K, raid6, or plain to check the cases themselves;
+  --level LEVEL   only runs on this shape: raid1, raid5, raid5/4K, raid6, journal, or plain to check the cases themselves;
                   traced: only the traced runs; may be given several times
   --lib PATH      libcxlraid.so (else CXLRAID_LIB, else beside this program)
   --watched       only the shape raid5, with every system call under watch (CXLRAID_DEBUG_SUD): one that concerns the array and

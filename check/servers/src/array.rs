@@ -20,14 +20,17 @@ pub(crate) struct Shape {
     pub(crate) member_count: usize,
     /// How many members may be missing.
     pub(crate) bears: usize,
+    /// As in CXLRAID_JOURNAL; empty for none.
+    pub(crate) journal: &'static str,
 }
 
 impl Shape {
-    pub(crate) const PLAIN: Self = Self { label: "plain", level: "", member_count: 0, bears: 0 };
-    pub(crate) const RAID1: Self = Self { label: "raid1", level: "1", member_count: 3, bears: 2 };
-    pub(crate) const RAID5: Self = Self { label: "raid5", level: "5", member_count: 3, bears: 1 };
-    pub(crate) const RAID6: Self = Self { label: "raid6", level: "6", member_count: 4, bears: 2 };
-    pub(crate) const ALL: [Self; 3] = [Self::RAID1, Self::RAID5, Self::RAID6];
+    pub(crate) const PLAIN: Self = Self { label: "plain", level: "", member_count: 0, bears: 0, journal: "" };
+    pub(crate) const RAID1: Self = Self { label: "raid1", level: "1", member_count: 3, bears: 2, journal: "" };
+    pub(crate) const RAID5: Self = Self { label: "raid5", level: "5", member_count: 3, bears: 1, journal: "" };
+    pub(crate) const RAID6: Self = Self { label: "raid6", level: "6", member_count: 4, bears: 2, journal: "" };
+    pub(crate) const JOURNAL: Self = Self { label: "journal", journal: "internal", ..Self::RAID5 };
+    pub(crate) const ALL: [Self; 4] = [Self::RAID1, Self::RAID5, Self::RAID6, Self::JOURNAL];
 }
 
 /// Members, and the environment that makes programs see them as an array. Removed when dropped.
@@ -78,6 +81,7 @@ impl<'a> Array<'a> {
             .env("CXLRAID_MOUNTS", mounts)
             .env("CXLRAID_PATHS", &self.data)
             .env("CXLRAID_STRIPE_SIZE", "64K")
+            .env("CXLRAID_JOURNAL", self.shape.journal)
             .env("LD_PRELOAD", &self.ground.library)
     }
 

@@ -9,7 +9,7 @@ cxlraid-servers [OPTIONS] [NAME...]
 
 Runs the cases whose name contains one of NAME; all of them without.
 
-  --level LEVEL   raid1, raid5, raid6 or all; may be given several times (raid5)
+  --level LEVEL   raid1, raid5, raid6, journal (RAID 5 with one) or all; may be given several times (raid5)
   --state STATE   only arrays that begin healthy, or only those that begin with a member missing
   --rounds N      how often each server is killed and started again (3)
   --quick         one round, little data, some cases in one state only: for every test run

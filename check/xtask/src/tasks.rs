@@ -14,6 +14,7 @@ use std::{
 
 const LIBRARY: &str = "cxlraid-preload";
 /// A shell, an interpreter, a database, threads, children, and calls from outside the C library.
+const SERVERS_JOURNALED: &str = "run -p cxlraid-servers -- --quick --jobs 2 --level journal postgresql sqlite redis lmdb";
 const WATCHED_QUICK: &str = "run -p cxlraid-programs -- --watched bash python sqlite3 spawn sites threads";
 /// The same states each time; longer runs draw their own.
 const CRASH_QUICK: &str = "run -p cxlraid-crash -- --quick --seed 1";
@@ -67,6 +68,7 @@ pub(crate) fn test(rest: &[String]) -> Outcome {
     steps.step("crash states, a selection", || run(cargo_release(CRASH_QUICK, &[])))?;
     steps.step("pjdfstest, on tmpfs", || run(cargo_release("run -p cxlraid-posix -- --quick", &[])))?;
     steps.step("servers and tools, one round", || run(cargo_release("run -p cxlraid-servers -- --quick --jobs 2", &[])))?;
+    steps.step("databases with a journal, one round", || run(cargo_release(SERVERS_JOURNALED, &[])))?;
     steps.step("bench, sanity only", || run(cargo_release("run -p cxlraid-bench -- --sanity", &[])))?;
     steps.finish();
     Ok(())
