@@ -21,7 +21,10 @@ impl Inode {
     #[inline]
     pub unsafe fn read_at(&self, offset: u64, dst: *mut u8, bytes: usize) -> Result<usize, OsError> {
         let shared = self.shared();
-        let size = shared.size.load(Ordering::Acquire);
+        let mut size = shared.size.load(Ordering::Acquire);
+        if offset.saturating_add(bytes as u64) > size {
+            size = self.settled_size();
+        }
         if offset >= size || bytes == 0 {
             return Ok(0);
         }

@@ -12,7 +12,7 @@ use crate::stripes::{Blocks, StripesHeld};
 use array::runtime::STRIPE_LOCK_COUNT;
 use core::sync::atomic::Ordering;
 use medium::Medium;
-use sync::Acquired;
+use sync::{Acquired, Liveness};
 use sys::OsError;
 
 impl Inode {
@@ -71,6 +71,28 @@ impl Inode {
         let result = finished.and_then(|()| change(shared.size.load(Ordering::Acquire)));
         shared.size_lock.unlock();
         result
+    }
+
+    /// The size as programs are told it. What a writer that died had committed to the journal may still be about to make the file longer; who was told that it is not there
+    /// must not be told later that it is.
+    #[inline]
+    #[must_use]
+    pub fn settled_size(&self) -> u64 {
+        if self.files.has_journal() && self.shared().size_lock.owner().is_some() {
+            self.finish_left_write();
+        }
+        self.size()
+    }
+
+    /// Takes the size lock if its owner is dead.
+    #[cold]
+    fn finish_left_write(&self) {
+        let runtime = self.files.array().runtime();
+        let is_left = |owner| owner != runtime.me() && !runtime.is_alive(owner);
+        if self.writable && self.shared().size_lock.owner().is_some_and(is_left) {
+            // What fails is done by whoever takes the lock next.
+            let _ = self.with_size_locked(|_| Ok(()));
+        }
     }
 
     /// Whether a member is away that nobody has missed yet: it comes back in sync if nothing is stored meanwhile. Who changes the file puts it on

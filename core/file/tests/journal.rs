@@ -318,7 +318,7 @@ impl Liveness for Nobody {
 #[test]
 fn what_a_dead_writer_committed_is_there_for_those_that_live() {
     let dead = OwnerId::new(5).unwrap();
-    each_scene(4, |name, random, scene, offset, bytes| {
+    each_scene(8, |name, random, scene, offset, bytes| {
         let (before, after) = scene.write(offset, &bytes);
         let (files, attribute) = (scene.array.files, scene.attribute);
         let data = some_lines(random, &before.data, &after.data);
@@ -336,13 +336,13 @@ fn what_a_dead_writer_committed_is_there_for_those_that_live() {
         }
         let file = scene.open(files);
         let new = overwritten(&scene.old, offset, &bytes);
-        let whole = random.below(2) == 0;
-        if whole {
-            // A writer comes first.
-            write(&file, 0, &new[..1]);
+        // Whoever comes first sees the write as a whole: a writer, who asks for the size, who reads all, who reads what was there.
+        match random.below(4) {
+            0 => write(&file, 0, &new[..1]),
+            1 => assert_eq!(file.settled_size(), new.len() as u64, "{name}"),
+            2 => assert!(read(&file, 0, new.len() + 1) == new, "{name}"),
+            _ => assert!(read(&file, 0, scene.old.len()) == new[..scene.old.len()], "{name}"),
         }
-        let found = read(&file, 0, scene.old.len());
-        assert!(found == new[..scene.old.len()], "{name}");
         assert_eq!(file.verify(), Ok(0), "{name}");
         assert!(read(&file, 0, new.len() + 1) == new, "{name}");
         // The lanes are free again.

@@ -137,9 +137,11 @@ impl Namespace {
         epochs: Option<Epochs>,
     ) -> Option<Known> {
         match node {
-            Node::File(file) => {
-                Some(Known { size: file.size(), modified_ns: file.pending_modified_ns(), nameless: file.name() != Name::Has })
-            }
+            Node::File(file) => Some(Known {
+                size: file.settled_size(),
+                modified_ns: file.pending_modified_ns(),
+                nameless: file.name() != Name::Has,
+            }),
             Node::Path if FileType::from_raw_mode(mode) == FileType::RegularFile => {
                 let mut value = [0; ATTRIBUTE_BYTES];
                 let result = getxattr(crate::descriptor::link(fd.as_raw_fd()), ATTRIBUTE_NAME, &mut value);

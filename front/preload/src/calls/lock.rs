@@ -31,7 +31,7 @@ pub(crate) fn serve(call: &mut Call) -> Verdict {
     let base = match wanted.whence {
         0 => Ok(0),
         1 => held.with_position(descriptor, file, |position| Ok(*position)),
-        2 => Ok(file.size()),
+        2 => Ok(file.settled_size()),
         _ => return Verdict::Pass,
     };
     let start = base.and_then(|base| (base as i64).checked_add(wanted.start).ok_or(OsError::OVERFLOW));

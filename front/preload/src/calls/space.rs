@@ -27,7 +27,7 @@ pub(crate) fn lseek(call: &mut Call) -> Verdict {
             let base = match whence {
                 SEEK_SET => 0,
                 SEEK_CUR => *position as i64,
-                SEEK_END => file.size() as i64,
+                SEEK_END => file.settled_size() as i64,
                 SEEK_DATA | SEEK_HOLE => {
                     let from = u64::try_from(delta).map_err(|_| OsError::NXIO)?;
                     *position = file.seek_extent(from, whence == SEEK_DATA)?;
@@ -161,7 +161,7 @@ pub(crate) fn ioctl(call: &mut Call) -> Verdict {
     on_file(call, |held, file, call| {
         if request == FIONREAD {
             let position = held.with_position(call.descriptor(0), file, |position| Ok(*position))?;
-            let rest = file.size().saturating_sub(position).min(i32::MAX as u64) as i32;
+            let rest = file.settled_size().saturating_sub(position).min(i32::MAX as u64) as i32;
             return program::write(call.args[2], &rest).map(|()| 0);
         }
         // 0x94: FICLONE, FICLONERANGE, FIDEDUPERANGE; 'f': file system requests.
