@@ -5,6 +5,7 @@
 #![cfg_attr(not(test), no_std)]
 
 pub mod clock;
+pub mod faults;
 pub mod file_limit;
 pub mod high_fd;
 pub mod ofd_lock;

@@ -55,6 +55,9 @@ fn each_rows<M: Medium, const PARITIES: usize>(io: &Io<'_, M>, offset: u64, byte
 impl<M: Medium, const PARITIES: usize> Shape<'_, '_, M, PARITIES> {
     /// Repairs or compares the parities in `checked` of one block of rows.
     fn block(&self, row: &Row, lost: &Lost, checked: u32, within: u64, bytes: usize, task: Task) -> Result<u64, Stop> {
+        if task == Task::Repair && lost.columns == 0 && self.store_sums(row, lost, within, bytes) {
+            return Ok(0);
+        }
         let mut scratch = Scratch::new();
         let [p, q, block, _] = scratch.blocks();
         // SAFETY: the buffers hold a block each, `bytes` is at most that.
@@ -75,16 +78,36 @@ impl<M: Medium, const PARITIES: usize> Shape<'_, '_, M, PARITIES> {
         }
     }
 
+    /// Sums the data into the parities where they lie: the common case, with nothing that passes through a buffer. False if something of it is not
+    /// mapped. (A source that faults half way leaves the first part of the parity new and the rest as it was: no worse than all of it as it was.)
+    fn store_sums(&self, row: &Row, lost: &Lost, within: u64, bytes: usize) -> bool {
+        let Some(sources) = self.sources(row, within, bytes) else { return false };
+        let Some([p, q]) = self.parities(row, lost, within, bytes) else { return false };
+        // SAFETY: all are mapped for `bytes`; what is out is null.
+        unsafe {
+            if PARITIES == 1 {
+                self.io.kernels.parity_p(&sources[..self.columns], p, bytes);
+            } else {
+                self.io.kernels.parity_pq(&sources[..self.columns], p, q, bytes);
+            }
+        }
+        true
+    }
+
+    /// Where the data of a block of rows is mapped, if all of it is.
+    fn sources(&self, row: &Row, within: u64, bytes: usize) -> Option<[*const u8; SOURCES_MAX]> {
+        let mut sources = [null::<u8>(); SOURCES_MAX];
+        for (column, source) in sources.iter_mut().enumerate().take(self.columns) {
+            *source = self.mapped(row, column, within, bytes)?;
+        }
+        Some(sources)
+    }
+
     /// What the parities of a block of rows ought to be, into the first two buffers; the third is for work.
     unsafe fn sum(&self, row: &Row, lost: &Lost, within: u64, [p, q, block]: [*mut u8; 3], bytes: usize) -> Done {
-        let mut sources = [null::<u8>(); SOURCES_MAX];
-        let mapped = (0..self.columns).try_for_each(|column| {
-            sources[column] = self.mapped(row, column, within, bytes)?;
-            Some(())
-        });
         // SAFETY: the sources are mapped for `bytes`, the buffers valid for as many (caller).
         unsafe {
-            if mapped.is_some() {
+            if let Some(sources) = self.sources(row, within, bytes) {
                 // The result is read again at once.
                 let kernels = self.io.kernels.never_streaming();
                 if PARITIES == 1 {

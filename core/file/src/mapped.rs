@@ -30,11 +30,43 @@ use sys::rustix::time::Timespec;
 use units::{MemberSet, PAGE_BYTES};
 
 const PAGE: u64 = PAGE_BYTES as u64;
+/// How many parts are followed at a time, and about how many bytes.
+const PARTS_MAX: usize = 16;
+const PARTS_BYTES: u64 = 64 << 10;
 /// How long a caller waits for others that have the file mapped at most: a process that is stopped does not answer.
 const ANSWER_STEPS: u32 = 1000;
 const ANSWER_STEP: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000 };
 /// From this step on it is asked who of them lives.
 const DOUBT_STEP: u32 = 5;
+
+/// Parts of a file that are followed under one hold of their locks. What is stored for one need not have left the processor before the next is worked on,
+/// as it must when the locks are let go: that wait cost a third of the work per page.
+struct Parts {
+    /// Each lies within one lock block.
+    list: [(u64, u64); PARTS_MAX],
+    count: usize,
+    bytes: u64,
+    /// The locks of all of them, a bit each.
+    locks: u64,
+}
+
+impl Parts {
+    const fn new() -> Self {
+        Self { list: [(0, 0); PARTS_MAX], count: 0, bytes: 0, locks: 0 }
+    }
+
+    const fn add(&mut self, start: u64, end: u64, locks: u64) {
+        self.list[self.count] = (start, end);
+        self.count += 1;
+        self.bytes += end - start;
+        self.locks |= locks;
+    }
+
+    /// Others wait for the locks meanwhile.
+    const fn are_enough(&self) -> bool {
+        self.count == PARTS_MAX || self.bytes >= PARTS_BYTES
+    }
+}
 
 /// This process' writable mappings of one file: the file is open, and what may be stored to is announced.
 pub struct Mapped {
@@ -189,15 +221,18 @@ impl Mapped {
         self.file.finish_mappings()
     }
 
-    /// Makes copies and parity of `start..end` (whole pages) agree with the data. The pages were protected before.
-    pub fn follow(&self, start: u64, end: u64) -> Result<(), OsError> {
-        self.file.follow(start, end)
+    /// Makes copies and parity of the ranges (whole pages) agree with the data. The pages were protected before.
+    ///
+    /// # Errors
+    /// Any part of the ranges may be left as it was.
+    pub fn follow(&self, ranges: impl IntoIterator<Item = (u64, u64)>) -> Result<(), OsError> {
+        self.file.follow(ranges)
     }
 
     /// The process had not heard yet that the file was cut and stored behind its new end: zeros again. What lies before the end is followed.
     pub fn follow_cut(&self, start: u64, end: u64) -> Result<(), OsError> {
         self.file.clear_behind_end()?;
-        self.file.follow(start, end)
+        self.file.follow([(start, end)])
     }
 }
 
@@ -269,34 +304,52 @@ impl Inode {
         (0..self.geometry.copy_count()).map(slot).find(|&slot| !out.contains(slot))
     }
 
-    fn follow(&self, start: u64, end: u64) -> Result<(), OsError> {
+    fn follow(&self, ranges: impl IntoIterator<Item = (u64, u64)>) -> Result<(), OsError> {
         self.files.array().before_change()?;
         let block_bytes = self.geometry.lock_block_bytes();
-        let mut at = start;
-        while at < end {
-            let stop = end.min((at / block_bytes + 1) * block_bytes);
-            let held = self.lock_stripes(Blocks::of(&self.geometry, at, stop - at))?;
-            // The rest of the last page counts: its parity must fit, whatever was stored there.
-            let size = self.size();
-            if at >= size.next_multiple_of(PAGE) {
-                break;
+        let mut parts = Parts::new();
+        for (start, end) in ranges {
+            let mut at = start;
+            while at < end {
+                let stop = end.min((at / block_bytes + 1) * block_bytes);
+                parts.add(at, stop, Blocks::of(&self.geometry, at, stop - at).mask());
+                if parts.are_enough() {
+                    self.follow_parts(&parts)?;
+                    parts = Parts::new();
+                }
+                at = stop;
             }
-            let stop = stop.min(size.next_multiple_of(PAGE));
-            if self.shared().flags.load(Ordering::Relaxed) & format::FLAG_HOLES != 0 {
-                self.fill_holes(at, stop)?;
+        }
+        self.follow_parts(&parts)?;
+        self.touch();
+        Ok(())
+    }
+
+    fn follow_parts(&self, parts: &Parts) -> Result<(), OsError> {
+        if parts.count == 0 {
+            return Ok(());
+        }
+        let held = self.lock_masked(parts.locks)?;
+        // The rest of the last page counts: its parity must fit, whatever was stored there.
+        let size = self.size();
+        for &(start, end) in &parts.list[..parts.count] {
+            let end = end.min(size.next_multiple_of(PAGE));
+            if start >= end {
+                continue;
+            }
+            if self.has_holes() {
+                self.fill_holes(start, end)?;
             }
             match self.copy()? {
                 // Lock blocks need not be whole pages: this one may begin behind the end.
-                Some(copy) => self.store_copy(copy, at, stop.min(size).saturating_sub(at) as usize)?,
+                Some(copy) => self.store_copy(copy, start, end.min(size).saturating_sub(start) as usize)?,
                 None => {
-                    self.write_back(at, stop);
-                    self.resync(at, stop - at)?;
+                    self.write_back(start, end);
+                    self.resync(start, end - start)?;
                 }
             }
-            drop(held);
-            at = stop;
         }
-        self.touch();
+        drop(held);
         Ok(())
     }
 
@@ -471,7 +524,7 @@ impl Inode {
                 }
             }
             let stop = end.min((at / block_bytes + 1) * block_bytes);
-            self.follow(at, stop)?;
+            self.follow([(at, stop)])?;
             at = stop;
         }
         Ok(())

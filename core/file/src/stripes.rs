@@ -91,10 +91,9 @@ pub(crate) struct StripesHeld<'a> {
 }
 
 impl<'a> StripesHeld<'a> {
-    /// Waits for the locks, in ascending index.
+    /// Waits for the locks in `mask`, in ascending index.
     #[inline]
-    pub(crate) fn lock(array: &Array, shared: &'a SharedFile, blocks: Blocks) -> Self {
-        let mask = blocks.mask();
+    pub(crate) fn lock(array: &Array, shared: &'a SharedFile, mask: u64) -> Self {
         let (me, runtime) = (array.runtime().me(), array.runtime());
         let mut inherited = 0;
         let mut bits = mask;

@@ -18,7 +18,12 @@ use sys::OsError;
 impl Inode {
     /// Takes the locks, and repairs what a writer that died with one of them may have left half done.
     pub(crate) fn lock_stripes(&self, blocks: Blocks) -> Result<StripesHeld<'_>, OsError> {
-        let held = StripesHeld::lock(self.files.array(), self.shared(), blocks);
+        self.lock_masked(blocks.mask())
+    }
+
+    /// The same of several ranges: the union of their masks.
+    pub(crate) fn lock_masked(&self, mask: u64) -> Result<StripesHeld<'_>, OsError> {
+        let held = StripesHeld::lock(self.files.array(), self.shared(), mask);
         let unfinished = held.inherited | self.shared().stripes_unfinished.load(Ordering::Relaxed) & held.mask();
         if unfinished != 0 {
             self.finish_stripes(unfinished)?;

@@ -46,7 +46,7 @@ fn redundancy_follows_what_was_stored() {
         mapped.cover(0, 503_808).unwrap();
         for round in 0..50u64 {
             let mut pages = Vec::new();
-            for _ in 0..10 {
+            for _ in 0..40 {
                 let (at, byte) = (random.below(500_000), random.next() as u8);
                 store(&array, &file, at, byte);
                 model[at as usize] = byte;
@@ -57,7 +57,7 @@ fn redundancy_follows_what_was_stored() {
                 model[start as usize..][..data.len()].copy_from_slice(&data);
             }
             assert_eq!(read(&file, 0, 600_000), model, "{level} round {round}: a reader sees stores at once");
-            pages.into_iter().for_each(|page| mapped.follow(page, page + 4096).unwrap());
+            mapped.follow(pages.into_iter().map(|page| (page, page + 4096))).unwrap();
             assert_eq!(file.verify(), Ok(0), "{level} round {round}");
         }
         drop(mapped);
@@ -75,12 +75,12 @@ fn what_is_stored_behind_the_end_never_shows() {
         let mapped = Mapped::new(&file).unwrap();
         mapped.cover(0, 1 << 20).unwrap();
         store(&array, &file, 100_005, 0xee);
-        mapped.follow(98_304, 102_400).unwrap();
+        mapped.follow([(98_304, 102_400)]).unwrap();
         file.truncate(300_000).unwrap();
         assert!(read(&file, 100_001, 200_000).iter().all(|&byte| byte == 0), "{level}");
         assert_eq!(file.verify(), Ok(0), "{level}");
         store(&array, &file, 300_010, 0xdd);
-        mapped.follow(299_008, 303_104).unwrap();
+        mapped.follow([(299_008, 303_104)]).unwrap();
         drop(mapped);
         file.truncate(400_000).unwrap();
         assert!(read(&file, 100_001, 400_000).iter().all(|&byte| byte == 0), "{level}");
@@ -156,7 +156,7 @@ fn a_copy_without_mappings_is_kept_up_to_date_until_it_is_gone() {
     mapped.cover(0, 24_576).unwrap();
     let expected = [vec![1; 7000], vec![2; 3000], vec![1; 9000], vec![3; 3000]].concat();
     assert!(read(&file, 0, 30_000) == expected, "a reader while it is mapped again");
-    mapped.follow(0, 24_576).unwrap();
+    mapped.follow([(0, 24_576)]).unwrap();
     drop(mapped);
     assert!(!file.is_copied());
     assert!(read(&file, 0, 30_000) == expected, "what the copy was followed to");
@@ -181,7 +181,7 @@ fn a_last_page_that_two_lock_blocks_share_is_followed() {
     let mapped = Mapped::new(&file).unwrap();
     file.share_copy().unwrap();
     mapped.cover(0, size.next_multiple_of(4096)).unwrap();
-    mapped.follow(size / 4096 * 4096, size.next_multiple_of(4096)).unwrap();
+    mapped.follow([(size / 4096 * 4096, size.next_multiple_of(4096))]).unwrap();
     drop(mapped);
     assert!(read(&file, 0, 1 << 20) == data);
     assert_eq!(file.verify(), Ok(0));

@@ -592,6 +592,73 @@ static void calls(void) {
     CHECK(read(ends[0], buffer, 1) == 1 && msync(start, 400 * PAGE, MS_SYNC) == 0);
 }
 
+static double seconds(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec + time.tv_nsec / 1e9;
+}
+
+/* msync of what nothing was stored to costs next to nothing while the process has no page faults; and whoever stores, it is followed. */
+static void quiet(void) {
+    int fd = open_file(O_RDWR);
+    const size_t bytes = 32 << 20;
+    CHECK(ftruncate(fd, bytes) == 0);
+    char *start = map(fd, bytes, 0);
+    for (size_t at = 0; at < bytes; at += PAGE) start[at] = 1;
+    char *fresh = mmap(NULL, 64 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(fresh != MAP_FAILED && madvise(fresh, 64 * PAGE, MADV_NOHUGEPAGE) == 0);
+    double least[2] = {1, 1};
+    for (int round = 0; round < 128; round++) {
+        int faults = round % 2;
+        if (faults) fresh[round / 2 * PAGE] = 1;
+        double begun = seconds();
+        CHECK(msync(start, bytes, MS_SYNC) == 0);
+        double spent = seconds() - begun;
+        if (round > 1 && spent < least[faults]) least[faults] = spent;
+    }
+    /* A round with a fault leaves a mapping that is quiet for the next. Without userfaultfd nothing is scanned. */
+    CHECK(least[1] < 1e-5 || least[0] * 3 < least[1]);
+    CHECK(ftruncate(fd, 2 << 20) == 0);
+}
+
+/* A store by another process is that one's fault: it is found by the period. */
+static void outsider(void) {
+    int fd = open_file(O_RDWR), status, pipes[2];
+    const size_t bytes = 2 << 20;
+    CHECK(ftruncate(fd, bytes) == 0 && pipe(pipes) == 0);
+    char *start = map(fd, bytes, 0);
+    pid_t child = fork();
+    if (child == 0) {
+        char text[] = "from outside";
+        struct iovec from = {text, sizeof text}, to = {start + 5 * PAGE, sizeof text};
+        /* Its parent's own faults, from the fork, are over by then. */
+        CHECK(read(pipes[0], text, 1) == 1 && usleep(700000) == 0);
+        CHECK(syscall(SYS_process_vm_writev, getppid(), &from, 1, &to, 1, 0) == sizeof text || errno == EPERM);
+        _exit(0);
+    }
+    CHECK(msync(start, bytes, MS_SYNC) == 0 && msync(start, bytes, MS_SYNC) == 0 && write(pipes[1], "f", 1) == 1);
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    sleep(4);
+    raise(SIGKILL);
+}
+
+/* So is a store by a child that shares the memory; its parent's msync follows it. */
+static void sharer(void) {
+    int fd = open_file(O_RDWR);
+    const size_t bytes = 2 << 20;
+    CHECK(ftruncate(fd, bytes) == 0);
+    char *start = map(fd, bytes, 0);
+    for (int round = 0; round < 100; round++) {
+        CHECK(msync(start, bytes, MS_SYNC) == 0);
+        if (vfork() == 0) {
+            start[(round % 50 + 3) * PAGE] = (char)(round + 1);
+            _exit(0);
+        }
+    }
+    CHECK(msync(start, bytes, MS_SYNC) == 0);
+    raise(SIGKILL);
+}
+
 int main(int count, char **arguments) {
     CHECK(count == 3);
     path = arguments[1];
@@ -612,6 +679,9 @@ int main(int count, char **arguments) {
     else if (!strcmp(what, "pages")) pages();
     else if (!strcmp(what, "calls")) calls();
     else if (!strcmp(what, "locks")) locks();
+    else if (!strcmp(what, "quiet")) quiet();
+    else if (!strcmp(what, "outsider")) outsider();
+    else if (!strcmp(what, "sharer")) sharer();
     else stores(what);
     return 0;
 }

@@ -10,7 +10,7 @@ use super::node::Node;
 use super::paths::AT_FDCWD;
 use crate::descriptors::Use;
 use crate::dispatch::{Call, Verdict};
-use crate::mappings::process as mappings;
+use crate::mappings::{process as mappings, quiet};
 use crate::{array, exec, process, program, stored, sud};
 use core::sync::atomic::Ordering;
 use linux_raw_sys::general::{AT_EMPTY_PATH, CLONE_FILES, CLONE_SETTLS, CLONE_THREAD, CLONE_VFORK, CLONE_VM};
@@ -61,6 +61,9 @@ fn make(call: &Call, flags: u64, stack: u64) -> Verdict {
             sud::arm();
         }
         return Verdict::Done(result);
+    }
+    if flags & u64::from(CLONE_VM) != 0 && flags & u64::from(CLONE_THREAD) == 0 {
+        quiet::memory_is_shared();
     }
     if flags & u64::from(CLONE_VM) != 0 && flags & u64::from(CLONE_THREAD | CLONE_FILES) == 0 {
         process::lend(flags & u64::from(CLONE_VFORK) != 0 && flags & u64::from(CLONE_SETTLS) == 0);

@@ -138,7 +138,7 @@ pub(crate) fn msync(call: &mut Call) -> Verdict {
         let mut mapping = table.list.remove(index);
         let (from, to) = mapping.part(start, end);
         if mapping.followed {
-            result = result.and(table.follow(&mut mapping, from, to));
+            result = result.and(table.follow_stored(&mut mapping, from, to));
         }
         if flags & MS_SYNC != 0 && durable != Some(mapping.file.attribute()) {
             durable = Some(mapping.file.attribute());
@@ -281,6 +281,7 @@ impl super::Mappings {
                 one.composed = composed;
             }
             one.end = end;
+            one.quiet_since = None;
             self.list.remove(index + 1);
             super::COUNT.store(self.list.len(), core::sync::atomic::Ordering::Release);
         }

@@ -78,6 +78,7 @@ pub(crate) fn map(file: &FileRef, wish: &Wish, may_write: bool) -> Result<usize,
         rights: None,
         dont_fork: false,
         broken: None,
+        quiet_since: None,
     };
     match table.establish(mapping) {
         Ok(()) => Ok(start),
@@ -268,6 +269,7 @@ impl Mappings {
     fn show_copy(&mut self, mapping: &mut Mapping) -> Result<(), OsError> {
         show_nothing(mapping, mapping.start, mapping.end)?;
         (mapping.copied, mapping.sealed, mapping.composed) = (true, false, mapping.start);
+        mapping.quiet_since = None;
         // Without redundancy nothing was followed until now.
         if mapping.stored { self.begin_following(mapping) } else { Ok(()) }
     }
@@ -374,6 +376,7 @@ impl Mappings {
             return Ok(moved);
         }
         let (start, bytes) = (mapping.composed, wanted - mapping.composed);
+        mapping.quiet_since = None;
         self.get_space(mapping, mapping.offset_at(start), mapping.offset_at(wanted));
         if !show_file(mapping, start, bytes)? {
             return Err(OsError::IO);

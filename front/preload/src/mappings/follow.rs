@@ -31,7 +31,7 @@ impl Mappings {
         let mut result = Ok(());
         let mut list = core::mem::take(&mut self.list);
         for mapping in list.iter_mut().filter(|mapping| mapping.followed && wanted(mapping)) {
-            result = result.and(self.follow(mapping, mapping.start, mapping.end));
+            result = result.and(self.follow_stored(mapping, mapping.start, mapping.end));
         }
         self.list = list;
         result
@@ -46,11 +46,19 @@ impl Mappings {
                 let _ = self.follow_size(&mut mapping);
                 if mapping.followed {
                     let (start, end) = (mapping.start, mapping.end);
-                    let _ = self.follow(&mut mapping, start, end);
+                    let _ = self.follow_stored(&mut mapping, start, end);
                 }
                 self.list.insert(index, mapping);
             }
         }
+    }
+
+    /// As [`Self::follow`], unless nothing can have been stored to the mapping since it was last followed.
+    pub(super) fn follow_stored(&mut self, mapping: &mut Mapping, start: usize, end: usize) -> Result<(), OsError> {
+        if mapping.is_quiet() {
+            return self.follow_owed(mapping.file.attribute());
+        }
+        self.follow(mapping, start, end)
     }
 
     /// Follows the pages of a mapping in `start..end`. What fails is tried again the next time.
@@ -71,28 +79,36 @@ impl Mappings {
         if mapping.tells_stores() {
             return (end, self.follow_given(mapping, at, end));
         }
+        let faults = mapping.faults();
+        mapping.quiet_since = None;
         let mut regions = [const { MaybeUninit::<Written>::uninit() }; REGION_COUNT];
         let Some(tracker) = &self.tracker else { return (end, Err(OsError::NODEV)) };
         match tracker.written(at, end, true, &mut regions) {
             Ok((found, next)) => {
-                let follow = |run: &Written| self.make_follow(mapping, run.start as usize, run.end as usize);
-                (next, found.iter().map(follow).fold(Ok(()), Result::and))
+                if at <= mapping.start && next >= mapping.composed {
+                    mapping.quiet_since = faults;
+                }
+                (next, self.make_follow(mapping, found.iter().map(|run| (run.start as usize, run.end as usize))))
             }
             // Something in it is not watched: all of it may have been stored to.
             Err(_) => {
                 let _ = tracker.watch_inherited(at, end - at);
-                (end, self.make_follow(mapping, at, end))
+                (end, self.make_follow(mapping, [(at, end)]))
             }
         }
     }
 
-    /// Makes redundancy of a range of addresses follow; what fails is owed.
-    pub(super) fn make_follow(&mut self, mapping: &Mapping, start: usize, end: usize) -> Result<(), OsError> {
+    /// Makes redundancy of ranges of addresses follow; if that fails all of them are owed.
+    pub(super) fn make_follow(
+        &mut self,
+        mapping: &Mapping,
+        ranges: impl IntoIterator<Item = (usize, usize), IntoIter: Clone>,
+    ) -> Result<(), OsError> {
         let attribute = mapping.file.attribute();
         let followed =
             self.files.iter_mut().find(|followed| followed.mapped.file().attribute() == attribute).ok_or(OsError::NODEV)?;
-        let (start, end) = (mapping.offset_at(start), mapping.offset_at(end));
-        followed.mapped.follow(start, end).inspect_err(|_| followed.owed.push((start, end)))
+        let ranges = ranges.into_iter().map(|(start, end)| (mapping.offset_at(start), mapping.offset_at(end)));
+        followed.mapped.follow(ranges.clone()).inspect_err(|_| followed.owed.extend(ranges))
     }
 
     fn follow_owed(&mut self, attribute: Attribute) -> Result<(), OsError> {
@@ -101,7 +117,7 @@ impl Mappings {
         };
         let mut result = Ok(());
         for (start, end) in core::mem::take(&mut followed.owed) {
-            if let Err(error) = followed.mapped.follow(start, end) {
+            if let Err(error) = followed.mapped.follow([(start, end)]) {
                 followed.owed.push((start, end));
                 result = Err(error);
             }

@@ -18,7 +18,8 @@ use sys::raw::syscall;
 const PERIOD_MS_DEFAULT: u64 = 100;
 /// A round is followed by at least this many times its own duration of rest.
 const REST_FACTOR: u64 = 30;
-/// Every this many rounds it is asked whether other processes have died with mappings of the same files.
+/// Every this many rounds it is asked whether other processes have died with mappings of the same files, and mappings are scanned in which this process
+/// has stored nothing: another may have.
 const ROUNDS_PER_INQUIRY: u64 = 8;
 
 static RUNNING: AtomicBool = AtomicBool::new(false);
@@ -69,8 +70,9 @@ extern "C" fn run() -> ! {
         let start = now_ns();
         if any() {
             crate::mappings::fault::catch_up();
-            follow_all();
-            if round.is_multiple_of(ROUNDS_PER_INQUIRY) {
+            let inquires = round.is_multiple_of(ROUNDS_PER_INQUIRY);
+            follow_all(inquires);
+            if inquires {
                 table().files.iter().for_each(|followed| {
                     // What cannot be done now is tried again.
                     let _ = followed.mapped.finish_others();
@@ -122,8 +124,8 @@ fn answer() {
     }
 }
 
-/// Follows every mapping, a few pages at a time: the program's own calls get the lock in between.
-fn follow_all() {
+/// Follows every mapping, a few pages at a time: the program's own calls get the lock in between. Those that are quiet only if `asks`.
+fn follow_all(asks: bool) {
     let mut at = 0;
     loop {
         let mut table = table();
@@ -133,7 +135,8 @@ fn follow_all() {
         }
         let mut mapping = table.list.remove(index);
         let (start, end) = (at.max(mapping.start), mapping.composed);
-        at = if mapping.followed && start < end { table.follow_some(&mut mapping, start, end).0 } else { mapping.end };
+        let passes = !mapping.followed || start >= end || !asks && mapping.is_quiet();
+        at = if passes { mapping.end } else { table.follow_some(&mut mapping, start, end).0 };
         table.list.insert(index, mapping);
     }
 }

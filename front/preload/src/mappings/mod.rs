@@ -19,6 +19,7 @@ pub(crate) mod follow;
 mod helper;
 pub(crate) mod lend;
 pub(crate) mod process;
+pub(crate) mod quiet;
 mod rights;
 
 use crate::lock::{Guard, Lock};
@@ -63,6 +64,8 @@ struct Mapping {
     dont_fork: bool,
     /// A page on which the program is about to get a SIGBUS for want of space.
     broken: Option<usize>,
+    /// How many page faults the process had had when the last scan of all of it began ([`quiet`]); None if it is not known to be protected.
+    quiet_since: Option<u64>,
 }
 
 impl Mapping {
@@ -85,6 +88,7 @@ impl Mapping {
             rights: None,
             dont_fork: self.dont_fork,
             broken: None,
+            quiet_since: None,
         }
     }
 

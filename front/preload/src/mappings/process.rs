@@ -77,6 +77,7 @@ impl Mappings {
 
     /// One mapping that was the parent's.
     fn take_over(&mut self, mapping: &mut Mapping, tracked: bool) -> Result<(), OsError> {
+        mapping.quiet_since = None;
         if !mapping.stored {
             return Ok(());
         }

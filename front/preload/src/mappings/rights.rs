@@ -140,7 +140,7 @@ impl Mappings {
     pub(super) fn follow_given(&mut self, mapping: &mut Mapping, start: usize, end: usize) -> Result<(), OsError> {
         let mut result = Ok(());
         for (from, to) in mapping.take_back(start, end) {
-            result = result.and(self.make_follow(mapping, from, to));
+            result = result.and(self.make_follow(mapping, [(from, to)]));
         }
         result
     }

@@ -45,6 +45,10 @@ impl Scene {
     /// `tracking` as in CXLRAID_MAP_TRACKING.
     fn run_with(&self, what: &str, tracking: &str) -> ExitStatus {
         let mut command = self.array.command(&self.folder.join("mappings"));
+        if what == "outsider" {
+            // Only every few periods find that.
+            command.env("CXLRAID_MAP_PERIOD_MS", "10");
+        }
         let output = command.args([FILE, what]).env("CXLRAID_MAP_TRACKING", tracking).output().unwrap();
         let said = std::string::String::from_utf8_lossy(&output.stdout);
         let complaints = std::string::String::from_utf8_lossy(&output.stderr);
@@ -212,6 +216,19 @@ fn a_living_process_makes_good_what_a_killed_one_stored() {
         let scene = Scene::new("survivor", *shape);
         assert!(!scene.run("survivor").success());
         assert!(scene.fits(), "{shape:?}");
+    }
+}
+
+#[test]
+fn what_is_quiet_is_not_scanned_and_what_others_store_is_followed() {
+    for shape in &SHAPES[..2] {
+        let scene = Scene::new("quiet", *shape);
+        assert!(scene.run("quiet").success(), "{shape:?}");
+        for what in ["outsider", "sharer"] {
+            // Killed: nothing was followed at its end.
+            assert_eq!(scene.run(what).code(), None, "{shape:?} {what}");
+            assert!(scene.fits(), "{shape:?} {what}");
+        }
     }
 }
 
