@@ -12,14 +12,23 @@ const JOURNAL_LANES: usize = 2;
 /// The prefix of the array; operations name files below it.
 pub(crate) const PREFIX: &str = "/data";
 
-/// Level, members and chunk.
+/// Whether an array has a journal, and where.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Journal {
+    None,
+    /// In `.cxlraid` of some members.
+    Members,
+    /// One file on a device of its own.
+    Elsewhere,
+}
+
+/// Level, members, chunk and journal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Shape {
     pub(crate) level: Level,
     pub(crate) member_count: usize,
     pub(crate) chunk_bytes: u64,
-    /// Whether it has a journal, on members.
-    pub(crate) journal: bool,
+    pub(crate) journal: Journal,
 }
 
 /// A level as users write it, and the members arrays of it have here.
@@ -53,6 +62,15 @@ impl Shape {
         matches!(self.level, Level::Raid4 | Level::Raid5 | Level::Raid6)
     }
 
+    pub(crate) fn has_journal(&self) -> bool {
+        self.journal != Journal::None
+    }
+
+    /// Directories that are recorded: the members', and behind them the one of a journal that lies elsewhere.
+    pub(crate) fn directory_count(&self) -> usize {
+        self.member_count + usize::from(self.journal == Journal::Elsewhere)
+    }
+
     /// Whether the array lives on without one member.
     pub(crate) const fn is_redundant(&self) -> bool {
         !matches!(self.level, Level::Raid0)
@@ -71,10 +89,15 @@ impl Shape {
         let chunk = ChunkBytes::new(self.chunk_bytes).ok_or("no such chunk")?;
         let config = Config::new(self.level, Some(chunk), &mounts, &[PREFIX.as_bytes().to_vec()], "crash".into())
             .map_err(|error| error.to_string())?;
-        if !self.journal {
-            return Ok(config);
-        }
-        let config = config.with_journal(&JournalPlace::Members).map_err(|error| error.to_string())?;
+        let place = match self.journal {
+            Journal::None => return Ok(config),
+            Journal::Members => JournalPlace::Members,
+            Journal::Elsewhere => {
+                let path = crate::image::member_directory(home, self.member_count).join("journal");
+                JournalPlace::File(path.into_os_string().into_encoded_bytes())
+            }
+        };
+        let config = config.with_journal(&place).map_err(|error| error.to_string())?;
         Ok(Config { journal_lanes: JOURNAL_LANES, ..config })
     }
 }
@@ -96,7 +119,11 @@ impl std::fmt::Display for Case {
         let platform = PLATFORMS.iter().find(|(_, platform)| *platform == self.platform).map_or("?", |(name, _)| name);
         let (chunk, seed) = (self.shape.chunk_bytes, self.seed);
         let again = if self.again { " --again" } else { "" };
-        let journal = if self.shape.journal { " --journal" } else { "" };
+        let journal = match self.shape.journal {
+            Journal::None => "",
+            Journal::Members => " --journal",
+            Journal::Elsewhere => " --journal-elsewhere",
+        };
         write!(
             f,
             "--level {level} --chunk {chunk} --platform {platform} --workload {}{again}{journal} --seed {seed}",

@@ -62,11 +62,11 @@ pub(crate) fn record_case(case: &Case, below: &Path) -> Result<Log, String> {
     let path = home.path().to_owned();
     let workload = Workload::new(case.workload, &case.shape).ok_or_else(|| format!("no workload {}", case.workload))?;
     let recorded = apart(RECORD_SECONDS_MAX, || {
-        for member in 0..case.shape.member_count {
+        for member in 0..case.shape.directory_count() {
             fs::create_dir(crate::image::member_directory(&path, member)).map_err(|error| error.to_string())?;
         }
         persist::fault::install_handlers().map_err(|error| error.to_string())?;
-        record::begin(&path, case.shape.member_count, case.platform, case.seed)?;
+        record::begin(&path, case.shape.directory_count(), case.platform, case.seed)?;
         let performed = perform(&workload, &case.shape, &path);
         let log = record::finish();
         performed.and(log)
@@ -99,7 +99,7 @@ fn record_recovery(case: &Case, first: &Log, below: &Path) -> Result<Log, String
     image.lay_out(&path, 0).map_err(|error| format!("laying out: {error}"))?;
     let recorded = apart(RECORD_SECONDS_MAX, || {
         persist::fault::install_handlers().map_err(|error| error.to_string())?;
-        record::begin(&path, case.shape.member_count, case.platform, case.seed)?;
+        record::begin(&path, case.shape.directory_count(), case.platform, case.seed)?;
         record::start(1)?;
         let recovered = recover(&case.shape, &path, Return { doubtful, ..Return::default() });
         record::operation_begins(0);
@@ -112,13 +112,20 @@ fn record_recovery(case: &Case, first: &Log, below: &Path) -> Result<Log, String
     Ok(Log { crashed: Some(progress), settled: Some(settled), ..log })
 }
 
-/// Removes the runtime segment of the array below `home`.
+/// Removes the runtime segment of the array below `home`, and shared copies of files that were mapped.
 fn remove_segments(home: &Path, member_count: usize) {
     for member in 0..member_count {
         let superblock = crate::image::member_directory(home, member).join(".cxlraid/superblock");
         let Ok(bytes) = fs::read(superblock) else { continue };
         if let Ok((superblock, _)) = format::Superblock::choose(&bytes) {
-            let _ = fs::remove_file(array::runtime::segment_path(superblock.array_uuid));
+            let segment = array::runtime::segment_path(superblock.array_uuid);
+            let copies = format!("{segment}-map-");
+            for entry in fs::read_dir("/dev/shm").into_iter().flatten().flatten() {
+                if entry.path().to_string_lossy().starts_with(&copies) {
+                    let _ = fs::remove_file(entry.path());
+                }
+            }
+            let _ = fs::remove_file(segment);
         }
     }
 }

@@ -5,6 +5,7 @@
 //! - Of a change of names or attributes under way, all or nothing is there, on every member alike.
 //! - Of a write under way each byte is old or new; each aligned 8-byte word that it covers is whole. The size is old or new, and if it is new,
 //!   all bytes of the write are. So for punching a hole. A file being cut is as before or cut; one being lengthened ends in zeros.
+//! - What was stored through a mapping is old or new by the word until msync or munmap has returned, then it is there.
 //! - If a member is lost in the very crash, stripes with parity that were being written may lose other bytes of theirs (the write hole).
 
 use crate::case::Shape;
@@ -74,7 +75,15 @@ impl World {
                 let file = self.bytes_of(name);
                 file.resize(file.len().max((at + bytes) as usize), 0);
             }
-            Operation::Sync(_) | Operation::Close(_) | Operation::Fail(_) => {}
+            // A mapping makes no file longer: the caller has left out what lies behind the end.
+            Operation::Store { name, at, bytes, seed } if bytes > 0 => self.store(name, at, &content(seed, bytes)),
+            Operation::Sync(_)
+            | Operation::Close(_)
+            | Operation::Fail(_)
+            | Operation::Map(_)
+            | Operation::Store { .. }
+            | Operation::Msync(_)
+            | Operation::Unmap(_) => {}
             Operation::Mkdir(name) => _ = self.names.insert(name.to_owned(), Entry::Directory(attributes(0o755))),
             Operation::Symlink { target, name } => _ = self.names.insert(name.to_owned(), Entry::Symlink(target.to_owned())),
             Operation::Link { from, to } => _ = self.names.insert(to.to_owned(), self.names[from].clone()),
@@ -168,11 +177,28 @@ impl<'a> Model<'a> {
         }
         let mut before = self.start.clone();
         let mut under_way: Vec<&Operation> = progress.under_way.iter().map(|&index| self.operations[index]).collect();
+        // Stores through mappings are old or new like writes under way until a call has made them durable.
+        let mut unsynced = Vec::new();
         for &(operation, value) in &progress.done {
-            before.apply(self.operations[operation], value);
+            match self.operations[operation] {
+                operation @ &Operation::Store { name, .. } => unsynced.push((operation, before.bytes_of(name).len())),
+                Operation::Msync(synced) | Operation::Unmap(synced) => unsynced.retain(|&(store, end)| {
+                    let is_synced = data_of(store) == Some(synced);
+                    if is_synced {
+                        before.apply(&within(store, end), 0);
+                    }
+                    !is_synced
+                }),
+                operation => before.apply(operation, value),
+            }
         }
         self.fill_gaps(progress, &mut before, &mut under_way);
         let (data, names): (Vec<_>, Vec<_>) = under_way.into_iter().partition(|operation| data_of(operation).is_some());
+        let now = |operation: &'a Operation| {
+            let end = data_of(operation).map_or(0, |name| before.files[before.number(name)].bytes.len());
+            (operation, end)
+        };
+        let data: Vec<UnderWay<'_>> = data.into_iter().map(now).chain(unsynced).collect();
         let mut result = self.compare(&before, found, &data, hole);
         for operation in names {
             let mut after = before.clone();
@@ -208,7 +234,7 @@ impl<'a> Model<'a> {
         }
     }
 
-    fn compare(&self, world: &World, found: &World, data: &[&Operation], hole: bool) -> Result<(), String> {
+    fn compare(&self, world: &World, found: &World, data: &[UnderWay<'_>], hole: bool) -> Result<(), String> {
         let mut numbers = BTreeMap::new();
         for (name, entry) in &world.names {
             match (entry, found.names.get(name)) {
@@ -221,10 +247,10 @@ impl<'a> Model<'a> {
                     if file.attributes != other.attributes {
                         return Err(format!("{name} has {:?}, not {:?}", other.attributes, file.attributes));
                     }
-                    let own: Vec<&Operation> = data
+                    let own: Vec<UnderWay<'_>> = data
                         .iter()
                         .copied()
-                        .filter(|operation| data_of(operation).and_then(|name| world.names.get(name)) == Some(entry))
+                        .filter(|(operation, _)| data_of(operation).and_then(|name| world.names.get(name)) == Some(entry))
                         .collect();
                     self.compare_bytes(&file.bytes, &other.bytes, &own, hole).map_err(|wrong| format!("{name}: {wrong}"))?;
                 }
@@ -239,9 +265,11 @@ impl<'a> Model<'a> {
     }
 
     /// The bytes of a file of which these operations are under way.
-    fn compare_bytes(&self, before: &[u8], found: &[u8], under_way: &[&Operation], hole: bool) -> Result<(), String> {
-        let appends: Vec<_> = under_way.iter().filter(|operation| matches!(operation, Operation::Append { .. })).collect();
-        let others: Vec<Change> = under_way.iter().filter_map(|operation| Change::of(operation, before.len(), None)).collect();
+    fn compare_bytes(&self, before: &[u8], found: &[u8], under_way: &[UnderWay<'_>], hole: bool) -> Result<(), String> {
+        let is_append = |(operation, _): &&UnderWay<'_>| matches!(operation, Operation::Append { .. });
+        let appends: Vec<&Operation> = under_way.iter().filter(is_append).map(|(operation, _)| *operation).collect();
+        let change = |&(operation, end): &UnderWay<'_>| Change::of(operation, before.len(), None).map(|change| change.of_store(operation, end));
+        let others: Vec<Change> = under_way.iter().filter_map(change).collect();
         // In whatever order they come, any number of them.
         let mut results = Vec::new();
         for order in orders(appends.len()) {
@@ -271,7 +299,7 @@ impl<'a> Model<'a> {
             let near =
                 |change: &Change| change.start / stripe <= at / stripe && at / stripe <= change.end.max(1).div_ceil(stripe);
             // The journal closes the hole, but for whole stripes of zeros.
-            let open = |change: &Change| near(change) && (!self.shape.journal || change.data.is_none());
+            let open = |change: &Change| near(change) && (!self.shape.has_journal() || change.data.is_none());
             if hole && self.shape.has_parity() && changes.iter().any(open) {
                 continue;
             }
@@ -295,13 +323,13 @@ impl<'a> Model<'a> {
                 return Err(format!("byte {at} of {} is {byte:#04x}, not one of {wanted:02x?}", found.len()));
             }
         }
-        if self.shape.journal { whole_writes(before, found, changes) } else { Ok(()) }
+        if self.shape.has_journal() { whole_writes(before, found, changes) } else { Ok(()) }
     }
 }
 
 /// With a journal a write is old or new as a whole, where nothing else is under way.
 fn whole_writes(before: &[u8], found: &[u8], changes: &[Change]) -> Result<(), String> {
-    for (index, change) in changes.iter().enumerate().filter(|(_, change)| change.data.is_some()) {
+    for (index, change) in changes.iter().enumerate().filter(|(_, change)| change.is_write) {
         let others = changes.iter().enumerate().filter(|(other, _)| *other != index);
         if others.clone().any(|(_, other)| other.start < change.end && change.start < other.end || other.size.is_some()) {
             continue;
@@ -325,11 +353,25 @@ impl World {
     }
 }
 
+/// An operation that changes bytes, and how long its file was when it was done.
+type UnderWay<'a> = (&'a Operation, usize);
+
+/// What of a store through a mapping lies before the end: behind it nothing is found again.
+fn within(store: &Operation, end: usize) -> Operation {
+    match *store {
+        Operation::Store { name, at, bytes, seed } => {
+            Operation::Store { name, at, bytes: bytes.min((end as u64).saturating_sub(at)), seed }
+        }
+        ref other => other.clone(),
+    }
+}
+
 /// The file whose bytes an operation changes.
 const fn data_of(operation: &Operation) -> Option<&'static str> {
     match operation {
         Operation::Write { name, .. }
         | Operation::Append { name, .. }
+        | Operation::Store { name, .. }
         | Operation::Truncate { name, .. }
         | Operation::Punch { name, .. }
         | Operation::Allocate { name, .. } => Some(name),
@@ -346,6 +388,10 @@ struct Change {
     data: Option<Vec<u8>>,
     /// The size it leaves, if it changes it.
     size: Option<usize>,
+    /// Whether it is one call that stores data: with a journal it is there as a whole.
+    is_write: bool,
+    /// Bytes from here on it did not reach.
+    limit: usize,
 }
 
 impl Change {
@@ -354,31 +400,42 @@ impl Change {
         match *operation {
             Operation::Write { at, bytes, seed, .. } => {
                 let (start, end) = (at as usize, (at + bytes) as usize);
-                Some(Self { start, end, data: Some(content(seed, bytes)), size: grown(end) })
+                Some(Self { start, end, data: Some(content(seed, bytes)), size: grown(end), is_write: true, limit: usize::MAX })
+            }
+            Operation::Store { at, bytes, seed, .. } => {
+                let (start, end) = (at as usize, (at + bytes) as usize);
+                Some(Self { start, end, data: Some(content(seed, bytes)), size: None, is_write: false, limit: usize::MAX })
             }
             Operation::Append { bytes, seed, .. } => {
                 let start = end_of_file?;
                 let end = start + bytes as usize;
-                Some(Self { start, end, data: Some(content(seed, bytes)), size: grown(end) })
+                Some(Self { start, end, data: Some(content(seed, bytes)), size: grown(end), is_write: true, limit: usize::MAX })
             }
             Operation::Truncate { bytes, .. } => {
                 let (start, end) = ((bytes as usize).min(present), (bytes as usize).max(present));
-                Some(Self { start, end, data: None, size: Some(bytes as usize).filter(|&size| size != present) })
+                let size = Some(bytes as usize).filter(|&size| size != present);
+                Some(Self { start, end, data: None, size, is_write: false, limit: usize::MAX })
             }
             Operation::Punch { at, bytes, .. } => {
                 let end = ((at + bytes) as usize).min(present);
-                Some(Self { start: at as usize, end, data: None, size: None })
+                Some(Self { start: at as usize, end, data: None, size: None, is_write: false, limit: usize::MAX })
             }
             Operation::Allocate { at, bytes, .. } => {
                 let end = (at + bytes) as usize;
-                Some(Self { start: present.min(end), end, data: None, size: grown(end) })
+                Some(Self { start: present.min(end), end, data: None, size: grown(end), is_write: false, limit: usize::MAX })
             }
             _ => None,
         }
     }
 
-    const fn covers(&self, at: usize) -> bool {
-        self.start <= at && at < self.end
+    /// A store through a mapping reached no further than the file did then.
+    fn of_store(self, operation: &Operation, end: usize) -> Self {
+        let limit = if matches!(operation, Operation::Store { .. }) { end } else { self.limit };
+        Self { limit, ..self }
+    }
+
+    fn covers(&self, at: usize) -> bool {
+        self.start <= at && at < self.end.min(self.limit)
     }
 
     fn byte(&self, at: usize) -> u8 {
@@ -406,9 +463,10 @@ fn orders(count: usize) -> Vec<Vec<usize>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::case::Journal;
     use layout::Level;
 
-    const SHAPE: Shape = Shape { level: Level::Raid5, member_count: 3, chunk_bytes: 64, journal: false };
+    const SHAPE: Shape = Shape { level: Level::Raid5, member_count: 3, chunk_bytes: 64, journal: Journal::None };
 
     fn workload(threads: Vec<Vec<Operation>>) -> Workload {
         let before = vec![Operation::Create("a"), Operation::Write { name: "a", at: 0, bytes: 64, seed: 1 }];

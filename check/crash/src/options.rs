@@ -1,6 +1,6 @@
 //! The command line.
 
-use crate::case::{CHUNKS, LEVELS, PLATFORMS, Shape};
+use crate::case::{CHUNKS, Journal, LEVELS, PLATFORMS, Shape};
 use crate::record::Platform;
 use crate::workload::NAMES;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -21,6 +21,9 @@ comes back with a model. A failure prints what repeats it.
   --platform P      adr: caches are lost with the power; eadr: they are flushed
   --workload W      see `--list`
   --journal         arrays with a journal on members: each write is old or new as a whole, also with a member lost
+  --journal-elsewhere
+                    the same with a journal on a device of its own
+  --no-journal      arrays without one
   --again           only recoveries: each is recorded in its turn, crashes in it are recovered from
   --jobs N          cases at the same time (number of processors)
   --list            names the workloads
@@ -36,8 +39,7 @@ pub(crate) struct Options {
     pub(crate) list: bool,
     pub(crate) help: bool,
     pub(crate) again: bool,
-    /// Arrays have a journal.
-    pub(crate) journal: bool,
+    pub(crate) journals: Vec<Journal>,
     pub(crate) states_max: usize,
     pub(crate) seed: u64,
     pub(crate) jobs: usize,
@@ -57,7 +59,7 @@ impl Options {
             list: false,
             help: false,
             again: false,
-            journal: false,
+            journals: Vec::new(),
             states_max: 2000,
             seed: SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_nanos() as u64 >> 10),
             jobs: std::thread::available_parallelism().map_or(1, usize::from),
@@ -73,7 +75,9 @@ impl Options {
                 "--mutations" => options.mutations = true,
                 "--show" => options.show = true,
                 "--again" => options.again = true,
-                "--journal" => options.journal = true,
+                "--journal" => options.journals.push(Journal::Members),
+                "--journal-elsewhere" => options.journals.push(Journal::Elsewhere),
+                "--no-journal" => options.journals.push(Journal::None),
                 "--list" => options.list = true,
                 "--help" | "-h" => options.help = true,
                 "--states" => options.states_max = number(&argument, &value()?)? as usize,
@@ -100,6 +104,9 @@ impl Options {
 
     /// What was not named: everything.
     fn fill_in(&mut self) {
+        if self.journals.is_empty() {
+            self.journals = vec![Journal::None, Journal::Members, Journal::Elsewhere];
+        }
         if self.levels.is_empty() {
             self.levels = (0..LEVELS.len()).collect();
         }
@@ -116,11 +123,13 @@ impl Options {
 
     /// Every shape asked for. RAID 1 has no chunks.
     pub(crate) fn shapes(&self) -> Vec<Shape> {
-        let shape = |level: usize, chunk_bytes| {
+        let shape = |journal, level: usize, chunk_bytes| {
             let (_, level, member_count) = LEVELS[level];
-            Shape { level, member_count, chunk_bytes, journal: self.journal }
+            Shape { level, member_count, chunk_bytes, journal }
         };
-        let all = self.levels.iter().flat_map(|&level| self.chunks.iter().map(move |&chunk| shape(level, chunk)));
+        let all = self.journals.iter().flat_map(|&journal| {
+            self.levels.iter().flat_map(move |&level| self.chunks.iter().map(move |&chunk| shape(journal, level, chunk)))
+        });
         let first = self.chunks.first().copied();
         all.filter(|shape| shape.level.has_chunks() || Some(shape.chunk_bytes) == first).collect()
     }

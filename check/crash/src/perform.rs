@@ -4,9 +4,10 @@ use crate::case::{PREFIX, Shape};
 use crate::record;
 use crate::workload::{Operation, Workload, content};
 use array::Array;
-use file::{FileRef, Files};
+use file::{FileRef, Files, Mapped};
 use namespace::{Namespace, Node, OFlags, Opened, Reached, RenameFlags, XattrFlags};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::Mutex;
 
@@ -14,7 +15,17 @@ use std::sync::Mutex;
 struct Program {
     namespace: Namespace,
     open: Mutex<HashMap<String, Opened>>,
+    maps: Mutex<HashMap<String, Map>>,
 }
+
+/// A file that the program has mapped.
+struct Map {
+    mapped: Mapped,
+    /// Pages stored to since they were last followed: the library knows them by the kernel's tracking.
+    stored: BTreeSet<u64>,
+}
+
+const PAGE: u64 = 4096;
 
 /// Attaches to the array below `home`, creating it if it is not there.
 pub(crate) fn attach(shape: &Shape, home: &Path) -> Result<Namespace, String> {
@@ -39,7 +50,7 @@ pub(crate) fn path(name: &str) -> Vec<u8> {
 
 /// Does a workload on the array below `home`, recording its operations. This process records (`record::begin`).
 pub(crate) fn perform(workload: &Workload, shape: &Shape, home: &Path) -> Result<(), String> {
-    let program = Program { namespace: attach(shape, home)?, open: Mutex::new(HashMap::new()) };
+    let program = Program { namespace: attach(shape, home)?, open: Mutex::default(), maps: Mutex::default() };
     for operation in &workload.before {
         program.act(operation).map_err(|error| format!("{operation:?}: {error}"))?;
     }
@@ -84,6 +95,32 @@ pub(crate) fn perform(workload: &Workload, shape: &Shape, home: &Path) -> Result
     result
 }
 
+/// Stores `data` (whole words) at `within` of a piece, as a program does that has it mapped.
+fn store_words(piece: &file::Piece<'_>, within: u64, data: &[u8]) -> Result<(), String> {
+    let (protection, fd) = (libc::PROT_READ | libc::PROT_WRITE, piece.backing.fd().as_raw_fd());
+    let offset = piece.member_offset as libc::off_t;
+    // SAFETY: a new mapping wherever the kernel likes.
+    let start = unsafe { libc::mmap(std::ptr::null_mut(), piece.bytes as usize, protection, libc::MAP_SHARED, fd, offset) };
+    if start == libc::MAP_FAILED {
+        return Err(format!("mmap: {}", std::io::Error::last_os_error()));
+    }
+    for (index, word) in data.as_chunks().0.iter().enumerate() {
+        // SAFETY: within the mapping, which begins at a page; the file reaches there, or has its last page there.
+        unsafe { start.byte_add(within as usize).cast::<u64>().add(index).write_volatile(u64::from_le_bytes(*word)) };
+    }
+    // SAFETY: mapped above, and nobody else knows of it.
+    unsafe { libc::munmap(start, piece.bytes as usize) };
+    Ok(())
+}
+
+impl Map {
+    /// What msync and munmap do first: copies and parity follow.
+    fn follow(&mut self) -> Result<(), String> {
+        let follow = |page: u64| self.mapped.follow(page, page + PAGE).map_err(|error| error.to_string());
+        std::mem::take(&mut self.stored).into_iter().try_for_each(follow)
+    }
+}
+
 impl Program {
     /// Does one operation. Returns what the call returned, where that tells something: an append its end.
     fn act(&self, operation: &Operation) -> Result<u64, String> {
@@ -114,6 +151,18 @@ impl Program {
             Operation::Punch { name, at, bytes } => done(self.file(name)?.punch(at, bytes, false)),
             Operation::Allocate { name, at, bytes } => done(self.file(name)?.allocate(at, bytes, false)),
             Operation::Sync(name) => done(self.file(name)?.sync()),
+            Operation::Map(name) => self.map(name).map(|()| 0),
+            Operation::Store { name, at, bytes, seed } => self.store(name, at, &content(seed, bytes)).map(|()| 0),
+            Operation::Msync(name) => {
+                let mut maps = self.mapped_files();
+                let map = maps.get_mut(name).ok_or("it is not mapped")?;
+                map.follow()?;
+                done(map.mapped.file().sync())
+            }
+            Operation::Unmap(name) => {
+                let mut map = self.mapped_files().remove(name).ok_or("it is not mapped")?;
+                map.follow().map(|()| 0)
+            }
             Operation::Close(name) => {
                 drop(self.open_files().remove(name));
                 Ok(0)
@@ -145,6 +194,46 @@ impl Program {
                 inside(names.setxattr(&path(name), b"user.note", value.as_bytes(), XattrFlags::empty(), true)).map(|()| 0)
             }
         }
+    }
+
+    fn mapped_files(&self) -> std::sync::MutexGuard<'_, HashMap<String, Map>> {
+        self.maps.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Maps a file as the library does for mmap: stores land on the members, or in a shared copy where they cannot.
+    fn map(&self, name: &str) -> Result<(), String> {
+        let file = self.file(name)?;
+        let end = file.size().next_multiple_of(PAGE);
+        let mapped = Mapped::new(&file).map_err(|error| error.to_string())?;
+        let shown = if file.stores_into_copy() || file.piece_count(end).is_none() {
+            file.share_copy()
+        } else {
+            mapped.store_directly()
+        };
+        let announced = shown.and_then(|()| mapped.cover(0, end)).and_then(|()| file.provide(0, end));
+        announced.map_err(|error| error.to_string())?;
+        self.mapped_files().insert(name.to_owned(), Map { mapped, stored: BTreeSet::new() });
+        Ok(())
+    }
+
+    /// Stores whole words where the mapping shows them.
+    fn store(&self, name: &str, at: u64, data: &[u8]) -> Result<(), String> {
+        let mut maps = self.mapped_files();
+        let map = maps.get_mut(name).ok_or("it is not mapped")?;
+        let (first, end) = (at / PAGE * PAGE, (at + data.len() as u64).next_multiple_of(PAGE));
+        map.stored.extend((first..end).step_by(PAGE as usize));
+        let file = map.mapped.file();
+        let mut piece_at = first;
+        let whole = file.for_each_piece(file.is_copied(), first, end - first, |piece| {
+            let (start, stop) = (at.max(piece_at), (at + data.len() as u64).min(piece_at + piece.bytes));
+            if start < stop {
+                let bytes = &data[(start - at) as usize..(stop - at) as usize];
+                store_words(&piece, start - piece_at, bytes)?;
+            }
+            piece_at += piece.bytes;
+            Ok::<_, String>(())
+        })?;
+        if whole { Ok(()) } else { Err("its pieces changed".into()) }
     }
 
     fn open_files(&self) -> std::sync::MutexGuard<'_, HashMap<String, Opened>> {

@@ -16,7 +16,7 @@ const CASE_SECONDS_MAX: u32 = 1200;
 /// States that `--quick` must have looked at.
 const QUICK_STATES_MIN: usize = 5000;
 /// A quick run takes one of so many cases.
-const QUICK_SHARE: usize = 11;
+const QUICK_SHARE: usize = 23;
 /// About how many states of a run a quick run looks at.
 const QUICK_STATES_PER_RUN: usize = 64;
 /// Says how far it is after so many runs.

@@ -36,6 +36,18 @@ pub(crate) enum Operation {
         bytes: u64,
     },
     Sync(&'static str),
+    /// mmap(2) of the whole file for writing, shared.
+    Map(&'static str),
+    /// The program stores whole words through its mapping.
+    Store {
+        name: &'static str,
+        at: u64,
+        bytes: u64,
+        seed: u64,
+    },
+    /// msync(2) of all that was stored.
+    Msync(&'static str),
+    Unmap(&'static str),
     /// The last descriptor goes: what growth took in advance is given back.
     Close(&'static str),
     Mkdir(&'static str),
@@ -82,7 +94,7 @@ pub(crate) struct Workload {
 }
 
 /// The names of all workloads.
-pub(crate) const NAMES: [&str; 16] = [
+pub(crate) const NAMES: [&str; 17] = [
     "overwrite",
     "small",
     "append",
@@ -99,7 +111,12 @@ pub(crate) const NAMES: [&str; 16] = [
     "writers",
     "degraded",
     "failing",
+    "mapped",
 ];
+
+/// Workloads whose crash states a journal changes: those that write.
+const JOURNALED: [&str; 9] =
+    ["overwrite", "small", "append", "holes", "truncate", "punch", "writers", "degraded", "mapped"];
 
 const fn write(name: &'static str, at: u64, bytes: u64, seed: u64) -> Operation {
     Write { name, at, bytes, seed }
@@ -109,13 +126,20 @@ const fn append(name: &'static str, bytes: u64, seed: u64) -> Operation {
     Append { name, bytes, seed }
 }
 
+const fn store(name: &'static str, at: u64, bytes: u64, seed: u64) -> Operation {
+    Store { name, at, bytes, seed }
+}
+
 const fn truncate(name: &'static str, bytes: u64) -> Operation {
     Truncate { name, bytes }
 }
 
 impl Workload {
-    /// The workload `name` for arrays of `shape`: lengths follow its stripes.
+    /// The workload `name` for arrays of `shape`: lengths follow its stripes. None if it is nothing for them.
     pub(crate) fn new(name: &str, shape: &Shape) -> Option<Self> {
+        if shape.has_journal() && !JOURNALED.contains(&name) {
+            return None;
+        }
         let chunk = shape.chunk_bytes;
         let stripe = chunk * shape.columns();
         let (a, b) = ("a", "b");
@@ -311,6 +335,29 @@ impl Workload {
                     Close(a),
                 ]],
             ),
+            // Stores that the engine does not see, and what makes them durable; beside them, over what they left behind the end, after them. Where copies or
+            // parity have to follow them: what a mapping of RAID 0 stores is the kernel's affair.
+            "mapped" if shape.is_redundant() => {
+                let bytes = 2 * stripe + 3 * 4096 + 100;
+                (
+                    filled(bytes),
+                    vec![vec![
+                        Map(a),
+                        store(a, 0, 64, 2),
+                        store(a, chunk - 8, 16, 3),
+                        write(a, chunk + 200, 100, 4),
+                        Msync(a),
+                        store(a, 8, 16, 5),
+                        store(a, bytes.next_multiple_of(8) + 8, 16, 6),
+                        append(a, 300, 7),
+                        store(a, stripe + 4096 + 24, 72, 8),
+                        Unmap(a),
+                        write(a, 16, 64, 9),
+                        append(a, 64, 10),
+                        Close(a),
+                    ]],
+                )
+            }
             "writers" => (
                 vec![Create(a), write(a, 0, stripe + 512, 1), Create(b)],
                 vec![

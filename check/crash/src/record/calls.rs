@@ -8,7 +8,7 @@ use crate::log::Event;
 use std::io;
 
 /// Calls that trap: those that can change a member, map or describe one.
-const TRAPPED: [libc::c_long; 40] = [
+const TRAPPED: [libc::c_long; 42] = [
     libc::SYS_openat,
     libc::SYS_openat2,
     libc::SYS_mmap,
@@ -49,6 +49,8 @@ const TRAPPED: [libc::c_long; 40] = [
     libc::SYS_copy_file_range,
     libc::SYS_sched_yield,
     libc::SYS_futex,
+    libc::SYS_gettid,
+    libc::SYS_tgkill,
 ];
 const SYS_FCHMODAT2: libc::c_long = 452;
 

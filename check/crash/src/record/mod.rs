@@ -106,8 +106,12 @@ fn lock() -> MutexGuard<'static, Option<Recorder>> {
 
 /// What the members hold now is the start; from here on everything is recorded. `threads` of them will run.
 pub(crate) fn start(threads: usize) -> Result<(), String> {
-    let result = traps::uninterrupted(|recorder| recorder.start());
-    turns::expect(threads);
+    let (result, stride) = traps::uninterrupted(|recorder| {
+        let result = recorder.start();
+        // Writers that want the same lane of a journal, or different ones.
+        (result, recorder.rng.below(2) as u32 + 1)
+    });
+    turns::expect(threads, stride);
     result
 }
 

@@ -137,6 +137,10 @@ unsafe extern "C" fn on_call(_signal: c_int, _info: *mut libc::siginfo_t, contex
     let is_anonymous = number == libc::SYS_mmap && arguments[4] as i32 == -1;
     let result = if INSIDE.get() || is_anonymous {
         super::raw::call(number, arguments)
+    } else if number == libc::SYS_gettid {
+        turns::my_id() as isize
+    } else if number == libc::SYS_tgkill && arguments[2] == 0 {
+        if turns::is_live_id(arguments[1]) { 0 } else { -(libc::ESRCH as isize) }
     } else if matches!(number, libc::SYS_futex | libc::SYS_sched_yield) {
         wait_or_wake(number, arguments)
     } else {

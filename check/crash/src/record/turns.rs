@@ -24,8 +24,25 @@ pub(super) fn me() -> u8 {
     ME.get().unwrap_or(0)
 }
 
-/// Announces that `count` threads will run; thread 0 has the first turn.
-pub(super) fn expect(count: usize) {
+/// What the engine takes for the number of the thread that is alone; those of the others follow.
+const ID_OF_MAIN: u32 = 1 << 20;
+/// How far apart their numbers are: the engine spreads threads over lanes by them.
+static STRIDE: AtomicU32 = AtomicU32::new(1);
+
+/// The calling thread's number as the engine sees it: the kernel's would be another one in each run, and the run with it.
+pub(super) fn my_id() -> u32 {
+    ME.get().map_or(ID_OF_MAIN, |me| ID_OF_MAIN + (u32::from(me) + 1) * STRIDE.load(Ordering::Relaxed))
+}
+
+/// Whether that is a thread which has not ended.
+pub(super) fn is_live_id(id: usize) -> bool {
+    let (number, stride) = ((id as u32).wrapping_sub(ID_OF_MAIN), STRIDE.load(Ordering::Relaxed));
+    number == 0 || number.is_multiple_of(stride) && LIVE.load(Ordering::SeqCst) >> (number / stride - 1) & 1 == 1
+}
+
+/// Announces that `count` threads will run, `stride` apart in number; thread 0 has the first turn.
+pub(super) fn expect(count: usize, stride: u32) {
+    STRIDE.store(stride, Ordering::Relaxed);
     TURN.store(0, Ordering::SeqCst);
     LIVE.store((1 << count) - 1, Ordering::SeqCst);
 }
