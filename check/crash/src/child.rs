@@ -3,7 +3,7 @@
 use serde::{Serialize, de::DeserializeOwned};
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 /// A forked process whose result is still to be fetched.
 pub(crate) struct Child {
@@ -35,6 +35,19 @@ impl Child {
             }
             -1 => Err(format!("fork: {}", std::io::Error::last_os_error())),
             pid => Ok(Self { pid, from }),
+        }
+    }
+
+    /// Which of several has its result ready, or has ended; waits until one has.
+    pub(crate) fn first_ready<'a>(children: impl Iterator<Item = &'a Self>) -> usize {
+        let wish = |child: &Self| libc::pollfd { fd: child.from.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        let mut wishes: Vec<_> = children.map(wish).collect();
+        loop {
+            // SAFETY: as many places as there are.
+            unsafe { libc::poll(wishes.as_mut_ptr(), wishes.len() as libc::nfds_t, -1) };
+            if let Some(ready) = wishes.iter().position(|wish| wish.revents != 0) {
+                return ready;
+            }
         }
     }
 

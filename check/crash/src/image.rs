@@ -77,8 +77,16 @@ impl Content {
         }
     }
 
+    #[cfg(test)]
     pub(crate) fn byte(&self, at: u64) -> u8 {
         self.pages.get(&(at / PAGE as u64)).map_or(0, |page| page[(at % PAGE as u64) as usize])
+    }
+
+    /// The aligned word at `at`.
+    pub(crate) fn word(&self, at: u64) -> [u8; 8] {
+        let within = (at % PAGE as u64) as usize;
+        let word = |page: &Arc<Vec<u8>>| page[within..].first_chunk().copied();
+        self.pages.get(&(at / PAGE as u64)).and_then(word).unwrap_or_default()
     }
 
     pub(crate) fn zero(&mut self, at: u64, bytes: u64) {

@@ -268,7 +268,9 @@ impl<'a> Model<'a> {
     fn compare_bytes(&self, before: &[u8], found: &[u8], under_way: &[UnderWay<'_>], hole: bool) -> Result<(), String> {
         let is_append = |(operation, _): &&UnderWay<'_>| matches!(operation, Operation::Append { .. });
         let appends: Vec<&Operation> = under_way.iter().filter(is_append).map(|(operation, _)| *operation).collect();
-        let change = |&(operation, end): &UnderWay<'_>| Change::of(operation, before.len(), None).map(|change| change.of_store(operation, end));
+        let change = |&(operation, end): &UnderWay<'_>| {
+            Change::of(operation, before.len(), None).map(|change| change.of_store(operation, end))
+        };
         let others: Vec<Change> = under_way.iter().filter_map(change).collect();
         // In whatever order they come, any number of them.
         let mut results = Vec::new();
@@ -293,7 +295,11 @@ impl<'a> Model<'a> {
         let is_complete = |change: &Change| change.size == Some(found.len()) && change.end > before.len();
         let is_cut = |change: &Change| change.size.is_some_and(|size| size < before.len());
         let stripe = (self.shape.chunk_bytes * self.shape.columns()) as usize;
-        for (at, &byte) in found.iter().enumerate() {
+        let is_still = |at: usize| changes.iter().all(|change| change.end <= at || at + STEP <= change.start);
+        let is_as_before = |at: usize| found.get(at..at + STEP).is_some_and(|step| before.get(at..at + STEP) == Some(step));
+        let steps = (0..found.len()).step_by(STEP).filter(|&at| !is_still(at) || !is_as_before(at));
+        for at in steps.flat_map(|at| at..found.len().min(at + STEP)) {
+            let byte = found[at];
             let old = before.get(at).copied().unwrap_or(0);
             let covering: Vec<&Change> = changes.iter().filter(|change| change.covers(at)).collect();
             let near =
@@ -352,6 +358,9 @@ impl World {
         }
     }
 }
+
+/// Bytes of a file that are compared at once where nothing is under way.
+const STEP: usize = 4096;
 
 /// An operation that changes bytes, and how long its file was when it was done.
 type UnderWay<'a> = (&'a Operation, usize);

@@ -116,8 +116,8 @@ fn store_words(piece: &file::Piece<'_>, within: u64, data: &[u8]) -> Result<(), 
 impl Map {
     /// What msync and munmap do first: copies and parity follow.
     fn follow(&mut self) -> Result<(), String> {
-        let follow = |page: u64| self.mapped.follow(page, page + PAGE).map_err(|error| error.to_string());
-        std::mem::take(&mut self.stored).into_iter().try_for_each(follow)
+        let stored = std::mem::take(&mut self.stored).into_iter().map(|page| (page, page + PAGE));
+        self.mapped.follow(stored).map_err(|error| error.to_string())
     }
 }
 
@@ -205,11 +205,8 @@ impl Program {
         let file = self.file(name)?;
         let end = file.size().next_multiple_of(PAGE);
         let mapped = Mapped::new(&file).map_err(|error| error.to_string())?;
-        let shown = if file.stores_into_copy() || file.piece_count(end).is_none() {
-            file.share_copy()
-        } else {
-            mapped.store_directly()
-        };
+        let shown =
+            if file.stores_into_copy() || file.piece_count(end).is_none() { file.share_copy() } else { mapped.store_directly() };
         let announced = shown.and_then(|()| mapped.cover(0, end)).and_then(|()| file.provide(0, end));
         announced.map_err(|error| error.to_string())?;
         self.mapped_files().insert(name.to_owned(), Map { mapped, stored: BTreeSet::new() });

@@ -124,13 +124,21 @@ impl<'a> Replay<'a> {
 
     /// Tells states apart by what they hold and what may be expected of them.
     fn key(&self, state: &State) -> u64 {
-        let mut bytes = BTreeMap::new();
+        let mut words: BTreeMap<(ObjectId, u64), [u8; WORD]> = BTreeMap::new();
         for (object, at, patch) in &state.patches {
-            bytes.extend(patch.iter().enumerate().map(|(index, &byte)| ((*object, at + index as u64), byte)));
+            let (mut at, mut rest) = (*at, &patch[..]);
+            while !rest.is_empty() {
+                let within = at as usize % WORD;
+                let (now, later) = rest.split_at((WORD - within).min(rest.len()));
+                let start = at - within as u64;
+                let word = words.entry((*object, start)).or_insert_with(|| self.image.objects[*object].word(start));
+                word[within..within + now.len()].copy_from_slice(now);
+                (at, rest) = (at + now.len() as u64, later);
+            }
         }
-        bytes.retain(|&(object, at), byte| self.image.objects[object].byte(at) != *byte);
+        words.retain(|&(object, start), word| self.image.objects[object].word(start) != *word);
         let mut hasher = DefaultHasher::new();
-        (self.version, &self.progress.done, &self.progress.under_way, bytes).hash(&mut hasher);
+        (self.version, &self.progress.done, &self.progress.under_way, words).hash(&mut hasher);
         hasher.finish()
     }
 

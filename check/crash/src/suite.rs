@@ -16,7 +16,7 @@ const CASE_SECONDS_MAX: u32 = 1200;
 /// States that `--quick` must have looked at.
 const QUICK_STATES_MIN: usize = 5000;
 /// A quick run takes one of so many cases.
-const QUICK_SHARE: usize = 23;
+const QUICK_SHARE: usize = 27;
 /// About how many states of a run a quick run looks at.
 const QUICK_STATES_PER_RUN: usize = 64;
 /// Says how far it is after so many runs.
@@ -92,7 +92,7 @@ fn recover(options: &Options, below: &Path) -> Result<(), String> {
     let mut running: Vec<(&Case, Child)> = Vec::new();
     for case in &cases {
         if running.len() == options.jobs {
-            let (case, child) = running.remove(0);
+            let (case, child) = running.remove(Child::first_ready(running.iter().map(|(_, child)| child)));
             report(case, child.finish());
         }
         running.push((

@@ -115,8 +115,7 @@ pub(crate) const NAMES: [&str; 17] = [
 ];
 
 /// Workloads whose crash states a journal changes: those that write.
-const JOURNALED: [&str; 9] =
-    ["overwrite", "small", "append", "holes", "truncate", "punch", "writers", "degraded", "mapped"];
+const JOURNALED: [&str; 9] = ["overwrite", "small", "append", "holes", "truncate", "punch", "writers", "degraded", "mapped"];
 
 const fn write(name: &'static str, at: u64, bytes: u64, seed: u64) -> Operation {
     Write { name, at, bytes, seed }
