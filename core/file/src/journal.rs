@@ -503,8 +503,13 @@ impl Inode {
                 self.set_size(record.end());
             }
         }
+        // Once it is settled whoever finds the lane to be a dead process' may take it; before, it may be found waiting.
+        let word = self.files.lane_word(lane);
+        let left = word.load(Ordering::Acquire);
         self.files.settle_lane(journal, lane, record.sequence)?;
-        self.files.lane_word(lane).store(0, Ordering::Release);
+        for left in [left, JOURNAL_LANE_WAITS] {
+            let _ = word.compare_exchange(left, 0, Ordering::Release, Ordering::Relaxed);
+        }
         Ok(())
     }
 }

@@ -12,7 +12,7 @@ use crate::stripes::{Blocks, StripesHeld};
 use array::runtime::STRIPE_LOCK_COUNT;
 use core::sync::atomic::Ordering;
 use medium::Medium;
-use sync::{Acquired, Liveness};
+use sync::Acquired;
 use sys::OsError;
 
 impl Inode {
@@ -83,21 +83,12 @@ impl Inode {
     #[inline]
     #[must_use]
     pub fn settled_size(&self) -> u64 {
-        if self.files.has_journal() && self.shared().size_lock.owner().is_some() {
-            self.finish_left_write();
-        }
-        self.size()
-    }
-
-    /// Takes the size lock if its owner is dead.
-    #[cold]
-    fn finish_left_write(&self) {
-        let runtime = self.files.array().runtime();
-        let is_left = |owner| owner != runtime.me() && !runtime.is_alive(owner);
-        if self.writable && self.shared().size_lock.owner().is_some_and(is_left) {
-            // What fails is done by whoever takes the lock next.
+        // Whoever has the lock may be dead, or have inherited it from the dead.
+        if self.files.has_journal() && self.writable && self.shared().size_lock.owner().is_some() {
+            // What fails is done by the next one to take it.
             let _ = self.with_size_locked(|_| Ok(()));
         }
+        self.size()
     }
 
     /// Whether a member is away that nobody has missed yet: it comes back in sync if nothing is stored meanwhile. Who changes the file puts it on
