@@ -164,6 +164,16 @@ pub enum AttachError {
         /// What is wrong with it.
         error: JournalError,
     },
+    /// The journal could not be made.
+    #[error("{}: cannot make a journal of {} MiB: {}; make room there, or choose another path", show(.path), .bytes.div_ceil(1 << 20), describe(*.error))]
+    JournalNotMade {
+        /// Where.
+        path: Vec<u8>,
+        /// How long it is to be.
+        bytes: u64,
+        /// How it failed.
+        error: OsError,
+    },
     /// A file that is no journal lies where one is to be made.
     #[error("{}: exists and is not a journal; remove it, or choose another path", show(.path))]
     JournalInTheWay {
@@ -224,7 +234,10 @@ impl AttachError {
     #[must_use]
     pub fn os_error(&self) -> OsError {
         match self {
-            Self::Os { error, .. } | Self::Runtime { error, .. } | Self::JournalLost { error, .. } => *error,
+            Self::Os { error, .. }
+            | Self::Runtime { error, .. }
+            | Self::JournalLost { error, .. }
+            | Self::JournalNotMade { error, .. } => *error,
             Self::NotADirectory { .. } => OsError::NOTDIR,
             Self::NotThere { .. } => OsError::NOENT,
             Self::NotEmpty { .. } => OsError::NOTEMPTY,

@@ -66,22 +66,39 @@ impl New {
         self.entry.path.is_some()
     }
 
-    /// Makes the file, or one on each of the holders among `metas` (by slot).
-    pub(crate) fn make(&self, metas: &[Option<&OwnedFd>], geometry: &Geometry, access: Access) -> Result<(), AttachError> {
+    /// Makes the file, or one on each of the holders among `metas` (by slot, below `mounts`).
+    pub(crate) fn make(
+        &self,
+        mounts: &[Vec<u8>],
+        metas: &[Option<&OwnedFd>],
+        geometry: &Geometry,
+        access: Access,
+    ) -> Result<(), AttachError> {
         if let Some(path) = &self.entry.path {
             return self.make_at(path.as_bytes(), access);
         }
         for slot in holders(geometry).iter() {
             if let Some(meta) = metas[slot] {
                 let made = open_new(meta, format::JOURNAL_FILE, access).and_then(|file| self.fill(&file));
-                made.map_err(|error| AttachError::os(b".cxlraid/journal", "make the journal at", error))?;
+                made.map_err(|error| self.not_made([&mounts[slot][..], b"/.cxlraid/journal"].concat(), error))?;
             }
         }
         Ok(())
     }
 
+    const fn not_made(&self, path: Vec<u8>, error: OsError) -> AttachError {
+        AttachError::JournalNotMade { path, bytes: self.header.file_bytes(), error }
+    }
+
+    /// Takes away what is not on members: the array that it was made for was not.
+    pub(crate) fn unmake(&self) {
+        if let Some(path) = &self.entry.path {
+            let _ = fs::unlink(path.as_bytes());
+        }
+    }
+
     fn make_at(&self, path: &[u8], access: Access) -> Result<(), AttachError> {
-        let failed = |error| AttachError::os(path, "make the journal at", error);
+        let failed = |error| self.not_made(path.to_vec(), error);
         let mode = Mode::from_raw_mode(access.mode);
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let present = fs::statat(fs::CWD, path, AtFlags::SYMLINK_NOFOLLOW);
@@ -118,6 +135,14 @@ impl New {
         fs::fsync(file)?;
         write_fully(file, &self.header.encode(), 0)?;
         fs::fsync(file)
+    }
+}
+
+/// Removes the journal from members.
+fn remove_from(metas: &[Option<&OwnedFd>]) {
+    for meta in metas.iter().flatten() {
+        let name: &CStr = format::JOURNAL_FILE;
+        let _ = fs::unlinkat(meta, name, AtFlags::empty());
     }
 }
 
@@ -241,7 +266,12 @@ impl Array {
             None => None,
             Some(place) => {
                 let new = New::draw(place, self.config.journal_lanes, self.uuid, level)?;
-                new.make(&metas, &self.geometry, self.access)?;
+                new.make(&self.config.mounts, &metas, &self.geometry, self.access).inspect_err(|_| {
+                    // One that was there is given up anyway, and is found to be damaged; where there was none there is none.
+                    if self.journal.as_ref().is_none_or(|present| present.path.is_some()) {
+                        remove_from(&metas);
+                    }
+                })?;
                 Some(new)
             }
         };
@@ -249,10 +279,7 @@ impl Array {
         let write = || self.runtime.with_superblocks(|| self.rewrite_superblocks(|superblock| superblock.journal = entry));
         write().map_err(|error| AttachError::os(&self.config.mounts[0], "write the superblock of", error))?;
         if entry.is_none_or(|entry| entry.path.is_some()) {
-            for meta in metas.into_iter().flatten() {
-                let name: &CStr = format::JOURNAL_FILE;
-                let _ = fs::unlinkat(meta, name, AtFlags::empty());
-            }
+            remove_from(&metas);
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Writing superblocks: creation, and the record of members that went out.
 //!
 //! Creation is final with event count 1. It writes superblocks with count 0 first, then everything else a member needs, then count
-//! 1 on all: a creation cut short is begun again by the next start, since nothing can have been stored.
+//! 1 on all: a creation cut short is begun again by the next start, since nothing can have been stored. One that fails takes away what it made.
 
 use crate::Array;
 use crate::config::Config;
@@ -10,7 +10,7 @@ use crate::journal::New;
 use crate::member::read_fully;
 use alloc::vec::Vec;
 use format::{Access, ArrayName, Features, LANE_FILE_BYTES, MemberEntry, MemberState, Superblock, TableHeader, TableKind, Uuid};
-use sys::rustix::fs::{self, Gid, Mode, OFlags, Uid, XattrFlags};
+use sys::rustix::fs::{self, AtFlags, Gid, Mode, OFlags, Uid, XattrFlags};
 use sys::rustix::io::pwrite;
 use sys::rustix::process::{getegid, geteuid};
 use sys::rustix::rand::{GetRandomFlags, getrandom};
@@ -31,26 +31,54 @@ pub(crate) fn create(config: &Config, roots: &[&OwnedFd]) -> core::result::Resul
     superblock.journal = journal.as_ref().map(|journal| journal.entry);
     // First what is not on the members: if it cannot be made they are as they were.
     if let Some(journal) = journal.as_ref().filter(|journal| journal.is_elsewhere()) {
-        journal.make(&[], &superblock.geometry()?, superblock.access)?;
+        journal.make(&config.mounts, &[], &superblock.geometry()?, superblock.access)?;
     }
+    create_members(config, roots, &superblock, journal.as_ref()).inspect_err(|_| {
+        journal.iter().for_each(New::unmake);
+        roots.iter().for_each(|root| unmake(root));
+    })
+}
+
+fn create_members(
+    config: &Config,
+    roots: &[&OwnedFd],
+    superblock: &Superblock,
+    journal: Option<&New>,
+) -> core::result::Result<(), AttachError> {
     let mut metas = Vec::with_capacity(roots.len());
     for (slot, root) in roots.iter().enumerate() {
         let path = &config.mounts[slot];
-        metas.push(begin(&superblock, slot, root).map_err(|error| AttachError::os(path, "create", error))?);
+        metas.push(begin(superblock, slot, root).map_err(|error| AttachError::os(path, "create", error))?);
     }
-    for (slot, root) in roots.iter().enumerate() {
-        let path = &config.mounts[slot];
-        fill(config, &superblock, root, &metas[slot]).map_err(|error| AttachError::os(path, "create", error))?;
+    for (slot, meta) in metas.iter().enumerate() {
+        make_tables(superblock, meta).map_err(|error| AttachError::os(&config.mounts[slot], "create", error))?;
     }
     if let Some(journal) = journal.filter(|journal| !journal.is_elsewhere()) {
         let metas: Vec<_> = metas.iter().map(Some).collect();
-        journal.make(&metas, &superblock.geometry()?, superblock.access)?;
+        journal.make(&config.mounts, &metas, &superblock.geometry()?, superblock.access)?;
+    }
+    // Last, when nothing more needs space.
+    for (slot, root) in roots.iter().enumerate() {
+        let made = config.prefixes.iter().try_for_each(|prefix| make_directories(root, prefix));
+        made.map_err(|error| AttachError::os(&config.mounts[slot], "create", error))?;
     }
     for (slot, meta) in metas.iter().enumerate() {
-        let finished = Superblock { event_count: 1, copy_sequence: 1, ..for_slot(&superblock, slot) };
+        let finished = Superblock { event_count: 1, copy_sequence: 1, ..for_slot(superblock, slot) };
         write_copy(meta, &finished, 1).map_err(|error| AttachError::os(&config.mounts[slot], "create", error))?;
     }
     Ok(())
+}
+
+/// Takes away what creation has made on a member: it failed on some member.
+fn unmake(root: &OwnedFd) {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let Ok(meta) = fs::openat(root, format::DIRECTORY, flags, Mode::empty()) else { return };
+    let tables = [format::INODES_FILE, format::LANES_FILE, format::NAMES_FILE, format::JOURNAL_FILE];
+    // The superblock last: without it what is left could not be told from somebody else's.
+    for name in tables.into_iter().chain([format::SUPERBLOCK_FILE]) {
+        let _ = fs::unlinkat(&meta, name, AtFlags::empty());
+    }
+    let _ = fs::unlinkat(root, format::DIRECTORY, AtFlags::REMOVEDIR);
 }
 
 /// Asks, without leaving anything behind, whether files with attributes can be made here.
@@ -123,8 +151,8 @@ fn begin(superblock: &Superblock, slot: Slot, root: &OwnedFd) -> Result<OwnedFd>
     Ok(meta)
 }
 
-/// Makes the tables and the prefixes' directories.
-fn fill(config: &Config, superblock: &Superblock, root: &OwnedFd, meta: &OwnedFd) -> Result<()> {
+/// Makes the tables.
+fn make_tables(superblock: &Superblock, meta: &OwnedFd) -> Result<()> {
     let tables = [
         (TableKind::Inodes, format::INODES_FILE, format::TABLE_HEADER_BYTES),
         (TableKind::Lanes, format::LANES_FILE, LANE_FILE_BYTES),
@@ -142,9 +170,6 @@ fn fill(config: &Config, superblock: &Superblock, root: &OwnedFd, meta: &OwnedFd
             }
         }
         fs::fsync(&file)?;
-    }
-    for prefix in &config.prefixes {
-        make_directories(root, prefix)?;
     }
     fs::fsync(meta)
 }

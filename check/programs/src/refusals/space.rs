@@ -21,11 +21,12 @@ const fn case(name: &'static str, shape: Shape) -> Case {
     Case { name, shape, act: full_member }
 }
 
-pub(super) const CASES: [Case; 4] = [
+pub(super) const CASES: [Case; 5] = [
     case("member-full-1", Shape::RAID1),
     case("member-full-5", Shape::RAID5),
     case("member-full-6", Shape::RAID6),
     Case { name: "member-full-made", shape: Shape::RAID5, act: full_when_made },
+    Case { name: "journal-full-made", shape: Shape::RAID5, act: no_room_for_the_journal },
 ];
 
 /// What the script of the case prints.
@@ -114,10 +115,49 @@ fn full_when_made(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Res
     if output.stdout != b"open: ENOSPC\n" || says.lines().count() != 1 || !says.contains(&scene.shown(2)) {
         complaints.push(with_output("making an array on a full member must fail with ENOSPC and name it", &output));
     }
+    expect_untouched(scene, complaints);
     drop(mount);
     // Nothing was stored, so the next start begins anew.
     fs::create_dir(scene.member(2))?;
     scene.make(complaints);
     scene.expect_content("file", "before\n", complaints);
     Ok(Outcome::Ran)
+}
+
+/// No room for the journal, on a member or elsewhere.
+fn no_room_for_the_journal(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
+    if !is_root() {
+        return Ok(Outcome::NotRun("needs root, to mount a small tmpfs"));
+    }
+    let small = scene.beside("small");
+    fs::create_dir(&small)?;
+    let elsewhere = Mount::new(scene.array.place, &small, "tmpfs", "size=8m,mode=755")?;
+    let member = small_member(scene, 1, "size=24m,mode=755")?;
+    for (journal, at) in [
+        (small.clone().into_os_string(), small.join("cxlraid.journal")),
+        ("internal".into(), scene.member(1).join(".cxlraid/journal")),
+    ] {
+        scene.set("CXLRAID_JOURNAL", journal);
+        let shown = [&at.display().to_string(), "cannot make a journal of 65 MiB: no space left on device", "make room there"];
+        let output = scene.probe("file", "must not arrive");
+        let says = output.stderr_text();
+        let is_said = says.lines().count() == 1 && shown.iter().all(|part| says.contains(part));
+        if output.stdout != b"open: ENOSPC\n" || !is_said {
+            complaints
+                .push(with_output("making an array without room for its journal must fail with ENOSPC and say where", &output));
+        }
+        expect_untouched(scene, complaints);
+    }
+    drop((member, elsewhere));
+    fs::create_dir(scene.member(1))?;
+    scene.make(complaints);
+    scene.expect_content("file", "before\n", complaints);
+    Ok(Outcome::Ran)
+}
+
+/// Nothing of an array is on the members.
+fn expect_untouched(scene: &Scene<'_>, complaints: &mut Complaints) {
+    for member in scene.array.present().filter(|member| member.join(".cxlraid").exists()) {
+        complaints.push(format!("{} was left half made", member.display()));
+    }
 }
