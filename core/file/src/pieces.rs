@@ -46,6 +46,12 @@ impl Inode {
         if self.geometry.copy_count() > 1 { self.out().bits() } else { 0 }
     }
 
+    /// Whether a member's mappings of the file show the memory of a device, without a page cache.
+    #[must_use]
+    pub fn is_direct(&self) -> bool {
+        self.backing.iter().flatten().any(Backing::is_direct)
+    }
+
     /// Calls `visit` on the pieces of `offset..offset + bytes` in ascending order (`offset` is a multiple of the page size): where stores through
     /// mappings land, in the shared copy (`copied`) or on the members. Only if [`Self::piece_count`] says that there are pieces; false if a member
     /// went out meanwhile, or the copy was removed.

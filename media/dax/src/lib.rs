@@ -20,7 +20,7 @@ use allocated::{GRANULE_BYTES, GRANULE_SHIFT};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use medium::{Medium, Span};
-use sys::rustix::fs::{FallocateFlags, fallocate, fdatasync, fstat, ftruncate};
+use sys::rustix::fs::{AtFlags, FallocateFlags, StatxAttributes, StatxFlags, fallocate, fdatasync, fstat, ftruncate, statx};
 use sys::rustix::io::{pread, pwrite, retry_on_intr};
 use sys::rustix::mm::{MsyncFlags, msync};
 use sys::{BorrowedFd, IntoRawFd, OsError, OwnedFd, RawFd};
@@ -70,6 +70,13 @@ impl Backing {
     /// The length of the backing file in bytes, asked of the kernel.
     pub fn bytes(&self) -> Result<u64, OsError> {
         fstat(self.fd()).map(|stat| stat.st_size as u64)
+    }
+
+    /// Whether mappings of the file show the memory of a device, without a page cache (statx(2), STATX_ATTR_DAX, Linux 5.8).
+    #[must_use]
+    pub fn is_direct(&self) -> bool {
+        let asked = statx(self.fd(), c"", AtFlags::EMPTY_PATH, StatxFlags::TYPE);
+        self.mapping.synchronous || asked.is_ok_and(|stat| stat.stx_attributes.contains(StatxAttributes::DAX))
     }
 
     /// Makes cuts and holes durable where stores are durable without a system call. The file system commits them when it likes; until then a crash brings back, on

@@ -131,6 +131,16 @@ fn a_file_that_is_refused_a_synchronous_mapping_is_synced_by_a_call() {
 }
 
 #[test]
+fn files_in_a_page_cache_are_not_direct() {
+    let directory = std::env::temp_dir();
+    for place in ["/dev/shm", directory.to_str().unwrap()] {
+        let direct = |domain| Backing::new(file(place), Access::ReadWrite, domain).is_direct();
+        assert!(!direct(PersistenceDomain::Volatile) && !direct(PersistenceDomain::PageCache), "{place}");
+        assert!(direct(PersistenceDomain::Adr));
+    }
+}
+
+#[test]
 fn drop_gives_everything_back() {
     let maps = || std::fs::read_to_string("/proc/self/maps").unwrap();
     let backing = backing("/dev/shm");

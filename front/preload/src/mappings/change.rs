@@ -106,10 +106,8 @@ fn make_writable(table: &mut super::Mappings, mapping: &mut Mapping) -> Result<(
         }
         table.follow_size(mapping)?;
     }
-    match &table.tracker {
-        Some(tracker) if mapping.followed && mapping.composed > mapping.start => {
-            tracker.watch(mapping.start, mapping.composed - mapping.start)
-        }
+    match table.tracker_of(mapping) {
+        Some(tracker) if mapping.composed > mapping.start => tracker.watch(mapping.start, mapping.composed - mapping.start),
         _ => Ok(()),
     }
 }

@@ -210,7 +210,9 @@ impl Mappings {
             return Ok(());
         }
         let (start, end) = (mapping.offset, mapping.end_offset());
-        let tracked = self.track();
+        // The kernel marks pages that are not there yet as protected, and where no page cache is the fault of a store does not get rid of the mark
+        // (insert_pfn, Linux 6.12): it would fault for ever.
+        let tracked = self.track() && (mapping.copied || !mapping.file.is_direct());
         if !mapping.copied && mapping.file.stores_into_copy() {
             self.hold(&mapping.file)?;
             self.share(&mapping.file)?;
@@ -288,10 +290,8 @@ impl Mappings {
         }
         let _ = protect(start, end, 0);
         let mut regions = [const { MaybeUninit::uninit() }; 1];
-        let untouched = match &self.tracker {
-            Some(tracker) if mapping.followed => {
-                tracker.written(start, end, false, &mut regions).is_ok_and(|(found, _)| found.is_empty())
-            }
+        let untouched = match self.tracker_of(mapping) {
+            Some(tracker) => tracker.written(start, end, false, &mut regions).is_ok_and(|(found, _)| found.is_empty()),
             _ => false,
         };
         let attribute = mapping.file.attribute();
@@ -304,7 +304,12 @@ impl Mappings {
         }
     }
 
-    /// Whether the kernel tells which pages are stored to.
+    /// What tells which pages of this mapping are stored to, if it is the kernel.
+    pub(super) fn tracker_of(&self, mapping: &Mapping) -> Option<&Tracker> {
+        self.tracker.as_ref().filter(|_| mapping.followed && !mapping.tells_stores())
+    }
+
+    /// Whether the kernel can tell which pages are stored to.
     pub(super) fn track(&mut self) -> bool {
         static TOLD: AtomicBool = AtomicBool::new(false);
         if self.tracker.is_some() {
@@ -387,7 +392,7 @@ impl Mappings {
                 // SAFETY: advice about pages of this mapping.
                 let _ = unsafe { syscall(__NR_madvise as usize, [start, bytes, MADV_NOHUGEPAGE as usize, 0, 0, 0]) };
             }
-            if let Some(tracker) = &self.tracker {
+            if let Some(tracker) = self.tracker_of(mapping) {
                 tracker.watch(start, bytes)?;
             }
         }

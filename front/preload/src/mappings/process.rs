@@ -85,8 +85,7 @@ impl Mappings {
             mapping.rights = Some(Rights::for_stores());
             let _ = protect(mapping.start, mapping.composed, mapping.shown_protection());
         }
-        if let Some(tracker) = &self.tracker
-            && mapping.followed
+        if let Some(tracker) = self.tracker_of(mapping)
             && mapping.composed > mapping.start
         {
             tracker.watch_inherited(mapping.start, mapping.composed - mapping.start)?;

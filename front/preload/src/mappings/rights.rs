@@ -3,7 +3,7 @@
 //! For two reasons a mapping that the program may store to is write-protected at first:
 //! - *Space.* A store into a hole needs space on every member, and a mapping cannot ask for it. Where that is too much to be got at once (or is not there),
 //!   the first store to each 2 MiB gets it, or SIGBUS, as from a file system that is full.
-//! - *Stores.* Where the kernel does not tell which pages were stored to (userfaultfd not permitted, or before Linux 6.7), the first store to each 64 KiB tells;
+//! - *Stores.* Where the kernel does not tell which pages were stored to (userfaultfd not permitted, before Linux 6.7, or a DAX file system), the first store to each 64 KiB tells;
 //!   following takes the right back first.
 //!
 //! Invariant: a granule that is given is writable up to where the mapping is composed, and only such a one is. What changes the addresses of a mapping
@@ -128,8 +128,7 @@ impl Mappings {
         mapping.broken = None;
         // What cannot be shown stays a SIGBUS.
         if show_file(mapping, page, PAGE).is_ok()
-            && mapping.followed
-            && let Some(tracker) = &self.tracker
+            && let Some(tracker) = self.tracker_of(mapping)
         {
             let _ = tracker.watch(page, PAGE);
         }
