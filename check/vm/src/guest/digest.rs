@@ -47,7 +47,8 @@ fn walk(root: &Path, directory: &Path, contents: bool, lines: &mut Vec<String>) 
         if metadata.is_symlink() {
             line += &format!(" -> {}", fs::read_link(&path).map_err(about(path.display()))?.display());
         } else if metadata.is_file() && contents {
-            line += &format!(" {} bytes, sum {:016x}", metadata.len(), sum(&path)?);
+            let (bytes, sum) = sum(&path)?;
+            line += &format!(" {bytes} bytes, sum {sum:016x}");
         } else if metadata.is_file() {
             line += &format!(" inode {}", inode(&path)?);
         }
@@ -66,14 +67,16 @@ fn inode(path: &Path) -> Outcome<String> {
     Ok(value[..bytes].iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-fn sum(path: &Path) -> Outcome<u64> {
+/// Length and sum. The length is asked of the open file: a journal may hold a write that opening it makes good.
+fn sum(path: &Path) -> Outcome<(u64, u64)> {
     let mut file = File::open(path).map_err(about(path.display()))?;
+    let length = file.metadata().map_err(about(path.display()))?.len();
     let mut buffer = vec![0; 64 << 10];
     let mut sum = 0xcbf2_9ce4_8422_2325_u64;
     loop {
         let bytes = file.read(&mut buffer).map_err(about(path.display()))?;
         if bytes == 0 {
-            return Ok(sum);
+            return Ok((length, sum));
         }
         // Short reads would cut words elsewhere; files end once.
         for word in buffer[..bytes].chunks(8) {

@@ -1,15 +1,18 @@
 //! fio as a writer whose blocks say which pass wrote them, and as its own judge.
 //!
-//! A pass overwrites every block of the file once, in random order, and ends with fsync. Blocks carry fio's header and checksum and are
-//! filled with the number of the pass. After a cut every block is of the last acknowledged pass or of the one after it; at most
-//! the one block that was being written may be torn, where no journal makes writes atomic.
+//! A pass overwrites every block of the file once, in random order, and ends with fsync; every other one through a mapping and msync. Blocks
+//! carry fio's header and checksum and are filled with the number of the pass. After a cut every block is of the last acknowledged
+//! pass or of the one after it; at most the one block that was being written may be torn, where no journal makes writes atomic.
 
-use super::{members::Members, programs::Program};
+use super::{
+    members::Members,
+    programs::{HOME, Program},
+};
 use crate::{Outcome, about, array::PREFIX};
 use std::{fs::File, io::Read as _};
 
-/// Small enough for several passes between two cuts.
-const FILE_KIB: usize = 1024;
+/// A few seconds of a pass: more than fio takes to begin one, so that cuts fall into it.
+const FILE_KIB: usize = 4096;
 const BLOCK_BYTES: usize = 4096;
 /// Behind fio's header.
 const TAG_AT: usize = 1024;
@@ -17,26 +20,35 @@ const TAG_AT: usize = 1024;
 const TAG: u32 = 0xab00_0000;
 
 fn job(members: &Members) -> Program {
-    let words = format!("--name=v --size={FILE_KIB}k --bs={BLOCK_BYTES} --ioengine=psync --verify=crc32c --thread");
+    let words = format!("--name=v --size={FILE_KIB}k --bs={BLOCK_BYTES} --verify=crc32c --thread");
     Program::inside("fio", members).words(&words).arg(format!("--filename={PREFIX}/fio"))
+}
+
+/// Stores through a mapping go past the journal; where it is what is tested, every pass writes.
+const fn engine(members: &Members, number: u64) -> &'static str {
+    if number % 2 == 1 && !members.array.journal { "mmap" } else { "psync" }
 }
 
 /// One pass over the whole file.
 pub(super) fn pass(members: &Members, number: u64) -> Outcome {
     let words = format!(
-        "--rw=randwrite --do_verify=0 --end_fsync=1 --randseed={number} --verify_pattern={:#010x} --minimal",
+        "--rw=randwrite --ioengine={} --do_verify=0 --end_fsync=1 --randseed={number} --verify_pattern={:#010x} --minimal",
+        engine(members, number),
         u64::from(TAG) + number
     );
     job(members).words(&words).done()
 }
 
-/// Blocks that fio's own check refuses, and the lowest and highest pass of the others. `source` is a copy of the file.
-pub(super) fn verify(members: &Members, source: &str) -> Outcome<(usize, u64, u64)> {
-    let report = job(members).words("--rw=read --continue_on_error=verify --output-format=json").text_of_any_end()?;
+/// Blocks that fio's own check refuses, and the lowest and highest pass of the others.
+pub(super) fn verify(members: &Members) -> Outcome<(usize, u64, u64)> {
+    let copy = format!("{HOME}/fio");
+    Program::inside("cp", members).words(&format!("{PREFIX}/fio {copy}")).done()?;
+    let report =
+        job(members).words("--rw=read --ioengine=psync --continue_on_error=verify --output-format=json").text_of_any_end()?;
     let refused = report.lines().filter(|line| line.contains("verify:") || line.contains("verify failed")).count();
     let errors = number_after(&report, "\"total_err\" :").unwrap_or(0);
     let mut bytes = Vec::new();
-    File::open(source).and_then(|mut file| file.read_to_end(&mut bytes)).map_err(about(source))?;
+    File::open(&copy).and_then(|mut file| file.read_to_end(&mut bytes)).map_err(about(copy))?;
     if bytes.len() != FILE_KIB << 10 {
         return Err(format!("fio's file has {} bytes instead of {} KiB", bytes.len(), FILE_KIB));
     }

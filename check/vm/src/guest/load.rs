@@ -6,7 +6,7 @@
 use super::{Port, devices, fio, members::Members, programs::Program};
 use crate::{
     Outcome, about,
-    array::{Array, PREFIX},
+    array::{Array, FileSystem, PREFIX},
     job::Job,
 };
 use std::{
@@ -79,6 +79,10 @@ pub(super) fn run(job: &Job, log: &Port) -> Outcome {
 
 fn sqlite(members: &Members, told: &Port) -> Outcome {
     let mut session = Program::inside("sqlite3", members).words("-batch -bail").arg(DATABASE).session()?;
+    // A log beside the database, whose index is mapped by all that use it, or a rollback journal.
+    let mode = if members.array.system == FileSystem::Xfs { "wal" } else { "delete" };
+    session.expect(&format!("PRAGMA journal_mode = {mode};"), mode)?;
+    session.expect("PRAGMA wal_autocheckpoint = 20;", "20")?;
     session.say("PRAGMA synchronous = FULL; PRAGMA cache_size = 10;")?;
     for n in 1_u64.. {
         let insert = format!("BEGIN; INSERT INTO rows VALUES ({n}, '{n} ' || hex(zeroblob(300))); COMMIT; SELECT {n};");

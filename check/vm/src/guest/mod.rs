@@ -12,6 +12,7 @@ mod members;
 mod programs;
 mod recover;
 mod round_trip;
+mod watch;
 
 use crate::{Outcome, about, job::Job};
 use rustix::{
@@ -22,7 +23,7 @@ use std::{
     fs::{self, File, OpenOptions},
     io::Write as _,
     path::{Path, PathBuf},
-    sync::Mutex,
+    sync::{Arc, Mutex},
     thread,
     time::Duration,
 };
@@ -49,6 +50,9 @@ impl Port {
 /// Does the job of the kernel's command line; never returns.
 pub(crate) fn run() -> ! {
     let result = start().and_then(|(job, log)| {
+        let log = Arc::new(log);
+        let watched = Arc::clone(&log);
+        thread::spawn(move || watch::run(&watched));
         let name: String = job.get("job")?;
         let done = match name.as_str() {
             "round-trip" => round_trip::run(&job, &log),

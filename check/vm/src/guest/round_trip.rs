@@ -1,7 +1,7 @@
 //! Unmodified programs write and read arrays on DAX file systems; every mapping of a member is a synchronous one, the persistence domain
 //! is the one the platform has, and files outlive unmounting and members that are missing.
 
-use super::{Port, audit, devices, members::Members, programs::Program};
+use super::{Port, audit, devices, fio, members::Members, programs::Program};
 use crate::{
     Outcome, about,
     array::{Array, FileSystem, PREFIX, Shape},
@@ -45,6 +45,7 @@ fn round_trip(array: Array, devices: &[PathBuf], domains: &[&str]) -> Outcome<St
     let create = format!("create array --level {} --chunk 64K --at {PREFIX} {}", array.shape.level, names.join(" "));
     Program::of_user("cxlraid").words(&create).done()?;
     write(&members)?;
+    store(&members)?;
     let mappings = synchronous_mappings(&members)?;
     let status = members.cxlraid("status", 0)?;
     for (slot, domain) in domains.iter().enumerate() {
@@ -89,6 +90,17 @@ fn write(members: &Members) -> Outcome {
     }
     Program::inside("cmp", members).words(&format!("{odd} {PREFIX}/odd")).done()?;
     Program::inside("cp", members).words(&format!("-r /etc {PREFIX}/directory")).done()
+}
+
+/// Through a mapping, over what write() put there.
+fn store(members: &Members) -> Outcome {
+    (0..2).try_for_each(|number| fio::pass(members, number))?;
+    match fio::verify(members)? {
+        (0, 1, 1) => Ok(()),
+        (refused, low, high) => {
+            Err(format!("fio refuses {refused} blocks stored through a mapping; passes {low} to {high} instead of 1"))
+        }
+    }
 }
 
 /// A program that has written to the array maps members with MAP_SYNC and no other way ("sf" in VmFlags, proc(5)). How many mappings it has.
