@@ -10,6 +10,7 @@
 
 extern crate alloc;
 
+mod copy_access;
 mod files;
 mod holes;
 mod idle;

@@ -10,6 +10,7 @@
 //!   the stripe locks; truncation and holes go to both; reads come from it.
 //! - "While it exists" is what [`array::SharedFile::is_mapped`] says, not while there are mappings: between the end of the last one and the copy's
 //!   removal another may begin, and find it as it is.
+//! - Who may open it is who may open the file ([`crate::copy_access`]), also after that was changed.
 //! - So it differs from the array only in pages that were stored to through a mapping and not followed yet: following writes them to the array as
 //!   any writer would.
 
@@ -18,10 +19,11 @@ use crate::inode::Inode;
 use array::IoFault;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use dax::{Access, Backing, PersistenceDomain};
+use format::Attribute;
 use medium::Medium;
 use persist::fault::guard;
-use sys::OsError;
-use sys::rustix::fs::{Gid, Mode, OFlags, SeekFrom, Uid, fchmod, fchown, open, seek, unlink};
+use sys::rustix::fs::{Mode, OFlags, SeekFrom, open, seek, unlink};
+use sys::{AsFd, BorrowedFd, OsError};
 
 /// How many bytes are copied at a time when a copy is made.
 const FILL_BYTES: usize = 64 << 10;
@@ -71,13 +73,18 @@ impl Inode {
 
     #[cold]
     fn open_copy(&self, number: u32) -> Result<(), OsError> {
-        let file = open(self.copy_path().as_str(), OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty())?;
-        let backing = Backing::new(sys::high_fd::raise(file)?, Access::ReadWrite, PersistenceDomain::Volatile);
-        let backing = alloc::boxed::Box::into_raw(alloc::boxed::Box::new(backing));
-        // A view of an earlier copy, if there was one, may still be in use by a reader: it stays.
-        self.copy_view.backing.store(backing, Ordering::Release);
-        self.copy_view.number.store(number, Ordering::Release);
+        let access = if self.writable { OFlags::RDWR } else { OFlags::RDONLY };
+        let file = open(self.copy_path().as_str(), access | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty())?;
+        let access = if self.writable { Access::ReadWrite } else { Access::ReadOnly };
+        self.view_copy(number, Backing::new(sys::high_fd::raise(file)?, access, PersistenceDomain::Volatile));
         Ok(())
+    }
+
+    fn view_copy(&self, number: u32, copy: Backing) {
+        let copy = alloc::boxed::Box::into_raw(alloc::boxed::Box::new(copy));
+        // A view of an earlier copy, if there was one, may still be in use by a reader: it stays.
+        self.copy_view.backing.store(copy, Ordering::Release);
+        self.copy_view.number.store(number, Ordering::Release);
     }
 
     fn copy_path(&self) -> alloc::string::String {
@@ -108,14 +115,13 @@ impl Inode {
 
     /// The size lock and all stripe locks are held.
     fn make_copy(&self, size: u64) -> Result<(), OsError> {
-        let access = self.files.array().access();
-        let mode = Mode::from_raw_mode(access.mode & 0o666);
         let path = self.copy_path();
+        let mode = Mode::from_raw_mode(0o600);
         // What a process left that died while it made one.
         let _ = unlink(path.as_str());
         let file = open(path.as_str(), OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW, mode)?;
-        let _ = fchmod(&file, mode);
-        let _ = fchown(&file, Some(Uid::from_raw(access.owner_uid)), Some(Gid::from_raw(access.owner_gid)));
+        let (_, anchor) = self.backing_fds().next().ok_or(OsError::IO)?;
+        crate::copy_access::give(file.as_fd(), anchor)?;
         let copy = Backing::new(sys::high_fd::raise(file)?, Access::ReadWrite, PersistenceDomain::Volatile);
         copy.set_len(size)?;
         let mut buffer = alloc::vec![0u8; FILL_BYTES];
@@ -143,9 +149,19 @@ impl Inode {
             }
             at += bytes as u64;
         }
-        self.shared().copy.fetch_add(1, Ordering::AcqRel);
+        // Seen by this process as it was made: it may not be allowed to open it again.
+        let number = self.shared().copy.load(Ordering::Acquire).wrapping_add(1);
+        self.view_copy(number, copy);
+        self.shared().copy.store(number, Ordering::Release);
         self.shared().copy_wanted.store(0, Ordering::Release);
         Ok(())
+    }
+
+    /// Who may open the file was changed: the same goes for its copy.
+    pub fn change_copy_access(&self) {
+        if let Some((_, anchor)) = self.backing_fds().next() {
+            self.files.change_copy_access(self.attribute(), anchor);
+        }
     }
 
     /// The first offset from `at` on whose stripe is not a hole of every member. (Reading a hole of a tmpfs through a mapping fills it.)
@@ -244,6 +260,18 @@ fn copy_path(files: &Files, key: u64) -> alloc::string::String {
 }
 
 impl Files {
+    /// Who may open a file was changed, of which `anchor` is a backing file: the same goes for its copy, if it has one and is open.
+    pub fn change_copy_access(&self, attribute: Attribute, anchor: BorrowedFd<'_>) {
+        if !self.shared_if_open(attribute).is_some_and(|shared| shared.copy.load(Ordering::Acquire) & 1 == 1) {
+            return;
+        }
+        let path = copy_path(self, attribute.inode << 24 | u64::from(attribute.generation));
+        // Who may change the file's access may change that of a copy that belongs to the same owner; where it belongs to who made it, it keeps what it has.
+        if let Ok(copy) = open(path.as_str(), OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty()) {
+            let _ = crate::copy_access::give(copy.as_fd(), anchor);
+        }
+    }
+
     /// Forgets what dead processes left of mappings of a file that is no more. The open-files lock is held.
     pub(crate) fn forget_mappings(&self, key: u64) {
         let runtime = self.array().runtime();

@@ -10,12 +10,15 @@ use alloc::vec::Vec;
 use format::{ATTRIBUTE_NAME, NameKind};
 use sys::rustix::fs::{
     AtFlags, FileType, Gid, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags, chmodat, chownat, fchmod, fchown,
-    fremovexattr, fsetxattr, fstat, futimens, lgetxattr, lremovexattr, lsetxattr, statat, utimensat,
+    fremovexattr, fsetxattr, fstat, futimens, lgetxattr, lremovexattr, lsetxattr, openat, statat, utimensat,
 };
-use sys::{AsRawFd, BorrowedFd, OsError, Result};
+use sys::{AsFd, AsRawFd, BorrowedFd, OsError, Result};
 
 /// Values of extended attributes are at most this long (xattr(7)).
 const XATTR_BYTES_MAX: usize = 65536;
+
+/// Names a file only: to open and close it would take the program's locks on it away (fcntl(2)).
+const ANCHOR: OFlags = OFlags::PATH.union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW);
 
 /// One change of a file's attributes.
 enum Change<'a> {
@@ -45,6 +48,15 @@ impl Change<'_> {
             Self::Times(ref times) => futimens(fd, times),
             Self::Set(name, value, flags) => fsetxattr(fd, name, value, on.flags(flags)),
             Self::Remove(name) => on.removed(fremovexattr(fd, name)),
+        }
+    }
+
+    /// Whether it may change who may open the file.
+    fn concerns_access(&self) -> bool {
+        match *self {
+            Self::Mode(_) | Self::Owner(..) => true,
+            Self::Times(_) => false,
+            Self::Set(name, ..) | Self::Remove(name) => name.starts_with(b"system."),
         }
     }
 
@@ -173,6 +185,13 @@ impl Namespace {
         {
             self.files.discard_pending_times(attribute);
         }
+        if is_file
+            && change.concerns_access()
+            && let Ok(Some(attribute)) = self.attribute_at(path)
+            && let Ok(anchor) = self.on_first(|root| openat(root, &path[1..], ANCHOR, Mode::empty()))
+        {
+            self.files.change_copy_access(attribute, anchor.as_fd());
+        }
         Ok(())
     }
 
@@ -203,6 +222,9 @@ impl Namespace {
             }?;
             if change.sets_modification_time() {
                 file.discard_pending_times();
+            }
+            if change.concerns_access() {
+                file.change_copy_access();
             }
             Ok(())
         })

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -18,6 +19,7 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -592,6 +594,80 @@ static void calls(void) {
     CHECK(read(ends[0], buffer, 1) == 1 && msync(start, 400 * PAGE, MS_SYNC) == 0);
 }
 
+/* A call that fails to put something over a mapping, or to unmap it, leaves it as it was. */
+static void refused(void) {
+    int fd = open_file(O_RDWR), full = PROT_READ | PROT_WRITE;
+    size_t bytes = 60 * PAGE;
+    char *start = map(fd, bytes, 0), *elsewhere = mmap(NULL, PAGE, full, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(elsewhere != MAP_FAILED && munmap(elsewhere, PAGE) == 0);
+    for (int round = 0; round < 6; round++) {
+        int shared = MAP_SHARED | MAP_FIXED, private = MAP_PRIVATE | MAP_FIXED;
+        void *made = MAP_FAILED;
+        if (round == 0) made = mmap(start, bytes, full, private, 4000, 0);
+        if (round == 1) made = mmap(start, (size_t)1 << 47, full, private | MAP_ANONYMOUS, -1, 0);
+        if (round == 2) made = mmap(start, (size_t)1 << 47, full, private, fd, 0);
+        if (round == 3) made = mmap(start, (size_t)1 << 47, full, shared, fd, 0);
+        if (round == 4) made = mmap(start + 1, PAGE, full, shared, fd, 0);
+        if (round == 5) made = mremap(elsewhere, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, start);
+        CHECK(made == MAP_FAILED);
+        CHECK(munmap(start, (size_t)1 << 63) == -1);
+        for (int page = 0; page < 60; page++) CHECK(touch(start + page * PAGE + round, 1) == 0);
+        scatter(start, bytes, 100);
+        CHECK(msync(start, bytes, MS_SYNC) == 0);
+    }
+    scatter(start, bytes, 100);
+    CHECK(msync(start, bytes, MS_SYNC) == 0);
+    raise(SIGKILL);
+}
+
+/* Where the pages of an address come from. */
+static void source(const void *at, char *name, size_t bytes) {
+    FILE *maps = fopen("/proc/self/maps", "r");
+    char line[600];
+    CHECK(maps);
+    *name = 0;
+    while (fgets(line, sizeof line, maps)) {
+        unsigned long start, end;
+        int place = 0;
+        CHECK(sscanf(line, "%lx-%lx %*s %*s %*s %*s %n", &start, &end, &place) == 2);
+        if ((unsigned long)at >= start && (unsigned long)at < end && place) snprintf(name, bytes, "%.*s", (int)strcspn(line + place, "\n"), line + place);
+    }
+    fclose(maps);
+}
+
+/* Who may not open the file may not open its shared copy. */
+static void guarded(void) {
+    int fd = open_file(O_RDWR), status;
+    char copy[600];
+    struct stat of_copy;
+    CHECK(fchmod(fd, 0640) == 0 && fchown(fd, 1234, 2345) == 0);
+    char *start = map(fd, 60 * PAGE, 0);
+    source(start, copy, sizeof copy);
+    if (!strstr(copy, "-map-")) return;
+    CHECK(stat(copy, &of_copy) == 0 && (of_copy.st_mode & 07777) == 0640 && of_copy.st_uid == 1234 && of_copy.st_gid == 2345);
+    CHECK(fchmod(fd, 0600) == 0 && stat(copy, &of_copy) == 0 && (of_copy.st_mode & 07777) == 0600);
+    CHECK(chmod(path, 0644) == 0 && stat(copy, &of_copy) == 0 && (of_copy.st_mode & 07777) == 0644);
+    CHECK(chown(path, 4321, -1) == 0 && stat(copy, &of_copy) == 0 && of_copy.st_uid == 4321);
+    /* user::rw-, user:777:r--, group::---, mask::r--, other::--- */
+    static const unsigned char list[] = {2, 0, 0, 0, 1, 0, 6, 0, 255, 255, 255, 255, 2, 0, 4, 0, 9, 3, 0, 0, 4, 0, 0, 0, 255, 255, 255, 255,
+                                         16, 0, 4, 0, 255, 255, 255, 255, 32, 0, 0, 0, 255, 255, 255, 255};
+    int listed = setxattr(path, "system.posix_acl_access", list, sizeof list, 0) == 0;
+    CHECK(listed || errno == EOPNOTSUPP || errno == EINVAL);
+    if (!listed) CHECK(chmod(path, 0600) == 0);
+    const int users[] = {777, 778, 4321};
+    for (int index = 0; index < 3; index++) {
+        pid_t child = fork();
+        if (child == 0) {
+            CHECK(setgroups(0, NULL) == 0 && setgid(2345) == 0 && setuid(users[index]) == 0);
+            int opened = open(copy, O_RDONLY), may = index == 2 || (index == 0 && listed);
+            CHECK(may ? opened >= 0 : opened == -1 && errno == EACCES);
+            _exit(0);
+        }
+        CHECK(waitpid(child, &status, 0) == child && status == 0);
+    }
+    start[PAGE] = 5;
+}
+
 static double seconds(void) {
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
@@ -680,6 +756,8 @@ int main(int count, char **arguments) {
     else if (!strcmp(what, "calls")) calls();
     else if (!strcmp(what, "locks")) locks();
     else if (!strcmp(what, "quiet")) quiet();
+    else if (!strcmp(what, "refused")) refused();
+    else if (!strcmp(what, "guarded")) guarded();
     else if (!strcmp(what, "outsider")) outsider();
     else if (!strcmp(what, "sharer")) sharer();
     else stores(what);

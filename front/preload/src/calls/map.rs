@@ -80,12 +80,12 @@ fn map(file: &FileRef, wish: &Wish, writable: bool) -> Result<usize, OsError> {
         return compose::map(file, wish, writable);
     }
     let bytes = wish.bytes.checked_next_multiple_of(PAGE_BYTES).ok_or(OsError::NOMEM)?;
-    change::make_way(wish, bytes);
     let place = (MAP_FIXED | MAP_FIXED_NOREPLACE) as usize;
     let kept = wish.flags & !(MAP_TYPE as usize);
     // Reserves the range, where the program wants it.
-    let reserved =
-        kernel_map(wish.address, bytes, wish.protection, kept | (MAP_PRIVATE | MAP_ANONYMOUS) as usize, usize::MAX, 0)?;
+    let reserved = change::make_way(wish, bytes, || {
+        kernel_map(wish.address, bytes, wish.protection, kept | (MAP_PRIVATE | MAP_ANONYMOUS) as usize, usize::MAX, 0)
+    })?;
     let result = compose(file, wish, reserved, bytes, kept & !place)
         .and_then(|composed| if composed { Ok(()) } else { fill(file, wish, reserved, bytes) });
     match result {

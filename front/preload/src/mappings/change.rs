@@ -27,8 +27,7 @@ pub(crate) fn munmap(call: &mut Call) -> Verdict {
     if table.touching(start, end).is_empty() {
         return Verdict::Pass;
     }
-    table.release(start, end);
-    Verdict::Done(call.kernel())
+    Verdict::from_result(table.replace(start, end, || check(call.kernel())))
 }
 
 /// A mapping of something else over ours (mmap with MAP_FIXED).
@@ -41,15 +40,15 @@ pub(crate) fn replaced(call: &Call) -> Option<Verdict> {
     if table.touching(start, end).is_empty() {
         return None;
     }
-    table.release(start, end);
-    Some(Verdict::Done(call.kernel()))
+    Some(Verdict::from_result(table.replace(start, end, || check(call.kernel()))))
 }
 
-/// Prepares for a mapping of ours that is not composed, which may be put over one that is.
-pub(crate) fn make_way(wish: &Wish, bytes: usize) {
-    if wish.flags & MAP_FIXED as usize != 0 && any() {
-        table().release(wish.address, wish.address.saturating_add(bytes));
+/// Makes a mapping of ours that is not followed, which may be put over one that is.
+pub(crate) fn make_way(wish: &Wish, bytes: usize, make: impl FnOnce() -> Result<usize, OsError>) -> Result<usize, OsError> {
+    if wish.flags & MAP_FIXED as usize == 0 || !any() || !wish.address.is_multiple_of(PAGE) {
+        return make();
     }
+    table().replace(wish.address, wish.address.saturating_add(bytes), make)
 }
 
 /// `mprotect`.
@@ -165,8 +164,7 @@ pub(crate) fn mremap(call: &mut Call) -> Verdict {
         if let Some((start, end)) = pages(target, new_bytes).filter(|_| fixed)
             && !table.touching(start, end).is_empty()
         {
-            table.release(start, end);
-            return Verdict::Done(call.kernel());
+            return Verdict::from_result(table.replace(start, end, || check(call.kernel())));
         }
         return Verdict::Pass;
     };
@@ -244,9 +242,8 @@ impl super::Mappings {
         if start >= end {
             return Ok(());
         }
-        self.release(start, end);
         // SAFETY: the program gives these addresses back.
-        check(unsafe { syscall(__NR_munmap as usize, [start, end - start, 0, 0, 0, 0]) }).map(|_| ())
+        self.replace(start, end, || check(unsafe { syscall(__NR_munmap as usize, [start, end - start, 0, 0, 0, 0]) }).map(|_| ()))
     }
 
     /// Grows mapping `index` where it is, if what follows is free.
@@ -295,8 +292,7 @@ impl super::Mappings {
                 if target < old_end && address < end {
                     return Err(OsError::INVAL);
                 }
-                self.release(target, end);
-                reserve(target, new_bytes, MAP_FIXED as usize)?
+                self.replace(target, end, || reserve(target, new_bytes, MAP_FIXED as usize))?
             }
             None => reserve(0, new_bytes, 0)?,
         };

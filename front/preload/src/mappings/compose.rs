@@ -56,11 +56,12 @@ pub(crate) fn map(file: &FileRef, wish: &Wish, may_write: bool) -> Result<usize,
     let bytes = wish.bytes.checked_next_multiple_of(PAGE).ok_or(OsError::NOMEM)?;
     let kept = wish.flags & !(MAP_TYPE | MAP_FIXED | MAP_FIXED_NOREPLACE) as usize;
     let mut table = table();
-    if wish.flags & MAP_FIXED as usize != 0 {
-        table.release(wish.address, wish.address.saturating_add(bytes));
-    }
     let place = wish.flags & (MAP_FIXED | MAP_FIXED_NOREPLACE) as usize;
-    let start = reserve(wish.address, bytes, place)?;
+    let start = if place & MAP_FIXED as usize != 0 && wish.address.is_multiple_of(PAGE) {
+        table.replace(wish.address, wish.address.saturating_add(bytes), || reserve(wish.address, bytes, place))?
+    } else {
+        reserve(wish.address, bytes, place)?
+    };
     let mapping = Mapping {
         start,
         end: start + bytes,

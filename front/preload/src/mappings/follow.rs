@@ -125,13 +125,29 @@ impl Mappings {
         result
     }
 
-    /// Follows what of the mappings lies in `start..end` for the last time, with stores kept out from here on, and forgets it. The caller unmaps it or
-    /// maps something else there.
-    pub(super) fn release(&mut self, start: usize, end: usize) {
+    /// Makes a call that unmaps `start..end` or maps something else there: what of the mappings lies there is followed for the last time, with stores kept out
+    /// from here on, and forgotten. If the call fails they are as they were.
+    pub(super) fn replace<T>(&mut self, start: usize, end: usize, call: impl FnOnce() -> Result<T, OsError>) -> Result<T, OsError> {
         for index in self.touching(start, end) {
             self.seal(index, start, end);
         }
-        self.forget(start, end);
+        let result = call();
+        match result {
+            Ok(_) => self.forget(start, end),
+            Err(_) => self.let_in(start, end),
+        }
+        result
+    }
+
+    /// Stores that [`Self::seal`] keeps out go on.
+    fn let_in(&self, start: usize, end: usize) {
+        for mapping in &self.list[self.touching(start, end)] {
+            let (start, end) = mapping.part(start, end.min(mapping.composed));
+            if mapping.stored && !mapping.sealed {
+                // What cannot be given back stays kept out, and is a fault of the program's.
+                let _ = protect(start, end, mapping.shown_protection());
+            }
+        }
     }
 
     /// Keeps stores out of what of mapping `index` lies in `start..end`, and follows it.

@@ -233,6 +233,25 @@ fn what_is_quiet_is_not_scanned_and_what_others_store_is_followed() {
 }
 
 #[test]
+fn a_mapping_is_as_it_was_when_nothing_could_be_put_over_it() {
+    for shape in SHAPES {
+        for tracking in ["", "protect"] {
+            let scene = Scene::new(&format!("refused-{tracking}"), shape);
+            assert_eq!(scene.run_with("refused", tracking).code(), None, "{shape:?} {tracking}");
+            assert!(scene.fits(), "{shape:?} {tracking}");
+        }
+    }
+}
+
+/// Needs root, to give files to others.
+#[test]
+fn who_may_not_open_a_file_may_not_open_its_shared_copy() {
+    if sys::rustix::process::geteuid().is_root() {
+        behaves("guarded");
+    }
+}
+
+#[test]
 fn holes_get_their_space_when_stored_to() {
     behaves("holes");
 }
