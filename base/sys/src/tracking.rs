@@ -112,6 +112,17 @@ impl Tracker {
         request(&self.userfault, read_write_request(0xaa, 6, size_of::<WriteProtect>()), &mut protect).map(|_| ())
     }
 
+    /// The same of a range whose pages are all there, and cannot be stored to meanwhile: huge ones stay huge.
+    pub fn watch_present(&self, start: usize, bytes: usize) -> Result<()> {
+        self.watch_inherited(start, bytes)?;
+        let (mut at, end) = (start, start + bytes);
+        let mut regions = [const { MaybeUninit::uninit() }; 16];
+        while at < end {
+            at = self.written(at, end, true, &mut regions)?.1;
+        }
+        Ok(())
+    }
+
     /// Watches a range that a fork child has inherited: whatever was stored there since counts as stored to.
     pub fn watch_inherited(&self, start: usize, bytes: usize) -> Result<()> {
         let mut register = Register { start: start as u64, bytes: bytes as u64, mode: MODE_WP, ioctls: 0 };

@@ -103,6 +103,8 @@ pub(crate) fn rows(plan: &Plan, wanted: impl Fn(&str) -> bool) -> Result<Vec<Row
         let array = scratch.array("5", 3).map_err(said)?;
         let task = Task::Mapped { plan: *plan, array: array.clone(), scratch: scratch.path().to_owned() };
         rows.extend(result::<Vec<Row>>(library.worker(&task, &array, &scratch)?)?);
+        drop(scratch);
+        rows.extend(unit_rows(plan, &library)?);
     }
     if wanted("notours") {
         rows.extend(not_ours_rows(plan, &library)?);
@@ -156,6 +158,17 @@ fn append_row(plan: &Plan, library: &Library) -> Result<Row, String> {
     Ok(row)
 }
 
+fn unit_rows(plan: &Plan, library: &Library) -> Result<Vec<Row>, String> {
+    let scratch = match Scratch::huge("units", 2 * plan.region_bytes + (64 << 20)) {
+        Ok(scratch) => scratch,
+        Err(error) => return Ok(vec![Row::not_measured("mmap: huge pages", &error.to_string())]),
+    };
+    let array = scratch.array("5", 3).map_err(said)?;
+    let mut worker = library.worker(&Task::Units { plan: *plan, array: array.clone() }, &array, &scratch)?;
+    worker.env("CXLRAID_STRIPE_SIZE", "2M");
+    result(worker)
+}
+
 fn scaling_rows(plan: &Plan, library: &Library) -> Result<Vec<Row>, String> {
     let scratch = scratch("scaling")?;
     let array = scratch.array("5", 3).map_err(said)?;
@@ -193,6 +206,11 @@ pub(crate) fn work(task: &str) -> Result<(), String> {
             let subject = create(&array.file(FILE)).map_err(said)?;
             levels::fill(&subject, plan.region_bytes);
             say(&mapped::rows(&plan, &array, &subject, &kernel).map_err(said)?)
+        }
+        Task::Units { plan, array } => {
+            let subject = create(&array.file(FILE)).map_err(said)?;
+            levels::fill(&subject, plan.region_bytes);
+            say(&mapped::unit_rows(&plan, &subject).map_err(said)?)
         }
         Task::CountedAppends { path, appends } => {
             append::appends(&path, appends);

@@ -1,5 +1,7 @@
 //! Writable shared mappings: what a store costs, what msync costs, against the same on a plain tmpfs file without redundancy.
 //!
+//! Where members have huge pages, also what keeping them is worth.
+//!
 //! The limit of an msync is a loop that loads the two data pages of a RAID 5 row (2+1) and stores their sum.
 
 use crate::plan::{ArrayPlace, Plan};
@@ -232,4 +234,41 @@ fn database(plan: &Plan, subject: &File, kernel: &File, bytes: usize) -> io::Res
         checks: vec![Check::at_least("times the plain file's speed", kernels / ours, 0.6)],
         ..Row::new("mmap: 4 KiB random, msync every 256, RAID 5")
     })
+}
+
+/// What is stored in sequence, and at random, followed in units of 4 KiB and of the huge pages that the members have: the same mapping, advised. `subject` is a
+/// file of `plan.region_bytes` in chunks of 2 MiB.
+pub(crate) fn unit_rows(plan: &Plan, subject: &File) -> io::Result<Vec<Row>> {
+    let mapping = Mapping::new(subject, (plan.region_bytes as usize).min(64 << 20))?;
+    let block = [7u8; PAGE];
+    let mut random = Random(88_172_645_463_325_252);
+    let (mut sequence, mut scattered) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
+    for (unit, advice) in [libc::MADV_NOHUGEPAGE, libc::MADV_HUGEPAGE].into_iter().enumerate() {
+        // SAFETY: advice about the mapping's own pages.
+        if unsafe { libc::madvise(mapping.start.cast(), mapping.bytes, advice) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        mapping.sync();
+        for _ in 0..rounds(plan) {
+            let stored = nanoseconds(|| {
+                (0..mapping.pages()).for_each(|page| mapping.fill(page, &block));
+                mapping.sync();
+            });
+            sequence[unit].push(stored / mapping.pages() as f64);
+            let pages: Vec<usize> = (0..16).map(|_| random.below(mapping.pages())).collect();
+            let stored = nanoseconds(|| {
+                pages.iter().for_each(|&page| mapping.fill(page, &block));
+                mapping.sync();
+            });
+            scattered[unit].push(stored / pages.len() as f64);
+        }
+    }
+    let row = |case: &str, times: [Vec<f64>; 2]| {
+        let [small, huge] = times.map(median);
+        Row { ours_ns: Some(huge), note: format!("in units of 4 KiB {small:.0} ns"), ..Row::new(case) }
+    };
+    Ok(vec![
+        row("mmap: huge pages, 4 KiB in sequence and msync, RAID 5", sequence),
+        row("mmap: huge pages, 16 x 4 KiB random and msync, RAID 5", scattered),
+    ])
 }

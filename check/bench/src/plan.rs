@@ -91,6 +91,8 @@ pub(crate) enum Task {
     Party { ground: Ground, index: usize },
     /// Writable shared mappings, through the library.
     Mapped { plan: Plan, array: ArrayPlace, scratch: PathBuf },
+    /// The same on members with huge pages, in chunks of 2 MiB.
+    Units { plan: Plan, array: ArrayPlace },
     /// Calls that do not concern an array.
     NotOurs { plan: Plan, file: PathBuf },
     /// Programs started with and without the library; `cache` is where the library looks for its caches.

@@ -148,8 +148,15 @@ mod tests {
 
     #[test]
     fn a_list_gives_no_more_than_its_mask() {
-        let list =
-            [(USER_OBJ, NOBODY, 7), (USER, 5, 7), (USER, 7, 0), (GROUP_OBJ, NOBODY, 6), (GROUP, 2000, 4), (MASK, NOBODY, 4), (OTHER, NOBODY, 0)];
+        let list = [
+            (USER_OBJ, NOBODY, 7),
+            (USER, 5, 7),
+            (USER, 7, 0),
+            (GROUP_OBJ, NOBODY, 6),
+            (GROUP, 2000, 4),
+            (MASK, NOBODY, 4),
+            (OTHER, NOBODY, 0),
+        ];
         let expected = [
             (USER_OBJ, NOBODY, 6),
             (USER, 5, 4),

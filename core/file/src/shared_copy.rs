@@ -262,10 +262,10 @@ fn copy_path(files: &Files, key: u64) -> alloc::string::String {
 impl Files {
     /// Who may open a file was changed, of which `anchor` is a backing file: the same goes for its copy, if it has one and is open.
     pub fn change_copy_access(&self, attribute: Attribute, anchor: BorrowedFd<'_>) {
-        if !self.shared_if_open(attribute).is_some_and(|shared| shared.copy.load(Ordering::Acquire) & 1 == 1) {
+        if self.shared_if_open(attribute).is_none_or(|shared| shared.copy.load(Ordering::Acquire) & 1 == 0) {
             return;
         }
-        let path = copy_path(self, attribute.inode << 24 | u64::from(attribute.generation));
+        let path = copy_path(self, attribute.inode << 24 | attribute.generation);
         // Who may change the file's access may change that of a copy that belongs to the same owner; where it belongs to who made it, it keeps what it has.
         if let Ok(copy) = open(path.as_str(), OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty()) {
             let _ = crate::copy_access::give(copy.as_fd(), anchor);

@@ -668,6 +668,65 @@ static void guarded(void) {
     start[PAGE] = 5;
 }
 
+/* Kilobytes of a range that the page tables show as huge pages. */
+static long huge_kilobytes(const char *start, size_t bytes) {
+    FILE *maps = fopen("/proc/self/smaps", "r");
+    char line[600];
+    unsigned long from = 0, to = 0;
+    long sum = 0, part;
+    CHECK(maps);
+    while (fgets(line, sizeof line, maps)) {
+        unsigned long low, high;
+        if (sscanf(line, "%lx-%lx ", &low, &high) == 2) from = low, to = high;
+        else if (from >= (unsigned long)start && to <= (unsigned long)start + bytes && sscanf(line, "ShmemPmdMapped: %ld", &part) == 1) sum += part;
+    }
+    fclose(maps);
+    return sum;
+}
+
+/* Huge pages are kept where the program wants them; whatever the unit, what is stored is followed. */
+static void huge(void) {
+    int fd = open_file(O_RDWR), have = getenv("HAVE_HUGE_PAGES") != NULL, advised = getenv("CXLRAID_MAP_UNIT") == NULL;
+    const size_t bytes = 8 << 20, unit = 2 << 20;
+    char *block = malloc(bytes);
+    for (size_t at = 0; at < bytes; at++) block[at] = (char)next();
+    /* What the file had was cut to its length, which splits huge pages. */
+    CHECK(ftruncate(fd, 0) == 0 && pwrite(fd, block, bytes, 0) == (ssize_t)bytes);
+    char *start = map(fd, bytes, 0);
+    CHECK(huge_kilobytes(start, bytes) == (advised || !have ? 0 : 8192));
+    start[1] = 1;
+    if (advised) {
+        CHECK(madvise(start, bytes, MADV_HUGEPAGE) == 0);
+        start[unit + 5] = 9;
+    }
+    for (int round = 0; round < 5; round++) {
+        scatter(start, bytes, 3);
+        CHECK(msync(start, bytes, MS_SYNC) == 0);
+        CHECK(huge_kilobytes(start, bytes) == (have ? 8192 : 0));
+    }
+    scatter(start, bytes, 3);
+    CHECK(start[1] == 1);
+    CHECK(madvise(start + unit, unit, MADV_NOHUGEPAGE) == 0);
+    start[unit + 77] = 78;
+    CHECK(huge_kilobytes(start + unit, unit) == 0 && huge_kilobytes(start, bytes) == (have ? 6144 : 0));
+    CHECK(mprotect(start, bytes, PROT_READ) == 0 && mprotect(start, bytes, PROT_READ | PROT_WRITE) == 0);
+    scatter(start, bytes, 30);
+    pid_t child = fork();
+    int status;
+    if (child == 0) {
+        scatter(start, bytes, 3);
+        CHECK(msync(start, bytes, MS_SYNC) == 0);
+        _exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    /* A hole is not loaded for the sake of huge pages. */
+    CHECK(ftruncate(fd, bytes - unit) == 0 && touch(start + bytes - PAGE, 1) == SIGBUS * 100 + BUS_ADRERR);
+    CHECK(ftruncate(fd, bytes) == 0 && pwrite(fd, block, bytes, 0) == (ssize_t)bytes);
+    scatter(start, bytes, 30);
+    CHECK(msync(start, bytes, MS_SYNC) == 0);
+    raise(SIGKILL);
+}
+
 static double seconds(void) {
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
@@ -757,6 +816,7 @@ int main(int count, char **arguments) {
     else if (!strcmp(what, "locks")) locks();
     else if (!strcmp(what, "quiet")) quiet();
     else if (!strcmp(what, "refused")) refused();
+    else if (!strcmp(what, "huge")) huge();
     else if (!strcmp(what, "guarded")) guarded();
     else if (!strcmp(what, "outsider")) outsider();
     else if (!strcmp(what, "sharer")) sharer();

@@ -4,8 +4,8 @@ use super::change::pages;
 use super::{Mappings, any, table};
 use crate::dispatch::{Call, Verdict};
 use linux_raw_sys::general::{
-    MADV_COLD, MADV_COLLAPSE, MADV_DOFORK, MADV_DONTFORK, MADV_DONTNEED, MADV_DONTNEED_LOCKED, MADV_HUGEPAGE, MADV_PAGEOUT,
-    MADV_REMOVE,
+    MADV_COLD, MADV_COLLAPSE, MADV_DOFORK, MADV_DONTFORK, MADV_DONTNEED, MADV_DONTNEED_LOCKED, MADV_HUGEPAGE, MADV_NOHUGEPAGE,
+    MADV_PAGEOUT, MADV_REMOVE,
 };
 use sys::OsError;
 
@@ -17,10 +17,14 @@ pub(crate) fn madvise(call: &mut Call) -> Verdict {
         return Verdict::Pass;
     }
     match call.args[2] as u32 {
-        // Pages of a shared mapping come back as they were; dropping them would drop what is known of stores to them, and huge ones
-        // would blur it.
-        MADV_DONTNEED | MADV_DONTNEED_LOCKED | MADV_COLD | MADV_PAGEOUT | MADV_HUGEPAGE | MADV_COLLAPSE => {
+        // Pages of a shared mapping come back as they were; dropping them would drop what is known of stores to them.
+        MADV_DONTNEED | MADV_DONTNEED_LOCKED | MADV_COLD | MADV_PAGEOUT | MADV_COLLAPSE => {
             Verdict::Done(table.call_on_others(call, start, end))
+        }
+        advice @ (MADV_HUGEPAGE | MADV_NOHUGEPAGE) => {
+            let done = table.advise_unit(start, end, advice == MADV_HUGEPAGE);
+            let others = table.call_on_others(call, start, end);
+            done.map_or_else(Verdict::error, |()| Verdict::Done(others))
         }
         MADV_REMOVE => Verdict::from_result(table.remove(start, end).map(|()| 0)),
         advice @ (MADV_DONTFORK | MADV_DOFORK) => {
@@ -35,6 +39,19 @@ pub(crate) fn madvise(call: &mut Call) -> Verdict {
 }
 
 impl Mappings {
+    /// MADV_HUGEPAGE, MADV_NOHUGEPAGE: the unit in which stores to the range are followed.
+    fn advise_unit(&mut self, start: usize, end: usize, wants_huge: bool) -> Result<(), OsError> {
+        self.split(start);
+        self.split(end);
+        let mut result = Ok(());
+        for index in self.touching(start, end) {
+            let mut mapping = self.list.remove(index);
+            result = result.and(self.change_unit(&mut mapping, wants_huge));
+            self.list.insert(index, mapping);
+        }
+        result
+    }
+
     /// MADV_REMOVE: the range becomes a hole of the file.
     fn remove(&mut self, start: usize, end: usize) -> Result<(), OsError> {
         let mut at = start;

@@ -105,10 +105,10 @@ fn make_writable(table: &mut super::Mappings, mapping: &mut Mapping) -> Result<(
         }
         table.follow_size(mapping)?;
     }
-    match table.tracker_of(mapping) {
-        Some(tracker) if mapping.composed > mapping.start => tracker.watch(mapping.start, mapping.composed - mapping.start),
-        _ => Ok(()),
+    if mapping.followed && mapping.composed > mapping.start {
+        return table.watch(mapping, mapping.start, mapping.composed - mapping.start);
     }
+    Ok(())
 }
 
 /// `remap_file_pages`: long deprecated, and of pieces it would make a muddle.
@@ -267,6 +267,7 @@ impl super::Mappings {
             && one.stored == two.stored
             && one.copied == two.copied
             && one.dont_fork == two.dont_fork
+            && one.wants_huge == two.wants_huge
             && one.rights.is_none()
             && two.rights.is_none();
         if alike && (one.composed == one.end || two.composed == two.start) {

@@ -1,12 +1,13 @@
 //! Composing: addresses show the members' chunks, as far as the file reaches.
 
 use super::rights::{Rights, protect};
+use super::unit::HUGE_PAGE_BYTES;
 use super::{Followed, Mapping, Mappings, PAGE, table};
 use crate::report::report;
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use file::{FileRef, Mapped};
-use linux_raw_sys::general::{__NR_madvise, __NR_mmap, __NR_munmap, __NR_nanosleep, MADV_DONTFORK, MADV_NOHUGEPAGE};
+use linux_raw_sys::general::{__NR_madvise, __NR_mmap, __NR_munmap, __NR_nanosleep, MADV_DONTFORK};
 use linux_raw_sys::general::{
     MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_PRIVATE, MAP_SHARED, MAP_SHARED_VALIDATE, MAP_SYNC, MAP_TYPE, PROT_WRITE,
 };
@@ -21,7 +22,6 @@ const PIECE_COUNT_MAX: u64 = 48 << 10;
 const SHARE_STEPS: u32 = 5000;
 const SHARE_STEP_NS: u64 = 1_000_000;
 const SHARE_STEPS_PER_INQUIRY: u32 = 100;
-const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// Holes in more than this are not filled when they are mapped, but when they are stored to.
 const SPACE_AT_ONCE_BYTES: u64 = 64 << 20;
 
@@ -59,6 +59,8 @@ pub(crate) fn map(file: &FileRef, wish: &Wish, may_write: bool) -> Result<usize,
     let place = wish.flags & (MAP_FIXED | MAP_FIXED_NOREPLACE) as usize;
     let start = if place & MAP_FIXED as usize != 0 && wish.address.is_multiple_of(PAGE) {
         table.replace(wish.address, wish.address.saturating_add(bytes), || reserve(wish.address, bytes, place))?
+    } else if place == 0 && wish.address == 0 && bytes >= HUGE_PAGE_BYTES {
+        reserve_for_huge(bytes, wish.offset)?
     } else {
         reserve(wish.address, bytes, place)?
     };
@@ -78,6 +80,7 @@ pub(crate) fn map(file: &FileRef, wish: &Wish, may_write: bool) -> Result<usize,
         sealed: false,
         rights: None,
         dont_fork: false,
+        wants_huge: super::unit::wants_huge_by_default(),
         broken: None,
         quiet_since: None,
     };
@@ -95,6 +98,20 @@ pub(crate) fn map(file: &FileRef, wish: &Wish, may_write: bool) -> Result<usize,
 pub(super) fn reserve(address: usize, bytes: usize, place: usize) -> Result<usize, OsError> {
     let flags = place | (MAP_PRIVATE | MAP_ANONYMOUS) as usize | linux_raw_sys::general::MAP_NORESERVE as usize;
     kernel_map(address, bytes, 0, flags, -1, 0)
+}
+
+/// The same, such that offsets that are a multiple of a huge page lie at such addresses.
+fn reserve_for_huge(bytes: usize, offset: u64) -> Result<usize, OsError> {
+    let Some(wide) = bytes.checked_add(HUGE_PAGE_BYTES) else { return Err(OsError::NOMEM) };
+    let reserved = reserve(0, wide, 0)?;
+    let start = reserved + (offset as usize).wrapping_sub(reserved) % HUGE_PAGE_BYTES;
+    for (from, to) in [(reserved, start), (start + bytes, reserved + wide)] {
+        if from < to {
+            // SAFETY: reserved above, and the program does not know it.
+            let _ = unsafe { syscall(__NR_munmap as usize, [from, to - from, 0, 0, 0, 0]) };
+        }
+    }
+    Ok(start)
 }
 
 fn kernel_map(address: usize, bytes: usize, protection: usize, flags: usize, fd: RawFd, offset: u64) -> Result<usize, OsError> {
@@ -388,14 +405,7 @@ impl Mappings {
             return Err(OsError::IO);
         }
         if mapping.followed {
-            if bytes >= HUGE_PAGE_BYTES {
-                // What is stored to is known by the page: in units of 2 MiB each store would be 512 times as dear to follow.
-                // SAFETY: advice about pages of this mapping.
-                let _ = unsafe { syscall(__NR_madvise as usize, [start, bytes, MADV_NOHUGEPAGE as usize, 0, 0, 0]) };
-            }
-            if let Some(tracker) = self.tracker_of(mapping) {
-                tracker.watch(start, bytes)?;
-            }
+            self.watch(mapping, start, bytes)?;
         }
         mapping.composed = wanted;
         Ok(true)

@@ -127,7 +127,12 @@ impl Mappings {
 
     /// Makes a call that unmaps `start..end` or maps something else there: what of the mappings lies there is followed for the last time, with stores kept out
     /// from here on, and forgotten. If the call fails they are as they were.
-    pub(super) fn replace<T>(&mut self, start: usize, end: usize, call: impl FnOnce() -> Result<T, OsError>) -> Result<T, OsError> {
+    pub(super) fn replace<T>(
+        &mut self,
+        start: usize,
+        end: usize,
+        call: impl FnOnce() -> Result<T, OsError>,
+    ) -> Result<T, OsError> {
         for index in self.touching(start, end) {
             self.seal(index, start, end);
         }

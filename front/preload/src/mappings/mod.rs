@@ -21,6 +21,7 @@ pub(crate) mod lend;
 pub(crate) mod process;
 pub(crate) mod quiet;
 mod rights;
+mod unit;
 
 use crate::lock::{Guard, Lock};
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -62,6 +63,8 @@ struct Mapping {
     rights: Option<rights::Rights>,
     /// Whether a child of fork is not to have it.
     dont_fork: bool,
+    /// Whether huge pages are to be kept where there are any ([`unit`]).
+    wants_huge: bool,
     /// A page on which the program is about to get a SIGBUS for want of space.
     broken: Option<usize>,
     /// How many page faults the process had had when the last scan of all of it began ([`quiet`]); None if it is not known to be protected.
@@ -87,6 +90,7 @@ impl Mapping {
             sealed: self.sealed,
             rights: None,
             dont_fork: self.dont_fork,
+            wants_huge: self.wants_huge,
             broken: None,
             quiet_since: None,
         }

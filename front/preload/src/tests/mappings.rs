@@ -298,6 +298,44 @@ fn a_member_may_fail_while_mapped() {
     }
 }
 
+#[test]
+fn the_unit_is_what_the_program_advises() {
+    for shape in [("5", 3, "2097152"), ("1", 2, "65536"), ("5", 3, "65536")] {
+        let scene = Scene::new("unit", shape);
+        assert_eq!(scene.run("huge").code(), None, "{shape:?}");
+        assert!(scene.fits(), "{shape:?}");
+    }
+}
+
+/// Needs the right to mount: members with huge pages are file systems of their own.
+#[test]
+fn huge_pages_are_kept_where_they_are_wanted() {
+    for (shape, unit) in [(("5", 3, "2097152"), ""), (("1", 2, "65536"), ""), (("5", 3, "2097152"), "2M")] {
+        let array = Array::of(&format!("mappings-huge-{unit}"), shape.0, shape.1);
+        let target = array.folder.clone();
+        let options = ["-t", "tmpfs", "-o", "size=96m,huge=always", "cxlraid-test"];
+        if !Command::new("mount").args(options).arg(&target).output().is_ok_and(|output| output.status.success()) {
+            return;
+        }
+        let made = (0..shape.1).try_for_each(|slot| fs::create_dir(target.join(slot.to_string())));
+        let mut array = array;
+        array.chunk = shape.2;
+        let scene = made.is_ok().then(|| Scene::on(array, shape));
+        let outcome = scene.as_ref().map(|scene| {
+            let mut command = scene.array.command(&scene.folder.join("mappings"));
+            command.args([FILE, "huge"]).env("HAVE_HUGE_PAGES", "");
+            if !unit.is_empty() {
+                command.env("CXLRAID_MAP_UNIT", unit);
+            }
+            let output = command.output().unwrap();
+            (output.status.code(), std::string::String::from_utf8_lossy(&output.stdout).into_owned(), scene.fits())
+        });
+        let _ = Command::new("umount").arg("-l").arg(&target).status();
+        drop(scene);
+        assert!(matches!(&outcome, Some((None, said, true)) if said.is_empty()), "{shape:?} {unit}: {outcome:?}");
+    }
+}
+
 /// Needs the right to mount: members that are full are file systems of their own.
 #[test]
 fn a_store_without_space_is_a_bus_error() {
