@@ -59,7 +59,7 @@ impl Mappings {
             return Ok(());
         }
         mapping.wants_huge = wants_huge;
-        if !mapping.followed || mapping.copied || mapping.sealed || !mapping.may_be_huge() {
+        if !mapping.followed || mapping.copied || mapping.sealed || mapping.rights.is_some() || !mapping.may_be_huge() {
             return Ok(());
         }
         self.keep_out(mapping, mapping.start, mapping.end);
