@@ -14,7 +14,9 @@ Runs the scenes whose name contains one of SCENE; all of them without.
 
   round-trip-ext4, round-trip-xfs   levels 1, 5 and 6 on NVDIMMs: MAP_SYNC, persistence domain, members missing
   cxl                               a CXL memory device as a member beside NVDIMMs
-  power-cut-1, -5, -6               images of the NVDIMMs while databases and fio write; each recovered and checked
+  power-cut-1, -5, -6, -5-journal, -6-journal
+                                    images of the NVDIMMs while databases and fio write; each recovered and checked, every
+                                    other one with members lost in the cut where the array bears that
 
   --images N     power-cut images per level (4)
   --seed N       of the instants of the cuts (from the clock; printed)

@@ -13,8 +13,17 @@ pub(super) fn contents(members: &Members) -> Outcome<String> {
     Program::inside("/init", members).words(&format!("{} contents {PREFIX}", digest::COMMAND)).text()
 }
 
+/// Which sets of members are left out.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sets {
+    /// Every one that can be borne.
+    All,
+    /// Those of as many members as can be borne: between them they need every copy and all parity, as a scrub does.
+    Largest,
+}
+
 /// All of it.
-pub(super) fn audit(members: &Members) -> Outcome<String> {
+pub(super) fn audit(members: &Members, sets: Sets) -> Outcome<String> {
     let expected = contents(members)?;
     let present = members.present();
     // Errors are collected: one failure must not hide another.
@@ -25,12 +34,14 @@ pub(super) fn audit(members: &Members) -> Outcome<String> {
         let what = format!("names on members {} and {slot}", present[0]);
         failures.extend(names(slot).and_then(|other| same(&what, &first, &other)).err());
     }
+    let most = members.spare_failures();
+    let least = if sets == Sets::All { 1 } else { most.max(1) };
     let absences: Vec<_> = members
         .array
         .shape
         .absences()
         .into_iter()
-        .filter(|absent| absent.len() <= members.spare_failures() && absent.iter().all(|slot| present.contains(slot)))
+        .filter(|absent| (least..=most).contains(&absent.len()) && absent.iter().all(|slot| present.contains(slot)))
         .collect();
     for absent in &absences {
         let fewer = members.without(absent);

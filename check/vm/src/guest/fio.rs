@@ -2,7 +2,8 @@
 //!
 //! A pass overwrites every block of the file once, in random order, and ends with fsync; every other one through a mapping and msync. Blocks
 //! carry fio's header and checksum and are filled with the number of the pass. After a cut every block is of the last acknowledged
-//! pass or of the one after it; at most the one block that was being written may be torn, where no journal makes writes atomic.
+//! pass or of the one after it; at most the one block that was being written may be torn, where no journal makes writes atomic, or none went
+//! through write().
 
 use super::{
     members::Members,
@@ -24,16 +25,20 @@ fn job(members: &Members) -> Program {
     Program::inside("fio", members).words(&words).arg(format!("--filename={PREFIX}/fio"))
 }
 
-/// Stores through a mapping go past the journal; where it is what is tested, every pass writes.
-const fn engine(members: &Members, number: u64) -> &'static str {
-    if number % 2 == 1 && !members.array.journal { "mmap" } else { "psync" }
+const fn is_mapped(number: u64) -> bool {
+    number % 2 == 1
+}
+
+/// How many blocks may be torn if this pass is cut short.
+pub(super) fn torn_max(members: &Members, number: u64) -> usize {
+    usize::from(is_mapped(number) || !members.array.journal)
 }
 
 /// One pass over the whole file.
 pub(super) fn pass(members: &Members, number: u64) -> Outcome {
     let words = format!(
         "--rw=randwrite --ioengine={} --do_verify=0 --end_fsync=1 --randseed={number} --verify_pattern={:#010x} --minimal",
-        engine(members, number),
+        if is_mapped(number) { "mmap" } else { "psync" },
         u64::from(TAG) + number
     );
     job(members).words(&words).done()

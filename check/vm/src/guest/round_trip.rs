@@ -59,7 +59,7 @@ fn round_trip(array: Array, devices: &[PathBuf], domains: &[&str]) -> Outcome<St
     members.unmount()?;
     let members = Members::mount_these(array, devices)?;
     audit::same("files before and after unmounting", &contents, &audit::contents(&members)?)?;
-    let audited = audit::audit(&members)?;
+    let audited = audit::audit(&members, audit::Sets::All)?;
     members.cxlraid("stop", 0)?;
     members.without(&[0]).cxlraid("status", 3)?;
     Program::of_user("cxlraid").words("forget array").done()?;
