@@ -8,7 +8,7 @@ use crate::model::{Model, Progress};
 use crate::perform::perform;
 use crate::record;
 use crate::recovery::{Return, recover};
-use crate::states::{Effort, Instant, Replay, State};
+use crate::states::{Effort, Focus, Instant, Replay, State};
 use crate::workload::Workload;
 use oracle::Rng;
 use serde::{Deserialize, Serialize};
@@ -18,9 +18,9 @@ use tempfile::TempDir;
 
 /// States one process recovers before another takes over: what the engine leaks by design ends with it.
 const BATCH: usize = 48;
-/// How long a batch may take.
-const BATCH_SECONDS_MAX: u32 = 60;
-const RECORD_SECONDS_MAX: u32 = 60;
+/// How long a batch may take, on a machine that has much else to do: who waits for something waits for ever.
+const BATCH_SECONDS_MAX: u32 = 600;
+const RECORD_SECONDS_MAX: u32 = 600;
 
 /// How much is done.
 #[derive(Clone, Copy, Debug)]
@@ -130,13 +130,14 @@ fn remove_segments(home: &Path, member_count: usize) {
     }
 }
 
-/// Recovers the crash states of a recorded run. `without` leaves events out: flushes and fences taken from the source.
+/// Recovers the crash states of a recorded run, or those in `focus`. `without` leaves events out: flushes and fences taken from the source.
 pub(crate) fn explore(
     case: &Case,
     log: &Log,
     extent: &Extent,
     below: &Path,
     without: &dyn Fn(&Event) -> bool,
+    focus: &Focus,
 ) -> Result<Outcome, String> {
     let workload = Workload::new(case.workload, &case.shape).ok_or_else(|| format!("no workload {}", case.workload))?;
     let model = Model::new(&workload, case.shape);
@@ -144,7 +145,7 @@ pub(crate) fn explore(
     let mut outcome = Outcome { events: log.events.len(), ..Outcome::default() };
     let mut trouble = None;
     let rng = || Rng::new(case.seed ^ 0x6c6f_7373);
-    let replay = || Replay::new(log, case.platform, case.seed, without);
+    let replay = || Replay::focused(log, case.platform, case.seed, without, focus);
     let (mut all, mut counting) = (0, rng());
     replay().run(extent.effort, |instant| {
         all += trials(case, extent, instant, progress_of(log, instant), &model, &mut counting).len();

@@ -9,7 +9,9 @@ use crate::case::Case;
 use crate::explore::{Extent, Outcome, explore};
 use crate::log::{Event, Log, Place};
 use crate::record::stacks::repository;
-use std::collections::BTreeSet;
+use crate::states::Focus;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeSet, HashSet};
 use std::fs;
 use std::path::Path;
 
@@ -118,34 +120,38 @@ fn source(place: &Place) -> String {
     fs::read_to_string(Path::new(&repository()).join(&place.file)).unwrap_or_default()
 }
 
-/// The run as it would have been with the stores of a site after the fence that follows them.
-fn delayed(log: &Log, site: &Site) -> Option<Log> {
+/// The run as it would have been with the stores of a site after the fence that follows them, and the events that these are then.
+fn delayed(log: &Log, site: &Site) -> Option<(Log, HashSet<usize>)> {
     let below = passes(log, site);
     let mut events = Vec::new();
     let mut held: Vec<Event> = Vec::new();
-    let mut any = false;
+    let mut moved = HashSet::new();
+    fn release(events: &mut Vec<Event>, held: &mut Vec<Event>, moved: &mut HashSet<usize>) {
+        moved.extend(events.len()..events.len() + held.len());
+        events.append(held);
+    }
     for event in &log.events {
         match event {
             Event::Store { stack, .. } | Event::Flush { stack, .. } if below[*stack] => {
                 held.push(event.clone());
-                any = true;
             }
             Event::Fence { .. } => {
                 events.push(event.clone());
-                events.append(&mut held);
+                release(&mut events, &mut held, &mut moved);
             }
             Event::End { .. } => {
-                events.append(&mut held);
+                release(&mut events, &mut held, &mut moved);
                 events.push(event.clone());
             }
             _ => events.push(event.clone()),
         }
     }
-    any.then(|| Log { events, ..log.clone() })
+    release(&mut events, &mut held, &mut moved);
+    (!moved.is_empty()).then(|| (Log { events, ..log.clone() }, moved))
 }
 
 /// What became of a site that was taken out.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Verdict {
     /// Nothing recorded went through it.
     NotReached,
@@ -164,17 +170,20 @@ pub(crate) fn without(site: &Site, runs: &[(Case, Log)], extent: &Extent, ground
             _ => false,
         };
         let count = log.events.iter().filter(|event| is_below(event)).count();
-        if count == 0 { Ok(None) } else { explore(case, log, extent, ground, &is_below).map(|outcome| Some((count, outcome))) }
+        if count == 0 {
+            Ok(None)
+        } else {
+            explore(case, log, extent, ground, &is_below, &Focus::Overdue).map(|outcome| Some((count, outcome)))
+        }
     })
 }
 
 /// Moves a site's stores behind the fence that follows them, in every recorded run in turn, until one fails.
 pub(crate) fn reordered(site: &Site, runs: &[(Case, Log)], extent: &Extent, ground: &Path) -> Result<Verdict, String> {
     search(runs, |case, log| {
-        let Some(log) = delayed(log, site) else { return Ok(None) };
-        let below = passes(&log, site);
-        let count = log.events.iter().filter(|event| matches!(event, Event::Store { stack, .. } if below[*stack])).count();
-        explore(case, &log, extent, ground, &|_| false).map(|outcome| Some((count, outcome)))
+        let Some((log, moved)) = delayed(log, site) else { return Ok(None) };
+        let count = moved.len();
+        explore(case, &log, extent, ground, &|_| false, &Focus::Missing(moved)).map(|outcome| Some((count, outcome)))
     })
 }
 

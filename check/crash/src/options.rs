@@ -108,10 +108,16 @@ impl Options {
             self.journals = vec![Journal::None, Journal::Members, Journal::Elsewhere];
         }
         if self.levels.is_empty() {
-            self.levels = (0..LEVELS.len()).collect();
+            let known = |name: &str| LEVELS.iter().position(|(level, ..)| *level == name);
+            // Lines of the source are the same ones on other levels with copies, and with parity.
+            self.levels = if self.mutations {
+                ["1", "5"].iter().filter_map(|name| known(name)).collect()
+            } else {
+                (0..LEVELS.len()).collect()
+            };
         }
         if self.chunks.is_empty() {
-            self.chunks = CHUNKS.to_vec();
+            self.chunks = if self.mutations { CHUNKS[..2].to_vec() } else { CHUNKS.to_vec() };
         }
         if self.platforms.is_empty() {
             self.platforms = PLATFORMS.iter().map(|&(_, platform)| platform).collect();

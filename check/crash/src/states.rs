@@ -35,6 +35,21 @@ struct Pending {
     flushed: u32,
     /// Through the page cache: only a sync of the file makes it durable.
     cached: bool,
+    /// The same as `flushed` if nothing had been left out.
+    flushed_in_full: u32,
+    /// It would be certain if nothing had been left out.
+    overdue: bool,
+}
+
+/// Which states are looked at of a run that was changed.
+#[derive(Clone, Debug)]
+pub(crate) enum Focus {
+    /// All.
+    Everything,
+    /// Those that the run as it was recorded could not have left: something is missing that a flush or fence which was left out makes certain.
+    Overdue,
+    /// Those in which a store of these events is missing: it was moved behind a fence.
+    Missing(HashSet<usize>),
 }
 
 /// Bytes that made it, on top of what was durable.
@@ -71,6 +86,7 @@ pub(crate) struct Replay<'a> {
     platform: Platform,
     /// Whether an event is left out: a flush or fence taken from the source.
     without: &'a dyn Fn(&Event) -> bool,
+    focus: &'a Focus,
     image: Image,
     /// Rises with every change of `image`.
     version: u64,
@@ -82,10 +98,22 @@ pub(crate) struct Replay<'a> {
 
 impl<'a> Replay<'a> {
     pub(crate) fn new(log: &'a Log, platform: Platform, seed: u64, without: &'a dyn Fn(&Event) -> bool) -> Self {
+        Self::focused(log, platform, seed, without, &Focus::Everything)
+    }
+
+    /// The same for some of the states only.
+    pub(crate) fn focused(
+        log: &'a Log,
+        platform: Platform,
+        seed: u64,
+        without: &'a dyn Fn(&Event) -> bool,
+        focus: &'a Focus,
+    ) -> Self {
         Self {
             log,
             platform,
             without,
+            focus,
             image: log.base.clone(),
             version: 0,
             pending: Vec::new(),
@@ -106,6 +134,9 @@ impl<'a> Replay<'a> {
             {
                 return;
             }
+            if matches!(self.focus, Focus::Overdue) {
+                self.note_overdue(event);
+            }
             if !without {
                 self.step(index, event);
             }
@@ -114,7 +145,20 @@ impl<'a> Replay<'a> {
     }
 
     fn offer(&mut self, event: usize, effort: Effort, visit: &mut impl FnMut(&Instant<'_>) -> bool) -> bool {
+        let wanted: Option<HashSet<usize>> = match self.focus {
+            Focus::Everything => None,
+            Focus::Overdue => Some(self.pending.iter().filter(|pending| pending.overdue).map(|pending| pending.event).collect()),
+            Focus::Missing(events) => {
+                Some(self.pending.iter().map(|pending| pending.event).filter(|event| events.contains(event)).collect())
+            }
+        };
+        if wanted.as_ref().is_some_and(HashSet::is_empty) {
+            return true;
+        }
         let mut states = self.states(effort);
+        if let Some(wanted) = &wanted {
+            states.retain(|state| state.lost_stores.iter().any(|event| wanted.contains(event)));
+        }
         states.retain(|state| {
             let key = self.key(state);
             self.seen.insert(key)
@@ -142,6 +186,21 @@ impl<'a> Replay<'a> {
         hasher.finish()
     }
 
+    /// Marks what would be certain after this event in the run as it was recorded.
+    fn note_overdue(&mut self, event: &Event) {
+        for pending in &mut self.pending {
+            match event {
+                Event::Flush { thread, object, at, .. } if pending.object == *object && pending.at & !(LINE - 1) == *at => {
+                    pending.flushed_in_full |= 1 << thread;
+                }
+                Event::Fence { thread, .. } => {
+                    pending.overdue |= is_certain(pending, pending.flushed_in_full, *thread, self.platform);
+                }
+                _ => {}
+            }
+        }
+    }
+
     fn step(&mut self, index: usize, event: &Event) {
         match event {
             Event::Store { thread, object, at, bytes, streamed, .. } => {
@@ -157,14 +216,7 @@ impl<'a> Replay<'a> {
             }
             Event::Fence { thread, .. } => {
                 let (thread, platform) = (*thread, self.platform);
-                self.commit(|pending| {
-                    let own = pending.thread == thread;
-                    let certain = match platform {
-                        Platform::Adr => pending.streamed && own || pending.flushed >> thread & 1 == 1,
-                        Platform::Eadr => own,
-                    };
-                    certain && !pending.cached
-                });
+                self.commit(|pending| is_certain(pending, pending.flushed, thread, platform));
             }
             Event::Sync { object, .. } => self.commit(|pending| pending.cached && pending.object == *object),
             Event::Length { object, bytes } => {
@@ -207,7 +259,18 @@ impl<'a> Replay<'a> {
             let at = at + done as u64;
             let step = ((LINE - at % LINE) as usize).min(bytes.len() - done);
             let bytes = bytes[done..done + step].to_vec();
-            self.pending.push(Pending { event, thread, object, at, bytes, streamed, flushed: 0, cached });
+            self.pending.push(Pending {
+                event,
+                thread,
+                object,
+                at,
+                bytes,
+                streamed,
+                flushed: 0,
+                cached,
+                flushed_in_full: 0,
+                overdue: false,
+            });
             done += step;
         }
     }
@@ -345,6 +408,16 @@ impl<'a> Replay<'a> {
     }
 }
 
+/// Whether a fence of `thread` makes a store certain whose line the threads of `flushed` have written back.
+fn is_certain(pending: &Pending, flushed: u32, thread: u8, platform: Platform) -> bool {
+    let own = pending.thread == thread;
+    let certain = match platform {
+        Platform::Adr => pending.streamed && own || flushed >> thread & 1 == 1,
+        Platform::Eadr => own,
+    };
+    certain && !pending.cached
+}
+
 /// The digits of a number, each with its own base.
 fn digits(mut number: usize, bases: &[usize]) -> Vec<usize> {
     bases
@@ -435,6 +508,29 @@ mod tests {
         let streamed = vec![store(64, 1, false), store(0, 2, true)];
         assert_eq!(found(Platform::Eadr, streamed), [[0, 0, 0], [0, 1, 0], [2, 0, 0], [2, 1, 0]]);
         assert_eq!(found(Platform::Eadr, vec![store(64, 1, false), FENCE, store(0, 2, false)]), [[0, 1, 0], [2, 1, 0]]);
+    }
+
+    #[test]
+    fn without_a_fence_only_what_it_made_certain_is_looked_for() {
+        let mut content = Content::default();
+        content.set_bytes(4096);
+        let base = Image { trees: Vec::new(), objects: vec![content] };
+        // The first store is overdue once the fence is left out, the second one never certain.
+        let events = vec![store(0, 1, true), FENCE, store(64, 2, true)];
+        let log = Log { base, events, crashed: None, settled: None, stacks: Vec::new() };
+        let without = |event: &Event| matches!(event, Event::Fence { .. });
+        let mut all = Vec::new();
+        Replay::focused(&log, Platform::Adr, 1, &without, &Focus::Overdue).run(
+            Effort { exhaustive_max: 1000, sample: 256 },
+            |instant| {
+                let bytes = |state: &State| [0, 64].map(|at| state.image(instant.image).objects[0].byte(at));
+                all.extend(instant.states.iter().map(bytes));
+                true
+            },
+        );
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all, [[0, 0], [0, 2]]);
     }
 
     #[test]
