@@ -8,7 +8,8 @@
 //! lanes of the member that is away say the same, and they are looked at when it comes back.
 //!
 //! Which record is right where members differ: the lowest member's that is whole, since every change is stored there first. Behind a page
-//! cache what is stored first may be lost first; there the newer generation counts, and a file counts more than none.
+//! cache what is stored first may be lost first; there the newer generation counts, and a file counts more than none. A record that is nothing but
+//! zeros counts less than that of a file with a name: the medium has lost it.
 
 use crate::files::Files;
 use crate::table::{InodeTable, open_meta_files};
@@ -223,8 +224,13 @@ impl InodeTable {
             (InodeRecord::generation_of(bytes), used)
         };
         let mut right: Option<(Record, Option<InodeRecord>)> = None;
+        // Nothing but zeros, which a record is before its first use only, and where the medium has lost it. It yields to one of a file that has a name: that was
+        // durable on every member before the name was.
+        let is_void = |bytes: &Record| bytes.iter().all(|&byte| byte == 0);
+        let is_named = |bytes: &Record| bytes[STATE_OFFSET] == InodeState::Used.code();
         for candidate in array.in_use().iter().filter_map(whole) {
             right = match right {
+                Some(present) if is_void(&present.0) && is_named(&candidate.0) => Some(candidate),
                 Some(present) if !volatile_order || rank(&candidate.0) <= rank(&present.0) => Some(present),
                 _ => Some(candidate),
             };
