@@ -2,7 +2,7 @@
 
 use crate::case::Case;
 use crate::child::{Child, apart};
-use crate::image::Image;
+use crate::image::{Damage, Image};
 use crate::log::{Event, Log, Place};
 use crate::model::{Model, Progress};
 use crate::perform::perform;
@@ -161,7 +161,7 @@ pub(crate) fn explore(
             match run_batch(case, &model, (instant, progress), batch, home.path()) {
                 Ok(failed) => {
                     outcome.states += batch.len();
-                    outcome.states_with_loss += batch.iter().filter(|trial| trial.lost != 0).count();
+                    outcome.states_with_loss += batch.iter().filter(|trial| trial.lost != 0 || trial.damage.is_some()).count();
                     outcome
                         .failures
                         .extend(failed.map(|failed| describe(log, &workload, (instant, progress), &batch[failed.0], &failed.1)));
@@ -187,6 +187,8 @@ fn progress_of<'a>(log: &'a Log, instant: &'a Instant<'_>) -> &'a Progress {
 struct Trial<'a> {
     state: &'a State,
     lost: u32,
+    /// What the medium of a member has lost besides.
+    damage: Option<Damage>,
     /// Whether something is changed before the lost member comes back.
     changing: bool,
     thorough: bool,
@@ -206,13 +208,34 @@ fn trials<'a>(
     let can_lose = if failed == 0 { case.shape.is_redundant() } else { case.shape.bears_two() };
     let mut trials = Vec::new();
     for state in &instant.states {
-        trials.push(Trial { state, lost: 0, changing: false, thorough: rng.one_in(3) });
+        trials.push(Trial { state, lost: 0, damage: None, changing: false, thorough: rng.one_in(3) });
+        if can_lose && rng.one_in(extent.loss_every) {
+            let damage = damage(case.shape.member_count, rng);
+            if failed >> damage.member & 1 == 0 {
+                trials.push(Trial { state, lost: 0, damage: Some(damage), changing: false, thorough: rng.one_in(3) });
+            }
+        }
         if can_lose && rng.one_in(loss_every) {
-            let lose = |member: usize| Trial { state, lost: 1 << member, changing: rng.one_in(2), thorough: false };
+            let lose = |member: usize| Trial { state, lost: 1 << member, damage: None, changing: rng.one_in(2), thorough: false };
             trials.extend((0..case.shape.member_count).filter(|member| failed >> member & 1 == 0).map(lose));
         }
     }
     trials
+}
+
+/// The end of one of a member's metadata files, by chance.
+fn damage(member_count: usize, rng: &mut Rng) -> Damage {
+    let member = rng.below(member_count as u64) as usize;
+    let (inode_bytes, header_bytes) = (format::INODE_RECORD_BYTES as u64, format::TABLE_HEADER_BYTES as u64);
+    let (file, from) = match rng.below(5) {
+        0 => ("superblock", 0),
+        1 => ("lanes", header_bytes),
+        2 => ("names", header_bytes),
+        // A journal whose header is lost is for the operator to give up.
+        3 => ("journal", format::JOURNAL_HEADER_BYTES as u64),
+        _ => ("inodes", header_bytes + rng.below(4) * inode_bytes),
+    };
+    Damage { member, file, from }
 }
 
 /// Recovers a batch in another process. Returns the first that failed, by its place, and why.
@@ -230,6 +253,7 @@ fn run_batch(
         for (index, trial) in batch.iter().enumerate() {
             reached.set(index);
             let image = trial.state.image(instant.image);
+            let image = trial.damage.iter().fold(image, Image::damaged);
             if let Err(wrong) = run_trial(case, model, progress, &image, trial, home) {
                 return Ok(Some((index, wrong)));
             }
@@ -255,7 +279,8 @@ fn run_trial(
 ) -> Result<(), String> {
     image.lay_out(home, trial.lost).map_err(|error| format!("laying out: {error}"))?;
     let failed = model.failed(progress);
-    let how = Return { lost: trial.lost, doubtful: failed, changing: trial.changing, thorough: trial.thorough };
+    let damaged = trial.damage.map_or(0, |damage| 1 << damage.member);
+    let how = Return { lost: trial.lost, doubtful: failed | damaged, changing: trial.changing, thorough: trial.thorough };
     let found = recover(&case.shape, home, how)?;
     model.judge(progress, &found.world, found.out != 0)?;
     if trial.lost != 0 {
@@ -308,6 +333,9 @@ fn describe(
     text += &format!("{} operations done, under way: {under_way:?}", progress.done.len());
     if trial.lost != 0 {
         text += &format!(", member {} lost", trial.lost.trailing_zeros());
+    }
+    if let Some(damage) = trial.damage {
+        text += &format!(", {} of member {} lost from {} on", damage.file, damage.member, damage.from);
     }
     let (patched, lost) = (trial.state.patches.len(), &trial.state.lost_stores);
     text +=

@@ -151,7 +151,26 @@ impl Tree {
     }
 }
 
+/// What a medium has lost of a member's metadata: the end of one of its files, which is zeros now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Damage {
+    pub(crate) member: usize,
+    /// The file's name below `.cxlraid`.
+    pub(crate) file: &'static str,
+    pub(crate) from: u64,
+}
+
 impl Image {
+    /// The image with that damage; as it is if the member has no such file.
+    pub(crate) fn damaged(mut self, damage: &Damage) -> Self {
+        let path = Path::new(".cxlraid").join(damage.file);
+        if let Some(Node { kind: Kind::File(object), .. }) = self.trees[damage.member].0.get(&path) {
+            let content = &mut self.objects[*object];
+            content.zero(damage.from, content.bytes.saturating_sub(damage.from));
+        }
+        self
+    }
+
     /// Lays the members out below `home` as directories `m0`, `m1`, …; those in `lost` are empty directories.
     pub(crate) fn lay_out(&self, home: &Path, lost: u32) -> io::Result<()> {
         for (member, tree) in self.trees.iter().enumerate() {

@@ -21,11 +21,16 @@ const ENGINE: [&str; 3] = ["base", "media", "core"];
 const CALLS: [&str; 3] = ["fence()", "write_back(", "settle("];
 
 /// Flushes and fences that no recorded run can tell from none, by file and function, and why they are there.
-pub(crate) const EXPLAINED: [(&str, &str, &str); 3] = [
+pub(crate) const EXPLAINED: [(&str, &str, &str); 4] = [
     (
         "media/dax/src/lib.rs",
         "persist",
         "fsync: orders what the program itself has stored through a mapping; what the engine stores it has fenced before",
+    ),
+    (
+        "core/file/src/journal.rs",
+        "replay",
+        "a replayed payload in place: the fence of each member's persist, which follows at once, orders the same stores before the size and the settling",
     ),
     (
         "core/file/src/table.rs",
