@@ -73,6 +73,28 @@ public class Channels {
         System.out.println(sum(Files.readAllBytes(file)));
     }
 
+    /** A mapping of many stripes that grows the file, stored to all over and synchronised in parts; read back by calls. */
+    static void largeMapping() throws IOException {
+        Path file = d.resolve("large");
+        int size = 6 << 20;
+        try (FileChannel channel = FileChannel.open(file, CREATE, READ, WRITE)) {
+            channel.write(ByteBuffer.wrap(bytes(1 << 20)));
+            MappedByteBuffer map = channel.map(FileChannel.MapMode.READ_WRITE, 0, size);
+            for (int round = 0; round < 20; round++) {
+                for (int store = 0; store < 200; store++) {
+                    map.putLong(random.nextInt(size / 8) * 8, random.nextLong());
+                }
+                if (round % 3 == 0) {
+                    map.force(random.nextInt(size / 2), size / 2);
+                }
+            }
+            map.put(size - 4096, bytes(4096));
+            map.force();
+            System.out.println(channel.size() + " " + map.get(size - 1));
+        }
+        System.out.println(sum(Files.readAllBytes(file)));
+    }
+
     static void transfers() throws IOException {
         Path from = d.resolve("channel"), host = w.resolve("transferred");
         try (FileChannel in = FileChannel.open(from, READ);
@@ -173,6 +195,7 @@ public class Channels {
             Files.createDirectory(d);
         }
         channel();
+        largeMapping();
         transfers();
         files();
         streams();
