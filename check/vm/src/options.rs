@@ -15,10 +15,10 @@ Runs the scenes whose name contains one of SCENE; all of them without.
   round-trip-ext4, round-trip-xfs   levels 1, 5 and 6 on NVDIMMs: MAP_SYNC, persistence domain, members missing
   cxl                               a CXL memory device as a member beside NVDIMMs
   power-cut-1, -5, -6, -5-journal, -6-journal
-                                    images of the NVDIMMs while databases and fio write; each recovered and checked, every
-                                    other one with members lost in the cut where the array bears that
+                                    images of the NVDIMMs while databases and fio write; each recovered and checked, some
+                                    with members lost in the cut where the array bears that
 
-  --images N     power-cut images per level (4)
+  --images N     power-cut images per scene (3)
   --seed N       of the instants of the cuts (from the clock; printed)
   --jobs N       machines at a time (2)
   --build PATH   directory with libcxlraid.so and cxlraid (else the one of this program)
@@ -43,7 +43,7 @@ impl Options {
         let own = env::current_exe().unwrap_or_default();
         let mut options = Self {
             names: Vec::new(),
-            images: 4,
+            images: 3,
             seed: None,
             jobs: 2,
             build: own.parent().unwrap_or(Path::new(".")).to_owned(),

@@ -60,8 +60,8 @@ pub(crate) fn images(stage: &Stage<'_>, directory: &Path, array: Array) -> Outco
             Ok(acknowledged(&machine.read("acknowledged")))
         })?;
         before.clone_from(&acknowledged);
-        // Every other image loses members in the same instant: one, then as many as can be borne.
-        let lost_count = if number % 2 == 0 { 0 } else { array.bears_in_a_cut().min(1 + number / 2) };
+        // Members lost in the same instant: none, one, as many as can be borne, and again.
+        let lost_count = number % (array.bears_in_a_cut() + 1);
         random.shuffle(&mut nvdimms);
         nvdimms.truncate(array.shape.member_count - lost_count);
         images.push(Image { array, number, lost_count, nvdimms, acknowledged });
