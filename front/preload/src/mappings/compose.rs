@@ -406,6 +406,7 @@ impl Mappings {
         }
         if mapping.followed {
             self.watch(mapping, start, bytes)?;
+            mapping.open_stores(start, wanted)?;
         }
         mapping.composed = wanted;
         Ok(true)
@@ -418,7 +419,7 @@ fn rest(ns: u64) {
     unsafe { syscall(__NR_nanosleep as usize, [&raw const time as usize, 0, 0, 0, 0, 0]) };
 }
 
-/// Makes addresses of the mapping show the pieces of the file; false if a piece cannot be reached any more.
+/// Makes addresses of the mapping show the pieces of the file, closed to stores if those are to be watched ([`Mapping::open_stores`]); false if a piece cannot be reached any more.
 pub(super) fn show_file(mapping: &Mapping, start: usize, bytes: usize) -> Result<bool, OsError> {
     // Whatever the descriptor allows: mprotect comes to us. Opened anew and closed, the backing file would lose the program's locks on it (fcntl(2)).
     let mut at = start;
@@ -428,7 +429,7 @@ pub(super) fn show_file(mapping: &Mapping, start: usize, bytes: usize) -> Result
             let fd = piece.backing.fd().as_raw_fd();
             let kind = if mapping.flags & MAP_SYNC as usize != 0 { MAP_SHARED_VALIDATE } else { MAP_SHARED };
             let flags = mapping.flags | (kind | MAP_FIXED) as usize;
-            kernel_map(at, piece.bytes as usize, mapping.shown_protection(), flags, fd, piece.member_offset)?;
+            kernel_map(at, piece.bytes as usize, mapping.unwatched_protection(), flags, fd, piece.member_offset)?;
             at += piece.bytes as usize;
             Ok(())
         })

@@ -51,6 +51,20 @@ impl Mapping {
         if self.rights.is_some() { self.protection & !(PROT_WRITE as usize) } else { self.protection }
     }
 
+    /// The protection of pages that are shown but not watched yet. A thread that stored there meanwhile would have done so unseen: the page is marked
+    /// as protected with all others. It waits in the fault handler instead.
+    pub(super) const fn unwatched_protection(&self) -> usize {
+        if self.followed { self.shown_protection() & !(PROT_WRITE as usize) } else { self.shown_protection() }
+    }
+
+    /// Lets stores through to pages that are watched now.
+    pub(super) fn open_stores(&self, start: usize, end: usize) -> Result<(), OsError> {
+        if self.unwatched_protection() == self.shown_protection() {
+            return Ok(());
+        }
+        protect(start, end, self.shown_protection())
+    }
+
     /// Whether stores are known from the rights given.
     pub(super) fn tells_stores(&self) -> bool {
         self.rights.as_ref().is_some_and(|rights| rights.tells_stores)
@@ -127,10 +141,11 @@ impl Mappings {
         }
         mapping.broken = None;
         // What cannot be shown stays a SIGBUS.
-        if show_file(mapping, page, PAGE).is_ok()
-            && let Some(tracker) = self.tracker_of(mapping)
-        {
-            let _ = tracker.watch(page, PAGE);
+        if show_file(mapping, page, PAGE).is_ok() && mapping.followed {
+            if let Some(tracker) = self.tracker_of(mapping) {
+                let _ = tracker.watch(page, PAGE);
+            }
+            let _ = mapping.open_stores(page, page + PAGE);
         }
         true
     }

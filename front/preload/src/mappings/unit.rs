@@ -8,9 +8,8 @@
 //! UFFDIO_WRITEPROTECT would split huge pages: a mapping that keeps them is protected by a scan, which leaves them whole. It can only protect what is there, so
 //! everything is loaded first. (Of DAX files stores are noticed by granules of 64 KiB, [`super::rights`].)
 
-use super::rights::protect;
 use super::{Mapping, Mappings};
-use linux_raw_sys::general::{__NR_madvise, MADV_HUGEPAGE, MADV_NOHUGEPAGE, MADV_POPULATE_READ, PROT_READ};
+use linux_raw_sys::general::{__NR_madvise, MADV_HUGEPAGE, MADV_NOHUGEPAGE, MADV_POPULATE_READ};
 use sys::OsError;
 use sys::raw::{check, syscall};
 use sys::tracking::Tracker;
@@ -41,10 +40,10 @@ impl Mapping {
 }
 
 impl Mappings {
-    /// Watches a part of a mapping that is followed, which was composed just now or cannot be stored to yet.
+    /// Watches a part of a mapping that is followed, and that cannot be stored to yet.
     pub(super) fn watch(&self, mapping: &Mapping, start: usize, bytes: usize) -> Result<(), OsError> {
         let tracker = self.tracker_of(mapping);
-        if mapping.keeps_huge() && tracker.is_some_and(|tracker| watch_huge(tracker, mapping, start, bytes).is_ok()) {
+        if mapping.keeps_huge() && tracker.is_some_and(|tracker| watch_huge(tracker, start, bytes).is_ok()) {
             return Ok(());
         }
         if bytes >= HUGE_PAGE_BYTES {
@@ -69,12 +68,9 @@ impl Mappings {
     }
 }
 
-/// Nothing is stored meanwhile: what was, by a thread that met the new pieces at once, would be taken for protected.
-fn watch_huge(tracker: &Tracker, mapping: &Mapping, start: usize, bytes: usize) -> Result<(), OsError> {
-    protect(start, start + bytes, PROT_READ as usize)?;
-    let result = advise(start, bytes, MADV_HUGEPAGE)
-        .and_then(|()| advise(start, bytes, MADV_POPULATE_READ))
-        .and_then(|()| tracker.watch_present(start, bytes));
-    protect(start, start + bytes, mapping.shown_protection())?;
-    result
+/// Nothing can be stored meanwhile.
+fn watch_huge(tracker: &Tracker, start: usize, bytes: usize) -> Result<(), OsError> {
+    advise(start, bytes, MADV_HUGEPAGE)?;
+    advise(start, bytes, MADV_POPULATE_READ)?;
+    tracker.watch_present(start, bytes)
 }
