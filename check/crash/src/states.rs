@@ -385,23 +385,29 @@ impl<'a> Replay<'a> {
     fn put_together(&self, kept: &[usize], others: Option<(Vec<usize>, Rng)>) -> State {
         let (words, mut rng) = others.unwrap_or_else(|| (Vec::new(), Rng::new(0)));
         let mut patches: Vec<(usize, Patch)> = Vec::new();
+        let mut whole = kept.to_vec();
         for &index in kept {
             let pending = &self.pending[index];
             patches.push((index, (pending.object, pending.at, pending.bytes.clone())));
         }
         for index in words {
             let pending = &self.pending[index];
-            let mut at = 0;
+            let (mut at, mut arrived) = (0, 0);
             while at < pending.bytes.len() {
                 let step = (WORD - (pending.at as usize + at) % WORD).min(pending.bytes.len() - at);
                 if rng.one_in(2) {
                     patches.push((index, (pending.object, pending.at + at as u64, pending.bytes[at..at + step].to_vec())));
+                    arrived += step;
                 }
                 at += step;
             }
+            if arrived == pending.bytes.len() {
+                whole.push(index);
+            }
         }
         patches.sort_by_key(|(index, _)| *index);
-        let lost = (0..self.pending.len()).filter(|index| kept.binary_search(index).is_err());
+        whole.sort_unstable();
+        let lost = (0..self.pending.len()).filter(|index| whole.binary_search(index).is_err());
         let mut lost_stores: Vec<usize> = lost.map(|index| self.pending[index].event).collect();
         lost_stores.dedup();
         State { patches: patches.into_iter().map(|(_, patch)| patch).collect(), lost_stores }
