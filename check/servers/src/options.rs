@@ -142,7 +142,7 @@ mod tests {
         let options = parse(&["--quick"]).unwrap();
         assert!(options.wants_name("redis") && options.wants_state("healthy"));
         assert_eq!((options.shapes[0].label, options.rounds), ("raid5", 1));
-        assert_eq!(parse(&["--level", "all"]).unwrap().shapes.len(), 3);
+        assert_eq!(parse(&["--level", "all"]).unwrap().shapes.len(), 4);
     }
 
     #[test]
