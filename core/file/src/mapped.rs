@@ -255,7 +255,7 @@ impl Inode {
             return Ok(());
         }
         self.files.array().before_change()?;
-        self.with_size_locked(|size| {
+        self.change_size_locked(|size| {
             let end = end.min(size);
             if start < end { self.fill_holes(start, end) } else { Ok(()) }
         })

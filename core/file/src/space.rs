@@ -86,7 +86,7 @@ impl Inode {
     /// `FBIG` if it would grow past the process' limit of file sizes; `NOSPC`, `DQUOT`.
     pub fn truncate(&self, new: u64) -> Result<(), OsError> {
         self.files.array().before_change()?;
-        let is_cut = self.with_size_locked(|size| {
+        let is_cut = self.change_size_locked(|size| {
             if new > size {
                 within_limit(new)?;
                 self.zero_tail(size)?;
@@ -187,7 +187,7 @@ impl Inode {
     pub fn allocate(&self, offset: u64, bytes: u64, keep_size: bool) -> Result<(), OsError> {
         let end = offset.checked_add(bytes).filter(|&end| end <= i64::MAX as u64).ok_or(OsError::FBIG)?;
         self.files.array().before_change()?;
-        self.with_size_locked(|size| {
+        self.change_size_locked(|size| {
             if end > size && !keep_size {
                 within_limit(end)?;
             }
@@ -215,7 +215,7 @@ impl Inode {
     pub fn punch(&self, offset: u64, bytes: u64, grow: bool) -> Result<(), OsError> {
         let end = offset.checked_add(bytes).filter(|&end| end <= i64::MAX as u64).ok_or(OsError::FBIG)?;
         self.files.array().before_change()?;
-        self.with_size_locked(|size| {
+        self.change_size_locked(|size| {
             if grow && end > size {
                 within_limit(end)?;
                 self.zero_tail(size)?;

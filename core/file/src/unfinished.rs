@@ -78,6 +78,18 @@ impl Inode {
         result
     }
 
+    /// The same for what changes the file: nothing goes on over an end that is not finished.
+    pub(crate) fn change_size_locked<T>(&self, change: impl FnOnce(u64) -> Result<T, OsError>) -> Result<T, OsError> {
+        self.with_size_locked(|_| {
+            // A member may have gone out since the caller saw to those that are out: then the end was left alone.
+            while self.writable && self.shared().tail_unfinished.load(Ordering::Relaxed) != 0 {
+                self.files.array().before_change()?;
+                self.finish_tail()?;
+            }
+            change(self.size())
+        })
+    }
+
     /// The size as programs are told it. What a writer that died had committed to the journal may still be about to make the file longer; who was told that it is not there
     /// must not be told later that it is.
     #[inline]

@@ -67,7 +67,7 @@ impl Inode {
 
     /// A write that may end past the size. Returns the offset after its last byte, and its bytes.
     unsafe fn write_growing(&self, offset: Option<u64>, src: *const u8, bytes: usize) -> Result<(u64, usize), OsError> {
-        self.with_size_locked(|size| {
+        self.change_size_locked(|size| {
             let offset = offset.unwrap_or(size);
             let end = fitting(offset, end_of(offset, bytes)?, |end| {
                 if end > size {
