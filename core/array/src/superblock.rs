@@ -1,7 +1,7 @@
 //! Writing superblocks: creation, and the record of members that went out.
 //!
 //! Creation is final with event count 1. It writes superblocks with count 0 first, then everything else a member needs, then count
-//! 1 on all: a creation cut short is begun again by the next start, since nothing can have been stored. One that fails takes away what it made.
+//! 1 on all: a creation cut short is begun again by the next start, since nothing can have been stored. One that fails before takes away what it made.
 
 use crate::Array;
 use crate::config::Config;
@@ -33,18 +33,25 @@ pub(crate) fn create(config: &Config, roots: &[&OwnedFd]) -> core::result::Resul
     if let Some(journal) = journal.as_ref().filter(|journal| journal.is_elsewhere()) {
         journal.make(&config.mounts, &[], &superblock.geometry()?, superblock.access)?;
     }
-    create_members(config, roots, &superblock, journal.as_ref()).inspect_err(|_| {
+    let metas = prepare_members(config, roots, &superblock, journal.as_ref()).inspect_err(|_| {
         journal.iter().for_each(New::unmake);
         roots.iter().for_each(|root| unmake(root));
-    })
+    })?;
+    // From the first of these on the array exists, and nothing of it is taken away any more.
+    for (slot, meta) in metas.iter().enumerate() {
+        let finished = Superblock { event_count: 1, copy_sequence: 1, ..for_slot(&superblock, slot) };
+        write_copy(meta, &finished, 1).map_err(|error| AttachError::os(&config.mounts[slot], "create", error))?;
+    }
+    Ok(())
 }
 
-fn create_members(
+/// Makes all that members need but the superblocks of count 1. Returns their `.cxlraid` directories.
+fn prepare_members(
     config: &Config,
     roots: &[&OwnedFd],
     superblock: &Superblock,
     journal: Option<&New>,
-) -> core::result::Result<(), AttachError> {
+) -> core::result::Result<Vec<OwnedFd>, AttachError> {
     let mut metas = Vec::with_capacity(roots.len());
     for (slot, root) in roots.iter().enumerate() {
         let path = &config.mounts[slot];
@@ -62,11 +69,7 @@ fn create_members(
         let made = config.prefixes.iter().try_for_each(|prefix| make_directories(root, prefix));
         made.map_err(|error| AttachError::os(&config.mounts[slot], "create", error))?;
     }
-    for (slot, meta) in metas.iter().enumerate() {
-        let finished = Superblock { event_count: 1, copy_sequence: 1, ..for_slot(superblock, slot) };
-        write_copy(meta, &finished, 1).map_err(|error| AttachError::os(&config.mounts[slot], "create", error))?;
-    }
-    Ok(())
+    Ok(metas)
 }
 
 /// Takes away what creation has made on a member: it failed on some member.

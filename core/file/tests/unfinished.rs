@@ -30,6 +30,14 @@ fn dead() -> OwnerId {
     OwnerId::new(5).unwrap()
 }
 
+/// Stores the data of an append, with parity that does not fit, but not the size.
+fn store_behind_the_end(array: &TestArray, file: &cxlraid_file::FileRef) {
+    for slot in 0..array.config.mounts.len() {
+        let backing = std::fs::OpenOptions::new().write(true).open(array.member_path(slot).join("data/f")).unwrap();
+        backing.write_at(&[0xa5; 20_000], file.geometry().member_bytes(file.size())).unwrap();
+    }
+}
+
 #[test]
 fn what_a_dead_writer_stored_behind_the_end_is_never_seen() {
     for (level, member_count, chunk) in SHAPES {
@@ -38,15 +46,40 @@ fn what_a_dead_writer_stored_behind_the_end_is_never_seen() {
         let file = array.open("f", attribute);
         let data = Random(u64::from(level.code()) + 1).bytes(100_001);
         write(&file, 0, &data);
-        // It stored the data of an append, with parity that does not fit, but not the size.
-        for slot in 0..member_count {
-            let backing = std::fs::OpenOptions::new().write(true).open(array.member_path(slot).join("data/f")).unwrap();
-            backing.write_at(&[0xa5; 20_000], file.geometry().member_bytes(data.len() as u64)).unwrap();
-        }
+        store_behind_the_end(&array, &file);
         let shared = array.files.array().runtime().find_file(attribute.inode << 24 | attribute.generation).unwrap();
         let _ = shared.size_lock.lock(dead(), &Nobody);
         file.truncate(200_000).unwrap();
         assert_eq!(read(&file, 0, 300_000)[..data.len()], data, "{level}");
+        assert!(read(&file, data.len() as u64, 300_000).iter().all(|&byte| byte == 0), "{level}");
+        assert_eq!(file.verify(), Ok(0), "{level}");
+    }
+}
+
+/// A member goes out after a truncation has seen to those that are out and before it gets the size lock: it finishes the end all the same.
+#[test]
+fn nothing_grows_over_an_end_that_was_left_alone() {
+    for (level, member_count, chunk) in SHAPES.into_iter().filter(|shape| shape.0 != Level::Raid0) {
+        let array = TestArray::new(level, member_count, chunk);
+        let attribute = array.create("f");
+        let file = array.open("f", attribute);
+        let data = Random(7).bytes(100_001);
+        write(&file, 0, &data);
+        store_behind_the_end(&array, &file);
+        let runtime = array.files.array().runtime();
+        let shared = runtime.find_file(attribute.inode << 24 | attribute.generation).unwrap();
+        let _ = shared.size_lock.lock(runtime.me(), runtime);
+        std::thread::scope(|scope| {
+            let growing = scope.spawn(|| file.truncate(200_000));
+            // It has passed its first look by then, and waits for the lock.
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            let _ = runtime.add_out(units::MemberSet::EMPTY.with(0));
+            shared.tail_unfinished.store(1, Ordering::Release);
+            shared.size_lock.unlock();
+            growing.join().unwrap().unwrap();
+        });
+        assert!(runtime.out_unrecorded().is_empty(), "{level}: a change is not made before the member is on record");
+        assert!(read(&file, 0, data.len()) == data, "{level}");
         assert!(read(&file, data.len() as u64, 300_000).iter().all(|&byte| byte == 0), "{level}");
         assert_eq!(file.verify(), Ok(0), "{level}");
     }
