@@ -15,6 +15,8 @@ mod windows;
 
 pub use domain::detect;
 pub use persist::PersistenceDomain;
+#[cfg(feature = "small-windows")]
+pub use windows::set_window_bytes;
 
 use allocated::{GRANULE_BYTES, GRANULE_SHIFT};
 use core::ptr::NonNull;
@@ -25,7 +27,7 @@ use sys::rustix::io::{pread, pwrite, retry_on_intr};
 use sys::rustix::mm::{MsyncFlags, msync};
 use sys::{BorrowedFd, IntoRawFd, OsError, OwnedFd, RawFd};
 use units::PAGE_BYTES;
-use windows::{MAPPED_BYTES_MAX, Mapping, WINDOW_BYTES, WINDOW_SHIFT, Windows};
+use windows::{Mapping, Windows};
 
 /// What a backing file is mapped for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -79,7 +81,7 @@ impl Backing {
         self.mapping.synchronous || asked.is_ok_and(|stat| stat.stx_attributes.contains(StatxAttributes::DAX))
     }
 
-    /// Makes cuts and holes durable where stores are durable without a system call. The file system commits them when it likes; until then a crash brings back, on
+    /// Makes cuts and holes (and what was written by [`Medium::put`]) durable where stores are durable without a system call. The file system commits them when it likes; until then a crash brings back, on
     /// this member alone, what they took away, and the lane that could tell of it may have been used again. (Behind a page cache lanes are not believed, and every
     /// file is compared after a crash.)
     pub fn persist_layout(&self) -> Result<(), OsError> {
@@ -90,7 +92,7 @@ impl Backing {
     /// same time may remember what it learnt before; the caller orders them.
     pub fn forget_allocations(&self) {
         for granules in self.windows.iter().filter_map(windows::Window::granules) {
-            granules.remove(0, (WINDOW_BYTES / GRANULE_BYTES) as usize);
+            granules.remove(0, (self.windows.bytes() / GRANULE_BYTES) as usize);
         }
     }
 
@@ -98,8 +100,8 @@ impl Backing {
     fn runs(&self, mut start: u64, end: u64) -> impl Iterator<Item = (&windows::Window, usize, usize)> {
         core::iter::from_fn(move || {
             let window = self.windows.at(start).filter(|_| start < end)?;
-            let window_start = start & !(WINDOW_BYTES - 1);
-            let stop = end.min(window_start + WINDOW_BYTES);
+            let window_start = start & !(self.windows.bytes() - 1);
+            let stop = end.min(window_start + self.windows.bytes());
             let run = ((start - window_start) >> GRANULE_SHIFT, (stop - window_start).div_ceil(GRANULE_BYTES));
             start = stop;
             Some((window, run.0 as usize, run.1 as usize))
@@ -112,7 +114,7 @@ impl Backing {
         let known = |(window, first, end): (&windows::Window, usize, usize)| {
             window.granules().is_some_and(|granules| granules.contains(first, end))
         };
-        end <= MAPPED_BYTES_MAX && self.runs(start, end).all(known)
+        end <= self.windows.bytes_max() && self.runs(start, end).all(known)
     }
 
     #[cold]
@@ -186,11 +188,12 @@ impl Backing {
 impl Medium for Backing {
     #[inline]
     fn span(&self, offset: u64) -> Option<Span> {
-        let base = self.windows.at(offset)?.base(offset >> WINDOW_SHIFT, self.fd(), &self.mapping)?;
-        let within = offset & (WINDOW_BYTES - 1);
+        let bytes = self.windows.bytes();
+        let within = offset & (bytes - 1);
+        let base = self.windows.at(offset)?.base(offset - within, bytes, self.fd(), &self.mapping)?;
         // SAFETY: `within` is less than the window's bytes.
         let start = unsafe { NonNull::new_unchecked(base.as_ptr().add(within as usize)) };
-        Some(Span { start, bytes: (WINDOW_BYTES - within) as usize })
+        Some(Span { start, bytes: (bytes - within) as usize })
     }
 
     unsafe fn get(&self, mut offset: u64, mut dst: *mut u8, mut bytes: usize) -> Result<(), OsError> {
@@ -218,7 +221,8 @@ impl Medium for Backing {
             }
             (offset, src, bytes) = (offset + done as u64, src.wrapping_add(done), bytes - done);
         }
-        Ok(())
+        // Where a fence makes stores durable nobody would ask for more.
+        self.persist_layout()
     }
 
     #[inline]

@@ -1,6 +1,7 @@
 //! Backing files on tmpfs (and where the tests run): windows, space, both faces.
 
 use super::*;
+use crate::windows::{WINDOW_SHIFT, WINDOWS_SHIFT};
 use sys::AsFd as _;
 use sys::rustix::fs::{Mode, OFlags, openat};
 
@@ -9,6 +10,9 @@ fn file(directory: &str) -> OwnedFd {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     openat(sys::rustix::fs::CWD, directory, flags, Mode::RUSR | Mode::WUSR).unwrap()
 }
+
+/// Offsets from here on are in no window.
+const MAPPED_BYTES_MAX: u64 = 1 << (WINDOW_SHIFT + WINDOWS_SHIFT);
 
 fn backing(directory: &str) -> Backing {
     let fd = file(directory);
@@ -149,4 +153,23 @@ fn drop_gives_everything_back() {
     assert!(maps().contains(&line));
     drop(backing);
     assert!(!maps().contains(&line));
+}
+
+#[test]
+#[cfg(feature = "small-windows")]
+fn small_files_have_several_windows_where_that_is_asked_for() {
+    let mut backing = backing("/dev/shm");
+    backing.windows.shift = 17;
+    backing.allocate(0, 300 << 10).unwrap();
+    let spans = [0, 128 << 10, 256 << 10].map(|offset| backing.span(offset).unwrap());
+    assert!(spans.iter().all(|span| span.bytes == 128 << 10));
+    assert_eq!(backing.span((128 << 10) - 10).unwrap().bytes, 10);
+    assert!(backing.is_known((128 << 10) - 5, (128 << 10) + 5));
+    store(&backing, 128 << 10, 7);
+    let mut read = [1u8; 3];
+    // SAFETY: `read` is 3 bytes long.
+    unsafe { backing.get((128 << 10) - 1, read.as_mut_ptr(), 3) }.unwrap();
+    assert_eq!(read, [0, 7, 0]);
+    assert!(spans.iter().all(|span| backing.owns(span.start.addr().get() + (128 << 10) - 1)));
+    assert!(backing.span(1 << 33).is_none());
 }

@@ -16,14 +16,12 @@ use sys::rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 /// The logarithm of a window's bytes: 1 GiB.
 pub(crate) const WINDOW_SHIFT: u32 = 30;
-/// Bytes of a window.
-pub(crate) const WINDOW_BYTES: u64 = 1 << WINDOW_SHIFT;
-/// Offsets from here on (64 TiB) are reached by the byte-range face only.
-pub(crate) const MAPPED_BYTES_MAX: u64 = 1 << 46;
+/// The logarithm of how many windows a file has at most: offsets from 64 TiB on are reached by the byte-range face only.
+pub(crate) const WINDOWS_SHIFT: u32 = 16;
 
 const LEAF_SHIFT: u32 = 8;
 const LEAF_WINDOWS: usize = 1 << LEAF_SHIFT;
-const ROOT_LEAVES: usize = (MAPPED_BYTES_MAX >> (WINDOW_SHIFT + LEAF_SHIFT)) as usize;
+const ROOT_LEAVES: usize = 1 << (WINDOWS_SHIFT - LEAF_SHIFT);
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// The address that stands for "mapping this window failed": never page aligned, so never a mapping.
@@ -43,6 +41,19 @@ struct Root([AtomicPtr<Leaf>; ROOT_LEAVES]);
 pub(crate) struct Windows {
     first: Window,
     root: AtomicPtr<Root>,
+    #[cfg(feature = "small-windows")]
+    pub(crate) shift: u32,
+}
+
+/// The logarithm of the bytes of windows of files opened from now on.
+#[cfg(feature = "small-windows")]
+static SHIFT: core::sync::atomic::AtomicU32 = core::sync::atomic::AtomicU32::new(WINDOW_SHIFT);
+
+/// Files opened from now on are mapped in windows of `bytes` (a power of two, a granule at least; None: as ever), so that small ones have several. For check/crash.
+#[cfg(feature = "small-windows")]
+pub fn set_window_bytes(bytes: Option<u64>) {
+    let shift = bytes.map_or(WINDOW_SHIFT, |bytes| bytes.trailing_zeros().max(crate::allocated::GRANULE_SHIFT));
+    SHIFT.store(shift.min(WINDOW_SHIFT), Ordering::Relaxed);
 }
 
 /// How windows of a file are mapped.
@@ -65,23 +76,23 @@ impl Window {
         NonNull::new(self.base.load(Ordering::Acquire)).filter(|base| base.as_ptr() != CANNOT)
     }
 
-    /// Where the window is mapped; maps it on first use. `index` is its place in the file.
+    /// Where the window is mapped; maps it on first use. `offset` is its place in the file, and it has `bytes`.
     #[inline]
-    pub(crate) fn base(&self, index: u64, fd: BorrowedFd<'_>, mapping: &Mapping) -> Option<NonNull<u8>> {
+    pub(crate) fn base(&self, offset: u64, bytes: u64, fd: BorrowedFd<'_>, mapping: &Mapping) -> Option<NonNull<u8>> {
         let base = self.base.load(Ordering::Acquire);
-        if base > CANNOT { NonNull::new(base) } else { self.map(base, index, fd, mapping) }
+        if base > CANNOT { NonNull::new(base) } else { self.map(base, offset, bytes, fd, mapping) }
     }
 
     #[cold]
-    fn map(&self, seen: *mut u8, index: u64, fd: BorrowedFd<'_>, mapping: &Mapping) -> Option<NonNull<u8>> {
+    fn map(&self, seen: *mut u8, offset: u64, bytes: u64, fd: BorrowedFd<'_>, mapping: &Mapping) -> Option<NonNull<u8>> {
         if seen == CANNOT {
             return None;
         }
-        let new = map_window(fd, index << WINDOW_SHIFT, mapping).map_or(CANNOT, NonNull::as_ptr);
+        let new = map_window(fd, offset, bytes, mapping).map_or(CANNOT, NonNull::as_ptr);
         match self.base.compare_exchange(ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => NonNull::new(new).filter(|base| base.as_ptr() != CANNOT),
             Err(other) => {
-                unmap_window(new);
+                unmap_window(new, bytes);
                 NonNull::new(other).filter(|base| base.as_ptr() != CANNOT)
             }
         }
@@ -101,21 +112,47 @@ impl Window {
 }
 
 impl Windows {
-    pub(crate) const fn new() -> Self {
-        Self { first: Window::new(), root: AtomicPtr::new(ptr::null_mut()) }
+    pub(crate) fn new() -> Self {
+        Self {
+            first: Window::new(),
+            root: AtomicPtr::new(ptr::null_mut()),
+            #[cfg(feature = "small-windows")]
+            shift: SHIFT.load(Ordering::Relaxed),
+        }
+    }
+
+    /// The logarithm of a window's bytes.
+    #[inline(always)]
+    const fn shift(&self) -> u32 {
+        #[cfg(feature = "small-windows")]
+        return self.shift;
+        #[cfg(not(feature = "small-windows"))]
+        WINDOW_SHIFT
+    }
+
+    /// Bytes of a window.
+    #[inline(always)]
+    pub(crate) const fn bytes(&self) -> u64 {
+        1 << self.shift()
+    }
+
+    /// Offsets from here on are in no window.
+    #[inline(always)]
+    pub(crate) const fn bytes_max(&self) -> u64 {
+        1 << (self.shift() + WINDOWS_SHIFT)
     }
 
     /// The window that holds `offset`; None beyond what is ever mapped.
     #[inline]
     pub(crate) fn at(&self, offset: u64) -> Option<&Window> {
-        if offset < WINDOW_BYTES { Some(&self.first) } else { self.at_high(offset) }
+        if offset < self.bytes() { Some(&self.first) } else { self.at_high(offset) }
     }
 
     fn at_high(&self, offset: u64) -> Option<&Window> {
-        if offset >= MAPPED_BYTES_MAX {
+        if offset >= self.bytes_max() {
             return None;
         }
-        let index = (offset >> WINDOW_SHIFT) as usize;
+        let index = (offset >> self.shift()) as usize;
         let root = install(&self.root, || Root([const { AtomicPtr::new(ptr::null_mut()) }; ROOT_LEAVES]));
         let leaf = install(&root.0[index >> LEAF_SHIFT], || Leaf([const { Window::new() }; LEAF_WINDOWS]));
         Some(&leaf.0[index % LEAF_WINDOWS])
@@ -133,14 +170,14 @@ impl Windows {
 
     /// Whether `address` lies in a mapped window.
     pub(crate) fn own(&self, address: usize) -> bool {
-        self.iter().filter_map(Window::mapped).any(|base| address.wrapping_sub(base.addr().get()) < WINDOW_BYTES as usize)
+        self.iter().filter_map(Window::mapped).any(|base| address.wrapping_sub(base.addr().get()) < self.bytes() as usize)
     }
 }
 
 impl Drop for Windows {
     fn drop(&mut self) {
         for window in self.iter() {
-            unmap_window(window.base.load(Ordering::Acquire));
+            unmap_window(window.base.load(Ordering::Acquire), self.bytes());
             discard(&window.granules);
         }
         // SAFETY: null, or a leaked Box; nobody else holds the table any more.
@@ -180,23 +217,23 @@ fn discard<T>(place: &AtomicPtr<T>) {
 
 /// Maps one window. The kernel aligns a mapping for huge pages where the file system has them; if it did not, one more try
 /// asks for the aligned address just below, which is free as a rule.
-fn map_window(fd: BorrowedFd<'_>, offset: u64, mapping: &Mapping) -> Option<NonNull<u8>> {
-    let first = map_at(ptr::null_mut(), fd, offset, mapping)?;
+fn map_window(fd: BorrowedFd<'_>, offset: u64, bytes: u64, mapping: &Mapping) -> Option<NonNull<u8>> {
+    let first = map_at(ptr::null_mut(), fd, offset, bytes, mapping)?;
     let excess = first.addr().get() % HUGE_PAGE_BYTES;
     if excess == 0 {
         return Some(first);
     }
     let hint = first.as_ptr().wrapping_sub(excess);
-    unmap_window(first.as_ptr());
-    map_at(hint, fd, offset, mapping)
+    unmap_window(first.as_ptr(), bytes);
+    map_at(hint, fd, offset, bytes, mapping)
 }
 
-fn map_at(hint: *mut u8, fd: BorrowedFd<'_>, offset: u64, mapping: &Mapping) -> Option<NonNull<u8>> {
+fn map_at(hint: *mut u8, fd: BorrowedFd<'_>, offset: u64, bytes: u64, mapping: &Mapping) -> Option<NonNull<u8>> {
     let mut protection = ProtFlags::READ;
     protection.set(ProtFlags::WRITE, mapping.writable);
     let map = |flags| {
         // SAFETY: without MAP_FIXED the kernel chooses a free range; `hint` is only a wish.
-        let base = unsafe { mmap(hint.cast(), WINDOW_BYTES as usize, protection, flags, fd, offset) };
+        let base = unsafe { mmap(hint.cast(), bytes as usize, protection, flags, fd, offset) };
         base.ok().and_then(|base| NonNull::new(base.cast()))
     };
     if !mapping.synchronous {
@@ -208,10 +245,10 @@ fn map_at(hint: *mut u8, fd: BorrowedFd<'_>, offset: u64, mapping: &Mapping) -> 
     })
 }
 
-fn unmap_window(base: *mut u8) {
+fn unmap_window(base: *mut u8, bytes: u64) {
     if base > CANNOT {
-        // SAFETY: `base` is a window of WINDOW_BYTES mapped by `map_at` that nobody uses: it was never published or its table is
+        // SAFETY: `base` is a window of `bytes` mapped by `map_at` that nobody uses: it was never published or its table is
         // being dropped. Failure would leave the range mapped, which harms nobody.
-        _ = unsafe { munmap(base.cast(), WINDOW_BYTES as usize) };
+        _ = unsafe { munmap(base.cast(), bytes as usize) };
     }
 }
