@@ -9,7 +9,7 @@ use crate::perform::perform;
 use crate::record;
 use crate::recovery::{Return, recover};
 use crate::states::{Effort, Focus, Instant, Replay, State};
-use crate::workload::Workload;
+use crate::workload::{Workload, window_bytes};
 use oracle::Rng;
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -72,7 +72,11 @@ pub(crate) fn record_case(case: &Case, below: &Path) -> Result<Log, String> {
         performed.and(log)
     });
     remove_segments(&path, case.shape.member_count);
-    recorded.map_err(|error| format!("the recorded run: {error}"))
+    let log = recorded.map_err(|error| format!("the recorded run: {error}"))?;
+    if workload.window_bytes.is_some() && !log.has_later_windows {
+        return Err("nothing was stored through a second window of a file".into());
+    }
+    Ok(log)
 }
 
 /// How many states of an instant a crash is chosen from whose recovery is recorded.
@@ -101,7 +105,8 @@ fn record_recovery(case: &Case, first: &Log, below: &Path) -> Result<Log, String
         persist::fault::install_handlers().map_err(|error| error.to_string())?;
         record::begin(&path, case.shape.directory_count(), case.platform, case.seed)?;
         record::start(1)?;
-        let recovered = recover(&case.shape, &path, Return { doubtful, ..Return::default() });
+        let recovered =
+            recover(&case.shape, &path, Return { doubtful, window_bytes: workload.window_bytes, ..Return::default() });
         record::operation_begins(0);
         let log = record::finish();
         Ok((recovered?.world, log?))
@@ -280,7 +285,13 @@ fn run_trial(
     image.lay_out(home, trial.lost).map_err(|error| format!("laying out: {error}"))?;
     let failed = model.failed(progress);
     let damaged = trial.damage.map_or(0, |damage| 1 << damage.member);
-    let how = Return { lost: trial.lost, doubtful: failed | damaged, changing: trial.changing, thorough: trial.thorough };
+    let how = Return {
+        lost: trial.lost,
+        doubtful: failed | damaged,
+        changing: trial.changing,
+        thorough: trial.thorough,
+        window_bytes: window_bytes(case.workload),
+    };
     let found = recover(&case.shape, home, how)?;
     model.judge(progress, &found.world, found.out != 0)?;
     if trial.lost != 0 {
@@ -300,7 +311,9 @@ fn come_back(
 ) -> Result<(), String> {
     let member = trial.lost.trailing_zeros() as usize;
     image.lay_out_lost(home, member).map_err(|error| format!("laying out: {error}"))?;
-    let found = recover(&case.shape, home, Return { doubtful: trial.lost | model.failed(progress), ..Return::default() })?;
+    let doubtful = trial.lost | model.failed(progress);
+    let how = Return { doubtful, window_bytes: window_bytes(case.workload), ..Return::default() };
+    let found = recover(&case.shape, home, how)?;
     if trial.changing && found.out & trial.lost == 0 {
         return Err(format!("member {member} is in use, though it has missed a change"));
     }

@@ -60,6 +60,8 @@ pub(crate) struct Log {
     pub(crate) crashed: Option<Progress>,
     /// The same when the recovery is over.
     pub(crate) settled: Option<Progress>,
+    /// Whether something was stored through a mapping that does not begin where its file does.
+    pub(crate) has_later_windows: bool,
     /// What events were done by: addresses of this program, innermost first.
     pub(crate) stacks: Vec<Vec<usize>>,
 }

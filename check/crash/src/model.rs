@@ -479,7 +479,7 @@ mod tests {
 
     fn workload(threads: Vec<Vec<Operation>>) -> Workload {
         let before = vec![Operation::Create("a"), Operation::Write { name: "a", at: 0, bytes: 64, seed: 1 }];
-        Workload { before, threads }
+        Workload { before, threads, window_bytes: None }
     }
 
     /// What is said of a file that holds `bytes` after a crash during the first operation, or before it.

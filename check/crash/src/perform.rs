@@ -27,11 +27,15 @@ struct Map {
 
 const PAGE: u64 = 4096;
 
-/// Attaches to the array below `home`, creating it if it is not there.
-pub(crate) fn attach(shape: &Shape, home: &Path) -> Result<Namespace, String> {
+/// Attaches to the array below `home`, creating it if it is not there. The backing files that are opened then are mapped in windows of `window_bytes`.
+pub(crate) fn attach(shape: &Shape, home: &Path, window_bytes: Option<u64>) -> Result<Namespace, String> {
+    // Lanes and journals lie in one window each.
+    dax::set_window_bytes(None);
     let array = Array::attach(&shape.config(home)?).map_err(|error| error.to_string())?;
     let files = Files::new(array).map_err(|error| format!("the array's tables: {error}"))?;
-    Namespace::new(files).map_err(|error| format!("the array's names: {error}"))
+    let namespace = Namespace::new(files).map_err(|error| format!("the array's names: {error}"))?;
+    dax::set_window_bytes(window_bytes);
+    Ok(namespace)
 }
 
 /// What was reached in the array.
@@ -50,7 +54,8 @@ pub(crate) fn path(name: &str) -> Vec<u8> {
 
 /// Does a workload on the array below `home`, recording its operations. This process records (`record::begin`).
 pub(crate) fn perform(workload: &Workload, shape: &Shape, home: &Path) -> Result<(), String> {
-    let program = Program { namespace: attach(shape, home)?, open: Mutex::default(), maps: Mutex::default() };
+    let namespace = attach(shape, home, workload.window_bytes)?;
+    let program = Program { namespace, open: Mutex::default(), maps: Mutex::default() };
     for operation in &workload.before {
         program.act(operation).map_err(|error| format!("{operation:?}: {error}"))?;
     }

@@ -23,6 +23,8 @@ pub(crate) struct Return {
     pub(crate) changing: bool,
     /// Whether bytes behind the end of files are looked at.
     pub(crate) thorough: bool,
+    /// How large windows are, if not as ever.
+    pub(crate) window_bytes: Option<u64>,
 }
 
 /// What came back.
@@ -38,7 +40,7 @@ pub(crate) struct Found {
 /// What no array that came back may show: a member given up, members that differ, redundancy that does not fit, a file that cannot be
 /// read, space or inodes that nobody uses. With `thorough` also bytes behind the end that are not zeros.
 pub(crate) fn recover(shape: &Shape, home: &Path, how: Return) -> Result<Found, String> {
-    let namespace = attach(shape, home)?;
+    let namespace = attach(shape, home, how.window_bytes)?;
     let result = look(shape, home, how, namespace);
     let array = namespace.files().array();
     let segment = array::runtime::segment_path(array.uuid());

@@ -468,6 +468,7 @@ mod tests {
             events,
             crashed: None,
             settled: None,
+            has_later_windows: false,
             stacks: Vec::new(),
         };
         let mut all = Vec::new();
@@ -523,7 +524,7 @@ mod tests {
         let base = Image { trees: Vec::new(), objects: vec![content] };
         // The first store is overdue once the fence is left out, the second one never certain.
         let events = vec![store(0, 1, true), FENCE, store(64, 2, true)];
-        let log = Log { base, events, crashed: None, settled: None, stacks: Vec::new() };
+        let log = Log { base, events, crashed: None, settled: None, has_later_windows: false, stacks: Vec::new() };
         let without = |event: &Event| matches!(event, Event::Fence { .. });
         let mut all = Vec::new();
         Replay::focused(&log, Platform::Adr, 1, &without, &Focus::Overdue).run(

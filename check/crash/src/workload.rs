@@ -91,10 +91,20 @@ pub(crate) struct Workload {
     pub(crate) before: Vec<Operation>,
     /// What each thread does.
     pub(crate) threads: Vec<Vec<Operation>>,
+    /// How large the windows are through which backing files are mapped, if not as ever.
+    pub(crate) window_bytes: Option<u64>,
+}
+
+/// Windows of a workload that crosses them.
+const SMALL_WINDOW_BYTES: u64 = 128 << 10;
+
+/// How large a workload's windows are, if not as ever.
+pub(crate) fn window_bytes(workload: &str) -> Option<u64> {
+    (workload == "windows").then_some(SMALL_WINDOW_BYTES)
 }
 
 /// The names of all workloads.
-pub(crate) const NAMES: [&str; 17] = [
+pub(crate) const NAMES: [&str; 18] = [
     "overwrite",
     "small",
     "append",
@@ -112,10 +122,12 @@ pub(crate) const NAMES: [&str; 17] = [
     "degraded",
     "failing",
     "mapped",
+    "windows",
 ];
 
 /// Workloads whose crash states a journal changes: those that write.
-const JOURNALED: [&str; 9] = ["overwrite", "small", "append", "holes", "truncate", "punch", "writers", "degraded", "mapped"];
+const JOURNALED: [&str; 10] =
+    ["overwrite", "small", "append", "holes", "truncate", "punch", "writers", "degraded", "mapped", "windows"];
 
 const fn write(name: &'static str, at: u64, bytes: u64, seed: u64) -> Operation {
     Write { name, at, bytes, seed }
@@ -364,9 +376,27 @@ impl Workload {
                     vec![write(a, 32, 32, 6), append(b, 100, 7), write(a, 192, 64, 8), write(a, stripe + 256, 200, 9)],
                 ],
             ),
+            // Backing files grow into further windows, over holes too, are written where two meet, and are cut back over that.
+            "windows" => {
+                let border = SMALL_WINDOW_BYTES * shape.columns();
+                (
+                    vec![Create(a), truncate(a, border - 500), write(a, border - 700, 200, 1)],
+                    vec![vec![
+                        append(a, 900, 2),
+                        write(a, border - 100, 200, 3),
+                        write(a, 2 * border - 64, 128, 4),
+                        Punch { name: a, at: border - 8, bytes: 16 },
+                        truncate(a, 2 * border - 40),
+                        append(a, 64, 5),
+                        truncate(a, border - 24),
+                        append(a, 80, 6),
+                        Close(a),
+                    ]],
+                )
+            }
             _ => return None,
         };
-        Some(Self { before, threads })
+        Some(Self { before, threads, window_bytes: window_bytes(name) })
     }
 
     /// All recorded operations; their places here are their numbers.

@@ -50,6 +50,7 @@ struct Recorder {
     stacks: Stacks,
     rng: Rng,
     recording: bool,
+    has_later_windows: bool,
     /// Stands for /sys/bus/nd/devices: says that caches are flushed at power loss, or that they are not.
     platform: Vec<u8>,
     /// Why the record cannot be believed.
@@ -86,6 +87,7 @@ pub(crate) fn begin(home: &Path, member_count: usize, platform: Platform, seed: 
         stacks: Stacks::default(),
         rng: Rng::new(seed),
         recording: false,
+        has_later_windows: false,
         platform: path,
         failure: None,
     });
@@ -136,6 +138,7 @@ pub(crate) fn finish() -> Result<Log, String> {
                 events: std::mem::take(&mut recorder.events),
                 crashed: None,
                 settled: None,
+                has_later_windows: recorder.has_later_windows,
                 stacks: recorder.stacks.take(),
             }),
         }

@@ -187,6 +187,7 @@ impl Recorder {
             let stack_pointer = registers.general[libc::REG_RSP as usize] as usize;
             let stack = self.stacks.of(instruction, stack_pointer);
             let (bytes, streamed) = (store.bytes.clone(), store.streamed);
+            self.has_later_windows |= at > 0;
             self.push(Event::Store { thread: turns::me(), object, at: offset, bytes, streamed, stack });
         }
         // SAFETY: the second mapping is as long as the first, and the file reaches there.
