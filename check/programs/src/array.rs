@@ -12,6 +12,9 @@ use std::{
 /// How long a program may take whose system calls are under watch.
 const WATCHED_LIMIT: Duration = Duration::from_secs(300);
 
+/// The word that makes this program look at the array of its environment.
+pub(crate) const SCRUB: &str = "scrub";
+
 /// Level, members and chunk.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
@@ -37,9 +40,13 @@ impl Shape {
     pub(crate) const RAID1: Self = Self { plain_files: true, ..shape("raid1", "1", 3, "64K", 2) };
     pub(crate) const RAID5: Self = shape("raid5", "5", 3, "64K", 1);
     pub(crate) const RAID5_SMALL: Self = shape("raid5/4K", "5", 3, "4096", 1);
+    pub(crate) const RAID5_LARGE: Self = shape("raid5/1M", "5", 3, "1M", 1);
     pub(crate) const RAID6: Self = Self { prefix_exists: false, ..shape("raid6", "6", 4, "65536", 2) };
     pub(crate) const JOURNAL: Self = Self { label: "journal", journal: "internal", ..Self::RAID5 };
+    /// What a case runs on that does not name others.
     pub(crate) const ALL: [Self; 5] = [Self::RAID1, Self::RAID5, Self::RAID5_SMALL, Self::RAID6, Self::JOURNAL];
+    /// For what mappings do: their pieces are chunks, and with a journal or a member missing there are none.
+    pub(crate) const PIECES: [Self; 4] = [Self::RAID5, Self::RAID5_SMALL, Self::RAID5_LARGE, Self::JOURNAL];
 }
 
 /// Members, and the environment that makes programs see them as an array. Removed when dropped.
@@ -98,6 +105,13 @@ impl<'a> Array<'a> {
     /// The operator's command on the array; it needs no interception.
     pub(crate) fn command(&self) -> Run<'a> {
         let run = self.place.run(&self.place.ground.command.to_string_lossy());
+        self.variables().into_iter().fold(run, |run, (name, value)| run.env(name, value))
+    }
+
+    /// This program, looking at the array from outside; no program may be using it.
+    pub(crate) fn scrub(&self) -> Run<'a> {
+        let this = std::env::current_exe().unwrap_or_default();
+        let run = self.place.run(&this.to_string_lossy()).arg(SCRUB);
         self.variables().into_iter().fold(run, |run, (name, value)| run.env(name, value))
     }
 

@@ -39,7 +39,7 @@ pub(crate) fn run(ground: &Ground, case: &Case, number: usize, options: &Options
         }
         report.result("plain", "", case.name, begun.elapsed(), &complaints);
     }
-    for (index, shape) in Shape::ALL.iter().enumerate().filter(|(_, shape)| options.wants_level(shape.label)) {
+    for (index, shape) in case.shapes.iter().enumerate().filter(|(_, shape)| options.wants_level(shape.label)) {
         // Every member is the missing one for some case.
         let victim = (number + index) % shape.member_count;
         on_array(&place, case, *shape, victim, &reference, options, report)?;
@@ -131,6 +131,7 @@ fn healthy(array: &Array<'_>, case: &Case, reference: &Reference, complaints: &m
     let files = snapshot::array(array);
     compare_files("files", case, &reference.snapshots[0], &files, complaints);
     check_members(array, &files, complaints);
+    check_redundancy(array, complaints);
     Some(files)
 }
 
@@ -168,6 +169,7 @@ fn missing(
         let files = without_notices(snapshot::array(array));
         compare_files("files after more work", case, &reference.snapshots[1], &files, complaints);
         check_members(array, &files, complaints);
+        check_redundancy(array, complaints);
         check_retrieved(array, &files, complaints);
     }
     Ok(())
@@ -202,6 +204,14 @@ pub(crate) fn check_members(array: &Array<'_>, reference: &Output, complaints: &
             let what = format!("plain files on {}", short(member));
             compare(&what, reference, &snapshot::directory(array.place, &array.on_member(member)), complaints);
         }
+    }
+}
+
+/// Copies and parity fit the data, on all members that are there.
+fn check_redundancy(array: &Array<'_>, complaints: &mut Complaints) {
+    let output = without_notices(array.scrub().output());
+    if !output.succeeded() || !output.stderr.is_empty() {
+        complaints.push(with_output("redundancy", &output));
     }
 }
 

@@ -9,8 +9,8 @@ cxlraid-programs [OPTIONS] [NAME...]
 
 Runs the cases whose name contains one of NAME; all of them without.
 
-  --level LEVEL   only runs on this shape: raid1, raid5, raid5/4K, raid6, journal, or plain to check the cases themselves;
-                  traced: only the traced runs; may be given several times
+  --level LEVEL   only runs on this shape: raid1, raid5, raid5/4K, raid6, journal, raid5/1M (for cases of mappings), or plain to check
+                  the cases themselves; traced: only the traced runs; may be given several times
   --lib PATH      libcxlraid.so (else CXLRAID_LIB, else beside this program)
   --watched       only the shape raid5, with every system call under watch (CXLRAID_DEBUG_SUD): one that concerns the array and
                   comes from an instruction that was not patched is a failure
@@ -71,7 +71,8 @@ impl Options {
     }
 
     fn check_levels(&self) -> Result<(), String> {
-        let known: Vec<&str> = Shape::ALL.iter().map(|shape| shape.label).chain(["plain", "traced", "refused"]).collect();
+        let shapes = Shape::ALL.iter().map(|shape| shape.label);
+        let known: Vec<&str> = shapes.chain([Shape::RAID5_LARGE.label, "plain", "traced", "refused"]).collect();
         match self.levels.iter().find(|level| !known.contains(&level.as_str())) {
             Some(level) => Err(format!("unknown level {level}; known are {}", known.join(", "))),
             None => Ok(()),

@@ -73,7 +73,8 @@ unsafe extern "C" fn construct(_: c_int, _: *const *const c_char, variables: *co
     if !wanted || auxiliary.secure {
         return;
     }
-    let mask = set_mask(u64::MAX);
+    // Not of faults: copies behind guards are made here already, as of an inherited descriptor's file.
+    let mask = set_mask(!signals::never_blocked());
     // SAFETY: as above; no other thread runs yet.
     unsafe { begin(variables, &auxiliary) };
     set_mask(mask & !signals::never_blocked());

@@ -1,6 +1,8 @@
 //! The table of cases. A case is a script beside this file; its argument is `first`, on an empty directory, and then `again`, on what the
 //! first run left (on an array: with a member missing).
 
+use crate::array::Shape;
+
 /// Programs that are started as scripts' means, in every case.
 pub(crate) const ALWAYS: [&str; 9] = ["bash", "cc", "diff", "find", "sha256sum", "sort", "xargs", "python3", "strace"];
 
@@ -18,12 +20,14 @@ pub(crate) struct Case {
     pub(crate) varies: &'static [&'static str],
     /// Calls whose number may differ from the plain run's, because it differs between plain runs too or for the reason given.
     pub(crate) uncounted: &'static [(&'static str, &'static str)],
+    /// The arrays it runs on.
+    pub(crate) shapes: &'static [Shape],
     /// Whether it can run with its calls under watch, where each is a signal.
     pub(crate) watchable: bool,
 }
 
 const fn case(name: &'static str, script: &'static str, weight: u32) -> Case {
-    Case { name, script, needs: &[], variables: &[], weight, varies: &[], uncounted: &[], watchable: true }
+    Case { name, script, needs: &[], variables: &[], weight, varies: &[], uncounted: &[], shapes: &Shape::ALL, watchable: true }
 }
 
 const fn program(name: &'static str, variables: &'static [(&'static str, &'static str)], weight: u32) -> Case {
@@ -49,10 +53,10 @@ const MAPPED: &[(&str, &str)] = &[
     ("fallocate", TIMING),
 ];
 /// fio puts the time into what it writes; it verifies its files itself.
-const FIO: &[&str] = &["/threads.", "/processes.", "/odd.", "/overwrite.", "/append."];
+const FIO: &[&str] = &["/threads.", "/processes.", "/odd.", "/overwrite.", "/append.", "/own.", "/shared", "/again."];
 
 /// All cases, in no particular order.
-pub(crate) const CASES: [Case; 41] = [
+pub(crate) const CASES: [Case; 43] = [
     case("stdio", "stdio.sh", 1),
     Case { uncounted: COPYING, ..case("cat", "cat.sh", 2) },
     case("dd", "dd.sh", 2),
@@ -82,6 +86,19 @@ pub(crate) const CASES: [Case; 41] = [
     Case { needs: &["fio"], variables: &[("ENGINE", "vsync")], varies: FIO, ..case("fio-vsync", "fio.sh", 30) },
     Case { uncounted: &[("pread64", "copy_file_range")], ..program("calls", &[("PROGRAM", "calls")], 1) },
     Case { needs: &["fio"], variables: &[("ENGINE", "mmap")], varies: FIO, uncounted: MAPPED, ..case("fio-mmap", "fio.sh", 30) },
+    Case {
+        needs: &["fio"],
+        varies: FIO,
+        uncounted: MAPPED,
+        shapes: &Shape::PIECES,
+        ..case("fio-mapped", "fio-mapped.sh", 20)
+    },
+    Case {
+        varies: &["/left"],
+        uncounted: MAPPED,
+        // Following comes often, in the middle of what is counted.
+        ..program("counters", &[("PROGRAM", "counters"), ("CXLRAID_MAP_PERIOD_MS", "3")], 5)
+    },
     Case {
         needs: &["/usr/bin/python3"],
         varies: &["/plain.lmdb", "/map.lmdb", "/rows.db"],

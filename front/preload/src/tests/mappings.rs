@@ -120,6 +120,15 @@ fn the_next_process_makes_good_what_a_killed_one_stored() {
     }
 }
 
+/// The last stripe ends behind the last page of the shared copy: making it good faults, which its guard is there for.
+#[test]
+fn a_program_starts_with_a_descriptor_of_what_a_killed_one_stored_to() {
+    let scene = Scene::new("inherited", ("5", 6, "2048"));
+    let start = format!("exec 3<>{FILE}; {} {FILE} kill 2>/dev/null; exec env true", scene.folder.join("mappings").display());
+    assert!(scene.array.command(Path::new("/bin/bash")).args(["-c", &start]).status().unwrap().success());
+    assert!(scene.fits());
+}
+
 #[test]
 fn redundancy_follows_stores_by_itself() {
     for shape in SHAPES {
