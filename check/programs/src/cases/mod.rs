@@ -53,7 +53,7 @@ const MAPPED: &[(&str, &str)] = &[
     ("fallocate", TIMING),
 ];
 /// fio puts the time into what it writes; it verifies its files itself.
-const FIO: &[&str] = &["/threads.", "/processes.", "/odd.", "/overwrite.", "/append.", "/own.", "/shared", "/again."];
+const FIO: &[&str] = &["/threads.", "/processes.", "/odd.", "/overwrite.", "/append.", "/own.", "/many."];
 
 /// All cases, in no particular order.
 pub(crate) const CASES: [Case; 43] = [
@@ -86,13 +86,7 @@ pub(crate) const CASES: [Case; 43] = [
     Case { needs: &["fio"], variables: &[("ENGINE", "vsync")], varies: FIO, ..case("fio-vsync", "fio.sh", 30) },
     Case { uncounted: &[("pread64", "copy_file_range")], ..program("calls", &[("PROGRAM", "calls")], 1) },
     Case { needs: &["fio"], variables: &[("ENGINE", "mmap")], varies: FIO, uncounted: MAPPED, ..case("fio-mmap", "fio.sh", 30) },
-    Case {
-        needs: &["fio"],
-        varies: FIO,
-        uncounted: MAPPED,
-        shapes: &Shape::PIECES,
-        ..case("fio-mapped", "fio-mapped.sh", 20)
-    },
+    Case { needs: &["fio"], varies: FIO, uncounted: MAPPED, shapes: &Shape::PIECES, ..case("fio-mapped", "fio-mapped.sh", 20) },
     Case {
         varies: &["/left"],
         uncounted: MAPPED,
