@@ -495,9 +495,9 @@ impl Inode {
                     }
                 }
             }
-            persist::fence();
             let start = self.geometry.member_offset(self.geometry.stripe_of(record.offset));
             let start = if self.geometry.level().has_chunks() { start } else { record.offset };
+            // It begins with a fence.
             self.on_members(|backing| backing.persist(start, wanted - start))?;
             if record.grows && record.end() > self.size() {
                 self.set_size(record.end());

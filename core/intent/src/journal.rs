@@ -237,21 +237,8 @@ impl<M: Medium> Journal<M> {
         if found().count() == self.copies_in(out).count() && found().all(|(record, settled)| settled && record.sequence == last) {
             return true;
         }
-        self.copies_in(out).all(|copy| {
-            let line = self.line(copy, lane);
-            let raise = || {
-                // SAFETY: a lane begins with its record.
-                unsafe {
-                    settled_word(line).store(last, Ordering::Release);
-                    if self.kernels.flush() == Flush::Needed {
-                        persist::write_back(line, JOURNAL_RECORD_BYTES);
-                        persist::fence();
-                    }
-                }
-            };
-            // SAFETY: the closure owns nothing.
-            unsafe { guard(raise) }.is_ok()
-        })
+        // SAFETY: the lane is the caller's; the closure owns nothing.
+        unsafe { guard(|| self.settle(lane, last, out)) }.is_ok()
     }
 
     /// What waits in a lane to be replayed: of the whole records on the copies the last, unless a copy says that it is settled.

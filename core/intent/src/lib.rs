@@ -130,7 +130,8 @@ impl<M: Medium> Lanes<M> {
             .map(|()| line)
     }
 
-    /// Empties every lane on `members`: what they named is seen to, and nobody uses them. Returns the members whose memory failed.
+    /// Empties every lane on `members`: what they named is seen to, and nobody uses them. Durable after [`Self::persist`]. Returns the members whose memory
+    /// failed.
     pub fn clear(&self, members: MemberSet) -> MemberSet {
         let clean = LaneRecord { sequence: next_sequence(), ..LaneRecord::CLEAN }.encode();
         let store_all = |slot: Slot| {
@@ -142,7 +143,6 @@ impl<M: Medium> Lanes<M> {
                         for lane in 0..LANE_COUNT {
                             self.store((base as *mut u8).add(lane * LANE_RECORD_BYTES), &clean);
                         }
-                        persist::fence();
                     })
                 }
                 .is_ok()
@@ -150,7 +150,7 @@ impl<M: Medium> Lanes<M> {
         members.iter().filter(|&slot| !store_all(slot)).collect()
     }
 
-    /// Makes the lanes of `members` durable where that takes a system call. Returns the members that failed.
+    /// Makes the lanes of `members` durable: a fence, or a system call where it takes one. Returns the members that failed.
     pub fn persist(&self, members: MemberSet) -> MemberSet {
         let (start, bytes) = (lane_offset(0), (LANE_COUNT * LANE_RECORD_BYTES) as u64);
         let fails = |slot: &Slot| self.files[*slot].as_ref().is_some_and(|file| file.persist(start, bytes).is_err());

@@ -252,10 +252,11 @@ impl Medium for Backing {
     }
 
     fn persist(&self, offset: u64, bytes: u64) -> Result<(), OsError> {
+        // Everywhere: what was stored non-temporally is in memory before the kernel looks at it.
+        persist::fence();
         if self.needs_sync_call() {
             return self.sync_mapped(offset, bytes).unwrap_or_else(|| retry_on_intr(|| fdatasync(self.fd())));
         }
-        persist::fence();
         Ok(())
     }
 
