@@ -76,6 +76,11 @@ impl Shape {
         !matches!(self.level, Level::Raid0)
     }
 
+    /// Whether each byte is on some of the members only, without parity.
+    pub(crate) const fn has_pairs(&self) -> bool {
+        matches!(self.level, Level::Raid01 | Level::Raid10)
+    }
+
     /// Whether the array lives on without any two members.
     pub(crate) const fn bears_two(&self) -> bool {
         matches!(self.level, Level::Raid6)

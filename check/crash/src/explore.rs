@@ -1,17 +1,18 @@
 //! One case: records its run, lets the engine recover from its crash states, and judges what came back.
 
-use crate::case::Case;
+use crate::case::{Case, Journal};
 use crate::child::{Child, apart};
 use crate::image::{Damage, Image};
 use crate::log::{Event, Log, Place};
-use crate::model::{Model, Progress};
-use crate::perform::perform;
+use crate::model::{Model, Progress, Shown};
+use crate::perform::{go_on, perform};
 use crate::record;
-use crate::recovery::{Return, recover};
+use crate::recovery::{Return, lengths_told, recover, recover_and};
 use crate::states::{Effort, Focus, Instant, Replay, State};
-use crate::workload::{Workload, window_bytes};
+use crate::workload::{Workload, afterwards, window_bytes};
 use oracle::Rng;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use tempfile::TempDir;
@@ -82,22 +83,72 @@ pub(crate) fn record_case(case: &Case, below: &Path) -> Result<Log, String> {
 /// How many states of an instant a crash is chosen from whose recovery is recorded.
 const CHOICE: Effort = Effort { exhaustive_max: 16, sample: 8 };
 
-/// Records the recovery from one crash state of a run, chosen by the seed, with something under way if there is such a one.
-fn record_recovery(case: &Case, first: &Log, below: &Path) -> Result<Log, String> {
-    let mut rng = Rng::new(case.seed ^ 0x6167_6169);
-    let (mut count, mut chosen) = (0, None);
-    Replay::new(first, case.platform, case.seed, &|_| false).run(CHOICE, |instant| {
-        for state in instant.states.iter().filter(|_| !instant.progress.under_way.is_empty()) {
-            count += 1;
-            if rng.below(count) == 0 {
-                chosen = Some((state.image(instant.image), instant.progress.clone()));
+/// One of how many recoveries only asks for the lengths of files, and is from a crash in which a journal on members was lost on one of them.
+const ODD_ONES: u64 = 4;
+
+/// A kind of crash states: those that lack stores which the same call did, all of what an instant can lack of them or not. None lacks nothing.
+type Lack = Option<(usize, bool)>;
+
+/// Calls `visit` with every crash state of a run with something under way, and what kind of state it is.
+fn each_crash(case: &Case, log: &Log, mut visit: impl FnMut(&Instant<'_>, &State, Lack)) {
+    Replay::new(log, case.platform, case.seed, &|_| false).run(CHOICE, |instant| {
+        if instant.progress.under_way.is_empty() {
+            return true;
+        }
+        let lacks: Vec<BTreeMap<usize, usize>> = instant
+            .states
+            .iter()
+            .map(|state| {
+                let mut lack = BTreeMap::new();
+                let calls = state.lost_stores.iter().filter_map(|&event| log.events[event].stack());
+                calls.for_each(|call| *lack.entry(call).or_default() += 1);
+                lack
+            })
+            .collect();
+        for (state, lack) in instant.states.iter().zip(&lacks) {
+            if lack.is_empty() {
+                visit(instant, state, None);
+            }
+            for (call, count) in lack {
+                let most = lacks.iter().filter_map(|other| other.get(call)).max();
+                visit(instant, state, Some((*call, most == Some(count))));
             }
         }
         true
     });
-    let (image, progress) = chosen.ok_or("a run without operations")?;
+}
+
+/// Chooses a crash state with something under way: first what kind of, so that what few states show is as likely as what many do.
+fn choose_crash(case: &Case, log: &Log, rng: &mut Rng) -> Option<(Image, Progress)> {
+    let mut counts: BTreeMap<Lack, u64> = BTreeMap::new();
+    each_crash(case, log, |_, _, lack| *counts.entry(lack).or_default() += 1);
+    let (&kind, &count) = counts.iter().nth(rng.below(counts.len().max(1) as u64) as usize)?;
+    let (mut left, mut chosen) = (rng.below(count), None);
+    each_crash(case, log, |instant, state, lack| {
+        if lack == kind && chosen.is_none() {
+            if left == 0 {
+                chosen = Some((state.image(instant.image), instant.progress.clone()));
+            }
+            left = left.saturating_sub(1);
+        }
+    });
+    chosen
+}
+
+/// Records the recovery from one crash state of a run, chosen by the seed, and how the program goes on then.
+fn record_recovery(case: &Case, first: &Log, below: &Path) -> Result<Log, String> {
+    let mut rng = Rng::new(case.seed ^ 0x6167_6169);
+    let (mut image, mut progress) = choose_crash(case, first, &mut rng).ok_or("a run without operations")?;
     let workload = Workload::new(case.workload, &case.shape).ok_or("no such workload")?;
-    let doubtful = Model::new(&workload, case.shape).failed(&progress);
+    let model = Model::new(&workload, case.shape, None);
+    let doubtful = model.failed(&progress);
+    if case.shape.journal == Journal::Members && doubtful == 0 && rng.one_in(ODD_ONES) {
+        let member = rng.below(case.shape.member_count as u64) as usize;
+        image = image.damaged(&Damage { member, file: "journal", from: format::JOURNAL_HEADER_BYTES as u64 });
+        progress.journal_lost = 1 << member;
+    }
+    // With a journal the first open of a file may make it longer.
+    let only_asks = !case.shape.has_journal() && rng.one_in(ODD_ONES);
     let home = ground(below)?;
     let path = home.path().to_owned();
     image.lay_out(&path, 0).map_err(|error| format!("laying out: {error}"))?;
@@ -105,16 +156,24 @@ fn record_recovery(case: &Case, first: &Log, below: &Path) -> Result<Log, String
         persist::fault::install_handlers().map_err(|error| error.to_string())?;
         record::begin(&path, case.shape.directory_count(), case.platform, case.seed)?;
         record::start(1)?;
-        let recovered =
-            recover(&case.shape, &path, Return { doubtful, window_bytes: workload.window_bytes, ..Return::default() });
-        record::operation_begins(0);
+        let how = Return { doubtful, window_bytes: workload.window_bytes, ..Return::default() };
+        let shown = if only_asks {
+            let told = lengths_told(&case.shape, &path, how);
+            record::recovered();
+            told.map(Shown::Lengths)
+        } else {
+            let found = recover_and(&case.shape, &path, how, |namespace, world| {
+                record::recovered();
+                go_on(namespace, model.operations.len(), &afterwards(world))
+            });
+            found.map(|found| Shown::All(found.world))
+        };
         let log = record::finish();
-        Ok((recovered?.world, log?))
+        Ok((shown?, log?))
     });
     remove_segments(&path, case.shape.member_count);
-    let (world, log) = recorded.map_err(|error| format!("the recorded recovery: {error}"))?;
-    let settled = Progress { settled: Some(world), ..progress.clone() };
-    Ok(Log { crashed: Some(progress), settled: Some(settled), ..log })
+    let (shown, log) = recorded.map_err(|error| format!("the recorded recovery: {error}"))?;
+    Ok(Log { crashed: Some(progress), shown: Some(shown), ..log })
 }
 
 /// Removes the runtime segment of the array below `home`, and shared copies of files that were mapped.
@@ -145,7 +204,7 @@ pub(crate) fn explore(
     focus: &Focus,
 ) -> Result<Outcome, String> {
     let workload = Workload::new(case.workload, &case.shape).ok_or_else(|| format!("no workload {}", case.workload))?;
-    let model = Model::new(&workload, case.shape);
+    let model = Model::new(&workload, case.shape, log.shown.as_ref());
     let home = ground(below)?;
     let mut outcome = Outcome { events: log.events.len(), ..Outcome::default() };
     let mut trouble = None;
@@ -161,7 +220,8 @@ pub(crate) fn explore(
         outcome.instants += 1;
         let progress = progress_of(log, instant);
         let mut trials = trials(case, extent, instant, progress, &model, &mut rng);
-        trials.retain(|_| progress.settled.is_some() || choosing.below(all.max(1) as u64) < extent.states_max as u64);
+        let is_just_over = progress.shown.is_some() && !model.has_gone_on(progress);
+        trials.retain(|_| is_just_over || choosing.below(all.max(1) as u64) < extent.states_max as u64);
         for batch in trials.chunks(BATCH) {
             match run_batch(case, &model, (instant, progress), batch, home.path()) {
                 Ok(failed) => {
@@ -169,7 +229,7 @@ pub(crate) fn explore(
                     outcome.states_with_loss += batch.iter().filter(|trial| trial.lost != 0 || trial.damage.is_some()).count();
                     outcome
                         .failures
-                        .extend(failed.map(|failed| describe(log, &workload, (instant, progress), &batch[failed.0], &failed.1)));
+                        .extend(failed.map(|failed| describe(log, &model, (instant, progress), &batch[failed.0], &failed.1)));
                 }
                 Err(error) => trouble = Some(error),
             }
@@ -184,8 +244,7 @@ pub(crate) fn explore(
 
 /// How far the program had come: in this run, or in the one whose recovery this is.
 fn progress_of<'a>(log: &'a Log, instant: &'a Instant<'_>) -> &'a Progress {
-    let of_recovery = if instant.progress.under_way.is_empty() { &log.crashed } else { &log.settled };
-    of_recovery.as_ref().unwrap_or(instant.progress)
+    log.crashed.as_ref().filter(|_| instant.progress.shown.is_none()).unwrap_or(instant.progress)
 }
 
 /// A state with members lost.
@@ -204,17 +263,20 @@ fn trials<'a>(
     extent: &Extent,
     instant: &'a Instant<'_>,
     progress: &Progress,
-    model: &Model<'_>,
+    model: &Model,
     rng: &mut Rng,
 ) -> Vec<Trial<'a>> {
     let failed = model.failed(progress);
-    // Once, at the end of a recovery.
-    let loss_every = if progress.settled.is_some() { 1 } else { extent.loss_every };
+    // From the end of a recovery on.
+    let loss_every = if progress.shown.is_some() { 1 } else { extent.loss_every };
     let can_lose = if failed == 0 { case.shape.is_redundant() } else { case.shape.bears_two() };
+    // A medium that has lost its journal is made good by then.
+    let is_whole = progress.journal_lost == 0 || progress.shown.is_some();
+    let can_lose = can_lose && (is_whole || !case.shape.has_pairs());
     let mut trials = Vec::new();
     for state in &instant.states {
         trials.push(Trial { state, lost: 0, damage: None, changing: false, thorough: rng.one_in(3) });
-        if can_lose && rng.one_in(extent.loss_every) {
+        if can_lose && is_whole && rng.one_in(extent.loss_every) {
             let damage = damage(case.shape.member_count, rng);
             if failed >> damage.member & 1 == 0 {
                 trials.push(Trial { state, lost: 0, damage: Some(damage), changing: false, thorough: rng.one_in(3) });
@@ -246,7 +308,7 @@ fn damage(member_count: usize, rng: &mut Rng) -> Damage {
 /// Recovers a batch in another process. Returns the first that failed, by its place, and why.
 fn run_batch(
     case: &Case,
-    model: &Model<'_>,
+    model: &Model,
     (instant, progress): (&Instant<'_>, &Progress),
     batch: &[Trial<'_>],
     home: &Path,
@@ -276,7 +338,7 @@ fn run_batch(
 
 fn run_trial(
     case: &Case,
-    model: &Model<'_>,
+    model: &Model,
     progress: &Progress,
     image: &Image,
     trial: &Trial<'_>,
@@ -303,7 +365,7 @@ fn run_trial(
 /// The member that was missing is there again, as the crash left it: it is stale if anything was changed without it, otherwise as good as any.
 fn come_back(
     case: &Case,
-    model: &Model<'_>,
+    model: &Model,
     progress: &Progress,
     image: &Image,
     trial: &Trial<'_>,
@@ -328,15 +390,8 @@ fn clear(home: &Path) -> Result<(), String> {
 }
 
 /// A failure, in words that repeat it and tell where to look.
-fn describe(
-    log: &Log,
-    workload: &Workload,
-    (instant, progress): (&Instant<'_>, &Progress),
-    trial: &Trial<'_>,
-    wrong: &str,
-) -> String {
-    let operations = workload.operations();
-    let under_way: Vec<_> = progress.under_way.iter().map(|&index| operations[index]).collect();
+fn describe(log: &Log, model: &Model, (instant, progress): (&Instant<'_>, &Progress), trial: &Trial<'_>, wrong: &str) -> String {
+    let under_way: Vec<_> = progress.under_way.iter().map(|&index| &model.operations[index]).collect();
     let before = log.events.get(instant.event);
     let mut text = format!(
         "{wrong}\n    crash before event {} ({}), ",
@@ -344,6 +399,9 @@ fn describe(
         before.map_or("the end".into(), |event| short(log, event))
     );
     text += &format!("{} operations done, under way: {under_way:?}", progress.done.len());
+    if progress.journal_lost != 0 {
+        text += &format!(", the journal of member {} lost in the first crash", progress.journal_lost.trailing_zeros());
+    }
     if trial.lost != 0 {
         text += &format!(", member {} lost", trial.lost.trailing_zeros());
     }
@@ -381,6 +439,7 @@ pub(crate) fn short(log: &Log, event: &Event) -> String {
         Event::Tree { member, .. } => format!("a change of names on member {member}"),
         Event::Begin { operation } => format!("operation {operation} begins"),
         Event::End { operation, .. } => format!("operation {operation} returns"),
+        Event::Recovered => "the recovery is over".into(),
     };
     let stack = event.stack().map(|stack| log.places(stack)).unwrap_or_default();
     let inner = ["base/persist/src/arch", "base/persist/src/template", "base/persist/src/line", "check/"];

@@ -4,7 +4,7 @@
 //! file of a member's file system, whatever names it has; trees say which names lead to it.
 
 use crate::image::{Image, Tree};
-use crate::model::Progress;
+use crate::model::{Progress, Shown};
 use crate::record::stacks::places;
 use serde::{Deserialize, Serialize};
 
@@ -34,6 +34,8 @@ pub(crate) enum Event {
     Begin { operation: usize },
     /// It has returned: from now on its effect is acknowledged. `value` is what it returned.
     End { operation: usize, value: u64 },
+    /// The recovery that is recorded is over: what it has shown is there from now on.
+    Recovered,
 }
 
 /// A source line that an instruction came from, innermost function first where functions were inlined.
@@ -58,8 +60,8 @@ pub(crate) struct Log {
     pub(crate) events: Vec<Event>,
     /// How far another run had come, in which the machine crashed, if this one is the recovery from that.
     pub(crate) crashed: Option<Progress>,
-    /// The same when the recovery is over.
-    pub(crate) settled: Option<Progress>,
+    /// What that has shown when it was over.
+    pub(crate) shown: Option<Shown>,
     /// Whether something was stored through a mapping that does not begin where its file does.
     pub(crate) has_later_windows: bool,
     /// What events were done by: addresses of this program, innermost first.

@@ -9,7 +9,7 @@
 //! - If a member is lost in the very crash, stripes with parity that were being written may lose other bytes of theirs (the write hole).
 
 use crate::case::Shape;
-use crate::workload::{Operation, Workload, content};
+use crate::workload::{Operation, Workload, afterwards, content};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -51,7 +51,30 @@ pub(crate) struct Progress {
     /// Operations that have begun and not returned.
     pub(crate) under_way: Vec<usize>,
     /// What a recovery from there has shown: from then on nothing else.
-    pub(crate) settled: Option<World>,
+    pub(crate) shown: Option<Shown>,
+    /// Members whose medium has lost the journal in the crash, one bit each.
+    pub(crate) journal_lost: u32,
+}
+
+/// What a recovery has told the program.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Shown {
+    /// It has read everything.
+    All(World),
+    /// It has only asked how long files are, by their names.
+    Lengths(BTreeMap<String, u64>),
+}
+
+impl Progress {
+    /// The same once a recovery from there is over.
+    pub(crate) fn recovered(self, shown: Option<Shown>) -> Self {
+        if let Some(Shown::All(_)) = shown {
+            // Nothing is under way any more: it is there or not.
+            let done = self.done.into_iter().chain(self.under_way.into_iter().map(|index| (index, 0))).collect();
+            return Self { done, under_way: Vec::new(), shown, ..self };
+        }
+        Self { shown, ..self }
+    }
 }
 
 impl World {
@@ -143,22 +166,37 @@ impl World {
 }
 
 /// What a workload promises at any point of it.
-pub(crate) struct Model<'a> {
-    operations: Vec<&'a Operation>,
+pub(crate) struct Model {
+    /// All recorded operations by their numbers, with those that follow a recovery.
+    pub(crate) operations: Vec<Operation>,
+    /// How many of them come before it.
+    first_afterwards: usize,
     start: World,
     shape: Shape,
     /// Whether several threads are at work; then files they append to begin empty.
     concurrent: bool,
 }
 
-impl<'a> Model<'a> {
-    pub(crate) fn new(workload: &'a Workload, shape: Shape) -> Self {
+impl Model {
+    /// The model of a run, or of the recovery from a crash in it that has `shown` something.
+    pub(crate) fn new(workload: &Workload, shape: Shape, shown: Option<&Shown>) -> Self {
         let mut start = World::default();
         for operation in &workload.before {
             let value = start.value_of(operation);
             start.apply(operation, value);
         }
-        Self { operations: workload.operations(), start, shape, concurrent: workload.threads.len() > 1 }
+        let mut operations: Vec<Operation> = workload.threads.iter().flatten().cloned().collect();
+        let first_afterwards = operations.len();
+        if let Some(Shown::All(world)) = shown {
+            operations.extend(afterwards(world));
+        }
+        Self { operations, first_afterwards, start, shape, concurrent: workload.threads.len() > 1 }
+    }
+
+    /// Whether the program has begun to go on after a recovery.
+    pub(crate) fn has_gone_on(&self, progress: &Progress) -> bool {
+        let mut begun = progress.done.iter().map(|(index, _)| index).chain(&progress.under_way);
+        begun.any(|&index| index >= self.first_afterwards)
     }
 
     /// Members that failed in the run, one bit each: they may be out when the array comes back.
@@ -172,15 +210,32 @@ impl<'a> Model<'a> {
 
     /// Compares what was found after a crash with what may be. `hole`: a member was lost in the same crash.
     pub(crate) fn judge(&self, progress: &Progress, found: &World, hole: bool) -> Result<(), String> {
-        if let Some(settled) = &progress.settled {
-            return self.compare(settled, found, &[], false).map_err(|wrong| format!("after the first recovery: {wrong}"));
+        match &progress.shown {
+            None => self.judge_from(&self.start, 0, progress, found, hole),
+            Some(Shown::All(world)) => self
+                .judge_from(world, self.first_afterwards, progress, found, hole)
+                .map_err(|wrong| format!("after the first recovery: {wrong}")),
+            Some(Shown::Lengths(lengths)) => {
+                let wrong = lengths.iter().find_map(|(name, &bytes)| match found.names.get(name) {
+                    Some(&Entry::File(number)) if found.files[number].bytes.len() as u64 == bytes => None,
+                    _ => Some(format!("{name} is not {bytes} bytes long, as the first recovery has told")),
+                });
+                wrong.map_or(Ok(()), Err).and_then(|()| self.judge_from(&self.start, 0, progress, found, hole))
+            }
         }
-        let mut before = self.start.clone();
-        let mut under_way: Vec<&Operation> = progress.under_way.iter().map(|&index| self.operations[index]).collect();
+    }
+
+    /// The same of operations from the `first` on, which begin with `start`.
+    fn judge_from(&self, start: &World, first: usize, progress: &Progress, found: &World, hole: bool) -> Result<(), String> {
+        let mut before = start.clone();
+        let under_way = progress.under_way.iter().filter(|&&index| index >= first);
+        let mut under_way: Vec<&Operation> = under_way.map(|&index| &self.operations[index]).collect();
+        let judge =
+            Judge { model: self, has_journal: self.shape.has_journal() && (progress.journal_lost == 0 || first > 0), hole };
         // Stores through mappings are old or new like writes under way until a call has made them durable.
         let mut unsynced = Vec::new();
-        for &(operation, value) in &progress.done {
-            match self.operations[operation] {
+        for &(operation, value) in progress.done.iter().filter(|&&(index, _)| index >= first) {
+            match &self.operations[operation] {
                 operation @ &Operation::Store { name, .. } => unsynced.push((operation, before.bytes_of(name).len())),
                 Operation::Msync(synced) | Operation::Unmap(synced) => unsynced.retain(|&(store, end)| {
                     let is_synced = data_of(store) == Some(synced);
@@ -192,19 +247,20 @@ impl<'a> Model<'a> {
                 operation => before.apply(operation, value),
             }
         }
-        self.fill_gaps(progress, &mut before, &mut under_way);
+        if first == 0 {
+            self.fill_gaps(progress, &mut before, &mut under_way);
+        }
         let (data, names): (Vec<_>, Vec<_>) = under_way.into_iter().partition(|operation| data_of(operation).is_some());
-        let now = |operation: &'a Operation| {
-            let end = data_of(operation).map_or(0, |name| before.files[before.number(name)].bytes.len());
-            (operation, end)
-        };
-        let data: Vec<UnderWay<'_>> = data.into_iter().map(now).chain(unsynced).collect();
-        let mut result = self.compare(&before, found, &data, hole);
+        let end_of = |operation: &Operation| data_of(operation).map_or(0, |name| before.files[before.number(name)].bytes.len());
+        let now = data.into_iter().map(|operation| (operation, end_of(operation)));
+        let data: Vec<UnderWay<'_>> = now.chain(unsynced).collect();
+        let mut result = judge.compare(&before, found, &data);
         for operation in names {
             let mut after = before.clone();
             after.apply(operation, after.value_of(operation));
             result = result.or_else(|first| {
-                self.compare(&after, found, &data, hole)
+                judge
+                    .compare(&after, found, &data)
                     .map_err(|second| format!("neither before {operation:?} ({first}) nor after it ({second})"))
             });
         }
@@ -220,7 +276,7 @@ impl<'a> Model<'a> {
         if !self.concurrent {
             return;
         }
-        let done: Vec<_> = progress.done.iter().filter_map(|&(index, value)| range(self.operations[index], value)).collect();
+        let done: Vec<_> = progress.done.iter().filter_map(|&(index, value)| range(&self.operations[index], value)).collect();
         for &(name, start, _) in &done {
             let reached = |end: u64| end == 0 || done.iter().any(|&(other, _, other_end)| other == name && other_end == end);
             let Some(at) = under_way.iter().position(|operation| {
@@ -233,8 +289,19 @@ impl<'a> Model<'a> {
             world.apply(operation, start);
         }
     }
+}
 
-    fn compare(&self, world: &World, found: &World, data: &[UnderWay<'_>], hole: bool) -> Result<(), String> {
+/// How a comparison is made.
+struct Judge<'a> {
+    model: &'a Model,
+    /// Whether a journal sees to it that each write is old or new as a whole.
+    has_journal: bool,
+    /// Whether a member was lost in the same crash.
+    hole: bool,
+}
+
+impl Judge<'_> {
+    fn compare(&self, world: &World, found: &World, data: &[UnderWay<'_>]) -> Result<(), String> {
         let mut numbers = BTreeMap::new();
         for (name, entry) in &world.names {
             match (entry, found.names.get(name)) {
@@ -252,7 +319,7 @@ impl<'a> Model<'a> {
                         .copied()
                         .filter(|(operation, _)| data_of(operation).and_then(|name| world.names.get(name)) == Some(entry))
                         .collect();
-                    self.compare_bytes(&file.bytes, &other.bytes, &own, hole).map_err(|wrong| format!("{name}: {wrong}"))?;
+                    self.compare_bytes(&file.bytes, &other.bytes, &own).map_err(|wrong| format!("{name}: {wrong}"))?;
                 }
                 (entry, Some(other)) if entry != other => return Err(format!("{name} is {other:?}, not {entry:?}")),
                 _ => {}
@@ -265,7 +332,7 @@ impl<'a> Model<'a> {
     }
 
     /// The bytes of a file of which these operations are under way.
-    fn compare_bytes(&self, before: &[u8], found: &[u8], under_way: &[UnderWay<'_>], hole: bool) -> Result<(), String> {
+    fn compare_bytes(&self, before: &[u8], found: &[u8], under_way: &[UnderWay<'_>]) -> Result<(), String> {
         let is_append = |(operation, _): &&UnderWay<'_>| matches!(operation, Operation::Append { .. });
         let appends: Vec<&Operation> = under_way.iter().filter(is_append).map(|(operation, _)| *operation).collect();
         let change = |&(operation, end): &UnderWay<'_>| {
@@ -281,12 +348,13 @@ impl<'a> Model<'a> {
                 changes.extend(Change::of(appends[index], before.len(), Some(end)));
                 end = changes.last().map_or(end, |change| change.end);
             }
-            results.push(self.compare_changes(before, found, &changes, hole));
+            results.push(self.compare_changes(before, found, &changes));
         }
         results.iter().find(|result| result.is_ok()).or(results.last()).cloned().unwrap_or(Ok(()))
     }
 
-    fn compare_changes(&self, before: &[u8], found: &[u8], changes: &[Change], hole: bool) -> Result<(), String> {
+    fn compare_changes(&self, before: &[u8], found: &[u8], changes: &[Change]) -> Result<(), String> {
+        let shape = &self.model.shape;
         let sizes: Vec<usize> = std::iter::once(before.len()).chain(changes.iter().filter_map(|change| change.size)).collect();
         if !sizes.contains(&found.len()) {
             return Err(format!("{} bytes long, not {sizes:?}", found.len()));
@@ -294,7 +362,7 @@ impl<'a> Model<'a> {
         // A size that came with a change says that all of it is there; one that a cut would take away, that none of it is.
         let is_complete = |change: &Change| change.size == Some(found.len()) && change.end > before.len();
         let is_cut = |change: &Change| change.size.is_some_and(|size| size < before.len());
-        let stripe = (self.shape.chunk_bytes * self.shape.columns()) as usize;
+        let stripe = (shape.chunk_bytes * shape.columns()) as usize;
         let is_still = |at: usize| changes.iter().all(|change| change.end <= at || at + STEP <= change.start);
         let is_as_before = |at: usize| found.get(at..at + STEP).is_some_and(|step| before.get(at..at + STEP) == Some(step));
         let steps = (0..found.len()).step_by(STEP).filter(|&at| !is_still(at) || !is_as_before(at));
@@ -305,8 +373,8 @@ impl<'a> Model<'a> {
             let near =
                 |change: &Change| change.start / stripe <= at / stripe && at / stripe <= change.end.max(1).div_ceil(stripe);
             // The journal closes the hole, but for whole stripes of zeros.
-            let open = |change: &Change| near(change) && (!self.shape.has_journal() || change.data.is_none());
-            if hole && self.shape.has_parity() && changes.iter().any(open) {
+            let open = |change: &Change| near(change) && (!self.has_journal || change.data.is_none());
+            if self.hole && shape.has_parity() && changes.iter().any(open) {
                 continue;
             }
             let right = match &covering[..] {
@@ -329,7 +397,7 @@ impl<'a> Model<'a> {
                 return Err(format!("byte {at} of {} is {byte:#04x}, not one of {wanted:02x?}", found.len()));
             }
         }
-        if self.shape.has_journal() { whole_writes(before, found, changes) } else { Ok(()) }
+        if self.has_journal { whole_writes(before, found, changes) } else { Ok(()) }
     }
 }
 
@@ -485,10 +553,10 @@ mod tests {
     /// What is said of a file that holds `bytes` after a crash during the first operation, or before it.
     fn verdict(operation: Operation, begun: bool, bytes: &[u8]) -> Result<(), String> {
         let workload = workload(vec![vec![operation]]);
-        let model = Model::new(&workload, SHAPE);
+        let model = Model::new(&workload, SHAPE, None);
         let mut found = model.start.clone();
         found.files[0].bytes = bytes.to_vec();
-        let progress = Progress { done: Vec::new(), under_way: if begun { vec![0] } else { Vec::new() }, settled: None };
+        let progress = Progress { done: Vec::new(), under_way: if begun { vec![0] } else { Vec::new() }, ..Progress::default() };
         model.judge(&progress, &found, false)
     }
 
@@ -512,6 +580,60 @@ mod tests {
     }
 
     #[test]
+    fn after_a_recovery_the_model_begins_with_what_that_has_shown() {
+        let workload = workload(vec![vec![Operation::Write { name: "a", at: 0, bytes: 64, seed: 2 }]]);
+        let crashed = Progress { under_way: vec![0], ..Progress::default() };
+        let mut world = Model::new(&workload, SHAPE, None).start;
+        world.files[0].bytes[..8].copy_from_slice(&content(2, 8));
+        let shown = Shown::All(world.clone());
+        let model = Model::new(&workload, SHAPE, Some(&shown));
+        let recovered = crashed.clone().recovered(Some(shown));
+        assert!(!model.has_gone_on(&recovered));
+        assert_eq!(model.judge(&recovered, &world, false), Ok(()));
+        // Old again, which was as good before the recovery, or new.
+        assert!(model.judge(&recovered, &model.start, false).is_err());
+        assert_eq!(model.judge(&crashed, &model.start, false), Ok(()));
+        // The program goes on: it writes all of the file anew.
+        let next = Progress { under_way: vec![1], ..recovered.clone() };
+        assert!(model.has_gone_on(&next));
+        let mut after = world.clone();
+        after.apply(&model.operations[1], 0);
+        assert_ne!(after, world);
+        assert_eq!(model.judge(&next, &world, false), Ok(()));
+        assert_eq!(model.judge(&next, &after, false), Ok(()));
+        assert!(model.judge(&recovered, &after, false).is_err());
+        let over = Progress { done: [&recovered.done[..], &[(1, 0)]].concat(), ..recovered };
+        assert_eq!(model.judge(&over, &after, false), Ok(()));
+        assert!(model.judge(&over, &world, false).is_err());
+    }
+
+    #[test]
+    fn a_length_that_was_told_stays() {
+        let workload = workload(vec![vec![Operation::Append { name: "a", bytes: 8, seed: 2 }]]);
+        let model = Model::new(&workload, SHAPE, None);
+        let crashed = Progress { under_way: vec![0], ..Progress::default() };
+        let told = |bytes| crashed.clone().recovered(Some(Shown::Lengths([("a".to_owned(), bytes)].into())));
+        assert_eq!(model.judge(&told(64), &model.start, false), Ok(()));
+        assert!(model.judge(&told(72), &model.start, false).is_err());
+        let mut longer = model.start.clone();
+        longer.apply(&model.operations[0], 72);
+        assert_eq!(model.judge(&told(72), &longer, false), Ok(()));
+        assert!(model.judge(&told(64), &longer, false).is_err());
+    }
+
+    #[test]
+    fn where_a_journal_was_lost_writes_are_judged_by_words() {
+        let shape = Shape { level: Level::Raid1, member_count: 2, journal: Journal::Members, ..SHAPE };
+        let workload = workload(vec![vec![Operation::Write { name: "a", at: 0, bytes: 64, seed: 2 }]]);
+        let model = Model::new(&workload, shape, None);
+        let mut torn = model.start.clone();
+        torn.files[0].bytes[..8].copy_from_slice(&content(2, 8));
+        let crashed = Progress { under_way: vec![0], ..Progress::default() };
+        assert!(model.judge(&crashed, &torn, false).is_err());
+        assert_eq!(model.judge(&Progress { journal_lost: 1, ..crashed }, &torn, false), Ok(()));
+    }
+
+    #[test]
     fn a_size_comes_with_its_bytes() {
         let append = Operation::Append { name: "a", bytes: 8, seed: 2 };
         let (old, new) = (content(1, 64), content(2, 8));
@@ -530,11 +652,11 @@ mod tests {
         let append = |bytes, seed| Operation::Append { name: "b", bytes, seed };
         let mut workload = workload(vec![vec![append(8, 2)], vec![append(4, 3)]]);
         workload.before.push(Operation::Create("b"));
-        let model = Model::new(&workload, SHAPE);
+        let model = Model::new(&workload, SHAPE, None);
         let judge = |value: u64, bytes: Vec<u8>| {
             let mut found = model.start.clone();
             found.files[1].bytes = bytes;
-            model.judge(&Progress { done: vec![(1, value)], under_way: vec![0], settled: None }, &found, false)
+            model.judge(&Progress { done: vec![(1, value)], under_way: vec![0], ..Progress::default() }, &found, false)
         };
         let (one, other) = (content(2, 8), content(3, 4));
         assert_eq!(judge(4, other.clone()), Ok(()));
@@ -547,8 +669,8 @@ mod tests {
     #[test]
     fn names_change_wholly_or_not_at_all() {
         let workload = workload(vec![vec![Operation::Rename { from: "a", to: "b" }]]);
-        let model = Model::new(&workload, SHAPE);
-        let under_way = Progress { done: Vec::new(), under_way: vec![0], settled: None };
+        let model = Model::new(&workload, SHAPE, None);
+        let under_way = Progress { done: Vec::new(), under_way: vec![0], ..Progress::default() };
         let mut found = model.start.clone();
         assert_eq!(model.judge(&under_way, &found, false), Ok(()));
         let entry = found.names.remove("a").unwrap();

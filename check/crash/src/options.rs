@@ -14,6 +14,7 @@ comes back with a model. A failure prints what repeats it.
   --quick           a selection that ends within a minute; at least 5000 states
   --mutations       takes every flush and fence of the source out in turn: each must make a state come back wrong
   --site F:L        with --mutations: this line only
+  --recoveries N    with --mutations: of so many crashes in each run the recovery is recorded (2)
   --states N        states per case at most (2000)
   --seed S          of samples and of the order of threads (from the clock; printed)
   --level L         0, 1, 4, 5, 6, 01 or 10; may be given several times, as may the following
@@ -39,6 +40,7 @@ pub(crate) struct Options {
     pub(crate) list: bool,
     pub(crate) help: bool,
     pub(crate) again: bool,
+    pub(crate) recoveries: u64,
     pub(crate) journals: Vec<Journal>,
     pub(crate) states_max: usize,
     pub(crate) seed: u64,
@@ -59,6 +61,7 @@ impl Options {
             list: false,
             help: false,
             again: false,
+            recoveries: 2,
             journals: Vec::new(),
             states_max: 2000,
             seed: SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_nanos() as u64 >> 10),
@@ -81,6 +84,7 @@ impl Options {
                 "--list" => options.list = true,
                 "--help" | "-h" => options.help = true,
                 "--states" => options.states_max = number(&argument, &value()?)? as usize,
+                "--recoveries" => options.recoveries = number(&argument, &value()?)?,
                 "--site" => options.site = Some(value()?),
                 "--seed" => options.seed = number(&argument, &value()?)?,
                 "--jobs" => options.jobs = number(&argument, &value()?)?.max(1) as usize,

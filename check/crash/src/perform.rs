@@ -69,17 +69,9 @@ pub(crate) fn perform(workload: &Workload, shape: &Shape, home: &Path) -> Result
             (first - operations.len(), operations)
         })
         .collect();
-    let run = |first: usize, operations: &[Operation]| {
-        operations.iter().enumerate().try_for_each(|(index, operation)| {
-            record::operation_begins(first + index);
-            let value = program.act(operation).map_err(|error| format!("{operation:?}: {error}"))?;
-            record::operation_ends(first + index, value);
-            Ok(())
-        })
-    };
-    let (run, program) = (&run, &program);
+    let program = &program;
     let result = if let [(_, operations)] = parts[..] {
-        run(0, operations)
+        program.run(0, operations)
     } else {
         std::thread::scope(|scope| {
             let threads: Vec<_> = (0u8..)
@@ -87,7 +79,7 @@ pub(crate) fn perform(workload: &Workload, shape: &Shape, home: &Path) -> Result
                 .map(|(number, &(first, operations))| {
                     scope.spawn(move || {
                         record::turns::enter(number);
-                        let result = run(first, operations);
+                        let result = program.run(first, operations);
                         record::turns::leave();
                         result
                     })
@@ -96,7 +88,15 @@ pub(crate) fn perform(workload: &Workload, shape: &Shape, home: &Path) -> Result
             threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| "a thread panicked".to_owned())?)
         })
     };
-    std::mem::forget(std::mem::take(&mut *program.open.lock().map_err(|_| "a thread panicked")?));
+    program.leave_open()?;
+    result
+}
+
+/// Does operations, the first of which has the number `first`, on an array that has been recovered, recording them.
+pub(crate) fn go_on(namespace: Namespace, first: usize, operations: &[Operation]) -> Result<(), String> {
+    let program = Program { namespace, open: Mutex::default(), maps: Mutex::default() };
+    let result = program.run(first, operations);
+    program.leave_open()?;
     result
 }
 
@@ -127,6 +127,22 @@ impl Map {
 }
 
 impl Program {
+    /// Does operations, the first of which has the number `first`, and records that.
+    fn run(&self, first: usize, operations: &[Operation]) -> Result<(), String> {
+        operations.iter().enumerate().try_for_each(|(index, operation)| {
+            record::operation_begins(first + index);
+            let value = self.act(operation).map_err(|error| format!("{operation:?}: {error}"))?;
+            record::operation_ends(first + index, value);
+            Ok(())
+        })
+    }
+
+    /// The machine stops with everything open.
+    fn leave_open(&self) -> Result<(), String> {
+        std::mem::forget(std::mem::take(&mut *self.open.lock().map_err(|_| "a thread panicked")?));
+        Ok(())
+    }
+
     /// Does one operation. Returns what the call returned, where that tells something: an append its end.
     fn act(&self, operation: &Operation) -> Result<u64, String> {
         let names = &self.namespace;

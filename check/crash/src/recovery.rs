@@ -40,8 +40,49 @@ pub(crate) struct Found {
 /// What no array that came back may show: a member given up, members that differ, redundancy that does not fit, a file that cannot be
 /// read, space or inodes that nobody uses. With `thorough` also bytes behind the end that are not zeros.
 pub(crate) fn recover(shape: &Shape, home: &Path, how: Return) -> Result<Found, String> {
-    let namespace = attach(shape, home, how.window_bytes)?;
-    let result = look(shape, home, how, namespace);
+    recover_and(shape, home, how, |_, _| Ok(()))
+}
+
+/// The same; then the program goes on with what came back.
+pub(crate) fn recover_and(
+    shape: &Shape,
+    home: &Path,
+    how: Return,
+    go_on: impl FnOnce(Namespace, &World) -> Result<(), String>,
+) -> Result<Found, String> {
+    on_array(shape, home, how.window_bytes, |namespace| {
+        let found = look(shape, home, how, namespace)?;
+        go_on(namespace, &found.world)?;
+        Ok(found)
+    })
+}
+
+/// Recovers the array and does no more than ask how long its files are; no file is opened.
+pub(crate) fn lengths_told(shape: &Shape, home: &Path, how: Return) -> Result<BTreeMap<String, u64>, String> {
+    on_array(shape, home, how.window_bytes, |namespace| {
+        let in_use = namespace.files().array().in_use();
+        let first = in_use.lowest().ok_or("no member is left")?;
+        let mut lengths = BTreeMap::new();
+        for (name, node) in user_tree(home, first)?.0 {
+            if let Kind::File(_) = node.kind {
+                let name = name.to_string_lossy().into_owned();
+                let stat = inside(namespace.stat(&path(&name), false)).map_err(|error| format!("{name}: stat: {error}"))?;
+                lengths.insert(name, stat.st_size as u64);
+            }
+        }
+        Ok(lengths)
+    })
+}
+
+/// Does something with the array whose members lie below `home`, as the first process after a restart.
+fn on_array<T>(
+    shape: &Shape,
+    home: &Path,
+    window_bytes: Option<u64>,
+    act: impl FnOnce(Namespace) -> Result<T, String>,
+) -> Result<T, String> {
+    let namespace = attach(shape, home, window_bytes)?;
+    let result = act(namespace);
     let array = namespace.files().array();
     let segment = array::runtime::segment_path(array.uuid());
     namespace.files().detach();

@@ -182,7 +182,7 @@ impl<'a> Replay<'a> {
         }
         words.retain(|&(object, start), word| self.image.objects[object].word(start) != *word);
         let mut hasher = DefaultHasher::new();
-        (self.version, &self.progress.done, &self.progress.under_way, words).hash(&mut hasher);
+        (self.version, &self.progress.done, &self.progress.under_way, self.progress.shown.is_some(), words).hash(&mut hasher);
         hasher.finish()
     }
 
@@ -240,6 +240,10 @@ impl<'a> Replay<'a> {
             Event::End { operation, value } => {
                 self.progress.under_way.retain(|other| other != operation);
                 self.progress.done.push((*operation, *value));
+            }
+            Event::Recovered => {
+                let crashed = self.log.crashed.clone().unwrap_or_default();
+                self.progress = crashed.recovered(self.log.shown.clone());
             }
         }
     }
@@ -467,7 +471,7 @@ mod tests {
             base: Image { trees: Vec::new(), objects: vec![content] },
             events,
             crashed: None,
-            settled: None,
+            shown: None,
             has_later_windows: false,
             stacks: Vec::new(),
         };
@@ -524,7 +528,7 @@ mod tests {
         let base = Image { trees: Vec::new(), objects: vec![content] };
         // The first store is overdue once the fence is left out, the second one never certain.
         let events = vec![store(0, 1, true), FENCE, store(64, 2, true)];
-        let log = Log { base, events, crashed: None, settled: None, has_later_windows: false, stacks: Vec::new() };
+        let log = Log { base, events, crashed: None, shown: None, has_later_windows: false, stacks: Vec::new() };
         let without = |event: &Event| matches!(event, Event::Fence { .. });
         let mut all = Vec::new();
         Replay::focused(&log, Platform::Adr, 1, &without, &Focus::Overdue).run(

@@ -23,8 +23,6 @@ const QUICK_SHARE: usize = 27;
 const QUICK_STATES_PER_RUN: usize = 64;
 /// Says how far it is after so many runs.
 const REPORT_EVERY: usize = 50;
-/// How many recoveries of each run a mutation run records.
-const RECOVERIES: u64 = 2;
 /// States of each run that a mutation run looks at, all of them such as only the change makes possible.
 const MUTATION_STATES_MAX: usize = 96;
 /// How long a site may take.
@@ -137,7 +135,7 @@ fn mutate(options: &Options, below: &Path) -> Result<(), String> {
     let mut wanted = Vec::new();
     for case in cases(options) {
         // Which crash the recovery is of, the seed tells.
-        let count = if case.again { RECOVERIES } else { 1 };
+        let count = if case.again { options.recoveries } else { 1 };
         wanted.extend((0..count).map(|more| Case { seed: case.seed + more, ..case.clone() }));
     }
     let recorded = in_parallel(options.jobs, &wanted, CASE_SECONDS_MAX, |case| record_case(case, below))?;

@@ -4,6 +4,7 @@
 //! write to different bytes, so that what is on the members does not depend on who came first.
 
 use crate::case::Shape;
+use crate::model::{Entry, World};
 
 /// One call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -217,6 +218,7 @@ impl Workload {
                     truncate(a, 0),
                     append(a, 130, 4),
                     truncate(a, 65),
+                    write(a, 0, 16, 5),
                     truncate(a, 200),
                     Close(a),
                 ]],
@@ -398,11 +400,18 @@ impl Workload {
         };
         Some(Self { before, threads, window_bytes: window_bytes(name) })
     }
+}
 
-    /// All recorded operations; their places here are their numbers.
-    pub(crate) fn operations(&self) -> Vec<&Operation> {
-        self.threads.iter().flatten().collect()
-    }
+/// What the program does next when a recovery has shown it this: it writes over what the last record of a journal may have been about, and behind it.
+pub(crate) fn afterwards(world: &World) -> Vec<Operation> {
+    let file = |name: &&'static str| match world.names.get(*name) {
+        Some(&Entry::File(number)) => Some((*name, world.files[number].bytes.len() as u64)),
+        _ => None,
+    };
+    let present = ["a", "b", "c", "d/a", "d/b", "e/b"].iter().find_map(file);
+    let Some((name, bytes)) = present else { return vec![Create("z"), append("z", 90, 31)] };
+    let over = (bytes >= 8).then(|| write(name, 0, bytes.min(200) / 8 * 8, 31));
+    over.into_iter().chain([append(name, 90, 32), Create("z")]).collect()
 }
 
 /// The bytes that an operation with `seed` writes; none is zero, so that lost ones show.

@@ -127,6 +127,11 @@ pub(crate) fn operation_ends(operation: usize, value: u64) {
     traps::uninterrupted(|recorder| recorder.push(Event::End { operation, value }));
 }
 
+/// Notes that the recovery is over.
+pub(crate) fn recovered() {
+    traps::uninterrupted(|recorder| recorder.push(Event::Recovered));
+}
+
 /// Ends the recording.
 pub(crate) fn finish() -> Result<Log, String> {
     traps::uninterrupted(|recorder| {
@@ -137,7 +142,7 @@ pub(crate) fn finish() -> Result<Log, String> {
                 base: std::mem::take(&mut recorder.base),
                 events: std::mem::take(&mut recorder.events),
                 crashed: None,
-                settled: None,
+                shown: None,
                 has_later_windows: recorder.has_later_windows,
                 stacks: recorder.stacks.take(),
             }),
