@@ -24,6 +24,7 @@ mod state;
 mod stripe;
 mod striper;
 pub mod superblock;
+mod undo;
 mod walk;
 mod write;
 
@@ -34,3 +35,4 @@ pub use journal::ArrayJournal;
 pub use member::{Member, Standing};
 pub use runtime::{FileEntry, NamesLog, Recovery, Runtime, SharedFile};
 pub use striper::{IoFault, Striper, absent};
+pub use undo::{UNDO_COUNT, Undo, UndoRecord, Unfinished};

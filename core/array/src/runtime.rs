@@ -12,6 +12,7 @@ pub use open_files::{FileEntry, SharedFile};
 
 use crate::liveness::{ProcessId, process_lives};
 use crate::mapped::MappedRecords;
+use crate::undo::{Undo, UndoRecord, UndoRecords};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use sync::{Acquired, Liveness, OwnedLock, OwnerId};
@@ -34,7 +35,7 @@ const OPEN_WORDS: usize = OPEN_FILE_COUNT / 64;
 const MAGIC: u64 = u64::from_le_bytes(*b"CXLRrun\x01");
 const SLOT_BITS: u32 = ATTACH_SLOT_COUNT.trailing_zeros();
 /// Raised whenever the layout below changes.
-const VERSION: u32 = 11;
+const VERSION: u32 = 12;
 
 /// One attached process.
 #[repr(C)]
@@ -102,6 +103,9 @@ struct Segment {
     journal_lock: OwnedLock,
     /// 1 once the journal's memory failed: nothing is written any more.
     journal_failed: AtomicU32,
+    /// Held while what a dead process was in the middle of is undone.
+    undo_lock: OwnedLock,
+    undo: UndoRecords,
     mapped: MappedRecords,
     /// Raised to wake those that wait for something to happen to mapped files.
     bell: AtomicU32,
@@ -594,6 +598,31 @@ impl Runtime {
     pub fn await_ring(&self, rings: u32, ns: u64) {
         let timeout = Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 };
         let _ = futex::wait(&self.segment().bell, futex::Flags::empty(), rings, Some(&timeout));
+    }
+
+    // --- what is undone if its process dies
+
+    /// Takes a record for what a change of file `key` is about to overwrite. None if there is none left.
+    ///
+    /// # Errors
+    /// `NOSPC` if shared memory is full.
+    pub fn take_undo(&self, key: u64) -> Result<Option<Undo<'_>>> {
+        let segment = self.segment.as_ptr() as usize;
+        let hint = sys::thread::block().lane.load(Ordering::Relaxed) as usize;
+        self.segment().undo.take(self.me(), key, hint, |address, bytes| {
+            let offset = (address - segment) as u64;
+            fs::fallocate(&self.file, fs::FallocateFlags::empty(), offset, bytes as u64)
+        })
+    }
+
+    /// The records of processes that died with them.
+    pub fn abandoned_undo(&self) -> impl Iterator<Item = UndoRecord<'_>> {
+        self.segment().undo.abandoned(|owner| self.is_alive(owner))
+    }
+
+    /// Runs `undo` alone among all that put back what dead processes left half done.
+    pub fn with_undo<T>(&self, undo: impl FnOnce() -> T) -> T {
+        self.with_lock(&self.segment().undo_lock, |_| undo())
     }
 
     // --- lanes

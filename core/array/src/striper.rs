@@ -16,6 +16,7 @@
 
 use crate::level::{self, LevelTable};
 use crate::mirror;
+use crate::undo::UndoRecord;
 use layout::Geometry;
 use medium::Medium;
 use persist::{Kernels, fault};
@@ -43,6 +44,8 @@ pub struct Striper<'a, M> {
     pub out: MemberSet,
     /// `persist::kernels_for` the members' domain, of several the one that asks most.
     pub kernels: &'static Kernels,
+    /// Where what is overwritten is saved while a stripe has data on a member that is out; None if nobody would put it back.
+    pub undo: Option<UndoRecord<'a>>,
 }
 
 /// Why an operation on a range stopped.
@@ -188,6 +191,19 @@ impl<M: Medium> Striper<'_, M> {
         self.guarded(|| (self.table().zero)(&io, offset, bytes))
     }
 
+    /// Puts back what a record saved, on the members that are in.
+    pub fn put_back(&self, record: &UndoRecord<'_>) -> Result<(), IoFault> {
+        let io = self.io();
+        let (members, offset, bytes) = record.saved();
+        self.guarded(|| {
+            for (index, slot) in members.iter().enumerate().filter(|(_, slot)| !io.out.contains(*slot)) {
+                // SAFETY: the record saves that many bytes of each member; inside a guard.
+                unsafe { io.store(slot, offset, record.place(index, members.len()), bytes)? };
+            }
+            Ok(())
+        })
+    }
+
     /// Makes redundancy agree with the data again: copies from the lowest member that is in, parities from the data. The
     /// range is widened to whole rows. With a data chunk out there is nothing to recompute parity from; RAID 6 with one
     /// out believes P and makes Q agree.
@@ -217,7 +233,7 @@ impl<M: Medium> Striper<'_, M> {
     #[inline(always)]
     pub(crate) fn io(&self) -> Io<'_, M> {
         debug_assert!(absent(self.members).minus(self.out).is_empty(), "a member that is not open is out");
-        Io { geometry: self.geometry, members: self.members, out: self.out, kernels: self.kernels }
+        Io { geometry: self.geometry, members: self.members, out: self.out, kernels: self.kernels, undo: self.undo }
     }
 
     #[inline(always)]
@@ -272,6 +288,7 @@ pub(crate) struct Io<'a, M> {
     members: &'a [Option<M>],
     pub(crate) out: MemberSet,
     pub(crate) kernels: &'static Kernels,
+    pub(crate) undo: Option<UndoRecord<'a>>,
 }
 
 impl<M: Medium> Io<'_, M> {

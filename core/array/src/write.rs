@@ -9,17 +9,18 @@
 //!   Also when a column that is not written is out.
 //! - *by bytes*: recompute by way of buffers, for media that are not mapped.
 //!
-//! With all parities of a stripe out, data is written plainly.
+//! With all parities of a stripe out, data is written plainly. With a data chunk out, what is overwritten is saved first (core/array/undo.rs), block by block.
 
 use crate::stripe::{Lost, Scratch, Shape};
 use crate::striper::{BLOCK_BYTES, Done, Io, Stop, ZEROS};
+use crate::undo::UndoRecord;
 use crate::walk::{Row, Rows, Stripes};
 use core::mem::MaybeUninit;
 use core::ptr::null_mut;
 use core::slice;
 use medium::Medium;
 use parity::{SOURCES_MAX, q_coefficient};
-use units::CACHE_LINE_BYTES;
+use units::{CACHE_LINE_BYTES, MemberSet};
 
 /// Writes a range of a level with `PARITIES` parities.
 ///
@@ -72,7 +73,14 @@ pub(crate) fn zero_stripes<M: Medium>(
     write_zeros(offset, whole_start)?;
     if whole_start < whole_end {
         let start = io.geometry.member_offset(whole_start / stripe_bytes);
-        io.zero_members(start, io.geometry.member_offset(whole_end / stripe_bytes) - start)?;
+        let bytes = io.geometry.member_offset(whole_end / stripe_bytes) - start;
+        if let Some(undo) = &io.undo {
+            undo.arm_zeros(start, bytes);
+        }
+        io.zero_members(start, bytes)?;
+        if let Some(undo) = &io.undo {
+            undo.disarm();
+        }
     }
     write_zeros(whole_end, end)
 }
@@ -95,9 +103,43 @@ impl<M: Medium, const PARITIES: usize> Write<'_, '_, '_, M, PARITIES> {
             if self.lost.parities.count_ones() as usize == PARITIES {
                 return self.plainly();
             }
+            match &self.shape.io.undo {
+                Some(undo) if self.lost.columns != 0 => self.undoably(undo),
+                _ => self.store(),
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn store(&self) -> Done {
+        // SAFETY: the caller's promise is passed on.
+        unsafe {
             let done = if self.prefers_update() { self.update() } else { self.recompute()? };
             if done.is_some() { Ok(()) } else { self.by_bytes() }
         }
+    }
+
+    /// A block at a time, of which what is stored over has been saved.
+    #[inline(never)]
+    unsafe fn undoably(&self, undo: &UndoRecord<'_>) -> Done {
+        let shape = self.shape;
+        let written = (self.rows.first..self.rows.end).filter(|&column| !self.lost.has(column));
+        let parities = (0..PARITIES).filter(|which| self.lost.parities >> which & 1 == 0).map(|which| shape.columns + which);
+        let members: MemberSet = written.chain(parities).map(|source| shape.slot(&self.row, source)).collect();
+        for done in (0..self.rows.bytes).step_by(UndoRecord::step_bytes(members.len())) {
+            let bytes = UndoRecord::step_bytes(members.len()).min(self.rows.bytes - done);
+            let rows = Rows { start: self.rows.start + done as u64, bytes, ..self.rows };
+            let place = self.row.member_offset + rows.start;
+            for (index, slot) in members.iter().enumerate() {
+                // SAFETY: the record has room for that many bytes of each member.
+                unsafe { shape.io.fetch(slot, place, undo.place(index, members.len()), bytes)? };
+            }
+            undo.arm_saved(members, place, bytes);
+            // SAFETY: the caller's promise, for a part of the rows.
+            unsafe { Write { rows, ..*self }.store()? };
+            undo.disarm();
+        }
+        Ok(())
     }
 
     /// The new content of a written column.

@@ -42,6 +42,11 @@ pub(crate) fn key(number: u64, generation: u64) -> u64 {
     number << 24 | generation & 0xff_ffff
 }
 
+/// The inode number in a [`key`].
+pub(crate) const fn number_of(key: u64) -> u64 {
+    key >> 24
+}
+
 impl Inode {
     pub(crate) fn new(
         files: &'static Files,
@@ -136,7 +141,7 @@ impl Inode {
 
     #[inline]
     pub(crate) fn striper(&self, out: MemberSet) -> Striper<'_, Backing> {
-        Striper { geometry: &self.geometry, members: &self.backing, out, kernels: self.files.kernels() }
+        Striper { geometry: &self.geometry, members: &self.backing, out, kernels: self.files.kernels(), undo: None }
     }
 
     /// The backing files of the members in use.

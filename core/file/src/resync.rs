@@ -88,6 +88,7 @@ impl Inode {
             let held = self.lock_stripes(Blocks::ALL)?;
             // What the journal has is right, whichever members are left.
             self.replay_behind(u64::MAX)?;
+            self.undo_dead()?;
             let size = self.size();
             let noted = self.files.table().resync(array, self.number);
             let mut range = noted.unwrap_or(Resync { start: u64::MAX, end: 0, lost: MemberSet::EMPTY });

@@ -8,7 +8,7 @@
 use crate::Inode;
 use crate::journal::{After, FileJournal};
 use crate::stripes::Blocks;
-use array::IoFault;
+use array::{IoFault, Striper, Undo};
 use core::sync::atomic::Ordering;
 use dax::Backing;
 use format::LaneKind;
@@ -172,13 +172,16 @@ impl Inode {
 
     fn zero_directly(&self, offset: u64, bytes: u64) -> Result<(), OsError> {
         loop {
-            match self.striper(self.out()).zero(offset, bytes) {
-                Ok(()) => return Ok(()),
-                Err(fault @ IoFault::Member(_)) => {
+            let undo = self.take_undo(self.out())?;
+            let striper = Striper { undo: undo.as_ref().map(Undo::record), ..self.striper(self.out()) };
+            match (striper.zero(offset, bytes), &undo) {
+                (Ok(()), _) => return Ok(()),
+                (Err(fault), Some(undo)) => self.undo_after_fault(undo, fault)?,
+                (Err(fault @ IoFault::Member(_)), None) => {
                     self.after_fault(fault)?;
                     self.files.array().before_change()?;
                 }
-                Err(fault) => return self.after_fault(fault),
+                (Err(fault), None) => return self.after_fault(fault),
             }
         }
     }
@@ -256,10 +259,17 @@ impl Inode {
     /// Makes holes of whole stripes (of whole pages on a mirror). They are locked.
     pub(crate) fn punch_stripes(&self, first: u64, last: u64) -> Result<(), OsError> {
         let (start, stop) = (self.geometry.member_bytes(first), self.geometry.member_bytes(last));
-        let punched = self.on_members(|backing| backing.punch(start, stop - start).and_then(|()| backing.persist_layout()));
-        self.shared().allocation_epoch.fetch_add(1, Ordering::AcqRel);
+        let undo = self.take_undo(self.out())?;
+        if let Some(undo) = &undo {
+            undo.record().arm_zeros(start, stop - start);
+        }
+        let punched = self.punch_members(start, stop - start);
+        if punched.is_err() && undo.is_some() {
+            // Some members have holes there, others not: there is no way back, and what zeros take was just given back.
+            drop(undo);
+            return self.fill_holes(first, last).and_then(|()| self.zero_directly(first, last - first));
+        }
         if punched.is_err() {
-            // Some members have holes there, others not.
             let _ = self.resync(first, last - first);
         }
         punched

@@ -3,7 +3,7 @@
 //! A lock that is inherited tells of it. What it guards is repaired before anybody uses it; a process that may not store into the file
 //! leaves a note in the runtime segment for one that may.
 //!
-//! - Behind a stripe lock redundancy may not fit its data. It is made to follow the data.
+//! - Behind a stripe lock redundancy may not fit its data. It is made to follow the data, or with data out what was being stored is undone.
 //! - Behind the size lock the file was growing or shrinking. The size is whole, since it is stored in one word, but members may differ in
 //!   it, and bytes that had been stored behind it are no zeros: the next growth would show them.
 
@@ -36,6 +36,7 @@ impl Inode {
         self.shared().stripes_unfinished.fetch_or(locks, Ordering::Relaxed);
         if self.writable {
             self.replay_behind(locks)?;
+            self.undo_dead()?;
             self.repair_blocks(locks)?;
             self.shared().stripes_unfinished.fetch_and(!locks, Ordering::Relaxed);
         }

@@ -3,7 +3,8 @@
 use crate::Inode;
 use crate::journal::After;
 use crate::stripes::Blocks;
-use array::IoFault;
+use crate::undo;
+use array::{IoFault, Striper, Undo};
 use core::sync::atomic::Ordering;
 use format::LaneKind;
 use sys::OsError;
@@ -131,10 +132,32 @@ impl Inode {
         loop {
             let out = self.out();
             self.announce(LaneKind::Write, offset, bytes as u64, out)?;
+            if undo::is_needed(&self.geometry, out) {
+                // SAFETY: as the caller promises.
+                return unsafe { self.store_undoably(offset, src, bytes) };
+            }
             // SAFETY: as the caller promises.
             match unsafe { self.striper(out).write(offset, src, bytes) } {
                 Ok(()) => return Ok(()),
                 Err(fault) => self.after_write_fault(fault, offset, bytes as u64)?,
+            }
+        }
+    }
+
+    /// The same with a member out. The range is announced.
+    ///
+    /// # Safety
+    /// As [`Self::store`].
+    #[inline(never)]
+    unsafe fn store_undoably(&self, offset: u64, src: *const u8, bytes: usize) -> Result<(), OsError> {
+        let mut undo = self.take_undo(self.out())?;
+        loop {
+            let striper = Striper { undo: undo.as_ref().map(Undo::record), ..self.striper(self.out()) };
+            // SAFETY: as the caller promises.
+            match (unsafe { striper.write(offset, src, bytes) }, &mut undo) {
+                (Ok(()), _) => return Ok(()),
+                (Err(fault), Some(undo)) => self.undo_after_fault(undo, fault)?,
+                (Err(fault), None) => self.after_write_fault(fault, offset, bytes as u64)?,
             }
         }
     }

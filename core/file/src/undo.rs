@@ -1,0 +1,127 @@
+//! Changes of stripes while a member that holds data of them is out: undone if their process dies in the middle (core/array/src/undo.rs).
+
+use crate::files::Files;
+use crate::inode::{Inode, key, number_of};
+use array::{IoFault, Undo, UndoRecord, Unfinished};
+use core::sync::atomic::Ordering;
+use dax::Backing;
+use format::FLAG_HOLES;
+use layout::Geometry;
+use medium::Medium;
+use sys::OsError;
+use units::MemberSet;
+
+/// How often a thread that finds no free record lets others go on: those that have one hold it for microseconds.
+const PATIENCE: usize = 1000;
+
+/// Whether parity with these members out may be all there is of some data.
+#[inline]
+pub(crate) fn is_needed(geometry: &Geometry, out: MemberSet) -> bool {
+    !out.is_empty() && geometry.level().parity_count() > 0
+}
+
+impl Files {
+    /// How many changes of files that are still there wait to be undone, since their processes died.
+    #[must_use]
+    pub fn unfinished_changes(&self) -> usize {
+        self.free_abandoned();
+        self.array().runtime().abandoned_undo().count()
+    }
+
+    /// Frees the records of dead processes that were in the middle of nothing, or of a file that is gone.
+    #[cold]
+    fn free_abandoned(&self) {
+        let runtime = self.array().runtime();
+        runtime.with_undo(|| {
+            for record in runtime.abandoned_undo() {
+                if record.unfinished().is_none() || self.is_gone(record.key()) {
+                    record.free();
+                }
+            }
+        });
+    }
+
+    /// Whether the file with this key does not exist any more.
+    fn is_gone(&self, file: u64) -> bool {
+        let number = number_of(file);
+        let found = self.table().load(self.array(), number);
+        matches!(found, Ok(found) if found.is_none_or(|found| key(number, found.generation) != file))
+    }
+}
+
+impl Inode {
+    /// A record for what the next change of this file's stripes overwrites, if these members being out asks for one. None, too, if all are taken by processes that died and whose files nobody has
+    /// opened since: what a death then does to the bytes beside those being written is the write hole.
+    ///
+    /// # Errors
+    /// `NOSPC` if shared memory is full.
+    pub(crate) fn take_undo(&self, out: MemberSet) -> Result<Option<Undo<'_>>, OsError> {
+        if !is_needed(&self.geometry, out) {
+            return Ok(None);
+        }
+        let runtime = self.files.array().runtime();
+        for _ in 0..PATIENCE {
+            let taken = runtime.take_undo(self.key())?;
+            if taken.is_some() {
+                return Ok(taken);
+            }
+            self.files.free_abandoned();
+            sys::rustix::thread::sched_yield();
+        }
+        Ok(None)
+    }
+
+    /// Puts back what processes that died were storing to this file. The caller has inherited a lock of one, if there is any.
+    pub(crate) fn undo_dead(&self) -> Result<(), OsError> {
+        let array = self.files.array();
+        let mine = |record: &UndoRecord<'_>| record.key() == self.key();
+        if !array.runtime().abandoned_undo().any(|record| mine(&record)) {
+            return Ok(());
+        }
+        array.before_change()?;
+        array.runtime().with_undo(|| {
+            for record in array.runtime().abandoned_undo().filter(mine) {
+                self.undo(&record)?;
+                record.free();
+            }
+            Ok(())
+        })
+    }
+
+    /// Makes a block of stripes what it was before the change that the record was taken for. Done again, it changes nothing.
+    pub(crate) fn undo(&self, record: &UndoRecord<'_>) -> Result<(), OsError> {
+        match record.unfinished() {
+            None => Ok(()),
+            Some(Unfinished::Saved) => loop {
+                match self.striper(self.out()).put_back(record) {
+                    Ok(()) => return Ok(()),
+                    Err(fault) => self.after_fault(fault)?,
+                }
+            },
+            Some(Unfinished::Zeroed { offset, bytes }) => {
+                self.add_flags(FLAG_HOLES);
+                self.punch_members(offset, bytes)
+            }
+        }
+    }
+
+    /// What follows from a fault in a change that has a record: the members that are left are as before the block in which it was.
+    #[cold]
+    pub(crate) fn undo_after_fault(&self, undo: &Undo<'_>, fault: IoFault) -> Result<(), OsError> {
+        let array = self.files.array();
+        let result = self.after_fault(fault);
+        if undo.record().unfinished() == Some(Unfinished::Saved) {
+            self.undo(&undo.record())?;
+        }
+        result?;
+        // The member that failed goes on record before the change is done without it.
+        array.before_change()
+    }
+
+    /// Makes a hole in every member.
+    pub(crate) fn punch_members(&self, offset: u64, bytes: u64) -> Result<(), OsError> {
+        let punched = self.on_members(|backing: &Backing| backing.punch(offset, bytes).and_then(|()| backing.persist_layout()));
+        self.shared().allocation_epoch.fetch_add(1, Ordering::AcqRel);
+        punched
+    }
+}
