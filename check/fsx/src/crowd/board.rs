@@ -32,8 +32,8 @@ pub(super) struct Board {
     /// The longest operation, in microseconds.
     pub(super) longest: AtomicU64,
     pub(super) regions: [Progress; REGION_COUNT],
-    /// Its writer is being killed: the region may hold a mixture.
-    pub(super) torn: [AtomicU64; REGION_COUNT],
+    /// Odd while the region may hold a mixture, since its writer was killed or is about to be; another number each time.
+    torn: [AtomicU64; REGION_COUNT],
     /// Records in the file that all append to.
     pub(super) appended: [Progress; WRITER_COUNT],
     /// Records written through one shared descriptor.
@@ -55,6 +55,25 @@ impl Board {
         }
         // SAFETY: mapped for good; all fields are atomics, of which any bytes are valid.
         Ok(unsafe { &*start.cast::<Self>() })
+    }
+
+    /// How often a region was torn and made whole: odd while it is torn.
+    pub(super) fn tears(&self, region: usize) -> u64 {
+        self.torn[region].load(Ordering::SeqCst)
+    }
+
+    pub(super) fn is_torn(&self, region: usize) -> bool {
+        !self.tears(region).is_multiple_of(2)
+    }
+
+    /// Notes that a region may be torn from now on. Returns whether it was not.
+    pub(super) fn tear(&self, region: usize) -> bool {
+        self.torn[region].fetch_or(1, Ordering::SeqCst).is_multiple_of(2)
+    }
+
+    /// Notes that a torn region is whole again.
+    pub(super) fn mend(&self, region: usize) {
+        self.torn[region].fetch_add(1, Ordering::SeqCst);
     }
 
     pub(super) fn is_over(&self) -> bool {

@@ -182,6 +182,10 @@ impl Leader {
         while !self.board.is_over() {
             thread::sleep(Duration::from_millis(3));
             self.reap()?;
+            if self.is_before_the_cut() {
+                // Nor until somebody has noticed.
+                next_kill = Instant::now() + Duration::from_millis(20);
+            }
             if self.orders.kill && Instant::now() > next_kill && !self.board.is_over() {
                 self.replace_one()?;
                 let interval_ms = if self.orders.kills == 0 { 20 + self.rng.below(100) } else { 5 + self.rng.below(40) };
@@ -198,6 +202,14 @@ impl Leader {
             }
         }
         if self.board.failed.load(Ordering::Relaxed) != 0 { Err("a worker failed".to_owned()) } else { Ok(()) }
+    }
+
+    /// Whether a member is about to lose its memory. Who dies in the middle of a write just before that leaves stripes whose parity nobody can
+    /// mend any more: the write hole, which only a journal closes.
+    fn is_before_the_cut(&self) -> bool {
+        let board = self.board;
+        let half = self.orders.operations / 2;
+        self.orders.steady && board.operations.load(Ordering::SeqCst) >= half && board.cut.load(Ordering::SeqCst) == 0
     }
 
     /// A worker that ends before all is done has failed.
@@ -222,8 +234,12 @@ impl Leader {
             return Ok(());
         }
         let threads = index * self.orders.threads..(index + 1) * self.orders.threads;
-        for region in threads.flat_map(|thread| (thread..REGION_COUNT).step_by(self.orders.thread_total())) {
-            self.board.torn[region].store(1, Ordering::Release);
+        let regions = threads.flat_map(|thread| (thread..REGION_COUNT).step_by(self.orders.thread_total()));
+        let torn: Vec<usize> = regions.filter(|&region| self.board.tear(region)).collect();
+        if self.is_before_the_cut() {
+            // Whoever cuts looks at the operations first and then at this, we the other way round: one of us sees the other.
+            torn.iter().for_each(|&region| self.board.mend(region));
+            return Ok(());
         }
         end(pid)?;
         self.board.kills.fetch_add(1, Ordering::Relaxed);
@@ -340,7 +356,8 @@ fn watch(ground: &Ground, board: &Board, orders: &Orders, begun: Instant, limit:
             let kills = board.kills.load(Ordering::Relaxed);
             return Err(format!("{done} operations and {kills} kills after {} s, which is too few", limit.as_secs()));
         }
-        if cut && board.operations.load(Ordering::Relaxed) >= orders.operations / 2 {
+        let is_whole = || (0..REGION_COUNT).all(|region| !board.is_torn(region));
+        if cut && board.operations.load(Ordering::SeqCst) >= orders.operations / 2 && is_whole() {
             cut = false;
             let data = ground.data();
             let backing =

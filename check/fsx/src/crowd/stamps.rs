@@ -72,12 +72,12 @@ impl Regions {
         region: usize,
         read: impl FnOnce() -> Result<Vec<u8>, String>,
     ) -> Result<(), String> {
-        let (progress, torn) = (&board.regions[region], &board.torn[region]);
-        let torn_before = torn.load(Ordering::Acquire);
+        let (progress, tears) = (&board.regions[region], board.tears(region));
         let committed = progress.committed.load(Ordering::Acquire);
         let got = read()?;
         let announced = progress.announced.load(Ordering::Acquire);
-        let torn = torn_before != 0 || torn.load(Ordering::Acquire) != 0;
+        // It may have been torn and made whole again meanwhile.
+        let torn = board.is_torn(region) || board.tears(region) != tears;
         self.check(region, &got, committed, announced, torn)
     }
 }

@@ -77,21 +77,21 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// The second half is done without the member, or finds out.
+    /// The member loses its memory from the half on, once what the killed have left is whole; the last quarter is done without it, or finds out.
     fn wait_for_the_cut(&self) {
-        let halfway = || self.orders.steady && self.board.operations.load(Ordering::Relaxed) >= self.orders.operations / 2;
-        while halfway() && self.board.cut.load(Ordering::Acquire) == 0 && !self.board.is_over() {
+        let due = || self.orders.steady && self.board.operations.load(Ordering::Relaxed) >= self.orders.operations / 4 * 3;
+        while due() && self.board.cut.load(Ordering::Acquire) == 0 && !self.board.is_over() {
             thread::sleep(Duration::from_millis(1));
         }
     }
 
     /// What a killed predecessor left is made whole, and nothing of it lies behind the end of the own file.
     fn take_over(&mut self) -> Result<(), String> {
-        for region in self.own_regions().filter(|&region| self.board.torn[region].load(Ordering::Acquire) != 0) {
+        for region in self.own_regions().filter(|&region| self.board.is_torn(region)) {
             let stamp = self.board.regions[region].announce();
             put(self.file, &self.regions.pattern(region, stamp), self.regions.start(region))?;
             self.board.regions[region].commit(stamp);
-            self.board.torn[region].store(0, Ordering::Release);
+            self.board.mend(region);
         }
         self.grow_own()
     }
