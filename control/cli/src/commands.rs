@@ -205,7 +205,7 @@ fn journal_command(action: &JournalAction) -> Result<Exit, Failure> {
 fn stop(name: Option<&ArrayName>) -> Result<Exit, Failure> {
     let source = source(name)?;
     let thing = called(&source);
-    let stopped = runtime::stop(&inspect::newest(&source, thing)?, thing)?;
+    let stopped = runtime::stop(&source, thing)?;
     print(&if stopped { format!("{thing}: stopped\n") } else { format!("{thing}: was not running\n") })
 }
 

@@ -47,9 +47,19 @@ impl ArrayFiles {
         prefixes.iter().map(|prefix| PathBuf::from(OsStr::from_bytes(prefix))).collect()
     }
 
-    /// Opens a file for writing and changes nothing.
-    pub(crate) fn open_to_write(&self, path: &Path) -> io::Result<Box<dyn Content>> {
-        self.open_file(path, OFlags::RDWR | OFlags::NOFOLLOW)
+    /// Opens one file after the other for writing, as far as that goes, and changes nothing: what waits for the first to open a file is done then.
+    pub(crate) fn open_each_to_write_until(&self, is_enough: impl Fn() -> bool) {
+        let mut directories = self.prefixes();
+        while let Some(directory) = directories.pop().filter(|_| !is_enough()) {
+            let Ok(names) = self.list(&directory) else { continue };
+            for path in names.into_iter().map(|name| directory.join(name)) {
+                match self.stat(&path, false).map(|stat| stat.kind) {
+                    Ok(Kind::Directory) => directories.push(path),
+                    Ok(Kind::File) => drop(self.open_file(&path, OFlags::RDWR | OFlags::NOFOLLOW)),
+                    _ => {}
+                }
+            }
+        }
     }
 
     /// Programs could not reach a file outside the array's paths.

@@ -8,7 +8,6 @@ use crate::{
     files::ArrayFiles,
     inspect, runtime,
     spec::Source,
-    tree::{Kind, Tree as _},
 };
 use array::{Array, AttachError, Config, JournalPlace};
 use file::Files;
@@ -194,21 +193,8 @@ pub(crate) fn replay(array: Array, thing: &str) -> Result<usize, Failure> {
     let files = ArrayFiles::open(array)?;
     files.core().forget_gone_records().map_err(|error| inspect::refused(thing, &io::Error::from(error).to_string()))?;
     let before = files.core().waiting_records().len();
-    let mut directories = files.prefixes();
-    while let Some(directory) = directories.pop() {
-        if files.core().waiting_records().is_empty() {
-            break;
-        }
-        let Ok(names) = files.list(&directory) else { continue };
-        for path in names.into_iter().map(|name| directory.join(name)) {
-            match files.stat(&path, false).map(|stat| stat.kind) {
-                Ok(Kind::Directory) => directories.push(path),
-                // What cannot be opened keeps waiting, and is counted below.
-                Ok(Kind::File) => drop(files.open_to_write(&path)),
-                _ => {}
-            }
-        }
-    }
+    // What cannot be opened keeps waiting, and is counted below.
+    files.open_each_to_write_until(|| files.core().waiting_records().is_empty());
     let left = files.core().waiting_records().len();
     if left == 0 {
         return Ok(before);

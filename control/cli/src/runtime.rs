@@ -1,8 +1,8 @@
 //! What the running system knows of an array: its processes, and the file systems under its members.
 
-use crate::failure::Failure;
-use array::Runtime;
-use format::{Superblock, Uuid};
+use crate::{failure::Failure, files::ArrayFiles, inspect, spec::Source};
+use array::{Array, Runtime};
+use format::Uuid;
 use std::{
     fs::{self, File},
     io::{BufRead as _, BufReader},
@@ -60,8 +60,22 @@ fn forget_copies(segment: &Path) {
     }
 }
 
+/// Undoes what processes were storing when they died, with a member out: the segment alone knows.
+fn undo(source: &Source, thing: &str) -> Result<(), Failure> {
+    let array = Array::attach(&inspect::config(source)?).map_err(|error| inspect::refused(thing, &error.to_string()))?;
+    let files = ArrayFiles::open(array)?;
+    files.open_each_to_write_until(|| files.core().unfinished_changes() == 0);
+    let left = files.core().unfinished_changes();
+    if left == 0 {
+        return Ok(());
+    }
+    let what = format!("processes died in the middle of {left} writes, and the files cannot be opened to undo that");
+    Err(Failure::new(thing, what, "run it as a user who may write to every file"))
+}
+
 /// Removes the runtime segment of an array that no process uses. Returns whether there was one.
-pub(crate) fn stop(superblock: &Superblock, thing: &str) -> Result<bool, Failure> {
+pub(crate) fn stop(source: &Source, thing: &str) -> Result<bool, Failure> {
+    let superblock = inspect::newest(source, thing)?;
     let segment = array::runtime::segment_path(superblock.array_uuid);
     if fs::symlink_metadata(&segment).is_err() {
         return Ok(false);
@@ -79,6 +93,13 @@ pub(crate) fn stop(superblock: &Superblock, thing: &str) -> Result<bool, Failure
         let noun = if pids.len() == 1 { "process" } else { "processes" };
         let pids = pids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
         return Err(Failure::new(thing, format!("in use by {noun} {pids}"), "end them first"));
+    }
+    if let Ok((runtime, _)) = runtime
+        && runtime.abandoned_undo().any(|record| record.unfinished().is_some())
+    {
+        drop(runtime);
+        undo(source, thing)?;
+        return stop(source, thing);
     }
     fs::remove_file(&segment).map_err(|error| Failure::new(&segment, error, "run as the user who owns the array"))?;
     forget_copies(Path::new(&segment));
