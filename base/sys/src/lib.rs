@@ -10,6 +10,7 @@ pub mod file_limit;
 pub mod high_fd;
 pub mod ofd_lock;
 pub mod raw;
+pub mod task;
 pub mod thread;
 pub mod tracking;
 

@@ -7,8 +7,10 @@
 //! next process can take over: a slot names pid and start time, a lock names its slot, a slot lists the files it holds open.
 
 mod open_files;
+mod showing;
 
 pub use open_files::{FileEntry, SharedFile};
+pub use showing::{ANSWER_STEP, ANSWER_STEPS, MappingCounts, count_mappings, others_are_to_hear};
 
 use crate::liveness::{ProcessId, process_lives};
 use crate::mapped::MappedRecords;
@@ -46,6 +48,12 @@ struct AttachSlot {
     tenancy: AtomicU32,
     /// Start time in clock ticks since boot (proc(5)), so that a reused pid is recognised.
     start_ticks: AtomicU64,
+    /// How often the bell had been rung when its process last looked at all of its mappings.
+    heard: AtomicU32,
+    /// The thread that hears the bell for it; 0 for none.
+    listener: AtomicU32,
+    /// Files it has mappings of, at most.
+    shown_count: AtomicU32,
 }
 
 /// Who uses a lane of the journal, on a line of its own: 0 free, otherwise owner in the upper half and thread id in the lower, or [`JOURNAL_LANE_WAITS`].
@@ -110,6 +118,8 @@ struct Segment {
     /// Raised to wake those that wait for something to happen to mapped files.
     bell: AtomicU32,
     open_by_slot: [[AtomicU64; OPEN_WORDS]; ATTACH_SLOT_COUNT],
+    /// The files that each process has mappings of, to load from or to store to.
+    shown_by_slot: [[AtomicU64; OPEN_WORDS]; ATTACH_SLOT_COUNT],
     /// The files that each process keeps ready: entry plus one, 0 for none.
     idle_by_slot: [[AtomicU32; IDLE_COUNT]; ATTACH_SLOT_COUNT],
     /// One bit per 64 entries of which one was ever used: so that looking through all of them touches few pages.
@@ -326,6 +336,7 @@ impl Runtime {
                 let taken = free.wrapping_add(1);
                 if free & 1 == 0 && slot.tenancy.compare_exchange(free, taken, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                     slot.start_ticks.store(process.start_ticks, Ordering::Relaxed);
+                    slot.heard.store(self.rings(), Ordering::Relaxed);
                     slot.pid.store(process.pid, Ordering::Release);
                     let me = owner_id(index, taken);
                     // SAFETY: the page is mapped for the life of self.
@@ -424,6 +435,7 @@ impl Runtime {
 
     fn release_slot(&self, index: usize) {
         let segment = self.segment();
+        self.end_showing_in(index);
         for (word_index, word) in segment.open_by_slot[index].iter().enumerate() {
             let mut bits = word.swap(0, Ordering::AcqRel);
             while bits != 0 {
@@ -484,6 +496,7 @@ impl Runtime {
             self.segment().epoch.fetch_add(1, Ordering::AcqRel);
             // Stores through mappings must be kept from what cannot be reconstructed then.
             self.ring();
+            self.note_failing();
         }
         fresh
     }
@@ -587,11 +600,12 @@ impl Runtime {
         self.segment().bell.load(Ordering::Acquire)
     }
 
-    /// Rings the bell: something has happened to mapped files that all processes are to look at now.
-    pub fn ring(&self) {
+    /// Rings the bell: something has happened to mapped files that all processes are to look at now. Returns how often it has been rung then.
+    pub fn ring(&self) -> u32 {
         let bell = &self.segment().bell;
-        bell.fetch_add(1, Ordering::AcqRel);
+        let rings = bell.fetch_add(1, Ordering::SeqCst).wrapping_add(1);
         let _ = futex::wake(bell, futex::Flags::empty(), i32::MAX as u32);
+        rings
     }
 
     /// Waits until the bell has rung since it had rung `rings` times, or `ns` have passed.

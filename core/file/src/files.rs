@@ -44,6 +44,8 @@ pub(crate) struct Held {
 struct Opened {
     inode: Arc<Inode>,
     handle_count: usize,
+    /// How many of them are [`Shown`].
+    shown_count: usize,
 }
 
 /// A file held open. Dropping the last one of a process closes it.
@@ -83,6 +85,51 @@ impl FileRef {
 impl Drop for FileRef {
     fn drop(&mut self) {
         self.0.files.close(&self.0);
+    }
+}
+
+/// A file held open for a mapping of it: this process hears when something happens to it. See [`array::Runtime::begin_showing`].
+pub struct Shown(FileRef);
+
+impl Shown {
+    /// To be asked for before the file is looked at to be shown.
+    #[must_use]
+    pub fn new(file: &FileRef) -> Self {
+        let (files, inode) = (file.0.files, &file.0);
+        if let Some(opened) = files.held.lock().open.get_mut(&inode.key()) {
+            opened.handle_count += 1;
+            opened.shown_count += 1;
+            if opened.shown_count == 1 {
+                files.array.runtime().begin_showing(inode.entry);
+            }
+        }
+        Self(FileRef(inode.clone()))
+    }
+}
+
+impl Deref for Shown {
+    type Target = FileRef;
+    #[inline]
+    fn deref(&self) -> &FileRef {
+        &self.0
+    }
+}
+
+impl Clone for Shown {
+    fn clone(&self) -> Self {
+        Self::new(&self.0)
+    }
+}
+
+impl Drop for Shown {
+    fn drop(&mut self) {
+        let (files, inode) = (self.0.0.files, &self.0.0);
+        if let Some(opened) = files.held.lock().open.get_mut(&inode.key()) {
+            opened.shown_count -= 1;
+            if opened.shown_count == 0 {
+                files.array.runtime().end_showing(inode.entry);
+            }
+        }
     }
 }
 
@@ -212,7 +259,7 @@ impl Files {
             && let Some((place, inode)) = self.take(idle, key)
             && self.array.runtime().with_open_files(|_| self.enter_again(attribute, place, &inode))
         {
-            open.insert(key, Opened { inode: inode.clone(), handle_count: 1 });
+            open.insert(key, Opened { inode: inode.clone(), handle_count: 1, shown_count: 0 });
             drop(held);
             return FileRef(inode).agreed();
         }
@@ -231,7 +278,7 @@ impl Files {
             return file.agreed();
         }
         let inode = self.array.runtime().with_open_files(|_| self.enter(attribute, key, backing, writable, opened_in))?;
-        open.insert(key, Opened { inode: inode.clone(), handle_count: 1 });
+        open.insert(key, Opened { inode: inode.clone(), handle_count: 1, shown_count: 0 });
         drop(held);
         FileRef(inode).agreed()
     }
@@ -439,7 +486,12 @@ impl Files {
         let result = fork();
         for opened in open.values() {
             match result {
-                0 => runtime.claim_file(opened.inode.entry),
+                0 => {
+                    runtime.claim_file(opened.inode.entry);
+                    if opened.shown_count != 0 {
+                        runtime.begin_showing(opened.inode.entry);
+                    }
+                }
                 ..0 => runtime.withdraw_promise(opened.inode.entry),
                 _ => {}
             }

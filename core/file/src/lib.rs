@@ -31,7 +31,7 @@ mod undo;
 mod unfinished;
 mod write;
 
-pub use files::{BackingFds, FileRef, Files};
+pub use files::{BackingFds, FileRef, Files, Shown};
 pub use idle::Keep;
 pub use inode::Inode;
 pub use journal::Waiting;

@@ -19,6 +19,7 @@ use crate::inode::Inode;
 use crate::stripes::Blocks;
 use array::IoFault;
 use array::mapped::MappedRecord;
+use array::runtime::{ANSWER_STEP, ANSWER_STEPS};
 use core::mem::ManuallyDrop;
 use core::sync::atomic::Ordering;
 use format::{LaneKind, Resync};
@@ -26,16 +27,12 @@ use intent::Change;
 use persist::fault::guard;
 use sync::{Liveness, OwnerId};
 use sys::OsError;
-use sys::rustix::time::Timespec;
 use units::{MemberSet, PAGE_BYTES};
 
 const PAGE: u64 = PAGE_BYTES as u64;
 /// How many parts are followed at a time, and about how many bytes.
 const PARTS_MAX: usize = 16;
 const PARTS_BYTES: u64 = 64 << 10;
-/// How long a caller waits for others that have the file mapped at most: a process that is stopped does not answer.
-const ANSWER_STEPS: u32 = 1000;
-const ANSWER_STEP: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000 };
 /// From this step on it is asked who of them lives.
 const DOUBT_STEP: u32 = 5;
 
@@ -66,6 +63,15 @@ impl Parts {
     const fn are_enough(&self) -> bool {
         self.count == PARTS_MAX || self.bytes >= PARTS_BYTES
     }
+}
+
+/// Who is asked to look at a file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Whom {
+    /// Every process with mappings of it.
+    All,
+    /// Those that may have stored to it.
+    Writers,
 }
 
 /// This process' writable mappings of one file: the file is open, and what may be stored to is announced.
@@ -159,12 +165,6 @@ impl Mapped {
         self.file.shared().resync_waits.store(1, Ordering::Release);
     }
 
-    /// Up to which of the others' calls an answer would be, if the process looked at the file from here on.
-    #[must_use]
-    pub fn last_call(&self) -> u32 {
-        self.file.shared().calls.load(Ordering::Acquire)
-    }
-
     /// Whether that was answered.
     #[must_use]
     pub fn has_answered(&self, call: u32) -> bool {
@@ -176,10 +176,19 @@ impl Mapped {
         self.record.answer(call);
     }
 
-    /// No mapping of this process shows the members any more, and there is a shared copy: waits until the others have come to it. What one stores into it
-    /// another would not see who does not.
+    /// There is a shared copy, no mapping of this process shows the members any more, and one is about to be stored to: waits until the others have come to the copy.
+    /// What is stored into it they would not see on the members.
     pub fn gather(&self) {
-        self.file.call(Some(self.record));
+        let shared = self.file.shared();
+        let number = shared.copy.load(Ordering::Acquire);
+        if shared.gathered.load(Ordering::Acquire) == number {
+            return;
+        }
+        if self.file.is_mapped_by_others() {
+            self.file.call(Whom::All, Some(self.record));
+        }
+        // Who has not come by now is not waited for again; who begins after this finds the copy.
+        shared.gathered.store(number, Ordering::Release);
     }
 
     /// Announces that `start..end` may be stored to from now on.
@@ -396,39 +405,64 @@ impl Inode {
         self.with_size_locked(|size| self.zero_tail(size))
     }
 
-    /// Asks the other processes that have the file mapped for writing to look at it: it was cut, or all that was stored is to be followed. Returns
-    /// when they have, or when one does not answer.
+    /// Asks the other processes that have mappings of the file to look at it: it was cut. Returns when they have, or when one does not answer.
     pub fn call_others(&self) {
-        let shared = self.shared();
-        if shared.mapped.load(Ordering::Acquire) == 0 {
-            return;
+        if self.is_mapped_by_others() {
+            self.call(Whom::All, None);
         }
-        let runtime = self.files.array().runtime();
-        let others = || runtime.mapped().of(self.key()).filter(|&(_, owner)| owner != runtime.me());
-        if others().next().is_none() {
-            return;
-        }
-        self.call(None);
     }
 
-    /// The same; the calls of others meanwhile are answered in the own record.
-    fn call(&self, own: Option<&MappedRecord>) {
+    /// Asks those that store to it through mappings: all that was stored is to be followed.
+    pub fn call_writers(&self) {
+        if self.records_of_others().next().is_some() {
+            self.call(Whom::Writers, None);
+        }
+    }
+
+    /// The last of such calls. Who looks at the file after asking this has answered it.
+    #[must_use]
+    pub fn last_call(&self) -> u32 {
+        self.shared().calls.load(Ordering::Acquire)
+    }
+
+    /// The same and the state of members: while it stays as it is there is nothing new that mappings of the file would have to show.
+    #[must_use]
+    pub fn news(&self) -> (u32, u64) {
+        (self.last_call(), self.files.array().runtime().epoch())
+    }
+
+    fn is_mapped_by_others(&self) -> bool {
+        self.files.array().runtime().is_shown_by_others(self.entry) || self.records_of_others().next().is_some()
+    }
+
+    fn records_of_others(&self) -> impl Iterator<Item = (&MappedRecord, OwnerId)> {
+        let runtime = self.files.array().runtime();
+        let any = self.shared().mapped.load(Ordering::Acquire) != 0;
+        let records = any.then(|| runtime.mapped().of(self.key()));
+        records.into_iter().flatten().filter(|&(_, owner)| owner != runtime.me())
+    }
+
+    /// Rings the bell and waits for the answers. The calls of others meanwhile are answered in the own record.
+    fn call(&self, whom: Whom, own: Option<&MappedRecord>) {
         let (shared, runtime) = (self.shared(), self.files.array().runtime());
-        let others = || runtime.mapped().of(self.key()).filter(|&(_, owner)| owner != runtime.me());
         let call = shared.calls.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
-        runtime.ring();
+        let rings = runtime.ring();
+        // A process that has looked at all of its mappings has looked at those of this file; one that waits here itself answers in its record only.
+        let answers = |record: &MappedRecord, owner| record.has_answered(call) || runtime.has_heard(owner, rings);
         for step in 0..ANSWER_STEPS {
-            let waits =
-                |record: &MappedRecord, owner| !record.has_answered(call) && (step < DOUBT_STEP || runtime.is_alive(owner));
+            let waits = |record: &MappedRecord, owner| !answers(record, owner) && (step < DOUBT_STEP || runtime.is_alive(owner));
             if let Some(own) = own {
                 own.answer(shared.calls.load(Ordering::Acquire));
             }
-            if !others().any(|(record, owner)| waits(record, owner)) {
+            let has_come = |who| self.records_of_others().any(|(record, owner)| owner == who && record.has_answered(call));
+            let writers_wait = self.records_of_others().any(|(record, owner)| waits(record, owner));
+            let readers_wait = || runtime.unheard_by(Some(self.entry), rings).any(|who| !has_come(who));
+            if !(writers_wait || whom == Whom::All && readers_wait()) {
                 break;
             }
             let _ = sys::rustix::thread::nanosleep(&ANSWER_STEP);
         }
-        if others().any(|(record, owner)| !record.has_answered(call) && !runtime.is_alive(owner)) {
+        if self.records_of_others().any(|(record, owner)| !answers(record, owner) && !runtime.is_alive(owner)) {
             // Not to be waited for again. What cannot be made good now is tried again by the next one.
             let _ = self.finish_mappings();
         }

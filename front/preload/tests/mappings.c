@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -76,6 +77,12 @@ static int touch(volatile char *at, int store) {
         else (void)*at;
     }
     return caught;
+}
+
+static double seconds(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec + time.tv_nsec / 1e9;
 }
 
 /* msync, munmap and the end of the process each bring redundancy up to date. */
@@ -443,6 +450,174 @@ static void cut(void) {
     }
 }
 
+/* A child that does what it is told by a byte, and says when it has: with the first one that it is not to answer it ends. */
+struct other {
+    int ask[2], answer[2];
+    pid_t pid;
+};
+
+static struct other start_other(void (*act)(char)) {
+    struct other other;
+    char byte;
+    CHECK(pipe(other.ask) == 0 && pipe(other.answer) == 0);
+    other.pid = fork();
+    if (other.pid == 0) {
+        CHECK(close(other.ask[1]) == 0 && close(other.answer[0]) == 0);
+        while (read(other.ask[0], &byte, 1) == 1) {
+            act(byte);
+            CHECK(write(other.answer[1], &byte, 1) == 1);
+        }
+        _exit(0);
+    }
+    CHECK(other.pid > 0 && close(other.ask[0]) == 0 && close(other.answer[1]) == 0);
+    return other;
+}
+
+static void tell(struct other *other, char byte) {
+    CHECK(write(other->ask[1], &byte, 1) == 1 && read(other->answer[0], &byte, 1) == 1);
+}
+
+static void end_other(struct other *other) {
+    int status;
+    CHECK(close(other->ask[1]) == 0 && waitpid(other->pid, &status, 0) == other->pid && status == 0);
+    CHECK(close(other->answer[0]) == 0);
+}
+
+static char *map_to_read(size_t bytes) {
+    int reader = open_file(O_RDONLY);
+    char *start = mmap(NULL, bytes, PROT_READ, MAP_SHARED, reader, 0);
+    CHECK(start != MAP_FAILED && close(reader) == 0);
+    return start;
+}
+
+static void cut_or_grow(char byte) {
+    char page[PAGE];
+    if (byte == 1) CHECK(truncate(path, 2 * PAGE) == 0);
+    if (byte == 2) CHECK(close(open_file(O_RDWR | O_TRUNC)) == 0);
+    if (byte == 3) CHECK(truncate(path, 60 * PAGE) == 0);
+    if (byte == 4) {
+        int fd = open_file(O_RDWR);
+        memset(page, 7, sizeof page);
+        for (int at = 0; at < 60; at++) CHECK(pwrite(fd, page, PAGE, at * PAGE) == PAGE);
+        CHECK(close(fd) == 0);
+    }
+}
+
+static void see_cuts(struct other *other, const char *start) {
+    for (int round = 0; round < 20; round++) {
+        tell(other, 4);
+        for (int page = 0; page < 60; page++) CHECK(start[page * PAGE + 5] == 7);
+        tell(other, 1 + round % 2);
+        int left = round % 2 ? 0 : 2;
+        for (int page = left; page < 60; page++) CHECK(touch((char *)start + page * PAGE, 0) == SIGBUS * 100 + BUS_ADRERR);
+        tell(other, 3);
+        for (int page = 0; page < 60; page++) CHECK(start[page * PAGE + 5] == (page < left ? 7 : 0));
+    }
+}
+
+/* Who only reads a mapping sees a cut as soon as it is made, also the child that has the mapping from its parent. */
+static void reader_cut(void) {
+    struct other other = start_other(cut_or_grow);
+    tell(&other, 4);
+    char *start = map_to_read(60 * PAGE), *again = map_to_read(60 * PAGE);
+    see_cuts(&other, start);
+    CHECK(munmap(start, 60 * PAGE) == 0);
+    see_cuts(&other, again);
+    pid_t child = fork();
+    if (child == 0) {
+        see_cuts(&other, again);
+        _exit(0);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(munmap(again, 60 * PAGE) == 0);
+    end_other(&other);
+}
+
+#define WIDE_BYTES ((size_t)220 << 20)
+static char *copied;
+static void store_in_copy(char byte) {
+    int fd = open_file(O_RDWR);
+    if (byte == 1) {
+        CHECK(copied == NULL);
+        copied = map(fd, WIDE_BYTES, 0);
+    }
+    copied[byte * PAGE] = byte;
+    copied[WIDE_BYTES - PAGE + byte] = byte;
+    CHECK(pwrite(fd, &byte, 1, (byte + 100) * PAGE) == 1 && close(fd) == 0);
+}
+
+/* Who only reads the members comes to a shared copy as soon as there is one. */
+static void reader_copy(void) {
+    int fd = open_file(O_RDWR);
+    CHECK(ftruncate(fd, WIDE_BYTES) == 0);
+    struct other other = start_other(store_in_copy);
+    char *start = map_to_read(30 * PAGE), *later = NULL;
+    CHECK(start[PAGE] != 1 || start[2 * PAGE] != 2);
+    for (char byte = 1; byte < 20; byte++) {
+        tell(&other, byte);
+        CHECK(start[byte * PAGE] == byte && (!later || later[(byte + 100) * PAGE] == byte));
+        if (byte == 5) later = map_to_read(200 * PAGE);
+    }
+    end_other(&other);
+    CHECK(start[19 * PAGE] == 19 && later[119 * PAGE] == 19);
+}
+
+static void fail_table(char byte) {
+    char member[1000], block[PAGE];
+    int mounts = (int)strcspn(getenv("CXLRAID_MOUNTS"), ":");
+    snprintf(member, sizeof member, "%.*s/.cxlraid/inodes", mounts, getenv("CXLRAID_MOUNTS"));
+    int fd = open_file(O_RDWR);
+    memset(block, byte, sizeof block);
+    /* The file's memory on the member stays as it is. What is stored when the file grows finds the member failing. */
+    CHECK(truncate(member, 0) == 0 && pwrite(fd, block, PAGE, 60 * PAGE) == PAGE);
+    for (int page = 0; page < 60; page++) CHECK(pwrite(fd, block, PAGE, page * PAGE) == PAGE);
+}
+
+/* Who only reads sees what is written once a member is out that the others have found failing. */
+static void reader_failure(void) {
+    int fd = open_file(O_RDWR);
+    CHECK(ftruncate(fd, 60 * PAGE) == 0);
+    struct other other = start_other(fail_table);
+    char *start = map_to_read(60 * PAGE);
+    for (int page = 0; page < 60; page++) CHECK(touch(start + page * PAGE, 0) == 0);
+    tell(&other, 9);
+    for (int page = 0; page < 60; page++) CHECK(start[page * PAGE] == 9 && start[page * PAGE + PAGE - 1] == 9);
+    end_other(&other);
+}
+
+/* Readers that are killed, have become other programs or end are not waited for; one that is stopped only so long. */
+static void reader_gone(void) {
+    int fd = open_file(O_RDWR), ready[2], status;
+    char byte;
+    for (int kind = 0; kind < 4; kind++) {
+        CHECK(ftruncate(fd, 60 * PAGE) == 0 && pipe(ready) == 0);
+        pid_t child = fork();
+        if (child == 0) {
+            /* Not to be left over when a check fails. */
+            CHECK(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0);
+            char *start = map_to_read(60 * PAGE);
+            CHECK(touch(start + 59 * PAGE, 0) == 0);
+            CHECK(fcntl(ready[1], F_SETFD, FD_CLOEXEC) == 0 && fcntl(ready[0], F_SETFD, FD_CLOEXEC) == 0);
+            char *nothing[] = {NULL}, *arguments[] = {"sleep", "60", NULL};
+            if (kind != 2) CHECK(write(ready[1], "r", 1) == 1);
+            if (kind == 2) execve("/bin/sleep", arguments, nothing);
+            for (;;) pause();
+        }
+        CHECK(close(ready[1]) == 0);
+        if (kind == 2) CHECK(read(ready[0], &byte, 1) == 0);
+        else CHECK(read(ready[0], &byte, 1) == 1);
+        CHECK(kind != 0 || (kill(child, SIGKILL) == 0 && waitpid(child, &status, 0) == child));
+        CHECK(kind != 1 || (kill(child, SIGSTOP) == 0 && waitpid(child, &status, WUNTRACED) == child));
+        double begun = seconds();
+        CHECK(ftruncate(fd, PAGE) == 0);
+        double spent = seconds() - begun;
+        CHECK(kind == 1 ? spent > 0.05 && spent < 2 : spent < 0.05);
+        CHECK(kind == 0 || (kill(child, SIGKILL) == 0 && waitpid(child, &status, 0) == child));
+        CHECK(close(ready[0]) == 0);
+    }
+}
+
 /* A mapping of too many pieces, while another process stores to the members: both come to a shared copy. */
 static void wide(void) {
     size_t bytes = 220 << 20;
@@ -727,12 +902,6 @@ static void huge(void) {
     raise(SIGKILL);
 }
 
-static double seconds(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return time.tv_sec + time.tv_nsec / 1e9;
-}
-
 /* msync of what nothing was stored to costs next to nothing while the process has no page faults; and whoever stores, it is followed. */
 static void quiet(void) {
     int fd = open_file(O_RDWR);
@@ -810,6 +979,10 @@ int main(int count, char **arguments) {
     else if (!strcmp(what, "survivor")) survivor();
     else if (!strcmp(what, "cut")) cut();
     else if (!strcmp(what, "wide")) wide();
+    else if (!strcmp(what, "reader-cut")) reader_cut();
+    else if (!strcmp(what, "reader-copy")) reader_copy();
+    else if (!strcmp(what, "reader-failure")) reader_failure();
+    else if (!strcmp(what, "reader-gone")) reader_gone();
     else if (!strcmp(what, "children")) children();
     else if (!strcmp(what, "pages")) pages();
     else if (!strcmp(what, "calls")) calls();

@@ -56,7 +56,7 @@ const MAPPED: &[(&str, &str)] = &[
 const FIO: &[&str] = &["/threads.", "/processes.", "/odd.", "/overwrite.", "/append.", "/own.", "/many."];
 
 /// All cases, in no particular order.
-pub(crate) const CASES: [Case; 43] = [
+pub(crate) const CASES: [Case; 44] = [
     case("stdio", "stdio.sh", 1),
     Case { uncounted: COPYING, ..case("cat", "cat.sh", 2) },
     case("dd", "dd.sh", 2),
@@ -112,6 +112,7 @@ pub(crate) const CASES: [Case; 43] = [
     program("fd-passing", &[("PROGRAM", "passing")], 1),
     program("threads", &[("PROGRAM", "threads")], 1),
     program("maps", &[("PROGRAM", "maps")], 1),
+    program("readers", &[("PROGRAM", "readers")], 2),
     program("sites", &[("PROGRAM", "sites")], 1),
     // It forbids itself rt_sigreturn.
     Case { watchable: false, ..program("sandbox", &[("PROGRAM", "sandbox")], 1) },

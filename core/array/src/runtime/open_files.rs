@@ -34,6 +34,8 @@ pub struct SharedFile {
     pub unlinked: AtomicU32,
     /// How many processes have writable mappings of it, or died with them and were not followed yet: see [`crate::mapped`].
     pub mapped: AtomicU32,
+    /// How many processes have mappings of it of any kind, at most: each hears when something happens to the file.
+    pub shown: AtomicU32,
     /// Not 0 while bytes of the file wait for resync, as the inode table tells; 2 if only for a member that is away.
     pub resync_waits: AtomicU32,
     /// 1 while what lies behind the end of the file may be something else than zeros: a process died while the file grew or shrank.
@@ -53,6 +55,8 @@ pub struct SharedFile {
     pub copy_wanted: AtomicU32,
     /// Raised when processes with mappings are to look at the file now: see [`crate::mapped`].
     pub calls: AtomicU32,
+    /// The number of the copy that all mappings of all processes have come to.
+    pub gathered: AtomicU32,
     /// One for each lock block index modulo [`STRIPE_LOCK_COUNT`].
     pub stripes: [StripeLock; STRIPE_LOCK_COUNT],
 }
@@ -81,7 +85,7 @@ impl SharedFile {
 /// The entry of an open file and where it lies.
 #[derive(Clone, Copy)]
 pub struct FileEntry {
-    index: usize,
+    pub(super) index: usize,
     /// Whether no process had it open before.
     pub first: bool,
     /// The key of the file that was in this place before, if another was; what it left of mappings goes with it.
@@ -129,6 +133,7 @@ impl Runtime {
             file.modified_ns.store(0, Ordering::Relaxed);
             file.unlinked.store(0, Ordering::Relaxed);
             file.mapped.store(0, Ordering::Relaxed);
+            file.shown.store(0, Ordering::Relaxed);
             // A copy of the file that was here before.
             file.copy.fetch_add(file.copy.load(Ordering::Relaxed) & 1, Ordering::Relaxed);
             file.copy_wanted.store(0, Ordering::Relaxed);

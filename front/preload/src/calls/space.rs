@@ -101,7 +101,7 @@ pub(crate) fn sync(call: &mut Call) -> Verdict {
         Node::File(file) => {
             let result = mappings::follow::file(file);
             // What other processes stored through mappings is synchronised too.
-            file.call_others();
+            file.call_writers();
             Verdict::from_result(result.and_then(|()| file.sync()).map(|()| 0))
         }
         // SAFETY: the descriptor is open: it was looked up.

@@ -6,7 +6,7 @@ use super::{Followed, Mapping, Mappings, PAGE, table};
 use crate::report::report;
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
-use file::{FileRef, Mapped};
+use file::{FileRef, Mapped, Shown};
 use linux_raw_sys::general::{__NR_madvise, __NR_mmap, __NR_munmap, __NR_nanosleep, MADV_DONTFORK};
 use linux_raw_sys::general::{
     MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_PRIVATE, MAP_SHARED, MAP_SHARED_VALIDATE, MAP_SYNC, MAP_TYPE, PROT_WRITE,
@@ -64,11 +64,11 @@ pub(crate) fn map(file: &FileRef, wish: &Wish, may_write: bool) -> Result<usize,
     } else {
         reserve(wish.address, bytes, place)?
     };
+    let file = Shown::new(file);
     let mapping = Mapping {
         start,
         end: start + bytes,
         offset: wish.offset,
-        file: file.clone(),
         protection: wish.protection,
         flags: kept,
         may_write,
@@ -76,13 +76,15 @@ pub(crate) fn map(file: &FileRef, wish: &Wish, may_write: bool) -> Result<usize,
         stored: false,
         followed: false,
         source: file.mapping_source(),
-        copied: file.is_copied() || !table.can_compose(file, wish.offset, bytes),
+        copied: file.is_copied() || !table.can_compose(&file, wish.offset, bytes),
         sealed: false,
         rights: None,
+        answered: file.news(),
         dont_fork: false,
         wants_huge: super::unit::wants_huge_by_default(),
         broken: None,
         quiet_since: None,
+        file,
     };
     match table.establish(mapping) {
         Ok(()) => Ok(start),
@@ -237,7 +239,9 @@ impl Mappings {
             return Err(OsError::AGAIN);
         }
         let mapped = &self.hold(&mapping.file)?.mapped;
-        if !mapping.copied {
+        if mapping.copied {
+            mapped.gather();
+        } else {
             mapped.store_directly()?;
         }
         mapping.stored = true;
@@ -281,7 +285,10 @@ impl Mappings {
                 shown?;
             }
         }
-        self.hold(&mapping.file)?.mapped.gather();
+        let stores = |other: &Mapping| other.stored && other.file.attribute() == attribute;
+        if mapping.stored || self.list.iter().any(stores) {
+            self.hold(&mapping.file)?.mapped.gather();
+        }
         Ok(true)
     }
 

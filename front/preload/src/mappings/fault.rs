@@ -183,11 +183,25 @@ pub(crate) fn let_through(address: usize, bytes: usize) -> bool {
 /// The state of members that every mapping was last brought up to date with.
 static EPOCH: AtomicU64 = AtomicU64::new(0);
 
-/// After a call: if it found a member failing, stores through mappings that may not land there any more are kept out before the program goes on.
+/// After a call: if it found a member failing, stores through mappings that may not land there any more are kept out before the program goes on, and
+/// mappings of other processes do not show it any more.
 #[inline]
 pub(crate) fn notice_members() {
+    if any() | array::runtime::others_are_to_hear() {
+        attend();
+    }
+}
+
+#[cold]
+fn attend() {
     if any() && has_changed() {
         catch_up();
+    }
+    // Not in the thread that hears the others: they may be waiting for it.
+    if array::runtime::others_are_to_hear()
+        && let Ok(namespace) = crate::array::namespace()
+    {
+        namespace.files().array().runtime().await_others();
     }
 }
 
@@ -208,7 +222,7 @@ pub(crate) fn catch_up() -> bool {
 }
 
 impl Mappings {
-    fn catch_up(&mut self) -> bool {
+    pub(super) fn catch_up(&mut self) -> bool {
         let mut changed = false;
         for index in 0..self.list.len() {
             let mut mapping = self.list.remove(index);

@@ -41,16 +41,22 @@ impl Mappings {
     pub(super) fn look_at(&mut self, attribute: Attribute) {
         for index in 0..self.list.len() {
             if self.list[index].file.attribute() == attribute {
-                let mut mapping = self.list.remove(index);
-                // What cannot be done now is tried again by the period.
-                let _ = self.follow_size(&mut mapping);
-                if mapping.followed {
-                    let (start, end) = (mapping.start, mapping.end);
-                    let _ = self.follow_stored(&mut mapping, start, end);
-                }
-                self.list.insert(index, mapping);
+                self.answer(index);
             }
         }
+    }
+
+    /// The same for one mapping.
+    pub(super) fn answer(&mut self, index: usize) {
+        let mut mapping = self.list.remove(index);
+        mapping.answered = mapping.file.news();
+        // What cannot be done now is tried again by the period.
+        let _ = self.follow_size(&mut mapping);
+        if mapping.followed {
+            let (start, end) = (mapping.start, mapping.end);
+            let _ = self.follow_stored(&mut mapping, start, end);
+        }
+        self.list.insert(index, mapping);
     }
 
     /// As [`Self::follow`], unless nothing can have been stored to the mapping since it was last followed.

@@ -9,7 +9,7 @@
 use super::{any, table};
 use crate::arch::helper::{spawn, thread_bytes};
 use array::Runtime;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use linux_raw_sys::general::{
     __NR_clock_gettime, __NR_munmap, __NR_nanosleep, __NR_rt_sigprocmask, CLOCK_MONOTONIC, SIG_SETMASK,
 };
@@ -25,6 +25,8 @@ const ROUNDS_PER_INQUIRY: u64 = 8;
 static RUNNING: AtomicBool = AtomicBool::new(false);
 /// Nanoseconds; 0 before the first use.
 static PERIOD_NS: AtomicU64 = AtomicU64::new(0);
+/// How often the bell had been rung that the thread need not hear any more when it begins.
+static HEARD: AtomicU32 = AtomicU32::new(0);
 
 /// Makes sure that the thread runs. The table's lock is held.
 pub(super) fn start() {
@@ -49,12 +51,19 @@ pub(super) fn forget() {
 
 fn start_thread() -> Option<()> {
     let memory = crate::alloc::map_anonymous(thread_bytes()).ok()?;
+    // Not asked by the thread itself: the process may have detached from the array by the time it runs.
+    HEARD.store(runtime().map_or(0, Runtime::heard), Ordering::Relaxed);
     // The thread begins with the mask of its maker: everything but the faults of guarded copies.
     let before = set_mask(!(1 << 10 | 1 << 6));
     // SAFETY: the memory is new, writable, of that length, and the thread's for good.
     let made = unsafe { spawn(run, memory) };
     set_mask(before);
-    if made < 0 {
+    if made > 0 {
+        if let Some(runtime) = runtime() {
+            // Before its maker shows anything.
+            runtime.set_listener(made as u32);
+        }
+    } else {
         // SAFETY: nobody uses it.
         unsafe { syscall(__NR_munmap as usize, [memory, thread_bytes(), 0, 0, 0, 0]) };
         return None;
@@ -64,7 +73,8 @@ fn start_thread() -> Option<()> {
 
 extern "C" fn run() -> ! {
     let mut rest_ns = PERIOD_NS.load(Ordering::Relaxed);
-    let mut rings = runtime().map_or(0, Runtime::rings);
+    // What was rung since then it answers at once.
+    let mut rings = HEARD.load(Ordering::Relaxed);
     for round in 1u64.. {
         rest(rest_ns, &mut rings);
         let start = now_ns();
@@ -101,18 +111,17 @@ fn rest(ns: u64, rings: &mut u32) {
         let heard = runtime.rings();
         if heard != *rings {
             *rings = heard;
-            crate::mappings::fault::notice_members();
-            answer();
+            answer(runtime, heard);
         }
     }
 }
 
-/// Looks at the files that others have called for.
-fn answer() {
+/// Looks at the files that others have called for, and says that it has for the bell's ring number `heard`.
+fn answer(runtime: &Runtime, heard: u32) {
     let mut table = table();
     for index in 0..table.files.len() {
         let mapped = &table.files[index].mapped;
-        let call = mapped.last_call();
+        let call = mapped.file().last_call();
         if mapped.has_answered(call) && !mapped.file().is_copy_wanted() {
             continue;
         }
@@ -122,6 +131,14 @@ fn answer() {
             followed.mapped.answer(call);
         }
     }
+    // And those that are only read, or all if a member went out.
+    for index in 0..table.list.len() {
+        if table.list[index].answered != table.list[index].file.news() {
+            table.answer(index);
+        }
+    }
+    // With the lock, which a process that has detached never gives back.
+    runtime.hear(heard);
 }
 
 /// Follows every mapping, a few pages at a time: the program's own calls get the lock in between. Those that are quiet only if `asks`.

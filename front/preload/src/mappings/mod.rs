@@ -25,7 +25,7 @@ mod unit;
 
 use crate::lock::{Guard, Lock};
 use core::sync::atomic::{AtomicUsize, Ordering};
-use file::{FileRef, Mapped};
+use file::{Mapped, Shown};
 use heap::vec::Vec;
 use linux_raw_sys::general::PROT_WRITE;
 use sys::tracking::Tracker;
@@ -40,7 +40,7 @@ struct Mapping {
     end: usize,
     /// The offset in the file that `start` shows, a multiple of the page size.
     offset: u64,
-    file: FileRef,
+    file: Shown,
     /// What the program wants: PROT_*.
     protection: usize,
     /// MAP_* that pieces composed later get too.
@@ -61,6 +61,8 @@ struct Mapping {
     sealed: bool,
     /// Where stores are let through one granule at a time; None: everywhere.
     rights: Option<rights::Rights>,
+    /// What others had told ([`file::Inode::news`]) before it was last brought up to date.
+    answered: (u32, u64),
     /// Whether a child of fork is not to have it.
     dont_fork: bool,
     /// Whether huge pages are to be kept where there are any ([`unit`]).
@@ -89,6 +91,7 @@ impl Mapping {
             copied: self.copied,
             sealed: self.sealed,
             rights: None,
+            answered: self.answered,
             dont_fork: self.dont_fork,
             wants_huge: self.wants_huge,
             broken: None,

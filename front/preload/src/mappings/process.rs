@@ -72,6 +72,8 @@ impl Mappings {
         }
         self.forget_files();
         helper::start();
+        // What has happened since the parent looked at them, the parent alone was told.
+        self.catch_up();
         result
     }
 

@@ -49,6 +49,10 @@ impl Scene {
             // Only every few periods find that.
             command.env("CXLRAID_MAP_PERIOD_MS", "10");
         }
+        if what.starts_with("reader") {
+            // The period does not help.
+            command.env("CXLRAID_MAP_PERIOD_MS", "600000");
+        }
         let output = command.args([FILE, what]).env("CXLRAID_MAP_TRACKING", tracking).output().unwrap();
         let said = std::string::String::from_utf8_lossy(&output.stdout);
         let complaints = std::string::String::from_utf8_lossy(&output.stderr);
@@ -162,6 +166,40 @@ fn a_cut_is_seen_by_every_mapping_at_once() {
         let scene = Scene::new("cut", shape);
         assert!(scene.run("cut").success(), "{shape:?}");
         assert!(scene.fits_or_has_none(), "{shape:?}");
+    }
+}
+
+#[test]
+fn who_only_reads_a_mapping_sees_cuts_at_once() {
+    for shape in SHAPES.into_iter().chain([("0", 3, "65536"), ("6", 5, "4096")]) {
+        let scene = Scene::new("reader-cut", shape);
+        assert!(scene.run("reader-cut").success(), "{shape:?}");
+        assert!(scene.fits_or_has_none(), "{shape:?}");
+    }
+}
+
+#[test]
+fn who_only_reads_a_mapping_comes_to_a_shared_copy_at_once() {
+    for (shape, journal) in [(("5", 3, "4096"), ""), (("0", 3, "4096"), ""), (("5", 3, "65536"), "internal")] {
+        let mut array = Array::of(&format!("mappings-reader-copy-{}-{journal}", shape.0), shape.0, shape.1);
+        (array.chunk, array.journal) = (shape.2, journal);
+        let scene = Scene::on(array, shape);
+        assert!(scene.run("reader-copy").success(), "{shape:?} {journal}");
+        assert!(scene.fits_or_has_none(), "{shape:?} {journal}");
+    }
+}
+
+#[test]
+fn who_only_reads_a_mapping_leaves_a_lost_member_at_once() {
+    for shape in SHAPES.into_iter().chain([("6", 5, "4096"), ("10", 4, "4096"), ("01", 4, "65536")]) {
+        assert!(Scene::new("reader-failure", shape).run("reader-failure").success(), "{shape:?}");
+    }
+}
+
+#[test]
+fn readers_that_are_gone_are_not_waited_for() {
+    for shape in &SHAPES[..2] {
+        assert!(Scene::new("reader-gone", *shape).run("reader-gone").success(), "{shape:?}");
     }
 }
 
