@@ -114,7 +114,8 @@ pub(crate) struct Info {
 
 /// Say whether arrays are healthy; exit status 3 when one is degraded
 ///
-/// Without a name: the array of the environment if there is one, else every named array.
+/// Without a name: the array of the environment if there is one, else every named array. While programs have files of the array in memory mappings, how
+/// many and how much shared memory the copies take that some of these show.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Exit status:

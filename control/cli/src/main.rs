@@ -16,6 +16,7 @@ mod files;
 mod inspect;
 mod journal;
 mod manual;
+mod mapped;
 mod name;
 mod program;
 mod registry;

@@ -50,13 +50,8 @@ pub(crate) fn persistence(directory: &Path) -> Option<String> {
 
 /// Removes the shared copies of mapped files that processes left beside the segment when they died.
 fn forget_copies(segment: &Path) {
-    let (Some(directory), Some(name)) = (segment.parent(), segment.file_name()) else { return };
-    let prefix = format!("{}-map-", name.to_string_lossy());
-    let Ok(entries) = fs::read_dir(directory) else { return };
-    for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
-        if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&prefix)) {
-            let _ = fs::remove_file(path);
-        }
+    for copy in crate::mapped::copies(segment) {
+        let _ = fs::remove_file(copy);
     }
 }
 

@@ -85,6 +85,35 @@ impl ArrayState {
     }
 }
 
+/// Memory mappings of an array's files.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize)]
+pub(crate) struct MappingsView {
+    /// Processes that have some.
+    pub(crate) processes: usize,
+    /// Files they have some of.
+    pub(crate) files: usize,
+    /// Files whose mappings show a shared copy.
+    pub(crate) copies: usize,
+    /// The shared memory that these take.
+    pub(crate) copy_bytes: u64,
+}
+
+impl MappingsView {
+    fn text(self) -> String {
+        let files = counted(self.files, "file", "files");
+        let mut text = format!("{files} in {}", counted(self.processes, "process", "processes"));
+        if self.copies != 0 {
+            text += &format!(", {} of {}", counted(self.copies, "shared copy", "shared copies"), bytes_text(self.copy_bytes));
+        }
+        text
+    }
+}
+
+/// "1 file", "2 files".
+fn counted(count: usize, one: &str, several: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { several })
+}
+
 /// One array.
 #[derive(Clone, Debug)]
 pub(crate) struct ArrayView {
@@ -96,6 +125,8 @@ pub(crate) struct ArrayView {
     pub(crate) paths: Vec<String>,
     /// Processes attached now.
     pub(crate) processes: Vec<u32>,
+    /// What they have of its files in memory mappings; None for nothing.
+    pub(crate) mappings: Option<MappingsView>,
     /// Format version of the superblocks the array has or would get.
     pub(crate) format_version: String,
 }
@@ -161,6 +192,9 @@ impl ArrayView {
             let note = member.note.as_ref().map(|note| format!(": {note}")).unwrap_or_default();
             text += &format!("  {:>2}  {:width$}  {}{persistence}{note}\n", member.slot, member.path, member.state.text());
         }
+        if let Some(mappings) = self.mappings {
+            text += &format!("  mapped: {}\n", mappings.text());
+        }
         text
     }
 
@@ -193,6 +227,7 @@ impl ArrayView {
         let runtime = vec![
             format!("UUID: {}", self.uuid.as_deref().unwrap_or("none yet")),
             format!("Attached Processes: {processes}"),
+            format!("Mappings: {}", self.mappings.map_or_else(|| "none".to_owned(), MappingsView::text)),
             format!("Page Size: {} bytes", units::PAGE_BYTES),
         ];
         let build = vec![
@@ -273,6 +308,7 @@ impl Serialize for ArrayView {
             failures_left: usize,
             paths: &'a [String],
             processes: &'a [u32],
+            mappings: MappingsView,
             members: &'a [MemberView],
         }
         Keys {
@@ -284,6 +320,7 @@ impl Serialize for ArrayView {
             failures_left: self.failures_left(),
             paths: &self.paths,
             processes: &self.processes,
+            mappings: self.mappings.unwrap_or_default(),
             members: &self.members,
         }
         .serialize(serializer)
@@ -317,6 +354,7 @@ pub(crate) mod tests {
             members: states.iter().enumerate().map(|(slot, &state)| member(slot, state)).collect(),
             paths: vec!["/data".to_owned()],
             processes: vec![41, 42],
+            mappings: None,
             format_version: "1.0".to_owned(),
         }
     }
@@ -334,6 +372,17 @@ db: degraded, RAID 5, chunk 64K, 2 of 3 members work, 0 more may fail
 ";
         assert_eq!(view.status_text(), expected);
         assert_eq!(view.exit(), Exit::Degraded);
+    }
+
+    #[test]
+    fn mappings_are_counted() {
+        let text = |processes, files, copies, copy_bytes| {
+            let mappings = Some(MappingsView { processes, files, copies, copy_bytes });
+            ArrayView { mappings, ..array(Level::Raid0, &[]) }.status_text().lines().last().unwrap().to_owned()
+        };
+        assert_eq!(text(1, 1, 0, 0), "  mapped: 1 file in 1 process");
+        assert_eq!(text(3, 2, 1, 5 << 20), "  mapped: 2 files in 3 processes, 1 shared copy of 5.0 MiB");
+        assert_eq!(text(0, 0, 2, 4096), "  mapped: 0 files in 0 processes, 2 shared copies of 4.0 KiB");
     }
 
     #[test]
@@ -355,6 +404,7 @@ Configuration
 Runtime
 ├─ UUID: 6f1c0f5e-7a0b-4a53-9c8e-3f0f4be0a001
 ├─ Attached Processes: 41, 42
+├─ Mappings: 1 file in 2 processes
 └─ Page Size: 4096 bytes
 
 Build
@@ -370,7 +420,8 @@ Members
 Paths
 └─ /data
 ";
-        let text = array(Level::Raid5, &[InSync, Missing, InSync]).info_text();
+        let mappings = Some(MappingsView { processes: 2, files: 1, ..MappingsView::default() });
+        let text = ArrayView { mappings, ..array(Level::Raid5, &[InSync, Missing, InSync]) }.info_text();
         let text = text.replace("release", "debug").replace(env!("CARGO_PKG_VERSION"), "0.1.0");
         assert_eq!(text, expected);
         assert!(array(Level::Raid1, &[InSync]).info_text().contains("└─ Stripe Size: not used by RAID 1\n"));
@@ -394,6 +445,12 @@ Paths
         "/data"
       ],
       "processes": [],
+      "mappings": {
+        "processes": 0,
+        "files": 0,
+        "copies": 0,
+        "copy_bytes": 0
+      },
       "members": [
         {
           "slot": 0,
