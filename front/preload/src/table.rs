@@ -54,7 +54,7 @@ pub(crate) fn wants_site(number: Option<u32>) -> bool {
 
 /// Changes whenever the set of patched sites or the form of their records may.
 pub(crate) fn fingerprint() -> u64 {
-    const FORMAT: u64 = 1;
+    const FORMAT: u64 = 3;
     let format = FORMAT << 32 | crate::patch::site::SITE_BYTES as u64;
     ROWS.iter().fold(format, |seed, row| hash(&[row.way as u8], seed))
 }

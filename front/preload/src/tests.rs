@@ -144,6 +144,11 @@ fn handlers_never_see_the_library() {
 }
 
 #[test]
+fn constants_among_instructions_stay_what_they_are() {
+    run_twice("constants");
+}
+
+#[test]
 fn cancelled_threads_unwind() {
     run_twice("cancel");
 }

@@ -34,6 +34,8 @@ const NT_GNU_BUILD_ID: u32 = 3;
 /// version 1, encoded pointer any, count udata4, table of sdata4 relative to the header: the only form linkers write.
 const EH_FRAME_HDR_FORM: [u8; 2] = [0x03, 0x3b];
 const SEGMENT_COUNT_MAX: usize = 16;
+/// How much of a function may follow its unwind entry: that of glibc's clone and clone3 ends in the middle, before the system call.
+const TAIL_BYTES_MAX: u64 = 256;
 const SYMBOL_BYTES: u64 = 24;
 
 /// A program header.
@@ -265,17 +267,30 @@ impl Image {
         CStr::from_bytes_until_nul(self.bytes(Range { start, end: segment.end })?).ok()
     }
 
-    /// The start of the function that contains `address`, and the start of the next, by the table of unwind entries; 0 and
-    /// `u64::MAX` where there is none.
-    pub(crate) fn function(&self, address: u64) -> Range {
+    /// The function that contains `address`, by the table of unwind entries; with what follows it and is in no function, if that is short. Up to the next
+    /// one where its entry does not say how long it is, and everything where there is no table. None for what is in no function: data that lies among
+    /// the instructions, or in one segment with them.
+    pub(crate) fn function(&self, address: u64) -> Option<Range> {
         let count = self.function_count();
+        if count == 0 {
+            return Some(Range { start: 0, end: u64::MAX });
+        }
         let (mut low, mut high) = (0, count);
         while low < high {
             let middle = low.midpoint(high);
             if self.function_start(middle).is_some_and(|start| start <= address) { low = middle + 1 } else { high = middle }
         }
-        let start = if low == 0 { 0 } else { self.function_start(low - 1).unwrap_or(0) };
-        Range { start, end: if low < count { self.function_start(low).unwrap_or(u64::MAX) } else { u64::MAX } }
+        let index = low.checked_sub(1)?;
+        let start = self.function_start(index)?;
+        let next = if low < count { self.function_start(low).unwrap_or(u64::MAX) } else { u64::MAX };
+        let end = self.function_bytes(index).map_or(next, |bytes| next.min(start.saturating_add(bytes)));
+        let end = if next - end <= TAIL_BYTES_MAX { next } else { end };
+        (address < end).then_some(Range { start, end })
+    }
+
+    /// Whether `address` is in an executable range and, as far as is known, in a function.
+    pub(crate) fn is_code(&self, address: u64) -> bool {
+        self.is_text(address) && self.function(address).is_some()
     }
 
     fn function_count(&self) -> u64 {
@@ -292,6 +307,48 @@ impl Image {
     fn function_start(&self, index: u64) -> Option<u64> {
         let distance = self.word(self.eh_frame_hdr + 12 + 8 * index)? as i32;
         Some(self.eh_frame_hdr.wrapping_add_signed(i64::from(distance)))
+    }
+
+    /// How long the function with this index is, if its unwind entry (a frame description, LSB 5.0, 10.6.1.1) is of a usual form.
+    fn function_bytes(&self, index: u64) -> Option<u64> {
+        let entry = self.eh_frame_hdr.wrapping_add_signed(i64::from(self.word(self.eh_frame_hdr + 16 + 8 * index)? as i32));
+        let common = entry.checked_add(4)?.checked_sub(u64::from(self.word(entry.checked_add(4)?)?))?;
+        // Length, reference, start, bytes.
+        match self.pointer_bytes(common)? {
+            4 => self.word(entry + 12).map(u64::from),
+            _ => self.quad(entry + 16),
+        }
+    }
+
+    /// How many bytes the addresses have in unwind entries with this common part: length, 0, version, augmentation, three numbers, then
+    /// the augmentation's length and data.
+    fn pointer_bytes(&self, common: u64) -> Option<u64> {
+        let byte = |at: u64| self.value::<1>(at).map(|[byte]| byte);
+        let letters = common.checked_add(9)?;
+        let mut at = letters;
+        while byte(at)? != 0 {
+            at += 1;
+        }
+        at += 1;
+        for _ in 0..4 {
+            while byte(at)? & 0x80 != 0 {
+                at += 1;
+            }
+            at += 1;
+        }
+        if byte(letters)? != b'z' {
+            return None;
+        }
+        for index in 1.. {
+            match byte(letters + index)? {
+                b'R' => return encoded_bytes(byte(at)?),
+                b'L' => at += 1,
+                b'P' => at += 1 + encoded_bytes(byte(at)?)?,
+                b'S' | b'B' => {}
+                _ => return None,
+            }
+        }
+        None
     }
 
     /// Calls `found` with every address in the text that data or symbols refer to: targets of relocations, symbols, function
@@ -382,6 +439,16 @@ impl Image {
     }
 }
 
+/// How long an address of this encoding is (LSB 5.0, 10.5: DW_EH_PE_absptr, udata4, udata8, sdata4, sdata8; none that is aligned).
+fn encoded_bytes(encoding: u8) -> Option<u64> {
+    match (encoding & 0x70, encoding & 0x0f) {
+        (0x50, _) => None,
+        (_, 0x00 | 0x04 | 0x0c) => Some(8),
+        (_, 0x03 | 0x0b) => Some(4),
+        _ => None,
+    }
+}
+
 const EH_COUNT: u8 = EH_FRAME_HDR_FORM[0];
 
 #[cfg(test)]
@@ -403,9 +470,15 @@ mod tests {
         let image = own_image();
         let here = (a_loaded_object_describes_itself as *const () as usize as u64).wrapping_sub(image.bias);
         assert!(image.is_text(here));
-        let function = image.function(here + 1);
+        let function = image.function(here + 1).unwrap();
         assert_eq!(function.start, here);
         assert!(function.end > here + 16);
+        // The last byte is its own; what aligns the next one is nobody's, and neither is what lies before all functions.
+        assert_eq!(image.function(function.end - 1), Some(function));
+        assert!(image.function(function.end).is_none_or(|next| next.start == function.end));
+        assert_eq!(image.function(0), None);
+        let lengths = (0..image.function_count()).filter(|index| image.function_bytes(*index).is_some()).count() as u64;
+        assert_eq!(lengths, image.function_count());
         let mut starts = 0;
         image.referenced(|address| starts += u32::from(address == here));
         assert!(starts >= 1);

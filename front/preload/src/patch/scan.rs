@@ -1,6 +1,6 @@
 //! Finding the sites of an object: which `syscall` bytes are instructions, with which number, and what may be moved.
 //!
-//! Only functions that contain the two bytes are decoded. An instruction may be displaced only if nothing jumps to it or behind
+//! Only functions that contain the two bytes are decoded; bytes in no function are data and stay as they are. An instruction may be displaced only if nothing jumps to it or behind
 //! it within the displaced bytes. What can jump there: branches and jump tables of the same function (decoded), jumps
 //! of other functions (a search through the text for anything that looks like one), relocations, symbols, unwind entries.
 //! A false alarm only costs a site its preferred form.
@@ -42,7 +42,8 @@ pub(crate) fn scan(image: &Image, wanted: impl Fn(Option<u32>) -> bool) -> Found
             if decoded.contains(address) {
                 continue;
             }
-            let function = image.function(address);
+            // Outside functions the two bytes are data: constants of programs whose linker puts them into one segment with the instructions.
+            let Some(function) = image.function(address) else { continue };
             decoded = Range { start: function.start.max(text.start), end: function.end.min(text.end) };
             Function::decode(image, decoded, &outside).sites(&wanted, &mut found);
         }
@@ -83,7 +84,7 @@ impl<'a> Function<'a> {
         let mut targets: Vec<u64> = steps.iter().filter(|step| step.target != 0).map(|step| step.target).collect();
         for step in &steps {
             match step.table {
-                Table::Relative(table) if image.is_text(table) => targets.push(table),
+                Table::Relative(table) if image.is_code(table) => targets.push(table),
                 Table::Relative(table) => Self::table(image, &mut targets, |index| {
                     let distance = image.word(table + 4 * index)? as i32;
                     Some(table.wrapping_add_signed(i64::from(distance)))
