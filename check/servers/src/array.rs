@@ -12,6 +12,9 @@ use std::{
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
+/// The library maps open files in windows of this size (media/dax).
+const WINDOW_BYTES: u64 = 1 << 30;
+
 /// Level and members.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
@@ -138,11 +141,32 @@ impl<'a> Array<'a> {
         self.members[slot].join(self.data.strip_prefix("/").unwrap_or(&self.data))
     }
 
+    /// What a process has mapped of the array to store to, shared: backing files and shared copies, as /proc tells them, without the windows that
+    /// the library itself has of open files.
+    pub(crate) fn mapped_by(&self, pid: i32) -> Vec<String> {
+        let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+        let own = self.directory.display().to_string();
+        let is_mapping = |line: &&str| {
+            let path = line.find('/').map_or("", |at| &line[at..]);
+            let ours = path.starts_with(&own) && !path.contains("/.cxlraid/");
+            let copy = path.starts_with("/dev/shm/cxlraid-") && path.contains("-map-");
+            line.contains(" rw-s ") && (ours || copy) && range_bytes(line) < WINDOW_BYTES
+        };
+        maps.lines().filter(is_mapping).map(|line| line[line.find('/').unwrap_or(0)..].to_owned()).collect()
+    }
+
     /// Leaves everything where it is, for a look at what went wrong.
     pub(crate) fn keep(&self) {
         self.ground.janitor.keep();
         self.kept.store(true, Ordering::Relaxed);
     }
+}
+
+/// How many addresses a line of /proc/<pid>/maps is about.
+fn range_bytes(line: &str) -> u64 {
+    let address = |text: &str| u64::from_str_radix(text, 16).unwrap_or(0);
+    let range = line.split(' ').next().and_then(|range| range.split_once('-'));
+    range.map_or(0, |(from, to)| address(to) - address(from))
 }
 
 impl Drop for Array<'_> {

@@ -1,5 +1,5 @@
 //! MariaDB 10.11: InnoDB with a binary log, clients whose commits are counted, mariadb-slap, kill -9, recovery, CHECK TABLE, and dumps that
-//! must be the same before and after.
+//! must be the same before and after. InnoDB takes the members' tmpfs for persistent memory and stores to its log by a mapping alone; that it does is looked at.
 
 use super::{Scene, await_ready, postgresql::lose_one};
 use crate::{
@@ -69,6 +69,16 @@ impl<'a> Server<'a> {
         Ok(server)
     }
 
+    /// The log is mapped: the array's, or its shared copy.
+    fn check_log(&self, server: &Process<'_>) -> Outcome {
+        let mapped = self.array.mapped_by(server.pid());
+        if mapped.iter().any(|path| path.ends_with("/ib_logfile0") || path.contains("-map-")) {
+            Ok(())
+        } else {
+            Err(format!("InnoDB has not mapped its log, only {mapped:?}"))
+        }
+    }
+
     fn client(&self, program: &str) -> Run<'a> {
         self.array.outside(program).args(["--no-defaults", "-u", "root", "-S", &self.socket])
     }
@@ -130,6 +140,7 @@ fn change(session: &mut Session<'_>, client: usize, n: u64) -> Outcome {
 pub(super) fn run(scene: &Scene<'_>) -> Outcome<String> {
     let database = Server::install(scene.array)?;
     let mut server = database.start()?;
+    database.check_log(&server)?;
     database.mariadb().input(TABLES).done()?;
     database.slap(scene.sized("100", "1000"))?.done()?;
     let mut ledger = Ledger::new(CLIENTS);
@@ -147,6 +158,7 @@ pub(super) fn run(scene: &Scene<'_>) -> Outcome<String> {
             audit::audit(scene.array).map_err(|message| format!("after the last kill: {message}"))?;
         }
         server = database.start()?;
+        database.check_log(&server)?;
         database.check(&mut ledger).map_err(|message| format!("after kill {}: {message}", number + 1))?;
     }
     let before = database.dump()?;

@@ -3,9 +3,11 @@
 mod compiler;
 mod files;
 mod git;
+mod linkers;
 mod lmdb;
 mod maildir;
 mod mariadb;
+mod packs;
 mod postgresql;
 mod python;
 mod redis;
@@ -98,7 +100,7 @@ const GIT: (&str, &str) = ("git", "git");
 const PYTHON: (&str, &str) = ("python3", "python3");
 
 /// All cases, the long ones first.
-pub(crate) const CASES: [Case; 15] = [
+pub(crate) const CASES: [Case; 17] = [
     Case {
         name: "postgresql",
         needs: &[("postgres", "postgresql-15"), ("pgbench", "postgresql-15"), ("psql", "postgresql-client-15")],
@@ -144,6 +146,14 @@ pub(crate) const CASES: [Case; 15] = [
         quick: Some("missing"),
         run: compiler::run,
     },
+    Case {
+        name: "linkers",
+        needs: &[("gcc", "build-essential"), ("ld.gold", "binutils"), ("ld.lld", "lld"), ("mold", "mold"), ("strace", "strace")],
+        unprivileged: true,
+        quick: Some("healthy"),
+        run: linkers::run,
+    },
+    Case { name: "packs", needs: &[GIT], unprivileged: true, quick: Some("healthy"), run: packs::run },
     Case { name: "git", needs: &[GIT], unprivileged: true, quick: Some("healthy"), run: git::run },
     Case {
         name: "rsync",

@@ -1,9 +1,10 @@
 //! PostgreSQL 15: initdb with checksums, pgbench, clients whose commits are counted, kill -9 of all its processes, recovery, amcheck, and dumps
-//! that must be the same before and after.
+//! that must be the same before and after. Parallel queries go on all the time: what their processes share are files of the array that they map.
 
 use super::{Scene, await_ready};
-use crate::{Outcome, array::Array, audit, ledger::Ledger, process::Process, session::Session};
+use crate::{Outcome, array::Array, audit, ledger::Ledger, process::Process, session::Session, tree};
 use rustix::process::Signal;
+use std::{collections::BTreeSet, fs};
 
 const CLIENTS: usize = 4;
 
@@ -26,6 +27,13 @@ const WRONG: &str = "SELECT count(*) FROM changes WHERE text <> repeat(md5(clien
 const BALANCES: &str = "SELECT (SELECT sum(abalance) FROM pgbench_accounts) = (SELECT sum(tbalance) FROM pgbench_tellers) \
     AND (SELECT sum(abalance) FROM pgbench_accounts) = (SELECT sum(bbalance) FROM pgbench_branches) \
     AND (SELECT sum(abalance) FROM pgbench_accounts) = (SELECT coalesce(sum(delta), 0) FROM pgbench_history)";
+
+/// A hash join by several processes with one hash table. Where a process sleeps others take over, and it lasts long enough to be looked at.
+const JOIN: &str = "SELECT count(*), sum(length(a.filler) + b.aid % 7) FROM pgbench_accounts a JOIN pgbench_accounts b USING (aid) \
+    WHERE aid % 20000 <> 0 OR pg_sleep(0.1) IS NOT NULL";
+const PARALLEL: &str = "SET max_parallel_workers_per_gather = 2; SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; \
+    SET min_parallel_table_scan_size = 0; SET enable_mergejoin = off; SET enable_nestloop = off;";
+const ALONE: &str = "SET max_parallel_workers_per_gather = 0;";
 
 /// A cluster on an array; clients see the host only.
 struct Cluster<'a> {
@@ -62,6 +70,37 @@ impl<'a> Cluster<'a> {
         self.psql().args(["-c", sql]).text()
     }
 
+    /// The join as one process does it, and as several do. Each of those must have shared memory mapped that is the array's: what all have, and the table.
+    fn join(&self, server: &Process<'_>) -> Outcome {
+        let expected = self.query(&format!("{ALONE} {JOIN}"))?;
+        let mut seen = 0;
+        for _ in 0..5 {
+            let mut query =
+                self.psql().args(["-c", &format!("{PARALLEL} {JOIN}"), "-o"]).arg(self.array.work.join("joined")).start()?;
+            while !query.has_ended() {
+                seen = seen.max(self.most_segments(server.pid()));
+            }
+            query.ended()?;
+            let found = fs::read_to_string(self.array.work.join("joined")).map_err(|error| error.to_string())?;
+            audit::same("a join by several processes", &expected, &found)?;
+            if seen >= 2 {
+                return Ok(());
+            }
+        }
+        Err(format!("processes of a parallel query have {seen} segments of the array mapped, not 2"))
+    }
+
+    /// Of the processes of parallel queries, the most segments that one has mapped.
+    fn most_segments(&self, server: i32) -> usize {
+        let is_worker =
+            |pid: &i32| fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default().starts_with(b"postgres: parallel worker");
+        let segments = |pid: i32| {
+            let shared = |path: &String| path.contains("/pg_dynshmem/") || path.contains("-map-");
+            self.array.mapped_by(pid).into_iter().filter(shared).map(|path| named(&path)).collect::<BTreeSet<_>>().len()
+        };
+        tree::members(server).into_iter().filter(is_worker).map(segments).max().unwrap_or(0)
+    }
+
     fn dump(&self) -> Outcome<String> {
         self.client("pg_dump").words("--restrict-key=servers -d postgres").text()
     }
@@ -78,6 +117,11 @@ impl<'a> Cluster<'a> {
         audit::same("pgbench's balances agree", "t\n", &self.query(BALANCES)?)?;
         self.client("pg_amcheck").words("--all --install-missing --heapallindexed --rootdescend -j 1").done()
     }
+}
+
+/// A file's name: the same on all members.
+fn named(path: &str) -> String {
+    path.rsplit('/').next().unwrap_or(path).to_owned()
 }
 
 fn change(session: &mut Session<'_>, client: usize, n: u64) -> Outcome {
@@ -100,16 +144,21 @@ fn round(
     server: &mut Process<'_>,
 ) -> Outcome<usize> {
     let mut load = cluster.client("pgbench").words("-n -c 4 -j 1 -T 600 postgres").start()?;
+    let mut joins = cluster.psql().input(format!("{PARALLEL} {}", format!("{JOIN};").repeat(1000))).start()?;
     let mut killed = 0;
     let kill = || {
         if load.has_ended() {
             return Err(format!("pgbench ended before the kill\n{}", load.tail()));
+        }
+        if joins.has_ended() {
+            return Err(format!("the joins ended before the kill\n{}", joins.tail()));
         }
         killed = server.kill()?;
         if killed < 5 { Err(format!("{killed} processes were killed, a server has more\n{}", server.tail())) } else { Ok(()) }
     };
     ledger.load(scene.load_time(number), |_| cluster.psql().session(), change, kill)?;
     load.kill()?;
+    joins.kill()?;
     Ok(killed)
 }
 
@@ -122,6 +171,7 @@ pub(super) fn run(scene: &Scene<'_>) -> Outcome<String> {
     if !bench.contains("number of failed transactions: 0 ") {
         return Err(format!("pgbench: {bench}"));
     }
+    cluster.join(&server)?;
     let mut ledger = Ledger::new(CLIENTS);
     let mut processes = 0;
     for number in 0..scene.rounds {
@@ -140,6 +190,7 @@ pub(super) fn run(scene: &Scene<'_>) -> Outcome<String> {
     let server = cluster.start()?;
     audit::same("dumps before and after a stop", &before, &cluster.dump()?)?;
     cluster.check(&mut ledger)?;
+    cluster.join(&server)?;
     Cluster::stop(server)?;
     Ok(format!(
         "{} kills of {processes} processes, {} commits found, dump of {} KiB",

@@ -117,6 +117,13 @@ impl<'a> Server<'a> {
         }
     }
 
+    /// A snapshot that a killed server has finished is whole.
+    fn check_snapshot(&self) -> Outcome {
+        let snapshot = self.array.data.join("dump.rdb");
+        let there = self.array.inside("bash").args(["-c", "[[ ! -e $0 ]] || echo there"]).arg(&snapshot).text()?;
+        if there.is_empty() { Ok(()) } else { self.array.inside("redis-check-rdb").arg(&snapshot).done() }
+    }
+
     /// Every key of every client, with its value.
     fn check(&self, ledger: &mut Ledger) -> Outcome {
         let mut connection = Connection::open(&self.socket)?;
@@ -145,6 +152,7 @@ pub(super) fn run(scene: &Scene<'_>) -> Outcome<String> {
     let rewrites = AtomicUsize::new(0);
     for number in 0..scene.rounds {
         one_round(&database, scene, number, &mut ledger, &mut server, &rewrites)?;
+        database.check_snapshot().map_err(|message| format!("after kill {}: {message}", number + 1))?;
         server = database.start(true)?;
         database.check(&mut ledger).map_err(|message| format!("after kill {}: {message}", number + 1))?;
     }
@@ -167,14 +175,14 @@ pub(super) fn run(scene: &Scene<'_>) -> Outcome<String> {
         server.ended()?;
     }
     Ok(format!(
-        "{} kills, {} transactions found, {} rewrites of the log under load",
+        "{} kills, {} transactions found, {} rewrites of the log and snapshots under load",
         scene.rounds,
         ledger.total(),
         rewrites.into_inner()
     ))
 }
 
-/// Clients write, and the log is rewritten all the time, until the server and a child that may be rewriting are killed.
+/// Clients write, and the log is rewritten or a snapshot taken all the time, until the server and a child that may be rewriting are killed.
 fn one_round(
     database: &Server<'_>,
     scene: &Scene<'_>,
@@ -186,8 +194,11 @@ fn one_round(
     let over = AtomicBool::new(false);
     let result = thread::scope(|scope| {
         let rewriter = scope.spawn(|| {
-            while !over.load(Ordering::SeqCst) {
-                let done = database.ask("BGREWRITEAOF").and_then(|_| database.await_rewrite());
+            for command in ["BGREWRITEAOF", "BGSAVE"].into_iter().cycle() {
+                if over.load(Ordering::SeqCst) {
+                    break;
+                }
+                let done = database.ask(command).and_then(|_| database.await_rewrite());
                 match done {
                     Ok(()) => rewrites.fetch_add(1, Ordering::Relaxed),
                     Err(_) if over.load(Ordering::SeqCst) => break,
