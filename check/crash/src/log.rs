@@ -53,7 +53,7 @@ impl std::fmt::Display for Place {
 }
 
 /// A run.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Log {
     /// The members when the first operation began; all of it durable.
     pub(crate) base: Image,
