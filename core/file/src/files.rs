@@ -453,7 +453,7 @@ impl Files {
             let modified_ns = shared.modified_ns.load(Ordering::Acquire);
             return Ok((shared.size.load(Ordering::Acquire), Some(modified_ns).filter(|&ns| ns != 0)));
         }
-        self.record(attribute).map(|record| (record.size, None))
+        self.record(attribute).map(|record| (self.size_to_be(attribute, record.size), None))
     }
 
     /// The same of a file that has a name; None of any other.
@@ -465,7 +465,7 @@ impl Files {
             return (shared.unlinked.load(Ordering::Acquire) == 0).then_some((size, Some(modified_ns).filter(|&ns| ns != 0)));
         }
         let record = self.record(attribute).ok().filter(|record| record.state == InodeState::Used)?;
-        Some((record.size, None))
+        Some((self.size_to_be(attribute, record.size), None))
     }
 
     /// Forgets a pending time of an open file: the program has set another one.

@@ -106,15 +106,27 @@ impl Files {
     /// What waits to be replayed.
     #[must_use]
     pub fn waiting_records(&self) -> Vec<Waiting> {
-        let Some(journal) = self.journal() else { return Vec::new() };
-        let waits = |lane: &usize| self.lane_word(*lane).load(Ordering::Acquire) == JOURNAL_LANE_WAITS;
-        let record = |lane| journal.lanes.pending(lane, self.array().runtime().out());
         let shown = |record: JournalRecord| Waiting {
             attribute: Attribute { inode: record.inode, generation: record.generation },
             offset: record.offset,
             bytes: record.length as u64,
         };
-        (0..journal.lanes.lane_count()).filter(waits).filter_map(record).map(shown).collect()
+        self.pending(|word| word == JOURNAL_LANE_WAITS).map(shown).collect()
+    }
+
+    /// The records that are not settled, of lanes whose words are such.
+    fn pending(&self, is_such: impl Fn(u64) -> bool) -> impl Iterator<Item = JournalRecord> {
+        let is_looked_at = move |lane: &usize| is_such(self.lane_word(*lane).load(Ordering::Acquire));
+        let lanes = self.journal().map(|journal| &journal.lanes);
+        let record = move |lane| lanes?.pending(lane, self.array().runtime().out());
+        (0..lanes.map_or(0, |lanes| lanes.lane_count())).filter(is_looked_at).filter_map(record)
+    }
+
+    /// The size that a file which nobody has open will have once it is opened and what the journal has of it is replayed; `size` is what the inode
+    /// table says. (Who had it open died, or the machine crashed: a lane of a process that lives has no record of it.)
+    pub(crate) fn size_to_be(&self, attribute: Attribute, size: u64) -> u64 {
+        let grows = |record: &JournalRecord| record.grows && record.is_of(attribute.inode, attribute.generation);
+        self.pending(|word| word != 0).filter(grows).map(|record| record.end()).fold(size, u64::max)
     }
 
     /// Frees what waits for files that are gone.
@@ -469,7 +481,7 @@ impl Inode {
     }
 
     fn is_of(&self, record: &JournalRecord) -> bool {
-        record.inode == self.number && record.generation == self.generation
+        record.is_of(self.number, self.generation)
     }
 
     /// The journal lock is held, and the record waits.

@@ -236,6 +236,12 @@ pub struct JournalRecord {
 }
 
 impl JournalRecord {
+    /// Whether it is about this file.
+    #[must_use]
+    pub const fn is_of(&self, inode: u64, generation: u64) -> bool {
+        self.inode == inode && self.generation == generation
+    }
+
     /// The bytes of the record, not settled. `settled` is what the lane's settled word is, the sequence of the record before: stored as it was, so that a store cut
     /// short cannot take away that the record before was settled, whose payload is gone.
     #[inline]
