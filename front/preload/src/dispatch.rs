@@ -164,10 +164,11 @@ fn decide(call: &mut Call, number: usize, row: &Row) -> Verdict {
     }
 }
 
-/// Whether a buffer that was not there is a mapping of ours that is now: its file has grown, or it had to be asked for.
+/// Whether a buffer that was not there is a mapping of ours that is now: its file has grown, its member was lost, or it had to be asked for.
 #[cold]
 fn may_be_there_now(call: &Call) -> bool {
-    mappings::fault::catch_up() | mappings::lend::let_through(call)
+    // First what forgets where the fault was.
+    mappings::private::mend_last_fault() | mappings::fault::catch_up() | mappings::lend::let_through(call)
 }
 
 /// Opens the filter of the entry stub for the numbers of the table.

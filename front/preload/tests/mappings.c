@@ -294,6 +294,59 @@ static void failure(void) {
     }
 }
 
+static char *map_private(int fd, int protection) {
+    char *start = mmap(NULL, 60 * PAGE, protection, MAP_PRIVATE, fd, 0);
+    CHECK(start != MAP_FAILED);
+    return start;
+}
+
+/* Private mappings of a file whose member loses its memory: what the program stored stays its own, all else is what the file has. */
+static void private_failure(void) {
+    char block[PAGE], member[1000];
+    int fd = open_file(O_RDWR);
+    for (int page = 0; page < 60; page++) {
+        memset(block, page + 1, PAGE);
+        CHECK(pwrite(fd, block, PAGE, page * PAGE) == PAGE);
+    }
+    CHECK(ftruncate(fd, 60 * PAGE - 9) == 0);
+    char *own = map_private(fd, PROT_READ | PROT_WRITE), *text = map_private(fd, PROT_READ), *late = map_private(fd, PROT_READ);
+    char *hole = map_private(fd, PROT_READ), *over = map_private(fd, PROT_READ);
+    for (int page = 0; page < 60; page += 7) own[page * PAGE + 5] = 77;
+    CHECK(munmap(hole + 20 * PAGE, 5 * PAGE) == 0);
+    CHECK(mmap(over, 60 * PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == over);
+    CHECK(close(fd) == 0);
+    snprintf(member, sizeof member, "%.*s%s", (int)strcspn(getenv("CXLRAID_MOUNTS"), ":"), getenv("CXLRAID_MOUNTS"), path);
+    CHECK(truncate(member, 0) == 0);
+    /* Calls of the program that read from there. */
+    char other[1000];
+    snprintf(other, sizeof other, "%s2", path);
+    fd = open(other, O_RDWR | O_CREAT, 0600);
+    for (int page = 0; page < 60; page++) CHECK(pwrite(fd, text + page * PAGE, PAGE, page * PAGE) == PAGE);
+    for (int page = 0; page < 60; page++) {
+        char last = page == 59 ? 0 : page + 1;
+        /* A cut takes what was stored along, unlike the loss that it stands for. */
+        char stored = own[page * PAGE + 5];
+        CHECK((stored == page + 1 || (page % 7 == 0 && stored == 77)) && own[page * PAGE + PAGE - 1] == last);
+        CHECK(text[page * PAGE + 5] == page + 1 && text[page * PAGE + PAGE - 1] == last);
+        if (page < 20 || page >= 25) CHECK(hole[page * PAGE + 7] == page + 1);
+        else CHECK(touch(hole + page * PAGE, 0) / 100 == SIGSEGV);
+        CHECK(over[page * PAGE] == 0 && touch(text + page * PAGE, 1) / 100 == SIGSEGV);
+        CHECK(pread(fd, block, PAGE, page * PAGE) == PAGE && block[5] == page + 1 && block[PAGE - 1] == last);
+        own[page * PAGE + 6] = 78;
+        CHECK(own[page * PAGE + 6] == 78 && own[page * PAGE + 5] == stored);
+    }
+    CHECK(close(fd) == 0);
+    fd = open_file(O_RDWR);
+    CHECK(pread(fd, block, PAGE, 5 * PAGE) == PAGE && block[6] == 6);
+    pid_t child = fork();
+    if (child == 0) _exit(own[6 * PAGE + 6] == 78 && text[5] == 1 && hole[6] == 1 ? 0 : 1);
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    /* Behind the end there is nothing, member or not. */
+    CHECK(ftruncate(fd, PAGE) == 0 && touch(late + 59 * PAGE, 0) / 100 == SIGBUS && late[5] == 1);
+    CHECK(munmap(own, 60 * PAGE) == 0 && touch(own, 0) / 100 == SIGSEGV);
+}
+
 /* A process dies with pages that were stored to; another that has the file mapped makes them good, by itself. */
 static void survivor(void) {
     int fd = open_file(O_RDWR);
@@ -983,6 +1036,7 @@ int main(int count, char **arguments) {
     else if (!strcmp(what, "reader-copy")) reader_copy();
     else if (!strcmp(what, "reader-failure")) reader_failure();
     else if (!strcmp(what, "reader-gone")) reader_gone();
+    else if (!strcmp(what, "private-failure")) private_failure();
     else if (!strcmp(what, "children")) children();
     else if (!strcmp(what, "pages")) pages();
     else if (!strcmp(what, "calls")) calls();

@@ -1,13 +1,14 @@
 //! mmap of files of the array.
 //!
 //! A shared mapping is composed of the members' chunks and followed ([`crate::mappings`]). A private one is composed of MAP_FIXED pieces here, so that
-//! nothing is copied and what others write shows. Where that cannot be (chunks smaller than a page, very many pieces, a member out), it is filled from a
+//! nothing is copied and what others write shows; of pages whose member loses its memory [`private`] makes copies. Where that cannot be (chunks smaller than a page, very many pieces, a member out), it is filled from a
 //! copy.
 
 use super::OPEN;
 use crate::dispatch::{Call, Verdict};
 use crate::mappings::change;
 use crate::mappings::compose::{self, Wish};
+use crate::mappings::private;
 use file::FileRef;
 use linux_raw_sys::general::{__NR_mmap, __NR_mprotect, __NR_munmap};
 use linux_raw_sys::general::{
@@ -86,8 +87,9 @@ fn map(file: &FileRef, wish: &Wish, writable: bool) -> Result<usize, OsError> {
     let reserved = change::make_way(wish, bytes, || {
         kernel_map(wish.address, bytes, wish.protection, kept | (MAP_PRIVATE | MAP_ANONYMOUS) as usize, usize::MAX, 0)
     })?;
-    let result = compose(file, wish, reserved, bytes, kept & !place)
-        .and_then(|composed| if composed { Ok(()) } else { fill(file, wish, reserved, bytes) });
+    let result = compose(file, wish, reserved, bytes, kept & !place).and_then(|composed| {
+        if composed { private::begin(file, reserved, bytes, wish.offset) } else { fill(file, wish, reserved, bytes) }
+    });
     match result {
         Ok(()) => Ok(reserved),
         Err(error) => {

@@ -1,7 +1,7 @@
 //! What munmap, mmap over us, mprotect, mremap and msync do to mappings of array files.
 
 use super::compose::{Wish, reserve};
-use super::{Mapping, PAGE, any, table};
+use super::{Mapping, PAGE, any, private, table};
 use crate::dispatch::{Call, Verdict};
 use linux_raw_sys::general::{__NR_munmap, MAP_FIXED, MAP_FIXED_NOREPLACE, PROT_READ, PROT_WRITE};
 use sys::OsError;
@@ -22,7 +22,11 @@ pub(super) fn pages(address: usize, bytes: usize) -> Option<(usize, usize)> {
 
 /// `munmap`.
 pub(crate) fn munmap(call: &mut Call) -> Verdict {
-    let Some((start, end)) = pages(call.args[0], call.args[1]).filter(|_| any()) else { return Verdict::Pass };
+    let Some((start, end)) = pages(call.args[0], call.args[1]) else { return Verdict::Pass };
+    private::forget(start, end);
+    if !any() {
+        return Verdict::Pass;
+    }
     let mut table = table();
     if table.touching(start, end).is_empty() {
         return Verdict::Pass;
@@ -32,10 +36,14 @@ pub(crate) fn munmap(call: &mut Call) -> Verdict {
 
 /// A mapping of something else over ours (mmap with MAP_FIXED).
 pub(crate) fn replaced(call: &Call) -> Option<Verdict> {
-    if call.args[3] & MAP_FIXED as usize == 0 || !any() {
+    if call.args[3] & MAP_FIXED as usize == 0 {
         return None;
     }
     let (start, end) = pages(call.args[0], call.args[1])?;
+    private::forget(start, end);
+    if !any() {
+        return None;
+    }
     let mut table = table();
     if table.touching(start, end).is_empty() {
         return None;
@@ -45,7 +53,11 @@ pub(crate) fn replaced(call: &Call) -> Option<Verdict> {
 
 /// Makes a mapping of ours that is not followed, which may be put over one that is.
 pub(crate) fn make_way(wish: &Wish, bytes: usize, make: impl FnOnce() -> Result<usize, OsError>) -> Result<usize, OsError> {
-    if wish.flags & MAP_FIXED as usize == 0 || !any() || !wish.address.is_multiple_of(PAGE) {
+    if wish.flags & MAP_FIXED as usize == 0 || !wish.address.is_multiple_of(PAGE) {
+        return make();
+    }
+    private::forget(wish.address, wish.address.saturating_add(bytes));
+    if !any() {
         return make();
     }
     table().replace(wish.address, wish.address.saturating_add(bytes), make)
@@ -153,6 +165,9 @@ pub(crate) fn msync(call: &mut Call) -> Verdict {
 
 /// `mremap`.
 pub(crate) fn mremap(call: &mut Call) -> Verdict {
+    if let Some(verdict) = private::mremap(call) {
+        return verdict;
+    }
     if !any() {
         return Verdict::Pass;
     }

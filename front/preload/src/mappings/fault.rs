@@ -1,5 +1,6 @@
 //! Faults on our mappings: a store or load that only has to wait, or that finds the file grown.
 
+use super::private::{self, Mended};
 use super::{Mapping, Mappings, PAGE, any, table};
 use crate::arch::helper::on_stack;
 use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
@@ -41,7 +42,7 @@ pub(crate) struct Access {
 
 /// The kernel refused an access of the program. True if it may try again.
 pub(crate) fn resolve(access: Access) -> bool {
-    if !any() {
+    if !any() && !private::any() {
         return false;
     }
     // With the lock held no handler of the program may run; the return from this one restores the mask.
@@ -103,7 +104,10 @@ extern "C" fn inquire(inquiry: usize) {
 }
 
 fn outcome_of(table: &mut Mappings, access: Access) -> Outcome {
-    let Some(index) = table.at(access.address) else { return Outcome::Fault };
+    let Some(index) = table.at(access.address) else {
+        let mended = if access.forbidden { Mended::No } else { table.mend_private(access.address) };
+        return if mended == Mended::No { Outcome::Fault } else { Outcome::Again };
+    };
     let mut mapping = table.list.remove(index);
     let outcome = outcome_in(table, &mut mapping, access);
     table.list.insert(index, mapping);

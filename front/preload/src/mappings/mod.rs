@@ -18,6 +18,7 @@ pub(crate) mod fault;
 pub(crate) mod follow;
 mod helper;
 pub(crate) mod lend;
+pub(crate) mod private;
 pub(crate) mod process;
 pub(crate) mod quiet;
 mod rights;
@@ -137,9 +138,12 @@ struct Mappings {
     list: Vec<Mapping>,
     files: Vec<Followed>,
     tracker: Option<Tracker>,
+    /// Private ones, in no order.
+    privates: Vec<private::Private>,
 }
 
-static MAPPINGS: Lock<Mappings> = Lock::new(Mappings { list: Vec::new(), files: Vec::new(), tracker: None });
+static MAPPINGS: Lock<Mappings> =
+    Lock::new(Mappings { list: Vec::new(), files: Vec::new(), tracker: None, privates: Vec::new() });
 /// How many there are; read without the lock.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 

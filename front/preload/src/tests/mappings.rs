@@ -351,6 +351,13 @@ fn a_member_may_fail_while_mapped() {
 }
 
 #[test]
+fn a_member_may_fail_while_mapped_privately() {
+    for shape in [("5", 3, "65536"), ("5", 3, "4096"), ("6", 4, "4096"), ("1", 2, "65536"), ("10", 4, "4096")] {
+        assert!(Scene::new("private-failure", shape).run("private-failure").success(), "{shape:?}");
+    }
+}
+
+#[test]
 fn the_unit_is_what_the_program_advises() {
     for shape in [("5", 3, "2097152"), ("1", 2, "65536"), ("5", 3, "65536")] {
         let scene = Scene::new("unit", shape);

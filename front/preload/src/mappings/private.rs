@@ -1,0 +1,244 @@
+//! Private mappings of array files, for when a member's memory is gone.
+//!
+//! The kernel shows the members' chunks and needs no help: what the program stores is its own. But a page that was not stored to shows a member, and where that has lost
+//! its memory the kernel sends SIGBUS although the array still has the bytes. Such pages become the program's own then, with what the array has; a page that
+//! the program has stored to is never among them, since it does not fault.
+//!
+//! Invariant: an entry is there as long as its mapping is. One that outlives it (the program has other ways to replace memory than the calls that are served)
+//! does nothing: what is replaced is what /proc/self/maps says is the private mapping of a file.
+
+use super::{Mappings, PAGE, table};
+use crate::alloc::map_anonymous;
+use crate::dispatch::{Call, Verdict};
+use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use file::FileRef;
+use heap::vec::Vec;
+use linux_raw_sys::general::{__NR_mprotect, __NR_mremap, __NR_munmap, MREMAP_FIXED, MREMAP_MAYMOVE};
+use linux_raw_sys::general::{MREMAP_DONTUNMAP, PROT_EXEC, PROT_READ, PROT_WRITE};
+use persist::fault::guard;
+use sys::OsError;
+use sys::raw::{check, syscall};
+use sys::rustix::fs::{CWD, Mode, OFlags, openat};
+use sys::rustix::io::read;
+
+/// The most that is replaced for one fault.
+const STEP_BYTES: usize = 1 << 20;
+
+/// A private mapping that shows members.
+pub(super) struct Private {
+    start: usize,
+    end: usize,
+    /// The offset in the file that `start` shows.
+    offset: u64,
+    file: FileRef,
+}
+
+/// How many there are; read without the lock.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether there are any.
+#[inline]
+pub(crate) fn any() -> bool {
+    COUNT.load(Ordering::Acquire) != 0
+}
+
+/// Notes a mapping that was just made.
+///
+/// # Errors
+/// `NOMEM`.
+pub(crate) fn begin(file: &FileRef, start: usize, bytes: usize, offset: u64) -> Result<(), OsError> {
+    let mut table = table();
+    super::fault::prepare_stack()?;
+    table.add_private(Private { start, end: start + bytes, offset, file: file.clone() });
+    Ok(())
+}
+
+/// Forgets what is about to be unmapped or replaced.
+#[inline]
+pub(super) fn forget(start: usize, end: usize) {
+    if any() {
+        table().forget_private(start, end);
+    }
+}
+
+/// `mremap` of one of them; None if it is none.
+pub(super) fn mremap(call: &mut Call) -> Option<Verdict> {
+    if !any() {
+        return None;
+    }
+    let [address, old_bytes, new_bytes, flags, target, _] = call.args;
+    let (old_end, new_bytes) = (address.checked_add(old_bytes)?, new_bytes.checked_next_multiple_of(PAGE)?);
+    let mut table = table();
+    let found = table.privates.iter().find(|private| private.start <= address && address < private.end)?;
+    let (file, offset) = (found.file.clone(), found.offset + (address - found.start) as u64);
+    let is_fixed = flags & MREMAP_FIXED as usize != 0;
+    if is_fixed && !table.touching(target, target.saturating_add(new_bytes)).is_empty() {
+        // Over a shared one, which is to be followed first; what is moved there is the kernel's affair.
+        return None;
+    }
+    let result = call.kernel();
+    if let Ok(start) = check(result) {
+        if is_fixed {
+            table.forget_private(start, start + new_bytes);
+        }
+        if flags & MREMAP_DONTUNMAP as usize == 0 {
+            table.forget_private(address, old_end);
+        }
+        table.add_private(Private { start, end: start + new_bytes, offset, file });
+    }
+    Some(Verdict::Done(result))
+}
+
+/// A served call met a buffer of the program that was not there. Says whether it is now.
+pub(crate) fn mend_last_fault() -> bool {
+    any() && table().mend_private(sys::thread::block().fault_address.load(Ordering::Relaxed)) == Mended::Now
+}
+
+/// What became of a page.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mended {
+    /// It is none of these, or the fault is right.
+    No,
+    /// Another thread was faster.
+    Before,
+    /// It is there.
+    Now,
+}
+
+impl Mappings {
+    fn add_private(&mut self, private: Private) {
+        self.privates.push(private);
+        COUNT.store(self.privates.len(), Ordering::Release);
+    }
+
+    pub(super) fn forget_private(&mut self, start: usize, end: usize) {
+        let mut index = 0;
+        while let Some(found) = self.privates.get(index) {
+            if found.end <= start || end <= found.start {
+                index += 1;
+                continue;
+            }
+            let gone = self.privates.swap_remove(index);
+            // What is left on either side does not touch the range, so it is not met again.
+            if gone.start < start {
+                self.privates.push(Private { end: start, file: gone.file.clone(), ..gone });
+            }
+            if end < gone.end {
+                self.privates.push(Private { start: end, offset: gone.offset + (end - gone.start) as u64, ..gone });
+            }
+        }
+        COUNT.store(self.privates.len(), Ordering::Release);
+    }
+
+    /// Makes the page at `address`, and those behind it that are lost as well, the program's own, if it is a page that shows a member.
+    pub(super) fn mend_private(&mut self, address: usize) -> Mended {
+        let page = address / PAGE * PAGE;
+        let Some(private) = self.privates.iter().find(|private| private.start <= page && page < private.end) else {
+            return Mended::No;
+        };
+        let Some(area) = Area::around(page) else { return Mended::No };
+        if area.is_anonymous && is_there(page) {
+            return Mended::Before;
+        }
+        let (offset, size) = (private.offset + (page - private.start) as u64, private.file.size());
+        if area.is_anonymous || area.is_shared || offset >= size {
+            return Mended::No;
+        }
+        let reach = (size - offset).next_multiple_of(PAGE as u64).min(STEP_BYTES as u64) as usize;
+        let limit = (page + reach).min(private.end).min(area.end);
+        let is_lost = |at: &usize| *at == page || !is_there(*at);
+        let count = (page..limit).step_by(PAGE).take_while(is_lost).count();
+        let made = replace(&private.file, offset, page, count * PAGE, area.protection);
+        if made.is_ok() { Mended::Now } else { Mended::No }
+    }
+}
+
+/// Puts a copy of what the array has in the place of lost pages, in one step for other threads.
+fn replace(file: &FileRef, offset: u64, page: usize, bytes: usize, protection: usize) -> Result<(), OsError> {
+    let copy = map_anonymous(bytes)?;
+    // SAFETY: the copy is ours and that long. What lies behind the end of the file stays zeros.
+    let filled = unsafe { file.read_at(offset, copy as *mut u8, bytes) };
+    let moved = filled.and_then(|_| {
+        // SAFETY: our own copy, which takes the place of pages that nobody can use.
+        unsafe {
+            check(syscall(__NR_mprotect as usize, [copy, bytes, protection, 0, 0, 0]))?;
+            let flags = (MREMAP_MAYMOVE | MREMAP_FIXED) as usize;
+            check(syscall(__NR_mremap as usize, [copy, bytes, bytes, flags, page, 0]))
+        }
+    });
+    if moved.is_err() {
+        // SAFETY: our own copy, which nobody knows.
+        let _ = unsafe { syscall(__NR_munmap as usize, [copy, bytes, 0, 0, 0, 0]) };
+    }
+    moved.map(|_| ())
+}
+
+fn is_there(page: usize) -> bool {
+    let attempt = || {
+        // SAFETY: a byte of the program's memory, whose loss the guard reports.
+        let _ = unsafe { (*(page as *const AtomicU8)).load(Ordering::Relaxed) };
+    };
+    // SAFETY: the closure owns nothing; no guard is active where the program faults, or after a served call.
+    unsafe { guard(attempt) }.is_ok()
+}
+
+/// A line of /proc/self/maps (proc_pid_maps(5)).
+struct Area {
+    end: usize,
+    /// PROT_*.
+    protection: usize,
+    is_shared: bool,
+    is_anonymous: bool,
+}
+
+impl Area {
+    /// The one that holds `address`.
+    fn around(address: usize) -> Option<Self> {
+        let maps = openat(CWD, c"/proc/self/maps", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        let (mut buffer, mut line) = ([0; 4096], Vec::new());
+        while let Ok(count @ 1..) = read(&maps, &mut buffer) {
+            for &byte in &buffer[..count] {
+                if byte != b'\n' {
+                    line.push(byte);
+                    continue;
+                }
+                if let Some(area) = Self::parse(&line, address) {
+                    return Some(area);
+                }
+                line.clear();
+            }
+        }
+        None
+    }
+
+    /// `55d8a000-55d8b000 r--p 00002000 fe:01 1234 /path`, if it holds `address`.
+    fn parse(line: &[u8], address: usize) -> Option<Self> {
+        let mut words = core::str::from_utf8(line.get(..line.len().min(100))?).ok()?.split_ascii_whitespace();
+        let (start, end) = words.next()?.split_once('-')?;
+        let [start, end] = [start, end].map(|text| usize::from_str_radix(text, 16).ok());
+        let (start, end) = (start?, end?);
+        if !(start..end).contains(&address) {
+            return None;
+        }
+        let rights = words.next()?.as_bytes();
+        let right = |index: usize, letter: u8, value: u32| if rights.get(index) == Some(&letter) { value as usize } else { 0 };
+        let protection = right(0, b'r', PROT_READ) | right(1, b'w', PROT_WRITE) | right(2, b'x', PROT_EXEC);
+        Some(Self { end, protection, is_shared: rights.get(3) != Some(&b'p'), is_anonymous: words.nth(2)? == "0" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_maps_are_understood() {
+        let line = b"7f0a10000000-7f0a10021000 r-xp 00003000 fe:01 131077                     /m/a b (deleted)";
+        let area = Area::parse(line, 0x7f0a_1002_0fff).unwrap();
+        assert_eq!((area.end, area.protection), (0x7f0a_1002_1000, (PROT_READ | PROT_EXEC) as usize));
+        assert!(!area.is_shared && !area.is_anonymous);
+        assert!(Area::parse(line, 0x7f0a_1002_1000).is_none());
+        let area = Area::parse(b"7ffe0000-7fff0000 rw-s 00000000 00:00 0 ", 0x7ffe_0000).unwrap();
+        assert!(area.is_shared && area.is_anonymous && area.protection == (PROT_READ | PROT_WRITE) as usize);
+    }
+}
