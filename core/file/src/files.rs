@@ -468,6 +468,14 @@ impl Files {
         Some((self.size_to_be(attribute, record.size), None))
     }
 
+    /// How much of a file the members have, without what waits for it in the journal.
+    pub fn size_on_members(&self, attribute: Attribute) -> Result<u64, OsError> {
+        match self.shared_if_open(attribute) {
+            Some(shared) => Ok(shared.size.load(Ordering::Acquire)),
+            None => self.record(attribute).map(|record| record.size),
+        }
+    }
+
     /// Forgets a pending time of an open file: the program has set another one.
     pub fn discard_pending_times(&self, attribute: Attribute) {
         if let Some(shared) = self.shared_if_open(attribute) {

@@ -169,7 +169,7 @@ impl Namespace {
             None if stat.st_size == 0 && stat.st_nlink == 1 => (self.files.create_inode()?, true),
             None => return Err(OsError::IO),
         };
-        let empty = self.files.size_and_time(attribute)?.0 == 0;
+        let empty = self.files.size_on_members(attribute)? == 0;
         let make = || {
             self.everywhere(
                 |on| match openat(on.root, relative, flags, Mode::empty()) {

@@ -189,7 +189,7 @@ impl Namespace {
                     return linkat(root, place, root, relative, AtFlags::empty());
                 }
                 // What was in it is computed from the others when it is opened.
-                if self.files().size_and_time(attribute)?.0 != 0 && !self.files().note_lost(attribute, slot) {
+                if self.files().size_on_members(attribute)? != 0 && !self.files().note_lost(attribute, slot) {
                     return Err(OsError::IO);
                 }
                 places.insert(key(attribute), relative.to_vec());
