@@ -108,8 +108,9 @@ impl Files {
     pub fn note_lost(&self, attribute: Attribute, slot: Slot) -> bool {
         let lost = MemberSet::EMPTY.with(slot);
         let Ok(Some(record)) = self.table().load(self.array(), attribute.inode) else { return false };
-        let can =
-            self.shared_if_open(attribute).is_none() && record.geometry().survives(self.array().runtime().out().union(lost));
+        let can = record.generation == attribute.generation
+            && self.shared_if_open(attribute).is_none()
+            && record.geometry().survives(self.array().runtime().out().union(lost));
         if can {
             self.table().add_resync(self.array(), attribute.inode, Resync { start: 0, end: record.size.max(1), lost });
         }

@@ -13,14 +13,14 @@ use crate::everywhere::{On, clear, is_dead};
 use crate::resolve::join;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use format::{ATTRIBUTE_BYTES, ATTRIBUTE_NAME, Attribute};
+use format::{ATTRIBUTE_BYTES, ATTRIBUTE_NAME, Attribute, InodeState};
 use sync::Acquired;
 use sys::rustix::fs::{
     AtFlags, Dir, FileType, Gid, Mode, OFlags, Stat, Uid, XattrFlags, chmodat, chownat, lgetxattr, linkat, llistxattr,
     lremovexattr, lsetxattr, mkdirat, mknodat, openat, readlinkat, renameat, statat, symlinkat, unlinkat,
 };
 use sys::{OsError, OwnedFd, Result};
-use units::Slot;
+use units::{MemberSet, Slot};
 
 /// How the names of files set aside begin, within `.cxlraid`; the inode number follows.
 const ASIDE: &[u8] = b"aside-";
@@ -136,7 +136,9 @@ impl Namespace {
         let mut places = places;
         for (path, item) in &wanted {
             if !present.get(path).is_some_and(|other| other.is_like(item)) {
-                self.put(slot, path, item, &mut places)?;
+                if !self.put(slot, path, item, &mut places)? {
+                    continue;
+                }
             }
             self.equalise_with(reference, slot, path, item)?;
         }
@@ -175,28 +177,40 @@ impl Namespace {
         Ok(places)
     }
 
-    /// Makes a name that is missing.
-    pub(crate) fn put(&self, slot: Slot, path: &[u8], item: &Item, places: &mut Places) -> Result<()> {
+    /// Makes a name that is missing. Returns whether it is there now: a file of which too much is lost stays away.
+    pub(crate) fn put(&self, slot: Slot, path: &[u8], item: &Item, places: &mut Places) -> Result<bool> {
         let (root, relative) = (self.root(slot)?, &path[1..]);
         let mode = Mode::from_raw_mode(item.stat.st_mode & 0o7777);
         match item.kind {
-            FileType::Directory => mkdirat(root, relative, mode),
-            FileType::Symlink => symlinkat(item.target.as_slice(), root, relative),
+            FileType::Directory => mkdirat(root, relative, mode)?,
+            FileType::Symlink => symlinkat(item.target.as_slice(), root, relative)?,
             FileType::RegularFile => {
                 // Put there by other hands: it is no file of the array.
-                let Some(attribute) = item.attribute else { return Ok(()) };
+                let Some(attribute) = item.attribute else { return Ok(false) };
                 if let Some(place) = places.get(&key(attribute)) {
-                    return linkat(root, place, root, relative, AtFlags::empty());
+                    linkat(root, place, root, relative, AtFlags::empty())?;
+                    return Ok(true);
                 }
-                // What was in it is computed from the others when it is opened.
-                if self.files().size_on_members(attribute)? != 0 && !self.files().note_lost(attribute, slot) {
-                    return Err(OsError::IO);
+                if !self.can_be_empty(slot, attribute)? {
+                    // A member that can be spared goes out; otherwise the bytes are lost, and who opens this file gets EIO.
+                    let out = self.array().runtime().out().union(MemberSet::EMPTY.with(slot));
+                    return if self.array().geometry().survives(out) { Err(OsError::IO) } else { Ok(false) };
                 }
                 places.insert(key(attribute), relative.to_vec());
-                crate::create::make_stub(&On { slot, root, first: false }, relative, &item.stat, attribute)
+                crate::create::make_stub(&On { slot, root, first: false }, relative, &item.stat, attribute)?;
             }
-            kind => mknodat(root, relative, kind, mode, item.stat.st_rdev),
+            kind => mknodat(root, relative, kind, mode, item.stat.st_rdev)?,
         }
+        Ok(true)
+    }
+
+    /// Whether nothing is lost if a member that lacks a file gets an empty one. What it held is computed from the others when the file is
+    /// opened, if it held anything and anybody is going to ask.
+    fn can_be_empty(&self, slot: Slot, file: Attribute) -> Result<bool> {
+        if !matches!(self.files().state_of(file), Some(InodeState::Used | InodeState::Orphan)) {
+            return Ok(true);
+        }
+        Ok(self.files().size_on_members(file)? == 0 || self.files().note_lost(file, slot) || self.never_had(slot, file)?)
     }
 
     /// Gives a name the owner, mode and extended attributes that it has on `reference`.

@@ -49,7 +49,8 @@ impl Namespace {
         let reference = reference.map_or_else(|| self.array().first_in_use(), Ok)?;
         // The log of a page cache may be older than the trees: then who came furthest is right.
         let can = told && reaches_back && furthest <= newest;
-        if !can || self.replay_from(&positions, &records, reference) == Err(OsError::NOTSUP) {
+        // Whatever keeps the log from being followed, nobody may go on as if it had been.
+        if !can || self.replay_from(&positions, &records, reference).is_err() {
             self.recover_all(reference)?;
         }
         self.sync_members()?;
@@ -109,8 +110,20 @@ impl Namespace {
         }
         self.array().before_change()?;
         clear(self.root(slot)?, &path[1..])?;
-        self.put(slot, path, item, &mut Places::new())?;
-        self.equalise_with(reference, slot, path, item)
+        if self.put(slot, path, item, &mut Places::new())? { self.equalise_with(reference, slot, path, item) } else { Ok(()) }
+    }
+
+    /// Whether a member that lacks a file has lost nothing with it: its file system had not made durable that the file was made. Then nobody has synchronised the file
+    /// since, and a store that is durable by itself (MAP_SYNC) would have made the file so.
+    pub(crate) fn never_had(&self, slot: Slot, file: Attribute) -> Result<bool> {
+        let log = self.log()?;
+        let Some(position) = self.position(log, slot).filter(|_| self.is_durable(slot)) else { return Ok(false) };
+        let makes = |record: &NameRecord<'_>| {
+            record.file == Some(file)
+                && (record.kind == NameKind::Make || record.kind == NameKind::Link && record.path.is_empty())
+        };
+        let records = log.read(self.array().in_use());
+        Ok(records.range(position + 1..).any(|(_, found)| found_record(found).is_some_and(|record| makes(&record))))
     }
 
     /// Whether a member has made a change.

@@ -12,6 +12,7 @@ use layout::Level;
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use sys::OsError;
 use sys::rustix::fs::{XattrFlags, fgetxattr, fsetxattr};
 
 const CREATE: OFlags = OFlags::RDWR.union(OFlags::CREATE).union(OFlags::CLOEXEC);
@@ -123,4 +124,91 @@ fn members_that_come_back_at_different_moments_end_at_the_same_one() {
             }
         }
     }
+}
+
+/// Members are lost in the same crash, as many as the level bears: every name that is left leads to a file that opens.
+#[test]
+fn with_members_lost_in_the_crash_every_name_still_opens() {
+    let seeds = std::env::var("CXLRAID_TEST_SEEDS").map_or(1, |text| text.parse().unwrap());
+    let shapes = [(Level::Raid6, 4), (Level::Raid5, 3), (Level::Raid1, 3)];
+    for ((level, member_count), seed) in shapes.into_iter().flat_map(|shape| (1..=seeds).map(move |seed: u64| (shape, seed))) {
+        let Some(mut array) = durable_array(level, member_count) else { return };
+        let mut random = Rng(seed | 1 << 41);
+        let copies = array.home.path().join("copies");
+        let at = |step: usize, slot: usize| copies.join(format!("{step}-{slot}"));
+        std::fs::create_dir(&copies).unwrap();
+        let steps = 16;
+        let mut positions: Vec<Vec<u64>> = Vec::new();
+        for step in 0..=steps {
+            // A journal as SQLite keeps it, and others.
+            match step {
+                0 => {}
+                _ if step % 2 == 1 => {
+                    if let Ok(Reached::Array(opened)) = array.namespace.open(b"/data/journal", CREATE, 0o640) {
+                        write(&opened, 0, b"some content");
+                    }
+                }
+                _ if random.below(3) == 0 => change(&array, &mut random),
+                _ => drop(array.namespace.unlink(b"/data/journal")),
+            }
+            for (slot, member) in array.members.iter().enumerate() {
+                copy(&member.join("data"), &at(step, slot));
+            }
+            positions.push(array.members.iter().map(|member| position(member)).collect());
+        }
+        for member in &array.members {
+            copy(&member.join(".cxlraid"), &member.with_extension("meta"));
+        }
+        for round in 0..6 {
+            let moments: Vec<usize> = (0..member_count).map(|_| steps - random.below(4) as usize).collect();
+            let mut left: Vec<usize> = (0..member_count).collect();
+            while member_count - left.len() < level.failures_max(member_count) {
+                left.remove(random.below(left.len() as u64) as usize);
+            }
+            println!("RAID {level}, seed {seed}, round {round}, moments {moments:?}, left {left:?}");
+            for (slot, &step) in moments.iter().enumerate() {
+                let member = &array.members[slot];
+                let _ = std::fs::remove_dir_all(member);
+                std::fs::create_dir(member).unwrap();
+                if left.contains(&slot) {
+                    copy(&at(step, slot), &member.join("data"));
+                    copy(&member.with_extension("meta"), &member.join(".cxlraid"));
+                    let behind = if random.below(3) == 0 { step.saturating_sub(1) } else { step };
+                    set_position(member, positions[behind][slot]);
+                }
+            }
+            array.restart();
+            let tree = array.assert_same_trees();
+            for (path, entry) in tree.iter().filter(|(_, entry)| entry.kind == '-') {
+                let opened = array.namespace.open(format!("/{}", path.display()).as_bytes(), OFlags::RDWR, 0);
+                assert!(opened.is_ok(), "{} {entry:?}: {:?}", path.display(), opened.err());
+            }
+        }
+    }
+}
+
+/// A file of which more is lost than the level bears takes no other with it.
+#[test]
+fn a_file_beyond_repair_gives_eio_and_leaves_the_array_in_use() {
+    let Some(mut array) = durable_array(Level::Raid5, 3) else { return };
+    for name in ["/data/lost", "/data/whole"] {
+        let opened = inside(array.namespace.open(name.as_bytes(), CREATE, 0o640));
+        write(&opened, 0, b"some content");
+    }
+    std::fs::remove_dir_all(&array.members[0]).unwrap();
+    std::fs::create_dir(&array.members[0]).unwrap();
+    std::fs::remove_file(array.members[2].join("data/lost")).unwrap();
+    array.restart();
+    let open = |name: &[u8], flags| array.namespace.open(name, flags, 0o640).map(|_| ());
+    assert_eq!(open(b"/data/lost", OFlags::RDWR), Err(OsError::IO));
+    assert_eq!(open(b"/data/whole", OFlags::RDWR), Ok(()));
+    assert_eq!(open(b"/data/new", CREATE), Ok(()));
+    assert_eq!(array.namespace.files().array().in_use().len(), 2);
+    // It can be moved and removed like any other.
+    let names = array.namespace;
+    assert!(matches!(names.rename(b"/data/lost", b"/data/moved", RenameFlags::empty()), Ok(Reached::Array(()))));
+    assert_eq!(open(b"/data/moved", OFlags::RDWR), Err(OsError::IO));
+    assert!(matches!(names.unlink(b"/data/moved"), Ok(Reached::Array(()))));
+    assert_eq!(open(b"/data/moved", OFlags::RDWR), Err(OsError::NOENT));
+    array.assert_same_trees();
 }
