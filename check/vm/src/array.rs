@@ -34,6 +34,24 @@ impl Shape {
         let two = slots.clone().flat_map(|first| (first + 1..slots.end).map(move |second| vec![first, second]));
         one.chain(two).filter(|absent| absent.len() <= self.bears).collect()
     }
+
+    /// Those of them that lack only members that are `present`.
+    pub(crate) fn absences_of(self, present: &[usize]) -> impl Iterator<Item = Vec<usize>> {
+        self.absences().into_iter().filter(|absent| absent.iter().all(|slot| present.contains(slot)))
+    }
+
+    /// Sets of `count` of the `present` members that, left out one after the other, have every copy read and all parity computed with, as a scrub does.
+    pub(crate) fn covering(self, present: &[usize], count: usize) -> Vec<Vec<usize>> {
+        let sets = self.absences_of(present).filter(|absent| absent.len() == count);
+        match (self.level, count) {
+            // Each copy alone.
+            (1, _) => sets.collect(),
+            // Halves: what one holds is computed from the other.
+            (6, 2) => sets.filter(|absent| absent == &present[..2] || absent == &present[2..]).collect(),
+            // A parity chunk is computed with unless it is what is left out, or nothing but other parity is.
+            _ => sets.take(2).collect(),
+        }
+    }
 }
 
 /// What an array is made of.
@@ -114,6 +132,46 @@ mod tests {
         assert_eq!(Shape::of_level(6).unwrap().absences().len(), 4 + 6);
         assert_eq!(Shape::of_level(1).unwrap().absences().last().unwrap(), &[1, 2]);
         assert!(Shape::of_level(0).is_err());
+    }
+
+    /// Whether contents are computed with the role `tested`, of all roles by slot, when the roles of `absent` are not there: data roles are below `data`, then P, then Q.
+    fn needs(roles: &[usize], data: usize, absent: &[usize], tested: usize) -> bool {
+        let is_absent = |role: usize| absent.iter().any(|&slot| roles[slot] == role);
+        let missing = (0..data).filter(|&role| is_absent(role)).count();
+        match tested {
+            _ if is_absent(tested) => false,
+            role if role < data => true,
+            // P computes the first missing chunk.
+            role if role == data => missing > 0,
+            _ => missing > usize::from(!is_absent(data)),
+        }
+    }
+
+    #[test]
+    fn covering_sets_need_all_parity() {
+        for shape in [Shape::of_level(5).unwrap(), Shape::of_level(6).unwrap()] {
+            let (slots, data) = (shape.member_count, shape.member_count - shape.bears);
+            let lost_at_once = 0..shape.bears;
+            for lost in
+                lost_at_once.flat_map(|count| if count == 0 { vec![vec![]] } else { (0..slots).map(|slot| vec![slot]).collect() })
+            {
+                let present: Vec<usize> = (0..slots).filter(|slot| !lost.contains(slot)).collect();
+                let sets = shape.covering(&present, shape.bears - lost.len());
+                assert!(sets.len() == 2, "{shape:?} {lost:?}: {sets:?}");
+                // Every assignment of roles to slots, as the numbers 0..slots^slots in base slots.
+                for number in 0..slots.pow(slots as u32) {
+                    let roles: Vec<usize> = (0..slots).map(|slot| number / slots.pow(slot as u32) % slots).collect();
+                    if (0..slots).any(|role| !roles.contains(&role)) {
+                        continue;
+                    }
+                    for &slot in &present {
+                        let needed = |set: &Vec<usize>| needs(&roles, data, &[&lost[..], set].concat(), roles[slot]);
+                        assert!(sets.iter().any(needed) || needs(&roles, data, &lost, roles[slot]), "{roles:?} {lost:?} {slot}");
+                    }
+                }
+            }
+        }
+        assert_eq!(Shape::of_level(1).unwrap().covering(&[0, 1, 2], 2), [[0, 1], [0, 2], [1, 2]]);
     }
 
     #[test]

@@ -19,11 +19,15 @@ Runs the scenes whose name contains one of SCENE; all of them without.
                                     with members lost in the cut where the array bears that
 
   --images N     power-cut images per scene (3)
+  --quick        one image, and of the scenes only round-trip-ext4, cxl and power-cut-6-journal
   --seed N       of the instants of the cuts (from the clock; printed)
   --jobs N       machines at a time (2)
   --build PATH   directory with libcxlraid.so and cxlraid (else the one of this program)
   --dir PATH     where packages, the guest's root and images go (target/vm)
   --keep         leave images and logs of failed scenes and say where they are";
+
+/// What --quick plays.
+const QUICK: [&str; 3] = ["round-trip-ext4", "cxl", "power-cut-6-journal"];
 
 /// What is asked for.
 #[derive(Debug)]
@@ -55,6 +59,10 @@ impl Options {
         while let Some(argument) = arguments.next() {
             let mut value = || arguments.next().ok_or_else(|| format!("{argument} needs a value\n\n{HELP}"));
             match argument.as_str() {
+                "--quick" => {
+                    options.images = 1;
+                    options.names.extend(QUICK.map(str::to_owned));
+                }
                 "--images" => options.images = number(&argument, &value()?)?,
                 "--jobs" => options.jobs = number(&argument, &value()?)?,
                 "--seed" => options.seed = Some(number(&argument, &value()?)? as u64),
@@ -94,6 +102,8 @@ mod tests {
         assert!(options.wants("power-cut-5") && !options.wants("cxl"));
         assert_eq!((options.images, options.seed, options.jobs), (9, Some(5), 2));
         assert!(parse(&[]).unwrap().wants("cxl"));
+        let options = parse(&["--quick"]).unwrap();
+        assert!(options.images == 1 && options.wants("cxl") && !options.wants("power-cut-1"));
     }
 
     #[test]

@@ -18,8 +18,8 @@ pub(super) fn contents(members: &Members) -> Outcome<String> {
 pub(super) enum Sets {
     /// Every one that can be borne.
     All,
-    /// Those of as many members as can be borne: between them they need every copy and all parity, as a scrub does.
-    Largest,
+    /// As few as need every copy and all parity.
+    Covering,
 }
 
 /// All of it.
@@ -35,14 +35,11 @@ pub(super) fn audit(members: &Members, sets: Sets) -> Outcome<String> {
         failures.extend(names(slot).and_then(|other| same(&what, &first, &other)).err());
     }
     let most = members.spare_failures();
-    let least = if sets == Sets::All { 1 } else { most.max(1) };
-    let absences: Vec<_> = members
-        .array
-        .shape
-        .absences()
-        .into_iter()
-        .filter(|absent| (least..=most).contains(&absent.len()) && absent.iter().all(|slot| present.contains(slot)))
-        .collect();
+    let shape = members.array.shape;
+    let absences: Vec<_> = match sets {
+        Sets::All => shape.absences_of(&present).filter(|absent| absent.len() <= most).collect(),
+        Sets::Covering => shape.covering(&present, most),
+    };
     for absent in &absences {
         let fewer = members.without(absent);
         let what = format!("files without members {absent:?}");

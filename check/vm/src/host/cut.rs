@@ -42,6 +42,7 @@ pub(crate) fn images(stage: &Stage<'_>, directory: &Path, array: Array) -> Outco
     let job = array.tell(Job::new("load"));
     let mut machine = Machine::boot(stage.packages, stage.system, directory, &hardware, &job)?;
     let mut random = Random(stage.seed ^ u64::from(array.shape.level) << 32 ^ u64::from(array.journal) << 40);
+    let first_lost_count = random.below(array.bears_in_a_cut() as u64 + 1) as usize;
     let mut images = Vec::new();
     machine.until("every writer has begun", |machine| progress(machine, &Acknowledged::new()))?;
     let mut before = acknowledged(&machine.read("acknowledged"));
@@ -60,8 +61,8 @@ pub(crate) fn images(stage: &Stage<'_>, directory: &Path, array: Array) -> Outco
             Ok(acknowledged(&machine.read("acknowledged")))
         })?;
         before.clone_from(&acknowledged);
-        // Members lost in the same instant: none, one, as many as can be borne, and again.
-        let lost_count = number % (array.bears_in_a_cut() + 1);
+        // Members lost in the same instant: none, one, as many as can be borne, and again, from a number that the seed says.
+        let lost_count = (number + first_lost_count) % (array.bears_in_a_cut() + 1);
         random.shuffle(&mut nvdimms);
         nvdimms.truncate(array.shape.member_count - lost_count);
         images.push(Image { array, number, lost_count, nvdimms, acknowledged });
