@@ -76,6 +76,7 @@ impl FileRef {
         if self.shared().resync_waits.load(Ordering::Acquire) != 0 {
             self.finish_resync()?;
         }
+        self.settle_dead();
         // What cannot be made good now is tried again by the next one.
         let _ = self.finish_mappings();
         Ok(self)

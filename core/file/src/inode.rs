@@ -203,6 +203,7 @@ impl Inode {
     /// the backing file exists, how long it is and its attributes are in each member's journal, which only a system call commits.
     pub fn sync(&self) -> Result<(), OsError> {
         self.flush_times();
+        self.settle_dead();
         let size = self.geometry.member_bytes(self.size());
         for (slot, backing) in self.in_use() {
             let kept = backing.domain() != PersistenceDomain::Volatile;

@@ -3,6 +3,9 @@
 //! A lock that is inherited tells of it. What it guards is repaired before anybody uses it; a process that may not store into the file
 //! leaves a note in the runtime segment for one that may.
 //!
+//! Whoever opens the file or calls fsync inherits all locks of the dead at once (`settle_dead`), as until then the loss of a member would find stripes that do not fit (the
+//! write hole).
+//!
 //! - Behind a stripe lock redundancy may not fit its data. It is made to follow the data, or with data out what was being stored is undone.
 //! - Behind the size lock the file was growing or shrinking. The size is whole, since it is stored in one word, but members may differ in
 //!   it, and bytes that had been stored behind it are no zeros: the next growth would show them.
@@ -12,7 +15,7 @@ use crate::stripes::{Blocks, StripesHeld};
 use array::runtime::STRIPE_LOCK_COUNT;
 use core::sync::atomic::Ordering;
 use medium::Medium;
-use sync::Acquired;
+use sync::{Acquired, Liveness as _, OwnerId};
 use sys::OsError;
 
 impl Inode {
@@ -31,10 +34,38 @@ impl Inode {
         Ok(held)
     }
 
+    /// Makes good what processes that died left behind any lock of this file, if this process may. What cannot be made good now is tried again by the next one.
+    ///
+    /// Cost: the owner words are read, and each owner is looked for (three system calls) that is another process' and is not the one before.
+    pub(crate) fn settle_dead(&self) {
+        let (shared, runtime) = (self.shared(), self.files.array().runtime());
+        if !self.writable || self.is_left_alone() {
+            return;
+        }
+        let mut living = runtime.me();
+        let mut is_dead = |owner: OwnerId| {
+            let dead = owner != living && owner != runtime.me() && !runtime.is_alive(owner);
+            if !dead {
+                living = owner;
+            }
+            dead
+        };
+        if shared.size_lock.owner().is_some_and(&mut is_dead) {
+            let _ = self.with_size_locked(|_| Ok(()));
+        }
+        let locks = shared.stripes.iter().enumerate().filter(|(_, lock)| lock.owner().is_some_and(&mut is_dead));
+        let mask = locks.fold(shared.stripes_unfinished.load(Ordering::Relaxed), |mask, (index, _)| mask | 1 << index);
+        if mask != 0 {
+            let _ = self.lock_masked(mask);
+        }
+    }
+
     #[cold]
     fn finish_stripes(&self, locks: u64) -> Result<(), OsError> {
         self.shared().stripes_unfinished.fetch_or(locks, Ordering::Relaxed);
         if self.writable {
+            // A member that is away and that nobody has missed yet must not come back as if nothing had been stored.
+            self.files.array().before_change()?;
             self.replay_behind(locks)?;
             self.undo_dead()?;
             self.repair_blocks(locks)?;

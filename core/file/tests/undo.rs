@@ -197,6 +197,37 @@ fn what_the_last_process_was_doing_is_undone_by_the_next() {
     scene.check(range, |at| new_byte(1, at), "opened anew");
 }
 
+/// With all members in, what a dead writer left half done is made good by the next process to open the file or to call fsync, wherever it then
+/// reads: a member may be lost later.
+#[test]
+fn a_member_lost_later_finds_whole_stripes() {
+    let (mut deaths, mut damaged) = (0, Vec::new());
+    for (index, (level, member_count, chunk, out)) in SHAPES.into_iter().enumerate() {
+        for round in 0..8u64 {
+            let mut scene = Scene::new((level, member_count, chunk, 0), 100 * index as u64 + round);
+            let range = scene.range();
+            let slot = scene.random.below(member_count as u64);
+            let status = scene.child(&format!("write {slot} 0 {} {} {round}", range.start, range.len()));
+            deaths += u32::from(!status.success());
+            if round % 2 == 0 {
+                scene.file.sync().unwrap();
+            } else {
+                std::mem::forget(scene.array.open_in(scene.array.again(), "f", scene.attribute));
+            }
+            let _ = scene.array.files.array().runtime().add_out(MemberSet::from_bits(out));
+            let found = read(&scene.file, 0, FILE_BYTES);
+            let is_right = |at: usize| found[at] == scene.expected[at] || range.contains(&at) && found[at] == new_byte(round, at);
+            if let Some(at) = (0..FILE_BYTES).find(|&at| !is_right(at)) {
+                damaged.push(format!(
+                    "RAID {level} of {member_count}, chunk {chunk}, round {round}: byte {at}, {range:?} being written"
+                ));
+            }
+        }
+    }
+    assert!(damaged.is_empty(), "{}", damaged.join("\n"));
+    assert!(deaths > 20, "only {deaths} died");
+}
+
 /// Records of the dead may all wait for files that nobody opens: others go on.
 #[test]
 fn records_of_the_dead_hold_nobody_up() {
