@@ -3,6 +3,7 @@
 //! A file is opened once per process, however many descriptors there are; its entry in the runtime segment counts processes. The last
 //! process to close a file trims it, and frees it if it has no name any more. Its backing files may stay open for a while (`idle`).
 
+use crate::full_journal::Finder;
 use crate::idle::{Idle, Keep};
 use crate::inode::{Inode, key};
 use crate::journal::{self, FileJournal};
@@ -28,6 +29,7 @@ pub struct Files {
     table: InodeTable,
     lanes: Lanes<Backing>,
     journal: Option<FileJournal>,
+    finder: Finder,
     domains: Vec<PersistenceDomain>,
     kernels: &'static persist::Kernels,
     shape: Shape,
@@ -163,7 +165,18 @@ impl Files {
         let members = MemberSet::first(geometry.member_count());
         let shape = Shape::new(geometry.level(), geometry.chunk(), members, 0).map_err(|_| OsError::INVAL)?;
         let held = LocalLock::new(Held { open: BTreeMap::new(), idle: Idle::new() });
-        let files = Box::leak(Box::new(Self { array, table, lanes, journal, domains, kernels, shape, keep, held }));
+        let files = Box::leak(Box::new(Self {
+            array,
+            table,
+            lanes,
+            journal,
+            finder: Finder::new(),
+            domains,
+            kernels,
+            shape,
+            keep,
+            held,
+        }));
         files.array.runtime().recover_to(Recovery::Tables, || files.recover_tables())?;
         let runtime = files.array.runtime();
         if files.array.was_alone() || runtime.has_reaped_nameless() {
@@ -206,6 +219,10 @@ impl Files {
     #[inline]
     pub(crate) const fn journal(&self) -> Option<&FileJournal> {
         self.journal.as_ref()
+    }
+
+    pub(crate) const fn finder(&self) -> &Finder {
+        &self.finder
     }
 
     #[inline]

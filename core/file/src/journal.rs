@@ -97,6 +97,11 @@ impl Files {
         &self.array().runtime().journal_lanes()[lane].0
     }
 
+    /// How many lanes the journal has; 0 without one.
+    pub(crate) fn journal_lane_count(&self) -> usize {
+        self.journal().map_or(0, |journal| journal.lanes.lane_count())
+    }
+
     /// Whether the array has a journal.
     #[must_use]
     pub const fn has_journal(&self) -> bool {

@@ -1,7 +1,7 @@
 //! The open files of one array: sizes, growth, locks between threads and processes.
 //!
 //! [`Files`] holds what this process has open; [`Inode`] is one file, shared by all descriptors on it; `table` is the inode table on the
-//! members. `read`, `write` and `space` are what can be done to a file; `journal` makes writes atomic; `unfinished`, `undo`, `recovery` and `resync` make good what a death or a
+//! members. `read`, `write` and `space` are what can be done to a file; `journal` makes writes atomic, `full_journal` sees to room in it; `unfinished`, `undo`, `recovery` and `resync` make good what a death or a
 //! crash cut short. Names are core/namespace's.
 //!
 //! Order of locks: the process' own table of open files, the open-files lock of the runtime segment, a file's size lock, its stripe locks
@@ -12,6 +12,7 @@ extern crate alloc;
 
 mod copy_access;
 mod files;
+mod full_journal;
 mod holes;
 mod idle;
 mod inode;

@@ -86,16 +86,23 @@ impl Inode {
     /// `FBIG` if it would grow past the process' limit of file sizes; `NOSPC`, `DQUOT`.
     pub fn truncate(&self, new: u64) -> Result<(), OsError> {
         self.files.array().before_change()?;
-        let is_cut = self.change_size_locked(|size| {
-            if new > size {
-                within_limit(new)?;
-                self.zero_tail(size)?;
-                self.extend_with_hole(new)?;
-            } else if new < size {
-                self.cut(size, new)?;
-            }
-            self.touch();
-            Ok(new < size)
+        let is_cut = self.with_lanes(|| {
+            self.change_size_locked(|size| {
+                if new > size {
+                    within_limit(new)?;
+                    self.zero_tail(size)?;
+                    self.extend_with_hole(new)?;
+                } else if new < size {
+                    let cut = self.cut(size, new);
+                    if cut.is_err() {
+                        // The size may be stored: what lies behind it must be seen to before the file grows again.
+                        self.shared().tail_unfinished.store(1, Ordering::Relaxed);
+                    }
+                    cut?;
+                }
+                self.touch();
+                Ok(new < size)
+            })
         })?;
         if is_cut {
             // Nobody's mapping shows more when this returns.
@@ -190,6 +197,10 @@ impl Inode {
     pub fn allocate(&self, offset: u64, bytes: u64, keep_size: bool) -> Result<(), OsError> {
         let end = offset.checked_add(bytes).filter(|&end| end <= i64::MAX as u64).ok_or(OsError::FBIG)?;
         self.files.array().before_change()?;
+        self.with_lanes(|| self.allocate_to(offset, end, keep_size))
+    }
+
+    fn allocate_to(&self, offset: u64, end: u64, keep_size: bool) -> Result<(), OsError> {
         self.change_size_locked(|size| {
             if end > size && !keep_size {
                 within_limit(end)?;
@@ -218,6 +229,10 @@ impl Inode {
     pub fn punch(&self, offset: u64, bytes: u64, grow: bool) -> Result<(), OsError> {
         let end = offset.checked_add(bytes).filter(|&end| end <= i64::MAX as u64).ok_or(OsError::FBIG)?;
         self.files.array().before_change()?;
+        self.with_lanes(|| self.punch_to(offset, end, grow))
+    }
+
+    fn punch_to(&self, offset: u64, end: u64, grow: bool) -> Result<(), OsError> {
         self.change_size_locked(|size| {
             if grow && end > size {
                 within_limit(end)?;

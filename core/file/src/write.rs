@@ -22,6 +22,12 @@ impl Inode {
     /// `src` is the program's: it may be invalid.
     #[inline]
     pub unsafe fn write_at(&self, offset: u64, src: *const u8, bytes: usize) -> Result<usize, OsError> {
+        // SAFETY: as the caller promises.
+        self.with_lanes(|| unsafe { self.write_where(offset, src, bytes) })
+    }
+
+    #[inline]
+    unsafe fn write_where(&self, offset: u64, src: *const u8, bytes: usize) -> Result<usize, OsError> {
         if bytes == 0 {
             return Ok(0);
         }
@@ -63,7 +69,7 @@ impl Inode {
         }
         self.files.array().before_change()?;
         // SAFETY: as the caller promises.
-        unsafe { self.write_growing(None, src, bytes) }
+        self.with_lanes(|| unsafe { self.write_growing(None, src, bytes) })
     }
 
     /// A write that may end past the size. Returns the offset after its last byte, and its bytes.

@@ -11,6 +11,7 @@ use format::{Attribute, InodeRecord, JOURNAL_LANE_HEAD_BYTES, JOURNAL_SETTLED_OF
 use layout::Level;
 use std::os::unix::fs::FileExt;
 use sync::{Liveness, OwnerId};
+use sys::rustix::fs::{Mode, OFlags, open};
 
 const SHAPES: [(Level, usize, u64); 8] = [
     (Level::Raid0, 3, 4096),
@@ -577,10 +578,11 @@ fn writers_killed_in_the_middle_leave_whole_writes_to_those_that_live_and_after_
     }
 }
 
-/// Dead processes may have had every lane. Who writes replays what they left, if the files are open, and is refused otherwise until they are.
+/// Dead processes may have had every lane. Who writes replays what they left, if the files are open; has them opened if somebody can find them; and is refused otherwise until
+/// they are.
 #[test]
 fn lanes_of_the_dead_come_back() {
-    for f_is_open in [true, false] {
+    for (f_is_open, is_found) in [(true, false), (false, false), (false, true)] {
         let scene = Scene::new((Level::Raid5, 3, 65536), true, 400_000, 3);
         let other = scene.array.create("other");
         let other = scene.array.open("other", other);
@@ -614,15 +616,26 @@ fn lanes_of_the_dead_come_back() {
         } else {
             // Another attachment, where the first file is not open.
             let other = scene.array.open_in(files, "other", other.attribute());
-            // SAFETY: the buffer is ours.
-            assert_eq!(unsafe { other.write_at(0, [9; 100].as_ptr(), 100) }, Err(sys::OsError::IO));
-            let waits: Vec<_> = files.waiting_records().iter().map(|waiting| waiting.attribute).collect();
-            assert_eq!(waits, [attribute; 2]);
+            if is_found {
+                let [first, second, third] = std::array::from_fn(|slot| scene.array.member_path(slot).join("data/f"));
+                files.set_finder(move |wanted| {
+                    assert_eq!(wanted, [attribute; 2]);
+                    let fd = |path| Some(open(path, OFlags::RDWR, Mode::empty()).unwrap());
+                    let fds = || Ok((vec![fd(&first), fd(&second), fd(&third)], dax::Access::ReadWrite));
+                    drop(files.open(attribute, true, fds).unwrap());
+                });
+                write(&other, 0, &[9; 100]);
+            } else {
+                // SAFETY: the buffer is ours.
+                assert_eq!(unsafe { other.write_at(0, [9; 100].as_ptr(), 100) }, Err(sys::OsError::IO));
+                let waits: Vec<_> = files.waiting_records().iter().map(|waiting| waiting.attribute).collect();
+                assert_eq!(waits, [attribute; 2]);
+            }
             let found = read(&scene.open(files), 1000, 30_000);
             write(&other, 0, &[9; 100]);
             found
         };
-        assert!(written.iter().all(|&byte| byte == 7), "open {f_is_open}");
+        assert!(written.iter().all(|&byte| byte == 7), "open {f_is_open}, found {is_found}");
         assert_eq!(files.waiting_records().len(), 0);
         assert_eq!(scene.open(files).verify(), Ok(0));
     }

@@ -25,6 +25,7 @@ mod change;
 mod create;
 mod descriptor;
 mod everywhere;
+mod find;
 mod host;
 mod log;
 mod open;
@@ -126,6 +127,7 @@ impl Namespace {
         let log = Box::leak(Box::new(log::Log::new()));
         let names = Self { files, roots: Box::leak(roots.into_boxed_slice()), remembered, log };
         names.recover_after_crash()?;
+        files.set_finder(move |wanted| names.open_wanted(wanted));
         Ok(names)
     }
 

@@ -135,10 +135,9 @@ impl Namespace {
         }
         let mut places = places;
         for (path, item) in &wanted {
-            if !present.get(path).is_some_and(|other| other.is_like(item)) {
-                if !self.put(slot, path, item, &mut places)? {
-                    continue;
-                }
+            let is_there = present.get(path).is_some_and(|other| other.is_like(item));
+            if !is_there && !self.put(slot, path, item, &mut places)? {
+                continue;
             }
             self.equalise_with(reference, slot, path, item)?;
         }
