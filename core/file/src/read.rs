@@ -2,6 +2,7 @@
 
 use crate::Inode;
 use crate::stripes::{Blocks, Snapshot, StripesHeld};
+use crate::undo;
 use array::IoFault;
 use core::hint::spin_loop;
 use core::sync::atomic::Ordering;
@@ -14,7 +15,8 @@ impl Inode {
     /// Reads up to `bytes` from `offset` into `dst` and returns how many there were before the end of the file.
     ///
     /// # Errors
-    /// `FAULT` if `dst` is a bad pointer, `IO` if more members failed than the level bears.
+    /// `FAULT` if `dst` is a bad pointer, `IO` if more members failed than the level bears, or if a writer died here while a member was out and only who may write
+    /// to the file can undo what it left.
     ///
     /// # Safety
     /// `dst` is the program's: it may be invalid, but if it is valid memory it is the program's to be written.
@@ -33,6 +35,7 @@ impl Inode {
         // The file may have been cut since its size was read: the zeros behind its end are not to be read.
         if let Some(snapshot) = Snapshot::take(shared, blocks)
             && shared.size.load(Ordering::Acquire) >= offset + count as u64
+            && !self.waits_for_undo(blocks)
         {
             // SAFETY: as the caller promises.
             let result = unsafe { self.read_range(offset, dst, count) };
@@ -42,6 +45,13 @@ impl Inode {
         }
         // SAFETY: as the caller promises.
         unsafe { self.read_contended(offset, dst, bytes) }
+    }
+
+    /// Whether data of these blocks may be computed from what a process that died has left half stored. Whoever may write to the file undoes that under the locks.
+    #[inline]
+    fn waits_for_undo(&self, blocks: Blocks) -> bool {
+        undo::is_needed(&self.geometry, self.out())
+            && self.shared().stripes_unfinished.load(Ordering::Acquire) & blocks.mask() != 0
     }
 
     /// Reads from the members, or from where stores of mappings land.
@@ -73,12 +83,20 @@ impl Inode {
                     spin_loop();
                 }
                 let Some(snapshot) = Snapshot::take(shared, blocks) else { continue };
+                if self.waits_for_undo(blocks) {
+                    tries = TRY_COUNT;
+                    continue;
+                }
                 let reaches = shared.size.load(Ordering::Acquire) >= offset + count as u64;
                 // SAFETY: as the caller promises.
                 let result = unsafe { self.read_range(offset, dst, count) };
                 (result, reaches && snapshot.is_current(shared))
             } else {
                 let held = self.lock_stripes(blocks)?;
+                if self.waits_for_undo(blocks) {
+                    // This process may not store. What it would compute may be bytes that nobody wrote.
+                    return Err(OsError::IO);
+                }
                 let current = shared.size.load(Ordering::Acquire) >= offset + count as u64;
                 // SAFETY: as the caller promises.
                 let result = unsafe { self.read_range(offset, dst, count) };

@@ -197,6 +197,46 @@ fn what_the_last_process_was_doing_is_undone_by_the_next() {
     scene.check(range, |at| new_byte(1, at), "opened anew");
 }
 
+/// Who may not write to the file cannot undo what the dead left: it is refused, and leaves that to others.
+#[test]
+fn who_may_only_read_is_never_shown_what_nobody_wrote() {
+    let (mut deaths, mut refusals) = (0, 0);
+    for (index, shape) in SHAPES.into_iter().enumerate() {
+        for round in 0..6u64 {
+            let mut scene = Scene::new(shape, 1000 + 100 * index as u64 + round);
+            write(&scene.file, 0, &scene.expected[..10]);
+            let range = scene.range();
+            let slot = scene.array.files.array().in_use().lowest().unwrap();
+            let status = scene.child(&format!("write {slot} 0 {} {} {round}", range.start, range.len()));
+            deaths += u32::from(!status.success());
+            let reader = scene.array.again();
+            let fd = |slot: usize| open(scene.array.member_path(slot).join("data/f"), OFlags::RDONLY, Mode::empty()).unwrap();
+            let fds = (0..shape.1).map(|slot| (!scene.out.contains(slot)).then(|| fd(slot))).collect();
+            let file = reader.open(scene.attribute, false, || Ok((fds, Access::ReadOnly))).unwrap();
+            for at in (0..FILE_BYTES).step_by(1000) {
+                let mut bytes = [0; 1000];
+                // SAFETY: the buffer is ours.
+                match unsafe { file.read_at(at as u64, bytes.as_mut_ptr(), bytes.len()) } {
+                    Ok(count) => {
+                        let is_right =
+                            |at: usize, byte| byte == scene.expected[at] || range.contains(&at) && byte == new_byte(round, at);
+                        let wrong = (at..at + count).find(|&place| !is_right(place, bytes[place - at]));
+                        assert_eq!(wrong, None, "{shape:?}, round {round}, {range:?} being written");
+                    }
+                    Err(error) => {
+                        assert_eq!(error, sys::OsError::IO);
+                        refusals += 1;
+                    }
+                }
+            }
+            std::mem::forget(file);
+            scene.check(range, |at| new_byte(round, at), &format!("{shape:?}, round {round}, afterwards"));
+        }
+    }
+    assert!(deaths > 20, "only {deaths} died");
+    assert!(refusals > 10, "only {refusals} reads were refused");
+}
+
 /// With all members in, what a dead writer left half done is made good by the next process to open the file or to call fsync, wherever it then
 /// reads: a member may be lost later.
 #[test]
