@@ -1,4 +1,4 @@
-//! Threads of other processes.
+//! Threads, of this process and others.
 
 use crate::OsError;
 use linux_raw_sys::general::__NR_tgkill;

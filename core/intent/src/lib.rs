@@ -250,10 +250,6 @@ fn is_abandoned(word: u64, me: OwnerId, is_alive: &impl Fn(OwnerId) -> bool) -> 
     if owner != me {
         return !is_alive(owner);
     }
-    let thread = word as u32 as usize;
-    let pid = sys::rustix::process::getpid().as_raw_nonzero().get() as usize;
-    const TGKILL: usize = 234;
-    // SAFETY: signal 0 only asks whether the thread exists.
-    let ret = unsafe { sys::raw::syscall(TGKILL, [pid, thread, 0, 0, 0, 0]) };
-    sys::raw::check(ret) == Err(sys::OsError::SRCH)
+    let pid = sys::rustix::process::getpid().as_raw_nonzero().get() as u32;
+    !sys::task::is_there(pid, word as u32)
 }
