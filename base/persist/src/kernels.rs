@@ -267,7 +267,7 @@ impl Kernels {
     pub unsafe fn update_p(&self, data: *mut u8, p: *mut u8, new: *const u8, len: usize) {
         let update = Update { data, p, q: null_mut(), new, coefficient: 0, len };
         // SAFETY: the caller's promise.
-        unsafe { self.update(&update, self.stream.update_p, self.cached.update_p, true) }
+        unsafe { self.update(&update, self.stream.update_p, self.cached.update_p) }
     }
 
     /// Read-modify-write of a column with P and Q: p ^= data ^ new; q ^= coefficient * (data ^ new); data = new.
@@ -278,7 +278,7 @@ impl Kernels {
     pub unsafe fn update_pq(&self, data: *mut u8, p: *mut u8, q: *mut u8, new: *const u8, coefficient: u8, len: usize) {
         let update = Update { data, p, q, new, coefficient, len };
         // SAFETY: the caller's promise.
-        unsafe { self.update(&update, self.stream.update_pq, self.cached.update_pq, true) }
+        unsafe { self.update(&update, self.stream.update_pq, self.cached.update_pq) }
     }
 
     /// Read-modify-write of a column where P is missing: q ^= coefficient * (data ^ new); data = new.
@@ -289,41 +289,7 @@ impl Kernels {
     pub unsafe fn update_q(&self, data: *mut u8, q: *mut u8, new: *const u8, coefficient: u8, len: usize) {
         let update = Update { data, p: null_mut(), q, new, coefficient, len };
         // SAFETY: the caller's promise.
-        unsafe { self.update(&update, self.stream.update_q, self.cached.update_q, true) }
-    }
-
-    /// Parity only: p ^= old ^ new, both left as they are. For a column whose member is missing and whose old content was
-    /// reconstructed, or whose new content is in place already.
-    ///
-    /// # Safety
-    /// See [`Kernels`].
-    #[inline]
-    pub unsafe fn delta_p(&self, p: *mut u8, old: *const u8, new: *const u8, len: usize) {
-        let update = Update { data: old.cast_mut(), p, q: null_mut(), new, coefficient: 0, len };
-        // SAFETY: the caller's promise; the kernel does not write to `data`.
-        unsafe { self.update(&update, self.stream.delta_p, self.cached.delta_p, false) }
-    }
-
-    /// Parity only: q ^= coefficient * (old ^ new).
-    ///
-    /// # Safety
-    /// See [`Kernels`].
-    #[inline]
-    pub unsafe fn delta_q(&self, q: *mut u8, old: *const u8, new: *const u8, coefficient: u8, len: usize) {
-        let update = Update { data: old.cast_mut(), p: null_mut(), q, new, coefficient, len };
-        // SAFETY: the caller's promise; the kernel does not write to `data`.
-        unsafe { self.update(&update, self.stream.delta_q, self.cached.delta_q, false) }
-    }
-
-    /// Parity only: p ^= old ^ new; q ^= coefficient * (old ^ new).
-    ///
-    /// # Safety
-    /// See [`Kernels`].
-    #[inline]
-    pub unsafe fn delta_pq(&self, p: *mut u8, q: *mut u8, old: *const u8, new: *const u8, coefficient: u8, len: usize) {
-        let update = Update { data: old.cast_mut(), p, q, new, coefficient, len };
-        // SAFETY: the caller's promise; the kernel does not write to `data`.
-        unsafe { self.update(&update, self.stream.delta_pq, self.cached.delta_pq, false) }
+        unsafe { self.update(&update, self.stream.update_q, self.cached.update_q) }
     }
 
     /// A full stripe with P: data i = new i, where data i is not null; p = sum of all new, if p is not null.
@@ -392,36 +358,11 @@ impl Kernels {
         unsafe { (self.cached.dot)(coefficients, sources, dst, len) }
     }
 
-    /// As [`Kernels::dot`], with `dst` on media.
-    ///
-    /// # Panics
-    /// If the slices differ in length.
-    ///
-    /// # Safety
-    /// See [`Kernels`].
-    #[inline]
-    pub unsafe fn dot_to_media(&self, coefficients: &[u8], sources: &[*const u8], dst: *mut u8, len: usize) {
-        assert_eq!(coefficients.len(), sources.len());
-        let stream = len >= self.copy_stream_bytes_min;
-        let table = if stream { self.stream } else { self.cached };
-        // SAFETY: the caller's promise.
-        unsafe {
-            (table.dot)(coefficients, sources, dst, len);
-            self.settle(stream, dst, len);
-        }
-    }
-
     #[inline(always)]
-    unsafe fn update(
-        &self,
-        update: &Update,
-        stream_kernel: unsafe fn(&Update),
-        cached_kernel: unsafe fn(&Update),
-        stores_data: bool,
-    ) {
+    unsafe fn update(&self, update: &Update, stream_kernel: unsafe fn(&Update), cached_kernel: unsafe fn(&Update)) {
         let &Update { data, p, q, len, .. } = update;
         let parity = if p.is_null() { q } else { p };
-        let stream = len >= self.update_stream_bytes_min && in_step(p, q) && (!stores_data || in_step(data, parity));
+        let stream = len >= self.update_stream_bytes_min && in_step(p, q) && in_step(data, parity);
         // SAFETY: the caller's promise; `p` and `q` are null where the kernel does not use them.
         unsafe {
             if stream {
@@ -430,9 +371,7 @@ impl Kernels {
                 cached_kernel(update)
             }
             if self.flush == Flush::Needed {
-                if stores_data {
-                    self.settle(stream, data, len);
-                }
+                self.settle(stream, data, len);
                 self.settle(stream, p, len);
                 self.settle(stream, q, len);
             }

@@ -143,11 +143,10 @@ pub(crate) struct Update {
     pub len: usize,
 }
 
-/// p ^= old ^ new; q ^= coefficient * (old ^ new); data = new; each only if its constant says so.
+/// p ^= old ^ new; q ^= coefficient * (old ^ new), each only if its constant says so; data = new.
 #[inline(always)]
-pub(crate) unsafe fn update<L, G, const STREAM: bool, const DATA: bool, const P: bool, const Q: bool, const BLOCK: usize>(
-    u: Update,
-) where
+pub(crate) unsafe fn update<L, G, const STREAM: bool, const P: bool, const Q: bool, const BLOCK: usize>(u: Update)
+where
     L: Line,
     G: Field<L>,
 {
@@ -163,25 +162,25 @@ pub(crate) unsafe fn update<L, G, const STREAM: bool, const DATA: bool, const P:
     unsafe {
         let factor = G::factor(u.coefficient);
         if at != 0 {
-            update_part::<L, G, DATA, P, Q>(u, factor, 0, at);
+            update_part::<L, G, P, Q>(u, factor, 0, at);
         }
         while at + BLOCK * LINE <= u.len {
-            update_block::<L, G, STREAM, DATA, P, Q, BLOCK>(u, factor, at);
+            update_block::<L, G, STREAM, P, Q, BLOCK>(u, factor, at);
             at += BLOCK * LINE;
         }
         while at + LINE <= u.len {
-            update_block::<L, G, STREAM, DATA, P, Q, 1>(u, factor, at);
+            update_block::<L, G, STREAM, P, Q, 1>(u, factor, at);
             at += LINE;
         }
         if at < u.len {
-            update_part::<L, G, DATA, P, Q>(u, factor, at, u.len - at);
+            update_part::<L, G, P, Q>(u, factor, at, u.len - at);
         }
     }
 }
 
 /// [`update`] of `BLOCK` whole lines: all loads, then the stores of one member after the other.
 #[inline(always)]
-unsafe fn update_block<L, G, const STREAM: bool, const DATA: bool, const P: bool, const Q: bool, const BLOCK: usize>(
+unsafe fn update_block<L, G, const STREAM: bool, const P: bool, const Q: bool, const BLOCK: usize>(
     u: Update,
     factor: G::Factor,
     at: usize,
@@ -205,9 +204,7 @@ unsafe fn update_block<L, G, const STREAM: bool, const DATA: bool, const P: bool
                 q[i] = L::load(u.q.add(at)).xor(G::multiply(old.xor(new[i]), factor));
             }
         }
-        if DATA {
-            put_block::<L, STREAM, BLOCK>(&new, u.data.add(at));
-        }
+        put_block::<L, STREAM, BLOCK>(&new, u.data.add(at));
         if P {
             put_block::<L, STREAM, BLOCK>(&p, u.p.add(at));
         }
@@ -219,7 +216,7 @@ unsafe fn update_block<L, G, const STREAM: bool, const DATA: bool, const P: bool
 
 /// [`update`] of a partial line.
 #[inline(always)]
-unsafe fn update_part<L, G, const DATA: bool, const P: bool, const Q: bool>(u: Update, factor: G::Factor, at: usize, len: usize)
+unsafe fn update_part<L, G, const P: bool, const Q: bool>(u: Update, factor: G::Factor, at: usize, len: usize)
 where
     L: Line,
     G: Field<L>,
@@ -228,9 +225,7 @@ where
     unsafe {
         let new = L::load_part(u.new.add(at), len).pin();
         let old = L::load_part(u.data.add(at), len);
-        if DATA {
-            new.store_part(u.data.add(at), len);
-        }
+        new.store_part(u.data.add(at), len);
         if P {
             L::load_part(u.p.add(at), len).xor3(old, new).store_part(u.p.add(at), len);
         }
@@ -357,27 +352,23 @@ where
 /// dst = sum of coefficient i * source i. With all coefficients one it is a plain exclusive or. A source whose
 /// coefficient is 0 is not read.
 #[inline(always)]
-pub(crate) unsafe fn dot<L, G, const STREAM: bool, const BLOCK: usize>(
-    coefficients: &[u8],
-    sources: &[*const u8],
-    dst: *mut u8,
-    len: usize,
-) where
+pub(crate) unsafe fn dot<L, G, const BLOCK: usize>(coefficients: &[u8], sources: &[*const u8], dst: *mut u8, len: usize)
+where
     L: Line,
     G: Field<L>,
 {
     // SAFETY: passed on.
     unsafe {
         if coefficients.iter().all(|&coefficient| coefficient == 1) {
-            dot_walk::<L, G, STREAM, false, BLOCK>(coefficients, sources, dst, len);
+            dot_walk::<L, G, false, BLOCK>(coefficients, sources, dst, len);
         } else {
-            dot_walk::<L, G, STREAM, true, BLOCK>(coefficients, sources, dst, len);
+            dot_walk::<L, G, true, BLOCK>(coefficients, sources, dst, len);
         }
     }
 }
 
 #[inline(always)]
-unsafe fn dot_walk<L, G, const STREAM: bool, const MULTIPLY: bool, const BLOCK: usize>(
+unsafe fn dot_walk<L, G, const MULTIPLY: bool, const BLOCK: usize>(
     coefficients: &[u8],
     sources: &[*const u8],
     dst: *mut u8,
@@ -393,11 +384,11 @@ unsafe fn dot_walk<L, G, const STREAM: bool, const MULTIPLY: bool, const BLOCK: 
             dot_part::<L, G>(coefficients, sources, dst, 0, at);
         }
         while at + BLOCK * LINE <= len {
-            dot_block::<L, G, STREAM, MULTIPLY, BLOCK>(coefficients, sources, dst, at);
+            dot_block::<L, G, MULTIPLY, BLOCK>(coefficients, sources, dst, at);
             at += BLOCK * LINE;
         }
         while at + LINE <= len {
-            dot_block::<L, G, STREAM, MULTIPLY, 1>(coefficients, sources, dst, at);
+            dot_block::<L, G, MULTIPLY, 1>(coefficients, sources, dst, at);
             at += LINE;
         }
         if at < len {
@@ -408,7 +399,7 @@ unsafe fn dot_walk<L, G, const STREAM: bool, const MULTIPLY: bool, const BLOCK: 
 
 /// [`dot`] of `BLOCK` whole lines.
 #[inline(always)]
-unsafe fn dot_block<L, G, const STREAM: bool, const MULTIPLY: bool, const BLOCK: usize>(
+unsafe fn dot_block<L, G, const MULTIPLY: bool, const BLOCK: usize>(
     coefficients: &[u8],
     sources: &[*const u8],
     dst: *mut u8,
@@ -430,7 +421,7 @@ unsafe fn dot_block<L, G, const STREAM: bool, const MULTIPLY: bool, const BLOCK:
                 *sum = sum.xor(if MULTIPLY { G::multiply(line, factor) } else { line });
             }
         }
-        put_block::<L, STREAM, BLOCK>(&sum, dst.add(at));
+        put_block::<L, false, BLOCK>(&sum, dst.add(at));
     }
 }
 

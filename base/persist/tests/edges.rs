@@ -50,16 +50,12 @@ fn run_all(k: &Kernels, walled: &[Walled], len: usize, behind: bool) {
         k.update_p(a, p, new, len);
         k.update_q(a, q, new, 7, len);
         k.update_pq(a, p, q, new, 7, len);
-        k.delta_p(p, a, new, len);
-        k.delta_q(q, a, new, 7, len);
-        k.delta_pq(p, q, a, new, 7, len);
         k.stripe_p(&[new, new], &[a, b], p, len);
         k.stripe_pq(&[new, new], &[a, b], p, q, len);
         k.parity_p(&[a, b, new], p, len);
         k.parity_pq(&[a, b, new], p, q, len);
         k.dot(&[1, 1], &[a, b], p, len);
         k.dot(&[3, 9], &[a, b], p, len);
-        k.dot_to_media(&[3, 9], &[a, b], q, len);
     }
 }
 

@@ -71,31 +71,28 @@ fn check_copies(k: &Kernels, s: &Shape, source_start: usize) {
     assert_eq!(src.content(), s.content(0));
 }
 
-/// All updates of data, P and Q, and of parity only.
+/// All updates of data, P and Q.
 fn check_updates(k: &Kernels, s: &Shape, source_start: usize, coefficient: u8) {
     let [old, new, p, q] = [0, 1, 2, 3].map(|index| s.content(index));
     let delta: Vec<u8> = old.iter().zip(&new).map(|(a, b)| a ^ b).collect();
     let p_after: Vec<u8> = p.iter().zip(&delta).map(|(p, d)| p ^ d).collect();
     let q_after: Vec<u8> = q.iter().zip(&delta).map(|(q, &d)| q ^ mul(coefficient, d)).collect();
     let source = Buffer::new(&new, source_start);
-    for which in 0..6 {
+    for which in 0..3 {
         let mut d_buffer = Buffer::new(&old, s.start(0));
         let mut p_buffer = Buffer::new(&p, s.start(1));
         let mut q_buffer = Buffer::new(&q, s.start(2));
         let (d_at, p_at, q_at) = (d_buffer.as_mut_ptr(), p_buffer.as_mut_ptr(), q_buffer.as_mut_ptr());
         // SAFETY: all buffers have `len` bytes.
-        let (has_data, has_p, has_q) = unsafe {
+        let (has_p, has_q) = unsafe {
             match which {
-                0 => (k.update_p(d_at, p_at, source.as_ptr(), s.len), (true, true, false)),
-                1 => (k.update_q(d_at, q_at, source.as_ptr(), coefficient, s.len), (true, false, true)),
-                2 => (k.update_pq(d_at, p_at, q_at, source.as_ptr(), coefficient, s.len), (true, true, true)),
-                3 => (k.delta_p(p_at, d_at, source.as_ptr(), s.len), (false, true, false)),
-                4 => (k.delta_q(q_at, d_at, source.as_ptr(), coefficient, s.len), (false, false, true)),
-                _ => (k.delta_pq(p_at, q_at, d_at, source.as_ptr(), coefficient, s.len), (false, true, true)),
+                0 => (k.update_p(d_at, p_at, source.as_ptr(), s.len), (true, false)),
+                1 => (k.update_q(d_at, q_at, source.as_ptr(), coefficient, s.len), (false, true)),
+                _ => (k.update_pq(d_at, p_at, q_at, source.as_ptr(), coefficient, s.len), (true, true)),
             }
         }
         .1;
-        assert_eq!(d_buffer.content(), if has_data { &new } else { &old }, "{k:?} update {which}");
+        assert_eq!(d_buffer.content(), new, "{k:?} update {which}");
         assert_eq!(p_buffer.content(), if has_p { &p_after } else { &p }, "{k:?} update {which}");
         assert_eq!(q_buffer.content(), if has_q { &q_after } else { &q }, "{k:?} update {which}");
     }
@@ -147,18 +144,10 @@ fn check_dots(k: &Kernels, s: &Shape, source_start: usize, coefficients: &[u8]) 
         .map(|(buffer, &coefficient)| if coefficient == 0 { std::ptr::null() } else { buffer.as_ptr() })
         .collect();
     let expected = dot(coefficients, &contents, s.len);
-    for to_media in [false, true] {
-        let mut out = Buffer::new(&s.content(99), s.start(0));
-        // SAFETY: all buffers that are not null have `len` bytes.
-        unsafe {
-            if to_media {
-                k.dot_to_media(coefficients, &sources, out.as_mut_ptr(), s.len);
-            } else {
-                k.dot(coefficients, &sources, out.as_mut_ptr(), s.len);
-            }
-        }
-        assert_eq!(out.content(), expected, "{k:?} dot {coefficients:?} to_media {to_media}");
-    }
+    let mut out = Buffer::new(&s.content(99), s.start(0));
+    // SAFETY: all buffers that are not null have `len` bytes.
+    unsafe { k.dot(coefficients, &sources, out.as_mut_ptr(), s.len) };
+    assert_eq!(out.content(), expected, "{k:?} dot {coefficients:?}");
 }
 
 proptest! {

@@ -195,9 +195,6 @@ macro_rules! kernel_table {
                 update_p,
                 update_q,
                 update_pq,
-                delta_p,
-                delta_q,
-                delta_pq,
                 stripe_p,
                 stripe_pq,
                 parity_p,
@@ -223,12 +220,9 @@ macro_rules! kernel_table {
                 unsafe { template::zero::<$line>(dst, len) }
             }
 
-            kernel_table!(@update update_p, $features, $line, $field, $stream, true, true, false, $block);
-            kernel_table!(@update update_q, $features, $line, $field, $stream, true, false, true, $block);
-            kernel_table!(@update update_pq, $features, $line, $field, $stream, true, true, true, $block);
-            kernel_table!(@update delta_p, $features, $line, $field, $stream, false, true, false, $block);
-            kernel_table!(@update delta_q, $features, $line, $field, $stream, false, false, true, $block);
-            kernel_table!(@update delta_pq, $features, $line, $field, $stream, false, true, true, $block);
+            kernel_table!(@update update_p, $features, $line, $field, $stream, true, false, $block);
+            kernel_table!(@update update_q, $features, $line, $field, $stream, false, true, $block);
+            kernel_table!(@update update_pq, $features, $line, $field, $stream, true, true, $block);
             kernel_table!(@stripe stripe_p, $features, $line, $field, $stream, true, false, $block);
             kernel_table!(@stripe stripe_pq, $features, $line, $field, $stream, true, true, $block);
             kernel_table!(@stripe parity_p, $features, $line, $field, $stream, false, false, $block);
@@ -237,15 +231,15 @@ macro_rules! kernel_table {
             #[target_feature(enable = $features)]
             unsafe fn dot(coefficients: &[u8], sources: &[*const u8], dst: *mut u8, len: usize) {
                 // SAFETY: as in copy.
-                unsafe { template::dot::<$line, $field, $stream, $block>(coefficients, sources, dst, len) }
+                unsafe { template::dot::<$line, $field, $block>(coefficients, sources, dst, len) }
             }
         }
     };
-    (@update $name:ident, $features:literal, $line:ty, $field:ty, $stream:literal, $data:literal, $p:literal, $q:literal, $block:literal) => {
+    (@update $name:ident, $features:literal, $line:ty, $field:ty, $stream:literal, $p:literal, $q:literal, $block:literal) => {
         #[target_feature(enable = $features)]
         unsafe fn $name(update: &Update) {
             // SAFETY: as in copy.
-            unsafe { template::update::<$line, $field, $stream, $data, $p, $q, $block>(*update) }
+            unsafe { template::update::<$line, $field, $stream, $p, $q, $block>(*update) }
         }
     };
     (@stripe $name:ident, $features:literal, $line:ty, $field:ty, $stream:literal, $data:literal, $q:literal, $block:literal) => {
