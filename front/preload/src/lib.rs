@@ -26,6 +26,7 @@ mod exec;
 mod inherit;
 mod lock;
 mod mappings;
+mod maps;
 mod needed;
 mod patch;
 mod process;

@@ -10,16 +10,13 @@
 use super::{Mappings, PAGE, table};
 use crate::alloc::map_anonymous;
 use crate::dispatch::{Call, Verdict};
+use crate::maps::Area;
 use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use file::FileRef;
-use heap::vec::Vec;
-use linux_raw_sys::general::{__NR_mprotect, __NR_mremap, __NR_munmap, MREMAP_FIXED, MREMAP_MAYMOVE};
-use linux_raw_sys::general::{MREMAP_DONTUNMAP, PROT_EXEC, PROT_READ, PROT_WRITE};
+use linux_raw_sys::general::{__NR_mprotect, __NR_mremap, __NR_munmap, MREMAP_DONTUNMAP, MREMAP_FIXED, MREMAP_MAYMOVE};
 use persist::fault::guard;
 use sys::OsError;
 use sys::raw::{check, syscall};
-use sys::rustix::fs::{CWD, Mode, OFlags, openat};
-use sys::rustix::io::read;
 
 /// The most that is replaced for one fault.
 const STEP_BYTES: usize = 1 << 20;
@@ -145,7 +142,7 @@ impl Mappings {
             return Mended::No;
         }
         let reach = (size - offset).next_multiple_of(PAGE as u64).min(STEP_BYTES as u64) as usize;
-        let limit = (page + reach).min(private.end).min(area.end);
+        let limit = (page + reach).min(private.end).min(area.addresses.end);
         let is_lost = |at: &usize| *at == page || !is_there(*at);
         let count = (page..limit).step_by(PAGE).take_while(is_lost).count();
         let made = replace(&private.file, offset, page, count * PAGE, area.protection);
@@ -180,65 +177,4 @@ fn is_there(page: usize) -> bool {
     };
     // SAFETY: the closure owns nothing; no guard is active where the program faults, or after a served call.
     unsafe { guard(attempt) }.is_ok()
-}
-
-/// A line of /proc/self/maps (proc_pid_maps(5)).
-struct Area {
-    end: usize,
-    /// PROT_*.
-    protection: usize,
-    is_shared: bool,
-    is_anonymous: bool,
-}
-
-impl Area {
-    /// The one that holds `address`.
-    fn around(address: usize) -> Option<Self> {
-        let maps = openat(CWD, c"/proc/self/maps", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
-        let (mut buffer, mut line) = ([0; 4096], Vec::new());
-        while let Ok(count @ 1..) = read(&maps, &mut buffer) {
-            for &byte in &buffer[..count] {
-                if byte != b'\n' {
-                    line.push(byte);
-                    continue;
-                }
-                if let Some(area) = Self::parse(&line, address) {
-                    return Some(area);
-                }
-                line.clear();
-            }
-        }
-        None
-    }
-
-    /// `55d8a000-55d8b000 r--p 00002000 fe:01 1234 /path`, if it holds `address`.
-    fn parse(line: &[u8], address: usize) -> Option<Self> {
-        let mut words = core::str::from_utf8(line.get(..line.len().min(100))?).ok()?.split_ascii_whitespace();
-        let (start, end) = words.next()?.split_once('-')?;
-        let [start, end] = [start, end].map(|text| usize::from_str_radix(text, 16).ok());
-        let (start, end) = (start?, end?);
-        if !(start..end).contains(&address) {
-            return None;
-        }
-        let rights = words.next()?.as_bytes();
-        let right = |index: usize, letter: u8, value: u32| if rights.get(index) == Some(&letter) { value as usize } else { 0 };
-        let protection = right(0, b'r', PROT_READ) | right(1, b'w', PROT_WRITE) | right(2, b'x', PROT_EXEC);
-        Some(Self { end, protection, is_shared: rights.get(3) != Some(&b'p'), is_anonymous: words.nth(2)? == "0" })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lines_of_maps_are_understood() {
-        let line = b"7f0a10000000-7f0a10021000 r-xp 00003000 fe:01 131077                     /m/a b (deleted)";
-        let area = Area::parse(line, 0x7f0a_1002_0fff).unwrap();
-        assert_eq!((area.end, area.protection), (0x7f0a_1002_1000, (PROT_READ | PROT_EXEC) as usize));
-        assert!(!area.is_shared && !area.is_anonymous);
-        assert!(Area::parse(line, 0x7f0a_1002_1000).is_none());
-        let area = Area::parse(b"7ffe0000-7fff0000 rw-s 00000000 00:00 0 ", 0x7ffe_0000).unwrap();
-        assert!(area.is_shared && area.is_anonymous && area.protection == (PROT_READ | PROT_WRITE) as usize);
-    }
 }

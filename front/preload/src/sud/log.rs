@@ -11,6 +11,7 @@
 use super::addresses::Addresses;
 use crate::calls::directory;
 use crate::calls::paths::{AT_FDCWD, Where, locate};
+use crate::maps::Area;
 use crate::report::{Line, write_raw};
 use crate::table::ROWS;
 use core::ffi::CStr;
@@ -20,7 +21,6 @@ use heap::string::String;
 use heap::vec::Vec;
 use linux_raw_sys::general::__NR_getcwd;
 use sys::rustix::fs::{CWD, Mode, OFlags, openat, readlink};
-use sys::rustix::io::read;
 use sys::{AsRawFd as _, RawFd};
 
 /// The log's path, a C string.
@@ -75,29 +75,9 @@ fn concern(number: u32, args: &[usize; 6]) -> Option<String> {
 
 /// Where `address` is: the file mapped there and the offset in it.
 fn place(address: usize) -> String {
-    let maps = maps();
-    let found = String::from_utf8_lossy(&maps).lines().find_map(|line| {
-        let mut words = line.split_ascii_whitespace();
-        let (start, end) = words.next()?.split_once('-')?;
-        let hexadecimal = |text| usize::from_str_radix(text, 16).ok();
-        let (start, end) = (hexadecimal(start)?, hexadecimal(end)?);
-        let offset = hexadecimal(words.nth(1)?)?;
-        (start..end).contains(&address).then(|| {
-            let file = words.nth(2).unwrap_or("(no file)");
-            heap::format!("{file}+{:#x}", address - start + offset)
-        })
-    });
-    found.unwrap_or_else(|| heap::format!("{address:#x}"))
-}
-
-fn maps() -> Vec<u8> {
-    let mut maps = Vec::new();
-    let Ok(file) = openat(CWD, c"/proc/self/maps", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) else { return maps };
-    let mut buffer = heap::vec![0; 4096];
-    while let Ok(count @ 1..) = read(&file, &mut buffer) {
-        maps.extend_from_slice(&buffer[..count]);
-    }
-    maps
+    let Some(area) = Area::around(address) else { return heap::format!("{address:#x}") };
+    let name = if area.name.is_empty() { b"(no file)" } else { &area.name[..] };
+    heap::format!("{}+{:#x}", String::from_utf8_lossy(name), address - area.addresses.start + area.offset)
 }
 
 /// Appends one line. Opened anew each time: the program may close any descriptor.
