@@ -1,7 +1,7 @@
 //! Ends and removes what this process started and made, however this process ends.
 //!
 //! A shell waits on a pipe that only we hold open. What needs cleaning up is announced through it; when the pipe closes, because we are
-//! done, killed or aborted, the shell ends announced process groups, unmounts, and removes runtime segments and directories.
+//! done, killed or aborted, the shell ends announced process groups, unmounts, and removes runtime segments, shared copies of mapped files, and directories.
 
 use std::{
     io::Write as _,
@@ -29,7 +29,7 @@ printf '%s' "$mounts" | while read -r mount; do umount -l "$mount"; done
 for directory; do
     find "$directory" -path '*/.cxlraid/superblock' | while read -r superblock; do
         uuid=$(od -An -v -tx1 -j40 -N16 "$superblock" | tr -d ' \n' | sed -E 's/^(.{8})(.{4})(.{4})(.{4})(.{12})$/\1-\2-\3-\4-\5/')
-        [ ${#uuid} -eq 36 ] && rm -f "/dev/shm/cxlraid-$uuid"
+        [ ${#uuid} -eq 36 ] && rm -f "/dev/shm/cxlraid-$uuid" "/dev/shm/cxlraid-$uuid"-map-*
     done
     chmod -R u+rwX "$directory"
     rm -rf "$directory"

@@ -48,13 +48,49 @@ pub(crate) fn cargo_release(words: &str, rest: &[String]) -> Command {
 }
 
 /// Runs a command to its end.
-pub(crate) fn run(mut command: Command) -> Outcome {
+pub(crate) fn run(command: Command) -> Outcome {
     let shown = show(&command);
+    run_as(&shown, command)
+}
+
+fn run_as(shown: &str, mut command: Command) -> Outcome {
     match command.status() {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(format!("{shown}: {status}")),
         Err(error) => Err(format!("{shown}: {error}")),
     }
+}
+
+/// Runs a command, $1.., that sees a /dev/shm of its own, and fails if it leaves anything of cxlraid's there: runtime segments, shared copies, members.
+const APART: &str = r#"
+mount -t tmpfs cxlraid-test /dev/shm || exit
+"$@" || exit
+left=$(cd /dev/shm && ls -d cxlraid-* 2>&-)
+[ -z "$left" ] && exit
+echo "left behind in /dev/shm:" $left >&2
+exit 1
+"#;
+
+/// Runs a command to its end, with a /dev/shm of its own in which it must leave nothing: in the machine's it could not be told from what other arrays use at the
+/// same time. Where that is not permitted it runs in the machine's, and nobody looks.
+pub(crate) fn run_apart(command: Command) -> Outcome {
+    let probe = Command::new("unshare").args(["--mount", "sh", "-c", APART, "sh", "true"]).output();
+    if !probe.is_ok_and(|probe| probe.status.success()) {
+        println!("    not looked at whether anything is left in /dev/shm: mounting is not permitted");
+        return run(command);
+    }
+    let mut apart = Command::new("unshare");
+    apart.args(["--mount", "sh", "-c", APART, "sh"]).arg(command.get_program()).args(command.get_args());
+    if let Some(directory) = command.get_current_dir() {
+        apart.current_dir(directory);
+    }
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => apart.env(name, value),
+            None => apart.env_remove(name),
+        };
+    }
+    run_as(&show(&command), apart)
 }
 
 /// The standard output of a command.
@@ -105,5 +141,27 @@ impl Steps {
     pub(crate) fn finish(&self) {
         println!("everything took {:.0} s", self.begun.elapsed().as_secs_f64());
         println!("steps: {} passed, 0 failed", self.passed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_step_leaves_in_shared_memory_is_a_failure() {
+        let shell = |script: &str| {
+            let mut shell = command("sh");
+            shell.args(["-c", script]).env("NAME", "cxlraid-left");
+            shell
+        };
+        assert_eq!(run_apart(shell("exit 0")), Ok(()));
+        assert_eq!(run_apart(shell("exit 3")), Err("sh -c exit 3: exit status: 3".to_owned()));
+        let is_apart = run_apart(shell("[ -z \"$(ls -A /dev/shm)\" ]")).is_ok();
+        assert_eq!(run_apart(shell(": > /dev/shm/$NAME && rm /dev/shm/$NAME")), Ok(()));
+        if is_apart {
+            assert!(run_apart(shell(": > /dev/shm/$NAME")).is_err());
+            assert!(!Path::new("/dev/shm/cxlraid-left").exists());
+        }
     }
 }

@@ -4,7 +4,7 @@
 //! library without std would get crates that need it.
 
 use crate::{
-    steps::{Outcome, Steps, cargo, cargo_release, command, output, root, run},
+    steps::{Outcome, Steps, cargo, cargo_release, command, output, root, run, run_apart},
     tidy as tidiness,
 };
 use std::{
@@ -59,17 +59,17 @@ pub(crate) fn test(rest: &[String]) -> Outcome {
     steps.step("formatting", || fmt(&["--check".to_owned()]))?;
     steps.step("tidy", tidy)?;
     steps.step("lints", || lint(&[]))?;
-    steps.step("unit and property tests", || run(cargo(&format!("test --quiet --workspace --exclude {LIBRARY}"), rest)))?;
-    steps.step("tests of the library", || run(cargo(&format!("test --quiet -p {LIBRARY}"), rest)))?;
+    steps.step("unit and property tests", || run_apart(cargo(&format!("test --quiet --workspace --exclude {LIBRARY}"), rest)))?;
+    steps.step("tests of the library", || run_apart(cargo(&format!("test --quiet -p {LIBRARY}"), rest)))?;
     steps.step("release build", || build(&[]))?;
-    steps.step("unmodified programs", || run(cargo_release("run -p cxlraid-programs", &[])))?;
-    steps.step("programs with their system calls under watch", || run(cargo_release(WATCHED_QUICK, &[])))?;
-    steps.step("random operations against a model", || run(cargo_release("run -p cxlraid-fsx -- --quick", &[])))?;
-    steps.step("crash states, a selection", || run(cargo_release(CRASH_QUICK, &[])))?;
-    steps.step("pjdfstest, on tmpfs", || run(cargo_release("run -p cxlraid-posix -- --quick", &[])))?;
-    steps.step("servers and tools, one round", || run(cargo_release("run -p cxlraid-servers -- --quick --jobs 2", &[])))?;
-    steps.step("databases with a journal, one round", || run(cargo_release(SERVERS_JOURNALED, &[])))?;
-    steps.step("bench, sanity only", || run(cargo_release("run -p cxlraid-bench -- --sanity", &[])))?;
+    steps.step("unmodified programs", || run_apart(cargo_release("run -p cxlraid-programs", &[])))?;
+    steps.step("programs with their system calls under watch", || run_apart(cargo_release(WATCHED_QUICK, &[])))?;
+    steps.step("random operations against a model", || run_apart(cargo_release("run -p cxlraid-fsx -- --quick", &[])))?;
+    steps.step("crash states, a selection", || run_apart(cargo_release(CRASH_QUICK, &[])))?;
+    steps.step("pjdfstest, on tmpfs", || run_apart(cargo_release("run -p cxlraid-posix -- --quick", &[])))?;
+    steps.step("servers and tools, one round", || run_apart(cargo_release("run -p cxlraid-servers -- --quick --jobs 2", &[])))?;
+    steps.step("databases with a journal, one round", || run_apart(cargo_release(SERVERS_JOURNALED, &[])))?;
+    steps.step("bench, sanity only", || run_apart(cargo_release("run -p cxlraid-bench -- --sanity", &[])))?;
     steps.finish();
     Ok(())
 }
