@@ -115,7 +115,7 @@ pub(crate) struct Info {
 /// Say whether arrays are healthy; exit status 3 when one is degraded
 ///
 /// Without a name: the array of the environment if there is one, else every named array. While programs have files of the array in memory mappings, how
-/// many and how much shared memory the copies take that some of these show.
+/// many, in which units what is stored through these is followed, and how much shared memory the copies take that some of them show.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Exit status:

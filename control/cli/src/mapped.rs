@@ -1,6 +1,7 @@
 //! What programs have of an array's files in memory mappings, looked at from outside.
 
-use crate::view::MappingsView;
+use crate::view::{MappingsView, UnitView};
+use array::mapped::UNITS_BYTES;
 use format::Uuid;
 use std::{
     fs,
@@ -11,7 +12,9 @@ use std::{
 /// How many files are mapped, and the shared copies; None for nothing.
 pub(crate) fn mappings(uuid: Uuid) -> Option<MappingsView> {
     let counts = array::runtime::count_mappings(uuid).unwrap_or_default();
-    let mut view = MappingsView { processes: counts.processes, files: counts.files, copies: 0, copy_bytes: 0 };
+    let in_use = UNITS_BYTES.into_iter().zip(counts.files_by_unit).filter(|&(_, files)| files != 0);
+    let units = in_use.map(|(bytes, files)| UnitView { bytes, files }).collect();
+    let mut view = MappingsView { processes: counts.processes, files: counts.files, units, ..MappingsView::default() };
     for copy in copies(Path::new(&array::runtime::segment_path(uuid))) {
         if let Ok(metadata) = fs::symlink_metadata(copy) {
             view.copies += 1;

@@ -86,22 +86,37 @@ impl ArrayState {
 }
 
 /// Memory mappings of an array's files.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize)]
 pub(crate) struct MappingsView {
     /// Processes that have some.
     pub(crate) processes: usize,
     /// Files they have some of.
     pub(crate) files: usize,
+    /// The units in which what is stored through them is followed.
+    pub(crate) units: Vec<UnitView>,
     /// Files whose mappings show a shared copy.
     pub(crate) copies: usize,
     /// The shared memory that these take.
     pub(crate) copy_bytes: u64,
 }
 
+/// A unit in which stores are followed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub(crate) struct UnitView {
+    pub(crate) bytes: u64,
+    /// Files with mappings for which it is the unit.
+    pub(crate) files: usize,
+}
+
 impl MappingsView {
-    fn text(self) -> String {
+    fn text(&self) -> String {
         let files = counted(self.files, "file", "files");
         let mut text = format!("{files} in {}", counted(self.processes, "process", "processes"));
+        let unit = |unit: &UnitView| format!("{} ({})", bytes_text(unit.bytes), counted(unit.files, "file", "files"));
+        let units: Vec<String> = self.units.iter().map(unit).collect();
+        if !units.is_empty() {
+            text += &format!(", stores followed by {}", units.join(" and "));
+        }
         if self.copies != 0 {
             text += &format!(", {} of {}", counted(self.copies, "shared copy", "shared copies"), bytes_text(self.copy_bytes));
         }
@@ -192,7 +207,7 @@ impl ArrayView {
             let note = member.note.as_ref().map(|note| format!(": {note}")).unwrap_or_default();
             text += &format!("  {:>2}  {:width$}  {}{persistence}{note}\n", member.slot, member.path, member.state.text());
         }
-        if let Some(mappings) = self.mappings {
+        if let Some(mappings) = &self.mappings {
             text += &format!("  mapped: {}\n", mappings.text());
         }
         text
@@ -227,7 +242,7 @@ impl ArrayView {
         let runtime = vec![
             format!("UUID: {}", self.uuid.as_deref().unwrap_or("none yet")),
             format!("Attached Processes: {processes}"),
-            format!("Mappings: {}", self.mappings.map_or_else(|| "none".to_owned(), MappingsView::text)),
+            format!("Mappings: {}", self.mappings.as_ref().map_or_else(|| "none".to_owned(), MappingsView::text)),
             format!("Page Size: {} bytes", units::PAGE_BYTES),
         ];
         let build = vec![
@@ -308,7 +323,7 @@ impl Serialize for ArrayView {
             failures_left: usize,
             paths: &'a [String],
             processes: &'a [u32],
-            mappings: MappingsView,
+            mappings: &'a MappingsView,
             members: &'a [MemberView],
         }
         Keys {
@@ -320,7 +335,7 @@ impl Serialize for ArrayView {
             failures_left: self.failures_left(),
             paths: &self.paths,
             processes: &self.processes,
-            mappings: self.mappings.unwrap_or_default(),
+            mappings: self.mappings.as_ref().unwrap_or(&MappingsView::default()),
             members: &self.members,
         }
         .serialize(serializer)
@@ -377,12 +392,16 @@ db: degraded, RAID 5, chunk 64K, 2 of 3 members work, 0 more may fail
     #[test]
     fn mappings_are_counted() {
         let text = |processes, files, copies, copy_bytes| {
-            let mappings = Some(MappingsView { processes, files, copies, copy_bytes });
+            let mappings = Some(MappingsView { processes, files, copies, copy_bytes, units: Vec::new() });
             ArrayView { mappings, ..array(Level::Raid0, &[]) }.status_text().lines().last().unwrap().to_owned()
         };
         assert_eq!(text(1, 1, 0, 0), "  mapped: 1 file in 1 process");
         assert_eq!(text(3, 2, 1, 5 << 20), "  mapped: 2 files in 3 processes, 1 shared copy of 5.0 MiB");
         assert_eq!(text(0, 0, 2, 4096), "  mapped: 0 files in 0 processes, 2 shared copies of 4.0 KiB");
+        let units = [(4096, 1), (2 << 20, 2)].map(|(bytes, files)| UnitView { bytes, files }).to_vec();
+        let text = MappingsView { processes: 1, files: 3, copies: 1, copy_bytes: 4096, units }.text();
+        let followed = "stores followed by 4.0 KiB (1 file) and 2.0 MiB (2 files)";
+        assert_eq!(text, format!("3 files in 1 process, {followed}, 1 shared copy of 4.0 KiB"));
     }
 
     #[test]
@@ -448,6 +467,7 @@ Paths
       "mappings": {
         "processes": 0,
         "files": 0,
+        "units": [],
         "copies": 0,
         "copy_bytes": 0
       },

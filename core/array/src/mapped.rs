@@ -11,11 +11,14 @@
 //! it is counted anew with each change, so that a death in the middle of one leaves nothing wrong. The range of a record with an owner only
 //! grows.
 
+use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use sync::OwnerId;
 
 /// Files that can have writable mappings, counted once per process.
 pub const MAPPED_COUNT: usize = 8192;
+/// The units in which stores through mappings may be followed, in bytes: of a page, of page protection, of a huge page.
+pub const UNITS_BYTES: [u64; 3] = [4 << 10, 64 << 10, 2 << 20];
 
 /// What one process may store to of one file through mappings. All zeros: free.
 #[repr(C)]
@@ -27,6 +30,8 @@ pub struct MappedRecord {
     direct: AtomicU32,
     /// The last call of the others that was answered.
     answered: AtomicU32,
+    /// In which of [`UNITS_BYTES`] the process follows what is stored through its mappings, a bit each. For who looks from outside.
+    units: AtomicU32,
     key: AtomicU64,
     start: AtomicU64,
     end: AtomicU64,
@@ -51,6 +56,7 @@ impl MappedRecords {
         record.lane.store(0, Ordering::Relaxed);
         record.direct.store(0, Ordering::Relaxed);
         record.answered.store(0, Ordering::Relaxed);
+        record.units.store(0, Ordering::Relaxed);
         self.high.fetch_max(index as u32 + 1, Ordering::Relaxed);
         record.owner.store(me.get(), Ordering::Release);
         Some(record)
@@ -63,6 +69,20 @@ impl MappedRecords {
         used.iter()
             .filter_map(move |record| owner(record).map(|owner| (record, owner)))
             .filter(move |(record, _)| record.key() == key)
+    }
+
+    /// Of how many files stores are followed in each of [`UNITS_BYTES`], by owners for which `lives` holds.
+    pub(crate) fn files_by_unit(&self, lives: impl Fn(OwnerId) -> bool) -> [usize; UNITS_BYTES.len()] {
+        let used = &self.records[..(self.high.load(Ordering::Acquire) as usize).min(MAPPED_COUNT)];
+        let lives = |record: &&MappedRecord| OwnerId::new(record.owner.load(Ordering::Acquire)).is_some_and(&lives);
+        let mut files: Vec<(u64, u32)> = used.iter().filter(lives).map(|record| (record.key(), record.units())).collect();
+        files.sort_unstable();
+        files.dedup_by(|later, first| {
+            let is_same = later.0 == first.0;
+            first.1 |= if is_same { later.1 } else { 0 };
+            is_same
+        });
+        core::array::from_fn(|unit| files.iter().filter(|(_, units)| units >> unit & 1 == 1).count())
     }
 }
 
@@ -85,6 +105,17 @@ impl MappedRecord {
     /// Answers the others' calls up to number `call`.
     pub fn answer(&self, call: u32) {
         self.answered.store(call, Ordering::Release);
+    }
+
+    /// In which of [`UNITS_BYTES`] stores are followed, a bit each.
+    #[must_use]
+    pub fn units(&self) -> u32 {
+        self.units.load(Ordering::Relaxed)
+    }
+
+    /// Notes the units.
+    pub fn set_units(&self, units: u32) {
+        self.units.store(units, Ordering::Relaxed);
     }
 
     fn key(&self) -> u64 {

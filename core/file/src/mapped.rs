@@ -117,6 +117,17 @@ impl Mapped {
         })
     }
 
+    /// In which of [`array::mapped::UNITS_BYTES`] stores are followed, a bit each.
+    #[must_use]
+    pub fn units(&self) -> u32 {
+        self.record.units()
+    }
+
+    /// Notes the units, for who looks at the array.
+    pub fn set_units(&self, units: u32) {
+        self.record.set_units(units);
+    }
+
     /// Says that none will any more: they are kept out.
     pub fn store_no_more(&self) {
         self.record.set_direct(false);
@@ -129,6 +140,7 @@ impl Mapped {
     pub fn promise(&self) -> Result<Self, OsError> {
         let promised = Self::new(&self.file)?;
         promised.record.set_direct(self.record.is_direct());
+        promised.record.set_units(self.record.units());
         let (start, end) = self.record.range();
         if start < end {
             promised.cover(start, end)?;

@@ -211,5 +211,15 @@ fn mappings_are_counted_from_outside() {
     assert_eq!(counts(), (1, 1));
     drop(third);
     assert_eq!(counts(), (0, 0));
+    // Units are those that processes noted: two of one file, one of both.
+    let mapped = [&f, &f, &g].map(|file| Mapped::new(file).unwrap());
+    let shown = [Shown::new(&f), Shown::new(&g)];
+    let by_unit = || array::runtime::count_mappings(uuid).unwrap().files_by_unit;
+    assert_eq!(by_unit(), [0, 0, 0]);
+    mapped.iter().zip([0b001, 0b100, 0b001]).for_each(|(mapped, units)| mapped.set_units(units));
+    assert_eq!(by_unit(), [2, 0, 1]);
+    drop(mapped);
+    assert_eq!(by_unit(), [0, 0, 0]);
+    drop(shown);
     assert_eq!(array::runtime::count_mappings(format::Uuid::from_random([7; 16])), None);
 }

@@ -81,6 +81,12 @@ impl Array {
         Self { folder, level, members, chunk: "65536", journal: "" }
     }
 
+    /// None before its first use.
+    fn uuid(&self) -> Option<format::Uuid> {
+        let bytes = fs::read(self.folder.join("0/.cxlraid/superblock")).ok()?;
+        format::Superblock::choose(&bytes).ok().map(|(superblock, _)| superblock.array_uuid)
+    }
+
     fn command(&self, program: &Path) -> Command {
         let member = |member: usize| self.folder.join(member.to_string()).to_str().unwrap().to_string();
         let members: Vec<String> = (0..self.members).map(member).collect();
@@ -94,10 +100,8 @@ impl Array {
 
 impl Drop for Array {
     fn drop(&mut self) {
-        if let Ok(bytes) = fs::read(self.folder.join("0/.cxlraid/superblock"))
-            && let Ok((superblock, _)) = format::Superblock::choose(&bytes)
-        {
-            let segment = ::array::runtime::segment_path(superblock.array_uuid);
+        if let Some(uuid) = self.uuid() {
+            let segment = ::array::runtime::segment_path(uuid);
             let left = fs::read_dir("/dev/shm").unwrap().filter_map(|entry| Some(entry.ok()?.path()));
             // Also the shared copies of mapped files.
             left.filter(|path| path.to_string_lossy().starts_with(&segment)).for_each(|path| {

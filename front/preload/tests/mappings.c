@@ -913,6 +913,26 @@ static long huge_kilobytes(const char *start, size_t bytes) {
 }
 
 /* Huge pages are kept where the program wants them; whatever the unit, what is stored is followed. */
+/* Says that there is something to look at, and waits until it was looked at. */
+static void shown(void) {
+    CHECK(write(1, ".", 1) == 1 && getchar() == '\n');
+}
+
+/* Is looked at from outside. */
+static void units(void) {
+    int fd = open_file(O_RDWR);
+    const size_t bytes = 8 << 20;
+    char *block = calloc(1, bytes);
+    CHECK(block && pwrite(fd, block, bytes, 0) == (ssize_t)bytes);
+    char *start = map(fd, bytes, 0);
+    start[0] = 1;
+    shown();
+    CHECK(madvise(start + bytes / 2, bytes / 2, MADV_HUGEPAGE) == 0);
+    shown();
+    CHECK(munmap(start + bytes / 2, bytes / 2) == 0);
+    shown();
+}
+
 static void huge(void) {
     int fd = open_file(O_RDWR), have = getenv("HAVE_HUGE_PAGES") != NULL, advised = getenv("CXLRAID_MAP_UNIT") == NULL;
     const size_t bytes = 8 << 20, unit = 2 << 20;
@@ -1044,6 +1064,7 @@ int main(int count, char **arguments) {
     else if (!strcmp(what, "quiet")) quiet();
     else if (!strcmp(what, "refused")) refused();
     else if (!strcmp(what, "huge")) huge();
+    else if (!strcmp(what, "units")) units();
     else if (!strcmp(what, "guarded")) guarded();
     else if (!strcmp(what, "outsider")) outsider();
     else if (!strcmp(what, "sharer")) sharer();

@@ -9,6 +9,7 @@
 
 use super::{ATTACH_SLOT_COUNT, FileEntry, MAGIC, OPEN_WORDS, Runtime, Segment, VERSION, owner_id, slot_of};
 use crate::liveness::{ProcessId, process_lives};
+use crate::mapped::UNITS_BYTES;
 use core::sync::atomic::{AtomicBool, Ordering, fence};
 use sync::OwnerId;
 use sys::rustix::fs::{self, Mode, OFlags};
@@ -37,6 +38,8 @@ pub struct MappingCounts {
     pub processes: usize,
     /// Files that any of them has mappings of.
     pub files: usize,
+    /// Files whose stores they follow in each of [`UNITS_BYTES`]. One can be among several.
+    pub files_by_unit: [usize; UNITS_BYTES.len()],
 }
 
 /// Counts them without attaching to the array. None if its segment is not there, is another version's, or may not be read.
@@ -68,12 +71,18 @@ fn count_in(segment: &Segment) -> Option<MappingCounts> {
         let taken = slot.tenancy.load(Ordering::Acquire) & 1 == 1 && slot.shown_count.load(Ordering::Relaxed) != 0;
         taken && pid != 0 && process_lives(ProcessId { pid, start_ticks })
     };
+    let owns = |owner: OwnerId| {
+        let index = slot_of(owner);
+        let tenancy = segment.attach[index].tenancy.load(Ordering::Acquire);
+        owner_id(index, tenancy) == owner && shows(&index)
+    };
     let mut counts = MappingCounts::default();
     let mut shown = [0u64; OPEN_WORDS];
     for index in (0..ATTACH_SLOT_COUNT).filter(shows) {
         counts.processes += 1;
         shown.iter_mut().zip(&segment.shown_by_slot[index]).for_each(|(all, own)| *all |= own.load(Ordering::Relaxed));
     }
+    counts.files_by_unit = segment.mapped.files_by_unit(owns);
     counts.files = shown.iter().map(|word| word.count_ones() as usize).sum();
     Some(counts)
 }

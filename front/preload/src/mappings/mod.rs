@@ -68,6 +68,8 @@ struct Mapping {
     dont_fork: bool,
     /// Whether huge pages are to be kept where there are any ([`unit`]).
     wants_huge: bool,
+    /// Whether what was watched of it last keeps them.
+    shows_huge: bool,
     /// A page on which the program is about to get a SIGBUS for want of space.
     broken: Option<usize>,
     /// How many page faults the process had had when the last scan of all of it began ([`quiet`]); None if it is not known to be protected.
@@ -95,6 +97,7 @@ impl Mapping {
             answered: self.answered,
             dont_fork: self.dont_fork,
             wants_huge: self.wants_huge,
+            shows_huge: self.shows_huge,
             broken: None,
             quiet_since: None,
         }
@@ -214,6 +217,9 @@ impl Mappings {
             let kept = list.iter().any(|mapping| (mapping.stored || mapping.copied) && mapping.file.attribute() == number);
             if !kept {
                 followed.note_owed();
+            } else if followed.mapped.units().count_ones() > 1 {
+                // Of one unit none may have gone without the file.
+                unit::note_units(list, followed);
             }
             kept
         });

@@ -19,7 +19,7 @@ use sys::raw::{check, syscall};
 /// Space is got in steps of this many bytes of the file.
 const SPACE_BYTES: u64 = 2 << 20;
 /// Stores are noticed in steps of this many.
-const STORE_BYTES: u64 = 64 << 10;
+pub(super) const STORE_BYTES: u64 = 64 << 10;
 
 /// Which granules of a mapping can be stored to.
 #[derive(Clone)]

@@ -7,8 +7,12 @@
 //!
 //! UFFDIO_WRITEPROTECT would split huge pages: a mapping that keeps them is protected by a scan, which leaves them whole. It can only protect what is there, so
 //! everything is loaded first. (Of DAX files stores are noticed by granules of 64 KiB, [`super::rights`].)
+//!
+//! The process' record of the file names the units in use, so that `cxlraid status` can tell.
 
-use super::{Mapping, Mappings};
+use super::rights::STORE_BYTES;
+use super::{Followed, Mapping, Mappings, PAGE};
+use ::array::mapped::UNITS_BYTES;
 use linux_raw_sys::general::{__NR_madvise, MADV_HUGEPAGE, MADV_NOHUGEPAGE, MADV_POPULATE_READ};
 use sys::OsError;
 use sys::raw::{check, syscall};
@@ -33,6 +37,20 @@ impl Mapping {
         !geometry.level().has_chunks() || geometry.chunk().bytes() >= HUGE_PAGE_BYTES as u64
     }
 
+    /// The unit in which its stores are followed, as a bit for each of [`UNITS_BYTES`]; 0 if they are not.
+    fn unit(&self) -> u32 {
+        let unit_bytes = if !self.followed {
+            return 0;
+        } else if self.tells_stores() {
+            STORE_BYTES
+        } else if self.shows_huge {
+            HUGE_PAGE_BYTES as u64
+        } else {
+            PAGE as u64
+        };
+        UNITS_BYTES.iter().position(|&bytes| bytes == unit_bytes).map_or(0, |index| 1 << index)
+    }
+
     /// Whether it keeps huge pages where there are any. Not over holes: to load them would fill them.
     pub(super) fn keeps_huge(&self) -> bool {
         self.wants_huge && !self.copied && self.may_be_huge() && self.rights.is_none() && !self.file.has_holes()
@@ -41,15 +59,21 @@ impl Mapping {
 
 impl Mappings {
     /// Watches a part of a mapping that is followed, and that cannot be stored to yet.
-    pub(super) fn watch(&self, mapping: &Mapping, start: usize, bytes: usize) -> Result<(), OsError> {
+    pub(super) fn watch(&self, mapping: &mut Mapping, start: usize, bytes: usize) -> Result<(), OsError> {
         let tracker = self.tracker_of(mapping);
-        if mapping.keeps_huge() && tracker.is_some_and(|tracker| watch_huge(tracker, start, bytes).is_ok()) {
-            return Ok(());
+        mapping.shows_huge = mapping.keeps_huge() && tracker.is_some_and(|tracker| watch_huge(tracker, start, bytes).is_ok());
+        if !mapping.shows_huge {
+            if bytes >= HUGE_PAGE_BYTES {
+                let _ = advise(start, bytes, MADV_NOHUGEPAGE);
+            }
+            tracker.map_or(Ok(()), |tracker| tracker.watch(start, bytes))?;
         }
-        if bytes >= HUGE_PAGE_BYTES {
-            let _ = advise(start, bytes, MADV_NOHUGEPAGE);
+        let attribute = mapping.file.attribute();
+        if let Some(Followed { mapped, .. }) = self.files.iter().find(|followed| followed.mapped.file().attribute() == attribute)
+        {
+            mapped.set_units(mapped.units() | mapping.unit());
         }
-        tracker.map_or(Ok(()), |tracker| tracker.watch(start, bytes))
+        Ok(())
     }
 
     /// Composes the mapping anew, with the unit that is wanted now.
@@ -64,8 +88,21 @@ impl Mappings {
         self.keep_out(mapping, mapping.start, mapping.end);
         super::compose::show_nothing(mapping, mapping.start, mapping.end)?;
         (mapping.composed, mapping.quiet_since) = (mapping.start, None);
+        let attribute = mapping.file.attribute();
+        // Its own unit is noted when it is watched.
+        self.files
+            .iter()
+            .filter(|followed| followed.mapped.file().attribute() == attribute)
+            .for_each(|followed| note_units(&self.list, followed));
         self.follow_size(mapping).map(|_| ())
     }
+}
+
+/// Notes the units of all mappings of a file.
+pub(super) fn note_units(list: &[Mapping], followed: &Followed) {
+    let attribute = followed.mapped.file().attribute();
+    let own = list.iter().filter(|mapping| mapping.file.attribute() == attribute);
+    followed.mapped.set_units(own.fold(0, |units, mapping| units | mapping.unit()));
 }
 
 /// Nothing can be stored meanwhile.

@@ -1,8 +1,9 @@
 //! Shared mappings: what programs see, and that the members agree afterwards.
 
 use super::{Array, FOLDER};
+use std::io::{Read as _, Write as _};
 use std::path::Path;
-use std::process::{Command, ExitStatus};
+use std::process::{Command, ExitStatus, Stdio};
 use std::vec::Vec;
 use std::{format, fs};
 
@@ -363,6 +364,31 @@ fn the_unit_is_what_the_program_advises() {
         let scene = Scene::new("unit", shape);
         assert_eq!(scene.run("huge").code(), None, "{shape:?}");
         assert!(scene.fits(), "{shape:?}");
+    }
+}
+
+/// Without huge pages in the members too: what matters is what is asked of the kernel.
+#[test]
+fn the_unit_is_told_to_who_looks() {
+    if !Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
+        return;
+    }
+    let (pages, granules, both) = ([1, 0, 0], [0, 1, 0], [1, 0, 1]);
+    let cases = [(("", ""), [pages, both, pages]), (("protect", ""), [granules; 3]), (("", "2M"), [[0, 0, 1]; 3])];
+    for (index, ((tracking, unit), expected)) in cases.into_iter().enumerate() {
+        let scene = Scene::new(&format!("units-{index}"), ("5", 3, "2097152"));
+        let mut command = scene.array.command(&scene.folder.join("mappings"));
+        command.args([FILE, "units"]).env("CXLRAID_MAP_TRACKING", tracking).env("CXLRAID_MAP_UNIT", unit);
+        let mut program = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (mut to, mut from) = (program.stdin.take().unwrap(), program.stdout.take().unwrap());
+        for (step, expected) in expected.into_iter().enumerate() {
+            from.read_exact(&mut [0]).unwrap();
+            let counts = ::array::runtime::count_mappings(scene.array.uuid().unwrap()).unwrap();
+            assert_eq!((counts.files, counts.files_by_unit), (1, expected), "{tracking} {unit} {step}");
+            to.write_all(b"\n").unwrap();
+        }
+        assert!(program.wait().unwrap().success(), "{tracking} {unit}");
+        assert!(scene.fits(), "{tracking} {unit}");
     }
 }
 
