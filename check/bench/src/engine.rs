@@ -3,6 +3,7 @@
 //! `--engine` shows what the engine adds to the limits before a system call is intercepted.
 
 use crate::append;
+use crate::degraded;
 use crate::levels::{self, Bench, FILE};
 use crate::members::{Scratch, os, plain_file};
 use crate::plan::{ArrayPlace, Plan};
@@ -14,6 +15,7 @@ use format::Attribute;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use sys::rustix::fs::{Mode, OFlags, XattrFlags, fsetxattr, open};
+use units::MemberSet;
 
 /// An array attached to this process. It stays so to the end.
 fn attach(place: &ArrayPlace) -> io::Result<&'static Files> {
@@ -55,6 +57,17 @@ pub(crate) fn level_rows(plan: &Plan, level: &str, journal: Option<bool>) -> io:
     let subject = create(attach(&place)?, &place, FILE)?;
     levels::fill(&subject, plan.region_bytes);
     Ok(Bench::new(*plan, &place, &subject, &kernel)?.rows())
+}
+
+/// The rows of writes with a member out.
+pub(crate) fn degraded_rows(plan: &Plan) -> io::Result<Vec<Row>> {
+    let scratch = Scratch::new("engine-degraded")?;
+    let place = scratch.array("5", 3)?;
+    let files = attach(&place)?;
+    let subject = create(files, &place, FILE)?;
+    levels::fill(&subject, plan.region_bytes);
+    let _ = files.array().runtime().add_out(MemberSet::EMPTY.with(degraded::OUT));
+    degraded::rows(plan, &place, &subject)
 }
 
 /// The row of appends.

@@ -6,7 +6,7 @@ use crate::notours::{self, Calls};
 use crate::party::{self, Ground};
 use crate::plan::{ArrayPlace, Plan, Task};
 use crate::report::Row;
-use crate::{append, mapped, names, scaling, startup};
+use crate::{append, degraded, mapped, names, scaling, startup};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fs::{File, OpenOptions};
@@ -86,6 +86,9 @@ pub(crate) fn rows(plan: &Plan, wanted: impl Fn(&str) -> bool) -> Result<Vec<Row
             }
         }
     }
+    if wanted("degraded") {
+        rows.extend(degraded_rows(plan, &library)?);
+    }
     if wanted("append") {
         rows.push(append_row(plan, &library)?);
     }
@@ -135,6 +138,16 @@ fn level_rows(plan: &Plan, library: &Library, level: &str, journal: Option<bool>
     let array = array.map_err(said)?;
     let task = Task::Level { plan: *plan, array: array.clone(), scratch: scratch.path().to_owned() };
     result(library.worker(&task, &array, &scratch)?)
+}
+
+/// The file is filled with all members in; then one is gone.
+fn degraded_rows(plan: &Plan, library: &Library) -> Result<Vec<Row>, String> {
+    let scratch = scratch("degraded")?;
+    let array = scratch.array("5", 3).map_err(said)?;
+    let () = result(library.worker(&Task::Fill { plan: *plan, array: array.clone() }, &array, &scratch)?)?;
+    let member = &array.members[degraded::OUT];
+    std::fs::rename(member, member.with_extension("away")).map_err(said)?;
+    result(library.worker(&Task::Degraded { plan: *plan, array: array.clone() }, &array, &scratch)?)
 }
 
 fn append_row(plan: &Plan, library: &Library) -> Result<Row, String> {
@@ -196,6 +209,14 @@ pub(crate) fn work(task: &str) -> Result<(), String> {
     let task: Task = serde_json::from_str(task).map_err(|error| error.to_string())?;
     match task {
         Task::Level { plan, array, scratch } => say(&level_work(plan, &array, &scratch).map_err(said)?),
+        Task::Fill { plan, array } => {
+            levels::fill(&create(&array.file(FILE)).map_err(said)?, plan.region_bytes);
+            say(&())
+        }
+        Task::Degraded { plan, array } => {
+            let subject = OpenOptions::new().read(true).write(true).open(array.file(FILE)).map_err(said)?;
+            say(&degraded::rows(&plan, &array, &subject).map_err(said)?)
+        }
         Task::Append { plan, array, scratch } => {
             let kernel = plain_file(&scratch.join("kernel"), 0).map_err(said)?;
             let subject = create(&array.file(FILE)).map_err(said)?;

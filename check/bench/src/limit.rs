@@ -9,17 +9,23 @@ use layout::{Geometry, Level};
 use std::slice::ChunksExact;
 
 /// Up to three places of one piece of work.
-type Piece = [*mut u8; 3];
+pub(crate) type Piece = [*mut u8; 3];
+/// A loop: works on `bytes` at each place, from the program's buffer.
+pub(crate) type Loop = unsafe fn(&Piece, *const u8, usize);
 
 /// The loops of one instruction set.
 #[derive(Clone, Copy)]
 pub(crate) struct Loops {
     /// Copies `bytes` to the first one, two or three places.
-    copy: [unsafe fn(&Piece, *const u8, usize); 3],
+    pub(crate) copy: [Loop; 3],
     /// `[data, parity, _]`: read-modify-write.
-    update: unsafe fn(&Piece, *const u8, usize),
+    pub(crate) update: Loop,
     /// `[data, data, parity]`: a full stripe of two chunks of `bytes`, which follow each other in the source.
-    stripe: unsafe fn(&Piece, *const u8, usize),
+    stripe: Loop,
+    /// `[other data, parity, _]`: what is written has no place, and is in the parity only.
+    pub(crate) beside: Loop,
+    /// `[data, parity, _]`: a full stripe of which only the first or the second chunk has a place.
+    pub(crate) pair: [Loop; 2],
     name: &'static str,
 }
 
@@ -30,7 +36,14 @@ macro_rules! loops {
             use super::{Loops, Piece};
             use std::arch::x86_64::*;
 
-            pub(super) const LOOPS: Loops = Loops { copy: [copy::<1>, copy::<2>, copy::<3>], update, stripe, name: $feature };
+            pub(super) const LOOPS: Loops = Loops {
+                copy: [copy::<1>, copy::<2>, copy::<3>],
+                update,
+                stripe,
+                beside,
+                pair: [pair::<0>, pair::<1>],
+                name: $feature,
+            };
             const STEP: usize = size_of::<$line>();
 
             #[target_feature(enable = $feature)]
@@ -69,6 +82,29 @@ macro_rules! loops {
                         $stream(first.add(at).cast(), a);
                         $stream(second.add(at).cast(), b);
                         $stream(parity.add(at).cast(), $xor(a, b));
+                    }
+                }
+            }
+
+            #[target_feature(enable = $feature)]
+            unsafe fn beside(&[other, parity, _]: &Piece, src: *const u8, bytes: usize) {
+                for at in (0..bytes).step_by(STEP) {
+                    // SAFETY: as in copy.
+                    unsafe {
+                        let sum = $xor($load(src.add(at).cast()), $load(other.add(at).cast_const().cast()));
+                        $stream(parity.add(at).cast(), sum);
+                    }
+                }
+            }
+
+            #[target_feature(enable = $feature)]
+            unsafe fn pair<const KEPT: usize>(&[data, parity, _]: &Piece, src: *const u8, bytes: usize) {
+                for at in (0..bytes).step_by(STEP) {
+                    // SAFETY: as in copy; the source has twice `bytes`.
+                    unsafe {
+                        let lines = [$load(src.add(at).cast()), $load(src.add(bytes + at).cast())];
+                        $stream(data.add(at).cast(), lines[KEPT]);
+                        $stream(parity.add(at).cast(), $xor(lines[0], lines[1]));
                     }
                 }
             }

@@ -5,6 +5,7 @@
 //! short rounds are held against the goals (`report`).
 
 mod append;
+mod degraded;
 mod engine;
 mod levels;
 mod library;
@@ -32,11 +33,11 @@ cxlraid-bench [--json] [--sanity] [--engine] [CASE...]
   --json     results as JSON instead of a table
   --sanity   sizes so small that times mean nothing; fails if something does not run or data is wrong
   --engine   the engine itself, without the library
-  CASE       raid1, raid5, journal, append, mmap, names, scaling, notours, startup; all if none is given
+  CASE       raid1, raid5, degraded, journal, append, mmap, names, scaling, notours, startup; all if none is given
 
 The library is CXLRAID_LIB, or libcxlraid.so beside this program.";
 
-const CASES: [&str; 9] = ["raid1", "raid5", "journal", "append", "mmap", "names", "scaling", "notours", "startup"];
+const CASES: [&str; 10] = ["raid1", "raid5", "degraded", "journal", "append", "mmap", "names", "scaling", "notours", "startup"];
 
 /// What was asked for.
 #[derive(Default)]
@@ -115,6 +116,9 @@ fn engine_rows(plan: &Plan, wants: impl Fn(&str) -> bool) -> Result<Vec<Row>, St
                 rows.extend(engine::level_rows(plan, level, Some(on_members)).map_err(said)?);
             }
         }
+    }
+    if wants("degraded") {
+        rows.extend(engine::degraded_rows(plan).map_err(said)?);
     }
     if wants("append") {
         rows.push(engine::append_row(plan).map_err(said)?);

@@ -79,6 +79,10 @@ impl Plan {
 pub(crate) enum Task {
     /// The cases of one level, through the library.
     Level { plan: Plan, array: ArrayPlace, scratch: PathBuf },
+    /// A file of the array, filled.
+    Fill { plan: Plan, array: ArrayPlace },
+    /// Writes to that file with a member out, through the library.
+    Degraded { plan: Plan, array: ArrayPlace },
     /// Appends, timed.
     Append { plan: Plan, array: ArrayPlace, scratch: PathBuf },
     /// Appends, to be counted from outside.
