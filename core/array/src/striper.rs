@@ -44,7 +44,7 @@ pub struct Striper<'a, M> {
     pub out: MemberSet,
     /// `persist::kernels_for` the members' domain, of several the one that asks most.
     pub kernels: &'static Kernels,
-    /// Where what is overwritten is saved while a stripe has data on a member that is out; None if nobody would put it back.
+    /// Where what makes a block whole is saved while its stripe has data on a member that is out; None if nobody would put it there.
     pub undo: Option<UndoRecord<'a>>,
 }
 
@@ -191,7 +191,7 @@ impl<M: Medium> Striper<'_, M> {
         self.guarded(|| (self.table().zero)(&io, offset, bytes))
     }
 
-    /// Puts back what a record saved, on the members that are in.
+    /// Puts what a record saved on the members that are in.
     pub fn put_back(&self, record: &UndoRecord<'_>) -> Result<(), IoFault> {
         let io = self.io();
         let (members, offset, bytes) = record.saved();

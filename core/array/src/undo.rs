@@ -1,9 +1,11 @@
-//! What a change of stripes overwrites while a member that holds data of them is out: kept in the runtime segment until the change is done.
+//! What makes a block of stripes whole again if its change ends half way while a member that holds data of it is out: kept in the runtime segment until the change is done.
 //!
 //! With all members in, a stripe that a dead process left half written is mended by making its parity follow its data. With a data chunk out that is not
 //! possible: the parity *is* that chunk, and parity that does not fit what was stored beside it turns bytes of the chunk into something that
-//! nobody wrote. So what each block of rows is about to lose is saved in a record first, and who dies in the middle of the block is undone: the block is
-//! what it was, those before it are new. The segment outlives processes and not the machine; after a crash only a journal does the same.
+//! nobody wrote. So what each member that is stored to has in a block of rows is put into a record first: what it was where parities are updated, what it is to be where
+//! they are computed from the new data (then nothing need be loaded that is stored over). Of who dies in the middle of the block the record goes to the members, and the
+//! block is old or new, those before it are new. One parity stored alone needs no record: each of its bytes is old or new. The segment outlives processes and not
+//! the machine; after a crash only a journal does the same.
 //!
 //! Invariants:
 //! - A record belongs to one thread, from [`UndoRecords::take`] to its drop. It is armed only while that thread's stores may be half done, and only under the
@@ -67,7 +69,7 @@ pub struct Undo<'a>(UndoRecord<'a>);
 /// What a dead owner left to be done on members, all of it bytes of backing files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unfinished {
-    /// The saved bytes go back ([`crate::Striper::put_back`]).
+    /// The saved bytes go to their members ([`crate::Striper::put_back`]).
     Saved,
     /// These were becoming zeros, and are to be.
     Zeroed {
@@ -159,7 +161,7 @@ impl<'a> UndoRecord<'a> {
         (members, self.head.offset.load(Ordering::Relaxed), self.head.bytes.load(Ordering::Relaxed) as usize)
     }
 
-    /// What was saved at [`Self::place`] is what `members` have: from here on they may be stored to.
+    /// What was saved at [`Self::place`] makes `members` agree: from here on they may be stored to.
     pub(crate) fn arm_saved(&self, members: MemberSet, offset: u64, bytes: usize) {
         self.head.members.store(members.bits(), Ordering::Relaxed);
         self.arm(SAVED, offset, bytes as u64);

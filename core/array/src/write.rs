@@ -9,7 +9,7 @@
 //!   Also when a column that is not written is out.
 //! - *by bytes*: recompute by way of buffers, for media that are not mapped.
 //!
-//! With all parities of a stripe out, data is written plainly. With a data chunk out, what is overwritten is saved first (core/array/undo.rs), block by block.
+//! With all parities of a stripe out, data is written plainly. With a data chunk out, what makes a block whole is saved before it is stored to (core/array/undo.rs).
 
 use crate::stripe::{Lost, Scratch, Shape};
 use crate::striper::{BLOCK_BYTES, Done, Io, Stop, ZEROS};
@@ -20,6 +20,7 @@ use core::ptr::null_mut;
 use core::slice;
 use medium::Medium;
 use parity::{SOURCES_MAX, q_coefficient};
+use persist::Kernels;
 use units::{CACHE_LINE_BYTES, MemberSet};
 
 /// Writes a range of a level with `PARITIES` parities.
@@ -114,31 +115,65 @@ impl<M: Medium, const PARITIES: usize> Write<'_, '_, '_, M, PARITIES> {
     unsafe fn store(&self) -> Done {
         // SAFETY: the caller's promise is passed on.
         unsafe {
-            let done = if self.prefers_update() { self.update() } else { self.recompute()? };
+            let done = if self.prefers_update() {
+                self.update()
+            } else {
+                self.recompute(self.shape.io.kernels, |source| self.place(source))?
+            };
             if done.is_some() { Ok(()) } else { self.by_bytes() }
         }
     }
 
-    /// A block at a time, of which what is stored over has been saved.
+    /// A block at a time, with a record of what makes it whole if its stores end half way.
     #[inline(never)]
     unsafe fn undoably(&self, undo: &UndoRecord<'_>) -> Done {
         let shape = self.shape;
         let written = (self.rows.first..self.rows.end).filter(|&column| !self.lost.has(column));
         let parities = (0..PARITIES).filter(|which| self.lost.parities >> which & 1 == 0).map(|which| shape.columns + which);
         let members: MemberSet = written.chain(parities).map(|source| shape.slot(&self.row, source)).collect();
+        if members.len() == 1 {
+            // One parity, and it alone is the column that is written: each of its bytes is old or new, whatever happens to the next.
+            // SAFETY: the caller's promise is passed on.
+            return unsafe { self.store() };
+        }
         for done in (0..self.rows.bytes).step_by(UndoRecord::step_bytes(members.len())) {
             let bytes = UndoRecord::step_bytes(members.len()).min(self.rows.bytes - done);
             let rows = Rows { start: self.rows.start + done as u64, bytes, ..self.rows };
-            let place = self.row.member_offset + rows.start;
-            for (index, slot) in members.iter().enumerate() {
-                // SAFETY: the record has room for that many bytes of each member.
-                unsafe { shape.io.fetch(slot, place, undo.place(index, members.len()), bytes)? };
-            }
-            undo.arm_saved(members, place, bytes);
-            // SAFETY: the caller's promise, for a part of the rows.
-            unsafe { Write { rows, ..*self }.store()? };
-            undo.disarm();
+            // SAFETY: the caller's promise, for a part of the rows; a record has room for that many bytes of each member.
+            unsafe { Write { rows, ..*self }.store_block(undo, members)? };
         }
+        Ok(())
+    }
+
+    /// Stores rows that a record has room for. What it is to make of them is what costs less: what they are to be where that is computed from the new data, and
+    /// nothing need be loaded that is stored over; what they were where the parities are updated.
+    #[inline(always)]
+    unsafe fn store_block(&self, undo: &UndoRecord<'_>, members: MemberSet) -> Done {
+        let (io, bytes) = (self.shape.io, self.rows.bytes);
+        let at = self.row.member_offset + self.rows.start;
+        let saved = || members.iter().enumerate().map(|(index, slot)| (slot, undo.place(index, members.len())));
+        let place = |source: usize| {
+            let slot = self.shape.slot(&self.row, source);
+            saved().find(|&(member, _)| member == slot).map_or(null_mut(), |(_, place)| place)
+        };
+        // Read again at once, and in memory that need not be written back to.
+        let kernels = persist::kernels().never_streaming();
+        // SAFETY: the places have room for `bytes`; otherwise the caller's promise.
+        unsafe {
+            if !self.prefers_update() && self.recompute(&kernels, |source| Some(place(source)))?.is_some() {
+                undo.arm_saved(members, at, bytes);
+                for (slot, place) in saved() {
+                    io.store(slot, at, place, bytes)?;
+                }
+            } else {
+                for (slot, place) in saved() {
+                    io.fetch(slot, at, place, bytes)?;
+                }
+                undo.arm_saved(members, at, bytes);
+                self.store()?;
+            }
+        }
+        undo.disarm();
         Ok(())
     }
 
@@ -199,23 +234,31 @@ impl<M: Medium, const PARITIES: usize> Write<'_, '_, '_, M, PARITIES> {
         Some(())
     }
 
-    /// Full-stripe or reconstruct-write; None, with nothing stored, if something is not mapped.
+    /// Where a source is mapped, null if it is out; None if it is not mapped.
     #[inline(always)]
-    unsafe fn recompute(&self) -> Result<Option<()>, Stop> {
-        let Some([p, q]) = self.parities() else { return Ok(None) };
+    fn place(&self, source: usize) -> Option<*mut u8> {
+        let columns = self.shape.columns;
+        let is_lost = if source < columns { self.lost.has(source) } else { self.lost.parities >> (source - columns) & 1 == 1 };
+        if is_lost { Some(null_mut()) } else { self.mapped(source) }
+    }
+
+    /// Full-stripe or reconstruct-write to where `to` has each source that is stored (null: nowhere); None, with nothing stored, if something is not mapped.
+    #[inline(always)]
+    unsafe fn recompute(&self, kernels: &Kernels, to: impl Fn(usize) -> Option<*mut u8>) -> Result<Option<()>, Stop> {
+        let columns = self.shape.columns;
+        let mut parities = [null_mut(); 2];
+        for (which, parity) in parities.iter_mut().enumerate().take(PARITIES) {
+            let Some(place) = to(columns + which) else { return Ok(None) };
+            *parity = place;
+        }
         // Not initialised: for a short write, that would cost as much as everything else here.
         let (mut news, mut datas) =
             (MaybeUninit::<[*const u8; SOURCES_MAX]>::uninit(), MaybeUninit::<[*mut u8; SOURCES_MAX]>::uninit());
         let (news, datas) = (news.as_mut_ptr().cast::<*const u8>(), datas.as_mut_ptr().cast::<*mut u8>());
         let mut reconstructed = None;
-        for column in 0..self.shape.columns {
-            let place = if self.lost.has(column) {
-                null_mut()
-            } else {
-                let Some(place) = self.mapped(column) else { return Ok(None) };
-                place
-            };
+        for column in 0..columns {
             let written = self.writes(column);
+            let Some(place) = (if written { to(column) } else { self.place(column) }) else { return Ok(None) };
             if !written && place.is_null() {
                 reconstructed = Some(column);
             }
@@ -225,36 +268,31 @@ impl<M: Medium, const PARITIES: usize> Write<'_, '_, '_, M, PARITIES> {
                 datas.add(column).write(if written { place } else { null_mut() });
             }
         }
-        let columns = self.shape.columns;
-        // SAFETY: `columns` entries are initialised, with places mapped for `bytes` or null; the program's buffer is the
+        // SAFETY: `columns` entries are initialised, with places valid for `bytes` or null; the program's buffer is the
         // caller's promise.
         unsafe {
             let (news, datas) = (slice::from_raw_parts_mut(news, columns), slice::from_raw_parts_mut(datas, columns));
             match reconstructed {
-                None if self.rows.end - self.rows.first == columns => self.stripe(news, datas, p, q, self.rows.bytes),
-                None => self.recompute_from_rest(news, datas, [p, q]),
-                Some(column) => self.recompute_beside(column, news, datas, [p, q])?,
+                None if self.rows.end - self.rows.first == columns => {
+                    stripe::<PARITIES>(kernels, news, datas, parities, self.rows.bytes)
+                }
+                None => self.recompute_from_rest(kernels, news, datas, parities),
+                Some(column) => self.recompute_beside(column, kernels, news, datas, parities)?,
             }
         }
         Ok(Some(()))
     }
 
-    #[inline(always)]
-    unsafe fn stripe(&self, news: &[*const u8], datas: &[*mut u8], p: *mut u8, q: *mut u8, bytes: usize) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            if PARITIES == 1 {
-                self.shape.io.kernels.stripe_p(news, datas, p, bytes);
-            } else {
-                self.shape.io.kernels.stripe_pq(news, datas, p, q, bytes);
-            }
-        }
-    }
-
     /// Recompute with columns that are not written. Every line of those is loaded before anything of its block is stored: if their member
     /// fails now, data and parities are still those that give its content back.
     #[inline(always)]
-    unsafe fn recompute_from_rest(&self, news: &mut [*const u8], datas: &mut [*mut u8], [mut p, mut q]: [*mut u8; 2]) {
+    unsafe fn recompute_from_rest(
+        &self,
+        kernels: &Kernels,
+        news: &mut [*const u8],
+        datas: &mut [*mut u8],
+        mut parities: [*mut u8; 2],
+    ) {
         for done in (0..self.rows.bytes).step_by(BLOCK_BYTES) {
             let step = BLOCK_BYTES.min(self.rows.bytes - done);
             for (column, place) in news.iter().enumerate() {
@@ -266,8 +304,8 @@ impl<M: Medium, const PARITIES: usize> Write<'_, '_, '_, M, PARITIES> {
                 }
             }
             // SAFETY: the places are valid for `bytes`, of which this is a part.
-            unsafe { self.stripe(news, datas, p, q, step) };
-            advance(news, datas, [&mut p, &mut q], step);
+            unsafe { stripe::<PARITIES>(kernels, news, datas, parities, step) };
+            advance(news, datas, &mut parities, step);
         }
     }
 
@@ -277,9 +315,10 @@ impl<M: Medium, const PARITIES: usize> Write<'_, '_, '_, M, PARITIES> {
     unsafe fn recompute_beside(
         &self,
         column: usize,
+        kernels: &Kernels,
         news: &mut [*const u8],
         datas: &mut [*mut u8],
-        [mut p, mut q]: [*mut u8; 2],
+        mut parities: [*mut u8; 2],
     ) -> Done {
         let mut scratch = Scratch::new();
         let [old, ..] = scratch.blocks();
@@ -290,9 +329,9 @@ impl<M: Medium, const PARITIES: usize> Write<'_, '_, '_, M, PARITIES> {
             // SAFETY: `old` holds a block; the places are valid for `bytes`, of which this is a part.
             unsafe {
                 self.shape.reconstruct(&self.row, &self.lost, column, within, old, step)?;
-                self.stripe(news, datas, p, q, step);
+                stripe::<PARITIES>(kernels, news, datas, parities, step);
             }
-            advance(news, datas, [&mut p, &mut q], step);
+            advance(news, datas, &mut parities, step);
         }
         Ok(())
     }
@@ -341,9 +380,28 @@ impl<M: Medium, const PARITIES: usize> Write<'_, '_, '_, M, PARITIES> {
     }
 }
 
+/// One pass over a whole stripe.
+#[inline(always)]
+unsafe fn stripe<const PARITIES: usize>(
+    kernels: &Kernels,
+    news: &[*const u8],
+    datas: &[*mut u8],
+    [p, q]: [*mut u8; 2],
+    bytes: usize,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if PARITIES == 1 {
+            kernels.stripe_p(news, datas, p, bytes);
+        } else {
+            kernels.stripe_pq(news, datas, p, q, bytes);
+        }
+    }
+}
+
 /// Moves all places on by a block; null stays null.
 #[inline(always)]
-fn advance(news: &mut [*const u8], datas: &mut [*mut u8], parities: [&mut *mut u8; 2], step: usize) {
+fn advance(news: &mut [*const u8], datas: &mut [*mut u8], parities: &mut [*mut u8; 2], step: usize) {
     news.iter_mut().for_each(|new| *new = new.wrapping_add(step));
     let place = |place: &mut *mut u8| *place = if place.is_null() { *place } else { place.wrapping_add(step) };
     datas.iter_mut().chain(parities).for_each(place);

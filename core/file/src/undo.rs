@@ -1,4 +1,5 @@
-//! Changes of stripes while a member that holds data of them is out: undone if their process dies in the middle (core/array/src/undo.rs).
+//! Changes of stripes while a member that holds data of them is out: a block in whose middle their process dies is made what it was, or what it was to be
+//! (core/array/src/undo.rs).
 
 use crate::files::Files;
 use crate::inode::{Inode, key, number_of};
@@ -50,7 +51,7 @@ impl Files {
 }
 
 impl Inode {
-    /// A record for what the next change of this file's stripes overwrites, if these members being out asks for one. None, too, if all are taken by processes that died and whose files nobody has
+    /// A record for the next change of this file's stripes, if these members being out asks for one. None, too, if all are taken by processes that died and whose files nobody has
     /// opened since: what a death then does to the bytes beside those being written is the write hole.
     ///
     /// # Errors
@@ -71,7 +72,7 @@ impl Inode {
         Ok(None)
     }
 
-    /// Puts back what processes that died were storing to this file. The caller has inherited a lock of one, if there is any.
+    /// Puts right what processes that died were storing to this file. The caller has inherited a lock of one, if there is any.
     pub(crate) fn undo_dead(&self) -> Result<(), OsError> {
         let array = self.files.array();
         let mine = |record: &UndoRecord<'_>| record.key() == self.key();
@@ -88,7 +89,7 @@ impl Inode {
         })
     }
 
-    /// Makes a block of stripes what it was before the change that the record was taken for. Done again, it changes nothing.
+    /// Makes a block of stripes what it was before the change that the record was taken for, or what it was to be. Done again, it changes nothing.
     pub(crate) fn undo(&self, record: &UndoRecord<'_>) -> Result<(), OsError> {
         match record.unfinished() {
             None => Ok(()),
@@ -105,7 +106,7 @@ impl Inode {
         }
     }
 
-    /// What follows from a fault in a change that has a record: the members that are left are as before the block in which it was.
+    /// What follows from a fault in a change that has a record: on the members that are left the block in which it was is whole.
     #[cold]
     pub(crate) fn undo_after_fault(&self, undo: &Undo<'_>, fault: IoFault) -> Result<(), OsError> {
         let array = self.files.array();
