@@ -13,6 +13,10 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use units::ChunkBytes;
+
+/// Chunks in which files are mapped: a mapping is composed of pieces of these.
+const MAPPED_CHUNKS: [u64; 2] = [64 << 10, 1 << 20];
 
 /// The library under test.
 pub(crate) struct Library {
@@ -102,11 +106,9 @@ pub(crate) fn rows(plan: &Plan, wanted: impl Fn(&str) -> bool) -> Result<Vec<Row
         rows.extend(scaling_rows(plan, &library)?);
     }
     if wanted("mmap") {
-        let scratch = scratch("mmap")?;
-        let array = scratch.array("5", 3).map_err(said)?;
-        let task = Task::Mapped { plan: *plan, array: array.clone(), scratch: scratch.path().to_owned() };
-        rows.extend(result::<Vec<Row>>(library.worker(&task, &array, &scratch)?)?);
-        drop(scratch);
+        for chunk_bytes in MAPPED_CHUNKS {
+            rows.extend(mapped_rows(plan, &library, chunk_bytes)?);
+        }
         rows.extend(unit_rows(plan, &library)?);
     }
     if wanted("notours") {
@@ -171,6 +173,15 @@ fn append_row(plan: &Plan, library: &Library) -> Result<Row, String> {
     Ok(row)
 }
 
+fn mapped_rows(plan: &Plan, library: &Library, chunk_bytes: u64) -> Result<Vec<Row>, String> {
+    let scratch = scratch("mmap")?;
+    let array = scratch.array("5", 3).map_err(said)?;
+    let task = Task::Mapped { plan: *plan, array: array.clone(), chunk_bytes, scratch: scratch.path().to_owned() };
+    let mut worker = library.worker(&task, &array, &scratch)?;
+    worker.env("CXLRAID_STRIPE_SIZE", format!("{}K", chunk_bytes >> 10));
+    result(worker)
+}
+
 fn unit_rows(plan: &Plan, library: &Library) -> Result<Vec<Row>, String> {
     let scratch = match Scratch::huge("units", 2 * plan.region_bytes + (64 << 20)) {
         Ok(scratch) => scratch,
@@ -222,11 +233,12 @@ pub(crate) fn work(task: &str) -> Result<(), String> {
             let subject = create(&array.file(FILE)).map_err(said)?;
             say(&append::row(&plan, &subject, &kernel))
         }
-        Task::Mapped { plan, array, scratch } => {
+        Task::Mapped { plan, array, chunk_bytes, scratch } => {
+            let chunk = ChunkBytes::new(chunk_bytes).ok_or("not the size of a chunk")?;
             let kernel = plain_file(&scratch.join("kernel"), plan.region_bytes).map_err(said)?;
             let subject = create(&array.file(FILE)).map_err(said)?;
             levels::fill(&subject, plan.region_bytes);
-            say(&mapped::rows(&plan, &array, &subject, &kernel).map_err(said)?)
+            say(&mapped::rows(&plan, &array, chunk, &subject, &kernel).map_err(said)?)
         }
         Task::Units { plan, array } => {
             let subject = create(&array.file(FILE)).map_err(said)?;

@@ -7,6 +7,7 @@
 mod append;
 mod degraded;
 mod engine;
+mod followed;
 mod levels;
 mod library;
 mod limit;

@@ -2,16 +2,21 @@
 //!
 //! Where members have huge pages, also what keeping them is worth.
 //!
-//! The limit of an msync is a loop that loads the two data pages of a RAID 5 row (2+1) and stores their sum.
+//! The limit of an msync is a loop that loads the two data pages of a RAID 5 row (2+1) and stores their sum. The other limits are what following by pages costs
+//! without an engine (`followed`): the kernel's part of it is the same for everybody.
 
+use crate::followed::Followed;
+use crate::levels::FILE;
 use crate::plan::{ArrayPlace, Plan};
 use crate::report::{Check, Row};
+use layout::{Geometry, Level};
 use std::fs::File;
 use std::hint::black_box;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::ptr::null_mut;
 use std::time::Instant;
+use units::ChunkBytes;
 
 const PAGE: usize = 4096;
 /// Pages that are stored to before an msync that is timed.
@@ -30,6 +35,13 @@ impl Mapping {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a new mapping, wherever the kernel likes.
         let start = unsafe { libc::mmap(null_mut(), bytes, access, libc::MAP_SHARED, file.as_raw_fd(), 0) };
+        if start == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(Self { start: start.cast(), bytes }) }
+    }
+
+    fn anonymous(bytes: usize) -> io::Result<Self> {
+        let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a new mapping, wherever the kernel likes.
+        let start = unsafe { libc::mmap(null_mut(), bytes, access, flags, -1, 0) };
         if start == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(Self { start: start.cast(), bytes }) }
     }
 
@@ -88,26 +100,37 @@ fn median(mut figures: Vec<f64>) -> f64 {
     figures[figures.len() / 2]
 }
 
-/// The rows of level 5 with three members. `subject` and `kernel` are files of `plan.region_bytes`.
-pub(crate) fn rows(plan: &Plan, array: &ArrayPlace, subject: &File, kernel: &File) -> io::Result<Vec<Row>> {
+/// The rows of level 5 with three members. `subject` and `kernel` are files of `plan.region_bytes`, the first in chunks of `chunk_bytes`.
+pub(crate) fn rows(plan: &Plan, array: &ArrayPlace, chunk: ChunkBytes, subject: &File, kernel: &File) -> io::Result<Vec<Row>> {
     assert_eq!((array.level.as_str(), array.members.len()), ("5", 3));
+    let geometry = Geometry::new(Level::Raid5, 3, chunk).map_err(|error| io::Error::other(error.to_string()))?;
     let whole = plan.region_bytes as usize;
     let part = whole.min(64 << 20);
-    Ok(vec![
-        first_stores(plan, subject, kernel, part)?,
+    // Without userfaultfd there is nothing to compare with.
+    let bare = |bytes| Followed::new(array, &geometry, FILE, bytes).ok();
+    let mut rows = vec![
+        first_stores(plan, subject, kernel, bare(part).as_ref(), part)?,
         later_stores(plan, subject, kernel, part)?,
         clean_sync(plan, subject, whole)?,
-        dirty_sync(plan, subject, part)?,
-        database(plan, subject, kernel, part)?,
-    ])
+        clean_scan(plan, subject, bare(whole).as_ref(), whole)?,
+        dirty_sync(plan, subject, bare(part).as_ref(), part)?,
+        database(plan, subject, kernel, bare(part).as_ref(), part)?,
+    ];
+    rows.iter_mut().for_each(|row| row.case.push_str(&format!(", chunk {} KiB", chunk.bytes() >> 10)));
+    Ok(rows)
 }
 
 fn rounds(plan: &Plan) -> usize {
     plan.rounds.clamp(1, 9)
 }
 
-fn first_stores(plan: &Plan, subject: &File, kernel: &File, bytes: usize) -> io::Result<Row> {
-    let (mut ours, mut kernels) = (Vec::new(), Vec::new());
+/// The median of ours over the limit's, round by round, if there is a limit.
+fn ratio(ours: &[f64], limits: &[f64]) -> Option<f64> {
+    (!limits.is_empty()).then(|| median(ours.iter().zip(limits).map(|(ours, limit)| ours / limit).collect()))
+}
+
+fn first_stores(plan: &Plan, subject: &File, kernel: &File, bare: Option<&Followed>, bytes: usize) -> io::Result<Row> {
+    let (mut ours, mut kernels, mut limits) = (Vec::new(), Vec::new(), Vec::new());
     let ours_at = Mapping::new(subject, bytes)?;
     for round in 0..rounds(plan) {
         ours_at.sync();
@@ -116,10 +139,21 @@ fn first_stores(plan: &Plan, subject: &File, kernel: &File, bytes: usize) -> io:
         // Without tracking a page has its first store only once in a mapping.
         let fresh = Mapping::new(kernel, bytes)?;
         kernels.push(nanoseconds(|| store_all(&fresh)) / fresh.pages() as f64);
+        if let Some(bare) = bare {
+            bare.sync();
+            let spent = nanoseconds(|| (0..ours_at.pages()).for_each(|page| bare.store(page, round as u64)));
+            limits.push(spent / ours_at.pages() as f64);
+        }
     }
+    if let Some(bare) = bare {
+        bare.sync();
+    }
+    let limit_ratio = ratio(&ours, &limits);
     let (ours, kernels) = (median(ours), median(kernels));
     Ok(Row {
         ours_ns: Some(ours),
+        limit_ns: limit_ratio.map(|_| median(limits)),
+        limit_ratio,
         kernel_ns: Some(kernels),
         kernel_ratio: Some(kernels / ours),
         checks: vec![Check::at_most("us for the first store to a page", ours / 1000.0, 2.5)],
@@ -164,19 +198,54 @@ fn clean_sync(plan: &Plan, subject: &File, bytes: usize) -> io::Result<Row> {
     })
 }
 
-fn dirty_sync(plan: &Plan, subject: &File, bytes: usize) -> io::Result<Row> {
+/// As [`clean_sync`], but the process has had a page fault somewhere since: it may have been a first store, so it takes a scan.
+fn clean_scan(plan: &Plan, subject: &File, bare: Option<&Followed>, bytes: usize) -> io::Result<Row> {
+    let mapping = Mapping::new(subject, bytes)?;
+    (0..mapping.pages()).for_each(|page| mapping.store(page, page as u64));
+    mapping.sync();
+    if let Some(bare) = bare {
+        (0..mapping.pages()).for_each(|page| bare.store(page, page as u64));
+        bare.sync();
+    }
+    let (mut ours, mut limits) = (Vec::new(), Vec::new());
+    let elsewhere = Mapping::anonymous(rounds(plan) * PAGE)?;
+    for round in 0..rounds(plan) {
+        elsewhere.store(round, 1);
+        ours.push(nanoseconds(|| mapping.sync()));
+        if let Some(bare) = bare {
+            limits.push(nanoseconds(|| bare.scan(|_| ())));
+        }
+    }
+    let limit_ratio = ratio(&ours, &limits);
+    let time = median(ours);
+    let of_a_gib = time / 1e6 * (1u64 << 30) as f64 / bytes as f64;
+    Ok(Row {
+        ours_ns: Some(time),
+        limit_ns: limit_ratio.map(|_| median(limits)),
+        limit_ratio,
+        checks: vec![Check::at_most("ms per clean GiB", of_a_gib, 3.0)],
+        note: "the limit is the kernel's scan alone".into(),
+        ..Row::new("mmap: the same after a page fault elsewhere, RAID 5")
+    })
+}
+
+fn dirty_sync(plan: &Plan, subject: &File, bare: Option<&Followed>, bytes: usize) -> io::Result<Row> {
     let mapping = Mapping::new(subject, bytes)?;
     let count = DIRTY_COUNT.min(mapping.pages() / 4);
     let mut random = Random(88_172_645_463_325_252);
     let mut memory = vec![0u64; 3 * bytes / 8];
     memory.iter_mut().enumerate().for_each(|(index, word)| *word = index as u64);
-    let (mut ours, mut limits) = (Vec::new(), Vec::new());
+    let (mut ours, mut limits, mut scans, mut bares) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for round in 0..rounds(plan) {
         mapping.sync();
-        let mut pages: Vec<usize> = (0..count * 2).map(|_| random.below(mapping.pages())).collect();
-        pages.sort_unstable();
-        pages.dedup();
-        pages.truncate(count);
+        let mut some_pages = || {
+            let mut pages: Vec<usize> = (0..count * 2).map(|_| random.below(mapping.pages())).collect();
+            pages.sort_unstable();
+            pages.dedup();
+            pages.truncate(count);
+            pages
+        };
+        let (pages, others) = (some_pages(), some_pages());
         pages.iter().for_each(|&page| mapping.store(page, round as u64));
         let spent = nanoseconds(|| mapping.sync());
         let (data, parity) = memory.split_at_mut(2 * bytes / 8);
@@ -192,46 +261,71 @@ fn dirty_sync(plan: &Plan, subject: &File, bytes: usize) -> io::Result<Row> {
         // Per page, less what a call may cost at all.
         ours.push((spent - 50_000.0) / pages.len() as f64);
         limits.push(limit / pages.len() as f64);
+        if let Some(bare) = bare {
+            // Others, since these are in the caches now.
+            let count = others.len() as f64;
+            others.iter().for_each(|&page| bare.store(page, round as u64));
+            let mut listed = Vec::new();
+            let scan = nanoseconds(|| bare.scan(|runs| listed.extend_from_slice(runs)));
+            scans.push(scan / count);
+            bares.push((scan + nanoseconds(|| bare.sum_all(&listed))) / count);
+        }
     }
     let ratio = median(ours.iter().zip(&limits).map(|(ours, limit)| ours / limit).collect());
+    let mut note = "less 50 us per call".to_owned();
+    if !scans.is_empty() {
+        note =
+            format!("{note}; the kernel's scan alone {:.0} ns, with the sums of a bare loop {:.0}", median(scans), median(bares));
+    }
     Ok(Row {
         ours_ns: Some(median(ours)),
         limit_ns: Some(median(limits)),
         limit_ratio: Some(ratio),
         checks: vec![Check::at_most("of the limit", ratio, 1.5)],
-        note: "less 50 us per call".into(),
+        note,
         ..Row::new("mmap: msync, per 4 KiB page stored to, RAID 5")
     })
 }
 
-fn database(plan: &Plan, subject: &File, kernel: &File, bytes: usize) -> io::Result<Row> {
+fn database(plan: &Plan, subject: &File, kernel: &File, bare: Option<&Followed>, bytes: usize) -> io::Result<Row> {
     let (ours_at, kernel_at) = (Mapping::new(subject, bytes)?, Mapping::new(kernel, bytes)?);
     let mut random = Random(2_463_534_242);
-    let (mut ours, mut kernels) = (Vec::new(), Vec::new());
+    let (mut ours, mut kernels, mut limits) = (Vec::new(), Vec::new(), Vec::new());
     let mut block = [0u8; PAGE];
     for round in 0..=rounds(plan) {
         let pages: Vec<usize> = (0..8 * SYNC_EVERY).map(|_| random.below(ours_at.pages())).collect();
-        for (mapping, times) in [(&ours_at, &mut ours), (&kernel_at, &mut kernels)] {
+        let mut run = |times: &mut Vec<f64>, fill: &dyn Fn(usize, &[u8; PAGE]), sync: &dyn Fn()| {
             let spent = nanoseconds(|| {
                 for batch in pages.chunks(SYNC_EVERY) {
                     for &page in batch {
                         block[page % PAGE] = round as u8;
-                        mapping.fill(page, &block);
+                        fill(page, &block);
                     }
-                    mapping.sync();
+                    sync();
                 }
             });
             if round > 0 {
                 times.push(spent / pages.len() as f64);
             }
+        };
+        run(&mut ours, &|page, block| ours_at.fill(page, block), &|| ours_at.sync());
+        run(&mut kernels, &|page, block| kernel_at.fill(page, block), &|| kernel_at.sync());
+        if let Some(bare) = bare {
+            run(&mut limits, &|page, block| bare.fill(page, block), &|| bare.sync());
         }
     }
+    let limit_ratio = ratio(&ours, &limits);
+    let note =
+        ratio(&kernels, &limits).map_or_else(String::new, |least| format!("the limit's is {least:.2} times the plain file's"));
     let (ours, kernels) = (median(ours), median(kernels));
     Ok(Row {
         ours_ns: Some(ours),
+        limit_ns: limit_ratio.map(|_| median(limits)),
+        limit_ratio,
         kernel_ns: Some(kernels),
         kernel_ratio: Some(kernels / ours),
         checks: vec![Check::at_least("times the plain file's speed", kernels / ours, 0.6)],
+        note,
         ..Row::new("mmap: 4 KiB random, msync every 256, RAID 5")
     })
 }

@@ -94,7 +94,7 @@ pub(crate) enum Task {
     /// One of them, a process.
     Party { ground: Ground, index: usize },
     /// Writable shared mappings, through the library.
-    Mapped { plan: Plan, array: ArrayPlace, scratch: PathBuf },
+    Mapped { plan: Plan, array: ArrayPlace, chunk_bytes: u64, scratch: PathBuf },
     /// The same on members with huge pages, in chunks of 2 MiB.
     Units { plan: Plan, array: ArrayPlace },
     /// Calls that do not concern an array.
