@@ -313,6 +313,11 @@ impl Files {
         self.held.try_lock()?.open.get(&key).map(|opened| opened.inode.clone())
     }
 
+    /// The same for who may wait.
+    pub(crate) fn open_here(&self, key: u64) -> Option<Arc<Inode>> {
+        self.held.lock().open.get(&key).map(|opened| opened.inode.clone())
+    }
+
     pub(crate) fn record(&self, attribute: Attribute) -> Result<InodeRecord, OsError> {
         let record = self.table.load(&self.array, attribute.inode)?.ok_or(OsError::IO)?;
         if record.generation == attribute.generation { Ok(record) } else { Err(OsError::IO) }

@@ -155,6 +155,15 @@ impl Mapped {
         drop(unsafe { core::ptr::read(&raw const this.file) });
     }
 
+    /// The process has no mapping of the file any more, but may soon have one again: its shared copy is left, until [`Files::drop_unused_copy`] or
+    /// the file is closed.
+    pub fn leave_copy(self) {
+        let this = ManuallyDrop::new(self);
+        this.file.give_back(this.record, false);
+        // SAFETY: read once, and not used again.
+        drop(unsafe { core::ptr::read(&raw const this.file) });
+    }
+
     /// In the child: the promise is this process' own from here on. False if somebody has taken it for left by a dead process meanwhile (the
     /// parent died).
     #[must_use]
@@ -260,6 +269,8 @@ impl Mapped {
 impl Drop for Mapped {
     fn drop(&mut self) {
         self.file.give_back(self.record, false);
+        // What stays is removed by the next one.
+        let _ = self.file.drop_copy();
     }
 }
 
@@ -523,8 +534,6 @@ impl Inode {
             record.free();
             self.count_mapped();
         });
-        // What stays is removed by the next one.
-        let _ = self.drop_copy();
     }
 
     /// Makes good what processes left that died with writable mappings of this file.
@@ -554,6 +563,8 @@ impl Inode {
                 return Err(error);
             }
             self.give_back(record, true);
+            // What stays is removed by the next one.
+            let _ = self.drop_copy();
         }
     }
 

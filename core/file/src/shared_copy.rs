@@ -4,7 +4,8 @@
 //! is nowhere to be mapped. Then the file is copied, once for all processes, into a file in shared memory beside the runtime segment.
 //!
 //! Invariants:
-//! - The copy exists from the first such mapping to the last, of all processes, or until what a dead process left is made good. `SharedFile::copy` is odd meanwhile, and each copy
+//! - The copy exists from the first such mapping to the last, of all processes, and for a while longer if those who had it say so (SQLite maps its database anew for each
+//!   transaction), or until what a dead process left is made good. `SharedFile::copy` is odd meanwhile, and each copy
 //!   has another number.
 //! - It is made and removed under the size lock and all stripe locks. While it exists every write() goes into it and then from it into the array, under
 //!   the stripe locks; truncation and holes go to both; reads come from it.
@@ -15,7 +16,7 @@
 //!   any writer would.
 
 use crate::files::Files;
-use crate::inode::Inode;
+use crate::inode::{Inode, key};
 use array::IoFault;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use dax::{Access, Backing, PersistenceDomain};
@@ -260,6 +261,14 @@ fn copy_path(files: &Files, key: u64) -> alloc::string::String {
 }
 
 impl Files {
+    /// Removes the copy of a file that nobody maps any more. If this process has closed the file, that has done it.
+    pub fn drop_unused_copy(&self, attribute: Attribute) {
+        if let Some(inode) = self.open_here(key(attribute.inode, attribute.generation)) {
+            // What stays is removed by the next one.
+            let _ = inode.drop_copy();
+        }
+    }
+
     /// Who may open a file was changed, of which `anchor` is a backing file: the same goes for its copy, if it has one and is open.
     pub fn change_copy_access(&self, attribute: Attribute, anchor: BorrowedFd<'_>) {
         if self.shared_if_open(attribute).is_none_or(|shared| shared.copy.load(Ordering::Acquire) & 1 == 0) {

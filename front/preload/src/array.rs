@@ -104,7 +104,9 @@ fn attach(config: &Config, notices: &mut Notices) -> Result<Namespace, OsError> 
         notices.push(format!("cannot open the array's tables under .cxlraid ({error}); check the members' permissions"));
     })?;
     Namespace::new(files).inspect_err(|error| {
-        notices.push(format!("cannot make the members' names the same after a crash ({error}); check the members' permissions"));
+        notices.push(format!(
+            "cannot make the members' names the same after a crash ({error}); check the members' permissions and free space"
+        ));
     })
 }
 

@@ -896,6 +896,45 @@ static void guarded(void) {
     start[PAGE] = 5;
 }
 
+/* A shared copy outlives its last mapping for a second, in case there is another soon, but neither the last descriptor nor the process. */
+static void copy_kept(void) {
+    int fd = open_file(O_RDWR), status;
+    char copy[600], again[600];
+    struct stat first, second;
+    char *start = map(fd, 60 * PAGE, 0);
+    source(start, copy, sizeof copy);
+    if (!strstr(copy, "-map-")) return;
+    start[PAGE] = 5;
+    CHECK(stat(copy, &first) == 0 && munmap(start, 60 * PAGE) == 0 && pwrite(fd, "x", 1, 2 * PAGE) == 1);
+    start = map(fd, 60 * PAGE, 0);
+    source(start, again, sizeof again);
+    CHECK(stat(again, &second) == 0 && first.st_ino == second.st_ino && start[PAGE] == 5 && start[2 * PAGE] == 'x');
+    double begun = seconds();
+    CHECK(munmap(start, 60 * PAGE) == 0);
+    while (stat(again, &second) == 0) {
+        CHECK(seconds() - begun < 10);
+        usleep(10000);
+    }
+    CHECK(errno == ENOENT && seconds() - begun > 0.9);
+    for (int ends = 0; ends < 2; ends++) {
+        pid_t child = fork();
+        if (child == 0) {
+            start = map(fd, 60 * PAGE, 0);
+            start[3 * PAGE] = 7;
+            source(start, again, sizeof again);
+            CHECK(strstr(again, "-map-") && munmap(start, 60 * PAGE) == 0 && stat(again, &second) == 0);
+            if (ends) exit(0);
+            CHECK(close(fd) == 0 && stat(again, &second) == -1 && errno == ENOENT);
+            _exit(0);
+        }
+        CHECK(waitpid(child, &status, 0) == child && status == 0);
+        start = map(fd, 60 * PAGE, 0);
+        source(start, again, sizeof again);
+        CHECK(start[3 * PAGE] == 7 && munmap(start, 60 * PAGE) == 0 && close(fd) == 0 && stat(again, &second) == -1);
+        fd = open_file(O_RDWR);
+    }
+}
+
 /* Kilobytes of a range that the page tables show as huge pages. */
 static long huge_kilobytes(const char *start, size_t bytes) {
     FILE *maps = fopen("/proc/self/smaps", "r");
@@ -1068,6 +1107,7 @@ int main(int count, char **arguments) {
     else if (!strcmp(what, "guarded")) guarded();
     else if (!strcmp(what, "outsider")) outsider();
     else if (!strcmp(what, "sharer")) sharer();
+    else if (!strcmp(what, "copy-kept")) copy_kept();
     else stores(what);
     return 0;
 }

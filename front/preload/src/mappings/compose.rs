@@ -217,6 +217,7 @@ impl Mappings {
             Some(index) => index,
             None => {
                 self.files.push(Followed { mapped: Mapped::new(file)?, owed: heap::vec::Vec::new() });
+                self.unused.take(attribute);
                 self.files.len() - 1
             }
         };

@@ -44,6 +44,11 @@ pub(super) fn start() {
     }
 }
 
+/// The time between two rounds.
+pub(super) fn period_ns() -> u64 {
+    PERIOD_NS.load(Ordering::Relaxed)
+}
+
 /// In a fork child: there is no such thread here.
 pub(super) fn forget() {
     RUNNING.store(false, Ordering::Release);
@@ -89,6 +94,7 @@ extern "C" fn run() -> ! {
                 });
             }
         }
+        super::unused::drop_old();
         rest_ns = PERIOD_NS.load(Ordering::Relaxed).max((now_ns() - start) * REST_FACTOR);
     }
     unreachable!("rounds do not end")
@@ -158,7 +164,7 @@ fn follow_all(asks: bool) {
     }
 }
 
-fn now_ns() -> u64 {
+pub(super) fn now_ns() -> u64 {
     let mut time = [0u64; 2];
     // SAFETY: the kernel fills two words.
     unsafe { syscall(__NR_clock_gettime as usize, [CLOCK_MONOTONIC as usize, &raw mut time as usize, 0, 0, 0, 0]) };

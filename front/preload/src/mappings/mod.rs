@@ -23,6 +23,7 @@ pub(crate) mod process;
 pub(crate) mod quiet;
 mod rights;
 mod unit;
+mod unused;
 
 use crate::lock::{Guard, Lock};
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -143,10 +144,16 @@ struct Mappings {
     tracker: Option<Tracker>,
     /// Private ones, in no order.
     privates: Vec<private::Private>,
+    unused: unused::Copies,
 }
 
-static MAPPINGS: Lock<Mappings> =
-    Lock::new(Mappings { list: Vec::new(), files: Vec::new(), tracker: None, privates: Vec::new() });
+static MAPPINGS: Lock<Mappings> = Lock::new(Mappings {
+    list: Vec::new(),
+    files: Vec::new(),
+    tracker: None,
+    privates: Vec::new(),
+    unused: unused::Copies::new(),
+});
 /// How many there are; read without the lock.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
@@ -212,16 +219,17 @@ impl Mappings {
     /// Files without such mappings give their announcement back. What could not be followed is left to whoever opens the file next.
     fn forget_files(&mut self) {
         let list = &self.list;
-        self.files.retain(|followed| {
+        let is_unused = |followed: &mut Followed| {
             let number = followed.mapped.file().attribute();
-            let kept = list.iter().any(|mapping| (mapping.stored || mapping.copied) && mapping.file.attribute() == number);
-            if !kept {
-                followed.note_owed();
-            } else if followed.mapped.units().count_ones() > 1 {
-                // Of one unit none may have gone without the file.
-                unit::note_units(list, followed);
-            }
-            kept
-        });
+            !list.iter().any(|mapping| (mapping.stored || mapping.copied) && mapping.file.attribute() == number)
+        };
+        for followed in self.files.extract_if(.., is_unused) {
+            followed.note_owed();
+            self.unused.leave(followed.mapped);
+        }
+        for followed in self.files.iter().filter(|followed| followed.mapped.units().count_ones() > 1) {
+            // Of one unit none may have gone without the file.
+            unit::note_units(list, followed);
+        }
     }
 }

@@ -5,7 +5,7 @@
 //! that nothing is stored behind the last look.
 
 use super::rights::{Rights, protect};
-use super::{Followed, Mapping, Mappings, any, helper, table};
+use super::{Followed, Mapping, Mappings, any, helper, table, unused};
 use crate::report::report;
 use core::sync::atomic::Ordering;
 use file::Mapped;
@@ -37,6 +37,7 @@ pub(crate) fn around_fork(fork: impl FnOnce() -> isize) -> isize {
 impl Mappings {
     /// In the child: what was the parent's is announced and watched for this process.
     fn take_over_all(&mut self, mut promised: Vec<Mapped>) -> Result<(), OsError> {
+        self.unused.forget();
         self.list.retain(|mapping| !mapping.dont_fork);
         super::COUNT.store(self.list.len(), Ordering::Release);
         // Speaks of the parent's memory; only our descriptors of it are closed.
@@ -109,14 +110,18 @@ impl Mappings {
 pub(crate) fn before_exec() {
     // What fails stays announced.
     let _ = super::follow::all();
+    if unused::any() {
+        table().unused.drop_all();
+    }
 }
 
 /// The process ends: nothing is stored any more, and everything is followed.
 pub(crate) fn leave() {
-    if !any() {
+    if !any() && !unused::any() {
         return;
     }
     let mut table = table();
+    table.unused.drop_all();
     for index in 0..table.list.len() {
         let (start, end) = (table.list[index].start, table.list[index].end);
         table.seal(index, start, end);

@@ -214,6 +214,11 @@ fn a_mapping_of_too_many_pieces_brings_all_to_a_shared_copy() {
 }
 
 #[test]
+fn a_shared_copy_is_kept_for_the_next_mapping() {
+    behaves("copy-kept");
+}
+
+#[test]
 fn children_store_for_themselves() {
     behaves("children");
 }
