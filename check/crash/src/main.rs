@@ -16,6 +16,7 @@ mod model;
 mod mutation;
 mod options;
 mod perform;
+mod proof;
 mod record;
 mod recovery;
 mod states;

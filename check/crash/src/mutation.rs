@@ -153,6 +153,19 @@ pub(crate) enum Verdict {
     Unseen { events: usize, states: usize },
 }
 
+impl Verdict {
+    /// After more runs.
+    pub(crate) fn and(self, later: Self) -> Self {
+        match (self, later) {
+            (Self::Unseen { events, states }, Self::Unseen { events: more, states: further }) => {
+                Self::Unseen { events: events + more, states: states + further }
+            }
+            (before, Self::NotReached) => before,
+            (_, later) => later,
+        }
+    }
+}
+
 /// Takes a flush or fence out of every recorded run in turn, until one fails.
 pub(crate) fn without(site: &Site, runs: &[(Case, Log)], extent: &Extent, ground: &Path) -> Result<Verdict, String> {
     search(runs, |case, log| {

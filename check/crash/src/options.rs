@@ -12,8 +12,9 @@ Records runs of the engine store by store, lets it recover from what the members
 comes back with a model. A failure prints what repeats it.
 
   --quick           a selection that ends within a minute; at least 5000 states
-  --mutations       takes every flush and fence of the source out in turn: each must make a state come back wrong
-  --site F:L        with --mutations: this line only
+  --mutations       takes every flush and fence of the source out in turn: each must make a state come back wrong. Chooses the runs by itself unless
+                    options name them; fails if a line is not seen, or not reached
+  --site F:L        with --mutations: this line only; names no runs, nor does --jobs
   --recoveries N    with --mutations: of so many crashes in each run the recovery is recorded (2)
   --states N        states per case at most (2000)
   --seed S          of samples and of the order of threads (from the clock; printed)
@@ -36,6 +37,8 @@ pub(crate) struct Options {
     pub(crate) quick: bool,
     pub(crate) mutations: bool,
     pub(crate) show: bool,
+    /// Whether the runs were chosen by options.
+    pub(crate) names_runs: bool,
     pub(crate) site: Option<String>,
     pub(crate) list: bool,
     pub(crate) help: bool,
@@ -57,6 +60,7 @@ impl Options {
             quick: false,
             mutations: false,
             show: false,
+            names_runs: false,
             site: None,
             list: false,
             help: false,
@@ -72,6 +76,7 @@ impl Options {
             workloads: Vec::new(),
         };
         while let Some(argument) = arguments.next() {
+            options.names_runs |= !matches!(argument.as_str(), "--mutations" | "--site" | "--jobs");
             let mut value = || arguments.next().ok_or_else(|| format!("{argument} needs a value\n\n{HELP}"));
             match argument.as_str() {
                 "--quick" => options.quick = true,

@@ -3,9 +3,8 @@
 use crate::case::Case;
 use crate::child::Child;
 use crate::explore::{Extent, Outcome, explore, ground, record_case, short};
-use crate::log::Log;
-use crate::mutation::{self, Site, Verdict};
 use crate::options::Options;
+use crate::proof::prove;
 use crate::record::sites;
 use crate::states::{Effort, Focus};
 use crate::workload::Workload;
@@ -14,7 +13,7 @@ use std::path::Path;
 use std::time::Instant;
 
 /// How long a case may take.
-const CASE_SECONDS_MAX: u32 = 3600;
+pub(crate) const CASE_SECONDS_MAX: u32 = 3600;
 /// States that `--quick` must have looked at.
 const QUICK_STATES_MIN: usize = 5000;
 /// A quick run takes one of so many cases.
@@ -23,14 +22,10 @@ const QUICK_SHARE: usize = 27;
 const QUICK_STATES_PER_RUN: usize = 64;
 /// Says how far it is after so many runs.
 const REPORT_EVERY: usize = 50;
-/// States of each run that a mutation run looks at, all of them such as only the change makes possible.
-const MUTATION_STATES_MAX: usize = 96;
-/// How long a site may take.
-const SITE_SECONDS_MAX: u32 = 4 * 3600;
 /// Failures printed of a case.
 const FAILURES_SHOWN: usize = 2;
 
-fn cases(options: &Options) -> Vec<Case> {
+pub(crate) fn cases(options: &Options) -> Vec<Case> {
     let mut cases = Vec::new();
     for (turn, shape) in options.shapes().into_iter().enumerate() {
         let fitting = options.workloads.iter().filter(|name| Workload::new(name, &shape).is_some());
@@ -66,7 +61,7 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
         return show(options, home.path());
     }
     if options.mutations {
-        return mutate(options, home.path());
+        return prove(options, home.path());
     }
     recover(options, home.path())
 }
@@ -130,40 +125,8 @@ fn show(options: &Options, below: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// The mutation run. Each site is taken out of the runs that reach it.
-fn mutate(options: &Options, below: &Path) -> Result<(), String> {
-    let mut wanted = Vec::new();
-    for case in cases(options) {
-        // Which crash the recovery is of, the seed tells.
-        let count = if case.again { options.recoveries } else { 1 };
-        wanted.extend((0..count).map(|more| Case { seed: case.seed + more, ..case.clone() }));
-    }
-    let recorded = in_parallel(options.jobs, &wanted, CASE_SECONDS_MAX, |case| record_case(case, below))?;
-    let mut runs: Vec<(Case, Log)> = wanted.into_iter().zip(recorded).collect();
-    // Short ones tell as much and sooner.
-    runs.sort_by_key(|(_, log)| log.events.len());
-    let effort = Effort { exhaustive_max: 64, sample: 24 };
-    let states_max = options.states_max.min(MUTATION_STATES_MAX);
-    let extent = Extent { effort, loss_every: 3, failures_max: 1, states_max };
-    println!("{} recorded runs", runs.len());
-    println!("flushes and fences taken out:");
-    let wanted = |sites: Vec<Site>| -> Vec<Site> {
-        let is_wanted =
-            |site: &Site| options.site.as_ref().is_none_or(|wanted| *wanted == format!("{}:{}", site.file, site.line));
-        sites.into_iter().filter(is_wanted).collect()
-    };
-    let jobs = options.jobs;
-    let removed = judge_all(jobs, &wanted(mutation::sites()?), |site| mutation::without(site, &runs, &extent, below))?;
-    println!("stores moved behind the next fence:");
-    let moved = judge_all(jobs, &wanted(mutation::store_sites(&runs)), |site| mutation::reordered(site, &runs, &extent, below))?;
-    match removed + moved {
-        0 => Ok(()),
-        unseen => Err(format!("{unseen} changes of the source would not be seen")),
-    }
-}
-
 /// Does `work` on each of `items` in processes of their own, `jobs` at a time. The results are in the order of the items.
-fn in_parallel<I, T: Serialize + DeserializeOwned>(
+pub(crate) fn in_parallel<I, T: Serialize + DeserializeOwned>(
     jobs: usize,
     items: &[I],
     seconds_max: u32,
@@ -186,37 +149,4 @@ fn in_parallel<I, T: Serialize + DeserializeOwned>(
         fetch(&mut running)?;
     }
     Ok(results.into_iter().flatten().collect())
-}
-
-/// Prints what becomes of each site. Returns how many were changed and nothing was seen.
-fn judge_all(jobs: usize, sites: &[Site], judge: impl Fn(&Site) -> Result<Verdict, String>) -> Result<usize, String> {
-    let mut unseen = 0;
-    // Some at a time, so that the table grows.
-    for sites in sites.chunks(jobs * 4) {
-        let verdicts = in_parallel(jobs, sites, SITE_SECONDS_MAX, &judge)?;
-        unseen += sites.iter().zip(verdicts).filter(|(site, verdict)| !print_verdict(site, verdict)).count();
-    }
-    Ok(unseen)
-}
-
-/// A row of the table. Whether it is as it should be.
-fn print_verdict(site: &Site, verdict: &Verdict) -> bool {
-    let (shown, right) = match verdict {
-        Verdict::NotReached => ("not reached by any run".to_owned(), true),
-        Verdict::Seen { case, states, failure } => {
-            (format!("seen after {states} states: {}\n      {case}", failure.lines().next().unwrap_or_default()), true)
-        }
-        Verdict::Unseen { .. } if let Some(why) = explained(site) => (format!("not seen, as it need not be: {why}"), true),
-        Verdict::Unseen { events, states } => {
-            (format!("NOT SEEN: {events} events changed, {states} states came back right"), false)
-        }
-    };
-    println!("  {}:{}  {}\n      {shown}", site.file, site.line, site.text);
-    right
-}
-
-/// Why a site that nothing tells of is there.
-fn explained(site: &Site) -> Option<&'static str> {
-    let fits = |(file, function, _): &&(&str, &str, &str)| site.file == *file && site.function == *function;
-    mutation::EXPLAINED.iter().find(fits).map(|(.., why)| *why)
 }
