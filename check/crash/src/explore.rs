@@ -283,7 +283,11 @@ fn trials<'a>(
             }
         }
         if can_lose && rng.one_in(loss_every) {
-            let lose = |member: usize| Trial { state, lost: 1 << member, damage: None, changing: rng.one_in(2), thorough: false };
+            let lose = |member: usize| {
+                // Looking behind the end changes files.
+                let changing = rng.one_in(2);
+                Trial { state, lost: 1 << member, damage: None, changing, thorough: changing && rng.one_in(2) }
+            };
             trials.extend((0..case.shape.member_count).filter(|member| failed >> member & 1 == 0).map(lose));
         }
     }

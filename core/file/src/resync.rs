@@ -9,11 +9,12 @@
 //!
 //! Copies follow the lowest member in use, parity follows the data. What a member lost that had to make its backing file anew is
 //! computed from the others. With a member out, parity that does not fit its data cannot be told from parity that does: what is
-//! computed from it may be bytes that nobody wrote. The file is marked then ([`format::FLAG_DOUBTFUL`]).
+//! computed from it may be bytes that nobody wrote. The file is marked then ([`format::FLAG_DOUBTFUL`]), and what lies behind its end is made zeros before it grows.
 
 use crate::Inode;
 use crate::stripes::Blocks;
 use crate::table::InodeTable;
+use crate::undo;
 use alloc::vec::Vec;
 use array::Array;
 use array::IoFault;
@@ -93,10 +94,7 @@ impl Inode {
             let noted = self.files.table().resync(array, self.number);
             let mut range = noted.unwrap_or(Resync { start: u64::MAX, end: 0, lost: MemberSet::EMPTY });
             if is_away() && self.agrees(&range, size) {
-                let (start, end) = self.stripes_of(&range, size);
-                if self.geometry.level().parity_count() > 0 && start < end {
-                    self.add_flags(format::FLAG_DOUBTFUL);
-                }
+                self.doubt(self.stripes_of(&range, size).1);
                 shared.resync_waits.store(WAITS_FOR_MEMBER, Ordering::Release);
                 return Ok(());
             }
@@ -156,7 +154,6 @@ impl Inode {
 
     /// The size lock and all stripe locks are held.
     fn make_agree(&self, range: &Resync, size: u64) -> Result<(), OsError> {
-        let level = self.geometry.level();
         let stripe = self.stripe_step();
         let lost = range.lost.minus(self.out());
         if !lost.is_empty() && self.geometry.survives(self.out().union(lost)) {
@@ -166,12 +163,19 @@ impl Inode {
         if start >= end {
             return Ok(());
         }
-        if level.parity_count() > 0 && !self.out().is_empty() {
-            self.add_flags(format::FLAG_DOUBTFUL);
-        }
+        self.doubt(end);
         self.each_step(start, end, stripe, |offset, bytes| self.agree_step(offset, bytes))?;
         let (start, end) = (self.geometry.member_bytes(start), self.geometry.member_bytes(end));
         self.on_members(|backing| backing.persist(start, end - start))
+    }
+
+    /// Redundancy up to `end` (0: of nothing) is made to fit what is there: with members out what is then computed of them may be bytes that nobody wrote, zeros behind the end
+    /// of the file not excepted. Those it must not grow over.
+    fn doubt(&self, end: u64) {
+        if end != 0 && undo::is_needed(&self.geometry, self.out()) {
+            self.add_flags(format::FLAG_DOUBTFUL);
+            self.doubt_tail(end);
+        }
     }
 
     fn each_step(

@@ -293,7 +293,8 @@ impl Inode {
     /// Gives back what growth took in advance. The caller knows that nobody has the file open.
     pub(crate) fn trim(&self) {
         let flags = self.shared().flags.load(Ordering::Acquire);
-        if flags & format::FLAG_SLACK == 0 || !self.writable || self.is_left_alone() {
+        let is_unfinished = self.shared().tail_unfinished.load(Ordering::Relaxed) != 0;
+        if flags & format::FLAG_SLACK == 0 || !self.writable || self.is_left_alone() || is_unfinished {
             return;
         }
         let kept = self.geometry.member_bytes(self.size());

@@ -12,6 +12,7 @@
 
 use crate::Inode;
 use crate::stripes::{Blocks, StripesHeld};
+use crate::undo;
 use array::runtime::STRIPE_LOCK_COUNT;
 use core::sync::atomic::Ordering;
 use medium::Medium;
@@ -69,9 +70,29 @@ impl Inode {
             self.replay_behind(locks)?;
             self.undo_dead()?;
             self.repair_blocks(locks)?;
+            if undo::is_needed(&self.geometry, self.out()) && locks & self.last_stripe_mask() != 0 {
+                self.doubt_tail(self.size());
+            }
             self.shared().stripes_unfinished.fetch_and(!locks, Ordering::Relaxed);
         }
         Ok(())
+    }
+
+    /// The locks of a last stripe that the file does not fill; 0 if there is none.
+    fn last_stripe_mask(&self) -> u64 {
+        let (size, stripe) = (self.size(), self.geometry.stripe_bytes());
+        let rest = size.next_multiple_of(stripe) - size;
+        if rest == 0 { 0 } else { Blocks::of(&self.geometry, size, rest).mask() }
+    }
+
+    /// With data of them out, stripes up to `end` may not have fitted their parity: if the last one is among them, what is computed as lying behind the end of the file may
+    /// be no zeros. A crash before they are made zeros must not forget it.
+    pub(crate) fn doubt_tail(&self, end: u64) {
+        let (size, stripe) = (self.size(), self.geometry.stripe_bytes());
+        if !size.is_multiple_of(stripe) && end > size / stripe * stripe {
+            self.add_flags(format::FLAG_SLACK);
+            self.shared().tail_unfinished.store(1, Ordering::Relaxed);
+        }
     }
 
     /// Makes the redundancy of every block behind these locks follow its data.
@@ -113,6 +134,10 @@ impl Inode {
     /// The same for what changes the file: nothing goes on over an end that is not finished.
     pub(crate) fn change_size_locked<T>(&self, change: impl FnOnce(u64) -> Result<T, OsError>) -> Result<T, OsError> {
         self.with_size_locked(|_| {
+            if undo::is_needed(&self.geometry, self.out()) {
+                // Who died in the last stripe may have left what would now be shown.
+                drop(self.lock_masked(self.last_stripe_mask())?);
+            }
             // A member may have gone out since the caller saw to those that are out: then the end was left alone.
             while self.writable && self.shared().tail_unfinished.load(Ordering::Relaxed) != 0 {
                 self.files.array().before_change()?;

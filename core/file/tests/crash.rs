@@ -327,6 +327,39 @@ fn with_a_member_out_a_file_that_waits_for_resync_is_marked_doubtful() {
     }
 }
 
+/// The write hole takes bytes of the last stripe too, which lie behind the end of the file: they are zeros when it grows.
+#[test]
+fn with_a_member_lost_in_the_crash_there_are_zeros_behind_the_end() {
+    for (level, member_count, chunk) in SHAPES.into_iter().filter(|shape| shape.0.parity_count() > 0) {
+        for (gone, changing) in (0..member_count).flat_map(|gone| [(gone, false), (gone, true)]) {
+            let stripe = chunk as usize * (member_count - level.parity_count());
+            let scene = Scene::new(level, member_count, chunk, 2 * stripe + 12, gone as u64);
+            let before = image(&scene.array, DATA);
+            write(&scene.open(scene.array.files), 2 * stripe as u64, &[7; 8]);
+            // Its data are there, parity is not, or the other way round.
+            let mut cut = image(&scene.array, DATA);
+            cut[gone].clone_from(&before[gone]);
+            let other = (gone + 1) % member_count;
+            cut[other].clone_from(&before[other]);
+            restore(&scene.array, DATA, &cut);
+            let metadata = scene.array.member_path(gone).join(".cxlraid");
+            std::fs::rename(&metadata, metadata.with_file_name("gone")).unwrap();
+            crash(&scene.array);
+            let files = scene.array.again();
+            if changing {
+                // On record before the file is opened.
+                let _ = files.create_inode().unwrap();
+            }
+            let file = scene.open(files);
+            assert_eq!(read(&file, 0, 2 * stripe), scene.old[..2 * stripe], "RAID {level}, member {gone}");
+            file.truncate(5 * stripe as u64).unwrap();
+            let behind = read(&file, scene.old.len() as u64, 5 * stripe);
+            assert!(behind.iter().all(|&byte| byte == 0), "RAID {level}, member {gone}: bytes behind the end");
+            assert_eq!(file.verify(), Ok(0), "RAID {level}, member {gone}");
+        }
+    }
+}
+
 /// Parity of bytes behind the end is that of bytes before it too: an append cut short is seen to also while a member is away.
 #[test]
 fn with_a_member_away_parity_behind_the_end_fits_what_is_before_it() {

@@ -85,6 +85,37 @@ fn nothing_grows_over_an_end_that_was_left_alone() {
     }
 }
 
+/// Who died in the last stripe with all members in has left a parity that does not fit; then a member goes out, and nobody comes to that stripe before the file grows.
+#[test]
+fn nothing_grows_over_a_last_stripe_that_does_not_fit() {
+    for (level, member_count, chunk) in SHAPES.into_iter().filter(|shape| shape.0.parity_count() > 0) {
+        for gone in 0..member_count {
+            let array = TestArray::new(level, member_count, chunk);
+            let attribute = array.create("f");
+            let file = array.open("f", attribute);
+            let stripe = chunk * (member_count - level.parity_count()) as u64;
+            let data = Random(7).bytes(2 * stripe as usize + 12);
+            write(&file, 0, &data);
+            // The first bytes of the last stripe are the dead one's; no parity counts them.
+            let place = file.geometry().locate(2 * stripe);
+            let slot = file.geometry().data_slot(place.stripe, place.column, 0);
+            let backing = std::fs::OpenOptions::new().write(true).open(array.member_path(slot).join("data/f")).unwrap();
+            backing.write_at(&[0x5a; 8], file.geometry().member_offset(place.stripe)).unwrap();
+            let runtime = array.files.array().runtime();
+            let shared = runtime.find_file(attribute.inode << 24 | attribute.generation).unwrap();
+            for lock in &shared.stripes {
+                let _ = lock.write_begin(dead(), &Nobody);
+            }
+            let _ = runtime.add_out(units::MemberSet::EMPTY.with(gone));
+            file.truncate(5 * stripe).unwrap();
+            assert!(read(&file, 0, 2 * stripe as usize) == data[..2 * stripe as usize], "{level}, member {gone}");
+            let behind = read(&file, data.len() as u64, 5 * stripe as usize);
+            assert!(behind.iter().all(|&byte| byte == 0), "{level}, member {gone}: bytes behind the end");
+            assert_eq!(file.verify(), Ok(0), "{level}, member {gone}");
+        }
+    }
+}
+
 #[test]
 fn redundancy_is_made_to_fit_behind_a_dead_writer() {
     for (level, member_count, chunk) in SHAPES.into_iter().filter(|shape| shape.0 != Level::Raid0) {
