@@ -72,48 +72,74 @@ fn durable_array(level: Level, member_count: usize) -> Option<TestArray> {
     Some(TestArray::on(level, home, members))
 }
 
-#[test]
-fn members_that_come_back_at_different_moments_end_at_the_same_one() {
-    // The long run: CXLRAID_TEST_SEEDS=20.
-    let seeds = std::env::var("CXLRAID_TEST_SEEDS").map_or(1, |text| text.parse().unwrap());
-    let shapes = [(Level::Raid5, 3), (Level::Raid1, 2), (Level::Raid6, 4)];
-    for ((level, member_count), seed) in shapes.into_iter().flat_map(|shape| (1..=seeds).map(move |seed: u64| (shape, seed))) {
-        let Some(mut array) = durable_array(level, member_count) else { return };
-        let mut random = Rng(seed | 1 << 40);
+/// An array whose members' trees were copied after each step of a run.
+struct Run {
+    array: TestArray,
+    copies: PathBuf,
+    /// The members' positions in the log of names: per step, per member.
+    positions: Vec<Vec<u64>>,
+}
+
+impl Run {
+    /// Does `step` number 1 to `step_count` on a new array.
+    fn new(level: Level, member_count: usize, step_count: usize, mut step: impl FnMut(&TestArray, usize)) -> Option<Self> {
+        let array = durable_array(level, member_count)?;
         let copies = array.home.path().join("copies");
-        let at = |step: usize, slot: usize| copies.join(format!("{step}-{slot}"));
         std::fs::create_dir(&copies).unwrap();
-        let steps = 20;
-        let mut positions: Vec<Vec<u64>> = Vec::new();
-        for step in 0..=steps {
-            if step > 0 {
-                change(&array, &mut random);
+        let mut run = Self { array, copies, positions: Vec::new() };
+        for number in 0..=step_count {
+            if number > 0 {
+                step(&run.array, number);
             }
-            for (slot, member) in array.members.iter().enumerate() {
-                copy(&member.join("data"), &at(step, slot));
+            for (slot, member) in run.array.members.iter().enumerate() {
+                copy(&member.join("data"), &run.copy_of(number, slot));
             }
-            positions.push(array.members.iter().map(|member| position(member)).collect());
+            run.positions.push(run.array.members.iter().map(|member| position(member)).collect());
         }
-        let last = array.assert_same_trees();
-        for member in &array.members {
+        for member in &run.array.members {
             copy(&member.join(".cxlraid"), &member.with_extension("meta"));
         }
+        Some(run)
+    }
+
+    fn copy_of(&self, step: usize, slot: usize) -> PathBuf {
+        self.copies.join(format!("{step}-{slot}"))
+    }
+
+    /// A member as it was after `step`; its position may be one change behind its tree.
+    fn put_back(&self, slot: usize, step: usize, random: &mut Rng) {
+        let member = &self.array.members[slot];
+        copy(&self.copy_of(step, slot), &member.join("data"));
+        copy(&member.with_extension("meta"), &member.join(".cxlraid"));
+        let behind = if random.below(3) == 0 { step.saturating_sub(1) } else { step };
+        set_position(member, self.positions[behind][slot]);
+    }
+}
+
+/// Shapes, each with every seed: one, or as many as CXLRAID_TEST_SEEDS says (20 for long).
+fn with_seeds(shapes: [(Level, usize); 3]) -> impl Iterator<Item = (Level, usize, u64)> {
+    let seeds: u64 = std::env::var("CXLRAID_TEST_SEEDS").map_or(1, |text| text.parse().unwrap());
+    shapes.into_iter().flat_map(move |(level, member_count)| (1..=seeds).map(move |seed| (level, member_count, seed)))
+}
+
+#[test]
+fn members_that_come_back_at_different_moments_end_at_the_same_one() {
+    let steps = 20;
+    for (level, member_count, seed) in with_seeds([(Level::Raid5, 3), (Level::Raid1, 2), (Level::Raid6, 4)]) {
+        let mut random = Rng(seed | 1 << 40);
+        let Some(mut run) = Run::new(level, member_count, steps, |array, _| change(array, &mut random)) else { return };
+        let last = run.array.assert_same_trees();
         for round in 0..4 {
             let moments: Vec<usize> = (0..member_count).map(|_| steps - random.below(steps as u64 / 2) as usize).collect();
             println!("RAID {level}, seed {seed}, round {round}, moments {moments:?}");
             for (slot, &step) in moments.iter().enumerate() {
-                let member = &array.members[slot];
-                copy(&at(step, slot), &member.join("data"));
-                copy(&member.with_extension("meta"), &member.join(".cxlraid"));
-                // The position may be one change behind its tree.
-                let behind = if random.below(3) == 0 { step.saturating_sub(1) } else { step };
-                set_position(member, positions[behind][slot]);
+                run.put_back(slot, step, &mut random);
             }
-            array.restart();
-            let tree = array.assert_same_trees();
-            assert_eq!(array.namespace.files().array().in_use().len(), member_count);
+            run.array.restart();
+            let tree = run.array.assert_same_trees();
+            assert_eq!(run.array.namespace.files().array().in_use().len(), member_count);
             for (path, entry) in tree.iter().filter(|(_, entry)| entry.kind == '-') {
-                let opened = inside(array.namespace.open(format!("/{}", path.display()).as_bytes(), OFlags::RDWR, 0));
+                let opened = inside(run.array.namespace.open(format!("/{}", path.display()).as_bytes(), OFlags::RDWR, 0));
                 let Node::File(file) = &opened.node else { panic!("{} is no file", path.display()) };
                 assert_eq!(file.verify(), Ok(0), "{} {entry:?}", path.display());
             }
@@ -129,36 +155,22 @@ fn members_that_come_back_at_different_moments_end_at_the_same_one() {
 /// Members are lost in the same crash, as many as the level bears: every name that is left leads to a file that opens.
 #[test]
 fn with_members_lost_in_the_crash_every_name_still_opens() {
-    let seeds = std::env::var("CXLRAID_TEST_SEEDS").map_or(1, |text| text.parse().unwrap());
-    let shapes = [(Level::Raid6, 4), (Level::Raid5, 3), (Level::Raid1, 3)];
-    for ((level, member_count), seed) in shapes.into_iter().flat_map(|shape| (1..=seeds).map(move |seed: u64| (shape, seed))) {
-        let Some(mut array) = durable_array(level, member_count) else { return };
+    let steps = 16;
+    for (level, member_count, seed) in with_seeds([(Level::Raid6, 4), (Level::Raid5, 3), (Level::Raid1, 3)]) {
         let mut random = Rng(seed | 1 << 41);
-        let copies = array.home.path().join("copies");
-        let at = |step: usize, slot: usize| copies.join(format!("{step}-{slot}"));
-        std::fs::create_dir(&copies).unwrap();
-        let steps = 16;
-        let mut positions: Vec<Vec<u64>> = Vec::new();
-        for step in 0..=steps {
-            // A journal as SQLite keeps it, and others.
-            match step {
-                0 => {}
-                _ if step % 2 == 1 => {
-                    if let Ok(Reached::Array(opened)) = array.namespace.open(b"/data/journal", CREATE, 0o640) {
-                        write(&opened, 0, b"some content");
-                    }
+        // A journal as SQLite keeps it, and others.
+        let step = |array: &TestArray, number: usize| {
+            if number % 2 == 1 {
+                if let Ok(Reached::Array(opened)) = array.namespace.open(b"/data/journal", CREATE, 0o640) {
+                    write(&opened, 0, b"some content");
                 }
-                _ if random.below(3) == 0 => change(&array, &mut random),
-                _ => drop(array.namespace.unlink(b"/data/journal")),
+            } else if random.below(3) == 0 {
+                change(array, &mut random);
+            } else {
+                let _ = array.namespace.unlink(b"/data/journal");
             }
-            for (slot, member) in array.members.iter().enumerate() {
-                copy(&member.join("data"), &at(step, slot));
-            }
-            positions.push(array.members.iter().map(|member| position(member)).collect());
-        }
-        for member in &array.members {
-            copy(&member.join(".cxlraid"), &member.with_extension("meta"));
-        }
+        };
+        let Some(mut run) = Run::new(level, member_count, steps, step) else { return };
         for round in 0..6 {
             let moments: Vec<usize> = (0..member_count).map(|_| steps - random.below(4) as usize).collect();
             let mut left: Vec<usize> = (0..member_count).collect();
@@ -167,20 +179,17 @@ fn with_members_lost_in_the_crash_every_name_still_opens() {
             }
             println!("RAID {level}, seed {seed}, round {round}, moments {moments:?}, left {left:?}");
             for (slot, &step) in moments.iter().enumerate() {
-                let member = &array.members[slot];
+                let member = &run.array.members[slot];
                 let _ = std::fs::remove_dir_all(member);
                 std::fs::create_dir(member).unwrap();
                 if left.contains(&slot) {
-                    copy(&at(step, slot), &member.join("data"));
-                    copy(&member.with_extension("meta"), &member.join(".cxlraid"));
-                    let behind = if random.below(3) == 0 { step.saturating_sub(1) } else { step };
-                    set_position(member, positions[behind][slot]);
+                    run.put_back(slot, step, &mut random);
                 }
             }
-            array.restart();
-            let tree = array.assert_same_trees();
+            run.array.restart();
+            let tree = run.array.assert_same_trees();
             for (path, entry) in tree.iter().filter(|(_, entry)| entry.kind == '-') {
-                let opened = array.namespace.open(format!("/{}", path.display()).as_bytes(), OFlags::RDWR, 0);
+                let opened = run.array.namespace.open(format!("/{}", path.display()).as_bytes(), OFlags::RDWR, 0);
                 assert!(opened.is_ok(), "{} {entry:?}: {:?}", path.display(), opened.err());
             }
         }
