@@ -95,8 +95,8 @@ impl Inode {
                 } else if new < size {
                     let cut = self.cut(size, new);
                     if cut.is_err() {
-                        // The size may be stored: what lies behind it must be seen to before the file grows again.
-                        self.shared().tail_unfinished.store(1, Ordering::Relaxed);
+                        // The size may be stored.
+                        self.leave_tail();
                     }
                     cut?;
                 }

@@ -86,13 +86,18 @@ impl Inode {
     }
 
     /// With data of them out, stripes up to `end` may not have fitted their parity: if the last one is among them, what is computed as lying behind the end of the file may
-    /// be no zeros. A crash before they are made zeros must not forget it.
+    /// be no zeros.
     pub(crate) fn doubt_tail(&self, end: u64) {
         let (size, stripe) = (self.size(), self.geometry.stripe_bytes());
         if !size.is_multiple_of(stripe) && end > size / stripe * stripe {
-            self.add_flags(format::FLAG_SLACK);
-            self.shared().tail_unfinished.store(1, Ordering::Relaxed);
+            self.leave_tail();
         }
+    }
+
+    /// What lies behind the end is to be made zeros before the file grows: a crash before that must not forget it.
+    pub(crate) fn leave_tail(&self) {
+        self.add_flags(format::FLAG_SLACK);
+        self.shared().tail_unfinished.store(1, Ordering::Relaxed);
     }
 
     /// Makes the redundancy of every block behind these locks follow its data.

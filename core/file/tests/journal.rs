@@ -641,6 +641,36 @@ fn lanes_of_the_dead_come_back() {
     }
 }
 
+/// A truncation that finds no lane has stored the new size and no zeros behind it: they are due before the file grows again.
+#[test]
+fn a_truncation_that_fails_leaves_nothing_behind_the_end() {
+    let shapes = SHAPES.into_iter().filter(|shape| shape.0.parity_count() > 0);
+    for (shape, crashes) in shapes.flat_map(|shape| [(shape, false), (shape, true)]) {
+        let scene = Scene::new(shape, true, 400_000, 3);
+        let mut file = scene.open(scene.array.files);
+        let lanes = || scene.array.files.array().runtime().journal_lanes().iter();
+        let set_lanes = |word| lanes().for_each(|lane| lane.0.store(word, std::sync::atomic::Ordering::Relaxed));
+        set_lanes(array::runtime::JOURNAL_LANE_WAITS);
+        assert_eq!(file.truncate(100_001), Err(sys::OsError::IO), "{shape:?}");
+        set_lanes(0);
+        if crashes {
+            // Others have used the lane that tells of the truncation.
+            let other = scene.array.create("other");
+            let other = scene.array.open("other", other);
+            (0..4).for_each(|number| write(&other, number, b"x"));
+            std::mem::forget(file);
+            scene.array.lose_segment();
+            file = scene.open(scene.array.again());
+        }
+        let size = file.size() as usize;
+        file.truncate(500_000).unwrap();
+        let found = read(&file, 0, 500_000);
+        assert!(found[..size] == scene.old[..size], "{shape:?}");
+        assert!(found[size..].iter().all(|&byte| byte == 0), "{shape:?}, {crashes}: bytes behind the end, at {size}");
+        assert_eq!(file.verify(), Ok(0), "{shape:?}");
+    }
+}
+
 /// A crash between the copies of the settled word: the copy that lacks it must not speak once the lane has another payload.
 #[test]
 fn what_one_copy_says_is_settled_is_settled_on_all_before_the_lane_is_used() {
