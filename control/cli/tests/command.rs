@@ -91,7 +91,8 @@ fn snapshot(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 fn usage_errors_exit_with_2_and_one_line() {
     let bench = Bench::new();
     let cases: &[(&[&str], &str)] = &[
-        (&[], "a command is needed"),
+        (&[], "a command is needed; see 'cxlraid --help'"),
+        (&["journal"], "a command is needed; see 'cxlraid journal --help'"),
         (&["frobnicate"], "unrecognized subcommand 'frobnicate'"),
         (&["create", "db", "--at", "/data", "m0"], "--level <LEVEL>"),
         (&["create", "db", "--level", "7", "--at", "/data", "m0"], "unknown RAID level"),
@@ -327,8 +328,13 @@ fn unsettle(journal: &Path) -> bool {
 #[test]
 fn the_journal_is_shown_replayed_given_up_and_replaced() {
     let bench = Bench::new();
+    let create = ["create", "db", "--level", "5", "--at", "/data", "--journal", "j/cxlraid.journal", "m0", "m1", "m2"];
+    let output = bench.run(&create);
+    assert_eq!(output.status.code(), Some(1));
+    let says = err(&output);
+    assert!(says.contains("cannot make a journal of 65 MiB: no such file or directory; create its directory first"), "{says}");
     fs::create_dir(bench.path("j")).unwrap();
-    let create = ["create", "db", "--level", "5", "--at", "/data", "--journal", "j", "m0", "m1", "m2"];
+    let create = create.map(|word| if word.starts_with("j/") { "j" } else { word });
     assert_eq!(bench.run(&create).status.code(), Some(0));
     let journal = bench.path("j/cxlraid.journal");
     let show = || bench.run(&["journal", "show", "db"]);

@@ -165,7 +165,7 @@ pub enum AttachError {
         error: JournalError,
     },
     /// The journal could not be made.
-    #[error("{}: cannot make a journal of {} MiB: {}; make room there, or choose another path", show(.path), .bytes.div_ceil(1 << 20), describe(*.error))]
+    #[error("{}: cannot make a journal of {} MiB: {}; {}, or choose another path", show(.path), .bytes.div_ceil(1 << 20), describe(*.error), journal_remedy(*.error))]
     JournalNotMade {
         /// Where.
         path: Vec<u8>,
@@ -264,6 +264,16 @@ const fn runtime_remedy(error: OsError) -> &'static str {
     match error {
         OsError::PROTO => "end the processes that use the array and run 'cxlraid stop' on it",
         _ => "check that /dev/shm is a writable tmpfs",
+    }
+}
+
+/// What to do where a journal cannot be made.
+const fn journal_remedy(error: OsError) -> &'static str {
+    match error {
+        OsError::NOSPC | OsError::DQUOT => "make room there",
+        OsError::NOENT | OsError::NOTDIR => "create its directory first",
+        OsError::ACCESS | OsError::PERM | OsError::ROFS => "make its directory writable",
+        _ => "see to it that its device works",
     }
 }
 
