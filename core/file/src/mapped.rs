@@ -354,7 +354,8 @@ impl Inode {
         }
         self.follow_parts(&parts)?;
         self.touch();
-        Ok(())
+        // Who went out since lacks some of it.
+        self.files.array().before_change()
     }
 
     fn follow_parts(&self, parts: &Parts) -> Result<(), OsError> {

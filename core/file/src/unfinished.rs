@@ -148,7 +148,10 @@ impl Inode {
                 self.files.array().before_change()?;
                 self.finish_tail()?;
             }
-            change(self.size())
+            let result = change(self.size())?;
+            // Who went out since lacks some of that, the size perhaps: it is on record before the change counts as made.
+            self.files.array().before_change()?;
+            Ok(result)
         })
     }
 

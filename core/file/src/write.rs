@@ -50,6 +50,8 @@ impl Inode {
             unsafe { self.store(offset, src, bytes) }?;
             drop(held);
             self.touch();
+            // Who went out since lacks these bytes: that is on record before they count as written.
+            self.files.array().before_change()?;
             return Ok(bytes);
         }
         // SAFETY: as the caller promises.

@@ -431,3 +431,50 @@ fn behind_a_page_cache_what_was_cut_off_does_not_come_back() {
         assert_eq!(file.verify(), Ok(0));
     }
 }
+
+/// A member goes out after a write has seen to those that are out: it is on record before the write returns, or a crash brings it back as if it had everything.
+#[test]
+fn a_member_that_goes_out_in_the_middle_of_a_write_does_not_come_back() {
+    for (level, member_count, chunk) in SHAPES.into_iter().filter(|shape| shape.0 != Level::Raid0) {
+        for grows in [false, true] {
+            let scene = Scene::new(level, member_count, chunk, 100_000, 3);
+            let file = core::mem::ManuallyDrop::new(scene.open(scene.array.files));
+            let runtime = scene.array.files.array().runtime();
+            let shared = runtime.find_file(scene.attribute.inode << 24 | scene.attribute.generation).unwrap();
+            for lock in &shared.stripes {
+                let _ = lock.write_begin(runtime.me(), runtime);
+            }
+            let offset = if grows { scene.old.len() as u64 } else { 0 };
+            std::thread::scope(|scope| {
+                let writing = scope.spawn(|| write(&file, offset, &[7; 5000]));
+                // It has passed its first look by then, and waits for the locks.
+                std::thread::sleep(std::time::Duration::from_millis(100));
+                let _ = runtime.add_out(units::MemberSet::EMPTY.with(0));
+                shared.stripes.iter().for_each(sync::StripeLock::write_end);
+                writing.join().unwrap();
+            });
+            crash(&scene.array);
+            let file = scene.open(scene.array.again());
+            let found = read(&file, offset, 5000);
+            assert!(found == [7; 5000], "RAID {level}, grows: {grows}: a write that returned is gone");
+        }
+    }
+}
+
+/// The same for one whose inode table is what fails: the size is not on it.
+#[test]
+fn a_member_that_fails_to_take_a_size_does_not_come_back() {
+    for (level, member_count, chunk) in SHAPES.into_iter().filter(|shape| shape.0 != Level::Raid0) {
+        let scene = Scene::new(level, member_count, chunk, 100_000, 3);
+        let file = core::mem::ManuallyDrop::new(scene.open(scene.array.files));
+        let path = scene.array.member_path(0).join(INODES);
+        let table = std::fs::read(&path).unwrap();
+        let backing = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+        backing.set_len(0).unwrap();
+        file.truncate(200_000).unwrap();
+        backing.write_all_at(&table, 0).unwrap();
+        crash(&scene.array);
+        let file = scene.open(scene.array.again());
+        assert_eq!(file.size(), 200_000, "RAID {level}");
+    }
+}
