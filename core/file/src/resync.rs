@@ -28,6 +28,8 @@ use units::MemberSet;
 const STEP_BYTES: u64 = 1 << 20;
 /// [`array::SharedFile::resync_waits`]: what waits agrees on the members that are here, and waits for the one that is away.
 const WAITS_FOR_MEMBER: u32 = 2;
+/// No bytes of a file.
+const NOTHING: Resync = Resync { start: u64::MAX, end: 0, lost: MemberSet::EMPTY };
 
 impl InodeTable {
     /// What waits for resync of the file with this record.
@@ -91,23 +93,34 @@ impl Inode {
             self.replay_behind(u64::MAX)?;
             self.undo_dead()?;
             let size = self.size();
-            let noted = self.files.table().resync(array, self.number);
-            let mut range = noted.unwrap_or(Resync { start: u64::MAX, end: 0, lost: MemberSet::EMPTY });
+            let range = self.noted().unwrap_or(NOTHING);
             if is_away() && self.agrees(&range, size) {
                 self.doubt(self.stripes_of(&range, size).1);
                 shared.resync_waits.store(WAITS_FOR_MEMBER, Ordering::Release);
                 return Ok(());
             }
-            array.before_change()?;
-            if self.lengthen_backing(size)? {
-                (range.start, range.end) = (0, size);
-            }
-            self.make_agree(&range, size)?;
-            self.files.table().end_resync(array, self.number, noted);
-            shared.resync_waits.store(0, Ordering::Release);
+            self.resync_noted()?;
             drop(held);
             Ok(())
         })
+    }
+
+    fn noted(&self) -> Option<Resync> {
+        self.files.table().resync(self.files.array(), self.number)
+    }
+
+    /// Makes what waits for resync agree. The size lock and all stripe locks are held; what the journal has is replayed, what the dead left is undone.
+    pub(crate) fn resync_noted(&self) -> Result<(), OsError> {
+        let (array, size, noted) = (self.files.array(), self.size(), self.noted());
+        array.before_change()?;
+        let mut range = noted.unwrap_or(NOTHING);
+        if self.lengthen_backing(size)? {
+            (range.start, range.end) = (0, size);
+        }
+        self.make_agree(&range, size)?;
+        self.files.table().end_resync(array, self.number, noted);
+        self.shared().resync_waits.store(0, Ordering::Release);
+        Ok(())
     }
 
     fn is_short(&self, size: u64) -> bool {

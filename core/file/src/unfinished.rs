@@ -185,6 +185,12 @@ impl Inode {
         // What is in the journal comes first: it may make the file longer, and nothing may be computed from stripes that do not fit.
         self.replay_behind(u64::MAX)?;
         let (shared, size, stripe) = (self.shared(), self.size(), self.geometry.stripe_bytes());
+        if shared.resync_waits.load(Ordering::Relaxed) != 0 {
+            // Before redundancy of the last stripe is made anew: it may be all there is of what a member has lost. And a backing file that is too short is not to be
+            // lengthened unnoticed.
+            self.undo_dead()?;
+            self.resync_noted()?;
+        }
         self.set_size(size);
         let kept = self.geometry.member_bytes(size);
         self.on_members(|backing| backing.set_len(kept).and_then(|()| backing.persist_layout()))?;

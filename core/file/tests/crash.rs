@@ -478,3 +478,52 @@ fn a_member_that_fails_to_take_a_size_does_not_come_back() {
         assert_eq!(file.size(), 200_000, "RAID {level}");
     }
 }
+
+/// What a member has lost of a file that was open in the crash is computed from the others, its last stripe too.
+#[test]
+fn what_a_member_lost_is_computed_before_the_end_is_seen_to() {
+    for (level, member_count, chunk) in SHAPES.into_iter().filter(|shape| shape.0 != Level::Raid0) {
+        for (slot, bytes) in (0..member_count).flat_map(|slot| [(slot, 100), (slot, 9_000), (slot, 100_000)]) {
+            let scene = Scene::new(level, member_count, chunk, 0, 3);
+            // Never closed, so that nothing is trimmed.
+            let open = core::mem::ManuallyDrop::new(scene.open(scene.array.files));
+            let data = Random(5).bytes(bytes);
+            write(&open, 0, &data);
+            let path = scene.array.member_path(slot).join(DATA);
+            std::fs::OpenOptions::new().write(true).open(path).unwrap().set_len(0).unwrap();
+            crash(&scene.array);
+            let files = scene.array.again();
+            assert!(files.note_lost(scene.attribute, slot));
+            let file = scene.open(files);
+            assert!(read(&file, 0, bytes) == data, "RAID {level}, member {slot}, {bytes} bytes");
+            all_agree(&scene.array, &file, scene.attribute);
+            for gone in 0..member_count {
+                let _ = files.array().runtime().add_out(units::MemberSet::EMPTY.with(gone));
+                assert!(read(&file, 0, bytes) == data, "RAID {level}, member {slot}, {bytes} bytes, {gone} gone");
+                files.array().runtime().set_out(units::MemberSet::EMPTY, units::MemberSet::EMPTY);
+            }
+        }
+    }
+}
+
+/// A file that was open in the crash has lost the length of a backing file as well.
+#[test]
+fn a_backing_file_of_an_open_file_that_lost_its_end_agrees() {
+    for (level, member_count, chunk) in SHAPES {
+        for slot in 0..member_count {
+            let scene = Scene::new(level, member_count, chunk, 0, 3);
+            let open = core::mem::ManuallyDrop::new(scene.open(scene.array.files));
+            let data = Random(5).bytes(200_000);
+            write(&open, 0, &data);
+            let path = scene.array.member_path(slot).join(DATA);
+            std::fs::OpenOptions::new().write(true).open(path).unwrap().set_len(1000).unwrap();
+            let other = scene.array.create("other");
+            write(&scene.array.open("other", other), 0, b"the lane names these bytes now");
+            crash(&scene.array);
+            let file = scene.open(scene.array.again());
+            assert_eq!(file.size(), 200_000);
+            assert_old_or_new(&read(&file, 0, 200_000), &data, &vec![0; 200_000]);
+            assert_eq!(file.verify(), Ok(0), "RAID {level}, member {slot}");
+        }
+    }
+}
