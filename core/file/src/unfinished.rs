@@ -94,7 +94,8 @@ impl Inode {
         }
     }
 
-    /// What lies behind the end is to be made zeros before the file grows: a crash before that must not forget it.
+    /// What lies behind the end of the file may be no zeros: they are made before it grows, by the first to open it if need be.
+    #[cold]
     pub(crate) fn leave_tail(&self) {
         self.add_flags(format::FLAG_SLACK);
         self.shared().tail_unfinished.store(1, Ordering::Relaxed);

@@ -88,7 +88,12 @@ impl Inode {
             let bytes = (end - offset) as usize;
             let held = self.lock_stripes(Blocks::of(&self.geometry, offset, bytes as u64))?;
             // SAFETY: as the caller promises; the stripes are locked.
-            unsafe { self.store(offset, src, bytes) }?;
+            let stored = unsafe { self.store(offset, src, bytes) };
+            if stored.is_err() && end > size {
+                // Some of it may lie behind the end.
+                self.leave_tail();
+            }
+            stored?;
             if end > size {
                 persist::fence();
                 self.set_size(end);

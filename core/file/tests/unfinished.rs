@@ -156,3 +156,52 @@ fn a_read_never_reaches_behind_the_end_of_a_file_being_cut() {
         }
     });
 }
+
+/// Another thread takes the source away in the middle of a write: what of it lies behind the end by then is never seen.
+#[test]
+fn what_a_write_whose_source_went_away_stored_behind_the_end_is_never_seen() {
+    use sys::rustix::mm::{MprotectFlags, mprotect};
+    const BYTES: usize = 1 << 20;
+    for (level, member_count, chunk) in [(Level::Raid0, 3, 65536), (Level::Raid1, 2, 65536), (Level::Raid5, 3, 65536)] {
+        let array = TestArray::new(level, member_count, chunk);
+        let attribute = array.create("f");
+        let file = array.open("f", attribute);
+        let source = vec![0xa5u8; BYTES + units::PAGE_BYTES];
+        let last = (source.as_ptr() as usize + BYTES) / units::PAGE_BYTES * units::PAGE_BYTES - units::PAGE_BYTES;
+        // SAFETY: a page of the source, which nobody but the writes touches.
+        let protect = |flags| unsafe { mprotect(last as *mut _, units::PAGE_BYTES, flags) }.unwrap();
+        let stop = AtomicBool::new(false);
+        let mut found = Vec::new();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Acquire) {
+                    protect(MprotectFlags::empty());
+                    std::thread::yield_now();
+                    protect(MprotectFlags::READ | MprotectFlags::WRITE);
+                    std::thread::sleep(std::time::Duration::from_micros(100));
+                }
+            });
+            for _ in 0..2000 {
+                file.truncate(10).unwrap();
+                // SAFETY: the buffer is there, or faults.
+                let written = unsafe { file.write_at(10, source.as_ptr(), BYTES) };
+                if written.is_err() {
+                    let size = file.size();
+                    file.truncate(BYTES as u64).unwrap();
+                    let shown = read(&file, 10, BYTES).iter().filter(|&&byte| byte != 0).count();
+                    found.push((written, size, shown));
+                }
+                if found.len() == 100 {
+                    break;
+                }
+            }
+            stop.store(true, Ordering::Release);
+        });
+        protect(MprotectFlags::READ | MprotectFlags::WRITE);
+        assert!(!found.is_empty());
+        for found in found {
+            assert_eq!(found, (Err(sys::OsError::FAULT), 10, 0), "RAID {level}: bytes behind the end");
+        }
+        assert_eq!(file.verify(), Ok(0), "{level}");
+    }
+}
