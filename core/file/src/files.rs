@@ -419,8 +419,9 @@ impl Files {
                     self.discard_if_kept(inode.attribute(), inode.name());
                     self.table.free(&self.array, inode.number);
                 } else {
-                    if inode.shared().tail_unfinished.load(Ordering::Relaxed) != 0 {
-                        // Repairs it; what fails is noted and done by the next one to open the file.
+                    let shared = inode.shared();
+                    if shared.tail_unfinished.load(Ordering::Relaxed) != 0 || shared.size_lock.owner().is_some() {
+                        // Repairs it (who has the lock died with it); what fails is noted and done by the next one to open the file.
                         let _ = inode.with_size_locked(|_| Ok(()));
                     }
                     inode.trim();

@@ -205,3 +205,40 @@ fn what_a_write_whose_source_went_away_stored_behind_the_end_is_never_seen() {
         assert_eq!(file.verify(), Ok(0), "{level}");
     }
 }
+
+/// A writer died in an append, another process has found its slot and its lane left, and the last one to have the file open closes it: the end is seen to, or still known
+/// not to have been.
+#[test]
+fn the_last_to_close_a_file_does_not_trim_what_a_dead_writer_stored() {
+    for (level, member_count, chunk) in SHAPES {
+        let array = TestArray::new(level, member_count, chunk);
+        let (attribute, other) = (array.create("f"), array.create("other"));
+        let file = array.open("f", attribute);
+        let data = Random(7).bytes(100_001);
+        write(&file, 0, &data);
+        // The dead one's append: announced, stored, and the size still the old one.
+        write(&file, data.len() as u64, &[0xa5; 20_000]);
+        let shared = array.files.array().runtime().find_file(attribute.inode << 24 | attribute.generation).unwrap();
+        shared.size.store(data.len() as u64, Ordering::Release);
+        for slot in 0..member_count {
+            let table = std::fs::OpenOptions::new().write(true).open(array.member_path(slot).join(".cxlraid/inodes")).unwrap();
+            table.write_all_at(&(data.len() as u64).to_le_bytes(), format::inode_record_offset(attribute.inode)).unwrap();
+        }
+        let _ = shared.size_lock.lock(dead(), &Nobody);
+        let lanes = array.files.array().runtime().lanes();
+        lanes.iter().for_each(|lane| lane.store(77 << 32 | 1, Ordering::Relaxed));
+        let other = array.open("other", other);
+        for _ in 0..format::LANE_COUNT {
+            std::thread::scope(|scope| {
+                scope.spawn(|| write(&other, 0, b"something else"));
+            });
+        }
+        drop((file, other));
+        array.lose_segment();
+        let file = array.open_in(array.again(), "f", attribute);
+        file.truncate(200_000).unwrap();
+        assert!(read(&file, 0, data.len()) == data, "{level}");
+        assert!(read(&file, data.len() as u64, 300_000).iter().all(|&byte| byte == 0), "{level}: bytes behind the end");
+        assert_eq!(file.verify(), Ok(0), "{level}");
+    }
+}
