@@ -73,10 +73,12 @@ impl Inode {
     /// Forgets what was known to be allocated if any process has given space back since.
     fn refresh_allocations(&self) {
         let epoch = self.shared().allocation_epoch.load(Ordering::Acquire);
-        if self.allocation_epoch.swap(epoch, Ordering::AcqRel) != epoch {
+        if self.allocation_epoch.load(Ordering::Acquire) != epoch {
             for backing in self.backing.iter().flatten() {
                 backing.forget_allocations();
             }
+            // Now that it is so: other threads ask as well.
+            self.allocation_epoch.store(epoch, Ordering::Release);
         }
     }
 

@@ -113,6 +113,8 @@ impl Inode {
         let result = self.after_fault(fault);
         if undo.record().unfinished() == Some(Unfinished::Saved) {
             self.undo(&undo.record())?;
+            // The change begins anew, and puts other bytes into the record before it arms it again.
+            undo.record().disarm();
         }
         result?;
         // The member that failed goes on record before the change is done without it.
