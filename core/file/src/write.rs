@@ -88,12 +88,19 @@ impl Inode {
             let bytes = (end - offset) as usize;
             let held = self.lock_stripes(Blocks::of(&self.geometry, offset, bytes as u64))?;
             // SAFETY: as the caller promises; the stripes are locked.
-            let stored = unsafe { self.store(offset, src, bytes) };
-            if stored.is_err() && end > size {
-                // Some of it may lie behind the end.
-                self.leave_tail();
+            if let Err(error) = unsafe { self.store(offset, src, bytes) } {
+                if end > size {
+                    // Some of it may lie behind the end.
+                    self.leave_tail();
+                }
+                // Pieces that went through the journal may have made the file longer: they are written, and nobody must append them once more.
+                let reached = self.size().min(end);
+                if reached <= size.max(offset) {
+                    return Err(error);
+                }
+                self.touch();
+                return Ok((reached, (reached - offset) as usize));
             }
-            stored?;
             if end > size {
                 persist::fence();
                 self.set_size(end);

@@ -692,3 +692,54 @@ fn what_one_copy_says_is_settled_is_settled_on_all_before_the_lane_is_used() {
     }
     assert_eq!(files.waiting_records().len(), 0);
 }
+
+/// A write of several pieces finds no lane for the second: what the first made of the file is said, and an append is not begun anew behind it.
+#[test]
+fn a_write_that_stops_between_its_pieces_says_how_much_of_it_is_there() {
+    use std::sync::atomic::Ordering;
+    const BYTES: usize = 12 << 20;
+    let mut stops = 0;
+    for round in 0..40 {
+        let appends = round % 2 == 0;
+        let array = TestArray::journaled(Level::Raid5, 3, 65536, false);
+        let attribute = array.create("f");
+        let file = array.open("f", attribute);
+        let runtime = array.files.array().runtime();
+        // Others' records come and go in all lanes; whoever looks for their files finds them.
+        array.files.set_finder(move |_| {
+            for lane in runtime.journal_lanes() {
+                let _ = lane.0.compare_exchange(array::runtime::JOURNAL_LANE_WAITS, 0, Ordering::AcqRel, Ordering::Relaxed);
+            }
+        });
+        let data: Vec<u8> = (0..BYTES / 8).flat_map(|word| (word as u64 + 1).to_le_bytes()).collect();
+        let count = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while file.size() == 0 {}
+                for lane in &runtime.journal_lanes()[..2] {
+                    while lane
+                        .0
+                        .compare_exchange(0, array::runtime::JOURNAL_LANE_WAITS, Ordering::AcqRel, Ordering::Relaxed)
+                        .is_err()
+                    {}
+                }
+            });
+            // SAFETY: the buffer is ours.
+            let written = unsafe {
+                if appends {
+                    file.append(data.as_ptr(), BYTES).map(|(_, count)| count)
+                } else {
+                    file.write_at(0, data.as_ptr(), BYTES)
+                }
+            };
+            written.unwrap()
+        });
+        let found = read(&file, 0, 2 * BYTES);
+        assert_eq!(found.len(), count, "appends: {appends}");
+        assert!(found == data[..count], "appends: {appends}");
+        stops += u32::from(count < BYTES);
+        if stops > 2 {
+            return;
+        }
+    }
+    panic!("no write was stopped");
+}
