@@ -226,16 +226,27 @@ impl Inode {
         }
     }
 
-    /// Computes what the members in `lost` held from the others, and stores it.
+    /// Computes what the members in `lost` held from the others, and stores it: as whole stripes, with the zeros behind the end of the file, so that parity is what it was
+    /// whenever this is cut short, and it can be done again.
     fn rebuild_step(&self, lost: MemberSet, offset: u64, bytes: u64) -> Result<(), OsError> {
-        self.fill_holes(offset, offset + bytes)?;
-        let mut data: Vec<u8> = alloc::vec![0; bytes as usize];
-        // SAFETY: the buffer is ours and that long.
-        let copied = unsafe {
-            self.striper(self.out().union(lost))
-                .read(offset, data.as_mut_ptr(), data.len())
-                .and_then(|()| self.striper(self.out()).write(offset, data.as_ptr(), data.len()))
-        };
-        copied.or_else(|fault| self.after_fault(fault))
+        let whole = bytes.next_multiple_of(self.stripe_step());
+        self.fill_holes(offset, offset + whole)?;
+        let mut data: Vec<u8> = alloc::vec![0; whole as usize];
+        loop {
+            let lost = lost.minus(self.out());
+            if lost.is_empty() || !self.geometry.survives(self.out().union(lost)) {
+                return Ok(());
+            }
+            // SAFETY: the buffer is ours and that long.
+            let copied = unsafe {
+                self.striper(self.out().union(lost))
+                    .read(offset, data.as_mut_ptr(), bytes as usize)
+                    .and_then(|()| self.striper(self.out()).write(offset, data.as_ptr(), data.len()))
+            };
+            match copied {
+                Ok(()) => return Ok(()),
+                Err(fault) => self.after_fault(fault).and_then(|()| self.files.array().before_change())?,
+            }
+        }
     }
 }

@@ -527,3 +527,41 @@ fn a_backing_file_of_an_open_file_that_lost_its_end_agrees() {
         }
     }
 }
+
+/// Another member fails while what the first lost is computed, and the level bears both.
+#[test]
+fn what_a_member_lost_is_computed_though_another_fails_meanwhile() {
+    const BYTES: usize = 24 << 20;
+    for gone in 0..4 {
+        let scene = Scene::new(Level::Raid6, 5, 4096, BYTES, 3);
+        let lost = std::fs::OpenOptions::new().write(true).open(scene.array.member_path(4).join(DATA)).unwrap();
+        lost.set_len(0).unwrap();
+        crash(&scene.array);
+        let files = scene.array.again();
+        assert!(files.note_lost(scene.attribute, 4));
+        let file = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while lost.metadata().unwrap().len() == 0 {}
+                fail_memory(&scene.array.member_path(gone).join(DATA));
+            });
+            scene.open(files)
+        });
+        assert_eq!(files.array().runtime().out(), units::MemberSet::EMPTY.with(gone));
+        assert!(read(&file, 0, BYTES) == scene.old, "member {gone} failed");
+    }
+}
+
+/// As soon as this file is mapped, nothing can be loaded from it any more.
+fn fail_memory(path: &std::path::Path) {
+    use sys::rustix::mm::{MprotectFlags, mprotect};
+    loop {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        if let Some(line) = maps.lines().find(|line| line.ends_with(path.to_str().unwrap())) {
+            let (start, rest) = line.split_once('-').unwrap();
+            let end = rest.split_once(' ').unwrap().0;
+            let [start, end] = [start, end].map(|address| usize::from_str_radix(address, 16).unwrap());
+            // SAFETY: a mapping of the library's, which asks for a guard before it loads from it.
+            return unsafe { mprotect(start as *mut _, end - start, MprotectFlags::empty()) }.unwrap();
+        }
+    }
+}
