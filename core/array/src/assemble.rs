@@ -4,7 +4,8 @@
 //! - a start that is refused has changed nothing on any member;
 //! - a directory without a superblock, where others expect a member, is a missing member (an unmounted device), never a fresh one;
 //! - a member is in sync only if a superblock with the highest event count says so and its own count is at most one behind (the
-//!   superblocks are written one after the other before the first byte that the missing member does not get).
+//!   superblocks are written one after the other before the first byte that the missing member does not get);
+//! - who is alone writes those that are one behind before anything else, or a start without the others would believe what they say.
 
 use crate::config::Config;
 use crate::error::AttachError;
@@ -80,6 +81,11 @@ impl Array {
         }
         let (runtime, alone) = Self::join(&superblock, &members)?;
         if alone {
+            let failed = superblock::finish_update(&superblock, &members);
+            let out = out.union(failed);
+            if !geometry.survives(out) {
+                return Err(AttachError::too_many_out(&geometry, &members));
+            }
             let recorded =
                 (0..superblock.member_count).filter(|&slot| superblock.members[slot].state != MemberState::InSync).collect();
             runtime.set_out(out, recorded);

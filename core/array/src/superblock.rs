@@ -7,7 +7,7 @@ use crate::Array;
 use crate::config::Config;
 use crate::error::AttachError;
 use crate::journal::New;
-use crate::member::read_fully;
+use crate::member::{Member, Standing, read_fully};
 use alloc::vec::Vec;
 use format::{Access, ArrayName, Features, LANE_FILE_BYTES, MemberEntry, MemberState, Superblock, TableHeader, TableKind, Uuid};
 use sys::rustix::fs::{self, AtFlags, Gid, Mode, OFlags, Uid, XattrFlags};
@@ -222,6 +222,22 @@ pub fn read(meta: &OwnedFd) -> Result<(Superblock, usize)> {
     let mut bytes = [0u8; format::SUPERBLOCK_BYTES];
     let length = read_fully(&file, &mut bytes)?;
     Superblock::choose(&bytes[..length]).map_err(|_| OsError::IO)
+}
+
+/// Gives members in sync whose superblocks an update did not come to, because a death or a crash cut it short, what the others have. The caller is alone with the
+/// array. Returns the members that could not be written.
+pub(crate) fn finish_update(newest: &Superblock, members: &[Member]) -> MemberSet {
+    let finish = |member: &Member| {
+        let meta = member.meta().ok_or(OsError::NODEV)?;
+        let (own, copy) = read(meta)?;
+        if own.event_count >= newest.event_count {
+            return Ok(());
+        }
+        let finished = Superblock { copy_sequence: own.copy_sequence + 1, ..for_slot(newest, member.slot) };
+        write_copy(meta, &finished, Superblock::next_copy(copy))
+    };
+    let in_sync = members.iter().filter(|member| member.standing == Standing::InSync);
+    in_sync.filter(|member| finish(member).is_err()).map(|member| member.slot).collect()
 }
 
 impl Array {

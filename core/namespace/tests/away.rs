@@ -131,3 +131,26 @@ fn a_member_comes_back_in_sync_after_the_last_change_of_any_kind() {
         }
     }
 }
+
+/// Superblocks are written one after the other. Those that a crash kept from being written are behind, and must not speak for the member that went out once the
+/// one that was written is away itself.
+#[test]
+fn a_member_whose_going_out_was_recorded_on_one_other_only_stays_out() {
+    let mut array = filled(Level::Raid6, 5);
+    let superblock = |array: &TestArray, slot: usize| array.members[slot].join(".cxlraid/superblock");
+    let before = [1, 2, 3].map(|slot| std::fs::read(superblock(&array, slot)).unwrap());
+    std::fs::rename(&array.members[4], away(&array, 4)).unwrap();
+    array.restart();
+    inside(array.namespace.mkdir(b"/data/recorded", 0o700));
+    for (slot, bytes) in [1, 2, 3].into_iter().zip(before) {
+        std::fs::write(superblock(&array, slot), bytes).unwrap();
+    }
+    array.restart();
+    write(&inside(array.namespace.open(b"/data/file", CREATE, 0)), 0, &[9; 50_000]);
+    let wanted = content_unchecked(&array);
+    std::fs::rename(&array.members[0], away(&array, 0)).unwrap();
+    std::fs::rename(away(&array, 4), &array.members[4]).unwrap();
+    array.restart();
+    assert_eq!(array.namespace.files().array().runtime().out(), MemberSet::EMPTY.with(0).with(4));
+    assert!(content_unchecked(&array) == wanted);
+}
