@@ -6,7 +6,8 @@
 //! What no member has any more is not invented: a new name that none has kept was never made. Names are compared as a whole
 //! (`recover`) only if the log does not reach back far enough or is damaged.
 //!
-//! The namespace lock is held. Whoever dies in here leaves what the next can do again.
+//! The namespace lock is held. Whoever dies in here leaves what the next can do again. A crash leaves changes that were done again here and positions
+//! before them: so nothing is removed that the log does not say was there, neither what is in a directory nor the last name of a file.
 
 use crate::Namespace;
 use crate::everywhere::clear;
@@ -177,23 +178,25 @@ impl Namespace {
                 (Some(item), Some(file)) if item.stat.st_size == 0 => crate::create::set_attribute_at(root, from, file),
                 _ => self.bring(slot, record.path, record.file),
             },
+            NameKind::Unlink if !self.may_go(slot, record.path, record.replaced)? => Ok(()),
             NameKind::Unlink => unlinkat(root, from, AtFlags::empty()),
-            NameKind::RemoveDirectory => clear(root, from),
+            NameKind::RemoveDirectory => later_if(unlinkat(root, from, AtFlags::REMOVEDIR)),
             NameKind::Rename if record.exchange => renameat_with(root, from, root, to, RenameFlags::EXCHANGE),
-            NameKind::Rename => match renameat(root, from, root, to) {
-                Err(OsError::EXIST | OsError::NOTEMPTY | OsError::ISDIR | OsError::NOTDIR) => {
-                    clear(root, to)?;
-                    renameat(root, from, root, to)
-                }
-                result => result,
-            },
+            NameKind::Rename if !self.may_go(slot, record.to, record.replaced)? => Ok(()),
+            NameKind::Rename => later_if(renameat(root, from, root, to)),
             NameKind::Link if !from.is_empty() && !self.lacks(slot, record.path, record.file)? => {
-                clear(root, to)?;
-                linkat(root, from, root, to, AtFlags::empty())
+                later_if(linkat(root, from, root, to, AtFlags::empty()))
             }
             NameKind::Link => self.bring(slot, record.to, record.file),
             NameKind::Attributes => Ok(()),
         }
+    }
+
+    /// Whether what has this name on a member may lose it: a file for which it is the last one goes only if the log says so. Otherwise the file is of
+    /// a later change, which an earlier recovery has made.
+    fn may_go(&self, slot: Slot, path: &[u8], gone: Option<Attribute>) -> Result<bool> {
+        let present = self.item_or_none(slot, path)?.filter(Item::is_file);
+        Ok(present.is_none_or(|item| item.attribute.is_none() || item.attribute == gone || item.stat.st_nlink > 1))
     }
 
     /// Gives what a name stands for on one member the attributes that it has on another.
@@ -329,6 +332,15 @@ fn renamed(path: &[u8], later: &[NameRecord<'_>]) -> Vec<u8> {
         }
     }
     path
+}
+
+/// What is in the way of a change, though all changes before it are made, is of a later one: an earlier recovery came further, and a second crash took the position that
+/// said so.
+fn later_if(result: Result<()>) -> Result<()> {
+    match result {
+        Err(OsError::EXIST | OsError::NOTEMPTY | OsError::ISDIR | OsError::NOTDIR) => Ok(()),
+        result => result,
+    }
 }
 
 fn found_record(found: &intent::Found) -> Option<NameRecord<'_>> {
