@@ -56,21 +56,31 @@ impl Array {
 
     fn attach_if(
         config: &Config,
-        find_journal: impl FnOnce(&Config, &Superblock, &[Member]) -> Result<Option<ArrayJournal>, AttachError>,
+        find_journal: impl Fn(&Config, &Superblock, &[Member]) -> Result<Option<ArrayJournal>, AttachError>,
     ) -> Result<Self, AttachError> {
-        let mut findings = inspect_all(config)?;
         let mut created = false;
-        if findings.iter().all(Finding::is_unfinished) {
-            created = create_if_still_blank(config, &findings)?;
-            findings = inspect_all(config)?;
+        loop {
+            let mut findings = inspect_all(config)?;
+            if findings.iter().all(Finding::is_unfinished) {
+                created |= create_if_still_blank(config, &findings)?;
+                findings = inspect_all(config)?;
+            }
+            let verdict = judge(config, findings)?;
+            let journal = find_journal(config, &verdict.superblock, &verdict.members)?;
+            if let Some(array) = Self::enter(config, verdict, journal, created)? {
+                return Ok(array);
+            }
         }
-        let verdict = judge(config, findings)?;
-        let journal = find_journal(config, &verdict.superblock, &verdict.members)?;
-        Self::enter(config, verdict, journal, created)
     }
 
-    /// Joins the runtime segment and settles which members are out.
-    fn enter(config: &Config, verdict: Verdict, journal: Option<ArrayJournal>, created: bool) -> Result<Self, AttachError> {
+    /// Joins the runtime segment and settles which members are out. None if the superblocks are not what they were when they were looked at: another process has
+    /// changed them, and has ended since.
+    fn enter(
+        config: &Config,
+        verdict: Verdict,
+        journal: Option<ArrayJournal>,
+        created: bool,
+    ) -> Result<Option<Self>, AttachError> {
         let Verdict { superblock, mut members } = verdict;
         let out: MemberSet =
             members.iter().filter(|member| member.standing != Standing::InSync).map(|member| member.slot).collect();
@@ -81,6 +91,9 @@ impl Array {
         }
         let (runtime, alone) = Self::join(&superblock, &members)?;
         if alone {
+            if superblock::is_outdated(&superblock, &members) {
+                return Ok(None);
+            }
             let failed = superblock::finish_update(&superblock, &members);
             let out = out.union(failed);
             if !geometry.survives(out) {
@@ -100,7 +113,7 @@ impl Array {
                 members[slot].standing = Standing::Stale;
             }
         }
-        Ok(Self {
+        Ok(Some(Self {
             config: config.clone(),
             geometry,
             uuid: superblock.array_uuid,
@@ -111,7 +124,7 @@ impl Array {
             journal,
             created,
             alone,
-        })
+        }))
     }
 
     fn join(superblock: &Superblock, members: &[Member]) -> Result<(Runtime, bool), AttachError> {
@@ -227,5 +240,44 @@ fn standing(own: &Superblock, newest: &Superblock) -> Standing {
         Standing::InSync
     } else {
         Standing::Stale
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    struct Home(PathBuf);
+
+    impl Drop for Home {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_member_that_goes_out_while_another_process_looks_at_superblocks_stays_out() {
+        let home = Home(PathBuf::from(std::format!("/dev/shm/attach-{}", std::process::id())));
+        let mounts: Vec<Vec<u8>> =
+            (0..3).map(|slot| home.0.join(std::format!("m{slot}")).into_os_string().into_encoded_bytes()).collect();
+        for mount in &mounts {
+            std::fs::create_dir_all(std::str::from_utf8(mount).unwrap()).unwrap();
+        }
+        let config = Config::new(layout::Level::Raid5, None, &mounts, &[b"/data".to_vec()], String::new()).unwrap();
+        let first = Array::attach(&config).unwrap();
+        let segment = crate::runtime::segment_path(first.uuid());
+        drop(first);
+        let went_out = core::cell::Cell::new(false);
+        let array = Array::attach_if(&config, |config, superblock, members| {
+            if !went_out.replace(true) {
+                let other = Array::attach(config)?;
+                other.fail_member(2).unwrap();
+                other.before_change().unwrap();
+            }
+            journal::find(config, superblock, members)
+        });
+        let _ = std::fs::remove_file(segment);
+        assert_eq!(array.unwrap().runtime().out(), MemberSet::EMPTY.with(2));
     }
 }

@@ -224,6 +224,12 @@ pub fn read(meta: &OwnedFd) -> Result<(Superblock, usize)> {
     Superblock::choose(&bytes[..length]).map_err(|_| OsError::IO)
 }
 
+/// Whether the superblocks have been updated since `newest` was read.
+pub(crate) fn is_outdated(newest: &Superblock, members: &[Member]) -> bool {
+    let now = members.iter().filter_map(|member| read(member.meta()?).ok());
+    now.map(|(superblock, _)| superblock.event_count).max().is_some_and(|event_count| event_count > newest.event_count)
+}
+
 /// Gives members in sync whose superblocks an update did not come to, because a death or a crash cut it short, what the others have. The caller is alone with the
 /// array. Returns the members that could not be written.
 pub(crate) fn finish_update(newest: &Superblock, members: &[Member]) -> MemberSet {
