@@ -89,8 +89,8 @@ pub(crate) fn stop(source: &Source, thing: &str) -> Result<bool, Failure> {
         let pids = pids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
         return Err(Failure::new(thing, format!("in use by {noun} {pids}"), "end them first"));
     }
-    if let Ok((runtime, _)) = runtime
-        && runtime.abandoned_undo().any(|record| record.unfinished().is_some())
+    if let Ok((held, _)) = &runtime
+        && held.abandoned_undo().any(|record| record.unfinished().is_some())
     {
         drop(runtime);
         undo(source, thing)?;
@@ -98,5 +98,7 @@ pub(crate) fn stop(source: &Source, thing: &str) -> Result<bool, Failure> {
     }
     fs::remove_file(&segment).map_err(|error| Failure::new(&segment, error, "run as the user who owns the array"))?;
     forget_copies(Path::new(&segment));
+    // Not before: who attaches meanwhile would use a segment that nobody else finds.
+    drop(runtime);
     Ok(true)
 }

@@ -397,3 +397,32 @@ fn the_journal_is_shown_replayed_given_up_and_replaced() {
     done(&["journal", "show", "db"], "db: journal internal, clean");
     assert_eq!(fs::read(bench.path("back")).unwrap(), content);
 }
+
+/// What holds an array's journal or is to hold it is put on record if it is away: it comes back without this journal.
+#[test]
+fn a_member_that_was_away_when_the_journal_was_made_is_no_reason_to_refuse_the_array() {
+    for slot in ["m0", "m1", "m2"] {
+        let bench = Bench::new();
+        assert_eq!(bench.create().status.code(), Some(0));
+        let run = |arguments: &[&str]| {
+            let output = bench.run(arguments);
+            assert_eq!(output.status.code(), Some(0), "{slot}, {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        };
+        let away = |act: &dyn Fn()| {
+            run(&["stop", "db"]);
+            fs::rename(bench.path(slot), bench.path("away")).unwrap();
+            fs::create_dir(bench.path(slot)).unwrap();
+            act();
+            run(&["stop", "db"]);
+            fs::remove_dir(bench.path(slot)).unwrap();
+            fs::rename(bench.path("away"), bench.path(slot)).unwrap();
+        };
+        fs::write(bench.path("file"), [7; 100_000]).unwrap();
+        run(&["add", "-a", "db", "file", "/data/file"]);
+        away(&|| run(&["journal", "add", "db", "internal"]));
+        run(&["retrieve", "-a", "db", "/data/file", "back"]);
+        away(&|| run(&["journal", "clear", "db", "--force"]));
+        run(&["retrieve", "-a", "db", "/data/file", "back"]);
+        assert!(fs::read(bench.path("back")).unwrap() == [7; 100_000]);
+    }
+}

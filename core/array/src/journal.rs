@@ -257,8 +257,9 @@ impl Array {
     }
 
     /// Gives the array a new, empty journal at `place`, or none, whatever the one it had holds. The caller is alone with the array, has replayed that one or has been
-    /// told to give it up, and uses the array no further.
+    /// told to give it up, and uses the array no further. A member that is away is put on record: it would come back with the journal from before, or without one.
     pub fn set_journal(&self, place: Option<&JournalPlace>) -> Result<(), AttachError> {
+        self.before_change().map_err(|error| AttachError::os(&self.config.mounts[0], "write the superblock of", error))?;
         let metas: Vec<_> =
             self.members.iter().map(|member| member.meta().filter(|_| self.in_use().contains(member.slot))).collect();
         let level = self.geometry.level();
