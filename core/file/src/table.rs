@@ -44,6 +44,7 @@ impl InodeTable {
             for slot in array.in_use().iter() {
                 self.on_member(array, slot, || self.store_new(slot, number, &bytes))?;
             }
+            array.before_change()?;
             hint.store(number + 1, Ordering::Relaxed);
             Ok((number, generation))
         })
@@ -133,11 +134,14 @@ impl InodeTable {
         });
     }
 
-    /// Runs `store` on the address of a record's field on every member in use, inside a guard. A member whose memory fails goes out.
+    /// Runs `store` on the address of a record's field on every member in use, inside a guard. A member whose memory fails goes out, and is on record before
+    /// anybody is told that the change is made: as the lowest member it would take the change back when it is there again.
     pub(crate) fn store_everywhere(&self, array: &Array, number: u64, field: usize, store: impl Fn(*mut u8)) {
+        let mut failed = false;
         for slot in array.in_use().iter() {
             let Ok(record) = self.address(slot, number) else {
                 let _ = array.fail_member(slot);
+                failed = true;
                 continue;
             };
             let flush = self.flush(slot);
@@ -155,9 +159,14 @@ impl InodeTable {
             };
             if result.is_err() {
                 let _ = array.fail_member(slot);
+                failed = true;
             }
         }
         persist::fence();
+        if failed {
+            // With too many out the next change says so.
+            let _ = array.before_change();
+        }
     }
 
     /// Reads and checks a record, from the lowest member in use whose copy is whole. None if it is free.

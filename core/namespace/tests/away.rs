@@ -154,3 +154,19 @@ fn a_member_whose_going_out_was_recorded_on_one_other_only_stays_out() {
     assert_eq!(array.namespace.files().array().runtime().out(), MemberSet::EMPTY.with(0).with(4));
     assert!(content_unchecked(&array) == wanted);
 }
+
+/// The memory of a member's inode table fails for a while: what was acknowledged without it must not be taken back by it.
+#[test]
+fn a_member_that_missed_a_size_stays_out() {
+    let mut array = filled(Level::Raid5, 4);
+    let opened = inside(array.namespace.open(b"/data/file", CREATE, 0));
+    let table = array.members[0].join(".cxlraid/inodes");
+    let saved = std::fs::read(&table).unwrap();
+    std::fs::OpenOptions::new().write(true).open(&table).unwrap().set_len(4096).unwrap();
+    write(&opened, 50_000, &[3; 1000]);
+    // Dead at once; the machine starts anew, and the member is there again.
+    std::fs::write(&table, saved).unwrap();
+    array.restart();
+    assert_eq!(content_unchecked(&array).len(), 51_000);
+    assert_eq!(array.namespace.files().array().runtime().out(), MemberSet::EMPTY.with(0));
+}
