@@ -355,7 +355,7 @@ impl Files {
             }
             if record.flags & format::FLAG_MAPPED != 0 && shared.mapped.load(Ordering::Acquire) == 0 {
                 self.table.add_resync(&self.array, attribute.inode, Resync { start: 0, end: u64::MAX, lost: MemberSet::EMPTY });
-                inode.set_flags(record.flags & !format::FLAG_MAPPED);
+                inode.change_flags(0, format::FLAG_MAPPED);
                 shared.resync_waits.store(1, Ordering::Relaxed);
             }
             let short = present < record.geometry().member_bytes(record.size);

@@ -180,7 +180,7 @@ impl Files {
             if let Ok(Some(found)) = self.table().load(array, record.inode)
                 && record.end() > found.size
             {
-                self.table().set_flags(array, record.inode, found.flags | FLAG_SLACK);
+                self.table().change_flags(array, record.inode, FLAG_SLACK, 0, |_| {});
             }
             self.lane_word(lane).store(JOURNAL_LANE_WAITS, Ordering::Release);
         }

@@ -519,7 +519,7 @@ impl Inode {
                 // Whoever comes now sets it again behind this lock, if it is needed.
                 let only = self.shared().mapped.load(Ordering::Acquire) == 1;
                 if only && flags & format::FLAG_MAPPED != 0 {
-                    self.set_flags(flags & !format::FLAG_MAPPED);
+                    self.change_flags(0, format::FLAG_MAPPED);
                 }
                 Ok(())
             })

@@ -59,7 +59,7 @@ impl Files {
         let (array, table) = (self.array(), self.table());
         for number in 1..=table.count(array.first_in_use()?)? {
             let Ok(Some(record)) = table.load(array, number) else { continue };
-            table.set_flags(array, number, record.flags | FLAG_SLACK);
+            table.change_flags(array, number, FLAG_SLACK, 0, |_| {});
             if record.size > 0 && record.geometry().level() != layout::Level::Raid0 {
                 table.add_resync(array, number, Resync { start: 0, end: record.size, lost: MemberSet::EMPTY });
             }
@@ -133,7 +133,7 @@ impl Files {
         let end = offset.saturating_add(length);
         if kind == LaneKind::Truncate || end > record.size {
             // What lies behind the end may be something else than zeros, also where the file did not have to get space.
-            self.table().set_flags(array, inode, record.flags | FLAG_SLACK);
+            self.table().change_flags(array, inode, FLAG_SLACK, 0, |_| {});
         }
         self.table().add_resync(array, inode, Resync { start: offset, end, lost: MemberSet::EMPTY });
     }

@@ -128,8 +128,8 @@ impl Inode {
         self.on_members(|backing| extend(backing, wanted))?;
         shared.allocated_end.store(wanted, Ordering::Release);
         self.set_size(new);
-        if had_slack == 0 {
-            self.set_flags(shared.flags.load(Ordering::Acquire) & !format::FLAG_SLACK);
+        if had_slack == 0 && shared.tail_unfinished.load(Ordering::Relaxed) == 0 {
+            self.change_flags(0, format::FLAG_SLACK);
         }
         Ok(())
     }
@@ -303,20 +303,22 @@ impl Inode {
         if self.on_members(|backing| cut_unnoticed(backing, kept)).is_ok() {
             self.shared().allocated_end.store(kept, Ordering::Release);
             self.shared().allocation_epoch.fetch_add(1, Ordering::AcqRel);
-            self.set_flags(flags & !format::FLAG_SLACK);
+            self.change_flags(0, format::FLAG_SLACK);
         }
     }
 
     pub(crate) fn add_flags(&self, flags: u32) {
-        let present = self.shared().flags.load(Ordering::Acquire);
-        if present & flags != flags {
-            self.set_flags(present | flags);
+        if self.shared().flags.load(Ordering::Acquire) & flags != flags {
+            self.change_flags(flags, 0);
         }
     }
 
-    pub(crate) fn set_flags(&self, flags: u32) {
-        self.files.table().set_flags(self.files.array(), self.number, flags);
-        self.shared().flags.store(flags, Ordering::Release);
+    /// Adds flags and takes others away, on the members and for all processes.
+    pub(crate) fn change_flags(&self, add: u32, remove: u32) {
+        let shared = self.shared();
+        self.files
+            .table()
+            .change_flags(self.files.array(), self.number, add, remove, |flags| shared.flags.store(flags, Ordering::Release));
     }
 
     /// Runs a system call on every member in use. Lack of space is everybody's error; any other takes the member out.

@@ -126,11 +126,16 @@ impl InodeTable {
         });
     }
 
-    /// Stores the flags on every member in use.
-    pub fn set_flags(&self, array: &Array, number: u64, flags: u32) {
-        self.store_everywhere(array, number, FLAGS_OFFSET, |address| {
-            // SAFETY: see `store_everywhere`; the flags lie at a multiple of 4.
-            unsafe { AtomicU32::from_ptr(address.cast()) }.store(flags, Ordering::Release);
+    /// Adds flags to a record on every member in use, and takes others away. `known` gets what they are then, before anybody else can change them.
+    pub fn change_flags(&self, array: &Array, number: u64, add: u32, remove: u32, known: impl FnOnce(u32)) {
+        array.runtime().with_inodes(|_| {
+            let present = self.load(array, number).ok().flatten().map_or(0, |record| record.flags);
+            let flags = present & !remove | add;
+            self.store_everywhere(array, number, FLAGS_OFFSET, |address| {
+                // SAFETY: see `store_everywhere`; the flags lie at a multiple of 4.
+                unsafe { AtomicU32::from_ptr(address.cast()) }.store(flags, Ordering::Release);
+            });
+            known(flags);
         });
     }
 
