@@ -77,7 +77,8 @@ impl Inode {
     #[cold]
     pub(crate) fn finish_resync(&self) -> Result<(), OsError> {
         if !self.writable {
-            return Ok(());
+            // What a member lost reads as zeros until it is computed.
+            return if self.noted().is_none_or(|noted| noted.lost.is_empty()) { Ok(()) } else { Err(OsError::IO) };
         }
         let (array, shared) = (self.files.array(), self.shared());
         let is_away = || !array.runtime().out_unrecorded().is_empty();
@@ -110,10 +111,14 @@ impl Inode {
     }
 
     /// Makes what waits for resync agree. The size lock and all stripe locks are held; what the journal has is replayed, what the dead left is undone.
+    ///
+    /// # Errors
+    /// `IO`, and nothing is changed, while members are out without which what others lost cannot be computed; as for any change otherwise.
     pub(crate) fn resync_noted(&self) -> Result<(), OsError> {
         let (array, size, noted) = (self.files.array(), self.size(), self.noted());
-        array.before_change()?;
         let mut range = noted.unwrap_or(NOTHING);
+        self.still_lost(range.lost)?;
+        array.before_change()?;
         if self.lengthen_backing(size)? {
             (range.start, range.end) = (0, size);
         }
@@ -168,8 +173,8 @@ impl Inode {
     /// The size lock and all stripe locks are held.
     fn make_agree(&self, range: &Resync, size: u64) -> Result<(), OsError> {
         let stripe = self.stripe_step();
-        let lost = range.lost.minus(self.out());
-        if !lost.is_empty() && self.geometry.survives(self.out().union(lost)) {
+        let lost = self.still_lost(range.lost)?;
+        if !lost.is_empty() {
             self.each_step(0, size, stripe, |offset, bytes| self.rebuild_step(lost, offset, bytes))?;
         }
         let (start, end) = if lost.is_empty() { self.stripes_of(range, size) } else { (0, size) };
@@ -226,6 +231,12 @@ impl Inode {
         }
     }
 
+    /// Of the members in `lost` those that are in use; `IO` if what they lost cannot be computed from the others.
+    fn still_lost(&self, lost: MemberSet) -> Result<MemberSet, OsError> {
+        let lost = lost.minus(self.out());
+        if lost.is_empty() || self.geometry.survives(self.out().union(lost)) { Ok(lost) } else { Err(OsError::IO) }
+    }
+
     /// Computes what the members in `lost` held from the others, and stores it: as whole stripes, with the zeros behind the end of the file, so that parity is what it was
     /// whenever this is cut short, and it can be done again.
     fn rebuild_step(&self, lost: MemberSet, offset: u64, bytes: u64) -> Result<(), OsError> {
@@ -233,8 +244,8 @@ impl Inode {
         self.fill_holes(offset, offset + whole)?;
         let mut data: Vec<u8> = alloc::vec![0; whole as usize];
         loop {
-            let lost = lost.minus(self.out());
-            if lost.is_empty() || !self.geometry.survives(self.out().union(lost)) {
+            let lost = self.still_lost(lost)?;
+            if lost.is_empty() {
                 return Ok(());
             }
             // SAFETY: the buffer is ours and that long.

@@ -123,7 +123,7 @@ impl TestArray {
         files.open(attribute, true, || Ok((self.backing(files, name), Access::ReadWrite))).unwrap()
     }
 
-    fn backing(&self, files: &Files, name: &str) -> BackingFds {
+    pub fn backing(&self, files: &Files, name: &str) -> BackingFds {
         let open_member = |slot: usize| -> Option<OwnedFd> {
             let path = self.member_path(slot).join("data").join(name);
             files.array().in_use().contains(slot).then(|| open(&path, OFlags::RDWR, Mode::empty()).unwrap())
