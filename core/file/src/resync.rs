@@ -117,7 +117,7 @@ impl Inode {
     pub(crate) fn resync_noted(&self) -> Result<(), OsError> {
         let (array, size, noted) = (self.files.array(), self.size(), self.noted());
         let mut range = noted.unwrap_or(NOTHING);
-        self.still_lost(range.lost)?;
+        self.can_compute(range.lost)?;
         array.before_change()?;
         if self.lengthen_backing(size)? {
             (range.start, range.end) = (0, size);
@@ -173,8 +173,8 @@ impl Inode {
     /// The size lock and all stripe locks are held.
     fn make_agree(&self, range: &Resync, size: u64) -> Result<(), OsError> {
         let stripe = self.stripe_step();
-        let lost = self.still_lost(range.lost)?;
-        if !lost.is_empty() {
+        let lost = range.lost.minus(self.out());
+        if !lost.is_empty() && self.can_compute(range.lost)? {
             self.each_step(0, size, stripe, |offset, bytes| self.rebuild_step(lost, offset, bytes))?;
         }
         let (start, end) = if lost.is_empty() { self.stripes_of(range, size) } else { (0, size) };
@@ -231,10 +231,11 @@ impl Inode {
         }
     }
 
-    /// Of the members in `lost` those that are in use; `IO` if what they lost cannot be computed from the others.
-    fn still_lost(&self, lost: MemberSet) -> Result<MemberSet, OsError> {
-        let lost = lost.minus(self.out());
-        if lost.is_empty() || self.geometry.survives(self.out().union(lost)) { Ok(lost) } else { Err(OsError::IO) }
+    /// Whether what these members lost can be computed from the others: `IO` if it could be but for members that are out. More than the level bears nobody will ever
+    /// compute; their file systems had not kept the file, so no fsync of it ever returned, and it holds zeros there.
+    fn can_compute(&self, lost: MemberSet) -> Result<bool, OsError> {
+        let can = self.geometry.survives(self.out().union(lost));
+        if !can && self.geometry.survives(lost) { Err(OsError::IO) } else { Ok(can) }
     }
 
     /// Computes what the members in `lost` held from the others, and stores it: as whole stripes, with the zeros behind the end of the file, so that parity is what it was
@@ -244,8 +245,8 @@ impl Inode {
         self.fill_holes(offset, offset + whole)?;
         let mut data: Vec<u8> = alloc::vec![0; whole as usize];
         loop {
-            let lost = self.still_lost(lost)?;
-            if lost.is_empty() {
+            let lost = lost.minus(self.out());
+            if lost.is_empty() || !self.can_compute(lost)? {
                 return Ok(());
             }
             // SAFETY: the buffer is ours and that long.
