@@ -211,8 +211,9 @@ fn alone(array: &Array, thing: &str) -> Result<(), Failure> {
     Err(Failure::new(thing, format!("is in use by {processes} processes"), "stop them first"))
 }
 
-fn attach(config: &Config, thing: &str) -> Result<Array, Failure> {
-    Array::attach(config).map_err(|error| inspect::refused(thing, &error.to_string()))
+/// Nobody else comes in until this process ends or the journal is set: who did would go on with the old one.
+fn hold(config: &Config, thing: &str) -> Result<Array, Failure> {
+    Array::attach_holding(config).map_err(|error| inspect::refused(thing, &error.to_string()))
 }
 
 fn take(array: Array, thing: &str) -> Result<&'static Files, Failure> {
@@ -224,16 +225,18 @@ fn take(array: Array, thing: &str) -> Result<&'static Files, Failure> {
 fn set(files: &Files, place: Option<&JournalPlace>, thing: &str) -> Result<(), Failure> {
     let done = files.array().set_journal(place).map_err(|error| inspect::refused(thing, &error.to_string()));
     files.detach();
+    files.array().let_in();
     done
 }
 
 /// Empties the journal: what waits in it is given up, and redundancy follows the data as that is. A lost or foreign journal is replaced by a new one.
 pub(crate) fn clear(config: &Config, to: Option<&JournalPlace>, thing: &str) -> Result<String, Failure> {
     let cannot = |error: sys::OsError| inspect::refused(thing, &io::Error::from(error).to_string());
-    let (array, lost) = match Array::attach(config) {
+    let (array, lost) = match Array::attach_holding(config) {
         Ok(array) => (array, None),
         Err(error @ (AttachError::JournalLost { .. } | AttachError::JournalForeign { .. })) => {
-            let array = Array::attach_without_journal(config).map_err(|error| inspect::refused(thing, &error.to_string()))?;
+            let array = Array::attach_holding_without_journal(config);
+            let array = array.map_err(|error| inspect::refused(thing, &error.to_string()))?;
             (array, Some(error))
         }
         Err(error) => return Err(inspect::refused(thing, &error.to_string())),
@@ -256,7 +259,7 @@ pub(crate) fn clear(config: &Config, to: Option<&JournalPlace>, thing: &str) -> 
 pub(crate) fn add(config: &Config, place: &JournalPlace, thing: &str) -> Result<String, Failure> {
     let config = Config { journal: None, ..config.clone() };
     let checked = config.clone().with_journal(place).map_err(|error| inspect::refused(thing, &error.to_string()))?;
-    let array = attach(&config, thing)?;
+    let array = hold(&config, thing)?;
     alone(&array, thing)?;
     if array.journal().is_some() {
         return Err(Failure::new(thing, "has a journal", "'cxlraid journal show' says where; remove it first"));
@@ -268,7 +271,7 @@ pub(crate) fn add(config: &Config, place: &JournalPlace, thing: &str) -> Result<
 
 /// Takes an array's journal away, once nothing waits in it.
 pub(crate) fn remove(config: &Config, thing: &str) -> Result<String, Failure> {
-    let array = attach(config, thing)?;
+    let array = hold(config, thing)?;
     alone(&array, thing)?;
     if array.journal().is_none() {
         return Err(Failure::new(thing, "has no journal", ""));

@@ -46,12 +46,22 @@ impl Array {
     /// Attaches to the array that `config` describes. If none of its members has a superblock and all are empty directories, the array is
     /// created.
     pub fn attach(config: &Config) -> Result<Self, AttachError> {
+        Self::attach_holding(config).inspect(Self::let_in)
+    }
+
+    /// The same; who starts meanwhile waits until [`Self::let_in`], and finds then what was changed.
+    pub fn attach_holding(config: &Config) -> Result<Self, AttachError> {
         Self::attach_if(config, journal::find)
     }
 
     /// The same without looking for the journal, to give it up: nothing is written to the array's files.
-    pub fn attach_without_journal(config: &Config) -> Result<Self, AttachError> {
+    pub fn attach_holding_without_journal(config: &Config) -> Result<Self, AttachError> {
         Self::attach_if(config, |_, _, _| Ok(None))
+    }
+
+    /// Lets others in that wait since [`Self::attach_holding`].
+    pub fn let_in(&self) {
+        self.runtime.let_in();
     }
 
     fn attach_if(
@@ -66,19 +76,20 @@ impl Array {
                 findings = inspect_all(config)?;
             }
             let verdict = judge(config, findings)?;
-            let journal = find_journal(config, &verdict.superblock, &verdict.members)?;
-            if let Some(array) = Self::enter(config, verdict, journal, created)? {
+            // A start that is refused for it does not even touch the segment.
+            find_journal(config, &verdict.superblock, &verdict.members)?;
+            if let Some(array) = Self::enter(config, verdict, &find_journal, created)? {
                 return Ok(array);
             }
         }
     }
 
-    /// Joins the runtime segment and settles which members are out. None if the superblocks are not what they were when they were looked at: another process has
-    /// changed them, and has ended since.
+    /// Joins the runtime segment, which is held from here on, and settles which members are out. None if the superblocks are not what they were when they were
+    /// looked at: another process has changed them since. Whether it has ended does not matter: it may have changed the journal, which others use by now.
     fn enter(
         config: &Config,
         verdict: Verdict,
-        journal: Option<ArrayJournal>,
+        find_journal: &impl Fn(&Config, &Superblock, &[Member]) -> Result<Option<ArrayJournal>, AttachError>,
         created: bool,
     ) -> Result<Option<Self>, AttachError> {
         let Verdict { superblock, mut members } = verdict;
@@ -90,10 +101,12 @@ impl Array {
             return Err(AttachError::too_many_out(&geometry, &members));
         }
         let (runtime, alone) = Self::join(&superblock, &members)?;
+        if superblock::is_outdated(&superblock, &members) {
+            return Ok(None);
+        }
+        // A change of it that failed may have left the superblocks as they were.
+        let journal = find_journal(config, &superblock, &members)?;
         if alone {
-            if superblock::is_outdated(&superblock, &members) {
-                return Ok(None);
-            }
             let failed = superblock::finish_update(&superblock, &members);
             let out = out.union(failed);
             if !geometry.survives(out) {
@@ -246,6 +259,7 @@ fn standing(own: &Superblock, newest: &Superblock) -> Standing {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::JournalPlace;
     use std::path::PathBuf;
 
     struct Home(PathBuf);
@@ -256,18 +270,26 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_member_that_goes_out_while_another_process_looks_at_superblocks_stays_out() {
-        let home = Home(PathBuf::from(std::format!("/dev/shm/attach-{}", std::process::id())));
+    /// An array of three members, in sync and not in use.
+    fn made(name: &str) -> (Home, Config) {
+        let home = Home(PathBuf::from(std::format!("/dev/shm/attach-{name}-{}", std::process::id())));
         let mounts: Vec<Vec<u8>> =
             (0..3).map(|slot| home.0.join(std::format!("m{slot}")).into_os_string().into_encoded_bytes()).collect();
         for mount in &mounts {
             std::fs::create_dir_all(std::str::from_utf8(mount).unwrap()).unwrap();
         }
         let config = Config::new(layout::Level::Raid5, None, &mounts, &[b"/data".to_vec()], String::new()).unwrap();
-        let first = Array::attach(&config).unwrap();
-        let segment = crate::runtime::segment_path(first.uuid());
-        drop(first);
+        drop(Array::attach(&config).unwrap());
+        (home, config)
+    }
+
+    fn remove_segment(uuid: Uuid) {
+        let _ = std::fs::remove_file(crate::runtime::segment_path(uuid));
+    }
+
+    #[test]
+    fn a_member_that_goes_out_while_another_process_looks_at_superblocks_stays_out() {
+        let (_home, config) = made("out");
         let went_out = core::cell::Cell::new(false);
         let array = Array::attach_if(&config, |config, superblock, members| {
             if !went_out.replace(true) {
@@ -277,7 +299,57 @@ mod tests {
             }
             journal::find(config, superblock, members)
         });
-        let _ = std::fs::remove_file(segment);
-        assert_eq!(array.unwrap().runtime().out(), MemberSet::EMPTY.with(2));
+        let array = array.unwrap();
+        remove_segment(array.uuid);
+        assert_eq!(array.runtime().out(), MemberSet::EMPTY.with(2));
+    }
+
+    /// The UUID of the journal in use.
+    fn journal_of(array: &Array) -> Option<Uuid> {
+        array.journal().map(|journal| journal.header.journal_uuid)
+    }
+
+    #[test]
+    fn a_journal_that_is_changed_while_another_process_looks_at_superblocks_is_the_one_in_use() {
+        // With nobody attached when the segment is held, or with somebody who has the new journal.
+        for stays in [false, true] {
+            let (_home, config) = made(if stays { "used" } else { "changed" });
+            // Made, replaced by another, and taken away.
+            for place in [Some(JournalPlace::Members), Some(JournalPlace::Members), None] {
+                let user = core::cell::RefCell::new(None);
+                let was_changed = core::cell::Cell::new(false);
+                let array = Array::attach_if(&config, |config, superblock, members| {
+                    let found = journal::find(config, superblock, members);
+                    if !was_changed.replace(true) {
+                        Array::attach_holding(config)?.set_journal(place.as_ref())?;
+                        user.replace(stays.then(|| Array::attach(config)).transpose()?);
+                    }
+                    found
+                });
+                let array = array.unwrap();
+                array.let_in();
+                remove_segment(array.uuid);
+                assert_eq!(array.alone, !stays);
+                let in_superblocks = superblock::read(array.members[0].meta().unwrap()).unwrap().0.journal;
+                assert_eq!(journal_of(&array), in_superblocks.map(|entry| entry.uuid), "{stays}");
+                assert_eq!(in_superblocks.is_some(), place.is_some());
+            }
+        }
+    }
+
+    #[test]
+    fn who_starts_while_the_journal_is_changed_waits_and_has_the_new_one() {
+        let (_home, config) = made("waits");
+        let held = Array::attach_holding(&config).unwrap();
+        let starts = std::thread::spawn(move || Array::attach(&config).map(|array| (journal_of(&array), array.alone)));
+        std::thread::sleep(core::time::Duration::from_millis(200));
+        assert!(!starts.is_finished());
+        held.set_journal(Some(&JournalPlace::Members)).unwrap();
+        let made = superblock::read(held.members[0].meta().unwrap()).unwrap().0.journal.unwrap().uuid;
+        held.runtime.detach();
+        held.let_in();
+        let found = starts.join().unwrap().unwrap();
+        remove_segment(held.uuid);
+        assert_eq!(found, (Some(made), true));
     }
 }

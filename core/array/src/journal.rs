@@ -257,7 +257,8 @@ impl Array {
     }
 
     /// Gives the array a new, empty journal at `place`, or none, whatever the one it had holds. The caller is alone with the array, has replayed that one or has been
-    /// told to give it up, and uses the array no further. A member that is away is put on record: it would come back with the journal from before, or without one.
+    /// told to give it up, and uses the array no further. It holds the array meanwhile ([`Array::attach_holding`]), or who starts in the middle of this would
+    /// go on with the old one. A member that is away is put on record: it would come back with the journal from before, or without one.
     pub fn set_journal(&self, place: Option<&JournalPlace>) -> Result<(), AttachError> {
         self.before_change().map_err(|error| AttachError::os(&self.config.mounts[0], "write the superblock of", error))?;
         let metas: Vec<_> =
@@ -282,6 +283,8 @@ impl Array {
         if entry.is_none_or(|entry| entry.path.is_some()) {
             remove_from(&metas);
         }
+        // Lanes of the one before, and its failure, are nothing to this one.
+        self.runtime.renew_journal();
         Ok(())
     }
 

@@ -181,7 +181,7 @@ impl Runtime {
     /// Opens the segment of array `uuid`, making it if it is not there, and attaches this process.
     ///
     /// Returns whether this process is the only one attached (it then assembles: see [`Self::finish_assembly`]). The segment's file
-    /// is locked until then. `claim` is asked with the segment's device and inode number before anything in it is touched, and gives
+    /// is locked until [`Self::let_in`]. `claim` is asked with the segment's device and inode number before anything in it is touched, and gives
     /// whether other processes use the array by way of this segment.
     ///
     /// # Errors
@@ -266,9 +266,13 @@ impl Runtime {
         }
     }
 
-    /// Lets other processes in: member states are settled. Called by every process that opened the segment.
+    /// Member states are settled. Called by every process that opened the segment, before [`Self::let_in`].
     pub fn finish_assembly(&self) {
         self.segment().assembled.store(1, Ordering::Release);
+    }
+
+    /// Lets other processes in.
+    pub fn let_in(&self) {
         let _ = fs::flock(&self.file, FlockOperation::Unlock);
     }
 
