@@ -219,6 +219,8 @@ fn hold(config: &Config, thing: &str) -> Result<Array, Failure> {
 fn take(array: Array, thing: &str) -> Result<&'static Files, Failure> {
     let cannot = |error: sys::OsError| inspect::refused(thing, &io::Error::from(error).to_string());
     persist::fault::install_handlers().map_err(cannot)?;
+    // Also what a thread was in the middle of whose process ended in order is found to wait.
+    array.runtime().note_deaths();
     Files::new(array).map_err(cannot)
 }
 

@@ -1,13 +1,14 @@
 //! What the running system knows of an array: its processes, and the file systems under its members.
 
-use crate::{failure::Failure, files::ArrayFiles, inspect, spec::Source};
-use array::{Array, Runtime};
+use crate::{failure::Failure, files::ArrayFiles, inspect, journal, spec::Source};
+use array::{Array, AttachError, Runtime};
 use format::Uuid;
 use std::{
     fs::{self, File},
     io::{BufRead as _, BufReader},
     os::fd::AsFd as _,
     path::Path,
+    sync::atomic::Ordering,
 };
 
 /// The processes that have the array's runtime segment mapped, as far as this user may look into them.
@@ -68,8 +69,32 @@ fn undo(source: &Source, thing: &str) -> Result<(), Failure> {
     Err(Failure::new(thing, what, "run it as a user who may write to every file"))
 }
 
+/// Replays what processes had committed to the journal when they died: behind a page cache it is believed no more once the segment is gone.
+fn replay(source: &Source, thing: &str) -> Result<(), Failure> {
+    let refused = |error: AttachError| {
+        let text = error.to_string();
+        let (what, todo) = text.rsplit_once("; ").unwrap_or((&text, ""));
+        Failure::new(
+            thing,
+            format!("processes died in the middle of writes that wait in its journal to be replayed; {what}"),
+            todo,
+        )
+    };
+    let array = Array::attach(&inspect::config(source)?).map_err(refused)?;
+    journal::replay(array, thing).map(|_| ())
+}
+
+/// Whether processes that are gone left lanes of the journal that a record may wait in.
+fn may_wait(runtime: &Runtime) -> bool {
+    runtime.journal_lanes().iter().any(|lane| lane.0.load(Ordering::Acquire) != 0)
+}
+
 /// Removes the runtime segment of an array that no process uses. Returns whether there was one.
 pub(crate) fn stop(source: &Source, thing: &str) -> Result<bool, Failure> {
+    stop_after(source, thing, false)
+}
+
+fn stop_after(source: &Source, thing: &str, replayed: bool) -> Result<bool, Failure> {
     let superblock = inspect::newest(source, thing)?;
     let segment = array::runtime::segment_path(superblock.array_uuid);
     if fs::symlink_metadata(&segment).is_err() {
@@ -89,12 +114,29 @@ pub(crate) fn stop(source: &Source, thing: &str) -> Result<bool, Failure> {
         let pids = pids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
         return Err(Failure::new(thing, format!("in use by {noun} {pids}"), "end them first"));
     }
+    // Looked at again: who held the segment until now may have changed the journal.
+    if let Ok((held, _)) = &runtime
+        && inspect::newest(source, thing)?.journal.is_some()
+        && may_wait(held)
+    {
+        if replayed {
+            return Err(Failure::new(
+                thing,
+                "writes wait in its journal again",
+                "end the programs that use it, and stop it again",
+            ));
+        }
+        held.note_deaths();
+        drop(runtime);
+        replay(source, thing)?;
+        return stop_after(source, thing, true);
+    }
     if let Ok((held, _)) = &runtime
         && held.abandoned_undo().any(|record| record.unfinished().is_some())
     {
         drop(runtime);
         undo(source, thing)?;
-        return stop(source, thing);
+        return stop_after(source, thing, replayed);
     }
     fs::remove_file(&segment).map_err(|error| Failure::new(&segment, error, "run as the user who owns the array"))?;
     forget_copies(Path::new(&segment));

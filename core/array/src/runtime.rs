@@ -467,6 +467,12 @@ impl Runtime {
             .map(|process| process.pid)
     }
 
+    /// What processes left that are gone is looked at again by the next that is alone, also what they left when they ended in order: a thread may have been in the middle
+    /// of a write.
+    pub fn note_deaths(&self) {
+        self.segment().recovered.fetch_min(Recovery::Deaths as u32, Ordering::AcqRel);
+    }
+
     // --- members
 
     /// The members that are not in use.
