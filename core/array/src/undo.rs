@@ -163,16 +163,19 @@ impl<'a> UndoRecord<'a> {
 
     /// What was saved at [`Self::place`] makes `members` agree: from here on they may be stored to.
     pub(crate) fn arm_saved(&self, members: MemberSet, offset: u64, bytes: usize) {
-        self.head.members.store(members.bits(), Ordering::Relaxed);
-        self.arm(SAVED, offset, bytes as u64);
+        self.arm(SAVED, members, offset, bytes as u64);
     }
 
     /// From here on every member may be zeroed there.
     pub fn arm_zeros(&self, offset: u64, bytes: u64) {
-        self.arm(ZEROED, offset, bytes);
+        self.arm(ZEROED, MemberSet::EMPTY, offset, bytes);
     }
 
-    fn arm(&self, what: u32, offset: u64, bytes: u64) {
+    fn arm(&self, what: u32, members: MemberSet, offset: u64, bytes: u64) {
+        // It may still be armed, after a fault: a death in between is not to find the one kind at the other's place.
+        self.head.armed.store(NOTHING, Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
+        self.head.members.store(members.bits(), Ordering::Relaxed);
         self.head.offset.store(offset, Ordering::Relaxed);
         self.head.bytes.store(bytes, Ordering::Relaxed);
         self.head.armed.store(what, Ordering::Release);
