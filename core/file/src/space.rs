@@ -8,7 +8,7 @@
 use crate::Inode;
 use crate::journal::{After, FileJournal};
 use crate::stripes::Blocks;
-use array::{IoFault, Striper, Undo};
+use array::{IoFault, Striper, Undo, Unfinished};
 use core::sync::atomic::Ordering;
 use dax::Backing;
 use format::LaneKind;
@@ -169,14 +169,20 @@ impl Inode {
     /// What is less than a stripe by way of the journal: with a member lost in a crash the rest of such a stripe must still be computed rightly. The range is announced.
     #[cold]
     fn zero_journaled(&self, journal: &FileJournal, offset: u64, bytes: u64) -> Result<(), OsError> {
-        let (stripe, end) = (self.geometry.stripe_bytes(), offset + bytes);
-        let first = offset.next_multiple_of(stripe).min(end);
-        let last = (end - end % stripe).max(first);
+        let end = offset + bytes;
+        let (first, last) = self.whole_stripes(offset, end);
         for (start, stop) in [(offset, first), (last, end)] {
             // SAFETY: null stands for zeros; the stripes are locked and the space is there.
             unsafe { self.store_journaled(journal, start, core::ptr::null(), (stop - start) as usize, After::NothingElse) }?;
         }
         if first < last { self.zero_directly(first, last - first) } else { Ok(()) }
+    }
+
+    /// Where the whole stripes in `offset..end` begin and end.
+    fn whole_stripes(&self, offset: u64, end: u64) -> (u64, u64) {
+        let stripe = self.geometry.stripe_bytes();
+        let first = offset.next_multiple_of(stripe).min(end);
+        (first, (end - end % stripe).max(first))
     }
 
     fn zero_directly(&self, offset: u64, bytes: u64) -> Result<(), OsError> {
@@ -185,7 +191,13 @@ impl Inode {
             let striper = Striper { undo: undo.as_ref().map(Undo::record), ..self.striper(self.out()) };
             match (striper.zero(offset, bytes), &undo) {
                 (Ok(()), _) => return Ok(()),
-                (Err(fault), Some(undo)) => self.undo_after_fault(undo, fault)?,
+                (Err(fault), Some(undo)) => {
+                    self.undo_after_fault(undo, fault)?;
+                    if matches!(undo.record().unfinished(), Some(Unfinished::Zeroed { .. })) {
+                        let (first, last) = self.whole_stripes(offset, offset + bytes);
+                        self.finish_zeros(undo, first, last)?;
+                    }
+                }
                 (Err(fault @ IoFault::Member(_)), None) => {
                     self.after_fault(fault)?;
                     self.files.array().before_change()?;
@@ -193,6 +205,16 @@ impl Inode {
                 (Err(fault), None) => return self.after_fault(fault),
             }
         }
+    }
+
+    /// Makes whole stripes zeros that the record says are becoming so. It says that until they are: another record would leave an instant with none.
+    #[cold]
+    fn finish_zeros(&self, undo: &Undo<'_>, first: u64, last: u64) -> Result<(), OsError> {
+        while let Err(fault) = self.striper(self.out()).zero(first, last - first) {
+            self.undo_after_fault(undo, fault)?;
+        }
+        undo.record().disarm();
+        Ok(())
     }
 
     /// Allocates `offset..offset + bytes` (fallocate(2) mode 0); the size grows unless `keep_size`.
@@ -281,10 +303,9 @@ impl Inode {
             undo.record().arm_zeros(start, stop - start);
         }
         let punched = self.punch_members(start, stop - start);
-        if punched.is_err() && undo.is_some() {
+        if let (Err(_), Some(undo)) = (punched, &undo) {
             // Some members have holes there, others not: there is no way back, and what zeros take was just given back.
-            drop(undo);
-            return self.fill_holes(first, last).and_then(|()| self.zero_directly(first, last - first));
+            return self.fill_holes(first, last).and_then(|()| self.finish_zeros(undo, first, last));
         }
         if punched.is_err() {
             let _ = self.resync(first, last - first);
