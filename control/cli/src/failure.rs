@@ -95,7 +95,7 @@ mod tests {
         assert_eq!(
             failure.to_string(),
             "cxlraid: usage: the following required arguments were not provided: --level <LEVEL> --at <PATH> <MEMBER>...; \
-             see 'cxlraid --help'"
+             see 'cxlraid create --help'"
         );
         let error = Cli::try_parse_from(["cxlraid", "--help"]).unwrap_err();
         assert!(from_usage(&error).is_none());
