@@ -66,7 +66,7 @@ pub(crate) fn from_usage(error: &clap::Error) -> Option<Failure> {
     // `Usage: cxlraid journal <COMMAND>` in what clap says: the command that it is about.
     let usage = text.lines().find_map(|line| line.trim().strip_prefix("Usage: ")).unwrap_or("cxlraid");
     let about: Vec<_> = usage.split_whitespace().take_while(|word| !word.starts_with(['<', '[', '-'])).collect();
-    Some(Failure::new("usage", what, &format!("see '{} --help'", about.join(" "))).with_exit(Exit::Usage))
+    Some(Failure::new("usage", what, format!("see '{} --help'", about.join(" "))).with_exit(Exit::Usage))
 }
 
 /// Control characters would break the promise of one line (and play tricks on a terminal).
