@@ -65,7 +65,7 @@ impl Namespace {
             Ok(node) => return Ok(node),
         }
         // It was renamed or removed since, or is being so.
-        self.locked(|| {
+        self.locked(|_| {
             let path = self.logical_path_of(fd)?.ok_or(OsError::STALE)?;
             let orphan = [b"/", file::orphan_path(attribute).as_slice()].concat();
             let found = match attach(&path) {

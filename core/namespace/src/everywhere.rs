@@ -32,7 +32,8 @@ pub(crate) struct On {
 impl Namespace {
     /// Runs a change alone among all changes of names, with the members that are out on record.
     pub(crate) fn changing<T>(&self, change: impl FnOnce() -> Result<T>) -> Result<T> {
-        self.locked(|| {
+        self.locked(|whole| {
+            whole?;
             self.array().before_change()?;
             change()
         })

@@ -72,27 +72,29 @@ impl Namespace {
                     Ok(reached) => return Ok(reached),
                 }
             }
-            if let Some(reached) = self.locked(|| self.open_locked(path, flags, mode))? {
+            if let Some(reached) = self.locked(|whole| self.open_locked(path, flags, mode, whole))? {
                 return Ok(reached);
             }
         }
         Err(OsError::BUSY)
     }
 
-    /// With the namespace lock held. None if it is no affair of the lock: opening a pipe may wait for long.
-    fn open_locked(&self, path: &[u8], flags: OFlags, mode: u32) -> Result<Option<Reached<Opened>>> {
+    /// With the namespace lock held. None if it is no affair of the lock: opening a pipe may wait for long. `whole` is why nothing may be changed,
+    /// if so.
+    fn open_locked(&self, path: &[u8], flags: OFlags, mode: u32, whole: Result<()>) -> Result<Option<Reached<Opened>>> {
         if !flags.contains(OFlags::CREATE | OFlags::EXCL) {
             match self.find(path, OFlags::PATH | OFlags::CLOEXEC, !flags.contains(OFlags::NOFOLLOW)) {
                 Ok(Reached::Host(path)) => return Ok(Some(Reached::Host(path))),
-                Ok(Reached::Array(found)) => return self.open_found_locked(path, flags, &found),
+                Ok(Reached::Array(found)) => return self.open_found_locked(path, flags, &found, whole),
                 Err(OsError::NOENT) if flags.contains(OFlags::CREATE) => {}
                 Err(error) => return Err(error),
             }
         }
+        whole?;
         self.create(path, flags, mode).map(Some)
     }
 
-    fn open_found_locked(&self, path: &[u8], flags: OFlags, found: &Found) -> Result<Option<Reached<Opened>>> {
+    fn open_found_locked(&self, path: &[u8], flags: OFlags, found: &Found, whole: Result<()>) -> Result<Option<Reached<Opened>>> {
         match FileType::from_raw_mode(fstat(&found.fd)?.st_mode) {
             FileType::RegularFile => {}
             FileType::Directory | FileType::Symlink => return final_result(self.open_existing(path, flags)).map(Some),
@@ -102,6 +104,7 @@ impl Namespace {
             Err(Trouble::Changed) => {}
             result => return final_result(result).map(Some),
         }
+        whole?;
         self.complete(&found.path)?;
         final_result(self.open_existing(path, flags)).map(Some)
     }

@@ -59,15 +59,19 @@ fn key(attribute: Attribute) -> (u64, u64) {
 }
 
 impl Namespace {
-    /// Runs `change` with the namespace lock held, after making good what another process left unfinished when it died.
-    pub(crate) fn locked<T>(&self, change: impl FnOnce() -> Result<T>) -> Result<T> {
+    /// Runs `act` with the namespace lock held, after making good what another process left unfinished when it died.
+    ///
+    /// `act` is told the error if that failed, most likely because this process may not see or change enough of the tree: another one will
+    /// do it. Until then names may be looked up, but nothing may be changed: with one more change in the log nobody would know that the one
+    /// before it is half made.
+    pub(crate) fn locked<T>(&self, act: impl FnOnce(Result<()>) -> Result<T>) -> Result<T> {
         let runtime = self.array().runtime();
         runtime.with_namespace(|acquired| {
-            // If this process may not see or change enough of the tree, another one will do it.
-            if acquired == Acquired::Inherited && self.restructuring(|| self.replay()).is_ok() {
-                runtime.names_are_whole();
-            }
-            change()
+            let whole = match acquired {
+                Acquired::Inherited => self.restructuring(|| self.replay()).map(|()| runtime.names_are_whole()),
+                Acquired::Clean => Ok(()),
+            };
+            act(whole)
         })
     }
 

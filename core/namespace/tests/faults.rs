@@ -268,3 +268,62 @@ fn a_file_opened_before_its_anchors_member_went_out_is_told_of_as_it_is() {
     let statx = names.fstatx(opened.anchor.as_fd(), &opened.node, AtFlags::empty(), StatxFlags::BASIC_STATS).unwrap();
     assert_eq!((statx.stx_nlink, statx.stx_size), (0, 9));
 }
+
+unsafe extern "C" {
+    fn fork() -> i32;
+    fn _exit(status: i32) -> !;
+    fn waitpid(pid: i32, status: *mut i32, options: i32) -> i32;
+    fn setfsuid(uid: u32) -> i32;
+}
+
+/// A process that dies while it holds the namespace lock.
+fn die_in_a_change(names: cxlraid_namespace::Namespace) {
+    // SAFETY: libc's fork; the child only takes the lock and ends.
+    let pid = names.files().around_fork(|| unsafe { fork() } as isize);
+    if pid == 0 {
+        // SAFETY: ends the child.
+        names.between_changes(|| unsafe { _exit(0) });
+    }
+    let mut status = 0;
+    // SAFETY: our child, and a word of ours.
+    assert_eq!(unsafe { waitpid(pid as i32, &raw mut status, 0) }, pid as i32);
+}
+
+/// Runs `act` with the rights that others have on files.
+fn with_few_rights<T>(act: impl FnOnce() -> T) -> T {
+    // SAFETY: concerns this thread only.
+    unsafe { setfsuid(65534) };
+    let result = act();
+    // SAFETY: as above.
+    unsafe { setfsuid(0) };
+    result
+}
+
+/// One more change behind a half-made one, and nobody would ever finish that.
+#[test]
+fn who_may_not_finish_a_change_may_look_but_not_change() {
+    let array = TestArray::new();
+    if sys::rustix::process::geteuid().as_raw() != 0 {
+        eprintln!("SKIPPED: who_may_not_finish_a_change_may_look_but_not_change needs the right to have fewer");
+        return;
+    }
+    std::fs::set_permissions(array.home.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let names = array.namespace;
+    inside(names.chmod(b"/data", 0o777, true));
+    write(&inside(names.open(b"/data/seen", CREATE, 0o644)), 0, b"seen");
+    inside(names.mkdir(b"/data/private", 0o700));
+    inside(names.mkdir(b"/data/private/last", 0o750));
+    std::fs::remove_dir(array.members[2].join("data/private/last")).unwrap();
+    die_in_a_change(names);
+    with_few_rights(|| {
+        assert_eq!(refused(names.mkdir(b"/data/other", 0o700)), OsError::ACCESS);
+        assert_eq!(refused(names.open(b"/data/new", CREATE, 0o600)), OsError::ACCESS);
+        assert_eq!(refused(names.unlink(b"/data/seen")), OsError::ACCESS);
+        assert_eq!(read(&inside(names.open(b"/data/seen", OFlags::RDONLY | OFlags::CREATE, 0o600))), b"seen");
+    });
+    inside(names.mkdir(b"/data/after", 0o700));
+    let paths: Vec<_> = array.assert_same_trees().into_keys().collect();
+    assert_eq!(paths, ["data", "data/after", "data/private", "data/private/last", "data/seen"].map(PathBuf::from));
+    with_few_rights(|| inside(names.mkdir(b"/data/mine", 0o700)));
+    array.assert_same_trees();
+}
