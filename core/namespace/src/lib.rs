@@ -28,6 +28,7 @@ mod everywhere;
 mod find;
 mod host;
 mod log;
+mod no_room;
 mod open;
 mod recover;
 mod remembered;

@@ -69,7 +69,7 @@ impl Namespace {
         result
     }
 
-    fn store_record(&self, log: &NameLog<Backing>, place: u64, record: &NameRecord<'_>) -> Result<()> {
+    pub(crate) fn store_record(&self, log: &NameLog<Backing>, place: u64, record: &NameRecord<'_>) -> Result<()> {
         let failed = log.store(self.array().in_use(), place, record);
         if failed.is_empty() {
             return Ok(());

@@ -104,7 +104,8 @@ impl Namespace {
         for slot in self.array().in_use().without(reference).iter() {
             match self.recover_member(slot, reference) {
                 Err(error) if is_dead(error) => self.array().fail_member(slot)?,
-                result => result?,
+                Err(error) => self.take_out_full(MemberSet::EMPTY.with(slot), error)?,
+                Ok(()) => {}
             }
         }
         self.array().before_change()

@@ -11,6 +11,7 @@
 
 use crate::Namespace;
 use crate::everywhere::clear;
+use crate::no_room::is_full;
 use crate::recover::{Item, Places};
 use crate::resolve::join;
 use alloc::collections::BTreeMap;
@@ -21,7 +22,7 @@ use format::{Attribute, InodeState, NameKind, NameRecord};
 use intent::Records;
 use sys::rustix::fs::{AtFlags, FileType, RenameFlags, linkat, renameat, renameat_with, unlinkat};
 use sys::{OsError, Result};
-use units::Slot;
+use units::{MemberSet, Slot};
 
 /// How names of files begin, within `.cxlraid`, that have no other; the inode number follows.
 const ORPHAN: &[u8] = b"orphan-";
@@ -32,6 +33,12 @@ impl Namespace {
     /// A member that is away is put on record only if another one must be changed, or if only it may have made the last change: where all have made
     /// that, as after a start of the machine in order, it comes back as it is.
     pub(crate) fn replay(&self) -> Result<()> {
+        while !self.replay_once()? {}
+        Ok(())
+    }
+
+    /// Returns whether it came to the end. Otherwise it is to begin anew: a change was undone, or a member is out.
+    fn replay_once(&self) -> Result<bool> {
         let log = self.log()?;
         let records = log.read(self.array().in_use());
         let newest = records.last_key_value().map_or(0, |(&sequence, _)| sequence);
@@ -50,16 +57,21 @@ impl Namespace {
         let reference = reference.map_or_else(|| self.array().first_in_use(), Ok)?;
         // The log of a page cache may be older than the trees: then who came furthest is right.
         let can = told && reaches_back && furthest <= newest;
-        // Whatever keeps the log from being followed, nobody may go on as if it had been.
-        if !can || self.replay_from(&positions, &records, reference).is_err() {
-            self.recover_all(reference)?;
+        match if can { self.replay_from(&positions, &records, reference) } else { Err(OsError::NOTSUP) } {
+            Ok(true) => {}
+            Ok(false) => return Ok(false),
+            // If it is the reference that is full, the others would lose what it has no room for.
+            Err(error) if is_full(error) => return Err(error),
+            // Whatever keeps the log from being followed, nobody may go on as if it had been.
+            Err(_) => self.recover_all(reference)?,
         }
         self.sync_members()?;
         self.continue_log(log, &records, newest.max(furthest));
-        Ok(())
+        Ok(true)
     }
 
-    fn replay_from(&self, positions: &[(Slot, Option<u64>)], records: &Records, reference: Slot) -> Result<()> {
+    /// Returns as `replay_once` does.
+    fn replay_from(&self, positions: &[(Slot, Option<u64>)], records: &Records, reference: Slot) -> Result<bool> {
         let lowest = positions.iter().filter_map(|(_, position)| *position).min().unwrap_or(0);
         let newest = records.last_key_value().map_or(0, |(&sequence, _)| sequence);
         for (&sequence, found) in records.range(lowest + 1..) {
@@ -74,35 +86,52 @@ impl Namespace {
                 self.log()?.store(self.array().in_use(), found.offset as u64, &NameRecord { void: true, ..record });
                 continue;
             }
+            let (mut full, mut refusal) = (MemberSet::EMPTY, OsError::NOSPC);
             for &(slot, _) in positions.iter().filter(|(_, position)| position.is_some_and(|position| position < sequence)) {
                 match self.redo(slot, &record, reference) {
                     Ok(()) | Err(OsError::NOENT | OsError::NOTDIR) => {}
+                    Err(error) if is_full(error) => (full, refusal) = (full.with(slot), error),
                     Err(error) => return Err(error),
                 }
             }
+            if let Some(slot) = full.lowest() {
+                let undo = || self.undo_last(&record, found.offset as u64, slot, lowest + 1 == newest);
+                if sequence != newest || undo().is_err() {
+                    self.take_out_full(full, refusal)?;
+                }
+                return Ok(false);
+            }
             self.settle(&record)?;
         }
-        self.follow_renamed(lowest, records, reference)?;
-        self.free_unmade(lowest, records)
+        if !self.follow_renamed(lowest, records, reference)? {
+            return Ok(false);
+        }
+        self.free_unmade(lowest, records)?;
+        Ok(true)
     }
 
     /// What was made or changed before its directory was renamed, the furthest member has only behind the renaming: there the others get it.
-    fn follow_renamed(&self, lowest: u64, records: &Records, reference: Slot) -> Result<()> {
+    /// Returns whether all have it: a member without room is out.
+    fn follow_renamed(&self, lowest: u64, records: &Records, reference: Slot) -> Result<bool> {
         let window: Vec<_> = records.range(lowest + 1..).filter_map(|(_, found)| found_record(found)).collect();
         for (index, record) in window.iter().enumerate() {
             for path in [record.path, record.to].into_iter().filter(|path| !path.is_empty()) {
                 let path = renamed(path, &window[index + 1..]);
                 let Some(item) = self.item_or_none(reference, &path)? else { continue };
                 for slot in self.array().in_use().without(reference).iter() {
-                    if self.item_or_none(slot, &path)?.is_none_or(|own| !own.is_like(&item)) {
-                        self.bring_from(reference, slot, &path, &item)?;
+                    let result = if self.item_or_none(slot, &path)?.is_none_or(|own| !own.is_like(&item)) {
+                        self.bring_from(reference, slot, &path, &item)
                     } else {
-                        self.equalise_with(reference, slot, &path, &item)?;
+                        self.equalise_with(reference, slot, &path, &item)
+                    };
+                    if let Err(error) = result {
+                        self.take_out_full(MemberSet::EMPTY.with(slot), error)?;
+                        return Ok(false);
                     }
                 }
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     fn bring_from(&self, reference: Slot, slot: Slot, path: &[u8], item: &Item) -> Result<()> {
@@ -200,7 +229,7 @@ impl Namespace {
     }
 
     /// Gives what a name stands for on one member the attributes that it has on another.
-    fn follow(&self, reference: Slot, slot: Slot, path: &[u8]) -> Result<()> {
+    pub(crate) fn follow(&self, reference: Slot, slot: Slot, path: &[u8]) -> Result<()> {
         match (self.item_or_none(reference, path)?, self.item_or_none(slot, path)?) {
             (Some(item), Some(own)) if own.is_like(&item) => self.equalise_with(reference, slot, path, &item),
             _ => Ok(()),
@@ -223,12 +252,12 @@ impl Namespace {
     }
 
     /// Whether a member lacks a name, or has something else there than this file.
-    fn lacks(&self, slot: Slot, path: &[u8], file: Option<Attribute>) -> Result<bool> {
+    pub(crate) fn lacks(&self, slot: Slot, path: &[u8], file: Option<Attribute>) -> Result<bool> {
         let present = self.item_or_none(slot, path)?;
         Ok(present.is_none_or(|item| file.is_some() && item.attribute != file))
     }
 
-    fn item_or_none(&self, slot: Slot, path: &[u8]) -> Result<Option<Item>> {
+    pub(crate) fn item_or_none(&self, slot: Slot, path: &[u8]) -> Result<Option<Item>> {
         if path.is_empty() {
             return Ok(None);
         }

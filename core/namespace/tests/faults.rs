@@ -20,6 +20,16 @@ impl SmallMount {
         let mount = Command::new("mount").args(["-t", "tmpfs", "-o", &options, "cxlraid-test"]).arg(path).status();
         mount.is_ok_and(|status| status.success()).then(|| Self(path.into()))
     }
+
+    /// Takes up the room that is left.
+    fn fill(&self) {
+        std::fs::create_dir(self.0.join("full")).unwrap();
+        (0..).take_while(|count| std::fs::create_dir(self.0.join(format!("full/{count}"))).is_ok()).for_each(drop);
+    }
+
+    fn make_room(&self) {
+        std::fs::remove_dir_all(self.0.join("full")).unwrap();
+    }
 }
 
 impl Drop for SmallMount {
@@ -326,4 +336,77 @@ fn who_may_not_finish_a_change_may_look_but_not_change() {
     assert_eq!(paths, ["data", "data/after", "data/private", "data/private/last", "data/seen"].map(PathBuf::from));
     with_few_rights(|| inside(names.mkdir(b"/data/mine", 0o700)));
     array.assert_same_trees();
+}
+
+/// A process died between the first member and a later one that has no room for what it was making.
+#[test]
+fn what_a_member_has_no_room_for_after_a_death_is_undone() {
+    let test = "what_a_member_has_no_room_for_after_a_death_is_undone";
+    let Some((mut array, mount)) = array_with_a_small_member(test, 40) else { return };
+    type Change = (&'static str, fn(cxlraid_namespace::Namespace), fn(&Path));
+    let remove: fn(&Path) = |data| std::fs::remove_file(data.join("last")).unwrap();
+    let changes: [Change; 5] = [
+        ("mkdir", |names| inside(names.mkdir(b"/data/last", 0o700)), |data| std::fs::remove_dir(data.join("last")).unwrap()),
+        ("symlink", |names| inside(names.symlink(b"kept", b"/data/last")), remove),
+        ("create", |names| drop(create(names, "/data/last")), remove),
+        ("link", |names| inside(names.link(b"/data/kept", b"/data/last", false)), remove),
+        (
+            "setxattr",
+            |names| inside(names.setxattr(b"/data/kept", b"user.note", &[1; 4000], XattrFlags::empty(), true)),
+            |data| sys::rustix::fs::lremovexattr(data.join("kept"), "user.note").unwrap(),
+        ),
+    ];
+    write(&create(array.namespace, "/data/kept"), 0, b"kept");
+    let before = array.assert_same_trees();
+    for is_restarted in [true, false] {
+        for (what, change, take_back) in &changes {
+            change(array.namespace);
+            take_back(&mount.0.join("data"));
+            mount.fill();
+            if is_restarted {
+                array.restart()
+            } else {
+                die_in_a_change(array.namespace)
+            }
+            assert_eq!(refused(array.namespace.unlink(b"/data/none")), OsError::NOENT, "{what}");
+            mount.make_room();
+            assert_eq!(array.assert_same_trees(), before, "{what}, {is_restarted}");
+            assert_eq!(read(&create(array.namespace, "/data/kept")), b"kept", "{what}");
+            assert_eq!(array.namespace.files().array().in_use().len(), 3, "{what}");
+        }
+    }
+    let again = create(array.namespace, "/data/again");
+    assert_eq!(file_of(&again).number(), file_of(&create(array.namespace, "/data/kept")).number() + 1, "no number is left taken");
+}
+
+/// Undone, it would take bytes with it that a program was told were written.
+#[test]
+fn a_member_goes_out_that_has_no_room_for_what_cannot_be_undone() {
+    let test = "a_member_goes_out_that_has_no_room_for_what_cannot_be_undone";
+    for can_be_spared in [true, false] {
+        let Some((mut array, mount)) = array_with_a_small_member(test, 40) else { return };
+        if !can_be_spared {
+            array.namespace.files().array().fail_member(0).unwrap();
+        }
+        write(&create(array.namespace, "/data/last"), 0, b"content");
+        std::fs::remove_file(mount.0.join("data/last")).unwrap();
+        mount.fill();
+        if can_be_spared {
+            array.restart();
+            let names = array.namespace;
+            assert_eq!(names.files().array().in_use().iter().collect::<Vec<_>>(), [0, 1]);
+            assert!(names.files().array().runtime().out_unrecorded().is_empty());
+            assert_eq!(read(&create(names, "/data/last")), b"content");
+            inside(names.unlink(b"/data/last"));
+            assert_eq!(array.assert_same_trees().len(), 1);
+            continue;
+        }
+        die_in_a_change(array.namespace);
+        assert_eq!(refused(array.namespace.mkdir(b"/data/dir", 0o700)), OsError::NOSPC);
+        assert_eq!(array.namespace.files().array().in_use().iter().collect::<Vec<_>>(), [1, 2]);
+        mount.make_room();
+        inside(array.namespace.mkdir(b"/data/dir", 0o700));
+        inside(array.namespace.unlink(b"/data/last"));
+        assert_eq!(array.assert_same_trees().len(), 2);
+    }
 }
