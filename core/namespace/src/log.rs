@@ -82,11 +82,16 @@ impl Namespace {
 
     /// Tells durable members how far they came.
     fn set_positions(&self, log: &NameLog<Backing>, sequence: u64) {
-        for slot in self.array().in_use().iter().filter(|&slot| self.is_durable(slot)) {
-            if let Some(file) = log.file(slot) {
-                // Without it more is done again than would be needed, or names are compared as a whole.
-                let _ = fsetxattr(file.fd(), ATTRIBUTE_NAME, &sequence.to_le_bytes(), XattrFlags::empty());
-            }
+        for slot in self.array().in_use().iter() {
+            self.set_position(log, slot, sequence);
+        }
+    }
+
+    /// Tells a member how far it came, if it is durable.
+    pub(crate) fn set_position(&self, log: &NameLog<Backing>, slot: Slot, sequence: u64) {
+        if let Some(file) = log.file(slot).filter(|_| self.is_durable(slot)) {
+            // Without it more is done again than would be needed, or names are compared as a whole.
+            let _ = fsetxattr(file.fd(), ATTRIBUTE_NAME, &sequence.to_le_bytes(), XattrFlags::empty());
         }
     }
 

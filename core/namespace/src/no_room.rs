@@ -43,8 +43,11 @@ impl Namespace {
             NameKind::Make => self.undo_make(record)?,
             NameKind::Link if !record.path.is_empty() => self.undo_link(record)?,
             NameKind::Attributes if is_alone => {
+                let Some(item) = self.item_or_none(full, record.path)? else { return Err(OsError::NOTSUP) };
                 for slot in self.array().in_use().without(full).iter() {
-                    self.follow(full, slot, record.path)?;
+                    if self.item_or_none(slot, record.path)?.is_some_and(|own| own.is_like(&item)) {
+                        self.equalise_with(full, record.path, slot, record.path, &item)?;
+                    }
                 }
             }
             _ => return Err(OsError::NOTSUP),

@@ -144,7 +144,7 @@ impl Namespace {
             if !is_there && !self.put(slot, path, item, &mut places)? {
                 continue;
             }
-            self.equalise_with(reference, slot, path, item)?;
+            self.equalise_with(reference, path, slot, path, item)?;
         }
         for name in aside(root)? {
             unlinkat(root, &name, AtFlags::empty())?;
@@ -217,8 +217,8 @@ impl Namespace {
         Ok(self.files().size_on_members(file)? == 0 || self.files().note_lost(file, slot) || self.never_had(slot, file)?)
     }
 
-    /// Gives a name the owner, mode and extended attributes that it has on `reference`.
-    pub(crate) fn equalise_with(&self, reference: Slot, slot: Slot, path: &[u8], item: &Item) -> Result<()> {
+    /// Gives a name the owner, mode and extended attributes of `item`, which is at `there` on `reference`.
+    pub(crate) fn equalise_with(&self, reference: Slot, there: &[u8], slot: Slot, path: &[u8], item: &Item) -> Result<()> {
         if item.kind == FileType::RegularFile && item.attribute.is_none() {
             return Ok(());
         }
@@ -232,7 +232,7 @@ impl Namespace {
         if item.kind == FileType::Symlink {
             return Ok(());
         }
-        self.equalise_xattrs(reference, slot, path)?;
+        self.equalise_xattrs(reference, there, slot, path)?;
         let mode = item.stat.st_mode & 0o7777;
         if stat.st_mode & 0o7777 != mode || (stat.st_uid, stat.st_gid) != owner {
             self.array().before_change()?;
@@ -241,8 +241,8 @@ impl Namespace {
         Ok(())
     }
 
-    fn equalise_xattrs(&self, reference: Slot, slot: Slot, path: &[u8]) -> Result<()> {
-        let (from, to) = (self.host_path(reference, path), self.host_path(slot, path));
+    fn equalise_xattrs(&self, reference: Slot, there: &[u8], slot: Slot, path: &[u8]) -> Result<()> {
+        let (from, to) = (self.host_path(reference, there), self.host_path(slot, path));
         let (wanted, present) = (xattrs(&from)?, xattrs(&to)?);
         for (name, value) in &wanted {
             if present.get(name) != Some(value) {

@@ -6,8 +6,10 @@
 //! What no member has any more is not invented: a new name that none has kept was never made. Names are compared as a whole
 //! (`recover`) only if the log does not reach back far enough or is damaged.
 //!
-//! The namespace lock is held. Whoever dies in here leaves what the next can do again. A crash leaves changes that were done again here and positions
-//! before them: so nothing is removed that the log does not say was there, neither what is in a directory nor the last name of a file.
+//! The namespace lock is held. Whoever dies in here leaves what the next can do again. A member's position follows each change that is done again on
+//! it, for a crash in here to leave the member as the first one did. Only where a file could not be brought to a name that it had meanwhile do positions stay until the end, and a
+//! crash leaves changes that were done again and positions before them: so nothing is removed that the log does not say was there, neither what is in a
+//! directory nor the last name of a file.
 
 use crate::Namespace;
 use crate::everywhere::clear;
@@ -74,8 +76,12 @@ impl Namespace {
     fn replay_from(&self, positions: &[(Slot, Option<u64>)], records: &Records, reference: Slot) -> Result<bool> {
         let lowest = positions.iter().filter_map(|(_, position)| *position).min().unwrap_or(0);
         let newest = records.last_key_value().map_or(0, |(&sequence, _)| sequence);
-        for (&sequence, found) in records.range(lowest + 1..) {
-            let Some(record) = found_record(found) else { continue };
+        let furthest = positions.iter().filter_map(|(_, position)| *position).max().unwrap_or(0);
+        let (log, mut can_advance) = (self.log()?, true);
+        let window: Vec<_> = records.range(lowest + 1..).filter_map(|(_, found)| found_record(found)).collect();
+        for (index, &record) in window.iter().enumerate() {
+            let (sequence, offset) = (record.sequence, records[&record.sequence].offset as u64);
+            let later = Later { records: &window[index + 1..], furthest };
             if record.exchange && record.file.is_none() && record.replaced.is_none() {
                 // Nothing tells whether two directories were exchanged.
                 return Err(OsError::NOTSUP);
@@ -83,31 +89,48 @@ impl Namespace {
             if sequence == newest && !self.is_decided(&record)? {
                 // From now on nobody does it: a member that is away and has made it must not come back as it is.
                 self.array().before_change()?;
-                self.log()?.store(self.array().in_use(), found.offset as u64, &NameRecord { void: true, ..record });
+                log.store(self.array().in_use(), offset, &NameRecord { void: true, ..record });
                 continue;
             }
             let (mut full, mut refusal) = (MemberSet::EMPTY, OsError::NOSPC);
-            for &(slot, _) in positions.iter().filter(|(_, position)| position.is_some_and(|position| position < sequence)) {
-                match self.redo(slot, &record, reference) {
+            let is_behind = |position: Option<u64>| position.is_some_and(|position| position < sequence);
+            let behind: MemberSet =
+                positions.iter().filter(|&&(_, position)| is_behind(position)).map(|&(slot, _)| slot).collect();
+            for slot in behind.iter() {
+                match self.redo(slot, &record, reference, &later) {
                     Ok(()) | Err(OsError::NOENT | OsError::NOTDIR) => {}
                     Err(error) if is_full(error) => (full, refusal) = (full.with(slot), error),
                     Err(error) => return Err(error),
                 }
             }
             if let Some(slot) = full.lowest() {
-                let undo = || self.undo_last(&record, found.offset as u64, slot, lowest + 1 == newest);
+                let undo = || self.undo_last(&record, offset, slot, lowest + 1 == newest);
                 if sequence != newest || undo().is_err() {
                     self.take_out_full(full, refusal)?;
                 }
                 return Ok(false);
             }
             self.settle(&record)?;
+            // Should this be cut short, a member has come as far as it says, or one change further: nothing is mistaken for a later thing of the same name.
+            can_advance &= self.is_brought(&record, behind);
+            for slot in behind.iter().filter(|_| can_advance) {
+                self.set_position(log, slot, sequence);
+            }
         }
         if !self.follow_renamed(lowest, records, reference)? {
             return Ok(false);
         }
         self.free_unmade(lowest, records)?;
         Ok(true)
+    }
+
+    /// Whether these members have the file that a change has given a name, or it is gone since. If not, it is the end of the replay that sees to it.
+    fn is_brought(&self, record: &NameRecord<'_>, members: MemberSet) -> bool {
+        let name = if record.to.is_empty() { record.path } else { record.to };
+        let gives = matches!(record.kind, NameKind::Make | NameKind::Link | NameKind::Rename) && !record.exchange;
+        let is_gone = |file| self.files().state_of(file) != Some(InodeState::Used);
+        let Some(file) = record.file.filter(|&file| gives && !is_gone(file)) else { return true };
+        members.iter().all(|slot| self.lacks(slot, name, Some(file)) == Ok(false))
     }
 
     /// What was made or changed before its directory was renamed, the furthest member has only behind the renaming: there the others get it.
@@ -120,9 +143,9 @@ impl Namespace {
                 let Some(item) = self.item_or_none(reference, &path)? else { continue };
                 for slot in self.array().in_use().without(reference).iter() {
                     let result = if self.item_or_none(slot, &path)?.is_none_or(|own| !own.is_like(&item)) {
-                        self.bring_from(reference, slot, &path, &item)
+                        self.bring_from(reference, &path, slot, &path, &item)
                     } else {
-                        self.equalise_with(reference, slot, &path, &item)
+                        self.equalise_with(reference, &path, slot, &path, &item)
                     };
                     if let Err(error) = result {
                         self.take_out_full(MemberSet::EMPTY.with(slot), error)?;
@@ -134,13 +157,17 @@ impl Namespace {
         Ok(true)
     }
 
-    fn bring_from(&self, reference: Slot, slot: Slot, path: &[u8], item: &Item) -> Result<()> {
+    fn bring_from(&self, reference: Slot, there: &[u8], slot: Slot, path: &[u8], item: &Item) -> Result<()> {
         if item.is_file() && item.attribute.is_none() {
             return Ok(());
         }
         self.array().before_change()?;
         clear(self.root(slot)?, &path[1..])?;
-        if self.put(slot, path, item, &mut Places::new())? { self.equalise_with(reference, slot, path, item) } else { Ok(()) }
+        if self.put(slot, path, item, &mut Places::new())? {
+            self.equalise_with(reference, there, slot, path, item)
+        } else {
+            Ok(())
+        }
     }
 
     /// Whether a member that lacks a file has lost nothing with it: its file system had not made durable that the file was made. Then nobody has synchronised the file
@@ -190,22 +217,28 @@ impl Namespace {
         Ok(false)
     }
 
-    /// Makes a change on one member unless it is made. `reference` is who came furthest.
-    fn redo(&self, slot: Slot, record: &NameRecord<'_>, reference: Slot) -> Result<()> {
+    /// Makes a change on one member unless it is made. `reference` is who came furthest, and has made the `later` ones besides.
+    fn redo(&self, slot: Slot, record: &NameRecord<'_>, reference: Slot, later: &Later<'_>) -> Result<()> {
         let root = self.root(slot)?;
         let (from, to) = (record.path.get(1..).unwrap_or(b""), record.to.get(1..).unwrap_or(b""));
         if self.is_done(slot, record)? {
-            return match record.kind {
-                NameKind::Rename if !record.exchange => self.bring(slot, record.to, record.file),
-                NameKind::Attributes if slot != reference => self.follow(reference, slot, record.path),
-                _ => Ok(()),
+            let name = match record.kind {
+                NameKind::Make | NameKind::Attributes => record.path,
+                NameKind::Link => record.to,
+                NameKind::Rename if !record.exchange => {
+                    self.bring(slot, record.to, record.file, later)?;
+                    record.to
+                }
+                _ => return Ok(()),
             };
+            // An earlier recovery may have died before what it brought had its attributes.
+            return if slot == reference { Ok(()) } else { self.follow(reference, slot, name, later) };
         }
         self.array().before_change()?;
         match record.kind {
             NameKind::Make => match (self.item_or_none(slot, record.path)?, record.file) {
                 (Some(item), Some(file)) if item.stat.st_size == 0 => crate::create::set_attribute_at(root, from, file),
-                _ => self.bring(slot, record.path, record.file),
+                _ => self.bring(slot, record.path, record.file, later),
             },
             NameKind::Unlink if !self.may_go(slot, record.path, record.replaced)? => Ok(()),
             NameKind::Unlink => unlinkat(root, from, AtFlags::empty()),
@@ -216,7 +249,7 @@ impl Namespace {
             NameKind::Link if !from.is_empty() && !self.lacks(slot, record.path, record.file)? => {
                 later_if(linkat(root, from, root, to, AtFlags::empty()))
             }
-            NameKind::Link => self.bring(slot, record.to, record.file),
+            NameKind::Link => self.bring(slot, record.to, record.file, later),
             NameKind::Attributes => Ok(()),
         }
     }
@@ -228,25 +261,30 @@ impl Namespace {
         Ok(present.is_none_or(|item| item.attribute.is_none() || item.attribute == gone || item.stat.st_nlink > 1))
     }
 
-    /// Gives what a name stands for on one member the attributes that it has on another.
-    pub(crate) fn follow(&self, reference: Slot, slot: Slot, path: &[u8]) -> Result<()> {
-        match (self.item_or_none(reference, path)?, self.item_or_none(slot, path)?) {
-            (Some(item), Some(own)) if own.is_like(&item) => self.equalise_with(reference, slot, path, &item),
-            _ => Ok(()),
+    /// Gives what a name stands for on one member the attributes that it has on another, where `later` changes have moved it there.
+    fn follow(&self, reference: Slot, slot: Slot, path: &[u8], later: &Later<'_>) -> Result<()> {
+        let Some(own) = self.item_or_none(slot, path)? else { return Ok(()) };
+        for there in later.places(path) {
+            if let Some(item) = self.item_or_none(reference, &there)? {
+                return if own.is_like(&item) { self.equalise_with(reference, &there, slot, path, &item) } else { Ok(()) };
+            }
         }
+        Ok(())
     }
 
-    /// Gives a member a name that another one has.
-    fn bring(&self, slot: Slot, path: &[u8], file: Option<Attribute>) -> Result<()> {
+    /// Gives a member a name that another one has, perhaps where `later` changes have moved it.
+    fn bring(&self, slot: Slot, path: &[u8], file: Option<Attribute>, later: &Later<'_>) -> Result<()> {
         if !self.lacks(slot, path, file)? {
             return Ok(());
         }
-        for other in self.array().in_use().without(slot).iter() {
-            let Some(item) = self.item_or_none(other, path)? else { continue };
-            if file.is_some() && item.attribute != file || item.is_file() && item.attribute.is_none() {
-                continue;
+        for there in later.places(path) {
+            for other in self.array().in_use().without(slot).iter() {
+                let Some(item) = self.item_or_none(other, &there)? else { continue };
+                if file.is_some() && item.attribute != file || item.is_file() && item.attribute.is_none() {
+                    continue;
+                }
+                return self.bring_from(other, &there, slot, path, &item);
             }
-            return self.bring_from(other, slot, path, &item);
         }
         Ok(())
     }
@@ -347,6 +385,21 @@ impl Namespace {
             }
         }
         self.files().free_orphans()
+    }
+}
+
+/// The changes behind one that is done again.
+struct Later<'a> {
+    records: &'a [NameRecord<'a>],
+    /// The last one that a member is known to have made.
+    furthest: u64,
+}
+
+impl Later<'_> {
+    /// Where members may have what was at `path`: those that came furthest have made one more, or not.
+    fn places(&self, path: &[u8]) -> [Vec<u8>; 3] {
+        let behind = |last| renamed(path, &self.records[..self.records.partition_point(|record| record.sequence <= last)]);
+        [behind(self.furthest), behind(self.furthest + 1), path.to_vec()]
     }
 }
 

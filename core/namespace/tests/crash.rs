@@ -8,6 +8,7 @@ mod common;
 
 use common::*;
 use cxlraid_namespace::{Node, OFlags, Reached, RenameFlags};
+use file::Keep;
 use layout::Level;
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
@@ -285,6 +286,85 @@ fn a_second_crash_before_positions_are_durable_takes_nothing_away() {
                     assert!(contents(&array, slot) == wanted, "{what}: {behind:?} were behind, {crash} crash, member {slot}");
                 }
                 array.assert_same_trees();
+            }
+        }
+    }
+}
+
+unsafe extern "C" {
+    fn fork() -> i32;
+    fn _exit(status: i32) -> !;
+    fn waitpid(pid: i32, status: *mut i32, options: i32) -> i32;
+    fn kill(pid: i32, signal: i32) -> i32;
+}
+
+/// Attaches the array in another process, which is killed as soon as `is_time` says so.
+fn recover_until(array: &TestArray, is_time: impl Fn() -> bool) {
+    let _ = std::fs::remove_file(array.segment());
+    // SAFETY: libc's fork; the child attaches and ends without destructors.
+    let pid = unsafe { fork() };
+    if pid == 0 {
+        let attach = || array.attach_keeping(Keep { count: 0, allowed: || false });
+        let status = i32::from(std::panic::catch_unwind(std::panic::AssertUnwindSafe(attach)).is_err());
+        // SAFETY: ends the child.
+        unsafe { _exit(status) };
+    }
+    let mut status = 0;
+    // SAFETY: our child, and a word of ours.
+    while unsafe { waitpid(pid, &raw mut status, 1) } == 0 {
+        if is_time() {
+            // SAFETY: our child, which is not waited for yet.
+            unsafe { kill(pid, 9) };
+        }
+    }
+    assert!(status == 0 || status == 9, "{status:#x}");
+}
+
+/// The second crash comes in the middle of the first recovery. What that has done so far is durable, in its order.
+#[test]
+fn a_second_crash_in_the_middle_of_recovery_leaves_no_name_twice() {
+    for slot in [1, 0] {
+        for (ready, behind_first) in [("e", false), ("d", false), ("d/g", false), ("d/g", true), ("f", true), ("d/last", true)] {
+            let Some(mut array) = durable_array(Level::Raid1, 2) else { return };
+            let names = array.namespace;
+            let data = array.members[slot].join("data");
+            inside(names.mkdir(b"/data/d", 0o750));
+            inside(names.mkdir(b"/data/old", 0o750));
+            write(&inside(names.open(b"/data/old/1", CREATE, 0o640)), 0, b"old");
+            let (start, copied) = (position(&array.members[slot]), array.members[slot].with_extension("data"));
+            copy(&data, &copied);
+            if behind_first {
+                // What is made in a directory that is renamed then.
+                inside(names.mkdir(b"/data/c", 0o700));
+                inside(names.open(b"/data/c/f", CREATE, 0o640));
+                inside(names.rename(b"/data/c", b"/data/f", RenameFlags::empty()));
+                inside(names.rename(b"/data/f/f", b"/data/g", RenameFlags::empty()));
+                inside(names.mkdir(b"/data/c", 0o755));
+                inside(names.open(b"/data/c/f", CREATE, 0o640));
+            }
+            inside(names.mkdir(b"/data/e", 0o755));
+            inside(names.rename(b"/data/d", b"/data/e", RenameFlags::empty()));
+            inside(names.mkdir(b"/data/d", 0o711));
+            write(&inside(names.open(b"/data/d/g", CREATE, 0o640)), 0, b"content");
+            inside(names.rename(b"/data/old", b"/data/d/last", RenameFlags::empty()));
+            let wanted = array.assert_same_trees();
+            names.files().detach();
+            names.files().array().abandon();
+            copy(&copied, &data);
+            set_position(&array.members[slot], start);
+            let paths = |member: &Path| tree(member).into_keys().collect::<Vec<_>>();
+            // Both when it is there and when it is there and there is something else in its place later.
+            recover_until(&array, || data.join(ready).exists());
+            println!(
+                "member {slot} behind, {ready}: {:?}, position {} of {start}",
+                paths(&array.members[slot]),
+                position(&array.members[slot])
+            );
+            recover_until(&array, || data.join("d/last").exists());
+            array.restart();
+            assert_eq!(array.assert_same_trees(), wanted, "member {slot} behind, {ready}");
+            for (path, content) in [("/data/d/g", &b"content"[..]), ("/data/d/last/1", b"old")] {
+                assert_eq!(read(&inside(array.namespace.open(path.as_bytes(), OFlags::RDWR, 0))), content, "{path}");
             }
         }
     }
