@@ -22,7 +22,9 @@ use array::config::is_below;
 use file::Name;
 use format::{Attribute, InodeState, NameKind, NameRecord};
 use intent::Records;
-use sys::rustix::fs::{AtFlags, FileType, RenameFlags, linkat, renameat, renameat_with, unlinkat};
+use sys::rustix::fs::{
+    AtFlags, FileType, Mode, OFlags, RenameFlags, ResolveFlags, linkat, openat2, renameat, renameat_with, unlinkat,
+};
 use sys::{OsError, Result};
 use units::{MemberSet, Slot};
 
@@ -158,7 +160,7 @@ impl Namespace {
     }
 
     fn bring_from(&self, reference: Slot, there: &[u8], slot: Slot, path: &[u8], item: &Item) -> Result<()> {
-        if item.is_file() && item.attribute.is_none() {
+        if item.is_file() && item.attribute.is_none() || self.is_behind_symlink(slot, path)? {
             return Ok(());
         }
         self.array().before_change()?;
@@ -219,6 +221,9 @@ impl Namespace {
 
     /// Makes a change on one member unless it is made. `reference` is who came furthest, and has made the `later` ones besides.
     fn redo(&self, slot: Slot, record: &NameRecord<'_>, reference: Slot, later: &Later<'_>) -> Result<()> {
+        if self.is_behind_symlink(slot, record.path)? || self.is_behind_symlink(slot, record.to)? {
+            return Ok(());
+        }
         let root = self.root(slot)?;
         let (from, to) = (record.path.get(1..).unwrap_or(b""), record.to.get(1..).unwrap_or(b""));
         if self.is_done(slot, record)? {
@@ -295,8 +300,19 @@ impl Namespace {
         Ok(present.is_none_or(|item| file.is_some() && item.attribute != file))
     }
 
+    /// Whether what was a directory on the way to this name is a symlink now, of a later change: it may lead out of the array.
+    fn is_behind_symlink(&self, slot: Slot, path: &[u8]) -> Result<bool> {
+        let Some(cut) = path.iter().rposition(|&byte| byte == b'/').filter(|&cut| cut > 0) else { return Ok(false) };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        match openat2(self.root(slot)?, &path[1..cut], flags, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS) {
+            Ok(_) | Err(OsError::NOENT | OsError::NOTDIR) => Ok(false),
+            Err(OsError::LOOP) => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
     pub(crate) fn item_or_none(&self, slot: Slot, path: &[u8]) -> Result<Option<Item>> {
-        if path.is_empty() {
+        if path.is_empty() || self.is_behind_symlink(slot, path)? {
             return Ok(None);
         }
         match self.item(slot, path) {

@@ -369,3 +369,37 @@ fn a_second_crash_in_the_middle_of_recovery_leaves_no_name_twice() {
         }
     }
 }
+
+/// A directory of the array is a symlink by now: what was in it is not looked for, nor removed, where that leads.
+#[test]
+fn recovery_does_not_follow_a_symlink_out_of_the_array() {
+    for slot in [0, 1] {
+        let Some(mut array) = durable_array(Level::Raid1, 2) else { return };
+        let host = array.home.path().join("host");
+        std::fs::create_dir_all(host.join("inner")).unwrap();
+        for name in ["file", "inner/file"] {
+            std::fs::write(host.join(name), "host's").unwrap();
+        }
+        let names = array.namespace;
+        inside(names.mkdir(b"/data/kept", 0o750));
+        let (start, copied) = (position(&array.members[slot]), array.members[slot].with_extension("data"));
+        copy(&array.members[slot].join("data"), &copied);
+        inside(names.mkdir(b"/data/d", 0o750));
+        inside(names.symlink(b"x", b"/data/d/file"));
+        inside(names.chmod(b"/data/d", 0o700, true));
+        inside(names.unlink(b"/data/d/file"));
+        inside(names.mkdir(b"/data/d/inner", 0o750));
+        inside(names.mkdir(b"/data/d/new", 0o750));
+        inside(names.rename(b"/data/d/inner", b"/data/moved", RenameFlags::empty()));
+        inside(names.rmdir(b"/data/d/new"));
+        inside(names.rmdir(b"/data/d"));
+        inside(names.symlink(std::os::unix::ffi::OsStrExt::as_bytes(host.as_os_str()), b"/data/d"));
+        let before = tree(&host);
+        let wanted = array.assert_same_trees();
+        copy(&copied, &array.members[slot].join("data"));
+        set_position(&array.members[slot], start);
+        array.restart();
+        assert_eq!(tree(&host), before, "member {slot} behind");
+        assert_eq!(array.assert_same_trees(), wanted);
+    }
+}
