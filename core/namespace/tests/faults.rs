@@ -24,7 +24,11 @@ impl SmallMount {
     /// Takes up the room that is left.
     fn fill(&self) {
         std::fs::create_dir(self.0.join("full")).unwrap();
-        (0..).take_while(|count| std::fs::create_dir(self.0.join(format!("full/{count}"))).is_ok()).for_each(drop);
+        // What was removed just now may give its room back a moment later.
+        for round in 0..5 {
+            (0..).take_while(|count| std::fs::create_dir(self.0.join(format!("full/{round}-{count}"))).is_ok()).for_each(drop);
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
     }
 
     fn make_room(&self) {
