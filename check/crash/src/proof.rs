@@ -57,7 +57,7 @@ const STAGES: [Stage; 11] = [
     },
     // A new record is torn on two members at once, and the one that had it whole is lost in the second crash.
     Stage {
-        options: "--again --recoveries 40 --seed 50 --level 5 --chunk 64 --states 64 --no-journal --workload create \
+        options: "--again --recoveries 20 --seed 490 --level 5 --chunk 64 --states 64 --no-journal --workload create \
                   --workload grow",
         lines: &[("core/file/src/table.rs", "store_bytes", "fence()")],
     },
