@@ -55,6 +55,11 @@ pub fn forget(fd: RawFd) {
     }
 }
 
+/// Forgets every number: they are another process' in a table that both use.
+pub fn forget_all() {
+    MARKS.iter().for_each(|mark| mark.store(0, Ordering::Relaxed));
+}
+
 /// Whether a number is ours.
 #[inline]
 pub fn is_raised(fd: RawFd) -> bool {

@@ -1,8 +1,9 @@
 //! The private heap: talc over memory mapped by raw system calls, so that the program's malloc is never entered.
 //!
 //! Reservations double from 1 MiB; the kernel gives the pages when they are touched. Nothing here runs before the constructor,
-//! and nothing in a process that uses no array.
+//! and nothing in a process that uses no array. Guests allocate elsewhere ([`crate::arena`]).
 
+use crate::arena;
 use crate::lock::RawLock;
 use core::alloc::{GlobalAlloc, Layout};
 use core::cell::UnsafeCell;
@@ -70,11 +71,17 @@ impl Allocator {
 // SAFETY: talc hands out disjoint, aligned blocks of claimed memory that live until freed; `with` serialises it.
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if arena::is_active() {
+            return arena::allocate(layout);
+        }
         // SAFETY: GlobalAlloc's caller gives a layout of non-zero size.
         self.with(|talc| unsafe { talc.malloc(layout) }).map_or(null_mut(), NonNull::as_ptr)
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        if arena::is_active() {
+            return;
+        }
         // SAFETY: GlobalAlloc's caller gives back a block of this allocator, never null, with its layout.
         self.with(|talc| unsafe { talc.free(NonNull::new_unchecked(block), layout) });
     }

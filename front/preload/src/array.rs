@@ -1,7 +1,7 @@
 //! The array this process uses: attached by the constructor, or refused for a reason that the program's calls are answered with.
 
 use crate::calls::OPEN;
-use crate::descriptors::Anchored;
+use crate::descriptors::{Anchored, Use};
 use crate::environment::Environment;
 use crate::report::report;
 use ::array::config::{PATHS_DEFAULT, is_below, normalise};
@@ -74,6 +74,14 @@ pub(crate) fn tell() {
     }
 }
 
+/// The same for a deputy: nothing is said again, and nothing that was inherited is believed.
+pub(crate) fn start_again(environment: &Environment) {
+    start(environment);
+    if let Some(state) = state() {
+        state.told.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Attaches to the array the environment describes. What goes wrong is said in one line, and answers the program's calls.
 pub(crate) fn start(environment: &Environment) {
     let get = |name: &str| environment.get(name.as_bytes()).map(<[u8]>::to_vec);
@@ -141,6 +149,10 @@ impl Anchored for Node {
         // What cannot be served must not be left to the kernel, which would read and write one member only.
         let node = namespace().ok()?.inherit(fd).unwrap_or(Some(Node::Lost))?;
         Some((node, sys::rustix::fs::fcntl_getfl(fd).map_or(0, |flags| flags.bits())))
+    }
+
+    fn share(descriptor: sys::RawFd, user: &Use<'static, Self>) {
+        crate::calls::process::share(descriptor, user);
     }
 }
 

@@ -7,13 +7,15 @@
 //! - Descriptions live in a pool that is never given back (type-stable), so a pointer read just before its descriptor was closed is
 //!   harmless: the count is raised first, and then the table must still hold the pointer.
 //! - A description is destroyed by whoever takes its `LIVE` bit away, which needs a count of zero, so exactly once.
-//! - A child that shares our memory but not our descriptors (vfork) sees and changes an overlay of its thread, never the table itself.
+//! - A task that shares our memory but not our descriptors (a guest: [`crate::guest`]) never looks at the table and never changes it.
+//! - While a child with descriptors of its own is being made (`process::is_sharing`), every description is shared from its installation on, and
+//!   a number that is taken out of the table waits until nobody moves the kernel's offset by it ([`Anchored::share`]).
 //! - A table entry is removed before the kernel closes the number and installed after the kernel assigned it, so a number that is
 //!   used again never finds its predecessor.
 
 use crate::dispatch::{unwatch_descriptor, watch_descriptor};
 use crate::lock::{Lock, RawLock};
-use crate::process::{may_borrow, owns_tables};
+use crate::process::{is_guest, is_sharing, may_be_guest};
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 use core::ops::Deref;
@@ -42,12 +44,8 @@ pub(crate) struct Description<N: 'static> {
     pub(crate) shared: AtomicBool,
     /// Held while the offset is used and moved.
     pub(crate) position: RawLock,
-    /// Made by a vfork child for itself.
-    fleeting: AtomicBool,
     /// While others may hold it: the file's count of changed status flags when `flags` were last those of the kernel.
     pub(crate) flags_seen: AtomicU32,
-    /// Its descriptor is close-on-exec only for the exec under way.
-    pub(crate) withheld: AtomicBool,
     node: UnsafeCell<MaybeUninit<N>>,
 }
 
@@ -62,9 +60,7 @@ impl<N: 'static> Description<N> {
             offset: AtomicU64::new(0),
             shared: AtomicBool::new(false),
             position: RawLock::new(),
-            fleeting: AtomicBool::new(false),
             flags_seen: AtomicU32::new(0),
-            withheld: AtomicBool::new(false),
             node: UnsafeCell::new(MaybeUninit::uninit()),
         }
     }
@@ -107,28 +103,13 @@ impl<N: 'static> Drop for Use<'_, N> {
     }
 }
 
-/// What a vfork child made of a descriptor.
-struct Borrowed<N: 'static> {
-    /// The thread block the child shares with its parent.
-    thread: usize,
-    descriptor: RawFd,
-    meaning: Meaning<N>,
-}
-
-enum Meaning<N: 'static> {
-    /// Closed, or a file of the kernel's.
-    NotOurs,
-    /// A description of the parent.
-    Parents(Use<'static, N>),
-    /// An anchor the child opened. The descriptors behind its file would be the child's alone, but the memory is the parent's too: so
-    /// the file is opened anew for each call and nothing of it stays.
-    Anchor,
-}
-
 /// A file that can be found again from its anchor.
 pub(crate) trait Anchored: Sized {
     /// The file and the `O_*` flags behind `descriptor`, if it is an anchor.
     fn from_anchor(descriptor: RawFd) -> Option<(Self, u32)>;
+
+    /// Gives the offset of the description behind `descriptor` to the kernel: another process will have the description too.
+    fn share(descriptor: RawFd, user: &Use<'static, Self>);
 }
 
 type Block<N> = [AtomicPtr<Description<N>>; BLOCK_DESCRIPTORS];
@@ -138,8 +119,8 @@ pub(crate) struct Table<N: 'static> {
     blocks: [AtomicPtr<Block<N>>; BLOCK_COUNT],
     free: Lock<Vec<&'static Description<N>>>,
     count: AtomicU32,
-    borrowed: Lock<Vec<Borrowed<N>>>,
-    borrowed_count: AtomicU32,
+    /// A descriptor that is not in the table is looked at: it may be an anchor ([`Table::begin_anew`]).
+    discovers: AtomicBool,
     /// One more than the largest descriptor ever installed.
     end: AtomicU32,
 }
@@ -147,14 +128,9 @@ pub(crate) struct Table<N: 'static> {
 /// Whether a descriptor beyond the filter's width was ever ours.
 static WIDE: AtomicBool = AtomicBool::new(false);
 
-/// The locks of the pool and of the overlays, to hold them across a fork.
-pub(crate) fn locks() -> [&'static RawLock; 2] {
-    crate::calls::OPEN.raw_locks()
-}
-
-/// What a vfork child shares with its parent's thread and with no other.
-fn this_thread() -> usize {
-    core::ptr::from_ref(sys::thread::block()) as usize
+/// The lock of the pool, to hold it across a fork.
+pub(crate) fn lock() -> &'static RawLock {
+    crate::calls::OPEN.free.raw()
 }
 
 /// Whether the filter entry of `descriptor` may be another's too.
@@ -188,20 +164,19 @@ impl<N: Anchored + 'static> Table<N> {
             blocks: [const { AtomicPtr::new(core::ptr::null_mut()) }; BLOCK_COUNT],
             free: Lock::new(Vec::new()),
             count: AtomicU32::new(0),
-            borrowed: Lock::new(Vec::new()),
-            borrowed_count: AtomicU32::new(0),
+            discovers: AtomicBool::new(false),
             end: AtomicU32::new(0),
         }
     }
 
-    /// Its locks in the order they are taken, to hold them across a fork.
-    pub(crate) const fn raw_locks(&self) -> [&RawLock; 2] {
-        [self.borrowed.raw(), self.free.raw()]
+    /// Whether a descriptor was ever ours.
+    pub(crate) fn ever_used(&self) -> bool {
+        self.end.load(Ordering::Relaxed) != 0
     }
 
-    /// How many descriptors are ours, a vfork child's included.
+    /// How many descriptors are ours.
     pub(crate) fn count(&self) -> u32 {
-        self.count.load(Ordering::Relaxed) + self.borrowed_count.load(Ordering::Relaxed)
+        self.count.load(Ordering::Relaxed)
     }
 
     #[inline]
@@ -227,14 +202,20 @@ impl<N: Anchored + 'static> Table<N> {
         self.slot(descriptor)
     }
 
-    /// A use of the description behind `descriptor`, if it is ours.
+    /// A use of the description behind `descriptor`, if it is ours. A guest has none.
     #[inline]
     pub(crate) fn lookup(&'static self, descriptor: RawFd) -> Option<Use<'static, N>> {
-        if may_borrow()
-            && let Some(borrowed) = self.lookup_borrowed(descriptor)
-        {
-            return borrowed;
+        if may_be_guest() && is_guest() {
+            return None;
         }
+        match self.find(descriptor) {
+            None if self.discovers.load(Ordering::Relaxed) => self.discover(descriptor),
+            found => found,
+        }
+    }
+
+    #[inline]
+    fn find(&'static self, descriptor: RawFd) -> Option<Use<'static, N>> {
         let slot = self.slot(descriptor)?;
         loop {
             let pointer = slot.load(Ordering::Acquire);
@@ -248,86 +229,42 @@ impl<N: Anchored + 'static> Table<N> {
         }
     }
 
-    /// What the calling vfork child made of `descriptor`; None if nothing, or if the caller is no such child.
     #[cold]
-    fn lookup_borrowed(&'static self, descriptor: RawFd) -> Option<Option<Use<'static, N>>> {
-        if owns_tables() {
-            return None;
-        }
-        let thread = this_thread();
-        let found = {
-            let borrowed = self.borrowed.lock();
-            let entry = borrowed.iter().find(|entry| entry.thread == thread && entry.descriptor == descriptor)?;
-            match &entry.meaning {
-                Meaning::NotOurs => return Some(None),
-                Meaning::Parents(user) => return Some(Some(user.clone())),
-                Meaning::Anchor => N::from_anchor,
-            }
-        };
-        Some(found(descriptor).map(|(node, flags)| self.describe_shared(node, flags)))
+    fn discover(&'static self, descriptor: RawFd) -> Option<Use<'static, N>> {
+        let (node, flags) = N::from_anchor(descriptor)?;
+        self.install(descriptor, self.describe_shared(node, flags));
+        self.find(descriptor)
     }
 
-    /// Sets what the calling vfork child makes of `descriptor`.
-    #[cold]
-    fn borrow(&'static self, descriptor: RawFd, user: Option<Use<'static, N>>) {
-        let meaning = match user {
-            None => Meaning::NotOurs,
-            // Drops the child's own description, and with it the descriptors behind it, while the child can.
-            Some(user) if user.fleeting.load(Ordering::Relaxed) => Meaning::Anchor,
-            Some(user) => Meaning::Parents(user),
-        };
-        if !matches!(meaning, Meaning::NotOurs) {
-            watch_descriptor(descriptor);
-            self.end.fetch_max(descriptor as u32 + 1, Ordering::Relaxed);
-        }
-        let entry = Borrowed { thread: this_thread(), descriptor, meaning };
-        let mut borrowed = self.borrowed.lock();
-        let known = borrowed.iter_mut().find(|known| known.thread == entry.thread && known.descriptor == descriptor);
-        let replaced = match known {
-            Some(known) => Some(core::mem::replace(known, entry)),
-            None => {
-                borrowed.push(entry);
-                None
-            }
-        };
-        self.borrowed_count.store(borrowed.len() as u32, Ordering::Relaxed);
-        drop(borrowed);
-        drop(replaced);
+    /// Whether `descriptor` still means the description of `user`.
+    pub(crate) fn still_means(&'static self, descriptor: RawFd, user: &Use<'static, N>) -> bool {
+        self.slot(descriptor).is_some_and(|slot| core::ptr::eq(slot.load(Ordering::SeqCst), user.description))
     }
 
-    /// Takes what this thread's vfork child borrowed off the list.
-    fn take_borrowed(&'static self) -> Vec<Borrowed<N>> {
-        let thread = this_thread();
-        let mut borrowed = self.borrowed.lock();
-        let (taken, kept) = core::mem::take(&mut *borrowed).into_iter().partition(|entry| entry.thread == thread);
-        *borrowed = kept;
-        self.borrowed_count.store(borrowed.len() as u32, Ordering::Relaxed);
-        taken
+    /// Forgets everything without closing anything, and from now on looks at descriptors as they are asked for. For a process with
+    /// descriptors that it knows nothing of and one thread ([`crate::deputy`]): what the copied table says is another's.
+    pub(crate) fn begin_anew(&'static self) {
+        self.blocks.iter().for_each(|block| block.store(core::ptr::null_mut(), Ordering::Relaxed));
+        self.free.raw().reset();
+        core::mem::forget(core::mem::take(&mut *self.free.lock()));
+        self.count.store(0, Ordering::Relaxed);
+        self.end.store(0, Ordering::Relaxed);
+        self.discovers.store(true, Ordering::Relaxed);
     }
 
-    /// The vfork child of this thread is gone: so is its view.
-    pub(crate) fn forget_borrowed(&'static self) {
-        for entry in self.take_borrowed() {
-            let unused = self.slot(entry.descriptor).is_none_or(|slot| slot.load(Ordering::Relaxed).is_null());
-            if unused {
-                unwatch_descriptor(entry.descriptor);
-            }
+    /// In a child of fork, whose only thread calls it: what other threads of the parent were doing with descriptions is nobody's here. Their
+    /// uses are not counted any more, and no position is locked.
+    pub(crate) fn drop_uses_of_others(&'static self) {
+        let end = self.end.load(Ordering::Relaxed) as RawFd;
+        let installed = || (0..end).filter_map(|descriptor| self.slot(descriptor)).map(|slot| slot.load(Ordering::Relaxed));
+        // SAFETY: descriptions are never deallocated.
+        let descriptions = || installed().filter_map(|pointer| unsafe { pointer.as_ref() });
+        for description in descriptions() {
+            description.users.store(LIVE, Ordering::Relaxed);
+            description.position.reset();
         }
-    }
-
-    /// The caller was forked by a vfork child: that child's view becomes the table.
-    pub(crate) fn keep_borrowed(&'static self) {
-        for entry in self.take_borrowed() {
-            let user = match entry.meaning {
-                Meaning::NotOurs => None,
-                Meaning::Parents(user) => Some(user),
-                Meaning::Anchor => N::from_anchor(entry.descriptor).map(|(node, flags)| self.describe_shared(node, flags)),
-            };
-            match user {
-                Some(user) => _ = self.install(entry.descriptor, user),
-                None => drop(self.remove(entry.descriptor)),
-            }
-        }
+        descriptions().for_each(|description| _ = description.users.fetch_add(1, Ordering::Relaxed));
+        self.free.lock().iter().for_each(|description| description.users.store(0, Ordering::Relaxed));
     }
 
     /// A new description of `node` with the `O_*` flags it was opened with.
@@ -345,7 +282,6 @@ impl<N: Anchored + 'static> Table<N> {
         description.flags_seen.store(0, Ordering::Relaxed);
         description.offset.store(0, Ordering::Relaxed);
         description.shared.store(false, Ordering::Relaxed);
-        description.fleeting.store(!owns_tables(), Ordering::Relaxed);
         description.users.fetch_add(LIVE | 1, Ordering::AcqRel);
         Use { table: self, description }
     }
@@ -359,10 +295,6 @@ impl<N: Anchored + 'static> Table<N> {
 
     /// Makes `descriptor` refer to the description of `user`. False if the number is beyond the table.
     pub(crate) fn install(&'static self, descriptor: RawFd, user: Use<'static, N>) -> bool {
-        if !owns_tables() {
-            self.borrow(descriptor, Some(user));
-            return true;
-        }
         let Some(slot) = self.slot_or_new(descriptor) else { return false };
         if descriptor >= FILTER_DESCRIPTORS {
             WIDE.store(true, Ordering::Relaxed);
@@ -370,7 +302,7 @@ impl<N: Anchored + 'static> Table<N> {
         let pointer = core::ptr::from_ref(user.description).cast_mut();
         // The use becomes the table's.
         core::mem::forget(user);
-        let previous = slot.swap(pointer, Ordering::AcqRel);
+        let previous = slot.swap(pointer, Ordering::SeqCst);
         watch_descriptor(descriptor);
         self.end.fetch_max(descriptor as u32 + 1, Ordering::Relaxed);
         // SAFETY: descriptions are never deallocated.
@@ -378,22 +310,32 @@ impl<N: Anchored + 'static> Table<N> {
             Some(previous) => self.release(previous),
             None => _ = self.count.fetch_add(1, Ordering::Relaxed),
         }
+        // Whoever shares all descriptions now has either seen this entry or said so before.
+        if is_sharing()
+            && let Some(user) = self.find(descriptor)
+        {
+            N::share(descriptor, &user);
+        }
         true
     }
 
     /// Takes `descriptor` out of the table. The description ends when the returned use does, if it was the last.
     pub(crate) fn remove(&'static self, descriptor: RawFd) -> Option<Use<'static, N>> {
-        if !owns_tables() {
-            let user = self.lookup(descriptor)?;
-            self.borrow(descriptor, None);
-            return Some(user);
+        if may_be_guest() && is_guest() {
+            return None;
         }
-        let pointer = self.slot(descriptor)?.swap(core::ptr::null_mut(), Ordering::AcqRel);
+        let pointer = self.slot(descriptor)?.swap(core::ptr::null_mut(), Ordering::SeqCst);
         // SAFETY: descriptions are never deallocated.
         let description = unsafe { pointer.as_ref()? };
         unwatch_descriptor(descriptor);
         self.count.fetch_sub(1, Ordering::Relaxed);
-        Some(Use { table: self, description })
+        let user = Use { table: self, description };
+        if is_sharing() {
+            // Somebody may be about to move the kernel's offset by this number, which could mean another file in a moment.
+            user.position.acquire();
+            user.position.release();
+        }
+        Some(user)
     }
 
     /// The descriptors of ours within `range`, ascending, each with a use.
@@ -420,6 +362,9 @@ mod tests {
     impl Anchored for Node {
         fn from_anchor(_: RawFd) -> Option<(Self, u32)> {
             None
+        }
+        fn share(_: RawFd, user: &Use<'static, Self>) {
+            user.shared.store(true, Ordering::Release);
         }
     }
     impl Drop for Node {

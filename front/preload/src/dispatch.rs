@@ -7,6 +7,7 @@
 use crate::arch::entry::{OURS, WANTED};
 use crate::calls;
 use crate::coverage;
+use crate::guest;
 use crate::mappings;
 use crate::process;
 use crate::signals;
@@ -78,6 +79,11 @@ impl Call {
         unsafe { sys::raw::syscall(self.number, self.args) }
     }
 
+    /// The address of the instruction, which is two bytes long.
+    pub(crate) fn instruction(&self) -> usize {
+        self.continuation() - 2
+    }
+
     /// The address behind the instruction, in the program (or in the trampoline, if the instruction was moved).
     pub(crate) fn continuation(&self) -> usize {
         // SAFETY: `resume` was pushed by the call instruction of the trampoline that entered the stub.
@@ -98,6 +104,7 @@ pub(crate) const RUN: u32 = 2;
 /// What the entry stub calls first. Returns [`PASS`], [`DONE`] or [`RUN`].
 pub(crate) unsafe extern "C" fn enter(call: &mut Call) -> u32 {
     (call.unblock, call.result, call.then) = (0, call.number as isize, None);
+    process::take_back();
     let verdict = inside(call, serve);
     match verdict {
         Verdict::Pass => PASS,
@@ -142,6 +149,10 @@ fn serve(call: &mut Call) -> Verdict {
     let number = call.number as u32 as usize;
     let Some(row) = ROWS.get(number) else { return Verdict::Pass };
     process::notice_fork();
+    if process::may_be_guest() && process::is_guest() {
+        call.number = number;
+        return guest::serve(call, row);
+    }
     stack::list();
     coverage::count(number);
     let verdict = match decide(call, number, row) {
@@ -195,7 +206,8 @@ pub(crate) fn watch_descriptor(descriptor: sys::RawFd) {
 
 /// Closes the filter again, unless another descriptor may share its entry.
 pub(crate) fn unwatch_descriptor(descriptor: sys::RawFd) {
-    if !crate::descriptors::shares_filter(descriptor) {
+    // A guest may have a descriptor of that number, too.
+    if !crate::descriptors::shares_filter(descriptor) && !process::may_have_guests() {
         OURS[descriptor as u16 as usize].store(0, Ordering::Release);
     }
 }

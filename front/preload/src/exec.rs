@@ -10,14 +10,16 @@ use crate::dispatch::{Call, Verdict};
 use crate::environment::value_of;
 use crate::needed::{self, Source};
 use crate::patch::elf::{Header, ProgramHeader, has_interpreter};
-use crate::program;
 use crate::report::report;
 use crate::signals;
 use crate::stored::Stored;
 use crate::thread::word;
+use crate::{deputy, guest, process, program};
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicUsize, Ordering};
+use heap::boxed::Box;
 use heap::vec::Vec;
+use linux_raw_sys::general as nr;
 use linux_raw_sys::general::{__NR_execve, __NR_fcntl, __NR_munmap, AT_EMPTY_PATH, F_GETFD, F_SETFD, FD_CLOEXEC};
 use sys::raw::syscall;
 use sys::rustix::fs::{CWD, Mode, OFlags, fstat, openat};
@@ -31,6 +33,9 @@ const INTERPRETER_DEPTH_MAX: usize = 5;
 const PRELOAD: &[u8] = b"LD_PRELOAD";
 /// More entries than the kernel accepts in all.
 const ENTRY_COUNT_MAX: usize = 1 << 20;
+
+/// Which scratch word of the call holds the list of withheld anchors.
+const WITHHELD: usize = 3;
 
 /// What is to be executed.
 #[derive(Clone, Copy)]
@@ -47,11 +52,7 @@ pub(crate) fn prepare_stored(call: &mut Call, stored: &Stored) -> Verdict {
     (call.number, call.args) = (stored.number, stored.args);
     let environment = stored.args[stored.environment];
     let libraries = if by_path { &libraries_of(target, environment) } else { &stored.libraries };
-    match complete(call, target, environment, stored.environment, libraries) {
-        // The program's own instruction has the program's own arguments.
-        Verdict::Pass => Verdict::PassWith { number: call.number, args: call.args },
-        verdict => verdict,
-    }
+    complete(call, target, environment, stored.environment, libraries)
 }
 
 /// Prepares an exec whose environment is argument `index`.
@@ -69,20 +70,32 @@ fn libraries_of(target: Target, environment: usize) -> Vec<Vec<u8>> {
 }
 
 fn complete(call: &mut Call, target: Target, environment: usize, index: usize, libraries: &[Vec<u8>]) -> Verdict {
-    if OPEN.count() != 0 && is_out_of_reach(target) {
-        withhold_anchors();
-        call.then = Some(undo);
-    }
-    if signals::ignore_for_exec() {
-        call.then = Some(undo);
+    call.scratch[WITHHELD] = 0;
+    if OPEN.ever_used() && is_out_of_reach(target) {
+        withhold_anchors(call);
     }
     let mut args = call.args;
-    match rebuilt(environment, libraries) {
-        Some(list) => args[index] = list,
-        None if call.then.is_none() => return Verdict::Pass,
-        None => {}
+    if let Some(list) = rebuilt(environment, libraries) {
+        args[index] = list;
     }
-    Verdict::PassWith { number: call.number, args }
+    ignoring_signals(call, Verdict::PassWith { number: call.number, args })
+}
+
+/// The call that executes, with what is to be undone if it fails. A deputy leaves both to its guest.
+pub(crate) fn ignoring_signals(call: &mut Call, verdict: Verdict) -> Verdict {
+    if deputy::is_active() {
+        deputy::leave_to_guest(undo);
+    } else {
+        // Taken back whether they were changed or not.
+        signals::ignore_for_exec();
+        call.then = Some(undo);
+    }
+    verdict
+}
+
+/// Whether a call executes another program.
+pub(crate) const fn is_exec(number: usize) -> bool {
+    matches!(number as u32, nr::__NR_execve | nr::__NR_execveat)
 }
 
 /// The entries to add to a program's environment, or None if it has them all. Each ends with NUL. `libraries` are to be in LD_PRELOAD.
@@ -201,6 +214,10 @@ fn scratch(bytes: usize) -> Option<usize> {
 /// Memory of a thread that is kept for the next exec, which may be tried by a vfork child: at least `bytes` long, its address and length in
 /// two of the thread's words.
 pub(crate) fn scratch_in(address: &AtomicUsize, length: &AtomicUsize, bytes: usize) -> Option<usize> {
+    if crate::arena::is_active() {
+        // A guest's thread goes on as its process' after it: what was mapped here would be found there.
+        return Some(heap::vec![0u64; bytes.div_ceil(8)].leak().as_ptr() as usize);
+    }
     let have = length.load(Ordering::Relaxed);
     if have < bytes {
         if have != 0 {
@@ -276,30 +293,40 @@ fn is_static(start: &[u8; PAGE_BYTES]) -> bool {
     !has_interpreter(&headers)
 }
 
-/// Marks every anchor that would be inherited close-on-exec.
-fn withhold_anchors() {
-    let mut withheld = 0;
-    for (descriptor, user) in OPEN.all() {
-        let flags = descriptor_flags(descriptor, F_GETFD, 0);
-        if flags >= 0 && flags as u32 & FD_CLOEXEC == 0 {
-            descriptor_flags(descriptor, F_SETFD, flags as usize | FD_CLOEXEC as usize);
-            user.withheld.store(true, Ordering::Relaxed);
-            withheld += 1;
-        }
-    }
-    if withheld != 0 {
-        report!("the program to be executed is static or setuid: {withheld} open files of arrays are closed for it");
+/// Marks every anchor that would be inherited close-on-exec. The call remembers which.
+fn withhold_anchors(call: &mut Call) {
+    let knows = process::owns_tables() && !deputy::is_active();
+    let anchors = if knows { OPEN.all().map(|(descriptor, _)| descriptor).collect() } else { guest::anchors() };
+    let withheld: Vec<RawFd> = anchors
+        .into_iter()
+        .filter(|&descriptor| {
+            let flags = descriptor_flags(descriptor, F_GETFD, 0);
+            let inherited = flags >= 0 && flags as u32 & FD_CLOEXEC == 0;
+            if inherited {
+                descriptor_flags(descriptor, F_SETFD, flags as usize | FD_CLOEXEC as usize);
+            }
+            inherited
+        })
+        .collect();
+    if !withheld.is_empty() {
+        report!("the program to be executed is static or setuid: {} open files of arrays are closed for it", withheld.len());
+        call.scratch[WITHHELD] = Box::into_raw(Box::new(withheld)) as u64;
     }
 }
 
 /// The exec failed: as it was.
 fn undo(call: &mut Call) -> isize {
     signals::take_back();
-    for (descriptor, user) in OPEN.all() {
-        if user.withheld.swap(false, Ordering::Relaxed) {
+    // SAFETY: null, or the list that `withhold_anchors` has made for this call. It is not freed: a guest's is in its arena, any other is as
+    // rare as an exec that fails for a program that is there.
+    if let Some(withheld) = unsafe { (call.scratch[WITHHELD] as *const Vec<RawFd>).as_ref() } {
+        for &descriptor in withheld {
             let flags = descriptor_flags(descriptor, F_GETFD, 0);
             descriptor_flags(descriptor, F_SETFD, flags as usize & !(FD_CLOEXEC as usize));
         }
+    }
+    if process::owns_tables() {
+        process::end_sharing();
     }
     call.result
 }

@@ -16,13 +16,16 @@ extern crate alloc as heap;
 
 mod alloc;
 mod arch;
+mod arena;
 mod array;
 mod calls;
 mod coverage;
+mod deputy;
 mod descriptors;
 mod dispatch;
 mod environment;
 mod exec;
+mod guest;
 mod inherit;
 mod lock;
 mod mappings;

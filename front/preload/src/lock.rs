@@ -1,7 +1,8 @@
 //! A lock between the threads of one process: a futex word, one bit of it for "somebody sleeps".
 //!
 //! It is held only while inside the library, where no handler of the program runs, so it cannot be left locked by an
-//! unwinding thread. Before a fork every such lock is taken (`process`), so the child finds none held by a thread it lacks.
+//! unwinding thread. Before a fork every such lock is taken (`process`), so the child finds none held by a thread it lacks. A guest
+//! ([`crate::guest`]) takes none of them, since it may be killed at any instruction while its process lives on.
 
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
@@ -50,6 +51,11 @@ impl RawLock {
         if self.0.swap(FREE, Ordering::Release) == CONTENDED {
             self.futex(FUTEX_WAKE, 1);
         }
+    }
+
+    /// Frees the lock, whoever held it. For the only thread of a copy of the memory: the holder is not there.
+    pub(crate) fn reset(&self) {
+        self.0.store(FREE, Ordering::Relaxed);
     }
 
     fn futex(&self, operation: u32, value: u32) {

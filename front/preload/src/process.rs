@@ -1,9 +1,16 @@
-//! Which process this is: noticing a fork, telling a vfork child from its parent, holding the locks across a fork.
+//! Which process this is, and whether the calling task owns the tables: noticing a fork, telling a guest from an owner, holding the locks across
+//! a fork.
 //!
-//! A word in a page the kernel wipes on fork is 1 in the process that set it. In a fork child it reads 0. A child that shares
-//! memory (vfork, posix_spawn) reads 1 but has another pid: it has descriptors of its own and runs on its parent's tables, so it
-//! must not change them: what it opens and closes is kept beside them ([`crate::descriptors`]). Asking for the pid is a system call, so it is
-//! asked only after such a child was made, which its parent's thread notes in the thread block both share.
+//! A word in a page the kernel wipes on fork is 1 in the process that set it. In a fork child it reads 0: the child adopts the tables, which are
+//! a copy of its own. A *guest* is a task for which the tables do not hold, or which must not change them:
+//!
+//! - a child that shares the memory but not the descriptors (vfork, posix_spawn): the word is 1, but the pid is another;
+//! - a thread with descriptors apart from the other threads' (unshare, close_range, clone): a word of its thread block says so;
+//! - both sides of a clone that shares descriptors but not memory, and a copy of the memory that was made where tables may be half
+//!   changed (clone with a stack of its own, fork by a guest): `FOR_GOOD` says so.
+//!
+//! [`crate::guest`] serves guests. Asking for the pid is a system call, so it is asked only after such a child was made, which its parent's
+//! thread notes in the thread block both share.
 
 use crate::lock::RawLock;
 use crate::thread::word;
@@ -18,8 +25,12 @@ static OWN: AtomicU32 = AtomicU32::new(1);
 static WORD: AtomicPtr<AtomicU32> = AtomicPtr::new((&raw const OWN).cast_mut());
 /// The process the tables belong to.
 static PID: AtomicU32 = AtomicU32::new(0);
-/// A child that shares memory and runs beside its parent was made: only the pid tells them apart.
+/// There may be guests that run beside the owner: each call asks who makes it.
 static LOOSE: AtomicBool = AtomicBool::new(false);
+/// The tables will never hold again in this memory.
+static FOR_GOOD: AtomicBool = AtomicBool::new(false);
+/// How many children with descriptors of their own are being made: descriptions are shared from their beginning meanwhile.
+static SHARING: AtomicU32 = AtomicU32::new(0);
 
 /// Sets the word up. Called by the constructor.
 pub(crate) fn start() {
@@ -50,26 +61,53 @@ pub(crate) fn notice_fork() {
     }
 }
 
-/// A fork child: the first thread to come by takes the tables over. There is only one thread then.
+/// A fork child: the first thread to come by takes the tables over, if they are whole. There is only one thread then.
 #[cold]
 fn adopt(word: &AtomicU32) {
+    crate::arena::forget();
+    word.store(1, Ordering::Relaxed);
+    if lending().load(Ordering::Relaxed) != 0 || FOR_GOOD.load(Ordering::Relaxed) {
+        // The pid stays that of the process whose tables these are: it is never this one's.
+        be_guests_for_good();
+        return;
+    }
     PID.store(getpid(), Ordering::Relaxed);
     crate::stack::relist();
-    word.store(1, Ordering::Relaxed);
     LOOSE.store(false, Ordering::Relaxed);
-    if lending().swap(0, Ordering::Relaxed) != 0 {
-        // Forked by a child that had borrowed our parent's tables: its view is ours now.
-        crate::calls::OPEN.keep_borrowed();
-    }
+    SHARING.store(0, Ordering::Relaxed);
 }
 
-/// Says that the calling thread is about to make a child that shares its memory. `waits`: the thread stands still until the
-/// child has a program of its own (vfork).
-pub(crate) fn lend(waits: bool) {
-    if waits {
-        lending().store(1, Ordering::Relaxed);
-    } else {
-        LOOSE.store(true, Ordering::Relaxed);
+/// From now on nobody who uses this memory, or a copy made of it, trusts the tables.
+pub(crate) fn be_guests_for_good() {
+    FOR_GOOD.store(true, Ordering::Relaxed);
+    LOOSE.store(true, Ordering::Release);
+}
+
+/// The calling thread has, or is about to have, descriptors apart from those of the other threads.
+pub(crate) fn be_apart() {
+    word(crate::thread::word::APART).store(1, Ordering::Relaxed);
+    LOOSE.store(true, Ordering::Release);
+}
+
+/// Tasks that run beside the owner may be guests.
+pub(crate) fn expect_guests() {
+    LOOSE.store(true, Ordering::Release);
+}
+
+/// Says that the calling thread is about to make a child that is a guest as long as it uses this thread's block, or a copy of it, by the
+/// instruction at `instruction`. The thread itself is known again when it next comes by.
+pub(crate) fn lend(instruction: usize) {
+    let pretended = word(crate::thread::word::PRETENDED_MASK).load(Ordering::Relaxed);
+    word(crate::thread::word::MASK_BEFORE_LENDING).store(pretended, Ordering::Relaxed);
+    word(crate::thread::word::INTERRUPTED).store(0, Ordering::Relaxed);
+    lending().store(instruction, Ordering::Relaxed);
+}
+
+/// The same by a guest, whose block may be lent already.
+pub(crate) fn lend_copy(instruction: usize) {
+    if lending().load(Ordering::Relaxed) == 0 {
+        begin_sharing();
+        lend(instruction);
     }
 }
 
@@ -77,26 +115,104 @@ fn lending() -> &'static AtomicUsize {
     word(crate::thread::word::LENDING)
 }
 
-/// Whether the caller might be a child that shares memory with the tables' owner.
+/// A child with descriptors of its own is about to be made: from now on every description begins shared.
+pub(crate) fn begin_sharing() {
+    SHARING.fetch_add(1, Ordering::SeqCst);
+}
+
+/// The child was made, or could not be.
+pub(crate) fn end_sharing() {
+    SHARING.fetch_sub(1, Ordering::SeqCst);
+}
+
+/// Whether descriptions must be shared from their beginning.
 #[inline]
-pub(crate) fn may_borrow() -> bool {
+pub(crate) fn is_sharing() -> bool {
+    SHARING.load(Ordering::SeqCst) != 0
+}
+
+/// Whether the caller might be a guest.
+#[inline]
+pub(crate) fn may_be_guest() -> bool {
     lending().load(Ordering::Relaxed) != 0 || LOOSE.load(Ordering::Relaxed)
 }
 
-/// Whether the caller may change the tables: it is not a child that merely shares the memory.
+/// Whether any task may be a guest.
+pub(crate) fn may_have_guests() -> bool {
+    is_sharing() || LOOSE.load(Ordering::Relaxed)
+}
+
+/// Whether the caller is a guest. To be asked if [`may_be_guest`].
+#[cold]
+pub(crate) fn is_guest() -> bool {
+    notice_fork();
+    FOR_GOOD.load(Ordering::Relaxed) || word(crate::thread::word::APART).load(Ordering::Relaxed) != 0 || !has_memory()
+}
+
+/// Whether the caller may change the tables.
 #[inline]
 pub(crate) fn owns_tables() -> bool {
-    !may_borrow() || is_owner()
+    !may_be_guest() || !is_guest()
+}
+
+/// Whether the caller is of the process whose memory this is, and not a child that shares it.
+pub(crate) fn has_memory() -> bool {
+    getpid() == PID.load(Ordering::Relaxed)
+}
+
+/// Called on every way in: if the calling thread had lent its block to a guest and runs again, the guest is gone. It may have been killed at any
+/// instruction, so nothing that it left in the block is believed. A handler of the program that runs before the guest was made ends nothing; then
+/// the thread's next child does.
+#[inline]
+pub(crate) fn take_back() {
+    if lending().load(Ordering::Relaxed) != 0
+        && word(crate::thread::word::INTERRUPTED).load(Ordering::Relaxed) == 0
+        && has_memory()
+    {
+        clear_block();
+    }
+}
+
+/// A signal has arrived at `address`, which lies in the library or a trampoline if `is_own`. If that is before a guest is made, the block stays
+/// lent while the handler runs; if it is after one was killed here, what it left of its depth is not this thread's.
+pub(crate) fn interrupted(address: usize, is_own: bool) {
+    let instruction = lending().load(Ordering::Relaxed);
+    if instruction == 0 {
+        return;
+    }
+    if is_own || address == instruction {
+        word(crate::thread::word::INTERRUPTED).store(1, Ordering::Relaxed);
+    } else if crate::thread::inside().load(Ordering::Relaxed) != 0 && has_memory() {
+        crate::thread::inside().store(0, Ordering::Relaxed);
+    }
 }
 
 #[cold]
-fn is_owner() -> bool {
-    notice_fork();
-    let owner = getpid() == PID.load(Ordering::Relaxed);
-    if owner && lending().swap(0, Ordering::Relaxed) != 0 {
-        crate::calls::OPEN.forget_borrowed();
+fn clear_block() {
+    use crate::thread::word as index;
+    crate::thread::inside().store(0, Ordering::Relaxed);
+    sys::thread::block().fault_resume.store(0, Ordering::Relaxed);
+    for cleared in [index::DEFERRED, index::STEPPING, index::ARENA] {
+        word(cleared).store(0, Ordering::Relaxed);
     }
-    owner
+    let pretended = word(index::MASK_BEFORE_LENDING).load(Ordering::Relaxed);
+    word(index::PRETENDED_MASK).store(pretended, Ordering::Relaxed);
+    lending().store(0, Ordering::Relaxed);
+    end_sharing();
+}
+
+/// Makes the calling process, which is a copy with one thread, the owner of its memory, whatever its locks and marks say.
+pub(crate) fn own_copy() {
+    // SAFETY: WORD points to a word that lives as long as the process.
+    unsafe { &*WORD.load(Ordering::Relaxed) }.store(1, Ordering::Relaxed);
+    PID.store(getpid(), Ordering::Relaxed);
+    for flag in [&LOOSE, &FOR_GOOD] {
+        flag.store(false, Ordering::Relaxed);
+    }
+    SHARING.store(0, Ordering::Relaxed);
+    lending().store(0, Ordering::Relaxed);
+    word(crate::thread::word::APART).store(0, Ordering::Relaxed);
+    locks().for_each(RawLock::reset);
 }
 
 /// The pid from the kernel.
@@ -121,12 +237,10 @@ pub(crate) fn abort() -> ! {
 
 /// Every lock of the library, in the order they are taken.
 fn locks() -> impl DoubleEndedIterator<Item = &'static RawLock> {
-    let [overlays, pool] = crate::descriptors::locks();
     let locks = [
         Some(crate::stack::lock()),
         Some(crate::patch::objects::lock()),
-        Some(overlays),
-        Some(pool),
+        Some(crate::descriptors::lock()),
         Some(crate::signals::lock()),
         heap_lock(),
     ];

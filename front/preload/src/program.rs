@@ -1,5 +1,6 @@
 //! Reading and writing the program's memory for small arguments: structures and paths. A bad pointer is EFAULT, not a crash.
 
+use crate::deputy;
 use core::mem::MaybeUninit;
 use heap::vec::Vec;
 use persist::fault::guard;
@@ -21,7 +22,10 @@ pub(crate) fn write<T: Copy>(address: usize, value: &T) -> sys::Result<()> {
     let source = core::ptr::from_ref(value);
     // SAFETY: the closure owns nothing and may be left anywhere; the program named the target.
     unsafe { guard(|| core::ptr::copy_nonoverlapping(source.cast::<u8>(), address as *mut u8, size_of::<T>())) }
-        .map_err(|_| OsError::FAULT)
+        .map_err(|_| OsError::FAULT)?;
+    // SAFETY: `source` is a T, whose bytes are read.
+    deputy::has_stored(address, unsafe { core::slice::from_raw_parts(source.cast(), size_of::<T>()) });
+    Ok(())
 }
 
 /// Copies the string at `address` with its NUL into `buffer`; returns it without the NUL. ENAMETOOLONG if it does not fit.
@@ -64,5 +68,7 @@ pub(crate) fn read_bytes(address: usize, count: usize) -> sys::Result<Vec<u8>> {
 pub(crate) fn write_bytes(address: usize, bytes: &[u8]) -> sys::Result<()> {
     let (source, count) = (bytes.as_ptr(), bytes.len());
     // SAFETY: the closure owns nothing and may be left anywhere; the program named the target.
-    unsafe { guard(|| core::ptr::copy_nonoverlapping(source, address as *mut u8, count)) }.map_err(|_| OsError::FAULT)
+    unsafe { guard(|| core::ptr::copy_nonoverlapping(source, address as *mut u8, count)) }.map_err(|_| OsError::FAULT)?;
+    deputy::has_stored(address, bytes);
+    Ok(())
 }

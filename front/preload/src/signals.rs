@@ -294,6 +294,13 @@ pub(crate) fn ignore_for_exec() -> bool {
     changed
 }
 
+/// In a deputy, whose guest may have set them as it liked: faults in guarded copies end these.
+pub(crate) fn catch_faults() {
+    for signal in [SIGSEGV, SIGBUS] {
+        let _ = kernel_action(signal, Some(for_kernel(signal, Action::default())));
+    }
+}
+
 /// The exec failed: they are ours again.
 pub(crate) fn take_back() {
     for signal in [SIGSEGV, SIGBUS, SIGTRAP, SIGSYS].into_iter().filter(|signal| is_always_ours(*signal)) {
@@ -348,6 +355,7 @@ pub(crate) unsafe extern "C" fn arrived(signal: usize, info: *mut Info, context:
 /// Brings the interrupted thread to where the program's handler may see it. False if the signal will arrive again later.
 fn settle(signal: usize, info: &Info, context: &mut Context) -> bool {
     sud::leave_detour(context);
+    process::interrupted(context.address(), is_own(context.address()));
     if inside().load(Ordering::Relaxed) != 0 {
         return !defer(signal, info, context);
     }

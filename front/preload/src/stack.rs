@@ -72,6 +72,12 @@ pub(crate) fn relist() {
     }
 }
 
+/// Whether no other thread of this process has ever come by that may still run.
+pub(crate) fn is_alone() -> bool {
+    let own = thread();
+    STACKS.lock().entries.iter().all(|stack| stack.thread == own || is_gone(stack.thread))
+}
+
 fn thread() -> usize {
     // SAFETY: gettid() has no preconditions.
     unsafe { syscall(__NR_gettid as usize, [0; 6]) as usize }

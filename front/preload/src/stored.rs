@@ -12,7 +12,7 @@ use crate::calls::links;
 use crate::calls::paths::{self, Where};
 use crate::needed::{self, Source};
 use crate::thread::word;
-use crate::{exec, program};
+use crate::{deputy, exec, program};
 use heap::vec::Vec;
 use layout::Level;
 use linux_raw_sys::general::{__NR_execve, __NR_execveat, AT_EMPTY_PATH};
@@ -135,6 +135,7 @@ fn binary(
     let list = if inserted.is_empty() { arguments } else { argument_list(inserted, None, arguments)?.address };
     // Closed by the exec; if that fails, by the exit of the child that tried it.
     let image = sys::high_fd::raise(image)?.into_raw_fd();
+    deputy::hand_over(image);
     let empty = c"".as_ptr() as usize;
     let args = [image as usize, empty, list, environment, AT_EMPTY_PATH as usize, 0];
     Ok(Stored { number: __NR_execveat as usize, args, environment: 3, libraries })
@@ -156,7 +157,7 @@ fn hold(anchor: OwnedFd) -> Result<(), OsError> {
     let anchor = sys::high_fd::raise(anchor)?;
     fcntl_setfd(&anchor, FdFlags::empty())?;
     // The next program's library knows it by its lock.
-    let _ = anchor.into_raw_fd();
+    deputy::hand_over(anchor.into_raw_fd());
     Ok(())
 }
 

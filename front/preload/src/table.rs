@@ -371,7 +371,7 @@ static LINES: [Line; 382] = [
     row(269, "faccessat", Serve, [0], [1], ""),
     row(270, "pselect6", Pass, [], [], "an anchor is a real descriptor"),
     row(271, "ppoll", Pass, [], [], "an anchor is a real descriptor"),
-    pass(272, "unshare"),
+    row(272, "unshare", Serve, [], [], "a thread may leave the others' descriptors or directory"),
     pass(273, "set_robust_list"),
     pass(274, "get_robust_list"),
     row(275, "splice", Serve, [0, 2], [], ""),

@@ -17,8 +17,19 @@ pub(crate) mod word {
     pub(crate) const PRETENDED_MASK: usize = 3;
     /// 1 once the private stack is in the list of stacks.
     pub(crate) const STACK_LISTED: usize = 7;
-    /// 1 from the making of a child that shares memory and thread block (vfork) until the parent is seen running again.
+    /// From the making of a child that shares memory and thread block (vfork) until the parent is seen running again: the address of the
+    /// instruction that makes it. Otherwise 0.
     pub(crate) const LENDING: usize = 8;
+    /// [`PRETENDED_MASK`] as it was before that child.
+    pub(crate) const MASK_BEFORE_LENDING: usize = 11;
+    /// 1 in a thread whose descriptors are not those of the other threads (unshare, close_range).
+    pub(crate) const APART: usize = 12;
+    /// The arena from which this thread allocates, or 0 while it allocates from the heap ([`crate::arena`]).
+    pub(crate) const ARENA: usize = 13;
+    /// 1 if a handler of the program may have run, or may run, between the lending and that instruction.
+    pub(crate) const INTERRUPTED: usize = 15;
+    /// The arena that this thread has mapped, kept for its next guest; 0 for none.
+    pub(crate) const ARENA_KEPT: usize = 14;
     /// 1 while the thread is single-stepped out of a trampoline or stub.
     pub(crate) const STEPPING: usize = 4;
     /// Memory for an environment rebuilt for exec, kept for the next one: address and length.

@@ -31,9 +31,9 @@ type Answer = Result<usize, OsError>;
 /// One buffer of the program.
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct Buffer {
-    address: usize,
-    bytes: usize,
+pub(crate) struct Buffer {
+    pub(crate) address: usize,
+    pub(crate) bytes: usize,
 }
 
 impl Buffer {
@@ -244,7 +244,7 @@ fn gather(buffers: &[Buffer], gathered: &mut Vec<u8>) -> Result<Buffer, OsError>
 }
 
 /// The buffers of a vectored call: arguments 1 and 2.
-fn buffers(call: &Call) -> Result<Vec<Buffer>, OsError> {
+pub(crate) fn buffers(call: &Call) -> Result<Vec<Buffer>, OsError> {
     let count = call.args[2];
     if count > VECTOR_COUNT_MAX {
         return Err(OsError::INVAL);

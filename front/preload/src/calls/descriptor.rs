@@ -5,6 +5,7 @@ use super::OPEN;
 use super::node::Node;
 use crate::dispatch::{Call, Verdict};
 use crate::patch::objects;
+use crate::process;
 use core::sync::atomic::Ordering;
 use linux_raw_sys::general::{
     F_DUPFD, F_DUPFD_CLOEXEC, F_GETLK, F_OFD_GETLK, F_OFD_SETLK, F_OFD_SETLKW, F_SETFL, F_SETLK, F_SETLKW, O_APPEND, O_DIRECT,
@@ -103,8 +104,15 @@ pub(crate) fn dup_to(call: &mut Call) -> Verdict {
 pub(crate) fn close_range(call: &mut Call) -> Verdict {
     let [first, last, flags, ..] = call.args;
     let (first, last, flags) = (first as u32, last as u32, flags as u32);
+    if flags & CLOSE_RANGE_UNSHARE != 0 && flags & !(CLOSE_RANGE_UNSHARE | CLOSE_RANGE_CLOEXEC) == 0 && first <= last {
+        // First the descriptors of its own, then what is to be done with them.
+        match super::process::leave_descriptors() {
+            Ok(()) => {}
+            Err(error) => return Verdict::error(error),
+        }
+    }
     let closes = flags & CLOSE_RANGE_CLOEXEC == 0 && flags & !CLOSE_RANGE_UNSHARE == 0 && first <= last;
-    if closes && OPEN.count() != 0 {
+    if closes && OPEN.count() != 0 && process::owns_tables() {
         for (descriptor, _) in OPEN.within(first..=last) {
             drop(OPEN.remove(descriptor));
         }

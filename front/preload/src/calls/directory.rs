@@ -6,7 +6,7 @@
 use super::paths::{self, AT_FDCWD, Where};
 use crate::array;
 use crate::dispatch::{Call, Verdict};
-use crate::program;
+use crate::{process, program};
 use core::sync::atomic::{AtomicBool, Ordering};
 use heap::vec::Vec;
 use linux_raw_sys::general::__NR_getcwd;
@@ -16,6 +16,8 @@ use sys::{BorrowedFd, OsError, RawFd};
 
 /// Whether the current directory is in the array.
 static CWD_IS_OURS: AtomicBool = AtomicBool::new(false);
+/// Whether that may have changed since: the kernel is to be asked.
+static MOVES: AtomicBool = AtomicBool::new(false);
 
 /// Finds out where the program starts. A directory under a prefix that exists on the host alone is made in the array (thesis
 /// section 4.5), and the program starts there.
@@ -32,9 +34,32 @@ pub(crate) fn start() {
     }
 }
 
+/// Finds out where a deputy is.
+pub(crate) fn look() {
+    CWD_IS_OURS.store(is_in_array(), Ordering::Relaxed);
+    MOVES.store(false, Ordering::Relaxed);
+}
+
+/// From now on the current directory may change without our hearing of it, or be another one in another task.
+pub(crate) fn expect_moves() {
+    MOVES.store(true, Ordering::Relaxed);
+}
+
 /// Whether a directory argument is a directory of the array.
 pub(crate) fn is_ours(directory: RawFd) -> bool {
-    if directory == AT_FDCWD { CWD_IS_OURS.load(Ordering::Relaxed) } else { super::is_ours(directory) }
+    if directory != AT_FDCWD {
+        super::is_ours(directory)
+    } else if MOVES.load(Ordering::Relaxed) || process::may_be_guest() && process::is_guest() {
+        is_in_array()
+    } else {
+        CWD_IS_OURS.load(Ordering::Relaxed)
+    }
+}
+
+/// Whether the current directory is in the array, by what the kernel says.
+fn is_in_array() -> bool {
+    let namespace = array::namespace().ok();
+    namespace.is_some_and(|namespace| host_cwd().is_some_and(|host| namespace.logical(&host).is_some()))
 }
 
 /// The absolute path of a directory argument, as the program knows it.
@@ -104,7 +129,7 @@ fn enter(path: &[u8]) -> Result<(), OsError> {
 }
 
 pub(crate) fn getcwd(call: &mut Call) -> Verdict {
-    if !CWD_IS_OURS.load(Ordering::Relaxed) {
+    if !is_ours(AT_FDCWD) {
         return Verdict::Pass;
     }
     let Some(mut path) = path_of(AT_FDCWD) else { return Verdict::Pass };

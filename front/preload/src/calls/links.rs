@@ -139,17 +139,27 @@ fn retry(call: &mut Call, row: &Row, follow: bool, surely: bool) -> Option<Verdi
 }
 
 /// The arguments that are paths to be resolved: a symlink's contents are not.
-fn paths_of(call: &Call, row: &Row) -> impl Iterator<Item = usize> + use<> {
+pub(crate) fn paths_of(call: &Call, row: &Row) -> impl Iterator<Item = usize> + use<> {
     let contents = matches!(call.number as u32, nr::__NR_symlink | nr::__NR_symlinkat);
     let bits = row.paths & if contents { !1 } else { !0 };
     (0..ARGUMENT_COUNT).filter(move |index| bits >> index & 1 == 1)
 }
 
-fn base_of(call: &Call, row: &Row, path: usize) -> RawFd {
+pub(crate) fn base_of(call: &Call, row: &Row, path: usize) -> RawFd {
     match path.checked_sub(1) {
         Some(index) if row.descriptors >> index & 1 == 1 => call.descriptor(index),
         _ => AT_FDCWD,
     }
+}
+
+/// Where in the array argument `path` of a call leads, with its NUL, if it is a path of the host that leads there.
+pub(crate) fn entered_by(call: &Call, row: &Row, base: RawFd, path: usize) -> Option<Vec<u8>> {
+    let follow = match kind(call) {
+        Kind::Other => return None,
+        Kind::Make { follow } | Kind::Look { follow } => follow,
+        Kind::Open => true,
+    };
+    entered(base, call.args[path], follow, leads_through_proc(call, row))
 }
 
 /// Whether a path of the call leads by what /proc says of a process.

@@ -7,7 +7,8 @@ use super::OPEN;
 use super::node::{Held, Node};
 use super::process::share;
 use crate::dispatch::{Call, Verdict};
-use crate::{array, program};
+use crate::{array, process, program};
+use linux_raw_sys::general as nr;
 use sys::RawFd;
 
 const SOL_SOCKET: i32 = 1;
@@ -82,7 +83,10 @@ pub(crate) fn send_many(call: &mut Call) -> Verdict {
 /// Whether it is a file without a name, which is now on its way.
 fn share_one(descriptor: RawFd) -> bool {
     let Some(user) = OPEN.lookup(descriptor) else { return false };
+    // Until its offset is the kernel's the number must not be closed by another thread.
+    process::begin_sharing();
     share(descriptor, &user);
+    process::end_sharing();
     let Some(file) = nameless(&user) else { return false };
     file.send();
     true
@@ -144,6 +148,15 @@ pub(crate) fn fetch(call: &mut Call) -> Verdict {
         array::adopt(result as RawFd);
     }
     Verdict::Done(result)
+}
+
+/// Calls `visit` with every descriptor that a call has brought.
+pub(crate) fn each_received(call: &Call, mut visit: impl FnMut(RawFd)) {
+    match call.number as u32 {
+        nr::__NR_pidfd_getfd => visit(call.result as RawFd),
+        nr::__NR_recvmsg => descriptors(call.args[1], visit),
+        _ => each(call.args[1], call.result.max(0) as usize, |message| descriptors(message, &mut visit)),
+    }
 }
 
 fn each(vector: usize, count: usize, mut visit: impl FnMut(usize)) {

@@ -29,6 +29,7 @@ pub(crate) mod xattr;
 use crate::descriptors::Table;
 use crate::dispatch::{Call, Verdict};
 use crate::mappings::{advice, change};
+use crate::process as process_state;
 use crate::signals;
 use crate::table::NUMBER_COUNT;
 use linux_raw_sys::general as nr;
@@ -76,6 +77,7 @@ const fn handlers() -> [Handler; NUMBER_COUNT] {
         (nr::__NR_vfork, process::vfork),
         (nr::__NR_clone, process::clone),
         (nr::__NR_clone3, process::clone3),
+        (nr::__NR_unshare, process::unshare),
         (nr::__NR_execve, process::execve),
         (nr::__NR_execveat, process::execveat),
         (nr::__NR_exit_group, process::exit),
@@ -201,7 +203,11 @@ const fn handlers() -> [Handler; NUMBER_COUNT] {
 
 /// Whether a descriptor is ours.
 pub(crate) fn is_ours(descriptor: sys::RawFd) -> bool {
-    OPEN.lookup(descriptor).is_some()
+    if process_state::may_be_guest() && process_state::is_guest() {
+        crate::guest::is_anchor(descriptor)
+    } else {
+        OPEN.lookup(descriptor).is_some()
+    }
 }
 
 /// The kernel's affair, as the table says.

@@ -2,6 +2,7 @@
 
 use super::paths::{self, AT_FDCWD, Where};
 use crate::array;
+use crate::deputy;
 use crate::dispatch::{Call, Verdict};
 use heap::vec::Vec;
 use namespace::Reached;
@@ -98,9 +99,14 @@ pub(crate) fn serve_two(
 /// The kernel's answer for paths that symlinks of the array led out to.
 fn elsewhere(call: &Call, paths: &[(At, Vec<u8>)]) -> Verdict {
     let mut args = call.args;
-    let terminated: Vec<Vec<u8>> = paths.iter().map(|(_, path)| [path.as_slice(), b"\0"].concat()).collect();
+    let mut terminated: Vec<Vec<u8>> = paths.iter().map(|(_, path)| [path.as_slice(), b"\0"].concat()).collect();
     for ((at, _), path) in paths.iter().zip(&terminated) {
         at.replace(&mut args, path);
+    }
+    if deputy::is_active() {
+        // What the kernel stores, it is to store into the guest's memory, which sees the paths.
+        terminated.drain(..).for_each(|path| _ = path.leak());
+        return Verdict::PassWith { number: call.number, args };
     }
     // SAFETY: the program's call with paths of ours, which live until it returns.
     Verdict::Done(unsafe { syscall(call.number, args) })

@@ -49,7 +49,7 @@ pub(super) fn period_ns() -> u64 {
     PERIOD_NS.load(Ordering::Relaxed)
 }
 
-/// In a fork child: there is no such thread here.
+/// In a fork child or a deputy: there is no such thread here.
 pub(super) fn forget() {
     RUNNING.store(false, Ordering::Release);
 }

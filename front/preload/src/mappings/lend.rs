@@ -85,6 +85,11 @@ pub(super) fn begin() {
     }
 }
 
+/// In a deputy: no mapping is its own.
+pub(super) fn abandon() {
+    ACTIVE.store(false, Ordering::Relaxed);
+}
+
 /// A call that is not served. If it may store into what has to be let through, it is made by the stub, with that lent to it.
 #[inline]
 pub(crate) fn serve(call: &mut Call, verdict: Verdict) -> Verdict {

@@ -163,6 +163,22 @@ pub(crate) fn any() -> bool {
     COUNT.load(Ordering::Acquire) != 0
 }
 
+/// In a deputy: the mappings are its process', which follows them.
+pub(crate) fn abandon() {
+    MAPPINGS.raw().reset();
+    let mut table = table();
+    core::mem::forget(core::mem::take(&mut table.list));
+    core::mem::forget(core::mem::take(&mut table.files));
+    core::mem::forget(table.tracker.take());
+    core::mem::forget(core::mem::take(&mut table.privates));
+    core::mem::forget(core::mem::replace(&mut table.unused, unused::Copies::new()));
+    COUNT.store(0, Ordering::Release);
+    private::abandon();
+    unused::abandon();
+    lend::abandon();
+    helper::forget();
+}
+
 fn table() -> Guard<'static, Mappings> {
     MAPPINGS.lock()
 }

@@ -39,6 +39,11 @@ pub(crate) fn any() -> bool {
     COUNT.load(Ordering::Acquire) != 0
 }
 
+/// In a deputy: they are its process'.
+pub(super) fn abandon() {
+    COUNT.store(0, Ordering::Release);
+}
+
 /// Notes a mapping that was just made.
 ///
 /// # Errors

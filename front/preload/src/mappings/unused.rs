@@ -70,3 +70,8 @@ pub(super) fn drop_old() {
 pub(super) fn any() -> bool {
     SOME.load(Ordering::Acquire)
 }
+
+/// In a deputy: they are its process'.
+pub(super) fn abandon() {
+    SOME.store(false, Ordering::Release);
+}

@@ -1,0 +1,175 @@
+//! Deputies: processes that live for one call, which a guest cannot make itself.
+//!
+//! A guest ([`crate::guest`]) must not touch what its process knows of open files. So it forks: the deputy has the guest's descriptors and directory in
+//! common with it (clone(2): CLONE_FILES, CLONE_FS), and a copy of the memory, in which it forgets all that the tables say, attaches to the array as a process of
+//! its own, and serves the call as any process would. What it opens, the guest has open; where it changes the directory, the guest is. What the
+//! call stores into memory is carried back by way of the arena ([`crate::arena`]), which both see at one address, and so is a call that is still to be
+//! made by the guest itself. Nobody hears of a deputy's end: it sends no signal, and the guest waits for it.
+//!
+//! Invariants: of the copied memory only what never changes after the start is believed (configuration, prefixes, patched sites): a thread of the
+//! process may have been in the middle of anything. When a deputy has ended, no descriptor of the library's that it opened is left.
+
+use crate::arena;
+use crate::calls::data::{self, Buffer};
+use crate::calls::{OPEN, directory, handler};
+use crate::dispatch::{Call, Verdict};
+use crate::{array, mappings, process, program, signals};
+use core::cell::UnsafeCell;
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, Ordering};
+use heap::boxed::Box;
+use heap::vec::Vec;
+use linux_raw_sys::general as nr;
+use linux_raw_sys::general::{__WALL, CLONE_FILES, CLONE_FS, CLONE_VFORK};
+use sys::raw::syscall;
+use sys::{OsError, RawFd, high_fd};
+
+/// What the deputy tells the guest. It lies in the arena.
+struct Exchange(UnsafeCell<Answer>);
+
+struct Answer {
+    /// None until the deputy has done everything.
+    verdict: Option<Verdict>,
+    /// Of the call, for what the guest is to do after it.
+    scratch: [u64; 4],
+    then: Option<fn(&mut Call) -> isize>,
+    /// What the call stored into the program's memory, and where.
+    stored: Vec<(usize, Vec<u8>)>,
+}
+
+// SAFETY: the guest waits until the deputy has ended.
+unsafe impl Sync for Exchange {}
+
+/// In a deputy: where its answer goes. Null in every other process.
+static ANSWER: AtomicPtr<Answer> = AtomicPtr::new(null_mut());
+
+/// Whether this process is a deputy.
+#[inline]
+pub(crate) fn is_active() -> bool {
+    !ANSWER.load(Ordering::Relaxed).is_null()
+}
+
+/// Has a call of the calling guest served, with `args` for its arguments. The arena is the caller's, and active.
+pub(crate) fn serve(call: &mut Call, args: [usize; 6]) -> Verdict {
+    debug_assert!(arena::is_active());
+    let answer = Answer { verdict: None, scratch: call.scratch, then: None, stored: Vec::new() };
+    let exchange: &Exchange = Box::leak(Box::new(Exchange(UnsafeCell::new(answer))));
+    let flags = (CLONE_FILES | CLONE_FS | CLONE_VFORK) as usize;
+    // SAFETY: a copy of this process, which goes on here with memory of its own; this thread waits until it has ended.
+    let pid = unsafe { syscall(nr::__NR_clone as usize, [flags, 0, 0, 0, 0, 0]) };
+    if pid == 0 {
+        (call.args, call.then) = (args, None);
+        act(call, exchange);
+    }
+    if pid < 0 {
+        return Verdict::Done(pid);
+    }
+    // SAFETY: waits for the deputy, and stores nothing.
+    unsafe { syscall(nr::__NR_wait4 as usize, [pid as usize, 0, __WALL as usize, 0, 0, 0]) };
+    // SAFETY: the deputy is gone.
+    let answer = unsafe { &*exchange.0.get() };
+    for (address, bytes) in &answer.stored {
+        // The deputy has stored to a copy of the same page.
+        let _ = program::write_bytes(*address, bytes);
+    }
+    (call.scratch, call.then) = (answer.scratch, answer.then);
+    answer.verdict.unwrap_or(Verdict::error(OsError::IO))
+}
+
+/// The deputy's life.
+fn act(call: &mut Call, exchange: &Exchange) -> ! {
+    let answer = exchange.0.get();
+    ANSWER.store(answer, Ordering::Relaxed);
+    process::own_copy();
+    mappings::abandon();
+    OPEN.begin_anew();
+    high_fd::forget_all();
+    sys::thread::block().lane.store(0, Ordering::Relaxed);
+    signals::catch_faults();
+    sys::file_limit::refresh();
+    array::start_again(crate::start::environment());
+    directory::look();
+    let verdict = answer_to(call);
+    array::leave();
+    for descriptor in high_fd::raised_within(0, u32::MAX) {
+        close(descriptor as RawFd);
+    }
+    // SAFETY: the guest waits until this process has ended.
+    unsafe {
+        (*answer).scratch = call.scratch;
+        (*answer).verdict = Some(verdict);
+    }
+    loop {
+        // SAFETY: the process ends.
+        unsafe { syscall(nr::__NR_exit_group as usize, [0; 6]) };
+    }
+}
+
+fn answer_to(call: &mut Call) -> Verdict {
+    let verdict = match handler(call.number)(call) {
+        // What is to be done after the call needs this process; the call acts on what it has in common with the guest.
+        Verdict::PassWith { number, args } if call.then.is_some() && !crate::exec::is_exec(number) => {
+            // SAFETY: the program's call, with arguments that the handler has put in the place of the program's.
+            call.result = unsafe { syscall(number, args) };
+            let then = call.then.take();
+            Verdict::Done(then.map_or(call.result, |then| then(call)))
+        }
+        verdict => verdict,
+    };
+    if let Verdict::Done(count @ 1..) = verdict {
+        note_read(call, count as usize);
+    }
+    verdict
+}
+
+/// What a read has put into the program's buffers, which are copies here.
+fn note_read(call: &Call, count: usize) {
+    let mut left = count;
+    let mut note_one = |buffer: Buffer| {
+        let bytes = buffer.bytes.min(left);
+        left -= bytes;
+        if let Ok(read) = program::read_bytes(buffer.address, bytes) {
+            note(buffer.address, read);
+        }
+    };
+    match call.number as u32 {
+        nr::__NR_read | nr::__NR_pread64 => note_one(Buffer { address: call.args[1], bytes: call.args[2] }),
+        nr::__NR_readv | nr::__NR_preadv | nr::__NR_preadv2 => data::buffers(call).into_iter().flatten().for_each(note_one),
+        _ => {}
+    }
+}
+
+/// In a deputy: carries to the guest what was stored at `address` in this process.
+fn note(address: usize, bytes: Vec<u8>) {
+    // SAFETY: the guest waits until this process, which has one thread, has ended.
+    if let Some(answer) = unsafe { ANSWER.load(Ordering::Relaxed).as_mut() } {
+        answer.stored.push((address, bytes));
+    }
+}
+
+/// The program's memory at `address` was given `bytes`. In a deputy that is to be carried to the guest.
+pub(crate) fn has_stored(address: usize, bytes: &[u8]) {
+    if is_active() {
+        note(address, bytes.to_vec());
+    }
+}
+
+/// A descriptor of the library's that the next program needs: it stays when the deputy ends.
+pub(crate) fn hand_over(descriptor: RawFd) {
+    if is_active() {
+        high_fd::forget(descriptor);
+    }
+}
+
+/// What the guest is to do after the call that it makes itself.
+pub(crate) fn leave_to_guest(then: fn(&mut Call) -> isize) {
+    // SAFETY: the guest waits until this process, which has one thread, has ended.
+    if let Some(answer) = unsafe { ANSWER.load(Ordering::Relaxed).as_mut() } {
+        answer.then = Some(then);
+    }
+}
+
+fn close(descriptor: RawFd) {
+    // SAFETY: a descriptor of the library's, which this process is done with.
+    unsafe { syscall(nr::__NR_close as usize, [descriptor as usize, 0, 0, 0, 0, 0]) };
+}

@@ -1,0 +1,233 @@
+//! Guests: tasks that run in this memory, or in a copy of it, while the tables tell nothing of their descriptors.
+//!
+//! The fault this exists for: a child of vfork or posix_spawn runs on its parent's memory with descriptors, directory and signal actions of its
+//! own, while the parent's other threads go on. Whatever it did to the tables, to a file's last use or to a lock would be done to the parent, with
+//! numbers that mean something else there, and a child may be killed at any instruction.
+//!
+//! So a guest takes no lock of the library, allocates from an arena of its own, and neither reads nor changes what the process knows of open files. What the
+//! kernel can do on an anchor it does: numbers, offsets and flags are the kernel's, since they were shared before the guest was made. All
+//! else that concerns the array is done by a deputy ([`crate::deputy`]), which is slow (about a millisecond) and right. What concerns the memory
+//! (munmap, mprotect) is the process' affair and served as in any of its threads.
+//!
+//! Which tasks are guests is said by [`crate::process`].
+
+use crate::arch::entry::OURS;
+use crate::arena::Arena;
+use crate::calls::links;
+use crate::calls::message;
+use crate::calls::paths::{self, AT_FDCWD, Where};
+use crate::calls::process::Child;
+use crate::calls::{directory, handler};
+use crate::dispatch::{Call, Verdict, watch_descriptor};
+use crate::table::Row;
+use crate::thread::word;
+use crate::{array, deputy, exec, mappings, process, program};
+use core::mem::offset_of;
+use core::sync::atomic::Ordering;
+use heap::vec::Vec;
+use linux_raw_sys::general as nr;
+use linux_raw_sys::general::{
+    AT_EMPTY_PATH, CLONE_FILES, CLONE_SETTLS, CLONE_VM, F_DUPFD, F_DUPFD_CLOEXEC, F_GETLK, F_OFD_GETLK, F_OFD_SETLK,
+    F_OFD_SETLKW, F_SETFL, F_SETLK, F_SETLKW, MAP_ANONYMOUS,
+};
+use sys::thread::ThreadBlock;
+use sys::{OsError, RawFd, high_fd};
+
+const SEEK_CUR: usize = 1;
+
+/// Serves a call of a guest.
+#[cold]
+pub(crate) fn serve(call: &mut Call, row: &Row) -> Verdict {
+    match call.number as u32 {
+        // The mask and the actions are each task's own; forks, and calls on memory, look after guests themselves.
+        nr::__NR_rt_sigaction | nr::__NR_rt_sigprocmask | nr::__NR_fork | nr::__NR_vfork | nr::__NR_clone | nr::__NR_clone3 => {
+            handler(call.number)(call)
+        }
+        nr::__NR_exit_group => handler(call.number)(call),
+        // What the process would remember of these is not the guest's.
+        nr::__NR_umask | nr::__NR_setrlimit | nr::__NR_prlimit64 | nr::__NR_sync | nr::__NR_unshare | nr::__NR_fchdir => {
+            Verdict::Pass
+        }
+        nr::__NR_munmap | nr::__NR_mprotect | nr::__NR_pkey_mprotect | nr::__NR_mremap | nr::__NR_msync => on_memory(call),
+        nr::__NR_madvise | nr::__NR_remap_file_pages => on_memory(call),
+        nr::__NR_mmap => map(call),
+        nr::__NR_close if high_fd::is_raised(call.descriptor(0)) => Verdict::error(OsError::BADF),
+        nr::__NR_close => Verdict::Pass,
+        nr::__NR_close_range => crate::calls::descriptor::close_range(call),
+        nr::__NR_dup => duplicate(call),
+        nr::__NR_dup2 | nr::__NR_dup3 if high_fd::is_raised(call.descriptor(1)) => Verdict::error(OsError::BADF),
+        nr::__NR_dup2 | nr::__NR_dup3 => duplicate(call),
+        nr::__NR_fcntl => control(call, row),
+        nr::__NR_lseek if call.args[2] & 0xffff_ffff <= SEEK_CUR => Verdict::Pass,
+        nr::__NR_execve | nr::__NR_execveat => execute(call),
+        nr::__NR_getcwd => in_place(call),
+        nr::__NR_recvmsg | nr::__NR_recvmmsg | nr::__NR_pidfd_getfd => receive(call),
+        // Sockets of the array are out of a guest's reach.
+        nr::__NR_bind | nr::__NR_connect | nr::__NR_sendto | nr::__NR_sendmsg | nr::__NR_sendmmsg => Verdict::Pass,
+        nr::__NR_getsockname | nr::__NR_getpeername | nr::__NR_accept | nr::__NR_accept4 | nr::__NR_recvfrom => Verdict::Pass,
+        _ => by_deputy(call, row),
+    }
+}
+
+/// What a deputy answers if the call concerns the array, or the kernel.
+fn by_deputy(call: &mut Call, row: &Row) -> Verdict {
+    if row.by_first_descriptor() && !is_watched(call.descriptor(0)) {
+        return Verdict::Pass;
+    }
+    let Some(_arena) = Arena::enter() else { return Verdict::error(OsError::NOMEM) };
+    let Some(args) = concerning(call, row) else { return Verdict::Pass };
+    let verdict = deputy::serve(call, args);
+    if let Verdict::Done(descriptor @ 0..) = verdict
+        && opens(call.number)
+    {
+        watch_descriptor(descriptor as RawFd);
+    }
+    verdict
+}
+
+const fn opens(number: usize) -> bool {
+    matches!(number as u32, nr::__NR_open | nr::__NR_openat | nr::__NR_openat2 | nr::__NR_creat | nr::__NR_open_by_handle_at)
+}
+
+/// The arguments of a call that concerns the array: with the array's paths where symlinks of the host lead there. None if it does not.
+fn concerning(call: &Call, row: &Row) -> Option<[usize; 6]> {
+    let mut args = call.args;
+    let mut concerns = false;
+    for path in links::paths_of(call, row) {
+        let base = links::base_of(call, row, path);
+        match paths::locate(base, call.args[path]) {
+            Where::Array(_) => concerns = true,
+            Where::Host => {
+                if let Some(entered) = links::entered_by(call, row, base, path) {
+                    concerns = true;
+                    args[path] = entered.leak().as_ptr() as usize;
+                }
+            }
+        }
+    }
+    let mut descriptors = (0..args.len()).filter(|index| row.descriptors >> index & 1 == 1);
+    (concerns || descriptors.any(|index| is_anchor(call.descriptor(index)))).then_some(args)
+}
+
+/// Whether calls on a descriptor come here at all: it is an anchor, or was one.
+fn is_watched(descriptor: RawFd) -> bool {
+    OURS[descriptor as u16 as usize].load(Ordering::Acquire) != 0
+}
+
+/// Whether a descriptor of the calling guest is an anchor: the kernel says so.
+pub(crate) fn is_anchor(descriptor: RawFd) -> bool {
+    descriptor >= 0
+        && is_watched(descriptor)
+        && array::namespace().is_ok_and(|namespace| {
+            // Without an arena nothing can be asked; then nothing is decided upon it either.
+            let _arena = if crate::arena::is_active() { None } else { Arena::enter() };
+            matches!(namespace.logical_path_of(directory::borrow(descriptor)), Ok(Some(_)))
+        })
+}
+
+/// A call that gives a new number for argument 0.
+fn duplicate(call: &Call) -> Verdict {
+    let result = call.kernel();
+    if result >= 0 && is_watched(call.descriptor(0)) {
+        watch_descriptor(result as RawFd);
+    }
+    Verdict::Done(result)
+}
+
+fn control(call: &mut Call, row: &Row) -> Verdict {
+    match call.args[1] as u32 {
+        F_DUPFD | F_DUPFD_CLOEXEC => duplicate(call),
+        F_SETFL | F_GETLK | F_SETLK | F_SETLKW | F_OFD_GETLK | F_OFD_SETLK | F_OFD_SETLKW => by_deputy(call, row),
+        _ => Verdict::Pass,
+    }
+}
+
+/// Descriptors that come from outside may be anchors.
+fn receive(call: &mut Call) -> Verdict {
+    call.then = Some(|call| {
+        if call.result >= 0 {
+            message::each_received(call, watch_descriptor);
+        }
+        call.result
+    });
+    Verdict::PassWith { number: call.number, args: call.args }
+}
+
+/// A call on the memory that the guest has in common with its process.
+fn on_memory(call: &mut Call) -> Verdict {
+    if mappings::any() || mappings::private::any() { handler(call.number)(call) } else { Verdict::Pass }
+}
+
+/// A file of the array cannot be mapped by a guest: its process would have the mapping, but not the file.
+fn map(call: &mut Call) -> Verdict {
+    let anonymous = call.args[3] as u32 & MAP_ANONYMOUS != 0;
+    if !anonymous && is_anchor(call.descriptor(4)) { Verdict::error(OsError::NODEV) } else { handler(call.number)(call) }
+}
+
+/// A call that needs nothing but memory, and the kernel's answers.
+fn in_place(call: &mut Call) -> Verdict {
+    match Arena::enter() {
+        Some(_arena) => handler(call.number)(call),
+        None => Verdict::error(OsError::NOMEM),
+    }
+}
+
+/// execve, execveat: the next program is given the library, as by any task. A program that is stored on the array is made executable by the deputy.
+fn execute(call: &mut Call) -> Verdict {
+    let Some(_arena) = Arena::enter() else { return Verdict::error(OsError::NOMEM) };
+    let by_path = call.number == nr::__NR_execve as usize;
+    let (base, path) = if by_path { (AT_FDCWD, call.args[0]) } else { (call.descriptor(0), call.args[1]) };
+    let by_descriptor = !by_path && call.args[4] as u32 & AT_EMPTY_PATH != 0 && paths::is_empty(path);
+    let is_stored = if by_descriptor {
+        is_anchor(base)
+    } else {
+        matches!(paths::locate(base, path), Where::Array(_)) || links::entered(base, path, true, false).is_some()
+    };
+    if is_stored {
+        let verdict = deputy::serve(call, call.args);
+        return if let Verdict::PassWith { .. } = verdict { exec::ignoring_signals(call, verdict) } else { verdict };
+    }
+    if by_path {
+        exec::prepare(call, exec::Target::Path(path), call.args[2], 2)
+    } else {
+        exec::prepare(call, exec::Target::At(base, path, call.args[4] as u32), call.args[3], 3)
+    }
+}
+
+/// The anchors among the calling task's descriptors, by what the kernel says.
+pub(crate) fn anchors() -> Vec<RawFd> {
+    let mut found = Vec::new();
+    crate::inherit::descriptors(|descriptor| {
+        if !high_fd::is_raised(descriptor) && is_anchor(descriptor) {
+            found.push(descriptor);
+        }
+    });
+    found
+}
+
+/// A guest makes a child, which is a guest as well.
+pub(crate) fn make(call: &Call, child: Child) -> Verdict {
+    directory::expect_moves();
+    if child.shares(CLONE_VM) {
+        process::expect_guests();
+        // Of a thread that has descriptors apart, the new one has them, or others again.
+        if child.shares(CLONE_SETTLS) {
+            mark_apart(child.tls);
+        }
+    } else {
+        if child.shares(CLONE_FILES) {
+            process::be_guests_for_good();
+        }
+        // The copy of this thread's block will say what its owner is.
+        process::lend_copy(call.instruction());
+    }
+    Verdict::Pass
+}
+
+/// Says in the block of a thread that is about to be made that its descriptors are not those of the tables. `tls` is its thread pointer.
+pub(crate) fn mark_apart(tls: u64) {
+    let block = (tls as usize).wrapping_sub(sys::thread::distance());
+    let place = block.wrapping_add(offset_of!(ThreadBlock, front) + word::APART * size_of::<usize>());
+    // With a bad pointer the kernel refuses to make the thread, or the program has lost it anyway.
+    let _ = program::write(place, &1usize);
+}
