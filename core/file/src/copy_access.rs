@@ -61,7 +61,7 @@ pub(crate) fn give(copy: BorrowedFd<'_>, file: BorrowedFd<'_>) -> Result<(), OsE
 fn list_of(file: BorrowedFd<'_>, mode: u32) -> Option<Vec<Entry>> {
     let mut bytes = [0u8; 4 + 8 * ENTRIES_MAX];
     // By its name, since the descriptor may only name it (O_PATH).
-    let name = alloc::format!("/proc/self/fd/{}", file.as_raw_fd());
+    let name = alloc::format!("/proc/thread-self/fd/{}", file.as_raw_fd());
     match getxattr(name.as_str(), ACL_NAME, bytes.as_mut_slice()) {
         Ok(filled) => Some(bytes.get(4..filled)?.chunks_exact(8).map(decode).collect()),
         Err(OsError::NODATA | OsError::OPNOTSUPP) => None,

@@ -125,7 +125,7 @@ impl Files {
         let link = |slot: Slot, path: &[u8]| {
             let root = self.array().members()[slot].root().ok_or(OsError::NODEV)?;
             let own = file.backing_fds().find(|&(own, _)| own == slot).ok_or(OsError::IO)?.1;
-            let from = alloc::format!("/proc/self/fd/{}", own.as_raw_fd());
+            let from = alloc::format!("/proc/thread-self/fd/{}", own.as_raw_fd());
             linkat(CWD, from.as_str(), root, path, AtFlags::SYMLINK_FOLLOW)
         };
         self.array().runtime().with_open_files(|_| {

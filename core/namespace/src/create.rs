@@ -9,6 +9,7 @@ use crate::open::read_attribute;
 use crate::resolve::{Target, join};
 use crate::{Namespace, Node, Opened, Reached};
 use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
 use dax::Access;
 use file::{BackingFds, FileRef, Name};
 use format::{ATTRIBUTE_NAME, Attribute, NameKind, NameRecord};
@@ -95,11 +96,12 @@ impl Namespace {
         let attribute = self.files.create_nameless_inode()?;
         let mut fds: BackingFds = Vec::new();
         fds.resize_with(self.array().members().len(), || None);
+        let mut first_mode = None;
         let make_all = || {
             self.everywhere(
                 |on| {
                     let fd = make_one(on)?;
-                    let result = set_attribute(&fd, attribute);
+                    let result = self.follow_mode(&fd, &mut first_mode).and_then(|()| set_attribute(&fd, attribute));
                     if result.is_err() {
                         remove(on);
                     }
@@ -130,6 +132,18 @@ impl Namespace {
             self.files.discard_inode(attribute);
         }
         opened
+    }
+
+    /// Gives a new backing file the mode of the first member's, if the umask may have changed since that was made.
+    fn follow_mode(&self, fd: &OwnedFd, first: &mut Option<u32>) -> Result<()> {
+        if !self.shares_umask.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let mode = fstat(fd)?.st_mode;
+        match *first.get_or_insert(mode) {
+            first if first == mode => Ok(()),
+            first => fchmod(fd, Mode::from_raw_mode(first)),
+        }
     }
 
     /// A file without a name (O_TMPFILE). It is gone when it is closed, unless it is linked first ([`Namespace::link_descriptor`]).

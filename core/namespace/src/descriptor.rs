@@ -9,7 +9,7 @@ use sys::{AsRawFd, BorrowedFd, OsError, OwnedFd, RawFd, Result};
 
 /// The path under /proc that leads to what a descriptor of ours is open on.
 pub(crate) fn link(fd: RawFd) -> Vec<u8> {
-    alloc::format!("/proc/self/fd/{fd}").into_bytes()
+    alloc::format!("/proc/thread-self/fd/{fd}").into_bytes()
 }
 
 impl Namespace {

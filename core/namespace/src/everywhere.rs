@@ -2,7 +2,8 @@
 
 use crate::Namespace;
 use alloc::vec::Vec;
-use sys::rustix::fs::{AtFlags, Dir, Mode, OFlags, openat, unlinkat};
+use core::sync::atomic::Ordering;
+use sys::rustix::fs::{AtFlags, Dir, Mode, OFlags, chmodat, openat, statat, unlinkat};
 use sys::{OsError, OwnedFd, Result};
 use units::{MemberSet, Slot};
 
@@ -84,18 +85,37 @@ impl Namespace {
         removal: AtFlags,
         mut make: impl FnMut(&On) -> Result<()>,
     ) -> Result<()> {
+        let mut first_mode = None;
         self.everywhere(
-            |on| match make(on) {
-                Err(OsError::EXIST) if !on.first => {
-                    clear(on.root, relative)?;
-                    make(on)
-                }
-                result => result,
+            |on| {
+                match make(on) {
+                    Err(OsError::EXIST) if !on.first => {
+                        clear(on.root, relative)?;
+                        make(on)
+                    }
+                    result => result,
+                }?;
+                self.follow_mode_at(on, relative, &mut first_mode)
             },
             |on| {
                 let _ = unlinkat(on.root, relative, removal);
             },
         )
+    }
+}
+
+impl Namespace {
+    /// Gives a new directory or special file the mode of the first member's, if the umask may have changed since that was made.
+    fn follow_mode_at(&self, on: &On, relative: &[u8], first: &mut Option<u32>) -> Result<()> {
+        if !self.shares_umask.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let mode = statat(on.root, relative, AtFlags::SYMLINK_NOFOLLOW)?.st_mode;
+        match *first.get_or_insert(mode) {
+            first if first == mode => Ok(()),
+            // Symlinks have one mode only, so this is none.
+            first => chmodat(on.root, relative, Mode::from_raw_mode(first), AtFlags::empty()),
+        }
     }
 }
 

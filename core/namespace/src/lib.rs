@@ -52,6 +52,7 @@ pub use text::{TEXT_OFFSET, hold_text, holds_text};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use array::Array;
+use core::sync::atomic::{AtomicBool, Ordering};
 use file::{FileRef, Files};
 use sys::rustix::fs::readlinkat;
 use sys::{AsRawFd, OsError, OwnedFd, Result};
@@ -64,6 +65,8 @@ pub struct Namespace {
     /// Where the kernel says each member's directory is, by slot; empty for a missing member. Symlinks on the way are resolved.
     roots: &'static [Vec<u8>],
     remembered: &'static remembered::Remembered,
+    /// Another process may change this one's umask (clone(2) with CLONE_FS and memory of its own).
+    shares_umask: &'static AtomicBool,
     log: &'static log::Log,
 }
 
@@ -126,10 +129,16 @@ impl Namespace {
         let roots: Vec<Vec<u8>> = files.array().members().iter().map(place).collect();
         let remembered = Box::leak(Box::new(remembered::Remembered::new()));
         let log = Box::leak(Box::new(log::Log::new()));
-        let names = Self { files, roots: Box::leak(roots.into_boxed_slice()), remembered, log };
+        let shares_umask = Box::leak(Box::new(AtomicBool::new(false)));
+        let names = Self { files, roots: Box::leak(roots.into_boxed_slice()), remembered, shares_umask, log };
         names.recover_after_crash()?;
         files.set_finder(move |wanted| names.open_wanted(wanted));
         Ok(names)
+    }
+
+    /// From now on the umask may change while a name is made; it must be the same on every member nevertheless.
+    pub fn share_umask(&self) {
+        self.shares_umask.store(true, Ordering::Relaxed);
     }
 
     /// The open files.

@@ -4,7 +4,7 @@
 //! deputy ([`crate::deputy`]) makes, an argument list or a path, must be there for the guest when the deputy has ended. So both allocate here: a mapping
 //! that copies of the process share, at the same address in each.
 //!
-//! Invariants: one task at a time uses an arena, the guest or the deputy it waits for. Nothing allocated here is freed by itself. A child of
+//! Invariants: one task at a time uses an arena, the guest or the deputy it waits for; one whose guest was killed is not used again. Nothing allocated here is freed by itself. A child of
 //! fork that is no deputy does not use its parent's arena.
 
 use crate::thread::word;
@@ -26,6 +26,8 @@ const KEPT_BYTES: usize = 1 << 20;
 struct Header {
     /// The address behind what is allocated.
     next: AtomicUsize,
+    /// 1 while it is used. A guest that was killed leaves it so, perhaps with a deputy that is still at work.
+    busy: AtomicUsize,
 }
 
 /// The right to allocate from the calling thread's arena; until it is dropped the thread's allocations come from there.
@@ -37,6 +39,12 @@ impl Arena {
         debug_assert_eq!(word(word::ARENA).load(Ordering::Relaxed), 0, "arenas do not nest");
         let kept = word(word::ARENA_KEPT);
         let mut base = kept.load(Ordering::Relaxed);
+        if base != 0 && header(base).busy.load(Ordering::Relaxed) != 0 {
+            // In this order: a guest that is killed in between leaves no address of what is not there.
+            kept.store(0, Ordering::Relaxed);
+            unmap(base);
+            base = 0;
+        }
         if base == 0 {
             let protection = (PROT_READ | PROT_WRITE) as usize;
             let flags = (MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE) as usize;
@@ -52,6 +60,7 @@ impl Arena {
             };
         }
         next.store(base + size_of::<Header>(), Ordering::Relaxed);
+        header(base).busy.store(1, Ordering::Relaxed);
         word(word::ARENA).store(base, Ordering::Relaxed);
         Some(Self(()))
     }
@@ -60,7 +69,8 @@ impl Arena {
 impl Drop for Arena {
     /// What was allocated stays where it is until the arena is entered again.
     fn drop(&mut self) {
-        word(word::ARENA).store(0, Ordering::Relaxed);
+        let base = word(word::ARENA).swap(0, Ordering::Relaxed);
+        header(base).busy.store(0, Ordering::Relaxed);
     }
 }
 
@@ -90,7 +100,12 @@ pub(crate) fn forget() {
     word(word::ARENA).store(0, Ordering::Relaxed);
     let base = word(word::ARENA_KEPT).swap(0, Ordering::Relaxed);
     if base != 0 {
-        // SAFETY: this process' view of the arena, which nothing in it uses.
-        unsafe { syscall(__NR_munmap as usize, [base, ARENA_BYTES, 0, 0, 0, 0]) };
+        unmap(base);
     }
+}
+
+/// Ends this process' view of an arena in which it has nothing.
+fn unmap(base: usize) {
+    // SAFETY: the whole of a mapping that `enter` has made and nobody here looks into any more.
+    unsafe { syscall(__NR_munmap as usize, [base, ARENA_BYTES, 0, 0, 0, 0]) };
 }

@@ -24,6 +24,9 @@ use linux_raw_sys::general::{__WALL, CLONE_FILES, CLONE_FS, CLONE_VFORK};
 use sys::raw::syscall;
 use sys::{OsError, RawFd, high_fd};
 
+const PR_SET_PDEATHSIG: usize = 1;
+const SIGKILL: usize = 9;
+
 /// What the deputy tells the guest. It lies in the arena.
 struct Exchange(UnsafeCell<Answer>);
 
@@ -55,10 +58,12 @@ pub(crate) fn serve(call: &mut Call, args: [usize; 6]) -> Verdict {
     let answer = Answer { verdict: None, scratch: call.scratch, then: None, stored: Vec::new() };
     let exchange: &Exchange = Box::leak(Box::new(Exchange(UnsafeCell::new(answer))));
     let flags = (CLONE_FILES | CLONE_FS | CLONE_VFORK) as usize;
+    let guest = process::getpid();
     // SAFETY: a copy of this process, which goes on here with memory of its own; this thread waits until it has ended.
     let pid = unsafe { syscall(nr::__NR_clone as usize, [flags, 0, 0, 0, 0, 0]) };
     if pid == 0 {
         (call.args, call.then) = (args, None);
+        die_with(guest);
         act(call, exchange);
     }
     if pid < 0 {
@@ -74,6 +79,25 @@ pub(crate) fn serve(call: &mut Call, args: [usize; 6]) -> Verdict {
     }
     (call.scratch, call.then) = (answer.scratch, answer.then);
     answer.verdict.unwrap_or(Verdict::error(OsError::IO))
+}
+
+/// A guest that is killed in a call does not go on with it: its deputy is killed as the guest ends, before anybody can wait for that end.
+fn die_with(guest: u32) {
+    // SAFETY: questions, and a request for a signal.
+    let parent = unsafe {
+        syscall(nr::__NR_prctl as usize, [PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0, 0]);
+        syscall(nr::__NR_getppid as usize, [0; 6])
+    };
+    if parent != guest as isize {
+        end();
+    }
+}
+
+fn end() -> ! {
+    loop {
+        // SAFETY: the process ends.
+        unsafe { syscall(nr::__NR_exit_group as usize, [0; 6]) };
+    }
 }
 
 /// The deputy's life.
@@ -99,10 +123,7 @@ fn act(call: &mut Call, exchange: &Exchange) -> ! {
         (*answer).scratch = call.scratch;
         (*answer).verdict = Some(verdict);
     }
-    loop {
-        // SAFETY: the process ends.
-        unsafe { syscall(nr::__NR_exit_group as usize, [0; 6]) };
-    }
+    end()
 }
 
 fn answer_to(call: &mut Call) -> Verdict {

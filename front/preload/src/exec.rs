@@ -87,7 +87,7 @@ pub(crate) fn ignoring_signals(call: &mut Call, verdict: Verdict) -> Verdict {
         deputy::leave_to_guest(undo);
     } else {
         // Taken back whether they were changed or not.
-        signals::ignore_for_exec();
+        signals::prepare_for_exec();
         call.then = Some(undo);
     }
     verdict

@@ -1,4 +1,4 @@
-//! The descriptors a program is born with: the numbers in /proc/self/fd.
+//! The descriptors a program is born with: the numbers in /proc/thread-self/fd.
 
 use core::ffi::CStr;
 use sys::rustix::fs::{CWD, Mode, OFlags, RawDir, openat};
@@ -9,7 +9,7 @@ const BUFFER_BYTES: usize = 4096;
 /// Calls `found` with each open descriptor. Without /proc there are none to be found.
 pub(crate) fn descriptors(mut found: impl FnMut(RawFd)) {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let Ok(directory) = openat(CWD, c"/proc/self/fd", flags, Mode::empty()) else { return };
+    let Ok(directory) = openat(CWD, c"/proc/thread-self/fd", flags, Mode::empty()) else { return };
     let mut buffer = [core::mem::MaybeUninit::uninit(); BUFFER_BYTES];
     let mut entries = RawDir::new(&directory, &mut buffer);
     while let Some(Ok(entry)) = entries.next() {

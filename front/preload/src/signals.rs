@@ -24,7 +24,7 @@ use crate::program;
 use crate::sud;
 use crate::thread::{inside, word};
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use linux_raw_sys::general::{__NR_gettid, __NR_rt_sigaction, __NR_rt_tgsigqueueinfo};
+use linux_raw_sys::general::{__NR_gettid, __NR_rt_sigaction, __NR_rt_sigprocmask, __NR_rt_tgsigqueueinfo};
 use sys::raw::{check, syscall};
 
 const SIGILL: usize = 4;
@@ -284,14 +284,27 @@ pub(crate) fn leave(call: &mut Call) {
 }
 
 /// Before an exec: signals that are always ours lose our entry there and become default; those the program ignores must stay
-/// ignored. Says whether anything was changed.
-pub(crate) fn ignore_for_exec() -> bool {
+/// ignored, and those it believes to have blocked are blocked for the next program. From here to the exec there is no guard.
+pub(crate) fn prepare_for_exec() {
     let ignored = |signal: &usize| is_always_ours(*signal) && ENTRIES[*signal].load().handler == SIG_IGN;
-    let mut changed = false;
     for signal in [SIGSEGV, SIGBUS, SIGTRAP, SIGSYS].into_iter().filter(ignored) {
-        changed |= kernel_action(signal, Some(ENTRIES[signal].load())).is_ok();
+        let _ = kernel_action(signal, Some(ENTRIES[signal].load()));
     }
-    changed
+    block_really(SIG_BLOCK);
+}
+
+/// Has the kernel block, or unblock, what of SIGSEGV and SIGBUS the program believes to have blocked.
+fn block_really(how: usize) {
+    let pretended = word(crate::thread::word::PRETENDED_MASK).load(Ordering::Relaxed) as u64 & never_blocked();
+    if pretended != 0 {
+        // SAFETY: the mask outlives the call; the thread's own mask concerns no memory.
+        unsafe { syscall(__NR_rt_sigprocmask as usize, [how, &raw const pretended as usize, 0, MASK_BYTES, 0, 0]) };
+    }
+}
+
+/// Notes what the program was started with blocked, of which the kernel does not block SIGSEGV and SIGBUS from now on.
+pub(crate) fn inherit_mask(mask: u64) {
+    word(crate::thread::word::PRETENDED_MASK).store((mask & never_blocked()) as usize, Ordering::Relaxed);
 }
 
 /// In a deputy, whose guest may have set them as it liked: faults in guarded copies end these.
@@ -303,6 +316,7 @@ pub(crate) fn catch_faults() {
 
 /// The exec failed: they are ours again.
 pub(crate) fn take_back() {
+    block_really(SIG_UNBLOCK);
     for signal in [SIGSEGV, SIGBUS, SIGTRAP, SIGSYS].into_iter().filter(|signal| is_always_ours(*signal)) {
         let _ = kernel_action(signal, Some(for_kernel(signal, ENTRIES[signal].load())));
     }

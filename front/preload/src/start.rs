@@ -77,6 +77,7 @@ unsafe extern "C" fn construct(_: c_int, _: *const *const c_char, variables: *co
     let mask = set_mask(!signals::never_blocked());
     // SAFETY: as above; no other thread runs yet.
     unsafe { begin(variables, &auxiliary) };
+    signals::inherit_mask(mask);
     set_mask(mask & !signals::never_blocked());
 }
 

@@ -37,12 +37,15 @@ pub(crate) fn start() {
 /// Finds out where a deputy is.
 pub(crate) fn look() {
     CWD_IS_OURS.store(is_in_array(), Ordering::Relaxed);
-    MOVES.store(false, Ordering::Relaxed);
+    expect_moves();
 }
 
-/// From now on the current directory may change without our hearing of it, or be another one in another task.
+/// From now on the current directory, and the umask, may change without our hearing of it, or be others in another task.
 pub(crate) fn expect_moves() {
     MOVES.store(true, Ordering::Relaxed);
+    if let Ok(namespace) = array::namespace() {
+        namespace.share_umask();
+    }
 }
 
 /// Whether a directory argument is a directory of the array.
@@ -74,7 +77,7 @@ pub(crate) fn path_of(directory: RawFd) -> Option<Vec<u8>> {
 
 /// What /proc/self/fd says of a descriptor.
 fn link_target(descriptor: RawFd) -> Option<Vec<u8>> {
-    let path = heap::format!("/proc/self/fd/{descriptor}");
+    let path = heap::format!("/proc/thread-self/fd/{descriptor}");
     let target = sys::rustix::fs::readlink(path.as_str(), Vec::new()).ok()?.into_bytes();
     target.starts_with(b"/").then_some(target)
 }

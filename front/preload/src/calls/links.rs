@@ -113,7 +113,7 @@ fn is_directory_below(call: &Call) -> bool {
     if call.result < 0 || !OFlags::from_bits_retain(flags as u32).contains(OFlags::DIRECTORY) {
         return false;
     }
-    let link = heap::format!("/proc/self/fd/{}", call.result);
+    let link = heap::format!("/proc/thread-self/fd/{}", call.result);
     let owned = |path: &[u8]| array::prefixes().is_some_and(|prefixes| prefixes.own(path));
     readlink(link.as_str(), Vec::new()).is_ok_and(|path| owned(path.as_bytes()))
 }
