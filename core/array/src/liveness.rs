@@ -24,10 +24,13 @@ struct Stat {
 }
 
 impl ProcessId {
-    pub(crate) fn current() -> Result<Self> {
-        let pid = getpid().as_raw_nonzero().get() as u32;
-        let start_ticks = read_stat(pid).map_or(0, |stat| stat.start_ticks);
-        Ok(Self { pid, start_ticks })
+    pub(crate) fn current() -> Self {
+        Self::of(getpid().as_raw_nonzero().get() as u32)
+    }
+
+    /// The living process `pid`.
+    pub(crate) fn of(pid: u32) -> Self {
+        Self { pid, start_ticks: read_stat(pid).map_or(0, |stat| stat.start_ticks) }
     }
 }
 

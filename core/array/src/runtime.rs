@@ -7,6 +7,7 @@
 //! next process can take over: a slot names pid and start time, a lock names its slot, a slot lists the files it holds open.
 
 mod open_files;
+mod others;
 mod showing;
 
 pub use open_files::{FileEntry, SharedFile};
@@ -327,7 +328,14 @@ impl Runtime {
     }
 
     fn attach(&self) -> Result<OwnerId> {
-        let process = ProcessId::current()?;
+        let me = self.attach_as(ProcessId::current())?;
+        // SAFETY: the page is mapped for the life of self.
+        unsafe { self.me.as_ref() }.store(me.get(), Ordering::Relaxed);
+        Ok(me)
+    }
+
+    /// Takes a slot for `process`, which must be alive.
+    fn attach_as(&self, process: ProcessId) -> Result<OwnerId> {
         let start = process.pid as usize % ATTACH_SLOT_COUNT;
         for pass in 0..2 {
             for step in 0..ATTACH_SLOT_COUNT {
@@ -342,10 +350,7 @@ impl Runtime {
                     slot.start_ticks.store(process.start_ticks, Ordering::Relaxed);
                     slot.heard.store(self.rings(), Ordering::Relaxed);
                     slot.pid.store(process.pid, Ordering::Release);
-                    let me = owner_id(index, taken);
-                    // SAFETY: the page is mapped for the life of self.
-                    unsafe { self.me.as_ref() }.store(me.get(), Ordering::Relaxed);
-                    return Ok(me);
+                    return Ok(owner_id(index, taken));
                 }
             }
         }
@@ -429,7 +434,7 @@ impl Runtime {
     /// Gives back what earlier programs of this very process held, which exec ended. What they left open and this program has too must be its own
     /// by now.
     pub fn forget_former_programs(&self) {
-        let Ok(process) = ProcessId::current() else { return };
+        let process = ProcessId::current();
         let mine = slot_of(self.me());
         let former = |&index: &usize| index != mine && self.slot_is_taken(index) && self.slot_process(index) == process;
         for index in (0..ATTACH_SLOT_COUNT).filter(former) {

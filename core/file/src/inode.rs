@@ -38,7 +38,9 @@ pub struct Inode {
 }
 
 /// What tells one file from every other that ever had its number, in one word: also the key in the runtime segment.
-pub(crate) fn key(number: u64, generation: u64) -> u64 {
+/// Never 0.
+#[must_use]
+pub fn key(number: u64, generation: u64) -> u64 {
     number << 24 | generation & 0xff_ffff
 }
 

@@ -34,7 +34,7 @@ mod write;
 
 pub use files::{BackingFds, FileRef, Files, Shown};
 pub use idle::Keep;
-pub use inode::Inode;
+pub use inode::{Inode, key};
 pub use journal::Waiting;
 pub use local_lock::LocalLock;
 pub use mapped::Mapped;

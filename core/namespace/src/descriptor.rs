@@ -27,6 +27,15 @@ impl Namespace {
         Some(&host[root.len()..]).filter(|path| self.owns(path))
     }
 
+    /// Sees to it that the file behind `fd`, an anchor that process `pid` has as well, is not freed before that process' next program has
+    /// found it or the process has ended. See [`array::Runtime::hold_for`].
+    pub fn hold_for(&self, pid: u32, fd: BorrowedFd<'_>) -> Result<()> {
+        match crate::open::read_attribute(fd)? {
+            Some(attribute) => self.array().runtime().hold_for(pid, file::key(attribute.inode, attribute.generation)),
+            None => Ok(()),
+        }
+    }
+
     /// The current directory as the program knows it, if it is in the array.
     pub fn logical_cwd(&self) -> Result<Option<Vec<u8>>> {
         let path = getcwd(Vec::new())?;

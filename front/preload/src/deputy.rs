@@ -13,7 +13,7 @@ use crate::arena;
 use crate::calls::data::{self, Buffer};
 use crate::calls::{OPEN, directory, handler};
 use crate::dispatch::{Call, Verdict};
-use crate::{array, mappings, process, program, signals};
+use crate::{array, guest, mappings, process, program, signals};
 use core::cell::UnsafeCell;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -64,7 +64,7 @@ pub(crate) fn serve(call: &mut Call, args: [usize; 6]) -> Verdict {
     if pid == 0 {
         (call.args, call.then) = (args, None);
         die_with(guest);
-        act(call, exchange);
+        act(call, exchange, guest);
     }
     if pid < 0 {
         return Verdict::Done(pid);
@@ -101,7 +101,7 @@ fn end() -> ! {
 }
 
 /// The deputy's life.
-fn act(call: &mut Call, exchange: &Exchange) -> ! {
+fn act(call: &mut Call, exchange: &Exchange, guest: u32) -> ! {
     let answer = exchange.0.get();
     ANSWER.store(answer, Ordering::Relaxed);
     process::own_copy();
@@ -114,6 +114,13 @@ fn act(call: &mut Call, exchange: &Exchange) -> ! {
     array::start_again(crate::start::environment());
     directory::look();
     let verdict = answer_to(call);
+    if let Verdict::Done(descriptor @ 0..) = verdict
+        && guest::opens(call.number)
+        && let Ok(namespace) = array::namespace()
+    {
+        // The file must not be freed with this process.
+        let _ = namespace.hold_for(guest, directory::borrow(descriptor as RawFd));
+    }
     array::leave();
     for descriptor in high_fd::raised_within(0, u32::MAX) {
         close(descriptor as RawFd);

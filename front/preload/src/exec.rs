@@ -74,6 +74,9 @@ fn complete(call: &mut Call, target: Target, environment: usize, index: usize, l
     if OPEN.ever_used() && is_out_of_reach(target) {
         withhold_anchors(call);
     }
+    if OPEN.ever_used() && !deputy::is_active() && !process::owns_tables() {
+        guest::hold_inherited();
+    }
     let mut args = call.args;
     if let Some(list) = rebuilt(environment, libraries) {
         args[index] = list;

@@ -30,6 +30,7 @@ use linux_raw_sys::general::{
     AT_EMPTY_PATH, CLONE_FILES, CLONE_SETTLS, CLONE_VM, F_DUPFD, F_DUPFD_CLOEXEC, F_GETLK, F_OFD_GETLK, F_OFD_SETLK,
     F_OFD_SETLKW, F_SETFL, F_SETLK, F_SETLKW, MAP_ANONYMOUS,
 };
+use sys::rustix::io::{FdFlags, fcntl_getfd};
 use sys::thread::ThreadBlock;
 use sys::{OsError, RawFd, high_fd};
 
@@ -85,7 +86,8 @@ fn by_deputy(call: &mut Call, row: &Row) -> Verdict {
     verdict
 }
 
-const fn opens(number: usize) -> bool {
+/// Whether a call gives a descriptor of what it opens.
+pub(crate) const fn opens(number: usize) -> bool {
     matches!(number as u32, nr::__NR_open | nr::__NR_openat | nr::__NR_openat2 | nr::__NR_creat | nr::__NR_open_by_handle_at)
 }
 
@@ -185,12 +187,27 @@ fn execute(call: &mut Call) -> Verdict {
     };
     if is_stored {
         let verdict = deputy::serve(call, call.args);
+        hold_inherited();
         return if let Verdict::PassWith { .. } = verdict { exec::ignoring_signals(call, verdict) } else { verdict };
     }
     if by_path {
         exec::prepare(call, exec::Target::Path(path), call.args[2], 2)
     } else {
         exec::prepare(call, exec::Target::At(base, path, call.args[4] as u32), call.args[3], 3)
+    }
+}
+
+/// Sees to it that files whose anchors the guest's next program inherits are there when it looks for them, whatever the guest's process does
+/// with them meanwhile.
+pub(crate) fn hold_inherited() {
+    let (Ok(namespace), pid) = (array::namespace(), process::getpid()) else { return };
+    for descriptor in anchors() {
+        let anchor = directory::borrow(descriptor);
+        let inherited = fcntl_getfd(anchor).is_ok_and(|flags| !flags.contains(FdFlags::CLOEXEC));
+        // Without a free slot it is as if the process had closed its own before.
+        if inherited {
+            let _ = namespace.hold_for(pid, anchor);
+        }
     }
 }
 

@@ -165,6 +165,12 @@ impl Runtime {
         None
     }
 
+    /// Where the entry of a file lies.
+    pub(super) fn index_of(&self, file: &SharedFile) -> usize {
+        let first = self.segment().files.as_ptr() as usize;
+        (core::ptr::from_ref(file) as usize - first) / size_of::<SharedFile>()
+    }
+
     /// Counts a user in advance: the child that is about to be forked. See [`Self::claim_file`].
     pub fn promise_file(&self, entry: FileEntry) {
         self.segment().files[entry.index].users.fetch_add(1, Ordering::AcqRel);

@@ -1,0 +1,54 @@
+//! Files that are held for a process that cannot hold them itself: it has descriptors of them, and no view of the segment yet, or none that it may use.
+//!
+//! The fault it exists for: a child of vfork inherits a file without a name, its parent closes it, and with the parent's the file's last user is
+//! gone before the program that the child executes has begun: its bytes are freed under an open descriptor.
+//!
+//! Such a process gets a slot of its own, which ends as any other does: with the process, or when the next program of that process has found what
+//! it was given and gives back what was held for it ([`Runtime::forget_former_programs`]).
+
+use super::{ATTACH_SLOT_COUNT, Runtime, slot_of};
+use crate::liveness::ProcessId;
+use core::sync::atomic::Ordering;
+use sys::Result;
+
+/// How many slots are looked at for one that the process has already: it gets another if it is not among them, which does no harm.
+const LOOK_COUNT: usize = 16;
+
+impl Runtime {
+    /// Counts process `pid` as a user of the file `key`, if any process has that open. It ends with that process, or as its next program does
+    /// begin. Takes no lock.
+    ///
+    /// # Errors
+    /// `AGAIN` if all slots are taken.
+    pub fn hold_for(&self, pid: u32, key: u64) -> Result<()> {
+        let Some(file) = self.find_file(key) else { return Ok(()) };
+        let one_more = |users: u32| (users != 0).then(|| users + 1);
+        if file.users.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).is_err() {
+            return Ok(());
+        }
+        let slot = match self.slot_for(pid) {
+            Ok(slot) => slot,
+            Err(error) => {
+                file.users.fetch_sub(1, Ordering::AcqRel);
+                return Err(error);
+            }
+        };
+        let index = self.index_of(file);
+        let bit = 1 << (index % 64);
+        if self.segment().open_by_slot[slot][index / 64].fetch_or(bit, Ordering::AcqRel) & bit != 0 {
+            // It was held already.
+            file.users.fetch_sub(1, Ordering::AcqRel);
+        }
+        Ok(())
+    }
+
+    fn slot_for(&self, pid: u32) -> Result<usize> {
+        let process = ProcessId::of(pid);
+        let start = pid as usize % ATTACH_SLOT_COUNT;
+        let mut near = (0..LOOK_COUNT).map(|step| (start + step) % ATTACH_SLOT_COUNT);
+        match near.find(|&index| self.slot_is_taken(index) && self.slot_process(index) == process) {
+            Some(index) => Ok(index),
+            None => self.attach_as(process).map(slot_of),
+        }
+    }
+}
