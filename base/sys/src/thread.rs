@@ -20,7 +20,7 @@ pub struct ThreadBlock {
     /// The write-intent lane this thread owns, plus one; 0 for none (intent).
     pub lane: AtomicU32,
     /// Words that belong to the front end.
-    pub front: [AtomicUsize; 16],
+    pub front: [AtomicUsize; 24],
 }
 
 const BLOCK_BYTES: usize = size_of::<ThreadBlock>();

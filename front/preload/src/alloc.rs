@@ -62,6 +62,14 @@ impl Allocator {
         result
     }
 
+    /// In a copy of the process, whose heap another thread may have been changing: begins with new memory, and leaves the old as it is.
+    pub(crate) fn begin_anew(&self) {
+        self.lock.reset();
+        let fresh = Talc::new(Reserve { next_bytes: RESERVATION_BYTES_FIRST });
+        // SAFETY: the copy has one thread, and it is here: nobody else has a reference. Talc owns nothing that must be dropped.
+        unsafe { self.talc.get().write(fresh) };
+    }
+
     /// The heap's lock, to hold it across a fork.
     pub(crate) const fn raw_lock(&self) -> &RawLock {
         &self.lock

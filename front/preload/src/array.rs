@@ -3,6 +3,7 @@
 use crate::calls::OPEN;
 use crate::descriptors::{Anchored, Use};
 use crate::environment::Environment;
+use crate::lock::{Lock, RawLock};
 use crate::report::report;
 use ::array::config::{PATHS_DEFAULT, is_below, normalise};
 use ::array::{Array, Config};
@@ -148,12 +149,39 @@ impl Anchored for Node {
         let fd = crate::calls::directory::borrow(descriptor);
         // What cannot be served must not be left to the kernel, which would read and write one member only.
         let node = namespace().ok()?.inherit(fd).unwrap_or(Some(Node::Lost))?;
+        if crate::process::shares_tables()
+            && let Node::File(file) = &node
+        {
+            hold_for_good(file);
+        }
         Some((node, sys::rustix::fs::fcntl_getfl(fd).map_or(0, |flags| flags.bits())))
     }
 
     fn share(descriptor: sys::RawFd, user: &Use<'static, Self>) {
         crate::calls::process::share(descriptor, user);
     }
+}
+
+/// Files that stay open until the process ends.
+static HELD: Lock<Vec<file::FileRef>> = Lock::new(Vec::new());
+
+/// While others have our descriptors nobody can tell when the last of a file is closed: it stays open.
+pub(crate) fn hold_for_good(file: &file::FileRef) {
+    let mut held = HELD.lock();
+    if !held.iter().any(|held| held.attribute() == file.attribute()) {
+        held.push(file.clone());
+    }
+}
+
+/// In a copy of the process: they are the original's.
+pub(crate) fn abandon_held() {
+    HELD.raw().reset();
+    core::mem::forget(core::mem::take(&mut *HELD.lock()));
+}
+
+/// The lock of those files, to hold it across a fork.
+pub(crate) fn held_lock() -> &'static RawLock {
+    HELD.raw()
 }
 
 /// A descriptor this program was given: if it is an anchor, it is served again. Its offset is shared with whoever gave it.

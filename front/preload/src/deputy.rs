@@ -11,9 +11,9 @@
 
 use crate::arena;
 use crate::calls::data::{self, Buffer};
-use crate::calls::{OPEN, directory, handler};
+use crate::calls::{directory, handler};
 use crate::dispatch::{Call, Verdict};
-use crate::{array, guest, mappings, process, program, signals};
+use crate::{array, guest, process, program, renewal, signals};
 use core::cell::UnsafeCell;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -104,15 +104,12 @@ fn end() -> ! {
 fn act(call: &mut Call, exchange: &Exchange, guest: u32) -> ! {
     let answer = exchange.0.get();
     ANSWER.store(answer, Ordering::Relaxed);
-    process::own_copy();
-    mappings::abandon();
-    OPEN.begin_anew();
     high_fd::forget_all();
-    sys::thread::block().lane.store(0, Ordering::Relaxed);
     signals::catch_faults();
-    sys::file_limit::refresh();
-    array::start_again(crate::start::environment());
-    directory::look();
+    directory::expect_moves();
+    process::own_tables();
+    renewal::forget();
+    renewal::attach();
     let verdict = answer_to(call);
     if let Verdict::Done(descriptor @ 0..) = verdict
         && guest::opens(call.number)

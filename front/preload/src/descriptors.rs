@@ -7,6 +7,7 @@
 //! - Descriptions live in a pool that is never given back (type-stable), so a pointer read just before its descriptor was closed is
 //!   harmless: the count is raised first, and then the table must still hold the pointer.
 //! - A description is destroyed by whoever takes its `LIVE` bit away, which needs a count of zero, so exactly once.
+//! - While another process has our descriptors (`process::shares_tables`) the table is not used: each look-up asks the kernel.
 //! - A task that shares our memory but not our descriptors (a guest: [`crate::guest`]) never looks at the table and never changes it.
 //! - While a child with descriptors of its own is being made (`process::is_sharing`), every description is shared from its installation on, and
 //!   a number that is taken out of the table waits until nobody moves the kernel's offset by it ([`Anchored::share`]).
@@ -15,7 +16,7 @@
 
 use crate::dispatch::{unwatch_descriptor, watch_descriptor};
 use crate::lock::{Lock, RawLock};
-use crate::process::{is_guest, is_sharing, may_be_guest};
+use crate::process::{is_guest, is_sharing, may_be_guest, shares_tables};
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 use core::ops::Deref;
@@ -208,6 +209,9 @@ impl<N: Anchored + 'static> Table<N> {
         if may_be_guest() && is_guest() {
             return None;
         }
+        if shares_tables() {
+            return self.look(descriptor);
+        }
         match self.find(descriptor) {
             None if self.discovers.load(Ordering::Relaxed) => self.discover(descriptor),
             found => found,
@@ -231,14 +235,21 @@ impl<N: Anchored + 'static> Table<N> {
 
     #[cold]
     fn discover(&'static self, descriptor: RawFd) -> Option<Use<'static, N>> {
+        let user = self.look(descriptor)?;
+        self.install(descriptor, user.clone());
+        Some(user)
+    }
+
+    /// A use of a new description for what the kernel says that `descriptor` means.
+    #[cold]
+    fn look(&'static self, descriptor: RawFd) -> Option<Use<'static, N>> {
         let (node, flags) = N::from_anchor(descriptor)?;
-        self.install(descriptor, self.describe_shared(node, flags));
-        self.find(descriptor)
+        Some(self.describe_shared(node, flags))
     }
 
     /// Whether `descriptor` still means the description of `user`.
     pub(crate) fn still_means(&'static self, descriptor: RawFd, user: &Use<'static, N>) -> bool {
-        self.slot(descriptor).is_some_and(|slot| core::ptr::eq(slot.load(Ordering::SeqCst), user.description))
+        shares_tables() || self.slot(descriptor).is_some_and(|slot| core::ptr::eq(slot.load(Ordering::SeqCst), user.description))
     }
 
     /// Forgets everything without closing anything, and from now on looks at descriptors as they are asked for. For a process with
@@ -295,6 +306,10 @@ impl<N: Anchored + 'static> Table<N> {
 
     /// Makes `descriptor` refer to the description of `user`. False if the number is beyond the table.
     pub(crate) fn install(&'static self, descriptor: RawFd, user: Use<'static, N>) -> bool {
+        if shares_tables() {
+            N::share(descriptor, &user);
+            return true;
+        }
         let Some(slot) = self.slot_or_new(descriptor) else { return false };
         if descriptor >= FILTER_DESCRIPTORS {
             WIDE.store(true, Ordering::Relaxed);
@@ -321,7 +336,7 @@ impl<N: Anchored + 'static> Table<N> {
 
     /// Takes `descriptor` out of the table. The description ends when the returned use does, if it was the last.
     pub(crate) fn remove(&'static self, descriptor: RawFd) -> Option<Use<'static, N>> {
-        if may_be_guest() && is_guest() {
+        if shares_tables() || may_be_guest() && is_guest() {
             return None;
         }
         let pointer = self.slot(descriptor)?.swap(core::ptr::null_mut(), Ordering::SeqCst);
@@ -341,7 +356,7 @@ impl<N: Anchored + 'static> Table<N> {
     /// The descriptors of ours within `range`, ascending, each with a use.
     pub(crate) fn within(&'static self, range: core::ops::RangeInclusive<u32>) -> impl Iterator<Item = (RawFd, Use<'static, N>)> {
         let end = (*range.end()).min(self.end.load(Ordering::Relaxed).saturating_sub(1));
-        let start = if self.count() == 0 { end.saturating_add(1) } else { *range.start() };
+        let start = if self.count() == 0 || shares_tables() { end.saturating_add(1) } else { *range.start() };
         (start..=end).filter_map(|descriptor| Some((descriptor as RawFd, self.lookup(descriptor as RawFd)?)))
     }
 

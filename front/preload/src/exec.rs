@@ -298,7 +298,7 @@ fn is_static(start: &[u8; PAGE_BYTES]) -> bool {
 
 /// Marks every anchor that would be inherited close-on-exec. The call remembers which.
 fn withhold_anchors(call: &mut Call) {
-    let knows = process::owns_tables() && !deputy::is_active();
+    let knows = process::owns_tables() && !process::shares_tables() && !deputy::is_active();
     let anchors = if knows { OPEN.all().map(|(descriptor, _)| descriptor).collect() } else { guest::anchors() };
     let withheld: Vec<RawFd> = anchors
         .into_iter()

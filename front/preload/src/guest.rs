@@ -233,7 +233,7 @@ pub(crate) fn make(call: &Call, child: Child) -> Verdict {
         }
     } else {
         if child.shares(CLONE_FILES) {
-            process::be_guests_for_good();
+            process::share_tables();
         }
         // The copy of this thread's block will say what its owner is.
         process::lend_copy(call.instruction());

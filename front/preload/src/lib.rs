@@ -34,6 +34,7 @@ mod needed;
 mod patch;
 mod process;
 mod program;
+mod renewal;
 mod report;
 #[cfg(not(test))]
 mod runtime;

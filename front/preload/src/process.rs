@@ -5,9 +5,10 @@
 //! a copy of its own. A *guest* is a task for which the tables do not hold, or which must not change them:
 //!
 //! - a child that shares the memory but not the descriptors (vfork, posix_spawn): the word is 1, but the pid is another;
-//! - a thread with descriptors apart from the other threads' (unshare, close_range, clone): a word of its thread block says so;
-//! - both sides of a clone that shares descriptors but not memory, and a copy of the memory that was made where tables may be half
-//!   changed (clone with a stack of its own, fork by a guest): `FOR_GOOD` says so.
+//! - a thread with descriptors apart from the other threads' (unshare, close_range, clone): a word of its thread block says so.
+//!
+//! A copy of the memory that was made where tables may be half changed (clone with a stack of its own, fork by a guest) begins anew in it
+//! ([`crate::renewal`]). Both sides of a clone that shares descriptors but not memory look at each descriptor anew (`TABLES_SHARED`).
 //!
 //! [`crate::guest`] serves guests. Asking for the pid is a system call, so it is asked only after such a child was made, which its parent's
 //! thread notes in the thread block both share.
@@ -27,8 +28,8 @@ static WORD: AtomicPtr<AtomicU32> = AtomicPtr::new((&raw const OWN).cast_mut());
 static PID: AtomicU32 = AtomicU32::new(0);
 /// There may be guests that run beside the owner: each call asks who makes it.
 static LOOSE: AtomicBool = AtomicBool::new(false);
-/// The tables will never hold again in this memory.
-static FOR_GOOD: AtomicBool = AtomicBool::new(false);
+/// Another process, with memory of its own, has the same descriptors: each may mean something else at any time.
+static TABLES_SHARED: AtomicBool = AtomicBool::new(false);
 /// How many children with descriptors of their own are being made: descriptions are shared from their beginning meanwhile.
 static SHARING: AtomicU32 = AtomicU32::new(0);
 
@@ -66,10 +67,8 @@ pub(crate) fn notice_fork() {
 fn adopt(word: &AtomicU32) {
     crate::arena::forget();
     word.store(1, Ordering::Relaxed);
-    if lending().load(Ordering::Relaxed) != 0 || FOR_GOOD.load(Ordering::Relaxed) {
-        // The pid stays that of the process whose tables these are: it is never this one's.
-        be_guests_for_good();
-        return;
+    if lending().load(Ordering::Relaxed) != 0 {
+        return crate::renewal::begin();
     }
     PID.store(getpid(), Ordering::Relaxed);
     crate::stack::relist();
@@ -77,10 +76,21 @@ fn adopt(word: &AtomicU32) {
     SHARING.store(0, Ordering::Relaxed);
 }
 
-/// From now on nobody who uses this memory, or a copy made of it, trusts the tables.
-pub(crate) fn be_guests_for_good() {
-    FOR_GOOD.store(true, Ordering::Relaxed);
-    LOOSE.store(true, Ordering::Release);
+/// From now on another process with memory of its own has this one's descriptors.
+pub(crate) fn share_tables() {
+    crate::dispatch::watch_all();
+    TABLES_SHARED.store(true, Ordering::SeqCst);
+}
+
+/// Whether a descriptor may mean something else than a moment ago.
+#[inline]
+pub(crate) fn shares_tables() -> bool {
+    TABLES_SHARED.load(Ordering::Relaxed)
+}
+
+/// In a child of fork, whose descriptors are its own again.
+pub(crate) fn own_tables() {
+    TABLES_SHARED.store(false, Ordering::Relaxed);
 }
 
 /// The calling thread has, or is about to have, descriptors apart from those of the other threads.
@@ -139,20 +149,30 @@ pub(crate) fn may_be_guest() -> bool {
 
 /// Whether any task may be a guest.
 pub(crate) fn may_have_guests() -> bool {
-    is_sharing() || LOOSE.load(Ordering::Relaxed)
+    is_sharing() || LOOSE.load(Ordering::Relaxed) || shares_tables()
 }
 
 /// Whether the caller is a guest. To be asked if [`may_be_guest`].
 #[cold]
 pub(crate) fn is_guest() -> bool {
     notice_fork();
-    FOR_GOOD.load(Ordering::Relaxed) || word(crate::thread::word::APART).load(Ordering::Relaxed) != 0 || !has_memory()
+    word(crate::thread::word::APART).load(Ordering::Relaxed) != 0 || !has_memory()
 }
 
 /// Whether the caller may change the tables.
 #[inline]
 pub(crate) fn owns_tables() -> bool {
     !may_be_guest() || !is_guest()
+}
+
+/// Whether the caller's signal actions are those that this memory tells of: a child that shares the memory may share them, or have its own.
+pub(crate) fn owns_actions() -> bool {
+    word(crate::thread::word::ACTIONS_APART).load(Ordering::Relaxed) == 0 || has_memory()
+}
+
+/// Notes for the child that the calling thread is about to make in this memory whether it shares signal actions.
+pub(crate) fn note_actions(apart: bool) {
+    word(crate::thread::word::ACTIONS_APART).store(usize::from(apart), Ordering::Relaxed);
 }
 
 /// Whether the caller is of the process whose memory this is, and not a child that shares it.
@@ -206,9 +226,7 @@ pub(crate) fn own_copy() {
     // SAFETY: WORD points to a word that lives as long as the process.
     unsafe { &*WORD.load(Ordering::Relaxed) }.store(1, Ordering::Relaxed);
     PID.store(getpid(), Ordering::Relaxed);
-    for flag in [&LOOSE, &FOR_GOOD] {
-        flag.store(false, Ordering::Relaxed);
-    }
+    LOOSE.store(false, Ordering::Relaxed);
     SHARING.store(0, Ordering::Relaxed);
     lending().store(0, Ordering::Relaxed);
     word(crate::thread::word::APART).store(0, Ordering::Relaxed);
@@ -240,6 +258,7 @@ fn locks() -> impl DoubleEndedIterator<Item = &'static RawLock> {
     let locks = [
         Some(crate::stack::lock()),
         Some(crate::patch::objects::lock()),
+        Some(crate::array::held_lock()),
         Some(crate::descriptors::lock()),
         Some(crate::signals::lock()),
         heap_lock(),

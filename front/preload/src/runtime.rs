@@ -11,6 +11,11 @@ pub(crate) fn heap_lock() -> &'static crate::lock::RawLock {
     ALLOCATOR.raw_lock()
 }
 
+/// Gives a copy of the process a heap of its own.
+pub(crate) fn renew_heap() {
+    ALLOCATOR.begin_anew();
+}
+
 /// Says where, then dies by SIGABRT: a panic inside the library leaves nothing to return to.
 #[panic_handler]
 fn panic(info: &PanicInfo<'_>) -> ! {

@@ -196,7 +196,7 @@ pub(crate) fn serve_action(call: &mut Call) -> Verdict {
     };
     // A child that shares our memory has actions of its own: they go to the kernel and not into our table.
     let changed = match new {
-        Some(action) if process::owns_tables() => change(signal, action),
+        Some(action) if process::owns_actions() => change(signal, action),
         // There its system calls still raise it.
         Some(_) if signal == SIGSYS && sud::is_armed() => Ok(ENTRIES[signal].load()),
         new => kernel_action(signal, new).map(|kernel| as_program_sees(signal, kernel)),

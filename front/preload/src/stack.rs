@@ -63,6 +63,13 @@ fn add(top: usize) {
     stacks.entries.push(Stack { thread: thread(), top });
 }
 
+/// In a copy of the process: the stacks are those of threads that are not here, but for the calling one's.
+pub(crate) fn abandon() {
+    STACKS.raw().reset();
+    core::mem::forget(core::mem::take(&mut STACKS.lock().entries));
+    word(crate::thread::word::STACK_LISTED).store(0, Ordering::Relaxed);
+}
+
 /// In a fork child: the calling thread, which has a new number, keeps its stack.
 pub(crate) fn relist() {
     let top = word(crate::thread::word::PRIVATE_STACK_TOP).load(Ordering::Relaxed);

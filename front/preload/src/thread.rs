@@ -26,6 +26,8 @@ pub(crate) mod word {
     pub(crate) const APART: usize = 12;
     /// The arena from which this thread allocates, or 0 while it allocates from the heap ([`crate::arena`]).
     pub(crate) const ARENA: usize = 13;
+    /// 1 if children that use this block have signal actions of their own.
+    pub(crate) const ACTIONS_APART: usize = 16;
     /// 1 if a handler of the program may have run, or may run, between the lending and that instruction.
     pub(crate) const INTERRUPTED: usize = 15;
     /// The arena that this thread has mapped, kept for its next guest; 0 for none.

@@ -34,10 +34,13 @@ pub(crate) fn start() {
     }
 }
 
-/// Finds out where a deputy is.
+/// Finds out where a copy of the process is.
 pub(crate) fn look() {
     CWD_IS_OURS.store(is_in_array(), Ordering::Relaxed);
-    expect_moves();
+    if MOVES.load(Ordering::Relaxed) {
+        // Of the new view of the array, too.
+        expect_moves();
+    }
 }
 
 /// From now on the current directory, and the umask, may change without our hearing of it, or be others in another task.

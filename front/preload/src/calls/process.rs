@@ -15,8 +15,8 @@ use crate::mappings::{process as mappings, quiet};
 use crate::{array, exec, guest, process, program, stack, stored, sud};
 use core::sync::atomic::Ordering;
 use linux_raw_sys::general::{
-    __NR_lseek, __NR_unshare, AT_EMPTY_PATH, CLONE_FILES, CLONE_FS, CLONE_NEWNS, CLONE_NEWUSER, CLONE_SETTLS, CLONE_THREAD,
-    CLONE_VFORK, CLONE_VM,
+    __NR_lseek, __NR_unshare, AT_EMPTY_PATH, CLONE_FILES, CLONE_FS, CLONE_NEWNS, CLONE_NEWUSER, CLONE_SETTLS, CLONE_SIGHAND,
+    CLONE_THREAD, CLONE_VFORK, CLONE_VM,
 };
 
 /// `struct clone_args` up to the thread's TLS (clone(2)).
@@ -82,6 +82,9 @@ pub(crate) fn clone3(call: &mut Call) -> Verdict {
 }
 
 fn make(call: &Call, child: Child) -> Verdict {
+    if child.shares(CLONE_VM) && !child.shares(CLONE_THREAD) {
+        process::note_actions(!child.shares(CLONE_SIGHAND));
+    }
     if process::may_be_guest() && process::is_guest() {
         return guest::make(call, child);
     }
@@ -124,7 +127,8 @@ fn with_memory_alone(call: &Call, child: Child) -> Verdict {
 fn with_descriptors_alone(call: &Call, child: Child) -> Verdict {
     process::begin_sharing();
     share_all();
-    process::be_guests_for_good();
+    process::share_tables();
+    process::lend(call.instruction());
     if child.is_forked() { Verdict::Done(call.kernel()) } else { Verdict::Pass }
 }
 
@@ -133,7 +137,7 @@ fn with_nothing(call: &Call, child: Child) -> Verdict {
     share_all();
     if !child.is_forked() {
         // A child on a stack of its own cannot return through here, and one that is waited for would find our locks held: it gets the
-        // memory as it is, perhaps with tables half changed by other threads, and trusts none of them.
+        // memory as it is, perhaps with tables half changed by other threads, and begins anew.
         process::lend(call.instruction());
         return Verdict::Pass;
     }
@@ -150,6 +154,10 @@ fn with_nothing(call: &Call, child: Child) -> Verdict {
 /// In a child of fork: what the parent's other threads were doing is nobody's here.
 fn be_child(was_alone: bool) {
     process::notice_fork();
+    if process::shares_tables() {
+        process::own_tables();
+        OPEN.begin_anew();
+    }
     OPEN.drop_uses_of_others();
     if !was_alone && OPEN.ever_used() {
         // One of them may have had a number from the kernel that was not in the table yet, or not any more.
@@ -214,6 +222,11 @@ pub(crate) fn share_all() {
 /// [`process::is_sharing`] or the caller sees to it.
 pub(crate) fn share(descriptor: sys::RawFd, user: &Use<'static, Node>) {
     user.position.acquire();
+    if process::shares_tables()
+        && let Node::File(file) = user.node()
+    {
+        array::hold_for_good(file);
+    }
     if OPEN.still_means(descriptor, user) && !user.shared.swap(true, Ordering::AcqRel) {
         // What is no file has had the kernel's offset all along.
         if let Node::File(file) = user.node() {

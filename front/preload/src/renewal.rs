@@ -1,0 +1,37 @@
+//! A copy of the process that begins anew: it has one thread, and memory in which other threads of the original may have been in the middle of anything.
+//!
+//! Such a copy comes of a clone with a stack of its own, of a fork by a guest ([`crate::guest`]), and is what a deputy is ([`crate::deputy`]). It
+//! forgets what the tables say without looking into them, since a list may be half changed and a lock held by nobody, and attaches to the array as a
+//! process of its own. What never changes after the start is believed: the environment, the patched sites, the actions of signals.
+//!
+//! What the original had mapped is mapped here as well. Stores to it are not followed by the copy; whoever forks in the usual way gets a
+//! child that follows its own ([`crate::mappings::process`]).
+
+use crate::calls::{OPEN, directory};
+use crate::{array, mappings, process, stack};
+use core::sync::atomic::Ordering;
+
+/// The calling process, seen for the first time, is such a copy.
+pub(crate) fn begin() {
+    #[cfg(not(test))]
+    crate::runtime::renew_heap();
+    forget();
+    attach();
+}
+
+/// Forgets everything that others may have been changing. The heap, or the arena, is the caller's own.
+pub(crate) fn forget() {
+    process::own_copy();
+    stack::abandon();
+    mappings::abandon();
+    array::abandon_held();
+    OPEN.begin_anew();
+    sys::thread::block().lane.store(0, Ordering::Relaxed);
+}
+
+/// Attaches to the array, with the descriptors and the directory that the kernel says.
+pub(crate) fn attach() {
+    sys::file_limit::refresh();
+    array::start_again(crate::start::environment());
+    directory::look();
+}
