@@ -24,6 +24,8 @@ cargo x TASK [ARGUMENTS]
                   that was not patched
   soak [--operations N] [--seed S] [--level L]
                   random operations by threads and processes against a model; a million per level
+  children [--spawns N] [--seed S] [--level L] [NAMES]
+                  children of every kind, started while other threads work on files: nothing of the parent may change
   crash [--level L] [--workload W] [--mutations]
                   every state a crash of the machine may leave, recovered and compared with a model
   vm [SCENES] [--images N] [--seed S]
@@ -47,6 +49,7 @@ fn main() -> ExitCode {
         "servers" => tasks::servers(&rest),
         "watched" => tasks::watched(&rest),
         "soak" => tasks::soak(&rest),
+        "children" => tasks::children(&rest),
         "crash" => tasks::crash(&rest),
         "vm" => tasks::vm(&rest),
         "bench" => tasks::bench(&rest),

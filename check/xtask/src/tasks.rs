@@ -65,6 +65,7 @@ pub(crate) fn test(rest: &[String]) -> Outcome {
     steps.step("unmodified programs", || run_apart(cargo_release("run -p cxlraid-programs", &[])))?;
     steps.step("programs with their system calls under watch", || run_apart(cargo_release(WATCHED_QUICK, &[])))?;
     steps.step("random operations against a model", || run_apart(cargo_release("run -p cxlraid-fsx -- --quick", &[])))?;
+    steps.step("children beside threads, a selection", || run_apart(cargo_release("run -p cxlraid-children -- --quick", &[])))?;
     steps.step("crash states, a selection", || run_apart(cargo_release(CRASH_QUICK, &[])))?;
     steps.step("pjdfstest, on tmpfs", || run_apart(cargo_release("run -p cxlraid-posix -- --quick", &[])))?;
     steps.step("servers and tools, one round", || run_apart(cargo_release("run -p cxlraid-servers -- --quick --jobs 2", &[])))?;
@@ -94,6 +95,11 @@ pub(crate) fn servers(rest: &[String]) -> Outcome {
 pub(crate) fn soak(rest: &[String]) -> Outcome {
     build(&[])?;
     run(cargo_release("run -p cxlraid-fsx --", rest))
+}
+
+pub(crate) fn children(rest: &[String]) -> Outcome {
+    build(&[])?;
+    run(cargo_release("run -p cxlraid-children --", rest))
 }
 
 pub(crate) fn crash(rest: &[String]) -> Outcome {

@@ -1,0 +1,91 @@
+"""Threads that write and read files while the interpreter starts children: children.py DIRECTORY WAY."""
+import os
+import subprocess
+import sys
+import threading
+
+directory, way = sys.argv[1:]
+FILES, SIZE, CHILDREN = 40, 3000, 25
+over = threading.Event()
+failures = []
+
+
+def content(thread, file, version):
+    return (f"{thread}.{file}.{version}|".encode() * SIZE)[:SIZE]
+
+
+def keep(thread):
+    version = 0
+    try:
+        while not over.is_set():
+            version += 1
+            for file in range(FILES):
+                with open(f"{directory}/company-{thread}-{file}", "wb", buffering=0) as stream:
+                    for start in range(0, SIZE, 1000):
+                        written = stream.write(content(thread, file, version)[start:start + 1000])
+                        assert written == 1000, f"write gave {written}"
+                    assert stream.tell() == SIZE, f"the offset is {stream.tell()} after {SIZE} bytes"
+            for file in range(FILES):
+                with open(f"{directory}/company-{thread}-{file}", "rb", buffering=0) as stream:
+                    found = stream.read(SIZE + 1)
+                assert found == content(thread, file, version), f"{len(found)} bytes, {found.count(0)} of them zero"
+    except BaseException as error:
+        failures.append(f"thread {thread}, version {version}: {error!r}")
+
+
+def before_exec():
+    with open(f"{directory}/before-exec", "ab", buffering=0) as stream:
+        stream.write(b"in the child\n")
+
+
+def run_all():
+    for number in range(CHILDREN):
+        if failures:
+            return
+        if way == "run":
+            ended = subprocess.run(["true"]).returncode
+            assert ended == 0, f"child {number} ended with {ended}"
+            out = subprocess.run(["cat", f"{directory}/quiet-{number % 10}"], cwd=directory, capture_output=True)
+            assert out.stdout == content("q", number % 10, 0), f"cat gave {len(out.stdout)} bytes, {out.stderr}"
+        elif way == "popen":
+            with open(f"{directory}/log", "ab", buffering=0) as log, open(f"{directory}/own", "wb", buffering=0) as own:
+                log.write(b"parent %d\n" % number)
+                own.write(b"head %d\n" % number)
+                children = [subprocess.Popen(["echo", "to the log", str(number)], stdout=log, cwd=directory),
+                            subprocess.Popen(["echo", "behind the head"], stdout=own, close_fds=False)]
+                for child in children:
+                    assert child.wait() == 0
+                own.write(b"tail\n")
+            with open(f"{directory}/own", "rb") as own:
+                assert own.read() == b"head %d\nbehind the head\ntail\n" % number
+        elif way == "fork":
+            ended = subprocess.run(["true"], preexec_fn=before_exec).returncode
+            assert ended == 0, f"child {number} ended with {ended}"
+        elif way == "spawn":
+            actions = [(os.POSIX_SPAWN_OPEN, 1, f"{directory}/log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)]
+            child = os.posix_spawn("/bin/echo", ["echo", "spawned", str(number)], os.environ, file_actions=actions)
+            ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            assert ended == 0, f"child {number} ended with {ended}"
+
+
+for file in range(10):
+    with open(f"{directory}/quiet-{file}", "wb") as stream:
+        stream.write(content("q", file, 0))
+threads = [threading.Thread(target=keep, args=(thread,)) for thread in range(2)]
+for thread in threads:
+    thread.start()
+try:
+    run_all()
+except BaseException as error:
+    failures.append(f"main thread: {error!r}")
+over.set()
+for thread in threads:
+    thread.join()
+for file in range(10):
+    with open(f"{directory}/quiet-{file}", "rb") as stream:
+        if stream.read() != content("q", file, 0):
+            failures.append(f"quiet-{file}, which nobody writes, has changed")
+if failures:
+    print("\n".join(failures), file=sys.stderr)
+    os._exit(1)
+print(way, CHILDREN, "children")
