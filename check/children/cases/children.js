@@ -3,10 +3,12 @@ const fs = require("fs");
 const { execFile, fork, spawn } = require("child_process");
 
 const [directory, way] = process.argv.slice(2);
-const FILES = 30, SIZE = 3000, CHILDREN = 25;
+const WRITERS = 6, FILES = 20, CHILDREN = 60;
+// Small files are opened and closed all the time; large ones keep node's threads inside their calls.
+const SIZES = [3000, 3000, 60000, 3000, 200001];
 let over = false;
 
-const content = (writer, file, version) => Buffer.alloc(SIZE, `${writer}.${file}.${version}|`);
+const content = (writer, file, version) => Buffer.alloc(SIZES[file % SIZES.length], `${writer}.${file}.${version}|`);
 const must = (condition, what) => {
     if (!condition) throw new Error(what);
 };
@@ -22,9 +24,10 @@ async function keep(writer) {
     for (let version = 1; !over; version++) {
         for (let file = 0; file < FILES; file++) {
             const handle = await fs.promises.open(`${directory}/company-${writer}-${file}`, "w");
-            for (let start = 0; start < SIZE; start += 1000) {
-                const { bytesWritten } = await handle.write(content(writer, file, version), start, 1000);
-                must(bytesWritten === 1000, `write gave ${bytesWritten}`);
+            const text = content(writer, file, version);
+            for (let start = 0; start < text.length; start += text.length / 3) {
+                const { bytesWritten } = await handle.write(text, start, text.length / 3);
+                must(bytesWritten === text.length / 3, `write gave ${bytesWritten}`);
             }
             await handle.close();
         }
@@ -66,7 +69,7 @@ async function children() {
 
 async function main() {
     for (let file = 0; file < 10; file++) fs.writeFileSync(`${directory}/quiet-${file}`, content("q", file, 0));
-    const keepers = [keep(0), keep(1), keep(2)];
+    const keepers = Array.from({ length: WRITERS }, (_, writer) => keep(writer));
     await Promise.race([children(), ...keepers]);
     over = true;
     await Promise.all(keepers);

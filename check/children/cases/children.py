@@ -5,13 +5,17 @@ import sys
 import threading
 
 directory, way = sys.argv[1:]
-FILES, SIZE, CHILDREN = 40, 3000, 25
+THREADS, FILES, CHILDREN = 4, 25, 30
+# Small files are opened and closed all the time; large ones keep threads inside their calls.
+SIZES = [3000, 3000, 60000, 3000, 200001]
+LARGE = 3_000_000
 over = threading.Event()
 failures = []
 
 
 def content(thread, file, version):
-    return (f"{thread}.{file}.{version}|".encode() * SIZE)[:SIZE]
+    size = LARGE if file == FILES - 1 else SIZES[file % len(SIZES)]
+    return (f"{thread}.{file}.{version}|".encode() * size)[:size]
 
 
 def keep(thread):
@@ -20,14 +24,16 @@ def keep(thread):
         while not over.is_set():
             version += 1
             for file in range(FILES):
+                text = content(thread, file, version)
                 with open(f"{directory}/company-{thread}-{file}", "wb", buffering=0) as stream:
-                    for start in range(0, SIZE, 1000):
-                        written = stream.write(content(thread, file, version)[start:start + 1000])
-                        assert written == 1000, f"write gave {written}"
-                    assert stream.tell() == SIZE, f"the offset is {stream.tell()} after {SIZE} bytes"
+                    for start in range(0, len(text), len(text) // 3):
+                        piece = text[start:start + len(text) // 3]
+                        written = stream.write(piece)
+                        assert written == len(piece), f"write gave {written} of {len(piece)}"
+                    assert stream.tell() == len(text), f"the offset is {stream.tell()} after {len(text)} bytes"
             for file in range(FILES):
                 with open(f"{directory}/company-{thread}-{file}", "rb", buffering=0) as stream:
-                    found = stream.read(SIZE + 1)
+                    found = stream.read(LARGE + 1)
                 assert found == content(thread, file, version), f"{len(found)} bytes, {found.count(0)} of them zero"
     except BaseException as error:
         failures.append(f"thread {thread}, version {version}: {error!r}")
@@ -43,7 +49,7 @@ def run_all():
         if failures:
             return
         if way == "run":
-            ended = subprocess.run(["true"]).returncode
+            ended = subprocess.run(["true"], cwd="/", close_fds=number % 2 == 0).returncode
             assert ended == 0, f"child {number} ended with {ended}"
             out = subprocess.run(["cat", f"{directory}/quiet-{number % 10}"], cwd=directory, capture_output=True)
             assert out.stdout == content("q", number % 10, 0), f"cat gave {len(out.stdout)} bytes, {out.stderr}"
@@ -59,7 +65,7 @@ def run_all():
             with open(f"{directory}/own", "rb") as own:
                 assert own.read() == b"head %d\nbehind the head\ntail\n" % number
         elif way == "fork":
-            ended = subprocess.run(["true"], preexec_fn=before_exec).returncode
+            ended = subprocess.run(["true"], preexec_fn=before_exec, close_fds=number % 2 == 0).returncode
             assert ended == 0, f"child {number} ended with {ended}"
         elif way == "spawn":
             actions = [(os.POSIX_SPAWN_OPEN, 1, f"{directory}/log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)]
@@ -71,7 +77,7 @@ def run_all():
 for file in range(10):
     with open(f"{directory}/quiet-{file}", "wb") as stream:
         stream.write(content("q", file, 0))
-threads = [threading.Thread(target=keep, args=(thread,)) for thread in range(2)]
+threads = [threading.Thread(target=keep, args=(thread,)) for thread in range(THREADS)]
 for thread in threads:
     thread.start()
 try:

@@ -16,10 +16,10 @@ macro_rules! embedded {
     ($($name:literal in $directory:literal),* $(,)?) => { [$(($name, include_str!(concat!($directory, "/", $name)))),*] };
 }
 
-const FILES: [(&str, &str); 13] = embedded!(
+const FILES: [(&str, &str); 17] = embedded!(
     "check.h" in "../../programs/c",
-    "children.h" in "../c",
-    "actions.c" in "../c", "churn.c" in "../c", "loose.c" in "../c", "offsets.c" in "../c",
+    "children.h" in "../c", "crowd.h" in "../c", "keepers.h" in "../c", "parents.h" in "../c",
+    "actions.c" in "../c", "churn.c" in "../c", "crowd.c" in "../c", "loose.c" in "../c", "offsets.c" in "../c",
     "redirected.c" in "../c", "streams.c" in "../c", "tables.c" in "../c", "writer.c" in "../c",
     "children.py" in "../cases", "children.js" in "../cases", "Children.java" in "../cases",
 );

@@ -50,14 +50,14 @@ impl Report {
     }
 }
 
-/// Complains if two outputs differ.
+/// Complains if two outputs differ. Of a program that failed only what it said and where its output ends is worth a look.
 pub(crate) fn compare(what: &str, expected: &Output, found: &Output, complaints: &mut Complaints) {
     if expected.status != found.status {
         let said = found.stderr.trim_end();
-        let colon = if said.is_empty() { "" } else { ": " };
-        complaints.push(format!("{what}: exit status {}, must be {}{colon}{}", found.status, expected.status, first_lines(said)));
-    }
-    if expected.stdout != found.stdout {
+        let said = if said.is_empty() { String::new() } else { format!(": {}", first_lines(said)) };
+        let reached = found.stdout.lines().last().map_or_else(String::new, |line| format!("\nits output ends with: {line}"));
+        complaints.push(format!("{what}: exit status {}, must be {}{said}{reached}", found.status, expected.status));
+    } else if expected.stdout != found.stdout {
         complaints.push(format!("{what}: not as on a plain directory (-)\n{}", difference(&expected.stdout, &found.stdout)));
     }
 }
@@ -102,7 +102,8 @@ mod tests {
         compare("x", &output("a\nb\n", "0"), &output("a\nb\n", "0"), &mut complaints);
         assert!(complaints.is_empty());
         compare("x", &output("a\nb\n", "0"), &output("a\nc\n", "1"), &mut complaints);
-        assert_eq!(complaints[0], "x: exit status 1, must be 0: why");
+        assert_eq!(complaints[0], "x: exit status 1, must be 0: why\nits output ends with: c");
+        compare("x", &output("a\nb\n", "0"), &output("a\nc\n", "0"), &mut complaints);
         assert!(complaints[1].ends_with("-b\n+c\n"), "{}", complaints[1]);
         assert!(difference("a\nb\n", "b\na\n").ends_with("another order"));
     }
