@@ -40,10 +40,10 @@ pub(crate) const CASES: [Case; 54] = [
     // Two threads write and read a hundred files each; the main thread makes children that have nothing to do with them.
     case("churn-spawn", "posix_spawn while threads write and read files", "@/churn % spawn 60"),
     case("churn-vfork", "vfork and exec while threads write and read files", "@/churn % vfork 60"),
-    case("churn-vfork-exit", "vfork and _exit while threads write and read files", "@/churn % vfork-exit 1000"),
+    case("churn-vfork-exit", "vfork and _exit while threads write and read files", "@/churn % vfork-exit 500"),
     case("churn-fork", "fork and exec while threads write and read files", "@/churn % fork 60"),
     case("offsets-spawn", "a fresh file is written in four pieces while the main thread spawns", "@/offsets % spawn 60"),
-    case("offsets-vfork", "the same with vfork", "@/offsets % vfork 1000"),
+    case("offsets-vfork", "the same with vfork and exec", "@/offsets % vfork 60"),
     case("offsets-fork", "the same with fork", "@/offsets % fork 300"),
     case("writer-exec", "fork and exec while a thread is always inside write", "@/writer % exec 150"),
     case("writer-exit", "fork and _exit while a thread is always inside write", "@/writer % exit 300"),
