@@ -3,7 +3,7 @@
 #include "children.h"
 #include <time.h>
 
-enum { CHILDREN = 100, KILLED = 300, FILE_BYTES = 5000 };
+enum { CHILDREN = 100, KILLED = 100, FILE_BYTES = 5000 };
 static const char *d;
 static int flags;
 static int child_files[2];

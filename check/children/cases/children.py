@@ -14,7 +14,7 @@ failures = []
 
 
 def content(thread, file, version):
-    size = LARGE if file == FILES - 1 else SIZES[file % len(SIZES)]
+    size = LARGE if thread == 0 and file % 5 == 4 else SIZES[file % len(SIZES)]
     return (f"{thread}.{file}.{version}|".encode() * size)[:size]
 
 

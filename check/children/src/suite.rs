@@ -41,7 +41,8 @@ pub(crate) fn run(options: &Options) -> Result<bool, String> {
     options.check_library()?;
     let begun = Instant::now();
     let report = Report::default();
-    let mut cases: Vec<(usize, &Case)> = CASES.iter().enumerate().filter(|(_, case)| options.wants_name(case.name)).collect();
+    let wanted = |case: &Case| options.wants_name(case.name) && !(options.quick && case.is_long);
+    let mut cases: Vec<(usize, &Case)> = CASES.iter().filter(|case| wanted(case)).enumerate().collect();
     if cases.is_empty() && !crowd::CROWDS.iter().any(|crowd| options.wants_name(crowd.name)) {
         return Err("no case has such a name; --list shows them".to_owned());
     }
@@ -87,7 +88,7 @@ fn one(ground: &Ground, case: &Case, number: usize, options: &Options, report: &
         report.result("plain", case.name, begun.elapsed(), "", &Vec::new());
     }
     for (index, shape) in Shape::ALL.iter().enumerate().filter(|(_, shape)| options.wants_level(shape.label)) {
-        // A quick run has each case on one level, and each level under a third of the cases.
+        // A quick run has each case on one level, and each level under a third of them.
         if !options.quick || !options.levels.is_empty() || (number + index).is_multiple_of(Shape::ALL.len()) {
             on_array(&place, case, *shape, &[&reference, &content], report);
         }
