@@ -17,14 +17,14 @@ work on files must change nothing of its parent: each case runs on a plain direc
   --spawns N      children of the crowd on each level (3000); 100000 take some minutes per level
   --seed S        of the crowd (else drawn, and printed)
   --level L       only this level: 1, 5 or 6; may be given several times; plain: the cases themselves, without an array
-  --quick         for make test: most cases, each on one level, and the crowd on all of them with 600 children and seed 1
+  --quick         for make test: most cases, each on one level, and the crowd on all of them with 300 children and seed 1
   --jobs N        cases at a time (2)
   --lib PATH      libcxlraid.so (else CXLRAID_LIB, else beside this program)
   --list          names of the cases and what they are about
   --keep          leave the directories of failed runs and say where they are";
 
 const SPAWNS: u64 = 3000;
-const SPAWNS_QUICK: u64 = 600;
+const SPAWNS_QUICK: u64 = 300;
 
 /// What is asked for.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! madvise(2) on mappings of array files. Most advice concerns pages, whatever they map; some would lose what is known about them, or concerns the file.
 
 use super::change::pages;
-use super::{Mappings, any, table};
+use super::{Mapping, Mappings, any, table};
 use crate::dispatch::{Call, Verdict};
 use linux_raw_sys::general::{
     MADV_COLD, MADV_COLLAPSE, MADV_DOFORK, MADV_DONTFORK, MADV_DONTNEED, MADV_DONTNEED_LOCKED, MADV_HUGEPAGE, MADV_NOHUGEPAGE,
@@ -17,6 +17,10 @@ pub(crate) fn madvise(call: &mut Call) -> Verdict {
         return Verdict::Pass;
     }
     match call.args[2] as u32 {
+        // As the kernel says of a file without huge pages.
+        MADV_COLLAPSE if !table.list[table.touching(start, end)].iter().any(Mapping::keeps_huge) => {
+            Verdict::error(OsError::INVAL)
+        }
         // Pages of a shared mapping come back as they were; dropping them would drop what is known of stores to them.
         MADV_DONTNEED | MADV_DONTNEED_LOCKED | MADV_COLD | MADV_PAGEOUT | MADV_COLLAPSE => {
             Verdict::Done(table.call_on_others(call, start, end))
