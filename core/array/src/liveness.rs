@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn this_process_lives_and_an_impostor_does_not() {
-        let me = ProcessId::current().unwrap();
+        let me = ProcessId::current();
         assert!(process_lives(me));
         assert!(!process_lives(ProcessId { start_ticks: me.start_ticks + 1, ..me }));
         let mut child = std::process::Command::new("true").spawn().unwrap();

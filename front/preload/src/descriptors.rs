@@ -160,6 +160,15 @@ impl<N: 'static> Table<N> {
 }
 
 impl<N: Anchored + 'static> Table<N> {
+    /// Where the addresses of the blocks lie in a table.
+    pub(crate) const BLOCKS: usize = core::mem::offset_of!(Self, blocks);
+
+    /// Which block a descriptor is in, and which entry of it. None if the table has no place for it.
+    pub(crate) fn place(descriptor: u32) -> Option<(usize, usize)> {
+        let block = descriptor as usize / BLOCK_DESCRIPTORS;
+        (block < BLOCK_COUNT).then_some((block, descriptor as usize % BLOCK_DESCRIPTORS))
+    }
+
     pub(crate) const fn new() -> Self {
         Self {
             blocks: [const { AtomicPtr::new(core::ptr::null_mut()) }; BLOCK_COUNT],

@@ -53,6 +53,11 @@ impl RawLock {
         }
     }
 
+    /// Whether a lock with these bytes, read from another process, is free.
+    pub(crate) const fn is_free(word: u32) -> bool {
+        word == FREE
+    }
+
     /// Frees the lock, whoever held it. For the only thread of a copy of the memory: the holder is not there.
     pub(crate) fn reset(&self) {
         self.0.store(FREE, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! What /proc/self/maps says of an address (proc_pid_maps(5)).
+//! What /proc/<pid>/maps says of an address (proc_pid_maps(5)).
 
 use core::ops::Range;
 use heap::vec::Vec;
@@ -23,7 +23,13 @@ pub(crate) struct Area {
 impl Area {
     /// The one that holds `address`.
     pub(crate) fn around(address: usize) -> Option<Self> {
-        let maps = openat(CWD, c"/proc/self/maps", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        Self::find(b"/proc/self/maps\0", |area| area.addresses.contains(&address))
+    }
+
+    /// The first in the file `maps`, whose name ends with NUL, that `is_meant`.
+    pub(crate) fn find(maps: &[u8], is_meant: impl Fn(&Self) -> bool) -> Option<Self> {
+        let maps = core::ffi::CStr::from_bytes_with_nul(maps).ok()?;
+        let maps = openat(CWD, maps, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
         let (mut buffer, mut line) = ([0; 4096], Vec::new());
         while let Ok(count @ 1..) = read(&maps, &mut buffer) {
             for &byte in &buffer[..count] {
@@ -31,7 +37,7 @@ impl Area {
                     line.push(byte);
                     continue;
                 }
-                if let Some(area) = Self::parse(&line).filter(|area| area.addresses.contains(&address)) {
+                if let Some(area) = Self::parse(&line).filter(&is_meant) {
                     return Some(area);
                 }
                 line.clear();

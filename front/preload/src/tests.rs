@@ -158,6 +158,11 @@ fn cancelled_threads_unwind() {
 }
 
 #[test]
+fn a_descriptor_that_is_fetched_shares_its_offset() {
+    run_twice("fetched");
+}
+
+#[test]
 fn children_have_descriptors_of_their_own() {
     run_twice("children");
 }

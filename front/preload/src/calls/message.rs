@@ -1,4 +1,4 @@
-//! Descriptors that travel between processes: SCM_RIGHTS messages and pidfd_getfd.
+//! Descriptors that travel between processes in SCM_RIGHTS messages.
 //!
 //! One sent away is shared from then on: its offset goes to the kernel. One received may be an anchor and is adopted like an
 //! inherited one.
@@ -139,15 +139,6 @@ pub(crate) fn receive_many(call: &mut Call) -> Verdict {
         call.result
     });
     Verdict::PassWith { number: call.number, args: call.args }
-}
-
-/// `pidfd_getfd`.
-pub(crate) fn fetch(call: &mut Call) -> Verdict {
-    let result = call.kernel();
-    if result >= 0 {
-        array::adopt(result as RawFd);
-    }
-    Verdict::Done(result)
 }
 
 /// Calls `visit` with every descriptor that a call has brought.

@@ -5,6 +5,7 @@ pub(crate) mod copy;
 pub(crate) mod data;
 pub(crate) mod descriptor;
 pub(crate) mod directory;
+pub(crate) mod fetch;
 pub(crate) mod limit;
 pub(crate) mod links;
 pub(crate) mod lock;
@@ -95,7 +96,7 @@ const fn handlers() -> [Handler; NUMBER_COUNT] {
         (nr::__NR_sendmmsg, message::send_many),
         (nr::__NR_recvmsg, message::receive),
         (nr::__NR_recvmmsg, message::receive_many),
-        (nr::__NR_pidfd_getfd, message::fetch),
+        (nr::__NR_pidfd_getfd, fetch::fetch),
         (nr::__NR_read, data::read),
         (nr::__NR_pread64, data::pread),
         (nr::__NR_readv, data::readv),

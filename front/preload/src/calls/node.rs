@@ -4,6 +4,7 @@
 //! offset of the anchor is the truth, and a lock shared by all processes makes using and moving it one step.
 
 use super::descriptor::SETTABLE;
+use super::fetch;
 use crate::descriptors::Use;
 use core::sync::atomic::Ordering;
 use file::FileRef;
@@ -65,6 +66,17 @@ impl Use<'_, Node> {
         self.flag_bits() & O_DSYNC != 0
     }
 
+    /// Locks the position when nobody is taking the description from outside.
+    #[inline]
+    pub(crate) fn acquire_position(&self) {
+        self.position.acquire();
+        while fetch::is_under_way() {
+            self.position.release();
+            fetch::wait();
+            self.position.acquire();
+        }
+    }
+
     /// Lets `act` use and move the offset, alone among all who share it. It stays where it was if `act` fails.
     #[inline]
     pub(crate) fn with_position<R>(
@@ -73,7 +85,7 @@ impl Use<'_, Node> {
         file: &FileRef,
         act: impl FnOnce(&mut u64) -> Result<R, OsError>,
     ) -> Result<R, OsError> {
-        self.position.acquire();
+        self.acquire_position();
         let result = if self.shared.load(Ordering::Acquire) {
             file.with_shared_position(|| with_kernel_position(fd, act))
         } else {

@@ -221,7 +221,7 @@ pub(crate) fn share_all() {
 /// Gives the offset of a description to the kernel: another process will have it too. While this happens `descriptor` is not closed, if
 /// [`process::is_sharing`] or the caller sees to it.
 pub(crate) fn share(descriptor: sys::RawFd, user: &Use<'static, Node>) {
-    user.position.acquire();
+    user.acquire_position();
     if process::shares_tables()
         && let Node::File(file) = user.node()
     {

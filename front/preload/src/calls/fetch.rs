@@ -1,0 +1,190 @@
+//! pidfd_getfd(2): a descriptor of another process, whose offset may be a word in that process' memory.
+//!
+//! SCM_RIGHTS, fork and exec share a description from the side that has it. Here it is taken from the other side, which is not asked. Whoever may
+//! take it may also read and write that process' memory (PTRACE_MODE_ATTACH_REALCREDS, as process_vm_readv(2)), and in it lies the same library:
+//! so the fetcher does there what [`super::process::share`] would have done. Meanwhile nobody there moves a private offset: whoever is about to
+//! sees [`FETCHER`] and waits.
+//!
+//! Invariants: a holder of a position's lock that came before the fetcher is waited for; one that comes later looks at [`FETCHER`] once it has
+//! the lock, and gives it back. What cannot be shared is not given out.
+
+use super::OPEN;
+use super::node::Node;
+use crate::array;
+use crate::descriptors::{Description, Table};
+use crate::dispatch::{Call, Verdict};
+use crate::lock::RawLock;
+use crate::maps::Area;
+use crate::process;
+use crate::report::report;
+use core::mem::{MaybeUninit, offset_of};
+use core::sync::atomic::{AtomicU32, Ordering};
+use linux_raw_sys::general::{__NR_close, __NR_kill, __NR_lseek, __NR_nanosleep, __NR_process_vm_readv, __NR_process_vm_writev};
+use sys::raw::{check, syscall};
+use sys::{OsError, RawFd};
+
+/// The process that fetches a descriptor of this one just now, by its pid; 0 for none. Set by that process.
+static FETCHER: AtomicU32 = AtomicU32::new(0);
+
+const PAUSE_NS: u64 = 50_000;
+/// A position is locked for as long as a read or write takes.
+const PAUSE_COUNT_MAX: usize = 100_000;
+const NO_SUCH_PROCESS: isize = -3;
+
+/// Whether private offsets of this process must not move now.
+#[inline]
+pub(super) fn is_under_way() -> bool {
+    FETCHER.load(Ordering::Relaxed) != 0
+}
+
+/// Waits until the fetcher is done, or dead.
+#[cold]
+pub(super) fn wait() {
+    loop {
+        let fetcher = FETCHER.load(Ordering::Acquire);
+        if fetcher == 0 {
+            return;
+        }
+        if !is_alive(fetcher) {
+            let _ = FETCHER.compare_exchange(fetcher, 0, Ordering::AcqRel, Ordering::Relaxed);
+        }
+        pause();
+    }
+}
+
+/// `pidfd_getfd`.
+pub(crate) fn fetch(call: &mut Call) -> Verdict {
+    let (Some(pid), Ok(namespace)) = (pid_of(call.descriptor(0)), array::namespace()) else { return take(call) };
+    let Some(other) = Other::of(pid) else { return take(call) };
+    // One fetcher at a time: nobody who has a position locked waits for this lock.
+    match namespace.files().array().runtime().with_namespace(|_| other.fetch(call)) {
+        Ok(descriptor) => Verdict::Done(descriptor as isize),
+        Err(error) => Verdict::error(error),
+    }
+}
+
+/// The kernel's answer alone: the other process' offsets are the kernel's.
+fn take(call: &Call) -> Verdict {
+    let result = call.kernel();
+    if result >= 0 {
+        array::adopt(result as RawFd);
+    }
+    Verdict::Done(result)
+}
+
+/// Another process that has this library in it.
+struct Other {
+    pid: u32,
+    /// How far behind this process' the library's addresses lie there.
+    distance: usize,
+}
+
+impl Other {
+    /// None if the library is not in it, or the caller means itself.
+    fn of(pid: u32) -> Option<Self> {
+        let own = Area::around(crate::start::own_address())?;
+        let maps = heap::format!("/proc/{pid}/maps\0");
+        let theirs = Area::find(maps.as_bytes(), |area| area.offset == own.offset && area.name == own.name)?;
+        (pid != process::getpid()).then_some(Self { pid, distance: theirs.addresses.start.wrapping_sub(own.addresses.start) })
+    }
+
+    fn fetch(&self, call: &Call) -> Result<RawFd, OsError> {
+        let fetcher = core::ptr::from_ref(&FETCHER) as usize + self.distance;
+        self.write(fetcher, &process::getpid())?;
+        let fetched = self.fetch_stopped(call);
+        self.write(fetcher, &0u32)?;
+        fetched
+    }
+
+    /// Private offsets do not move there.
+    fn fetch_stopped(&self, call: &Call) -> Result<RawFd, OsError> {
+        let number = call.args[1] as u32;
+        let described = self.description(number)?;
+        let descriptor = check(call.kernel())? as RawFd;
+        let result = match described {
+            0 => Ok(()),
+            _ if self.description(number)? != described => Err(OsError::AGAIN),
+            description => self.share(description, descriptor),
+        };
+        if let Err(error) = result {
+            report!("a descriptor of process {} cannot be shared with it ({error}); it was not fetched", self.pid);
+            // SAFETY: the number was made by this call and nobody knows it yet.
+            unsafe { syscall(__NR_close as usize, [descriptor as usize, 0, 0, 0, 0, 0]) };
+            return Err(OsError::PERM);
+        }
+        array::adopt(descriptor);
+        Ok(descriptor)
+    }
+
+    /// The address of the description behind a descriptor there; 0 if it is no anchor.
+    fn description(&self, number: u32) -> Result<usize, OsError> {
+        let Some((block, index)) = Table::<Node>::place(number) else { return Ok(0) };
+        let blocks = core::ptr::from_ref(&OPEN) as usize + self.distance + Table::<Node>::BLOCKS;
+        match self.read::<usize>(blocks + block * size_of::<usize>())? {
+            0 => Ok(0),
+            block => self.read(block + index * size_of::<usize>()),
+        }
+    }
+
+    fn share(&self, description: usize, descriptor: RawFd) -> Result<(), OsError> {
+        let mut pauses = 0;
+        while !RawLock::is_free(self.read(description + offset_of!(Description<Node>, position))?) {
+            pauses += 1;
+            if pauses > PAUSE_COUNT_MAX {
+                return Err(OsError::TIMEDOUT);
+            }
+            pause();
+        }
+        if self.read::<u8>(description + offset_of!(Description<Node>, shared))? == 0 {
+            let offset: u64 = self.read(description + offset_of!(Description<Node>, offset))?;
+            // SAFETY: moves the offset of an anchor; no memory is concerned.
+            check(unsafe { syscall(__NR_lseek as usize, [descriptor as usize, offset as usize, 0, 0, 0, 0]) })?;
+            self.write(description + offset_of!(Description<Node>, shared), &1u8)?;
+        }
+        Ok(())
+    }
+
+    fn read<T: Copy>(&self, address: usize) -> Result<T, OsError> {
+        let mut value = MaybeUninit::<T>::uninit();
+        self.copy(__NR_process_vm_readv, value.as_mut_ptr() as usize, address, size_of::<T>())?;
+        // SAFETY: every byte was copied, and T is a plain number.
+        Ok(unsafe { value.assume_init() })
+    }
+
+    fn write<T: Copy>(&self, address: usize, value: &T) -> Result<(), OsError> {
+        self.copy(__NR_process_vm_writev, core::ptr::from_ref(value) as usize, address, size_of::<T>())
+    }
+
+    fn copy(&self, number: u32, own: usize, theirs: usize, bytes: usize) -> Result<(), OsError> {
+        let (own, theirs) = ([own, bytes], [theirs, bytes]);
+        let args = [self.pid as usize, own.as_ptr() as usize, 1, theirs.as_ptr() as usize, 1, 0];
+        // SAFETY: `own` names memory of the caller's of that length; what is there is the same library's, and is said to wait.
+        match check(unsafe { syscall(number as usize, args) }) {
+            Ok(count) if count == bytes => Ok(()),
+            Ok(_) => Err(OsError::FAULT),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// The pid of what a pidfd names (proc_pid_fdinfo(5)).
+fn pid_of(descriptor: RawFd) -> Option<u32> {
+    use sys::rustix::fs::{CWD, Mode, OFlags, openat};
+    let path = heap::format!("/proc/thread-self/fdinfo/{descriptor}");
+    let info = openat(CWD, path.as_str(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let mut buffer = [0u8; 512];
+    let count = sys::rustix::io::read(&info, &mut buffer).ok()?;
+    let text = core::str::from_utf8(&buffer[..count]).ok()?;
+    text.lines().find_map(|line| line.strip_prefix("Pid:"))?.trim().parse().ok()
+}
+
+fn is_alive(pid: u32) -> bool {
+    // SAFETY: signal 0 is only a question.
+    unsafe { syscall(__NR_kill as usize, [pid as usize, 0, 0, 0, 0, 0]) != NO_SUCH_PROCESS }
+}
+
+fn pause() {
+    let time = [0, PAUSE_NS];
+    // SAFETY: the kernel reads two words.
+    unsafe { syscall(__NR_nanosleep as usize, [&raw const time as usize, 0, 0, 0, 0, 0]) };
+}
