@@ -2,6 +2,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 
 directory, way = sys.argv[1:]
@@ -44,6 +45,23 @@ def before_exec():
         stream.write(b"in the child\n")
 
 
+def hand_over(number):
+    """The child's standard input is a file that the parent closes at once, and that has no name then, or loses it."""
+    path, text = f"{directory}/handed-{number}", content("h", number, 0)
+    stream = tempfile.TemporaryFile(dir=directory) if number % 3 == 0 else open(path, "w+b")
+    stream.write(text)
+    stream.flush()
+    stream.seek(0)
+    child = subprocess.Popen(["cat"], stdin=stream, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=before_exec if number % 5 == 4 else None)
+    if number % 3 == 1:
+        os.unlink(path)
+    stream.close()
+    if number % 3 == 2:
+        os.unlink(path)
+    out, errors = child.communicate()
+    assert out == text, f"child {number}: cat gave {len(out)} of {len(text)} bytes, {errors}"
+
+
 def run_all():
     for number in range(CHILDREN):
         if failures:
@@ -67,6 +85,8 @@ def run_all():
         elif way == "fork":
             ended = subprocess.run(["true"], preexec_fn=before_exec, close_fds=number % 2 == 0).returncode
             assert ended == 0, f"child {number} ended with {ended}"
+        elif way == "handed":
+            hand_over(number)
         elif way == "spawn":
             actions = [(os.POSIX_SPAWN_OPEN, 1, f"{directory}/log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)]
             child = os.posix_spawn("/bin/echo", ["echo", "spawned", str(number)], os.environ, file_actions=actions)

@@ -36,7 +36,7 @@ macro_rules! java {
 }
 
 /// All cases, in no particular order. Neighbours run on different levels in a quick run.
-pub(crate) const CASES: [Case; 54] = [
+pub(crate) const CASES: [Case; 55] = [
     // Two threads write and read a hundred files each; the main thread makes children that have nothing to do with them.
     case("churn-spawn", "posix_spawn while threads write and read files", "@/churn % spawn 60"),
     case("churn-vfork", "vfork and exec while threads write and read files", "@/churn % vfork 60"),
@@ -92,6 +92,14 @@ pub(crate) const CASES: [Case; 54] = [
     Case {
         needs: PYTHON,
         ..case("python-fork", "Python: threads and subprocess with preexec_fn (fork)", "python3 @/children.py % fork")
+    },
+    Case {
+        needs: PYTHON,
+        ..case(
+            "python-handed",
+            "Python: threads, and children whose standard input the parent closes at once",
+            "python3 @/children.py % handed",
+        )
     },
     Case { needs: PYTHON, ..long("python-spawn", "Python: threads and os.posix_spawn", "python3 @/children.py % spawn") },
     Case { needs: NODE, ..case("node-exec", "node: fs.promises and child_process.execFile", "node @/children.js % exec") },
