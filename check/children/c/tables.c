@@ -289,9 +289,9 @@ int main(int argc, char **argv)
     else if (strcmp(way, "vfork") == 0)
         by_vfork();
     else if (strcmp(way, "many-vfork") == 0)
-        many(CLONE_VM | CLONE_VFORK, 200);
+        many(CLONE_VM | CLONE_VFORK, 40);
     else if (strcmp(way, "many-clone") == 0)
-        many(0, 200);
+        many(0, 100);
     for (size_t index = 0; index < sizeof clones / sizeof *clones; index++)
         if (strcmp(way, clones[index].way) == 0)
             by_clone(clones[index].flags, clones[index].own_stack);

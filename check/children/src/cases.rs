@@ -65,8 +65,8 @@ pub(crate) const CASES: [Case; 55] = [
     case("vfork-fs", "clone(CLONE_VM | CLONE_VFORK | CLONE_FS), the same", "@/tables % vfork-fs"),
     case("vfork-signals", "clone(CLONE_VM | CLONE_VFORK | CLONE_SIGHAND), the same", "@/tables % vfork-signals"),
     case("vfork-all", "clone with all of these flags, the same", "@/tables % vfork-all"),
-    case("vfork-many", "200 of clone(CLONE_VM | CLONE_VFORK)", "@/tables % many-vfork"),
-    case("clone-many", "200 of clone on a stack of its own", "@/tables % many-clone"),
+    case("vfork-many", "40 of clone(CLONE_VM | CLONE_VFORK)", "@/tables % many-vfork"),
+    case("clone-many", "100 of clone on a stack of its own", "@/tables % many-clone"),
     // Memory that is shared with a parent that runs: no program of ours, but some runtimes and containers do it.
     case("loose-waits", "clone(CLONE_VM); the thread that made the child only waits for it", "@/tables % clone-vm"),
     case("loose-own-block", "clone(CLONE_VM | CLONE_SETTLS): thread memory of its own, beside its parent", "@/loose % block"),
