@@ -75,7 +75,7 @@ pub(crate) fn tell() {
     }
 }
 
-/// The same for a deputy: nothing is said again, and nothing that was inherited is believed.
+/// Attaches a copy of the process as [`start`] does, but says nothing: the original has said it.
 pub(crate) fn start_again(environment: &Environment) {
     start(environment);
     if let Some(state) = state() {

@@ -14,7 +14,6 @@ use crate::calls::data::{self, Buffer};
 use crate::calls::{directory, handler};
 use crate::dispatch::{Call, Verdict};
 use crate::{array, guest, process, program, renewal, signals};
-use core::cell::UnsafeCell;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
 use heap::boxed::Box;
@@ -27,23 +26,19 @@ use sys::{OsError, RawFd, high_fd};
 const PR_SET_PDEATHSIG: usize = 1;
 const SIGKILL: usize = 9;
 
-/// What the deputy tells the guest. It lies in the arena.
-struct Exchange(UnsafeCell<Answer>);
-
+/// The deputy's words to its guest, which waits until the deputy has ended before it looks. They lie in the arena.
 struct Answer {
     /// None until the deputy has done everything.
     verdict: Option<Verdict>,
-    /// Of the call, for what the guest is to do after it.
+    /// The call's scratch words, for the function that the guest calls after it.
     scratch: [u64; 4],
+    /// The function that the guest calls after a call that it makes itself.
     then: Option<fn(&mut Call) -> isize>,
-    /// What the call stored into the program's memory, and where.
+    /// The addresses in the program's memory that the call stored to, each with its bytes.
     stored: Vec<(usize, Vec<u8>)>,
 }
 
-// SAFETY: the guest waits until the deputy has ended.
-unsafe impl Sync for Exchange {}
-
-/// In a deputy: where its answer goes. Null in every other process.
+/// In a deputy: the address of its answer. Null in every other process.
 static ANSWER: AtomicPtr<Answer> = AtomicPtr::new(null_mut());
 
 /// Whether this process is a deputy.
@@ -56,7 +51,7 @@ pub(crate) fn is_active() -> bool {
 pub(crate) fn serve(call: &mut Call, args: [usize; 6]) -> Verdict {
     debug_assert!(arena::is_active());
     let answer = Answer { verdict: None, scratch: call.scratch, then: None, stored: Vec::new() };
-    let exchange: &Exchange = Box::leak(Box::new(Exchange(UnsafeCell::new(answer))));
+    let answer = Box::into_raw(Box::new(answer));
     let flags = (CLONE_FILES | CLONE_FS | CLONE_VFORK) as usize;
     let guest = process::getpid();
     // SAFETY: a copy of this process, which goes on here with memory of its own; this thread waits until it has ended.
@@ -64,15 +59,15 @@ pub(crate) fn serve(call: &mut Call, args: [usize; 6]) -> Verdict {
     if pid == 0 {
         (call.args, call.then) = (args, None);
         die_with(guest);
-        act(call, exchange, guest);
+        act(call, answer, guest);
     }
     if pid < 0 {
         return Verdict::Done(pid);
     }
     // SAFETY: waits for the deputy, and stores nothing.
     unsafe { syscall(nr::__NR_wait4 as usize, [pid as usize, 0, __WALL as usize, 0, 0, 0]) };
-    // SAFETY: the deputy is gone.
-    let answer = unsafe { &*exchange.0.get() };
+    // SAFETY: the deputy is gone, and nobody else knows the address.
+    let answer = unsafe { &*answer };
     for (address, bytes) in &answer.stored {
         // The deputy has stored to a copy of the same page.
         let _ = program::write_bytes(*address, bytes);
@@ -101,8 +96,7 @@ fn end() -> ! {
 }
 
 /// The deputy's life.
-fn act(call: &mut Call, exchange: &Exchange, guest: u32) -> ! {
-    let answer = exchange.0.get();
+fn act(call: &mut Call, answer: *mut Answer, guest: u32) -> ! {
     ANSWER.store(answer, Ordering::Relaxed);
     high_fd::forget_all();
     signals::catch_faults();
@@ -132,7 +126,8 @@ fn act(call: &mut Call, exchange: &Exchange, guest: u32) -> ! {
 
 fn answer_to(call: &mut Call) -> Verdict {
     let verdict = match handler(call.number)(call) {
-        // What is to be done after the call needs this process; the call acts on what it has in common with the guest.
+        // The function that follows the call needs this process' view of the array. The call itself acts on descriptors and a directory
+        // that are the guest's as well.
         Verdict::PassWith { number, args } if call.then.is_some() && !crate::exec::is_exec(number) => {
             // SAFETY: the program's call, with arguments that the handler has put in the place of the program's.
             call.result = unsafe { syscall(number, args) };
@@ -147,7 +142,7 @@ fn answer_to(call: &mut Call) -> Verdict {
     verdict
 }
 
-/// What a read has put into the program's buffers, which are copies here.
+/// Carries to the guest the bytes that a read has put into the program's buffers, which are copies here.
 fn note_read(call: &Call, count: usize) {
     let mut left = count;
     let mut note_one = |buffer: Buffer| {
@@ -164,7 +159,7 @@ fn note_read(call: &Call, count: usize) {
     }
 }
 
-/// In a deputy: carries to the guest what was stored at `address` in this process.
+/// In a deputy: carries to the guest the bytes that were stored at `address` in this process.
 fn note(address: usize, bytes: Vec<u8>) {
     // SAFETY: the guest waits until this process, which has one thread, has ended.
     if let Some(answer) = unsafe { ANSWER.load(Ordering::Relaxed).as_mut() } {
@@ -186,7 +181,7 @@ pub(crate) fn hand_over(descriptor: RawFd) {
     }
 }
 
-/// What the guest is to do after the call that it makes itself.
+/// In a deputy: names the function that the guest calls after the call that it makes itself.
 pub(crate) fn leave_to_guest(then: fn(&mut Call) -> isize) {
     // SAFETY: the guest waits until this process, which has one thread, has ended.
     if let Some(answer) = unsafe { ANSWER.load(Ordering::Relaxed).as_mut() } {

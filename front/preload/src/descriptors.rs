@@ -334,7 +334,7 @@ impl<N: Anchored + 'static> Table<N> {
             Some(previous) => self.release(previous),
             None => _ = self.count.fetch_add(1, Ordering::Relaxed),
         }
-        // Whoever shares all descriptions now has either seen this entry or said so before.
+        // A thread that shares all descriptions in this moment has either seen this entry, or has said before that it begins.
         if is_sharing()
             && let Some(user) = self.find(descriptor)
         {

@@ -45,7 +45,7 @@ pub(crate) fn serve(call: &mut Call, row: &Row) -> Verdict {
             handler(call.number)(call)
         }
         nr::__NR_exit_group => handler(call.number)(call),
-        // What the process would remember of these is not the guest's.
+        // The process remembers the results of these calls; a guest's results are not the process'.
         nr::__NR_umask | nr::__NR_setrlimit | nr::__NR_prlimit64 | nr::__NR_sync | nr::__NR_unshare | nr::__NR_fchdir => {
             Verdict::Pass
         }
@@ -70,7 +70,7 @@ pub(crate) fn serve(call: &mut Call, row: &Row) -> Verdict {
     }
 }
 
-/// What a deputy answers if the call concerns the array, or the kernel.
+/// Serves a call that is the deputy's if it concerns the array, and the kernel's otherwise.
 fn by_deputy(call: &mut Call, row: &Row) -> Verdict {
     if row.by_first_descriptor() && !is_watched(call.descriptor(0)) {
         return Verdict::Pass;
@@ -121,7 +121,6 @@ pub(crate) fn is_anchor(descriptor: RawFd) -> bool {
     descriptor >= 0
         && is_watched(descriptor)
         && array::namespace().is_ok_and(|namespace| {
-            // Without an arena nothing can be asked; then nothing is decided upon it either.
             let _arena = if crate::arena::is_active() { None } else { Arena::enter() };
             matches!(namespace.logical_path_of(directory::borrow(descriptor)), Ok(Some(_)))
         })
@@ -200,7 +199,8 @@ fn execute(call: &mut Call) -> Verdict {
 /// Sees to it that files whose anchors the guest's next program inherits are there when it looks for them, whatever the guest's process does
 /// with them meanwhile.
 pub(crate) fn hold_inherited() {
-    let (Ok(namespace), pid) = (array::namespace(), process::getpid()) else { return };
+    let Ok(namespace) = array::namespace() else { return };
+    let pid = process::getpid();
     for descriptor in anchors() {
         let anchor = directory::borrow(descriptor);
         let inherited = fcntl_getfd(anchor).is_ok_and(|flags| !flags.contains(FdFlags::CLOEXEC));
@@ -227,7 +227,7 @@ pub(crate) fn make(call: &Call, child: Child) -> Verdict {
     directory::expect_moves();
     if child.shares(CLONE_VM) {
         process::expect_guests();
-        // Of a thread that has descriptors apart, the new one has them, or others again.
+        // The new thread has the descriptors of this one, which are apart, or others again.
         if child.shares(CLONE_SETTLS) {
             mark_apart(child.tls);
         }
@@ -235,7 +235,7 @@ pub(crate) fn make(call: &Call, child: Child) -> Verdict {
         if child.shares(CLONE_FILES) {
             process::share_tables();
         }
-        // The copy of this thread's block will say what its owner is.
+        // The new process finds in its copy of this thread's block that it must begin anew.
         process::lend_copy(call.instruction());
     }
     Verdict::Pass

@@ -113,7 +113,7 @@ pub(crate) fn lend(instruction: usize) {
     lending().store(instruction, Ordering::Relaxed);
 }
 
-/// The same by a guest, whose block may be lent already.
+/// Does as [`lend`] for a guest, whose thread block may be lent already.
 pub(crate) fn lend_copy(instruction: usize) {
     if lending().load(Ordering::Relaxed) == 0 {
         begin_sharing();

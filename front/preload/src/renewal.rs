@@ -4,8 +4,8 @@
 //! forgets what the tables say without looking into them, since a list may be half changed and a lock held by nobody, and attaches to the array as a
 //! process of its own. What never changes after the start is believed: the environment, the patched sites, the actions of signals.
 //!
-//! What the original had mapped is mapped here as well. Stores to it are not followed by the copy; whoever forks in the usual way gets a
-//! child that follows its own ([`crate::mappings::process`]).
+//! The copy has the original's mappings as well, and does not follow its stores to them. A child of an ordinary fork is no such copy, and follows its
+//! own stores ([`crate::mappings::process`]).
 
 use crate::calls::{OPEN, directory};
 use crate::{array, mappings, process, stack};
