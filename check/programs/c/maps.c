@@ -2,6 +2,10 @@
 #include "check.h"
 #include <sys/mman.h>
 
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
+#endif
+
 static unsigned char pattern[300000];
 static long page;
 
@@ -70,6 +74,7 @@ static void advice(const char *path)
     }
     SHOW(msync(map, sizeof pattern, MS_SYNC));
     SHOW(madvise(map, sizeof pattern, MADV_WILLNEED));
+    SHOW(madvise(map, sizeof pattern, MADV_COLLAPSE));
     SHOW(mprotect(map, page, PROT_NONE));
     SHOW(mprotect(map, page, PROT_READ));
     printf("still the same: %d\n", memcmp(map, pattern, sizeof pattern) == 0);
