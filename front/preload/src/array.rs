@@ -167,9 +167,11 @@ static HELD: Lock<Vec<file::FileRef>> = Lock::new(Vec::new());
 
 /// While others have our descriptors nobody can tell when the last of a file is closed: it stays open.
 pub(crate) fn hold_for_good(file: &file::FileRef) {
+    // Cloned and, if it is there already, dropped while the lock is not held: both take the lock of open files, which a fork takes before this one.
+    let file = file.clone();
     let mut held = HELD.lock();
     if !held.iter().any(|held| held.attribute() == file.attribute()) {
-        held.push(file.clone());
+        held.push(file);
     }
 }
 
