@@ -160,6 +160,13 @@ impl Anchored for Node {
     fn share(descriptor: sys::RawFd, user: &Use<'static, Self>) {
         crate::calls::process::share(descriptor, user);
     }
+
+    fn leave(&self) {
+        if let Self::File(file) = self {
+            file.keep_nameless();
+            hold_for_good(file);
+        }
+    }
 }
 
 /// Files that stay open until the process ends.

@@ -111,6 +111,9 @@ pub(crate) trait Anchored: Sized {
 
     /// Gives the offset of the description behind `descriptor` to the kernel: another process will have the description too.
     fn share(descriptor: RawFd, user: &Use<'static, Self>);
+
+    /// Sees to it that the file can be found again from a new anchor whose description is kept nowhere ([`shares_tables`]).
+    fn leave(&self);
 }
 
 type Block<N> = [AtomicPtr<Description<N>>; BLOCK_DESCRIPTORS];
@@ -258,7 +261,7 @@ impl<N: Anchored + 'static> Table<N> {
 
     /// Whether `descriptor` still means the description of `user`.
     pub(crate) fn still_means(&'static self, descriptor: RawFd, user: &Use<'static, N>) -> bool {
-        shares_tables() || self.slot(descriptor).is_some_and(|slot| core::ptr::eq(slot.load(Ordering::SeqCst), user.description))
+        self.slot(descriptor).is_some_and(|slot| core::ptr::eq(slot.load(Ordering::SeqCst), user.description))
     }
 
     /// Forgets everything without closing anything, and from now on looks at descriptors as they are asked for. For a process with
@@ -316,7 +319,7 @@ impl<N: Anchored + 'static> Table<N> {
     /// Makes `descriptor` refer to the description of `user`. False if the number is beyond the table.
     pub(crate) fn install(&'static self, descriptor: RawFd, user: Use<'static, N>) -> bool {
         if shares_tables() {
-            N::share(descriptor, &user);
+            user.node().leave();
             return true;
         }
         let Some(slot) = self.slot_or_new(descriptor) else { return false };
@@ -390,6 +393,7 @@ mod tests {
         fn share(_: RawFd, user: &Use<'static, Self>) {
             user.shared.store(true, Ordering::Release);
         }
+        fn leave(&self) {}
     }
     impl Drop for Node {
         fn drop(&mut self) {

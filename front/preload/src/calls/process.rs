@@ -227,6 +227,7 @@ pub(crate) fn share(descriptor: sys::RawFd, user: &Use<'static, Node>) {
     {
         array::hold_for_good(file);
     }
+    // Whatever else is true, the kernel's offset is moved only by a number that means this description: a closed one may mean another file by now.
     if OPEN.still_means(descriptor, user) && !user.shared.swap(true, Ordering::AcqRel) {
         // What is no file has had the kernel's offset all along.
         if let Node::File(file) = user.node() {
