@@ -235,7 +235,7 @@ fn counters_path(place: &Place<'_>) -> PathBuf {
 
 fn traced(place: &Place<'_>, array: Option<&Array<'_>>, case: &Case, log: &Path) -> Output {
     let options = ["-f", "-y", "-s", "0", "--seccomp-bpf", "-e", "trace=%file,%desc", "-e", "signal=none", "-o"];
-    let mut run = place.run("strace").limit(Duration::from_secs(120)).args(options).arg(log);
+    let mut run = place.run("strace").limit(Duration::from_secs(120)).args(options).arg(log).env("TRACED", "traced");
     if let Some(array) = array {
         // Only the traced programs are to be intercepted, not strace itself.
         let preload = format!("LD_PRELOAD={}", place.ground.library.display());

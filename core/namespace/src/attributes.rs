@@ -9,8 +9,9 @@ use crate::{Namespace, Node, Reached};
 use alloc::vec::Vec;
 use format::{ATTRIBUTE_NAME, NameKind};
 use sys::rustix::fs::{
-    AtFlags, FileType, Gid, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags, chmodat, chownat, fchmod, fchown,
-    fremovexattr, fsetxattr, fstat, futimens, lgetxattr, lremovexattr, lsetxattr, openat, statat, utimensat,
+    AtFlags, CWD, FileType, Gid, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags, chmodat, chownat, fchmod,
+    fchown, fremovexattr, fsetxattr, fstat, futimens, lgetxattr, lremovexattr, lsetxattr, openat, removexattr, setxattr, statat,
+    utimensat,
 };
 use sys::{AsFd, AsRawFd, BorrowedFd, OsError, Result};
 
@@ -48,6 +49,18 @@ impl Change<'_> {
             Self::Times(ref times) => futimens(fd, times),
             Self::Set(name, value, flags) => fsetxattr(fd, name, value, on.flags(flags)),
             Self::Remove(name) => on.removed(fremovexattr(fd, name)),
+        }
+    }
+
+    /// The same of what has no name any more and is on one member only; the descriptor may be one that only names it (O_PATH).
+    fn by_link(&self, fd: BorrowedFd<'_>) -> Result<()> {
+        let link = crate::descriptor::link(fd.as_raw_fd());
+        match *self {
+            Self::Mode(mode) => chmodat(CWD, link.as_slice(), mode, AtFlags::empty()),
+            Self::Owner(owner, group) => chownat(CWD, link.as_slice(), owner, group, AtFlags::empty()),
+            Self::Times(ref times) => utimensat(CWD, link.as_slice(), times, AtFlags::empty()),
+            Self::Set(name, value, flags) => setxattr(link.as_slice(), name, value, flags),
+            Self::Remove(name) => removexattr(link.as_slice(), name),
         }
     }
 
@@ -198,40 +211,52 @@ impl Namespace {
     fn change_open(&self, fd: BorrowedFd<'_>, node: &Node, change: &Change<'_>) -> Result<()> {
         self.changing(|| {
             let Node::File(file) = node else {
-                return match self.logical_path_of(fd)? {
-                    Some(path) if self.leads_to(&path, fd) => self.change_resolved(&path, change),
-                    _ => change.on_descriptor(&On { slot: 0, root: self.root(self.array().first_in_use()?)?, first: true }, fd),
-                };
-            };
-            let stat = fstat(fd)?;
-            let own = crate::descriptor::link(fd.as_raw_fd());
-            let previous = Previous::of(change, &stat, |name| get(&own, name, true))?;
-            let backing = |on: &On| file.backing_fds().find(|&(slot, _)| slot == on.slot).map(|(_, fd)| fd);
-            let undo = |on: &On| {
-                if let (Some(previous), Some(fd)) = (&previous, backing(on)) {
-                    let _ = previous.as_change(change).on_descriptor(on, fd);
+                match self.logical_path_of(fd)? {
+                    Some(path) if self.leads_to(&path, fd) => return self.change_resolved(&path, change),
+                    _ => {}
                 }
-            };
-            let act = |on: &On| backing(on).map_or(Ok(()), |fd| change.on_descriptor(on, fd));
-            // What has no name is nobody's to find after a crash.
-            match self.logical_path_of(fd)? {
-                Some(path) if self.leads_to(&path, fd) => {
-                    self.logged(record(NameKind::Attributes, &path, None), || self.everywhere(act, undo))
+                let stat = fstat(fd)?;
+                if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+                    return change.by_link(fd);
                 }
-                _ => self.everywhere(act, undo),
-            }?;
-            if change.sets_modification_time() {
-                file.discard_pending_times();
-            }
-            if change.concerns_access() {
-                file.change_copy_access();
-            }
-            Ok(())
+                // A descriptor that only names a file without this name.
+                let attribute = self.attribute_open(fd)?.ok_or(OsError::STALE)?;
+                let file = self.attach_open_locked(fd, attribute, false)?;
+                return self.change_file(fd, &file, change);
+            };
+            self.change_file(fd, file, change)
         })
     }
 
+    fn change_file(&self, fd: BorrowedFd<'_>, file: &file::FileRef, change: &Change<'_>) -> Result<()> {
+        let stat = fstat(fd)?;
+        let own = crate::descriptor::link(fd.as_raw_fd());
+        let previous = Previous::of(change, &stat, |name| get(&own, name, true))?;
+        let backing = |on: &On| file.backing_fds().find(|&(slot, _)| slot == on.slot).map(|(_, fd)| fd);
+        let undo = |on: &On| {
+            if let (Some(previous), Some(fd)) = (&previous, backing(on)) {
+                let _ = previous.as_change(change).on_descriptor(on, fd);
+            }
+        };
+        let act = |on: &On| backing(on).map_or(Ok(()), |fd| change.on_descriptor(on, fd));
+        // What has no name is nobody's to find after a crash.
+        match self.logical_path_of(fd)? {
+            Some(path) if self.leads_to(&path, fd) => {
+                self.logged(record(NameKind::Attributes, &path, None), || self.everywhere(act, undo))
+            }
+            _ => self.everywhere(act, undo),
+        }?;
+        if change.sets_modification_time() {
+            file.discard_pending_times();
+        }
+        if change.concerns_access() {
+            file.change_copy_access();
+        }
+        Ok(())
+    }
+
     /// Whether a logical path still leads to what a descriptor is open on.
-    fn leads_to(&self, path: &[u8], fd: BorrowedFd<'_>) -> bool {
+    pub(crate) fn leads_to(&self, path: &[u8], fd: BorrowedFd<'_>) -> bool {
         let named = self.on_first(|root| statat(root, &path[1..], AtFlags::SYMLINK_NOFOLLOW));
         matches!((named, fstat(fd)), (Ok(a), Ok(b)) if (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino))
     }

@@ -170,7 +170,20 @@ impl Namespace {
 
     /// linkat(2) with AT_EMPTY_PATH or through /proc/self/fd: gives an open file a name, also one made with O_TMPFILE.
     pub fn link_descriptor(&self, fd: BorrowedFd<'_>, node: &Node, to: &[u8]) -> Result<Reached<()>> {
-        let Node::File(file) = node else {
+        let opened = match node {
+            // What only names a file may have another name by now.
+            Node::Path
+                if is_file(sys::rustix::fs::fstat(fd).ok())
+                    && !self.logical_path_of(fd)?.is_some_and(|path| self.leads_to(&path, fd)) =>
+            {
+                Some(self.file_open_as(fd, node, false)?)
+            }
+            _ => None,
+        };
+        let ((Node::File(file), _) | (_, Some(file))) = (node, &opened) else {
+            if matches!(FileType::from_raw_mode(sys::rustix::fs::fstat(fd)?.st_mode), FileType::Directory) {
+                return Err(OsError::PERM);
+            }
             let from = self.logical_path_of(fd)?.ok_or(OsError::XDEV)?;
             return match self.link(&from, to, false)? {
                 Reached::Array(()) => Ok(Reached::Array(())),

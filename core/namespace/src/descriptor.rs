@@ -3,6 +3,8 @@
 use crate::open::Trouble;
 use crate::{Namespace, Node, Reached};
 use alloc::vec::Vec;
+use file::FileRef;
+use format::Attribute;
 use sys::rustix::fs::{CWD, FileType, OFlags, fcntl_getfl, fstat, readlinkat};
 use sys::rustix::process::getcwd;
 use sys::{AsRawFd, BorrowedFd, OsError, OwnedFd, RawFd, Result};
@@ -54,7 +56,7 @@ impl Namespace {
     /// `STALE` for a file whose last name went by hands that could not keep it, and that is not open here: its backing files cannot be
     /// found; `IO` for damage, and what opening the backing files gives.
     pub fn inherit(&self, fd: BorrowedFd<'_>) -> Result<Option<Node>> {
-        let Ok(Some(path)) = self.logical_path_of(fd) else { return Ok(None) };
+        let Ok(Some(_)) = self.logical_path_of(fd) else { return Ok(None) };
         let flags = fcntl_getfl(fd)?;
         if flags.contains(OFlags::PATH) {
             return Ok(Some(Node::Path));
@@ -67,24 +69,34 @@ impl Namespace {
         }
         let attribute = crate::open::read_attribute(fd)?.ok_or(OsError::IO)?;
         let for_writing = flags & OFlags::RWMODE != OFlags::RDONLY;
-        let attach = |path: &[u8]| self.attach(path, attribute, for_writing).map(|file| Some(Node::File(file)));
-        match attach(&path) {
-            Err(Trouble::Changed) => {}
-            Err(Trouble::Os(error)) => return Err(error),
-            Ok(node) => return Ok(node),
+        self.attach_open(fd, attribute, for_writing).map(|file| Some(Node::File(file)))
+    }
+
+    /// The file with this attribute that a descriptor is open on.
+    ///
+    /// # Errors
+    /// As for [`Self::inherit`].
+    pub(crate) fn attach_open(&self, fd: BorrowedFd<'_>, attribute: Attribute, for_writing: bool) -> Result<FileRef> {
+        let path = self.logical_path_of(fd)?.ok_or(OsError::STALE)?;
+        match self.attach(&path, attribute, for_writing) {
+            // It was renamed or removed since, or is being so.
+            Err(Trouble::Changed) => self.locked(|_| self.attach_open_locked(fd, attribute, for_writing)),
+            Err(Trouble::Os(error)) => Err(error),
+            Ok(file) => Ok(file),
         }
-        // It was renamed or removed since, or is being so.
-        self.locked(|_| {
-            let path = self.logical_path_of(fd)?.ok_or(OsError::STALE)?;
-            let orphan = [b"/", file::orphan_path(attribute).as_slice()].concat();
-            let found = match attach(&path) {
-                Err(Trouble::Changed) => attach(&orphan),
-                found => found,
-            };
-            found.map_err(|trouble| match trouble {
-                Trouble::Changed => OsError::STALE,
-                Trouble::Os(error) => error,
-            })
+    }
+
+    /// The same with the namespace lock held.
+    pub(crate) fn attach_open_locked(&self, fd: BorrowedFd<'_>, attribute: Attribute, for_writing: bool) -> Result<FileRef> {
+        let path = self.logical_path_of(fd)?.ok_or(OsError::STALE)?;
+        let orphan = [b"/", file::orphan_path(attribute).as_slice()].concat();
+        let found = match self.attach(&path, attribute, for_writing) {
+            Err(Trouble::Changed) => self.attach(&orphan, attribute, for_writing),
+            found => found,
+        };
+        found.map_err(|trouble| match trouble {
+            Trouble::Changed => OsError::STALE,
+            Trouble::Os(error) => error,
         })
     }
 }

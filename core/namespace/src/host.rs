@@ -3,10 +3,16 @@
 use crate::Namespace;
 use crate::resolve::join;
 use alloc::vec::Vec;
-use sys::rustix::fs::{CWD, readlinkat};
+use sys::rustix::fs::{CWD, FileType, lstat, readlinkat, stat};
 
 /// Symlinks followed before a path is taken for a loop (path_resolution(7)).
 const LINK_COUNT_MAX: u32 = 40;
+
+/// Whether a link leads to a directory that is still called what the link says.
+fn is_directory_of(link: &[u8], name: &[u8]) -> bool {
+    let (Ok(led), Ok(named)) = (stat(link), lstat(name)) else { return false };
+    FileType::from_raw_mode(led.st_mode) == FileType::Directory && (led.st_dev, led.st_ino) == (named.st_dev, named.st_ino)
+}
 
 impl Namespace {
     /// Where in the array an absolute path of the host leads, unresolved from there on. The last component is followed if `follow`. None if
@@ -47,6 +53,10 @@ impl Namespace {
             if next.starts_with(b"/proc/")
                 && let Some(logical) = self.logical(target)
             {
+                // What goes on behind what has no such name any more, or is no directory, goes on nowhere: the kernel says how.
+                if !behind.is_empty() && !is_directory_of(&next, target) {
+                    return None;
+                }
                 return Some([logical, &behind].concat());
             }
             if target.starts_with(b"/") {

@@ -30,6 +30,7 @@ mod host;
 mod log;
 mod no_room;
 mod open;
+mod opened;
 mod recover;
 mod remembered;
 mod replay;

@@ -16,19 +16,19 @@ use dax::Access;
 use file::{BackingFds, FileRef};
 use format::{ATTRIBUTE_BYTES, ATTRIBUTE_NAME, Attribute};
 use sys::rustix::fs::{FileType, Mode, OFlags, Stat, fgetxattr, fstat, openat};
-use sys::{AsFd, AsRawFd, BorrowedFd, OsError, OwnedFd, Result};
+use sys::{AsFd, AsRawFd, OsError, OwnedFd, Result};
 
 /// How often an open starts anew that meets something else each time it looks.
 const TRY_COUNT: u32 = 8;
 /// What openat2(2) takes besides; open(2) ignores unknown bits, openat2 refuses them.
-const FLAGS_KNOWN: u32 = {
+pub(crate) const FLAGS_KNOWN: u32 = {
     const NOCTTY_ASYNC_LARGEFILE: u32 = 0o400 | 0o20_000 | 0o100_000;
     let known = OFlags::ACCMODE.union(OFlags::APPEND).union(OFlags::CREATE).union(OFlags::DIRECTORY).union(OFlags::SYNC);
     let known = known.union(OFlags::EXCL).union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::TRUNC);
     let known = known.union(OFlags::PATH).union(OFlags::CLOEXEC).union(OFlags::TMPFILE).union(OFlags::NOATIME);
     known.union(OFlags::DIRECT).bits() | NOCTTY_ASYNC_LARGEFILE
 };
-const MAKING: OFlags = OFlags::CREATE.union(OFlags::EXCL).union(OFlags::TRUNC);
+pub(crate) const MAKING: OFlags = OFlags::CREATE.union(OFlags::EXCL).union(OFlags::TRUNC);
 
 /// Why something could not be opened.
 pub(crate) enum Trouble {
@@ -183,27 +183,6 @@ impl Namespace {
         stat.st_mode & crate::text::EXECUTE == 0 && owner && group && others
     }
 
-    /// Opens a file anew that is open as `fd` and has no name, by its path under /proc.
-    pub fn reopen(&self, fd: BorrowedFd<'_>, file: &FileRef, flags: OFlags) -> Result<Opened> {
-        if flags.contains(OFlags::CREATE | OFlags::EXCL) {
-            return Err(OsError::EXIST);
-        }
-        let link = crate::descriptor::link(fd.as_raw_fd());
-        let (for_writing, cuts) = (flags & OFlags::RWMODE != OFlags::RDONLY, flags.contains(OFlags::TRUNC));
-        let anchor = openat(sys::rustix::fs::CWD, link.as_slice(), flags.difference(MAKING), Mode::empty())?;
-        let file = if file.is_writable() || !for_writing && !cuts {
-            file.clone()
-        } else {
-            let place = [b"/", file::orphan_path(file.attribute()).as_slice()].concat();
-            let found = self.attach(&place, file.attribute(), true);
-            found.map_err(|trouble| if let Trouble::Os(error) = trouble { error } else { OsError::STALE })?
-        };
-        if cuts {
-            file.truncate(0)?;
-        }
-        Ok(Opened { anchor, node: Node::File(file), path: Vec::new() })
-    }
-
     /// The file that `attribute` names, by its backing files at a logical path if it is not open yet.
     pub(crate) fn attach(&self, path: &[u8], attribute: Attribute, for_writing: bool) -> core::result::Result<FileRef, Trouble> {
         let changed = Cell::new(false);
@@ -246,6 +225,24 @@ impl Namespace {
             }
         }
         Ok((fds, access))
+    }
+}
+
+impl Namespace {
+    /// The backing files of an open file once more, for reading and writing.
+    pub(crate) fn backing_again(&self, file: &FileRef) -> Result<(BackingFds, Access)> {
+        let mut fds: BackingFds = Vec::new();
+        fds.resize_with(self.array().members().len(), || None);
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+        for (slot, backing) in file.backing_fds() {
+            let link = crate::descriptor::link(backing.as_raw_fd());
+            match openat(sys::rustix::fs::CWD, link.as_slice(), flags, Mode::empty()) {
+                Ok(fd) => fds[slot] = Some(fd),
+                Err(error) if is_dead(error) => self.array().fail_member(slot)?,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok((fds, Access::ReadWrite))
     }
 }
 

@@ -11,10 +11,9 @@ use alloc::vec::Vec;
 use file::Name;
 use format::{ATTRIBUTE_BYTES, ATTRIBUTE_NAME, Attribute};
 use sys::rustix::fs::{
-    Access, AtFlags, FileType, OFlags, Stat, Statx, StatxFlags, accessat, fstat, getxattr, lgetxattr, makedev, readlinkat,
-    statat, statx,
+    Access, AtFlags, FileType, OFlags, Stat, Statx, StatxFlags, accessat, fstat, lgetxattr, makedev, readlinkat, statat, statx,
 };
-use sys::{AsFd, AsRawFd, BorrowedFd, OsError, OwnedFd, Result};
+use sys::{AsFd, BorrowedFd, OsError, OwnedFd, Result};
 
 const LOOK: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 const NS_PER_SECOND: u64 = 1_000_000_000;
@@ -143,9 +142,7 @@ impl Namespace {
                 nameless: file.name() != Name::Has,
             }),
             Node::Path if FileType::from_raw_mode(mode) == FileType::RegularFile => {
-                let mut value = [0; ATTRIBUTE_BYTES];
-                let result = getxattr(crate::descriptor::link(fd.as_raw_fd()), ATTRIBUTE_NAME, &mut value);
-                let attribute = crate::open::decode(result, &value).ok()??;
+                let attribute = self.attribute_open(fd).ok()??;
                 if let Some(epochs) = epochs {
                     self.remember_attribute(backing(), attribute, epochs);
                 }
@@ -183,7 +180,7 @@ impl Namespace {
 }
 
 /// The descriptor that knows a file: an anchor on a member that went out of use does not see what happens to the others.
-fn current<'a>(fd: BorrowedFd<'a>, node: &'a Node) -> BorrowedFd<'a> {
+pub(crate) fn current<'a>(fd: BorrowedFd<'a>, node: &'a Node) -> BorrowedFd<'a> {
     match node {
         Node::File(file) => file.backing_fds().next().map_or(fd, |(_, fd)| fd),
         _ => fd,

@@ -49,7 +49,7 @@ impl Namespace {
 }
 
 /// Copies the names that programs may see; each ends with a NUL.
-fn listed(buffer: &mut [u8], list: impl FnOnce(&mut [u8]) -> Result<usize>) -> Result<usize> {
+pub(crate) fn listed(buffer: &mut [u8], list: impl FnOnce(&mut [u8]) -> Result<usize>) -> Result<usize> {
     let mut all = alloc::vec![0; LIST_BYTES_MAX];
     let bytes = list(&mut all)?;
     let seen = |name: &&[u8]| *name != ATTRIBUTE_NAME.to_bytes_with_nul();

@@ -9,6 +9,7 @@
 
 use crate::array;
 use crate::calls::links;
+use crate::calls::magic::{self, Link};
 use crate::calls::paths::{self, Where};
 use crate::needed::{self, Source};
 use crate::thread::word;
@@ -43,6 +44,9 @@ pub(crate) struct Stored {
 /// If argument `path` (relative to `directory`) is a program of the array: the call to make instead. `arguments` and `environment` are the
 /// addresses the program passed.
 pub(crate) fn find(directory: RawFd, path: usize, arguments: usize, environment: usize) -> Option<Result<Stored, OsError>> {
+    if let Some(link) = magic::at(directory, path) {
+        return Some(paths::text(path).and_then(|name| prepare_open(&link, name, arguments, environment)));
+    }
     match paths::locate(directory, path) {
         Where::Host => {
             let mut found = links::entered(directory, path, true, false)?;
@@ -54,16 +58,45 @@ pub(crate) fn find(directory: RawFd, path: usize, arguments: usize, environment:
 }
 
 /// The call that executes the array's program at `path`, which the program calls `name`.
-pub(crate) fn prepare(mut path: Vec<u8>, mut name: Vec<u8>, arguments: usize, environment: usize) -> Result<Stored, OsError> {
+fn prepare(path: Vec<u8>, name: Vec<u8>, arguments: usize, environment: usize) -> Result<Stored, OsError> {
+    prepare_first(None, path, name, arguments, environment)
+}
+
+/// The same of an open file, whatever it is called by now.
+pub(crate) fn prepare_open(link: &Link, name: Vec<u8>, arguments: usize, environment: usize) -> Result<Stored, OsError> {
+    let path = array::namespace()?.logical_path_of(link.descriptor())?.ok_or(OsError::ACCESS)?;
+    prepare_first(Some(link), path, name, arguments, environment)
+}
+
+fn prepare_first(
+    mut first: Option<&Link>,
+    mut path: Vec<u8>,
+    mut name: Vec<u8>,
+    arguments: usize,
+    environment: usize,
+) -> Result<Stored, OsError> {
     let namespace = array::namespace()?;
     let mut inserted: Vec<Vec<u8>> = Vec::new();
     for _ in 0..=DEPTH_MAX {
-        let host = match namespace.open(&path, OFlags::RDONLY | OFlags::CLOEXEC, 0)? {
-            Reached::Host(host) => host,
-            Reached::Array(Opened { anchor, node: Node::File(file), .. }) => {
-                if let Reached::Host(_) = namespace.access(&path, Access::EXEC_OK, AtFlags::EACCESS, true)? {
+        let opened = match first.take() {
+            Some(link) => {
+                let (fd, node) = (link.descriptor(), link.node());
+                namespace.access_open(fd, node, Access::EXEC_OK, AtFlags::EACCESS)?;
+                Reached::Array(namespace.reopen(fd, node, OFlags::RDONLY | OFlags::CLOEXEC, 0)?)
+            }
+            None => {
+                let opened = namespace.open(&path, OFlags::RDONLY | OFlags::CLOEXEC, 0)?;
+                if matches!(&opened, Reached::Array(Opened { node: Node::File(_), .. }))
+                    && let Reached::Host(_) = namespace.access(&path, Access::EXEC_OK, AtFlags::EACCESS, true)?
+                {
                     return Err(OsError::ACCESS);
                 }
+                opened
+            }
+        };
+        let host = match opened {
+            Reached::Host(host) => host,
+            Reached::Array(Opened { anchor, node: Node::File(file), .. }) => {
                 let mut start = [0u8; START_BYTES];
                 // SAFETY: the buffer is ours.
                 let count = unsafe { file.read_at(0, start.as_mut_ptr(), START_BYTES) }?;

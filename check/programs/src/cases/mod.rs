@@ -56,7 +56,7 @@ const MAPPED: &[(&str, &str)] = &[
 const FIO: &[&str] = &["/threads.", "/processes.", "/odd.", "/overwrite.", "/append.", "/own.", "/many."];
 
 /// All cases, in no particular order.
-pub(crate) const CASES: [Case; 44] = [
+pub(crate) const CASES: [Case; 45] = [
     case("stdio", "stdio.sh", 1),
     Case { uncounted: COPYING, ..case("cat", "cat.sh", 2) },
     case("dd", "dd.sh", 2),
@@ -111,6 +111,7 @@ pub(crate) const CASES: [Case; 44] = [
     Case { uncounted: COPYING, ..program("reopen", &[("PROGRAM", "reopen")], 2) },
     program("fd-passing", &[("PROGRAM", "passing")], 1),
     program("threads", &[("PROGRAM", "threads")], 1),
+    Case { shapes: &[Shape::RAID1, Shape::RAID5], uncounted: COPYING, ..program("magic", &[("PROGRAM", "magic")], 60) },
     program("maps", &[("PROGRAM", "maps")], 1),
     program("readers", &[("PROGRAM", "readers")], 2),
     program("sites", &[("PROGRAM", "sites")], 1),

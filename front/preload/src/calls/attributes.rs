@@ -54,7 +54,14 @@ pub(crate) fn newfstatat(call: &mut Call) -> Verdict {
 }
 
 fn stat_path(call: &Call, at: At, buffer: usize, follow: bool) -> Verdict {
-    on_path::serve(call, at, |path| array::namespace()?.stat(path, follow), |stat| program::write(buffer, &stat).map(|()| 0))
+    on_path::serve_followed(
+        call,
+        at,
+        follow,
+        |path| array::namespace()?.stat(path, follow),
+        |link| array::namespace()?.fstat(link.descriptor(), link.node()),
+        |stat| program::write(buffer, &stat).map(|()| 0),
+    )
 }
 
 fn stat_descriptor(descriptor: RawFd, buffer: usize) -> Verdict {
@@ -76,10 +83,12 @@ pub(crate) fn statx(call: &mut Call) -> Verdict {
         });
     }
     let follow = bits & AT_SYMLINK_NOFOLLOW == 0;
-    on_path::serve(
+    on_path::serve_followed(
         call,
         At::directory(0, 1),
+        follow,
         |path| array::namespace()?.statx(path, sync, mask, follow),
+        |link| array::namespace()?.fstatx(link.descriptor(), link.node(), sync, mask),
         |stat| program::write(buffer, &stat).map(|()| 0),
     )
 }
@@ -101,11 +110,29 @@ pub(crate) fn faccessat(call: &mut Call) -> Verdict {
 fn access_path(call: &Call, at: At, mode: usize, flags: u32) -> Verdict {
     let wanted = Access::from_bits_retain(mode as u32);
     let (own, follow) = (AtFlags::from_bits_retain(flags & AT_EACCESS), flags & AT_SYMLINK_NOFOLLOW == 0);
-    on_path::serve(call, at, |path| array::namespace()?.access(path, wanted, own, follow), |()| Ok(0))
+    on_path::serve_followed(
+        call,
+        at,
+        follow,
+        |path| array::namespace()?.access(path, wanted, own, follow),
+        |link| array::namespace()?.access_open(link.descriptor(), link.node(), wanted, own),
+        |()| Ok(0),
+    )
 }
 
 pub(crate) fn chmod(call: &mut Call) -> Verdict {
-    on_path::serve(call, At::cwd(0), |path| array::namespace()?.chmod(path, call.args[1] as u32, true), |()| Ok(0))
+    chmod_path(call, At::cwd(0), call.args[1] as u32, true)
+}
+
+fn chmod_path(call: &Call, at: At, mode: u32, follow: bool) -> Verdict {
+    on_path::serve_followed(
+        call,
+        at,
+        follow,
+        |path| array::namespace()?.chmod(path, mode, follow),
+        |link| array::namespace()?.fchmod(link.descriptor(), link.node(), mode),
+        |()| Ok(0),
+    )
 }
 
 pub(crate) fn fchmod(call: &mut Call) -> Verdict {
@@ -124,8 +151,7 @@ pub(crate) fn fchmodat(call: &mut Call) -> Verdict {
             array::namespace()?.fchmod(directory::borrow(descriptor), held.node(), mode).map(|()| 0)
         });
     }
-    let follow = flags & AT_SYMLINK_NOFOLLOW == 0;
-    on_path::serve(call, At::directory(0, 1), |path| array::namespace()?.chmod(path, call.args[2] as u32, follow), |()| Ok(0))
+    chmod_path(call, At::directory(0, 1), call.args[2] as u32, flags & AT_SYMLINK_NOFOLLOW == 0)
 }
 
 pub(crate) fn chown(call: &mut Call) -> Verdict {
@@ -153,8 +179,15 @@ pub(crate) fn fchownat(call: &mut Call) -> Verdict {
 }
 
 fn chown_path(call: &Call, at: At, [owner, group]: [usize; 2], follow: bool) -> Verdict {
-    let act = |path: &[u8]| array::namespace()?.chown(path, owner as u32, group as u32, follow);
-    on_path::serve(call, at, act, |()| Ok(0))
+    let (owner, group) = (owner as u32, group as u32);
+    on_path::serve_followed(
+        call,
+        at,
+        follow,
+        |path| array::namespace()?.chown(path, owner, group, follow),
+        |link| array::namespace()?.fchown(link.descriptor(), link.node(), owner, group),
+        |()| Ok(0),
+    )
 }
 
 fn chown_descriptor(descriptor: RawFd, [owner, group]: [usize; 2]) -> Verdict {
@@ -199,9 +232,15 @@ pub(crate) fn futimesat(call: &mut Call) -> Verdict {
     set_times(call, At::directory(0, 1), || timevals(address), true)
 }
 
-fn set_times(call: &Call, at: At, times: impl FnOnce() -> Result<Timestamps, OsError>, follow: bool) -> Verdict {
-    let act = |path: &[u8]| -> Result<Reached<()>, OsError> { array::namespace()?.utimens(path, &times()?, follow) };
-    on_path::serve(call, at, act, |()| Ok(0))
+fn set_times(call: &Call, at: At, times: impl Fn() -> Result<Timestamps, OsError>, follow: bool) -> Verdict {
+    on_path::serve_followed(
+        call,
+        at,
+        follow,
+        |path| -> Result<Reached<()>, OsError> { array::namespace()?.utimens(path, &times()?, follow) },
+        |link| array::namespace()?.futimens(link.descriptor(), link.node(), &times()?),
+        |()| Ok(0),
+    )
 }
 
 fn timespecs(address: usize) -> Result<Timestamps, OsError> {
@@ -226,10 +265,12 @@ fn times_of<const N: usize>(address: usize, split: impl FnOnce([i64; N]) -> [(i6
 
 pub(crate) fn statfs(call: &mut Call) -> Verdict {
     let buffer = call.args[1];
-    on_path::serve(
+    on_path::serve_followed(
         call,
         At::cwd(0),
+        true,
         |path| array::namespace()?.statfs(path),
+        |_| array::namespace()?.fstatfs(),
         |figures| program::write(buffer, &figures).map(|()| 0),
     )
 }

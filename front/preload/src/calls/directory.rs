@@ -96,6 +96,13 @@ fn host_cwd() -> Option<Vec<u8>> {
 }
 
 pub(crate) fn chdir(call: &mut Call) -> Verdict {
+    if let Some(link) = super::magic::at(AT_FDCWD, call.args[0]) {
+        let moved = sys::rustix::process::fchdir(link.descriptor());
+        if moved.is_ok() {
+            CWD_IS_OURS.store(true, Ordering::Relaxed);
+        }
+        return Verdict::from_result(moved.map(|()| 0));
+    }
     match paths::locate(AT_FDCWD, call.args[0]) {
         Where::Array(path) => {
             array::tell();

@@ -9,7 +9,9 @@ use super::paths::{self, AT_FDCWD};
 use super::{directory, handler};
 use crate::array;
 use crate::dispatch::{Call, Verdict};
+use crate::program;
 use crate::table::{ROWS, Row};
+use ::array::config::normalise;
 use heap::vec::Vec;
 use linux_raw_sys::general as nr;
 use namespace::OFlags;
@@ -25,7 +27,7 @@ enum Kind {
     /// Looks at what is there, and does not wait.
     Look { follow: bool },
     /// Opens what is there: that may wait.
-    Open,
+    Open { follow: bool },
     /// Makes a name, or takes one away.
     Make { follow: bool },
     /// Is not followed into the array.
@@ -42,7 +44,8 @@ fn kind(call: &Call) -> Kind {
     match call.number as u32 {
         nr::__NR_open | nr::__NR_openat | nr::__NR_creat => {
             let flags = OFlags::from_bits_retain(flags as u32);
-            if flags.intersects(MAKING) { Kind::Make { follow: !flags.contains(OFlags::NOFOLLOW) } } else { Kind::Open }
+            let follow = !flags.contains(OFlags::NOFOLLOW);
+            if flags.intersects(MAKING) { Kind::Make { follow } } else { Kind::Open { follow } }
         }
         nr::__NR_mkdir | nr::__NR_mkdirat | nr::__NR_mknod | nr::__NR_mknodat | nr::__NR_symlink | nr::__NR_symlinkat => {
             Kind::Make { follow: false }
@@ -58,8 +61,20 @@ fn kind(call: &Call) -> Kind {
         }
         nr::__NR_mount | nr::__NR_umount2 | nr::__NR_openat2 | nr::__NR_execve | nr::__NR_execveat => Kind::Other,
         nr::__NR_chdir | nr::__NR_fanotify_mark | nr::__NR_name_to_handle_at => Kind::Other,
-        _ => Kind::Look { follow: true },
+        _ => Kind::Look { follow: follows_by_flags(call) },
     }
+}
+
+/// Whether a call that has flags for it follows the last component of its path.
+fn follows_by_flags(call: &Call) -> bool {
+    let flags = match call.number as u32 {
+        nr::__NR_statx => call.args[2],
+        nr::__NR_newfstatat | nr::__NR_faccessat2 | nr::__NR_fchmodat2 | nr::__NR_utimensat => call.args[3],
+        nr::__NR_fchownat => call.args[4],
+        nr::__NR_inotify_add_watch => return call.args[2] & 0x0200_0000 == 0, // IN_DONT_FOLLOW
+        _ => 0,
+    };
+    flags as u32 & nr::AT_SYMLINK_NOFOLLOW == 0
 }
 
 /// The kernel's answer to a call with paths of the host, or the array's if one of them leads there.
@@ -78,9 +93,9 @@ pub(crate) fn serve(call: &mut Call) -> Verdict {
             let missing = result == -(OsError::NOENT.raw_os_error() as isize);
             missing.then(|| retry(call, row, follow, false)).flatten().unwrap_or(Verdict::Done(result))
         }
-        Kind::Open => {
+        Kind::Open { follow } => {
             if leads_through_proc(call, row)
-                && let Some(verdict) = retry(call, row, true, true)
+                && let Some(verdict) = retry(call, row, follow, true)
             {
                 return verdict;
             }
@@ -95,7 +110,7 @@ fn opened(call: &mut Call) -> isize {
     if call.result != -(OsError::NOENT.raw_os_error() as isize) && !is_directory_below(call) {
         return call.result;
     }
-    match retry(call, &ROWS[call.number], true, false) {
+    match retry(call, &ROWS[call.number], matches!(kind(call), Kind::Open { follow: true }), false) {
         Some(Verdict::Done(result)) => {
             if call.result >= 0 {
                 // SAFETY: the number was made by this call and nobody knows it yet.
@@ -156,18 +171,47 @@ pub(crate) fn base_of(call: &Call, row: &Row, path: usize) -> RawFd {
 pub(crate) fn entered_by(call: &Call, row: &Row, base: RawFd, path: usize) -> Option<Vec<u8>> {
     let follow = match kind(call) {
         Kind::Other => return None,
-        Kind::Make { follow } | Kind::Look { follow } => follow,
-        Kind::Open => true,
+        Kind::Make { follow } | Kind::Look { follow } | Kind::Open { follow } => follow,
     };
     entered(base, call.args[path], follow, leads_through_proc(call, row))
 }
 
 /// Whether a path of the call leads by what /proc says of a process.
 fn leads_through_proc(call: &Call, row: &Row) -> bool {
-    paths_of(call, row).any(|path| {
-        let start = crate::program::read::<[u8; 6]>(call.args[path]);
-        start == Ok(*b"/proc/") && paths::text(call.args[path]).is_ok_and(|text| names_a_process(&text))
-    })
+    paths_of(call, row).any(|path| is_through_proc(base_of(call, row, path), call.args[path]))
+}
+
+fn is_through_proc(base: RawFd, address: usize) -> bool {
+    match program::read::<u8>(address) {
+        Ok(b'/') => match program::read::<[u8; 6]>(address) {
+            Ok([b'/', b'/' | b'.', ..]) => {}
+            Ok(start) if start == *b"/proc/" || start == *b"/dev/f" => {}
+            _ => return false,
+        },
+        // Relative to a directory under /proc: `7/x`, `self/fd/7/x`.
+        Ok(b'0'..=b'9' | b'c' | b'e' | b'f' | b'r' | b's' | b't' | b'.') if !directory::is_ours(base) => {}
+        _ => return false,
+    }
+    paths::text(address).is_ok_and(|text| leads_through(base, &text))
+}
+
+fn leads_through(base: RawFd, path: &[u8]) -> bool {
+    let is_descriptor = |name: &[u8]| !name.is_empty() && name.iter().all(u8::is_ascii_digit);
+    if path.starts_with(b"/") {
+        let path = normalise(path);
+        return path.starts_with(b"/dev/fd/") || path.starts_with(b"/proc/") && names_a_process(&path);
+    }
+    let mut names = path.split(|&byte| byte == b'/').filter(|name| !name.is_empty() && *name != b".");
+    let may_be = names.next().is_some_and(|first| names.next().is_some() && is_descriptor(first)) || names_a_process(path);
+    may_be && directory::path_of(base).is_some_and(|start| start.starts_with(b"/proc"))
+}
+
+/// Where in the array a path of the host leads that a symlink of the array led out to, by what /proc says of a process.
+pub(crate) fn entered_again(path: &[u8], follow: bool) -> Option<Vec<u8>> {
+    if !leads_through(AT_FDCWD, path) {
+        return None;
+    }
+    array::namespace().ok()?.entered_from_host(path, follow)
 }
 
 fn names_a_process(path: &[u8]) -> bool {

@@ -9,6 +9,7 @@ pub(crate) mod fetch;
 pub(crate) mod limit;
 pub(crate) mod links;
 pub(crate) mod lock;
+pub(crate) mod magic;
 pub(crate) mod map;
 pub(crate) mod memory;
 pub(crate) mod message;

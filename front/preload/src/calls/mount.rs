@@ -11,7 +11,7 @@ pub(crate) fn mount(call: &mut Call) -> Verdict {
     // In old programs the upper half is a magic number.
     let flags = if flags & 0xffff_0000 == 0xc0ed_0000 { flags & 0xffff } else { flags };
     let binds = flags & MS_BIND != 0 && flags & !(MS_BIND | MS_REC | MS_SILENT) == 0;
-    let at = [At::cwd(0), At::cwd(1)];
+    let at = [At::cwd(0).by_name(), At::cwd(1).by_name()];
     if !binds || at.iter().any(|at| matches!(at.locate(call), Where::Host)) {
         return Verdict::Pass;
     }
@@ -25,5 +25,5 @@ pub(crate) fn mount(call: &mut Call) -> Verdict {
 }
 
 pub(crate) fn unmount(call: &mut Call) -> Verdict {
-    on_path::serve(call, At::cwd(0), |path| array::namespace()?.unmount(path, call.args[1] as u32), |()| Ok(0))
+    on_path::serve(call, At::cwd(0).by_name(), |path| array::namespace()?.unmount(path, call.args[1] as u32), |()| Ok(0))
 }

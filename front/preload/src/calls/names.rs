@@ -1,8 +1,9 @@
 //! Calls that change names: mkdir, unlink, rename, link, symlink, mknod; and readlink.
 
+use super::directory;
+use super::magic::{self, Link, Name};
 use super::on_path::{self, At};
 use super::paths::{self, AT_FDCWD, Where};
-use super::{OPEN, directory};
 use crate::array;
 use crate::dispatch::{Call, Verdict};
 use crate::program;
@@ -13,7 +14,7 @@ use sys::OsError;
 type Done = Result<Reached<()>, OsError>;
 
 /// Serves a call with one path that answers nothing but success.
-fn change(call: &Call, at: At, act: impl FnOnce(&[u8]) -> Done) -> Verdict {
+fn change(call: &Call, at: At, act: impl Fn(&[u8]) -> Done) -> Verdict {
     on_path::serve(call, at, act, |()| Ok(0))
 }
 
@@ -88,31 +89,39 @@ fn rename_at(call: &Call, at: [At; 2], flags: u32) -> Verdict {
 }
 
 pub(crate) fn link(call: &mut Call) -> Verdict {
-    on_path::serve_two(call, [At::cwd(0), At::cwd(1)], |from, to| array::namespace()?.link(from, to, false))
+    link_at(call, [At::cwd(0), At::cwd(1)], false)
+}
+
+fn link_at(call: &Call, at: [At; 2], follow: bool) -> Verdict {
+    let verdict = on_path::serve_two(call, at, |from, to| array::namespace()?.link(from, to, follow));
+    // What is there already is met before the border is.
+    if verdict == Verdict::error(OsError::XDEV) && at[1].is_there(call) { Verdict::error(OsError::EXIST) } else { verdict }
 }
 
 pub(crate) fn linkat(call: &mut Call) -> Verdict {
     let flags = call.args[4] as u32;
-    if let Some(descriptor) = linked_descriptor(call, flags) {
-        let Some(held) = OPEN.lookup(descriptor) else { return Verdict::Pass };
-        return change(call, At::directory(2, 3), |to| {
-            array::namespace()?.link_descriptor(directory::borrow(descriptor), held.node(), to)
-        });
+    if let Some(link) = linked(call, flags) {
+        return change(call, At::directory(2, 3), |to| array::namespace()?.link_descriptor(link.descriptor(), link.node(), to));
     }
-    let follow = flags & AT_SYMLINK_FOLLOW != 0;
-    on_path::serve_two(call, [At::directory(0, 1), At::directory(2, 3)], |from, to| array::namespace()?.link(from, to, follow))
+    link_at(call, [At::directory(0, 1), At::directory(2, 3)], flags & AT_SYMLINK_FOLLOW != 0)
 }
 
-/// The open file that linkat gives a name to: by AT_EMPTY_PATH, or by its path under /proc/self/fd.
-fn linked_descriptor(call: &Call, flags: u32) -> Option<sys::RawFd> {
+/// The open file that linkat gives a name to: by AT_EMPTY_PATH, or by its link under /proc.
+fn linked(call: &Call, flags: u32) -> Option<Link> {
     if flags & AT_EMPTY_PATH != 0 && paths::is_empty(call.args[1]) {
-        return Some(call.descriptor(0)).filter(|&descriptor| super::is_ours(descriptor));
+        return Name::Own(call.descriptor(0)).follow();
     }
     if flags & AT_SYMLINK_FOLLOW == 0 {
         return None;
     }
-    let descriptor = paths::descriptor_path(&paths::text(call.args[1]).ok()?)?;
-    Some(descriptor).filter(|&descriptor| super::is_ours(descriptor))
+    let from = At::directory(0, 1);
+    from.link(call).or_else(|| match from.locate(call) {
+        Where::Array(path) => match array::namespace().ok()?.resolve(&path, true) {
+            Ok(Reached::Host(path)) => magic::at_host(&path),
+            _ => None,
+        },
+        Where::Host => None,
+    })
 }
 
 pub(crate) fn readlink(call: &mut Call) -> Verdict {
@@ -141,11 +150,12 @@ fn store_link(target: &[u8], buffer: usize, bytes: usize) -> Result<usize, OsErr
 /// What the links under /proc/self say of descriptors, directory and executable: where the program thinks they are, not on which member.
 fn process_link(call: &Call, at: At, buffer: usize, bytes: usize) -> Option<Verdict> {
     let namespace = array::namespace().ok()?;
-    let path = paths::text(call.args[if matches!(call.number, 89) { 0 } else { 1 }]).ok()?;
-    if !path.starts_with(b"/proc/") || !matches!(at.locate(call), Where::Host) && paths::descriptor_path(&path).is_none() {
+    let path = paths::text(call.args[at.path()]).ok()?;
+    if !at.is_link(call) && (!path.starts_with(b"/proc/") || !matches!(at.locate(call), Where::Host)) {
         return None;
     }
-    let target = sys::rustix::fs::readlinkat(directory::borrow(AT_FDCWD), path.as_slice(), heap::vec::Vec::new()).ok()?;
+    let base = directory::borrow(if at.path() == 0 { AT_FDCWD } else { call.descriptor(0) });
+    let target = sys::rustix::fs::readlinkat(base, path.as_slice(), heap::vec::Vec::new()).ok()?;
     let logical = namespace.logical(target.as_bytes())?;
     Some(Verdict::from_result(store_link(logical, buffer, bytes)))
 }

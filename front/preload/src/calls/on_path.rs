@@ -1,30 +1,43 @@
 //! The frame of every call that takes a path: is it the array's, what does the array say, and what if a symlink leads out of it.
 
+use super::links;
+use super::magic::{self, Link};
 use super::paths::{self, AT_FDCWD, Where};
 use crate::array;
 use crate::deputy;
 use crate::dispatch::{Call, Verdict};
 use heap::vec::Vec;
+use linux_raw_sys::general::{__NR_faccessat2, AT_SYMLINK_NOFOLLOW};
 use namespace::Reached;
 use sys::raw::syscall;
 use sys::{OsError, RawFd};
+
+/// How often a path may leave the array and come back (path_resolution(7)).
+const LINK_COUNT_MAX: u32 = 40;
 
 /// Which arguments are the path and the directory it is relative to.
 #[derive(Clone, Copy)]
 pub(crate) struct At {
     directory: Option<usize>,
     path: usize,
+    /// Whether a magic link means the name of what it leads to.
+    by_name: bool,
 }
 
 impl At {
     /// A path relative to the current directory.
     pub(crate) const fn cwd(path: usize) -> Self {
-        Self { directory: None, path }
+        Self { directory: None, path, by_name: false }
     }
 
     /// A path relative to a directory argument.
     pub(crate) const fn directory(directory: usize, path: usize) -> Self {
-        Self { directory: Some(directory), path }
+        Self { directory: Some(directory), path, by_name: false }
+    }
+
+    /// The same; a magic link means the name of what it leads to (mount points have one).
+    pub(crate) const fn by_name(self) -> Self {
+        Self { by_name: true, ..self }
     }
 
     /// Which argument is the path.
@@ -43,7 +56,30 @@ impl At {
 
     /// What the path means.
     pub(crate) fn locate(self, call: &Call) -> Where {
+        if self.by_name
+            && let Some(link) = self.link(call)
+            && let Ok(Some(path)) = array::namespace().and_then(|namespace| namespace.logical_path_of(link.descriptor()))
+        {
+            return Where::Array(path);
+        }
         paths::locate(self.base(call), call.args[self.path])
+    }
+
+    /// Whether the path is the text of a magic link.
+    pub(crate) fn is_link(self, call: &Call) -> bool {
+        !self.by_name && magic::name(self.base(call), call.args[self.path]).is_some()
+    }
+
+    /// Whether there is something of the host's by this name.
+    pub(crate) fn is_there(self, call: &Call) -> bool {
+        let args = [self.base(call) as usize, call.args[self.path], 0, AT_SYMLINK_NOFOLLOW as usize, 0, 0];
+        // SAFETY: asks whether a path of the program's is there.
+        matches!(self.locate(call), Where::Host) && unsafe { syscall(__NR_faccessat2 as usize, args) } == 0
+    }
+
+    /// What the path leads to, if it is a magic link to something of the array.
+    pub(crate) fn link(self, call: &Call) -> Option<Link> {
+        magic::at(self.base(call), call.args[self.path])
     }
 
     /// Puts a host path in the place of the program's.
@@ -55,20 +91,66 @@ impl At {
     }
 }
 
-/// Serves a call with one path: `act` asks the array, `answer` makes the result of what it said. A host path goes to the kernel.
+/// Serves a call with one path whose last component is not followed: `act` asks the array, `answer` makes the result of what it said. A host
+/// path goes to the kernel.
 pub(crate) fn serve<T>(
     call: &Call,
     at: At,
-    act: impl FnOnce(&[u8]) -> Result<Reached<T>, OsError>,
+    act: impl Fn(&[u8]) -> Result<Reached<T>, OsError>,
     answer: impl FnOnce(T) -> Result<usize, OsError>,
 ) -> Verdict {
-    let Where::Array(path) = at.locate(call) else { return Verdict::Pass };
-    array::tell();
-    match act(&path) {
-        Ok(Reached::Array(value)) => Verdict::from_result(answer(value)),
-        Ok(Reached::Host(path)) => elsewhere(call, &[(at, path)]),
-        Err(error) => Verdict::error(error),
+    // The link itself is meant.
+    if at.is_link(call) {
+        return Verdict::Done(call.kernel());
     }
+    on_name(call, at, false, act, answer, |path| elsewhere(call, &[(at, path)]))
+}
+
+/// The same for a call that follows the last component if `follow`. Of a magic link that leads to something of the array `open` asks what is open.
+pub(crate) fn serve_followed<T>(
+    call: &Call,
+    at: At,
+    follow: bool,
+    act: impl Fn(&[u8]) -> Result<Reached<T>, OsError>,
+    open: impl FnOnce(&Link) -> Result<T, OsError>,
+    answer: impl Fn(T) -> Result<usize, OsError>,
+) -> Verdict {
+    if !follow {
+        return serve(call, at, act, answer);
+    }
+    if let Some(link) = at.link(call) {
+        array::tell();
+        return Verdict::from_result(open(&link).and_then(answer));
+    }
+    on_name(call, at, true, act, &answer, |path| match magic::at_host(&path) {
+        Some(link) => Verdict::from_result(open(&link).and_then(&answer)),
+        None => elsewhere(call, &[(at, path)]),
+    })
+}
+
+fn on_name<T>(
+    call: &Call,
+    at: At,
+    follow: bool,
+    act: impl Fn(&[u8]) -> Result<Reached<T>, OsError>,
+    answer: impl FnOnce(T) -> Result<usize, OsError>,
+    led_out: impl FnOnce(Vec<u8>) -> Verdict,
+) -> Verdict {
+    let Where::Array(mut path) = at.locate(call) else { return Verdict::Pass };
+    array::tell();
+    for _ in 0..LINK_COUNT_MAX {
+        match act(&path) {
+            Ok(Reached::Array(value)) => return Verdict::from_result(answer(value)),
+            Ok(Reached::Host(host)) if follow && magic::names(&host) => return led_out(host),
+            // Out of the array and back by way of /proc.
+            Ok(Reached::Host(host)) => match links::entered_again(&host, follow) {
+                Some(again) => path = again,
+                None => return led_out(host),
+            },
+            Err(error) => return Verdict::error(error),
+        }
+    }
+    Verdict::error(OsError::LOOP)
 }
 
 /// Serves a call with two paths. Across the array's border it is EXDEV, as between two file systems.
@@ -85,6 +167,10 @@ pub(crate) fn serve_two(
     match places {
         (Where::Array(one), Where::Array(two)) => match act(&one, &two) {
             Ok(Reached::Array(())) => Verdict::Done(0),
+            // A way back into the array is not gone: on the host both would lead to one member.
+            Ok(Reached::Host((one, two))) if [&one, &two].iter().any(|path| links::entered_again(path, false).is_some()) => {
+                Verdict::error(OsError::XDEV)
+            }
             Ok(Reached::Host((one, two))) => elsewhere(call, &[(from, one), (to, two)]),
             Err(error) => Verdict::error(error),
         },
@@ -97,7 +183,7 @@ pub(crate) fn serve_two(
 }
 
 /// The kernel's answer for paths that symlinks of the array led out to.
-fn elsewhere(call: &Call, paths: &[(At, Vec<u8>)]) -> Verdict {
+pub(super) fn elsewhere(call: &Call, paths: &[(At, Vec<u8>)]) -> Verdict {
     let mut args = call.args;
     let mut terminated: Vec<Vec<u8>> = paths.iter().map(|(_, path)| [path.as_slice(), b"\0"].concat()).collect();
     for ((at, _), path) in paths.iter().zip(&terminated) {

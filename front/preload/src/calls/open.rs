@@ -1,15 +1,16 @@
 //! open and its relatives: the program gets the anchor, a real descriptor.
 
-use super::node::{Held, Node};
+use super::magic::Link;
 use super::on_path::{self, At};
 use super::paths::{self, AT_FDCWD, Where};
 use super::{OPEN, directory};
 use crate::array;
 use crate::dispatch::{Call, Verdict};
 use crate::program;
+use heap::vec::Vec;
 use linux_raw_sys::general::__NR_close;
 use namespace::{OFlags, Opened, Reached, ResolveFlags};
-use sys::raw::syscall;
+use sys::raw::{check, syscall};
 use sys::{IntoRawFd, OsError, RawFd};
 
 /// `struct open_how` (openat2(2)).
@@ -38,11 +39,17 @@ pub(crate) fn openat2(call: &mut Call) -> Verdict {
     let how = match program::read::<How>(call.args[2]) {
         Ok(how) if call.args[3] >= size_of::<How>() => how,
         Err(error) if matches!(At::directory(0, 1).locate(call), Where::Array(_)) => return Verdict::error(error),
+        Err(error) if At::directory(0, 1).link(call).is_some() => return Verdict::error(error),
         // The kernel says what is wrong.
         _ => return Verdict::Pass,
     };
     let at = At::directory(0, 1);
-    let Where::Array(path) = at.locate(call) else { return Verdict::Pass };
+    let link = at.link(call);
+    let path = match at.locate(call) {
+        Where::Array(path) => path,
+        Where::Host if link.is_some() => Vec::new(),
+        Where::Host => return Verdict::Pass,
+    };
     // Flags are strict here, and the structure may grow: the kernel judges them, with a path that leads nowhere.
     let empty = c"".as_ptr() as usize;
     // SAFETY: opens nothing; the structure is the program's.
@@ -54,6 +61,9 @@ pub(crate) fn openat2(call: &mut Call) -> Verdict {
         return serve(call, at, how.flags as u32, how.mode as u32);
     }
     array::tell();
+    if let Some(link) = link {
+        return Verdict::from_result(restricted_link(call, &link, &how));
+    }
     Verdict::from_result(restricted(call, &path, &how).and_then(|opened| publish(opened, how.flags as u32)))
 }
 
@@ -62,10 +72,6 @@ fn restricted(call: &Call, path: &[u8], how: &How) -> Result<Opened, OsError> {
     let (text, base) = (paths::text(call.args[1])?, call.descriptor(0));
     let resolve = ResolveFlags::from_bits_retain(how.resolve);
     let absolute = text.starts_with(b"/");
-    let process = absolute && paths::descriptor_path(&text).is_some();
-    if process && resolve.intersects(ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS) {
-        return Err(OsError::LOOP);
-    }
     if absolute && resolve.contains(ResolveFlags::BENEATH) {
         return Err(OsError::XDEV);
     }
@@ -81,35 +87,39 @@ fn restricted(call: &Call, path: &[u8], how: &How) -> Result<Opened, OsError> {
     }
 }
 
-fn serve(call: &Call, at: At, flags: u32, mode: u32) -> Verdict {
-    if let Some((descriptor, held)) = nameless(call.args[at.path()])
-        && let Node::File(file) = held.node()
-    {
-        let flags = OFlags::from_bits_retain(flags);
-        if flags.intersects(OFlags::PATH | OFlags::NOFOLLOW) {
-            return Verdict::Pass;
+/// A magic link: whether it may be followed the kernel knows, which follows it without opening what it leads to.
+fn restricted_link(call: &Call, link: &Link, how: &How) -> Result<usize, OsError> {
+    let flags = OFlags::from_bits_retain(how.flags as u32);
+    let kept = OFlags::PATH | OFlags::CLOEXEC | flags & OFlags::NOFOLLOW;
+    let asked = How { flags: kept.bits().into(), mode: 0, ..*how };
+    let args = [call.args[0], call.args[1], &raw const asked as usize, size_of::<How>(), 0, 0];
+    // SAFETY: the path is the program's, the structure is ours; nothing is read or written through the descriptor.
+    let found = check(unsafe { syscall(call.number, args) })? as RawFd;
+    // Not followed, it is the link that is opened: an error, but with O_PATH.
+    if flags.contains(OFlags::NOFOLLOW) {
+        if flags.contains(OFlags::PATH) {
+            return Ok(found as usize);
         }
-        let reopened = || array::namespace()?.reopen(directory::borrow(descriptor), file, flags);
-        return Verdict::from_result(reopened().and_then(|opened| publish(opened, flags.bits())));
+        close(found);
+        return Err(OsError::LOOP);
     }
-    on_path::serve(
-        call,
-        at,
-        |path| array::namespace()?.open(path, OFlags::from_bits_retain(flags), mode),
-        |opened| publish(opened, flags),
-    )
+    close(found);
+    let opened = array::namespace()?.reopen(link.descriptor(), link.node(), flags, how.mode as u32)?;
+    publish(opened, flags.bits())
 }
 
-/// The open file without a name that a path under /proc or /dev leads to.
-fn nameless(address: usize) -> Option<(RawFd, Held)> {
-    let start = program::read::<[u8; 5]>(address).ok()?;
-    if !matches!(&start, b"/proc" | b"/dev/") {
-        return None;
-    }
-    let descriptor = paths::descriptor_path(&paths::text(address).ok()?)?;
-    let held = OPEN.lookup(descriptor)?;
-    let found = matches!(held.node(), Node::File(file) if file.name() != file::Name::Has);
-    found.then_some((descriptor, held))
+fn serve(call: &Call, at: At, flags: u32, mode: u32) -> Verdict {
+    let kinds = OFlags::from_bits_retain(flags);
+    // Making a file under such a name follows it too, but with O_EXCL, when anything there is an error.
+    let follow = !kinds.contains(OFlags::NOFOLLOW) && !kinds.contains(OFlags::CREATE | OFlags::EXCL);
+    on_path::serve_followed(
+        call,
+        at,
+        follow,
+        |path| array::namespace()?.open(path, kinds, mode),
+        |link| array::namespace()?.reopen(link.descriptor(), link.node(), kinds, mode),
+        |opened| publish(opened, flags),
+    )
 }
 
 /// Enters a new anchor into the table.

@@ -17,7 +17,7 @@ pub(crate) const PATH_BYTES_MAX: usize = 4096;
 /// The number that means the current directory.
 pub(crate) const AT_FDCWD: RawFd = -100;
 
-/// Where a path leads as far as its text says; symlinks are core/namespace's.
+/// Where a path leads as far as its text says; symlinks are core/namespace's, and links under /proc those of [`super::magic`].
 pub(crate) enum Where {
     /// To this absolute, unresolved path of the array; an empty one leads nowhere (ENOENT).
     Array(Vec<u8>),
@@ -56,9 +56,6 @@ fn locate_text(prefixes: &Prefixes, base: RawFd, path: &[u8]) -> Where {
         return Where::Host;
     }
     let absolute = if path[0] == b'/' {
-        if let Some(descriptor) = descriptor_path(path) {
-            return locate_descriptor(descriptor);
-        }
         if super::root::is_elsewhere() || !may_reach(prefixes, path, true) {
             return Where::Host;
         }
@@ -91,35 +88,4 @@ fn enters_on_its_way(prefixes: &Prefixes, path: &[u8]) -> bool {
 fn may_reach(prefixes: &Prefixes, path: &[u8], absolute: bool) -> bool {
     let first = path.split(|&byte| byte == b'/').find(|part| !part.is_empty() && *part != b".").unwrap_or(b"");
     first == b".." || prefixes.may_begin_with(first, absolute) || path.windows(3).any(|part| part == b"/..")
-}
-
-/// The descriptor that a path under /proc/self/fd or /dev/fd names.
-pub(crate) fn descriptor_path(path: &[u8]) -> Option<RawFd> {
-    let standard = [&b"/dev/stdin"[..], b"/dev/stdout", b"/dev/stderr"];
-    if let Some(number) = standard.iter().position(|name| *name == path) {
-        return Some(number as RawFd);
-    }
-    let starts = [&b"/proc/self/fd/"[..], b"/dev/fd/", b"/proc/thread-self/fd/"];
-    let number = starts.iter().find_map(|start| path.strip_prefix(*start)).or_else(|| of_own_number(path))?;
-    core::str::from_utf8(number).ok()?.parse().ok()
-}
-
-/// The same of /proc/<pid>/fd, if the process is this one.
-fn of_own_number(path: &[u8]) -> Option<&[u8]> {
-    let rest = path.strip_prefix(b"/proc/")?;
-    let cut = rest.iter().position(|&byte| byte == b'/')?;
-    let number = rest[cut..].strip_prefix(b"/fd/")?;
-    let pid: u32 = core::str::from_utf8(&rest[..cut]).ok()?.parse().ok()?;
-    (pid == crate::process::getpid()).then_some(number)
-}
-
-/// Opening such a path opens the file behind the descriptor anew: by its name.
-fn locate_descriptor(descriptor: RawFd) -> Where {
-    if !super::is_ours(descriptor) {
-        return Where::Host;
-    }
-    match directory::path_of(descriptor) {
-        Some(path) => Where::Array(path),
-        None => Where::Host,
-    }
 }

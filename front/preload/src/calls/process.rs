@@ -289,8 +289,9 @@ fn stored_at(
     flags: u32,
 ) -> Option<Result<stored::Stored, sys::OsError>> {
     if flags & AT_EMPTY_PATH != 0 && super::paths::is_empty(path) {
-        let name = super::directory::path_of(directory).filter(|_| super::is_ours(directory))?;
-        return Some(stored::prepare(name.clone(), name, arguments, environment));
+        let link = super::magic::Name::Own(directory).follow()?;
+        let name = super::directory::path_of(directory)?;
+        return Some(stored::prepare_open(&link, name, arguments, environment));
     }
     stored::find(directory, path, arguments, environment)
 }

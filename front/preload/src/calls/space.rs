@@ -3,6 +3,7 @@
 use super::OPEN;
 use super::data::on_file;
 use super::limit;
+use super::magic::Link;
 use super::on_path::{self, At};
 use crate::array;
 use crate::dispatch::{Call, Verdict};
@@ -60,7 +61,8 @@ pub(crate) fn truncate(call: &mut Call) -> Verdict {
         mappings::fault::catch_up();
         Ok(0)
     };
-    limit::notice(on_path::serve(call, At::cwd(0), act, answer))
+    let open = |link: &Link| array::namespace()?.truncate_open(link.descriptor(), link.node(), length(bytes)?);
+    limit::notice(on_path::serve_followed(call, At::cwd(0), true, act, open, answer))
 }
 
 fn length(argument: usize) -> Result<u64, OsError> {

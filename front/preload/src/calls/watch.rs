@@ -32,6 +32,10 @@ pub(crate) fn by_anchor(call: &mut Call) -> Verdict {
             Reached::Host(path) => Ok(Reached::Host(path)),
         }
     };
+    if follow && let Some(link) = at.link(call) {
+        let leads = || array::namespace().map(|namespace| namespace.link_of(link.descriptor(), link.node()));
+        return leads().map_or_else(Verdict::error, |path| on_path::elsewhere(call, &[(at, path)]));
+    }
     on_path::serve(call, at, act, |()| Ok(0))
 }
 

@@ -1,5 +1,6 @@
 //! Extended attributes. The array's own one is not seen.
 
+use super::magic::Link;
 use super::on_path::{self, At};
 use super::{OPEN, directory};
 use crate::array;
@@ -55,7 +56,11 @@ pub(crate) fn get(call: &mut Call) -> Verdict {
         let (namespace, name) = (array::namespace()?, name(attribute)?);
         fill(bytes, |buffer| namespace.getxattr(path, &name, buffer, follow)).map(reached)
     };
-    on_path::serve(call, At::cwd(0), act, |filled| give(address, filled))
+    let open = |link: &Link| {
+        let (namespace, name) = (array::namespace()?, name(attribute)?);
+        fill(bytes, |buffer| namespace.getxattr_open(link.descriptor(), link.node(), &name, buffer))
+    };
+    on_path::serve_followed(call, At::cwd(0), follow, act, open, |filled| give(address, filled))
 }
 
 pub(crate) fn fget(call: &mut Call) -> Verdict {
@@ -80,7 +85,11 @@ pub(crate) fn list(call: &mut Call) -> Verdict {
         let namespace = array::namespace()?;
         fill(bytes, |buffer| namespace.listxattr(path, buffer, follow)).map(reached)
     };
-    on_path::serve(call, At::cwd(0), act, |filled| give(address, filled))
+    let open = |link: &Link| {
+        let namespace = array::namespace()?;
+        fill(bytes, |buffer| namespace.listxattr_open(link.descriptor(), link.node(), buffer))
+    };
+    on_path::serve_followed(call, At::cwd(0), follow, act, open, |filled| give(address, filled))
 }
 
 pub(crate) fn flist(call: &mut Call) -> Verdict {
@@ -101,7 +110,9 @@ pub(crate) fn flist(call: &mut Call) -> Verdict {
 pub(crate) fn set(call: &mut Call) -> Verdict {
     let (flags, follow) = (XattrFlags::from_bits_retain(call.args[4] as u32), call.number == 188);
     let act = |path: &[u8]| array::namespace()?.setxattr(path, &name(call.args[1])?, &value(call)?, flags, follow);
-    on_path::serve(call, At::cwd(0), act, |()| Ok(0))
+    let open =
+        |link: &Link| array::namespace()?.fsetxattr(link.descriptor(), link.node(), &name(call.args[1])?, &value(call)?, flags);
+    on_path::serve_followed(call, At::cwd(0), follow, act, open, |()| Ok(0))
 }
 
 pub(crate) fn fset(call: &mut Call) -> Verdict {
@@ -119,7 +130,8 @@ pub(crate) fn fset(call: &mut Call) -> Verdict {
 pub(crate) fn remove(call: &mut Call) -> Verdict {
     let follow = call.number == 197;
     let act = |path: &[u8]| array::namespace()?.removexattr(path, &name(call.args[1])?, follow);
-    on_path::serve(call, At::cwd(0), act, |()| Ok(0))
+    let open = |link: &Link| array::namespace()?.fremovexattr(link.descriptor(), link.node(), &name(call.args[1])?);
+    on_path::serve_followed(call, At::cwd(0), follow, act, open, |()| Ok(0))
 }
 
 pub(crate) fn fremove(call: &mut Call) -> Verdict {

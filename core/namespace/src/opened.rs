@@ -1,0 +1,141 @@
+//! Calls by a path that leads to what a descriptor is open on (its link under /proc): they act on that, whatever it is called by now and whatever
+//! has its name.
+//!
+//! The kernel's checks are those of such a link: of the file itself, not of the way to a name of it.
+
+use crate::open::MAKING;
+use crate::{Namespace, Node, Opened};
+use alloc::vec::Vec;
+use file::FileRef;
+use format::{ATTRIBUTE_BYTES, ATTRIBUTE_NAME, Attribute};
+use sys::rustix::fs::{
+    Access, AtFlags, CWD, FileType, Mode, OFlags, accessat, fstat, getxattr, getxattr_query, listxattr, openat,
+};
+use sys::{AsRawFd, BorrowedFd, OsError, Result};
+
+impl Namespace {
+    /// open(2).
+    ///
+    /// # Errors
+    /// `STALE` for a file that has no name that could be found, and is not open here.
+    pub fn reopen(&self, fd: BorrowedFd<'_>, node: &Node, flags: OFlags, mode: u32) -> Result<Opened> {
+        let mut flags = OFlags::from_bits_retain(flags.bits() & crate::open::FLAGS_KNOWN);
+        if flags.contains(OFlags::PATH) {
+            flags &= OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        } else if flags.contains(OFlags::CREATE | OFlags::DIRECTORY) {
+            return Err(OsError::INVAL);
+        } else if flags.contains(OFlags::CREATE | OFlags::EXCL) {
+            return Err(OsError::EXIST);
+        }
+        let stat = fstat(crate::stat::current(fd, node))?;
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        if kind == FileType::Directory && !flags.contains(OFlags::PATH) {
+            if flags.contains(OFlags::TMPFILE)
+                && let Some(path) = self.name_of(fd)?
+            {
+                return self.unnamed_in(&path, flags, mode);
+            }
+            if flags.intersects(OFlags::CREATE | OFlags::TRUNC) {
+                return Err(OsError::ISDIR);
+            }
+        }
+        let link = self.link_of(fd, node);
+        let writes = flags & OFlags::RWMODE != OFlags::RDONLY;
+        let cuts = flags.contains(OFlags::TRUNC) && kind == FileType::RegularFile;
+        if cuts && !writes {
+            self.access_open(fd, node, Access::WRITE_OK, AtFlags::EACCESS)?;
+        }
+        let anchor = openat(CWD, link.as_slice(), flags.difference(MAKING), Mode::empty())?;
+        let node = match kind {
+            _ if flags.contains(OFlags::PATH) => Node::Path,
+            FileType::RegularFile => Node::File(self.file_open_as(fd, node, writes || cuts)?),
+            FileType::Directory => Node::Directory,
+            _ => Node::Other,
+        };
+        if let Node::File(file) = &node {
+            if writes || cuts {
+                crate::text::refuse_busy(&anchor, stat.st_mode)?;
+            }
+            if cuts {
+                file.truncate(0)?;
+            }
+        }
+        Ok(Opened { anchor, node, path: Vec::new() })
+    }
+
+    fn unnamed_in(&self, path: &[u8], flags: OFlags, mode: u32) -> Result<Opened> {
+        match self.open(path, flags, mode)? {
+            crate::Reached::Array(opened) => Ok(opened),
+            crate::Reached::Host(_) => Err(OsError::XDEV),
+        }
+    }
+
+    /// truncate(2). Nothing of it is opened and closed, which would take the program's locks on it away (fcntl(2)).
+    pub fn truncate_open(&self, fd: BorrowedFd<'_>, node: &Node, bytes: u64) -> Result<()> {
+        let stat = fstat(crate::stat::current(fd, node))?;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => {}
+            FileType::Directory => return Err(OsError::ISDIR),
+            _ => return Err(OsError::INVAL),
+        }
+        self.access_open(fd, node, Access::WRITE_OK, AtFlags::EACCESS)?;
+        let file = self.file_open_as(fd, node, true)?;
+        if let Some((_, backing)) = file.backing_fds().next() {
+            crate::text::refuse_busy(backing, stat.st_mode)?;
+        }
+        file.truncate(bytes)
+    }
+
+    /// access(2), faccessat2(2). `flags` may hold AT_EACCESS.
+    pub fn access_open(&self, fd: BorrowedFd<'_>, node: &Node, access: Access, flags: AtFlags) -> Result<()> {
+        accessat(CWD, self.link_of(fd, node).as_slice(), access, flags & AtFlags::EACCESS)
+    }
+
+    /// getxattr(2). With an empty buffer the length of the value.
+    pub fn getxattr_open(&self, fd: BorrowedFd<'_>, node: &Node, name: &[u8], buffer: &mut [u8]) -> Result<usize> {
+        let link = self.link_of(fd, node);
+        match buffer {
+            _ if name == ATTRIBUTE_NAME.to_bytes() => Err(OsError::NODATA),
+            [] => getxattr_query(link.as_slice(), name),
+            buffer => getxattr(link.as_slice(), name, buffer),
+        }
+    }
+
+    /// listxattr(2). With an empty buffer the length of the list.
+    pub fn listxattr_open(&self, fd: BorrowedFd<'_>, node: &Node, buffer: &mut [u8]) -> Result<usize> {
+        let link = self.link_of(fd, node);
+        crate::xattr::listed(buffer, |list| listxattr(link.as_slice(), list))
+    }
+
+    /// The path under /proc that leads to what is open, on a member in use.
+    #[must_use]
+    pub fn link_of(&self, fd: BorrowedFd<'_>, node: &Node) -> Vec<u8> {
+        crate::descriptor::link(crate::stat::current(fd, node).as_raw_fd())
+    }
+
+    /// The logical path of what is open, if that still leads to it.
+    fn name_of(&self, fd: BorrowedFd<'_>) -> Result<Option<Vec<u8>>> {
+        Ok(self.logical_path_of(fd)?.filter(|path| self.leads_to(path, fd)))
+    }
+
+    /// The file that is open.
+    pub(crate) fn file_open_as(&self, fd: BorrowedFd<'_>, node: &Node, for_writing: bool) -> Result<FileRef> {
+        match node {
+            Node::File(file) if file.is_writable() || !for_writing => Ok(file.clone()),
+            // What is open leads to itself on every member.
+            Node::File(file) => self.files.open(file.attribute(), true, || self.backing_again(file)),
+            Node::Lost => Err(OsError::STALE),
+            _ => {
+                let attribute = self.attribute_open(fd)?.ok_or(OsError::IO)?;
+                self.attach_open(fd, attribute, for_writing)
+            }
+        }
+    }
+
+    /// The attribute of what is open, which may only name it (O_PATH).
+    pub(crate) fn attribute_open(&self, fd: BorrowedFd<'_>) -> Result<Option<Attribute>> {
+        let mut value = [0; ATTRIBUTE_BYTES];
+        let link = crate::descriptor::link(fd.as_raw_fd());
+        crate::open::decode(getxattr(link.as_slice(), ATTRIBUTE_NAME, &mut value), &value)
+    }
+}

@@ -1,0 +1,175 @@
+//! Magic links: the paths under /proc that lead to what a descriptor is open on.
+//!
+//! The kernel follows such a link to the open file itself, whatever that is called by now and whatever has its name. So does a call that
+//! follows its path: it acts on the open file. A call that does not follow it meets the link, which is the kernel's.
+//!
+//! A link of this process leads to a description of ours. One of another process, or one written in a way that is not recognised as ours, is
+//! opened first (O_PATH), which also asks the kernel whether it may be followed.
+
+use super::node::Held;
+use super::paths::{AT_FDCWD, PATH_BYTES_MAX};
+use super::{OPEN, directory};
+use crate::{array, process, program};
+use heap::vec::Vec;
+use namespace::{Node, OFlags};
+use sys::rustix::fs::{CWD, Mode, openat};
+use sys::{AsFd, BorrowedFd, OwnedFd, RawFd};
+
+/// The text of a magic link.
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) enum Name {
+    /// Of a descriptor of this process.
+    Own(RawFd),
+    /// Of another process, or written otherwise: the absolute path.
+    Other(Vec<u8>),
+}
+
+/// A magic link that leads to something of the array.
+pub(crate) enum Link {
+    Own(RawFd, Held),
+    /// Opened with O_PATH.
+    Other(OwnedFd),
+}
+
+impl Link {
+    /// A descriptor of what the link leads to.
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Own(descriptor, _) => directory::borrow(*descriptor),
+            Self::Other(fd) => fd.as_fd(),
+        }
+    }
+
+    /// What that descriptor stands for.
+    pub(crate) fn node(&self) -> &Node {
+        match self {
+            Self::Own(_, held) => held.node(),
+            Self::Other(_) => &Node::Path,
+        }
+    }
+}
+
+impl Name {
+    /// What the link leads to, if that is something of the array.
+    pub(crate) fn follow(self) -> Option<Link> {
+        match self {
+            Self::Own(descriptor) => OPEN.lookup(descriptor).map(|held| Link::Own(descriptor, held)),
+            Self::Other(path) => {
+                let fd = openat(CWD, path.as_slice(), OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
+                let is_ours = matches!(array::namespace().ok()?.logical_path_of(fd.as_fd()), Ok(Some(_)));
+                is_ours.then_some(Link::Other(fd))
+            }
+        }
+    }
+}
+
+/// The magic link that the path at `address`, relative to `base`, is the text of.
+#[inline]
+pub(crate) fn name(base: RawFd, address: usize) -> Option<Name> {
+    // The shortest one is longer than what is looked at first.
+    let may_be = match program::read::<u8>(address).ok()? {
+        b'/' => match program::read::<[u8; 5]>(address).ok()? {
+            [b'/', b'/' | b'.', ..] => true,
+            start => matches!(&start, b"/proc" | b"/dev/"),
+        },
+        first => first.is_ascii_digit() || base != AT_FDCWD && !directory::is_ours(base),
+    };
+    if may_be { named_at(base, address) } else { None }
+}
+
+fn named_at(base: RawFd, address: usize) -> Option<Name> {
+    let mut buffer = [0; PATH_BYTES_MAX];
+    named(base, program::read_string(address, &mut buffer).ok()?)
+}
+
+/// The same of a path that is not a string of the program's.
+pub(crate) fn named(base: RawFd, path: &[u8]) -> Option<Name> {
+    let last = path.rsplit(|&byte| byte == b'/').next()?;
+    let is_number = !last.is_empty() && last.iter().all(u8::is_ascii_digit);
+    if !is_number && !last.starts_with(b"std") || super::root::is_elsewhere() {
+        return None;
+    }
+    if path.starts_with(b"/") {
+        return of_absolute(path);
+    }
+    if !is_number || directory::is_ours(base) {
+        return None;
+    }
+    // Only a directory under /proc can have it.
+    let start = directory::path_of(base).filter(|start| start.starts_with(b"/proc"))?;
+    of_absolute(&[start.as_slice(), b"/", path].concat())
+}
+
+fn of_absolute(path: &[u8]) -> Option<Name> {
+    let mut parts = path.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && *part != b".");
+    let (first, second) = (parts.next()?, parts.next()?);
+    let number = |part: &[u8]| core::str::from_utf8(part).ok()?.parse::<RawFd>().ok();
+    let (owner, is_thread, descriptor) = match (first, second, parts.next(), parts.next(), parts.next()) {
+        (b"dev", b"stdin", None, ..) => return Some(Name::Own(0)),
+        (b"dev", b"stdout", None, ..) => return Some(Name::Own(1)),
+        (b"dev", b"stderr", None, ..) => return Some(Name::Own(2)),
+        (b"dev", b"fd", Some(descriptor), None, _) => return number(descriptor).map(Name::Own),
+        (b"proc", owner, Some(b"fd"), Some(descriptor), None) => (owner, false, number(descriptor)?),
+        (b"proc", owner, Some(b"task"), Some(_), Some(b"fd")) => {
+            let descriptor = number(parts.next()?)?;
+            if parts.next().is_some() {
+                return None;
+            }
+            (owner, true, descriptor)
+        }
+        _ => return None,
+    };
+    let is_own = match owner {
+        b"self" | b"thread-self" => true,
+        pid => number(pid)? as u32 == process::getpid(),
+    };
+    Some(if is_own && !is_thread { Name::Own(descriptor) } else { Name::Other(path.to_vec()) })
+}
+
+/// What the path at `address`, relative to `base`, leads to, if it is a magic link to something of the array.
+pub(crate) fn at(base: RawFd, address: usize) -> Option<Link> {
+    name(base, address)?.follow()
+}
+
+/// Whether a path of the host is the text of a magic link.
+pub(crate) fn names(path: &[u8]) -> bool {
+    named(AT_FDCWD, path).is_some()
+}
+
+/// The same of a path of the host that a symlink of the array led out to.
+pub(crate) fn at_host(path: &[u8]) -> Option<Link> {
+    named(AT_FDCWD, path)?.follow()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_are_told_from_other_paths() {
+        let pid = process::getpid();
+        for own in
+            ["/proc/self/fd/7", "/dev/fd/7", "/proc/thread-self/fd/7", "//proc/./self//fd/7", &std::format!("/proc/{pid}/fd/7")]
+        {
+            assert_eq!(named(AT_FDCWD, own.as_bytes()), Some(Name::Own(7)), "{own}");
+        }
+        for (name, number) in [("/dev/stdin", 0), ("/dev/stdout", 1), ("//dev/stderr", 2)] {
+            assert_eq!(named(AT_FDCWD, name.as_bytes()), Some(Name::Own(number)));
+        }
+        for other in ["/proc/1/fd/7", "/proc/self/task/1/fd/7"] {
+            assert_eq!(named(AT_FDCWD, other.as_bytes()), Some(Name::Other(other.as_bytes().to_vec())));
+        }
+        for none in [
+            "/proc/self/fd/7/",
+            "/proc/self/fd",
+            "/proc/self/fd/x",
+            "/proc/self/fd/7/1",
+            "/proc/self/fdinfo/7",
+            "/dev/sda1",
+            "/7",
+            "7",
+        ] {
+            assert_eq!(named(AT_FDCWD, none.as_bytes()), None, "{none}");
+        }
+    }
+}
