@@ -120,6 +120,9 @@ impl Array {
         } else {
             runtime.add_out(out);
         }
+        for stat in members.iter().filter_map(Member::root).filter_map(|root| sys::rustix::fs::fstat(root).ok()) {
+            runtime.note_root(stat.st_dev, stat.st_ino);
+        }
         runtime.finish_assembly();
         for slot in runtime.out().iter() {
             if members[slot].standing == Standing::InSync {

@@ -8,6 +8,7 @@
 
 mod open_files;
 mod others;
+mod roots;
 mod showing;
 
 pub use open_files::{FileEntry, SharedFile};
@@ -38,7 +39,7 @@ const OPEN_WORDS: usize = OPEN_FILE_COUNT / 64;
 const MAGIC: u64 = u64::from_le_bytes(*b"CXLRrun\x01");
 const SLOT_BITS: u32 = ATTACH_SLOT_COUNT.trailing_zeros();
 /// Raised whenever the layout below changes.
-const VERSION: u32 = 13;
+const VERSION: u32 = 14;
 
 /// One attached process.
 #[repr(C)]
@@ -94,6 +95,8 @@ struct Segment {
     idle_recalls: AtomicU32,
     /// Where to look for a free inode next.
     inode_hint: AtomicU64,
+    /// Every directory that was a member's root since the segment was made, lost ones too.
+    roots: roots::Roots,
     /// 1 once the process that assembled the array has finished.
     assembled: AtomicU32,
     /// 1 once a process ended without giving back what it held.

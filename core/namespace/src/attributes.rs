@@ -229,6 +229,8 @@ impl Namespace {
     }
 
     fn change_file(&self, fd: BorrowedFd<'_>, file: &file::FileRef, change: &Change<'_>) -> Result<()> {
+        // The descriptor itself may lie on a lost member.
+        let fd = file.backing_fds().next().map_or(fd, |(_, own)| own);
         let stat = fstat(fd)?;
         let own = crate::descriptor::link(fd.as_raw_fd());
         let previous = Previous::of(change, &stat, |name| get(&own, name, true))?;

@@ -5,7 +5,7 @@ use crate::{Namespace, Node, Reached};
 use alloc::vec::Vec;
 use file::FileRef;
 use format::Attribute;
-use sys::rustix::fs::{CWD, FileType, OFlags, fcntl_getfl, fstat, readlinkat};
+use sys::rustix::fs::{AtFlags, CWD, FileType, OFlags, fcntl_getfl, fstat, readlinkat, statat};
 use sys::rustix::process::getcwd;
 use sys::{AsRawFd, BorrowedFd, OsError, OwnedFd, RawFd, Result};
 
@@ -25,8 +25,36 @@ impl Namespace {
     #[must_use]
     pub fn logical<'a>(&self, host: &'a [u8]) -> Option<&'a [u8]> {
         let below = |root: &&Vec<u8>| !root.is_empty() && array::config::is_below(host, root);
-        let root = self.roots.iter().find(below)?;
-        Some(&host[root.len()..]).filter(|path| self.owns(path))
+        let root_bytes = match self.roots.iter().find(below) {
+            Some(root) => root.len(),
+            None => self.lost_root_bytes(host)?,
+        };
+        Some(&host[root_bytes..]).filter(|path| self.owns(path))
+    }
+
+    /// Whether descriptors may lie on what was a member and is none.
+    fn has_lost_roots(&self) -> bool {
+        let runtime = self.array().runtime();
+        !runtime.out().is_empty() || runtime.root_count() > self.array().members().len()
+    }
+
+    /// The length of the part of a host path that is the root of a lost member, wherever that is now: a descriptor that was opened while the member was in
+    /// use still lies in it.
+    fn lost_root_bytes(&self, host: &[u8]) -> Option<usize> {
+        if !self.has_lost_roots() {
+            return None;
+        }
+        let (array, runtime) = (self.array(), self.array().runtime());
+        let is_root = |end: &usize| {
+            // Where the member's file system answers nothing any more, its configured path must do.
+            let is_configured = || array.members().iter().any(|member| member.path == host[..*end]);
+            match statat(CWD, &host[..*end], AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) => runtime.is_root(stat.st_dev, stat.st_ino),
+                Err(_) => is_configured(),
+            }
+        };
+        let ends = host.iter().enumerate().filter(|&(at, &byte)| at > 0 && byte == b'/').map(|(at, _)| at);
+        ends.chain([host.len()]).find(is_root)
     }
 
     /// Sees to it that the file behind `fd`, an anchor that process `pid` has as well, is not freed before that process' next program has
@@ -92,6 +120,14 @@ impl Namespace {
         let orphan = [b"/", file::orphan_path(attribute).as_slice()].concat();
         let found = match self.attach(&path, attribute, for_writing) {
             Err(Trouble::Changed) => self.attach(&orphan, attribute, for_writing),
+            found => found,
+        };
+        // What lies on a lost member was not renamed with the others: its name there says nothing.
+        let found = match found {
+            Err(Trouble::Changed) if self.has_lost_roots() => match self.path_of(attribute) {
+                Some(path) => self.attach(&path, attribute, for_writing),
+                None => Err(Trouble::Changed),
+            },
             found => found,
         };
         found.map_err(|trouble| match trouble {

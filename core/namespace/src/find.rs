@@ -1,4 +1,5 @@
-//! Files found by what they are and not by their name: those that the journal has no room for others because of (core/file's `full_journal`).
+//! Files found by what they are and not by their name: those that the journal has no room for others because of (core/file's `full_journal`), and those that
+//! a descriptor on a lost member stands for.
 
 use crate::Namespace;
 use crate::recover::names_in;
@@ -8,11 +9,35 @@ use format::Attribute;
 use sys::rustix::fs::FileType;
 
 impl Namespace {
-    /// Opens these files for writing, which makes good what waits for that, and closes them. Walks the tree until it has found all; what it may not
-    /// see or open is left. No lock is held: what is renamed meanwhile may be missed.
+    /// Opens these files for writing, which makes good what waits for that, and closes them. What it may not open is left. No lock is held: what is renamed
+    /// meanwhile may be missed.
     pub(crate) fn open_wanted(&self, mut wanted: Vec<Attribute>) {
+        self.search(|path, attribute| {
+            if wanted.contains(&attribute) {
+                // What cannot be replayed now stays where it is.
+                let _ = self.attach(path, attribute, true);
+                wanted.retain(|other| *other != attribute);
+            }
+            !wanted.is_empty()
+        });
+    }
+
+    /// A logical path of the file with this attribute.
+    pub(crate) fn path_of(&self, wanted: Attribute) -> Option<Vec<u8>> {
+        let mut found = None;
+        self.search(|path, attribute| {
+            if attribute == wanted {
+                found = Some(path.to_vec());
+            }
+            found.is_none()
+        });
+        found
+    }
+
+    /// Walks the tree and shows every file to `goes_on` until that is false. What may not be seen is left out.
+    fn search(&self, mut goes_on: impl FnMut(&[u8], Attribute) -> bool) {
         let mut pending = self.array().config().prefixes.clone();
-        while let Some(path) = pending.pop().filter(|_| !wanted.is_empty()) {
+        while let Some(path) = pending.pop() {
             let Ok(slot) = self.array().first_in_use() else { return };
             let (Ok(item), Ok(root)) = (self.item(slot, &path), self.root(slot)) else { continue };
             match (item.kind, item.attribute) {
@@ -20,11 +45,7 @@ impl Namespace {
                     let names = names_in(root, &path[1..]).unwrap_or_default();
                     pending.extend(names.iter().map(|name| join(&path, name)));
                 }
-                (FileType::RegularFile, Some(attribute)) if wanted.contains(&attribute) => {
-                    // What cannot be replayed now stays where it is.
-                    let _ = self.attach(&path, attribute, true);
-                    wanted.retain(|other| *other != attribute);
-                }
+                (FileType::RegularFile, Some(attribute)) if !goes_on(&path, attribute) => return,
                 _ => {}
             }
         }

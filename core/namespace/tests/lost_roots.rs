@@ -1,0 +1,79 @@
+//! Descriptors that lie on a lost member: a process that starts after the loss, and inherits them, tells them for what they are.
+
+mod common;
+
+use common::*;
+use cxlraid_namespace::{Namespace, Node, OFlags};
+use file::FileRef;
+use std::os::fd::AsFd;
+use sys::rustix::fs::RenameFlags;
+
+/// The lowest member's directory is renamed: what was opened there stays open, and nobody finds the member any more.
+fn lose_first(array: &TestArray) -> Namespace {
+    std::fs::rename(&array.members[0], array.home.path().join("elsewhere")).unwrap();
+    let mounts: Vec<&str> = array.members.iter().map(|member| member.to_str().unwrap()).collect();
+    attach_again(&mounts.join(":"))
+}
+
+fn file_of(node: Node) -> FileRef {
+    match node {
+        Node::File(file) => file,
+        _ => panic!("a file"),
+    }
+}
+
+fn read_all(file: &FileRef) -> Vec<u8> {
+    let mut back = vec![0; file.size() as usize + 1];
+    // SAFETY: the buffer is ours, and as long as said.
+    let count = unsafe { file.read_at(0, back.as_mut_ptr(), back.len()) }.unwrap();
+    back.truncate(count);
+    back
+}
+
+#[test]
+fn an_inherited_file_is_the_array_s_though_its_member_is_lost() {
+    let array = TestArray::new();
+    let opened = create(array.namespace, "/data/f");
+    write(&opened, 0, &[7; 20_000]);
+    let later = lose_first(&array);
+    assert_eq!(later.logical_path_of(opened.anchor.as_fd()).unwrap().unwrap(), b"/data/f");
+    let file = file_of(later.inherit(opened.anchor.as_fd()).unwrap().expect("an anchor"));
+    assert_eq!(read_all(&file), [7; 20_000]);
+    // SAFETY: the bytes are ours, and as long as said.
+    assert_eq!(unsafe { file.append(b"more".as_ptr(), 4) }.unwrap().1, 4);
+    let again = inside(later.open(b"/data/f", OFlags::RDONLY, 0));
+    assert_eq!(&read_all(&file_of(again.node))[20_000..], b"more");
+}
+
+#[test]
+fn what_was_renamed_since_the_loss_is_found() {
+    let array = TestArray::new();
+    let opened = create(array.namespace, "/data/f");
+    write(&opened, 0, b"this");
+    let later = lose_first(&array);
+    inside(later.mkdir(b"/data/d", 0o755));
+    inside(later.rename(b"/data/f", b"/data/d/g", RenameFlags::empty()));
+    let other = create(later, "/data/f");
+    write(&other, 0, b"other");
+    let mounts: Vec<&str> = array.members.iter().map(|member| member.to_str().unwrap()).collect();
+    let last = attach_again(&mounts.join(":"));
+    let file = file_of(last.inherit(opened.anchor.as_fd()).unwrap().expect("an anchor"));
+    assert_eq!(read_all(&file), b"this");
+}
+
+#[test]
+fn directories_of_a_lost_member_have_their_logical_paths() {
+    let array = TestArray::new();
+    inside(array.namespace.mkdir(b"/data/d", 0o755));
+    let opened = inside(array.namespace.open(b"/data/d", OFlags::RDONLY | OFlags::DIRECTORY, 0));
+    let later = lose_first(&array);
+    assert_eq!(later.logical_path_of(opened.anchor.as_fd()).unwrap().unwrap(), b"/data/d");
+    assert!(matches!(later.inherit(opened.anchor.as_fd()), Ok(Some(Node::Directory))));
+    // The process that had it open before says so, too.
+    assert_eq!(array.namespace.logical_path_of(opened.anchor.as_fd()).unwrap().unwrap(), b"/data/d");
+    // What has the same name below another directory is not the array's.
+    let host = array.home.path().join("other/data/d");
+    std::fs::create_dir_all(&host).unwrap();
+    let host = std::fs::File::open(host).unwrap();
+    assert_eq!(later.logical_path_of(host.as_fd()), Ok(None));
+}
