@@ -20,6 +20,9 @@ const MARK_COUNT: usize = 1 << 16;
 /// One bit per number that is ours.
 static MARKS: [AtomicU64; MARK_COUNT / 64] = [const { AtomicU64::new(0) }; MARK_COUNT / 64];
 
+/// The same for numbers that another process uses for itself in a table which this one shares with it.
+static OTHERS: [AtomicU64; MARK_COUNT / 64] = [const { AtomicU64::new(0) }; MARK_COUNT / 64];
+
 /// The number from which on our descriptors lie.
 pub fn base() -> u32 {
     match BASE.load(Ordering::Relaxed) {
@@ -50,20 +53,36 @@ pub fn keep(fd: RawFd) {
 
 /// Forgets a number that is about to be closed.
 pub fn forget(fd: RawFd) {
-    if let Some((mark, bit)) = mark_of(fd) {
+    if let (Some((mark, bit)), Some((other, _))) = (mark_of(fd), place_of(&OTHERS, fd)) {
         mark.fetch_and(!bit, Ordering::Relaxed);
+        other.fetch_and(!bit, Ordering::Relaxed);
     }
 }
 
 /// Forgets every number: they are another process' in a table that both use.
 pub fn forget_all() {
-    MARKS.iter().for_each(|mark| mark.store(0, Ordering::Relaxed));
+    MARKS.iter().chain(&OTHERS).for_each(|mark| mark.store(0, Ordering::Relaxed));
+}
+
+/// The numbers that are remembered are another process', which this one is a copy of, in a table that both use: they are kept from the program, and are not this process' to close.
+pub fn leave_to_others() {
+    for (mark, other) in MARKS.iter().zip(&OTHERS) {
+        other.fetch_or(mark.swap(0, Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
+
+/// The numbers that this process is to close, if it is a copy that has left those before to another process.
+pub fn own_beside_others() -> impl Iterator<Item = u32> {
+    let has_left = OTHERS.iter().any(|other| other.load(Ordering::Relaxed) != 0);
+    raised_within(0, u32::MAX)
+        .filter(move |&fd| has_left && mark_of(fd as RawFd).is_some_and(|(mark, bit)| mark.load(Ordering::Relaxed) & bit != 0))
 }
 
 /// Whether a number is ours.
 #[inline]
 pub fn is_raised(fd: RawFd) -> bool {
-    mark_of(fd).is_some_and(|(mark, bit)| mark.load(Ordering::Relaxed) & bit != 0)
+    let is_marked = |marks| place_of(marks, fd).is_some_and(|(mark, bit)| mark.load(Ordering::Relaxed) & bit != 0);
+    is_marked(&MARKS) || is_marked(&OTHERS)
 }
 
 /// The numbers in `first..=last` that are ours, ascending.
@@ -72,15 +91,22 @@ pub fn raised_within(first: u32, last: u32) -> impl Iterator<Item = u32> {
     let words = (first / 64)..=(end / 64);
     words
         .filter(move |_| first <= end)
-        .map(|word| (word * 64, MARKS[word as usize].load(Ordering::Relaxed)))
+        .map(|word| {
+            let bits = |marks: &[AtomicU64]| marks[word as usize].load(Ordering::Relaxed);
+            (word * 64, bits(&MARKS) | bits(&OTHERS))
+        })
         .filter(|&(_, bits)| bits != 0)
         .flat_map(|(start, bits)| (0..64).filter(move |bit| bits >> bit & 1 == 1).map(move |bit| start + bit))
         .filter(move |&fd| first <= fd && fd <= end)
 }
 
 fn mark_of(fd: RawFd) -> Option<(&'static AtomicU64, u64)> {
+    place_of(&MARKS, fd)
+}
+
+fn place_of(marks: &'static [AtomicU64], fd: RawFd) -> Option<(&'static AtomicU64, u64)> {
     let index = usize::try_from(fd).ok()?;
-    Some((MARKS.get(index / 64)?, 1 << (index % 64)))
+    Some((marks.get(index / 64)?, 1 << (index % 64)))
 }
 
 #[cfg(test)]
@@ -101,5 +127,23 @@ mod tests {
         assert_eq!(again.as_raw_fd(), number);
         forget(number);
         assert!(!is_raised(number));
+    }
+
+    #[test]
+    fn numbers_of_others_are_kept_from_the_program_and_not_closed() {
+        // Far from what other tests are given.
+        let (theirs, own) = (MARK_COUNT as RawFd - 2, MARK_COUNT as RawFd - 1);
+        keep(own);
+        assert_eq!(own_beside_others().count(), 0, "nobody shares the table");
+        forget(own);
+        keep(theirs);
+        leave_to_others();
+        keep(own);
+        assert!(is_raised(theirs) && is_raised(own));
+        assert!(own_beside_others().any(|fd| fd == own as u32));
+        assert!(!own_beside_others().any(|fd| fd == theirs as u32));
+        forget(theirs);
+        forget(own);
+        assert!(!is_raised(theirs) && !is_raised(own));
     }
 }

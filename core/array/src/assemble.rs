@@ -33,6 +33,8 @@ pub struct Array {
     pub(crate) journal: Option<ArrayJournal>,
     pub(crate) created: bool,
     pub(crate) alone: bool,
+    /// Told of a member that goes out of use here.
+    pub(crate) on_loss: fn(&Member),
 }
 
 /// What the superblocks say together.
@@ -140,6 +142,7 @@ impl Array {
             journal,
             created,
             alone,
+            on_loss: |_| {},
         }))
     }
 

@@ -75,6 +75,8 @@ struct Segment {
     epoch: AtomicU64,
     /// The `out` that the superblocks in use have recorded.
     out_recorded: AtomicU32,
+    /// Members out of use whose loss somebody was told of.
+    out_told: AtomicU32,
     /// Held by changes of names.
     namespace: OwnedLock,
     /// Held while a file's entry is found, made or given back.
@@ -502,6 +504,7 @@ impl Runtime {
             self.segment().recovered.fetch_min(Recovery::Deaths as u32, Ordering::AcqRel);
         }
         self.segment().out_recorded.store(recorded.bits(), Ordering::Release);
+        self.segment().out_told.fetch_and(out.bits(), Ordering::AcqRel);
         self.segment().out.store(out.bits(), Ordering::Release);
         self.segment().epoch.fetch_add(1, Ordering::AcqRel);
     }
@@ -517,6 +520,13 @@ impl Runtime {
             self.note_failing();
         }
         fresh
+    }
+
+    /// Whether the loss of a member is still to be told: true for the first who asks since it went out.
+    pub fn is_to_tell(&self, slot: units::Slot) -> bool {
+        let one = MemberSet::EMPTY.with(slot);
+        let before = MemberSet::from_bits(self.segment().out_told.fetch_or(one.bits(), Ordering::AcqRel));
+        !one.minus(before).is_empty()
     }
 
     /// The members out of use that the superblocks do not know yet.

@@ -109,8 +109,16 @@ impl Array {
     /// Takes a member out of use because its memory or file system failed. Fails if the array does not bear that.
     #[cold]
     pub fn fail_member(&self, slot: Slot) -> Result<(), OsError> {
-        self.runtime.add_out(MemberSet::EMPTY.with(slot));
+        if !self.runtime.add_out(MemberSet::EMPTY.with(slot)).is_empty() && self.runtime.is_to_tell(slot) {
+            (self.on_loss)(&self.members[slot]);
+        }
         if self.geometry.survives(self.runtime.out()) { Ok(()) } else { Err(OsError::IO) }
+    }
+
+    /// The array, which from now on calls `tell` when a member goes out of use here that nobody was told of.
+    #[must_use]
+    pub fn telling(self, tell: fn(&Member)) -> Self {
+        Self { on_loss: tell, ..self }
     }
 
     /// Makes the missing directories on the way to `path` on every member in use.

@@ -133,7 +133,7 @@ impl Namespace {
     }
 
     /// The attribute of what is open, which may only name it (O_PATH).
-    pub(crate) fn attribute_open(&self, fd: BorrowedFd<'_>) -> Result<Option<Attribute>> {
+    pub fn attribute_open(&self, fd: BorrowedFd<'_>) -> Result<Option<Attribute>> {
         let mut value = [0; ATTRIBUTE_BYTES];
         let link = crate::descriptor::link(fd.as_raw_fd());
         crate::open::decode(getxattr(link.as_slice(), ATTRIBUTE_NAME, &mut value), &value)

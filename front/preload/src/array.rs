@@ -4,10 +4,10 @@ use crate::calls::OPEN;
 use crate::descriptors::{Anchored, Use};
 use crate::environment::Environment;
 use crate::lock::{Lock, RawLock};
-use crate::report::report;
+use crate::report::{self, report};
 use ::array::config::{PATHS_DEFAULT, is_below, normalise};
 use ::array::{Array, Config};
-use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use file::{Files, Keep};
 use heap::boxed::Box;
 use heap::format;
@@ -42,7 +42,8 @@ struct State {
     told: AtomicBool,
 }
 
-type Notices = Vec<String>;
+/// Lines for standard error; with a member's slot, one of its loss, which is told once.
+type Notices = Vec<(Option<units::Slot>, String)>;
 
 static STATE: AtomicPtr<State> = AtomicPtr::new(core::ptr::null_mut());
 
@@ -71,8 +72,20 @@ pub(crate) fn namespace() -> Result<&'static Namespace, OsError> {
 pub(crate) fn tell() {
     let Some(state) = state() else { return };
     if !state.notices.is_empty() && !state.told.swap(true, Ordering::Relaxed) {
-        state.notices.iter().for_each(|notice| report!("{notice}"));
+        state.notices.iter().for_each(|(lost, notice)| match (lost, &state.namespace) {
+            (Some(slot), Ok(namespace)) if namespace.files().array().runtime().is_to_tell(*slot) => {
+                report::to_all(format_args!("{notice}"))
+            }
+            (Some(_), Ok(_)) => {}
+            _ => report!("{notice}"),
+        });
     }
+}
+
+/// A member has gone out of use in this process.
+fn tell_loss(member: &::array::Member) {
+    let (member, remedy) = (member.shown(), "see 'cxlraid status'");
+    report::to_all(format_args!("{member}: member failed and is out of use; the array is degraded; {remedy}"));
 }
 
 /// Attaches a copy of the process as [`start`] does, but says nothing: the original has said it.
@@ -91,7 +104,7 @@ pub(crate) fn start(environment: &Environment) {
         Ok(None) => return,
         Ok(Some(config)) => attach(&config, &mut notices),
         Err(error) => {
-            notices.push(error.to_string());
+            notices.push((None, error.to_string()));
             Err(OsError::INVAL)
         }
     };
@@ -103,20 +116,40 @@ pub(crate) fn start(environment: &Environment) {
 }
 
 fn attach(config: &Config, notices: &mut Notices) -> Result<Namespace, OsError> {
-    let array = Array::attach(config).map_err(|error| {
-        notices.push(error.to_string());
-        error.os_error()
-    })?;
+    let array = Array::attach(config)
+        .map_err(|error| {
+            notices.push((None, error.to_string()));
+            answer(error.os_error())
+        })?
+        .telling(tell_loss);
     notice_members(&array, notices);
     let keep = Keep { count: kept_count(array.members().len()), allowed: crate::process::owns_tables };
-    let files = Files::keeping_open(array, keep).inspect_err(|error| {
-        notices.push(format!("cannot open the array's tables under .cxlraid ({error}); check the members' permissions"));
+    let files = Files::keeping_open(array, keep).map_err(|error| {
+        let notice = format!("cannot open the array's tables under .cxlraid ({error}); check the members' permissions");
+        notices.push((None, notice));
+        answer(error)
     })?;
-    Namespace::new(files).inspect_err(|error| {
-        notices.push(format!(
-            "cannot make the members' names the same after a crash ({error}); check the members' permissions and free space"
-        ));
+    Namespace::new(files).map_err(|error| {
+        let remedy = "check the members' permissions and free space";
+        notices.push((None, format!("cannot make the members' names the same after a crash ({error}); {remedy}")));
+        answer(error)
     })
+}
+
+/// What the program's calls are answered with if the array cannot be used. Nothing that says something of the program's own path: a program that is told
+/// ENOENT makes the file anew, or goes on without it.
+const fn answer(error: OsError) -> OsError {
+    match error {
+        OsError::NOENT
+        | OsError::NOTDIR
+        | OsError::ISDIR
+        | OsError::EXIST
+        | OsError::NOTEMPTY
+        | OsError::LOOP
+        | OsError::NXIO
+        | OsError::AGAIN => OsError::IO,
+        error => error,
+    }
 }
 
 /// How many files may stay open for a while after the program has closed them: their descriptors must not be missed by the program, so
@@ -127,17 +160,15 @@ fn kept_count(member_count: usize) -> usize {
 
 /// What an operator should know of at once, said by the process that is the first to see it.
 fn notice_members(array: &Array, notices: &mut Notices) {
-    if !array.runtime().out_unrecorded().is_empty() {
-        for member in array.members().iter().filter(|member| member.standing != ::array::Standing::InSync) {
-            let state = format!("{:?}", member.standing).to_lowercase();
-            notices.push(format!("{}: member is {state}; the array is degraded", member.shown()));
-        }
+    for member in array.members().iter().filter(|member| member.standing != ::array::Standing::InSync) {
+        let state = format!("{:?}", member.standing).to_lowercase();
+        notices.push((Some(member.slot), format!("{}: member is {state}; the array is degraded", member.shown())));
     }
     if array.was_created() {
         for (index, member) in array.members().iter().enumerate() {
             if let Some(other) = array.members()[..index].iter().find(|other| other.device == member.device) {
                 let (one, two) = (other.shown(), member.shown());
-                notices.push(format!("{one} and {two} are on one device; they will fail together"));
+                notices.push((None, format!("{one} and {two} are on one device; they will fail together")));
                 break;
             }
         }
@@ -172,14 +203,42 @@ impl Anchored for Node {
 /// Files that stay open until the process ends.
 static HELD: Lock<Vec<file::FileRef>> = Lock::new(Vec::new());
 
-/// While others have our descriptors nobody can tell when the last of a file is closed: it stays open.
+/// How many files are held before it is first looked for those that no descriptor means any more.
+const HELD_COUNT_MIN: usize = 64;
+/// When so many are held it is looked again.
+static HELD_COUNT_TO_LOOK: AtomicUsize = AtomicUsize::new(HELD_COUNT_MIN);
+
+/// While others have our descriptors nobody hears when the last of a file is closed: it stays open until [`let_go`] finds that no descriptor means it.
 pub(crate) fn hold_for_good(file: &file::FileRef) {
     // Cloned and, if it is there already, dropped while the lock is not held: both take the lock of open files, which a fork takes before this one.
     let file = file.clone();
     let mut held = HELD.lock();
-    if !held.iter().any(|held| held.attribute() == file.attribute()) {
-        held.push(file);
+    if held.iter().any(|held| held.attribute() == file.attribute()) {
+        return;
     }
+    held.push(file);
+    if held.len() >= HELD_COUNT_TO_LOOK.load(Ordering::Relaxed) {
+        let unused = let_go(&mut held);
+        drop(held);
+        drop(unused);
+    }
+}
+
+/// Takes out what no descriptor of the process means. Whoever opens a file has its descriptor before the file is held, and with the lock held none is added meanwhile: what is in the list
+/// is there because of a descriptor that is open now, or was closed.
+fn let_go(held: &mut Vec<file::FileRef>) -> Vec<file::FileRef> {
+    let (Ok(namespace), mut meant) = (namespace(), Vec::new()) else { return Vec::new() };
+    crate::inherit::descriptors(|descriptor| {
+        if !sys::high_fd::is_raised(descriptor)
+            && let Ok(Some(attribute)) = namespace.attribute_open(crate::calls::directory::borrow(descriptor))
+        {
+            meant.push(attribute);
+        }
+    });
+    let (kept, unused) = core::mem::take(held).into_iter().partition(|file| meant.contains(&file.attribute()));
+    *held = kept;
+    HELD_COUNT_TO_LOOK.store((held.len() * 2).max(HELD_COUNT_MIN), Ordering::Relaxed);
+    unused
 }
 
 /// In a copy of the process: they are the original's.

@@ -13,6 +13,9 @@ use core::sync::atomic::Ordering;
 
 /// The calling process, seen for the first time, is such a copy.
 pub(crate) fn begin() {
+    if process::shares_tables() {
+        sys::high_fd::leave_to_others();
+    }
     #[cfg(not(test))]
     crate::runtime::renew_heap();
     forget();

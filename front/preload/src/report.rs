@@ -1,7 +1,18 @@
-//! One-line messages to standard error, without allocation: what happened, where, and what was done.
+//! One-line messages to standard error, without allocation: what happened, where, and what was done; what an operator must hear of goes to the system's log, too.
+//!
+//! Where standard error is a file of the array, nothing is written to it: that would be a write of the program's, made in the middle of another one. The message goes to the system's log
+//! then. The log is a local socket (`/dev/log`, syslog(3)); if nobody listens there, nobody is told.
 
 use core::fmt::{self, Write};
+use linux_raw_sys::general::{__NR_close, __NR_sendto, __NR_socket};
 use sys::raw::syscall;
+
+// <linux/socket.h>, <linux/net.h>.
+const AF_UNIX: u16 = 1;
+const MSG_NOSIGNAL: usize = 0x4000;
+const SOCK_DGRAM: u32 = 2;
+const SOCK_CLOEXEC: u32 = 0o2_000_000;
+const SOCK_NONBLOCK: u32 = 0o4000;
 
 /// The longest message; the rest is cut.
 const LINE_BYTES: usize = 512;
@@ -36,7 +47,45 @@ pub(crate) fn print(message: fmt::Arguments<'_>) {
     let mut line = Line::new();
     // A Line never fails; what does not fit is cut.
     let _ = writeln!(line, "cxlraid: {message}");
-    write_raw(2, line.as_bytes());
+    if crate::calls::is_ours(2) {
+        log(message);
+    } else {
+        write_raw(2, line.as_bytes());
+    }
+}
+
+/// The same, and to the system's log.
+pub(crate) fn to_all(message: fmt::Arguments<'_>) {
+    if !crate::calls::is_ours(2) {
+        log(message);
+    }
+    print(message);
+}
+
+/// Sends `message` to the system's log, with facility `daemon` and level `warning`.
+fn log(message: fmt::Arguments<'_>) {
+    const PRIORITY: u32 = 3 << 3 | 4;
+    let mut line = Line::new();
+    let _ = write!(line, "<{PRIORITY}>cxlraid[{}]: {message}", crate::process::getpid());
+    let address = UnixAddress { family: AF_UNIX, path: *b"/dev/log\0" };
+    let kind = (SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK) as usize;
+    // SAFETY: a new socket, known to nobody else, that is sent bytes which outlive the call to an address that does, too, and is closed.
+    unsafe {
+        let socket = syscall(__NR_socket as usize, [AF_UNIX as usize, kind, 0, 0, 0, 0]);
+        if let Ok(socket) = sys::raw::check(socket) {
+            let (text, to) = (line.as_bytes(), (&raw const address) as usize);
+            let flags = MSG_NOSIGNAL;
+            syscall(__NR_sendto as usize, [socket, text.as_ptr() as usize, text.len(), flags, to, size_of::<UnixAddress>()]);
+            syscall(__NR_close as usize, [socket, 0, 0, 0, 0, 0]);
+        }
+    }
+}
+
+/// unix(7), with room for the one path that is needed.
+#[repr(C)]
+struct UnixAddress {
+    family: u16,
+    path: [u8; 9],
 }
 
 /// Writes `bytes` to `descriptor`, ignoring errors: there is nobody to tell.

@@ -119,13 +119,13 @@ fn member_in_member(scene: &mut Scene<'_>, complaints: &mut Complaints) -> Resul
 fn member_no_directory(scene: &mut Scene<'_>, complaints: &mut Complaints) -> Result {
     fs::remove_dir(scene.member(1))?;
     fs::write(scene.member(1), "a file")?;
-    scene.expect_refusal("ENOTDIR", &[&scene.shown(1), "not a directory"], complaints);
+    scene.expect_refusal("EIO", &[&scene.shown(1), "not a directory"], complaints);
     Ok(Outcome::Ran)
 }
 
 fn member_not_there(scene: &mut Scene<'_>, complaints: &mut Complaints) -> Result {
     fs::remove_dir(scene.member(2))?;
-    scene.expect_refusal("ENOENT", &[&scene.shown(2), "does not exist", "create the directory or mount"], complaints);
+    scene.expect_refusal("EIO", &[&scene.shown(2), "does not exist", "create the directory or mount"], complaints);
     Ok(Outcome::Ran)
 }
 
@@ -302,7 +302,7 @@ fn journal_set(scene: &mut Scene<'_>, complaints: &mut Complaints) -> Result {
     scene.expect_refusal("EINVAL", &["CXLRAID_JOURNAL=internal: the array's journal is ", &shown], complaints);
     scene.unset("CXLRAID_JOURNAL");
     fs::rename(&journal, &away)?;
-    scene.expect_refusal("ENOENT", &[&shown, "the array's journal", "cxlraid journal clear --force"], complaints);
+    scene.expect_refusal("EIO", &[&shown, "the array's journal", "cxlraid journal clear --force"], complaints);
     fs::write(&journal, "something else")?;
     scene.expect_refusal("EIO", &[&shown, "not the array's journal", "cxlraid journal clear --force"], complaints);
     // Its device is mounted elsewhere today.

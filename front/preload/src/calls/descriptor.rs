@@ -145,7 +145,7 @@ fn close_around_ours(call: &Call, first: u32, last: u32) -> Verdict {
 }
 
 /// Closes a number the table could not take.
-fn close_unheld(descriptor: RawFd) {
-    // SAFETY: the number was made by the call being served and nobody knows it yet.
+pub(super) fn close_unheld(descriptor: RawFd) {
+    // SAFETY: the number was made by the library and nobody uses it, not yet or not any more.
     unsafe { sys::raw::syscall(linux_raw_sys::general::__NR_close as usize, [descriptor as usize, 0, 0, 0, 0, 0]) };
 }

@@ -302,6 +302,10 @@ pub(crate) fn exit(_: &mut Call) -> Verdict {
     if process::has_memory() {
         mappings::leave();
         array::leave();
+        if process::shares_tables() && stack::is_alone() {
+            // The table goes on with the process that this one is a copy of, and ours would stay in it for good.
+            sys::high_fd::own_beside_others().for_each(|descriptor| super::descriptor::close_unheld(descriptor as sys::RawFd));
+        }
     }
     Verdict::Pass
 }
