@@ -1,7 +1,7 @@
 //! The table of wrong settings and members that do not fit.
 
 use super::{
-    Case, Outcome,
+    Case, Outcome, loss,
     scene::{Scene, is_root, must},
 };
 use crate::{
@@ -21,7 +21,7 @@ const fn case(name: &'static str, act: fn(&mut Scene<'_>, &mut Complaints) -> Re
     Case { name, shape: Shape::RAID5, act }
 }
 
-pub(super) const CASES: [Case; 25] = [
+pub(super) const CASES: [Case; 27] = [
     case("level-unknown", level_unknown),
     case("settings-missing", settings_missing),
     case("members-too-few", members_too_few),
@@ -46,6 +46,8 @@ pub(super) const CASES: [Case; 25] = [
     case("one-device", one_device),
     case("members-missing", members_missing),
     case("member-empty", member_empty),
+    case("loss-inherited", loss::inherited),
+    case("loss-told-once", loss::told_once),
     Case { shape: Shape::RAID6, ..case("members-missing-6", members_missing_6) },
 ];
 
@@ -131,7 +133,7 @@ fn member_not_there(scene: &mut Scene<'_>, complaints: &mut Complaints) -> Resul
 
 fn member_not_empty(scene: &mut Scene<'_>, complaints: &mut Complaints) -> Result {
     fs::write(scene.member(1).join("somebody's"), "data")?;
-    scene.expect_refusal("ENOTEMPTY", &[&scene.shown(1), "not empty"], complaints);
+    scene.expect_refusal("EIO", &[&scene.shown(1), "not empty"], complaints);
     Ok(Outcome::Ran)
 }
 
@@ -291,7 +293,7 @@ fn journal_set(scene: &mut Scene<'_>, complaints: &mut Complaints) -> Result {
     let (journal, away) = (scene.beside("journal"), scene.beside("away"));
     fs::write(&journal, "something else")?;
     scene.set("CXLRAID_JOURNAL", &journal);
-    scene.expect_refusal("EEXIST", &["journal: exists and is not a journal", "choose another path"], complaints);
+    scene.expect_refusal("EIO", &["journal: exists and is not a journal", "choose another path"], complaints);
     fs::remove_file(&journal)?;
     scene.make(complaints);
     // The superblocks know where it is.

@@ -1,0 +1,53 @@
+//! What programs see that were started after the loss of the lowest member, and have descriptors and a directory from before.
+
+use super::{Outcome, scene::Scene};
+use crate::{
+    process::Output,
+    report::{Complaints, compare},
+};
+use std::{io, path::Path};
+
+const SCRIPT: &str = r#"
+cd "$1" && mkdir sub && cd sub || exit
+exec 3>>../log
+/bin/echo before >&3
+mv "$2" "$2.away"
+for number in 1 2 3; do /bin/echo line $number >&3; done
+/bin/pwd
+mv ../log ../moved
+/bin/echo after >&3
+/bin/cat ../moved
+exec 2>>../errors
+/bin/cat none
+mv "$2.away" "$2"
+"#;
+
+/// What a shell hands to its children after the loss is the array's: nothing that they write is lost, and no path of a member is seen.
+pub(super) fn inherited(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
+    scene.make(complaints);
+    let data = scene.data("file").with_file_name("");
+    let found = scene.run("bash", &[Path::new("-c"), Path::new(SCRIPT), Path::new("bash"), &data, scene.member(0)]);
+    let directory = data.join("sub");
+    let stdout = format!("{}\nbefore\nline 1\nline 2\nline 3\nafter\n", directory.display());
+    let expected = Output { stdout: stdout.into(), stderr: found.stderr.clone(), status: "0".into() };
+    compare("a shell and its children", &expected, &found, complaints);
+    // Where standard error is a file of the array, our own lines are not among the program's.
+    scene.expect_content("errors", "/bin/cat: none: No such file or directory\n", complaints);
+    Ok(Outcome::Ran)
+}
+
+/// The first program after a loss says so, and no other does.
+pub(super) fn told_once(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
+    scene.make(complaints);
+    scene.array.lose(0)?;
+    for expected in [1, 0, 0] {
+        let found = scene.run("cat", &[&scene.data("file")]);
+        let text = String::from_utf8_lossy(&found.stderr).into_owned();
+        let count = text.lines().filter(|line| line.contains("is missing; the array is degraded")).count();
+        if !found.succeeded() || count != expected {
+            complaints.push(format!("{count} lines instead of {expected} about the loss, exit status {}: {text}", found.status));
+        }
+    }
+    scene.array.bring_back(0)?;
+    Ok(Outcome::Ran)
+}
