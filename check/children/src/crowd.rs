@@ -45,7 +45,7 @@ pub(crate) const CROWDS: [Crowd; 2] = [
     },
 ];
 
-/// What a level has done so far.
+/// The counts of one level over the rounds that it has run, and what went wrong there.
 struct Level {
     shape: Shape,
     spawns: u64,
@@ -85,7 +85,7 @@ pub(crate) fn run(ground: &Ground, crowd: &Crowd, options: &Options, report: &Re
     }
 }
 
-/// What a round's program is told.
+/// The seed and the number of children that the program of one round gets as arguments.
 struct Words<'a> {
     crowd: &'a Crowd,
     seed: u64,

@@ -103,7 +103,7 @@ fn case_run<'a>(case: &Case, place: &Place<'_>, env: Run<'a>) -> Run<'a> {
     env.args(words.map(|word| if word == "%" { place.data.display().to_string() } else { word })).limit(LIMIT)
 }
 
-/// What the directory under test holds.
+/// Names, modes and contents of the files in the directory under test, as the script `CONTENT` prints them.
 pub(crate) fn content(place: &Place<'_>, bash: Run<'_>) -> Output {
     bash.args(["-c", CONTENT, "content"]).arg(&place.data).output()
 }
