@@ -20,7 +20,7 @@ const MARK_COUNT: usize = 1 << 16;
 /// One bit per number that is ours.
 static MARKS: [AtomicU64; MARK_COUNT / 64] = [const { AtomicU64::new(0) }; MARK_COUNT / 64];
 
-/// The same for numbers that another process uses for itself in a table which this one shares with it.
+/// One bit per number that another process uses for itself, in a descriptor table which this process shares with it.
 static OTHERS: [AtomicU64; MARK_COUNT / 64] = [const { AtomicU64::new(0) }; MARK_COUNT / 64];
 
 /// The number from which on our descriptors lie.
@@ -64,14 +64,15 @@ pub fn forget_all() {
     MARKS.iter().chain(&OTHERS).for_each(|mark| mark.store(0, Ordering::Relaxed));
 }
 
-/// The numbers that are remembered are another process', which this one is a copy of, in a table that both use: they are kept from the program, and are not this process' to close.
+/// Called by a copy of a process that goes on using the original's descriptor table: every number remembered until now is the original's. Such a number is still kept
+/// from the program, and this process does not close it.
 pub fn leave_to_others() {
     for (mark, other) in MARKS.iter().zip(&OTHERS) {
         other.fetch_or(mark.swap(0, Ordering::Relaxed), Ordering::Relaxed);
     }
 }
 
-/// The numbers that this process is to close, if it is a copy that has left those before to another process.
+/// The numbers that a copy has taken since it called [`leave_to_others`], which it closes before it ends; none in a process that never called that.
 pub fn own_beside_others() -> impl Iterator<Item = u32> {
     let has_left = OTHERS.iter().any(|other| other.load(Ordering::Relaxed) != 0);
     raised_within(0, u32::MAX)

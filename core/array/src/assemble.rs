@@ -33,7 +33,7 @@ pub struct Array {
     pub(crate) journal: Option<ArrayJournal>,
     pub(crate) created: bool,
     pub(crate) alone: bool,
-    /// Told of a member that goes out of use here.
+    /// Called with a member that this process takes out of use: [`Array::telling`].
     pub(crate) on_loss: fn(&Member),
 }
 

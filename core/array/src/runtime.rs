@@ -522,8 +522,8 @@ impl Runtime {
         fresh
     }
 
-    /// Whether the loss of a member is still to be told: true for the first who asks since it went out.
-    pub fn is_to_tell(&self, slot: units::Slot) -> bool {
+    /// Notes that the caller tells of the loss of a member. True for the first caller since the member went out; all others keep silent.
+    pub fn claim_telling(&self, slot: units::Slot) -> bool {
         let one = MemberSet::EMPTY.with(slot);
         let before = MemberSet::from_bits(self.segment().out_told.fetch_or(one.bits(), Ordering::AcqRel));
         !one.minus(before).is_empty()

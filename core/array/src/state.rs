@@ -109,13 +109,14 @@ impl Array {
     /// Takes a member out of use because its memory or file system failed. Fails if the array does not bear that.
     #[cold]
     pub fn fail_member(&self, slot: Slot) -> Result<(), OsError> {
-        if !self.runtime.add_out(MemberSet::EMPTY.with(slot)).is_empty() && self.runtime.is_to_tell(slot) {
+        if !self.runtime.add_out(MemberSet::EMPTY.with(slot)).is_empty() && self.runtime.claim_telling(slot) {
             (self.on_loss)(&self.members[slot]);
         }
         if self.geometry.survives(self.runtime.out()) { Ok(()) } else { Err(OsError::IO) }
     }
 
-    /// The array, which from now on calls `tell` when a member goes out of use here that nobody was told of.
+    /// Returns the array, which from now on calls `tell` when this process takes a member out of use and nobody has told of that loss before. `tell` may be called
+    /// with locks of the array and of its open files held, so it must take none of them.
     #[must_use]
     pub fn telling(self, tell: fn(&Member)) -> Self {
         Self { on_loss: tell, ..self }

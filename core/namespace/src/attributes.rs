@@ -52,7 +52,8 @@ impl Change<'_> {
         }
     }
 
-    /// The same of what has no name any more and is on one member only; the descriptor may be one that only names it (O_PATH).
+    /// Makes the change on the one thing that `fd` is open on, through its link under /proc. It has no name any more and is on one member only; `fd` may be a
+    /// descriptor that only names it (O_PATH).
     fn by_link(&self, fd: BorrowedFd<'_>) -> Result<()> {
         let link = crate::descriptor::link(fd.as_raw_fd());
         match *self {

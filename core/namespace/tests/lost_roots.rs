@@ -3,31 +3,27 @@
 mod common;
 
 use common::*;
-use cxlraid_namespace::{Namespace, Node, OFlags};
-use file::FileRef;
+use cxlraid_namespace::{Namespace, Node, OFlags, Opened};
 use std::os::fd::AsFd;
 use sys::rustix::fs::RenameFlags;
 
-/// The lowest member's directory is renamed: what was opened there stays open, and nobody finds the member any more.
-fn lose_first(array: &TestArray) -> Namespace {
-    std::fs::rename(&array.members[0], array.home.path().join("elsewhere")).unwrap();
+/// The view of a process that starts now.
+fn again(array: &TestArray) -> Namespace {
     let mounts: Vec<&str> = array.members.iter().map(|member| member.to_str().unwrap()).collect();
     attach_again(&mounts.join(":"))
 }
 
-fn file_of(node: Node) -> FileRef {
-    match node {
-        Node::File(file) => file,
-        _ => panic!("a file"),
-    }
+/// The lowest member's directory is renamed: what was opened there stays open, and nobody finds the member any more. Returns the view of a process that starts
+/// then.
+fn lose_first(array: &TestArray) -> Namespace {
+    std::fs::rename(&array.members[0], array.home.path().join("elsewhere")).unwrap();
+    again(array)
 }
 
-fn read_all(file: &FileRef) -> Vec<u8> {
-    let mut back = vec![0; file.size() as usize + 1];
-    // SAFETY: the buffer is ours, and as long as said.
-    let count = unsafe { file.read_at(0, back.as_mut_ptr(), back.len()) }.unwrap();
-    back.truncate(count);
-    back
+/// What a process that has inherited the descriptor of `opened` finds it to be.
+fn inherited(names: Namespace, opened: Opened) -> Opened {
+    let node = names.inherit(opened.anchor.as_fd()).unwrap().expect("an anchor");
+    Opened { node, ..opened }
 }
 
 #[test]
@@ -37,12 +33,11 @@ fn an_inherited_file_is_the_array_s_though_its_member_is_lost() {
     write(&opened, 0, &[7; 20_000]);
     let later = lose_first(&array);
     assert_eq!(later.logical_path_of(opened.anchor.as_fd()).unwrap().unwrap(), b"/data/f");
-    let file = file_of(later.inherit(opened.anchor.as_fd()).unwrap().expect("an anchor"));
-    assert_eq!(read_all(&file), [7; 20_000]);
-    // SAFETY: the bytes are ours, and as long as said.
-    assert_eq!(unsafe { file.append(b"more".as_ptr(), 4) }.unwrap().1, 4);
-    let again = inside(later.open(b"/data/f", OFlags::RDONLY, 0));
-    assert_eq!(&read_all(&file_of(again.node))[20_000..], b"more");
+    let found = inherited(later, opened);
+    assert_eq!(read(&found), [7; 20_000]);
+    write(&found, 20_000, b"more");
+    let by_name = inside(later.open(b"/data/f", OFlags::RDONLY, 0));
+    assert_eq!(&read(&by_name)[20_000..], b"more");
 }
 
 #[test]
@@ -55,10 +50,7 @@ fn what_was_renamed_since_the_loss_is_found() {
     inside(later.rename(b"/data/f", b"/data/d/g", RenameFlags::empty()));
     let other = create(later, "/data/f");
     write(&other, 0, b"other");
-    let mounts: Vec<&str> = array.members.iter().map(|member| member.to_str().unwrap()).collect();
-    let last = attach_again(&mounts.join(":"));
-    let file = file_of(last.inherit(opened.anchor.as_fd()).unwrap().expect("an anchor"));
-    assert_eq!(read_all(&file), b"this");
+    assert_eq!(read(&inherited(again(&array), opened)), b"this");
 }
 
 #[test]

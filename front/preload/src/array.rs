@@ -73,7 +73,7 @@ pub(crate) fn tell() {
     let Some(state) = state() else { return };
     if !state.notices.is_empty() && !state.told.swap(true, Ordering::Relaxed) {
         state.notices.iter().for_each(|(lost, notice)| match (lost, &state.namespace) {
-            (Some(slot), Ok(namespace)) if namespace.files().array().runtime().is_to_tell(*slot) => {
+            (Some(slot), Ok(namespace)) if namespace.files().array().runtime().claim_telling(*slot) => {
                 report::to_all(format_args!("{notice}"))
             }
             (Some(_), Ok(_)) => {}
@@ -82,7 +82,7 @@ pub(crate) fn tell() {
     }
 }
 
-/// A member has gone out of use in this process.
+/// Tells that this process has taken a member out of use. The caller may hold locks of the array, so nothing here looks at descriptors through the table.
 fn tell_loss(member: &::array::Member) {
     let (member, remedy) = (member.shown(), "see 'cxlraid status'");
     report::to_all(format_args!("{member}: member failed and is out of use; the array is degraded; {remedy}"));
@@ -136,7 +136,7 @@ fn attach(config: &Config, notices: &mut Notices) -> Result<Namespace, OsError> 
     })
 }
 
-/// What the program's calls are answered with if the array cannot be used. Nothing that says something of the program's own path: a program that is told
+/// The error that answers the program's calls if `error` keeps the array from being used. It never says anything of the program's own path: a program that is told
 /// ENOENT makes the file anew, or goes on without it.
 const fn answer(error: OsError) -> OsError {
     match error {
@@ -146,6 +146,10 @@ const fn answer(error: OsError) -> OsError {
         | OsError::EXIST
         | OsError::NOTEMPTY
         | OsError::LOOP
+        | OsError::NAMETOOLONG
+        | OsError::XDEV
+        | OsError::STALE
+        | OsError::NODATA
         | OsError::NXIO
         | OsError::AGAIN => OsError::IO,
         error => error,
@@ -203,9 +207,9 @@ impl Anchored for Node {
 /// Files that stay open until the process ends.
 static HELD: Lock<Vec<file::FileRef>> = Lock::new(Vec::new());
 
-/// How many files are held before it is first looked for those that no descriptor means any more.
+/// While fewer files than this are held, none of them is let go.
 const HELD_COUNT_MIN: usize = 64;
-/// When so many are held it is looked again.
+/// When so many files are held, [`hold_for_good`] looks for those that no descriptor means any more.
 static HELD_COUNT_TO_LOOK: AtomicUsize = AtomicUsize::new(HELD_COUNT_MIN);
 
 /// While others have our descriptors nobody hears when the last of a file is closed: it stays open until [`let_go`] finds that no descriptor means it.
@@ -224,8 +228,8 @@ pub(crate) fn hold_for_good(file: &file::FileRef) {
     }
 }
 
-/// Takes out what no descriptor of the process means. Whoever opens a file has its descriptor before the file is held, and with the lock held none is added meanwhile: what is in the list
-/// is there because of a descriptor that is open now, or was closed.
+/// Takes those files out of `held` that no descriptor of the process means, and returns them to be dropped without the lock of `held`. A thread that opens a file has the
+/// descriptor before it adds the file, and adds it with that lock held: every file in `held` has a descriptor that is found here, or one that was closed.
 fn let_go(held: &mut Vec<file::FileRef>) -> Vec<file::FileRef> {
     let (Ok(namespace), mut meant) = (namespace(), Vec::new()) else { return Vec::new() };
     crate::inherit::descriptors(|descriptor| {

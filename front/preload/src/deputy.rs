@@ -114,7 +114,7 @@ fn act(call: &mut Call, answer: *mut Answer, guest: u32) -> ! {
     }
     array::leave();
     for descriptor in high_fd::raised_within(0, u32::MAX) {
-        close(descriptor as RawFd);
+        crate::calls::descriptor::close_unheld(descriptor as RawFd);
     }
     // SAFETY: the guest waits until this process has ended.
     unsafe {
@@ -187,9 +187,4 @@ pub(crate) fn leave_to_guest(then: fn(&mut Call) -> isize) {
     if let Some(answer) = unsafe { ANSWER.load(Ordering::Relaxed).as_mut() } {
         answer.then = Some(then);
     }
-}
-
-fn close(descriptor: RawFd) {
-    // SAFETY: a descriptor of the library's, which this process is done with.
-    unsafe { syscall(nr::__NR_close as usize, [descriptor as usize, 0, 0, 0, 0, 0]) };
 }

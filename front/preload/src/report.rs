@@ -4,12 +4,14 @@
 //! then. The log is a local socket (`/dev/log`, syslog(3)); if nobody listens there, nobody is told.
 
 use core::fmt::{self, Write};
-use linux_raw_sys::general::{__NR_close, __NR_sendto, __NR_socket};
+use linux_raw_sys::general::{__NR_sendto, __NR_socket};
 use sys::raw::syscall;
 
 // <linux/socket.h>, <linux/net.h>.
 const AF_UNIX: u16 = 1;
 const MSG_NOSIGNAL: usize = 0x4000;
+// sockaddr_un's sun_path.
+const UNIX_PATH_BYTES: usize = 108;
 const SOCK_DGRAM: u32 = 2;
 const SOCK_CLOEXEC: u32 = 0o2_000_000;
 const SOCK_NONBLOCK: u32 = 0o4000;
@@ -47,7 +49,7 @@ pub(crate) fn print(message: fmt::Arguments<'_>) {
     let mut line = Line::new();
     // A Line never fails; what does not fit is cut.
     let _ = writeln!(line, "cxlraid: {message}");
-    if crate::calls::is_ours(2) {
+    if is_on_member() {
         log(message);
     } else {
         write_raw(2, line.as_bytes());
@@ -56,10 +58,15 @@ pub(crate) fn print(message: fmt::Arguments<'_>) {
 
 /// The same, and to the system's log.
 pub(crate) fn to_all(message: fmt::Arguments<'_>) {
-    if !crate::calls::is_ours(2) {
+    if !is_on_member() {
         log(message);
     }
     print(message);
+}
+
+/// Whether standard error is a file of an array. The kernel is asked, and nothing else: whoever reports may hold any lock.
+fn is_on_member() -> bool {
+    namespace::is_backing(crate::calls::directory::borrow(2))
 }
 
 /// Sends `message` to the system's log, with facility `daemon` and level `warning`.
@@ -67,25 +74,29 @@ fn log(message: fmt::Arguments<'_>) {
     const PRIORITY: u32 = 3 << 3 | 4;
     let mut line = Line::new();
     let _ = write!(line, "<{PRIORITY}>cxlraid[{}]: {message}", crate::process::getpid());
-    let address = UnixAddress { family: AF_UNIX, path: *b"/dev/log\0" };
-    let kind = (SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK) as usize;
-    // SAFETY: a new socket, known to nobody else, that is sent bytes which outlive the call to an address that does, too, and is closed.
-    unsafe {
-        let socket = syscall(__NR_socket as usize, [AF_UNIX as usize, kind, 0, 0, 0, 0]);
-        if let Ok(socket) = sys::raw::check(socket) {
-            let (text, to) = (line.as_bytes(), (&raw const address) as usize);
-            let flags = MSG_NOSIGNAL;
-            syscall(__NR_sendto as usize, [socket, text.as_ptr() as usize, text.len(), flags, to, size_of::<UnixAddress>()]);
-            syscall(__NR_close as usize, [socket, 0, 0, 0, 0, 0]);
-        }
-    }
+    send(line.as_bytes(), b"/dev/log");
 }
 
-/// unix(7), with room for the one path that is needed.
+/// Sends `text` as one datagram to the local socket at `path`, if somebody listens there who can take it at once.
+fn send(text: &[u8], path: &[u8]) {
+    let mut address = UnixAddress { family: AF_UNIX, path: [0; UNIX_PATH_BYTES] };
+    let Some(place) = address.path.get_mut(..path.len()) else { return };
+    place.copy_from_slice(path);
+    let kind = (SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK) as usize;
+    // SAFETY: asks for a new socket.
+    let socket = unsafe { syscall(__NR_socket as usize, [AF_UNIX as usize, kind, 0, 0, 0, 0]) };
+    let Ok(socket) = sys::raw::check(socket) else { return };
+    let (bytes, to) = (text.as_ptr() as usize, (&raw const address) as usize);
+    // SAFETY: the socket was made here; the text and the address outlive the call.
+    unsafe { syscall(__NR_sendto as usize, [socket, bytes, text.len(), MSG_NOSIGNAL, to, size_of::<UnixAddress>()]) };
+    crate::calls::descriptor::close_unheld(socket as sys::RawFd);
+}
+
+/// unix(7).
 #[repr(C)]
 struct UnixAddress {
     family: u16,
-    path: [u8; 9],
+    path: [u8; UNIX_PATH_BYTES],
 }
 
 /// Writes `bytes` to `descriptor`, ignoring errors: there is nobody to tell.
@@ -100,3 +111,20 @@ macro_rules! report {
     ($($argument:tt)*) => { $crate::report::print(format_args!($($argument)*)) };
 }
 pub(crate) use report;
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_listener_gets_the_text_and_nobody_is_waited_for() {
+        let path = std::env::temp_dir().join(std::format!("cxlraid-report-{}", std::process::id()));
+        let bytes = std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str());
+        super::send(b"to nobody", bytes);
+        let listener = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
+        super::send(b"<28>cxlraid[1]: text", bytes);
+        let mut back = [0; 100];
+        let count = listener.recv(&mut back).unwrap();
+        assert_eq!(&back[..count], b"<28>cxlraid[1]: text");
+        super::send(b"a path that no socket can have", &[b'x'; 200]);
+        std::fs::remove_file(&path).unwrap();
+    }
+}

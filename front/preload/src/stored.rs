@@ -62,7 +62,7 @@ fn prepare(path: Vec<u8>, name: Vec<u8>, arguments: usize, environment: usize) -
     prepare_first(None, path, name, arguments, environment)
 }
 
-/// The same of an open file, whatever it is called by now.
+/// Prepares the execution of the program that an open file holds, whatever the file is called by now.
 pub(crate) fn prepare_open(link: &Link, name: Vec<u8>, arguments: usize, environment: usize) -> Result<Stored, OsError> {
     let path = array::namespace()?.logical_path_of(link.descriptor())?.ok_or(OsError::ACCESS)?;
     prepare_first(Some(link), path, name, arguments, environment)

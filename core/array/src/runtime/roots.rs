@@ -7,10 +7,11 @@
 use super::Runtime;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// More members than an array ever has in the life of a segment, but for operators who replace one after another; then the oldest is forgotten.
+/// How many roots are remembered: twice as many as an array can have members. When members were replaced so often that there are more, the oldest root is
+/// forgotten.
 const ROOT_COUNT: usize = 64;
 
-/// Devices and inode numbers. Written by whoever holds the segment's file lock, read by anybody.
+/// The device and inode numbers of the roots. Whoever holds the segment's file lock writes them, and anybody reads them.
 pub(super) struct Roots {
     /// How many were ever noted.
     count: AtomicU32,
@@ -33,7 +34,7 @@ impl Runtime {
         roots.count.store(count.wrapping_add(1), Ordering::Release);
     }
 
-    /// Whether a directory is, or was, the root of a member.
+    /// Whether the directory with this device and inode number is, or was, the root of a member.
     #[must_use]
     pub fn is_root(&self, device: u64, inode: u64) -> bool {
         let identities = &self.segment().roots.identities;

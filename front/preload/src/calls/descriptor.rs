@@ -144,8 +144,8 @@ fn close_around_ours(call: &Call, first: u32, last: u32) -> Verdict {
     Verdict::Done(0)
 }
 
-/// Closes a number the table could not take.
-pub(super) fn close_unheld(descriptor: RawFd) {
+/// Closes a descriptor that the library made, or was handed, and that no table of ours knows.
+pub(crate) fn close_unheld(descriptor: RawFd) {
     // SAFETY: the number was made by the library and nobody uses it, not yet or not any more.
     unsafe { sys::raw::syscall(linux_raw_sys::general::__NR_close as usize, [descriptor as usize, 0, 0, 0, 0, 0]) };
 }

@@ -82,7 +82,7 @@ fn named_at(base: RawFd, address: usize) -> Option<Name> {
     named(base, program::read_string(address, &mut buffer).ok()?)
 }
 
-/// The same of a path that is not a string of the program's.
+/// The magic link that `path`, relative to `base`, is the text of. `path` lies in the library's memory, not in the program's.
 pub(crate) fn named(base: RawFd, path: &[u8]) -> Option<Name> {
     let last = path.rsplit(|&byte| byte == b'/').next()?;
     let is_number = !last.is_empty() && last.iter().all(u8::is_ascii_digit);
@@ -136,7 +136,7 @@ pub(crate) fn names(path: &[u8]) -> bool {
     named(AT_FDCWD, path).is_some()
 }
 
-/// The same of a path of the host that a symlink of the array led out to.
+/// What a path of the host leads to, if it is a magic link to something of the array. Such a path comes of a symlink of the array that led out of it.
 pub(crate) fn at_host(path: &[u8]) -> Option<Link> {
     named(AT_FDCWD, path)?.follow()
 }

@@ -70,7 +70,7 @@ impl At {
         !self.by_name && magic::name(self.base(call), call.args[self.path]).is_some()
     }
 
-    /// Whether there is something of the host's by this name.
+    /// Whether this path leads to something on the host, outside the array.
     pub(crate) fn is_there(self, call: &Call) -> bool {
         let args = [self.base(call) as usize, call.args[self.path], 0, AT_SYMLINK_NOFOLLOW as usize, 0, 0];
         // SAFETY: asks whether a path of the program's is there.

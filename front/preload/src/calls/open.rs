@@ -1,5 +1,6 @@
 //! open and its relatives: the program gets the anchor, a real descriptor.
 
+use super::descriptor::close_unheld;
 use super::magic::Link;
 use super::on_path::{self, At};
 use super::paths::{self, AT_FDCWD, Where};
@@ -8,7 +9,6 @@ use crate::array;
 use crate::dispatch::{Call, Verdict};
 use crate::program;
 use heap::vec::Vec;
-use linux_raw_sys::general::__NR_close;
 use namespace::{OFlags, Opened, Reached, ResolveFlags};
 use sys::raw::{check, syscall};
 use sys::{IntoRawFd, OsError, RawFd};
@@ -100,10 +100,10 @@ fn restricted_link(call: &Call, link: &Link, how: &How) -> Result<usize, OsError
         if flags.contains(OFlags::PATH) {
             return Ok(found as usize);
         }
-        close(found);
+        close_unheld(found);
         return Err(OsError::LOOP);
     }
-    close(found);
+    close_unheld(found);
     let opened = array::namespace()?.reopen(link.descriptor(), link.node(), flags, how.mode as u32)?;
     publish(opened, flags.bits())
 }
@@ -132,12 +132,7 @@ fn publish(opened: Opened, flags: u32) -> Result<usize, OsError> {
     if OPEN.install(descriptor, OPEN.describe(opened.node, flags)) {
         Ok(descriptor as usize)
     } else {
-        close(descriptor);
+        close_unheld(descriptor);
         Err(OsError::MFILE)
     }
-}
-
-fn close(descriptor: RawFd) {
-    // SAFETY: the number was made here and nobody knows it yet.
-    unsafe { syscall(__NR_close as usize, [descriptor as usize, 0, 0, 0, 0, 0]) };
 }
