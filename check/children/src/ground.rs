@@ -3,7 +3,7 @@
 //! Members and the directories under test lie on tmpfs; programs and their output lie on another file system.
 
 use crate::process::Run;
-use stage::{Janitor, process::find_program};
+use stage::{Janitor, options::copied, process::find_program};
 use std::{
     env, fs, io,
     os::unix::fs::PermissionsExt as _,
@@ -50,15 +50,7 @@ impl Ground {
                 .and_then(|()| fs::set_permissions(directory, fs::Permissions::from_mode(0o755)))
                 .map_err(|error| format!("{}: {error}; it must be possible to make directories there", directory.display()))?;
         }
-        let copied = |file: &Path, name: &str| {
-            let copy = host.join(name);
-            // Plain runs need neither.
-            if file.is_file() {
-                fs::copy(file, &copy).map_err(|error| format!("{}: {error}", file.display()))?;
-            }
-            Ok::<_, String>(copy)
-        };
-        let (library, command) = (copied(library, "libcxlraid.so")?, copied(command, "cxlraid")?);
+        let (library, command) = (copied(library, &host)?, copied(command, &host)?);
         Ok(Self { root, host, assets, janitor, library, command, keep })
     }
 

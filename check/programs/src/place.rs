@@ -4,7 +4,7 @@
 //! means the same on a plain directory as on an array.
 
 use crate::process::Run;
-use stage::Janitor;
+use stage::{Janitor, options::copied};
 use std::{
     env, fs, io,
     os::unix::fs::PermissionsExt as _,
@@ -21,6 +21,7 @@ pub(crate) struct Ground {
     pub(crate) host: PathBuf,
     pub(crate) assets: PathBuf,
     pub(crate) janitor: Janitor,
+    /// Library and command are copies.
     pub(crate) library: PathBuf,
     pub(crate) command: PathBuf,
     /// Whether system calls on arrays are under watch.
@@ -38,7 +39,8 @@ impl Ground {
                 .and_then(|()| fs::set_permissions(directory, fs::Permissions::from_mode(0o755)))
                 .map_err(|error| format!("{}: {error}; it must be possible to make directories there", directory.display()))?;
         }
-        Ok(Self { root, host, assets, janitor, library: library.to_owned(), command: command.to_owned(), watched })
+        let (library, command) = (copied(library, &host)?, copied(command, &host)?);
+        Ok(Self { root, host, assets, janitor, library, command, watched })
     }
 }
 

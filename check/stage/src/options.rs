@@ -72,6 +72,16 @@ pub fn must_be_built(file: &Path, package: &str) -> Result<(), String> {
     Err(format!("{}: not there; build it with 'cargo build --release -p {package}'", file.display()))
 }
 
+/// Copies `file` into `directory`, where programs of every user can read it and where it stays the same while others build. Returns the path of the copy. A file that
+/// is not there is not copied: runs on a plain directory need neither library nor command.
+pub fn copied(file: &Path, directory: &Path) -> Result<PathBuf, String> {
+    let copy = directory.join(file.file_name().unwrap_or_default());
+    if file.is_file() {
+        std::fs::copy(file, &copy).map_err(|error| format!("{}: {error}", file.display()))?;
+    }
+    Ok(copy)
+}
+
 /// `main` of a program that checks: `options` (None: help was asked for), then the checks, which say whether all passed.
 /// Exits with 0, with 1 if something failed, with 2 for a command line that is not understood.
 pub fn conclude<O>(
