@@ -6,11 +6,13 @@
 //! Invariants: every word is an atomic or a lock, all zeros is the empty state, and whoever dies at any instruction leaves something the
 //! next process can take over: a slot names pid and start time, a lock names its slot, a slot lists the files it holds open.
 
+mod anchors;
 mod open_files;
 mod others;
 mod roots;
 mod showing;
 
+pub use anchors::Anchors;
 pub use open_files::{FileEntry, SharedFile};
 pub use showing::{ANSWER_STEP, ANSWER_STEPS, MappingCounts, count_mappings, others_are_to_hear};
 
@@ -39,7 +41,7 @@ const OPEN_WORDS: usize = OPEN_FILE_COUNT / 64;
 const MAGIC: u64 = u64::from_le_bytes(*b"CXLRrun\x01");
 const SLOT_BITS: u32 = ATTACH_SLOT_COUNT.trailing_zeros();
 /// Raised whenever the layout below changes.
-const VERSION: u32 = 14;
+const VERSION: u32 = 15;
 
 /// One attached process.
 #[repr(C)]

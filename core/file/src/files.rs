@@ -8,6 +8,7 @@ use crate::idle::{Idle, Keep};
 use crate::inode::{Inode, key};
 use crate::journal::{self, FileJournal};
 use crate::local_lock::LocalLock;
+use crate::locks::KeptOverExec;
 use crate::nameless::Name;
 use crate::table::{InodeTable, open_meta_files};
 use alloc::boxed::Box;
@@ -35,6 +36,7 @@ pub struct Files {
     shape: Shape,
     keep: Keep,
     held: LocalLock<Held>,
+    kept_over_exec: KeptOverExec,
 }
 
 /// What this process has open, and what it only keeps ready.
@@ -176,6 +178,7 @@ impl Files {
             shape,
             keep,
             held,
+            kept_over_exec: KeptOverExec::new(),
         }));
         files.array.runtime().recover_to(Recovery::Tables, || files.recover_tables())?;
         let runtime = files.array.runtime();
@@ -200,6 +203,10 @@ impl Files {
 
     pub(crate) const fn keeping(&self) -> Keep {
         self.keep
+    }
+
+    pub(crate) const fn kept_over_exec(&self) -> &KeptOverExec {
+        &self.kept_over_exec
     }
 
     pub(crate) const fn held(&self) -> &LocalLock<Held> {

@@ -35,6 +35,8 @@ pub struct Inode {
     /// The allocation epoch that this process' knowledge of allocated space belongs to.
     pub(crate) allocation_epoch: AtomicU32,
     pub(crate) copy_view: CopyView,
+    /// Whether this process has asked for locks of its own on it (fcntl(2) F_SETLK).
+    pub(crate) has_process_locks: AtomicBool,
 }
 
 /// What tells one file from every other that ever had its number, in one word: also the key in the runtime segment.
@@ -73,6 +75,7 @@ impl Inode {
             may_stay: AtomicBool::new(false),
             allocation_epoch: AtomicU32::new(0),
             copy_view: CopyView::new(),
+            has_process_locks: AtomicBool::new(false),
         }
     }
 

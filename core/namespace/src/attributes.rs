@@ -162,14 +162,7 @@ impl Namespace {
     /// truncate(2).
     pub fn truncate(&self, path: &[u8], bytes: u64) -> Result<Reached<()>> {
         let place = self.find(path, OFlags::PATH | OFlags::CLOEXEC, true)?;
-        place.and_then(|found| match FileType::from_raw_mode(fstat(&found.fd)?.st_mode) {
-            FileType::RegularFile => match self.open(&found.path, OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW, 0)? {
-                Reached::Array(crate::Opened { node: Node::File(file), .. }) => file.truncate(bytes),
-                _ => Err(OsError::INVAL),
-            },
-            FileType::Directory => Err(OsError::ISDIR),
-            _ => Err(OsError::INVAL),
-        })
+        place.and_then(|found| self.truncate_open(found.fd.as_fd(), &Node::Path, bytes))
     }
 
     fn change_at(&self, path: &[u8], follow: bool, change: &Change<'_>) -> Result<Reached<()>> {

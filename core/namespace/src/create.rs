@@ -60,8 +60,12 @@ impl Namespace {
         let anchor = || self.on_first(|root| openat2(root, &target.relative, flags, Mode::empty(), plainly));
         match with_owner_access(&file, anchor) {
             Ok(anchor) => {
-                if let (Some(epochs), Ok(stat)) = (self.epochs(), fstat(&anchor)) {
-                    self.remember_attribute([stat.st_dev, stat.st_ino], file.attribute(), epochs);
+                if let Ok(stat) = fstat(&anchor) {
+                    let identity = [stat.st_dev, stat.st_ino];
+                    file.note_anchor(identity);
+                    if let Some(epochs) = self.epochs() {
+                        self.remember_attribute(identity, file.attribute(), epochs);
+                    }
                 }
                 Ok(Reached::Array(Opened { anchor, node: Node::File(file), path: target.path }))
             }
@@ -162,6 +166,8 @@ impl Namespace {
                 let own = file.backing_fds().next().ok_or(OsError::IO)?.1.as_raw_fd();
                 let reopen = || sys::rustix::fs::open(crate::descriptor::link(own), flags, Mode::empty());
                 let anchor = with_owner_access(&file, reopen)?;
+                let stat = fstat(&anchor)?;
+                file.note_anchor([stat.st_dev, stat.st_ino]);
                 Ok(Opened { anchor, node: Node::File(file), path })
             })
         })

@@ -97,7 +97,9 @@ impl Namespace {
         }
         let attribute = crate::open::read_attribute(fd)?.ok_or(OsError::IO)?;
         let for_writing = flags & OFlags::RWMODE != OFlags::RDONLY;
-        self.attach_open(fd, attribute, for_writing).map(|file| Some(Node::File(file)))
+        let file = self.attach_open(fd, attribute, for_writing)?;
+        file.note_anchor([stat.st_dev, stat.st_ino]);
+        Ok(Some(Node::File(file)))
     }
 
     /// The file with this attribute that a descriptor is open on.

@@ -48,7 +48,7 @@ pub use open::is_backing;
 pub use sys::rustix::fs::{
     Access, AtFlags, FileType, OFlags, RenameFlags, ResolveFlags, Stat, StatFs, Statx, StatxFlags, Timestamps, XattrFlags,
 };
-pub use text::{TEXT_OFFSET, hold_text, holds_text};
+pub use text::{hold_text, holds_text};
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

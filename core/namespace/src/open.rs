@@ -15,7 +15,7 @@ use core::cell::Cell;
 use dax::Access;
 use file::{BackingFds, FileRef};
 use format::{ATTRIBUTE_BYTES, ATTRIBUTE_NAME, Attribute};
-use sys::rustix::fs::{FileType, Mode, OFlags, Stat, fgetxattr, fstat, openat};
+use sys::rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fcntl_getfl, fgetxattr, fstat, openat, statat};
 use sys::{AsFd, AsRawFd, OsError, OwnedFd, Result};
 
 /// How often an open starts anew that meets something else each time it looks.
@@ -139,6 +139,7 @@ impl Namespace {
             crate::text::refuse_busy(&found.fd, stat.st_mode)?;
         }
         let file = self.file_behind(found, [stat.st_dev, stat.st_ino], for_writing, epochs)?;
+        file.note_anchor([stat.st_dev, stat.st_ino]);
         file.let_stay(self.may_be_cut_by_all(stat));
         if cuts {
             file.truncate(0)?;
@@ -186,8 +187,15 @@ impl Namespace {
     /// The file that `attribute` names, by its backing files at a logical path if it is not open yet.
     pub(crate) fn attach(&self, path: &[u8], attribute: Attribute, for_writing: bool) -> core::result::Result<FileRef, Trouble> {
         let changed = Cell::new(false);
-        match self.files.open(attribute, for_writing, || self.open_backing(path, attribute, for_writing, &changed)) {
-            Ok(file) => Ok(file),
+        let had_locks = Cell::new(false);
+        let backing = || self.open_backing(path, attribute, for_writing, &changed, &had_locks);
+        match self.files.open(attribute, for_writing, backing) {
+            Ok(file) => {
+                if had_locks.get() {
+                    file.note_process_lock();
+                }
+                Ok(file)
+            }
             // Also IO: the inode table does not know it (any more).
             Err(error) if changed.get() || error == OsError::IO => Err(Trouble::Changed),
             Err(error) => Err(Trouble::Os(error)),
@@ -200,13 +208,20 @@ impl Namespace {
         attribute: Attribute,
         for_writing: bool,
         changed: &Cell<bool>,
+        had_locks: &Cell<bool>,
     ) -> Result<(BackingFds, Access)> {
         let members = self.array().members();
         let mut fds: BackingFds = Vec::with_capacity(members.len());
         fds.resize_with(members.len(), || None);
         let mut access = Access::ReadWrite;
         for slot in self.array().in_use().iter() {
-            let result = open_one(self.root(slot)?, &path[1..], for_writing).and_then(|(fd, found)| {
+            let root = self.root(slot)?;
+            if let Some(fd) = self.taken_over(root, &path[1..], attribute) {
+                had_locks.set(true);
+                fds[slot] = Some(fd);
+                continue;
+            }
+            let result = open_one(root, &path[1..], for_writing).and_then(|(fd, found)| {
                 if read_attribute(&fd)? == Some(attribute) { Ok((fd, found)) } else { Err(OsError::NOENT) }
             });
             match result {
@@ -225,6 +240,17 @@ impl Namespace {
             }
         }
         Ok((fds, access))
+    }
+
+    /// A backing file that the former program of this process has left open, for reading and writing.
+    fn taken_over(&self, root: &OwnedFd, relative: &[u8], attribute: Attribute) -> Option<OwnedFd> {
+        let identify = || {
+            let stat = statat(root, relative, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+            Some([stat.st_dev, stat.st_ino])
+        };
+        let fd = self.files.taken_over(identify)?;
+        let writes = fcntl_getfl(&fd).is_ok_and(|flags| flags & OFlags::RWMODE == OFlags::RDWR);
+        (writes && read_attribute(&fd) == Ok(Some(attribute))).then_some(fd)
     }
 }
 

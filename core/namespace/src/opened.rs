@@ -53,6 +53,7 @@ impl Namespace {
             _ => Node::Other,
         };
         if let Node::File(file) = &node {
+            file.note_anchor([stat.st_dev, stat.st_ino]);
             if writes || cuts {
                 crate::text::refuse_busy(&anchor, stat.st_mode)?;
             }

@@ -14,6 +14,7 @@ use heap::format;
 use heap::string::{String, ToString};
 use heap::vec::Vec;
 use namespace::{Namespace, Node};
+use sys::FromRawFd;
 use sys::OsError;
 
 /// The paths whose files belong to the array. Known even if the array cannot be used.
@@ -256,9 +257,10 @@ pub(crate) fn held_lock() -> &'static RawLock {
     HELD.raw()
 }
 
-/// A descriptor this program was given: if it is an anchor, it is served again. Its offset is shared with whoever gave it.
+/// A descriptor this program was given, and perhaps one of ours: if it is an anchor, it is served again. Its offset is shared with whoever gave it.
 pub(crate) fn adopt(descriptor: sys::RawFd) {
-    if keeps_own_text(descriptor) {
+    let is_high = (descriptor as u32) >= sys::high_fd::base();
+    if is_high && (sys::high_fd::is_raised(descriptor) || keeps_own_text(descriptor) || keeps_own_locks(descriptor)) {
         return;
     }
     if let Some((node, flags)) = Node::from_anchor(descriptor) {
@@ -270,11 +272,21 @@ pub(crate) fn adopt(descriptor: sys::RawFd) {
 fn keeps_own_text(descriptor: sys::RawFd) -> bool {
     let fd = crate::calls::directory::borrow(descriptor);
     let is_anchor = || namespace().is_ok_and(|namespace| matches!(namespace.logical_path_of(fd), Ok(Some(_))));
-    if (descriptor as u32) < sys::high_fd::base() || !is_anchor() || !namespace::holds_text(fd) {
+    if !is_anchor() || !namespace::holds_text(fd) {
         return false;
     }
     sys::high_fd::keep(descriptor);
     let _ = sys::rustix::io::fcntl_setfd(fd, sys::rustix::io::FdFlags::CLOEXEC);
+    true
+}
+
+/// Whether a descriptor was left open by this process' former program so that its locks on the file stay; then it is used again.
+fn keeps_own_locks(descriptor: sys::RawFd) -> bool {
+    let fd = crate::calls::directory::borrow(descriptor);
+    let Some(namespace) = namespace().ok().filter(|_| file::keeps_locks(fd)) else { return false };
+    sys::high_fd::keep(descriptor);
+    // SAFETY: nobody else knows of the descriptor: the former program's library made it.
+    namespace.files().take_over(unsafe { sys::OwnedFd::from_raw_fd(descriptor) });
     true
 }
 

@@ -35,7 +35,7 @@ pub(crate) struct Call {
     pub(crate) mask: u64,
     /// Number and arguments of the call the stub makes for `PassWith`.
     pub(crate) instead: [usize; 7],
-    /// Called after that, with `result` set, to say what the program gets; reset by each call.
+    /// Called after that, with `result` set, to say what the program gets; reset by each call. It may set itself again, and `instead`, to go on.
     pub(crate) then: Option<fn(&mut Call) -> isize>,
     /// Memory the served call may give to the kernel in the program's stead.
     pub(crate) scratch: [u64; 4],
@@ -120,12 +120,14 @@ pub(crate) unsafe extern "C" fn enter(call: &mut Call) -> u32 {
     }
 }
 
-/// What the entry stub calls behind the call of a `PassWith` that has something to do after it.
-pub(crate) unsafe extern "C" fn finish(call: &mut Call) {
+/// What the entry stub calls behind the call of a `PassWith` that has something to do after it. Returns [`RUN`] if there is another call to make in
+/// `instead`, with something to do after that, and [`DONE`] otherwise.
+pub(crate) unsafe extern "C" fn finish(call: &mut Call) -> u32 {
     call.unblock = 0;
     if let Some(then) = call.then.take() {
         call.result = inside(call, then);
     }
+    if call.then.is_some() { RUN } else { DONE }
 }
 
 /// Runs `work` as code no handler of the program interrupts.

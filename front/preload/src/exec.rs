@@ -6,6 +6,7 @@
 //!   marked close-on-exec for it, and a line on standard error says so.
 
 use crate::calls::OPEN;
+use crate::calls::directory;
 use crate::dispatch::{Call, Verdict};
 use crate::environment::value_of;
 use crate::needed::{self, Source};
@@ -14,7 +15,7 @@ use crate::report::report;
 use crate::signals;
 use crate::stored::Stored;
 use crate::thread::word;
-use crate::{deputy, guest, process, program};
+use crate::{array, deputy, guest, process, program};
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use heap::boxed::Box;
@@ -34,8 +35,17 @@ const PRELOAD: &[u8] = b"LD_PRELOAD";
 /// More entries than the kernel accepts in all.
 const ENTRY_COUNT_MAX: usize = 1 << 20;
 
-/// Which scratch word of the call holds the list of withheld anchors.
-const WITHHELD: usize = 3;
+/// Which scratch word of the call holds what was changed of descriptors' flags.
+const CHANGED: usize = 3;
+
+/// Descriptors whose flags an exec that fails must take back.
+#[derive(Default)]
+struct Changed {
+    /// Anchors that are closed by the exec.
+    withheld: Vec<RawFd>,
+    /// Descriptors of ours that are not.
+    kept: Vec<RawFd>,
+}
 
 /// What is to be executed.
 #[derive(Clone, Copy)]
@@ -70,9 +80,15 @@ fn libraries_of(target: Target, environment: usize) -> Vec<Vec<u8>> {
 }
 
 fn complete(call: &mut Call, target: Target, environment: usize, index: usize, libraries: &[Vec<u8>]) -> Verdict {
-    call.scratch[WITHHELD] = 0;
+    call.scratch[CHANGED] = 0;
+    let mut changed = Changed::default();
     if OPEN.ever_used() && is_out_of_reach(target) {
-        withhold_anchors(call);
+        changed.withheld = withhold_anchors();
+    } else if OPEN.ever_used() && !deputy::is_active() && process::owns_tables() {
+        changed.kept = keep_locks();
+    }
+    if !changed.withheld.is_empty() || !changed.kept.is_empty() {
+        call.scratch[CHANGED] = Box::into_raw(Box::new(changed)) as u64;
     }
     if OPEN.ever_used() && !deputy::is_active() && !process::owns_tables() {
         guest::hold_inherited();
@@ -296,8 +312,16 @@ fn is_static(start: &[u8; PAGE_BYTES]) -> bool {
     !has_interpreter(&headers)
 }
 
-/// Marks every anchor that would be inherited close-on-exec. The call remembers which.
-fn withhold_anchors(call: &mut Call) {
+/// Sees to it that the process' locks on files that the next program inherits stay. Returns the descriptors that are left open for it.
+fn keep_locks() -> Vec<RawFd> {
+    let Ok(namespace) = array::namespace() else { return Vec::new() };
+    let is_inherited = |&descriptor: &RawFd| descriptor_flags(descriptor, F_GETFD, 0) as u32 & FD_CLOEXEC == 0;
+    let inherited: Vec<_> = OPEN.all().map(|(descriptor, _)| descriptor).filter(is_inherited).map(directory::borrow).collect();
+    namespace.files().keep_locks(&inherited)
+}
+
+/// Marks every anchor that would be inherited close-on-exec. Returns which.
+fn withhold_anchors() -> Vec<RawFd> {
     let knows = process::owns_tables() && !process::shares_tables() && !deputy::is_active();
     let anchors = if knows { OPEN.all().map(|(descriptor, _)| descriptor).collect() } else { guest::anchors() };
     let withheld: Vec<RawFd> = anchors
@@ -313,17 +337,22 @@ fn withhold_anchors(call: &mut Call) {
         .collect();
     if !withheld.is_empty() {
         report!("the program to be executed is static or setuid: {} open files of arrays are closed for it", withheld.len());
-        call.scratch[WITHHELD] = Box::into_raw(Box::new(withheld)) as u64;
     }
+    withheld
 }
 
 /// The exec failed: as it was.
 fn undo(call: &mut Call) -> isize {
     signals::take_back();
-    // SAFETY: null, or the list that `withhold_anchors` has made for this call. It is not freed: a guest's is in its arena, any other is as
-    // rare as an exec that fails for a program that is there.
-    if let Some(withheld) = unsafe { (call.scratch[WITHHELD] as *const Vec<RawFd>).as_ref() } {
-        for &descriptor in withheld {
+    // SAFETY: null, or what `complete` has left for this call. It is not freed: a guest's is in its arena, any other is as rare as an exec that
+    // fails for a program that is there.
+    if let Some(changed) = unsafe { (call.scratch[CHANGED] as *const Changed).as_ref() } {
+        if let Ok(namespace) = array::namespace()
+            && !changed.kept.is_empty()
+        {
+            namespace.files().end_keeping(&changed.kept);
+        }
+        for &descriptor in &changed.withheld {
             let flags = descriptor_flags(descriptor, F_GETFD, 0);
             descriptor_flags(descriptor, F_SETFD, flags as usize & !(FD_CLOEXEC as usize));
         }

@@ -487,6 +487,7 @@ fn deliver(signal: usize, info: &Info, synchronous: bool) -> usize {
             0
         }
         handler => {
+            word(crate::thread::word::HANDLED).store(1, Ordering::Relaxed);
             if action.flags & SA_RESETHAND != 0 {
                 entry.store(Action::default());
                 if !is_always_ours(signal) {

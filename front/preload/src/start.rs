@@ -8,6 +8,7 @@ use crate::{coverage, dispatch, inherit, patch, process, signals, sud};
 use core::ffi::{c_char, c_int};
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use heap::boxed::Box;
+use heap::vec::Vec;
 use linux_raw_sys::general::{__NR_rt_sigprocmask, SIG_SETMASK};
 use sys::raw::syscall;
 
@@ -107,7 +108,10 @@ unsafe fn begin(variables: *const *const c_char, auxiliary: &Auxiliary) {
     }
     signals::start();
     crate::array::start(environment);
-    inherit::descriptors(crate::array::adopt);
+    // High numbers come first: among them are those that others are found by.
+    let mut inherited = Vec::new();
+    inherit::descriptors(|descriptor| inherited.push(descriptor));
+    inherited.into_iter().rev().for_each(crate::array::adopt);
     crate::array::forget_former_programs();
     crate::calls::directory::start();
     // SAFETY: the caller's promise.

@@ -172,7 +172,7 @@ static LINES: [Line; 382] = [
     pass(70, "msgrcv"),
     pass(71, "msgctl"),
     row(72, "fcntl", Serve, [0], [], ""),
-    row(73, "flock", Pass, [0], [], "the kernel locks the anchor"),
+    row(73, "flock", Serve, [0], [], ""),
     row(74, "fsync", Serve, [0], [], ""),
     row(75, "fdatasync", Serve, [0], [], ""),
     row(76, "truncate", Serve, [], [0], ""),

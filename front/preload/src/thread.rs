@@ -40,6 +40,8 @@ pub(crate) mod word {
     /// The same for the argument list of a script.
     pub(crate) const ARGUMENT_SCRATCH: usize = 9;
     pub(crate) const ARGUMENT_SCRATCH_BYTES: usize = 10;
+    /// 1 if a handler of the program has begun since a call that waits set this to 0.
+    pub(crate) const HANDLED: usize = 17;
 }
 
 /// Word `index` of the calling thread.

@@ -2,10 +2,10 @@
 
 use super::{Outcome, scene::Scene};
 use crate::{
-    process::Output,
+    process::{Output, without_notices},
     report::{Complaints, compare},
 };
-use std::{io, path::Path};
+use std::{fs, io, path::Path};
 
 const SCRIPT: &str = r#"
 cd "$1" && mkdir sub && cd sub || exit
@@ -33,6 +33,23 @@ pub(super) fn inherited(scene: &mut Scene<'_>, complaints: &mut Complaints) -> i
     compare("a shell and its children", &expected, &found, complaints);
     // Where standard error is a file of the array, our own lines are not among the program's.
     scene.expect_content("errors", "/bin/cat: none: No such file or directory\n", complaints);
+    Ok(Outcome::Ran)
+}
+
+/// A lock that was taken before the loss excludes whom it excludes on a plain directory: of every kind, held by processes that live, died or executed another
+/// program, and by a shell's descriptor; and so does a lock that was taken after it.
+pub(super) fn locks(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
+    scene.make(complaints);
+    let script = scene.beside("locks.py");
+    fs::write(&script, include_str!("locks.py"))?;
+    let directory = scene.data("file").with_file_name("");
+    let expected = Output { stdout: "done\n".into(), stderr: Vec::new(), status: "0".into() };
+    let healthy = scene.run("python3", &[&script, &directory, Path::new("-")]);
+    compare("locks without a loss", &expected, &healthy, complaints);
+    let degraded = scene.run("python3", &[&script, &directory, scene.member(0)]);
+    compare("locks over a loss", &expected, &without_notices(degraded), complaints);
+    fs::remove_file(&script)?;
+    scene.array.bring_back(0)?;
     Ok(Outcome::Ran)
 }
 

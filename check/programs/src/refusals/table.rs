@@ -21,7 +21,7 @@ const fn case(name: &'static str, act: fn(&mut Scene<'_>, &mut Complaints) -> Re
     Case { name, shape: Shape::RAID5, act }
 }
 
-pub(super) const CASES: [Case; 27] = [
+pub(super) const CASES: [Case; 28] = [
     case("level-unknown", level_unknown),
     case("settings-missing", settings_missing),
     case("members-too-few", members_too_few),
@@ -47,6 +47,7 @@ pub(super) const CASES: [Case; 27] = [
     case("members-missing", members_missing),
     case("member-empty", member_empty),
     case("loss-inherited", loss::inherited),
+    case("loss-locks", loss::locks),
     case("loss-told-once", loss::told_once),
     Case { shape: Shape::RAID6, ..case("members-missing-6", members_missing_6) },
 ];

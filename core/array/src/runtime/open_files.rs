@@ -1,7 +1,7 @@
 //! Files that processes have open, in the runtime segment: one entry per file, found by its key. It counts the processes that have the file open
 //! and those that only keep its backing files ready.
 
-use super::{OPEN_FILE_COUNT, Runtime, STRIPE_LOCK_COUNT, slot_of};
+use super::{Anchors, OPEN_FILE_COUNT, Runtime, STRIPE_LOCK_COUNT, slot_of};
 use core::num::NonZeroU64;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use sync::{OwnedLock, StripeLock};
@@ -57,6 +57,10 @@ pub struct SharedFile {
     pub calls: AtomicU32,
     /// The number of the copy that all mappings of all processes have come to.
     pub gathered: AtomicU32,
+    /// What programs' descriptors lie on.
+    pub anchors: Anchors,
+    /// Held while a lock is asked for on a file whose descriptors lie on several backing files.
+    pub locking_lock: OwnedLock,
     /// One for each lock block index modulo [`STRIPE_LOCK_COUNT`].
     pub stripes: [StripeLock; STRIPE_LOCK_COUNT],
 }
@@ -125,6 +129,9 @@ impl Runtime {
         let index = found.or(reusable)?;
         let file = &segment.files[index];
         let first = file.users.load(Ordering::Acquire) == 0;
+        if first {
+            file.anchors.clear();
+        }
         let mut replaced = None;
         if found.is_none() {
             replaced = NonZeroU64::new(segment.keys[index].load(Ordering::Relaxed));

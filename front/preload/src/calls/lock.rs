@@ -1,15 +1,31 @@
-//! Record locks (fcntl(2) F_SETLK, F_OFD_SETLK and their like): the kernel keeps them on the anchor.
+//! Locks of programs (fcntl(2) F_SETLK, F_OFD_SETLK and their like, flock(2)): the kernel keeps them on the anchor.
 //!
 //! What is told relative to the position or the end of the file is made absolute first, since the anchor knows neither. A lock to the
-//! end of all offsets leaves the last byte alone, by which texts are held (`namespace::hold_text`).
+//! end of all offsets leaves the last bytes alone, which are ours (`file::RESERVED_OFFSET`).
+//!
+//! Since the file was opened the lowest member in use may have gone or come back. Then descriptors lie on several backing files, and a lock is given only if
+//! it fits those on the others ([`file::FileLock`]). Who waits for one of them asks again and again: the kernel wakes nobody for a lock on another
+//! file, and finds no deadlock. A descriptor on another backing file may come between the first look and the kernel's answer, so whoever was given a lock looks
+//! once more; whoever opens the file notes the backing file before it can ask for a lock, so that at least one of the two sees the other.
 
 use super::OPEN;
-use super::node::Node;
+use super::node::{Held, Node};
 use crate::dispatch::{Call, Verdict};
 use crate::program;
-use linux_raw_sys::general::{F_GETLK, F_OFD_GETLK, F_UNLCK};
-use namespace::TEXT_OFFSET;
+use crate::thread::word;
+use crate::thread::word::HANDLED;
+use core::sync::atomic::Ordering;
+use file::{FileLock, FileRef, LockKind, RESERVED_OFFSET};
+use linux_raw_sys::general::{
+    __NR_clock_nanosleep, __NR_flock, CLOCK_MONOTONIC, F_GETLK, F_OFD_GETLK, F_OFD_SETLK, F_OFD_SETLKW, F_RDLCK, F_SETLK,
+    F_SETLKW, F_UNLCK, F_WRLCK, LOCK_EX, LOCK_NB, LOCK_UN,
+};
 use sys::OsError;
+use sys::raw::{check, syscall};
+use sys::rustix::time::Timespec;
+
+/// How long a lock on another backing file is waited for before it is looked at again.
+static REST: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
 
 /// `struct flock`.
 #[derive(Clone, Copy)]
@@ -24,6 +40,18 @@ struct Record {
 
 const _: () = assert!(size_of::<Record>() == 32);
 
+/// What a call asks for.
+struct Request {
+    /// None to give a lock back.
+    lock: Option<FileLock>,
+    waits: bool,
+    /// For the kernel.
+    args: [usize; 6],
+    /// The same so that it does not wait.
+    args_at_once: [usize; 6],
+}
+
+/// The commands of `fcntl` that concern locks.
 pub(crate) fn serve(call: &mut Call) -> Verdict {
     let descriptor = call.descriptor(0);
     let Some(held) = OPEN.lookup(descriptor) else { return Verdict::Pass };
@@ -40,17 +68,243 @@ pub(crate) fn serve(call: &mut Call) -> Verdict {
         Err(error) => return Verdict::error(error),
     };
     let mut record = Record { whence: 0, start, ..wanted };
-    if record.length == 0 && (0..TEXT_OFFSET).contains(&start) {
-        record.length = TEXT_OFFSET - start;
+    if record.length == 0 && (0..RESERVED_OFFSET).contains(&start) {
+        record.length = RESERVED_OFFSET - start;
     }
+    put(call, record);
+    if matches!(call.args[1] as u32, F_GETLK | F_OFD_GETLK) {
+        call.then = Some(tell);
+        let [_, command, ..] = call.args;
+        return Verdict::PassWith { number: call.number, args: [call.args[0], command, call.scratch.as_ptr() as usize, 0, 0, 0] };
+    }
+    lock(call, &held, file)
+}
+
+/// `flock`.
+pub(crate) fn flock(call: &mut Call) -> Verdict {
+    let Some(held) = OPEN.lookup(call.descriptor(0)) else { return Verdict::Pass };
+    let Node::File(file) = held.node() else { return Verdict::Pass };
+    lock(call, &held, file)
+}
+
+/// Leaves in the call's own memory what is asked of the kernel.
+fn put(call: &mut Call, record: Record) {
     // SAFETY: the scratch words have the record's size, and any alignment it needs.
     unsafe { call.scratch.as_mut_ptr().cast::<Record>().write(record) };
-    let [_, command, ..] = call.args;
-    let args = [call.args[0], command, call.scratch.as_ptr() as usize, 0, 0, 0];
-    if matches!(command as u32, F_GETLK | F_OFD_GETLK) {
-        call.then = Some(tell);
+}
+
+fn put_there(call: &Call) -> Record {
+    // SAFETY: the record left there by `put`, in which the kernel may have answered.
+    unsafe { call.scratch.as_ptr().cast::<Record>().read() }
+}
+
+fn request(call: &Call) -> Request {
+    if call.number == __NR_flock as usize { request_flock(call) } else { request_record(call) }
+}
+
+fn request_flock(call: &Call) -> Request {
+    let operation = call.args[1] as u32;
+    let with = |operation: u32| [call.args[0], operation as usize, 0, 0, 0, 0];
+    let lock = FileLock { kind: LockKind::Flock, excludes: operation & LOCK_EX != 0, process: 0, start: 0, last: u64::MAX };
+    Request {
+        lock: (operation & LOCK_UN == 0).then_some(lock),
+        waits: operation & LOCK_NB == 0,
+        args: with(operation),
+        args_at_once: with(operation | LOCK_NB),
     }
-    Verdict::PassWith { number: call.number, args }
+}
+
+fn request_record(call: &Call) -> Request {
+    let (command, record) = (call.args[1] as u32, put_there(call));
+    let of_process = matches!(command, F_SETLK | F_SETLKW);
+    let at_once = if of_process { F_SETLK } else { F_OFD_SETLK };
+    // A negative length means what lies before the start; what makes no sense the kernel refuses.
+    let (start, end) = match record.length {
+        ..0 => (record.start.saturating_add(record.length), record.start),
+        0 => (record.start, i64::MAX),
+        length => (record.start, record.start.saturating_add(length)),
+    };
+    let lock = FileLock {
+        kind: if of_process { LockKind::Process } else { LockKind::Description },
+        excludes: record.kind == F_WRLCK as i16,
+        process: 0,
+        start: start.max(0) as u64,
+        last: (end.max(1) - 1) as u64,
+    };
+    let with = |command: u32| [call.args[0], command as usize, call.scratch.as_ptr() as usize, 0, 0, 0];
+    Request {
+        lock: (record.kind != F_UNLCK as i16).then_some(lock),
+        waits: matches!(command, F_SETLKW | F_OFD_SETLKW),
+        args: with(command),
+        args_at_once: with(at_once),
+    }
+}
+
+/// A lock on another backing file because of which the call cannot be given `wanted`.
+fn conflict(call: &Call, file: &FileRef, wanted: FileLock) -> Option<FileLock> {
+    let wanted = FileLock { process: crate::process::getpid() as i32, ..wanted };
+    file.conflict_elsewhere(super::directory::borrow(call.descriptor(0)), &wanted)
+}
+
+fn kernel(call: &Call, args: [usize; 6]) -> isize {
+    // SAFETY: what the program asked for, on an anchor, with a record of ours.
+    unsafe { syscall(call.number, args) }
+}
+
+/// Whether the kernel says that somebody else has the lock.
+fn is_held_by_another(result: isize) -> bool {
+    matches!(check(result), Err(OsError::AGAIN | OsError::ACCESS))
+}
+
+/// Takes or gives back a lock.
+fn lock(call: &mut Call, held: &Held, file: &FileRef) -> Verdict {
+    let request = request(call);
+    if request.lock.is_some_and(|lock| lock.kind == LockKind::Process) {
+        file.note_process_lock();
+    }
+    if file.has_locks_apart() {
+        word(HANDLED).store(0, Ordering::Relaxed);
+        return answer(call, attempt(call, held, file));
+    }
+    if request.waits && request.lock.is_some() {
+        call.then = Some(granted);
+        return Verdict::PassWith { number: call.number, args: request.args };
+    }
+    let result = kernel(call, request.args);
+    if result == 0 && request.lock.is_some() && file.has_locks_apart() {
+        call.result = result;
+        let outcome = confirm(call, held, file);
+        return answer(call, outcome);
+    }
+    Verdict::Done(result)
+}
+
+/// How far a request has come.
+#[derive(Clone, Copy)]
+enum Outcome {
+    Done(isize),
+    /// The kernel is to wait for it.
+    Wait([usize; 6]),
+    /// The lock is held on another backing file: we wait.
+    Rest,
+}
+
+fn answer(call: &mut Call, outcome: Outcome) -> Verdict {
+    match outcome {
+        Outcome::Done(result) => Verdict::Done(result),
+        Outcome::Wait(args) => {
+            call.then = Some(granted);
+            Verdict::PassWith { number: call.number, args }
+        }
+        Outcome::Rest => {
+            call.then = Some(rested);
+            let rest = &raw const REST as usize;
+            Verdict::PassWith { number: __NR_clock_nanosleep as usize, args: [CLOCK_MONOTONIC as usize, 0, rest, 0, 0, 0] }
+        }
+    }
+}
+
+/// Asks once where locks lie apart.
+fn attempt(call: &Call, held: &Held, file: &FileRef) -> Outcome {
+    let request = request(call);
+    let result = file.with_locks_held(|| {
+        if request.lock.is_some_and(|lock| conflict(call, file, lock).is_some()) {
+            return None;
+        }
+        let result = kernel(call, request.args_at_once);
+        if result == 0 {
+            replace_own(call, held, file);
+        }
+        Some(result)
+    });
+    match result {
+        None if request.waits => Outcome::Rest,
+        None => Outcome::Done(-(OsError::AGAIN.raw_os_error() as isize)),
+        Some(result) if request.waits && is_held_by_another(result) => Outcome::Wait(request.args),
+        Some(result) => Outcome::Done(result),
+    }
+}
+
+/// A process' own lock is one, whatever descriptor it is asked for by: what this process has of it on other backing files ends with the new one.
+fn replace_own(call: &Call, held: &Held, file: &FileRef) {
+    if call.number == __NR_flock as usize || !matches!(call.args[1] as u32, F_SETLK | F_SETLKW) {
+        return;
+    }
+    let own = super::directory::borrow(call.descriptor(0));
+    let back = Record { kind: F_UNLCK as i16, ..put_there(call) };
+    for (descriptor, other) in OPEN.all() {
+        if let Node::File(same) = other.node()
+            && !core::ptr::eq(&raw const *other, &raw const **held)
+            && same.attribute() == file.attribute()
+            && !file.lie_together(own, super::directory::borrow(descriptor))
+        {
+            kernel(call, [descriptor as usize, F_SETLK as usize, &raw const back as usize, 0, 0, 0]);
+        }
+    }
+}
+
+/// The kernel has given a lock: does it fit those on other backing files?
+fn confirm(call: &Call, held: &Held, file: &FileRef) -> Outcome {
+    let request = request(call);
+    let fits = file.with_locks_held(|| {
+        let fits = request.lock.is_none_or(|lock| conflict(call, file, lock).is_none());
+        if fits {
+            replace_own(call, held, file);
+        } else {
+            give_back(call);
+        }
+        fits
+    });
+    match fits {
+        true => Outcome::Done(call.result),
+        false if request.waits => Outcome::Rest,
+        false => Outcome::Done(-(OsError::AGAIN.raw_os_error() as isize)),
+    }
+}
+
+/// What this process held there before is lost as well: it came upon the moment in which a member was lost.
+fn give_back(call: &Call) {
+    let back = Record { kind: F_UNLCK as i16, ..put_there(call) };
+    let [descriptor, command, ..] = call.args;
+    let (command, record) =
+        if call.number == __NR_flock as usize { (LOCK_UN as usize, 0) } else { (command, &raw const back as usize) };
+    kernel(call, [descriptor, command, record, 0, 0, 0]);
+}
+
+/// What a call that waited for the kernel gives.
+fn granted(call: &mut Call) -> isize {
+    let Some(held) = OPEN.lookup(call.descriptor(0)) else { return call.result };
+    let Node::File(file) = held.node() else { return call.result };
+    if call.result != 0 || !file.has_locks_apart() {
+        return call.result;
+    }
+    let outcome = confirm(call, &held, file);
+    go_on(call, outcome)
+}
+
+/// What a call gives that has rested for a while.
+fn rested(call: &mut Call) -> isize {
+    // A handler has run: as where the kernel waits without SA_RESTART.
+    if word(HANDLED).load(Ordering::Relaxed) != 0 {
+        return -(OsError::INTR.raw_os_error() as isize);
+    }
+    let Some(held) = OPEN.lookup(call.descriptor(0)) else { return -(OsError::BADF.raw_os_error() as isize) };
+    let Node::File(file) = held.node() else { return call.result };
+    let outcome = attempt(call, &held, file);
+    go_on(call, outcome)
+}
+
+/// The result, or what the entry stub is to do next.
+fn go_on(call: &mut Call, outcome: Outcome) -> isize {
+    match answer(call, outcome) {
+        Verdict::PassWith { number, args } => {
+            call.instead[0] = number;
+            call.instead[1..].copy_from_slice(&args);
+            call.result
+        }
+        Verdict::Done(result) => result,
+        Verdict::Pass => call.result,
+    }
 }
 
 /// What F_GETLK found goes to the program. Without a conflict only the type changes.
@@ -58,15 +312,38 @@ fn tell(call: &mut Call) -> isize {
     if call.result < 0 {
         return call.result;
     }
-    // SAFETY: the record put there by `serve`, in which the kernel has answered.
-    let mut found = unsafe { call.scratch.as_ptr().cast::<Record>().read() };
+    let mut found = put_there(call);
+    if found.kind == F_UNLCK as i16
+        && let Some(elsewhere) = elsewhere(call)
+    {
+        found = elsewhere;
+    }
     let written = if found.kind == F_UNLCK as i16 {
         program::write(call.args[2], &found.kind)
     } else {
-        if found.start.checked_add(found.length) == Some(TEXT_OFFSET) {
+        if found.start.checked_add(found.length) == Some(RESERVED_OFFSET) {
             found.length = 0;
         }
         program::write(call.args[2], &found)
     };
     written.map_or_else(|error| -(error.raw_os_error() as isize), |()| call.result)
+}
+
+/// What F_GETLK finds on other backing files.
+fn elsewhere(call: &mut Call) -> Option<Record> {
+    let held = OPEN.lookup(call.descriptor(0))?;
+    let Node::File(file) = held.node() else { return None };
+    if !file.has_locks_apart() {
+        return None;
+    }
+    let mut asked = put_there(call);
+    asked.kind = program::read::<Record>(call.args[2]).ok()?.kind;
+    put(call, asked);
+    let lock = request_record(call).lock?;
+    let lock = FileLock { kind: if call.args[1] as u32 == F_GETLK { LockKind::Process } else { LockKind::Description }, ..lock };
+    let found = conflict(call, file, lock)?;
+    let last = found.last.min(RESERVED_OFFSET as u64 - 1);
+    let kind = if found.excludes { F_WRLCK } else { F_RDLCK };
+    let length = last.saturating_sub(found.start) as i64 + 1;
+    Some(Record { kind: kind as i16, whence: 0, start: found.start as i64, length, process: found.process })
 }

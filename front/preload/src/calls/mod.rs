@@ -63,6 +63,7 @@ const fn handlers() -> [Handler; NUMBER_COUNT] {
         (nr::__NR_dup2, descriptor::dup_to),
         (nr::__NR_dup3, descriptor::dup_to),
         (nr::__NR_fcntl, descriptor::fcntl),
+        (nr::__NR_flock, lock::flock),
         (nr::__NR_close_range, descriptor::close_range),
         (nr::__NR_mmap, memory::mmap),
         (nr::__NR_munmap, change::munmap),

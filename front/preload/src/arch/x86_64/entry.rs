@@ -221,7 +221,6 @@ global_asm!(
     "je 32b",
     "lea rdi, [rsp + {vector_bytes}]",
     "call {finish}",
-    "mov eax, 1",
     "jmp cxlraid_leave",
     "35:",
     "mov eax, {wide_mask}",

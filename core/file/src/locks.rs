@@ -1,0 +1,337 @@
+//! Locks of programs (fcntl(2), flock(2)) on a file whose descriptors lie on several backing files.
+//!
+//! The kernel keeps a lock on the backing file that the descriptor is open on ([`array::Anchors`]). While all descriptors of a file lie on one, nothing is to be done
+//! here. When the lowest member in use was lost, or came back, while the file was open, older descriptors lie on another backing file than younger
+//! ones. Whoever asks for a lock then asks the kernel (proc(5), `/proc/locks`) for the locks on the others first, while nobody else asks for one on the
+//! file. The locks themselves stay the kernel's: they go when their process dies or closes the file, and with a description wherever that goes.
+//!
+//! That list does not hold the locks of other PID namespaces, and outside the first one no lock by flock(2) whose taker has ended while another process still has
+//! the description. It is given in steps, and a lock can be missing if others went between two of them. So it is read twice where it is long,
+//! and the descriptors of the attached processes are looked at, too, as far as this process may: those tell of every lock.
+
+use crate::files::Files;
+use crate::inode::Inode;
+use crate::local_lock::LocalLock;
+use alloc::vec::Vec;
+use core::cell::Cell;
+use core::sync::atomic::Ordering;
+use sys::rustix::fs::{AtFlags, Dir, Mode, OFlags, fstat, makedev, open, statat};
+use sys::rustix::io::{FdFlags, fcntl_setfd, read};
+use sys::{AsFd, AsRawFd, BorrowedFd, OsError, OwnedFd, RawFd, ofd_lock};
+
+/// Locks of programs end before this offset. What lies behind it is ours, so that descriptors can be known by what they have locked.
+pub const RESERVED_OFFSET: i64 = i64::MAX - 2;
+/// Locked by a descriptor that was kept open over an exec for the sake of the process' locks.
+const KEPT_OFFSET: i64 = RESERVED_OFFSET;
+
+/// How much of a file of proc(5) is read at a time: as much as the kernel gives in one step.
+const STEP_BYTES: usize = 4096;
+
+/// Whose a lock is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LockKind {
+    /// An open file description's, on the whole file: flock(2).
+    Flock,
+    /// A process', on a range: fcntl(2) F_SETLK.
+    Process,
+    /// An open file description's, on a range: fcntl(2) F_OFD_SETLK.
+    Description,
+}
+
+/// A lock that somebody holds or asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FileLock {
+    /// Whose it is.
+    pub kind: LockKind,
+    /// Whether it excludes every other, not only those that exclude all.
+    pub excludes: bool,
+    /// The process that took it; -1 for [`LockKind::Description`].
+    pub process: i32,
+    /// First byte.
+    pub start: u64,
+    /// Last byte; `u64::MAX` for all there may ever be.
+    pub last: u64,
+}
+
+impl FileLock {
+    /// Whether a lock that this process asks for cannot be given because of `held`.
+    fn conflicts_with(&self, held: &Self) -> bool {
+        let same_owner = self.kind == LockKind::Process && held.kind == LockKind::Process && held.process == self.process;
+        let same_family = (self.kind == LockKind::Flock) == (held.kind == LockKind::Flock);
+        same_family && !same_owner && (self.excludes || held.excludes) && self.start <= held.last && held.start <= self.last
+    }
+}
+
+/// Backing files that a process' former program left open for the sake of the process' locks. The kernel takes all of a process' own locks on a backing file away
+/// as soon as the process closes any descriptor of it, ours as well; an exec closes ours, and whoever opens the backing file anew closes the low number that
+/// it was given. So the next program uses what the former one had.
+pub(crate) struct KeptOverExec(LocalLock<Vec<OwnedFd>>);
+
+impl KeptOverExec {
+    pub(crate) const fn new() -> Self {
+        Self(LocalLock::new(Vec::new()))
+    }
+}
+
+impl Files {
+    /// Sees to it that the process' locks on files outlive an exec that leaves `anchors` open: the descriptors of ours on the same backing files stay open, too.
+    /// Returns them: if the exec fails they are to be closed by the next one as before ([`Files::end_keeping`]).
+    #[must_use]
+    pub fn keep_locks(&self, anchors: &[BorrowedFd<'_>]) -> Vec<RawFd> {
+        let mut kept = Vec::new();
+        self.for_each_open(|inode| {
+            if inode.has_process_locks.load(Ordering::Acquire) {
+                inode.keep_locks(anchors, &mut kept);
+            }
+        });
+        kept
+    }
+
+    /// Takes back what [`Files::keep_locks`] has done.
+    pub fn end_keeping(&self, kept: &[RawFd]) {
+        self.for_each_open(|inode| {
+            for fd in inode.all_backing_fds().filter(|fd| kept.contains(&fd.as_raw_fd())) {
+                let _ = fcntl_setfd(fd, FdFlags::CLOEXEC);
+            }
+        });
+    }
+
+    /// Takes over a descriptor for which [`keeps_locks`] holds.
+    pub fn take_over(&self, fd: OwnedFd) {
+        let _ = fcntl_setfd(&fd, FdFlags::CLOEXEC);
+        self.kept_over_exec().0.lock().push(fd);
+    }
+
+    /// The descriptor taken over that is open on the file which `identify` gives, by device and inode number.
+    pub fn taken_over(&self, identify: impl FnOnce() -> Option<[u64; 2]>) -> Option<OwnedFd> {
+        let mut kept = self.kept_over_exec().0.lock();
+        if kept.is_empty() {
+            return None;
+        }
+        let wanted = identify()?;
+        let place = kept.iter().position(|fd| fstat(fd).is_ok_and(|stat| [stat.st_dev, stat.st_ino] == wanted))?;
+        Some(kept.swap_remove(place))
+    }
+}
+
+/// Whether a descriptor was kept open over an exec for the sake of locks.
+#[must_use]
+pub fn keeps_locks(fd: impl AsFd) -> bool {
+    has_locked(fd, KEPT_OFFSET)
+}
+
+/// Whether the description of `fd` holds a lock that begins at `offset`. Nothing of the file is opened and closed, which would take the process' locks away.
+#[must_use]
+pub fn has_locked(fd: impl AsFd, offset: i64) -> bool {
+    let text = read_all(&alloc::format!("/proc/thread-self/fdinfo/{}", fd.as_fd().as_raw_fd()));
+    let lines = text.split(|&byte| byte == b'\n').filter_map(|line| line.strip_prefix(b"lock:"));
+    lines.filter_map(parse).any(|(_, held)| held.kind == LockKind::Description && held.start == offset as u64)
+}
+
+impl Inode {
+    /// Notes that this process has asked for a lock of its own.
+    #[inline]
+    pub fn note_process_lock(&self) {
+        if !self.has_process_locks.load(Ordering::Relaxed) {
+            self.has_process_locks.store(true, Ordering::Release);
+        }
+    }
+
+    /// The descriptors of its backing files, also of members that are lost: locks outlive those.
+    fn all_backing_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.backing.iter().flatten().map(dax::Backing::fd)
+    }
+
+    fn keep_locks(&self, anchors: &[BorrowedFd<'_>], kept: &mut Vec<RawFd>) {
+        let inherited: Vec<_> = anchors.iter().map(|&anchor| self.own_anchor(anchor)).filter(Option::is_some).collect();
+        for fd in self.all_backing_fds() {
+            let holds = || has_locked(fd, KEPT_OFFSET) || ofd_lock::hold(fd, KEPT_OFFSET, 1).is_ok();
+            if inherited.contains(&self.own_anchor(fd)) && holds() && fcntl_setfd(fd, FdFlags::empty()).is_ok() {
+                kept.push(fd.as_raw_fd());
+            }
+        }
+    }
+
+    /// Notes that a program has, or is about to have, a descriptor on a backing file of this file, by its device and inode number.
+    #[inline]
+    pub fn note_anchor(&self, identity: [u64; 2]) {
+        self.shared().anchors.note(identity);
+    }
+
+    /// Whether locks of this file lie on several backing files.
+    #[inline]
+    #[must_use]
+    pub fn has_locks_apart(&self) -> bool {
+        self.shared().anchors.are_several()
+    }
+
+    /// Runs `act` while no other process asks for a lock on this file whose locks lie apart.
+    pub fn with_locks_held<T>(&self, act: impl FnOnce() -> T) -> T {
+        let runtime = self.files.array().runtime();
+        let lock = &self.shared().locking_lock;
+        let _ = lock.lock(runtime.me(), runtime);
+        let result = act();
+        lock.unlock();
+        result
+    }
+
+    /// A lock on another backing file than the one `anchor` is open on, because of which `wanted` cannot be given.
+    #[must_use]
+    pub fn conflict_elsewhere(&self, anchor: BorrowedFd<'_>, wanted: &FileLock) -> Option<FileLock> {
+        let own = self.own_anchor(anchor);
+        let others: Vec<_> = self.shared().anchors.all().filter(|&other| Some(other) != own).collect();
+        let found = Cell::new(None);
+        let mut visit = |held: FileLock| {
+            if wanted.conflicts_with(&held) {
+                found.set(Some(held));
+            }
+        };
+        each_lock(&others, &mut visit);
+        if found.get().is_none() {
+            self.files.array().runtime().attached().for_each(|pid| each_lock_of(pid, &others, &mut visit));
+        }
+        found.get()
+    }
+
+    /// Whether two descriptors of this file lie on the same backing file.
+    #[must_use]
+    pub fn lie_together(&self, one: BorrowedFd<'_>, two: BorrowedFd<'_>) -> bool {
+        self.own_anchor(one) == self.own_anchor(two)
+    }
+
+    /// The device and inode number of what a descriptor of this file is open on.
+    fn own_anchor(&self, anchor: BorrowedFd<'_>) -> Option<[u64; 2]> {
+        if let Ok(stat) = fstat(anchor) {
+            return Some([stat.st_dev, stat.st_ino]);
+        }
+        // The file system does not answer any more, but proc(5) knows the inode number.
+        let text = read_all(&alloc::format!("/proc/thread-self/fdinfo/{}", anchor.as_raw_fd()));
+        let mut lines = core::str::from_utf8(&text).ok()?.lines();
+        let inode: u64 = lines.find_map(|line| line.strip_prefix("ino:"))?.trim().parse().ok()?;
+        self.shared().anchors.all().find(|known| known[1] == inode)
+    }
+}
+
+/// Calls `visit` with every lock on one of `files`, by device and inode number, that the kernel tells of.
+fn each_lock(files: &[[u64; 2]], visit: &mut impl FnMut(FileLock)) {
+    let text = read_all("/proc/locks");
+    // The kernel gives a long list in steps, and between two of them a lock may move from what is still to come to what has been given.
+    let again = if text.len() < STEP_BYTES / 2 { Vec::new() } else { read_all("/proc/locks") };
+    for line in [text, again].iter().flat_map(|text| text.split(|&byte| byte == b'\n')) {
+        if let Some((identity, held)) = parse(line)
+            && files.contains(&identity)
+        {
+            visit(held);
+        }
+    }
+}
+
+/// The same with the locks of one process' open file descriptions, as far as this process may look at them.
+fn each_lock_of(pid: u32, files: &[[u64; 2]], visit: &mut impl FnMut(FileLock)) {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let Ok(directory) = open(alloc::format!("/proc/{pid}/fd").as_str(), flags, Mode::empty()) else { return };
+    let Ok(entries) = Dir::read_from(&directory) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let is_one = || statat(&directory, name, AtFlags::empty()).is_ok_and(|stat| files.contains(&[stat.st_dev, stat.st_ino]));
+        if name.to_bytes().first().is_some_and(u8::is_ascii_digit) && is_one() {
+            let number = name.to_string_lossy();
+            let text = read_all(&alloc::format!("/proc/{pid}/fdinfo/{number}"));
+            let lines = text.split(|&byte| byte == b'\n').filter_map(|line| line.strip_prefix(b"lock:"));
+            lines.filter_map(parse).for_each(|(_, held)| visit(held));
+        }
+    }
+}
+
+fn read_all(path: &str) -> Vec<u8> {
+    let mut text = Vec::new();
+    let Ok(fd) = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) else { return text };
+    loop {
+        let end = text.len();
+        text.resize(end + STEP_BYTES, 0);
+        let result = read(&fd, &mut text[end..]);
+        text.truncate(end + result.unwrap_or(0));
+        match result {
+            Ok(0) => return text,
+            Ok(_) | Err(OsError::INTR) => {}
+            Err(_) => return text,
+        }
+    }
+}
+
+/// One line of `/proc/locks`, as `2: OFDLCK ADVISORY  READ -1 00:13:11254 0 EOF`: which file, and the lock. None for what waits for a lock, leases and the like.
+fn parse(line: &[u8]) -> Option<([u64; 2], FileLock)> {
+    let line = core::str::from_utf8(line).ok()?;
+    let mut words = line.split_ascii_whitespace().skip(1);
+    let kind = match words.next()? {
+        "FLOCK" => LockKind::Flock,
+        "POSIX" => LockKind::Process,
+        "OFDLCK" => LockKind::Description,
+        _ => return None,
+    };
+    let mode = words.nth(1)?;
+    let process = words.next()?.parse().ok()?;
+    let mut place = words.next()?.split(':');
+    let (major, minor) = (hexadecimal(place.next()?)?, hexadecimal(place.next()?)?);
+    let inode = place.next()?.parse().ok()?;
+    let start = words.next()?.parse().ok()?;
+    let last = match words.next()? {
+        "EOF" => u64::MAX,
+        last => last.parse().ok()?,
+    };
+    let lock = FileLock { kind, excludes: mode == "WRITE", process, start, last };
+    Some(([makedev(major, minor), inode], lock))
+}
+
+fn hexadecimal(text: &str) -> Option<u32> {
+    u32::from_str_radix(text, 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_the_kernel_are_understood() {
+        let (file, lock) = parse(b"1: POSIX  ADVISORY  WRITE 3568 fd:00:2531452 100 199").unwrap();
+        assert_eq!(file, [makedev(0xfd, 0), 2_531_452]);
+        assert_eq!(lock, FileLock { kind: LockKind::Process, excludes: true, process: 3568, start: 100, last: 199 });
+        let (file, lock) = parse(b"\t12: OFDLCK ADVISORY  READ  -1 00:13:11254 0 EOF").unwrap();
+        assert_eq!(file, [makedev(0, 0x13), 11_254]);
+        assert_eq!(lock, FileLock { kind: LockKind::Description, excludes: false, process: -1, start: 0, last: u64::MAX });
+        assert_eq!(parse(b"2: FLOCK  ADVISORY  WRITE 0 00:05:1234 0 EOF").unwrap().1.kind, LockKind::Flock);
+        for other in
+            ["2: -> FLOCK  ADVISORY  WRITE 2 00:05:1234 0 EOF", "3: LEASE  ACTIVE    READ 1 08:01:5 0 EOF", "", "1: POSIX"]
+        {
+            assert_eq!(parse(other.as_bytes()), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn who_excludes_whom() {
+        let lock = |kind, excludes, process, start, last| FileLock { kind, excludes, process, start, last };
+        let wanted = lock(LockKind::Process, true, 7, 10, 19);
+        for (held, conflict) in [
+            (lock(LockKind::Process, true, 8, 19, 30), true),
+            (lock(LockKind::Process, false, 8, 0, 10), true),
+            (lock(LockKind::Process, true, 7, 10, 19), false),
+            (lock(LockKind::Process, true, 8, 20, 30), false),
+            (lock(LockKind::Description, true, -1, 0, u64::MAX), true),
+            (lock(LockKind::Flock, true, 8, 0, u64::MAX), false),
+        ] {
+            assert_eq!(wanted.conflicts_with(&held), conflict, "{held:?}");
+        }
+        let shared = FileLock { excludes: false, ..wanted };
+        assert!(!shared.conflicts_with(&lock(LockKind::Description, false, -1, 0, u64::MAX)));
+    }
+
+    #[test]
+    fn a_lock_of_a_dead_process_is_found_in_a_description() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let stat = fstat(file.as_file()).unwrap();
+        sys::rustix::fs::flock(file.as_file(), sys::rustix::fs::FlockOperation::LockExclusive).unwrap();
+        let mut found = Vec::new();
+        each_lock_of(std::process::id(), &[[stat.st_dev, stat.st_ino]], &mut |lock| found.push(lock));
+        assert!(found.iter().any(|lock| lock.kind == LockKind::Flock && lock.excludes), "{found:?}");
+    }
+}
