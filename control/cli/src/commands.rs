@@ -76,7 +76,7 @@ fn create(arguments: &Create) -> Result<Exit, Failure> {
     let array = Array::attach(&config).map_err(|error| inspect::refused(called(&source), &error.to_string()))?;
     let uuid = array.uuid().to_string();
     drop(array);
-    save(&file, &NamedArray { name: arguments.name.clone(), uuid, spec })?;
+    save(&file, &NamedArray { name: arguments.name.clone(), uuid, spec }, arguments.system)?;
     print(&inspect::view(&source)?.status_text())
 }
 

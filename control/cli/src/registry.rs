@@ -3,7 +3,8 @@
 //! A user's array hides a system array of the same name. Nothing here touches a member: the superblocks on the members
 //! are the truth, a TOML file only saves typing and may be lost without loss.
 //!
-//! Invariant: what is written can be read back by [`Registry::find`], and files appear whole or not at all.
+//! Invariants: what is written can be read back by [`Registry::find`], and files appear whole or not at all. A file says which of the host's paths a program does not
+//! see any more, so it is believed only if nobody but root and the caller can have written it: HOME may be another user's.
 
 use crate::{
     args::parse_chunk,
@@ -13,12 +14,23 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 use std::{
-    env, fs,
-    io::{self, Write as _},
+    cell::RefCell,
+    env,
+    ffi::OsString,
+    fs,
+    io::{self, Read as _, Write as _},
+    os::unix::{
+        ffi::OsStringExt as _,
+        fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _},
+    },
     path::{Path, PathBuf},
 };
+use sys::rustix::fs::{AtFlags, Dir, Mode, OFlags, openat, unlinkat};
 
 const SYSTEM_DIRECTORY: &str = "/etc/cxlraid/arrays";
+/// The modes of what is made here. The system's get exactly these, so that every user can read them; a user's umask may take bits away from the user's own.
+const DIRECTORY_MODE: u32 = 0o755;
+const FILE_MODE: u32 = 0o644;
 
 /// An array with a name: what its file says.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -45,6 +57,10 @@ struct ArrayToml {
 pub(crate) struct Registry {
     user: Option<PathBuf>,
     system: PathBuf,
+    /// Who uses it: an effective user id.
+    caller: u32,
+    /// What was ignored and told of.
+    told: RefCell<Vec<PathBuf>>,
 }
 
 impl Registry {
@@ -57,18 +73,59 @@ impl Registry {
 
     /// Given directories.
     pub(crate) fn new(user: Option<PathBuf>, system: PathBuf) -> Self {
-        Self { user, system }
+        Self { user, system, caller: sys::rustix::process::geteuid().as_raw(), told: RefCell::default() }
     }
 
-    /// Directories in the order they are looked at.
-    fn directories(&self) -> impl Iterator<Item = &Path> {
-        self.user.as_deref().into_iter().chain([self.system.as_path()])
+    /// The directories that are there and believed, in the order they are looked at.
+    fn directories(&self) -> Result<Vec<(&Path, fs::File)>, Failure> {
+        let mut directories = Vec::new();
+        for path in self.user.as_deref().into_iter().chain([self.system.as_path()]) {
+            match fs::OpenOptions::new().read(true).custom_flags(OFlags::DIRECTORY.bits() as i32).open(path) {
+                Ok(directory) if self.believes(path, &directory)? => directories.push((path, directory)),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(cannot(path, "be read", &error)),
+            }
+        }
+        Ok(directories)
+    }
+
+    /// Whether only root and the caller can have written `opened`. If not, that is told once for each path.
+    fn believes(&self, path: &Path, opened: &fs::File) -> Result<bool, Failure> {
+        let metadata = opened.metadata().map_err(|error| cannot(path, "be read", &error))?;
+        let Some((what, todo)) = distrust(&metadata, self.caller) else { return Ok(true) };
+        let mut told = self.told.borrow_mut();
+        if !told.iter().any(|told| told == path) {
+            told.push(path.to_owned());
+            eprintln!("{}", Failure::new(path.display(), format!("ignored: {what}"), todo));
+        }
+        Ok(false)
+    }
+
+    /// The array that `file` in an open directory describes; `None` if there is no file that is believed.
+    fn read(&self, directory: &fs::File, file: &Path) -> Result<Option<NamedArray>, Failure> {
+        let name = file.file_name().unwrap_or_default();
+        // A pipe does not block, and is told for what it is below.
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let mut opened = match openat(directory, name, flags, Mode::empty()).map(fs::File::from).map_err(io::Error::from) {
+            Ok(opened) => opened,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(cannot(file, "be read", &error)),
+        };
+        if !self.believes(file, &opened)? {
+            return Ok(None);
+        }
+        let mut text = String::new();
+        opened.read_to_string(&mut text).map_err(|error| cannot(file, "be read", &error))?;
+        from_toml(&text).map(Some).map_err(|what| {
+            Failure::new(file.display(), what, "correct the file, or forget the array and create it again under this name")
+        })
     }
 
     /// The array called `name`: the user's, else the system's.
     pub(crate) fn find(&self, name: &ArrayName) -> Result<NamedArray, Failure> {
-        for directory in self.directories() {
-            if let Some(array) = read(&file_of(directory, name))? {
+        for (path, directory) in self.directories()? {
+            if let Some(array) = self.read(&directory, &file_of(path, name))? {
                 return Ok(array);
             }
         }
@@ -78,16 +135,16 @@ impl Registry {
     /// Every name that [`Self::find`] finds, ascending.
     pub(crate) fn names(&self) -> Result<Vec<ArrayName>, Failure> {
         let mut names = Vec::new();
-        for directory in self.directories() {
-            let entries = match fs::read_dir(directory) {
-                Ok(entries) => entries,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                Err(error) => return Err(cannot(directory, "be read", &error)),
-            };
-            for entry in entries {
-                let file = entry.map_err(|error| cannot(directory, "be read", &error))?.file_name();
+        for (path, directory) in self.directories()? {
+            let cannot = |error: sys::OsError| cannot(path, "be read", &error.into());
+            for entry in Dir::read_from(&directory).map_err(cannot)? {
+                let file = OsString::from_vec(entry.map_err(cannot)?.file_name().to_bytes().to_vec());
                 let stem = file.to_str().and_then(|file| file.strip_suffix(".toml"));
-                names.extend(stem.and_then(|stem| stem.parse::<ArrayName>().ok()));
+                let Some(name) = stem.and_then(|stem| stem.parse::<ArrayName>().ok()) else { continue };
+                // A file with mistakes is one that `find` finds, and names.
+                if !matches!(self.read(&directory, &file_of(path, &name)), Ok(None)) {
+                    names.push(name);
+                }
             }
         }
         names.sort();
@@ -100,6 +157,15 @@ impl Registry {
         let directory = if system { Some(&self.system) } else { self.user.as_ref() };
         let directory = directory
             .ok_or_else(|| Failure::new(name, "there is no home directory to keep the name in", "set HOME, or use --system"))?;
+        // In another user's directory the new array's file would not be believed, and links there would lead elsewhere.
+        let present = directory.ancestors().find_map(|path| Some((path, fs::symlink_metadata(path).ok()?)));
+        if let Some((path, metadata)) = present {
+            let target = fs::metadata(path).ok().filter(|_| path == directory);
+            let why = || target.and_then(|target| distrust(&target, self.caller));
+            if let Some((what, todo)) = foreign(&metadata, self.caller).or_else(why) {
+                return Err(Failure::new(path.display(), what, todo));
+            }
+        }
         let file = file_of(directory, name);
         if fs::symlink_metadata(&file).is_ok() {
             let todo = format!("choose another name, or 'cxlraid forget {name}' first");
@@ -110,9 +176,9 @@ impl Registry {
 
     /// Removes the name where [`Self::find`] finds it.
     pub(crate) fn forget(&self, name: &ArrayName) -> Result<PathBuf, Failure> {
-        for directory in self.directories() {
-            let file = file_of(directory, name);
-            match fs::remove_file(&file) {
+        for (path, directory) in self.directories()? {
+            let file = file_of(path, name);
+            match unlinkat(&directory, file.file_name().unwrap_or_default(), AtFlags::empty()).map_err(io::Error::from) {
                 Ok(()) => return Ok(file),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(cannot(&file, "be removed", &error)),
@@ -122,20 +188,52 @@ impl Registry {
     }
 }
 
-/// Writes the file of a new array, with the directories above it.
-pub(crate) fn save(file: &Path, array: &NamedArray) -> Result<(), Failure> {
+/// Why what has these attributes is not believed by `caller`, and what to do: it must belong to root or to the caller, and nobody else may write it.
+fn distrust(metadata: &fs::Metadata, caller: u32) -> Option<(String, String)> {
+    if let Some(why) = foreign(metadata, caller) {
+        return Some(why);
+    }
+    if !metadata.is_file() && !metadata.is_dir() {
+        return Some(("not a regular file".to_owned(), "remove it".to_owned()));
+    }
+    let others_write = metadata.mode() & 0o022 != 0;
+    others_write.then(|| ("others than its owner may write to it".to_owned(), "take that right away by 'chmod go-w'".to_owned()))
+}
+
+/// The same of its owner alone.
+fn foreign(metadata: &fs::Metadata, caller: u32) -> Option<(String, String)> {
+    let owner = metadata.uid();
+    let todo = || "set HOME and XDG_CONFIG_HOME to your own, or make it yours by 'chown'".to_owned();
+    (owner != 0 && owner != caller).then(|| (format!("belongs to user {owner}, not to user {caller} or root"), todo()))
+}
+
+/// Writes the file of a new array, with the directories above it. `for_all` says that every user is to read them.
+pub(crate) fn save(file: &Path, array: &NamedArray, for_all: bool) -> Result<(), Failure> {
     let text = to_toml(array)?;
     let directory = file.parent().unwrap_or(Path::new("/"));
-    fs::create_dir_all(directory).map_err(|error| cannot(directory, "be created", &error))?;
+    make_directories(directory, for_all).map_err(|error| cannot(directory, "be created", &error))?;
     // A name beginning with '.' is never an array's, so a leftover of a crash is not read.
     let temporary = directory.join(format!(".{}.{}", array.name, std::process::id()));
-    let written = write_new(&temporary, &text).and_then(|()| fs::hard_link(&temporary, file));
+    let written = write_new(&temporary, &text, for_all).and_then(|()| fs::hard_link(&temporary, file));
     let _ = fs::remove_file(&temporary);
     written.map_err(|error| cannot(file, "be written", &error))
 }
 
-fn write_new(file: &Path, text: &str) -> io::Result<()> {
-    let mut out = fs::File::create(file)?;
+/// Makes every missing directory of `path`.
+fn make_directories(path: &Path, for_all: bool) -> io::Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    path.parent().map_or(Ok(()), |parent| make_directories(parent, for_all))?;
+    fs::DirBuilder::new().mode(DIRECTORY_MODE).create(path)?;
+    if for_all { fs::set_permissions(path, fs::Permissions::from_mode(DIRECTORY_MODE)) } else { Ok(()) }
+}
+
+fn write_new(file: &Path, text: &str, for_all: bool) -> io::Result<()> {
+    let mut out = fs::OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(file)?;
+    if for_all {
+        out.set_permissions(fs::Permissions::from_mode(FILE_MODE))?;
+    }
     out.write_all(text.as_bytes())?;
     out.sync_all()
 }
@@ -150,17 +248,6 @@ fn cannot(path: &Path, what: &str, error: &io::Error) -> Failure {
         _ => "check the path and its file system",
     };
     Failure::new(path.display(), format!("cannot {what}: {error}"), todo)
-}
-
-/// The array a file describes; `None` if there is no file.
-fn read(file: &Path) -> Result<Option<NamedArray>, Failure> {
-    match fs::read_to_string(file) {
-        Ok(text) => from_toml(&text).map(Some).map_err(|what| {
-            Failure::new(file.display(), what, "correct the file, or forget the array and create it again under this name")
-        }),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(cannot(file, "be read", &error)),
-    }
 }
 
 fn to_toml(array: &NamedArray) -> Result<String, Failure> {
@@ -244,12 +331,12 @@ paths = ["/data"]
         assert_eq!(registry.names().unwrap(), []);
 
         let system = registry.free_file(&name, true).unwrap();
-        save(&system, &array("db")).unwrap();
+        save(&system, &array("db"), true).unwrap();
         assert!(registry.free_file(&name, true).is_err());
         let mut own = array("db");
         own.spec.level = Level::Raid10;
-        save(&registry.free_file(&name, false).unwrap(), &own).unwrap();
-        save(&registry.free_file(&"web".parse().unwrap(), false).unwrap(), &array("web")).unwrap();
+        save(&registry.free_file(&name, false).unwrap(), &own, false).unwrap();
+        save(&registry.free_file(&"web".parse().unwrap(), false).unwrap(), &array("web"), false).unwrap();
 
         assert_eq!(registry.find(&name).unwrap(), own);
         assert_eq!(registry.names().unwrap().iter().map(ArrayName::as_str).collect::<Vec<_>>(), ["db", "web"]);
@@ -264,9 +351,91 @@ paths = ["/data"]
         let home = tempfile::tempdir().unwrap();
         let file = home.path().join("db.toml");
         fs::write(&file, "mine").unwrap();
-        assert!(save(&file, &array("db")).is_err());
+        assert!(save(&file, &array("db"), false).is_err());
         assert_eq!(fs::read_to_string(&file).unwrap(), "mine");
         assert_eq!(fs::read_dir(home.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_others_may_write_is_not_believed() {
+        let home = tempfile::tempdir().unwrap();
+        let directory = home.path().join("user");
+        let registry = Registry::new(Some(directory.clone()), home.path().join("system"));
+        let name: ArrayName = "db".parse().unwrap();
+        let file = registry.free_file(&name, false).unwrap();
+        save(&file, &array("db"), false).unwrap();
+        let set = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        for (path, mode, usual) in [(&file, 0o664, 0o644), (&file, 0o646, 0o644), (&directory, 0o777, 0o755)] {
+            set(path, mode);
+            assert!(registry.find(&name).is_err());
+            assert_eq!(registry.names().unwrap(), []);
+            set(path, usual);
+            assert_eq!(registry.find(&name).unwrap(), array("db"));
+        }
+        assert_eq!(*registry.told.borrow(), [file.clone(), directory.clone()]);
+
+        set(&directory, 0o777);
+        assert!(registry.forget(&name).is_err());
+        let message = registry.free_file(&"web".parse().unwrap(), false).unwrap_err().to_string();
+        assert!(message.ends_with("others than its owner may write to it; take that right away by 'chmod go-w'"), "{message}");
+        set(&directory, 0o755);
+        // A system array is found behind a user's file that is ignored.
+        save(&registry.free_file(&name, true).unwrap(), &array("db"), true).unwrap();
+        set(&file, 0o666);
+        assert_eq!(registry.find(&name).unwrap(), array("db"));
+
+        fs::remove_file(&file).unwrap();
+        std::os::unix::fs::symlink(home.path().join("system/db.toml"), &file).unwrap();
+        assert!(registry.find(&name).is_err());
+    }
+
+    #[test]
+    fn what_another_user_owns_is_not_believed() {
+        let home = tempfile::tempdir().unwrap();
+        let metadata = fs::metadata(home.path()).unwrap();
+        let owner = metadata.uid();
+        assert_eq!(distrust(&metadata, owner), None);
+        assert_eq!(foreign(&metadata, owner + 1).is_some(), owner != 0);
+        if owner != 0 {
+            return;
+        }
+        // Root with the HOME of somebody else.
+        let registry = Registry::new(Some(home.path().join("config/cxlraid/arrays")), home.path().join("system"));
+        let name: ArrayName = "db".parse().unwrap();
+        let file = registry.free_file(&name, false).unwrap();
+        save(&file, &array("db"), false).unwrap();
+        std::os::unix::fs::chown(file.parent().unwrap(), Some(1000), None).unwrap();
+        assert!(registry.find(&name).is_err());
+        assert!(registry.free_file(&"web".parse().unwrap(), false).is_err());
+        std::os::unix::fs::chown(file.parent().unwrap(), Some(0), None).unwrap();
+        std::os::unix::fs::chown(&file, Some(1000), None).unwrap();
+        assert!(registry.find(&name).is_err());
+        fs::remove_dir_all(home.path().join("config/cxlraid")).unwrap();
+        std::os::unix::fs::chown(home.path().join("config"), Some(1000), None).unwrap();
+        let message = registry.free_file(&name, false).unwrap_err().to_string();
+        assert!(message.contains("/config: belongs to user 1000, not to user 0 or root; set HOME"), "{message}");
+    }
+
+    #[test]
+    fn the_systems_files_have_their_modes_whatever_the_umask() {
+        std::thread::spawn(|| {
+            #[allow(unsafe_code)]
+            // SAFETY: descriptors stay shared with the other threads; this one gets a umask and a working directory of its own.
+            unsafe { sys::rustix::thread::unshare_unsafe(sys::rustix::thread::UnshareFlags::FS) }.unwrap();
+            let home = tempfile::tempdir().unwrap();
+            let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o7777;
+            for mask in [0o000, 0o077] {
+                let (top, own) = (home.path().join(format!("system{mask}")), home.path().join(format!("user{mask}")));
+                let file = top.join("arrays/db.toml");
+                sys::rustix::process::umask(Mode::from_raw_mode(mask));
+                save(&file, &array("db"), true).unwrap();
+                save(&own.join("db.toml"), &array("db"), false).unwrap();
+                assert_eq!([&top, &top.join("arrays"), &file].map(|path| mode(path)), [0o755, 0o755, 0o644]);
+                assert_eq!([&own, &own.join("db.toml")].map(|path| mode(path)), [0o755 & !mask, 0o644 & !mask]);
+            }
+        })
+        .join()
+        .unwrap();
     }
 
     #[test]

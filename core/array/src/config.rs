@@ -104,6 +104,8 @@ pub enum ConfigError {
     },
     /// A prefix that would put the whole file system into the array.
     RootPrefix,
+    /// A prefix whose backing files would be those that the array keeps for itself on every member.
+    ReservedPrefix(String),
 }
 
 impl fmt::Display for ConfigError {
@@ -130,6 +132,10 @@ impl fmt::Display for ConfigError {
                     "CXLRAID_JOURNAL: {journal}: lies inside {directory}; choose a path on a device of its own, or say internal"
                 )
             }
+            Self::ReservedPrefix(prefix) => write!(
+                f,
+                "CXLRAID_PATHS: {prefix}: members keep superblocks and lanes under this name; choose a path that does not begin with it"
+            ),
             Self::RootPrefix => f.write_str("CXLRAID_PATHS: / would hold the whole system; name directories below it"),
         }
     }
@@ -191,6 +197,10 @@ impl Config {
         for prefix in &prefixes {
             if prefix.is_empty() {
                 return Err(ConfigError::RootPrefix);
+            }
+            // A backing file has the program's path below its member: this prefix would let programs reach the array's own files.
+            if is_below(prefix, &[b"/", format::DIRECTORY.to_bytes()].concat()) {
+                return Err(ConfigError::ReservedPrefix(lossy(prefix)));
             }
             if let Some(member) = mounts.iter().find(|member| is_below(prefix, member)) {
                 return Err(ConfigError::PrefixInsideMember { prefix: lossy(prefix), member: lossy(member) });
@@ -295,6 +305,9 @@ mod tests {
         assert!(config.owns(b"/home/user/file"));
         assert!(!config.owns(b"/homestead"));
         assert!(!config.owns(b"/"));
+        let similar =
+            parse(&[("CXLRAID_LEVEL", "1"), ("CXLRAID_MOUNTS", "/a:/b"), ("CXLRAID_PATHS", "/.cxlraids:/data/.cxlraid")]);
+        assert!(similar.unwrap().unwrap().owns(b"/data/.cxlraid/x"));
     }
 
     #[test]
@@ -320,6 +333,8 @@ mod tests {
             (&[level, three, ("CXLRAID_STRIPE_SIZE", "3000")], "not a chunk size"),
             (&[level, three, ("CXLRAID_PATHS", "/b/data")], "/b/data: lies inside member /b"),
             (&[level, three, ("CXLRAID_PATHS", "/")], "would hold the whole system"),
+            (&[level, three, ("CXLRAID_PATHS", "/.cxlraid")], "/.cxlraid: members keep"),
+            (&[level, three, ("CXLRAID_PATHS", "/data:/x/..//.cxlraid/lanes/")], "/.cxlraid/lanes: members keep"),
             (&[level, three, ("CXLRAID_PATHS", "data")], "data: not an absolute path"),
             (&[level, three, ("CXLRAID_JOURNAL", "j")], "CXLRAID_JOURNAL: j: not an absolute path"),
             (&[level, three, ("CXLRAID_JOURNAL", "/b/j")], "/b/j: lies inside /b"),

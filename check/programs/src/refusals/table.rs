@@ -256,6 +256,8 @@ fn prefix_wrong(scene: &mut Scene<'_>, complaints: &mut Complaints) -> Result {
     scene.expect_refusal("EINVAL", &["CXLRAID_PATHS: relative: not an absolute path"], complaints);
     scene.set("CXLRAID_PATHS", both(Path::new("/")));
     scene.expect_refusal("EINVAL", &["CXLRAID_PATHS: /"], complaints);
+    scene.set("CXLRAID_PATHS", both(Path::new("/.cxlraid")));
+    scene.expect_refusal("EINVAL", &["CXLRAID_PATHS: /.cxlraid: members keep"], complaints);
     Ok(Outcome::Ran)
 }
 
