@@ -4,7 +4,11 @@
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
+mod text;
+
 use core::fmt;
+
+pub use text::{Shown, ShownTo};
 
 /// Bytes of one cache line, the unit of a write-intent record and of a streaming store.
 pub const CACHE_LINE_BYTES: usize = 64;

@@ -211,7 +211,7 @@ fn stop(name: Option<&ArrayName>) -> Result<Exit, Failure> {
 
 fn forget(name: &ArrayName) -> Result<Exit, Failure> {
     let file = Registry::from_environment().forget(name)?;
-    print(&format!("{name}: forgotten ({} removed); its members are as they were\n", file.display()))
+    print(&format!("{name}: forgotten ({} removed); its members are as they were\n", view::shown(&file.to_string_lossy())))
 }
 
 fn print(text: &str) -> Result<Exit, Failure> {

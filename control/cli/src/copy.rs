@@ -6,6 +6,7 @@
 use crate::{
     failure::Failure,
     tree::{Content, Kind, Stat, Tree},
+    view::shown,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 use std::{
@@ -102,7 +103,7 @@ impl Copy<'_> {
     fn copy_content(&self, source: &Path, target: &Path, stat: &Stat, bar: &ProgressBar) -> Result<(), Failure> {
         let from = self.from.open(source).map_err(|error| cannot(source, "be opened", &error))?;
         let to = self.to.create(target).map_err(|error| cannot(target, "be created", &error))?;
-        bar.set_message(target.display().to_string());
+        bar.set_message(shown(&target.to_string_lossy()));
         let mut buffer = vec![0; BLOCK_BYTES.min((stat.bytes as usize).max(HOLE_BYTES))];
         let mut offset = 0;
         loop {

@@ -2,6 +2,7 @@
 //! exit status.
 
 use std::fmt;
+use units::Shown;
 
 /// The exit statuses of every command.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -44,8 +45,9 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cxlraid: {}: {}", one_line(&self.thing), one_line(&self.what))?;
-        if self.todo.is_empty() { Ok(()) } else { write!(f, "; {}", one_line(&self.todo)) }
+        let [thing, what, todo] = [&self.thing, &self.what, &self.todo].map(|text| Shown(text.as_bytes()));
+        write!(f, "cxlraid: {thing}: {what}")?;
+        if self.todo.is_empty() { Ok(()) } else { write!(f, "; {todo}") }
     }
 }
 
@@ -69,11 +71,6 @@ pub(crate) fn from_usage(error: &clap::Error) -> Option<Failure> {
     Some(Failure::new("usage", what, format!("see '{} --help'", about.join(" "))).with_exit(Exit::Usage))
 }
 
-/// Control characters would break the promise of one line (and play tricks on a terminal).
-fn one_line(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -82,8 +79,8 @@ mod tests {
 
     #[test]
     fn a_failure_is_one_line() {
-        let failure = Failure::new("/mnt/a\nb", "not a directory", "create it");
-        assert_eq!(failure.to_string(), "cxlraid: /mnt/a?b: not a directory; create it");
+        let failure = Failure::new("/mnt/a\nb\u{202e}", "not a directory", "create it");
+        assert_eq!(failure.to_string(), "cxlraid: /mnt/a\\nb\\u{202e}: not a directory; create it");
         assert_eq!(Failure::new("x", "y", "").to_string(), "cxlraid: x: y");
     }
 

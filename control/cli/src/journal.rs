@@ -8,6 +8,7 @@ use crate::{
     files::ArrayFiles,
     inspect, runtime,
     spec::Source,
+    view::shown,
 };
 use array::{Array, AttachError, Config, JournalPlace};
 use file::Files;
@@ -21,6 +22,7 @@ use std::{
     os::unix::{ffi::OsStrExt as _, fs::FileExt as _},
     path::{Path, PathBuf},
 };
+use units::Shown;
 
 /// What `show` prints; its keys only ever grow within a version.
 #[derive(Serialize, Debug)]
@@ -89,7 +91,8 @@ fn view(config: &Config, superblock: &Superblock, thing: &str) -> JournalView {
     };
     let Some(entry) = &superblock.journal else { return view };
     let paths = paths(config, superblock, entry);
-    view.place = Some(entry.path.map_or_else(|| "internal".to_owned(), |path| shown(path.as_bytes())));
+    view.place =
+        Some(entry.path.map_or_else(|| "internal".to_owned(), |path| String::from_utf8_lossy(path.as_bytes()).into_owned()));
     view.uuid = Some(entry.uuid.to_string());
     view.persistence = paths.first().and_then(|path| runtime::persistence(path.parent()?));
     let opened: Vec<_> = paths.iter().map(|path| (path, open(path, superblock, entry))).collect();
@@ -158,10 +161,10 @@ impl JournalView {
             State::Waiting => "writes wait to be replayed",
             State::Lost => "lost",
         };
-        let mut text = format!("{}: journal {place}, {state}\n", self.array);
+        let mut text = format!("{}: journal {}, {state}\n", self.array, shown(place));
         text += &format!("  UUID:        {}\n", self.uuid.as_deref().unwrap_or_default());
         if let Some(problem) = &self.problem {
-            text += &format!("  problem:     {problem}\n");
+            text += &format!("  problem:     {}\n", shown(problem));
         }
         if self.lanes > 0 {
             text += &format!("  lanes:       {} of {} bytes\n", self.lanes, self.lane_bytes);
@@ -179,10 +182,6 @@ impl JournalView {
         }
         text
     }
-}
-
-fn shown(path: &[u8]) -> String {
-    String::from_utf8_lossy(path).into_owned()
 }
 
 /// Opens every file that something waits for, which replays it. Returns how many records that were.
@@ -254,7 +253,7 @@ pub(crate) fn clear(config: &Config, to: Option<&JournalPlace>, thing: &str) -> 
         None => format!("{given_up} writes given up"),
         Some(_) => "the lost one is given up; every file is compared when it is next opened".to_owned(),
     };
-    Ok(format!("{thing}: journal {} is new and empty; {what}\n", shown(to.shown())))
+    Ok(format!("{thing}: journal {} is new and empty; {what}\n", Shown(to.shown())))
 }
 
 /// Gives an array that has none a journal.
@@ -268,7 +267,7 @@ pub(crate) fn add(config: &Config, place: &JournalPlace, thing: &str) -> Result<
     }
     let files = take(array, thing)?;
     set(files, checked.journal.as_ref(), thing)?;
-    Ok(format!("{thing}: journal {}\n", shown(place.shown())))
+    Ok(format!("{thing}: journal {}\n", Shown(place.shown())))
 }
 
 /// Takes an array's journal away, once nothing waits in it.
@@ -287,4 +286,27 @@ pub(crate) fn remove(config: &Config, thing: &str) -> Result<String, Failure> {
     }
     set(files, None, thing)?;
     Ok(format!("{thing}: has no journal any more\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_directs_no_terminal() {
+        let view = JournalView {
+            version: 1,
+            array: "db".to_owned(),
+            place: Some("/j\u{1b}]0;x\u{7}\n\u{202e}".to_owned()),
+            uuid: None,
+            state: State::Lost,
+            problem: Some("/j\n: gone".to_owned()),
+            lanes: 0,
+            lane_bytes: 0,
+            persistence: None,
+            waiting: Vec::new(),
+        };
+        let expected = "db: journal /j\\x1b]0;x\\x07\\n\\u{202e}, lost\n  UUID:        \n  problem:     /j\\n: gone\n";
+        assert_eq!(view.text(), expected);
+    }
 }

@@ -29,7 +29,8 @@ pub(crate) fn run(source: &Source, program: &[OsString]) -> Result<std::convert:
     let (name, arguments) = program.split_first().ok_or_else(|| Failure::new("run", "no program given", "name one after --"))?;
     let library = find_library(env::var_os(LIBRARY_VARIABLE), &own_directory()?)?;
     if let Some(why) = program::unreachable_because(name) {
-        eprintln!("cxlraid: {}: {why}, so it does not see the array itself; programs it starts may", Path::new(name).display());
+        let what = format!("{why}, so it does not see the array itself");
+        eprintln!("{}", Failure::new(Path::new(name).display(), what, "programs it starts may"));
     }
     let mut command = Command::new(name);
     command.args(arguments).env(PRELOAD, preload_value(&library, env::var_os(PRELOAD).as_deref())?);

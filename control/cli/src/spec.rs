@@ -211,7 +211,7 @@ mod tests {
             "cxlraid: members: RAID 5 needs at least 3 members, 2 given; add members or choose another level"
         );
         assert!(line(&["/a", "/b:c", "/d"], &["/d"]).starts_with("cxlraid: /b:c: contains ':'"));
-        assert!(line(&["/a", "/b\n", "/c"], &["/d"]).starts_with("cxlraid: /b?: contains ':' or a control character"));
+        assert!(line(&["/a", "/b\n", "/c"], &["/d"]).starts_with("cxlraid: /b\\n: contains ':' or a control character"));
         assert_eq!(
             line(&["/a", "/b", "/c"], &["/b/x"]),
             "cxlraid: /b/x: lies inside the member /b; choose a path outside every member"

@@ -4,7 +4,7 @@
 
 use layout::{Geometry, Level};
 use serde::{Serialize, Serializer};
-use units::{ChunkBytes, MemberSet};
+use units::{ChunkBytes, MemberSet, Shown};
 
 use crate::failure::Exit;
 
@@ -190,7 +190,7 @@ impl ArrayView {
 
     /// What `status` prints.
     pub(crate) fn status_text(&self) -> String {
-        let title = self.name.as_deref().unwrap_or("array of the environment");
+        let title = shown(self.name.as_deref().unwrap_or("array of the environment"));
         let members = self.members.len();
         let working = members - self.out().len();
         let chunk =
@@ -201,11 +201,12 @@ impl ArrayView {
             self.level,
             self.failures_left(),
         );
-        let width = self.members.iter().map(|member| member.path.chars().count()).max().unwrap_or(0);
+        let width = self.members.iter().map(|member| shown(&member.path).chars().count()).max().unwrap_or(0);
         for member in &self.members {
             let persistence = member.persistence.as_ref().map(|domain| format!(", {domain}")).unwrap_or_default();
-            let note = member.note.as_ref().map(|note| format!(": {note}")).unwrap_or_default();
-            text += &format!("  {:>2}  {:width$}  {}{persistence}{note}\n", member.slot, member.path, member.state.text());
+            let note = member.note.as_ref().map(|note| format!(": {}", shown(note))).unwrap_or_default();
+            let path = shown(&member.path);
+            text += &format!("  {:>2}  {path:width$}  {}{persistence}{note}\n", member.slot, member.state.text());
         }
         if let Some(mappings) = &self.mappings {
             text += &format!("  mapped: {}\n", mappings.text());
@@ -277,12 +278,17 @@ fn member_line(member: &MemberView) -> String {
     line
 }
 
+/// Text for a terminal: names and paths are whatever somebody made them. JSON has escapes of its own.
+pub(crate) fn shown(text: &str) -> String {
+    Shown(text.as_bytes()).to_string()
+}
+
 /// A titled list with box characters.
 pub(crate) fn tree(title: &str, lines: &[String]) -> String {
-    let mut text = format!("{title}\n");
+    let mut text = format!("{}\n", shown(title));
     for (index, line) in lines.iter().enumerate() {
         text += if index + 1 == lines.len() { "└─ " } else { "├─ " };
-        text += line;
+        text += &shown(line);
         text.push('\n');
     }
     text
@@ -387,6 +393,25 @@ db: degraded, RAID 5, chunk 64K, 2 of 3 members work, 0 more may fail
 ";
         assert_eq!(view.status_text(), expected);
         assert_eq!(view.exit(), Exit::Degraded);
+    }
+
+    #[test]
+    fn names_and_paths_direct_no_terminal() {
+        let mut view = array(Level::Raid5, &[InSync, Missing, InSync]);
+        view.name = Some("d\u{202e}b".to_owned());
+        view.members[0].path = "/mnt/\u{1b}[2J\n".to_owned();
+        view.members[1].note = Some("\r".to_owned());
+        view.paths = vec!["/da\tta".to_owned()];
+        let expected = "\
+d\\u{202e}b: degraded, RAID 5, chunk 64K, 2 of 3 members work, 0 more may fail
+   0  /mnt/\\x1b[2J\\n  in sync, volatile
+   1  /mnt/bb         missing: \\x0d
+   2  /mnt/c          in sync, volatile
+";
+        assert_eq!(view.status_text(), expected);
+        let text = view.info_text();
+        let lines = ["├─ Name: d\\u{202e}b", "├─ /mnt/\\x1b[2J\\n: in sync", "├─ /mnt/bb: missing (\\x0d)", "└─ /da\\tta\n"];
+        assert!(lines.iter().all(|line| text.contains(line)), "{text}");
     }
 
     #[test]

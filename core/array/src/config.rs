@@ -3,12 +3,11 @@
 //! The variables are the thesis' (section 4.2, table 1): CXLRAID_LEVEL, CXLRAID_MOUNTS, CXLRAID_PATHS, CXLRAID_STRIPE_SIZE,
 //! CXLRAID_JOURNAL. A named array (`cxlraid run`) is handed over by the same variables.
 
-use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 use core::fmt;
 use layout::{Geometry, GeometryError, Level};
-use units::{ChunkBytes, parse_bytes};
+use units::{ChunkBytes, Shown, parse_bytes};
 
 /// The prefixes used when CXLRAID_PATHS is not set.
 pub const PATHS_DEFAULT: &str = "/home/:/root/";
@@ -152,18 +151,18 @@ impl Config {
             (None, None) => return Ok(None),
             (None, _) => return Err(ConfigError::Missing("CXLRAID_LEVEL")),
             (_, None) => return Err(ConfigError::Missing("CXLRAID_MOUNTS")),
-            (Some(level), Some(mounts)) => (lossy(&level), mounts),
+            (Some(level), Some(mounts)) => (shown(&level), mounts),
         };
         let level: Level = level.parse().map_err(|_| ConfigError::Level(level))?;
         let chunk = match get("CXLRAID_STRIPE_SIZE") {
             None => None,
             Some(text) => {
-                let text = lossy(&text);
+                let text = shown(&text);
                 Some(parse_bytes(&text).and_then(ChunkBytes::new).ok_or(ConfigError::Chunk(text))?)
             }
         };
         let paths = get("CXLRAID_PATHS").unwrap_or_else(|| PATHS_DEFAULT.as_bytes().to_vec());
-        let name = get("CXLRAID_NAME").map(|name| lossy(&name)).unwrap_or_default();
+        let name = get("CXLRAID_NAME").map(|name| String::from_utf8_lossy(&name).into_owned()).unwrap_or_default();
         let config = Self::new(level, chunk, &split(&mounts), &split(&paths), name)?;
         match get("CXLRAID_JOURNAL").filter(|journal| !journal.is_empty()) {
             None => Ok(Some(config)),
@@ -185,11 +184,11 @@ impl Config {
         for (slot, mount) in mounts.iter().enumerate() {
             for other in &mounts[..slot] {
                 if mount == other {
-                    return Err(ConfigError::Twice(lossy(mount)));
+                    return Err(ConfigError::Twice(shown(mount)));
                 }
                 for (inner, outer) in [(mount, other), (other, mount)] {
                     if is_below(inner, outer) {
-                        return Err(ConfigError::MemberInsideMember { inner: lossy(inner), outer: lossy(outer) });
+                        return Err(ConfigError::MemberInsideMember { inner: shown(inner), outer: shown(outer) });
                     }
                 }
             }
@@ -200,10 +199,10 @@ impl Config {
             }
             // A backing file has the program's path below its member: this prefix would let programs reach the array's own files.
             if is_below(prefix, &[b"/", format::DIRECTORY.to_bytes()].concat()) {
-                return Err(ConfigError::ReservedPrefix(lossy(prefix)));
+                return Err(ConfigError::ReservedPrefix(shown(prefix)));
             }
             if let Some(member) = mounts.iter().find(|member| is_below(prefix, member)) {
-                return Err(ConfigError::PrefixInsideMember { prefix: lossy(prefix), member: lossy(member) });
+                return Err(ConfigError::PrefixInsideMember { prefix: shown(prefix), member: shown(member) });
             }
         }
         Ok(Self { level, chunk, mounts, prefixes, name, journal: None, journal_lanes: JOURNAL_LANES_DEFAULT })
@@ -216,7 +215,7 @@ impl Config {
             JournalPlace::File(path) => {
                 let path = absolute("CXLRAID_JOURNAL", core::slice::from_ref(path))?.concat();
                 if let Some(directory) = self.mounts.iter().chain(&self.prefixes).find(|directory| is_below(&path, directory)) {
-                    return Err(ConfigError::JournalInside { journal: lossy(&path), directory: lossy(directory) });
+                    return Err(ConfigError::JournalInside { journal: shown(&path), directory: shown(directory) });
                 }
                 JournalPlace::File(path)
             }
@@ -268,17 +267,14 @@ fn absolute(variable: &'static str, paths: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, C
             if path.starts_with(b"/") {
                 Ok(normalise(path))
             } else {
-                Err(ConfigError::NotAbsolute { variable, path: lossy(path) })
+                Err(ConfigError::NotAbsolute { variable, path: shown(path) })
             }
         })
         .collect()
 }
 
-fn lossy(bytes: &[u8]) -> String {
-    match core::str::from_utf8(bytes) {
-        Ok(text) => text.to_string(),
-        Err(_) => format!("{}", bytes.escape_ascii()),
-    }
+fn shown(bytes: &[u8]) -> String {
+    Shown(bytes).to_string()
 }
 
 #[cfg(test)]
@@ -338,6 +334,7 @@ mod tests {
             (&[level, three, ("CXLRAID_PATHS", "data")], "data: not an absolute path"),
             (&[level, three, ("CXLRAID_JOURNAL", "j")], "CXLRAID_JOURNAL: j: not an absolute path"),
             (&[level, three, ("CXLRAID_JOURNAL", "/b/j")], "/b/j: lies inside /b"),
+            (&[level, ("CXLRAID_MOUNTS", "/a:/b:/b/\u{1b}[2J\nc\u{202e}")], "/b/\\x1b[2J\\nc\\u{202e}: lies inside member /b"),
             (&[("CXLRAID_LEVEL", "10"), ("CXLRAID_MOUNTS", "/a:/b:/c:/d:/e")], "even number of members"),
         ];
         for (pairs, expected) in cases {

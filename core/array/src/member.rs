@@ -1,12 +1,12 @@
 //! A member directory: what is found at a path, and what it counts for.
 
 use crate::error::AttachError;
-use alloc::string::String;
+use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 use format::{Superblock, SuperblockError, Uuid};
 use sys::rustix::fs::{self, AtFlags, Dir, Mode, OFlags};
 use sys::{OsError, OwnedFd};
-use units::Slot;
+use units::{Shown, Slot};
 
 /// Whether a member can be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -191,10 +191,7 @@ impl Finding {
     }
 }
 
-/// A path for messages: bytes that are not UTF-8 are escaped.
+/// A path for messages.
 pub(crate) fn show(path: &[u8]) -> String {
-    match core::str::from_utf8(path) {
-        Ok(text) => text.into(),
-        Err(_) => alloc::format!("{}", path.escape_ascii()),
-    }
+    Shown(path).to_string()
 }

@@ -6,6 +6,7 @@
 use core::fmt::{self, Write};
 use linux_raw_sys::general::{__NR_sendto, __NR_socket};
 use sys::raw::syscall;
+use units::ShownTo;
 
 // <linux/socket.h>, <linux/net.h>.
 const AF_UNIX: u16 = 1;
@@ -30,6 +31,21 @@ impl Line {
         Self { bytes: [0; LINE_BYTES], length: 0 }
     }
 
+    /// `message` without what could direct a terminal: it may hold paths and names that lie on members.
+    fn of(message: fmt::Arguments<'_>) -> Self {
+        let mut line = Self::new();
+        // A Line never fails; what does not fit is cut.
+        let _ = write!(ShownTo(&mut line), "{message}");
+        line
+    }
+
+    /// Ends the line, if need be in the place of its last byte.
+    fn end(&mut self) {
+        let at = self.length.min(LINE_BYTES - 1);
+        self.bytes[at] = b'\n';
+        self.length = at + 1;
+    }
+
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
     }
@@ -46,12 +62,11 @@ impl Write for Line {
 
 /// Writes `cxlraid: <message>` as one line to standard error.
 pub(crate) fn print(message: fmt::Arguments<'_>) {
-    let mut line = Line::new();
-    // A Line never fails; what does not fit is cut.
-    let _ = writeln!(line, "cxlraid: {message}");
     if is_on_member() {
         log(message);
     } else {
+        let mut line = Line::of(format_args!("cxlraid: {message}"));
+        line.end();
         write_raw(2, line.as_bytes());
     }
 }
@@ -72,8 +87,7 @@ fn is_on_member() -> bool {
 /// Sends `message` to the system's log, with facility `daemon` and level `warning`.
 fn log(message: fmt::Arguments<'_>) {
     const PRIORITY: u32 = 3 << 3 | 4;
-    let mut line = Line::new();
-    let _ = write!(line, "<{PRIORITY}>cxlraid[{}]: {message}", crate::process::getpid());
+    let line = Line::of(format_args!("<{PRIORITY}>cxlraid[{}]: {message}", crate::process::getpid()));
     send(line.as_bytes(), b"/dev/log");
 }
 
@@ -114,6 +128,21 @@ pub(crate) use report;
 
 #[cfg(test)]
 mod tests {
+    use super::{LINE_BYTES, Line};
+
+    #[test]
+    fn a_message_is_one_line_without_escapes() {
+        let mut line = Line::of(format_args!("cxlraid: {}: lost", "/j\u{1b}[2J\n\u{202e}"));
+        line.end();
+        assert_eq!(line.as_bytes(), b"cxlraid: /j\\x1b[2J\\n\\u{202e}: lost\n");
+        let mut line = Line::of(format_args!("{}", "\n".repeat(LINE_BYTES)));
+        line.end();
+        assert_eq!(
+            (line.as_bytes().len(), line.as_bytes().iter().position(|&byte| byte == b'\n')),
+            (LINE_BYTES, Some(LINE_BYTES - 1))
+        );
+    }
+
     #[test]
     fn a_listener_gets_the_text_and_nobody_is_waited_for() {
         let path = std::env::temp_dir().join(std::format!("cxlraid-report-{}", std::process::id()));

@@ -43,6 +43,7 @@ pub(super) const CASES: [Case; 28] = [
     case("prefix-wrong", prefix_wrong),
     case("prefixes-two", prefixes_two),
     case("journal-set", journal_set),
+    case("texts-of-others", texts_of_others),
     case("one-device", one_device),
     case("members-missing", members_missing),
     case("member-empty", member_empty),
@@ -317,6 +318,17 @@ fn journal_set(scene: &mut Scene<'_>, complaints: &mut Complaints) -> Result {
     damaged[40] ^= 1;
     fs::write(&away, damaged)?;
     scene.expect_refusal("EIO", &["away", "not the array's journal", "damaged"], complaints);
+    Ok(Outcome::Ran)
+}
+
+/// What lies on members directs no terminal.
+fn texts_of_others(scene: &mut Scene<'_>, complaints: &mut Complaints) -> Result {
+    let journal = scene.beside("j\u{1b}[2J\n\u{202e}");
+    scene.set("CXLRAID_JOURNAL", &journal);
+    scene.make(complaints);
+    scene.unset("CXLRAID_JOURNAL");
+    fs::remove_file(&journal)?;
+    scene.expect_refusal("EIO", &["/j\\x1b[2J\\n\\u{202e}: the array's journal"], complaints);
     Ok(Outcome::Ran)
 }
 
