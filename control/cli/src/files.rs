@@ -6,7 +6,7 @@
 use crate::{
     failure::Failure,
     inspect,
-    tree::{Content, Kind, Stat, Tree},
+    tree::{Content, Kind, Stat, Tree, owner_is_kept},
 };
 use array::Array;
 use file::{FileRef, Files};
@@ -150,14 +150,11 @@ impl Tree for ArrayFiles {
     }
 
     fn set_attributes(&self, path: &Path, stat: &Stat) -> io::Result<()> {
-        match inside(self.names.chown(bytes(path), stat.uid, stat.gid, false)) {
-            Err(error) if error.kind() != io::ErrorKind::PermissionDenied => return Err(error),
-            _ => {}
-        }
+        let owner_is_kept = owner_is_kept(inside(self.names.chown(bytes(path), stat.uid, stat.gid, false)))?;
         if stat.kind == Kind::Symlink {
             return Ok(());
         }
-        inside(self.names.chmod(bytes(path), stat.mode, true))?;
+        inside(self.names.chmod(bytes(path), stat.kept_mode(owner_is_kept), true))?;
         let times = Timestamps { last_access: timespec(stat.accessed), last_modification: timespec(stat.modified) };
         inside(self.names.utimens(bytes(path), &times, true))
     }
@@ -227,6 +224,34 @@ fn timespec(time: SystemTime) -> Timespec {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tree::{
+        Host,
+        tests::{as_somebody, stat_of_another},
+    };
+    use std::fs;
+
+    #[test]
+    fn a_program_of_anothers_does_not_run_with_the_copiers_rights() {
+        as_somebody(|home| {
+            let members = ["a", "b"].map(|name| home.join(name));
+            members.iter().for_each(|member| fs::create_dir(member).unwrap());
+            let mounts = members.map(|member| bytes(&member).to_vec());
+            let config = array::Config::new(layout::Level::Raid1, None, &mounts, &[b"/data".to_vec()], String::new()).unwrap();
+            let array = Array::attach(&config).unwrap();
+            let segment = format!("/dev/shm/cxlraid-{}", array.uuid());
+            let files = ArrayFiles::open(array).unwrap();
+            for (tree, path) in [(&files as &dyn Tree, Path::new("/data/program").to_owned()), (&Host, home.join("program"))] {
+                drop(tree.create(&path).unwrap());
+                tree.set_attributes(&path, &stat_of_another(0o6755)).unwrap();
+                assert_eq!(tree.stat(&path, false).unwrap().mode, 0o755);
+                let own = tree.stat(&path, false).unwrap();
+                tree.set_attributes(&path, &Stat { mode: 0o6755, ..own }).unwrap();
+                assert_eq!(tree.stat(&path, false).unwrap().mode, 0o6755);
+            }
+            drop(files);
+            fs::remove_file(segment).unwrap();
+        });
+    }
 
     #[test]
     fn times_keep_their_nanoseconds_before_and_after_1970() {

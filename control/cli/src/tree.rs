@@ -34,6 +34,25 @@ pub(crate) struct Stat {
     pub(crate) modified: SystemTime,
 }
 
+/// Set-user-ID and set-group-ID.
+const RUNS_AS_ANOTHER: u32 = 0o6000;
+
+impl Stat {
+    /// The mode of a copy. As with `cp -p`, a program whose owner or group could not be kept does not run with the rights of those that it got instead.
+    pub(crate) const fn kept_mode(&self, owner_is_kept: bool) -> u32 {
+        if owner_is_kept { self.mode } else { self.mode & !RUNS_AS_ANOTHER }
+    }
+}
+
+/// Whether the owner was set: a user may not give everything away.
+pub(crate) fn owner_is_kept(set: io::Result<()>) -> io::Result<bool> {
+    match set {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 /// An open file.
 pub(crate) trait Content {
     /// Bytes read; 0 at the end only.
@@ -58,7 +77,7 @@ pub(crate) trait Tree {
     /// A directory that only its owner may use; it may be there already.
     fn make_directory(&self, path: &Path) -> io::Result<()>;
     fn make_symlink(&self, target: &Path, path: &Path) -> io::Result<()>;
-    /// Owner (where permitted), mode and times. Only the owner of a symbolic link is set.
+    /// Owner (where permitted), mode ([`Stat::kept_mode`]) and times. Only the owner of a symbolic link is set.
     fn set_attributes(&self, path: &Path, stat: &Stat) -> io::Result<()>;
 }
 
@@ -113,15 +132,12 @@ impl Tree for Host {
     }
 
     fn set_attributes(&self, path: &Path, stat: &Stat) -> io::Result<()> {
-        match lchown(path, Some(stat.uid), Some(stat.gid)) {
-            Err(error) if error.kind() != io::ErrorKind::PermissionDenied => return Err(error),
-            _ => {}
-        }
+        let owner_is_kept = owner_is_kept(lchown(path, Some(stat.uid), Some(stat.gid)))?;
         if stat.kind == Kind::Symlink {
             return Ok(());
         }
         let file = File::open(path)?;
-        file.set_permissions(fs::Permissions::from_mode(stat.mode))?;
+        file.set_permissions(fs::Permissions::from_mode(stat.kept_mode(owner_is_kept)))?;
         file.set_times(FileTimes::new().set_accessed(stat.accessed).set_modified(stat.modified))
     }
 }
@@ -146,5 +162,40 @@ impl Content for File {
 
     fn sync(&self) -> io::Result<()> {
         self.sync_all()
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use sys::rustix::{
+        process::{Gid, Uid, geteuid},
+        thread::{set_thread_res_gid, set_thread_res_uid},
+    };
+
+    /// Runs `act` as a user without rights, in a directory of this user's on a file system with attributes.
+    pub(crate) fn as_somebody(act: impl FnOnce(&Path) + Send) {
+        const SOMEBODY: u32 = 65534;
+        let home = tempfile::tempdir_in("/dev/shm").unwrap();
+        let is_root = geteuid().is_root();
+        if is_root {
+            lchown(home.path(), Some(SOMEBODY), Some(SOMEBODY)).unwrap();
+        }
+        // The credentials of one thread, not of the other tests.
+        let enter = || {
+            if is_root {
+                let (user, group) = (Uid::from_raw(SOMEBODY), Gid::from_raw(SOMEBODY));
+                set_thread_res_gid(group, group, group).unwrap();
+                set_thread_res_uid(user, user, user).unwrap();
+            }
+            act(home.path());
+        };
+        std::thread::scope(|scope| scope.spawn(enter).join().unwrap());
+    }
+
+    /// A file of root's.
+    pub(crate) fn stat_of_another(mode: u32) -> Stat {
+        let then = SystemTime::UNIX_EPOCH;
+        Stat { kind: Kind::File, bytes: 0, mode, uid: 0, gid: 0, accessed: then, modified: then }
     }
 }
