@@ -1,18 +1,19 @@
 //! `add` and `retrieve`: copies between the host's files and the array's.
 //!
-//! Modes and times are kept, owners where the user may set them, symbolic links as links, long runs of zeros as holes.
+//! Modes and times are kept, owners where the user may set them (without, no program keeps set-user-ID), symbolic links as links, long runs of zeros as holes.
 //! As with cp, a destination that is a directory gets the copy inside it.
 
 use crate::{
     failure::Failure,
-    tree::{Content, Kind, Stat, Tree},
+    tree::{Content, Directory, Found, Kind, Node, Tree},
     view::shown,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 use std::{
     io::{self, IsTerminal as _},
-    path::{Path, PathBuf},
+    path::Path,
 };
+use sys::OsError;
 
 /// Bytes per read and write: large enough for full-stripe writes, small enough for a smooth bar.
 const BLOCK_BYTES: usize = 4 << 20;
@@ -33,91 +34,139 @@ impl Copy<'_> {
     /// Copies `source` to `target`; `into_directories` says that `target` was typed, not taken from `source`.
     pub(crate) fn run(&self, source: &Path, target: &Path, into_directories: bool) -> Result<(), Failure> {
         // A link that was named means the file; a link found below means itself.
-        let stat = self.from.stat(source, true).map_err(|error| cannot(source, "be read", &error))?;
-        let target = self.final_target(source, target, into_directories);
-        if stat.kind == Kind::Directory && !self.recursive {
+        let found = self.from.open(source).map_err(|error| cannot(source, "be read", &error))?;
+        if found.stat.kind == Kind::Directory && !self.recursive {
             return Err(Failure::new(source.display(), "is a directory", "add -r to copy directories"));
         }
         let mut total_bytes = 0;
-        self.measure(source, &stat, &mut total_bytes)?;
-        let bar = bar(total_bytes);
-        let result = self.copy(source, &target, &stat, &bar);
-        bar.finish_and_clear();
+        measure(&found, source, &mut total_bytes)?;
+        let copying = Copying { bar: bar(total_bytes) };
+        let result = self.to_target(&copying, &found, source, target, into_directories);
+        copying.bar.finish_and_clear();
         result
     }
 
-    fn final_target(&self, source: &Path, target: &Path, into_directories: bool) -> PathBuf {
-        let is_directory = self.to.stat(target, true).is_ok_and(|stat| stat.kind == Kind::Directory);
-        match source.file_name() {
-            Some(name) if into_directories && is_directory => target.join(name),
-            _ => target.to_owned(),
+    fn to_target(
+        &self,
+        copying: &Copying,
+        found: &Found,
+        source: &Path,
+        target: &Path,
+        into_directories: bool,
+    ) -> Result<(), Failure> {
+        let cannot = |error: io::Error| cannot(target, "be created", &error);
+        if let Ok(Found { node: Node::Directory(directory), .. }) = self.to.open(target) {
+            match (source.file_name(), &found.node) {
+                (Some(name), _) if into_directories => return copying.copy(found, &*directory, source, &target.join(name)),
+                (_, Node::Directory(from)) => return copying.copy_directory(found, &**from, &*directory, source, target),
+                _ => {}
+            }
+        }
+        let parent = target.parent().ok_or_else(|| cannot(io::ErrorKind::AlreadyExists.into()))?;
+        match self.to.open(parent).map_err(cannot)?.node {
+            Node::Directory(directory) => copying.copy(found, &*directory, source, target),
+            _ => Err(cannot(io::ErrorKind::NotADirectory.into())),
+        }
+    }
+}
+
+/// Adds up the files' lengths, and refuses what cannot be copied before anything is made.
+fn measure(found: &Found, path: &Path, total_bytes: &mut u64) -> Result<(), Failure> {
+    match &found.node {
+        Node::File(_) => *total_bytes += found.stat.bytes,
+        Node::Directory(directory) => {
+            for_each_entry(&**directory, path, |found, path| measure(found, path, total_bytes))?;
+        }
+        Node::Symlink(_) => {}
+        Node::Other => return Err(not_copied(path)),
+    }
+    Ok(())
+}
+
+fn not_copied(path: &Path) -> Failure {
+    Failure::new(path.display(), "is neither a file, a directory nor a symbolic link", "leave it out")
+}
+
+/// Calls `act` for what is in a directory, by name.
+fn for_each_entry(
+    directory: &dyn Directory,
+    path: &Path,
+    mut act: impl FnMut(&Found, &Path) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let mut names = directory.list().map_err(|error| cannot(path, "be read", &error))?;
+    names.sort();
+    for name in names {
+        let path = path.join(&name);
+        let found = directory.open(&name).map_err(|error| cannot(&path, "be read", &error))?;
+        act(&found, &path)?;
+    }
+    Ok(())
+}
+
+/// A copy under way.
+struct Copying {
+    bar: ProgressBar,
+}
+
+impl Copying {
+    /// Copies what was found at `source` to the name that `target` ends with, in the directory `to`.
+    fn copy(&self, found: &Found, to: &dyn Directory, source: &Path, target: &Path) -> Result<(), Failure> {
+        let cannot_create = |error: io::Error| cannot(target, "be created", &error);
+        let name = target.file_name().ok_or_else(|| cannot_create(io::ErrorKind::AlreadyExists.into()))?;
+        match &found.node {
+            Node::Directory(from) => {
+                let to = to.make_directory(name).map_err(cannot_create)?;
+                self.copy_directory(found, &**from, &*to, source, target)
+            }
+            Node::File(from) => {
+                let to = to.create(name).map_err(cannot_create)?;
+                self.copy_content(&**from, &*to, found.stat.bytes, source, target)?;
+                to.set_attributes(&found.stat).map_err(|error| cannot(target, GET_ATTRIBUTES, &error))
+            }
+            Node::Symlink(link) => to.make_symlink(link, name, &found.stat).map_err(cannot_create),
+            Node::Other => Err(not_copied(source)),
         }
     }
 
-    fn measure(&self, source: &Path, stat: &Stat, total_bytes: &mut u64) -> Result<(), Failure> {
-        match stat.kind {
-            Kind::File => *total_bytes += stat.bytes,
-            Kind::Directory => {
-                for (path, stat) in self.entries(source)? {
-                    self.measure(&path, &stat, total_bytes)?;
-                }
-            }
-            Kind::Symlink => {}
-            Kind::Other => {
-                let what = "is neither a file, a directory nor a symbolic link";
-                return Err(Failure::new(source.display(), what, "leave it out"));
-            }
-        }
-        Ok(())
+    fn copy_directory(
+        &self,
+        found: &Found,
+        from: &dyn Directory,
+        to: &dyn Directory,
+        source: &Path,
+        target: &Path,
+    ) -> Result<(), Failure> {
+        for_each_entry(from, source, |found, source| {
+            self.copy(found, to, source, &target.join(source.file_name().unwrap_or_default()))
+        })?;
+        to.set_attributes(&found.stat).map_err(|error| cannot(target, GET_ATTRIBUTES, &error))
     }
 
-    fn entries(&self, directory: &Path) -> Result<Vec<(PathBuf, Stat)>, Failure> {
-        let mut names = self.from.list(directory).map_err(|error| cannot(directory, "be read", &error))?;
-        names.sort();
-        let stat = |name| {
-            let path = directory.join(name);
-            let stat = self.from.stat(&path, false).map_err(|error| cannot(&path, "be read", &error))?;
-            Ok((path, stat))
-        };
-        names.into_iter().map(stat).collect()
-    }
-
-    fn copy(&self, source: &Path, target: &Path, stat: &Stat, bar: &ProgressBar) -> Result<(), Failure> {
-        match stat.kind {
-            Kind::Directory => {
-                self.to.make_directory(target).map_err(|error| cannot(target, "be created", &error))?;
-                for (path, stat) in self.entries(source)? {
-                    let name = path.file_name().unwrap_or_default();
-                    self.copy(&path, &target.join(name), &stat, bar)?;
-                }
-            }
-            Kind::Symlink => {
-                let link = self.from.read_link(source).map_err(|error| cannot(source, "be read", &error))?;
-                self.to.make_symlink(&link, target).map_err(|error| cannot(target, "be created", &error))?;
-            }
-            _ => self.copy_content(source, target, stat, bar)?,
-        }
-        self.to.set_attributes(target, stat).map_err(|error| cannot(target, "get its mode and times", &error))
-    }
-
-    fn copy_content(&self, source: &Path, target: &Path, stat: &Stat, bar: &ProgressBar) -> Result<(), Failure> {
-        let from = self.from.open(source).map_err(|error| cannot(source, "be opened", &error))?;
-        let to = self.to.create(target).map_err(|error| cannot(target, "be created", &error))?;
-        bar.set_message(shown(&target.to_string_lossy()));
-        let mut buffer = vec![0; BLOCK_BYTES.min((stat.bytes as usize).max(HOLE_BYTES))];
+    fn copy_content(
+        &self,
+        from: &dyn Content,
+        to: &dyn Content,
+        bytes: u64,
+        source: &Path,
+        target: &Path,
+    ) -> Result<(), Failure> {
+        self.bar.set_message(shown(&target.to_string_lossy()));
+        let mut buffer = vec![0; BLOCK_BYTES.min((bytes as usize).max(HOLE_BYTES))];
         let mut offset = 0;
         loop {
             let count = from.read_at(&mut buffer, offset).map_err(|error| cannot(source, "be read", &error))?;
             if count == 0 {
                 break;
             }
-            write_sparse(&*to, &buffer[..count], offset).map_err(|error| cannot(target, "be written", &error))?;
+            write_sparse(to, &buffer[..count], offset).map_err(|error| cannot(target, "be written", &error))?;
             offset += count as u64;
-            bar.inc(count as u64);
+            self.bar.inc(count as u64);
         }
         to.set_bytes(offset).and_then(|()| to.sync()).map_err(|error| cannot(target, "be written", &error))
     }
 }
+
+const GET_ATTRIBUTES: &str = "get its mode and times";
 
 /// Writes what is not zeros. The caller sets the length in the end.
 fn write_sparse(to: &dyn Content, bytes: &[u8], offset: u64) -> io::Result<()> {
@@ -155,6 +204,13 @@ fn cannot(path: &Path, what: &str, error: &io::Error) -> Failure {
         io::ErrorKind::StorageFull => "make room, then copy again",
         _ => "correct the cause, then copy again",
     };
+    if error.raw_os_error() == Some(OsError::LOOP.raw_os_error()) {
+        return Failure::new(
+            path.display(),
+            format!("cannot {what}: it is a symbolic link"),
+            "name what it leads to, or remove it",
+        );
+    }
     // std appends "(os error N)", which tells an operator nothing.
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or(&text);
@@ -164,7 +220,7 @@ fn cannot(path: &Path, what: &str, error: &io::Error) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tree::Host;
+    use crate::tree::{Host, Stat};
     use std::{
         fs,
         os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink},
@@ -246,6 +302,69 @@ mod tests {
         fs::write(&source, vec![0; 3 * HOLE_BYTES]).unwrap();
         copy(false).run(&source, &target, true).unwrap();
         assert_eq!(fs::read(&target).unwrap(), vec![0; 3 * HOLE_BYTES]);
+    }
+
+    /// A file to be read; before that something happens.
+    struct Trap<F>(fs::File, F);
+
+    impl<F: Fn()> Content for Trap<F> {
+        fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+            self.1();
+            Content::read_at(&self.0, buffer, offset)
+        }
+
+        fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+            Content::write_all_at(&self.0, bytes, offset)
+        }
+
+        fn set_bytes(&self, bytes: u64) -> io::Result<()> {
+            self.0.set_bytes(bytes)
+        }
+
+        fn sync(&self) -> io::Result<()> {
+            self.0.sync()
+        }
+
+        fn set_attributes(&self, stat: &Stat) -> io::Result<()> {
+            Content::set_attributes(&self.0, stat)
+        }
+    }
+
+    #[test]
+    fn what_is_replaced_while_it_is_copied_gets_nothing() {
+        let home = tempfile::tempdir().unwrap();
+        let base = home.path().to_owned();
+        let path = move |name: &str| base.join(name);
+        old_file(&path("victim"), b"secret", 0o600);
+        old_file(&path("source"), b"content", 0o6777);
+        fs::create_dir_all(path("target/sub")).unwrap();
+        fs::create_dir(path("elsewhere")).unwrap();
+        // Its file becomes a link to another, and its directory another directory, when the copy has begun.
+        let here = path.clone();
+        let replace = move || {
+            let path = &here;
+            if !path("moved").exists() {
+                fs::rename(path("target/sub"), path("moved")).unwrap();
+                symlink(path("elsewhere"), path("target/sub")).unwrap();
+                fs::rename(path("moved/file"), path("moved/first")).unwrap();
+                symlink(path("victim"), path("moved/file")).unwrap();
+            }
+        };
+        let stat = Host.open(&path("source")).unwrap().stat;
+        let file = Found { stat, node: Node::File(Box::new(Trap(fs::File::open(path("source")).unwrap(), replace))) };
+        let to = crate::tree::tests::directory(&Host, &path("target/sub"));
+        Copying { bar: ProgressBar::hidden() }.copy(&file, &*to, &path("source"), &path("target/sub/file")).unwrap();
+        let mode = |name: &str| fs::metadata(path(name)).unwrap().mode() & 0o7777;
+        assert_eq!((fs::read(path("victim")).unwrap(), mode("victim")), (b"secret".to_vec(), 0o600));
+        assert_eq!((fs::read(path("moved/first")).unwrap(), mode("moved/first")), (b"content".to_vec(), 0o6777));
+        assert_eq!(fs::read_dir(path("elsewhere")).unwrap().count(), 0);
+        // A name that has become a link is refused.
+        let message = copy(false).run(&path("source"), &path("moved/file"), true).unwrap_err().to_string();
+        assert!(
+            message.ends_with("moved/file: cannot be created: it is a symbolic link; name what it leads to, or remove it"),
+            "{message}"
+        );
+        assert_eq!(fs::read(path("victim")).unwrap(), b"secret");
     }
 
     #[test]

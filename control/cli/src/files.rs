@@ -6,22 +6,21 @@
 use crate::{
     failure::Failure,
     inspect,
-    tree::{Content, Kind, Stat, Tree, owner_is_kept},
+    tree::{self, CAREFULLY, Content, Directory, Found, Kind, Stat, Tree, names_in, owner_is_kept},
 };
 use array::Array;
 use file::{FileRef, Files};
-use namespace::{FileType, Namespace, Node, OFlags, Opened, Reached, Timestamps};
+use namespace::{Namespace, Node, OFlags, Opened, Reached};
 use std::{
     ffi::{OsStr, OsString},
     io,
-    os::unix::ffi::{OsStrExt as _, OsStringExt as _},
+    os::{
+        fd::AsFd as _,
+        unix::ffi::{OsStrExt as _, OsStringExt as _},
+    },
     path::{Path, PathBuf},
-    time::{Duration, SystemTime, UNIX_EPOCH},
 };
-use sys::{
-    OsError,
-    rustix::fs::{Dir, Timespec},
-};
+use sys::OsError;
 
 /// The files of an attached array.
 pub(crate) struct ArrayFiles {
@@ -50,12 +49,12 @@ impl ArrayFiles {
     /// Opens one file after the other for writing, as far as that goes, and changes nothing: what waits for the first to open a file is done then.
     pub(crate) fn open_each_to_write_until(&self, is_enough: impl Fn() -> bool) {
         let mut directories = self.prefixes();
-        while let Some(directory) = directories.pop().filter(|_| !is_enough()) {
-            let Ok(names) = self.list(&directory) else { continue };
-            for path in names.into_iter().map(|name| directory.join(name)) {
-                match self.stat(&path, false).map(|stat| stat.kind) {
+        while let Some(path) = directories.pop().filter(|_| !is_enough()) {
+            let Ok(Found { node: tree::Node::Directory(directory), .. }) = self.open(&path) else { continue };
+            for path in directory.list().unwrap_or_default().into_iter().map(|name| path.join(name)) {
+                match inside(self.names.stat(bytes(&path), false)).map(|stat| Stat::of(&stat).kind) {
                     Ok(Kind::Directory) => directories.push(path),
-                    Ok(Kind::File) => drop(self.open_file(&path, OFlags::RDWR | OFlags::NOFOLLOW)),
+                    Ok(Kind::File) => drop(open(&self.names, bytes(&path), OFlags::RDWR | OFlags::NOFOLLOW)),
                     _ => {}
                 }
             }
@@ -72,17 +71,6 @@ impl ArrayFiles {
         let what = format!("is not below the array's paths ({})", prefixes.join(", "));
         Err(Failure::new(path.display(), what, "give a path below one of them"))
     }
-
-    fn open_node(&self, path: &Path, flags: OFlags) -> io::Result<Opened> {
-        inside(self.names.open(bytes(path), flags | OFlags::CLOEXEC, 0o600))
-    }
-
-    fn open_file(&self, path: &Path, flags: OFlags) -> io::Result<Box<dyn Content>> {
-        match self.open_node(path, flags)?.node {
-            Node::File(file) => Ok(Box::new(ArrayFile(file))),
-            _ => Err(io::Error::other("not a regular file")),
-        }
-    }
 }
 
 impl Drop for ArrayFiles {
@@ -92,87 +80,142 @@ impl Drop for ArrayFiles {
 }
 
 impl Tree for ArrayFiles {
-    fn stat(&self, path: &Path, follow: bool) -> io::Result<Stat> {
-        let stat = inside(self.names.stat(bytes(path), follow))?;
-        let kind = match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => Kind::File,
-            FileType::Directory => Kind::Directory,
-            FileType::Symlink => Kind::Symlink,
-            _ => Kind::Other,
-        };
-        Ok(Stat {
-            kind,
-            bytes: u64::try_from(stat.st_size).unwrap_or(0),
-            mode: stat.st_mode & 0o7777,
-            uid: stat.st_uid,
-            gid: stat.st_gid,
-            accessed: from_timespec(stat.st_atime, stat.st_atime_nsec),
-            modified: from_timespec(stat.st_mtime, stat.st_mtime_nsec),
-        })
-    }
-
-    fn list(&self, path: &Path) -> io::Result<Vec<OsString>> {
-        let directory = self.open_node(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
-        let mut names = Vec::new();
-        for entry in Dir::read_from(&directory.anchor)? {
-            let entry = entry?;
-            let name = entry.file_name().to_bytes();
-            if !matches!(name, b"." | b"..") && !self.names.hides(&directory.path, name) {
-                names.push(OsString::from_vec(name.to_vec()));
-            }
-        }
-        Ok(names)
-    }
-
-    fn read_link(&self, path: &Path) -> io::Result<PathBuf> {
-        inside(self.names.readlink(bytes(path))).map(|target| OsString::from_vec(target).into())
-    }
-
-    fn open(&self, path: &Path) -> io::Result<Box<dyn Content>> {
-        self.open_file(path, OFlags::RDONLY)
-    }
-
-    fn create(&self, path: &Path) -> io::Result<Box<dyn Content>> {
-        self.open_file(path, OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC)
-    }
-
-    fn make_directory(&self, path: &Path) -> io::Result<()> {
-        match inside(self.names.mkdir(bytes(path), 0o700)) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && self.stat(path, true)?.kind == Kind::Directory => {
-                Ok(())
-            }
-            result => result,
-        }
-    }
-
-    fn make_symlink(&self, target: &Path, path: &Path) -> io::Result<()> {
-        inside(self.names.symlink(bytes(target), bytes(path)))
-    }
-
-    fn set_attributes(&self, path: &Path, stat: &Stat) -> io::Result<()> {
-        let owner_is_kept = owner_is_kept(inside(self.names.chown(bytes(path), stat.uid, stat.gid, false)))?;
-        if stat.kind == Kind::Symlink {
-            return Ok(());
-        }
-        inside(self.names.chmod(bytes(path), stat.kept_mode(owner_is_kept), true))?;
-        let times = Timestamps { last_access: timespec(stat.accessed), last_modification: timespec(stat.modified) };
-        inside(self.names.utimens(bytes(path), &times, true))
+    fn open(&self, path: &Path) -> io::Result<Found> {
+        look(&self.names, bytes(path), true)
     }
 }
 
+fn open(names: &Namespace, path: &[u8], flags: OFlags) -> io::Result<Opened> {
+    inside(names.open(path, flags | CAREFULLY, 0o600))
+}
+
+/// Opens a path that must be without symbolic links: none was there when its directory was opened.
+fn open_strictly(names: &Namespace, path: &[u8], flags: OFlags) -> io::Result<Opened> {
+    let opened = open(names, path, flags | OFlags::NOFOLLOW)?;
+    if opened.path == path { Ok(opened) } else { Err(tree::changed()) }
+}
+
+/// What a path leads to; unless `follow`, links in it are not followed.
+fn look(names: &Namespace, path: &[u8], follow: bool) -> io::Result<Found> {
+    let stat = Stat::of(&inside(names.stat(path, follow))?);
+    match stat.kind {
+        Kind::Symlink => {
+            let target = OsString::from_vec(inside(names.readlink(path))?).into();
+            return Ok(Found { stat, node: tree::Node::Symlink(target) });
+        }
+        Kind::Other => return Ok(Found { stat, node: tree::Node::Other }),
+        Kind::File | Kind::Directory => {}
+    }
+    let opened = if follow { open(names, path, OFlags::RDONLY) } else { open_strictly(names, path, OFlags::RDONLY) }?;
+    let stat = Stat::of(&names.fstat(opened.anchor.as_fd(), &opened.node)?);
+    let node = match &opened.node {
+        Node::File(_) => tree::Node::File(Box::new(ArrayFile::new(*names, opened)?)),
+        Node::Directory => tree::Node::Directory(Box::new(ArrayDirectory { names: *names, opened })),
+        _ => tree::Node::Other,
+    };
+    Ok(Found { stat, node })
+}
+
+/// An open directory of the array. The core takes paths: each is that of the directory when it was opened, in which there was no symbolic link, and whatever is opened by it
+/// must be found without one.
+struct ArrayDirectory {
+    names: Namespace,
+    opened: Opened,
+}
+
+impl ArrayDirectory {
+    fn path(&self, name: &OsStr) -> Vec<u8> {
+        [self.opened.path.as_slice(), b"/", name.as_bytes()].concat()
+    }
+
+    /// The path of what is to be made in the directory, which still lies where it did.
+    fn path_to_make(&self, name: &OsStr) -> io::Result<Vec<u8>> {
+        open_strictly(&self.names, &self.opened.path, OFlags::PATH | OFlags::DIRECTORY)?;
+        Ok(self.path(name))
+    }
+}
+
+impl Directory for ArrayDirectory {
+    fn list(&self) -> io::Result<Vec<OsString>> {
+        let mut names = names_in(&self.opened.anchor)?;
+        names.retain(|name| !self.names.hides(&self.opened.path, name.as_bytes()));
+        Ok(names)
+    }
+
+    fn open(&self, name: &OsStr) -> io::Result<Found> {
+        look(&self.names, &self.path(name), false)
+    }
+
+    fn create(&self, name: &OsStr) -> io::Result<Box<dyn Content>> {
+        let opened = open_strictly(&self.names, &self.path_to_make(name)?, OFlags::WRONLY | OFlags::CREATE)?;
+        let file = ArrayFile::new(self.names, opened)?;
+        file.set_bytes(0)?;
+        Ok(Box::new(file))
+    }
+
+    fn make_directory(&self, name: &OsStr) -> io::Result<Box<dyn Directory>> {
+        let path = self.path_to_make(name)?;
+        match inside(self.names.mkdir(&path, 0o700)) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+            made => match open_strictly(&self.names, &path, OFlags::RDONLY | OFlags::DIRECTORY) {
+                Ok(opened) => Ok(Box::new(Self { names: self.names, opened })),
+                Err(error) => Err(made.err().unwrap_or(error)),
+            },
+        }
+    }
+
+    fn make_symlink(&self, target: &Path, name: &OsStr, stat: &Stat) -> io::Result<()> {
+        let path = self.path_to_make(name)?;
+        inside(self.names.symlink(bytes(target), &path))?;
+        let link = open_strictly(&self.names, &path, OFlags::PATH)?;
+        if Stat::of(&self.names.fstat(link.anchor.as_fd(), &link.node)?).kind != Kind::Symlink {
+            return Err(tree::changed());
+        }
+        owner_is_kept(set_owner(&self.names, &link, stat)).map(drop)
+    }
+
+    fn set_attributes(&self, stat: &Stat) -> io::Result<()> {
+        set_attributes(&self.names, &self.opened, stat)
+    }
+}
+
+fn set_owner(names: &Namespace, opened: &Opened, stat: &Stat) -> io::Result<()> {
+    Ok(names.fchown(opened.anchor.as_fd(), &opened.node, stat.uid, stat.gid)?)
+}
+
+fn set_attributes(names: &Namespace, opened: &Opened, stat: &Stat) -> io::Result<()> {
+    let owner_is_kept = owner_is_kept(set_owner(names, opened, stat))?;
+    let (anchor, node) = (opened.anchor.as_fd(), &opened.node);
+    names.fchmod(anchor, node, stat.kept_mode(owner_is_kept))?;
+    Ok(names.futimens(anchor, node, &stat.times())?)
+}
+
 /// An open file of the array.
-struct ArrayFile(FileRef);
+struct ArrayFile {
+    names: Namespace,
+    opened: Opened,
+    file: FileRef,
+}
+
+impl ArrayFile {
+    fn new(names: Namespace, opened: Opened) -> io::Result<Self> {
+        match &opened.node {
+            Node::File(file) => Ok(Self { names, file: file.clone(), opened }),
+            _ => Err(tree::no_file()),
+        }
+    }
+}
 
 impl Content for ArrayFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         // SAFETY: the slice is valid for writes of its length and borrowed for the whole call.
-        Ok(unsafe { self.0.read_at(offset, buffer.as_mut_ptr(), buffer.len()) }?)
+        Ok(unsafe { self.file.read_at(offset, buffer.as_mut_ptr(), buffer.len()) }?)
     }
 
     fn write_all_at(&self, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
         while !bytes.is_empty() {
             // SAFETY: the slice is valid for reads of its length and borrowed for the whole call.
-            let count = unsafe { self.0.write_at(offset, bytes.as_ptr(), bytes.len()) }?;
+            let count = unsafe { self.file.write_at(offset, bytes.as_ptr(), bytes.len()) }?;
             if count == 0 {
                 return Err(io::ErrorKind::WriteZero.into());
             }
@@ -183,11 +226,15 @@ impl Content for ArrayFile {
     }
 
     fn set_bytes(&self, bytes: u64) -> io::Result<()> {
-        Ok(self.0.truncate(bytes)?)
+        Ok(self.file.truncate(bytes)?)
     }
 
     fn sync(&self) -> io::Result<()> {
-        Ok(self.0.sync()?)
+        Ok(self.file.sync()?)
+    }
+
+    fn set_attributes(&self, stat: &Stat) -> io::Result<()> {
+        set_attributes(&self.names, &self.opened, stat)
     }
 }
 
@@ -203,61 +250,75 @@ fn bytes(path: &Path) -> &[u8] {
     path.as_os_str().as_bytes()
 }
 
-fn from_timespec(seconds: i64, nanoseconds: u64) -> SystemTime {
-    let whole = Duration::from_secs(seconds.unsigned_abs());
-    let start = if seconds < 0 { UNIX_EPOCH.checked_sub(whole) } else { UNIX_EPOCH.checked_add(whole) };
-    start.unwrap_or(UNIX_EPOCH) + Duration::from_nanos(nanoseconds)
-}
-
-/// Nanoseconds count forward from the second, before 1970 too.
-fn timespec(time: SystemTime) -> Timespec {
-    let signed = |duration: Duration| i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
-    match time.duration_since(UNIX_EPOCH) {
-        Ok(after) => Timespec { tv_sec: signed(after), tv_nsec: after.subsec_nanos().into() },
-        Err(error) => match error.duration() {
-            before if before.subsec_nanos() == 0 => Timespec { tv_sec: -signed(before), tv_nsec: 0 },
-            before => Timespec { tv_sec: -signed(before) - 1, tv_nsec: (1_000_000_000 - before.subsec_nanos()).into() },
-        },
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::tree::{
         Host,
-        tests::{as_somebody, stat_of_another},
+        tests::{as_somebody, directory, stat_of_another},
     };
     use std::fs;
+
+    /// An array of two copies in `home`, with a directory /data.
+    fn with_array(home: &Path, act: impl FnOnce(&ArrayFiles)) {
+        let members = ["a", "b"].map(|name| home.join(name));
+        members.iter().for_each(|member| fs::create_dir(member).unwrap());
+        let mounts = members.map(|member| bytes(&member).to_vec());
+        let config = array::Config::new(layout::Level::Raid1, None, &mounts, &[b"/data".to_vec()], String::new()).unwrap();
+        let array = Array::attach(&config).unwrap();
+        let segment = format!("/dev/shm/cxlraid-{}", array.uuid());
+        let files = ArrayFiles::open(array).unwrap();
+        act(&files);
+        drop(files);
+        fs::remove_file(segment).unwrap();
+    }
 
     #[test]
     fn a_program_of_anothers_does_not_run_with_the_copiers_rights() {
         as_somebody(|home| {
-            let members = ["a", "b"].map(|name| home.join(name));
-            members.iter().for_each(|member| fs::create_dir(member).unwrap());
-            let mounts = members.map(|member| bytes(&member).to_vec());
-            let config = array::Config::new(layout::Level::Raid1, None, &mounts, &[b"/data".to_vec()], String::new()).unwrap();
-            let array = Array::attach(&config).unwrap();
-            let segment = format!("/dev/shm/cxlraid-{}", array.uuid());
-            let files = ArrayFiles::open(array).unwrap();
-            for (tree, path) in [(&files as &dyn Tree, Path::new("/data/program").to_owned()), (&Host, home.join("program"))] {
-                drop(tree.create(&path).unwrap());
-                tree.set_attributes(&path, &stat_of_another(0o6755)).unwrap();
-                assert_eq!(tree.stat(&path, false).unwrap().mode, 0o755);
-                let own = tree.stat(&path, false).unwrap();
-                tree.set_attributes(&path, &Stat { mode: 0o6755, ..own }).unwrap();
-                assert_eq!(tree.stat(&path, false).unwrap().mode, 0o6755);
-            }
-            drop(files);
-            fs::remove_file(segment).unwrap();
+            with_array(home, |files| {
+                for (tree, path) in [(files as &dyn Tree, Path::new("/data")), (&Host, home)] {
+                    let (here, name) = (directory(tree, path), OsStr::new("program"));
+                    let file = here.create(name).unwrap();
+                    file.set_attributes(&stat_of_another(0o6755)).unwrap();
+                    let own = here.open(name).unwrap().stat;
+                    assert_eq!((own.mode, own.modified), (0o755, stat_of_another(0).modified));
+                    file.set_attributes(&Stat { mode: 0o6755, ..own }).unwrap();
+                    assert_eq!(here.open(name).unwrap().stat.mode, 0o6755);
+                }
+            });
         });
     }
 
     #[test]
-    fn times_keep_their_nanoseconds_before_and_after_1970() {
-        for (seconds, nanoseconds) in [(0, 0), (1_700_000_000, 123_456_789), (-1, 0), (-5, 999_999_999)] {
-            let spec = timespec(from_timespec(seconds, nanoseconds));
-            assert_eq!((spec.tv_sec, spec.tv_nsec), (seconds, nanoseconds as i64));
-        }
+    fn names_in_a_directory_are_not_followed() {
+        let home = tempfile::tempdir_in("/dev/shm").unwrap();
+        with_array(home.path(), |files| {
+            let here = directory(files, Path::new("/data"));
+            let [victim, file, sub, moved] = ["victim", "file", "sub", "moved"].map(OsStr::new);
+            here.create(victim).unwrap().write_all_at(b"secret", 0).unwrap();
+            let stat = here.open(victim).unwrap().stat;
+            here.make_symlink(Path::new("victim"), file, &stat).unwrap();
+            assert!(here.create(file).is_err());
+            let elsewhere = here.make_directory(OsStr::new("elsewhere")).unwrap();
+            let below = here.make_directory(sub).unwrap();
+            below.create(victim).unwrap();
+            // The directory is open, and its name leads elsewhere now.
+            let path = |name: &OsStr| [b"/data/", name.as_bytes()].concat();
+            let renamed = files.names.rename(&path(sub), &path(moved), namespace::RenameFlags::empty());
+            assert!(matches!(renamed, Ok(Reached::Array(()))));
+            here.make_symlink(Path::new("elsewhere"), sub, &stat).unwrap();
+            assert!(here.make_directory(sub).is_err());
+            assert!(below.open(victim).is_err());
+            assert!(below.create(file).is_err());
+            assert!(below.make_directory(file).is_err());
+            assert!(below.make_symlink(Path::new("x"), file, &stat).is_err());
+            assert!(elsewhere.list().unwrap().is_empty());
+            assert_eq!(here.open(victim).unwrap().stat, stat);
+            // What is open keeps its attributes to itself, wherever its name leads.
+            below.set_attributes(&Stat { mode: 0o711, ..stat }).unwrap();
+            assert_eq!(here.open(moved).unwrap().stat.mode, 0o711);
+            assert_eq!(here.open(OsStr::new("elsewhere")).unwrap().stat.mode, 0o700);
+        });
     }
 }

@@ -1,14 +1,26 @@
 //! A tree of files, as `add` and `retrieve` need it: the host's and the array's look the same to them.
 //!
+//! Invariants: while a tree is copied, its owner may replace any file in it by a symbolic link or a pipe, on either side. So a path is followed once, for what was typed; from there on
+//! names are looked up in an open directory and not followed, what was opened is what counts, and attributes are set on what is open.
+//!
 //! Errors are `io::Error`, so that the host's and the array's errno read alike.
 
 use std::{
-    ffi::OsString,
-    fs::{self, File, FileTimes, OpenOptions},
+    ffi::{OsStr, OsString},
+    fs::File,
     io,
-    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, lchown, symlink},
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::ffi::OsStringExt as _,
+    },
     path::{Path, PathBuf},
-    time::SystemTime,
+};
+use sys::rustix::{
+    fs::{
+        AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, Stat as SystemStat, Timespec, Timestamps, Uid, chownat, fchmod, fchown,
+        fstat, ftruncate, futimens, mkdirat, openat, readlinkat, statat, symlinkat,
+    },
+    io::Errno,
 };
 
 /// What a name stands for.
@@ -30,17 +42,41 @@ pub(crate) struct Stat {
     pub(crate) mode: u32,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
-    pub(crate) accessed: SystemTime,
-    pub(crate) modified: SystemTime,
+    pub(crate) accessed: Timespec,
+    pub(crate) modified: Timespec,
 }
 
 /// Set-user-ID and set-group-ID.
 const RUNS_AS_ANOTHER: u32 = 0o6000;
 
 impl Stat {
+    /// What the system says, in our terms.
+    pub(crate) fn of(stat: &SystemStat) -> Self {
+        let kind = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => Kind::File,
+            FileType::Directory => Kind::Directory,
+            FileType::Symlink => Kind::Symlink,
+            _ => Kind::Other,
+        };
+        let time = |seconds, nanoseconds: u64| Timespec { tv_sec: seconds, tv_nsec: nanoseconds as i64 };
+        Self {
+            kind,
+            bytes: u64::try_from(stat.st_size).unwrap_or(0),
+            mode: stat.st_mode & 0o7777,
+            uid: stat.st_uid,
+            gid: stat.st_gid,
+            accessed: time(stat.st_atime, stat.st_atime_nsec),
+            modified: time(stat.st_mtime, stat.st_mtime_nsec),
+        }
+    }
+
     /// The mode of a copy. As with `cp -p`, a program whose owner or group could not be kept does not run with the rights of those that it got instead.
     pub(crate) const fn kept_mode(&self, owner_is_kept: bool) -> u32 {
         if owner_is_kept { self.mode } else { self.mode & !RUNS_AS_ANOTHER }
+    }
+
+    pub(crate) const fn times(&self) -> Timestamps {
+        Timestamps { last_access: self.accessed, last_modification: self.modified }
     }
 }
 
@@ -53,6 +89,43 @@ pub(crate) fn owner_is_kept(set: io::Result<()>) -> io::Result<bool> {
     }
 }
 
+/// What was found under a name, with its attributes. A file or directory is open.
+pub(crate) struct Found {
+    pub(crate) stat: Stat,
+    pub(crate) node: Node,
+}
+
+/// The thing itself.
+pub(crate) enum Node {
+    File(Box<dyn Content>),
+    Directory(Box<dyn Directory>),
+    /// What the link says.
+    Symlink(PathBuf),
+    Other,
+}
+
+/// A tree of files.
+pub(crate) trait Tree {
+    /// What an absolute path leads to, to be read. Symbolic links are followed.
+    fn open(&self, path: &Path) -> io::Result<Found>;
+}
+
+/// An open directory. Names are looked up in it and are not followed.
+pub(crate) trait Directory {
+    /// The names in it, without `.` and `..`.
+    fn list(&self) -> io::Result<Vec<OsString>>;
+    /// What `name` stands for, to be read.
+    fn open(&self, name: &OsStr) -> io::Result<Found>;
+    /// An empty file to be written, new or cut to nothing; a new one is for its owner only.
+    fn create(&self, name: &OsStr) -> io::Result<Box<dyn Content>>;
+    /// A directory that only its owner may use; one that is there already stays as it is.
+    fn make_directory(&self, name: &OsStr) -> io::Result<Box<dyn Directory>>;
+    /// A symbolic link with the owner (where permitted) that `stat` says.
+    fn make_symlink(&self, target: &Path, name: &OsStr, stat: &Stat) -> io::Result<()>;
+    /// Owner (where permitted), mode ([`Stat::kept_mode`]) and times.
+    fn set_attributes(&self, stat: &Stat) -> io::Result<()>;
+}
+
 /// An open file.
 pub(crate) trait Content {
     /// Bytes read; 0 at the end only.
@@ -62,84 +135,122 @@ pub(crate) trait Content {
     fn set_bytes(&self, bytes: u64) -> io::Result<()>;
     /// Returns when the content is as safe as its medium keeps it.
     fn sync(&self) -> io::Result<()>;
+    /// Owner (where permitted), mode ([`Stat::kept_mode`]) and times.
+    fn set_attributes(&self, stat: &Stat) -> io::Result<()>;
 }
 
-/// A tree of files. Paths are absolute.
-pub(crate) trait Tree {
-    /// Attributes; of the link itself unless `follow`.
-    fn stat(&self, path: &Path, follow: bool) -> io::Result<Stat>;
-    /// Names in a directory, without `.` and `..`.
-    fn list(&self, path: &Path) -> io::Result<Vec<OsString>>;
-    fn read_link(&self, path: &Path) -> io::Result<PathBuf>;
-    fn open(&self, path: &Path) -> io::Result<Box<dyn Content>>;
-    /// An empty file, new or cut to nothing, readable by its owner only.
-    fn create(&self, path: &Path) -> io::Result<Box<dyn Content>>;
-    /// A directory that only its owner may use; it may be there already.
-    fn make_directory(&self, path: &Path) -> io::Result<()>;
-    fn make_symlink(&self, target: &Path, path: &Path) -> io::Result<()>;
-    /// Owner (where permitted), mode ([`Stat::kept_mode`]) and times. Only the owner of a symbolic link is set.
-    fn set_attributes(&self, path: &Path, stat: &Stat) -> io::Result<()>;
+/// What is opened never becomes the controlling terminal, and a pipe without a partner does not block.
+pub(crate) const CAREFULLY: OFlags = OFlags::CLOEXEC.union(OFlags::NOCTTY).union(OFlags::NONBLOCK);
+
+/// The names that a directory's descriptor lists, without `.` and `..`.
+pub(crate) fn names_in(directory: impl AsFd) -> io::Result<Vec<OsString>> {
+    let mut names = Vec::new();
+    for entry in Dir::read_from(directory)? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if !matches!(name, b"." | b"..") {
+            names.push(OsString::from_vec(name.to_vec()));
+        }
+    }
+    Ok(names)
+}
+
+/// What was to be a file and is something else.
+pub(crate) fn no_file() -> io::Error {
+    io::Error::other("not a regular file")
 }
 
 /// The host's own files.
 pub(crate) struct Host;
 
 impl Tree for Host {
-    fn stat(&self, path: &Path, follow: bool) -> io::Result<Stat> {
-        let metadata = if follow { fs::metadata(path) } else { fs::symlink_metadata(path) }?;
-        let kind = match metadata.file_type() {
-            kind if kind.is_file() => Kind::File,
-            kind if kind.is_dir() => Kind::Directory,
-            kind if kind.is_symlink() => Kind::Symlink,
-            _ => Kind::Other,
-        };
-        Ok(Stat {
-            kind,
-            bytes: metadata.len(),
-            mode: metadata.mode() & 0o7777,
-            uid: metadata.uid(),
-            gid: metadata.gid(),
-            accessed: metadata.accessed()?,
-            modified: metadata.modified()?,
-        })
+    fn open(&self, path: &Path) -> io::Result<Found> {
+        look(CWD, path.as_os_str(), AtFlags::empty())
+    }
+}
+
+/// What a name stands for; a symbolic link itself with SYMLINK_NOFOLLOW.
+fn look(directory: BorrowedFd<'_>, name: &OsStr, flags: AtFlags) -> io::Result<Found> {
+    let stat = Stat::of(&statat(directory, name, flags)?);
+    match stat.kind {
+        Kind::Symlink => {
+            let target = readlinkat(directory, name, Vec::new())?.into_bytes();
+            return Ok(Found { stat, node: Node::Symlink(OsString::from_vec(target).into()) });
+        }
+        // A device may act when it is opened.
+        Kind::Other => return Ok(Found { stat, node: Node::Other }),
+        Kind::File | Kind::Directory => {}
+    }
+    let follow = if flags.contains(AtFlags::SYMLINK_NOFOLLOW) { OFlags::NOFOLLOW } else { OFlags::empty() };
+    let opened = openat(directory, name, OFlags::RDONLY | CAREFULLY | follow, Mode::empty())?;
+    let stat = Stat::of(&fstat(&opened)?);
+    let node = match stat.kind {
+        Kind::File => Node::File(Box::new(File::from(opened))),
+        Kind::Directory => Node::Directory(Box::new(HostDirectory(opened))),
+        Kind::Symlink | Kind::Other => Node::Other,
+    };
+    Ok(Found { stat, node })
+}
+
+/// An open directory of the host's.
+struct HostDirectory(OwnedFd);
+
+impl Directory for HostDirectory {
+    fn list(&self) -> io::Result<Vec<OsString>> {
+        names_in(&self.0)
     }
 
-    fn list(&self, path: &Path) -> io::Result<Vec<OsString>> {
-        fs::read_dir(path)?.map(|entry| entry.map(|entry| entry.file_name())).collect()
+    fn open(&self, name: &OsStr) -> io::Result<Found> {
+        look(self.0.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW)
     }
 
-    fn read_link(&self, path: &Path) -> io::Result<PathBuf> {
-        fs::read_link(path)
+    fn create(&self, name: &OsStr) -> io::Result<Box<dyn Content>> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | CAREFULLY;
+        let file = openat(&self.0, name, flags, Mode::RUSR | Mode::WUSR)?;
+        if Stat::of(&fstat(&file)?).kind != Kind::File {
+            return Err(no_file());
+        }
+        ftruncate(&file, 0)?;
+        Ok(Box::new(File::from(file)))
     }
 
-    fn open(&self, path: &Path) -> io::Result<Box<dyn Content>> {
-        Ok(Box::new(File::open(path)?))
-    }
-
-    fn create(&self, path: &Path) -> io::Result<Box<dyn Content>> {
-        Ok(Box::new(OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?))
-    }
-
-    fn make_directory(&self, path: &Path) -> io::Result<()> {
-        match fs::DirBuilder::new().mode(0o700).create(path) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
-            result => result,
+    fn make_directory(&self, name: &OsStr) -> io::Result<Box<dyn Directory>> {
+        let made = mkdirat(&self.0, name, Mode::RWXU);
+        if !matches!(made, Ok(()) | Err(Errno::EXIST)) {
+            made?;
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        match openat(&self.0, name, flags, Mode::empty()) {
+            Err(Errno::NOTDIR | Errno::LOOP) => Err(io::ErrorKind::AlreadyExists.into()),
+            opened => Ok(Box::new(Self(opened?))),
         }
     }
 
-    fn make_symlink(&self, target: &Path, path: &Path) -> io::Result<()> {
-        symlink(target, path)
+    fn make_symlink(&self, target: &Path, name: &OsStr, stat: &Stat) -> io::Result<()> {
+        symlinkat(target, &self.0, name)?;
+        let link = openat(&self.0, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+        if Stat::of(&fstat(&link)?).kind != Kind::Symlink {
+            return Err(changed());
+        }
+        let owner = (Some(Uid::from_raw(stat.uid)), Some(Gid::from_raw(stat.gid)));
+        owner_is_kept(chownat(link, c"", owner.0, owner.1, AtFlags::EMPTY_PATH).map_err(io::Error::from)).map(drop)
     }
 
-    fn set_attributes(&self, path: &Path, stat: &Stat) -> io::Result<()> {
-        let owner_is_kept = owner_is_kept(lchown(path, Some(stat.uid), Some(stat.gid)))?;
-        if stat.kind == Kind::Symlink {
-            return Ok(());
-        }
-        let file = File::open(path)?;
-        file.set_permissions(fs::Permissions::from_mode(stat.kept_mode(owner_is_kept)))?;
-        file.set_times(FileTimes::new().set_accessed(stat.accessed).set_modified(stat.modified))
+    fn set_attributes(&self, stat: &Stat) -> io::Result<()> {
+        set_attributes(&self.0, stat)
     }
+}
+
+/// What was made a moment ago is something else now.
+pub(crate) fn changed() -> io::Error {
+    io::Error::other("it was replaced while it was copied")
+}
+
+fn set_attributes(opened: impl AsFd, stat: &Stat) -> io::Result<()> {
+    let owner = (Some(Uid::from_raw(stat.uid)), Some(Gid::from_raw(stat.gid)));
+    let owner_is_kept = owner_is_kept(fchown(&opened, owner.0, owner.1).map_err(io::Error::from))?;
+    fchmod(&opened, Mode::from_raw_mode(stat.kept_mode(owner_is_kept)))?;
+    Ok(futimens(&opened, &stat.times())?)
 }
 
 impl Content for File {
@@ -163,13 +274,18 @@ impl Content for File {
     fn sync(&self) -> io::Result<()> {
         self.sync_all()
     }
+
+    fn set_attributes(&self, stat: &Stat) -> io::Result<()> {
+        set_attributes(self, stat)
+    }
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use std::os::unix::fs::lchown;
     use sys::rustix::{
-        process::{Gid, Uid, geteuid},
+        process::geteuid,
         thread::{set_thread_res_gid, set_thread_res_uid},
     };
 
@@ -193,9 +309,42 @@ pub(crate) mod tests {
         std::thread::scope(|scope| scope.spawn(enter).join().unwrap());
     }
 
+    /// A directory that is there.
+    pub(crate) fn directory(tree: &dyn Tree, path: &Path) -> Box<dyn Directory> {
+        match tree.open(path).unwrap().node {
+            Node::Directory(directory) => directory,
+            _ => panic!("{} is no directory", path.display()),
+        }
+    }
+
     /// A file of root's.
     pub(crate) fn stat_of_another(mode: u32) -> Stat {
-        let then = SystemTime::UNIX_EPOCH;
+        let then = Timespec { tv_sec: 1, tv_nsec: 2 };
         Stat { kind: Kind::File, bytes: 0, mode, uid: 0, gid: 0, accessed: then, modified: then }
+    }
+
+    #[test]
+    fn names_in_a_directory_are_not_followed() {
+        let home = tempfile::tempdir().unwrap();
+        let path = |name: &str| home.path().join(name);
+        std::fs::write(path("victim"), "secret").unwrap();
+        std::fs::create_dir(path("elsewhere")).unwrap();
+        std::os::unix::fs::symlink("victim", path("file")).unwrap();
+        std::os::unix::fs::symlink("elsewhere", path("directory")).unwrap();
+        let here = directory(&Host, home.path());
+        assert!(here.create(OsStr::new("file")).is_err());
+        assert!(here.make_directory(OsStr::new("directory")).is_err());
+        assert!(matches!(here.open(OsStr::new("file")).unwrap().node, Node::Symlink(target) if target == Path::new("victim")));
+        assert_eq!(std::fs::read(path("victim")).unwrap(), b"secret");
+    }
+
+    #[test]
+    fn a_pipe_holds_nobody_up() {
+        let home = tempfile::tempdir().unwrap();
+        let (kind, mode) = (FileType::Fifo, Mode::RUSR | Mode::WUSR);
+        sys::rustix::fs::mknodat(CWD, home.path().join("pipe"), kind, mode, 0).unwrap();
+        let here = directory(&Host, home.path());
+        assert!(matches!(here.open(OsStr::new("pipe")).unwrap().node, Node::Other));
+        assert!(here.create(OsStr::new("pipe")).is_err());
     }
 }
