@@ -233,7 +233,7 @@ pub(crate) enum JournalAction {
         /// Do it: what is given up cannot be had back
         #[arg(long)]
         force: bool,
-        /// Make the new one here: a file, its directory, or 'internal' [default: where it is]
+        /// Make the new one here: a file, its directory, or 'internal' [default: where it is, if it is there]
         #[arg(long, value_name = "PATH|internal", value_hint = ValueHint::AnyPath)]
         to: Option<OsString>,
     },

@@ -10,7 +10,7 @@ use crate::{
     spec::Source,
     view::shown,
 };
-use array::{Array, AttachError, Config, JournalPlace};
+use array::{Array, AttachError, Config, JournalPlace, SaidBy};
 use file::Files;
 use format::{JOURNAL_RECORD_BYTES, JournalEntry, JournalHeader, JournalRecord, Superblock};
 use serde::Serialize;
@@ -223,14 +223,15 @@ fn take(array: Array, thing: &str) -> Result<&'static Files, Failure> {
     Files::new(array).map_err(cannot)
 }
 
-fn set(files: &Files, place: Option<&JournalPlace>, thing: &str) -> Result<(), Failure> {
+fn set(files: &Files, place: Option<(&JournalPlace, SaidBy)>, thing: &str) -> Result<(), Failure> {
     let done = files.array().set_journal(place).map_err(|error| inspect::refused(thing, &error.to_string()));
     files.detach();
     files.array().let_in();
     done
 }
 
-/// Empties the journal: what waits in it is given up, and redundancy follows the data as that is. A lost or foreign journal is replaced by a new one.
+/// Empties the journal: what waits in it is given up, and redundancy follows the data as that is. A lost or foreign journal is replaced by a new one, at a
+/// path only if `to` names it or the array's journal is there.
 pub(crate) fn clear(config: &Config, to: Option<&JournalPlace>, thing: &str) -> Result<String, Failure> {
     let cannot = |error: sys::OsError| inspect::refused(thing, &io::Error::from(error).to_string());
     let (array, lost) = match Array::attach_holding(config) {
@@ -245,10 +246,12 @@ pub(crate) fn clear(config: &Config, to: Option<&JournalPlace>, thing: &str) -> 
     alone(&array, thing)?;
     let place = array.journal_place().map_err(cannot)?;
     let place = place.ok_or_else(|| Failure::new(thing, "has no journal", "make one with 'cxlraid journal add'"))?;
+    // What superblocks say is not enough to make a file somewhere, or to give one away.
+    let (to, said_by) = to.map_or((&place, SaidBy::Superblocks), |to| (to, SaidBy::Operator));
+    array.check_journal_place(to, said_by).map_err(|error| inspect::refused(thing, &error.to_string()))?;
     let files = take(array, thing)?;
     let given_up = files.give_up_journal(lost.is_some()).map_err(cannot)?;
-    let to = to.unwrap_or(&place);
-    set(files, Some(to), thing)?;
+    set(files, Some((to, said_by)), thing)?;
     let what = match lost {
         None => format!("{given_up} writes given up"),
         Some(_) => "the lost one is given up; every file is compared when it is next opened".to_owned(),
@@ -266,7 +269,7 @@ pub(crate) fn add(config: &Config, place: &JournalPlace, thing: &str) -> Result<
         return Err(Failure::new(thing, "has a journal", "'cxlraid journal show' says where; remove it first"));
     }
     let files = take(array, thing)?;
-    set(files, checked.journal.as_ref(), thing)?;
+    set(files, checked.journal.as_ref().map(|place| (place, SaidBy::Operator)), thing)?;
     Ok(format!("{thing}: journal {}\n", Shown(place.shown())))
 }
 

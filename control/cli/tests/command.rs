@@ -380,7 +380,20 @@ fn the_journal_is_shown_replayed_given_up_and_replaced() {
     let (status, line) = refused(&bench.run(&["retrieve", "-a", "db", "/data/file", "back"]));
     assert_eq!(status, 1);
     assert!(line.contains("the array's journal: no such file or directory") && line.contains("clear --force"), "{line}");
-    done(&["journal", "clear", "db", "--force"], "every file is compared");
+    // The superblocks alone make no file, neither in a free place nor in another file's.
+    let there = journal.to_str().unwrap();
+    for content in [None, Some(""), Some("something else")] {
+        content.map_or(Ok(()), |content| fs::write(&journal, content)).unwrap();
+        let (status, line) = refused(&bench.run(&["journal", "clear", "db", "--force"]));
+        let says = "the members name this path, and the array's journal is not there; say where to make one by";
+        assert!(status == 1 && line.contains(&format!("{there}: {says}")), "{line}");
+        assert_eq!(fs::read_to_string(&journal).ok().as_deref(), content);
+    }
+    let (_, line) = refused(&bench.run(&["journal", "clear", "db", "--force", "--to", there]));
+    assert!(line.contains("exists and is not a journal"), "{line}");
+    assert_eq!(fs::read(&journal).unwrap(), b"something else");
+    fs::remove_file(&journal).unwrap();
+    done(&["journal", "clear", "db", "--force", "--to", there], "every file is compared");
     done(&["retrieve", "-a", "db", "/data/file", "back"], "");
     // The old one is foreign now.
     fs::copy(bench.path("lost"), &journal).unwrap();

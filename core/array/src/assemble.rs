@@ -265,7 +265,7 @@ fn standing(own: &Superblock, newest: &Superblock) -> Standing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::JournalPlace;
+    use crate::{SaidBy, config::JournalPlace};
     use std::path::PathBuf;
 
     struct Home(PathBuf);
@@ -327,7 +327,7 @@ mod tests {
                 let array = Array::attach_if(&config, |config, superblock, members| {
                     let found = journal::find(config, superblock, members);
                     if !was_changed.replace(true) {
-                        Array::attach_holding(config)?.set_journal(place.as_ref())?;
+                        Array::attach_holding(config)?.set_journal(place.as_ref().map(|place| (place, SaidBy::Operator)))?;
                         user.replace(stays.then(|| Array::attach(config)).transpose()?);
                     }
                     found
@@ -350,7 +350,7 @@ mod tests {
         let starts = std::thread::spawn(move || Array::attach(&config).map(|array| (journal_of(&array), array.alone)));
         std::thread::sleep(core::time::Duration::from_millis(200));
         assert!(!starts.is_finished());
-        held.set_journal(Some(&JournalPlace::Members)).unwrap();
+        held.set_journal(Some((&JournalPlace::Members, SaidBy::Operator))).unwrap();
         let made = superblock::read(held.members[0].meta().unwrap()).unwrap().0.journal.unwrap().uuid;
         held.runtime.detach();
         held.let_in();

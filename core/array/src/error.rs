@@ -144,7 +144,7 @@ pub enum AttachError {
     },
     /// The array's journal cannot be opened.
     #[error(
-        "{}: the array's journal: {}; mount its device, or give it up by 'cxlraid journal clear --force' (writes under way at the last crash may be lost)",
+        "{}: the array's journal: {}; mount its device, or give it up by 'cxlraid journal clear --force --to PATH|internal' (writes under way at the last crash may be lost)",
         show(.path), describe(*.error)
     )]
     JournalLost {
@@ -155,7 +155,7 @@ pub enum AttachError {
     },
     /// What lies where the array's journal should be is not that.
     #[error(
-        "{}: not the array's journal: {error}; mount the right device, or give the journal up by 'cxlraid journal clear --force' (writes under way at the last crash may be lost)",
+        "{}: not the array's journal: {error}; mount the right device, or give the journal up by 'cxlraid journal clear --force --to PATH|internal' (writes under way at the last crash may be lost)",
         show(.path)
     )]
     JournalForeign {
@@ -163,6 +163,12 @@ pub enum AttachError {
         path: Vec<u8>,
         /// What is wrong with it.
         error: JournalError,
+    },
+    /// A journal is to be made where only the superblocks say, and the array has none there.
+    #[error("{}: the members name this path, and the array's journal is not there; say where to make one by 'cxlraid journal clear --force --to PATH|internal'", show(.path))]
+    JournalNotThere {
+        /// The path.
+        path: Vec<u8>,
     },
     /// The journal could not be made.
     #[error("{}: cannot make a journal of {} MiB: {}; {}, or choose another path", show(.path), .bytes.div_ceil(1 << 20), describe(*.error), journal_remedy(*.error))]
@@ -244,6 +250,7 @@ impl AttachError {
             Self::NoAttributes { .. } => OsError::OPNOTSUPP,
             Self::TooManyOut { .. } | Self::Superblock { .. } | Self::JournalForeign { .. } => OsError::IO,
             Self::JournalInTheWay { .. } => OsError::EXIST,
+            Self::JournalNotThere { .. } => OsError::NOENT,
             Self::ReadOnlyFeatures { .. } => OsError::ROFS,
             Self::Vanished => OsError::AGAIN,
             Self::InUseElsewhere { .. } | Self::OtherPidNamespace { .. } => OsError::BUSY,

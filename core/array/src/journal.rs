@@ -3,6 +3,7 @@
 //! Invariants:
 //! - an array that has a journal is not attached without it: its last writes may be in it. Giving it up is for the operator to say ([`Array::set_journal`]);
 //! - a file that another array may need is not overwritten;
+//! - superblocks may say any path: there only what carries the array's UUID is read or written, and nothing is made that nobody asked for;
 //! - the superblocks name a journal only when it is whole.
 
 use crate::Array;
@@ -15,7 +16,7 @@ use core::ffi::CStr;
 use format::{Access, JOURNAL_HEADER_BYTES, JournalEntry, JournalError, JournalHeader, JournalPath, Superblock, Uuid};
 use layout::{Geometry, Level};
 use sys::rustix::fs::{self, AtFlags, FallocateFlags, Gid, Mode, OFlags, Uid};
-use sys::{OsError, OwnedFd};
+use sys::{AsFd, BorrowedFd, OsError, OwnedFd};
 use units::MemberSet;
 
 /// What the file is called where a directory is given.
@@ -38,6 +39,15 @@ pub fn holders(geometry: &Geometry) -> MemberSet {
         return MemberSet::first(geometry.level().parity_count() + 1);
     }
     (0..geometry.copy_count()).map(|copy| geometry.data_slot(0, 0, copy)).collect()
+}
+
+/// Who says where a journal is to be made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SaidBy {
+    /// Whoever gives the order.
+    Operator,
+    /// The members' superblocks, which say what their owner likes: nothing is made or given away there but in place of a journal of the array.
+    Superblocks,
 }
 
 /// A journal that is being made.
@@ -73,9 +83,10 @@ impl New {
         metas: &[Option<&OwnedFd>],
         geometry: &Geometry,
         access: Access,
+        said_by: SaidBy,
     ) -> Result<(), AttachError> {
         if let Some(path) = &self.entry.path {
-            return self.make_at(path.as_bytes(), access);
+            return self.make_at(path.as_bytes(), access, said_by);
         }
         for slot in holders(geometry).iter() {
             if let Some(meta) = metas[slot] {
@@ -97,24 +108,22 @@ impl New {
         }
     }
 
-    fn make_at(&self, path: &[u8], access: Access) -> Result<(), AttachError> {
+    fn make_at(&self, path: &[u8], access: Access, said_by: SaidBy) -> Result<(), AttachError> {
         let failed = |error| self.not_made(path.to_vec(), error);
         let mode = Mode::from_raw_mode(access.mode);
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let present = fs::statat(fs::CWD, path, AtFlags::SYMLINK_NOFOLLOW);
-        if present.is_ok_and(|stat| stat.st_size != 0) {
-            // Only what this very array had before.
-            match read_header(path).map(|(header, _)| header.array_uuid) {
-                Ok(array) if array == self.header.array_uuid => {}
-                Ok(found) => return Err(AttachError::journal(path, JournalError::OtherArray { found })),
-                Err(_) => return Err(AttachError::JournalInTheWay { path: path.to_vec() }),
-            }
-        }
-        let file = fs::open(path, flags, mode).map_err(failed)?;
-        let made = fs::fchmod(&file, mode)
-            .and_then(|()| fs::fchown(&file, Some(Uid::from_raw(access.owner_uid)), Some(Gid::from_raw(access.owner_gid))))
-            .and_then(|()| self.fill(&file));
-        if made.is_err() && present.is_err() {
+        let present = replaceable(path, self.header.array_uuid, said_by)?;
+        let is_new = present.is_none();
+        let file = match present {
+            Some(present) => present.map_err(failed)?,
+            None => fs::open(path, OPEN | OFlags::CREATE | OFlags::EXCL, mode).map_err(failed)?,
+        };
+        let give = || {
+            fs::fchmod(&file, mode)?;
+            fs::fchown(&file, Some(Uid::from_raw(access.owner_uid)), Some(Gid::from_raw(access.owner_gid)))
+        };
+        let given = if said_by == SaidBy::Operator { give() } else { Ok(()) };
+        let made = given.and_then(|()| self.fill(&file));
+        if made.is_err() && is_new {
             let _ = fs::unlink(path);
         }
         made.and_then(|()| fs::fsync(parent(path)?)).map_err(failed)
@@ -170,9 +179,44 @@ fn header_of(file: &OwnedFd) -> Result<(JournalHeader, u64), Problem> {
     Ok((header, stat.st_size as u64))
 }
 
-fn read_header(path: &[u8]) -> Result<(JournalHeader, u64), Problem> {
-    let file = fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty()).map_err(Problem::Os)?;
-    header_of(&file)
+/// How a journal's file is opened.
+const OPEN: OFlags = OFlags::RDWR.union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
+
+/// Opens a journal's file. What is no regular file is not opened: devices and pipes may act on that, or wait.
+fn open_regular(directory: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Problem> {
+    let require = |stat: fs::Stat| match fs::FileType::from_raw_mode(stat.st_mode) {
+        fs::FileType::RegularFile => Ok(()),
+        fs::FileType::Symlink => Err(Problem::Os(OsError::LOOP)),
+        _ => Err(Problem::Journal(JournalError::NotAJournal)),
+    };
+    require(fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).map_err(Problem::Os)?)?;
+    let file = fs::openat(directory, name, OPEN, Mode::empty()).map_err(Problem::Os)?;
+    require(fs::fstat(&file).map_err(Problem::Os)?)?;
+    Ok(file)
+}
+
+/// The file at `path`, where a journal of `array` is to be made; none if there is no file, and the inner error if it cannot be opened. It is one that this very array had
+/// before or, where the operator named the path, one that is empty.
+fn replaceable(path: &[u8], array: Uuid, said_by: SaidBy) -> Result<Option<sys::Result<OwnedFd>>, AttachError> {
+    let unfit = || match said_by {
+        SaidBy::Operator => AttachError::JournalInTheWay { path: path.to_vec() },
+        SaidBy::Superblocks => AttachError::JournalNotThere { path: path.to_vec() },
+    };
+    let is_operators = said_by == SaidBy::Operator;
+    let file = match open_regular(fs::CWD, path) {
+        Ok(file) => file,
+        Err(Problem::Os(OsError::NOENT)) if is_operators => return Ok(None),
+        Err(Problem::Os(error)) if is_operators => return Ok(Some(Err(error))),
+        Err(_) => return Err(unfit()),
+    };
+    if is_operators && fs::fstat(&file).is_ok_and(|stat| stat.st_size == 0) {
+        return Ok(Some(Ok(file)));
+    }
+    match header_of(&file).map(|(header, _)| header.array_uuid) {
+        Ok(found) if found == array => Ok(Some(Ok(file))),
+        Ok(found) if is_operators => Err(AttachError::journal(path, JournalError::OtherArray { found })),
+        _ => Err(unfit()),
+    }
 }
 
 enum Problem {
@@ -181,22 +225,24 @@ enum Problem {
 }
 
 /// Opens a file that should be journal `uuid` of array `array`, named as `path` in errors.
-fn check(at: Option<&OwnedFd>, name: &[u8], path: &[u8], array: Uuid, uuid: Uuid) -> Result<JournalHeader, AttachError> {
-    let lost = |error| AttachError::JournalLost { path: path.to_vec(), error };
-    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let file = match at {
-        Some(directory) => fs::openat(directory, name, flags, Mode::empty()),
-        None => fs::open(name, flags, Mode::empty()),
-    };
-    let (header, bytes) = header_of(&file.map_err(lost)?).map_err(|problem| match problem {
-        Problem::Os(error) => lost(error),
+fn check(
+    at: Option<&OwnedFd>,
+    name: &[u8],
+    path: &[u8],
+    array: Uuid,
+    uuid: Uuid,
+) -> Result<(JournalHeader, OwnedFd), AttachError> {
+    let failed = |problem| match problem {
+        Problem::Os(error) => AttachError::JournalLost { path: path.to_vec(), error },
         Problem::Journal(error) => AttachError::journal(path, error),
-    })?;
+    };
+    let file = open_regular(at.map_or(fs::CWD, AsFd::as_fd), name).map_err(failed)?;
+    let (header, bytes) = header_of(&file).map_err(failed)?;
     header.check(array, uuid).map_err(|error| AttachError::journal(path, error))?;
     if bytes < header.file_bytes() {
         return Err(AttachError::journal(path, JournalError::Invalid { field: "length" }));
     }
-    Ok(header)
+    Ok((header, file))
 }
 
 /// The array's journal, if it has one; changes nothing.
@@ -220,7 +266,7 @@ pub(crate) fn find(config: &Config, superblock: &Superblock, members: &[Member])
     match &mut path {
         Some(path) => {
             let path = path.as_bytes();
-            found = Some(check(None, path, path, superblock.array_uuid, entry.uuid)?);
+            found = Some(check(None, path, path, superblock.array_uuid, entry.uuid)?.0);
         }
         None => {
             for slot in holders(&superblock.geometry()?).iter() {
@@ -228,7 +274,7 @@ pub(crate) fn find(config: &Config, superblock: &Superblock, members: &[Member])
                 let Some(meta) = member.meta().filter(|_| member.standing == Standing::InSync) else { continue };
                 let name = format::JOURNAL_FILE.to_bytes();
                 let path = [&member.path[..], b"/.cxlraid/journal"].concat();
-                found = Some(check(Some(meta), name, &path, superblock.array_uuid, entry.uuid)?);
+                found = Some(check(Some(meta), name, &path, superblock.array_uuid, entry.uuid)?.0);
                 held_by = held_by.with(slot);
             }
         }
@@ -244,7 +290,9 @@ impl ArrayJournal {
     /// Opens the journal's file where it is not on members, and the directory that holds it.
     pub fn open(&self) -> Option<sys::Result<(OwnedFd, OwnedFd)>> {
         let path = self.path.as_ref()?.as_bytes();
-        let file = fs::open(path, OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty());
+        // Another file may lie there since it was found.
+        let checked = check(None, path, path, self.header.array_uuid, self.header.journal_uuid);
+        let file = checked.map(|(_, file)| file).map_err(|error| error.os_error());
         Some(file.and_then(|file| Ok((file, parent(path)?))))
     }
 }
@@ -259,16 +307,16 @@ impl Array {
     /// Gives the array a new, empty journal at `place`, or none, whatever the one it had holds. The caller is alone with the array, has replayed that one or has been
     /// told to give it up, and uses the array no further. It holds the array meanwhile ([`Array::attach_holding`]), or who starts in the middle of this would
     /// go on with the old one. A member that is away is put on record: it would come back with the journal from before, or without one.
-    pub fn set_journal(&self, place: Option<&JournalPlace>) -> Result<(), AttachError> {
+    pub fn set_journal(&self, place: Option<(&JournalPlace, SaidBy)>) -> Result<(), AttachError> {
         self.before_change().map_err(|error| AttachError::os(&self.config.mounts[0], "write the superblock of", error))?;
         let metas: Vec<_> =
             self.members.iter().map(|member| member.meta().filter(|_| self.in_use().contains(member.slot))).collect();
         let level = self.geometry.level();
         let new = match place {
             None => None,
-            Some(place) => {
+            Some((place, said_by)) => {
                 let new = New::draw(place, self.config.journal_lanes, self.uuid, level)?;
-                new.make(&self.config.mounts, &metas, &self.geometry, self.access).inspect_err(|_| {
+                new.make(&self.config.mounts, &metas, &self.geometry, self.access, said_by).inspect_err(|_| {
                     // One that was there is given up anyway, and is found to be damaged; where there was none there is none.
                     if self.journal.as_ref().is_none_or(|present| present.path.is_some()) {
                         remove_from(&metas);
@@ -286,6 +334,14 @@ impl Array {
         // Lanes of the one before, and its failure, are nothing to this one.
         self.runtime.renew_journal();
         Ok(())
+    }
+
+    /// Whether a journal may be made at `place`; changes nothing.
+    pub fn check_journal_place(&self, place: &JournalPlace, said_by: SaidBy) -> Result<(), AttachError> {
+        match place {
+            JournalPlace::Members => Ok(()),
+            JournalPlace::File(path) => replaceable(&resolved(path), self.uuid, said_by).map(drop),
+        }
     }
 
     /// Where the superblocks say the journal is; the place to make a new one at.

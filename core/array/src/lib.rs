@@ -31,7 +31,7 @@ mod write;
 pub use assemble::Array;
 pub use config::{Config, ConfigError, JournalPlace};
 pub use error::AttachError;
-pub use journal::ArrayJournal;
+pub use journal::{ArrayJournal, SaidBy};
 pub use member::{Member, Standing};
 pub use runtime::{FileEntry, NamesLog, Recovery, Runtime, SharedFile};
 pub use striper::{IoFault, Striper, absent};

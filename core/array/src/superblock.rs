@@ -6,7 +6,7 @@
 use crate::Array;
 use crate::config::Config;
 use crate::error::AttachError;
-use crate::journal::New;
+use crate::journal::{New, SaidBy};
 use crate::member::{Member, Standing, read_fully};
 use alloc::vec::Vec;
 use format::{Access, ArrayName, Features, LANE_FILE_BYTES, MemberEntry, MemberState, Superblock, TableHeader, TableKind, Uuid};
@@ -31,7 +31,7 @@ pub(crate) fn create(config: &Config, roots: &[&OwnedFd]) -> core::result::Resul
     superblock.journal = journal.as_ref().map(|journal| journal.entry);
     // First what is not on the members: if it cannot be made they are as they were.
     if let Some(journal) = journal.as_ref().filter(|journal| journal.is_elsewhere()) {
-        journal.make(&config.mounts, &[], &superblock.geometry()?, superblock.access)?;
+        journal.make(&config.mounts, &[], &superblock.geometry()?, superblock.access, SaidBy::Operator)?;
     }
     let metas = prepare_members(config, roots, &superblock, journal.as_ref()).inspect_err(|_| {
         journal.iter().for_each(New::unmake);
@@ -62,7 +62,7 @@ fn prepare_members(
     }
     if let Some(journal) = journal.filter(|journal| !journal.is_elsewhere()) {
         let metas: Vec<_> = metas.iter().map(Some).collect();
-        journal.make(&config.mounts, &metas, &superblock.geometry()?, superblock.access)?;
+        journal.make(&config.mounts, &metas, &superblock.geometry()?, superblock.access, SaidBy::Operator)?;
     }
     // Last, when nothing more needs space.
     for (slot, root) in roots.iter().enumerate() {

@@ -308,9 +308,13 @@ fn journal_set(scene: &mut Scene<'_>, complaints: &mut Complaints) -> Result {
     scene.expect_refusal("EINVAL", &["CXLRAID_JOURNAL=internal: the array's journal is ", &shown], complaints);
     scene.unset("CXLRAID_JOURNAL");
     fs::rename(&journal, &away)?;
-    scene.expect_refusal("EIO", &[&shown, "the array's journal", "cxlraid journal clear --force"], complaints);
+    scene.expect_refusal("EIO", &[&shown, "the array's journal", "cxlraid journal clear --force --to PATH|internal"], complaints);
     fs::write(&journal, "something else")?;
-    scene.expect_refusal("EIO", &[&shown, "not the array's journal", "cxlraid journal clear --force"], complaints);
+    scene.expect_refusal(
+        "EIO",
+        &[&shown, "not the array's journal", "cxlraid journal clear --force --to PATH|internal"],
+        complaints,
+    );
     // Its device is mounted elsewhere today.
     scene.set("CXLRAID_JOURNAL", &away);
     scene.expect_content("file", "before\n", complaints);
