@@ -14,9 +14,13 @@ use std::{
     ffi::OsStr,
     fs::{self, File},
     io::{self, Read as _},
-    os::unix::ffi::{OsStrExt as _, OsStringExt as _},
+    os::unix::{
+        ffi::{OsStrExt as _, OsStringExt as _},
+        fs::OpenOptionsExt as _,
+    },
     path::{Path, PathBuf},
 };
+use sys::rustix::fs::OFlags;
 
 /// The configuration a command works with.
 pub(crate) fn config(source: &Source) -> Result<Config, Failure> {
@@ -87,8 +91,23 @@ fn is_blank(member: &Path) -> io::Result<bool> {
 /// The bytes of both copies, fewer if the file is shorter.
 pub(crate) fn read_superblock(member: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(SUPERBLOCK_BYTES);
-    File::open(superblock_file(member))?.take(SUPERBLOCK_BYTES as u64).read_to_end(&mut bytes)?;
+    open_regular(&superblock_file(member))?.take(SUPERBLOCK_BYTES as u64).read_to_end(&mut bytes)?;
     Ok(bytes)
+}
+
+/// Opens a file that a member has or names, to be read. What is no regular file is refused before it is opened and, if it takes another's place meanwhile, without waiting
+/// for it: a pipe waits for a writer, a device may act.
+pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
+    let require = |metadata: &fs::Metadata| match metadata.file_type() {
+        kind if kind.is_file() => Ok(()),
+        kind if kind.is_symlink() => Err(io::Error::other("it is a symbolic link")),
+        _ => Err(io::Error::other("it is not a regular file")),
+    };
+    require(&fs::symlink_metadata(path)?)?;
+    let careful = (OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::NOCTTY).bits() as i32;
+    let file = File::options().read(true).custom_flags(careful).open(path)?;
+    require(&file.metadata()?)?;
+    Ok(file)
 }
 
 /// Where a member keeps it.

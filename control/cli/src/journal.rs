@@ -133,7 +133,7 @@ fn paths(config: &Config, superblock: &Superblock, entry: &JournalEntry) -> Vec<
 
 fn open(path: &Path, superblock: &Superblock, entry: &JournalEntry) -> Result<(File, JournalHeader), String> {
     let cannot = |error: io::Error| format!("cannot be read: {error}");
-    let mut file = File::open(path).map_err(cannot)?;
+    let mut file = inspect::open_regular(path).map_err(cannot)?;
     let mut bytes = Vec::new();
     (&mut file).take(format::JOURNAL_HEADER_BYTES as u64).read_to_end(&mut bytes).map_err(cannot)?;
     let header = JournalHeader::decode(&bytes).map_err(|error| error.to_string())?;

@@ -6,10 +6,11 @@ use format::Uuid;
 use std::{
     fs::{self, File},
     io::{BufRead as _, BufReader},
-    os::fd::AsFd as _,
+    os::{fd::AsFd as _, unix::fs::OpenOptionsExt as _},
     path::Path,
     sync::atomic::Ordering,
 };
+use sys::rustix::fs::OFlags;
 
 /// The processes that have the array's runtime segment mapped, as far as this user may look into them.
 pub(crate) fn attached(uuid: Uuid) -> Vec<u32> {
@@ -36,7 +37,8 @@ pub(crate) fn capacity(directory: &Path) -> Option<(u64, u64)> {
 
 /// What a store needs to survive power loss there.
 pub(crate) fn persistence(directory: &Path) -> Option<String> {
-    let root = File::open(directory).ok()?;
+    // A member or a journal may name what is no directory, and would be waited for.
+    let root = File::options().read(true).custom_flags(OFlags::DIRECTORY.bits() as i32).open(directory).ok()?;
     let domain = dax::detect(root.as_fd());
     Some(
         match domain {

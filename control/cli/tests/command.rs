@@ -3,7 +3,8 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::{Command, Output},
+    process::{Command, Output, Stdio},
+    time::Duration,
 };
 
 /// A home of one's own, and three empty member directories on tmpfs.
@@ -409,6 +410,48 @@ fn the_journal_is_shown_replayed_given_up_and_replaced() {
     done(&["add", "-a", "db", "file", "/data/again"], "");
     done(&["journal", "show", "db"], "db: journal internal, clean");
     assert_eq!(fs::read(bench.path("back")).unwrap(), content);
+}
+
+/// Who owns the members may put anything in the place of their files, and name any journal.
+#[test]
+fn a_pipe_in_a_files_place_holds_nobody_up() {
+    let bench = Bench::new();
+    fs::create_dir(bench.path("j")).unwrap();
+    let create = ["create", "db", "--level", "1", "--at", "/data", "--journal", "j/file", "m0", "m1"];
+    assert_eq!(bench.run(&create).status.code(), Some(0));
+    let pipe = |path: &Path| {
+        fs::remove_file(path).unwrap();
+        assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+    };
+    let within_a_time = |arguments: &[&str]| {
+        let mut child = bench.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        for _ in 0..200 {
+            if child.try_wait().unwrap().is_some() {
+                return child.wait_with_output().unwrap();
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        child.kill().unwrap();
+        panic!("{arguments:?} waits");
+    };
+    pipe(&bench.path("j/file"));
+    let shown = within_a_time(&["journal", "show", "db"]);
+    assert_eq!(shown.status.code(), Some(1));
+    assert!(out(&shown).contains("j/file: cannot be read: it is not a regular file\n"), "{}", out(&shown));
+    let (_, line) = refused(&within_a_time(&["journal", "clear", "db", "--force"]));
+    assert!(line.contains("the array's journal is not there"), "{line}");
+    let superblock = bench.path("m1/.cxlraid/superblock");
+    fs::copy(&superblock, bench.path("kept")).unwrap();
+    pipe(&superblock);
+    let status = within_a_time(&["status", "db"]);
+    assert!(out(&status).contains("failed, volatile: it is not a regular file"), "{}", out(&status));
+    let (_, line) = refused(&within_a_time(&["examine", "m1"]));
+    assert!(line.contains("m1/.cxlraid/superblock: it is not a regular file"), "{line}");
+    // Nor is the directory of the journal waited for.
+    fs::rename(bench.path("kept"), &superblock).unwrap();
+    fs::remove_dir_all(bench.path("j")).unwrap();
+    assert!(Command::new("mkfifo").arg(bench.path("j")).status().unwrap().success());
+    assert_eq!(within_a_time(&["journal", "show", "db"]).status.code(), Some(1));
 }
 
 /// What holds an array's journal or is to hold it is put on record if it is away: it comes back without this journal.
