@@ -31,9 +31,15 @@ pub(crate) fn command(program: &str) -> Command {
     command
 }
 
-/// Cargo, with words separated by blanks and further arguments.
+/// Cargo, with words separated by blanks and further arguments. It takes the dependencies that Cargo.lock names, and no others.
 pub(crate) fn cargo(words: &str, rest: &[String]) -> Command {
     let mut cargo = command(&env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned()));
+    let (verb, words) = words.split_once(' ').unwrap_or((words, ""));
+    cargo.arg(verb);
+    // cargo fmt looks at no dependency, and does not know the option.
+    if verb != "fmt" {
+        cargo.arg("--locked");
+    }
     cargo.args(words.split_whitespace()).args(rest);
     cargo
 }
@@ -147,6 +153,14 @@ impl Steps {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn builds_take_the_dependencies_that_are_locked() {
+        let words = |command: Command| show(&command).split_once(' ').unwrap_or_default().1.to_owned();
+        assert_eq!(words(cargo("test --quiet -p a -- --b", &["c".to_owned()])), "test --locked --quiet -p a -- --b c");
+        assert_eq!(words(cargo_release("run -p a --", &[])), "run --locked --quiet --release -p a --");
+        assert_eq!(words(cargo("fmt --all", &[])), "fmt --all");
+    }
 
     #[test]
     fn what_a_step_leaves_in_shared_memory_is_a_failure() {
