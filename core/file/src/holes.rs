@@ -5,6 +5,7 @@
 //! the members' own answer is exact.
 
 use crate::Inode;
+use core::ops::Range;
 use sys::rustix::fs::{SeekFrom, seek};
 use sys::{BorrowedFd, OsError};
 
@@ -79,6 +80,31 @@ impl Inode {
             }
         }
         Ok(None)
+    }
+
+    /// Calls `found` with each part of a range of the backing files that is allocated on a member in use, and whether it is so on all of them.
+    pub(crate) fn each_there(
+        &self,
+        range: Range<u64>,
+        mut found: impl FnMut(Range<u64>, bool) -> Result<(), OsError>,
+    ) -> Result<(), OsError> {
+        let mut at = range.start;
+        while let Some(start) = self.first_data(at)?.filter(|&start| start < range.end) {
+            let (mut end, mut on_all) = (range.end, true);
+            for (_, backing) in self.in_use() {
+                let change = match seek_member(backing.fd(), SeekFrom::Data(start))? {
+                    Some(data) if data == start => seek_member(backing.fd(), SeekFrom::Hole(start))?,
+                    later => {
+                        on_all = false;
+                        later
+                    }
+                };
+                end = end.min(change.unwrap_or(range.end));
+            }
+            found(start..end, on_all)?;
+            at = end;
+        }
+        Ok(())
     }
 
     fn is_mirror(&self) -> bool {

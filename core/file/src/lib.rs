@@ -13,6 +13,7 @@ extern crate alloc;
 mod copy_access;
 mod files;
 mod full_journal;
+mod full_tmpfs;
 mod holes;
 mod idle;
 mod inode;
@@ -32,6 +33,7 @@ mod table;
 mod undo;
 mod unfinished;
 mod write;
+mod zeros;
 
 pub use files::{BackingFds, FileRef, Files, Shown};
 pub use idle::Keep;

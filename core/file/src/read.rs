@@ -65,6 +65,19 @@ impl Inode {
         unsafe { self.read_mapped(offset, dst, bytes) }
     }
 
+    /// The same after a fault: a member that is merely full can still be read.
+    #[cold]
+    unsafe fn read_range_again(&self, offset: u64, dst: *mut u8, bytes: usize) -> Result<(), IoFault> {
+        // SAFETY: as the caller promises.
+        match unsafe { self.read_range(offset, dst, bytes) } {
+            Err(IoFault::Member(slot)) if self.is_full(slot) && !self.shared().is_mapped() => {
+                // SAFETY: as above.
+                unsafe { self.read_by_calls(offset, dst, bytes) }
+            }
+            result => result,
+        }
+    }
+
     /// Once more after a writer or a fault got in the way.
     #[cold]
     unsafe fn read_contended(&self, offset: u64, dst: *mut u8, bytes: usize) -> Result<usize, OsError> {
@@ -89,7 +102,7 @@ impl Inode {
                 }
                 let reaches = shared.size.load(Ordering::Acquire) >= offset + count as u64;
                 // SAFETY: as the caller promises.
-                let result = unsafe { self.read_range(offset, dst, count) };
+                let result = unsafe { self.read_range_again(offset, dst, count) };
                 (result, reaches && snapshot.is_current(shared))
             } else {
                 let held = self.lock_stripes(blocks)?;
@@ -99,7 +112,7 @@ impl Inode {
                 }
                 let current = shared.size.load(Ordering::Acquire) >= offset + count as u64;
                 // SAFETY: as the caller promises.
-                let result = unsafe { self.read_range(offset, dst, count) };
+                let result = unsafe { self.read_range_again(offset, dst, count) };
                 drop(held);
                 (result, current)
             };
@@ -131,6 +144,7 @@ impl Inode {
     #[cold]
     pub(crate) fn after_fault(&self, fault: IoFault) -> Result<(), OsError> {
         match fault {
+            IoFault::Member(slot) if self.is_full(slot) => Err(OsError::NOSPC),
             IoFault::Member(slot) => self.files.array().fail_member(slot),
             IoFault::BadAddress => Err(OsError::FAULT),
             IoFault::Lost => Err(OsError::IO),

@@ -6,9 +6,7 @@
 //! Backing bytes past the logical size are zeros, and parity counts them as zeros: growth never has to store any.
 
 use crate::Inode;
-use crate::journal::{After, FileJournal};
 use crate::stripes::Blocks;
-use array::{IoFault, Striper, Undo, Unfinished};
 use core::sync::atomic::Ordering;
 use dax::Backing;
 use format::LaneKind;
@@ -139,81 +137,16 @@ impl Inode {
         let shared = self.shared();
         let held = self.lock_stripes(Blocks::ALL)?;
         self.announce(LaneKind::Truncate, new, size - new, self.out())?;
-        self.set_size(new);
         let stripe = self.geometry.stripe_bytes();
         let rest = (new.div_ceil(stripe) * stripe).min(size).saturating_sub(new);
-        self.zero(new, rest)?;
+        let there = self.what_to_zero(new, rest)?;
+        self.set_size(new);
+        self.zero_there(new, rest, &there)?;
         let kept = self.geometry.member_bytes(new);
         self.on_members(|backing| backing.set_len(kept).and_then(|()| backing.persist_layout()))?;
         shared.allocated_end.store(kept, Ordering::Release);
         shared.allocation_epoch.fetch_add(1, Ordering::AcqRel);
         drop(held);
-        Ok(())
-    }
-
-    /// Stores zeros, keeping redundancy. The stripes are locked; holes are filled.
-    pub(crate) fn zero(&self, offset: u64, bytes: u64) -> Result<(), OsError> {
-        if bytes == 0 {
-            return Ok(());
-        }
-        if self.has_holes() {
-            self.fill_holes(offset, offset + bytes)?;
-        }
-        self.zero_copy(offset, bytes)?;
-        match self.files.journal() {
-            Some(journal) if self.geometry.level().parity_count() > 0 => self.zero_journaled(journal, offset, bytes),
-            _ => self.zero_directly(offset, bytes),
-        }
-    }
-
-    /// What is less than a stripe by way of the journal: with a member lost in a crash the rest of such a stripe must still be computed rightly. The range is announced.
-    #[cold]
-    fn zero_journaled(&self, journal: &FileJournal, offset: u64, bytes: u64) -> Result<(), OsError> {
-        let end = offset + bytes;
-        let (first, last) = self.whole_stripes(offset, end);
-        for (start, stop) in [(offset, first), (last, end)] {
-            // SAFETY: null stands for zeros; the stripes are locked and the space is there.
-            unsafe { self.store_journaled(journal, start, core::ptr::null(), (stop - start) as usize, After::NothingElse) }?;
-        }
-        if first < last { self.zero_directly(first, last - first) } else { Ok(()) }
-    }
-
-    /// Where the whole stripes in `offset..end` begin and end.
-    fn whole_stripes(&self, offset: u64, end: u64) -> (u64, u64) {
-        let stripe = self.geometry.stripe_bytes();
-        let first = offset.next_multiple_of(stripe).min(end);
-        (first, (end - end % stripe).max(first))
-    }
-
-    fn zero_directly(&self, offset: u64, bytes: u64) -> Result<(), OsError> {
-        loop {
-            let undo = self.take_undo(self.out())?;
-            let striper = Striper { undo: undo.as_ref().map(Undo::record), ..self.striper(self.out()) };
-            match (striper.zero(offset, bytes), &undo) {
-                (Ok(()), _) => return Ok(()),
-                (Err(fault), Some(undo)) => {
-                    self.undo_after_fault(undo, fault)?;
-                    if matches!(undo.record().unfinished(), Some(Unfinished::Zeroed { .. })) {
-                        let (first, last) = self.whole_stripes(offset, offset + bytes);
-                        self.finish_zeros(undo, first, last)?;
-                    }
-                }
-                (Err(fault @ IoFault::Member(_)), None) => {
-                    self.after_fault(fault)?;
-                    self.files.array().before_change()?;
-                }
-                (Err(fault), None) => return self.after_fault(fault),
-            }
-        }
-    }
-
-    /// Makes whole stripes zeros that the record says are becoming so. It says that until they are: another record would leave an instant with none.
-    #[cold]
-    fn finish_zeros(&self, undo: &Undo<'_>, first: u64, last: u64) -> Result<(), OsError> {
-        while let Err(fault) = self.striper(self.out()).zero(first, last - first) {
-            self.undo_after_fault(undo, fault)?;
-        }
-        undo.record().disarm();
         Ok(())
     }
 
@@ -261,38 +194,46 @@ impl Inode {
             if grow && end > size {
                 within_limit(end)?;
                 self.zero_tail(size)?;
+            }
+            if offset < end.min(size) {
+                self.punch_within(offset, end.min(size))?;
+            }
+            // Last, so that what fails has not made the file longer.
+            if grow && end > size {
                 self.extend_with_hole(end)?;
+                self.touch();
             }
-            let end = end.min(self.size());
-            if offset >= end {
-                return Ok(());
-            }
-            self.add_flags(format::FLAG_HOLES);
-            let held = self.lock_stripes(Blocks::ALL)?;
-            let journal = self.files.journal().filter(|_| self.geometry.level().parity_count() > 0);
-            let kind = if journal.is_some() { LaneKind::Journaled } else { LaneKind::Write };
-            self.announce(kind, offset, end - offset, self.out())?;
-            if let Some(copy) = self.copy()? {
-                copy.punch(offset, end - offset)?;
-            }
-            // On a mirror nothing is bound together but by pages.
-            let chunked = self.geometry.level().has_chunks();
-            let unit = if chunked { self.geometry.stripe_bytes() } else { PAGE_BYTES as u64 };
-            let (first, last) = (offset.next_multiple_of(unit), end / unit * unit);
-            if first < last {
-                self.zero(offset, first - offset)?;
-                match journal {
-                    Some(journal) => self.punch_journaled(journal, first, last)?,
-                    None => self.punch_stripes(first, last)?,
-                }
-                self.zero(last, end - last)?;
-            } else {
-                self.zero(offset, end - offset)?;
-            }
-            drop(held);
-            self.touch();
             Ok(())
         })
+    }
+
+    /// The same within the size. The size lock is held.
+    fn punch_within(&self, offset: u64, end: u64) -> Result<(), OsError> {
+        self.add_flags(format::FLAG_HOLES);
+        let held = self.lock_stripes(Blocks::ALL)?;
+        let journal = self.files.journal().filter(|_| self.geometry.level().parity_count() > 0);
+        let kind = if journal.is_some() { LaneKind::Journaled } else { LaneKind::Write };
+        self.announce(kind, offset, end - offset, self.out())?;
+        if let Some(copy) = self.copy()? {
+            copy.punch(offset, end - offset)?;
+        }
+        // On a mirror nothing is bound together but by pages.
+        let chunked = self.geometry.level().has_chunks();
+        let unit = if chunked { self.geometry.stripe_bytes() } else { PAGE_BYTES as u64 };
+        let (first, last) = (offset.next_multiple_of(unit), end / unit * unit);
+        if first < last {
+            self.zero(offset, first - offset)?;
+            match journal {
+                Some(journal) => self.punch_journaled(journal, first, last)?,
+                None => self.punch_stripes(first, last)?,
+            }
+            self.zero(last, end - last)?;
+        } else {
+            self.zero(offset, end - offset)?;
+        }
+        drop(held);
+        self.touch();
+        Ok(())
     }
 
     /// Makes holes of whole stripes (of whole pages on a mirror). They are locked.
