@@ -15,6 +15,8 @@ use crate::stack;
 use crate::table::{ROWS, Row, Way};
 use crate::thread;
 use core::sync::atomic::{Ordering, compiler_fence};
+use linux_raw_sys::general as nr;
+use sys::high_fd;
 
 /// One system call of the program, as the entry stub laid it out (the stub knows these offsets).
 #[repr(C)]
@@ -157,12 +159,33 @@ fn serve(call: &mut Call) -> Verdict {
     }
     stack::list();
     coverage::count(number);
+    if row.descriptors != 0 && names_ours(call, number, row) {
+        return Verdict::error(sys::OsError::BADF);
+    }
     let verdict = match decide(call, number, row) {
         Verdict::Done(FAULT) if may_be_there_now(call) => decide(call, number, row),
         verdict => verdict,
     };
     mappings::fault::notice_members();
     mappings::lend::serve(call, verdict)
+}
+
+/// Whether the program gives the number of a descriptor of ours, which it never got.
+#[inline]
+fn names_ours(call: &Call, number: usize, row: &Row) -> bool {
+    let mut indices = row.descriptors;
+    while indices != 0 && !high_fd::is_raised(call.descriptor(indices.trailing_zeros() as usize)) {
+        indices &= indices - 1;
+    }
+    if indices == 0 {
+        return false;
+    }
+    match number as u32 {
+        // The target says itself what becomes of it; without a file the number means nothing.
+        nr::__NR_close_range => false,
+        nr::__NR_mmap => call.args[3] as u32 & nr::MAP_ANONYMOUS == 0,
+        _ => true,
+    }
 }
 
 #[inline]
@@ -189,8 +212,10 @@ pub(crate) fn open_filter() {
     for (number, row) in ROWS.iter().enumerate() {
         WANTED[number].store(filter_of(row), Ordering::Relaxed);
     }
-    // Closing must be seen for our own descriptors too, which no other call concerns.
-    WANTED[linux_raw_sys::general::__NR_close as usize].store(1, Ordering::Relaxed);
+    // No call is to reach the kernel with a number of ours.
+    OURS[high_fd::base() as usize..].iter().for_each(|entry| entry.store(1, Ordering::Relaxed));
+    // Closing must be seen for every number.
+    WANTED[nr::__NR_close as usize].store(1, Ordering::Relaxed);
 }
 
 const fn filter_of(row: &Row) -> u8 {
@@ -214,7 +239,8 @@ pub(crate) fn watch_all() {
 /// Closes the filter again, unless another descriptor may share its entry.
 pub(crate) fn unwatch_descriptor(descriptor: sys::RawFd) {
     // A guest may have a descriptor of that number, too.
-    if !crate::descriptors::shares_filter(descriptor) && !process::may_have_guests() {
+    let may_be_ours = descriptor as u32 >= high_fd::base();
+    if !may_be_ours && !crate::descriptors::shares_filter(descriptor) && !process::may_have_guests() {
         OURS[descriptor as u16 as usize].store(0, Ordering::Release);
     }
 }

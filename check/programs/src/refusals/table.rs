@@ -21,7 +21,7 @@ const fn case(name: &'static str, act: fn(&mut Scene<'_>, &mut Complaints) -> Re
     Case { name, shape: Shape::RAID5, act }
 }
 
-pub(super) const CASES: [Case; 29] = [
+pub(super) const CASES: [Case; 30] = [
     case("level-unknown", level_unknown),
     case("settings-missing", settings_missing),
     case("members-too-few", members_too_few),
@@ -44,6 +44,7 @@ pub(super) const CASES: [Case; 29] = [
     case("prefixes-two", prefixes_two),
     case("journal-set", journal_set),
     case("texts-of-others", texts_of_others),
+    case("numbers-of-ours", numbers_of_ours),
     case("one-device", one_device),
     case("members-missing", members_missing),
     case("member-empty", member_empty),
@@ -333,6 +334,42 @@ fn texts_of_others(scene: &mut Scene<'_>, complaints: &mut Complaints) -> Result
     scene.unset("CXLRAID_JOURNAL");
     fs::remove_file(&journal)?;
     scene.expect_refusal("EIO", &["/j\\x1b[2J\\n\\u{202e}: the array's journal"], complaints);
+    Ok(Outcome::Ran)
+}
+
+/// Tries every descriptor in the upper half of what the limit allows with calls that would read or change what it leads to.
+const NUMBERS: &str = r"
+import errno, fcntl, mmap, os, resource, sys
+first = min(max(resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2, 64), 1 << 15)
+own = os.open(sys.argv[1], os.O_RDWR)
+calls = [
+    lambda n: os.pread(n, 10, 0), lambda n: os.pwrite(n, b'x', 0), lambda n: os.read(n, 1), lambda n: os.fstat(n), lambda n: os.ftruncate(n, 0),
+    lambda n: os.dup(n), lambda n: os.dup2(n, 99), lambda n: os.dup2(own, n), lambda n: mmap.mmap(n, 4096), lambda n: os.lseek(n, 0, 0),
+    lambda n: os.fchmod(n, 0o777), lambda n: os.open('x', os.O_RDONLY, dir_fd=n), lambda n: os.sendfile(1, n, 0, 10), lambda n: os.close(n),
+    lambda n: fcntl.flock(n, fcntl.LOCK_EX), lambda n: fcntl.fcntl(n, fcntl.F_GETFL), lambda n: os.fchdir(n), lambda n: os.fsync(n),
+]
+others = [int(name) for name in os.listdir('/proc/self/fd') if int(name) >= first]
+found = 0
+for n in others:
+    for index, call in enumerate(calls):
+        try:
+            call(n)
+            print('descriptor', n, 'answers call', index)
+        except OSError as error:
+            if error.errno == errno.EBADF:
+                found += 1
+            else:
+                print('descriptor', n, 'call', index, error)
+print('numbers' if len(others) > 5 else 'none', found == len(others) * len(calls))
+";
+
+/// No number of ours answers a program's call.
+fn numbers_of_ours(scene: &mut Scene<'_>, complaints: &mut Complaints) -> Result {
+    scene.make(complaints);
+    let output = scene.run("python3", &[Path::new("-c"), Path::new(NUMBERS), &scene.data("file")]);
+    let expected = Output { stdout: "numbers True\n".into(), stderr: Vec::new(), status: "0".into() };
+    compare("descriptors of ours", &expected, &output, complaints);
+    scene.expect_content("file", "before\n", complaints);
     Ok(Outcome::Ran)
 }
 
