@@ -191,10 +191,10 @@ impl<M: Medium> Striper<'_, M> {
         self.guarded(|| (self.table().zero)(&io, offset, bytes))
     }
 
-    /// Puts what a record saved on the members that are in.
+    /// Puts what a record saved on the members that are in. `IO` if it is damaged.
     pub fn put_back(&self, record: &UndoRecord<'_>) -> Result<(), IoFault> {
         let io = self.io();
-        let (members, offset, bytes) = record.saved();
+        let Some((members, offset, bytes)) = record.saved(self.members.len()) else { return Err(IoFault::Os(OsError::IO)) };
         self.guarded(|| {
             for (index, slot) in members.iter().enumerate().filter(|(_, slot)| !io.out.contains(*slot)) {
                 // SAFETY: the record saves that many bytes of each member; inside a guard.

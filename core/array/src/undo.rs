@@ -155,10 +155,14 @@ impl<'a> UndoRecord<'a> {
         first.wrapping_add(index * Self::step_bytes(member_count))
     }
 
-    /// The members whose bytes it saves, where, and how many of each.
-    pub(crate) fn saved(&self) -> (MemberSet, u64, usize) {
+    /// The members whose bytes it saves, where, and how many of each. None if that cannot be: whoever may write to the segment may have damaged it, and what lies
+    /// behind the record is not to be stored on members.
+    pub(crate) fn saved(&self, member_count: usize) -> Option<(MemberSet, u64, usize)> {
         let members = MemberSet::from_bits(self.head.members.load(Ordering::Relaxed));
-        (members, self.head.offset.load(Ordering::Relaxed), self.head.bytes.load(Ordering::Relaxed) as usize)
+        let (offset, bytes) = (self.head.offset.load(Ordering::Relaxed), self.head.bytes.load(Ordering::Relaxed) as usize);
+        let exist = !members.is_empty() && members.minus(MemberSet::first(member_count)).is_empty();
+        let fits = exist && bytes <= Self::step_bytes(members.len()) && offset.checked_add(bytes as u64).is_some();
+        fits.then_some((members, offset, bytes))
     }
 
     /// What was saved at [`Self::place`] makes `members` agree: from here on they may be stored to.
@@ -207,5 +211,34 @@ impl<'a> Undo<'a> {
 impl Drop for Undo<'_> {
     fn drop(&mut self) {
         self.0.free();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_saves_no_more_than_it_has_room_for() {
+        let layout = std::alloc::Layout::new::<UndoRecords>();
+        // SAFETY: all zeros is a value of it; freed below.
+        let records = unsafe { &*std::alloc::alloc_zeroed(layout).cast::<UndoRecords>() };
+        let record = records.record(UNDO_COUNT - 1);
+        let two = MemberSet::first(2);
+        record.arm_saved(two, 4096, BLOCK_BYTES);
+        assert_eq!(record.saved(3), Some((two, 4096, BLOCK_BYTES)));
+        for (members, offset, bytes) in [
+            (two, 4096, 256 << 20),
+            (two, 4096, BLOCK_BYTES + 1),
+            (MemberSet::first(32), 0, BLOCK_BYTES),
+            (MemberSet::EMPTY, 0, 64),
+            (MemberSet::EMPTY.with(3), 0, 64),
+            (two, u64::MAX, 64),
+        ] {
+            record.arm_saved(members, offset, bytes);
+            assert_eq!(record.saved(3), None, "{members:?} {offset} {bytes}");
+        }
+        // SAFETY: allocated above, and not used any more.
+        unsafe { std::alloc::dealloc(core::ptr::from_ref(records).cast_mut().cast(), layout) };
     }
 }
