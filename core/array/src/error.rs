@@ -270,6 +270,8 @@ impl AttachError {
 const fn runtime_remedy(error: OsError) -> &'static str {
     match error {
         OsError::PROTO => "end the processes that use the array and run 'cxlraid stop' on it",
+        OsError::PERM => "another user has taken its name; have it removed by its owner or root",
+        OsError::TIMEDOUT => "see which process with 'fuser', and end it",
         _ => "check that /dev/shm is a writable tmpfs",
     }
 }
@@ -297,6 +299,7 @@ pub(crate) fn describe(error: OsError) -> String {
         OsError::MFILE | OsError::NFILE => "too many open files",
         OsError::PROTO => "it was made by another version of cxlraid",
         OsError::LOOP => "too many symbolic links",
+        OsError::TIMEDOUT => "a process keeps it locked",
         OsError::OPNOTSUPP => "not supported",
         _ => return alloc::format!("error {}", error.raw_os_error()),
     };

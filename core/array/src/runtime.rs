@@ -7,6 +7,7 @@
 //! next process can take over: a slot names pid and start time, a lock names its slot, a slot lists the files it holds open.
 
 mod anchors;
+mod entry;
 mod open_files;
 mod others;
 mod roots;
@@ -22,11 +23,11 @@ use crate::undo::{Undo, UndoRecord, UndoRecords};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use sync::{Acquired, Liveness, OwnedLock, OwnerId};
-use sys::rustix::fs::{self, FlockOperation, Gid, Mode, OFlags, Uid};
+use sys::rustix::fs::{self, FlockOperation, Gid, Mode, Uid};
 use sys::rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 use sys::rustix::thread::futex;
 use sys::rustix::time::Timespec;
-use sys::{AsRawFd, OsError, OwnedFd, Result};
+use sys::{OsError, OwnedFd, Result};
 use units::MemberSet;
 
 /// Processes that can be attached at once.
@@ -193,28 +194,15 @@ impl Runtime {
     /// whether other processes use the array by way of this segment.
     ///
     /// # Errors
-    /// `BUSY` if processes of another PID namespace use the segment: nobody could tell whether the owner of a lock lives.
+    /// `BUSY` if processes of another PID namespace use the segment: nobody could tell whether the owner of a lock lives. `PERM` if its name is taken by
+    /// another user, `TIMEDOUT` if a process keeps it locked.
     pub fn open(
         uuid: format::Uuid,
         access: format::Access,
         claim: impl FnOnce(u64, u64) -> Result<bool>,
     ) -> Result<(Self, bool)> {
-        let path = segment_path(uuid);
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let mode = Mode::from_raw_mode(access.mode & 0o666);
-        let (file, stat) = loop {
-            let file = sys::high_fd::raise(fs::open(path.as_str(), flags, mode)?)?;
-            fs::flock(&file, FlockOperation::LockExclusive)?;
-            let stat = fs::fstat(&file)?;
-            // It may have been removed (`cxlraid stop`) while we waited for it: then the next one to open it would make another.
-            if stat.st_nlink != 0 {
-                break (file, stat);
-            }
-            sys::high_fd::forget(file.as_raw_fd());
-        };
-        if stat.st_uid != access.owner_uid && stat.st_uid != 0 && stat.st_uid != sys::rustix::process::geteuid().as_raw() {
-            return Err(OsError::PERM);
-        }
+        let (file, stat) = entry::open_locked(uuid, access, mode)?;
         if stat.st_size == 0 {
             if sys::file_limit::bytes() < size_of::<Segment>() as u64 {
                 // The kernel would kill the program that was limited.

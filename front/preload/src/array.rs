@@ -152,7 +152,8 @@ const fn answer(error: OsError) -> OsError {
         | OsError::STALE
         | OsError::NODATA
         | OsError::NXIO
-        | OsError::AGAIN => OsError::IO,
+        | OsError::AGAIN
+        | OsError::TIMEDOUT => OsError::IO,
         error => error,
     }
 }

@@ -1,0 +1,90 @@
+//! The way into the runtime segment: its file in /dev/shm, examined before anything is waited for.
+//!
+//! Every user may make a name there, and hold a lock on a file of it for ever. So a file of somebody else's is refused, and waiting for the lock ends.
+
+use super::segment_path;
+use format::{Access, Uuid};
+use sys::rustix::fs::{self, FileType, FlockOperation, Mode, OFlags, Stat};
+use sys::rustix::thread::nanosleep;
+use sys::rustix::time::Timespec;
+use sys::{AsRawFd, OsError, OwnedFd, Result};
+
+/// How long another process may have the segment locked: it does so while it makes a journal, or assembles the array.
+const WAIT_SECONDS: u64 = if cfg!(test) { 1 } else { 120 };
+const REST_NS_MIN: i64 = 50_000;
+const REST_NS_MAX: i64 = 2_000_000;
+
+/// The segment's file, locked, and what it is.
+///
+/// # Errors
+/// `PERM` if the name is taken by something that another user than the array's owner or root has made, `TIMEDOUT` if a process keeps the file locked.
+pub(super) fn open_locked(uuid: Uuid, access: Access, mode: Mode) -> Result<(OwnedFd, Stat)> {
+    let path = segment_path(uuid);
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    loop {
+        let file = sys::high_fd::raise(fs::open(path.as_str(), flags, mode)?)?;
+        match examine(&file, access).and_then(|()| lock(&file)).and_then(|()| fs::fstat(&file)) {
+            // It may have been removed (`cxlraid stop`) while we waited for it: then the next one to open it would make another.
+            Ok(stat) if stat.st_nlink == 0 => sys::high_fd::forget(file.as_raw_fd()),
+            Ok(stat) => return Ok((file, stat)),
+            Err(error) => {
+                sys::high_fd::forget(file.as_raw_fd());
+                return Err(error);
+            }
+        }
+    }
+}
+
+fn examine(file: &OwnedFd, access: Access) -> Result<()> {
+    let stat = fs::fstat(file)?;
+    let own = [access.owner_uid, 0, sys::rustix::process::geteuid().as_raw()].contains(&stat.st_uid);
+    if own && FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile { Ok(()) } else { Err(OsError::PERM) }
+}
+
+fn lock(file: &OwnedFd) -> Result<()> {
+    let (begin_ns, mut rest_ns) = (sys::clock::monotonic_ns(), REST_NS_MIN);
+    loop {
+        match fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Err(OsError::AGAIN) if sys::clock::monotonic_ns() - begin_ns < WAIT_SECONDS * 1_000_000_000 => {}
+            Err(OsError::AGAIN) => return Err(OsError::TIMEDOUT),
+            result => return result,
+        }
+        let _ = nanosleep(&Timespec { tv_sec: 0, tv_nsec: rest_ns });
+        rest_ns = (rest_ns * 2).min(REST_NS_MAX);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sys::rustix::fs::{CWD, Gid, Uid, chownat, mknodat, unlink};
+
+    fn access() -> Access {
+        let (uid, gid) = (sys::rustix::process::geteuid().as_raw(), sys::rustix::process::getegid().as_raw());
+        Access { mode: 0o600, owner_uid: uid, owner_gid: gid }
+    }
+
+    fn open(uuid: Uuid) -> Result<OwnedFd> {
+        open_locked(uuid, access(), Mode::RUSR | Mode::WUSR).map(|(file, _)| file)
+    }
+
+    #[test]
+    fn what_others_put_in_its_place_is_not_waited_for() {
+        let uuid = Uuid(std::process::id().to_le_bytes().repeat(4).try_into().unwrap());
+        let path = segment_path(uuid);
+        let own = open(uuid).unwrap();
+        assert_eq!(open(uuid).unwrap_err(), OsError::TIMEDOUT, "the lock is held");
+        if sys::rustix::process::geteuid().is_root() {
+            chownat(CWD, path.as_str(), Some(Uid::from_raw(65534)), Some(Gid::from_raw(65534)), fs::AtFlags::empty()).unwrap();
+            let begin_ns = sys::clock::monotonic_ns();
+            assert_eq!(open(uuid).unwrap_err(), OsError::PERM);
+            assert!(sys::clock::monotonic_ns() - begin_ns < WAIT_SECONDS * 500_000_000, "it was waited for");
+        }
+        drop(own);
+        unlink(path.as_str()).unwrap();
+        mknodat(CWD, path.as_str(), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let refused = open(uuid).map(drop);
+        unlink(path.as_str()).unwrap();
+        assert_eq!(refused, Err(OsError::PERM));
+    }
+}
