@@ -38,10 +38,17 @@ impl Namespace {
         !runtime.out().is_empty() || runtime.root_count() > self.array().members().len()
     }
 
+    /// Whether the directory of the member that anchors lie on was renamed, which nobody has noticed yet: this process has it open.
+    fn first_root_has_moved(&self) -> bool {
+        let Some(root) = self.array().first_in_use().ok().and_then(|slot| self.roots.get(slot)) else { return false };
+        let is_there = |stat: sys::rustix::fs::Stat| self.array().runtime().is_root(stat.st_dev, stat.st_ino);
+        !root.is_empty() && !statat(CWD, root.as_slice(), AtFlags::SYMLINK_NOFOLLOW).is_ok_and(is_there)
+    }
+
     /// The length of the part of a host path that is the root of a lost member, wherever that is now: a descriptor that was opened while the member was in
     /// use still lies in it.
     fn lost_root_bytes(&self, host: &[u8]) -> Option<usize> {
-        if !self.has_lost_roots() {
+        if !self.has_lost_roots() && !self.first_root_has_moved() {
             return None;
         }
         let (array, runtime) = (self.array(), self.array().runtime());

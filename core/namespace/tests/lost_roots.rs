@@ -41,6 +41,17 @@ fn an_inherited_file_is_the_array_s_though_its_member_is_lost() {
 }
 
 #[test]
+fn before_anybody_has_noticed_the_loss_paths_are_the_array_s() {
+    let array = TestArray::new();
+    let names = array.namespace;
+    write(&create(names, "/data/f"), 0, &[7; 10]);
+    let named = inside(names.open(b"/data/f", OFlags::PATH, 0));
+    std::fs::rename(&array.members[0], array.home.path().join("elsewhere")).unwrap();
+    assert_eq!(names.logical_path_of(named.anchor.as_fd()).unwrap().unwrap(), b"/data/f");
+    assert_eq!(names.reopen(named.anchor.as_fd(), &named.node, OFlags::RDONLY, 0).map(|opened| read(&opened).len()), Ok(10));
+}
+
+#[test]
 fn what_was_renamed_since_the_loss_is_found() {
     let array = TestArray::new();
     let opened = create(array.namespace, "/data/f");

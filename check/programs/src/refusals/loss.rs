@@ -3,7 +3,7 @@
 use super::{Outcome, scene::Scene};
 use crate::{
     process::{Output, without_notices},
-    report::{Complaints, compare},
+    report::{Complaints, compare, with_output},
 };
 use std::{fs, io, path::Path};
 
@@ -33,6 +33,27 @@ pub(super) fn inherited(scene: &mut Scene<'_>, complaints: &mut Complaints) -> i
     compare("a shell and its children", &expected, &found, complaints);
     // Where standard error is a file of the array, our own lines are not among the program's.
     scene.expect_content("errors", "/bin/cat: none: No such file or directory\n", complaints);
+    Ok(Outcome::Ran)
+}
+
+/// What the kernel holds for a program (descriptors of every kind, directories, watches, texts, links under /proc) serves it after the loss as on a plain
+/// directory.
+pub(super) fn held(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
+    scene.make(complaints);
+    let (script, plain) = (scene.beside("held.py"), scene.beside("plain"));
+    fs::write(&script, include_str!("held.py"))?;
+    fs::create_dir(&plain)?;
+    let expected = scene.run("python3", &[&script, &plain, Path::new("-")]);
+    let data = scene.data("file").with_file_name("data");
+    let made = scene.run("mkdir", &[&data]);
+    let found = scene.run("python3", &[&script, &data, scene.member(0)]);
+    if !made.succeeded() || expected.stdout.is_empty() {
+        complaints.push(with_output("the reference", &expected));
+    }
+    compare("what was held over a loss", &expected, &without_notices(found), complaints);
+    fs::remove_dir_all(&plain)?;
+    fs::remove_file(&script)?;
+    scene.array.bring_back(0)?;
     Ok(Outcome::Ran)
 }
 

@@ -21,7 +21,7 @@ const fn case(name: &'static str, act: fn(&mut Scene<'_>, &mut Complaints) -> Re
     Case { name, shape: Shape::RAID5, act }
 }
 
-pub(super) const CASES: [Case; 30] = [
+pub(super) const CASES: [Case; 31] = [
     case("level-unknown", level_unknown),
     case("settings-missing", settings_missing),
     case("members-too-few", members_too_few),
@@ -49,6 +49,7 @@ pub(super) const CASES: [Case; 30] = [
     case("members-missing", members_missing),
     case("member-empty", member_empty),
     case("loss-inherited", loss::inherited),
+    case("loss-held", loss::held),
     case("loss-locks", loss::locks),
     case("loss-told-once", loss::told_once),
     Case { shape: Shape::RAID6, ..case("members-missing-6", members_missing_6) },
