@@ -59,7 +59,7 @@ pub(crate) struct Registry {
     system: PathBuf,
     /// Who uses it: an effective user id.
     caller: u32,
-    /// What was ignored and told of.
+    /// Paths of directories and files that are not believed, and of which the user was told.
     told: RefCell<Vec<PathBuf>>,
 }
 

@@ -155,7 +155,7 @@ pub(crate) fn names_in(directory: impl AsFd) -> io::Result<Vec<OsString>> {
     Ok(names)
 }
 
-/// What was to be a file and is something else.
+/// The error for a name that was to be a regular file and is something else.
 pub(crate) fn no_file() -> io::Error {
     io::Error::other("not a regular file")
 }
@@ -169,7 +169,7 @@ impl Tree for Host {
     }
 }
 
-/// What a name stands for; a symbolic link itself with SYMLINK_NOFOLLOW.
+/// Opens what a name in a directory stands for. With SYMLINK_NOFOLLOW a symbolic link is not followed, and told as a link.
 fn look(directory: BorrowedFd<'_>, name: &OsStr, flags: AtFlags) -> io::Result<Found> {
     let stat = Stat::of(&statat(directory, name, flags)?);
     match stat.kind {
@@ -241,7 +241,7 @@ impl Directory for HostDirectory {
     }
 }
 
-/// What was made a moment ago is something else now.
+/// The error for a name under which something was made a moment ago, and which stands for something else now.
 pub(crate) fn changed() -> io::Error {
     io::Error::other("it was replaced while it was copied")
 }

@@ -597,7 +597,8 @@ impl Runtime {
         self.with_lock(&self.segment().superblock_lock, |_| change())
     }
 
-    fn with_lock<T>(&self, lock: &OwnedLock, change: impl FnOnce(Acquired) -> T) -> T {
+    /// Runs `change` with a lock of the segment held, and says how it was obtained.
+    pub fn with_lock<T>(&self, lock: &OwnedLock, change: impl FnOnce(Acquired) -> T) -> T {
         let acquired = lock.lock(self.me(), self);
         let result = change(acquired);
         lock.unlock();

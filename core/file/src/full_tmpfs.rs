@@ -15,7 +15,7 @@ const PREAD64: usize = 17;
 const FREE_BYTES_MIN: u64 = 2 << 20;
 
 impl Inode {
-    /// Whether a fault on a member may be for want of space only.
+    /// Whether a load from a member, or a store to it, may have failed only because its tmpfs has no space.
     #[cold]
     pub(crate) fn is_full(&self, slot: Slot) -> bool {
         let Some(backing) = self.backing.get(slot).and_then(Option::as_ref) else { return false };
@@ -48,8 +48,8 @@ impl Inode {
                 Ok(count @ 1..) => at += count as u64,
                 Err(OsError::INTR) => {}
                 Err(OsError::FAULT) => return Err(IoFault::BadAddress),
-                // Too short, or its file system has failed.
-                Ok(_) | Err(_) => return Err(IoFault::Member(slot)),
+                // The backing file is too short, or its file system has failed: the rest is read without this member.
+                Ok(_) | Err(_) => self.files.array().fail_member(slot).map_err(IoFault::Os)?,
             }
         }
         Ok(())

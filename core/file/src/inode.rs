@@ -35,7 +35,7 @@ pub struct Inode {
     /// The allocation epoch that this process' knowledge of allocated space belongs to.
     pub(crate) allocation_epoch: AtomicU32,
     pub(crate) copy_view: CopyView,
-    /// Whether this process has asked for locks of its own on it (fcntl(2) F_SETLK).
+    /// Whether this process has asked for locks of its own (fcntl(2) F_SETLK) on the file.
     pub(crate) has_process_locks: AtomicBool,
 }
 
@@ -123,12 +123,7 @@ impl Inode {
 
     /// Runs `act` alone among all processes that share an offset of this file.
     pub fn with_shared_position<T>(&self, act: impl FnOnce() -> T) -> T {
-        let runtime = self.files.array().runtime();
-        let lock = &self.shared().position_lock;
-        let _ = lock.lock(runtime.me(), runtime);
-        let result = act();
-        lock.unlock();
-        result
+        self.files.array().runtime().with_lock(&self.shared().position_lock, |_| act())
     }
 
     /// How often status flags of descriptions of this file were changed that processes share.

@@ -120,7 +120,8 @@ pub fn keeps_locks(fd: impl AsFd) -> bool {
     has_locked(fd, KEPT_OFFSET)
 }
 
-/// Whether the description of `fd` holds a lock that begins at `offset`. Nothing of the file is opened and closed, which would take the process' locks away.
+/// Whether the description of `fd` holds a lock of its own that begins at `offset`. The kernel is asked by proc(5): to open and close the file for that would take the process'
+/// locks on it away.
 #[must_use]
 pub fn has_locked(fd: impl AsFd, offset: i64) -> bool {
     let text = read_all(&alloc::format!("/proc/thread-self/fdinfo/{}", fd.as_fd().as_raw_fd()));
@@ -167,12 +168,7 @@ impl Inode {
 
     /// Runs `act` while no other process asks for a lock on this file whose locks lie apart.
     pub fn with_locks_held<T>(&self, act: impl FnOnce() -> T) -> T {
-        let runtime = self.files.array().runtime();
-        let lock = &self.shared().locking_lock;
-        let _ = lock.lock(runtime.me(), runtime);
-        let result = act();
-        lock.unlock();
-        result
+        self.files.array().runtime().with_lock(&self.shared().locking_lock, |_| act())
     }
 
     /// A lock on another backing file than the one `anchor` is open on, because of which `wanted` cannot be given.

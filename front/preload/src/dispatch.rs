@@ -153,15 +153,15 @@ fn serve(call: &mut Call) -> Verdict {
     let number = call.number as u32 as usize;
     let Some(row) = ROWS.get(number) else { return Verdict::Pass };
     process::notice_fork();
+    if row.descriptors != 0 && names_ours(call, number, row) {
+        return Verdict::error(sys::OsError::BADF);
+    }
     if process::may_be_guest() && process::is_guest() {
         call.number = number;
         return guest::serve(call, row);
     }
     stack::list();
     coverage::count(number);
-    if row.descriptors != 0 && names_ours(call, number, row) {
-        return Verdict::error(sys::OsError::BADF);
-    }
     let verdict = match decide(call, number, row) {
         Verdict::Done(FAULT) if may_be_there_now(call) => decide(call, number, row),
         verdict => verdict,
@@ -170,7 +170,7 @@ fn serve(call: &mut Call) -> Verdict {
     mappings::lend::serve(call, verdict)
 }
 
-/// Whether the program gives the number of a descriptor of ours, which it never got.
+/// Whether an argument of a call is the number of a descriptor of the library's own, which the program never got.
 #[inline]
 fn names_ours(call: &Call, number: usize, row: &Row) -> bool {
     let mut indices = row.descriptors;
@@ -181,8 +181,9 @@ fn names_ours(call: &Call, number: usize, row: &Row) -> bool {
         return false;
     }
     match number as u32 {
-        // The target says itself what becomes of it; without a file the number means nothing.
+        // close_range leaves those numbers out itself.
         nr::__NR_close_range => false,
+        // An anonymous mapping has no file, whatever the number.
         nr::__NR_mmap => call.args[3] as u32 & nr::MAP_ANONYMOUS == 0,
         _ => true,
     }

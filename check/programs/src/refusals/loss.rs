@@ -36,8 +36,8 @@ pub(super) fn inherited(scene: &mut Scene<'_>, complaints: &mut Complaints) -> i
     Ok(Outcome::Ran)
 }
 
-/// What the kernel holds for a program (descriptors of every kind, directories, watches, texts, links under /proc) serves it after the loss as on a plain
-/// directory.
+/// What the kernel holds for a program (descriptors of every kind, directories, watches, texts, links under /proc) serves it as on a plain directory while its lowest member is gone
+/// and nobody has noticed.
 pub(super) fn held(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
     scene.make(complaints);
     let (script, plain) = (scene.beside("held.py"), scene.beside("plain"));

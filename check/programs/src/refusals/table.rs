@@ -340,13 +340,15 @@ fn texts_of_others(scene: &mut Scene<'_>, complaints: &mut Complaints) -> Result
 
 /// Tries every descriptor in the upper half of what the limit allows with calls that would read or change what it leads to.
 const NUMBERS: &str = r"
-import errno, fcntl, mmap, os, resource, sys
+import errno, fcntl, mmap, os, resource, socket, sys
+one, two = socket.socketpair()
 first = min(max(resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2, 64), 1 << 15)
 own = os.open(sys.argv[1], os.O_RDWR)
 calls = [
     lambda n: os.pread(n, 10, 0), lambda n: os.pwrite(n, b'x', 0), lambda n: os.read(n, 1), lambda n: os.fstat(n), lambda n: os.ftruncate(n, 0),
     lambda n: os.dup(n), lambda n: os.dup2(n, 99), lambda n: os.dup2(own, n), lambda n: mmap.mmap(n, 4096), lambda n: os.lseek(n, 0, 0),
     lambda n: os.fchmod(n, 0o777), lambda n: os.open('x', os.O_RDONLY, dir_fd=n), lambda n: os.sendfile(1, n, 0, 10), lambda n: os.close(n),
+    lambda n: socket.send_fds(one, [b'x'], [n]), lambda n: os.posix_spawn('/bin/true', ['true'], {}, file_actions=[(os.POSIX_SPAWN_DUP2, n, 50)]),
     lambda n: fcntl.flock(n, fcntl.LOCK_EX), lambda n: fcntl.fcntl(n, fcntl.F_GETFL), lambda n: os.fchdir(n), lambda n: os.fsync(n),
 ]
 others = [int(name) for name in os.listdir('/proc/self/fd') if int(name) >= first]

@@ -37,7 +37,8 @@ impl Anchors {
         // Half an entry must match nothing: no inode has number 0.
         place[1].store(0, Ordering::Release);
         place[0].store(identity[0], Ordering::Release);
-        // What was noted is seen by whoever looks for it after a lock that was taken before.
+        // Sequentially consistent, as a lock of the kernel's is: of two processes, one that notes its backing file and then looks for locks, and one that takes a lock and then
+        // looks for backing files, at least one sees the other.
         place[1].store(identity[1], Ordering::SeqCst);
     }
 

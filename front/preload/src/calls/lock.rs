@@ -159,11 +159,12 @@ fn is_held_by_another(result: isize) -> bool {
 /// Takes or gives back a lock.
 fn lock(call: &mut Call, held: &Held, file: &FileRef) -> Verdict {
     let request = request(call);
+    // Only a handler that runs from here on ends a wait.
+    word(HANDLED).store(0, Ordering::Relaxed);
     if request.lock.is_some_and(|lock| lock.kind == LockKind::Process) {
         file.note_process_lock();
     }
     if file.has_locks_apart() {
-        word(HANDLED).store(0, Ordering::Relaxed);
         return answer(call, attempt(call, held, file));
     }
     if request.waits && request.lock.is_some() {
@@ -185,7 +186,7 @@ enum Outcome {
     Done(isize),
     /// The kernel is to wait for it.
     Wait([usize; 6]),
-    /// The lock is held on another backing file: we wait.
+    /// The lock is held on another backing file, for which this library waits.
     Rest,
 }
 
@@ -262,7 +263,8 @@ fn confirm(call: &Call, held: &Held, file: &FileRef) -> Outcome {
     }
 }
 
-/// What this process held there before is lost as well: it came upon the moment in which a member was lost.
+/// Gives back a lock that the kernel has given although it does not fit. Locks that this process held in the same range before go with it: the call met the moment in which a
+/// member was lost.
 fn give_back(call: &Call) {
     let back = Record { kind: F_UNLCK as i16, ..put_there(call) };
     let [descriptor, command, ..] = call.args;
@@ -271,7 +273,7 @@ fn give_back(call: &Call) {
     kernel(call, [descriptor, command, record, 0, 0, 0]);
 }
 
-/// What a call that waited for the kernel gives.
+/// The result of a call for which the kernel has waited, or what the entry stub is to do next.
 fn granted(call: &mut Call) -> isize {
     let Some(held) = OPEN.lookup(call.descriptor(0)) else { return call.result };
     let Node::File(file) = held.node() else { return call.result };
@@ -282,7 +284,7 @@ fn granted(call: &mut Call) -> isize {
     go_on(call, outcome)
 }
 
-/// What a call gives that has rested for a while.
+/// Asks again after a rest: the result of the call, or what the entry stub is to do next.
 fn rested(call: &mut Call) -> isize {
     // A handler has run: as where the kernel waits without SA_RESTART.
     if word(HANDLED).load(Ordering::Relaxed) != 0 {

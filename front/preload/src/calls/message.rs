@@ -40,6 +40,9 @@ struct Control {
 
 /// `sendmsg`.
 pub(crate) fn send(call: &mut Call) -> Verdict {
+    if names_ours(call.args[1]) {
+        return Verdict::error(sys::OsError::BADF);
+    }
     let mut nameless = false;
     descriptors(call.args[1], |descriptor| nameless |= share_one(descriptor));
     let verdict = super::socket::send_message(call);
@@ -55,9 +58,20 @@ pub(crate) fn send(call: &mut Call) -> Verdict {
     Verdict::PassWith { number: call.number, args: call.args }
 }
 
+/// Whether a message names a descriptor of the library's own, which the program never got.
+fn names_ours(message: usize) -> bool {
+    let mut found = false;
+    descriptors(message, |descriptor| found |= sys::high_fd::is_raised(descriptor));
+    found
+}
+
 /// `sendmmsg`.
 pub(crate) fn send_many(call: &mut Call) -> Verdict {
-    let mut nameless = false;
+    let (mut nameless, mut names_own) = (false, false);
+    each(call.args[1], call.args[2], |message| names_own |= names_ours(message));
+    if names_own {
+        return Verdict::error(sys::OsError::BADF);
+    }
     each(call.args[1], call.args[2], |message| descriptors(message, |descriptor| nameless |= share_one(descriptor)));
     let addressed = super::socket::send_many(call, call.args[2].min(MANY_COUNT_MAX));
     if !nameless && addressed.is_none() {
