@@ -37,8 +37,8 @@ impl Change<'_> {
             Self::Mode(mode) => chmodat(root, relative, mode, AtFlags::empty()),
             Self::Owner(owner, group) => chownat(root, relative, owner, group, AtFlags::SYMLINK_NOFOLLOW),
             Self::Times(ref times) => utimensat(root, relative, times, AtFlags::SYMLINK_NOFOLLOW),
-            Self::Set(name, value, flags) => lsetxattr(namespace.host_path(on.slot, path), name, value, on.flags(flags)),
-            Self::Remove(name) => on.removed(lremovexattr(namespace.host_path(on.slot, path), name)),
+            Self::Set(name, value, flags) => lsetxattr(namespace.path_on(on.slot, path)?, name, value, on.flags(flags)),
+            Self::Remove(name) => on.removed(lremovexattr(namespace.path_on(on.slot, path)?, name)),
         }
     }
 

@@ -13,7 +13,7 @@ pub(crate) fn is_dead(error: OsError) -> bool {
 }
 
 /// The same for a change: a file system that was writable and is not has remounted itself after an error.
-fn is_dead_to_changes(error: OsError) -> bool {
+pub(crate) fn is_dead_to_changes(error: OsError) -> bool {
     is_dead(error) || matches!(error, OsError::ROFS | OsError::NODEV)
 }
 

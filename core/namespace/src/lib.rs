@@ -25,6 +25,7 @@ mod change;
 mod create;
 mod descriptor;
 mod everywhere;
+mod failing;
 mod find;
 mod host;
 mod log;
@@ -161,12 +162,18 @@ impl Namespace {
         name == format::DIRECTORY.to_bytes() && directory.iter().all(|&byte| byte == b'/')
     }
 
-    /// Where a logical path lies on the member whose answers count, for calls that take a path and are the kernel's alone (execve,
-    /// inotify, bind).
+    /// Where a logical path lies on the member whose answers count, for calls that take no descriptor of a directory (inotify, extended attributes).
     pub fn anchor_path(&self, path: &[u8]) -> Result<Vec<u8>> {
-        Ok(self.host_path(self.array().first_in_use()?, path))
+        self.path_on(self.array().first_in_use()?, path)
     }
 
+    /// Where a logical path lies on a member, for such calls: by way of the descriptor of the member's root, so that it leads there also when the root has been renamed
+    /// and nobody has noticed yet.
+    pub(crate) fn path_on(&self, slot: Slot, path: &[u8]) -> Result<Vec<u8>> {
+        Ok([descriptor::link(self.root(slot)?.as_raw_fd()).as_slice(), path].concat())
+    }
+
+    /// What a logical path is called on a member, for who is told the name (a socket's, a mount's).
     pub(crate) fn host_path(&self, slot: Slot, path: &[u8]) -> Vec<u8> {
         [self.array().members()[slot].path.as_slice(), path].concat()
     }

@@ -147,7 +147,7 @@ impl Namespace {
             runtime.with_namespace(|_| {
                 self.restructuring(|| self.replay())?;
                 runtime.names_are_whole();
-                self.clear_orphans()
+                self.without_failing(|| self.clear_orphans())
             })
         })
     }

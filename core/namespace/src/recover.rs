@@ -9,7 +9,7 @@
 //! walks the trees. The namespace lock is held.
 
 use crate::Namespace;
-use crate::everywhere::{On, clear, is_dead};
+use crate::everywhere::{On, clear, is_dead_to_changes};
 use crate::resolve::join;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -80,7 +80,7 @@ impl Namespace {
     pub fn recover(&self) -> Result<usize> {
         let runtime = self.array().runtime();
         runtime.with_namespace(|_| {
-            self.restructuring(|| self.recover_all(self.array().first_in_use()?))?;
+            self.restructuring(|| self.without_failing(|| self.recover_all(self.array().first_in_use()?)))?;
             runtime.names_are_whole();
             Ok(self.array().in_use().len())
         })
@@ -103,7 +103,7 @@ impl Namespace {
         self.complete_first(reference)?;
         for slot in self.array().in_use().without(reference).iter() {
             match self.recover_member(slot, reference) {
-                Err(error) if is_dead(error) => self.array().fail_member(slot)?,
+                Err(error) if is_dead_to_changes(error) => self.spare(slot, error)?,
                 Err(error) => self.take_out_full(MemberSet::EMPTY.with(slot), error)?,
                 Ok(()) => {}
             }
@@ -242,7 +242,7 @@ impl Namespace {
     }
 
     fn equalise_xattrs(&self, reference: Slot, there: &[u8], slot: Slot, path: &[u8]) -> Result<()> {
-        let (from, to) = (self.host_path(reference, there), self.host_path(slot, path));
+        let (from, to) = (self.path_on(reference, there)?, self.path_on(slot, path)?);
         let (wanted, present) = (xattrs(&from)?, xattrs(&to)?);
         for (name, value) in &wanted {
             if present.get(name) != Some(value) {
@@ -292,7 +292,7 @@ impl Namespace {
 
     fn attribute_on(&self, slot: Slot, path: &[u8]) -> Result<Option<Attribute>> {
         let mut value = [0; ATTRIBUTE_BYTES];
-        crate::open::decode(lgetxattr(self.host_path(slot, path), ATTRIBUTE_NAME, &mut value), &value)
+        crate::open::decode(lgetxattr(self.path_on(slot, path)?, ATTRIBUTE_NAME, &mut value), &value)
     }
 }
 

@@ -37,7 +37,7 @@ impl Namespace {
     /// A member that is away is put on record only if another one must be changed, or if only it may have made the last change: where all have made
     /// that, as after a start of the machine in order, it comes back as it is.
     pub(crate) fn replay(&self) -> Result<()> {
-        while !self.replay_once()? {}
+        while !self.without_failing(|| self.replay_once())? {}
         Ok(())
     }
 

@@ -414,3 +414,21 @@ fn a_member_goes_out_that_has_no_room_for_what_cannot_be_undone() {
         assert_eq!(array.assert_same_trees().len(), 2);
     }
 }
+
+#[test]
+fn names_are_made_good_without_a_member_that_takes_no_changes() {
+    let test = "names_are_made_good_without_a_member_that_takes_no_changes";
+    let Some((array, mount)) = array_with_a_small_member(test, 200) else { return };
+    inside(array.namespace.mkdir(b"/data/d", 0o755));
+    // What a process leaves that dies before the last member.
+    std::fs::remove_dir(array.members[2].join("data/d")).unwrap();
+    let below = mount.0.join("data");
+    let run = |program: &str, options: &[&str]| {
+        assert!(Command::new(program).args(options).arg(&below).status().unwrap().success());
+    };
+    run("mount", &["--bind", below.to_str().unwrap()]);
+    run("mount", &["-o", "remount,bind,ro"]);
+    let in_use = array.namespace.recover();
+    run("umount", &[]);
+    assert_eq!(in_use, Ok(2));
+}

@@ -5,7 +5,7 @@ mod common;
 use common::*;
 use cxlraid_namespace::{Namespace, Node, OFlags, Opened};
 use std::os::fd::AsFd;
-use sys::rustix::fs::RenameFlags;
+use sys::rustix::fs::{RenameFlags, XattrFlags};
 
 /// The view of a process that starts now.
 fn again(array: &TestArray) -> Namespace {
@@ -49,6 +49,22 @@ fn before_anybody_has_noticed_the_loss_paths_are_the_array_s() {
     std::fs::rename(&array.members[0], array.home.path().join("elsewhere")).unwrap();
     assert_eq!(names.logical_path_of(named.anchor.as_fd()).unwrap().unwrap(), b"/data/f");
     assert_eq!(names.reopen(named.anchor.as_fd(), &named.node, OFlags::RDONLY, 0).map(|opened| read(&opened).len()), Ok(10));
+}
+
+#[test]
+fn names_are_made_good_though_a_root_was_renamed_meanwhile() {
+    for lost in 0..3 {
+        let array = TestArray::new();
+        let names = array.namespace;
+        write(&create(names, "/data/f"), 0, &[7; 10]);
+        assert!(names.setxattr(b"/data/f", b"user.a", b"1", XattrFlags::empty(), true).is_ok());
+        // What a process leaves that dies before the last member.
+        std::fs::create_dir(array.members[2].join("data/left")).unwrap();
+        std::fs::rename(&array.members[lost], array.home.path().join("elsewhere")).unwrap();
+        assert_eq!(names.recover(), Ok(3), "{lost}");
+        let mut value = [0; 8];
+        assert_eq!(inside(names.getxattr(b"/data/f", b"user.a", &mut value, true)), 1, "{lost}");
+    }
 }
 
 #[test]

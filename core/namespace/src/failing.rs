@@ -1,0 +1,55 @@
+//! A member that fails while names are made good after a death or a crash: it goes out, and what remains is made good without it. A start that met it must not be refused
+//! for it.
+//!
+//! An error there does not say which of two members it comes from; so each is looked at.
+
+use crate::Namespace;
+use crate::everywhere::is_dead_to_changes;
+use crate::recover::names_in;
+use sys::rustix::fs::{StatVfsMountFlags, fstatvfs};
+use sys::{OsError, Result};
+use units::{MemberSet, Slot};
+
+impl Namespace {
+    /// Runs `act`, again without the members that turn out to have failed in it.
+    ///
+    /// # Errors
+    /// What `act` gives while no member has failed, or if those that have cannot be spared.
+    pub(crate) fn without_failing<T>(&self, act: impl Fn() -> Result<T>) -> Result<T> {
+        loop {
+            match act() {
+                Err(error) if is_dead_to_changes(error) => {
+                    let failing: MemberSet = self.array().in_use().iter().filter(|&slot| self.is_failing(slot)).collect();
+                    if failing.is_empty() {
+                        return Err(error);
+                    }
+                    for slot in failing.iter() {
+                        self.spare(slot, error)?;
+                    }
+                }
+                result => return result,
+            }
+        }
+    }
+
+    /// Takes a member out that has failed with `error`.
+    ///
+    /// # Errors
+    /// `error` if it cannot be spared: it stays, for who gets along with it.
+    pub(crate) fn spare(&self, slot: Slot, error: OsError) -> Result<()> {
+        let out = self.array().runtime().out().union(MemberSet::EMPTY.with(slot));
+        if self.array().geometry().survives(out) { self.array().fail_member(slot) } else { Err(error) }
+    }
+
+    /// Whether a member's file system fails to say what it holds, or takes no changes any more.
+    fn is_failing(&self, slot: Slot) -> bool {
+        let looks = || {
+            let root = self.root(slot)?;
+            names_in(root, format::DIRECTORY.to_bytes())?;
+            array::superblock::read(self.array().members()[slot].meta().ok_or(OsError::NODEV)?)?;
+            let is_read_only = fstatvfs(root)?.f_flag.contains(StatVfsMountFlags::RDONLY);
+            if is_read_only { Err(OsError::ROFS) } else { Ok(()) }
+        };
+        looks().is_err_and(is_dead_to_changes)
+    }
+}
