@@ -11,6 +11,7 @@ use crate::config::Config;
 use crate::error::AttachError;
 use crate::exclusive;
 use crate::journal::{self, ArrayJournal};
+use crate::lent;
 use crate::member::{Finding, Member, Standing, inspect};
 use crate::runtime::Runtime;
 use crate::superblock;
@@ -37,6 +38,15 @@ pub struct Array {
     pub(crate) on_loss: fn(&Member),
 }
 
+/// When members go out that are missing while other processes use the array.
+#[derive(Clone, Copy)]
+enum Losses {
+    /// Before anything else.
+    AtOnce,
+    /// When the caller says so, if they can still be reached.
+    InOrder,
+}
+
 /// What the superblocks say together.
 struct Verdict {
     superblock: Superblock,
@@ -47,18 +57,20 @@ struct Verdict {
 impl Array {
     /// Attaches to the array that `config` describes. If none of its members has a superblock and all are empty directories, the array is
     /// created.
+    ///
+    /// A member that is missing, but open to other processes, stays in use until [`Self::let_go`].
     pub fn attach(config: &Config) -> Result<Self, AttachError> {
-        Self::attach_holding(config).inspect(Self::let_in)
+        Self::attach_if(config, Losses::InOrder, journal::find).inspect(Self::let_in)
     }
 
-    /// The same; who starts meanwhile waits until [`Self::let_in`], and finds then what was changed.
+    /// The same, but what is missing goes out at once; who starts meanwhile waits until [`Self::let_in`], and finds then what was changed.
     pub fn attach_holding(config: &Config) -> Result<Self, AttachError> {
-        Self::attach_if(config, journal::find)
+        Self::attach_if(config, Losses::AtOnce, journal::find)
     }
 
     /// The same without looking for the journal, to give it up: nothing is written to the array's files.
     pub fn attach_holding_without_journal(config: &Config) -> Result<Self, AttachError> {
-        Self::attach_if(config, |_, _, _| Ok(None))
+        Self::attach_if(config, Losses::AtOnce, |_, _, _| Ok(None))
     }
 
     /// Lets others in that wait since [`Self::attach_holding`].
@@ -68,6 +80,7 @@ impl Array {
 
     fn attach_if(
         config: &Config,
+        losses: Losses,
         find_journal: impl Fn(&Config, &Superblock, &[Member]) -> Result<Option<ArrayJournal>, AttachError>,
     ) -> Result<Self, AttachError> {
         let mut created = false;
@@ -80,7 +93,7 @@ impl Array {
             let verdict = judge(config, findings)?;
             // A start that is refused for it does not even touch the segment.
             find_journal(config, &verdict.superblock, &verdict.members)?;
-            if let Some(array) = Self::enter(config, verdict, &find_journal, created)? {
+            if let Some(array) = Self::enter(config, verdict, losses, &find_journal, created)? {
                 return Ok(array);
             }
         }
@@ -91,6 +104,7 @@ impl Array {
     fn enter(
         config: &Config,
         verdict: Verdict,
+        losses: Losses,
         find_journal: &impl Fn(&Config, &Superblock, &[Member]) -> Result<Option<ArrayJournal>, AttachError>,
         created: bool,
     ) -> Result<Option<Self>, AttachError> {
@@ -120,7 +134,12 @@ impl Array {
         } else if !geometry.survives(MemberSet::from_bits(runtime.out().bits() | out.bits())) {
             return Err(AttachError::too_many_out(&geometry, &members));
         } else {
-            runtime.add_out(out);
+            let fresh = out.minus(runtime.out()).iter().filter(|&slot| members[slot].standing == Standing::Missing).collect();
+            let leaving = match losses {
+                Losses::AtOnce => MemberSet::EMPTY,
+                Losses::InOrder => lent::take_roots(&runtime, &superblock, &mut members, fresh),
+            };
+            runtime.add_out(out.minus(leaving));
         }
         for stat in members.iter().filter_map(Member::root).filter_map(|root| sys::rustix::fs::fstat(root).ok()) {
             runtime.note_root(stat.st_dev, stat.st_ino);
@@ -297,7 +316,7 @@ mod tests {
     fn a_member_that_goes_out_while_another_process_looks_at_superblocks_stays_out() {
         let (_home, config) = made("out");
         let went_out = core::cell::Cell::new(false);
-        let array = Array::attach_if(&config, |config, superblock, members| {
+        let array = Array::attach_if(&config, Losses::InOrder, |config, superblock, members| {
             if !went_out.replace(true) {
                 let other = Array::attach(config)?;
                 other.fail_member(2).unwrap();
@@ -324,7 +343,7 @@ mod tests {
             for place in [Some(JournalPlace::Members), Some(JournalPlace::Members), None] {
                 let user = core::cell::RefCell::new(None);
                 let was_changed = core::cell::Cell::new(false);
-                let array = Array::attach_if(&config, |config, superblock, members| {
+                let array = Array::attach_if(&config, Losses::InOrder, |config, superblock, members| {
                     let found = journal::find(config, superblock, members);
                     if !was_changed.replace(true) {
                         Array::attach_holding(config)?.set_journal(place.as_ref().map(|place| (place, SaidBy::Operator)))?;

@@ -222,7 +222,7 @@ impl AttachError {
                 let why = match member.standing {
                     Standing::Stale => "stale",
                     Standing::Damaged => "damaged superblock",
-                    Standing::Missing | Standing::InSync => "missing",
+                    Standing::Missing | Standing::Leaving | Standing::InSync => "missing",
                 };
                 alloc::format!("{} {why}", show(&member.path))
             })

@@ -11,6 +11,7 @@ pub mod config;
 mod error;
 mod exclusive;
 pub mod journal;
+mod lent;
 mod level;
 mod liveness;
 pub mod mapped;

@@ -15,6 +15,8 @@ pub enum Standing {
     InSync,
     /// Not there: no directory, or one without a superblock.
     Missing,
+    /// Not there, but processes that have it open still reach it: it is in use until what only it has has been brought to the others.
+    Leaving,
     /// There, but it lacks changes made while it was away.
     Stale,
     /// Its superblock cannot be read.

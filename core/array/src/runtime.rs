@@ -8,6 +8,7 @@
 
 mod anchors;
 mod entry;
+mod leaving;
 mod open_files;
 mod others;
 mod roots;
@@ -42,7 +43,7 @@ const OPEN_WORDS: usize = OPEN_FILE_COUNT / 64;
 const MAGIC: u64 = u64::from_le_bytes(*b"CXLRrun\x01");
 const SLOT_BITS: u32 = ATTACH_SLOT_COUNT.trailing_zeros();
 /// Raised whenever the layout below changes.
-const VERSION: u32 = 15;
+const VERSION: u32 = 16;
 
 /// One attached process.
 #[repr(C)]
@@ -80,6 +81,8 @@ struct Segment {
     out_recorded: AtomicU32,
     /// Members out of use whose loss somebody was told of.
     out_told: AtomicU32,
+    /// Members that are about to go out.
+    leaving: leaving::Leaving,
     /// Held by changes of names.
     namespace: OwnedLock,
     /// Held while a file's entry is found, made or given back.

@@ -14,7 +14,7 @@ impl Member {
     pub(crate) fn state_when_out(&self) -> MemberState {
         match self.standing {
             Standing::InSync | Standing::Damaged => MemberState::Failed,
-            Standing::Missing => MemberState::Missing,
+            Standing::Missing | Standing::Leaving => MemberState::Missing,
             Standing::Stale => MemberState::Stale,
         }
     }
@@ -113,6 +113,17 @@ impl Array {
             (self.on_loss)(&self.members[slot]);
         }
         if self.geometry.survives(self.runtime.out()) { Ok(()) } else { Err(OsError::IO) }
+    }
+
+    /// Takes the members out that this process found missing and others still reach, in order: `settle` makes good what dead processes left, with the members' help. No lock is
+    /// held.
+    pub fn let_go(&self, settle: impl Fn()) {
+        let leaving: MemberSet =
+            self.members.iter().filter(|member| member.standing == Standing::Leaving).map(|member| member.slot).collect();
+        if !leaving.minus(self.runtime.out()).is_empty() {
+            settle();
+            self.runtime.let_go(leaving, settle);
+        }
     }
 
     /// Returns the array, which from now on calls `tell` when this process takes a member out of use and nobody has told of that loss before. `tell` may be called

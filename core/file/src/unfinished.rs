@@ -11,13 +11,30 @@
 //!   it, and bytes that had been stored behind it are no zeros: the next growth would show them.
 
 use crate::Inode;
+use crate::files::Files;
+use crate::inode::{key, number_of};
 use crate::stripes::{Blocks, StripesHeld};
 use crate::undo;
+use alloc::vec::Vec;
 use array::runtime::STRIPE_LOCK_COUNT;
 use core::sync::atomic::Ordering;
+use format::Attribute;
 use medium::Medium;
 use sync::{Acquired, Liveness as _, OwnerId};
 use sys::OsError;
+
+impl Files {
+    /// The files of which processes that died left something to be made good. Who opens them for writing does that.
+    #[must_use]
+    pub fn left_unfinished(&self) -> Vec<Attribute> {
+        let attribute = |wanted: u64| {
+            let record = self.table().load(self.array(), number_of(wanted)).ok()??;
+            let found = Attribute { inode: number_of(wanted), generation: record.generation };
+            (key(found.inode, found.generation) == wanted).then_some(found)
+        };
+        self.array().runtime().left_unfinished().into_iter().filter_map(attribute).collect()
+    }
+}
 
 impl Inode {
     /// Takes the locks, and repairs what a writer that died with one of them may have left half done.

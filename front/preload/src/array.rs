@@ -6,7 +6,7 @@ use crate::environment::Environment;
 use crate::lock::{Lock, RawLock};
 use crate::report::{self, report};
 use ::array::config::{PATHS_DEFAULT, is_below, normalise};
-use ::array::{Array, Config};
+use ::array::{Array, Config, Standing};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use file::{Files, Keep};
 use heap::boxed::Box;
@@ -166,8 +166,12 @@ fn kept_count(member_count: usize) -> usize {
 
 /// What an operator should know of at once, said by the process that is the first to see it.
 fn notice_members(array: &Array, notices: &mut Notices) {
-    for member in array.members().iter().filter(|member| member.standing != ::array::Standing::InSync) {
-        let state = format!("{:?}", member.standing).to_lowercase();
+    for member in array.members().iter().filter(|member| member.standing != Standing::InSync) {
+        let state = match member.standing {
+            Standing::Leaving => Standing::Missing,
+            standing => standing,
+        };
+        let state = format!("{state:?}").to_lowercase();
         notices.push((Some(member.slot), format!("{}: member is {state}; the array is degraded", member.shown())));
     }
     if array.was_created() {

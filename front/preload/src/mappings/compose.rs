@@ -98,6 +98,11 @@ pub(crate) fn map(file: &FileRef, wish: &Wish, may_write: bool) -> Result<usize,
     }
 }
 
+/// Whether a member is about to go out.
+pub(super) fn is_member_leaving() -> bool {
+    crate::array::namespace().is_ok_and(|namespace| !namespace.files().array().runtime().leaving().is_empty())
+}
+
 /// Addresses nobody else gets meanwhile.
 pub(super) fn reserve(address: usize, bytes: usize, place: usize) -> Result<usize, OsError> {
     let flags = place | (MAP_PRIVATE | MAP_ANONYMOUS) as usize | linux_raw_sys::general::MAP_NORESERVE as usize;
@@ -145,6 +150,9 @@ impl Mappings {
         show_nothing(&mapping, mapping.start, mapping.end)?;
         match self.prepare(&mut mapping).and_then(|()| self.follow_size(&mut mapping)) {
             Ok(_) => {
+                if is_member_leaving() {
+                    self.withhold(&mut mapping);
+                }
                 self.insert(mapping);
                 Ok(())
             }
@@ -304,11 +312,12 @@ impl Mappings {
         if mapping.stored { self.begin_following(mapping) } else { Ok(()) }
     }
 
-    /// Nobody wants the members to be left any more: stores go on.
-    fn return_to_members(&mut self, mapping: &mut Mapping) -> Result<(), OsError> {
-        self.hold(&mapping.file)?.mapped.store_directly()?;
-        mapping.sealed = false;
-        protect(mapping.start, mapping.composed, mapping.shown_protection())
+    /// A member is about to go out ([`array::Runtime::leaving`]): until it is, nothing is stored to the members through this mapping, and what was stored is followed.
+    pub(super) fn withhold(&mut self, mapping: &mut Mapping) {
+        if mapping.stored && !mapping.copied && !mapping.sealed {
+            self.keep_out(mapping, mapping.start, mapping.end);
+            mapping.sealed = true;
+        }
     }
 
     /// The file was cut: what was stored behind its new end before this process heard of it is not to show when it grows again.
@@ -388,12 +397,20 @@ impl Mappings {
         if moved && !self.leave_members(mapping)? {
             return Ok(false);
         }
-        if mapping.sealed {
-            self.return_to_members(mapping)?;
+        if mapping.sealed && is_member_leaving() {
+            return Ok(false);
         }
         let source = mapping.file.mapping_source();
-        if !mapping.copied && mapping.source != source {
-            // A copy went out: another is shown. What was stored to it and not followed is lost with it.
+        let is_elsewhere = !mapping.copied && mapping.source != source;
+        if mapping.sealed {
+            self.hold(&mapping.file)?.mapped.store_directly()?;
+            mapping.sealed = false;
+            if !is_elsewhere {
+                protect(mapping.start, mapping.composed, mapping.shown_protection())?;
+            }
+        }
+        if is_elsewhere {
+            // A copy went out: another is shown. What was stored to the one that failed before its loss was announced, and not followed, is lost with it.
             self.keep_out(mapping, mapping.start, mapping.end);
             show_nothing(mapping, mapping.start, mapping.end)?;
             (mapping.composed, mapping.source) = (mapping.start, source);

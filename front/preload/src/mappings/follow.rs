@@ -37,6 +37,15 @@ impl Mappings {
         result
     }
 
+    /// A member is about to go out: see [`Self::withhold`].
+    pub(super) fn withhold_all(&mut self) {
+        for index in 0..self.list.len() {
+            let mut mapping = self.list.remove(index);
+            self.withhold(&mut mapping);
+            self.list.insert(index, mapping);
+        }
+    }
+
     /// Brings the mappings of a file up to date with it, and follows them.
     pub(super) fn look_at(&mut self, attribute: Attribute) {
         for index in 0..self.list.len() {

@@ -125,6 +125,9 @@ fn rest(ns: u64, rings: &mut u32) {
 /// Looks at the files that others have called for, and says that it has for the bell's ring number `heard`.
 fn answer(runtime: &Runtime, heard: u32) {
     let mut table = table();
+    if !runtime.leaving().is_empty() {
+        table.withhold_all();
+    }
     for index in 0..table.files.len() {
         let mapped = &table.files[index].mapped;
         let call = mapped.file().last_call();

@@ -1,0 +1,112 @@
+//! Members that are about to go out of use while their memory can still be read.
+//!
+//! The loss of a member is most often seen by a process that starts and does not find its directory; those that have it open go on loading and storing there. What only that
+//! member has must reach the others before it counts as out: what processes left half done when they died, and what was stored through mappings and not followed yet. So
+//! who sees such a loss announces it first. While it is announced nobody stores through mappings that show members, and each process with such mappings makes
+//! redundancy follow them; then the member goes out.
+//!
+//! Invariants: one process announces at a time, and if it dies nothing is announced any more. An announcement is made before the bell is rung, and looked at after that was heard.
+
+use super::{ANSWER_STEP, OPEN_WORDS, Runtime};
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering};
+use sync::{Liveness as _, OwnerId};
+use units::MemberSet;
+
+/// How often it is asked at most whether all others have followed their mappings. One that is stopped does not, and is not waited for any longer.
+const ANSWER_STEPS: u32 = 10_000;
+/// How often it is asked whether another process' announcement has ended.
+const TURN_STEPS: u32 = 2 * ANSWER_STEPS;
+
+/// The announcement: who made it in the upper half, the members in the lower. 0 for none.
+#[derive(Default)]
+pub(super) struct Leaving(AtomicU64);
+
+impl Runtime {
+    /// The members that are about to go out.
+    #[inline]
+    #[must_use]
+    pub fn leaving(&self) -> MemberSet {
+        let word = self.segment().leaving.0.load(Ordering::SeqCst);
+        if word == 0 { MemberSet::EMPTY } else { self.leaving_by(word) }
+    }
+
+    #[cold]
+    fn leaving_by(&self, word: u64) -> MemberSet {
+        if OwnerId::new((word >> 32) as u32).is_some_and(|owner| owner == self.me() || self.is_alive(owner)) {
+            return MemberSet::from_bits(word as u32);
+        }
+        let _ = self.segment().leaving.0.compare_exchange(word, 0, Ordering::SeqCst, Ordering::Relaxed);
+        MemberSet::EMPTY
+    }
+
+    /// Announces that members are about to go out, and waits until every other process with mappings has followed them, or one does not answer. Then waits for `settle`, the
+    /// members go out, and the announcement ends. No lock is held.
+    pub fn let_go(&self, members: MemberSet, settle: impl Fn()) {
+        let word = u64::from(self.me().get()) << 32 | u64::from(members.bits());
+        let announce = || {
+            // Takes back what a dead process announced.
+            let is_free = self.leaving().is_empty();
+            is_free && self.segment().leaving.0.compare_exchange(0, word, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+        };
+        let mut announced = false;
+        for _ in 0..TURN_STEPS {
+            if members.minus(self.out()).is_empty() {
+                return;
+            }
+            announced = announce();
+            if announced {
+                break;
+            }
+            let _ = sys::rustix::thread::nanosleep(&ANSWER_STEP);
+        }
+        if announced {
+            let rings = self.ring();
+            for _ in 0..ANSWER_STEPS {
+                if self.unheard_by(None, rings).next().is_none() {
+                    break;
+                }
+                let _ = sys::rustix::thread::nanosleep(&ANSWER_STEP);
+            }
+            settle();
+        }
+        self.add_out(members);
+        if announced {
+            self.segment().leaving.0.store(0, Ordering::SeqCst);
+            self.ring();
+        }
+    }
+
+    /// The files of which a process that died left something to be made good: it held a lock, had mappings that may have been stored to, or was in the middle of a change.
+    #[must_use]
+    pub fn left_unfinished(&self) -> Vec<u64> {
+        let segment = self.segment();
+        let mut known = BTreeSet::new();
+        let mut is_dead = |owner: Option<OwnerId>| {
+            let Some(owner) = owner.filter(|owner| !known.contains(&owner.get())) else { return false };
+            if owner == self.me() || self.is_alive(owner) {
+                known.insert(owner.get());
+                return false;
+            }
+            true
+        };
+        let mut found: BTreeSet<u64> = self.abandoned_undo().filter(|record| record.unfinished().is_some()).map(|record| record.key()).collect();
+        let used = |block: &usize| segment.used[block / 64].load(Ordering::Relaxed) >> (block % 64) & 1 == 1;
+        for index in (0..OPEN_WORDS).filter(used).flat_map(|block| block * 64..(block + 1) * 64) {
+            let (key, file) = (segment.keys[index].load(Ordering::Acquire), &segment.files[index]);
+            if key == 0 || found.contains(&key) {
+                continue;
+            }
+            let noted = file.tail_unfinished.load(Ordering::Relaxed) != 0 || file.stripes_unfinished.load(Ordering::Relaxed) != 0;
+            if noted
+                || is_dead(file.size_lock.owner())
+                || file.stripes.iter().any(|lock| is_dead(lock.owner()))
+                || file.mapped.load(Ordering::Acquire) != 0 && segment.mapped.of(key).any(|(_, owner)| is_dead(Some(owner)))
+            {
+                found.insert(key);
+            }
+        }
+        found.into_iter().collect()
+    }
+}
