@@ -138,6 +138,28 @@ impl Drop for Shown {
     }
 }
 
+/// What the array knows of a file better than a backing file does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Told {
+    /// Bytes.
+    pub size: u64,
+    /// The time of the last write if the members do not know it yet, ns since 1970.
+    pub modified_ns: Option<u64>,
+    /// Device and inode number by which programs know the file while anybody has it open ([`array::runtime::Anchors::identity`]). None: those of the backing file.
+    pub identity: Option<[u64; 2]>,
+}
+
+impl Told {
+    fn of(shared: &array::SharedFile) -> Self {
+        let modified_ns = Some(shared.modified_ns.load(Ordering::Acquire)).filter(|&ns| ns != 0);
+        Self { size: shared.size.load(Ordering::Acquire), modified_ns, identity: shared.anchors.identity() }
+    }
+
+    const fn closed(size: u64) -> Self {
+        Self { size, modified_ns: None, identity: None }
+    }
+}
+
 /// The backing files of one file, by slot; None where a member is out.
 pub type BackingFds = Vec<Option<OwnedFd>>;
 
@@ -478,25 +500,22 @@ impl Files {
             .filter(|shared| shared.users.load(Ordering::Acquire) != 0)
     }
 
-    /// Size of a file and the time of its last write if the members do not know it yet (ns since 1970), without opening it.
-    pub fn size_and_time(&self, attribute: Attribute) -> Result<(u64, Option<u64>), OsError> {
-        if let Some(shared) = self.shared_if_open(attribute) {
-            let modified_ns = shared.modified_ns.load(Ordering::Acquire);
-            return Ok((shared.size.load(Ordering::Acquire), Some(modified_ns).filter(|&ns| ns != 0)));
+    /// What the array tells of a file, without opening it.
+    pub fn told(&self, attribute: Attribute) -> Result<Told, OsError> {
+        match self.shared_if_open(attribute) {
+            Some(shared) => Ok(Told::of(shared)),
+            None => self.record(attribute).map(|record| Told::closed(self.size_to_be(attribute, record.size))),
         }
-        self.record(attribute).map(|record| (self.size_to_be(attribute, record.size), None))
     }
 
     /// The same of a file that has a name; None of any other.
     #[must_use]
-    pub fn named_size_and_time(&self, attribute: Attribute) -> Option<(u64, Option<u64>)> {
+    pub fn told_of_named(&self, attribute: Attribute) -> Option<Told> {
         if let Some(shared) = self.shared_if_open(attribute) {
-            let modified_ns = shared.modified_ns.load(Ordering::Acquire);
-            let size = shared.size.load(Ordering::Acquire);
-            return (shared.unlinked.load(Ordering::Acquire) == 0).then_some((size, Some(modified_ns).filter(|&ns| ns != 0)));
+            return (shared.unlinked.load(Ordering::Acquire) == 0).then(|| Told::of(shared));
         }
         let record = self.record(attribute).ok().filter(|record| record.state == InodeState::Used)?;
-        Some((self.size_to_be(attribute, record.size), None))
+        Some(Told::closed(self.size_to_be(attribute, record.size)))
     }
 
     /// How much of a file the members have, without what waits for it in the journal.

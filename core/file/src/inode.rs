@@ -1,6 +1,6 @@
 //! One file of the array as this process has it open.
 
-use crate::files::Files;
+use crate::files::{Files, Told};
 use crate::shared_copy::CopyView;
 use alloc::vec::Vec;
 use array::Striper;
@@ -192,6 +192,12 @@ impl Inode {
     #[must_use]
     pub fn pending_modified_ns(&self) -> Option<u64> {
         Some(self.shared().modified_ns.load(Ordering::Acquire)).filter(|&ns| ns != 0)
+    }
+
+    /// What the array tells of the file.
+    #[must_use]
+    pub fn told(&self) -> Told {
+        Told { size: self.settled_size(), modified_ns: self.pending_modified_ns(), identity: self.shared().anchors.identity() }
     }
 
     /// Forgets a pending time: the program has set another one.

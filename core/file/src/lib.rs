@@ -35,7 +35,7 @@ mod unfinished;
 mod write;
 mod zeros;
 
-pub use files::{BackingFds, FileRef, Files, Shown};
+pub use files::{BackingFds, FileRef, Files, Shown, Told};
 pub use idle::Keep;
 pub use inode::{Inode, key};
 pub use journal::Waiting;

@@ -116,7 +116,7 @@ impl Scene {
             self.array.lose_member(slot);
         }
         let files = self.array.again();
-        let told = files.size_and_time(self.attribute).unwrap().0;
+        let told = files.told(self.attribute).unwrap().size;
         let file = self.open(files);
         assert_eq!(told, file.size(), "who asks before the first open is told the same");
         assert_eq!(files.waiting_records().len(), 0);

@@ -225,7 +225,7 @@ impl Namespace {
         let Some(stat) = self.stat_of(target).filter(|&stat| is_file(Some(stat))) else { return (None, None) };
         let backing = [stat.st_dev, stat.st_ino];
         let remembered = self.epochs().and_then(|epochs| self.remembered_attribute(backing, epochs));
-        let named = remembered.filter(|&attribute| self.files.named_size_and_time(attribute).is_some());
+        let named = remembered.filter(|&attribute| self.files.told_of_named(attribute).is_some());
         let file = named.or_else(|| self.attribute_at(&target.path).ok().flatten());
         (file, file.filter(|_| stat.st_nlink == 1))
     }

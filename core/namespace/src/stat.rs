@@ -8,10 +8,10 @@ use crate::remembered::Epochs;
 use crate::resolve::Found;
 use crate::{Namespace, Node, Reached};
 use alloc::vec::Vec;
-use file::Name;
+use file::{Name, Told};
 use format::{ATTRIBUTE_BYTES, ATTRIBUTE_NAME, Attribute};
 use sys::rustix::fs::{
-    Access, AtFlags, FileType, OFlags, Stat, Statx, StatxFlags, accessat, fstat, lgetxattr, makedev, readlinkat, statat, statx,
+    Access, AtFlags, FileType, OFlags, Stat, Statx, StatxFlags, accessat, fstat, lgetxattr, major, makedev, minor, readlinkat, statat, statx,
 };
 use sys::{AsFd, BorrowedFd, OsError, OwnedFd, Result};
 
@@ -22,9 +22,7 @@ const IDENTITY: StatxFlags = StatxFlags::TYPE.union(StatxFlags::INO);
 
 /// What the array knows better than the anchor.
 struct Known {
-    size: u64,
-    /// ns since 1970.
-    modified_ns: Option<u64>,
+    told: Told,
     nameless: bool,
 }
 
@@ -58,8 +56,7 @@ impl Namespace {
             FileType::Symlink if follow => None,
             FileType::RegularFile => {
                 let attribute = self.remembered_attribute(backing, epochs)?;
-                let (size, modified_ns) = self.files.named_size_and_time(attribute)?;
-                Some(Some(Known { size, modified_ns, nameless: false }))
+                Some(Some(Known { told: self.files.told_of_named(attribute)?, nameless: false }))
             }
             _ => Some(None),
         }
@@ -74,13 +71,16 @@ impl Namespace {
     }
 
     fn told(&self, mut stat: Stat, known: Option<Known>) -> Stat {
-        let Some(known) = known else { return stat };
-        stat.st_size = known.size as i64;
-        if known.nameless {
+        let Some(Known { told, nameless }) = known else { return stat };
+        stat.st_size = told.size as i64;
+        if let Some([device, inode]) = told.identity {
+            (stat.st_dev, stat.st_ino) = (device, inode);
+        }
+        if nameless {
             stat.st_nlink = 0;
         }
         stat.st_blocks *= self.array().in_use().len() as i64;
-        if let Some(ns) = known.modified_ns {
+        if let Some(ns) = told.modified_ns {
             let (seconds, nanoseconds) = ((ns / NS_PER_SECOND) as i64, ns % NS_PER_SECOND);
             (stat.st_mtime, stat.st_mtime_nsec) = (seconds, nanoseconds);
             if (stat.st_ctime, stat.st_ctime_nsec) < (seconds, nanoseconds) {
@@ -110,13 +110,16 @@ impl Namespace {
     }
 
     fn told_more(&self, mut stat: Statx, known: Option<Known>) -> Statx {
-        let Some(known) = known else { return stat };
-        stat.stx_size = known.size;
-        if known.nameless {
+        let Some(Known { told, nameless }) = known else { return stat };
+        stat.stx_size = told.size;
+        if let Some([device, inode]) = told.identity {
+            (stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino) = (major(device), minor(device), inode);
+        }
+        if nameless {
             stat.stx_nlink = 0;
         }
         stat.stx_blocks *= self.array().in_use().len() as u64;
-        if let Some(ns) = known.modified_ns {
+        if let Some(ns) = told.modified_ns {
             let (seconds, nanoseconds) = ((ns / NS_PER_SECOND) as i64, (ns % NS_PER_SECOND) as u32);
             (stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec) = (seconds, nanoseconds);
             if (stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec) < (seconds, nanoseconds) {
@@ -136,18 +139,13 @@ impl Namespace {
         epochs: Option<Epochs>,
     ) -> Option<Known> {
         match node {
-            Node::File(file) => Some(Known {
-                size: file.settled_size(),
-                modified_ns: file.pending_modified_ns(),
-                nameless: file.name() != Name::Has,
-            }),
+            Node::File(file) => Some(Known { told: file.told(), nameless: file.name() != Name::Has }),
             Node::Path if FileType::from_raw_mode(mode) == FileType::RegularFile => {
                 let attribute = self.attribute_open(fd).ok()??;
                 if let Some(epochs) = epochs {
                     self.remember_attribute(backing(), attribute, epochs);
                 }
-                let (size, modified_ns) = self.files.size_and_time(attribute).ok()?;
-                Some(Known { size, modified_ns, nameless: self.files.is_nameless(attribute) })
+                Some(Known { told: self.files.told(attribute).ok()?, nameless: self.files.is_nameless(attribute) })
             }
             _ => None,
         }

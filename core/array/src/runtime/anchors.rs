@@ -3,10 +3,13 @@
 //! Record locks and flock(2) are kept by the kernel on the backing file that a program's descriptor is open on: that of the lowest member in use when the
 //! file was opened. When members went or came while the file was open there are several, and the kernel knows nothing of a lock on one of them when it is
 //! asked for a lock on another. Whoever locks such a file asks for the locks on the others as well.
+//!
+//! Programs tell files by device and inode number (stat(2)). What they are told of an open file are those of the first one, also when its member is out: else a process
+//! would take the file it has open for another than the one of that name (SQLite then writes no more).
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// How many are remembered of one file. When members went and came so often while it was open that there are more, the oldest is forgotten.
+/// How many are remembered of one file. When members went and came so often while it was open that there are more, the oldest but the first is forgotten.
 const ANCHOR_COUNT: usize = 4;
 
 /// The device and inode numbers of the backing files. All zeros: none.
@@ -33,7 +36,11 @@ impl Anchors {
             return;
         }
         // Two processes that note the same at once leave it twice, which harms nobody.
-        let place = &self.identities[self.count.fetch_add(1, Ordering::AcqRel) as usize % ANCHOR_COUNT];
+        let place = match self.count.fetch_add(1, Ordering::AcqRel) as usize {
+            0 => 0,
+            later => 1 + (later - 1) % (ANCHOR_COUNT - 1),
+        };
+        let place = &self.identities[place];
         // Half an entry must match nothing: no inode has number 0.
         place[1].store(0, Ordering::Release);
         place[0].store(identity[0], Ordering::Release);
@@ -47,6 +54,15 @@ impl Anchors {
     #[must_use]
     pub fn are_several(&self) -> bool {
         self.identities[1][1].load(Ordering::SeqCst) != 0
+    }
+
+    /// The first one: what programs are told the file is, while anybody has it open. None if none is noted yet.
+    #[inline]
+    #[must_use]
+    pub fn identity(&self) -> Option<[u64; 2]> {
+        let [device, inode] = &self.identities[0];
+        let inode = inode.load(Ordering::Acquire);
+        (inode != 0).then(|| [device.load(Ordering::Relaxed), inode])
     }
 
     /// All of them.
@@ -77,7 +93,8 @@ mod tests {
         assert_eq!(anchors.all().collect::<Vec<_>>(), [[1, 10], [2, 10]]);
         (0..3).for_each(|inode| anchors.note([3, 30 + inode]));
         let all = anchors.all().collect::<Vec<_>>();
-        assert!(all.len() == ANCHOR_COUNT && !all.contains(&[1, 10]) && all.contains(&[3, 32]), "{all:?}");
+        assert!(all.len() == ANCHOR_COUNT && !all.contains(&[2, 10]) && all.contains(&[3, 32]), "{all:?}");
+        assert_eq!(anchors.identity(), Some([1, 10]));
         anchors.clear();
         assert!(!anchors.are_several() && anchors.all().next().is_none());
     }

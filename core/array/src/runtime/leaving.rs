@@ -3,7 +3,7 @@
 //! The loss of a member is most often seen by a process that starts and does not find its directory; those that have it open go on loading and storing there. What only that
 //! member has must reach the others before it counts as out: what processes left half done when they died, and what was stored through mappings and not followed yet. So
 //! who sees such a loss announces it first. While it is announced nobody stores through mappings that show members, and each process with such mappings makes
-//! redundancy follow them; then the member goes out.
+//! redundancy follow them; then the member goes out, and stores go on when all mappings show other members.
 //!
 //! Invariants: one process announces at a time, and if it dies nothing is announced any more. An announcement is made before the bell is rung, and looked at after that was heard.
 
@@ -41,40 +41,46 @@ impl Runtime {
         MemberSet::EMPTY
     }
 
-    /// Announces that members are about to go out, and waits until every other process with mappings has followed them, or one does not answer. Then waits for `settle`, the
-    /// members go out, and the announcement ends. No lock is held.
+    /// Takes members out that other processes still reach. Announces it, and waits until every other process with mappings has followed them, or one does not answer; then, after
+    /// `settle`, the members go out, and when no mapping shows them any more the announcement ends. No lock is held.
     pub fn let_go(&self, members: MemberSet, settle: impl Fn()) {
+        if !self.announce(members) {
+            self.add_out(members);
+            return;
+        }
+        self.await_all(self.ring());
+        settle();
+        self.add_out(members);
+        // Who stored to another member now would not be seen by who still loads from these.
+        self.await_all(self.ring());
+        self.segment().leaving.0.store(0, Ordering::SeqCst);
+        self.ring();
+    }
+
+    /// False if another process has announced the same, and the members are out, or does not come to an end.
+    fn announce(&self, members: MemberSet) -> bool {
         let word = u64::from(self.me().get()) << 32 | u64::from(members.bits());
-        let announce = || {
-            // Takes back what a dead process announced.
-            let is_free = self.leaving().is_empty();
-            is_free && self.segment().leaving.0.compare_exchange(0, word, Ordering::SeqCst, Ordering::Relaxed).is_ok()
-        };
-        let mut announced = false;
         for _ in 0..TURN_STEPS {
             if members.minus(self.out()).is_empty() {
-                return;
+                return false;
             }
-            announced = announce();
-            if announced {
-                break;
+            // Takes back what a dead process announced.
+            let is_free = self.leaving().is_empty();
+            if is_free && self.segment().leaving.0.compare_exchange(0, word, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
+                return true;
             }
             let _ = sys::rustix::thread::nanosleep(&ANSWER_STEP);
         }
-        if announced {
-            let rings = self.ring();
-            for _ in 0..ANSWER_STEPS {
-                if self.unheard_by(None, rings).next().is_none() {
-                    break;
-                }
-                let _ = sys::rustix::thread::nanosleep(&ANSWER_STEP);
+        false
+    }
+
+    /// Waits until all others with mappings have looked at them since the bell was rung for the `rings`th time, or one does not answer.
+    fn await_all(&self, rings: u32) {
+        for _ in 0..ANSWER_STEPS {
+            if self.unheard_by(None, rings).next().is_none() {
+                return;
             }
-            settle();
-        }
-        self.add_out(members);
-        if announced {
-            self.segment().leaving.0.store(0, Ordering::SeqCst);
-            self.ring();
+            let _ = sys::rustix::thread::nanosleep(&ANSWER_STEP);
         }
     }
 

@@ -312,7 +312,8 @@ impl Mappings {
         if mapping.stored { self.begin_following(mapping) } else { Ok(()) }
     }
 
-    /// A member is about to go out ([`array::Runtime::leaving`]): until it is, nothing is stored to the members through this mapping, and what was stored is followed.
+    /// A member is about to go out ([`array::Runtime::leaving`]): until it is, and no process' mappings show it any more, nothing is stored to the members through this mapping. What
+    /// was stored is followed.
     pub(super) fn withhold(&mut self, mapping: &mut Mapping) {
         if mapping.stored && !mapping.copied && !mapping.sealed {
             self.keep_out(mapping, mapping.start, mapping.end);
@@ -393,16 +394,14 @@ impl Mappings {
             // A granule that is given lies between what is composed and what is not.
             self.revoke(mapping);
         }
+        let withheld = mapping.sealed && is_member_leaving();
         let moved = !mapping.copied && (mapping.file.is_copied() || mapping.file.piece_count(0).is_none());
-        if moved && !self.leave_members(mapping)? {
-            return Ok(false);
-        }
-        if mapping.sealed && is_member_leaving() {
+        if moved && (withheld || !self.leave_members(mapping)?) {
             return Ok(false);
         }
         let source = mapping.file.mapping_source();
         let is_elsewhere = !mapping.copied && mapping.source != source;
-        if mapping.sealed {
+        if mapping.sealed && !withheld {
             self.hold(&mapping.file)?.mapped.store_directly()?;
             mapping.sealed = false;
             if !is_elsewhere {
@@ -410,7 +409,7 @@ impl Mappings {
             }
         }
         if is_elsewhere {
-            // A copy went out: another is shown. What was stored to the one that failed before its loss was announced, and not followed, is lost with it.
+            // A copy went out: another is shown. What was stored to one that failed at once, its loss not being announced, and was not followed, is lost with it.
             self.keep_out(mapping, mapping.start, mapping.end);
             show_nothing(mapping, mapping.start, mapping.end)?;
             (mapping.composed, mapping.source) = (mapping.start, source);
@@ -433,7 +432,9 @@ impl Mappings {
         }
         if mapping.followed {
             self.watch(mapping, start, bytes)?;
-            mapping.open_stores(start, wanted)?;
+            if !mapping.sealed {
+                mapping.open_stores(start, wanted)?;
+            }
         }
         mapping.composed = wanted;
         Ok(true)

@@ -140,9 +140,9 @@ fn answer(runtime: &Runtime, heard: u32) {
             followed.mapped.answer(call);
         }
     }
-    // And those that are only read, or all if a member went out.
+    // And those that are only read, or all if a member went out; and those to which stores were kept out until now.
     for index in 0..table.list.len() {
-        if table.list[index].answered != table.list[index].file.news() {
+        if table.list[index].sealed || table.list[index].answered != table.list[index].file.news() {
             table.answer(index);
         }
     }

@@ -145,7 +145,9 @@ impl Mappings {
             if let Some(tracker) = self.tracker_of(mapping) {
                 let _ = tracker.watch(page, PAGE);
             }
-            let _ = mapping.open_stores(page, page + PAGE);
+            if !mapping.sealed {
+                let _ = mapping.open_stores(page, page + PAGE);
+            }
         }
         true
     }
