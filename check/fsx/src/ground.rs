@@ -78,6 +78,9 @@ impl Ground {
         command.env("CXLRAID_LEVEL", self.case.level.name).env("CXLRAID_MOUNTS", members.join(":"));
         command.env("CXLRAID_PATHS", self.data()).env("CXLRAID_STRIPE_SIZE", self.case.chunk.to_string());
         command.env("CXLRAID_JOURNAL", if self.case.journal { "internal" } else { "" });
+        if self.case.maps_members() {
+            command.env("CXLRAID_MAP_COPY_BYTES", "0");
+        }
         if intercepted {
             command.env("LD_PRELOAD", &self.library);
         }

@@ -174,6 +174,8 @@ pub struct Runtime {
     file: OwnedFd,
     /// The owner this process found dead last; 0 for none.
     found_dead: AtomicU32,
+    /// Whether this process gave back what a dead process held.
+    reaped: AtomicBool,
     /// Whether this process gave back a file without a name that a dead process was the last to have open.
     reaped_nameless: AtomicBool,
 }
@@ -258,9 +260,14 @@ impl Runtime {
             (segment, page)
         };
         match (NonNull::new(segment.cast()), NonNull::new(page.cast())) {
-            (Some(segment), Some(me)) => {
-                Ok(Self { segment, me, file, found_dead: AtomicU32::new(0), reaped_nameless: AtomicBool::new(false) })
-            }
+            (Some(segment), Some(me)) => Ok(Self {
+                segment,
+                me,
+                file,
+                found_dead: AtomicU32::new(0),
+                reaped: AtomicBool::new(false),
+                reaped_nameless: AtomicBool::new(false),
+            }),
             _ => Err(OsError::NOMEM),
         }
     }
@@ -386,6 +393,11 @@ impl Runtime {
         (0..ATTACH_SLOT_COUNT).filter(lives).count()
     }
 
+    /// Whether this process has found that another had died.
+    pub fn has_reaped(&self) -> bool {
+        self.reaped.load(Ordering::Relaxed)
+    }
+
     /// Whether this process has found that the last to have a file without a name open had died.
     pub fn has_reaped_nameless(&self) -> bool {
         self.reaped_nameless.load(Ordering::Relaxed)
@@ -425,6 +437,7 @@ impl Runtime {
             return false;
         }
         self.segment().unclean.store(1, Ordering::Relaxed);
+        self.reaped.store(true, Ordering::Relaxed);
         self.release_slot(index);
         true
     }

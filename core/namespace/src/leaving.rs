@@ -1,19 +1,27 @@
-//! A member that this process did not find when it started, while others still reach it, goes out of use: what processes left half done when they died is made good
-//! first, while its bytes can be read ([`array::Array::let_go`]).
+//! What processes left half done when they died is made good before the loss of a member makes that impossible: by a process that starts and finds that others have died, and when a
+//! member goes out that this process did not find while others still reach it ([`array::Array::let_go`]).
 
 use crate::Namespace;
 
 impl Namespace {
-    /// Takes such members out.
-    pub(crate) fn let_members_go(&self) {
+    /// This process has attached: it sees to what the dead left, and to members that are missing.
+    pub(crate) fn begin(&self) {
+        if self.array().runtime().has_reaped() {
+            // Stores through mappings are the affair of those that have mappings of the same file, or open it: most deaths leave some, and files are searched by name.
+            self.settle_files(false);
+        }
         self.array().let_go(|| {
             // A change of names that a process did not finish. What cannot be made good now is tried again by the next change.
             let _ = self.locked(|_| Ok(()));
-            let left = self.files.left_unfinished();
-            if !left.is_empty() {
-                // What may not be opened is left.
-                self.open_wanted(left);
-            }
+            self.settle_files(true);
         });
+    }
+
+    fn settle_files(&self, mappings: bool) {
+        let left = self.files.left_unfinished(mappings);
+        if !left.is_empty() {
+            // What may not be opened is left.
+            self.open_wanted(left);
+        }
     }
 }

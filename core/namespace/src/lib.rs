@@ -136,7 +136,7 @@ impl Namespace {
         let names = Self { files, roots: Box::leak(roots.into_boxed_slice()), remembered, shares_umask, log };
         names.recover_after_crash()?;
         files.set_finder(move |wanted| names.open_wanted(wanted));
-        names.let_members_go();
+        names.begin();
         Ok(names)
     }
 

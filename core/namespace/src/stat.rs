@@ -11,7 +11,8 @@ use alloc::vec::Vec;
 use file::{Name, Told};
 use format::{ATTRIBUTE_BYTES, ATTRIBUTE_NAME, Attribute};
 use sys::rustix::fs::{
-    Access, AtFlags, FileType, OFlags, Stat, Statx, StatxFlags, accessat, fstat, lgetxattr, major, makedev, minor, readlinkat, statat, statx,
+    Access, AtFlags, FileType, OFlags, Stat, Statx, StatxFlags, accessat, fstat, lgetxattr, major, makedev, minor, readlinkat,
+    statat, statx,
 };
 use sys::{AsFd, BorrowedFd, OsError, OwnedFd, Result};
 
@@ -21,6 +22,7 @@ const NS_PER_SECOND: u64 = 1_000_000_000;
 const IDENTITY: StatxFlags = StatxFlags::TYPE.union(StatxFlags::INO);
 
 /// What the array knows better than the anchor.
+#[derive(Clone, Copy)]
 struct Known {
     told: Told,
     nameless: bool,

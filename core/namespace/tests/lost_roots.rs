@@ -3,14 +3,17 @@
 mod common;
 
 use common::*;
-use cxlraid_namespace::{Namespace, Node, OFlags, Opened};
+use cxlraid_namespace::{AtFlags, Namespace, Node, OFlags, Opened, StatxFlags};
+use file::Keep;
+use layout::Level;
 use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt as _;
+use sync::{Liveness, OwnerId};
 use sys::rustix::fs::{RenameFlags, XattrFlags};
 
 /// The view of a process that starts now.
 fn again(array: &TestArray) -> Namespace {
-    let mounts: Vec<&str> = array.members.iter().map(|member| member.to_str().unwrap()).collect();
-    attach_again(&mounts.join(":"))
+    array.attach_keeping(Keep::NOTHING)
 }
 
 /// The lowest member's directory is renamed: what was opened there stays open, and nobody finds the member any more. Returns the view of a process that starts
@@ -95,4 +98,89 @@ fn directories_of_a_lost_member_have_their_logical_paths() {
     std::fs::create_dir_all(&host).unwrap();
     let host = std::fs::File::open(host).unwrap();
     assert_eq!(later.logical_path_of(host.as_fd()), Ok(None));
+}
+
+/// A process that is not there any more.
+struct Nobody;
+impl Liveness for Nobody {
+    fn is_alive(&self, _: OwnerId) -> bool {
+        false
+    }
+}
+
+/// A writer has died between its data and their parity; what others had stored in the same stripe is there although their member is lost before anybody comes to that stripe.
+#[test]
+fn a_stripe_that_a_dead_writer_left_half_written_is_made_good_before_its_member_goes_out() {
+    for (level, member_count) in [(Level::Raid5, 3), (Level::Raid6, 5), (Level::Raid5, 4)] {
+        for lost in 0..member_count {
+            let array = TestArray::with(level, member_count);
+            let opened = create(array.namespace, "/data/f");
+            let file = file_of(&opened);
+            let stripe = file.geometry().stripe_bytes();
+            let data: Vec<u8> = (0..2 * stripe).map(|at| (at / 7 % 251) as u8).collect();
+            write(&opened, 0, &data);
+            let place = file.geometry().locate(stripe);
+            let slot = file.geometry().data_slot(place.stripe, place.column, 0);
+            if slot == lost {
+                continue;
+            }
+            let backing = std::fs::OpenOptions::new().write(true).open(array.members[slot].join("data/f")).unwrap();
+            backing.write_at(&[0x5a; 100], file.geometry().member_offset(place.stripe)).unwrap();
+            let attribute = file.attribute();
+            let runtime = array.namespace.files().array().runtime();
+            let shared = runtime.find_file(attribute.inode << 24 | attribute.generation).unwrap();
+            for lock in &shared.stripes {
+                let _ = lock.write_begin(OwnerId::new(5).unwrap(), &Nobody);
+            }
+            std::fs::rename(&array.members[lost], array.home.path().join("elsewhere")).unwrap();
+            let later = again(&array);
+            assert!(runtime.out().contains(lost));
+            let found = read(&inside(later.open(b"/data/f", OFlags::RDONLY, 0)));
+            let at = stripe as usize;
+            assert!(found[..at] == data[..at] && found[at + 100..] == data[at + 100..], "RAID {level}, member {lost}");
+            assert_eq!(found[at..at + 100], [0x5a; 100], "RAID {level}, member {lost}");
+        }
+    }
+}
+
+/// The same without a loss, by the first process that starts after the death.
+#[test]
+fn who_starts_after_a_death_makes_good_what_was_left_half_written() {
+    let array = TestArray::new();
+    let opened = create(array.namespace, "/data/f");
+    let file = file_of(&opened);
+    write(&opened, 0, &[7; 500_000]);
+    let key = file.attribute().inode << 24 | file.attribute().generation;
+    let runtime = array.namespace.files().array().runtime();
+    let mut writer = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+    runtime.hold_for(writer.id(), key).unwrap();
+    let place = file.geometry().locate(0);
+    let slot = file.geometry().data_slot(place.stripe, place.column, 0);
+    let backing = std::fs::OpenOptions::new().write(true).open(array.members[slot].join("data/f")).unwrap();
+    backing.write_at(&[0x5a; 100], 0).unwrap();
+    let _ = runtime.find_file(key).unwrap().stripes[0].write_begin(OwnerId::new(5).unwrap(), &Nobody);
+    writer.kill().unwrap();
+    writer.wait().unwrap();
+    assert!(runtime.find_file(key).unwrap().stripes[0].owner().is_some());
+    again(&array);
+    assert_eq!(runtime.find_file(key).unwrap().stripes[0].owner(), None);
+    assert_eq!(file.verify(), Ok(0));
+}
+
+#[test]
+fn an_open_file_is_the_same_to_programs_over_a_loss() {
+    let array = TestArray::new();
+    let opened = create(array.namespace, "/data/f");
+    let identity = |stat: sys::rustix::fs::Stat| (stat.st_dev, stat.st_ino);
+    let before = identity(inside(array.namespace.stat(b"/data/f", true)));
+    let later = lose_first(&array);
+    for names in [array.namespace, later] {
+        assert_eq!(identity(inside(names.stat(b"/data/f", true))), before);
+        assert_eq!(identity(inside(names.stat(b"/data/f", true))), before);
+        let flags = StatxFlags::BASIC_STATS;
+        assert_eq!(inside(names.statx(b"/data/f", AtFlags::empty(), flags, true)).stx_ino, before.1);
+    }
+    assert_eq!(identity(array.namespace.fstat(opened.anchor.as_fd(), &opened.node).unwrap()), before);
+    let again = inside(later.open(b"/data/f", OFlags::RDONLY, 0));
+    assert_eq!(identity(later.fstat(again.anchor.as_fd(), &again.node).unwrap()), before);
 }

@@ -74,6 +74,27 @@ pub(super) fn locks(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::R
     Ok(Outcome::Ran)
 }
 
+/// What was stored through mappings before the loss was seen is seen by everybody afterwards, and so is what is stored then.
+pub(super) fn mapped(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
+    const PERIOD: &str = "3600000";
+    scene.set("CXLRAID_MAP_PERIOD_MS", PERIOD);
+    scene.make(complaints);
+    let (script, plain) = (scene.beside("mapped.py"), scene.beside("plain"));
+    fs::write(&script, include_str!("mapped.py"))?;
+    fs::create_dir(&plain)?;
+    let expected = scene.run("python3", &[&script, &plain, Path::new("-")]);
+    if !expected.succeeded() || expected.stdout.is_empty() {
+        complaints.push(with_output("the reference", &expected));
+    }
+    let directory = scene.data("file").with_file_name("");
+    let found = scene.run("python3", &[&script, &directory, scene.member(0)]);
+    compare("stores through mappings over a loss", &expected, &without_notices(found), complaints);
+    fs::remove_dir_all(&plain)?;
+    fs::remove_file(&script)?;
+    scene.array.bring_back(0)?;
+    Ok(Outcome::Ran)
+}
+
 /// The first program after a loss says so, and no other does.
 pub(super) fn told_once(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
     scene.make(complaints);

@@ -21,7 +21,7 @@ const fn case(name: &'static str, act: fn(&mut Scene<'_>, &mut Complaints) -> Re
     Case { name, shape: Shape::RAID5, act }
 }
 
-pub(super) const CASES: [Case; 31] = [
+pub(super) const CASES: [Case; 34] = [
     case("level-unknown", level_unknown),
     case("settings-missing", settings_missing),
     case("members-too-few", members_too_few),
@@ -52,6 +52,9 @@ pub(super) const CASES: [Case; 31] = [
     case("loss-held", loss::held),
     case("loss-locks", loss::locks),
     case("loss-told-once", loss::told_once),
+    Case { shape: Shape::RAID1, ..case("loss-mapped-1", loss::mapped) },
+    case("loss-mapped-5", loss::mapped),
+    Case { shape: Shape::RAID6, ..case("loss-mapped-6", loss::mapped) },
     Case { shape: Shape::RAID6, ..case("members-missing-6", members_missing_6) },
 ];
 

@@ -84,9 +84,10 @@ impl Runtime {
         }
     }
 
-    /// The files of which a process that died left something to be made good: it held a lock, had mappings that may have been stored to, or was in the middle of a change.
+    /// The files of which a process that died left something to be made good: it held a lock, was in the middle of a change or, if `mappings`, had mappings that may have been
+    /// stored to.
     #[must_use]
-    pub fn left_unfinished(&self) -> Vec<u64> {
+    pub fn left_unfinished(&self, mappings: bool) -> Vec<u64> {
         let segment = self.segment();
         let mut known = BTreeSet::new();
         let mut is_dead = |owner: Option<OwnerId>| {
@@ -97,7 +98,8 @@ impl Runtime {
             }
             true
         };
-        let mut found: BTreeSet<u64> = self.abandoned_undo().filter(|record| record.unfinished().is_some()).map(|record| record.key()).collect();
+        let mut found: BTreeSet<u64> =
+            self.abandoned_undo().filter(|record| record.unfinished().is_some()).map(|record| record.key()).collect();
         let used = |block: &usize| segment.used[block / 64].load(Ordering::Relaxed) >> (block % 64) & 1 == 1;
         for index in (0..OPEN_WORDS).filter(used).flat_map(|block| block * 64..(block + 1) * 64) {
             let (key, file) = (segment.keys[index].load(Ordering::Acquire), &segment.files[index]);
@@ -108,7 +110,9 @@ impl Runtime {
             if noted
                 || is_dead(file.size_lock.owner())
                 || file.stripes.iter().any(|lock| is_dead(lock.owner()))
-                || file.mapped.load(Ordering::Acquire) != 0 && segment.mapped.of(key).any(|(_, owner)| is_dead(Some(owner)))
+                || mappings
+                    && file.mapped.load(Ordering::Acquire) != 0
+                    && segment.mapped.of(key).any(|(_, owner)| is_dead(Some(owner)))
             {
                 found.insert(key);
             }

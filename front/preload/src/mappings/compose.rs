@@ -77,7 +77,7 @@ pub(crate) fn map(file: &FileRef, wish: &Wish, may_write: bool) -> Result<usize,
         stored: false,
         followed: false,
         source: file.mapping_source(),
-        copied: file.is_copied() || !table.can_compose(&file, wish.offset, bytes),
+        copied: table.shows_copy(&file, wish),
         sealed: false,
         rights: None,
         answered: file.news(),
@@ -136,7 +136,27 @@ impl Mapping {
     }
 }
 
+/// Whether a file of so many bytes is small enough for its writable mappings to show a shared copy: `CXLRAID_MAP_COPY_BYTES`, 1 MiB if that is not set.
+fn is_small(bytes: u64) -> bool {
+    const BYTES_MAX: u64 = 1 << 20;
+    let number = |text: &[u8]| core::str::from_utf8(text).ok()?.trim().parse().ok();
+    bytes <= crate::start::environment().get(b"CXLRAID_MAP_COPY_BYTES").and_then(number).unwrap_or(BYTES_MAX)
+}
+
 impl Mappings {
+    /// Whether a new mapping shows a shared copy of the file: if there is one, if the members cannot be shown, or if the file is small and may be stored to. What programs tell each other through
+    /// small files (the index of SQLite's WAL mode, mutexes) is then not lost with a member whose memory fails; and a copy of so little costs nothing.
+    fn shows_copy(&mut self, file: &FileRef, wish: &Wish) -> bool {
+        let bytes = wish.bytes.next_multiple_of(PAGE);
+        if file.is_copied() || !self.can_compose(file, wish.offset, bytes) {
+            return true;
+        }
+        let stores = wish.protection & PROT_WRITE as usize != 0 && wish.flags & MAP_SYNC as usize == 0;
+        let prefers = stores && file.has_redundancy() && is_small(file.size());
+        // Not while others store to the members, and not for want of memory.
+        prefers && self.hold(file).is_ok() && file.share_copy().is_ok()
+    }
+
     fn can_compose(&self, file: &FileRef, offset: u64, bytes: usize) -> bool {
         let reach = file.size().saturating_sub(offset).min(bytes as u64);
         let present = self.list.iter().filter_map(|mapping| mapping.file.piece_count((mapping.composed - mapping.start) as u64));

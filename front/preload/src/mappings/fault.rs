@@ -3,7 +3,7 @@
 use super::private::{self, Mended};
 use super::{Mapping, Mappings, PAGE, any, table};
 use crate::arch::helper::on_stack;
-use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use linux_raw_sys::general::{__NR_nanosleep, __NR_rt_sigprocmask, __NR_sigaltstack, SIG_SETMASK};
 use persist::fault::guard;
 use sys::OsError;
@@ -196,9 +196,17 @@ pub(crate) fn notice_members() {
     }
 }
 
+/// Whether the process ends: the table's lock is held for good, also by the thread whose call ends it.
+static ENDS: AtomicBool = AtomicBool::new(false);
+
+/// The process ends.
+pub(super) fn notice_no_more() {
+    ENDS.store(true, Ordering::Relaxed);
+}
+
 #[cold]
 fn attend() {
-    if any() && has_changed() {
+    if any() && !ENDS.load(Ordering::Relaxed) && has_changed() {
         catch_up();
     }
     // Not in the thread that hears the others: they may be waiting for it.

@@ -128,6 +128,7 @@ pub(crate) fn leave() {
     }
     table.files.iter().for_each(Followed::note_owed);
     table.files.clear();
+    super::fault::notice_no_more();
     // A thread that stores now waits for the lock until the process is gone.
     core::mem::forget(table);
 }
