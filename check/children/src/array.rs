@@ -5,10 +5,10 @@
 //! - Nothing is in the host's directory of the prefix's name: every call was seen.
 //! - `cxlraid stop` ends the runtime state, so no process has it; then nothing of the array is left in `/dev/shm`.
 
-use crate::{
-    ground::{Place, remove},
-    process::Run,
+use crate::ground::{Place, remove};
+use stage::{
     report::{Complaints, with_output},
+    run::Run,
 };
 use std::{ffi::OsString, fs, path::PathBuf};
 

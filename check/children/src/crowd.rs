@@ -7,9 +7,11 @@ use crate::{
     array::{Array, Shape},
     ground::{Ground, Place},
     options::Options,
-    process::{Output, Run},
-    report::{Complaints, Report, compare, with_output},
     suite::content,
+};
+use stage::{
+    report::{Complaints, Report, compare, with_output},
+    run::{Output, Run},
 };
 use std::time::{Duration, Instant};
 

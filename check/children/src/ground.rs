@@ -2,7 +2,7 @@
 //!
 //! Members and the directories under test lie on tmpfs; programs and their output lie on another file system.
 
-use crate::process::Run;
+use stage::run::Run;
 use stage::{Janitor, options::copied, process::find_program};
 use std::{
     env, fs, io,

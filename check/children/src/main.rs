@@ -12,8 +12,6 @@ mod cases;
 mod crowd;
 mod ground;
 mod options;
-mod process;
-mod report;
 mod suite;
 
 use std::process::ExitCode;

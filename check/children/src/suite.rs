@@ -6,10 +6,12 @@ use crate::{
     crowd,
     ground::{Ground, Place},
     options::Options,
-    process::{Output, Run},
-    report::{Complaints, Report, compare, with_output},
 };
-use stage::process::find_program;
+use stage::{
+    process::find_program,
+    report::{Complaints, Report, compare, with_output},
+    run::{Output, Run},
+};
 use std::{
     sync::atomic::{AtomicUsize, Ordering},
     thread,
@@ -66,7 +68,7 @@ pub(crate) fn run(options: &Options) -> Result<bool, String> {
         crowd::run(&ground, crowd, options, &report);
     }
     drop(ground);
-    Ok(report.finish(begun.elapsed()))
+    Ok(report.finish("children", begun.elapsed()))
 }
 
 fn one(ground: &Ground, case: &Case, number: usize, options: &Options, report: &Report) {

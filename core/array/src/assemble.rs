@@ -139,7 +139,9 @@ impl Array {
                 Losses::AtOnce => MemberSet::EMPTY,
                 Losses::InOrder => lent::take_roots(&runtime, &superblock, &mut members, fresh),
             };
-            runtime.add_out(out.minus(leaving));
+            runtime.add_out(out.minus(fresh));
+            // Of what cannot be reached from here only the stores of others are waited for.
+            runtime.let_go(fresh.minus(leaving), || {});
         }
         for stat in members.iter().filter_map(Member::root).filter_map(|root| sys::rustix::fs::fstat(root).ok()) {
             runtime.note_root(stat.st_dev, stat.st_ino);

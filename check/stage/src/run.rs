@@ -1,10 +1,10 @@
 //! Running a program to its end, with a time limit, in a process group of its own of which nothing outlives the run.
 
-use rustix::process::{Pid, Signal, kill_process};
-use stage::{
+use crate::{
     Janitor,
     process::{ENVIRONMENT, describe},
 };
+use rustix::process::{Pid, Signal, kill_process};
 use std::{
     ffi::OsStr,
     fs::{self, File},
@@ -21,22 +21,27 @@ const DYING: Duration = Duration::from_secs(10);
 
 /// What a program left behind.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Output {
-    pub(crate) stdout: String,
-    /// Without what the library says about members and about static programs.
-    pub(crate) stderr: String,
+pub struct Output {
+    /// Its standard output.
+    pub stdout: String,
+    /// Its standard error, without what the library says.
+    pub stderr: String,
+    /// The lines of the library.
+    pub notices: Vec<String>,
     /// Exit status, or "signal N", or why it has none.
-    pub(crate) status: String,
+    pub status: String,
 }
 
 impl Output {
-    pub(crate) fn succeeded(&self) -> bool {
+    /// Whether it ended with 0.
+    #[must_use]
+    pub fn succeeded(&self) -> bool {
         self.status == "0"
     }
 }
 
 /// A program to be run.
-pub(crate) struct Run<'a> {
+pub struct Run<'a> {
     command: Command,
     janitor: &'a Janitor,
     limit: Duration,
@@ -46,40 +51,49 @@ pub(crate) struct Run<'a> {
 
 impl<'a> Run<'a> {
     /// A program with a clean environment: what cases need, and nothing of the caller's.
-    pub(crate) fn new(program: impl AsRef<OsStr>, janitor: &'a Janitor, stem: PathBuf) -> Self {
+    pub fn new(program: impl AsRef<OsStr>, janitor: &'a Janitor, stem: PathBuf) -> Self {
         let mut command = Command::new(program);
         command.env_clear().envs(ENVIRONMENT).env("PYTHONDONTWRITEBYTECODE", "1").stdin(Stdio::null()).process_group(0);
         Self { command, janitor, limit: Duration::from_secs(60), stem }
     }
 
-    pub(crate) fn arg(mut self, argument: impl AsRef<OsStr>) -> Self {
+    /// With one more argument.
+    #[must_use]
+    pub fn arg(mut self, argument: impl AsRef<OsStr>) -> Self {
         self.command.arg(argument);
         self
     }
 
-    pub(crate) fn args<S: AsRef<OsStr>>(mut self, arguments: impl IntoIterator<Item = S>) -> Self {
+    /// With more arguments.
+    #[must_use]
+    pub fn args<S: AsRef<OsStr>>(mut self, arguments: impl IntoIterator<Item = S>) -> Self {
         self.command.args(arguments);
         self
     }
 
-    pub(crate) fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
+    /// With a variable.
+    #[must_use]
+    pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
         self.command.env(name, value);
         self
     }
 
-    pub(crate) fn directory(mut self, directory: &Path) -> Self {
+    /// In a directory.
+    #[must_use]
+    pub fn directory(mut self, directory: &Path) -> Self {
         self.command.current_dir(directory);
         self
     }
 
     /// After this time it is a failure, and every process of its group is killed.
-    pub(crate) fn limit(mut self, limit: Duration) -> Self {
+    #[must_use]
+    pub fn limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
         self
     }
 
     /// Runs it to its end.
-    pub(crate) fn output(mut self) -> Output {
+    pub fn output(mut self) -> Output {
         self.collect().unwrap_or_else(|error| Output { status: format!("not started: {error}"), ..Output::default() })
     }
 
@@ -89,7 +103,7 @@ impl<'a> Run<'a> {
         let mut child = self.command.spawn()?;
         let group = child.id();
         self.janitor.begun(group);
-        let status = stage::process::wait(&mut child, self.limit);
+        let status = crate::process::wait(&mut child, self.limit);
         let left = end_group(group, matches!(status, Ok(None)))?;
         if matches!(status, Ok(None)) {
             child.wait()?;
@@ -101,7 +115,11 @@ impl<'a> Run<'a> {
             None => format!("still running after {} s, {left} processes", self.limit.as_secs()),
         };
         let text = |path: &Path| fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-        let output = Output { stdout: text(&out)?, stderr: without_notices(&text(&err)?), status };
+        let said = text(&err)?;
+        let (notices, stderr): (Vec<&str>, Vec<&str>) =
+            said.split_inclusive('\n').partition(|line| line.starts_with("cxlraid: "));
+        let notices = notices.into_iter().map(|line| line.trim_end().to_owned()).collect();
+        let output = Output { stdout: text(&out)?, stderr: stderr.concat(), notices, status };
         fs::remove_file(out)?;
         fs::remove_file(err)?;
         Ok(output)
@@ -144,24 +162,21 @@ fn members_of(group: u32) -> Vec<u32> {
     .collect()
 }
 
-fn without_notices(text: &str) -> String {
-    text.split_inclusive('\n').filter(|line| !line.starts_with("cxlraid: ")).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn run(script: &str, limit: Duration) -> Output {
         let janitor = Janitor::new(&[]).unwrap();
-        let stem = std::env::temp_dir().join(format!("cxlraid-children-{}-{}", std::process::id(), script.len()));
+        let stem = std::env::temp_dir().join(format!("cxlraid-run-{}-{}", std::process::id(), script.len()));
         Run::new("sh", &janitor, stem).args(["-c", script]).limit(limit).output()
     }
 
     #[test]
     fn output_and_status_are_kept() {
         let output = run("echo out; echo err >&2; echo 'cxlraid: m0: stale' >&2; exit 7", Duration::from_secs(10));
-        assert_eq!(output, Output { stdout: "out\n".into(), stderr: "err\n".into(), status: "7".into() });
+        let notices = vec!["cxlraid: m0: stale".to_owned()];
+        assert_eq!(output, Output { stdout: "out\n".into(), stderr: "err\n".into(), notices, status: "7".into() });
         assert_eq!(run("kill -9 $$", Duration::from_secs(10)).status, "signal 9");
     }
 

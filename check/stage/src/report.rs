@@ -1,6 +1,6 @@
 //! One line per run, details of what failed, and the count in the end.
 
-use crate::process::Output;
+use crate::run::Output;
 use std::{
     collections::BTreeMap,
     sync::{
@@ -14,18 +14,18 @@ use std::{
 const DETAIL_LINES: usize = 16;
 
 /// Why a run failed; empty: it did not.
-pub(crate) type Complaints = Vec<String>;
+pub type Complaints = Vec<String>;
 
 /// Collects results of runs that go on at the same time.
 #[derive(Default)]
-pub(crate) struct Report {
+pub struct Report {
     passed: AtomicUsize,
     failures: Mutex<Vec<String>>,
 }
 
 impl Report {
     /// The result of one run; `note` says more about one that passed.
-    pub(crate) fn result(&self, level: &str, name: &str, time: Duration, note: &str, complaints: &Complaints) {
+    pub fn result(&self, level: &str, name: &str, time: Duration, note: &str, complaints: &Complaints) {
         let Ok(mut failures) = self.failures.lock() else { return };
         let word = if complaints.is_empty() { "ok  " } else { "FAIL" };
         let line = format!("{word} {level:<6} {name:<20} {:.1} s  {note}", time.as_secs_f64());
@@ -40,18 +40,18 @@ impl Report {
         failures.push(format!("{level} {name}"));
     }
 
-    /// The closing lines; whether nothing failed.
-    pub(crate) fn finish(&self, time: Duration) -> bool {
+    /// The closing lines, for what was run; whether nothing failed.
+    pub fn finish(&self, what: &str, time: Duration) -> bool {
         let failures = self.failures.lock().map(|failures| failures.clone()).unwrap_or_default();
         failures.iter().for_each(|failure| println!("failed: {failure}"));
-        println!("children took {:.0} s", time.as_secs_f64());
+        println!("{what} took {:.0} s", time.as_secs_f64());
         println!("{} passed, {} failed", self.passed.load(Ordering::Relaxed), failures.len());
         failures.is_empty()
     }
 }
 
 /// Complains if two outputs differ. Of a program that failed only what it said and where its output ends is worth a look.
-pub(crate) fn compare(what: &str, expected: &Output, found: &Output, complaints: &mut Complaints) {
+pub fn compare(what: &str, expected: &Output, found: &Output, complaints: &mut Complaints) {
     if expected.status != found.status {
         let said = found.stderr.trim_end();
         let said = if said.is_empty() { String::new() } else { format!(": {}", first_lines(said)) };
@@ -86,7 +86,8 @@ fn first_lines(text: &str) -> String {
 }
 
 /// A run that should have succeeded, with what it said.
-pub(crate) fn with_output(what: &str, output: &Output) -> String {
+#[must_use]
+pub fn with_output(what: &str, output: &Output) -> String {
     let said = [first_lines(&output.stdout), first_lines(&output.stderr)].join("\n");
     format!("{what}: exit status {}\n{}", output.status, said.trim())
 }
@@ -98,7 +99,12 @@ mod tests {
     #[test]
     fn differences_are_shown_by_line() {
         let mut complaints = Complaints::new();
-        let output = |stdout: &str, status: &str| Output { stdout: stdout.into(), stderr: "why\n".into(), status: status.into() };
+        let output = |stdout: &str, status: &str| Output {
+            stdout: stdout.into(),
+            stderr: "why\n".into(),
+            status: status.into(),
+            ..Output::default()
+        };
         compare("x", &output("a\nb\n", "0"), &output("a\nb\n", "0"), &mut complaints);
         assert!(complaints.is_empty());
         compare("x", &output("a\nb\n", "0"), &output("a\nc\n", "1"), &mut complaints);
@@ -112,8 +118,8 @@ mod tests {
     fn a_report_counts() {
         let report = Report::default();
         report.result("raid5", "x", Duration::ZERO, "", &Vec::new());
-        assert!(report.finish(Duration::ZERO));
+        assert!(report.finish("tests", Duration::ZERO));
         report.result("raid5", "y", Duration::ZERO, "", &vec!["wrong".to_owned()]);
-        assert!(!report.finish(Duration::ZERO));
+        assert!(!report.finish("tests", Duration::ZERO));
     }
 }

@@ -1,0 +1,146 @@
+"""Runs one scene: a tree of processes on a directory, and on time what happens to the members of its array.
+
+Arguments: the scene, its variant, the directory, a directory of the host for notes, the seed of what happens when, and one word per event: `away:MEMBER` (the directory is renamed)
+or `cut:MEMBER` (every backing file is cut to nothing, so that its pages are gone). The director itself sees no array; the processes of the tree find its variables, and the library as
+TREE_PRELOAD, in the director's environment. What is printed must not depend on when anything happens.
+"""
+
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+
+SCENE, VARIANT, DIRECTORY, NOTES, SEED = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4], int(sys.argv[5])
+EVENTS = [event.split(":", 1) for event in sys.argv[6:]]
+HERE = os.path.dirname(os.path.abspath(__file__))
+environment = dict(os.environ)
+if environment.get("TREE_PRELOAD"):
+    environment["LD_PRELOAD"] = environment["TREE_PRELOAD"]
+environment["D"] = DIRECTORY
+R = random.Random(SEED)
+
+
+def start(*words, **more):
+    return subprocess.Popen(words, env=environment, **more)
+
+
+def run(*words):
+    done = start(*words).wait()
+    if done != 0:
+        print(words[0], words[1:3], "exit status", done)
+
+
+def cut(member):
+    for at, _, names in os.walk(member):
+        for name in names:
+            path = os.path.join(at, name)
+            if not os.path.islink(path) and os.path.isfile(path):
+                os.truncate(path, 0)
+
+
+def happen(span):
+    """What happens to the members, in about so many seconds."""
+    for (what, member), at in zip(EVENTS, sorted(R.uniform(0.0, span) for _ in EVENTS)):
+        time.sleep(max(0.0, begun + at - time.monotonic()))
+        if what == "away":
+            os.rename(member, member + ".away")
+        else:
+            cut(member)
+
+
+def beside(script):
+    return os.path.join(HERE, script)
+
+
+def killed_and_begun_anew(writers, span, say):
+    """Keeps these writers (functions that start one) running for so long, and kills one of them again and again. They end with 0 when the file `stop` is there."""
+    running = [write() for write in writers]
+    while time.monotonic() < begun + span:
+        time.sleep(R.uniform(0.01, 0.12))
+        k = R.randrange(len(running))
+        if running[k].poll() is not None:
+            say(f"a writer ended by itself with {running[k].returncode}")
+            break
+        running[k].kill()
+        running[k].wait()
+        running[k] = writers[k]()
+    with open(os.path.join(NOTES, "stop"), "w"):
+        pass
+    for writer in running:
+        if writer.wait() != 0:
+            say(f"a writer ended with {writer.returncode}")
+
+
+def shell():
+    run("bash", beside("shell.sh"), str(VARIANT))
+
+
+def make():
+    run("bash", beside("make.sh"), str(VARIANT))
+
+
+def git():
+    run("bash", beside("git.sh"), str(VARIANT))
+
+
+def workers():
+    run(sys.executable, beside("workers.py"), str(VARIANT))
+
+
+def server():
+    run(sys.executable, beside("server.py"), str(VARIANT))
+
+
+def writers(script, count, *more):
+    complaints = []
+    generations = [0] * count
+
+    def writer(k):
+        def begin():
+            generations[k] += 1
+            return start(sys.executable, beside(script), "write", f"{k}.{generations[k]}", NOTES, str(VARIANT), *more)
+
+        return begin
+
+    run(sys.executable, beside(script), "begin", "-", NOTES, str(VARIANT))
+    killed_and_begun_anew([writer(k) for k in range(count)], SPAN[SCENE], complaints.append)
+    run(sys.executable, beside(script), "end", "-", NOTES, str(VARIANT))
+    print("\n".join(sorted(set(complaints))) or "no complaints")
+
+
+def sqlite():
+    writers("sqlite.py", 3)
+
+
+def daemons():
+    writers("daemons.py", 3)
+
+
+# How long each takes, more or less, in seconds.
+SPAN = {"shell": 0.5, "make": 0.4, "git": 0.5, "workers": 0.5, "server": 0.4, "sqlite": 1.0, "daemons": 0.8}
+
+begun = time.monotonic()
+events = threading.Thread(target=happen, args=(SPAN[SCENE],))
+events.start()
+{"shell": shell, "make": make, "git": git, "workers": workers, "server": server, "sqlite": sqlite, "daemons": daemons}[SCENE]()
+events.join()
+
+
+def companions():
+    """Other processes of this process group that run: helpers of multiprocessing end a moment after their program."""
+    found = 0
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open("/proc/%s/stat" % name) as file:
+                fields = file.read().rsplit(") ", 1)[1].split()
+            found += fields[0] not in "ZX" and int(fields[2]) == os.getpgrp() and int(name) != os.getpid()
+        except (FileNotFoundError, ProcessLookupError):
+            pass
+    return found
+
+
+waited = time.monotonic()
+while companions() and time.monotonic() < waited + 5:
+    time.sleep(0.01)

@@ -1,0 +1,23 @@
+# git, with everything that its commands start. $1 chooses what is written.
+cd "$D" || exit
+git init -q -b main repository && cd repository || exit
+for i in 1 2 3; do
+    mkdir -p "d$i"
+    seq 1 $((i * 100 + $1)) >"d$i/numbers"
+    echo "text $i $1" >>text
+    git add -A && git commit -qm "commit $i"
+    git branch "b$i"
+done
+git checkout -q b2
+echo "other $1" >other && git add other && git commit -qm "on b2"
+git checkout -q main
+git merge -q -m "merged" b2 || echo "merge: $?"
+git tag -m "tag" v1
+git mv text moved && git commit -qm "moved"
+git gc -q || echo "gc: $?"
+git status --short
+git log --format='%H %s'
+git fsck --strict 2>&1 | grep -v '^\(Checking\|notice\)'
+git diff --stat b1 main
+cd .. && git clone -q repository clone 2>/dev/null && git -C clone log --format=%H | md5sum
+rm -rf clone repository/.git

@@ -1,0 +1,133 @@
+//! An array under test, and what must hold when a scene has ended on it.
+//!
+//! - Names, modes and owners are the same on all members in use, and redundancy fits the data (`stage::scrub`).
+//! - Every file reads the same with each further member away that the level bears.
+//! - Each loss was told of at most once, by all processes together.
+//! - Nothing is in the host's directory of the prefix's name: every call was seen. When nobody uses the array, nothing of it is left in `/dev/shm`.
+
+use crate::{
+    ground::{Place, remove},
+    shape::Shape,
+};
+use stage::{
+    report::{Complaints, compare, with_output},
+    run::{Output, Run},
+};
+use std::{ffi::OsString, fs, path::PathBuf};
+
+/// The word that makes this program look at the array of its environment.
+pub(crate) const SCRUB: &str = "scrub";
+
+/// Names, types, modes, sizes and sums of what lies in $1.
+const CONTENT: &str = r#"
+cd "$1" || exit 90
+find . \( -type d -printf '%y %m %P\n' \) -o \( -type f -printf '%y %m %s links %n %P\n' \) -o -printf '%y %m %P -> %l\n' | sort
+find . -type f -print0 | sort -z | xargs -0 -r sha256sum
+"#;
+
+/// What lies in the directory under test, as `bash` sees it.
+pub(crate) fn content(place: &Place<'_>, bash: Run<'_>) -> Output {
+    bash.args(["-c", CONTENT, "content"]).arg(&place.data).output()
+}
+
+/// Members, and the environment that makes programs see them as an array. Removed when dropped.
+pub(crate) struct Array<'a> {
+    place: &'a Place<'a>,
+    shape: Shape,
+    pub(crate) members: Vec<PathBuf>,
+    directory: PathBuf,
+    keep: bool,
+}
+
+impl<'a> Array<'a> {
+    /// A new array, made by the first program that sees it.
+    pub(crate) fn new(place: &'a Place<'a>, shape: Shape, name: &str) -> Result<Self, String> {
+        let directory = place.root.join(name);
+        let members: Vec<PathBuf> = (0..shape.member_count).map(|slot| directory.join(format!("m{slot}"))).collect();
+        for member in &members {
+            fs::create_dir_all(member).map_err(|error| format!("{}: {error}", member.display()))?;
+        }
+        let array = Self { place, shape, members, directory, keep: false };
+        let made = array.run("mkdir").args(["-p"]).arg(&place.data).output();
+        if made.succeeded() { Ok(array) } else { Err(with_output("the first program on the array", &made)) }
+    }
+
+    fn variables(&self) -> Vec<(&'static str, OsString)> {
+        let mounts = self.members.iter().map(|member| member.as_os_str()).collect::<Vec<_>>().join(":".as_ref());
+        vec![
+            ("CXLRAID_LEVEL", self.shape.level.into()),
+            ("CXLRAID_MOUNTS", mounts),
+            ("CXLRAID_PATHS", self.place.data.clone().into()),
+            ("CXLRAID_STRIPE_SIZE", self.shape.chunk.into()),
+            ("CXLRAID_JOURNAL", if self.shape.journal { "internal" } else { "" }.into()),
+        ]
+    }
+
+    /// A program that finds the array's variables, but not the library.
+    pub(crate) fn beside(&self, program: impl AsRef<std::ffi::OsStr>) -> Run<'a> {
+        self.variables().into_iter().fold(self.place.run(program), |run, (name, value)| run.env(name, value))
+    }
+
+    /// A program that sees the array.
+    pub(crate) fn run(&self, program: impl AsRef<std::ffi::OsStr>) -> Run<'a> {
+        self.beside(program).env("LD_PRELOAD", &self.place.ground.library)
+    }
+
+    /// All that must hold when no program uses the array, of which these members are lost. `expected`: what lies there.
+    pub(crate) fn check(&self, lost: &[usize], expected: &Output, complaints: &mut Complaints) {
+        compare("the files", expected, &content(self.place, self.run("bash")), complaints);
+        let this = std::env::current_exe().unwrap_or_default();
+        let scrub = self.beside(this).arg(SCRUB).output();
+        if !scrub.succeeded() {
+            complaints.push(with_output("redundancy", &scrub));
+        }
+        for slot in (0..self.members.len()).filter(|slot| !lost.contains(slot)) {
+            if self.shape.survives(&[lost, &[slot]].concat()) {
+                self.forget_runtime(complaints);
+                if let Err(error) = self.without(slot, expected, complaints) {
+                    complaints.push(format!("member {slot} away: {error}"));
+                }
+            }
+        }
+        self.forget_runtime(complaints);
+        let entries = fs::read_dir(&self.place.data).into_iter().flatten().flatten();
+        let leaked: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        if !leaked.is_empty() {
+            complaints.push(format!("on the host, beside the array: {}", leaked.join(", ")));
+        }
+    }
+
+    fn without(&self, slot: usize, expected: &Output, complaints: &mut Complaints) -> std::io::Result<()> {
+        let away = self.members[slot].with_extension("further");
+        fs::rename(&self.members[slot], &away)?;
+        compare(&format!("the files without member {slot}"), expected, &content(self.place, self.run("bash")), complaints);
+        fs::rename(&away, &self.members[slot])
+    }
+
+    /// Removes the runtime segment, as the operator's command does if nobody uses the array.
+    fn forget_runtime(&self, complaints: &mut Complaints) {
+        let Some(segment) = self.members.iter().find_map(|member| stage::segment::segment_of(member)) else { return };
+        let stopped = self.beside(&self.place.ground.command).arg("stop").output();
+        let left = segment.exists() && !stopped.stderr.contains("no array");
+        if !stopped.succeeded() || left {
+            complaints.push(with_output("cxlraid stop", &stopped));
+        }
+    }
+
+    /// Leaves everything where it is, for a look at what went wrong.
+    pub(crate) fn keep(&mut self) {
+        self.keep = true;
+        self.place.ground.janitor.keep();
+        println!("       kept: {}", self.directory.display());
+    }
+}
+
+impl Drop for Array<'_> {
+    fn drop(&mut self) {
+        if !self.keep {
+            stage::segment::forget(&self.members);
+            // What cannot be removed now the janitor removes later.
+            let _ = remove(&self.directory);
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! The scenes, and the files that they consist of.
+
+/// A tree of processes.
+pub(crate) struct Scene {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    /// Whether its processes are killed at random instants, and begun anew.
+    pub(crate) kills: bool,
+    /// How many variants there are; each has a run on a plain directory of its own.
+    pub(crate) variant_count: u64,
+}
+
+const fn scene(name: &'static str, variant_count: u64, about: &'static str) -> Scene {
+    Scene { name, about, kills: false, variant_count }
+}
+
+pub(crate) const SCENES: [Scene; 7] = [
+    scene("shell", 2, "redirections, pipelines, subshells, background jobs, names"),
+    scene("make", 2, "make -j2: rules that write, append and rename"),
+    scene("git", 2, "commits, a merge, gc, fsck, a clone"),
+    scene("workers", 2, "multiprocessing by fork and spawn: locks, appends, a shared mapping"),
+    scene("server", 2, "descriptors handed to children by SCM_RIGHTS; in one variant the children are another user"),
+    Scene { kills: true, ..scene("sqlite", 2, "writers of a database, in WAL and rollback mode, killed and begun anew") },
+    Scene { kills: true, ..scene("daemons", 3, "counters under flock, fcntl and OFD locks, killed and begun anew") },
+];
+
+macro_rules! embedded {
+    ($($name:literal),* $(,)?) => { [$(($name, include_str!(concat!("../scenes/", $name)))),*] };
+}
+
+pub(crate) const FILES: [(&str, &str); 8] =
+    embedded!("director.py", "shell.sh", "make.sh", "git.sh", "workers.py", "server.py", "sqlite.py", "daemons.py",);
