@@ -10,6 +10,7 @@ use crate::Array;
 use crate::config::{Config, JournalPlace};
 use crate::error::AttachError;
 use crate::member::{Member, Standing, read_fully};
+use crate::regular::{NOT_A_FILE, open_regular};
 use crate::superblock::{self, open_new, random_uuid, write_fully};
 use alloc::vec::Vec;
 use core::ffi::CStr;
@@ -179,20 +180,15 @@ fn header_of(file: &OwnedFd) -> Result<(JournalHeader, u64), Problem> {
     Ok((header, stat.st_size as u64))
 }
 
-/// How a journal's file is opened.
+/// How a journal's file is made.
 const OPEN: OFlags = OFlags::RDWR.union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
-/// Opens a journal's file. What is no regular file is not opened: devices and pipes may act on that, or wait.
-fn open_regular(directory: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Problem> {
-    let require = |stat: fs::Stat| match fs::FileType::from_raw_mode(stat.st_mode) {
-        fs::FileType::RegularFile => Ok(()),
-        fs::FileType::Symlink => Err(Problem::Os(OsError::LOOP)),
-        _ => Err(Problem::Journal(JournalError::NotAJournal)),
-    };
-    require(fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).map_err(Problem::Os)?)?;
-    let file = fs::openat(directory, name, OPEN, Mode::empty()).map_err(Problem::Os)?;
-    require(fs::fstat(&file).map_err(Problem::Os)?)?;
-    Ok(file)
+/// Opens a journal's file.
+fn open_journal(directory: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Problem> {
+    open_regular(directory, name, OFlags::RDWR).map_err(|error| match error {
+        NOT_A_FILE => Problem::Journal(JournalError::NotAJournal),
+        error => Problem::Os(error),
+    })
 }
 
 /// The file at `path`, where a journal of `array` is to be made; none if there is no file, and the inner error if it cannot be opened. It is one that this very array had
@@ -203,7 +199,7 @@ fn replaceable(path: &[u8], array: Uuid, said_by: SaidBy) -> Result<Option<sys::
         SaidBy::Superblocks => AttachError::JournalNotThere { path: path.to_vec() },
     };
     let is_operators = said_by == SaidBy::Operator;
-    let file = match open_regular(fs::CWD, path) {
+    let file = match open_journal(fs::CWD, path) {
         Ok(file) => file,
         Err(Problem::Os(OsError::NOENT)) if is_operators => return Ok(None),
         Err(Problem::Os(error)) if is_operators => return Ok(Some(Err(error))),
@@ -236,7 +232,7 @@ fn check(
         Problem::Os(error) => AttachError::JournalLost { path: path.to_vec(), error },
         Problem::Journal(error) => AttachError::journal(path, error),
     };
-    let file = open_regular(at.map_or(fs::CWD, AsFd::as_fd), name).map_err(failed)?;
+    let file = open_journal(at.map_or(fs::CWD, AsFd::as_fd), name).map_err(failed)?;
     let (header, bytes) = header_of(&file).map_err(failed)?;
     header.check(array, uuid).map_err(|error| AttachError::journal(path, error))?;
     if bytes < header.file_bytes() {

@@ -1,11 +1,12 @@
 //! A member directory: what is found at a path, and what it counts for.
 
 use crate::error::AttachError;
+use crate::regular::{NOT_A_FILE, open_regular};
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 use format::{Superblock, SuperblockError, Uuid};
 use sys::rustix::fs::{self, AtFlags, Dir, Mode, OFlags};
-use sys::{OsError, OwnedFd};
+use sys::{AsFd, OsError, OwnedFd};
 use units::{Shown, Slot};
 
 /// Whether a member can be used.
@@ -103,8 +104,9 @@ pub(crate) fn inspect(path: &[u8]) -> Result<Finding, AttachError> {
 }
 
 fn read_member(path: &[u8], directories: Directories) -> Result<What, AttachError> {
-    let file = match fs::openat(&directories.meta, format::SUPERBLOCK_FILE, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
+    let file = match open_regular(directories.meta.as_fd(), format::SUPERBLOCK_FILE, OFlags::RDONLY) {
         Ok(file) => file,
+        Err(OsError::LOOP | NOT_A_FILE) => return Ok(What::Damaged(SuperblockError::NotASuperblock)),
         // Interrupted while being created: nothing was stored here yet.
         Err(OsError::NOENT) => {
             let empty = is_empty(&directories.root).map_err(|error| AttachError::os(path, "read", error))?;

@@ -8,13 +8,14 @@ use crate::config::Config;
 use crate::error::AttachError;
 use crate::journal::{New, SaidBy};
 use crate::member::{Member, Standing, read_fully};
+use crate::regular::{open_or_make, open_regular};
 use alloc::vec::Vec;
 use format::{Access, ArrayName, Features, LANE_FILE_BYTES, MemberEntry, MemberState, Superblock, TableHeader, TableKind, Uuid};
 use sys::rustix::fs::{self, AtFlags, Gid, Mode, OFlags, Uid, XattrFlags};
 use sys::rustix::io::pwrite;
 use sys::rustix::process::{getegid, geteuid};
 use sys::rustix::rand::{GetRandomFlags, getrandom};
-use sys::{OsError, OwnedFd, Result};
+use sys::{AsFd, OsError, OwnedFd, Result};
 use units::{ChunkBytes, MEMBER_COUNT_MAX, MemberSet, Slot};
 
 /// Permission bits of everything under `.cxlraid` when nothing else is asked for: the creator alone.
@@ -190,14 +191,14 @@ pub(crate) fn make_directories(root: &OwnedFd, path: &[u8]) -> Result<()> {
 
 pub(crate) fn open_new(meta: &OwnedFd, name: &core::ffi::CStr, access: Access) -> Result<OwnedFd> {
     let mode = Mode::from_raw_mode(access.mode);
-    let file = fs::openat(meta, name, OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW, mode)?;
+    let file = open_or_make(meta.as_fd(), name, mode)?;
     fs::fchmod(&file, mode)?;
     fs::fchown(&file, Some(Uid::from_raw(access.owner_uid)), Some(Gid::from_raw(access.owner_gid)))?;
     Ok(file)
 }
 
 fn write_copy(meta: &OwnedFd, superblock: &Superblock, copy: usize) -> Result<()> {
-    let file = fs::openat(meta, format::SUPERBLOCK_FILE, OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty())?;
+    let file = open_regular(meta.as_fd(), format::SUPERBLOCK_FILE, OFlags::RDWR)?;
     write_fully(&file, &superblock.encode(), Superblock::copy_offset(copy))?;
     fs::fdatasync(&file)
 }
@@ -218,7 +219,7 @@ pub(crate) fn write_fully(file: &OwnedFd, mut bytes: &[u8], mut offset: u64) -> 
 
 /// Reads a member's superblock afresh; also tells which copy it came from.
 pub fn read(meta: &OwnedFd) -> Result<(Superblock, usize)> {
-    let file = fs::openat(meta, format::SUPERBLOCK_FILE, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty())?;
+    let file = open_regular(meta.as_fd(), format::SUPERBLOCK_FILE, OFlags::RDONLY)?;
     let mut bytes = [0u8; format::SUPERBLOCK_BYTES];
     let length = read_fully(&file, &mut bytes)?;
     Superblock::choose(&bytes[..length]).map_err(|_| OsError::IO)

@@ -118,7 +118,7 @@ impl Inode {
 }
 
 /// None behind the end of a backing file, or of its data. Nobody uses the position of these descriptors.
-fn seek_member(fd: BorrowedFd<'_>, to: SeekFrom) -> Result<Option<u64>, OsError> {
+pub(crate) fn seek_member(fd: BorrowedFd<'_>, to: SeekFrom) -> Result<Option<u64>, OsError> {
     match seek(fd, to) {
         Ok(found) => Ok(Some(found)),
         Err(OsError::NXIO) => Ok(None),

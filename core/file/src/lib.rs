@@ -23,6 +23,7 @@ mod locks;
 mod mapped;
 mod nameless;
 mod pieces;
+mod reach;
 mod read;
 mod recovery;
 mod resync;

@@ -17,6 +17,7 @@ use array::Array;
 use dax::{Backing, PersistenceDomain};
 use format::{
     Attribute, FLAG_SLACK, INODE_RECORD_BYTES, InodeRecord, InodeState, LANE_COUNT, LaneKind, LaneRecord, Resync, STATE_OFFSET,
+    inode_record_offset,
 };
 use intent::NameLog;
 use medium::Medium;
@@ -57,11 +58,15 @@ impl Files {
     /// what a cut took away.
     pub(crate) fn note_all(&self) -> Result<(), OsError> {
         let (array, table) = (self.array(), self.table());
-        for number in 1..=table.count(array.first_in_use()?)? {
-            let Ok(Some(record)) = table.load(array, number) else { continue };
-            table.change_flags(array, number, FLAG_SLACK, 0, |_| {});
-            if record.size > 0 && record.geometry().level() != layout::Level::Raid0 {
-                table.add_resync(array, number, Resync { start: 0, end: record.size, lost: MemberSet::EMPTY });
+        let mut next = 1;
+        while let Some(run) = table.next_run(array, next)? {
+            next = run.end;
+            for number in run {
+                let Ok(Some(record)) = table.load(array, number) else { continue };
+                table.change_flags(array, number, FLAG_SLACK, 0, |_| {});
+                if record.size > 0 && record.geometry().level() != layout::Level::Raid0 {
+                    table.add_resync(array, number, Resync { start: 0, end: record.size, lost: MemberSet::EMPTY });
+                }
             }
         }
         Ok(())
@@ -140,50 +145,41 @@ impl Files {
 }
 
 impl InodeTable {
-    /// Makes the tables equally long: one may have been grown on some members only.
-    fn equal_lengths(&self, array: &Array) -> Result<(), OsError> {
-        let lengths = || array.in_use().iter().filter_map(|slot| Some((slot, self.member(slot)?.bytes().ok()?)));
-        let longest = lengths().map(|(_, bytes)| bytes).max().unwrap_or(0);
-        for (slot, bytes) in lengths() {
-            if bytes < longest && self.member(slot).is_none_or(|table| table.allocate(bytes, longest - bytes).is_err()) {
-                array.fail_member(slot)?;
-            }
-        }
-        Ok(())
-    }
-
     /// Calls `visit` with the number of every record that is not the same on all members in use, or is an orphan's, and its state on the
     /// lowest.
     fn each_odd(&self, array: &Array, mut visit: impl FnMut(u64, u8) -> Result<(), OsError>) -> Result<(), OsError> {
-        let count = self.count(array.first_in_use()?)?;
-        let mut number = 1;
-        while number <= count {
-            let mut odd = [(0u16, 0u8); BATCH_COUNT];
-            let (batch, found) = match self.find_odd(array, number, count, &mut odd) {
-                Ok(result) => result,
-                Err(slot) => {
-                    array.fail_member(slot)?;
-                    continue;
+        let mut next = 1;
+        while let Some(run) = self.next_run(array, next)? {
+            let mut number = run.start;
+            while number < run.end {
+                let mut odd = [(0u16, 0u8); BATCH_COUNT];
+                let (batch, found) = match self.find_odd(array, number, run.end - 1, &mut odd) {
+                    Ok(result) => result,
+                    Err(slot) => {
+                        array.fail_member(slot)?;
+                        continue;
+                    }
+                };
+                for &(index, state) in &odd[..found] {
+                    visit(number + u64::from(index), state)?;
                 }
-            };
-            for &(index, state) in &odd[..found] {
-                visit(number + u64::from(index), state)?;
+                number += batch as u64;
             }
-            number += batch as u64;
+            next = run.end;
         }
         Ok(())
     }
 
-    /// Compares a batch of records. Returns how many were compared and how many are odd, or the member whose memory failed.
+    /// Compares a batch of the records up to `last`. Returns how many were compared and how many are odd, or the member whose memory failed.
     fn find_odd(
         &self,
         array: &Array,
         number: u64,
-        count: u64,
+        last: u64,
         odd: &mut [(u16, u8); BATCH_COUNT],
     ) -> Result<(usize, usize), Slot> {
         let mut places = [core::ptr::null::<u64>(); units::MEMBER_COUNT_MAX];
-        let (mut place_count, mut batch) = (0, BATCH_COUNT.min((count - number + 1) as usize));
+        let (mut place_count, mut batch) = (0, BATCH_COUNT.min((last - number + 1) as usize));
         for slot in array.in_use().iter() {
             let (place, bytes) = self.run(slot, number).ok_or(slot)?;
             places[place_count] = place;
@@ -256,7 +252,10 @@ impl InodeTable {
             if whole(slot).and_then(|(_, record)| record).map(bare) != right_bare {
                 array.before_change()?;
             }
-            if self.store_bytes(slot, number, &bytes).is_err() {
+            // It may lie in a hole.
+            let room = self.member(slot).ok_or(OsError::NODEV);
+            let room = room.and_then(|table| table.allocate(inode_record_offset(number), INODE_RECORD_BYTES as u64));
+            if room.and_then(|()| self.store_bytes(slot, number, &bytes)).is_err() {
                 array.fail_member(slot)?;
             }
         }

@@ -7,12 +7,12 @@ use alloc::vec::Vec;
 use array::{Array, Member};
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use dax::{Access, Backing, PersistenceDomain};
-use format::{FLAGS_OFFSET, INODE_RECORD_BYTES, InodeRecord, InodeState, SIZE_OFFSET, STATE_OFFSET, Shape};
+use format::{FLAGS_OFFSET, INODE_COUNT_MAX, INODE_RECORD_BYTES, InodeRecord, InodeState, SIZE_OFFSET, STATE_OFFSET, Shape};
 use format::{inode_record_offset, inode_table_bytes};
 use medium::Medium;
 use persist::fault::guard;
-use sys::OsError;
-use sys::rustix::fs::{Mode, OFlags, openat};
+use sys::rustix::fs::OFlags;
+use sys::{AsFd, OsError};
 use units::{MemberSet, Slot};
 
 /// How many records the table grows by.
@@ -22,7 +22,7 @@ const GROWTH_COUNT: u64 = 1024;
 pub struct InodeTable {
     /// By slot; None for a member that is missing.
     members: Vec<Option<Backing>>,
-    /// Records that the table is known to have room for: it only grows.
+    /// Records that are known to lie before the end of the last that was ever used: that only grows.
     known_count: AtomicU64,
 }
 
@@ -37,8 +37,7 @@ impl InodeTable {
     pub fn create(&self, array: &Array, shape: Shape) -> Result<(u64, u64), OsError> {
         array.runtime().with_inodes(|hint| {
             let first = array.first_in_use()?;
-            let start = hint.load(Ordering::Relaxed).max(1);
-            let number = self.find_free(array, first, start)?;
+            let number = self.find_free(array, first, hint.load(Ordering::Relaxed))?;
             let generation = self.load_generation(first, number)? + 1;
             let bytes = InodeRecord { state: InodeState::Orphan, ..InodeRecord::new(generation, shape) }.encode(number);
             for slot in array.in_use().iter() {
@@ -50,37 +49,42 @@ impl InodeTable {
         })
     }
 
-    fn find_free(&self, array: &Array, first: Slot, start: u64) -> Result<u64, OsError> {
-        for number in start..=self.known_count.load(Ordering::Relaxed) {
+    /// A free number, with room for its record on every member in use. The search begins at `hint`, which any process may have stored.
+    fn find_free(&self, array: &Array, first: Slot, hint: u64) -> Result<u64, OsError> {
+        let mut number = hint.max(1);
+        let mut known = self.known_count.load(Ordering::Relaxed);
+        if number > known {
+            known = known.max(self.count(first)?);
+            // Behind the last that was ever used.
+            number = number.min(known + 1);
+        }
+        while number <= known && self.load_state(first, number)? != InodeState::Free.code() {
+            number += 1;
+        }
+        loop {
+            self.make_room(array, number, number > known)?;
             if self.load_state(first, number)? == InodeState::Free.code() {
+                self.known_count.fetch_max(known.max(number), Ordering::Relaxed);
                 return Ok(number);
             }
+            number += 1;
         }
-        let count = self.count(first)?;
-        let start = start.max(self.known_count.swap(count, Ordering::Relaxed) + 1);
-        for number in start..=count {
-            if self.load_state(first, number)? == InodeState::Free.code() {
-                return Ok(number);
-            }
-        }
-        let number = start.max(count + 1);
-        let limit = sys::file_limit::bytes();
-        let end = inode_table_bytes(number + GROWTH_COUNT - 1).min(limit);
-        if end < inode_table_bytes(number) {
+    }
+
+    /// Gets space for the record of `number` on every member in use, and for more of them if the table is to `grow`. In a table with holes a record before the end has none
+    /// either.
+    fn make_room(&self, array: &Array, number: u64, grow: bool) -> Result<(), OsError> {
+        let count = if grow { GROWTH_COUNT } else { 1 };
+        let last = (number + count - 1).min(INODE_COUNT_MAX);
+        let (from, end) = (inode_record_offset(number), inode_table_bytes(last).min(sys::file_limit::bytes()));
+        if number > INODE_COUNT_MAX || end < from + INODE_RECORD_BYTES as u64 {
             // The kernel would hold the table to the program's limit, and kill the program for it.
             return Err(OsError::NOSPC);
         }
-        let from = inode_table_bytes(count);
         for slot in array.in_use().iter() {
             self.members[slot].as_ref().ok_or(OsError::NODEV)?.allocate(from, end - from)?;
         }
-        Ok(number)
-    }
-
-    /// How many records a member's table has.
-    pub(crate) fn count(&self, slot: Slot) -> Result<u64, OsError> {
-        let table = self.members[slot].as_ref().ok_or(OsError::NODEV)?;
-        Ok(table.bytes()?.saturating_sub(inode_record_offset(1)) / INODE_RECORD_BYTES as u64)
+        Ok(())
     }
 
     /// A member's table.
@@ -176,9 +180,6 @@ impl InodeTable {
 
     /// Reads and checks a record, from the lowest member in use whose copy is whole. None if it is free.
     pub fn load(&self, array: &Array, number: u64) -> Result<Option<InodeRecord>, OsError> {
-        if number == 0 {
-            return Err(OsError::IO);
-        }
         let mut result = Err(OsError::IO);
         for slot in array.in_use().iter() {
             let Ok(bytes) = self.load_bytes(slot, number) else { continue };
@@ -264,6 +265,10 @@ impl InodeTable {
 
     fn address(&self, slot: Slot, number: u64) -> Result<*mut u8, OsError> {
         let table = self.members[slot].as_ref().ok_or(OsError::NODEV)?;
+        // What members and shared memory name may be any number.
+        if !(1..=INODE_COUNT_MAX).contains(&number) {
+            return Err(OsError::IO);
+        }
         table.span(inode_record_offset(number)).map(|span| span.start.as_ptr()).ok_or(OsError::NOMEM)
     }
 
@@ -313,7 +318,7 @@ pub(crate) fn open_meta_files(array: &Array, name: &core::ffi::CStr) -> Result<V
 /// Opens a file under `.cxlraid` of a member that is there; also gives the member's persistence domain.
 pub(crate) fn open_meta_file(member: &Member, name: &core::ffi::CStr) -> Result<(Backing, PersistenceDomain), OsError> {
     let (Some(meta), Some(root)) = (member.meta(), member.root()) else { return Err(OsError::NODEV) };
-    let file = openat(meta, name, OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty())?;
+    let file = array::open_regular(meta.as_fd(), name, OFlags::RDWR)?;
     let domain = dax::detect(sys::AsFd::as_fd(root));
     Ok((Backing::new(sys::high_fd::raise(file)?, Access::ReadWrite, domain), domain))
 }

@@ -75,7 +75,10 @@ const _: () = assert!(SIZE_OFFSET == 0 && GENERATION_OFFSET == 8 && SHAPE_OFFSET
 const _: () = assert!(STATE_OFFSET == 23 && FLAGS_OFFSET == 24 && CHECKSUM_OFFSET == 28);
 const _: () = assert!(RESYNC_START_OFFSET == 32 && RESYNC_END_OFFSET == 40 && LOST_MASK_OFFSET == 48);
 
-/// The byte offset of the record of `inode` (from 1 on) within the file.
+/// The highest inode number: a table is no longer than 256 GiB, which every file system can hold.
+pub const INODE_COUNT_MAX: u64 = 1 << 32;
+
+/// The byte offset of the record of `inode` (1 to [`INODE_COUNT_MAX`]) within the file.
 #[must_use]
 pub const fn inode_record_offset(inode: u64) -> u64 {
     crate::TABLE_HEADER_BYTES as u64 + (inode - 1) * INODE_RECORD_BYTES as u64

@@ -152,6 +152,7 @@ const fn answer(error: OsError) -> OsError {
         | OsError::STALE
         | OsError::NODATA
         | OsError::NXIO
+        | OsError::MEDIUMTYPE
         | OsError::AGAIN
         | OsError::TIMEDOUT => OsError::IO,
         error => error,

@@ -1,0 +1,89 @@
+//! How far an inode table reaches, and which of its records can be of any file.
+//!
+//! The fault it exists for: a table that is a sparse file of 1 TiB. Whoever has written a member's table may have given it any length, which costs nothing; every program that
+//! starts alone with the array would look at 2^34 records of it, and shared memory would be filled by looking.
+//!
+//! A record in a hole is all zeros, and so free. So only what members hold data for is looked at (lseek(2), SEEK_DATA), which costs its owner as much as those who look.
+
+use crate::holes::seek_member;
+use crate::table::InodeTable;
+use array::Array;
+use core::ops::Range;
+use dax::Backing;
+use format::{INODE_COUNT_MAX, INODE_RECORD_BYTES, inode_record_offset};
+use medium::Medium;
+use sys::OsError;
+use sys::rustix::fs::SeekFrom;
+use units::Slot;
+
+impl InodeTable {
+    /// How many records of a member's table can be of files: those up to the end of its last data.
+    pub(crate) fn count(&self, slot: Slot) -> Result<u64, OsError> {
+        let mut count = 0;
+        while let Some(run) = self.run_on(slot, count + 1)? {
+            count = run.end - 1;
+        }
+        Ok(count)
+    }
+
+    /// The next numbers, from `first` on, of which any member in use has data; None if there are none.
+    pub(crate) fn next_run(&self, array: &Array, first: u64) -> Result<Option<Range<u64>>, OsError> {
+        let mut next: Option<Range<u64>> = None;
+        for slot in array.in_use().iter() {
+            let Ok(found) = self.run_on(slot, first) else {
+                array.fail_member(slot)?;
+                continue;
+            };
+            let Some(found) = found else { continue };
+            if next.as_ref().is_none_or(|next| (found.start, next.end) < (next.start, found.end)) {
+                next = Some(found);
+            }
+        }
+        Ok(next)
+    }
+
+    /// The same on one member.
+    fn run_on(&self, slot: Slot, first: u64) -> Result<Option<Range<u64>>, OsError> {
+        let table = self.member(slot).ok_or(OsError::NODEV)?;
+        if first > INODE_COUNT_MAX {
+            return Ok(None);
+        }
+        let from = inode_record_offset(first);
+        // What is no whole record is none. Nobody uses the position of these descriptors.
+        let first_in = |offset: u64| (offset - inode_record_offset(1)) / INODE_RECORD_BYTES as u64 + 1;
+        let (start, end) = match seek_member(table.fd(), SeekFrom::Data(from)) {
+            Ok(Some(start)) => (start, seek_member(table.fd(), SeekFrom::Hole(start))?.unwrap_or(start)),
+            Ok(None) => return Ok(None),
+            // Where it cannot be asked there is data.
+            Err(OsError::INVAL | OsError::OPNOTSUPP) => (from, table.bytes()?),
+            Err(error) => return Err(error),
+        };
+        let run = first_in(start)..first_in(end.max(from)).min(INODE_COUNT_MAX + 1);
+        Ok(Some(run).filter(|run| !run.is_empty()))
+    }
+
+    /// Makes the tables equally long, as far as there are records in any: one may have been grown on some members only.
+    pub(crate) fn equal_lengths(&self, array: &Array) -> Result<(), OsError> {
+        let mut reach = 0;
+        for slot in array.in_use().iter() {
+            match self.count(slot) {
+                Ok(count) => reach = reach.max(inode_record_offset(count + 1)),
+                Err(_) => array.fail_member(slot)?,
+            }
+        }
+        for slot in array.in_use().iter() {
+            let is_long = |table: &Backing| table.bytes().is_ok_and(|bytes| bytes >= reach);
+            if self.member(slot).is_some_and(is_long) {
+                continue;
+            }
+            if reach > sys::file_limit::bytes() {
+                // The kernel would kill the program that was limited.
+                return Err(OsError::FBIG);
+            }
+            if self.member(slot).is_none_or(|table| table.set_len(reach).is_err()) {
+                array.fail_member(slot)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,139 @@
+//! What whoever may write a member's `.cxlraid` puts there, and no program may be held up by: tables of any length, and what is no file.
+
+mod common;
+
+use array::Array;
+use common::{TestArray, read, write};
+use cxlraid_file::Files;
+use format::Attribute;
+use layout::Level;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use sys::rustix::fs::{CWD, FileType, Mode, mknodat};
+
+const INODES: &str = ".cxlraid/inodes";
+/// How long a start may take that has nothing to do.
+const AT_MOST: Duration = Duration::from_secs(20);
+
+/// What `act` gives, on a thread of its own; fails the test if it takes too long.
+fn in_time<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'static) -> T {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || sender.send(act()));
+    receiver.recv_timeout(AT_MOST).expect("it did not end in time")
+}
+
+/// The array after a crash of the machine, attached anew.
+fn start_again(array: &TestArray) -> &'static Files {
+    array.lose_segment();
+    let config = array.config.clone();
+    in_time(move || Files::new(Array::attach(&config).unwrap()).unwrap())
+}
+
+fn table(array: &TestArray, slot: usize) -> PathBuf {
+    array.member_path(slot).join(INODES)
+}
+
+fn lengthen(path: &Path, bytes: u64) {
+    std::fs::OpenOptions::new().write(true).open(path).unwrap().set_len(bytes).unwrap();
+}
+
+fn three_files(array: &TestArray) -> Vec<(String, Attribute)> {
+    let files: Vec<_> = (0..3).map(|index| format!("f{index}")).map(|name| (name.clone(), array.create(&name))).collect();
+    for (name, attribute) in &files {
+        write(&array.open(name, *attribute), 0, name.as_bytes());
+    }
+    files
+}
+
+fn are_whole(array: &TestArray, files: &'static Files, made: &[(String, Attribute)]) {
+    for (name, attribute) in made {
+        assert_eq!(read(&array.open_in(files, name, *attribute), 0, 100), name.as_bytes());
+    }
+}
+
+#[test]
+fn a_table_of_1_tib_costs_what_it_holds() {
+    for lengthened in [0..3, 0..1, 2..3] {
+        let array = TestArray::new(Level::Raid5, 3, 4096);
+        let made = three_files(&array);
+        for slot in lengthened {
+            lengthen(&table(&array, slot), 1 << 40);
+        }
+        let files = start_again(&array);
+        assert_eq!(files.array().in_use().len(), 3);
+        are_whole(&array, files, &made);
+        let next = in_time(move || files.create_inode().unwrap());
+        assert!(next.inode <= made.len() as u64 + 1, "{next:?}");
+        for slot in 0..3 {
+            let bytes = std::fs::metadata(table(&array, slot)).unwrap().blocks() * 512;
+            assert!(bytes < 1 << 20, "{bytes} bytes of member {slot}'s table");
+        }
+    }
+}
+
+#[test]
+fn records_far_behind_the_others_are_looked_at_and_nothing_between() {
+    // The last that can be, one that is none, and one behind every record.
+    for offset in [200 << 30, (256 << 30) - 4096, 1 << 43] {
+        let array = TestArray::new(Level::Raid1, 2, 4096);
+        let made = three_files(&array);
+        let junk = std::fs::OpenOptions::new().write(true).open(table(&array, 1)).unwrap();
+        junk.write_all_at(&[0xa5; 4096], offset).unwrap();
+        let files = start_again(&array);
+        assert_eq!(files.array().in_use().len(), 2, "{offset:#x}");
+        are_whole(&array, files, &made);
+    }
+}
+
+#[test]
+fn a_hole_in_a_table_is_free_records() {
+    let array = TestArray::new(Level::Raid1, 2, 4096);
+    let made = three_files(&array);
+    for slot in 0..2 {
+        lengthen(&table(&array, slot), 64 << 20);
+    }
+    let files = start_again(&array);
+    for index in 0..2000 {
+        let attribute = files.create_inode().unwrap();
+        assert_eq!(attribute.inode, made.len() as u64 + 1 + index);
+    }
+    are_whole(&array, files, &made);
+}
+
+#[test]
+fn what_is_no_file_is_not_waited_for() {
+    for name in ["superblock", "inodes", "lanes", "names", "journal"] {
+        for kind in ["pipe", "symlink", "device", "directory"] {
+            let array = TestArray::journaled(Level::Raid1, 2, 4096, true);
+            array.lose_segment();
+            let path = array.member_path(0).join(".cxlraid").join(name);
+            std::fs::remove_file(&path).unwrap();
+            let target = array.member_path(0).join("target");
+            std::fs::write(&target, "other").unwrap();
+            let made = match kind {
+                "pipe" => mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).map_err(Into::into),
+                // A console: to open it may take the terminal.
+                "device" => {
+                    mknodat(CWD, &path, FileType::CharacterDevice, Mode::RUSR, sys::rustix::fs::makedev(5, 0)).map_err(Into::into)
+                }
+                "symlink" => std::os::unix::fs::symlink(&target, &path),
+                _ => std::fs::create_dir(&path),
+            };
+            if kind == "device" && made.is_err() {
+                // Only root makes devices.
+                continue;
+            }
+            made.unwrap();
+            let config = array.config.clone();
+            let members = in_time(move || {
+                let files = Files::new(Array::attach(&config).ok()?).ok()?;
+                files.open_name_log().ok()?;
+                Some(files.array().in_use().len())
+            });
+            // Without its superblock a member is out; nobody goes on without a table or the journal.
+            assert_eq!(members, (name == "superblock").then_some(1), "{name} {kind}");
+            assert_eq!(std::fs::read(&target).unwrap(), b"other", "{name} {kind}");
+        }
+    }
+}
