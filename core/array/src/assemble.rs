@@ -15,6 +15,7 @@ use crate::lent;
 use crate::member::{Finding, Member, Standing, inspect};
 use crate::runtime::Runtime;
 use crate::superblock;
+use crate::waiting;
 use alloc::vec::Vec;
 use format::{MemberState, Superblock, Uuid};
 use layout::Geometry;
@@ -203,7 +204,7 @@ fn create_if_still_blank(config: &Config, findings: &[Finding]) -> Result<bool, 
         roots.push(finding.blank_root()?);
     }
     let Some(first) = roots.first() else { return Ok(false) };
-    flock(first, FlockOperation::LockExclusive).map_err(|error| AttachError::os(&config.mounts[0], "lock", error))?;
+    waiting::lock(first).map_err(|error| AttachError::os(&config.mounts[0], "lock", error))?;
     let again = inspect_all(config)?;
     let still_blank = again.iter().all(Finding::is_unfinished);
     let result = if still_blank { superblock::create(config, &roots).map(|()| true) } else { Ok(false) };
@@ -308,6 +309,22 @@ mod tests {
         let config = Config::new(layout::Level::Raid5, None, &mounts, &[b"/data".to_vec()], String::new()).unwrap();
         drop(Array::attach(&config).unwrap());
         (home, config)
+    }
+
+    #[test]
+    fn a_directory_that_somebody_keeps_locked_is_not_waited_for_without_end() {
+        let home = Home(PathBuf::from(std::format!("/dev/shm/attach-locked-{}", std::process::id())));
+        let mounts = [0, 1].map(|slot| home.0.join(std::format!("m{slot}")));
+        mounts.iter().for_each(|mount| std::fs::create_dir_all(mount).unwrap());
+        let held = std::fs::File::open(&mounts[0]).unwrap();
+        held.lock().unwrap();
+        let mounts = mounts.map(|mount| mount.into_os_string().into_encoded_bytes());
+        let config = Config::new(layout::Level::Raid1, None, &mounts, &[b"/data".to_vec()], String::new()).unwrap();
+        let (sender, receiver) = std::sync::mpsc::channel();
+        std::thread::spawn(move || sender.send(Array::attach(&config).map(drop)));
+        let refused = receiver.recv_timeout(core::time::Duration::from_secs(20)).expect("it is waited for");
+        assert_eq!(refused.unwrap_err().os_error(), OsError::TIMEDOUT);
+        drop(held);
     }
 
     fn remove_segment(uuid: Uuid) {

@@ -27,6 +27,7 @@ mod stripe;
 mod striper;
 pub mod superblock;
 mod undo;
+mod waiting;
 mod walk;
 mod write;
 

@@ -14,7 +14,6 @@ use format::{Access, ArrayName, Features, LANE_FILE_BYTES, MemberEntry, MemberSt
 use sys::rustix::fs::{self, AtFlags, Gid, Mode, OFlags, Uid, XattrFlags};
 use sys::rustix::io::pwrite;
 use sys::rustix::process::{getegid, geteuid};
-use sys::rustix::rand::{GetRandomFlags, getrandom};
 use sys::{AsFd, OsError, OwnedFd, Result};
 use units::{ChunkBytes, MEMBER_COUNT_MAX, MemberSet, Slot};
 
@@ -133,9 +132,7 @@ fn for_slot(superblock: &Superblock, slot: Slot) -> Superblock {
 }
 
 pub(crate) fn random_uuid() -> Result<Uuid> {
-    let mut bytes = [0u8; 16];
-    let length = getrandom(&mut bytes[..], GetRandomFlags::empty())?;
-    if length == bytes.len() { Ok(Uuid::from_random(bytes)) } else { Err(OsError::IO) }
+    sys::random::bytes().map(Uuid::from_random)
 }
 
 /// Makes `.cxlraid` with a superblock of count 0 in it.

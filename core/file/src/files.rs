@@ -368,7 +368,7 @@ impl Files {
         let runtime = self.array.runtime();
         let entry = runtime.enter_file(key).ok_or(OsError::NFILE)?;
         if let Some(replaced) = entry.replaced {
-            self.forget_mappings(replaced.get());
+            self.forget_mappings(replaced.get(), runtime.file(entry));
         }
         let inode = Inode::new(self, attribute.inode, &record, backing, entry, writable, opened_in);
         if entry.first {
@@ -407,8 +407,8 @@ impl Files {
         let record = self.record(attribute).ok();
         let entry = record.as_ref().and_then(|_| runtime.enter_file(inode.key()));
         runtime.end_idle(place);
-        if let Some(replaced) = entry.and_then(|entry| entry.replaced) {
-            self.forget_mappings(replaced.get());
+        if let Some((entry, replaced)) = entry.and_then(|entry| Some((entry, entry.replaced?))) {
+            self.forget_mappings(replaced.get(), runtime.file(entry));
         }
         let (Some(record), Some(entry)) = (record, entry) else { return false };
         if !entry.is_at(inode.entry) || entry.first && !whole(&record) {

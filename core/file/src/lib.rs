@@ -11,6 +11,7 @@
 extern crate alloc;
 
 mod copy_access;
+mod copy_name;
 mod files;
 mod full_journal;
 mod full_tmpfs;

@@ -17,13 +17,13 @@
 
 use crate::files::Files;
 use crate::inode::{Inode, key};
-use array::IoFault;
+use array::{IoFault, SharedFile};
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use dax::{Access, Backing, PersistenceDomain};
 use format::Attribute;
 use medium::Medium;
 use persist::fault::guard;
-use sys::rustix::fs::{Mode, OFlags, SeekFrom, open, seek, unlink};
+use sys::rustix::fs::{OFlags, SeekFrom, seek};
 use sys::{AsFd, BorrowedFd, OsError};
 
 /// How many bytes are copied at a time when a copy is made.
@@ -75,7 +75,7 @@ impl Inode {
     #[cold]
     fn open_copy(&self, number: u32) -> Result<(), OsError> {
         let access = if self.writable { OFlags::RDWR } else { OFlags::RDONLY };
-        let file = open(self.copy_path().as_str(), access | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty())?;
+        let file = self.files.open_shared_copy(self.shared(), access)?;
         let access = if self.writable { Access::ReadWrite } else { Access::ReadOnly };
         self.view_copy(number, Backing::new(sys::high_fd::raise(file)?, access, PersistenceDomain::Volatile));
         Ok(())
@@ -86,10 +86,6 @@ impl Inode {
         // A view of an earlier copy, if there was one, may still be in use by a reader: it stays.
         self.copy_view.backing.store(copy, Ordering::Release);
         self.copy_view.number.store(number, Ordering::Release);
-    }
-
-    fn copy_path(&self) -> alloc::string::String {
-        copy_path(self.files, self.key())
     }
 
     /// Makes the copy, if there is none. The caller has a record of mappings of the file (`Mapped`).
@@ -108,7 +104,7 @@ impl Inode {
             let result = self.make_copy(size);
             drop(held);
             if result.is_err() {
-                let _ = unlink(self.copy_path().as_str());
+                self.files.remove_shared_copy(self.shared());
             }
             result
         })
@@ -116,11 +112,7 @@ impl Inode {
 
     /// The size lock and all stripe locks are held.
     fn make_copy(&self, size: u64) -> Result<(), OsError> {
-        let path = self.copy_path();
-        let mode = Mode::from_raw_mode(0o600);
-        // What a process left that died while it made one.
-        let _ = unlink(path.as_str());
-        let file = open(path.as_str(), OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW, mode)?;
+        let file = self.files.make_shared_copy(self.shared())?;
         let (_, anchor) = self.backing_fds().next().ok_or(OsError::IO)?;
         crate::copy_access::give(file.as_fd(), anchor)?;
         let copy = Backing::new(sys::high_fd::raise(file)?, Access::ReadWrite, PersistenceDomain::Volatile);
@@ -194,7 +186,7 @@ impl Inode {
                 let held = self.lock_all_stripes()?;
                 self.shared().copy.fetch_add(1, Ordering::AcqRel);
                 drop(held);
-                let _ = unlink(self.copy_path().as_str());
+                self.files.remove_shared_copy(self.shared());
             }
             Ok(())
         })
@@ -254,12 +246,6 @@ impl Inode {
     }
 }
 
-/// Where the copy of the file with this key lies.
-fn copy_path(files: &Files, key: u64) -> alloc::string::String {
-    let segment = array::runtime::segment_path(files.array().uuid());
-    alloc::format!("{segment}-map-{}-{:x}", key >> 24, key & 0xff_ffff)
-}
-
 impl Files {
     /// Removes the copy of a file that nobody maps any more. If this process has closed the file, that has done it.
     pub fn drop_unused_copy(&self, attribute: Attribute) {
@@ -271,25 +257,24 @@ impl Files {
 
     /// Who may open a file was changed, of which `anchor` is a backing file: the same goes for its copy, if it has one and is open.
     pub fn change_copy_access(&self, attribute: Attribute, anchor: BorrowedFd<'_>) {
-        if self.shared_if_open(attribute).is_none_or(|shared| shared.copy.load(Ordering::Acquire) & 1 == 0) {
+        let Some(shared) = self.shared_if_open(attribute).filter(|shared| shared.copy.load(Ordering::Acquire) & 1 == 1) else {
             return;
-        }
-        let path = copy_path(self, attribute.inode << 24 | attribute.generation);
+        };
         // Who may change the file's access may change that of a copy that belongs to the same owner; where it belongs to who made it, it keeps what it has.
-        if let Ok(copy) = open(path.as_str(), OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty()) {
+        if let Ok(copy) = self.open_shared_copy(shared, OFlags::RDONLY) {
             let _ = crate::copy_access::give(copy.as_fd(), anchor);
         }
     }
 
     /// Forgets what dead processes left of mappings of a file that is no more. The open-files lock is held.
-    pub(crate) fn forget_mappings(&self, key: u64) {
+    pub(crate) fn forget_mappings(&self, key: u64, shared: &SharedFile) {
         let runtime = self.array().runtime();
         for (record, _) in runtime.mapped().of(key) {
             let index = runtime.mapped().index_of(record);
             intent::reserved(runtime.lanes(), index).for_each(|lane| intent::release(runtime.lanes(), lane, index));
             record.free();
         }
-        let _ = unlink(copy_path(self, key).as_str());
+        self.remove_shared_copy(shared);
     }
 }
 

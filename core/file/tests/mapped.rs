@@ -192,11 +192,6 @@ fn a_last_page_that_two_lock_blocks_share_is_followed() {
 fn what_a_nameless_file_left_is_not_the_next_ones() {
     let array = TestArray::new(Level::Raid5, 3, 64);
     let runtime = array.files.array().runtime();
-    let copies = || {
-        let directory = std::fs::read_dir("/dev/shm").unwrap();
-        let own = format!("cxlraid-{}-map", array.files.array().uuid());
-        directory.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(&own)).count()
-    };
     let attribute = array.create("f");
     let key = attribute.inode << 24 | attribute.generation;
     let file = array.open("f", attribute);
@@ -206,10 +201,10 @@ fn what_a_nameless_file_left_is_not_the_next_ones() {
     let shared = runtime.find_file(key).unwrap();
     shared.mapped.store(1, Ordering::Release);
     file.share_copy().unwrap();
-    assert_eq!(copies(), 1);
+    assert_eq!(copies(&array).len(), 1);
     array.files.unlinked(attribute, cxlraid_file::Name::None, || true);
     drop(file);
-    assert_eq!(copies(), 0, "the last close of a nameless file removes its copy");
+    assert_eq!(copies(&array).len(), 0, "the last close of a nameless file removes its copy");
     assert_eq!(runtime.mapped().of(key).count(), 0);
 }
 
@@ -356,4 +351,82 @@ fn a_shared_copy_of_a_file_with_holes_is_whole() {
             assert!(read(&file, 0, 700_000) == model, "{level} chunk {chunk} without {out}: afterwards");
         }
     }
+}
+
+/// The names of the shared copies of an array.
+fn copies(array: &TestArray) -> Vec<std::path::PathBuf> {
+    let own = format!("cxlraid-{}-map", array.files.array().uuid());
+    let entries = std::fs::read_dir("/dev/shm").unwrap().flatten();
+    entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(&own)).map(|entry| entry.path()).collect()
+}
+
+#[test]
+fn nobody_can_make_a_copys_name_first() {
+    let array = TestArray::new(Level::Raid5, 3, 64);
+    let attribute = array.create("f");
+    let file = array.open("f", attribute);
+    write(&file, 0, &[1; 20_000]);
+    let segment = array::runtime::segment_path(array.files.array().uuid());
+    // What it was called once.
+    let foretold = format!("{segment}-map-{}-{:x}", attribute.inode, attribute.generation);
+    std::fs::write(&foretold, "somebody else's").unwrap();
+    let mut names = vec![std::path::PathBuf::from(&foretold)];
+    for _ in 0..3 {
+        let mapped = Mapped::new(&file).unwrap();
+        file.share_copy().unwrap();
+        let found: Vec<_> = copies(&array).into_iter().filter(|path| path.as_path() != std::path::Path::new(&foretold)).collect();
+        assert!(found.len() == 1 && !names.contains(&found[0]), "{found:?}");
+        names.extend(found);
+        drop(mapped);
+    }
+    assert_eq!(std::fs::read(&foretold).unwrap(), b"somebody else's");
+    std::fs::remove_file(foretold).unwrap();
+    assert_eq!(copies(&array), Vec::<std::path::PathBuf>::new());
+}
+
+#[test]
+fn what_only_has_a_copys_name_is_not_the_copy() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    let array = TestArray::new(Level::Raid5, 3, 64);
+    let attribute = array.create("f");
+    let file = array.open("f", attribute);
+    write(&file, 0, &[1; 20_000]);
+    let mapped = Mapped::new(&file).unwrap();
+    file.share_copy().unwrap();
+    let path = copies(&array).remove(0);
+    let other = array.member_path(0).join("other");
+    std::fs::write(&other, [2; 20_000]).unwrap();
+    std::fs::set_permissions(&other, PermissionsExt::from_mode(0o640)).unwrap();
+    for kind in ["file", "link", "symlink", "pipe", "nothing"] {
+        let _ = std::fs::remove_file(&path);
+        match kind {
+            "file" => std::fs::copy(&other, &path).map(drop),
+            "link" => std::fs::hard_link(&other, &path),
+            "symlink" => symlink(&other, &path),
+            "pipe" => sys::rustix::fs::mknodat(
+                sys::rustix::fs::CWD,
+                &path,
+                sys::rustix::fs::FileType::Fifo,
+                sys::rustix::fs::Mode::from_raw_mode(0o666),
+                0,
+            )
+            .map_err(Into::into),
+            _ => Ok(()),
+        }
+        .unwrap();
+        file.change_copy_access();
+        let seen = array.open_in(array.again(), "f", attribute);
+        let mut buffer = [0u8; 100];
+        // SAFETY: the buffer is ours.
+        let result = unsafe { seen.read_at(0, buffer.as_mut_ptr(), buffer.len()) };
+        assert_eq!((result, buffer), (Err(sys::OsError::IO), [0; 100]), "{kind}");
+        // SAFETY: as above.
+        let result = unsafe { seen.write_at(0, [3; 100].as_ptr(), 100) };
+        assert_eq!(result, Err(sys::OsError::IO), "{kind}");
+        assert_eq!(std::fs::metadata(&other).unwrap().permissions().mode() & 0o7777, 0o640, "{kind}");
+    }
+    assert_eq!(std::fs::read(&other).unwrap(), [2; 20_000]);
+    // The process that made it has it still.
+    assert_eq!(read(&file, 0, 20_000), [1; 20_000]);
+    drop(mapped);
 }

@@ -76,8 +76,11 @@ unsafe extern "C" fn construct(_: c_int, _: *const *const c_char, variables: *co
     }
     // Not of faults: copies behind guards are made here already, as of an inherited descriptor's file.
     let mask = set_mask(!signals::never_blocked());
+    // What others hold for long is not waited for without hearing those that the program is to be ended by.
+    sys::rest::let_in(Some(mask & !signals::never_blocked()));
     // SAFETY: as above; no other thread runs yet.
     unsafe { begin(variables, &auxiliary) };
+    sys::rest::let_in(None);
     signals::inherit_mask(mask);
     set_mask(mask & !signals::never_blocked());
 }

@@ -4,6 +4,7 @@
 //! changed, and a program that names nothing of the array does not notice. The cases are in [`table`], room that runs out in [`space`].
 
 mod loss;
+mod others;
 mod scene;
 mod space;
 mod table;

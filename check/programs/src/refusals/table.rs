@@ -1,7 +1,7 @@
 //! The table of wrong settings and members that do not fit.
 
 use super::{
-    Case, Outcome, loss,
+    Case, Outcome, loss, others,
     scene::{Scene, is_root, must},
 };
 use crate::{
@@ -21,7 +21,7 @@ const fn case(name: &'static str, act: fn(&mut Scene<'_>, &mut Complaints) -> Re
     Case { name, shape: Shape::RAID5, act }
 }
 
-pub(super) const CASES: [Case; 34] = [
+pub(super) const CASES: [Case; 35] = [
     case("level-unknown", level_unknown),
     case("settings-missing", settings_missing),
     case("members-too-few", members_too_few),
@@ -45,6 +45,7 @@ pub(super) const CASES: [Case; 34] = [
     case("journal-set", journal_set),
     case("texts-of-others", texts_of_others),
     case("numbers-of-ours", numbers_of_ours),
+    case("segment-held", others::segment_held),
     case("one-device", one_device),
     case("members-missing", members_missing),
     case("member-empty", member_empty),

@@ -3,16 +3,10 @@
 //! Every user may make a name there, and hold a lock on a file of it for ever. So a file of somebody else's is refused, and waiting for the lock ends.
 
 use super::segment_path;
+use crate::waiting::lock;
 use format::{Access, Uuid};
-use sys::rustix::fs::{self, FileType, FlockOperation, Mode, OFlags, Stat};
-use sys::rustix::thread::nanosleep;
-use sys::rustix::time::Timespec;
+use sys::rustix::fs::{self, FileType, Mode, OFlags, Stat};
 use sys::{AsRawFd, OsError, OwnedFd, Result};
-
-/// How long another process may have the segment locked: it does so while it makes a journal, or assembles the array.
-const WAIT_SECONDS: u64 = if cfg!(test) { 1 } else { 120 };
-const REST_NS_MIN: i64 = 50_000;
-const REST_NS_MAX: i64 = 2_000_000;
 
 /// The segment's file, locked, and what it is.
 ///
@@ -41,22 +35,10 @@ fn examine(file: &OwnedFd, access: Access) -> Result<()> {
     if own && FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile { Ok(()) } else { Err(OsError::PERM) }
 }
 
-fn lock(file: &OwnedFd) -> Result<()> {
-    let (begin_ns, mut rest_ns) = (sys::clock::monotonic_ns(), REST_NS_MIN);
-    loop {
-        match fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
-            Err(OsError::AGAIN) if sys::clock::monotonic_ns() - begin_ns < WAIT_SECONDS * 1_000_000_000 => {}
-            Err(OsError::AGAIN) => return Err(OsError::TIMEDOUT),
-            result => return result,
-        }
-        let _ = nanosleep(&Timespec { tv_sec: 0, tv_nsec: rest_ns });
-        rest_ns = (rest_ns * 2).min(REST_NS_MAX);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::waiting::WAIT_SECONDS;
     use sys::rustix::fs::{CWD, Gid, Uid, chownat, mknodat, unlink};
 
     fn access() -> Access {

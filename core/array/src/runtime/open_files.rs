@@ -51,6 +51,10 @@ pub struct SharedFile {
     pub status_changes: AtomicU32,
     /// Odd while mappings show a shared copy and not the members; another number for each copy.
     pub copy: AtomicU32,
+    /// The last part of the name of the newest shared copy, drawn at random; 0 if there was none.
+    pub copy_name: AtomicU64,
+    /// Its inode number, on the file system of the segment.
+    pub copy_inode: AtomicU64,
     /// 1 while somebody waits for all mappings to leave the members for a shared copy.
     pub copy_wanted: AtomicU32,
     /// Raised when processes with mappings are to look at the file now: see [`crate::mapped`].

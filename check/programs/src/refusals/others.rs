@@ -1,0 +1,59 @@
+//! What other users, and a process' own former rights, can do to programs on the array.
+
+use super::{
+    Outcome,
+    scene::{Scene, is_root, must},
+};
+use crate::{
+    process::Output,
+    report::{Complaints, compare},
+};
+use std::{io, path::Path};
+
+/// Holds the lock of the array's runtime segment, and ends a program that waits for it.
+const HELD: &str = r"
+import fcntl, re, signal, subprocess, sys, time
+path = re.search(r'/dev/shm/cxlraid-[0-9a-f]{8}-[0-9a-f-]{27}$', open('/proc/self/maps').read(), re.M)[0]
+lock = open(path, 'rb')
+fcntl.flock(lock, fcntl.LOCK_EX)
+for number in (signal.SIGTERM, signal.SIGINT):
+    waits = subprocess.Popen(['cat', sys.argv[1]], stdout=subprocess.PIPE)
+    time.sleep(0.3)
+    was_there = waits.poll() is None
+    waits.send_signal(number)
+    try:
+        print(was_there, waits.wait(timeout=5) == -number)
+    except subprocess.TimeoutExpired:
+        print('it cannot be ended')
+        waits.kill()
+waits = subprocess.Popen(['cat', sys.argv[1]], stdout=subprocess.PIPE)
+time.sleep(0.3)
+fcntl.flock(lock, fcntl.LOCK_UN)
+print(waits.communicate()[0])
+";
+
+/// A program that waits for the segment's lock is ended by the signals that end it elsewhere; so is an ordinary user's.
+pub(super) fn segment_held(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
+    if !is_root() {
+        return Ok(Outcome::NotRun("needs root, to be somebody else"));
+    }
+    for as_nobody in [true, false] {
+        if as_nobody {
+            // The array is made by its user, and is root's to use, too.
+            for slot in 0..scene.array.members.len() {
+                must(scene.array.place.run("chown").args(["-R", "65534:65534"]).arg(scene.member(slot)))?;
+            }
+            scene.as_nobody = true;
+        }
+        scene.make(complaints);
+        let output = scene.run("python3", &[Path::new("-c"), Path::new(HELD), &scene.data("file")]);
+        let expected = Output { stdout: "True True\nTrue True\nb'before\\n'\n".into(), stderr: Vec::new(), status: "0".into() };
+        compare("programs that wait for the segment", &expected, &output, complaints);
+        scene.reset();
+        let removed = scene.run("rm", &[&scene.data("file")]);
+        if !removed.succeeded() {
+            complaints.push(crate::report::with_output("removing the file", &removed));
+        }
+    }
+    Ok(Outcome::Ran)
+}

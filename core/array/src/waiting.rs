@@ -1,0 +1,29 @@
+//! Locks on files (flock(2)) that others may hold: waiting for them ends, and a signal ends the process meanwhile.
+//!
+//! The fault it exists for: whoever may open a file may lock it, and never let go.
+
+use sys::rustix::fs::{FlockOperation, flock};
+use sys::{OsError, OwnedFd, Result};
+
+/// How long another process may have a file of the array locked: it does so while it makes a journal, or assembles or creates the array.
+pub(crate) const WAIT_SECONDS: u64 = if cfg!(test) { 1 } else { 120 };
+const REST_NS_MIN: u64 = 50_000;
+const REST_NS_MAX: u64 = 2_000_000;
+
+/// Takes the lock on a file for this open of it alone.
+///
+/// # Errors
+/// `TIMEDOUT` if a process keeps it.
+pub(crate) fn lock(file: &OwnedFd) -> Result<()> {
+    let (begin_ns, mut rest_ns) = (sys::clock::monotonic_ns(), REST_NS_MIN);
+    loop {
+        match flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Err(OsError::AGAIN) if sys::clock::monotonic_ns() - begin_ns < WAIT_SECONDS * 1_000_000_000 => {}
+            Err(OsError::AGAIN) => return Err(OsError::TIMEDOUT),
+            Err(OsError::INTR) => continue,
+            result => return result,
+        }
+        sys::rest::rest(rest_ns);
+        rest_ns = (rest_ns * 2).min(REST_NS_MAX);
+    }
+}
