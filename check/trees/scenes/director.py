@@ -1,18 +1,22 @@
 """Runs one scene: a tree of processes on a directory, and on time what happens to the members of its array.
 
 Arguments: the scene, its variant, the directory, a directory of the host for notes, the seed of what happens when, and one word per event: `away:MEMBER` (the directory is renamed)
-or `cut:MEMBER` (every backing file is cut to nothing, so that its pages are gone). The director itself sees no array; the processes of the tree find its variables, and the library as
+or `shut:MEMBER` (its file
+system is shut down: every call fails with EIO). The director itself sees no array; the processes of the tree find its variables, and the library as
 TREE_PRELOAD, in the director's environment. What is printed must not depend on when anything happens.
 """
 
+import fcntl
 import os
 import random
+import struct
 import subprocess
 import sys
 import threading
 import time
 
 SCENE, VARIANT, DIRECTORY, NOTES, SEED = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4], int(sys.argv[5])
+EXT4_IOC_SHUTDOWN, EXT4_GOING_FLAGS_NOLOGFLUSH = 0x8004587D, 2
 EVENTS = [event.split(":", 1) for event in sys.argv[6:]]
 HERE = os.path.dirname(os.path.abspath(__file__))
 environment = dict(os.environ)
@@ -32,12 +36,10 @@ def run(*words):
         print(words[0], words[1:3], "exit status", done)
 
 
-def cut(member):
-    for at, _, names in os.walk(member):
-        for name in names:
-            path = os.path.join(at, name)
-            if not os.path.islink(path) and os.path.isfile(path):
-                os.truncate(path, 0)
+def shut(member):
+    fd = os.open(member, os.O_RDONLY)
+    fcntl.ioctl(fd, EXT4_IOC_SHUTDOWN, struct.pack("I", EXT4_GOING_FLAGS_NOLOGFLUSH))
+    os.close(fd)
 
 
 def happen(span):
@@ -47,7 +49,7 @@ def happen(span):
         if what == "away":
             os.rename(member, member + ".away")
         else:
-            cut(member)
+            shut(member)
 
 
 def beside(script):

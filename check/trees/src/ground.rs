@@ -8,9 +8,12 @@ use std::{
     env, fs, io,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
-    process,
+    process::{self, Command},
     sync::atomic::{AtomicUsize, Ordering},
 };
+
+/// Of a member's own file system.
+const IMAGE_BYTES: u64 = 64 << 20;
 
 /// The directories of a whole run. Removed by the janitor.
 pub(crate) struct Ground {
@@ -22,6 +25,8 @@ pub(crate) struct Ground {
     /// Copies that stay the same while others build.
     pub(crate) library: PathBuf,
     pub(crate) command: PathBuf,
+    /// Whether file systems can be made and mounted here.
+    pub(crate) can_mount: bool,
 }
 
 impl Ground {
@@ -38,7 +43,25 @@ impl Ground {
             fs::write(host.join("scenes").join(name), text).map_err(|error| format!("{name}: {error}"))?;
         }
         let (library, command) = (copied(library, &host)?, copied(command, &host)?);
-        Ok(Self { root, host, janitor, library, command })
+        let mut ground = Self { root, host, janitor, library, command, can_mount: false };
+        let trial = ground.root.join("trial");
+        ground.can_mount = fs::create_dir(&trial).is_ok() && ground.mount(&trial).is_ok() && unmount(&trial);
+        Ok(ground)
+    }
+
+    /// A file system of its own, in memory, at a directory.
+    pub(crate) fn mount(&self, directory: &Path) -> Result<(), String> {
+        let image = directory.with_extension("image");
+        let file = fs::File::create(&image).and_then(|file| file.set_len(IMAGE_BYTES));
+        file.map_err(|error| format!("{}: {error}", image.display()))?;
+        let succeeds = |command: &mut Command| command.output().is_ok_and(|output| output.status.success());
+        let made = succeeds(Command::new("mkfs.ext4").args(["-q", "-O", "^has_journal", "-m", "0"]).arg(&image))
+            && succeeds(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(directory));
+        if !made {
+            return Err(format!("{}: no ext4 can be mounted there", directory.display()));
+        }
+        self.janitor.mounted(directory);
+        Ok(())
     }
 
     pub(crate) fn director(&self) -> PathBuf {
@@ -84,6 +107,11 @@ impl<'a> Place<'a> {
             .env("TMPDIR", &self.work)
             .directory(&self.work)
     }
+}
+
+/// Unmounts a member's file system. Whether that is done, at once or when nobody uses it any more.
+pub(crate) fn unmount(directory: &Path) -> bool {
+    Command::new("umount").arg("-l").arg(directory).output().is_ok_and(|output| output.status.success())
 }
 
 /// `rm -rf`; what is not there is no error.

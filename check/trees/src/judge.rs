@@ -6,8 +6,8 @@
 //! - Nothing is in the host's directory of the prefix's name: every call was seen. When nobody uses the array, nothing of it is left in `/dev/shm`.
 
 use crate::{
-    ground::{Place, remove},
-    shape::Shape,
+    ground::{Place, remove, unmount},
+    shape::{Event, Shape},
 };
 use stage::{
     report::{Complaints, compare, with_output},
@@ -35,19 +35,25 @@ pub(crate) struct Array<'a> {
     place: &'a Place<'a>,
     shape: Shape,
     pub(crate) members: Vec<PathBuf>,
+    /// Those on file systems of their own.
+    mounted: Vec<usize>,
     directory: PathBuf,
     keep: bool,
 }
 
 impl<'a> Array<'a> {
     /// A new array, made by the first program that sees it.
-    pub(crate) fn new(place: &'a Place<'a>, shape: Shape, name: &str) -> Result<Self, String> {
+    pub(crate) fn new(place: &'a Place<'a>, shape: Shape, events: &[Event], name: &str) -> Result<Self, String> {
         let directory = place.root.join(name);
         let members: Vec<PathBuf> = (0..shape.member_count).map(|slot| directory.join(format!("m{slot}"))).collect();
         for member in &members {
             fs::create_dir_all(member).map_err(|error| format!("{}: {error}", member.display()))?;
         }
-        let array = Self { place, shape, members, directory, keep: false };
+        let mut array = Self { place, shape, members, mounted: Vec::new(), directory, keep: false };
+        for slot in events.iter().filter(|event| matches!(event, Event::Shut(_)) && place.ground.can_mount).map(|event| event.slot()) {
+            place.ground.mount(&array.members[slot])?;
+            array.mounted.push(slot);
+        }
         let made = array.run("mkdir").args(["-p"]).arg(&place.data).output();
         if made.succeeded() { Ok(array) } else { Err(with_output("the first program on the array", &made)) }
     }
@@ -125,6 +131,9 @@ impl<'a> Array<'a> {
 impl Drop for Array<'_> {
     fn drop(&mut self) {
         if !self.keep {
+            for &slot in &self.mounted {
+                unmount(&self.members[slot]);
+            }
             stage::segment::forget(&self.members);
             // What cannot be removed now the janitor removes later.
             let _ = remove(&self.directory);

@@ -48,14 +48,14 @@ impl Shape {
 pub(crate) enum Event {
     /// Its directory is renamed.
     Away(usize),
-    /// Its backing files are cut to nothing: loads give SIGBUS.
-    Cut(usize),
+    /// Its file system is shut down: every call fails with EIO.
+    Shut(usize),
 }
 
 impl Event {
     pub(crate) fn slot(self) -> usize {
         match self {
-            Self::Away(slot) | Self::Cut(slot) => slot,
+            Self::Away(slot) | Self::Shut(slot) => slot,
         }
     }
 }
@@ -64,7 +64,7 @@ impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Away(slot) => write!(f, "member {slot} away"),
-            Self::Cut(slot) => write!(f, "member {slot} cut"),
+            Self::Shut(slot) => write!(f, "member {slot} shut down"),
         }
     }
 }
@@ -96,9 +96,9 @@ pub(crate) fn events(shape: &Shape, scene: &Scene, random: &mut Random) -> Vec<E
             lost.push(slot);
         }
     }
-    // Memory that is gone takes with it what dead writers left half written in its stripes, where only a journal helps: README.
-    let may_cut = !scene.kills || !matches!(shape.level, "5" | "6") || shape.journal;
-    let event = |slot| if may_cut && random.below(3) == 0 { Event::Cut(slot) } else { Event::Away(slot) };
+    // A member that fails without warning takes with it what dead writers left half written in its stripes, where only a journal helps: README.
+    let may_shut = !scene.kills || !matches!(shape.level, "5" | "6") || shape.journal;
+    let event = |slot| if may_shut && random.below(3) == 0 { Event::Shut(slot) } else { Event::Away(slot) };
     lost.into_iter().map(event).collect()
 }
 

@@ -222,6 +222,7 @@ impl AttachError {
                 let why = match member.standing {
                     Standing::Stale => "stale",
                     Standing::Damaged => "damaged superblock",
+                    Standing::Failed => "failed",
                     Standing::Missing | Standing::Leaving | Standing::InSync => "missing",
                 };
                 alloc::format!("{} {why}", show(&member.path))

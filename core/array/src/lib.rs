@@ -35,7 +35,7 @@ pub use assemble::Array;
 pub use config::{Config, ConfigError, JournalPlace};
 pub use error::AttachError;
 pub use journal::{ArrayJournal, SaidBy};
-pub use member::{Member, Standing};
+pub use member::{Member, Standing, has_failed};
 pub use regular::open_regular;
 pub use runtime::{FileEntry, NamesLog, Recovery, Runtime, SharedFile};
 pub use striper::{IoFault, Striper, absent};

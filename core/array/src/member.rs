@@ -22,6 +22,8 @@ pub enum Standing {
     Stale,
     /// Its superblock cannot be read.
     Damaged,
+    /// Its file system fails.
+    Failed,
 }
 
 /// One member of an attached array.
@@ -43,6 +45,8 @@ pub struct Member {
 pub(crate) struct Directories {
     pub(crate) root: OwnedFd,
     pub(crate) meta: OwnedFd,
+    /// The superblock, to write to if this process may; None until it is found. A process that drops its rights must still be able to record the loss of another member.
+    pub(crate) superblock: Option<OwnedFd>,
 }
 
 impl Member {
@@ -50,6 +54,11 @@ impl Member {
     #[must_use]
     pub fn root(&self) -> Option<&OwnedFd> {
         self.directories.as_ref().map(|directories| &directories.root)
+    }
+
+    /// The member's superblock, as it was opened when this process attached.
+    pub(crate) fn superblock(&self) -> Result<&OwnedFd, OsError> {
+        self.directories.as_ref().and_then(|directories| directories.superblock.as_ref()).ok_or(OsError::NODEV)
     }
 
     /// The member's `.cxlraid`; None if it is missing.
@@ -73,6 +82,8 @@ enum What {
         empty: bool,
     },
     Damaged(SuperblockError),
+    /// Its file system says so.
+    Failed(OsError),
     Member {
         directories: Directories,
         device: u64,
@@ -80,8 +91,21 @@ enum What {
     },
 }
 
-/// Looks at a member's path, without changing anything.
+/// Looks at a member's path, without changing anything. That its file system fails is a finding, not an error.
 pub(crate) fn inspect(path: &[u8]) -> Result<Finding, AttachError> {
+    match look_into(path) {
+        Err(AttachError::Os { error, .. }) if has_failed(error) => Ok(Finding { path: path.to_vec(), what: What::Failed(error) }),
+        result => result,
+    }
+}
+
+/// Whether an error says that a file system has failed, not that it refuses.
+#[must_use]
+pub const fn has_failed(error: OsError) -> bool {
+    matches!(error, OsError::IO | OsError::UCLEAN | OsError::SHUTDOWN | OsError::STALE | OsError::NOMEDIUM)
+}
+
+fn look_into(path: &[u8]) -> Result<Finding, AttachError> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = match fs::open(path, flags, Mode::empty()) {
         Ok(root) => sys::high_fd::raise(root).map_err(|error| AttachError::os(path, "open", error))?,
@@ -92,7 +116,7 @@ pub(crate) fn inspect(path: &[u8]) -> Result<Finding, AttachError> {
     let what = match fs::openat(&root, format::DIRECTORY, flags | OFlags::NOFOLLOW, Mode::empty()) {
         Ok(meta) => {
             let meta = sys::high_fd::raise(meta).map_err(|error| AttachError::os(path, "open", error))?;
-            read_member(path, Directories { root, meta })?
+            read_member(path, Directories { root, meta, superblock: None })?
         }
         Err(OsError::NOENT) => {
             let empty = is_empty(&root).map_err(|error| AttachError::os(path, "read", error))?;
@@ -103,8 +127,13 @@ pub(crate) fn inspect(path: &[u8]) -> Result<Finding, AttachError> {
     Ok(Finding { path: path.to_vec(), what })
 }
 
-fn read_member(path: &[u8], directories: Directories) -> Result<What, AttachError> {
-    let file = match open_regular(directories.meta.as_fd(), format::SUPERBLOCK_FILE, OFlags::RDONLY) {
+fn read_member(path: &[u8], mut directories: Directories) -> Result<What, AttachError> {
+    let open = |access| open_regular(directories.meta.as_fd(), format::SUPERBLOCK_FILE, access);
+    let opened = match open(OFlags::RDWR) {
+        Err(OsError::ACCESS | OsError::PERM | OsError::ROFS) => open(OFlags::RDONLY),
+        result => result,
+    };
+    let file = match opened {
         Ok(file) => file,
         Err(OsError::LOOP | NOT_A_FILE) => return Ok(What::Damaged(SuperblockError::NotASuperblock)),
         // Interrupted while being created: nothing was stored here yet.
@@ -121,6 +150,8 @@ fn read_member(path: &[u8], directories: Directories) -> Result<What, AttachErro
             let device = fs::fstat(&directories.root).map_err(|error| AttachError::os(path, "stat", error))?.st_dev;
             fs::accessat(&directories.root, c".", fs::Access::WRITE_OK, AtFlags::empty())
                 .map_err(|error| AttachError::os(path, "write to", error))?;
+            let file = sys::high_fd::raise(file).map_err(|error| AttachError::os(path, "open the superblock of", error))?;
+            directories.superblock = Some(file);
             Ok(What::Member { directories, device, superblock: alloc::boxed::Box::new(superblock) })
         }
         Err(
@@ -175,6 +206,7 @@ impl Finding {
             What::Plain { empty: false, .. } => Err(AttachError::NotEmpty { path: self.path.clone() }),
             What::Nothing => Err(AttachError::NotThere { path: self.path.clone() }),
             What::Damaged(error) => Err(AttachError::Superblock { path: self.path.clone(), error: *error }),
+            What::Failed(error) => Err(AttachError::os(&self.path, "look into", *error)),
             What::Member { directories, superblock, .. } if superblock.event_count == 0 => Ok(&directories.root),
             What::Member { .. } => Err(AttachError::Vanished),
         }
@@ -190,7 +222,11 @@ impl Finding {
     }
 
     pub(crate) fn into_missing(self, slot: Slot) -> Member {
-        let standing = if matches!(self.what, What::Damaged(_)) { Standing::Damaged } else { Standing::Missing };
+        let standing = match self.what {
+            What::Damaged(_) => Standing::Damaged,
+            What::Failed(_) => Standing::Failed,
+            _ => Standing::Missing,
+        };
         Member { slot, path: self.path, standing, device: 0, uuid: Uuid::NIL, directories: None }
     }
 }

@@ -13,7 +13,7 @@ impl Member {
     /// What superblocks say of this member once it is out.
     pub(crate) fn state_when_out(&self) -> MemberState {
         match self.standing {
-            Standing::InSync | Standing::Damaged => MemberState::Failed,
+            Standing::InSync | Standing::Damaged | Standing::Failed => MemberState::Failed,
             Standing::Missing | Standing::Leaving => MemberState::Missing,
             Standing::Stale => MemberState::Stale,
         }

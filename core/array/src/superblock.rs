@@ -195,9 +195,12 @@ pub(crate) fn open_new(meta: &OwnedFd, name: &core::ffi::CStr, access: Access) -
 }
 
 fn write_copy(meta: &OwnedFd, superblock: &Superblock, copy: usize) -> Result<()> {
-    let file = open_regular(meta.as_fd(), format::SUPERBLOCK_FILE, OFlags::RDWR)?;
-    write_fully(&file, &superblock.encode(), Superblock::copy_offset(copy))?;
-    fs::fdatasync(&file)
+    write_copy_to(&open_regular(meta.as_fd(), format::SUPERBLOCK_FILE, OFlags::RDWR)?, superblock, copy)
+}
+
+fn write_copy_to(file: &OwnedFd, superblock: &Superblock, copy: usize) -> Result<()> {
+    write_fully(file, &superblock.encode(), Superblock::copy_offset(copy))?;
+    fs::fdatasync(file)
 }
 
 pub(crate) fn write_fully(file: &OwnedFd, mut bytes: &[u8], mut offset: u64) -> Result<()> {
@@ -216,9 +219,12 @@ pub(crate) fn write_fully(file: &OwnedFd, mut bytes: &[u8], mut offset: u64) -> 
 
 /// Reads a member's superblock afresh; also tells which copy it came from.
 pub fn read(meta: &OwnedFd) -> Result<(Superblock, usize)> {
-    let file = open_regular(meta.as_fd(), format::SUPERBLOCK_FILE, OFlags::RDONLY)?;
+    read_from(&open_regular(meta.as_fd(), format::SUPERBLOCK_FILE, OFlags::RDONLY)?)
+}
+
+fn read_from(file: &OwnedFd) -> Result<(Superblock, usize)> {
     let mut bytes = [0u8; format::SUPERBLOCK_BYTES];
-    let length = read_fully(&file, &mut bytes)?;
+    let length = read_fully(file, &mut bytes)?;
     Superblock::choose(&bytes[..length]).map_err(|_| OsError::IO)
 }
 
@@ -253,7 +259,7 @@ impl Array {
             if !self.geometry.survives(out) {
                 return Err(OsError::IO);
             }
-            let failed = self.record_out_once(out);
+            let failed = self.record_out_once(out)?;
             if failed.is_empty() {
                 self.runtime.set_out_recorded(out);
                 return Ok(());
@@ -263,7 +269,7 @@ impl Array {
     }
 
     /// Returns the members that could not be written.
-    fn record_out_once(&self, out: MemberSet) -> MemberSet {
+    fn record_out_once(&self, out: MemberSet) -> Result<MemberSet> {
         self.rewrite(out, |superblock| {
             for gone in out.iter() {
                 let entry = &mut superblock.members[gone];
@@ -276,17 +282,22 @@ impl Array {
 
     /// Changes the superblocks of the members in use, with a higher event count. The caller holds the superblock lock.
     pub(crate) fn rewrite_superblocks(&self, change: impl Fn(&mut Superblock)) -> Result<()> {
-        let failed = self.rewrite(self.runtime.out(), change);
+        let failed = self.rewrite(self.runtime.out(), change)?;
         if failed.is_empty() { Ok(()) } else { Err(OsError::IO) }
     }
 
     /// Changes the superblocks of all members but those in `out`. Returns the members that could not be written.
-    fn rewrite(&self, out: MemberSet, change: impl Fn(&mut Superblock)) -> MemberSet {
+    ///
+    /// # Errors
+    /// `ACCESS` if this process may not write them: that says nothing of the members.
+    fn rewrite(&self, out: MemberSet, change: impl Fn(&mut Superblock)) -> Result<MemberSet> {
+        let may_not = |error| matches!(error, OsError::ACCESS | OsError::PERM | OsError::BADF);
         let mut failed = MemberSet::EMPTY;
         let mut current = Vec::new();
         for slot in MemberSet::first(self.members.len()).minus(out).iter() {
-            match self.members[slot].meta().ok_or(OsError::NODEV).and_then(read) {
+            match self.members[slot].superblock().and_then(read_from) {
                 Ok(found) => current.push((slot, found)),
+                Err(error) if may_not(error) => return Err(OsError::ACCESS),
                 Err(_) => failed = failed.with(slot),
             }
         }
@@ -296,11 +307,13 @@ impl Array {
             superblock.copy_sequence += 1;
             superblock.update_ns = sys::clock::realtime_coarse_ns();
             change(&mut superblock);
-            let meta = self.members[slot].meta().ok_or(OsError::NODEV);
-            if meta.and_then(|meta| write_copy(meta, &superblock, Superblock::next_copy(copy))).is_err() {
-                failed = failed.with(slot);
+            let file = self.members[slot].superblock();
+            match file.and_then(|file| write_copy_to(file, &superblock, Superblock::next_copy(copy))) {
+                Ok(()) => {}
+                Err(error) if may_not(error) => return Err(OsError::ACCESS),
+                Err(_) => failed = failed.with(slot),
             }
         }
-        failed
+        Ok(failed)
     }
 }

@@ -1,16 +1,12 @@
 //! One change on every member: the first decides, the others follow, and in the end all that are in use are the same.
 
 use crate::Namespace;
+pub(crate) use array::has_failed as is_dead;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 use sys::rustix::fs::{AtFlags, Dir, Mode, OFlags, chmodat, openat, statat, unlinkat};
 use sys::{OsError, OwnedFd, Result};
 use units::{MemberSet, Slot};
-
-/// Whether an error says that a member's file system has failed, not that it refuses.
-pub(crate) fn is_dead(error: OsError) -> bool {
-    matches!(error, OsError::IO | OsError::UCLEAN | OsError::SHUTDOWN | OsError::STALE | OsError::NOMEDIUM)
-}
 
 /// The same for a change: a file system that was writable and is not has remounted itself after an error.
 pub(crate) fn is_dead_to_changes(error: OsError) -> bool {

@@ -167,13 +167,15 @@ fn kept_count(member_count: usize) -> usize {
 
 /// What an operator should know of at once, said by the process that is the first to see it.
 fn notice_members(array: &Array, notices: &mut Notices) {
-    for member in array.members().iter().filter(|member| member.standing != Standing::InSync) {
+    for member in array.members() {
         let state = match member.standing {
-            Standing::Leaving => Standing::Missing,
-            standing => standing,
+            Standing::Missing | Standing::Leaving => "is missing",
+            Standing::Stale => "is stale",
+            Standing::Damaged => "is damaged",
+            Standing::Failed => "has failed",
+            Standing::InSync => continue,
         };
-        let state = format!("{state:?}").to_lowercase();
-        notices.push((Some(member.slot), format!("{}: member is {state}; the array is degraded", member.shown())));
+        notices.push((Some(member.slot), format!("{}: member {state}; the array is degraded", member.shown())));
     }
     if array.was_created() {
         for (index, member) in array.members().iter().enumerate() {
