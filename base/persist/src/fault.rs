@@ -61,16 +61,18 @@ pub fn is_guarded() -> bool {
 }
 
 /// For a handler of SIGBUS and SIGSEGV: if the thread is inside a guard, makes the return from the handler end the guard with
-/// `Fault { address: fault_address }` and returns true; the handler must then return. Otherwise changes nothing and returns false.
+/// `Fault { address: fault_address }` and returns true; the handler must then return. So too, outside of a guard, if other memory stands in from now on for what is not
+/// there ([`crate::stand_in`]). Otherwise changes nothing and returns false.
 ///
 /// # Safety
 /// `ucontext` is the third argument of the SA_SIGINFO handler that is running on this thread, for a fault the kernel raised
 /// (`si_code > 0`).
 pub unsafe fn recover(ucontext: *mut c_void, fault_address: usize) -> bool {
+    let stands_in = crate::stand_in::replace(fault_address);
     let block = sys::thread::block();
     let stack_pointer = block.fault_resume.swap(0, Ordering::Relaxed);
     if stack_pointer == 0 {
-        return false;
+        return stands_in;
     }
     block.fault_address.store(fault_address, Ordering::Relaxed);
     // SAFETY: the slot was not 0, so `enter` stored it and has not returned; the context is the caller's promise.

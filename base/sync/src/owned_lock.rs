@@ -89,7 +89,13 @@ impl OwnedLock {
                 continue;
             }
             let timeout = Timespec { tv_sec: 0, tv_nsec: DOUBT_AFTER_NS };
-            let Some(owner) = OwnerId::new(marked & !WAITERS) else { continue };
+            // A word without an owner is one that nobody stored: it is nobody's to wait for.
+            let Some(owner) = OwnerId::new(marked & !WAITERS) else {
+                if self.0.compare_exchange(marked, me.get() | WAITERS, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                    return Acquired::Inherited;
+                }
+                continue;
+            };
             let is_dead = live.was_found_dead(owner) && !live.is_alive(owner)
                 || futex::wait(&self.0, futex::Flags::empty(), marked, Some(&timeout)) == Err(sys::OsError::TIMEDOUT)
                     && !live.is_alive(owner);
@@ -169,6 +175,17 @@ mod tests {
         assert_eq!(lock.owner(), Some(me));
         lock.unlock();
         assert!(lock.try_lock(dead));
+    }
+
+    #[test]
+    fn a_word_that_names_no_owner_is_taken_over() {
+        let lock = Arc::new(OwnedLock(AtomicU32::new(WAITERS)));
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let waiter = lock.clone();
+        std::thread::spawn(move || sender.send(waiter.lock(OwnerId::new(8).unwrap(), &AllAliveBut(0))));
+        assert_eq!(receiver.recv_timeout(std::time::Duration::from_secs(10)), Ok(Acquired::Inherited));
+        lock.unlock();
+        assert_eq!(lock.owner(), None);
     }
 
     #[test]

@@ -6,6 +6,9 @@ use linux_raw_sys::general::__NR_tgkill;
 /// Whether a process has a thread: false once it has ended, or the process executes another program.
 #[must_use]
 pub fn is_there(pid: u32, thread: u32) -> bool {
+    if pid.max(thread) > i32::MAX as u32 || pid.min(thread) == 0 {
+        return false;
+    }
     // SAFETY: signal 0 only asks. What may not be asked may be there.
     let answer = unsafe { crate::raw::syscall(__NR_tgkill as usize, [pid as usize, thread as usize, 0, 0, 0, 0]) };
     answer != -(OsError::SRCH.raw_os_error() as isize)

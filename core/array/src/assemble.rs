@@ -180,6 +180,7 @@ impl Array {
             Ok(exclusive::is_shared(members, byte))
         };
         let opened = Runtime::open(superblock.array_uuid, superblock.access, claim);
+        let opened = opened.map(|(runtime, alone)| (runtime.with_members(superblock.member_count), alone));
         opened.map_err(|error| match refused {
             Some(refused) => refused,
             None if error == OsError::BUSY => AttachError::OtherPidNamespace { path: path() },
@@ -309,6 +310,19 @@ mod tests {
         let config = Config::new(layout::Level::Raid5, None, &mounts, &[b"/data".to_vec()], String::new()).unwrap();
         drop(Array::attach(&config).unwrap());
         (home, config)
+    }
+
+    #[test]
+    fn a_member_that_the_array_has_not_is_not_out() {
+        let (_home, config) = made("foreign");
+        let first = Array::attach(&config).unwrap();
+        first.runtime().add_out(MemberSet::from_bits(1 << 20));
+        let second = Array::attach(&config).unwrap();
+        remove_segment(first.uuid);
+        assert_eq!((first.runtime().out(), second.runtime().out()), (MemberSet::EMPTY, MemberSet::EMPTY));
+        second.fail_member(1).unwrap();
+        second.before_change().unwrap();
+        assert_eq!(first.in_use().len(), 2);
     }
 
     #[test]

@@ -47,7 +47,7 @@ impl Stat {
 /// False only if the process will certainly not run again: no such pid, a later process with the same pid, or one whose threads are
 /// all on their way out.
 pub(crate) fn process_lives(process: ProcessId) -> bool {
-    let Some(pid) = Pid::from_raw(process.pid as i32) else { return false };
+    let Some(pid) = i32::try_from(process.pid).ok().and_then(Pid::from_raw) else { return false };
     if test_kill_process(pid) == Err(OsError::SRCH) {
         return false;
     }

@@ -64,16 +64,21 @@ impl MappedRecords {
 
     /// The records of file `key` with their owners.
     pub fn of(&self, key: u64) -> impl Iterator<Item = (&MappedRecord, OwnerId)> {
-        let used = &self.records[..self.high.load(Ordering::Acquire) as usize];
+        let used = self.used();
         let owner = |record: &MappedRecord| OwnerId::new(record.owner.load(Ordering::Acquire));
         used.iter()
             .filter_map(move |record| owner(record).map(|owner| (record, owner)))
             .filter(move |(record, _)| record.key() == key)
     }
 
+    /// The records that were ever used. How many that are lies in shared memory.
+    fn used(&self) -> &[MappedRecord] {
+        &self.records[..(self.high.load(Ordering::Acquire) as usize).min(MAPPED_COUNT)]
+    }
+
     /// Of how many files stores are followed in each of [`UNITS_BYTES`], by owners for which `lives` holds.
     pub(crate) fn files_by_unit(&self, lives: impl Fn(OwnerId) -> bool) -> [usize; UNITS_BYTES.len()] {
-        let used = &self.records[..(self.high.load(Ordering::Acquire) as usize).min(MAPPED_COUNT)];
+        let used = self.used();
         let lives = |record: &&MappedRecord| OwnerId::new(record.owner.load(Ordering::Acquire)).is_some_and(&lives);
         let mut files: Vec<(u64, u32)> = used.iter().filter(lives).map(|record| (record.key(), record.units())).collect();
         files.sort_unstable();
@@ -125,7 +130,8 @@ impl MappedRecord {
     /// The range of the file, as offsets; empty if the end is not greater than the start.
     #[must_use]
     pub fn range(&self) -> (u64, u64) {
-        (self.start.load(Ordering::Relaxed), self.end.load(Ordering::Relaxed))
+        let offset = |word: &AtomicU64| word.load(Ordering::Relaxed).min(i64::MAX as u64);
+        (offset(&self.start), offset(&self.end))
     }
 
     /// Widens the range to hold `start..end`. Seen by whoever finds the owner dead.
@@ -148,7 +154,7 @@ impl MappedRecord {
     /// The lane.
     #[must_use]
     pub fn lane(&self) -> Option<usize> {
-        (self.lane.load(Ordering::Acquire) as usize).checked_sub(1)
+        (self.lane.load(Ordering::Acquire) as usize).checked_sub(1).filter(|&lane| lane < format::LANE_COUNT)
     }
 
     /// Names another lane.

@@ -21,6 +21,7 @@ pub use showing::{ANSWER_STEP, ANSWER_STEPS, MappingCounts, count_mappings, othe
 use crate::liveness::{ProcessId, process_lives};
 use crate::mapped::MappedRecords;
 use crate::undo::{Undo, UndoRecord, UndoRecords};
+use core::mem::offset_of;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use sync::{Acquired, Liveness, OwnedLock, OwnerId};
@@ -28,7 +29,7 @@ use sys::rustix::fs::{self, FlockOperation, Gid, Mode, Uid};
 use sys::rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 use sys::rustix::thread::futex;
 use sys::rustix::time::Timespec;
-use sys::{OsError, OwnedFd, Result};
+use sys::{AsRawFd, BorrowedFd, OsError, OwnedFd, Result};
 use units::MemberSet;
 
 /// Processes that can be attached at once.
@@ -43,7 +44,7 @@ const OPEN_WORDS: usize = OPEN_FILE_COUNT / 64;
 const MAGIC: u64 = u64::from_le_bytes(*b"CXLRrun\x01");
 const SLOT_BITS: u32 = ATTACH_SLOT_COUNT.trailing_zeros();
 /// Raised whenever the layout below changes.
-const VERSION: u32 = 16;
+const VERSION: u32 = 17;
 
 /// One attached process.
 #[repr(C)]
@@ -166,12 +167,25 @@ pub struct NamesLog {
     pub unsynced_bytes: AtomicU64,
 }
 
+/// A process as it is attached.
+struct Myself {
+    /// Its owner id; 0 if it is not attached.
+    owner: AtomicU32,
+    /// The descriptor of the segment's file, if it is.
+    file: AtomicU32,
+}
+
+/// A pid that no process can have (proc(5), pid_max).
+const NO_PID: u32 = i32::MAX as u32;
+
 /// A process' view of the segment.
 pub struct Runtime {
     segment: NonNull<Segment>,
-    /// This process' owner id, in a page that a fork wipes: 0 in a new child.
-    me: NonNull<AtomicU32>,
+    /// This process as it is attached, in a page that a fork wipes: all zeros in a new child.
+    me: NonNull<Myself>,
     file: OwnedFd,
+    /// The array's members; whatever else the segment says is out is none of them.
+    members: MemberSet,
     /// The owner this process found dead last; 0 for none.
     found_dead: AtomicU32,
     /// Whether this process gave back what a dead process held.
@@ -259,17 +273,27 @@ impl Runtime {
             madvise(page, units::PAGE_BYTES, Advice::LinuxWipeOnFork)?;
             (segment, page)
         };
+        // SAFETY: mapped above until drop; atomics and locks, for which any bytes are valid.
+        unsafe { persist::stand_in::begin(segment as usize, bytes, page as usize, lose) };
         match (NonNull::new(segment.cast()), NonNull::new(page.cast())) {
             (Some(segment), Some(me)) => Ok(Self {
                 segment,
                 me,
                 file,
+                members: MemberSet::from_bits(u32::MAX),
                 found_dead: AtomicU32::new(0),
                 reaped: AtomicBool::new(false),
                 reaped_nameless: AtomicBool::new(false),
             }),
             _ => Err(OsError::NOMEM),
         }
+    }
+
+    /// Whether the segment is none any more: it was cut short, or written over. Nothing of the array can be used.
+    #[inline]
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.segment().magic.load(Ordering::Relaxed) != MAGIC
     }
 
     /// Member states are settled. Called by every process that opened the segment, before [`Self::let_in`].
@@ -322,7 +346,7 @@ impl Runtime {
     #[inline]
     pub fn me(&self) -> OwnerId {
         // SAFETY: the page is mapped for the life of self.
-        let me = unsafe { self.me.as_ref() }.load(Ordering::Relaxed);
+        let me = unsafe { self.me.as_ref() }.owner.load(Ordering::Relaxed);
         match OwnerId::new(me) {
             Some(me) => me,
             None => self.attach_child(),
@@ -343,7 +367,9 @@ impl Runtime {
     fn attach(&self) -> Result<OwnerId> {
         let me = self.attach_as(ProcessId::current())?;
         // SAFETY: the page is mapped for the life of self.
-        unsafe { self.me.as_ref() }.store(me.get(), Ordering::Relaxed);
+        let myself = unsafe { self.me.as_ref() };
+        myself.file.store(self.file.as_raw_fd() as u32, Ordering::Relaxed);
+        myself.owner.store(me.get(), Ordering::Relaxed);
         Ok(me)
     }
 
@@ -373,7 +399,7 @@ impl Runtime {
     /// Gives back everything this process holds. Called when a program ends in order.
     pub fn detach(&self) {
         // SAFETY: the page is mapped for the life of self.
-        let me = unsafe { self.me.as_ref() }.swap(0, Ordering::Relaxed);
+        let me = unsafe { self.me.as_ref() }.owner.swap(0, Ordering::Relaxed);
         if let Some(me) = OwnerId::new(me) {
             self.release_lane(me);
             self.release_slot(slot_of(me));
@@ -499,10 +525,23 @@ impl Runtime {
 
     // --- members
 
+    /// The same for an array of so many members.
+    #[must_use]
+    pub(crate) fn with_members(mut self, count: usize) -> Self {
+        self.members = MemberSet::first(count);
+        self
+    }
+
+    /// The members among those of a word of the segment.
+    #[inline]
+    fn known(&self, bits: u32) -> MemberSet {
+        MemberSet::from_bits(bits & self.members.bits())
+    }
+
     /// The members that are not in use.
     #[inline]
     pub fn out(&self) -> MemberSet {
-        MemberSet::from_bits(self.segment().out.load(Ordering::Acquire))
+        self.known(self.segment().out.load(Ordering::Acquire))
     }
 
     /// Raised with every change of [`Self::out`].
@@ -525,7 +564,7 @@ impl Runtime {
 
     /// Takes more members out of use. Returns those that were in use until now.
     pub fn add_out(&self, members: MemberSet) -> MemberSet {
-        let before = MemberSet::from_bits(self.segment().out.fetch_or(members.bits(), Ordering::AcqRel));
+        let before = self.known(self.segment().out.fetch_or(members.bits(), Ordering::AcqRel));
         let fresh = members.minus(before);
         if !fresh.is_empty() {
             self.segment().epoch.fetch_add(1, Ordering::AcqRel);
@@ -578,7 +617,7 @@ impl Runtime {
     pub fn names_are_whole(&self) {
         let segment = self.segment();
         // Its maker did not come to raise it again.
-        segment.names_epoch.store((segment.names_epoch.load(Ordering::Relaxed) | 1) + 1, Ordering::SeqCst);
+        segment.names_epoch.store((segment.names_epoch.load(Ordering::Relaxed) | 1).wrapping_add(1), Ordering::SeqCst);
         segment.names_unfinished.store(0, Ordering::Relaxed);
     }
 
@@ -589,7 +628,7 @@ impl Runtime {
         epoch.store(before | 1, Ordering::SeqCst);
         let result = change();
         if before & 1 == 0 {
-            epoch.store(before + 2, Ordering::SeqCst);
+            epoch.store(before.wrapping_add(2), Ordering::SeqCst);
         }
         result
     }
@@ -744,12 +783,36 @@ impl Liveness for Runtime {
 impl Drop for Runtime {
     fn drop(&mut self) {
         self.detach();
+        persist::stand_in::end(self.segment.as_ptr() as usize);
         // SAFETY: both mappings are ours, of these lengths, and nobody can use them after self is gone.
         unsafe {
             let _ = munmap(self.segment.as_ptr().cast(), size_of::<Segment>());
             let _ = munmap(self.me.as_ptr().cast(), units::PAGE_BYTES);
         }
     }
+}
+
+/// Makes zeros at `address` the segment of an array all of whose members are out: what stands in for a segment that was cut short, or for which shared memory has no room. The others
+/// take over what this process held, as if it had died. Runs in a handler.
+fn lose(address: usize, myself: usize) {
+    // SAFETY: a page of its own for as long as the segment is mapped.
+    let myself = unsafe { &*(myself as *const Myself) };
+    if let Some(me) = OwnerId::new(myself.owner.load(Ordering::Relaxed)) {
+        // SAFETY: the segment's file is open as long as the process is attached.
+        let file = unsafe { BorrowedFd::borrow_raw(myself.file.load(Ordering::Relaxed) as i32) };
+        let place = offset_of!(Segment, attach) + slot_of(me) * size_of::<AttachSlot>() + offset_of!(AttachSlot, pid);
+        if fs::fstat(file).is_ok_and(|stat| stat.st_size as usize == size_of::<Segment>()) {
+            let _ = sys::rustix::io::pwrite(file, &NO_PID.to_ne_bytes(), place as u64);
+        }
+    }
+    // SAFETY: as long as a segment, and nobody else knows it (persist::stand_in); any bytes are valid.
+    let segment = unsafe { &*(address as *const Segment) };
+    segment.out.store(u32::MAX, Ordering::Relaxed);
+    segment.epoch.store(u64::MAX, Ordering::Relaxed);
+    segment.recovered.store(Recovery::Done as u32, Ordering::Relaxed);
+    segment.assembled.store(1, Ordering::Relaxed);
+    segment.journal_failed.store(1, Ordering::Relaxed);
+    showing::note_loss();
 }
 
 /// The number of this process' PID namespace (namespaces(7)); 0 if proc is not mounted.

@@ -152,7 +152,7 @@ pub struct Told {
 impl Told {
     fn of(shared: &array::SharedFile) -> Self {
         let modified_ns = Some(shared.modified_ns.load(Ordering::Acquire)).filter(|&ns| ns != 0);
-        Self { size: shared.size.load(Ordering::Acquire), modified_ns, identity: shared.anchors.identity() }
+        Self { size: shared.size(), modified_ns, identity: shared.anchors.identity() }
     }
 
     const fn closed(size: u64) -> Self {
@@ -502,6 +502,9 @@ impl Files {
 
     /// What the array tells of a file, without opening it.
     pub fn told(&self, attribute: Attribute) -> Result<Told, OsError> {
+        if self.array.runtime().is_lost() {
+            return Err(OsError::IO);
+        }
         match self.shared_if_open(attribute) {
             Some(shared) => Ok(Told::of(shared)),
             None => self.record(attribute).map(|record| Told::closed(self.size_to_be(attribute, record.size))),
@@ -521,7 +524,7 @@ impl Files {
     /// How much of a file the members have, without what waits for it in the journal.
     pub fn size_on_members(&self, attribute: Attribute) -> Result<u64, OsError> {
         match self.shared_if_open(attribute) {
-            Some(shared) => Ok(shared.size.load(Ordering::Acquire)),
+            Some(shared) => Ok(shared.size()),
             None => self.record(attribute).map(|record| record.size),
         }
     }

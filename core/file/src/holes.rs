@@ -33,7 +33,8 @@ impl Inode {
         }
     }
 
-    fn data_from(&self, offset: u64) -> Result<Option<u64>, OsError> {
+    /// The first byte at or after `offset` that some member has data of, or a byte before it in its stripe; None if none has any.
+    pub(crate) fn data_from(&self, offset: u64) -> Result<Option<u64>, OsError> {
         let stripe = self.geometry.stripe_of(offset);
         let from = if self.is_mirror() { offset } else { self.geometry.member_offset(stripe) };
         let Some(found) = self.first_data(from)? else { return Ok(None) };

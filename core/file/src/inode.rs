@@ -106,7 +106,7 @@ impl Inode {
     #[inline]
     #[must_use]
     pub fn size(&self) -> u64 {
-        self.shared().size.load(Ordering::Acquire)
+        self.shared().size()
     }
 
     /// Level, members and chunk.

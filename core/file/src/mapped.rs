@@ -231,7 +231,7 @@ impl Mapped {
         match intent::reserve(owners, array.runtime().me(), self.file.record_index(self.record)) {
             Some(lane) => {
                 let previous = self.record.lane();
-                let announced = self.file.announce_in(lane, LaneKind::Write, first, last - first, self.file.out());
+                let announced = self.file.announce_in(lane, LaneKind::Write, first, last.saturating_sub(first), self.file.out());
                 self.record.set_lane(Some(lane));
                 if let Some(previous) = previous {
                     self.file.clear_lane(previous, self.record);
@@ -575,11 +575,12 @@ impl Inode {
         let block_bytes = self.geometry.lock_block_bytes();
         let mut at = start;
         while at < end {
-            if self.has_holes() {
-                match self.next_mapped_data(at)? {
-                    Some(found) => at = at.max(found / PAGE * PAGE),
-                    None => return Ok(()),
-                }
+            match self.next_mapped_data(at)? {
+                Some(found) => at = at.max(found / PAGE * PAGE),
+                None => return Ok(()),
+            }
+            if at >= end {
+                return Ok(());
             }
             let stop = end.min((at / block_bytes + 1) * block_bytes);
             self.follow([(at, stop)])?;
@@ -592,7 +593,11 @@ impl Inode {
     fn next_mapped_data(&self, at: u64) -> Result<Option<u64>, OsError> {
         let found = match self.copy()? {
             Some(copy) => sys::rustix::fs::seek(copy.fd(), sys::rustix::fs::SeekFrom::Data(at)),
-            None => self.seek_extent(at, true),
+            None if self.has_holes() => self.seek_extent(at, true),
+            // A range or a size that is damaged may be any.
+            None => {
+                return Ok(self.data_from(at).unwrap_or(Some(at)).filter(|&found| found < self.size()).map(|found| found.max(at)));
+            }
         };
         match found {
             Ok(found) => Ok(Some(found)),

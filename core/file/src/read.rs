@@ -23,18 +23,18 @@ impl Inode {
     #[inline]
     pub unsafe fn read_at(&self, offset: u64, dst: *mut u8, bytes: usize) -> Result<usize, OsError> {
         let shared = self.shared();
-        let mut size = shared.size.load(Ordering::Acquire);
+        let mut size = shared.size();
         if offset.saturating_add(bytes as u64) > size {
             size = self.settled_size();
         }
         if offset >= size || bytes == 0 {
-            return Ok(0);
+            return self.ended();
         }
         let count = (bytes as u64).min(size - offset) as usize;
         let blocks = Blocks::of(&self.geometry, offset, count as u64);
         // The file may have been cut since its size was read: the zeros behind its end are not to be read.
         if let Some(snapshot) = Snapshot::take(shared, blocks)
-            && shared.size.load(Ordering::Acquire) >= offset + count as u64
+            && shared.size() >= offset + count as u64
             && !self.waits_for_undo(blocks)
         {
             // SAFETY: as the caller promises.
@@ -45,6 +45,11 @@ impl Inode {
         }
         // SAFETY: as the caller promises.
         unsafe { self.read_contended(offset, dst, bytes) }
+    }
+
+    /// Nothing is read behind the end, if it is one: without the runtime segment nobody knows where it is.
+    fn ended(&self) -> Result<usize, OsError> {
+        if self.files.array().runtime().is_lost() { Err(OsError::IO) } else { Ok(0) }
     }
 
     /// Whether data of these blocks may be computed from what a process that died has left half stored. Whoever may write to the file undoes that under the locks.
@@ -84,9 +89,9 @@ impl Inode {
         let shared = self.shared();
         let mut tries = 0;
         loop {
-            let size = shared.size.load(Ordering::Acquire);
+            let size = shared.size();
             if offset >= size {
-                return Ok(0);
+                return self.ended();
             }
             let count = (bytes as u64).min(size - offset) as usize;
             let blocks = Blocks::of(&self.geometry, offset, count as u64);
@@ -100,7 +105,7 @@ impl Inode {
                     tries = TRY_COUNT;
                     continue;
                 }
-                let reaches = shared.size.load(Ordering::Acquire) >= offset + count as u64;
+                let reaches = shared.size() >= offset + count as u64;
                 // SAFETY: as the caller promises.
                 let result = unsafe { self.read_range_again(offset, dst, count) };
                 (result, reaches && snapshot.is_current(shared))
@@ -110,7 +115,7 @@ impl Inode {
                     // This process may not store. What it would compute may be bytes that nobody wrote.
                     return Err(OsError::IO);
                 }
-                let current = shared.size.load(Ordering::Acquire) >= offset + count as u64;
+                let current = shared.size() >= offset + count as u64;
                 // SAFETY: as the caller promises.
                 let result = unsafe { self.read_range_again(offset, dst, count) };
                 drop(held);
@@ -131,7 +136,13 @@ impl Inode {
         self.finish_mappings()?;
         self.with_size_locked(|size| {
             let _held = self.lock_stripes(Blocks::ALL)?;
-            self.striper(self.out()).verify(0, size).or_else(|fault| self.after_fault(fault).map(|()| 0))
+            let mut mismatches = 0;
+            self.each_step(0, size, |offset, bytes| {
+                mismatches +=
+                    self.striper(self.out()).verify(offset, bytes).or_else(|fault| self.after_fault(fault).map(|()| 0))?;
+                Ok(())
+            })?;
+            Ok(mismatches)
         })
     }
 

@@ -140,7 +140,7 @@ impl Inode {
             _ => Err(OsError::IO),
         };
         let (start, end) = self.stripes_of(range, size);
-        range.lost.is_empty() && !self.is_short(size) && self.each_step(start, end, self.stripe_step(), verify).is_ok()
+        range.lost.is_empty() && !self.is_short(size) && self.each_step(start, end, verify).is_ok()
     }
 
     /// The bytes whose redundancy a change of `range` may have touched: from the beginning of its first stripe, since parity of what lies
@@ -172,17 +172,16 @@ impl Inode {
 
     /// The size lock and all stripe locks are held.
     fn make_agree(&self, range: &Resync, size: u64) -> Result<(), OsError> {
-        let stripe = self.stripe_step();
         let lost = range.lost.minus(self.out());
         if !lost.is_empty() && self.can_compute(range.lost)? {
-            self.each_step(0, size, stripe, |offset, bytes| self.rebuild_step(lost, offset, bytes))?;
+            self.each_step(0, size, |offset, bytes| self.rebuild_step(lost, offset, bytes))?;
         }
         let (start, end) = if lost.is_empty() { self.stripes_of(range, size) } else { (0, size) };
         if start >= end {
             return Ok(());
         }
         self.doubt(end);
-        self.each_step(start, end, stripe, |offset, bytes| self.agree_step(offset, bytes))?;
+        self.each_step(start, end, |offset, bytes| self.agree_step(offset, bytes))?;
         let (start, end) = (self.geometry.member_bytes(start), self.geometry.member_bytes(end));
         self.on_members(|backing| backing.persist(start, end - start))
     }
@@ -196,15 +195,24 @@ impl Inode {
         }
     }
 
-    fn each_step(
+    /// Calls `act` with the pieces of a range that members in use may hold data of. A size that is damaged may be any: what lies between data costs nothing.
+    pub(crate) fn each_step(
         &self,
         mut start: u64,
         end: u64,
-        stripe: u64,
         mut act: impl FnMut(u64, u64) -> Result<(), OsError>,
     ) -> Result<(), OsError> {
+        let stripe = self.stripe_step();
         let step = STEP_BYTES.next_multiple_of(stripe);
         while start < end {
+            // Where members cannot be asked there is data.
+            match self.data_from(start).unwrap_or(Some(start)) {
+                None => break,
+                Some(data) => start = start.max(data / stripe * stripe),
+            }
+            if start >= end {
+                break;
+            }
             let bytes = step.min(end - start);
             act(start, bytes)?;
             start += bytes;

@@ -25,7 +25,7 @@ impl Inode {
     pub(crate) fn make_room(&self, size: u64, offset: u64, end: u64) -> Result<(), OsError> {
         self.zero_tail(size)?;
         let shared = self.shared();
-        let (wanted, present) = (self.geometry.member_bytes(end), shared.allocated_end.load(Ordering::Acquire));
+        let (wanted, present) = (self.geometry.member_bytes(end), shared.allocated_end());
         if offset > size {
             self.add_flags(format::FLAG_HOLES);
         }
@@ -115,7 +115,7 @@ impl Inode {
     fn extend_with_hole(&self, new: u64) -> Result<(), OsError> {
         let wanted = self.geometry.member_bytes(new);
         let shared = self.shared();
-        if wanted <= shared.allocated_end.load(Ordering::Acquire) {
+        if wanted <= shared.allocated_end() {
             self.add_flags(format::FLAG_HOLES);
             self.set_size(new);
             return Ok(());
@@ -163,7 +163,7 @@ impl Inode {
                 within_limit(end)?;
             }
             let (wanted, shared) = (self.geometry.member_bytes(end), self.shared());
-            if end > size && !keep_size || wanted > shared.allocated_end.load(Ordering::Acquire) {
+            if end > size && !keep_size || wanted > shared.allocated_end() {
                 // Between the end and the range nothing is allocated.
                 self.add_flags(format::FLAG_HOLES);
             }
@@ -171,7 +171,7 @@ impl Inode {
                 self.zero_tail(size)?;
             }
             self.fill_holes(offset, end)?;
-            if wanted > shared.allocated_end.load(Ordering::Acquire) {
+            if wanted > shared.allocated_end() {
                 shared.allocated_end.store(wanted, Ordering::Release);
             }
             if end > size && !keep_size {

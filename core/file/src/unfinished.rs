@@ -122,12 +122,19 @@ impl Inode {
     fn repair_blocks(&self, locks: u64) -> Result<(), OsError> {
         let block_bytes = self.geometry.lock_block_bytes();
         let size = self.size();
-        for block in 0..size.div_ceil(block_bytes) {
-            if locks >> (block % STRIPE_LOCK_COUNT as u64) & 1 == 0 {
-                continue;
+        let mut block = 0;
+        while block < size.div_ceil(block_bytes) {
+            // A size that nobody stored may be any: only what members hold data of is looked at. Where they cannot be asked there is data.
+            match self.data_from(block * block_bytes).unwrap_or(Some(block * block_bytes)) {
+                None => break,
+                Some(data) if data >= size => break,
+                Some(data) => block = block.max(data / block_bytes),
             }
-            let offset = block * block_bytes;
-            self.resync(offset, block_bytes.min(size - offset))?;
+            if locks >> (block % STRIPE_LOCK_COUNT as u64) & 1 == 1 {
+                let offset = block * block_bytes;
+                self.resync(offset, block_bytes.min(size - offset))?;
+            }
+            block += 1;
         }
         Ok(())
     }
@@ -149,7 +156,7 @@ impl Inode {
             shared.tail_unfinished.store(1, Ordering::Relaxed);
         }
         let finished = if shared.tail_unfinished.load(Ordering::Relaxed) == 0 { Ok(()) } else { self.finish_tail() };
-        let result = finished.and_then(|()| change(shared.size.load(Ordering::Acquire)));
+        let result = finished.and_then(|()| change(shared.size()));
         shared.size_lock.unlock();
         result
     }

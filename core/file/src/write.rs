@@ -35,9 +35,9 @@ impl Inode {
         let end = end_of(offset, bytes)?;
         let bytes = (end - offset) as usize;
         let shared = self.shared();
-        while end <= shared.size.load(Ordering::Acquire) {
+        while end <= shared.size() {
             let held = self.lock_stripes(Blocks::of(&self.geometry, offset, bytes as u64))?;
-            if end > shared.size.load(Ordering::Acquire) {
+            if end > shared.size() {
                 // Truncated while we waited.
                 continue;
             }

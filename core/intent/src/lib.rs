@@ -43,6 +43,9 @@ const OF_MAPPINGS: u64 = 1 << 31;
 /// At most every this many lanes one is given to mappings: threads that write wait for theirs.
 const MAPPINGS_SHARE: usize = 2;
 
+/// How often all lanes are looked at before one is taken that belongs to mappings of a dead process.
+const PATIENCE: u32 = 1000;
+
 /// Takes a free lane for a process' writable mappings of one file, which their `record` stands for; it stays taken until [`release`]d, also after
 /// the process' death: what it announces must first be made good. None if too few are free.
 pub fn reserve(owners: &[AtomicU64], me: OwnerId, record: u32) -> Option<usize> {
@@ -54,7 +57,7 @@ pub fn reserve(owners: &[AtomicU64], me: OwnerId, record: u32) -> Option<usize> 
 /// Whether a lane is that of the mappings that `record` stands for.
 #[must_use]
 pub fn is_reserved(owners: &[AtomicU64], lane: usize, record: u32) -> bool {
-    owners[lane].load(Ordering::Acquire) & u64::from(u32::MAX) == OF_MAPPINGS | u64::from(record)
+    owners.get(lane).is_some_and(|owner| owner.load(Ordering::Acquire) & u64::from(u32::MAX) == OF_MAPPINGS | u64::from(record))
 }
 
 /// Gives back a lane of mappings. The caller has the record.
@@ -219,11 +222,11 @@ fn acquire(owners: &[AtomicU64], me: OwnerId, is_alive: impl Fn(OwnerId) -> bool
     let thread = gettid().as_raw_nonzero().get() as u32;
     let word = u64::from(me.get()) << 32 | u64::from(thread);
     let start = thread as usize % owners.len();
-    for pass in 0.. {
+    for pass in 0u32.. {
         for step in 0..owners.len() {
             let lane = (start + step) % owners.len();
             let present = owners[lane].load(Ordering::Relaxed);
-            let free = present == 0 || pass > 0 && is_abandoned(present, me, &is_alive);
+            let free = present == 0 || pass > 0 && is_abandoned(present, me, &is_alive, pass > PATIENCE);
             if free && owners[lane].compare_exchange(present, word, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 // What a thread of ours announced that has ended since is complete.
                 if present >> 32 != 0 && present >> 32 != u64::from(me.get()) {
@@ -241,11 +244,12 @@ fn acquire(owners: &[AtomicU64], me: OwnerId, is_alive: impl Fn(OwnerId) -> bool
     unreachable!("the loop ends by returning a lane")
 }
 
-/// Whether a lane's owner is gone: its process, or its thread of our own process.
-fn is_abandoned(word: u64, me: OwnerId, is_alive: &impl Fn(OwnerId) -> bool) -> bool {
+/// Whether a lane's owner is gone: its process, or its thread of our own process. A lane of mappings waits for whoever makes good what they left, unless there is `need`: then what
+/// it names is put where it is not forgotten, as of any other.
+fn is_abandoned(word: u64, me: OwnerId, is_alive: &impl Fn(OwnerId) -> bool, need: bool) -> bool {
     let Some(owner) = OwnerId::new((word >> 32) as u32) else { return true };
     if word & OF_MAPPINGS != 0 {
-        return false;
+        return need && owner != me && !is_alive(owner);
     }
     if owner != me {
         return !is_alive(owner);

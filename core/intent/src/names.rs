@@ -54,10 +54,11 @@ impl<M: Medium> NameLog<M> {
         self.files.get(slot)?.as_ref()
     }
 
-    /// Where a record goes that comes after one that ends at `end`.
+    /// Where a record goes that comes after one that ends at `end`, which any process may have stored.
     #[must_use]
     pub fn place(end: u64, record: &NameRecord<'_>) -> u64 {
-        if end + record.ring_bytes() as u64 > NAMES_RING_BYTES as u64 { 0 } else { end }
+        let last = (NAMES_RING_BYTES as u64).checked_sub(record.ring_bytes() as u64);
+        if last.is_none_or(|last| end > last) { 0 } else { end / NAME_RECORD_ALIGN as u64 * NAME_RECORD_ALIGN as u64 }
     }
 
     /// Stores a record at `offset` of the ring on `members`, and fences. Returns the members whose memory failed.
@@ -72,7 +73,7 @@ impl<M: Medium> NameLog<M> {
     fn store_on(&self, slot: Slot, offset: usize, parts: &[&[u8]]) -> bool {
         let bytes: usize = parts.iter().map(|part| part.len()).sum();
         let base = self.bases[slot];
-        if base == 0 || offset + bytes > NAMES_RING_BYTES {
+        if base == 0 || offset.checked_add(bytes).is_none_or(|end| end > NAMES_RING_BYTES) {
             return true;
         }
         let start = (base + offset) as *mut u8;

@@ -54,7 +54,7 @@ impl Namespace {
     pub(crate) fn logged<T>(&self, mut record: NameRecord<'_>, change: impl FnOnce() -> Result<T>) -> Result<T> {
         let log = self.log()?;
         let state = self.array().runtime().names_log();
-        record.sequence = state.sequence.load(Ordering::Relaxed) + 1;
+        record.sequence = state.sequence.load(Ordering::Relaxed).wrapping_add(1);
         let place = NameLog::<Backing>::place(state.end.load(Ordering::Relaxed), &record);
         self.make_durable_before(place, &record)?;
         self.store_record(log, place, &record)?;
@@ -108,9 +108,10 @@ impl Namespace {
     /// Synchronises file systems before the record at `place` overwrites one they may still need.
     fn make_durable_before(&self, place: u64, record: &NameRecord<'_>) -> Result<()> {
         let unsynced_bytes = &self.array().runtime().names_log().unsynced_bytes;
-        let end = self.array().runtime().names_log().end.load(Ordering::Relaxed);
+        let end = self.array().runtime().names_log().end.load(Ordering::Relaxed).min(NAMES_RING_BYTES as u64);
         let skipped = if place < end { NAMES_RING_BYTES as u64 - end } else { 0 };
-        let wanted = unsynced_bytes.load(Ordering::Relaxed) + skipped + record.ring_bytes() as u64;
+        let unsynced = unsynced_bytes.load(Ordering::Relaxed).min(NAMES_RING_BYTES as u64);
+        let wanted = unsynced + skipped + record.ring_bytes() as u64;
         if wanted <= NAMES_RING_BYTES as u64 {
             unsynced_bytes.store(wanted, Ordering::Relaxed);
             return Ok(());

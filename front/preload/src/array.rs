@@ -89,6 +89,20 @@ fn tell_loss(member: &::array::Member) {
     report::to_all(format_args!("{member}: member failed and is out of use; the array is degraded; {remedy}"));
 }
 
+/// Tells once that the runtime segment is gone: from here on this process' calls on the array fail.
+#[cold]
+pub(crate) fn tell_segment_loss() {
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    if let Ok(namespace) = namespace()
+        && !TOLD.swap(true, Ordering::Relaxed)
+    {
+        let path = ::array::runtime::segment_path(namespace.files().array().uuid());
+        report::to_all(format_args!(
+            "{path}: the array's shared memory is full, cut short or written over, and this program cannot use the array any more; make room, end its programs, 'cxlraid stop' it"
+        ));
+    }
+}
+
 /// Attaches a copy of the process as [`start`] does, but says nothing: the original has said it.
 pub(crate) fn start_again(environment: &Environment) {
     start(environment);

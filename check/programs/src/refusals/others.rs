@@ -57,3 +57,23 @@ pub(super) fn segment_held(scene: &mut Scene<'_>, complaints: &mut Complaints) -
     }
     Ok(Outcome::Ran)
 }
+
+/// Rounds of [`segment_damaged`], each on an array of its own.
+const DAMAGED_ROUNDS: &str = "6";
+
+/// No word of the runtime segment lets a program be killed or hang.
+pub(super) fn segment_damaged(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
+    let script = scene.beside("damaged.py");
+    std::fs::write(&script, include_str!("damaged.py"))?;
+    let (data, root) = (scene.data("file").with_file_name(""), scene.beside(""));
+    let library = scene.array.place.ground.library.clone();
+    // The process that damages the segments has none of them itself.
+    let run = scene.array.place.run("python3").arg(&script).arg(library).arg(data).arg(root);
+    let output = run.arg(DAMAGED_ROUNDS).output();
+    let expected = Output { stdout: "words outside\n".into(), stderr: Vec::new(), status: "0".into() };
+    compare("programs on damaged segments", &expected, &output, complaints);
+    std::fs::remove_file(script)?;
+    std::fs::remove_file(scene.beside("outside"))?;
+    Ok(Outcome::Ran)
+}
+

@@ -21,7 +21,7 @@ const fn case(name: &'static str, act: fn(&mut Scene<'_>, &mut Complaints) -> Re
     Case { name, shape: Shape::RAID5, act }
 }
 
-pub(super) const CASES: [Case; 35] = [
+pub(super) const CASES: [Case; 36] = [
     case("level-unknown", level_unknown),
     case("settings-missing", settings_missing),
     case("members-too-few", members_too_few),
@@ -46,6 +46,7 @@ pub(super) const CASES: [Case; 35] = [
     case("texts-of-others", texts_of_others),
     case("numbers-of-ours", numbers_of_ours),
     case("segment-held", others::segment_held),
+    case("segment-damaged", others::segment_damaged),
     case("one-device", one_device),
     case("members-missing", members_missing),
     case("member-empty", member_empty),

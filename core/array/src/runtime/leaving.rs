@@ -35,7 +35,7 @@ impl Runtime {
     #[cold]
     fn leaving_by(&self, word: u64) -> MemberSet {
         if OwnerId::new((word >> 32) as u32).is_some_and(|owner| owner == self.me() || self.is_alive(owner)) {
-            return MemberSet::from_bits(word as u32);
+            return self.known(word as u32);
         }
         let _ = self.segment().leaving.0.compare_exchange(word, 0, Ordering::SeqCst, Ordering::Relaxed);
         MemberSet::EMPTY

@@ -70,6 +70,18 @@ pub struct SharedFile {
 }
 
 impl SharedFile {
+    /// The file's logical size in bytes, as far as a file can be that long.
+    #[inline]
+    pub fn size(&self) -> u64 {
+        self.size.load(Ordering::Acquire).min(i64::MAX as u64)
+    }
+
+    /// [`Self::allocated_end`], as far as a file can be that long.
+    #[inline]
+    pub fn allocated_end(&self) -> u64 {
+        self.allocated_end.load(Ordering::Acquire).min(i64::MAX as u64)
+    }
+
     /// Whether reads and writes must mind mappings: where their stores land, or a shared copy. A copy may outlive the last mapping by a
     /// moment, and somebody may begin to use it again in that moment; so it is minded as long as it exists.
     #[inline]
@@ -246,7 +258,8 @@ impl Runtime {
 
     pub(super) fn end_idle_in(&self, place: &AtomicU32) {
         let Some(index) = place.swap(0, Ordering::AcqRel).checked_sub(1) else { return };
-        self.segment().files[index as usize].idle.fetch_sub(1, Ordering::AcqRel);
+        let Some(file) = self.segment().files.get(index as usize) else { return };
+        file.idle.fetch_sub(1, Ordering::AcqRel);
         self.segment().idle_count.fetch_sub(1, Ordering::AcqRel);
     }
 

@@ -22,7 +22,7 @@ impl Runtime {
     /// `AGAIN` if all slots are taken.
     pub fn hold_for(&self, pid: u32, key: u64) -> Result<()> {
         let Some(file) = self.find_file(key) else { return Ok(()) };
-        let one_more = |users: u32| (users != 0).then(|| users + 1);
+        let one_more = |users: u32| users.checked_add(1).filter(|_| users != 0);
         if file.users.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).is_err() {
             return Ok(());
         }

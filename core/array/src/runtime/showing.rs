@@ -31,6 +31,11 @@ pub fn others_are_to_hear() -> bool {
     FOUND_FAILING.load(Ordering::Relaxed)
 }
 
+/// The segment is lost: the program's next call says so.
+pub(super) fn note_loss() {
+    FOUND_FAILING.store(true, Ordering::Relaxed);
+}
+
 /// What processes have of an array's files in memory mappings.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct MappingCounts {
@@ -53,8 +58,11 @@ pub fn count_mappings(uuid: format::Uuid) -> Option<MappingCounts> {
     }
     // SAFETY: a new mapping of the whole file, unmapped below.
     let start = unsafe { mmap(core::ptr::null_mut(), bytes, ProtFlags::READ, MapFlags::SHARED, &file, 0) }.ok()?;
+    // SAFETY: mapped above, unmapped below; any bytes are valid.
+    unsafe { persist::stand_in::begin(start as usize, bytes, 0, |_, _| ()) };
     // SAFETY: as long as the segment; all fields are atomics, any bytes are valid, and nothing is stored.
     let counts = unsafe { start.cast::<Segment>().as_ref() }.and_then(count_in);
+    persist::stand_in::end(start as usize);
     // SAFETY: the mapping made above; nothing of it is kept.
     let _ = unsafe { munmap(start, bytes) };
     counts
@@ -166,7 +174,7 @@ impl Runtime {
     pub fn unheard_by(&self, entry: Option<FileEntry>, rings: u32) -> impl Iterator<Item = OwnerId> {
         // A process that has detached is none of them, and is not attached again for this.
         // SAFETY: the page is mapped for the life of self.
-        let me = OwnerId::new(unsafe { self.me.as_ref() }.load(Ordering::Relaxed)).map(slot_of);
+        let me = OwnerId::new(unsafe { self.me.as_ref() }.owner.load(Ordering::Relaxed)).map(slot_of);
         let waits = move |&index: &usize| {
             let slot = &self.segment().attach[index];
             let listener = slot.listener.load(Ordering::Acquire);

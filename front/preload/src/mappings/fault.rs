@@ -213,7 +213,11 @@ fn attend() {
     if array::runtime::others_are_to_hear()
         && let Ok(namespace) = crate::array::namespace()
     {
-        namespace.files().array().runtime().await_others();
+        let runtime = namespace.files().array().runtime();
+        if runtime.is_lost() {
+            crate::array::tell_segment_loss();
+        }
+        runtime.await_others();
     }
 }
 
