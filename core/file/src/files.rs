@@ -17,7 +17,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use array::{Array, Recovery};
 use core::ops::Deref;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicBool, Ordering};
 use dax::{Access, Backing, PersistenceDomain};
 use format::{Attribute, InodeRecord, InodeState, Resync, Shape};
 use intent::Lanes;
@@ -35,6 +35,8 @@ pub struct Files {
     kernels: &'static persist::Kernels,
     shape: Shape,
     keep: Keep,
+    /// Whether nothing is kept any more: see [`Files::end_keeping_ready`].
+    keeps_nothing: AtomicBool,
     held: LocalLock<Held>,
     kept_over_exec: KeptOverExec,
 }
@@ -199,6 +201,7 @@ impl Files {
             kernels,
             shape,
             keep,
+            keeps_nothing: AtomicBool::new(false),
             held,
             kept_over_exec: KeptOverExec::new(),
         }));
@@ -225,6 +228,10 @@ impl Files {
 
     pub(crate) const fn keeping(&self) -> Keep {
         self.keep
+    }
+
+    pub(crate) const fn keeps_nothing(&self) -> &AtomicBool {
+        &self.keeps_nothing
     }
 
     pub(crate) const fn kept_over_exec(&self) -> &KeptOverExec {

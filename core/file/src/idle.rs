@@ -11,6 +11,7 @@
 //!   has a name, and whoever may attach to the array may write to it (so that whoever removes it can cut it).
 //! - What is taken out again is entered like a file just opened: the inode table must still know it. Whether the program may open it
 //!   the kernel has said, by the anchor.
+//! - A process that changes its rights (setresuid(2) and the like) keeps nothing from then on: what is open by its former rights goes with the program's own descriptors.
 //! - A child of fork lets go of everything at once: the segment counts its parent only. A child that shares memory (vfork) keeps and
 //!   takes nothing ([`Keep::allowed`]).
 
@@ -143,6 +144,13 @@ impl Files {
         any
     }
 
+    /// Closes everything that is kept, and what the program closes from now on is closed at once: the process is about to change its rights, and what is open by its
+    /// former ones is not to outlive the program's own descriptors.
+    pub fn end_keeping_ready(&self) {
+        self.keeps_nothing().store(true, Ordering::SeqCst);
+        self.discard_idle();
+    }
+
     /// Closes what is kept of one file, and tells whether another process keeps it.
     pub fn is_kept_elsewhere(&self, attribute: Attribute) -> bool {
         let key = key(attribute.inode, attribute.generation);
@@ -177,7 +185,8 @@ impl Inode {
         let words = [&shared.unlinked, &shared.tail_unfinished, &shared.resync_waits];
         let whole = words.iter().all(|word| word.load(Ordering::Acquire) == 0) && !shared.is_mapped();
         let out_of_the_way = || self.backing.iter().flatten().all(|backing| backing.fd().as_raw_fd() as u32 >= base);
-        self.may_stay.load(Ordering::Relaxed) && self.writable && whole && self.is_current() && out_of_the_way()
+        let keeps = !self.files.keeps_nothing().load(Ordering::SeqCst);
+        keeps && self.may_stay.load(Ordering::Relaxed) && self.writable && whole && self.is_current() && out_of_the_way()
     }
 
     /// Whether members, directories and symlinks are as they were when the backing files were opened.

@@ -8,7 +8,7 @@ use crate::{
     process::Output,
     report::{Complaints, compare},
 };
-use std::{io, path::Path};
+use std::{io, os::unix::fs::PermissionsExt as _, path::Path};
 
 /// Holds the lock of the array's runtime segment, and ends a program that waits for it.
 const HELD: &str = r"
@@ -77,3 +77,28 @@ pub(super) fn segment_damaged(scene: &mut Scene<'_>, complaints: &mut Complaints
     Ok(Outcome::Ran)
 }
 
+/// Ways to give up rights.
+const WAYS: [&str; 8] = ["setresuid", "setuid", "setreuid", "setfsuid", "setgid", "capset", "unshare", "thread"];
+
+/// What a program could reach by rights that it has dropped goes with them: files that it has closed, tables by their links and numbers. What it has open stays.
+pub(super) fn rights_dropped(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
+    if !is_root() {
+        return Ok(Outcome::NotRun("needs root, to have rights to drop"));
+    }
+    scene.make(complaints);
+    let script = scene.beside("rights.py");
+    std::fs::write(&script, include_str!("rights.py"))?;
+    let (data, everybodys) = (scene.data("file").with_file_name(""), scene.beside("everybodys"));
+    std::fs::create_dir(&everybodys)?;
+    std::fs::set_permissions(&everybodys, std::fs::Permissions::from_mode(0o1777))?;
+    for way in WAYS {
+        let output = scene.run("python3", &[&script, &data, Path::new(way), &everybodys]);
+        let tried = if ["setresuid", "setuid", "setreuid", "thread"].contains(&way) { "tried True\n" } else { "" };
+        let stdout = format!("kept before True\ngone\nb'secret' 1\ngone\n{tried}");
+        let expected = Output { stdout: stdout.into(), stderr: Vec::new(), status: "0".into() };
+        compare(&format!("rights dropped by {way}"), &expected, &output, complaints);
+    }
+    std::fs::remove_dir(everybodys)?;
+    std::fs::remove_file(script)?;
+    Ok(Outcome::Ran)
+}

@@ -21,7 +21,7 @@ const fn case(name: &'static str, act: fn(&mut Scene<'_>, &mut Complaints) -> Re
     Case { name, shape: Shape::RAID5, act }
 }
 
-pub(super) const CASES: [Case; 36] = [
+pub(super) const CASES: [Case; 37] = [
     case("level-unknown", level_unknown),
     case("settings-missing", settings_missing),
     case("members-too-few", members_too_few),
@@ -45,6 +45,7 @@ pub(super) const CASES: [Case; 36] = [
     case("journal-set", journal_set),
     case("texts-of-others", texts_of_others),
     case("numbers-of-ours", numbers_of_ours),
+    case("rights-dropped", others::rights_dropped),
     case("segment-held", others::segment_held),
     case("segment-damaged", others::segment_damaged),
     case("one-device", one_device),

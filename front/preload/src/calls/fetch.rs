@@ -52,8 +52,16 @@ pub(super) fn wait() {
     }
 }
 
+/// Whether a `pidfd_getfd` of this very process asks for a descriptor of the library's own.
+pub(crate) fn names_ours(call: &Call) -> bool {
+    sys::high_fd::is_raised(call.descriptor(1)) && pid_of(call.descriptor(0)) == Some(process::getpid())
+}
+
 /// `pidfd_getfd`.
 pub(crate) fn fetch(call: &mut Call) -> Verdict {
+    if names_ours(call) {
+        return Verdict::error(OsError::BADF);
+    }
     let (Some(pid), Ok(namespace)) = (pid_of(call.descriptor(0)), array::namespace()) else { return take(call) };
     let Some(other) = Other::of(pid) else { return take(call) };
     // One fetcher at a time: nobody who has a position locked waits for this lock.

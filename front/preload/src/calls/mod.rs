@@ -21,6 +21,7 @@ pub(crate) mod open;
 pub(crate) mod paths;
 pub(crate) mod peer;
 pub(crate) mod process;
+pub(crate) mod rights;
 pub(crate) mod root;
 pub(crate) mod socket;
 pub(crate) mod space;
@@ -113,6 +114,17 @@ const fn handlers() -> [Handler; NUMBER_COUNT] {
         (nr::__NR_copy_file_range, copy::copy_file_range),
         (nr::__NR_splice, splice::splice),
         (nr::__NR_lseek, space::lseek),
+        (nr::__NR_setuid, rights::change),
+        (nr::__NR_setgid, rights::change),
+        (nr::__NR_setreuid, rights::change),
+        (nr::__NR_setregid, rights::change),
+        (nr::__NR_setgroups, rights::change),
+        (nr::__NR_setresuid, rights::change),
+        (nr::__NR_setresgid, rights::change),
+        (nr::__NR_setfsuid, rights::change),
+        (nr::__NR_setfsgid, rights::change),
+        (nr::__NR_capset, rights::change),
+        (nr::__NR_setns, rights::change),
         (nr::__NR_umask, names::umask),
         (nr::__NR_setrlimit, limit::set),
         (nr::__NR_prlimit64, limit::set),

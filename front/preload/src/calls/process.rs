@@ -173,6 +173,9 @@ fn be_child(was_alone: bool) {
 /// `unshare`: a thread that leaves the others' descriptors or directory goes on as a guest.
 pub(crate) fn unshare(call: &mut Call) -> Verdict {
     let flags = call.args[0] as u32;
+    if flags & CLONE_NEWUSER != 0 {
+        super::rights::end_keeping();
+    }
     let result = if flags & CLONE_FILES != 0 { leaving_descriptors(|| call.kernel()) } else { call.kernel() };
     if result == 0 && flags & (CLONE_FS | CLONE_NEWNS | CLONE_NEWUSER) != 0 {
         super::directory::expect_moves();
