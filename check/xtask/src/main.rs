@@ -3,6 +3,7 @@
 //! A task is a list of steps, each a command of its own; the first that fails ends the task. Anything after the task's name is
 //! passed on to its last command.
 
+mod fuzz;
 mod steps;
 mod tasks;
 mod tidy;
@@ -28,6 +29,8 @@ cargo x TASK [ARGUMENTS]
                   children of every kind, started while other threads work on files: nothing of the parent may change
   crash [--level L] [--workload W] [--mutations]
                   every state a crash of the machine may leave, recovered and compared with a model
+  fuzz [TARGETS] [--runs N] [--quick]
+                  bytes of members, environments and paths, fuzzed with coverage
   vm [SCENES] [--images N] [--seed S]
                   NVDIMMs and CXL memory in a virtual machine: MAP_SYNC, power cuts under load, recovery
   bench [--json]  limits, kernel and cxlraid in one run
@@ -51,6 +54,7 @@ fn main() -> ExitCode {
         "soak" => tasks::soak(&rest),
         "children" => tasks::children(&rest),
         "crash" => tasks::crash(&rest),
+        "fuzz" => fuzz::fuzz(&rest),
         "vm" => tasks::vm(&rest),
         "bench" => tasks::bench(&rest),
         "demo" => tasks::demo(&rest),

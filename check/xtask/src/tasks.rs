@@ -4,6 +4,7 @@
 //! library without std would get crates that need it.
 
 use crate::{
+    fuzz,
     steps::{Outcome, Steps, cargo, cargo_release, command, output, root, run, run_apart},
     tidy as tidiness,
 };
@@ -21,7 +22,8 @@ const CRASH_QUICK: &str = "run -p cxlraid-crash -- --quick --seed 1";
 const DIST: &str = "target/dist";
 
 pub(crate) fn fmt(rest: &[String]) -> Outcome {
-    run(cargo("fmt --all", rest))
+    run(cargo("fmt --all", rest))?;
+    fuzz::fmt(rest)
 }
 
 pub(crate) fn lint(rest: &[String]) -> Outcome {
@@ -30,7 +32,8 @@ pub(crate) fn lint(rest: &[String]) -> Outcome {
     run(tools)?;
     let mut library = cargo(&format!("clippy --quiet -p {LIBRARY}"), rest);
     library.args(["--", "-D", "warnings"]);
-    run(library)
+    run(library)?;
+    fuzz::lint()
 }
 
 pub(crate) fn tidy() -> Outcome {
@@ -67,6 +70,7 @@ pub(crate) fn test(rest: &[String]) -> Outcome {
     steps.step("random operations against a model", || run_apart(cargo_release("run -p cxlraid-fsx -- --quick", &[])))?;
     steps.step("children beside threads, a selection", || run_apart(cargo_release("run -p cxlraid-children -- --quick", &[])))?;
     steps.step("crash states, a selection", || run_apart(cargo_release(CRASH_QUICK, &[])))?;
+    steps.step("fuzzing, some seconds each", || fuzz::fuzz(&["--quick".to_owned()]))?;
     steps.step("pjdfstest, on tmpfs", || run_apart(cargo_release("run -p cxlraid-posix -- --quick", &[])))?;
     steps.step("servers and tools, one round", || run_apart(cargo_release("run -p cxlraid-servers -- --quick --jobs 2", &[])))?;
     steps.step("databases with a journal, one round", || run_apart(cargo_release(SERVERS_JOURNALED, &[])))?;
