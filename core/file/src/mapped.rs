@@ -596,7 +596,11 @@ impl Inode {
             None if self.has_holes() => self.seek_extent(at, true),
             // A range or a size that is damaged may be any.
             None => {
-                return Ok(self.data_from(at).unwrap_or(Some(at)).filter(|&found| found < self.size()).map(|found| found.max(at)));
+                return Ok(self
+                    .data_from(at)
+                    .unwrap_or(Some(at))
+                    .filter(|&found| found < self.size())
+                    .map(|found| found.max(at)));
             }
         };
         match found {
