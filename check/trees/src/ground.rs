@@ -13,7 +13,7 @@ use std::{
 };
 
 /// Of a member's own file system.
-const IMAGE_BYTES: u64 = 64 << 20;
+const IMAGE_BYTES: u64 = 256 << 20;
 
 /// The directories of a whole run. Removed by the janitor.
 pub(crate) struct Ground {

@@ -50,7 +50,9 @@ impl<'a> Array<'a> {
             fs::create_dir_all(member).map_err(|error| format!("{}: {error}", member.display()))?;
         }
         let mut array = Self { place, shape, members, mounted: Vec::new(), directory, keep: false };
-        for slot in events.iter().filter(|event| matches!(event, Event::Shut(_)) && place.ground.can_mount).map(|event| event.slot()) {
+        for slot in
+            events.iter().filter(|event| matches!(event, Event::Shut(_)) && place.ground.can_mount).map(|event| event.slot())
+        {
             place.ground.mount(&array.members[slot])?;
             array.mounted.push(slot);
         }

@@ -87,7 +87,9 @@ pub(crate) fn all(options: &Options) -> Result<bool, String> {
     });
     let shut = plans.iter().flat_map(|plan| &plan.events).filter(|event| matches!(event, Event::Shut(_))).count();
     if shut > 0 && !ground.can_mount {
-        println!("NOT RUN: {shut} losses by a file system that is shut down, which needs the right to mount ext4; those members were moved away instead");
+        println!(
+            "NOT RUN: {shut} losses by a file system that is shut down, which needs the right to mount ext4; those members were moved away instead"
+        );
     }
     drop(ground);
     results.into_iter().collect::<Result<(), String>>()?;

@@ -219,6 +219,6 @@ impl Inode {
             }
         }
         self.files.array().before_change()?;
-        self.files.table().persist(self.files.array().in_use(), self.number)
+        self.files.table().persist(self.files.array(), self.number)
     }
 }

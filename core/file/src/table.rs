@@ -4,7 +4,7 @@
 //! state is stored last.
 
 use alloc::vec::Vec;
-use array::{Array, Member};
+use array::{Array, Member, has_failed};
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use dax::{Access, Backing, PersistenceDomain};
 use format::{FLAGS_OFFSET, INODE_COUNT_MAX, INODE_RECORD_BYTES, InodeRecord, InodeState, SIZE_OFFSET, STATE_OFFSET, Shape};
@@ -13,7 +13,7 @@ use medium::Medium;
 use persist::fault::guard;
 use sys::rustix::fs::OFlags;
 use sys::{AsFd, OsError};
-use units::{MemberSet, Slot};
+use units::Slot;
 
 /// How many records the table grows by.
 const GROWTH_COUNT: u64 = 1024;
@@ -36,9 +36,10 @@ impl InodeTable {
     /// frees.
     pub fn create(&self, array: &Array, shape: Shape) -> Result<(u64, u64), OsError> {
         array.runtime().with_inodes(|hint| {
-            let first = array.first_in_use()?;
-            let number = self.find_free(array, first, hint.load(Ordering::Relaxed))?;
-            let generation = self.load_generation(first, number)? + 1;
+            let (number, generation) = self.on_lowest(array, |first| {
+                let number = self.find_free(array, first, hint.load(Ordering::Relaxed))?;
+                Ok((number, self.load_generation(first, number)? + 1))
+            })?;
             let bytes = InodeRecord { state: InodeState::Orphan, ..InodeRecord::new(generation, shape) }.encode(number);
             for slot in array.in_use().iter() {
                 self.on_member(array, slot, || self.store_new(slot, number, &bytes))?;
@@ -47,6 +48,17 @@ impl InodeTable {
             hint.store(number + 1, Ordering::Relaxed);
             Ok((number, generation))
         })
+    }
+
+    /// Asks the lowest member in use; if its memory or file system fails, the next one.
+    fn on_lowest<T>(&self, array: &Array, ask: impl Fn(Slot) -> Result<T, OsError>) -> Result<T, OsError> {
+        loop {
+            let slot = array.first_in_use()?;
+            match ask(slot) {
+                Err(error) if has_failed(error) => array.fail_member(slot)?,
+                result => return result,
+            }
+        }
     }
 
     /// A free number, with room for its record on every member in use. The search begins at `hint`, which any process may have stored.
@@ -82,7 +94,10 @@ impl InodeTable {
             return Err(OsError::NOSPC);
         }
         for slot in array.in_use().iter() {
-            self.members[slot].as_ref().ok_or(OsError::NODEV)?.allocate(from, end - from)?;
+            match self.members[slot].as_ref().ok_or(OsError::NODEV)?.allocate(from, end - from) {
+                Err(error) if has_failed(error) => array.fail_member(slot)?,
+                result => result?,
+            }
         }
         Ok(())
     }
@@ -269,7 +284,7 @@ impl InodeTable {
         if !(1..=INODE_COUNT_MAX).contains(&number) {
             return Err(OsError::IO);
         }
-        table.span(inode_record_offset(number)).map(|span| span.start.as_ptr()).ok_or(OsError::NOMEM)
+        table.span(inode_record_offset(number)).map(|span| span.start.as_ptr()).ok_or_else(|| why_unmapped(table))
     }
 
     fn flush(&self, slot: Slot) -> persist::Flush {
@@ -287,18 +302,30 @@ impl InodeTable {
         Ok(())
     }
 
-    /// Makes the tables of `members` durable where that takes a system call.
-    pub fn persist(&self, members: MemberSet, number: u64) -> Result<(), OsError> {
-        for slot in members.iter() {
-            if let Some(table) = &self.members[slot] {
-                table.persist(inode_record_offset(number), INODE_RECORD_BYTES as u64)?;
+    /// Makes the record of `number` durable on every member in use where that takes a system call. A member that fails goes out.
+    pub fn persist(&self, array: &Array, number: u64) -> Result<(), OsError> {
+        for slot in array.in_use().iter() {
+            let Some(table) = self.members[slot].as_ref() else { continue };
+            if table.persist(inode_record_offset(number), INODE_RECORD_BYTES as u64).is_err() {
+                array.fail_member(slot)?;
             }
         }
-        Ok(())
+        array.before_change()
     }
 }
 
-/// Opens a file under `.cxlraid` on every member that is there; None where an older program made the member without it.
+/// Why a table cannot be mapped: its file system has failed, or this process has no room.
+#[cold]
+fn why_unmapped(table: &Backing) -> OsError {
+    let mut byte = 0;
+    // SAFETY: one byte of our own.
+    match unsafe { table.get(0, &raw mut byte, 1) } {
+        Err(error) if has_failed(error) => OsError::IO,
+        _ => OsError::NOMEM,
+    }
+}
+
+/// Opens a file under `.cxlraid` on every member that is there and has not failed; None where an older program made the member without it.
 pub(crate) fn open_meta_files(array: &Array, name: &core::ffi::CStr) -> Result<Vec<Option<Backing>>, OsError> {
     array
         .members()
@@ -309,6 +336,7 @@ pub(crate) fn open_meta_files(array: &Array, name: &core::ffi::CStr) -> Result<V
             }
             match open_meta_file(member, name) {
                 Err(OsError::NOENT) if name == format::NAMES_FILE => Ok(None),
+                Err(error) if has_failed(error) => array.fail_member(member.slot).map(|()| None),
                 result => result.map(|(file, _)| Some(file)),
             }
         })

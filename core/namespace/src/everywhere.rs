@@ -1,8 +1,8 @@
 //! One change on every member: the first decides, the others follow, and in the end all that are in use are the same.
 
 use crate::Namespace;
-pub(crate) use array::has_failed as is_dead;
 use alloc::vec::Vec;
+pub(crate) use array::has_failed as is_dead;
 use core::sync::atomic::Ordering;
 use sys::rustix::fs::{AtFlags, Dir, Mode, OFlags, chmodat, openat, statat, unlinkat};
 use sys::{OsError, OwnedFd, Result};
