@@ -1,5 +1,5 @@
-"""Programs use arrays whose runtime segments another process stores random words to: they may fail, but no signal ends them, and they end."""
-import glob, mmap, os, random, shutil, struct, subprocess, sys, time
+"""Programs use arrays whose runtime segments another process stores random words to, and cuts short: they may fail, but no signal ends them, and they end."""
+import glob, mmap, os, random, shutil, signal, struct, subprocess, sys, time
 
 library, data, root, rounds = sys.argv[1], sys.argv[2].rstrip('/'), sys.argv[3], int(sys.argv[4])
 SHELL = r'''
@@ -59,10 +59,17 @@ for seed in range(rounds):
             struct.pack_into('=I', shared, at, word)
             words += 1
         time.sleep(0.005)
+        if seed % 3 == 2 and time.monotonic() - begin > 0.15:
+            length = len(shared)
+            shared.close()
+            os.truncate(segment, chance.choice([0, 4096, chance.randrange(length)]))
+            break
     for worker in workers:
         try:
-            status = worker.wait(timeout=1)
-            if status < 0 or status > 128:
+            status = worker.wait(timeout=max(1, begin + 30 - time.monotonic()))
+            # A store through a mapping that cannot be served is answered so by every file system.
+            is_mappings = worker is workers[2] and status == -signal.SIGBUS
+            if (status < 0 or status > 128) and not is_mappings:
                 print('seed', seed, 'ended by a signal', status)
         except subprocess.TimeoutExpired:
             print('seed', seed, 'hangs', worker.args[0], worker.pid)
