@@ -15,6 +15,7 @@ use crate::local_lock::LocalLock;
 use alloc::vec::Vec;
 use core::cell::Cell;
 use core::sync::atomic::Ordering;
+use format::Attribute;
 use sys::rustix::fs::{AtFlags, Dir, Mode, OFlags, fstat, makedev, open, statat};
 use sys::rustix::io::{FdFlags, fcntl_setfd, read};
 use sys::{AsFd, AsRawFd, BorrowedFd, OsError, OwnedFd, RawFd, ofd_lock};
@@ -200,12 +201,27 @@ impl Inode {
         if let Ok(stat) = fstat(anchor) {
             return Some([stat.st_dev, stat.st_ino]);
         }
-        // The file system does not answer any more, but proc(5) knows the inode number.
-        let text = read_all(&alloc::format!("/proc/thread-self/fdinfo/{}", anchor.as_raw_fd()));
-        let mut lines = core::str::from_utf8(&text).ok()?.lines();
-        let inode: u64 = lines.find_map(|line| line.strip_prefix("ino:"))?.trim().parse().ok()?;
+        let inode = inode_in_proc(anchor)?;
         self.shared().anchors.all().find(|known| known[1] == inode)
     }
+}
+
+impl Files {
+    /// The open file that a descriptor lies on, by what processes have noted of their descriptors: its member's file system does not answer any more.
+    #[must_use]
+    pub fn attribute_of_anchor(&self, anchor: BorrowedFd<'_>) -> Option<Attribute> {
+        let stat = fstat(anchor).ok();
+        let inode = stat.map_or_else(|| inode_in_proc(anchor), |stat| Some(stat.st_ino))?;
+        let key = self.array().runtime().file_with_anchor(stat.map(|stat| stat.st_dev), inode)?;
+        self.attribute_of(key)
+    }
+}
+
+/// The inode number of what a descriptor is open on, which proc(5) knows also where the file system does not answer any more.
+fn inode_in_proc(fd: BorrowedFd<'_>) -> Option<u64> {
+    let text = read_all(&alloc::format!("/proc/thread-self/fdinfo/{}", fd.as_raw_fd()));
+    let mut lines = core::str::from_utf8(&text).ok()?.lines();
+    lines.find_map(|line| line.strip_prefix("ino:"))?.trim().parse().ok()
 }
 
 /// Calls `visit` with every lock on one of `files`, by device and inode number, that the kernel tells of.

@@ -27,12 +27,14 @@ impl Files {
     /// The files of which processes that died left something to be made good, writes or (if `mappings`) stores through mappings. Who opens them for writing does that.
     #[must_use]
     pub fn left_unfinished(&self, mappings: bool) -> Vec<Attribute> {
-        let attribute = |wanted: u64| {
-            let record = self.table().load(self.array(), number_of(wanted)).ok()??;
-            let found = Attribute { inode: number_of(wanted), generation: record.generation };
-            (key(found.inode, found.generation) == wanted).then_some(found)
-        };
-        self.array().runtime().left_unfinished(mappings).into_iter().filter_map(attribute).collect()
+        self.array().runtime().left_unfinished(mappings).into_iter().filter_map(|key| self.attribute_of(key)).collect()
+    }
+
+    /// The file with this key.
+    pub(crate) fn attribute_of(&self, wanted: u64) -> Option<Attribute> {
+        let record = self.table().load(self.array(), number_of(wanted)).ok()??;
+        let found = Attribute { inode: number_of(wanted), generation: record.generation };
+        (key(found.inode, found.generation) == wanted).then_some(found)
     }
 }
 

@@ -102,7 +102,10 @@ impl Namespace {
             FileType::Directory => return Ok(Some(Node::Directory)),
             _ => return Ok(Some(Node::Other)),
         }
-        let attribute = crate::open::read_attribute(fd)?.ok_or(OsError::IO)?;
+        let attribute = match crate::open::read_attribute(fd) {
+            Err(error) if array::has_failed(error) => self.files.attribute_of_anchor(fd).ok_or(error)?,
+            found => found?.ok_or(OsError::IO)?,
+        };
         let for_writing = flags & OFlags::RWMODE != OFlags::RDONLY;
         let file = self.attach_open(fd, attribute, for_writing)?;
         file.note_anchor([stat.st_dev, stat.st_ino]);

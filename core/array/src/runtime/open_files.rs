@@ -1,7 +1,7 @@
 //! Files that processes have open, in the runtime segment: one entry per file, found by its key. It counts the processes that have the file open
 //! and those that only keep its backing files ready.
 
-use super::{Anchors, OPEN_FILE_COUNT, Runtime, STRIPE_LOCK_COUNT, slot_of};
+use super::{Anchors, OPEN_FILE_COUNT, OPEN_WORDS, Runtime, STRIPE_LOCK_COUNT, slot_of};
 use core::num::NonZeroU64;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use sync::{OwnedLock, StripeLock};
@@ -186,6 +186,20 @@ impl Runtime {
             }
         }
         None
+    }
+
+    /// The key of an open file of which a descriptor lies on a backing file with this inode number, and this device number if that is known.
+    #[must_use]
+    pub fn file_with_anchor(&self, device: Option<u64>, inode: u64) -> Option<u64> {
+        let segment = self.segment();
+        let used = |block: &usize| segment.used[block / 64].load(Ordering::Relaxed) >> (block % 64) & 1 == 1;
+        let is_it = |[found_device, found_inode]: [u64; 2]| {
+            found_inode == inode && device.is_none_or(|device| found_device == device)
+        };
+        (0..OPEN_WORDS).filter(used).flat_map(|block| block * 64..(block + 1) * 64).find_map(|index| {
+            let (key, file) = (segment.keys[index].load(Ordering::Acquire), &segment.files[index]);
+            (key != 0 && file.users.load(Ordering::Acquire) != 0 && file.anchors.all().any(is_it)).then_some(key)
+        })
     }
 
     /// Where the entry of a file lies.
