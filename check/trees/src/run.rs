@@ -12,7 +12,7 @@ use stage::{
     run::{Output, Run},
 };
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, btree_map::Entry},
     sync::atomic::{AtomicUsize, Ordering},
     thread,
     time::{Duration, Instant},
@@ -110,17 +110,18 @@ fn one(
     complaints: &mut Complaints,
 ) -> Result<(), String> {
     let cleared = || place.clear().map_err(|error| error.to_string());
-    let key = (plan.scene.name, plan.variant);
-    if !references.contains_key(&key) {
-        cleared()?;
-        let output = played(place, plan, place.run("python3"), &[]);
-        let files = content(place, place.run("bash"));
-        if !output.succeeded() || !files.succeeded() || output.stdout.is_empty() {
-            return Err(with_output("on a plain directory", &output));
+    let (output, files) = match references.entry((plan.scene.name, plan.variant)) {
+        Entry::Occupied(known) => &*known.into_mut(),
+        Entry::Vacant(place_of_it) => {
+            cleared()?;
+            let output = played(place, plan, place.run("python3"), &[]);
+            let files = content(place, place.run("bash"));
+            if !output.succeeded() || !files.succeeded() || output.stdout.is_empty() {
+                return Err(with_output("on a plain directory", &output));
+            }
+            &*place_of_it.insert((output, files))
         }
-        references.insert(key, (output, files));
-    }
-    let (output, files) = &references[&key];
+    };
     cleared()?;
     let mut array = Array::new(place, *plan.shape, &plan.events, &format!("array-{}", plan.seed))?;
     let events: Vec<String> = plan

@@ -27,6 +27,8 @@ cargo x TASK [ARGUMENTS]
                   random operations by threads and processes against a model; a million per level
   children [--spawns N] [--seed S] [--level L] [NAMES]
                   children of every kind, started while other threads work on files: nothing of the parent may change
+  trees [--runs N] [--seed S] [--level L] [SCENES]
+                  shells, make, git, SQLite, daemons, servers while members of their array are lost: as on a plain directory
   crash [--level L] [--workload W] [--mutations]
                   every state a crash of the machine may leave, recovered and compared with a model
   fuzz [TARGETS] [--runs N] [--quick]
@@ -53,6 +55,7 @@ fn main() -> ExitCode {
         "watched" => tasks::watched(&rest),
         "soak" => tasks::soak(&rest),
         "children" => tasks::children(&rest),
+        "trees" => tasks::trees(&rest),
         "crash" => tasks::crash(&rest),
         "fuzz" => fuzz::fuzz(&rest),
         "vm" => tasks::vm(&rest),

@@ -69,6 +69,9 @@ pub(crate) fn test(rest: &[String]) -> Outcome {
     steps.step("programs with their system calls under watch", || run_apart(cargo_release(WATCHED_QUICK, &[])))?;
     steps.step("random operations against a model", || run_apart(cargo_release("run -p cxlraid-fsx -- --quick", &[])))?;
     steps.step("children beside threads, a selection", || run_apart(cargo_release("run -p cxlraid-children -- --quick", &[])))?;
+    steps.step("trees of processes under loss, a selection", || {
+        run_apart(cargo_release("run -p cxlraid-trees -- --quick", &[]))
+    })?;
     steps.step("crash states, a selection", || run_apart(cargo_release(CRASH_QUICK, &[])))?;
     steps.step("fuzzing, some seconds each", || fuzz::fuzz(&["--quick".to_owned()]))?;
     steps.step("pjdfstest, on tmpfs", || run_apart(cargo_release("run -p cxlraid-posix -- --quick", &[])))?;
@@ -104,6 +107,11 @@ pub(crate) fn soak(rest: &[String]) -> Outcome {
 pub(crate) fn children(rest: &[String]) -> Outcome {
     build(&[])?;
     run(cargo_release("run -p cxlraid-children --", rest))
+}
+
+pub(crate) fn trees(rest: &[String]) -> Outcome {
+    build(&[])?;
+    run(cargo_release("run -p cxlraid-trees --", rest))
 }
 
 pub(crate) fn crash(rest: &[String]) -> Outcome {
