@@ -4,14 +4,14 @@
 //! also works when it has no name any more; anything else through the path the kernel knows it by.
 
 use crate::everywhere::On;
+use crate::located::{Located, open_below};
 use crate::log::change as record;
 use crate::{Namespace, Node, Reached};
 use alloc::vec::Vec;
-use format::{ATTRIBUTE_NAME, NameKind};
+use format::{ATTRIBUTE_NAME, Attribute, NameKind};
 use sys::rustix::fs::{
     AtFlags, CWD, FileType, Gid, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags, chmodat, chownat, fchmod,
-    fchown, fremovexattr, fsetxattr, fstat, futimens, lgetxattr, lremovexattr, lsetxattr, openat, removexattr, setxattr, statat,
-    utimensat,
+    fchown, fremovexattr, fsetxattr, fstat, futimens, lgetxattr, lremovexattr, lsetxattr, removexattr, setxattr, utimensat,
 };
 use sys::{AsFd, AsRawFd, BorrowedFd, OsError, Result};
 
@@ -31,14 +31,16 @@ enum Change<'a> {
 }
 
 impl Change<'_> {
-    fn at(&self, namespace: &Namespace, on: &On, path: &[u8]) -> Result<()> {
-        let (root, relative) = (on.root, &path[1..]);
+    /// On what the first member says is of this kind, and if it is a file, of this inode.
+    fn at(&self, on: &On, path: &[u8], is: &Identity) -> Result<()> {
+        let at = on.locate(&path[1..])?;
+        is.require(on, &at)?;
         match *self {
-            Self::Mode(mode) => chmodat(root, relative, mode, AtFlags::empty()),
-            Self::Owner(owner, group) => chownat(root, relative, owner, group, AtFlags::SYMLINK_NOFOLLOW),
-            Self::Times(ref times) => utimensat(root, relative, times, AtFlags::SYMLINK_NOFOLLOW),
-            Self::Set(name, value, flags) => lsetxattr(namespace.path_on(on.slot, path)?, name, value, on.flags(flags)),
-            Self::Remove(name) => on.removed(lremovexattr(namespace.path_on(on.slot, path)?, name)),
+            Self::Mode(mode) => at.chmod(mode),
+            Self::Owner(owner, group) => chownat(at.directory(), at.name(), owner, group, AtFlags::SYMLINK_NOFOLLOW),
+            Self::Times(ref times) => utimensat(at.directory(), at.name(), times, AtFlags::SYMLINK_NOFOLLOW),
+            Self::Set(name, value, flags) => lsetxattr(at.path(), name, value, on.flags(flags)),
+            Self::Remove(name) => on.removed(lremovexattr(at.path(), name)),
         }
     }
 
@@ -76,6 +78,27 @@ impl Change<'_> {
 
     fn sets_modification_time(&self) -> bool {
         matches!(self, Self::Times(times) if times.last_modification.tv_nsec != UTIME_OMIT)
+    }
+}
+
+/// What the first member has by the name of which something is changed.
+struct Identity {
+    kind: FileType,
+    /// Of a file, if it has one.
+    attribute: Option<Attribute>,
+}
+
+impl Identity {
+    /// Refuses what a member has there that is something else: it is not the array's.
+    fn require(&self, on: &On, at: &Located<'_>) -> Result<()> {
+        if on.first || FileType::from_raw_mode(at.stat()?.st_mode) == self.kind && self.is_on(at)? {
+            return Ok(());
+        }
+        Err(OsError::NOENT)
+    }
+
+    fn is_on(&self, at: &Located<'_>) -> Result<bool> {
+        Ok(self.attribute.is_none() || crate::stat::attribute_of(at)? == self.attribute)
     }
 }
 
@@ -174,28 +197,28 @@ impl Namespace {
 
     /// The namespace lock is held; the path has no symlinks but perhaps as its last component, which is not followed.
     fn change_resolved(&self, path: &[u8], change: &Change<'_>) -> Result<()> {
-        let stat = self.on_first(|root| statat(root, &path[1..], AtFlags::SYMLINK_NOFOLLOW))?;
+        let stat = self.on_first(|root| Located::below(root, &path[1..])?.stat())?;
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        let attribute = if kind == FileType::RegularFile { self.attribute_at(path)? } else { None };
+        let is = Identity { kind, attribute };
         if matches!(change, Change::Mode(_)) && FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
             return Err(OsError::OPNOTSUPP);
         }
         let previous = self.previous(change, path, &stat)?;
         let host = |on: &On| {
             if let Some(previous) = &previous {
-                let _ = previous.as_change(change).at(self, on, path);
+                let _ = previous.as_change(change).at(on, path, &is);
             }
         };
-        self.logged(record(NameKind::Attributes, path, None), || self.everywhere(|on| change.at(self, on, path), host))?;
-        let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-        if is_file
+        self.logged(record(NameKind::Attributes, path, None), || self.everywhere(|on| change.at(on, path, &is), host))?;
+        if let Some(attribute) = attribute
             && change.sets_modification_time()
-            && let Ok(Some(attribute)) = self.attribute_at(path)
         {
             self.files.discard_pending_times(attribute);
         }
-        if is_file
+        if let Some(attribute) = attribute
             && change.concerns_access()
-            && let Ok(Some(attribute)) = self.attribute_at(path)
-            && let Ok(anchor) = self.on_first(|root| openat(root, &path[1..], ANCHOR, Mode::empty()))
+            && let Ok(anchor) = self.on_first(|root| open_below(root, &path[1..], ANCHOR, Mode::empty()))
         {
             self.files.change_copy_access(attribute, anchor.as_fd());
         }
@@ -253,13 +276,13 @@ impl Namespace {
 
     /// Whether a logical path still leads to what a descriptor is open on.
     pub(crate) fn leads_to(&self, path: &[u8], fd: BorrowedFd<'_>) -> bool {
-        let named = self.on_first(|root| statat(root, &path[1..], AtFlags::SYMLINK_NOFOLLOW));
+        let named = self.on_first(|root| Located::below(root, &path[1..])?.stat());
         matches!((named, fstat(fd)), (Ok(a), Ok(b)) if (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino))
     }
 
     fn previous(&self, change: &Change<'_>, path: &[u8], stat: &sys::rustix::fs::Stat) -> Result<Option<Previous>> {
-        let host = self.anchor_path(path)?;
-        Previous::of(change, stat, |name| get(&host, name, false))
+        let at = Located::below(self.root(self.array().first_in_use()?)?, &path[1..])?;
+        Previous::of(change, stat, |name| get(&at.path(), name, false))
     }
 }
 

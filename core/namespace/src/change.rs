@@ -1,6 +1,7 @@
 //! Changes of names: directories, links, removal, renaming.
 
-use crate::everywhere::{On, clear, is_divergence};
+use crate::everywhere::{On, is_divergence};
+use crate::located::{Located, open_below};
 use crate::log::change as record;
 use crate::resolve::Target;
 use crate::{Namespace, Node, Reached};
@@ -8,8 +9,8 @@ use alloc::vec::Vec;
 use file::Name;
 use format::{Attribute, NameKind, NameRecord};
 use sys::rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Stat, ftruncate, linkat, mkdirat, mknodat, openat, renameat_with, statat,
-    symlinkat, unlinkat,
+    AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Stat, ftruncate, linkat, mkdirat, mknodat, renameat_with, symlinkat,
+    unlinkat,
 };
 use sys::{AsRawFd, BorrowedFd, OsError, OwnedFd, Result};
 
@@ -22,7 +23,7 @@ impl Namespace {
         self.change_name(path, |target| {
             let mode = Mode::from_raw_mode(mode & 0o7777);
             let make =
-                || self.make_everywhere(&target.relative, AtFlags::REMOVEDIR, |on| mkdirat(on.root, &target.relative, mode));
+                || self.make_everywhere(&target.relative, AtFlags::REMOVEDIR, |_, at| mkdirat(at.directory(), at.name(), mode));
             self.logged(record(NameKind::Make, &target.path, None), make)
         })
     }
@@ -32,14 +33,18 @@ impl Namespace {
         self.change_name(path, |target| {
             self.refuse_prefix(target)?;
             let before = self.stat_of(target);
-            let act = |on: &On| match unlinkat(on.root, &target.relative, AtFlags::REMOVEDIR) {
-                Err(OsError::NOENT) if !on.first => Ok(()),
-                Err(OsError::NOTEMPTY | OsError::NOTDIR) if !on.first => clear(on.root, &target.path[1..]),
-                result => result,
+            let act = |on: &On| {
+                let at = on.locate(&target.relative)?;
+                match unlinkat(at.directory(), at.name(), AtFlags::REMOVEDIR) {
+                    Err(OsError::NOENT) if !on.first => Ok(()),
+                    Err(OsError::NOTEMPTY | OsError::NOTDIR) if !on.first => at.clear(),
+                    result => result,
+                }
             };
             let undo = |on: &On| {
                 let mode = before.map_or(0o700, |stat| stat.st_mode);
-                let _ = mkdirat(on.root, &target.relative, Mode::from_raw_mode(mode & 0o7777));
+                let make = |at: Located<'_>| mkdirat(at.directory(), at.name(), Mode::from_raw_mode(mode & 0o7777));
+                let _ = on.locate(&target.relative).and_then(make);
             };
             self.logged(record(NameKind::RemoveDirectory, &target.path, None), || self.everywhere(act, undo))
         })
@@ -49,10 +54,13 @@ impl Namespace {
     pub fn unlink(&self, path: &[u8]) -> Result<Reached<()>> {
         self.change_name(path, |target| {
             let (file, last) = self.file_and_last(target);
-            let act = |on: &On| match unlinkat(on.root, &target.relative, AtFlags::empty()) {
-                Err(OsError::NOENT) if !on.first => Ok(()),
-                Err(OsError::ISDIR | OsError::PERM) if !on.first => clear(on.root, &target.path[1..]),
-                result => result,
+            let act = |on: &On| {
+                let at = on.locate(&target.relative)?;
+                match unlinkat(at.directory(), at.name(), AtFlags::empty()) {
+                    Err(OsError::NOENT) if !on.first => Ok(()),
+                    Err(OsError::ISDIR | OsError::PERM) if !on.first => at.clear(),
+                    result => result,
+                }
             };
             let gone = self.last_name(target, last);
             let record = NameRecord { replaced: last, ..record(NameKind::Unlink, &target.path, file) };
@@ -63,7 +71,7 @@ impl Namespace {
     /// symlink(2). `contents` is stored as it is.
     pub fn symlink(&self, contents: &[u8], path: &[u8]) -> Result<Reached<()>> {
         self.change_name(path, |target| {
-            let make = |on: &On| symlinkat(contents, on.root, &target.relative);
+            let make = |_: &On, at: &Located<'_>| symlinkat(contents, at.directory(), at.name());
             let make = || self.restructuring(|| self.make_everywhere(&target.relative, AtFlags::empty(), make));
             self.logged(record(NameKind::Make, &target.path, None), make)
         })
@@ -80,7 +88,7 @@ impl Namespace {
         }
         self.change_name(path, |target| {
             let mode = Mode::from_raw_mode(mode & 0o7777);
-            let make = |on: &On| mknodat(on.root, &target.relative, kind, mode, device);
+            let make = |_: &On, at: &Located<'_>| mknodat(at.directory(), at.name(), kind, mode, device);
             let make = || self.make_everywhere(&target.relative, AtFlags::empty(), make);
             self.logged(record(NameKind::Make, &target.path, None), make)
         })
@@ -117,11 +125,13 @@ impl Namespace {
             ..record(NameKind::Rename, &from.path, self.file_and_last(from).0)
         };
         let act = |on: &On| {
-            let rename = || renameat_with(on.root, &from.relative, on.root, &to.relative, flags);
+            let source = on.locate(&from.relative)?;
+            let goal = source.and(on.root, &from.relative, &to.relative)?;
+            let rename = || renameat_with(source.directory(), source.name(), goal.directory(), goal.name(), flags);
             match rename() {
                 // Left over from a change cut short.
                 Err(OsError::EXIST | OsError::NOTEMPTY | OsError::ISDIR | OsError::NOTDIR) if !on.first && !exchange => {
-                    clear(on.root, &to.path[1..])?;
+                    goal.clear()?;
                     rename()
                 }
                 // What was replaced is gone where it was done: it cannot be undone, so this member must not stay behind.
@@ -131,7 +141,7 @@ impl Namespace {
         };
         let rename = || {
             self.everywhere(act, |on| {
-                let _ = renameat_with(on.root, &to.relative, on.root, &from.relative, flags);
+                let _ = rename_on(on.root, &to.relative, &from.relative, flags);
             })
         };
         // Files on their own are on nobody's way.
@@ -140,7 +150,7 @@ impl Namespace {
         if same {
             // Two names of one file stay as they are (rename(2)): nothing is to be done on the others or done again, and nobody could
             // tell that it was done. The first member says whether the program may.
-            return self.on_first(|root| renameat_with(root, &from.relative, root, &to.relative, flags));
+            return self.on_first(|root| rename_on(root, &from.relative, &to.relative, flags));
         }
         self.logged(record, || self.forgetting(gone, if is_apart { rename() } else { self.restructuring(rename) }))
     }
@@ -154,7 +164,10 @@ impl Namespace {
                 self.target(from)?
             };
             both(from, self.target(to)?)?.and_then(|(from, to)| {
-                let make = |on: &On| linkat(on.root, &from.relative, on.root, &to.relative, AtFlags::empty());
+                let make = |on: &On, goal: &Located<'_>| {
+                    let source = on.locate(&from.relative)?;
+                    linkat(source.directory(), source.name(), goal.directory(), goal.name(), AtFlags::empty())
+                };
                 let link = || self.make_everywhere(&to.relative, AtFlags::empty(), make);
                 let record = NameRecord { to: &to.path, ..record(NameKind::Link, &from.path, self.file_and_last(&from).0) };
                 let is_apart = is_file(self.stat_of(&from));
@@ -194,10 +207,10 @@ impl Namespace {
             return Err(OsError::NOENT);
         }
         self.change_name(to, |target| {
-            let make = |on: &On| {
+            let make = |on: &On, at: &Located<'_>| {
                 let Some((_, own)) = file.backing_fds().find(|&(slot, _)| slot == on.slot) else { return Err(OsError::IO) };
                 let from = crate::descriptor::link(own.as_raw_fd());
-                linkat(CWD, from.as_slice(), on.root, &target.relative, AtFlags::SYMLINK_FOLLOW)
+                linkat(CWD, from.as_slice(), at.directory(), at.name(), AtFlags::SYMLINK_FOLLOW)
             };
             let record = NameRecord { to: &target.path, ..record(NameKind::Link, b"", Some(file.attribute())) };
             self.logged(record, || {
@@ -217,7 +230,7 @@ impl Namespace {
     }
 
     fn stat_of(&self, target: &Target) -> Option<Stat> {
-        self.on_first(|root| statat(root, &target.path[1..], AtFlags::SYMLINK_NOFOLLOW)).ok()
+        self.on_first(|root| Located::below(root, &target.path[1..])?.stat()).ok()
     }
 
     /// The attribute of what has this name, if it is a file; and once more if the file has no other name.
@@ -241,7 +254,7 @@ impl Namespace {
     fn backing_to_cut(&self, target: &Target, attribute: Attribute) -> Vec<OwnedFd> {
         let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
         let open = |slot| {
-            let fd = openat(self.root(slot)?, &target.path[1..], flags, Mode::empty())?;
+            let fd = open_below(self.root(slot)?, &target.path[1..], flags, Mode::empty())?;
             if crate::open::read_attribute(&fd)? == Some(attribute) { Ok(fd) } else { Err(OsError::NOENT) }
         };
         self.array().in_use().iter().map(open).collect::<Result<_>>().unwrap_or_default()
@@ -252,7 +265,8 @@ impl Namespace {
     fn keep_if_open(&self, target: &Target, attribute: Attribute) -> Name {
         let link = |slot: usize, path: &[u8]| {
             let root = self.root(slot)?;
-            linkat(root, &target.path[1..], root, path, AtFlags::empty())
+            let at = Located::below(root, &target.path[1..])?;
+            linkat(at.directory(), at.name(), root, path, AtFlags::empty())
         };
         let kept = self.files.is_open(attribute) && self.files.keep_orphan(attribute, link).is_ok();
         if kept { Name::Lost } else { Name::None }
@@ -270,6 +284,26 @@ impl Namespace {
         }
         change
     }
+}
+
+/// Gives a name of one member another one.
+pub(crate) fn rename_on(root: &OwnedFd, from: &[u8], to: &[u8], flags: RenameFlags) -> Result<()> {
+    let source = Located::below(root, from)?;
+    let goal = source.and(root, from, to)?;
+    renameat_with(source.directory(), source.name(), goal.directory(), goal.name(), flags)
+}
+
+/// Takes a name of one member away.
+pub(crate) fn remove_on(root: &OwnedFd, relative: &[u8], flags: AtFlags) -> Result<()> {
+    let at = Located::below(root, relative)?;
+    unlinkat(at.directory(), at.name(), flags)
+}
+
+/// Gives what has one name on a member a second one.
+pub(crate) fn link_on(root: &OwnedFd, from: &[u8], to: &[u8]) -> Result<()> {
+    let source = Located::below(root, from)?;
+    let goal = source.and(root, from, to)?;
+    linkat(source.directory(), source.name(), goal.directory(), goal.name(), AtFlags::empty())
 }
 
 /// A file whose last name is about to go.

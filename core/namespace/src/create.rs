@@ -3,7 +3,8 @@
 //! A file gets an inode number, as a file without a name, is noted in the log, and is made on the first member with its attribute, then the
 //! same on the others, all under the namespace lock. A crash in between leaves an empty file that lacks its attribute or is not on every member: `complete` makes it whole.
 
-use crate::everywhere::{On, clear};
+use crate::everywhere::On;
+use crate::located::open_below;
 use crate::log::change;
 use crate::open::read_attribute;
 use crate::resolve::{Target, join};
@@ -14,8 +15,7 @@ use dax::Access;
 use file::{BackingFds, FileRef, Name};
 use format::{ATTRIBUTE_NAME, Attribute, NameKind, NameRecord};
 use sys::rustix::fs::{
-    AtFlags, Gid, Mode, OFlags, ResolveFlags, Stat, Uid, XattrFlags, fchmod, fchown, fsetxattr, fstat, openat, openat2, statat,
-    unlinkat,
+    AtFlags, Gid, Mode, OFlags, ResolveFlags, Stat, Uid, XattrFlags, fchmod, fchown, fsetxattr, fstat, openat2, statat,
 };
 use sys::{AsRawFd, OsError, OwnedFd, Result};
 
@@ -44,14 +44,14 @@ impl Namespace {
         let file = self.make(
             Some(&target.path),
             |on| {
-                let make = || openat(on.root, &target.relative, NEW, mode);
+                let make = || open_below(on.root, &target.relative, NEW, mode);
                 match make() {
-                    Err(OsError::EXIST) if !on.first => clear(on.root, &target.relative).and_then(|()| make()),
+                    Err(OsError::EXIST) if !on.first => on.locate(&target.relative)?.clear().and_then(|()| make()),
                     result => result,
                 }
             },
             |on| {
-                let _ = unlinkat(on.root, &target.relative, AtFlags::empty());
+                let _ = on.remove(&target.relative, AtFlags::empty());
             },
         )?;
         // Not by NOFOLLOW, which the program would see in the descriptor's flags.
@@ -71,7 +71,7 @@ impl Namespace {
             }
             Err(error) => {
                 // No descriptor left, most likely; the kernel would have said so before it made the file.
-                let remove = |on: &On| unlinkat(on.root, &target.relative, AtFlags::empty());
+                let remove = |on: &On| on.remove(&target.relative, AtFlags::empty());
                 let record = NameRecord {
                     replaced: Some(file.attribute()),
                     ..change(NameKind::Unlink, &target.path, Some(file.attribute()))
@@ -159,7 +159,7 @@ impl Namespace {
         self.changing(|| {
             self.resolve(path, true)?.and_then(|path| {
                 let here = join(&path, b".");
-                let file = self.make(None, |on| openat(on.root, &here[1..], OURS | OFlags::TMPFILE, mode), |_| {})?;
+                let file = self.make(None, |on| open_below(on.root, &here[1..], OURS | OFlags::TMPFILE, mode), |_| {})?;
                 let name = if flags.contains(OFlags::EXCL) { Name::Never } else { Name::None };
                 self.files.unlinked(file.attribute(), name, || false);
                 let flags = flags.difference(OFlags::TMPFILE | OFlags::EXCL | OFlags::TRUNC | OFlags::NOFOLLOW);
@@ -182,7 +182,7 @@ impl Namespace {
         self.array().before_change()?;
         let relative = &path[1..];
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let first = self.on_first(|root| openat(root, relative, flags, Mode::empty()))?;
+        let first = self.on_first(|root| open_below(root, relative, flags, Mode::empty()))?;
         let stat = fstat(&first)?;
         let (attribute, fresh) = match read_attribute(&first)? {
             Some(attribute) => (attribute, false),
@@ -192,7 +192,7 @@ impl Namespace {
         let empty = self.files.size_on_members(attribute)? == 0;
         let make = || {
             self.everywhere(
-                |on| match openat(on.root, relative, flags, Mode::empty()) {
+                |on| match open_below(on.root, relative, flags, Mode::empty()) {
                     Ok(fd) if read_attribute(&fd)? == Some(attribute) => Ok(()),
                     Ok(fd) if on.first => set_attribute(&fd, attribute),
                     Ok(_) | Err(OsError::NOENT | OsError::LOOP | OsError::NXIO) if empty => {
@@ -214,8 +214,8 @@ impl Namespace {
 
 /// An empty backing file like the first member's.
 pub(crate) fn make_stub(on: &On, relative: &[u8], stat: &Stat, attribute: Attribute) -> Result<()> {
-    clear(on.root, relative)?;
-    let fd = openat(on.root, relative, NEW, Mode::from_raw_mode(0o600))?;
+    on.locate(relative)?.clear()?;
+    let fd = open_below(on.root, relative, NEW, Mode::from_raw_mode(0o600))?;
     set_attribute(&fd, attribute)?;
     match fchown(&fd, Some(Uid::from_raw(stat.st_uid)), Some(Gid::from_raw(stat.st_gid))) {
         Ok(()) | Err(OsError::PERM) => {}
@@ -227,7 +227,7 @@ pub(crate) fn make_stub(on: &On, relative: &[u8], stat: &Stat, attribute: Attrib
 /// Puts the attribute on an empty backing file whose maker died before.
 pub(crate) fn set_attribute_at(root: &OwnedFd, relative: &[u8], attribute: Attribute) -> Result<()> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    set_attribute(&openat(root, relative, flags, Mode::empty())?, attribute)
+    set_attribute(&open_below(root, relative, flags, Mode::empty())?, attribute)
 }
 
 pub(crate) fn set_attribute(fd: &OwnedFd, attribute: Attribute) -> Result<()> {

@@ -1,10 +1,11 @@
 //! One change on every member: the first decides, the others follow, and in the end all that are in use are the same.
 
 use crate::Namespace;
-use alloc::vec::Vec;
+use crate::change::remove_on;
+use crate::located::Located;
 pub(crate) use array::has_failed as is_dead;
 use core::sync::atomic::Ordering;
-use sys::rustix::fs::{AtFlags, Dir, Mode, OFlags, chmodat, openat, statat, unlinkat};
+use sys::rustix::fs::{AtFlags, Mode};
 use sys::{OsError, OwnedFd, Result};
 use units::{MemberSet, Slot};
 
@@ -24,6 +25,18 @@ pub(crate) struct On {
     pub(crate) root: &'static OwnedFd,
     /// Whether its result decides: what it refuses, the program is told.
     pub(crate) first: bool,
+}
+
+impl On {
+    /// Where a name below the root lies.
+    pub(crate) fn locate<'a>(&self, relative: &'a [u8]) -> Result<Located<'a>> {
+        Located::below(self.root, relative)
+    }
+
+    /// Takes a name away again.
+    pub(crate) fn remove(&self, relative: &[u8], flags: AtFlags) -> Result<()> {
+        remove_on(self.root, relative, flags)
+    }
 }
 
 impl Namespace {
@@ -79,22 +92,23 @@ impl Namespace {
         &self,
         relative: &[u8],
         removal: AtFlags,
-        mut make: impl FnMut(&On) -> Result<()>,
+        mut make: impl FnMut(&On, &Located<'_>) -> Result<()>,
     ) -> Result<()> {
         let mut first_mode = None;
         self.everywhere(
             |on| {
-                match make(on) {
+                let at = on.locate(relative)?;
+                match make(on, &at) {
                     Err(OsError::EXIST) if !on.first => {
-                        clear(on.root, relative)?;
-                        make(on)
+                        at.clear()?;
+                        make(on, &at)
                     }
                     result => result,
                 }?;
-                self.follow_mode_at(on, relative, &mut first_mode)
+                self.follow_mode_at(&at, &mut first_mode)
             },
             |on| {
-                let _ = unlinkat(on.root, relative, removal);
+                let _ = on.remove(relative, removal);
             },
         )
     }
@@ -102,37 +116,15 @@ impl Namespace {
 
 impl Namespace {
     /// Gives a new directory or special file the mode of the first member's, if the umask may have changed since that was made.
-    fn follow_mode_at(&self, on: &On, relative: &[u8], first: &mut Option<u32>) -> Result<()> {
+    fn follow_mode_at(&self, at: &Located<'_>, first: &mut Option<u32>) -> Result<()> {
         if !self.shares_umask.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let mode = statat(on.root, relative, AtFlags::SYMLINK_NOFOLLOW)?.st_mode;
+        let mode = at.stat()?.st_mode;
         match *first.get_or_insert(mode) {
             first if first == mode => Ok(()),
             // Symlinks have one mode only, so this is none.
-            first => chmodat(on.root, relative, Mode::from_raw_mode(first), AtFlags::empty()),
+            first => at.chmod(Mode::from_raw_mode(first)),
         }
     }
-}
-
-/// Removes what the first member does not have, with all that is in it.
-pub(crate) fn clear(directory: &OwnedFd, name: &[u8]) -> Result<()> {
-    match unlinkat(directory, name, AtFlags::empty()) {
-        Ok(()) | Err(OsError::NOENT) => return Ok(()),
-        Err(OsError::ISDIR | OsError::PERM | OsError::NOTDIR) => {}
-        Err(error) => return Err(error),
-    }
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let inner = openat(directory, name, flags, Mode::empty())?;
-    let mut names = Vec::new();
-    for entry in Dir::read_from(&inner)? {
-        let entry = entry?;
-        if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
-            names.push(entry.file_name().to_bytes().to_vec());
-        }
-    }
-    for name in &names {
-        clear(&inner, name)?;
-    }
-    unlinkat(directory, name, AtFlags::REMOVEDIR)
 }

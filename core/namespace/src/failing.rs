@@ -5,7 +5,7 @@
 
 use crate::Namespace;
 use crate::everywhere::is_dead_to_changes;
-use crate::recover::names_in;
+use crate::located::names_in;
 use sys::rustix::fs::{StatVfsMountFlags, fstatvfs};
 use sys::{OsError, Result};
 use units::{MemberSet, Slot};

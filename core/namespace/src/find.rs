@@ -2,7 +2,7 @@
 //! a descriptor on a lost member stands for.
 
 use crate::Namespace;
-use crate::recover::names_in;
+use crate::located::names_in;
 use crate::resolve::join;
 use alloc::vec::Vec;
 use format::Attribute;

@@ -10,7 +10,7 @@
 //! - a change is noted in the log before it is made; one that was cut short is made good from there before the next one, and after a
 //!   crash before the first look-up (`log`, `replay`; `recover` where the log does not help);
 //! - paths are never handed to a member's kernel with symlinks to follow: those are the program's and may lead out of the array
-//!   (`resolve`).
+//!   (`resolve`); and what is changed on a member is reached beneath its root without any, whatever has been put there (`located`).
 //!
 //! The name of a new file is visible before its attribute is on it. Who finds a file without attribute, or one that differs between
 //! members, takes the namespace lock and looks again (`open`); a file still half made then is completed: its maker died.
@@ -29,6 +29,7 @@ mod failing;
 mod find;
 mod host;
 mod leaving;
+mod located;
 mod log;
 mod no_room;
 mod open;

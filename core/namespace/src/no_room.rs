@@ -5,10 +5,11 @@
 //! array can spare it. The namespace lock is held, and `replay` begins anew afterwards.
 
 use crate::Namespace;
+use crate::change::remove_on;
 use crate::recover::Item;
 use file::Name;
 use format::{InodeState, NameKind, NameRecord};
-use sys::rustix::fs::{AtFlags, FileType, unlinkat};
+use sys::rustix::fs::{AtFlags, FileType};
 use sys::{OsError, Result};
 use units::{MemberSet, Slot};
 
@@ -86,7 +87,7 @@ impl Namespace {
         for slot in made.iter() {
             let is_directory = self.item(slot, record.path)?.kind == FileType::Directory;
             let flags = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
-            unlinkat(self.root(slot)?, &record.path[1..], flags)?;
+            remove_on(self.root(slot)?, &record.path[1..], flags)?;
         }
         if let Some(file) = record.file.filter(|&file| state(file) == Some(InodeState::Used)) {
             self.files().unlinked(file, Name::Lost, || false);
@@ -102,7 +103,7 @@ impl Namespace {
         }
         for slot in self.array().in_use().iter() {
             if !self.lacks(slot, record.to, record.file)? {
-                unlinkat(self.root(slot)?, &record.to[1..], AtFlags::empty())?;
+                remove_on(self.root(slot)?, &record.to[1..], AtFlags::empty())?;
             }
         }
         Ok(())

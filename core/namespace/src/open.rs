@@ -7,6 +7,7 @@
 //! namespace lock, where the answer is final.
 
 use crate::everywhere::is_dead;
+use crate::located::open_below;
 use crate::remembered::Epochs;
 use crate::resolve::Found;
 use crate::{Namespace, Node, Opened, Reached};
@@ -275,10 +276,10 @@ impl Namespace {
 /// One backing file; for reading only if writing is neither permitted nor needed.
 fn open_one(root: &OwnedFd, relative: &[u8], for_writing: bool) -> Result<(OwnedFd, Access)> {
     let flags = OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::NONBLOCK;
-    match openat(root, relative, flags | OFlags::RDWR, Mode::empty()) {
+    match open_below(root, relative, flags | OFlags::RDWR, Mode::empty()) {
         Ok(fd) => Ok((fd, Access::ReadWrite)),
         Err(OsError::ACCESS | OsError::PERM | OsError::ROFS | OsError::TXTBSY) if !for_writing => {
-            openat(root, relative, flags | OFlags::RDONLY, Mode::empty()).map(|fd| (fd, Access::ReadOnly))
+            open_below(root, relative, flags | OFlags::RDONLY, Mode::empty()).map(|fd| (fd, Access::ReadOnly))
         }
         Err(error) => Err(error),
     }

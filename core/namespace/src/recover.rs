@@ -9,15 +9,18 @@
 //! walks the trees. The namespace lock is held.
 
 use crate::Namespace;
-use crate::everywhere::{On, clear, is_dead_to_changes};
+use crate::change::{link_on, rename_on};
+use crate::everywhere::{On, is_dead_to_changes};
+use crate::located::{Located, names_in, open_below};
 use crate::resolve::join;
+use crate::stat::attribute_of;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use format::{ATTRIBUTE_BYTES, ATTRIBUTE_NAME, Attribute, InodeState};
+use format::{ATTRIBUTE_NAME, Attribute, InodeState};
 use sync::Acquired;
 use sys::rustix::fs::{
-    AtFlags, Dir, FileType, Gid, Mode, OFlags, Stat, Uid, XattrFlags, chmodat, chownat, lgetxattr, linkat, llistxattr,
-    lremovexattr, lsetxattr, mkdirat, mknodat, openat, readlinkat, renameat, statat, symlinkat, unlinkat,
+    AtFlags, FileType, Gid, Mode, OFlags, RenameFlags, Stat, Uid, XattrFlags, chownat, lgetxattr, llistxattr, lremovexattr,
+    lsetxattr, mkdirat, mknodat, symlinkat, unlinkat,
 };
 use sys::{OsError, OwnedFd, Result};
 use units::{MemberSet, Slot};
@@ -117,7 +120,7 @@ impl Namespace {
             if item.kind == FileType::RegularFile && item.attribute.is_none() && item.stat.st_size == 0 && item.stat.st_nlink == 1
             {
                 let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-                let fd = openat(self.root(first)?, &path[1..], flags, Mode::empty())?;
+                let fd = open_below(self.root(first)?, &path[1..], flags, Mode::empty())?;
                 crate::create::set_attribute(&fd, self.files().create_inode()?)?;
             }
         }
@@ -135,7 +138,11 @@ impl Namespace {
         let root = self.root(slot)?;
         for (path, item) in &present {
             if !wanted.get(path).is_some_and(|other| other.is_like(item)) {
-                clear(root, &path[1..])?;
+                match Located::below(root, &path[1..]) {
+                    // It went with its directory.
+                    Err(OsError::NOENT) => {}
+                    found => found?.clear()?,
+                }
             }
         }
         let mut places = places;
@@ -164,7 +171,7 @@ impl Namespace {
             }
         }
         for name in aside(root)? {
-            if let Some(attribute) = self.attribute_on(slot, &join(b"/", &name))? {
+            if let Some(attribute) = attribute_of(&Located::below(root, &name)?)? {
                 places.entry(key(attribute)).or_insert(name);
             }
         }
@@ -174,7 +181,7 @@ impl Namespace {
             if let alloc::collections::btree_map::Entry::Vacant(place) = places.entry(key(attribute)) {
                 let name = alloc::format!("{}", attribute.inode).into_bytes();
                 let name = [format::DIRECTORY.to_bytes(), b"/", ASIDE, &name].concat();
-                renameat(root, &path[1..], root, &name)?;
+                rename_on(root, &path[1..], &name, RenameFlags::empty())?;
                 place.insert(name);
             }
         }
@@ -185,14 +192,15 @@ impl Namespace {
     pub(crate) fn put(&self, slot: Slot, path: &[u8], item: &Item, places: &mut Places) -> Result<bool> {
         let (root, relative) = (self.root(slot)?, &path[1..]);
         let mode = Mode::from_raw_mode(item.stat.st_mode & 0o7777);
+        let at = Located::below(root, relative)?;
         match item.kind {
-            FileType::Directory => mkdirat(root, relative, mode)?,
-            FileType::Symlink => symlinkat(item.target.as_slice(), root, relative)?,
+            FileType::Directory => mkdirat(at.directory(), at.name(), mode)?,
+            FileType::Symlink => symlinkat(item.target.as_slice(), at.directory(), at.name())?,
             FileType::RegularFile => {
                 // Put there by other hands: it is no file of the array.
                 let Some(attribute) = item.attribute else { return Ok(false) };
                 if let Some(place) = places.get(&key(attribute)) {
-                    linkat(root, place, root, relative, AtFlags::empty())?;
+                    link_on(root, place, relative)?;
                     return Ok(true);
                 }
                 if !self.can_be_empty(slot, attribute)? {
@@ -203,7 +211,7 @@ impl Namespace {
                 places.insert(key(attribute), relative.to_vec());
                 crate::create::make_stub(&On { slot, root, first: false }, relative, &item.stat, attribute)?;
             }
-            kind => mknodat(root, relative, kind, mode, item.stat.st_rdev)?,
+            kind => mknodat(at.directory(), at.name(), kind, mode, item.stat.st_rdev)?,
         }
         Ok(true)
     }
@@ -222,27 +230,28 @@ impl Namespace {
         if item.kind == FileType::RegularFile && item.attribute.is_none() {
             return Ok(());
         }
-        let (root, relative) = (self.root(slot)?, &path[1..]);
-        let stat = statat(root, relative, AtFlags::SYMLINK_NOFOLLOW)?;
+        let at = Located::below(self.root(slot)?, &path[1..])?;
+        let stat = at.stat()?;
         let owner = (item.stat.st_uid, item.stat.st_gid);
         if (stat.st_uid, stat.st_gid) != owner {
             self.array().before_change()?;
-            chownat(root, relative, Some(Uid::from_raw(owner.0)), Some(Gid::from_raw(owner.1)), AtFlags::SYMLINK_NOFOLLOW)?;
+            let (user, group) = (Uid::from_raw(owner.0), Gid::from_raw(owner.1));
+            chownat(at.directory(), at.name(), Some(user), Some(group), AtFlags::SYMLINK_NOFOLLOW)?;
         }
         if item.kind == FileType::Symlink {
             return Ok(());
         }
-        self.equalise_xattrs(reference, there, slot, path)?;
+        self.equalise_xattrs(&Located::below(self.root(reference)?, &there[1..])?, &at)?;
         let mode = item.stat.st_mode & 0o7777;
         if stat.st_mode & 0o7777 != mode || (stat.st_uid, stat.st_gid) != owner {
             self.array().before_change()?;
-            chmodat(root, relative, Mode::from_raw_mode(mode), AtFlags::empty())?;
+            at.chmod(Mode::from_raw_mode(mode))?;
         }
         Ok(())
     }
 
-    fn equalise_xattrs(&self, reference: Slot, there: &[u8], slot: Slot, path: &[u8]) -> Result<()> {
-        let (from, to) = (self.path_on(reference, there)?, self.path_on(slot, path)?);
+    fn equalise_xattrs(&self, reference: &Located<'_>, own: &Located<'_>) -> Result<()> {
+        let (from, to) = (reference.path(), own.path());
         let (wanted, present) = (xattrs(&from)?, xattrs(&to)?);
         for (name, value) in &wanted {
             if present.get(name) != Some(value) {
@@ -276,23 +285,18 @@ impl Namespace {
     }
 
     pub(crate) fn item(&self, slot: Slot, path: &[u8]) -> Result<Item> {
-        let (root, relative) = (self.root(slot)?, &path[1..]);
-        let mut stat = statat(root, relative, AtFlags::SYMLINK_NOFOLLOW)?;
+        let at = Located::below(self.root(slot)?, &path[1..])?;
+        let mut stat = at.stat()?;
         let kind = FileType::from_raw_mode(stat.st_mode);
         if !matches!(kind, FileType::CharacterDevice | FileType::BlockDevice) {
             stat.st_rdev = 0;
         }
-        let attribute = if kind == FileType::RegularFile { self.attribute_on(slot, path)? } else { None };
+        let attribute = if kind == FileType::RegularFile { attribute_of(&at)? } else { None };
         let target = match kind {
-            FileType::Symlink => readlinkat(root, relative, Vec::new())?.into_bytes(),
+            FileType::Symlink => at.readlink()?,
             _ => Vec::new(),
         };
         Ok(Item { kind, stat, attribute, target })
-    }
-
-    fn attribute_on(&self, slot: Slot, path: &[u8]) -> Result<Option<Attribute>> {
-        let mut value = [0; ATTRIBUTE_BYTES];
-        crate::open::decode(lgetxattr(self.path_on(slot, path)?, ATTRIBUTE_NAME, &mut value), &value)
     }
 }
 
@@ -301,19 +305,6 @@ fn aside(root: &OwnedFd) -> Result<Vec<Vec<u8>>> {
     let directory = format::DIRECTORY.to_bytes();
     let names = names_in(root, directory)?;
     Ok(names.iter().filter(|name| name.starts_with(ASIDE)).map(|name| join(directory, name)).collect())
-}
-
-pub(crate) fn names_in(root: &OwnedFd, directory: &[u8]) -> Result<Vec<Vec<u8>>> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let mut names = Vec::new();
-    for entry in Dir::read_from(openat(root, directory, flags, Mode::empty())?)? {
-        let entry = entry?;
-        let name = entry.file_name().to_bytes();
-        if !matches!(name, b"." | b"..") {
-            names.push(name.to_vec());
-        }
-    }
-    Ok(names)
 }
 
 /// The extended attributes that programs see. Labels (security.*) are each file system's own affair.

@@ -12,7 +12,8 @@
 //! directory nor the last name of a file.
 
 use crate::Namespace;
-use crate::everywhere::clear;
+use crate::change::{link_on, remove_on, rename_on};
+use crate::located::{Located, names_in};
 use crate::no_room::is_full;
 use crate::recover::{Item, Places};
 use crate::resolve::join;
@@ -22,9 +23,7 @@ use array::config::is_below;
 use file::Name;
 use format::{Attribute, InodeState, NameKind, NameRecord};
 use intent::Records;
-use sys::rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, RenameFlags, ResolveFlags, linkat, openat2, renameat, renameat_with, unlinkat,
-};
+use sys::rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, ResolveFlags, openat2, unlinkat};
 use sys::{OsError, Result};
 use units::{MemberSet, Slot};
 
@@ -164,7 +163,7 @@ impl Namespace {
             return Ok(());
         }
         self.array().before_change()?;
-        clear(self.root(slot)?, &path[1..])?;
+        Located::below(self.root(slot)?, &path[1..])?.clear()?;
         if self.put(slot, path, item, &mut Places::new())? {
             self.equalise_with(reference, there, slot, path, item)
         } else {
@@ -246,13 +245,13 @@ impl Namespace {
                 _ => self.bring(slot, record.path, record.file, later),
             },
             NameKind::Unlink if !self.may_go(slot, record.path, record.replaced)? => Ok(()),
-            NameKind::Unlink => unlinkat(root, from, AtFlags::empty()),
-            NameKind::RemoveDirectory => later_if(unlinkat(root, from, AtFlags::REMOVEDIR)),
-            NameKind::Rename if record.exchange => renameat_with(root, from, root, to, RenameFlags::EXCHANGE),
+            NameKind::Unlink => remove_on(root, from, AtFlags::empty()),
+            NameKind::RemoveDirectory => later_if(remove_on(root, from, AtFlags::REMOVEDIR)),
+            NameKind::Rename if record.exchange => rename_on(root, from, to, RenameFlags::EXCHANGE),
             NameKind::Rename if !self.may_go(slot, record.to, record.replaced)? => Ok(()),
-            NameKind::Rename => later_if(renameat(root, from, root, to)),
+            NameKind::Rename => later_if(rename_on(root, from, to, RenameFlags::empty())),
             NameKind::Link if !from.is_empty() && !self.lacks(slot, record.path, record.file)? => {
-                later_if(linkat(root, from, root, to, AtFlags::empty()))
+                later_if(link_on(root, from, to))
             }
             NameKind::Link => self.bring(slot, record.to, record.file, later),
             NameKind::Attributes => Ok(()),
@@ -392,7 +391,7 @@ impl Namespace {
         let directory = format::DIRECTORY.to_bytes();
         for slot in self.array().in_use().iter() {
             let root = self.root(slot)?;
-            for name in crate::recover::names_in(root, directory)? {
+            for name in names_in(root, directory)? {
                 let number = name.strip_prefix(ORPHAN).and_then(|text| core::str::from_utf8(text).ok()?.parse().ok());
                 if number.is_some_and(|number| self.files().is_orphan_or_free(number)) {
                     self.array().before_change()?;

@@ -245,6 +245,12 @@ pub(crate) fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
     path
 }
 
+/// The directory of a relative path, empty for the root itself, and the last component with the slashes behind it.
+pub(crate) fn split_last(relative: &[u8]) -> (&[u8], &[u8]) {
+    let end = relative.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
+    relative[..end].iter().rposition(|&byte| byte == b'/').map_or((b"", relative), |cut| (&relative[..cut], &relative[cut + 1..]))
+}
+
 /// An empty path leads nowhere (path_resolution(7)).
 const fn leads_somewhere(path: &[u8]) -> Result<()> {
     if path.is_empty() { Err(OsError::NOENT) } else { Ok(()) }

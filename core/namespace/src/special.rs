@@ -1,12 +1,14 @@
 //! Sockets that get a name, and directories bound onto others.
 
+use crate::descriptor::link;
 use crate::everywhere::On;
+use crate::located::open_below;
 use crate::log::change as record;
 use crate::resolve::Target;
 use crate::{HostPair, Namespace, Reached};
 use alloc::vec::Vec;
 use format::NameKind;
-use sys::rustix::fs::{AtFlags, FileType, Mode, OFlags, chmodat, mknodat, openat, statat};
+use sys::rustix::fs::{AtFlags, FileType, Mode, OFlags, mknodat};
 use sys::rustix::mount::{UnmountFlags, mount_bind, mount_bind_recursive, unmount};
 use sys::{AsRawFd, OsError, OwnedFd, Result};
 
@@ -18,17 +20,17 @@ impl Namespace {
             self.target(path)?.and_then(|target| {
                 let mut mode = None;
                 let make = || {
-                    self.make_everywhere(&target.relative, AtFlags::empty(), |on| {
+                    self.make_everywhere(&target.relative, AtFlags::empty(), |on, at| {
                         if on.first {
                             // The directory, if there is one, is needed until the name is made.
                             let (host, _directory) = self.short_path(on, &target, longest)?;
                             bind(&host)?;
-                            mode = Some(statat(on.root, &target.relative, AtFlags::SYMLINK_NOFOLLOW)?.st_mode & 0o7777);
+                            mode = Some(at.stat()?.st_mode & 0o7777);
                             return Ok(());
                         }
                         let mode = Mode::from_raw_mode(mode.unwrap_or(0o755));
-                        mknodat(on.root, &target.relative, FileType::Socket, mode, 0)?;
-                        chmodat(on.root, &target.relative, mode, AtFlags::empty())
+                        mknodat(at.directory(), at.name(), FileType::Socket, mode, 0)?;
+                        at.chmod(mode)
                     })
                 };
                 self.logged(record(NameKind::Make, &target.path, None), make)
@@ -53,8 +55,8 @@ impl Namespace {
         }
         let cut = target.path.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
         let parent: Vec<u8> = [b".", &target.path[..cut]].concat();
-        let directory = openat(on.root, parent, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-        let short = [crate::descriptor::link(directory.as_raw_fd()).as_slice(), &target.path[cut..]].concat();
+        let directory = open_below(on.root, &parent, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let short = [link(directory.as_raw_fd()).as_slice(), &target.path[cut..]].concat();
         if short.len() > longest { Err(OsError::NAMETOOLONG) } else { Ok((short, Some(directory))) }
     }
 
@@ -65,13 +67,14 @@ impl Namespace {
     pub fn bind_mount(&self, from: &[u8], to: &[u8], recursive: bool) -> Result<Reached<(), HostPair>> {
         self.changing(|| match (self.resolve(from, true)?, self.resolve(to, true)?) {
             (Reached::Array(from), Reached::Array(to)) => {
-                let at = |on: &On| (self.host_path(on.slot, &from), self.host_path(on.slot, &to));
+                let place = |on: &On, path: &[u8]| open_below(on.root, &path[1..], OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
                 let act = |on: &On| {
-                    let (from, to) = at(on);
+                    let (source, goal) = (place(on, &from)?, place(on, &to)?);
+                    let (from, to) = (link(source.as_raw_fd()), link(goal.as_raw_fd()));
                     if recursive { mount_bind_recursive(from, to) } else { mount_bind(from, to) }
                 };
                 let undo = |on: &On| {
-                    let _ = unmount(at(on).1, UnmountFlags::DETACH);
+                    let _ = unmount_on(on, &to, UnmountFlags::DETACH);
                 };
                 self.restructuring(|| self.everywhere(act, undo))?;
                 Ok(Reached::Array(()))
@@ -86,15 +89,20 @@ impl Namespace {
         let flags = UnmountFlags::from_bits_retain(flags);
         self.changing(|| {
             self.resolve(path, !flags.contains(UnmountFlags::NOFOLLOW))?.and_then(|path| {
-                let act = |on: &On| match unmount(self.host_path(on.slot, &path), flags) {
+                let act = |on: &On| match unmount_on(on, &path, flags) {
                     // It was not mounted there.
                     Err(OsError::INVAL) if !on.first => Ok(()),
                     // Busy there only: what is open on a later member is our own.
-                    Err(OsError::BUSY) if !on.first => unmount(self.host_path(on.slot, &path), flags | UnmountFlags::DETACH),
+                    Err(OsError::BUSY) if !on.first => unmount_on(on, &path, flags | UnmountFlags::DETACH),
                     result => result,
                 };
                 self.restructuring(|| self.everywhere(act, |_| {}))
             })
         })
     }
+}
+
+/// Takes away what is mounted at a name of one member.
+fn unmount_on(on: &On, path: &[u8], flags: UnmountFlags) -> Result<()> {
+    unmount(on.locate(&path[1..])?.path(), flags | UnmountFlags::NOFOLLOW)
 }

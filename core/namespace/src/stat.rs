@@ -4,6 +4,7 @@
 //! allocated alike on all members, so the anchor's blocks times their number are the file's. A write whose time the members do not
 //! know yet gives modification and change time.
 
+use crate::located::Located;
 use crate::remembered::Epochs;
 use crate::resolve::Found;
 use crate::{Namespace, Node, Reached};
@@ -155,9 +156,7 @@ impl Namespace {
 
     /// The attribute of the file at a logical path without symlinks.
     pub(crate) fn attribute_at(&self, path: &[u8]) -> Result<Option<Attribute>> {
-        let mut value = [0; ATTRIBUTE_BYTES];
-        let host = self.anchor_path(path)?;
-        crate::open::decode(lgetxattr(host, ATTRIBUTE_NAME, &mut value), &value)
+        attribute_of(&Located::below(self.root(self.array().first_in_use()?)?, &path[1..])?)
     }
 
     /// access(2), faccessat2(2). `flags` may hold AT_EACCESS.
@@ -177,6 +176,12 @@ impl Namespace {
             result => result.map(|target| target.into_bytes()),
         })
     }
+}
+
+/// The attribute of what lies there on one member.
+pub(crate) fn attribute_of(at: &Located<'_>) -> Result<Option<Attribute>> {
+    let mut value = [0; ATTRIBUTE_BYTES];
+    crate::open::decode(lgetxattr(at.path(), ATTRIBUTE_NAME, &mut value), &value)
 }
 
 /// The descriptor that knows a file: an anchor on a member that went out of use does not see what happens to the others.

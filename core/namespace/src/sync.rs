@@ -5,8 +5,9 @@
 
 use crate::Namespace;
 use crate::everywhere::is_dead;
+use crate::located::open_below;
 use dax::PersistenceDomain;
-use sys::rustix::fs::{Mode, OFlags, fsync, openat, syncfs};
+use sys::rustix::fs::{Mode, OFlags, fsync, syncfs};
 use sys::{BorrowedFd, OsError, OwnedFd, Result};
 
 impl Namespace {
@@ -14,7 +15,7 @@ impl Namespace {
     pub fn sync_directory(&self, fd: BorrowedFd<'_>) -> Result<()> {
         let Some(path) = self.logical_path_of(fd)? else { return Ok(()) };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        self.on_durable_members(|root| match openat(root, &path[1..], flags, Mode::empty()) {
+        self.on_durable_members(|root| match open_below(root, &path[1..], flags, Mode::empty()) {
             Ok(directory) => fsync(directory),
             // Renamed or removed meanwhile, or not to be read by this process any more: all of the member then.
             Err(OsError::NOENT | OsError::NOTDIR | OsError::LOOP | OsError::ACCESS) => syncfs(root),

@@ -1,0 +1,150 @@
+//! Where a name lies on one member: its directory as a descriptor, and the last component.
+//!
+//! The first member's path says where a name is; on every member, the first included, somebody who owns a directory there may have put a symlink in its place
+//! since, which leads out of the array. So no call that concerns a member gets a path of several components: the kernel resolves the directory beneath
+//! the member's root without a symlink (openat2), and the call is made on that descriptor. It follows no symlink as the last component either.
+//!
+//! A name directly below the root needs no resolving.
+
+use crate::resolve::split_last;
+use alloc::ffi::CString;
+use alloc::vec::Vec;
+use sys::rustix::fs::{
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, chmodat, fstat, openat, openat2, readlinkat, statat, unlinkat,
+};
+use sys::{AsFd, AsRawFd, BorrowedFd, OsError, OwnedFd, Result};
+
+/// How the kernel resolves a path below a member's root.
+const SAFELY: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
+
+/// A name on one member.
+pub(crate) struct Located<'a> {
+    directory: Directory<'a>,
+    /// The last component, with the slashes that the program wrote behind it.
+    name: &'a [u8],
+}
+
+enum Directory<'a> {
+    /// The member's root, or the directory of another name.
+    Known(BorrowedFd<'a>),
+    Opened(OwnedFd),
+}
+
+impl<'a> Located<'a> {
+    /// Finds the directory of a name below a member's root.
+    ///
+    /// # Errors
+    /// `LOOP` if a symlink is on the way, and what the kernel says of a directory that is not there or not to be searched.
+    pub(crate) fn below(root: &'a OwnedFd, relative: &'a [u8]) -> Result<Self> {
+        let (parent, name) = split_last(relative);
+        Ok(Self { directory: open_directory(root.as_fd(), parent)?, name })
+    }
+
+    /// The same for a second name, whose directory may be that of this one.
+    pub(crate) fn and<'b>(&'b self, root: &'b OwnedFd, own: &[u8], other: &'b [u8]) -> Result<Located<'b>> {
+        let (parent, name) = split_last(other);
+        let is_beside = split_last(own).0 == parent;
+        let directory = if is_beside { Directory::Known(self.directory()) } else { open_directory(root.as_fd(), parent)? };
+        Ok(Located { directory, name })
+    }
+
+    /// The descriptor of the directory.
+    pub(crate) fn directory(&self) -> BorrowedFd<'_> {
+        match &self.directory {
+            Directory::Known(fd) => *fd,
+            Directory::Opened(fd) => fd.as_fd(),
+        }
+    }
+
+    /// What to call it there.
+    pub(crate) fn name(&self) -> &'a [u8] {
+        self.name
+    }
+
+    /// The name without slashes behind it, with which the kernel would follow a symlink.
+    fn bare(&self) -> &'a [u8] {
+        let end = self.name.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
+        &self.name[..end]
+    }
+
+    /// A path to it for calls that take no directory, and must not follow a last symlink. Good for as long as this lives.
+    pub(crate) fn path(&self) -> Vec<u8> {
+        [crate::descriptor::link(self.directory().as_raw_fd()).as_slice(), b"/", self.bare()].concat()
+    }
+
+    pub(crate) fn stat(&self) -> Result<Stat> {
+        statat(self.directory(), self.bare(), AtFlags::SYMLINK_NOFOLLOW)
+    }
+
+    pub(crate) fn readlink(&self) -> Result<Vec<u8>> {
+        readlinkat(self.directory(), self.bare(), Vec::new()).map(CString::into_bytes)
+    }
+
+    /// Opens what is there, with O_NOFOLLOW.
+    pub(crate) fn open(&self, flags: OFlags) -> Result<OwnedFd> {
+        openat(self.directory(), self.bare(), flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
+    }
+
+    /// Changes the mode of what is there.
+    ///
+    /// # Errors
+    /// `LOOP` for a symlink.
+    pub(crate) fn chmod(&self, mode: Mode) -> Result<()> {
+        // fchmodat(2) follows, and fchmodat2(2) is Linux 6.6.
+        let itself = self.open(OFlags::PATH)?;
+        if FileType::from_raw_mode(fstat(&itself)?.st_mode) == FileType::Symlink {
+            return Err(OsError::LOOP);
+        }
+        chmodat(CWD, crate::descriptor::link(itself.as_raw_fd()), mode, AtFlags::empty())
+    }
+
+    /// Removes what the first member does not have, with all that is in it.
+    pub(crate) fn clear(&self) -> Result<()> {
+        clear(self.directory(), self.bare())
+    }
+}
+
+fn open_directory<'a>(root: BorrowedFd<'a>, parent: &[u8]) -> Result<Directory<'a>> {
+    if parent.is_empty() {
+        return Ok(Directory::Known(root));
+    }
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    openat2(root, parent, flags, Mode::empty(), SAFELY).map(Directory::Opened)
+}
+
+/// Opens or makes a file or directory below a member's root. No symlink is followed anywhere.
+pub(crate) fn open_below(root: &OwnedFd, relative: &[u8], flags: OFlags, mode: Mode) -> Result<OwnedFd> {
+    openat2(root, relative, flags, mode, SAFELY)
+}
+
+fn clear(directory: BorrowedFd<'_>, name: &[u8]) -> Result<()> {
+    match unlinkat(directory, name, AtFlags::empty()) {
+        Ok(()) | Err(OsError::NOENT) => return Ok(()),
+        Err(OsError::ISDIR | OsError::PERM | OsError::NOTDIR) => {}
+        Err(error) => return Err(error),
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let inner = openat(directory, name, flags, Mode::empty())?;
+    for name in &names_of(&inner)? {
+        clear(inner.as_fd(), name)?;
+    }
+    unlinkat(directory, name, AtFlags::REMOVEDIR)
+}
+
+/// The names in a directory below a member's root.
+pub(crate) fn names_in(root: &OwnedFd, directory: &[u8]) -> Result<Vec<Vec<u8>>> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    names_of(&open_below(root, directory, flags, Mode::empty())?)
+}
+
+fn names_of(directory: &OwnedFd) -> Result<Vec<Vec<u8>>> {
+    let mut names = Vec::new();
+    for entry in Dir::read_from(directory)? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if !matches!(name, b"." | b"..") {
+            names.push(name.to_vec());
+        }
+    }
+    Ok(names)
+}
