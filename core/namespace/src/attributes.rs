@@ -6,14 +6,16 @@
 use crate::everywhere::On;
 use crate::located::{Located, open_below};
 use crate::log::change as record;
+use crate::opened::attribute_behind;
 use crate::{Namespace, Node, Reached};
 use alloc::vec::Vec;
 use format::{ATTRIBUTE_NAME, Attribute, NameKind};
 use sys::rustix::fs::{
     AtFlags, CWD, FileType, Gid, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags, chmodat, chownat, fchmod,
-    fchown, fremovexattr, fsetxattr, fstat, futimens, lgetxattr, lremovexattr, lsetxattr, removexattr, setxattr, utimensat,
+    fchown, fremovexattr, fsetxattr, fstat, futimens, getxattr, removexattr, setxattr, utimensat,
 };
-use sys::{AsFd, AsRawFd, BorrowedFd, OsError, Result};
+use sys::{AsFd, AsRawFd, BorrowedFd, OsError, OwnedFd, Result};
+use units::Slot;
 
 /// Values of extended attributes are at most this long (xattr(7)).
 const XATTR_BYTES_MAX: usize = 65536;
@@ -31,17 +33,19 @@ enum Change<'a> {
 }
 
 impl Change<'_> {
-    /// On what the first member says is of this kind, and if it is a file, of this inode.
-    fn at(&self, on: &On, path: &[u8], is: &Identity) -> Result<()> {
-        let at = on.locate(&path[1..])?;
-        is.require(on, &at)?;
-        match *self {
-            Self::Mode(mode) => at.chmod(mode),
-            Self::Owner(owner, group) => chownat(at.directory(), at.name(), owner, group, AtFlags::SYMLINK_NOFOLLOW),
-            Self::Times(ref times) => utimensat(at.directory(), at.name(), times, AtFlags::SYMLINK_NOFOLLOW),
-            Self::Set(name, value, flags) => lsetxattr(at.path(), name, value, on.flags(flags)),
-            Self::Remove(name) => on.removed(lremovexattr(at.path(), name)),
+    /// On a member, if that has there what the first member has.
+    fn at(&self, on: &On, subject: &Subject<'_>) -> Result<()> {
+        if on.slot == subject.slot {
+            return self.by_link(on, subject.fd.as_fd());
         }
+        let fd = open_below(on.root, &subject.path[1..], ANCHOR, Mode::empty())?;
+        if FileType::from_raw_mode(fstat(&fd)?.st_mode) != subject.kind
+            || subject.attribute.is_some() && attribute_behind(fd.as_fd())? != subject.attribute
+        {
+            // It is not the array's.
+            return Err(OsError::NOENT);
+        }
+        self.by_link(on, fd.as_fd())
     }
 
     fn on_descriptor(&self, on: &On, fd: BorrowedFd<'_>) -> Result<()> {
@@ -54,16 +58,15 @@ impl Change<'_> {
         }
     }
 
-    /// Makes the change on the one thing that `fd` is open on, through its link under /proc. It has no name any more and is on one member only; `fd` may be a
-    /// descriptor that only names it (O_PATH).
-    fn by_link(&self, fd: BorrowedFd<'_>) -> Result<()> {
-        let link = crate::descriptor::link(fd.as_raw_fd());
+    /// Makes the change on the thing that `fd` is open on, through its link under /proc: `fd` may be a descriptor that only names it (O_PATH), also a symlink.
+    fn by_link(&self, on: &On, fd: BorrowedFd<'_>) -> Result<()> {
+        let link = || crate::descriptor::link(fd.as_raw_fd());
         match *self {
-            Self::Mode(mode) => chmodat(CWD, link.as_slice(), mode, AtFlags::empty()),
-            Self::Owner(owner, group) => chownat(CWD, link.as_slice(), owner, group, AtFlags::empty()),
-            Self::Times(ref times) => utimensat(CWD, link.as_slice(), times, AtFlags::empty()),
-            Self::Set(name, value, flags) => setxattr(link.as_slice(), name, value, flags),
-            Self::Remove(name) => removexattr(link.as_slice(), name),
+            Self::Mode(mode) => chmodat(CWD, link(), mode, AtFlags::empty()),
+            Self::Owner(owner, group) => chownat(fd, c"", owner, group, AtFlags::EMPTY_PATH),
+            Self::Times(ref times) => utimensat(CWD, link(), times, AtFlags::empty()),
+            Self::Set(name, value, flags) => setxattr(link(), name, value, on.flags(flags)),
+            Self::Remove(name) => on.removed(removexattr(link(), name)),
         }
     }
 
@@ -81,25 +84,17 @@ impl Change<'_> {
     }
 }
 
-/// What the first member has by the name of which something is changed.
-struct Identity {
+/// What is changed by its name, as one member has it.
+struct Subject<'a> {
+    /// Logical.
+    path: &'a [u8],
+    /// The member that was first when the change began.
+    slot: Slot,
+    /// Names the thing there.
+    fd: OwnedFd,
     kind: FileType,
     /// Of a file, if it has one.
     attribute: Option<Attribute>,
-}
-
-impl Identity {
-    /// Refuses what a member has there that is something else: it is not the array's.
-    fn require(&self, on: &On, at: &Located<'_>) -> Result<()> {
-        if on.first || FileType::from_raw_mode(at.stat()?.st_mode) == self.kind && self.is_on(at)? {
-            return Ok(());
-        }
-        Err(OsError::NOENT)
-    }
-
-    fn is_on(&self, at: &Located<'_>) -> Result<bool> {
-        Ok(self.attribute.is_none() || crate::stat::attribute_of(at)? == self.attribute)
-    }
 }
 
 impl On {
@@ -197,30 +192,31 @@ impl Namespace {
 
     /// The namespace lock is held; the path has no symlinks but perhaps as its last component, which is not followed.
     fn change_resolved(&self, path: &[u8], change: &Change<'_>) -> Result<()> {
-        let stat = self.on_first(|root| Located::below(root, &path[1..])?.stat())?;
+        let (slot, fd) = self.asking_first(|on| Ok((on.slot, open_below(on.root, &path[1..], ANCHOR, Mode::empty())?)))?;
+        let stat = fstat(&fd)?;
         let kind = FileType::from_raw_mode(stat.st_mode);
-        let attribute = if kind == FileType::RegularFile { self.attribute_at(path)? } else { None };
-        let is = Identity { kind, attribute };
-        if matches!(change, Change::Mode(_)) && FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
+        if matches!(change, Change::Mode(_)) && kind == FileType::Symlink {
             return Err(OsError::OPNOTSUPP);
         }
-        let previous = self.previous(change, path, &stat)?;
-        let host = |on: &On| {
+        let attribute = if kind == FileType::RegularFile { attribute_behind(fd.as_fd())? } else { None };
+        let previous = Previous::of(change, &stat, |name| get(&crate::descriptor::link(fd.as_raw_fd()), name))?;
+        let subject = Subject { path, slot, fd, kind, attribute };
+        let undo = |on: &On| {
             if let Some(previous) = &previous {
-                let _ = previous.as_change(change).at(on, path, &is);
+                let _ = previous.as_change(change).at(on, &subject);
             }
         };
-        self.logged(record(NameKind::Attributes, path, None), || self.everywhere(|on| change.at(on, path, &is), host))?;
-        if let Some(attribute) = attribute
-            && change.sets_modification_time()
-        {
-            self.files.discard_pending_times(attribute);
-        }
-        if let Some(attribute) = attribute
-            && change.concerns_access()
-            && let Ok(anchor) = self.on_first(|root| open_below(root, &path[1..], ANCHOR, Mode::empty()))
-        {
-            self.files.change_copy_access(attribute, anchor.as_fd());
+        self.logged(record(NameKind::Attributes, path, None), || self.everywhere(|on| change.at(on, &subject), undo))?;
+        if let Some(attribute) = attribute {
+            if change.sets_modification_time() {
+                self.files.discard_pending_times(attribute);
+            }
+            if change.concerns_access() {
+                let has_failed = self.array().first_in_use() != Ok(slot);
+                let open = || self.on_first(|root| open_below(root, &path[1..], ANCHOR, Mode::empty()));
+                let other = if has_failed { open().ok() } else { None };
+                self.files.change_copy_access(attribute, other.as_ref().unwrap_or(&subject.fd).as_fd());
+            }
         }
         Ok(())
     }
@@ -234,7 +230,9 @@ impl Namespace {
                 }
                 let stat = fstat(fd)?;
                 if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-                    return change.by_link(fd);
+                    // It has no name any more, and is on one member only.
+                    let slot = self.array().first_in_use()?;
+                    return change.by_link(&On { slot, root: self.root(slot)?, first: true, afresh: false }, fd);
                 }
                 // A descriptor that only names a file without this name.
                 let attribute = self.attribute_open(fd)?.ok_or(OsError::STALE)?;
@@ -250,7 +248,7 @@ impl Namespace {
         let fd = file.backing_fds().next().map_or(fd, |(_, own)| own);
         let stat = fstat(fd)?;
         let own = crate::descriptor::link(fd.as_raw_fd());
-        let previous = Previous::of(change, &stat, |name| get(&own, name, true))?;
+        let previous = Previous::of(change, &stat, |name| get(&own, name))?;
         let backing = |on: &On| file.backing_fds().find(|&(slot, _)| slot == on.slot).map(|(_, fd)| fd);
         let undo = |on: &On| {
             if let (Some(previous), Some(fd)) = (&previous, backing(on)) {
@@ -278,11 +276,6 @@ impl Namespace {
     pub(crate) fn leads_to(&self, path: &[u8], fd: BorrowedFd<'_>) -> bool {
         let named = self.on_first(|root| Located::below(root, &path[1..])?.stat());
         matches!((named, fstat(fd)), (Ok(a), Ok(b)) if (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino))
-    }
-
-    fn previous(&self, change: &Change<'_>, path: &[u8], stat: &sys::rustix::fs::Stat) -> Result<Option<Previous>> {
-        let at = Located::below(self.root(self.array().first_in_use()?)?, &path[1..])?;
-        Previous::of(change, stat, |name| get(&at.path(), name, false))
     }
 }
 
@@ -331,15 +324,10 @@ impl Previous {
     }
 }
 
-/// The value of an extended attribute; None if there is none.
-fn get(host: &[u8], name: &[u8], follow: bool) -> Result<Option<Vec<u8>>> {
+/// The value of an extended attribute of what a link under /proc leads to; None if there is none.
+fn get(link: &[u8], name: &[u8]) -> Result<Option<Vec<u8>>> {
     let mut value = alloc::vec![0; XATTR_BYTES_MAX];
-    let result = if follow {
-        sys::rustix::fs::getxattr(host, name, value.as_mut_slice())
-    } else {
-        lgetxattr(host, name, value.as_mut_slice())
-    };
-    match result {
+    match getxattr(link, name, value.as_mut_slice()) {
         Ok(bytes) => {
             value.truncate(bytes);
             Ok(Some(value))

@@ -4,6 +4,7 @@ use crate::everywhere::{On, is_divergence};
 use crate::located::{Located, open_below};
 use crate::log::change as record;
 use crate::resolve::Target;
+use crate::stat::attribute_of;
 use crate::{Namespace, Node, Reached};
 use alloc::vec::Vec;
 use file::Name;
@@ -22,8 +23,7 @@ impl Namespace {
     pub fn mkdir(&self, path: &[u8], mode: u32) -> Result<Reached<()>> {
         self.change_name(path, |target| {
             let mode = Mode::from_raw_mode(mode & 0o7777);
-            let make =
-                || self.make_everywhere(&target.relative, AtFlags::REMOVEDIR, |_, at| mkdirat(at.directory(), at.name(), mode));
+            let make = || self.make_everywhere(target, AtFlags::REMOVEDIR, |_, at| mkdirat(at.directory(), at.name(), mode));
             self.logged(record(NameKind::Make, &target.path, None), make)
         })
     }
@@ -34,7 +34,7 @@ impl Namespace {
             self.refuse_prefix(target)?;
             let before = self.stat_of(target);
             let act = |on: &On| {
-                let at = on.locate(&target.relative)?;
+                let at = target.on(on)?;
                 match unlinkat(at.directory(), at.name(), AtFlags::REMOVEDIR) {
                     Err(OsError::NOENT) if !on.first => Ok(()),
                     Err(OsError::NOTEMPTY | OsError::NOTDIR) if !on.first => at.clear(),
@@ -44,7 +44,7 @@ impl Namespace {
             let undo = |on: &On| {
                 let mode = before.map_or(0o700, |stat| stat.st_mode);
                 let make = |at: Located<'_>| mkdirat(at.directory(), at.name(), Mode::from_raw_mode(mode & 0o7777));
-                let _ = on.locate(&target.relative).and_then(make);
+                let _ = target.on(on).and_then(make);
             };
             self.logged(record(NameKind::RemoveDirectory, &target.path, None), || self.everywhere(act, undo))
         })
@@ -53,9 +53,9 @@ impl Namespace {
     /// unlink(2). The file's data go with its last name and descriptor.
     pub fn unlink(&self, path: &[u8]) -> Result<Reached<()>> {
         self.change_name(path, |target| {
-            let (file, last) = self.file_and_last(target);
+            let (file, last) = self.file_and_last(target, self.stat_of(target));
             let act = |on: &On| {
-                let at = on.locate(&target.relative)?;
+                let at = target.on(on)?;
                 match unlinkat(at.directory(), at.name(), AtFlags::empty()) {
                     Err(OsError::NOENT) if !on.first => Ok(()),
                     Err(OsError::ISDIR | OsError::PERM) if !on.first => at.clear(),
@@ -72,7 +72,7 @@ impl Namespace {
     pub fn symlink(&self, contents: &[u8], path: &[u8]) -> Result<Reached<()>> {
         self.change_name(path, |target| {
             let make = |_: &On, at: &Located<'_>| symlinkat(contents, at.directory(), at.name());
-            let make = || self.restructuring(|| self.make_everywhere(&target.relative, AtFlags::empty(), make));
+            let make = || self.restructuring(|| self.make_everywhere(target, AtFlags::empty(), make));
             self.logged(record(NameKind::Make, &target.path, None), make)
         })
     }
@@ -89,7 +89,7 @@ impl Namespace {
         self.change_name(path, |target| {
             let mode = Mode::from_raw_mode(mode & 0o7777);
             let make = |_: &On, at: &Located<'_>| mknodat(at.directory(), at.name(), kind, mode, device);
-            let make = || self.make_everywhere(&target.relative, AtFlags::empty(), make);
+            let make = || self.make_everywhere(target, AtFlags::empty(), make);
             self.logged(record(NameKind::Make, &target.path, None), make)
         })
     }
@@ -116,17 +116,16 @@ impl Namespace {
         let (source, replaced) = (self.stat_of(from), self.stat_of(to));
         let same = matches!((source, replaced), (Some(a), Some(b)) if (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino));
         let exchange = flags.contains(RenameFlags::EXCHANGE);
-        let (there, last_there) = self.file_and_last(to);
+        let (there, last_there) = self.file_and_last(to, replaced);
         let last = if same || exchange { None } else { last_there };
         let record = NameRecord {
             exchange,
             replaced: if exchange { there } else { last },
             to: &to.path,
-            ..record(NameKind::Rename, &from.path, self.file_and_last(from).0)
+            ..record(NameKind::Rename, &from.path, self.file_and_last(from, source).0)
         };
         let act = |on: &On| {
-            let source = on.locate(&from.relative)?;
-            let goal = source.and(on.root, &from.relative, &to.relative)?;
+            let (source, goal) = (from.on(on)?, to.on(on)?);
             let rename = || renameat_with(source.directory(), source.name(), goal.directory(), goal.name(), flags);
             match rename() {
                 // Left over from a change cut short.
@@ -150,7 +149,10 @@ impl Namespace {
         if same {
             // Two names of one file stay as they are (rename(2)): nothing is to be done on the others or done again, and nobody could
             // tell that it was done. The first member says whether the program may.
-            return self.on_first(|root| rename_on(root, &from.relative, &to.relative, flags));
+            return self.asking_first(|on| {
+                let (source, goal) = (from.on(on)?, to.on(on)?);
+                renameat_with(source.directory(), source.name(), goal.directory(), goal.name(), flags)
+            });
         }
         self.logged(record, || self.forgetting(gone, if is_apart { rename() } else { self.restructuring(rename) }))
     }
@@ -159,18 +161,19 @@ impl Namespace {
     pub fn link(&self, from: &[u8], to: &[u8], follow: bool) -> Result<Reached<(), HostPair>> {
         self.changing(|| {
             let from = if follow {
-                self.resolve(from, true)?.and_then(|path| Ok(Target { relative: path[1..].to_vec(), path }))?
+                self.resolve(from, true)?.and_then(|path| Ok(Target::new(path, false)))?
             } else {
                 self.target(from)?
             };
             both(from, self.target(to)?)?.and_then(|(from, to)| {
                 let make = |on: &On, goal: &Located<'_>| {
-                    let source = on.locate(&from.relative)?;
+                    let source = from.on(on)?;
                     linkat(source.directory(), source.name(), goal.directory(), goal.name(), AtFlags::empty())
                 };
-                let link = || self.make_everywhere(&to.relative, AtFlags::empty(), make);
-                let record = NameRecord { to: &to.path, ..record(NameKind::Link, &from.path, self.file_and_last(&from).0) };
-                let is_apart = is_file(self.stat_of(&from));
+                let link = || self.make_everywhere(&to, AtFlags::empty(), make);
+                let stat = self.stat_of(&from);
+                let record = NameRecord { to: &to.path, ..record(NameKind::Link, &from.path, self.file_and_last(&from, stat).0) };
+                let is_apart = is_file(stat);
                 self.logged(record, || if is_apart { link() } else { self.restructuring(link) })
             })
         })
@@ -214,7 +217,7 @@ impl Namespace {
             };
             let record = NameRecord { to: &target.path, ..record(NameKind::Link, b"", Some(file.attribute())) };
             self.logged(record, || {
-                self.make_everywhere(&target.relative, AtFlags::empty(), make)?;
+                self.make_everywhere(target, AtFlags::empty(), make)?;
                 self.files.linked(file.attribute());
                 Ok(())
             })
@@ -230,16 +233,16 @@ impl Namespace {
     }
 
     fn stat_of(&self, target: &Target) -> Option<Stat> {
-        self.on_first(|root| Located::below(root, &target.path[1..])?.stat()).ok()
+        self.asking_first(|on| target.on(on)?.stat()).ok()
     }
 
-    /// The attribute of what has this name, if it is a file; and once more if the file has no other name.
-    fn file_and_last(&self, target: &Target) -> (Option<Attribute>, Option<Attribute>) {
-        let Some(stat) = self.stat_of(target).filter(|&stat| is_file(Some(stat))) else { return (None, None) };
+    /// The attribute of what has this name, if it is a file; and once more if the file has no other name. `stat` is what the first member says of it.
+    fn file_and_last(&self, target: &Target, stat: Option<Stat>) -> (Option<Attribute>, Option<Attribute>) {
+        let Some(stat) = stat.filter(|&stat| is_file(Some(stat))) else { return (None, None) };
         let backing = [stat.st_dev, stat.st_ino];
         let remembered = self.epochs().and_then(|epochs| self.remembered_attribute(backing, epochs));
         let named = remembered.filter(|&attribute| self.files.told_of_named(attribute).is_some());
-        let file = named.or_else(|| self.attribute_at(&target.path).ok().flatten());
+        let file = named.or_else(|| self.asking_first(|on| attribute_of(&target.on(on)?)).ok().flatten());
         (file, file.filter(|_| stat.st_nlink == 1))
     }
 
@@ -265,7 +268,7 @@ impl Namespace {
     fn keep_if_open(&self, target: &Target, attribute: Attribute) -> Name {
         let link = |slot: usize, path: &[u8]| {
             let root = self.root(slot)?;
-            let at = Located::below(root, &target.path[1..])?;
+            let at = target.on(&On { slot, root, first: false, afresh: false })?;
             linkat(at.directory(), at.name(), root, path, AtFlags::empty())
         };
         let kept = self.files.is_open(attribute) && self.files.keep_orphan(attribute, link).is_ok();
@@ -321,7 +324,10 @@ fn is_file(stat: Option<Stat>) -> bool {
 
 fn both(from: Reached<Target>, to: Reached<Target>) -> Result<Reached<(Target, Target), HostPair>> {
     match (from, to) {
-        (Reached::Array(from), Reached::Array(to)) => Ok(Reached::Array((from, to))),
+        (Reached::Array(from), Reached::Array(to)) => {
+            let to = to.beside(&from);
+            Ok(Reached::Array((from, to)))
+        }
         (Reached::Host(from), Reached::Host(to)) => Ok(Reached::Host((from, to))),
         _ => Err(OsError::XDEV),
     }

@@ -4,7 +4,7 @@
 //! same on the others, all under the namespace lock. A crash in between leaves an empty file that lacks its attribute or is not on every member: `complete` makes it whole.
 
 use crate::everywhere::On;
-use crate::located::open_below;
+use crate::located::{Located, open_below};
 use crate::log::change;
 use crate::open::read_attribute;
 use crate::resolve::{Target, join};
@@ -35,7 +35,7 @@ impl Namespace {
             // A symlink that leads to nothing: what it leads to is made.
             Reached::Array(_) => match self.walk(path, true)? {
                 (Reached::Array(_), true) => return Err(OsError::ISDIR),
-                (Reached::Array(path), false) => Target { relative: path[1..].to_vec(), path },
+                (Reached::Array(path), false) => Target::new(path, false),
                 (Reached::Host(path), _) => return Ok(Reached::Host(path)),
             },
             Reached::Host(path) => return Ok(Reached::Host(path)),
@@ -46,12 +46,12 @@ impl Namespace {
             |on| {
                 let make = || open_below(on.root, &target.relative, NEW, mode);
                 match make() {
-                    Err(OsError::EXIST) if !on.first => on.locate(&target.relative)?.clear().and_then(|()| make()),
+                    Err(OsError::EXIST) if !on.first => target.on(on)?.clear().and_then(|()| make()),
                     result => result,
                 }
             },
             |on| {
-                let _ = on.remove(&target.relative, AtFlags::empty());
+                let _ = on.remove(&target, AtFlags::empty());
             },
         )?;
         // Not by NOFOLLOW, which the program would see in the descriptor's flags.
@@ -71,7 +71,7 @@ impl Namespace {
             }
             Err(error) => {
                 // No descriptor left, most likely; the kernel would have said so before it made the file.
-                let remove = |on: &On| on.remove(&target.relative, AtFlags::empty());
+                let remove = |on: &On| on.remove(&target, AtFlags::empty());
                 let record = NameRecord {
                     replaced: Some(file.attribute()),
                     ..change(NameKind::Unlink, &target.path, Some(file.attribute()))
@@ -214,7 +214,7 @@ impl Namespace {
 
 /// An empty backing file like the first member's.
 pub(crate) fn make_stub(on: &On, relative: &[u8], stat: &Stat, attribute: Attribute) -> Result<()> {
-    on.locate(relative)?.clear()?;
+    Located::below(on.root, relative)?.clear()?;
     let fd = open_below(on.root, relative, NEW, Mode::from_raw_mode(0o600))?;
     set_attribute(&fd, attribute)?;
     match fchown(&fd, Some(Uid::from_raw(stat.st_uid)), Some(Gid::from_raw(stat.st_gid))) {

@@ -1,11 +1,11 @@
 //! One change on every member: the first decides, the others follow, and in the end all that are in use are the same.
 
 use crate::Namespace;
-use crate::change::remove_on;
 use crate::located::Located;
+use crate::resolve::Target;
 pub(crate) use array::has_failed as is_dead;
 use core::sync::atomic::Ordering;
-use sys::rustix::fs::{AtFlags, Mode};
+use sys::rustix::fs::{AtFlags, Mode, unlinkat};
 use sys::{OsError, OwnedFd, Result};
 use units::{MemberSet, Slot};
 
@@ -25,17 +25,15 @@ pub(crate) struct On {
     pub(crate) root: &'static OwnedFd,
     /// Whether its result decides: what it refuses, the program is told.
     pub(crate) first: bool,
+    /// Whether directories are to be looked up anew: what was found of them before may not be the member's any more.
+    pub(crate) afresh: bool,
 }
 
 impl On {
-    /// Where a name below the root lies.
-    pub(crate) fn locate<'a>(&self, relative: &'a [u8]) -> Result<Located<'a>> {
-        Located::below(self.root, relative)
-    }
-
     /// Takes a name away again.
-    pub(crate) fn remove(&self, relative: &[u8], flags: AtFlags) -> Result<()> {
-        remove_on(self.root, relative, flags)
+    pub(crate) fn remove(&self, target: &Target, flags: AtFlags) -> Result<()> {
+        let at = target.on(self)?;
+        unlinkat(at.directory(), at.name(), flags)
     }
 }
 
@@ -56,8 +54,13 @@ impl Namespace {
         let mut done = MemberSet::EMPTY;
         let mut failed = false;
         for slot in self.array().in_use().iter() {
-            let on = On { slot, root: self.root(slot)?, first: done.is_empty() };
-            match act(&on) {
+            let on = On { slot, root: self.root(slot)?, first: done.is_empty(), afresh: false };
+            let result = match act(&on) {
+                // What is kept for later must not be in the way of what is wanted now. Where a directory cannot be opened nothing has been changed.
+                Err(OsError::MFILE) if self.files.discard_idle() => act(&on),
+                result => result,
+            };
+            match result {
                 Ok(()) => done = done.with(slot),
                 // Its tree is not the first's, and is made so; that may bring the change with it.
                 Err(error) if !on.first && is_divergence(error) && self.catch_up(&on, &mut act).is_ok() => done = done.with(slot),
@@ -67,7 +70,7 @@ impl Namespace {
                 }
                 Err(error) => {
                     for slot in done.iter() {
-                        undo(&On { slot, root: self.root(slot)?, first: false });
+                        undo(&On { slot, root: self.root(slot)?, first: false, afresh: true });
                     }
                     return Err(error);
                 }
@@ -81,7 +84,7 @@ impl Namespace {
 
     fn catch_up(&self, on: &On, act: &mut impl FnMut(&On) -> Result<()>) -> Result<()> {
         self.restructuring(|| self.recover_member(on.slot, self.array().first_in_use()?))?;
-        match act(on) {
+        match act(&On { afresh: true, ..*on }) {
             Err(error) if is_divergence(error) => Ok(()),
             result => result,
         }
@@ -90,14 +93,14 @@ impl Namespace {
     /// Makes a name on every member. On a later member the name may be left over from a change cut short: it is removed.
     pub(crate) fn make_everywhere(
         &self,
-        relative: &[u8],
+        target: &Target,
         removal: AtFlags,
         mut make: impl FnMut(&On, &Located<'_>) -> Result<()>,
     ) -> Result<()> {
         let mut first_mode = None;
         self.everywhere(
             |on| {
-                let at = on.locate(relative)?;
+                let at = target.on(on)?;
                 match make(on, &at) {
                     Err(OsError::EXIST) if !on.first => {
                         at.clear()?;
@@ -108,7 +111,7 @@ impl Namespace {
                 self.follow_mode_at(&at, &mut first_mode)
             },
             |on| {
-                let _ = on.remove(relative, removal);
+                let _ = on.remove(target, removal);
             },
         )
     }

@@ -4,15 +4,19 @@
 //! since, which leads out of the array. So no call that concerns a member gets a path of several components: the kernel resolves the directory beneath
 //! the member's root without a symlink (openat2), and the call is made on that descriptor. It follows no symlink as the last component either.
 //!
-//! A name directly below the root needs no resolving.
+//! A name directly below the root needs no resolving. A directory is resolved once per member and operation ([`Directories`]), which is what this costs: an
+//! openat2(2) and a close(2).
 
+use crate::everywhere::On;
 use crate::resolve::split_last;
 use alloc::ffi::CString;
 use alloc::vec::Vec;
+use core::cell::OnceCell;
 use sys::rustix::fs::{
     AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, chmodat, fstat, openat, openat2, readlinkat, statat, unlinkat,
 };
 use sys::{AsFd, AsRawFd, BorrowedFd, OsError, OwnedFd, Result};
+use units::MEMBER_COUNT_MAX;
 
 /// How the kernel resolves a path below a member's root.
 const SAFELY: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
@@ -101,6 +105,29 @@ impl<'a> Located<'a> {
     /// Removes what the first member does not have, with all that is in it.
     pub(crate) fn clear(&self) -> Result<()> {
         clear(self.directory(), self.bare())
+    }
+}
+
+/// The directory of a name on each member, found when it is first asked for and kept for the other calls of the same operation.
+#[derive(Default)]
+pub(crate) struct Directories([OnceCell<OwnedFd>; MEMBER_COUNT_MAX]);
+
+impl Directories {
+    /// Where a name lies that is in this directory.
+    ///
+    /// # Errors
+    /// As for [`Located::below`].
+    pub(crate) fn locate<'a>(&'a self, on: &On, relative: &'a [u8]) -> Result<Located<'a>> {
+        let (parent, name) = split_last(relative);
+        let kept = &self.0[on.slot];
+        let directory = match kept.get() {
+            Some(kept) => Directory::Known(kept.as_fd()),
+            None => match open_directory(on.root.as_fd(), parent)? {
+                Directory::Opened(fd) => Directory::Known(kept.get_or_init(|| fd).as_fd()),
+                root => root,
+            },
+        };
+        Ok(Located { directory, name })
     }
 }
 

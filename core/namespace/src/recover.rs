@@ -209,7 +209,7 @@ impl Namespace {
                     return if self.array().geometry().survives(out) { Err(OsError::IO) } else { Ok(false) };
                 }
                 places.insert(key(attribute), relative.to_vec());
-                crate::create::make_stub(&On { slot, root, first: false }, relative, &item.stat, attribute)?;
+                crate::create::make_stub(&On { slot, root, first: false, afresh: true }, relative, &item.stat, attribute)?;
             }
             kind => mknodat(at.directory(), at.name(), kind, mode, item.stat.st_rdev)?,
         }

@@ -5,8 +5,10 @@
 //!
 //! Outside the array the path is collected as it stands: symlinks of the host are the kernel's. `..` there is taken by text.
 
-use crate::everywhere::is_dead;
+use crate::everywhere::{On, is_dead};
+use crate::located::{Directories, Located};
 use crate::{Namespace, Place, Reached};
+use alloc::rc::Rc;
 use alloc::vec::Vec;
 use array::config::normalise;
 use sys::rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, openat2, readlinkat, statat};
@@ -29,15 +31,33 @@ pub(crate) struct Target {
     pub(crate) path: Vec<u8>,
     /// Below a member's root, with the program's trailing slash if there was one.
     pub(crate) relative: Vec<u8>,
+    /// What its directory is on each member.
+    directories: Rc<Directories>,
 }
 
 impl Target {
-    fn new(path: Vec<u8>, slash: bool) -> Self {
+    pub(crate) fn new(path: Vec<u8>, slash: bool) -> Self {
         let mut relative = path[1..].to_vec();
         if slash {
             relative.push(b'/');
         }
-        Self { path, relative }
+        Self { path, relative, directories: Rc::new(Directories::default()) }
+    }
+
+    /// Where the name lies on a member.
+    ///
+    /// # Errors
+    /// As for [`Located::below`].
+    pub(crate) fn on(&self, on: &On) -> Result<Located<'_>> {
+        if on.afresh { Located::below(on.root, &self.relative) } else { self.directories.locate(on, &self.relative) }
+    }
+
+    /// This target after another one of the same operation: what has been found of the other's directory serves both if they are in the same.
+    pub(crate) fn beside(mut self, other: &Self) -> Self {
+        if split_last(&self.relative).0 == split_last(&other.relative).0 {
+            self.directories = Rc::clone(&other.directories);
+        }
+        self
     }
 }
 
@@ -94,9 +114,14 @@ impl Namespace {
 
     /// Asks the member whose answers count; if its file system is gone, the next one.
     pub(crate) fn on_first<T>(&self, ask: impl Fn(&OwnedFd) -> Result<T>) -> Result<T> {
+        self.asking_first(|on| ask(on.root))
+    }
+
+    /// The same for what depends on which member it is.
+    pub(crate) fn asking_first<T>(&self, ask: impl Fn(&On) -> Result<T>) -> Result<T> {
         loop {
             let slot = self.array().first_in_use()?;
-            match ask(self.root(slot)?) {
+            match ask(&On { slot, root: self.root(slot)?, first: true, afresh: false }) {
                 Err(error) if is_dead(error) => self.array().fail_member(slot)?,
                 result => return result,
             }

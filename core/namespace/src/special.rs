@@ -2,7 +2,7 @@
 
 use crate::descriptor::link;
 use crate::everywhere::On;
-use crate::located::open_below;
+use crate::located::{Located, open_below};
 use crate::log::change as record;
 use crate::resolve::Target;
 use crate::{HostPair, Namespace, Reached};
@@ -20,7 +20,7 @@ impl Namespace {
             self.target(path)?.and_then(|target| {
                 let mut mode = None;
                 let make = || {
-                    self.make_everywhere(&target.relative, AtFlags::empty(), |on, at| {
+                    self.make_everywhere(&target, AtFlags::empty(), |on, at| {
                         if on.first {
                             // The directory, if there is one, is needed until the name is made.
                             let (host, _directory) = self.short_path(on, &target, longest)?;
@@ -42,8 +42,8 @@ impl Namespace {
     pub fn socket_path(&self, path: &[u8], longest: usize) -> Result<Reached<(Vec<u8>, Option<OwnedFd>)>> {
         self.resolve(path, true)?.and_then(|path| {
             let slot = self.array().first_in_use()?;
-            let on = On { slot, root: self.root(slot)?, first: true };
-            self.short_path(&on, &Target { relative: path[1..].to_vec(), path }, longest)
+            let on = On { slot, root: self.root(slot)?, first: true, afresh: false };
+            self.short_path(&on, &Target::new(path, false), longest)
         })
     }
 
@@ -104,5 +104,5 @@ impl Namespace {
 
 /// Takes away what is mounted at a name of one member.
 fn unmount_on(on: &On, path: &[u8], flags: UnmountFlags) -> Result<()> {
-    unmount(on.locate(&path[1..])?.path(), flags | UnmountFlags::NOFOLLOW)
+    unmount(Located::below(on.root, &path[1..])?.path(), flags | UnmountFlags::NOFOLLOW)
 }

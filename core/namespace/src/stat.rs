@@ -154,11 +154,6 @@ impl Namespace {
         }
     }
 
-    /// The attribute of the file at a logical path without symlinks.
-    pub(crate) fn attribute_at(&self, path: &[u8]) -> Result<Option<Attribute>> {
-        attribute_of(&Located::below(self.root(self.array().first_in_use()?)?, &path[1..])?)
-    }
-
     /// access(2), faccessat2(2). `flags` may hold AT_EACCESS.
     pub fn access(&self, path: &[u8], access: Access, flags: AtFlags, follow: bool) -> Result<Reached<()>> {
         let check = |found: Found| {
