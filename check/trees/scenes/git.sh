@@ -17,7 +17,7 @@ git mv text moved && git commit -qm "moved"
 git gc -q || echo "gc: $?"
 git status --short
 git log --format='%H %s'
-git fsck --strict 2>&1 | grep -v '^\(Checking\|notice\)'
+git fsck --strict 2>/dev/null
 git diff --stat b1 main
 cd .. && git clone -q repository clone 2>/dev/null && git -C clone log --format=%H | md5sum
 rm -rf clone repository/.git

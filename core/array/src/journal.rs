@@ -9,7 +9,7 @@
 use crate::Array;
 use crate::config::{Config, JournalPlace};
 use crate::error::AttachError;
-use crate::member::{Member, Standing, read_fully};
+use crate::member::{Member, Standing, has_failed, read_fully};
 use crate::regular::{NOT_A_FILE, open_regular};
 use crate::superblock::{self, open_new, random_uuid, write_fully};
 use alloc::vec::Vec;
@@ -270,7 +270,12 @@ pub(crate) fn find(config: &Config, superblock: &Superblock, members: &[Member])
                 let Some(meta) = member.meta().filter(|_| member.standing == Standing::InSync) else { continue };
                 let name = format::JOURNAL_FILE.to_bytes();
                 let path = [&member.path[..], b"/.cxlraid/journal"].concat();
-                found = Some(check(Some(meta), name, &path, superblock.array_uuid, entry.uuid)?.0);
+                match check(Some(meta), name, &path, superblock.array_uuid, entry.uuid) {
+                    Ok((header, _)) => found = Some(header),
+                    // Its file system has failed since the member was looked at: the others hold the same.
+                    Err(AttachError::Os { error, .. } | AttachError::JournalLost { error, .. }) if has_failed(error) => continue,
+                    Err(error) => return Err(error),
+                }
                 held_by = held_by.with(slot);
             }
         }

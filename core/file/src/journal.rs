@@ -14,7 +14,7 @@ use crate::stripes::Blocks;
 use crate::table::InodeTable;
 use alloc::vec::Vec;
 use array::runtime::JOURNAL_LANE_WAITS;
-use array::{Array, IoFault};
+use array::{Array, IoFault, has_failed};
 use core::sync::atomic::{AtomicU64, Ordering};
 use dax::{Access, Backing, PersistenceDomain};
 use format::{Attribute, FLAG_SLACK, JOURNAL_DATA_BYTES_MAX, JournalRecord, LaneKind, Resync};
@@ -69,7 +69,18 @@ pub(crate) fn open(array: &Array) -> Result<(JournalFiles, PersistenceDomain), O
     let mut domain = PersistenceDomain::Volatile;
     let mut files = Vec::new();
     for slot in journal.holders.iter() {
-        let (file, found) = crate::table::open_meta_file(&array.members()[slot], format::JOURNAL_FILE)?;
+        let (file, found) = match crate::table::open_meta_file(&array.members()[slot], format::JOURNAL_FILE) {
+            Err(error) if has_failed(error) => {
+                array.fail_member(slot)?;
+                continue;
+            }
+            result => result?,
+        };
+        // What cannot be mapped for want of its file system is left to the other holder.
+        if file.span(0).is_none() && crate::table::why_unmapped(&file) == OsError::IO {
+            array.fail_member(slot)?;
+            continue;
+        }
         if found != PersistenceDomain::Volatile {
             domain = found;
         }

@@ -316,7 +316,7 @@ impl InodeTable {
 
 /// Why a table cannot be mapped: its file system has failed, or this process has no room.
 #[cold]
-fn why_unmapped(table: &Backing) -> OsError {
+pub(crate) fn why_unmapped(table: &Backing) -> OsError {
     let mut byte = 0;
     // SAFETY: one byte of our own.
     match unsafe { table.get(0, &raw mut byte, 1) } {

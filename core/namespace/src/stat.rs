@@ -4,6 +4,7 @@
 //! allocated alike on all members, so the anchor's blocks times their number are the file's. A write whose time the members do not
 //! know yet gives modification and change time.
 
+use crate::everywhere::is_dead;
 use crate::located::Located;
 use crate::remembered::Epochs;
 use crate::resolve::Found;
@@ -37,7 +38,12 @@ impl Namespace {
         {
             return Ok(Reached::Array(self.told(stat, known)));
         }
-        self.find(path, LOOK, follow)?.and_then(|found| self.fstat(found.fd.as_fd(), &Node::Path))
+        self.on_living(|| {
+            self.find(path, LOOK, follow)?.and_then(|found| {
+                let (stat, known) = self.ask(found.fd.as_fd(), &Node::Path)?;
+                Ok(self.told(stat, known?))
+            })
+        })
     }
 
     /// Asks the kernel about a path whose directory is known to be reached without symlinks. Errors are left to the longer way.
@@ -65,12 +71,29 @@ impl Namespace {
         }
     }
 
+    /// Asks about what is found on the member whose answers count; if its file system turns out to have failed, on the next one.
+    fn on_living<T>(&self, ask: impl Fn() -> Result<T>) -> Result<T> {
+        loop {
+            let slot = self.array().first_in_use()?;
+            match ask() {
+                Err(error) if is_dead(error) => self.array().fail_member(slot)?,
+                result => return result,
+            }
+        }
+    }
+
     /// fstat(2).
     pub fn fstat(&self, fd: BorrowedFd<'_>, node: &Node) -> Result<Stat> {
+        let (stat, known) = self.ask(fd, node)?;
+        Ok(self.told(stat, known.unwrap_or(None)))
+    }
+
+    /// What the kernel says of a descriptor, and the array, which may fail.
+    fn ask(&self, fd: BorrowedFd<'_>, node: &Node) -> Result<(Stat, Result<Option<Known>>)> {
         let (epochs, fd) = (self.epochs(), current(fd, node));
         let stat = fstat(fd)?;
         let known = self.known(fd, node, stat.st_mode, || [stat.st_dev, stat.st_ino], epochs);
-        Ok(self.told(stat, known))
+        Ok((stat, known))
     }
 
     fn told(&self, mut stat: Stat, known: Option<Known>) -> Stat {
@@ -101,15 +124,31 @@ impl Namespace {
         {
             return Ok(Reached::Array(self.told_more(stat, known)));
         }
-        self.find(path, LOOK, follow)?.and_then(|found| self.fstatx(found.fd.as_fd(), &Node::Path, flags, mask))
+        self.on_living(|| {
+            self.find(path, LOOK, follow)?.and_then(|found| {
+                let (stat, known) = self.ask_more(found.fd.as_fd(), &Node::Path, flags, mask)?;
+                Ok(self.told_more(stat, known?))
+            })
+        })
     }
 
     /// statx(2) with AT_EMPTY_PATH.
     pub fn fstatx(&self, fd: BorrowedFd<'_>, node: &Node, flags: AtFlags, mask: StatxFlags) -> Result<Statx> {
+        let (stat, known) = self.ask_more(fd, node, flags, mask)?;
+        Ok(self.told_more(stat, known.unwrap_or(None)))
+    }
+
+    fn ask_more(
+        &self,
+        fd: BorrowedFd<'_>,
+        node: &Node,
+        flags: AtFlags,
+        mask: StatxFlags,
+    ) -> Result<(Statx, Result<Option<Known>>)> {
         let (epochs, fd) = (self.epochs(), current(fd, node));
         let stat = statx(fd, c"", flags | AtFlags::EMPTY_PATH, mask | IDENTITY)?;
         let known = self.known(fd, node, stat.stx_mode.into(), || backing_of(&stat), epochs);
-        Ok(self.told_more(stat, known))
+        Ok((stat, known))
     }
 
     fn told_more(&self, mut stat: Statx, known: Option<Known>) -> Statx {
@@ -133,6 +172,9 @@ impl Namespace {
     }
 
     /// None if the anchor knows best: it is no file, or one that is none of the array's or not readable by the program.
+    ///
+    /// # Errors
+    /// If the member's file system has failed: what that says of the file's length is the backing file's.
     fn known(
         &self,
         fd: BorrowedFd<'_>,
@@ -140,18 +182,23 @@ impl Namespace {
         mode: u32,
         backing: impl FnOnce() -> [u64; 2],
         epochs: Option<Epochs>,
-    ) -> Option<Known> {
-        match node {
+    ) -> Result<Option<Known>> {
+        Ok(match node {
             Node::File(file) => Some(Known { told: file.told(), nameless: file.name() != Name::Has }),
             Node::Path if FileType::from_raw_mode(mode) == FileType::RegularFile => {
-                let attribute = self.attribute_open(fd).ok()??;
+                let attribute = match self.attribute_open(fd) {
+                    Ok(Some(attribute)) => attribute,
+                    Err(error) if is_dead(error) => return Err(error),
+                    _ => return Ok(None),
+                };
                 if let Some(epochs) = epochs {
                     self.remember_attribute(backing(), attribute, epochs);
                 }
-                Some(Known { told: self.files.told(attribute).ok()?, nameless: self.files.is_nameless(attribute) })
+                let Ok(told) = self.files.told(attribute) else { return Ok(None) };
+                Some(Known { told, nameless: self.files.is_nameless(attribute) })
             }
             _ => None,
-        }
+        })
     }
 
     /// access(2), faccessat2(2). `flags` may hold AT_EACCESS.
