@@ -140,16 +140,17 @@ impl TestArray {
 impl Drop for TestArray {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(array::runtime::segment_path(self.files.array().uuid()));
-        close_below(self.directory.path());
+        close_superblocks(self.directory.path());
     }
 }
 
-/// Closes every descriptor of what lies below a directory: what was attached is never dropped, and a test program has many arrays one after the other.
-fn close_below(directory: &Path) {
+/// Closes the superblocks below a directory: what was attached is never dropped, and a test program has many arrays one after the other.
+fn close_superblocks(directory: &Path) {
     for entry in std::fs::read_dir("/proc/self/fd").unwrap().flatten() {
-        let lies_below = std::fs::read_link(entry.path()).is_ok_and(|path| path.starts_with(directory));
-        if let Some(fd) = entry.file_name().to_str().and_then(|name| name.parse().ok()).filter(|_| lies_below) {
-            // SAFETY: nobody uses the array any more.
+        let is_one = |path: PathBuf| path.starts_with(directory) && path.ends_with(".cxlraid/superblock");
+        let is_one = std::fs::read_link(entry.path()).is_ok_and(is_one);
+        if let Some(fd) = entry.file_name().to_str().and_then(|name| name.parse().ok()).filter(|_| is_one) {
+            // SAFETY: nobody uses the array any more, and nothing drops it.
             unsafe { sys::rustix::io::close(fd) };
         }
     }
