@@ -139,7 +139,13 @@ impl TestArray {
 
 impl Drop for TestArray {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(array::runtime::segment_path(self.files.array().uuid()));
+        // Copies of mapped files lie beside the segment, and have its name before their own.
+        let segment = array::runtime::segment_path(self.files.array().uuid());
+        for entry in std::fs::read_dir("/dev/shm").unwrap().flatten() {
+            if entry.path().to_str().is_some_and(|path| path.starts_with(&segment)) {
+                let _ = std::fs::remove_file(entry.path());
+            }
+        }
         close_superblocks(self.directory.path());
     }
 }
