@@ -35,12 +35,16 @@ struct Plan {
 
 impl Plan {
     /// The scenes and shapes take turns, so that few runs have met all of them.
-    fn new(seed: u64) -> Self {
+    fn new(seed: u64, shuts: bool) -> Self {
         let mut random = Random::new(seed);
         let scene = &SCENES[(seed % SCENES.len() as u64) as usize];
         let shape = &Shape::ALL[((seed / SCENES.len() as u64) % Shape::ALL.len() as u64) as usize];
         let variant = random.below(scene.variant_count as usize) as u64;
-        Self { seed, scene, variant, shape, events: events(shape, scene, &mut random) }
+        let mut events = events(shape, scene, &mut random);
+        if !shuts {
+            events.iter_mut().for_each(|event| *event = Event::Away(event.slot()));
+        }
+        Self { seed, scene, variant, shape, events }
     }
 
     /// What is said of it.
@@ -60,7 +64,8 @@ pub(crate) fn all(options: &Options) -> Result<bool, String> {
     let begun = Instant::now();
     println!("{} runs from seed {}", options.runs, options.seed);
     let wanted = |plan: &Plan| options.wants_scene(plan.scene.name) && options.wants_level(plan.shape.label);
-    let plans: Vec<Plan> = (options.seed..).map(Plan::new).filter(wanted).take(options.runs as usize).collect();
+    let plans: Vec<Plan> =
+        (options.seed..).map(|seed| Plan::new(seed, options.shuts)).filter(wanted).take(options.runs as usize).collect();
     let report = Report::default();
     let ground = Ground::new(&options.library, &options.command)?;
     let next = AtomicUsize::new(0);
