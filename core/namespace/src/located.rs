@@ -86,7 +86,8 @@ impl<'a> Located<'a> {
 
     /// Opens what is there, with O_NOFOLLOW.
     pub(crate) fn open(&self, flags: OFlags) -> Result<OwnedFd> {
-        openat(self.directory(), self.bare(), flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
+        let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        openat(self.directory(), self.bare(), flags, Mode::empty()).and_then(sys::high_fd::raise)
     }
 
     /// Changes the mode of what is there.
@@ -136,7 +137,8 @@ fn open_directory<'a>(root: BorrowedFd<'a>, parent: &[u8]) -> Result<Directory<'
         return Ok(Directory::Known(root));
     }
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    openat2(root, parent, flags, Mode::empty(), SAFELY).map(Directory::Opened)
+    // Out of the program's way: its next descriptor has the number it would have on a plain directory.
+    openat2(root, parent, flags, Mode::empty(), SAFELY).and_then(sys::high_fd::raise).map(Directory::Opened)
 }
 
 /// Opens or makes a file or directory below a member's root. No symlink is followed anywhere.
