@@ -163,7 +163,7 @@ fn clear(directory: BorrowedFd<'_>, name: &[u8]) -> Result<()> {
 /// The names in a directory below a member's root.
 pub(crate) fn names_in(root: &OwnedFd, directory: &[u8]) -> Result<Vec<Vec<u8>>> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    names_of(&open_below(root, directory, flags, Mode::empty())?)
+    names_of(&open_below(root, directory, flags, Mode::empty()).and_then(sys::high_fd::raise)?)
 }
 
 fn names_of(directory: &OwnedFd) -> Result<Vec<Vec<u8>>> {
