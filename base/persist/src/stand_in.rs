@@ -25,7 +25,7 @@ struct Range {
     /// The function that prepares what stands in, and what it is given.
     prepare: AtomicUsize,
     given: AtomicUsize,
-    /// 1 once a thread sees to it.
+    /// This is 1 once a thread sees to the fault.
     begun: AtomicUsize,
 }
 

@@ -1,9 +1,9 @@
-//! Bytes that nobody can predict (getrandom(2)).
+//! The kernel's source of bytes that nobody can predict (getrandom(2)).
 
 use crate::{OsError, Result};
 use rustix::rand::{GetRandomFlags, getrandom};
 
-/// So many of them.
+/// This many unpredictable bytes.
 ///
 /// # Errors
 /// `IO` if the kernel gave fewer.

@@ -5,7 +5,8 @@
 //! - Nothing is in the host's directory of the prefix's name: every call was seen.
 //! - `cxlraid stop` ends the runtime state, so no process has it; then nothing of the array is left in `/dev/shm`.
 
-use crate::ground::{Place, remove};
+use crate::ground::Place;
+use stage::remove;
 use stage::{
     report::{Complaints, with_output},
     run::Run,
@@ -94,7 +95,7 @@ impl<'a> Array<'a> {
         if !scrub.succeeded() || !scrub.stderr.is_empty() {
             complaints.push(with_output("redundancy", &scrub));
         }
-        let leaked = self.place.leaked();
+        let leaked = stage::scrub::leaked(&self.place.data);
         if !leaked.is_empty() {
             complaints.push(format!("on the host, beside the array: {}", leaked.join(", ")));
         }

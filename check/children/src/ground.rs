@@ -3,7 +3,7 @@
 //! Members and the directories under test lie on tmpfs; programs and their output lie on another file system.
 
 use stage::run::Run;
-use stage::{Janitor, options::copied, process::find_program};
+use stage::{Janitor, options::copied, process::find_program, remove};
 use std::{
     env, fs, io,
     os::unix::fs::PermissionsExt as _,
@@ -127,19 +127,5 @@ impl<'a> Place<'a> {
             .env("HOME", self.ground.host.join("home"))
             .env("TMPDIR", &self.work)
             .directory(&self.work)
-    }
-
-    /// What lies in the host's directory of the prefix's name, which programs on an array must never reach.
-    pub(crate) fn leaked(&self) -> Vec<String> {
-        let entries = fs::read_dir(&self.data).into_iter().flatten().flatten();
-        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
-    }
-}
-
-/// `rm -rf`; what is not there is no error.
-pub(crate) fn remove(directory: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(directory) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        result => result,
     }
 }

@@ -1,12 +1,8 @@
 //! The command line.
 
 use crate::array::Shape;
-use stage::options::{Words, is_option, library, must_be_built};
-use std::{
-    ffi::OsString,
-    path::PathBuf,
-    time::{SystemTime, UNIX_EPOCH},
-};
+use stage::options::{Words, drawn, is_option, library, must_be_built};
+use std::{ffi::OsString, path::PathBuf};
 
 pub(crate) const HELP: &str = "\
 cxlraid-children [OPTIONS] [NAME...]
@@ -112,11 +108,6 @@ fn label(level: &str) -> Result<String, String> {
         Some(label) => Ok(label.to_owned()),
         None => Err(format!("unknown level {level}; known are {}, plain", known().collect::<Vec<_>>().join(", "))),
     }
-}
-
-/// Another number each time, short enough to be typed.
-fn drawn() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| time.as_micros() as u64 % 1_000_000)
 }
 
 #[cfg(test)]

@@ -100,7 +100,7 @@ impl Case {
         chunk && mode && (self.level.bears > 0 || self.scenario == Scenario::Healthy)
     }
 
-    /// Whether mappings show members as far as that can be: half of the cases. The files are small, and their mappings would show a copy.
+    /// Whether the case's mappings show members as far as that can be, which half of the cases do. Without that setting they would show copies, since the files are small.
     pub(crate) fn maps_members(&self) -> bool {
         self.seed(0) & 1 == 0
     }

@@ -16,7 +16,7 @@ const VARIABLES: [&str; 8] = [
     "CXLRAID_MAP_UNIT",
 ];
 
-/// One line for each variable, in their order.
+/// The input has one line for each variable, in the order of this list.
 pub(super) fn environment(input: &[u8]) {
     let mut lines = input.split(|&byte| byte == b'\n');
     let values: Vec<(&str, Vec<u8>)> = VARIABLES.iter().map_while(|name| Some((*name, lines.next()?.to_vec()))).collect();

@@ -100,7 +100,7 @@ pub(super) fn lane(input: &[u8]) {
     }
 }
 
-/// Six words of the input, zeros behind its end.
+/// The first six words of the input; what lies behind its end counts as zeros.
 fn words(input: &[u8]) -> [u64; 6] {
     std::array::from_fn(|index| u64::from_le_bytes(padded(input.get(index * 8..).unwrap_or_default())))
 }

@@ -4,7 +4,8 @@
 //! done, killed or aborted, the shell ends announced process groups, unmounts, and removes runtime segments, shared copies of mapped files, and directories.
 
 use std::{
-    io::Write as _,
+    fs,
+    io::{self, Write as _},
     os::unix::process::CommandExt as _,
     path::Path,
     process::{Child, ChildStdin, Command, Stdio},
@@ -35,6 +36,14 @@ for directory; do
     rm -rf "$directory"
 done
 "#;
+
+/// `rm -rf`; what is not there is no error.
+pub fn remove(directory: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        result => result,
+    }
+}
 
 /// The waiting shell.
 pub struct Janitor {

@@ -13,5 +13,5 @@ pub mod scrub;
 pub mod segment;
 pub mod watch;
 
-pub use janitor::Janitor;
+pub use janitor::{Janitor, remove};
 pub use watch::Watch;

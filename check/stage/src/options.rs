@@ -6,6 +6,7 @@ use std::{
     path::{Path, PathBuf},
     process::ExitCode,
     str::FromStr,
+    time::{SystemTime, UNIX_EPOCH},
 };
 
 /// The words of a command line, one after the other.
@@ -62,6 +63,12 @@ pub fn library() -> PathBuf {
 pub fn beside_us(name: &str) -> PathBuf {
     let own = env::current_exe().unwrap_or_default();
     own.parent().unwrap_or(Path::new(".")).join(name)
+}
+
+/// A seed that is another number each time, short enough to be typed.
+#[must_use]
+pub fn drawn() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| time.as_micros() as u64 % 1_000_000)
 }
 
 /// An error unless a file that cargo builds from `package` is there.

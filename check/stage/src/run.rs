@@ -57,28 +57,28 @@ impl<'a> Run<'a> {
         Self { command, janitor, limit: Duration::from_secs(60), stem }
     }
 
-    /// With one more argument.
+    /// The same run with one more argument.
     #[must_use]
     pub fn arg(mut self, argument: impl AsRef<OsStr>) -> Self {
         self.command.arg(argument);
         self
     }
 
-    /// With more arguments.
+    /// The same run with more arguments.
     #[must_use]
     pub fn args<S: AsRef<OsStr>>(mut self, arguments: impl IntoIterator<Item = S>) -> Self {
         self.command.args(arguments);
         self
     }
 
-    /// With a variable.
+    /// The same run with a variable in its environment.
     #[must_use]
     pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
         self.command.env(name, value);
         self
     }
 
-    /// In a directory.
+    /// The same run in another working directory.
     #[must_use]
     pub fn directory(mut self, directory: &Path) -> Self {
         self.command.current_dir(directory);

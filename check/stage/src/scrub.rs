@@ -43,6 +43,13 @@ pub fn scrub() -> Result<Vec<String>, String> {
     Ok(wrong)
 }
 
+/// What lies in the host's directory of a prefix's name, which programs on an array must never reach.
+#[must_use]
+pub fn leaked(prefix: &Path) -> Vec<String> {
+    let entries = fs::read_dir(prefix).into_iter().flatten().flatten();
+    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}
+
 impl View {
     /// Attaches to the array that the environment names.
     pub fn attach() -> Result<Self, String> {

@@ -85,6 +85,8 @@ def write():
         with open(path("log"), "ab", buffering=0) as log:
             log.write(b"%20d\n" % (count + 1))
         note(count + 1)
+        with open(os.path.join(notes, "told-" + who), "a") as told:
+            told.write("%d\n" % (count + 1))
         os.unlink(marker)
         lock(held, fcntl.F_UNLCK)
 
@@ -100,11 +102,14 @@ def end():
         count = int(file.read())
     with open(path("log"), "rb") as file:
         numbers = [int(line) for line in file.read().split(b"\n")[:-1]]
-    # Who was killed behind the count and before the log has left a number out.
+    told = set()
+    for name in os.listdir(notes):
+        if name.startswith("told-"):
+            with open(os.path.join(notes, name)) as file:
+                told |= {int(line) for line in file.read().split("\n")[:-1]}
+    # Who was killed behind the count and before the log has left a number out, and told nobody of it.
     print("more than was noted" if count < noted() else "count fits", "in order" if numbers == sorted(set(numbers)) else "not in order")
-    print("all noted are there" if not numbers or numbers[-1] >= noted() else "lost", "something" if noted() > 5 else "nothing was counted")
-    for name in ["lock", "count", "log"]:
-        os.unlink(path(name))
+    print("all told are there" if told <= set(numbers) else "lost", "something" if noted() > 5 else "nothing was counted")
 
 
 {"begin": begin, "write": write, "end": end}[what]()

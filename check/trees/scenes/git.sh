@@ -20,4 +20,3 @@ git log --format='%H %s'
 git fsck --strict 2>/dev/null
 git diff --stat b1 main
 cd .. && git clone -q repository clone 2>/dev/null && git -C clone log --format=%H | md5sum
-rm -rf clone repository/.git

@@ -48,9 +48,6 @@ def end():
     print(found.execute("pragma integrity_check").fetchone()[0], "lost", len(told - entries), "count", count - len(entries))
     if not told:
         print("nothing was written")
-    found.close()
-    for name in os.listdir(os.environ["D"]):
-        os.unlink(os.path.join(os.environ["D"], name))
 
 
 def begin():

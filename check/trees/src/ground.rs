@@ -3,7 +3,7 @@
 //! Members and the directory under test lie on tmpfs; programs, notes and output lie on another file system.
 
 use crate::scenes::FILES;
-use stage::{Janitor, options::copied, run::Run};
+use stage::{Janitor, options::copied, remove, run::Run};
 use std::{
     env, fs, io,
     os::unix::fs::PermissionsExt as _,
@@ -12,14 +12,14 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering},
 };
 
-/// Of a member's own file system.
+/// The size of a member's own file system.
 const IMAGE_BYTES: u64 = 256 << 20;
 
 /// The directories of a whole run. Removed by the janitor.
 pub(crate) struct Ground {
-    /// On tmpfs.
+    /// Everything of the runs that lies on tmpfs.
     pub(crate) root: PathBuf,
-    /// On another file system.
+    /// Everything else: programs, notes and output.
     pub(crate) host: PathBuf,
     pub(crate) janitor: Janitor,
     /// Copies that stay the same while others build.
@@ -112,12 +112,4 @@ impl<'a> Place<'a> {
 /// Unmounts a member's file system. Whether that is done, at once or when nobody uses it any more.
 pub(crate) fn unmount(directory: &Path) -> bool {
     Command::new("umount").arg("-l").arg(directory).output().is_ok_and(|output| output.status.success())
-}
-
-/// `rm -rf`; what is not there is no error.
-pub(crate) fn remove(directory: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(directory) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        result => result,
-    }
 }

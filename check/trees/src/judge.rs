@@ -6,10 +6,11 @@
 //! - Nothing is in the host's directory of the prefix's name: every call was seen. When nobody uses the array, nothing of it is left in `/dev/shm`.
 
 use crate::{
-    ground::{Place, remove, unmount},
+    ground::{Place, unmount},
     shape::{Event, Shape},
 };
 use stage::{
+    remove,
     report::{Complaints, compare, with_output},
     run::{Output, Run},
 };
@@ -25,7 +26,7 @@ find . \( -type d -printf '%y %m %P\n' \) -o \( -type f -printf '%y %m %s links 
 find . -type f -print0 | sort -z | xargs -0 -r sha256sum
 "#;
 
-/// What lies in the directory under test, as `bash` sees it.
+/// Lists what lies in the directory under test, with sums; `bash` is a shell that sees the array, or none.
 pub(crate) fn content(place: &Place<'_>, bash: Run<'_>) -> Output {
     bash.args(["-c", CONTENT, "content"]).arg(&place.data).output()
 }
@@ -99,8 +100,7 @@ impl<'a> Array<'a> {
             }
         }
         self.forget_runtime(complaints);
-        let entries = fs::read_dir(&self.place.data).into_iter().flatten().flatten();
-        let leaked: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        let leaked = stage::scrub::leaked(&self.place.data);
         if !leaked.is_empty() {
             complaints.push(format!("on the host, beside the array: {}", leaked.join(", ")));
         }

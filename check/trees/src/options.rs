@@ -1,12 +1,8 @@
 //! The command line.
 
 use crate::{scenes, shape::Shape};
-use stage::options::{Words, is_option, library, must_be_built};
-use std::{
-    ffi::OsString,
-    path::PathBuf,
-    time::{SystemTime, UNIX_EPOCH},
-};
+use stage::options::{Words, drawn, is_option, library, must_be_built};
+use std::{ffi::OsString, path::PathBuf};
 
 pub(crate) const HELP: &str = "\
 cxlraid-trees [OPTIONS] [SCENE...]
@@ -105,11 +101,6 @@ fn known<'a>(word: String, mut names: impl Iterator<Item = &'a str> + Clone) -> 
     }
     let first = names.next().unwrap_or_default().to_owned();
     Err(format!("unknown: {word}; known are {}", names.fold(first, |all, name| format!("{all}, {name}"))))
-}
-
-/// Another number each time, short enough to be typed.
-fn drawn() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| time.as_micros() as u64 % 1_000_000)
 }
 
 #[cfg(test)]

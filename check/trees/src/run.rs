@@ -153,7 +153,11 @@ fn one(
         complaints.push(format!("a loss was told of more than once:\n{}", found.notices.join("\n")));
     }
     let lost: Vec<usize> = plan.events.iter().map(|event| event.slot()).collect();
-    array.check(&lost, files, complaints);
+    let own = (!plan.scene.is_repeatable).then(|| content(place, array.run("bash")));
+    if let Some(own) = own.as_ref().filter(|own| !own.succeeded() || !own.stdout.contains("f ")) {
+        complaints.push(with_output("what the scene left", own));
+    }
+    array.check(&lost, own.as_ref().unwrap_or(files), complaints);
     if !complaints.is_empty() && keep {
         array.keep();
     }

@@ -10,36 +10,26 @@ pub(crate) struct Shape {
     pub(crate) level: &'static str,
     pub(crate) member_count: usize,
     pub(crate) chunk: &'static str,
-    /// Sets of members that the level spares when another of them is out.
-    pub(crate) bears: fn(usize, &[usize]) -> bool,
+    /// How many members it bears to lose.
+    bears: usize,
+    /// Whether neighbours mirror each other: never both may be lost.
+    pairs: bool,
     /// Whether it has a journal, on its members.
     pub(crate) journal: bool,
 }
 
-/// As many as that.
-fn one(_: usize, lost: &[usize]) -> bool {
-    lost.len() <= 1
-}
-fn two(_: usize, lost: &[usize]) -> bool {
-    lost.len() <= 2
-}
-/// One of each pair of neighbours.
-fn pairs(_: usize, lost: &[usize]) -> bool {
-    lost.iter().all(|&slot| !lost.contains(&(slot ^ 1)))
-}
-
 impl Shape {
     pub(crate) const ALL: [Self; 6] = [
-        Self { label: "raid1", level: "1", member_count: 3, chunk: "64K", bears: two, journal: false },
-        Self { label: "raid5", level: "5", member_count: 3, chunk: "4K", bears: one, journal: false },
-        Self { label: "raid5/64K", level: "5", member_count: 4, chunk: "64K", bears: one, journal: false },
-        Self { label: "raid6", level: "6", member_count: 4, chunk: "8K", bears: two, journal: false },
-        Self { label: "raid10", level: "10", member_count: 4, chunk: "4K", bears: pairs, journal: false },
-        Self { label: "journal", level: "5", member_count: 3, chunk: "4K", bears: one, journal: true },
+        Self { label: "raid1", level: "1", member_count: 3, chunk: "64K", bears: 2, pairs: false, journal: false },
+        Self { label: "raid5", level: "5", member_count: 3, chunk: "4K", bears: 1, pairs: false, journal: false },
+        Self { label: "raid5/64K", level: "5", member_count: 4, chunk: "64K", bears: 1, pairs: false, journal: false },
+        Self { label: "raid6", level: "6", member_count: 4, chunk: "8K", bears: 2, pairs: false, journal: false },
+        Self { label: "raid10", level: "10", member_count: 4, chunk: "4K", bears: 2, pairs: true, journal: false },
+        Self { label: "journal", level: "5", member_count: 3, chunk: "4K", bears: 1, pairs: false, journal: true },
     ];
 
     pub(crate) fn survives(&self, lost: &[usize]) -> bool {
-        (self.bears)(self.member_count, lost)
+        lost.len() <= self.bears && !(self.pairs && lost.iter().any(|&slot| lost.contains(&(slot ^ 1))))
     }
 }
 

@@ -440,8 +440,7 @@ impl Runtime {
     /// With nobody attached no file is open, whatever processes left behind that died between fork and their first call.
     fn forget_open_files(&self) {
         let segment = self.segment();
-        let used = |block: &usize| segment.used[block / 64].load(Ordering::Relaxed) >> (block % 64) & 1 == 1;
-        for index in (0..OPEN_WORDS).filter(used).flat_map(|block| block * 64..(block + 1) * 64) {
+        for index in self.used_entries() {
             if segment.keys[index].load(Ordering::Relaxed) != 0 {
                 segment.files[index].users.store(0, Ordering::Relaxed);
                 segment.files[index].idle.store(0, Ordering::Relaxed);

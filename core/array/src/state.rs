@@ -1,7 +1,7 @@
 //! What is asked of an array in use: who its members are, which are out, and the rule that nothing is modified before a missing
 //! member is on record.
 
-use crate::member::{Member, Standing, show};
+use crate::member::{Member, Standing, has_failed, show};
 use crate::{Array, Config, Runtime};
 use alloc::string::String;
 use format::{Access, ArrayName, MemberState, Uuid};
@@ -93,6 +93,20 @@ impl Array {
     #[inline]
     pub fn first_in_use(&self) -> Result<Slot, OsError> {
         self.in_use().lowest().ok_or(OsError::IO)
+    }
+
+    /// Asks the member whose answers count; one whose memory or file system turns out to have failed goes out, and the next is asked.
+    ///
+    /// # Errors
+    /// What a living member answers; `IO` if too many have failed.
+    pub fn asking_first<T>(&self, ask: impl Fn(Slot) -> Result<T, OsError>) -> Result<T, OsError> {
+        loop {
+            let slot = self.first_in_use()?;
+            match ask(slot) {
+                Err(error) if has_failed(error) => self.fail_member(slot)?,
+                result => return result,
+            }
+        }
     }
 
     /// Called before anything on the array is modified: puts members that are out on record, once.

@@ -17,7 +17,7 @@ use sys::rustix::fs::SeekFrom;
 use units::Slot;
 
 impl InodeTable {
-    /// How many records of a member's table can be of files: those up to the end of its last data.
+    /// The number of records of a member's table that can be those of files: the records up to the end of the table's last data.
     pub(crate) fn count(&self, slot: Slot) -> Result<u64, OsError> {
         let mut count = 0;
         while let Some(run) = self.run_on(slot, count + 1)? {

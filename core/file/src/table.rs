@@ -36,7 +36,7 @@ impl InodeTable {
     /// frees.
     pub fn create(&self, array: &Array, shape: Shape) -> Result<(u64, u64), OsError> {
         array.runtime().with_inodes(|hint| {
-            let (number, generation) = self.on_lowest(array, |first| {
+            let (number, generation) = array.asking_first(|first| {
                 let number = self.find_free(array, first, hint.load(Ordering::Relaxed))?;
                 Ok((number, self.load_generation(first, number)? + 1))
             })?;
@@ -48,17 +48,6 @@ impl InodeTable {
             hint.store(number + 1, Ordering::Relaxed);
             Ok((number, generation))
         })
-    }
-
-    /// Asks the lowest member in use; if its memory or file system fails, the next one.
-    fn on_lowest<T>(&self, array: &Array, ask: impl Fn(Slot) -> Result<T, OsError>) -> Result<T, OsError> {
-        loop {
-            let slot = array.first_in_use()?;
-            match ask(slot) {
-                Err(error) if has_failed(error) => array.fail_member(slot)?,
-                result => return result,
-            }
-        }
     }
 
     /// A free number, with room for its record on every member in use. The search begins at `hint`, which any process may have stored.

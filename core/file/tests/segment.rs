@@ -302,7 +302,7 @@ fn in_child(test: &str, words: &str) {
     }
 }
 
-/// What the child was asked for.
+/// The part of the test that a child process was started for.
 fn asked() -> Option<Vec<String>> {
     Some(std::env::var(CHILD).ok()?.split(' ').map(str::to_owned).collect())
 }

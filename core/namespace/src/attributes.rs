@@ -84,7 +84,7 @@ impl Change<'_> {
     }
 }
 
-/// What is changed by its name, as one member has it.
+/// The thing that a call changes by its name, as the first member has it.
 struct Subject<'a> {
     /// Logical.
     path: &'a [u8],

@@ -60,7 +60,7 @@ impl<'a> Located<'a> {
         }
     }
 
-    /// What to call it there.
+    /// The last component: what the kernel is told beside the directory's descriptor.
     pub(crate) fn name(&self) -> &'a [u8] {
         self.name
     }

@@ -5,7 +5,7 @@
 //!
 //! Outside the array the path is collected as it stands: symlinks of the host are the kernel's. `..` there is taken by text.
 
-use crate::everywhere::{On, is_dead};
+use crate::everywhere::On;
 use crate::located::{Directories, Located};
 use crate::{Namespace, Place, Reached};
 use alloc::rc::Rc;
@@ -31,7 +31,7 @@ pub(crate) struct Target {
     pub(crate) path: Vec<u8>,
     /// Below a member's root, with the program's trailing slash if there was one.
     pub(crate) relative: Vec<u8>,
-    /// What its directory is on each member.
+    /// The directory of the name, on each member where it was looked up.
     directories: Rc<Directories>,
 }
 
@@ -119,13 +119,7 @@ impl Namespace {
 
     /// The same for what depends on which member it is.
     pub(crate) fn asking_first<T>(&self, ask: impl Fn(&On) -> Result<T>) -> Result<T> {
-        loop {
-            let slot = self.array().first_in_use()?;
-            match ask(&On { slot, root: self.root(slot)?, first: true, afresh: false }) {
-                Err(error) if is_dead(error) => self.array().fail_member(slot)?,
-                result => return result,
-            }
-        }
+        self.array().asking_first(|slot| ask(&On { slot, root: self.root(slot)?, first: true, afresh: false }))
     }
 
     /// Finds the directory of the name that `path` ends with. The name itself is not followed.

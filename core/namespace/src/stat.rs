@@ -38,7 +38,7 @@ impl Namespace {
         {
             return Ok(Reached::Array(self.told(stat, known)));
         }
-        self.on_living(|| {
+        self.on_first(|_| {
             self.find(path, LOOK, follow)?.and_then(|found| {
                 let (stat, known) = self.ask(found.fd.as_fd(), &Node::Path)?;
                 Ok(self.told(stat, known?))
@@ -68,17 +68,6 @@ impl Namespace {
                 Some(Some(Known { told: self.files.told_of_named(attribute)?, nameless: false }))
             }
             _ => Some(None),
-        }
-    }
-
-    /// Asks about what is found on the member whose answers count; if its file system turns out to have failed, on the next one.
-    fn on_living<T>(&self, ask: impl Fn() -> Result<T>) -> Result<T> {
-        loop {
-            let slot = self.array().first_in_use()?;
-            match ask() {
-                Err(error) if is_dead(error) => self.array().fail_member(slot)?,
-                result => return result,
-            }
         }
     }
 
@@ -124,7 +113,7 @@ impl Namespace {
         {
             return Ok(Reached::Array(self.told_more(stat, known)));
         }
-        self.on_living(|| {
+        self.on_first(|_| {
             self.find(path, LOOK, follow)?.and_then(|found| {
                 let (stat, known) = self.ask_more(found.fd.as_fd(), &Node::Path, flags, mask)?;
                 Ok(self.told_more(stat, known?))

@@ -1,4 +1,4 @@
-//! What other users, and a process' own former rights, can do to programs on the array.
+//! These cases show what other users can do to programs on the array, and what a process can still do with rights that it has dropped.
 
 use super::{
     Outcome,
@@ -77,7 +77,7 @@ pub(super) fn segment_damaged(scene: &mut Scene<'_>, complaints: &mut Complaints
     Ok(Outcome::Ran)
 }
 
-/// Ways to give up rights.
+/// The ways in which a process can give up rights, each a word of the test program.
 const WAYS: [&str; 8] = ["setresuid", "setuid", "setreuid", "setfsuid", "setgid", "capset", "unshare", "thread"];
 
 /// What a program could reach by rights that it has dropped goes with them: files that it has closed, tables by their links and numbers. What it has open stays.

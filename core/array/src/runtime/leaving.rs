@@ -7,7 +7,7 @@
 //!
 //! Invariants: one process announces at a time, and if it dies nothing is announced any more. An announcement is made before the bell is rung, and looked at after that was heard.
 
-use super::{ANSWER_STEP, OPEN_WORDS, Runtime};
+use super::{ANSWER_STEP, Runtime};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -100,8 +100,7 @@ impl Runtime {
         };
         let mut found: BTreeSet<u64> =
             self.abandoned_undo().filter(|record| record.unfinished().is_some()).map(|record| record.key()).collect();
-        let used = |block: &usize| segment.used[block / 64].load(Ordering::Relaxed) >> (block % 64) & 1 == 1;
-        for index in (0..OPEN_WORDS).filter(used).flat_map(|block| block * 64..(block + 1) * 64) {
+        for index in self.used_entries() {
             let (key, file) = (segment.keys[index].load(Ordering::Acquire), &segment.files[index]);
             if key == 0 || found.contains(&key) {
                 continue;

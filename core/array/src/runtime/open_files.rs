@@ -188,14 +188,20 @@ impl Runtime {
         None
     }
 
+    /// The places of entries that may have been used, in ascending order.
+    pub(super) fn used_entries(&self) -> impl Iterator<Item = usize> {
+        let used = &self.segment().used;
+        let is_used = |block: &usize| used[block / 64].load(Ordering::Relaxed) >> (block % 64) & 1 == 1;
+        (0..OPEN_WORDS).filter(is_used).flat_map(|block| block * 64..(block + 1) * 64)
+    }
+
     /// The key of an open file of which a descriptor lies on a backing file with this inode number, and this device number if that is known.
     #[must_use]
     pub fn file_with_anchor(&self, device: Option<u64>, inode: u64) -> Option<u64> {
         let segment = self.segment();
-        let used = |block: &usize| segment.used[block / 64].load(Ordering::Relaxed) >> (block % 64) & 1 == 1;
         let is_it =
             |[found_device, found_inode]: [u64; 2]| found_inode == inode && device.is_none_or(|device| found_device == device);
-        (0..OPEN_WORDS).filter(used).flat_map(|block| block * 64..(block + 1) * 64).find_map(|index| {
+        self.used_entries().find_map(|index| {
             let (key, file) = (segment.keys[index].load(Ordering::Acquire), &segment.files[index]);
             (key != 0 && file.users.load(Ordering::Acquire) != 0 && file.anchors.all().any(is_it)).then_some(key)
         })
