@@ -5,8 +5,9 @@
 //! not close ours.
 
 use crate::{OwnedFd, RawFd, Result};
+use core::ops::Deref;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use rustix::fd::AsRawFd;
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{Resource, getrlimit};
 
@@ -42,6 +43,36 @@ pub fn raise(fd: OwnedFd) -> Result<OwnedFd> {
     let fd = if is_low { fcntl_dupfd_cloexec(&fd, base() as i32).unwrap_or(fd) } else { fd };
     keep(fd.as_raw_fd());
     Ok(fd)
+}
+
+/// A descriptor that was moved there and is closed again soon, perhaps while other threads open theirs: its number is forgotten before it is closed.
+#[derive(Debug)]
+pub struct Raised(OwnedFd);
+
+impl Raised {
+    /// Moves a descriptor there, as [`raise`] does.
+    pub fn new(fd: OwnedFd) -> Result<Self> {
+        raise(fd).map(Self)
+    }
+}
+
+impl Deref for Raised {
+    type Target = OwnedFd;
+    fn deref(&self) -> &OwnedFd {
+        &self.0
+    }
+}
+
+impl AsFd for Raised {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Drop for Raised {
+    fn drop(&mut self) {
+        forget(self.0.as_raw_fd());
+    }
 }
 
 /// Remembers a number that was ours before exec.
@@ -124,9 +155,9 @@ mod tests {
         assert!(is_raised(number));
         assert!(raised_within(0, u32::MAX).any(|fd| fd == number as u32));
         assert!(!raised_within(number as u32 + 1, u32::MAX).any(|fd| fd == number as u32));
-        let again = raise(raised).unwrap();
+        let again = Raised::new(raised).unwrap();
         assert_eq!(again.as_raw_fd(), number);
-        forget(number);
+        drop(again);
         assert!(!is_raised(number));
     }
 

@@ -5,6 +5,7 @@ use crate::regular::{NOT_A_FILE, open_regular};
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 use format::{Superblock, SuperblockError, Uuid};
+use sys::high_fd::Raised;
 use sys::rustix::fs::{self, AtFlags, Dir, Mode, OFlags};
 use sys::{AsFd, OsError, OwnedFd};
 use units::{Shown, Slot};
@@ -43,28 +44,28 @@ pub struct Member {
 }
 
 pub(crate) struct Directories {
-    pub(crate) root: OwnedFd,
-    pub(crate) meta: OwnedFd,
+    pub(crate) root: Raised,
+    pub(crate) meta: Raised,
     /// The superblock, to write to if this process may; None until it is found. A process that drops its rights must still be able to record the loss of another member.
-    pub(crate) superblock: Option<OwnedFd>,
+    pub(crate) superblock: Option<Raised>,
 }
 
 impl Member {
     /// The member's directory; None if it is missing.
     #[must_use]
     pub fn root(&self) -> Option<&OwnedFd> {
-        self.directories.as_ref().map(|directories| &directories.root)
+        self.directories.as_ref().map(|directories| &*directories.root)
     }
 
     /// The member's superblock, as it was opened when this process attached.
     pub(crate) fn superblock(&self) -> Result<&OwnedFd, OsError> {
-        self.directories.as_ref().and_then(|directories| directories.superblock.as_ref()).ok_or(OsError::NODEV)
+        self.directories.as_ref().and_then(|directories| directories.superblock.as_deref()).ok_or(OsError::NODEV)
     }
 
     /// The member's `.cxlraid`; None if it is missing.
     #[must_use]
     pub fn meta(&self) -> Option<&OwnedFd> {
-        self.directories.as_ref().map(|directories| &directories.meta)
+        self.directories.as_ref().map(|directories| &*directories.meta)
     }
 }
 
@@ -78,7 +79,7 @@ enum What {
     Nothing,
     /// A directory without `.cxlraid`; whether nothing is in it.
     Plain {
-        root: OwnedFd,
+        root: Raised,
         empty: bool,
     },
     Damaged(SuperblockError),
@@ -108,14 +109,14 @@ pub const fn has_failed(error: OsError) -> bool {
 fn look_into(path: &[u8]) -> Result<Finding, AttachError> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = match fs::open(path, flags, Mode::empty()) {
-        Ok(root) => sys::high_fd::raise(root).map_err(|error| AttachError::os(path, "open", error))?,
+        Ok(root) => Raised::new(root).map_err(|error| AttachError::os(path, "open", error))?,
         Err(OsError::NOENT) => return Ok(Finding { path: path.to_vec(), what: What::Nothing }),
         Err(OsError::NOTDIR) => return Err(AttachError::NotADirectory { path: path.to_vec() }),
         Err(error) => return Err(AttachError::os(path, "open", error)),
     };
     let what = match fs::openat(&root, format::DIRECTORY, flags | OFlags::NOFOLLOW, Mode::empty()) {
         Ok(meta) => {
-            let meta = sys::high_fd::raise(meta).map_err(|error| AttachError::os(path, "open", error))?;
+            let meta = Raised::new(meta).map_err(|error| AttachError::os(path, "open", error))?;
             read_member(path, Directories { root, meta, superblock: None })?
         }
         Err(OsError::NOENT) => {
@@ -150,7 +151,7 @@ fn read_member(path: &[u8], mut directories: Directories) -> Result<What, Attach
             let device = fs::fstat(&directories.root).map_err(|error| AttachError::os(path, "stat", error))?.st_dev;
             fs::accessat(&directories.root, c".", fs::Access::WRITE_OK, AtFlags::empty())
                 .map_err(|error| AttachError::os(path, "write to", error))?;
-            let file = sys::high_fd::raise(file).map_err(|error| AttachError::os(path, "open the superblock of", error))?;
+            let file = Raised::new(file).map_err(|error| AttachError::os(path, "open the superblock of", error))?;
             directories.superblock = Some(file);
             Ok(What::Member { directories, device, superblock: alloc::boxed::Box::new(superblock) })
         }

@@ -12,6 +12,7 @@ use crate::resolve::split_last;
 use alloc::ffi::CString;
 use alloc::vec::Vec;
 use core::cell::OnceCell;
+use sys::high_fd::Raised;
 use sys::rustix::fs::{
     AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, chmodat, fstat, openat, openat2, readlinkat, statat, unlinkat,
 };
@@ -31,7 +32,7 @@ pub(crate) struct Located<'a> {
 enum Directory<'a> {
     /// The member's root, or the directory of another name.
     Known(BorrowedFd<'a>),
-    Opened(OwnedFd),
+    Opened(Raised),
 }
 
 impl<'a> Located<'a> {
@@ -85,9 +86,9 @@ impl<'a> Located<'a> {
     }
 
     /// Opens what is there, with O_NOFOLLOW.
-    pub(crate) fn open(&self, flags: OFlags) -> Result<OwnedFd> {
+    pub(crate) fn open(&self, flags: OFlags) -> Result<Raised> {
         let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        openat(self.directory(), self.bare(), flags, Mode::empty()).and_then(sys::high_fd::raise)
+        openat(self.directory(), self.bare(), flags, Mode::empty()).and_then(Raised::new)
     }
 
     /// Changes the mode of what is there.
@@ -111,7 +112,7 @@ impl<'a> Located<'a> {
 
 /// The directory of a name on each member, found when it is first asked for and kept for the other calls of the same operation.
 #[derive(Default)]
-pub(crate) struct Directories([OnceCell<OwnedFd>; MEMBER_COUNT_MAX]);
+pub(crate) struct Directories([OnceCell<Raised>; MEMBER_COUNT_MAX]);
 
 impl Directories {
     /// Where a name lies that is in this directory.
@@ -138,7 +139,7 @@ fn open_directory<'a>(root: BorrowedFd<'a>, parent: &[u8]) -> Result<Directory<'
     }
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     // Out of the program's way: its next descriptor has the number it would have on a plain directory.
-    openat2(root, parent, flags, Mode::empty(), SAFELY).and_then(sys::high_fd::raise).map(Directory::Opened)
+    openat2(root, parent, flags, Mode::empty(), SAFELY).and_then(Raised::new).map(Directory::Opened)
 }
 
 /// Opens or makes a file or directory below a member's root. No symlink is followed anywhere.
@@ -163,7 +164,7 @@ fn clear(directory: BorrowedFd<'_>, name: &[u8]) -> Result<()> {
 /// The names in a directory below a member's root.
 pub(crate) fn names_in(root: &OwnedFd, directory: &[u8]) -> Result<Vec<Vec<u8>>> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    names_of(&open_below(root, directory, flags, Mode::empty()).and_then(sys::high_fd::raise)?)
+    names_of(&*open_below(root, directory, flags, Mode::empty()).and_then(Raised::new)?)
 }
 
 fn names_of(directory: &OwnedFd) -> Result<Vec<Vec<u8>>> {
