@@ -4,7 +4,7 @@
 use crate::member::{Member, Standing, has_failed, show};
 use crate::{Array, Config, Runtime};
 use alloc::string::String;
-use format::{Access, ArrayName, MemberState, Uuid};
+use format::{Access, ArrayName, MemberState, TableKind, Uuid};
 use layout::Geometry;
 use sys::OsError;
 use units::{MemberSet, Slot};
@@ -145,6 +145,15 @@ impl Array {
     #[must_use]
     pub fn telling(self, tell: fn(&Member)) -> Self {
         Self { on_loss: tell, ..self }
+    }
+
+    /// Makes the table `name` under a member's `.cxlraid`, where a program without it has left it out.
+    ///
+    /// # Errors
+    /// `NODEV` if the member is missing.
+    pub fn make_table(&self, slot: Slot, kind: TableKind, name: &core::ffi::CStr) -> Result<(), OsError> {
+        let meta = self.members[slot].meta().ok_or(OsError::NODEV)?;
+        crate::superblock::make_table(meta, kind, name, self.uuid(), self.access())
     }
 
     /// Makes the missing directories on the way to `path` on every member in use.

@@ -76,7 +76,7 @@ fn prepare_members(
 fn unmake(root: &OwnedFd) {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let Ok(meta) = fs::openat(root, format::DIRECTORY, flags, Mode::empty()) else { return };
-    let tables = [format::INODES_FILE, format::LANES_FILE, format::NAMES_FILE, format::JOURNAL_FILE];
+    let tables = [format::INODES_FILE, format::BACKINGS_FILE, format::LANES_FILE, format::NAMES_FILE, format::JOURNAL_FILE];
     // The superblock last: without it what is left could not be told from somebody else's.
     for name in tables.into_iter().chain([format::SUPERBLOCK_FILE]) {
         let _ = fs::unlinkat(&meta, name, AtFlags::empty());
@@ -156,6 +156,7 @@ fn begin(superblock: &Superblock, slot: Slot, root: &OwnedFd) -> Result<OwnedFd>
 fn make_tables(superblock: &Superblock, meta: &OwnedFd) -> Result<()> {
     let tables = [
         (TableKind::Inodes, format::INODES_FILE, format::TABLE_HEADER_BYTES),
+        (TableKind::Backings, format::BACKINGS_FILE, format::TABLE_HEADER_BYTES),
         (TableKind::Lanes, format::LANES_FILE, LANE_FILE_BYTES),
         (TableKind::Names, format::NAMES_FILE, format::NAMES_FILE_BYTES),
     ];
@@ -173,6 +174,13 @@ fn make_tables(superblock: &Superblock, meta: &OwnedFd) -> Result<()> {
         fs::fsync(&file)?;
     }
     fs::fsync(meta)
+}
+
+/// Makes a table that a program without it has left out. Others may do the same at once: all of them write the same.
+pub(crate) fn make_table(meta: &OwnedFd, kind: TableKind, name: &core::ffi::CStr, uuid: Uuid, access: Access) -> Result<()> {
+    let file = open_new(meta, name, access)?;
+    write_fully(&file, &TableHeader { kind, array_uuid: uuid }.encode(), 0)?;
+    fs::fsync(&file)
 }
 
 /// `mkdir -p` below a member. `path` is absolute and normalised.

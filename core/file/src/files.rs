@@ -3,6 +3,7 @@
 //! A file is opened once per process, however many descriptors there are; its entry in the runtime segment counts processes. The last
 //! process to close a file trims it, and frees it if it has no name any more. Its backing files may stay open for a while (`idle`).
 
+use crate::backings::Backings;
 use crate::full_journal::Finder;
 use crate::idle::{Idle, Keep};
 use crate::inode::{Inode, key};
@@ -28,6 +29,7 @@ use units::MemberSet;
 pub struct Files {
     array: Array,
     table: InodeTable,
+    backings: Backings,
     lanes: Lanes<Backing>,
     journal: Option<FileJournal>,
     finder: Finder,
@@ -175,6 +177,7 @@ impl Files {
     /// The same; the backing files of what the program closes stay open for a while.
     pub fn keeping_open(array: Array, keep: Keep) -> Result<&'static Self, OsError> {
         let table = InodeTable::open(&array)?;
+        let backings = Backings::open(&array)?;
         let domain = |member: &array::Member| match member.root() {
             Some(root) => dax::detect(sys::AsFd::as_fd(root)),
             None => PersistenceDomain::Volatile,
@@ -194,6 +197,7 @@ impl Files {
         let files = Box::leak(Box::new(Self {
             array,
             table,
+            backings,
             lanes,
             journal,
             finder: Finder::new(),
@@ -205,7 +209,11 @@ impl Files {
             held,
             kept_over_exec: KeptOverExec::new(),
         }));
-        files.array.runtime().recover_to(Recovery::Tables, || files.recover_tables())?;
+        files.array.runtime().recover_to(Recovery::Tables, || {
+            files.backings.renew();
+            files.recover_tables()
+        })?;
+        files.backings.believe();
         let runtime = files.array.runtime();
         if files.array.was_alone() || runtime.has_reaped_nameless() {
             runtime.with_namespace(|_| files.clear_orphans());
@@ -250,6 +258,11 @@ impl Files {
     #[inline]
     pub(crate) const fn table(&self) -> &InodeTable {
         &self.table
+    }
+
+    #[inline]
+    pub(crate) const fn backings(&self) -> &Backings {
+        &self.backings
     }
 
     #[inline]

@@ -10,6 +10,7 @@
 
 extern crate alloc;
 
+mod backings;
 mod copy_access;
 mod copy_name;
 mod files;

@@ -324,7 +324,7 @@ pub(crate) fn open_meta_files(array: &Array, name: &core::ffi::CStr) -> Result<V
                 return Ok(None);
             }
             match open_meta_file(member, name) {
-                Err(OsError::NOENT) if name == format::NAMES_FILE => Ok(None),
+                Err(OsError::NOENT) if name == format::NAMES_FILE || name == format::BACKINGS_FILE => Ok(None),
                 Err(error) if has_failed(error) => array.fail_member(member.slot).map(|()| None),
                 result => result.map(|(file, _)| Some(file)),
             }

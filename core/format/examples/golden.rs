@@ -26,6 +26,7 @@ fn main() -> io::Result<()> {
     let images = superblocks()
         .into_iter()
         .chain(inode_tables())
+        .chain(backing_tables())
         .chain(attributes())
         .chain(lane_files())
         .chain(name_logs())
@@ -106,6 +107,12 @@ fn inode_tables() -> Vec<Image> {
         ("inodes-corrupt-header", damaged(valid, 20)),
         ("inodes-newer", [&patched(header, MAJOR_AT, &[2, 0])[..], &records].concat()),
     ]
+}
+
+fn backing_tables() -> Vec<Image> {
+    let header = TableHeader { kind: TableKind::Backings, array_uuid: fixture::ARRAY }.encode();
+    let records = fixture::BACKINGS.map(|[file, generation]| [file.to_le_bytes(), generation.to_le_bytes()].concat());
+    vec![("backings-1.0", [&header[..], &records.concat()].concat())]
 }
 
 fn attributes() -> Vec<Image> {

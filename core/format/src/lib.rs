@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod attribute;
+mod backing;
 mod checksum;
 #[cfg(test)]
 mod documented;
@@ -25,6 +26,7 @@ mod table;
 mod uuid;
 
 pub use attribute::{ATTRIBUTE_BYTES, ATTRIBUTE_NAME, Attribute, AttributeError};
+pub use backing::{BACKING_FILE_OFFSET, BACKING_GENERATION_OFFSET, BACKING_RECORD_BYTES, backing_record_offset};
 pub use inode::{
     CHECKSUM_OFFSET, FLAG_DOUBTFUL, FLAG_HOLES, FLAG_MAPPED, FLAG_SLACK, FLAGS_OFFSET, GENERATION_OFFSET, INODE_COUNT_MAX,
     INODE_RECORD_BYTES, InodeError, InodeRecord, InodeState, LOST_MASK_OFFSET, RESYNC_END_OFFSET, RESYNC_START_OFFSET, Resync,
@@ -58,6 +60,8 @@ pub const SUPERBLOCK_FILE: &core::ffi::CStr = c"superblock";
 pub const INODES_FILE: &core::ffi::CStr = c"inodes";
 /// The log of names' name within [`DIRECTORY`].
 pub const NAMES_FILE: &core::ffi::CStr = c"names";
+/// The table of backing files' name within [`DIRECTORY`].
+pub const BACKINGS_FILE: &core::ffi::CStr = c"backings";
 /// The lanes' name within [`DIRECTORY`].
 pub const LANES_FILE: &core::ffi::CStr = c"lanes";
 

@@ -1,4 +1,4 @@
-//! The first 4096 bytes of `.cxlraid/inodes`, `.cxlraid/lanes` and `.cxlraid/names`: what follows, and whose it is.
+//! The first 4096 bytes of `.cxlraid/inodes`, `.cxlraid/lanes`, `.cxlraid/names` and `.cxlraid/backings`: what follows, and whose it is.
 //!
 //! Written once, when the file is created, and never changed; so there is one copy. A damaged one is restored from another
 //! member, where it is the same.
@@ -6,7 +6,7 @@
 //! Invariant: magic, version and checksum stay where they are in every version to come.
 
 use crate::checksum::crc32c;
-use crate::{INODE_RECORD_BYTES, LANE_RECORD_BYTES, NAME_RECORD_ALIGN, Uuid, Version};
+use crate::{BACKING_RECORD_BYTES, INODE_RECORD_BYTES, LANE_RECORD_BYTES, NAME_RECORD_ALIGN, Uuid, Version};
 use core::fmt;
 use core::mem::{offset_of, size_of};
 use zerocopy::little_endian::{U16, U32};
@@ -40,6 +40,8 @@ pub enum TableKind {
     Lanes,
     /// `.cxlraid/names`.
     Names,
+    /// `.cxlraid/backings`.
+    Backings,
 }
 
 impl TableKind {
@@ -48,6 +50,7 @@ impl TableKind {
             Self::Inodes => *b"CXLRINO\0",
             Self::Lanes => *b"CXLRLAN\0",
             Self::Names => *b"CXLRNAM\0",
+            Self::Backings => *b"CXLRBAK\0",
         }
     }
 
@@ -57,7 +60,7 @@ impl TableKind {
         match self {
             // 1.1: what waits for resync.
             Self::Inodes => Version { major: 1, minor: 1 },
-            Self::Lanes | Self::Names => Version { major: 1, minor: 0 },
+            Self::Lanes | Self::Names | Self::Backings => Version { major: 1, minor: 0 },
         }
     }
 
@@ -68,6 +71,7 @@ impl TableKind {
             Self::Inodes => INODE_RECORD_BYTES,
             Self::Lanes => LANE_RECORD_BYTES,
             Self::Names => NAME_RECORD_ALIGN,
+            Self::Backings => BACKING_RECORD_BYTES,
         }
     }
 }
@@ -78,6 +82,7 @@ impl fmt::Display for TableKind {
             Self::Inodes => "inode table",
             Self::Lanes => "lane file",
             Self::Names => "log of names",
+            Self::Backings => "table of backing files",
         })
     }
 }
@@ -221,6 +226,16 @@ mod tests {
     fn the_lanes_begin_as_documented() {
         assert_documented!(
             "lanes.md",
+            "Header",
+            Bytes,
+            [magic, version_major, version_minor, record_bytes, array_uuid, reserved_32, checksum]
+        );
+    }
+
+    #[test]
+    fn the_table_of_backing_files_begins_as_documented() {
+        assert_documented!(
+            "backings.md",
             "Header",
             Bytes,
             [magic, version_major, version_minor, record_bytes, array_uuid, reserved_32, checksum]

@@ -3,10 +3,10 @@
 //! By path, what the path leads to is changed on each member. By descriptor, a file is changed through its backing files, which
 //! also works when it has no name any more; anything else through the path the kernel knows it by.
 
+use crate::backing::attribute_behind;
 use crate::everywhere::On;
 use crate::located::{Located, open_below};
 use crate::log::change as record;
-use crate::opened::attribute_behind;
 use crate::{Namespace, Node, Reached};
 use alloc::vec::Vec;
 use format::{ATTRIBUTE_NAME, Attribute, NameKind};
@@ -198,7 +198,7 @@ impl Namespace {
         if matches!(change, Change::Mode(_)) && kind == FileType::Symlink {
             return Err(OsError::OPNOTSUPP);
         }
-        let attribute = if kind == FileType::RegularFile { attribute_behind(fd.as_fd())? } else { None };
+        let attribute = if kind == FileType::RegularFile { self.attribute_open(fd.as_fd())? } else { None };
         let previous = Previous::of(change, &stat, |name| get(&crate::descriptor::link(fd.as_raw_fd()), name))?;
         let subject = Subject { path, slot, fd, kind, attribute };
         let undo = |on: &On| {

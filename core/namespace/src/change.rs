@@ -4,7 +4,6 @@ use crate::everywhere::{On, is_divergence};
 use crate::located::{Located, open_below};
 use crate::log::change as record;
 use crate::resolve::Target;
-use crate::stat::attribute_of;
 use crate::{Namespace, Node, Reached};
 use alloc::vec::Vec;
 use file::Name;
@@ -242,7 +241,7 @@ impl Namespace {
         let backing = [stat.st_dev, stat.st_ino];
         let remembered = self.epochs().and_then(|epochs| self.remembered_attribute(backing, epochs));
         let named = remembered.filter(|&attribute| self.files.told_of_named(attribute).is_some());
-        let file = named.or_else(|| self.asking_first(|on| attribute_of(&target.on(on)?)).ok().flatten());
+        let file = named.or_else(|| self.asking_first(|on| self.attribute_at(&target.on(on)?)).ok().flatten());
         (file, file.filter(|_| stat.st_nlink == 1))
     }
 
@@ -258,7 +257,7 @@ impl Namespace {
         let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
         let open = |slot| {
             let fd = open_below(self.root(slot)?, &target.path[1..], flags, Mode::empty())?;
-            if crate::open::read_attribute(&fd)? == Some(attribute) { Ok(fd) } else { Err(OsError::NOENT) }
+            if self.attribute_on(&fd)? == Some(attribute) { Ok(fd) } else { Err(OsError::NOENT) }
         };
         self.array().in_use().iter().map(open).collect::<Result<_>>().unwrap_or_default()
     }

@@ -6,17 +6,14 @@
 use crate::everywhere::On;
 use crate::located::{Located, open_below};
 use crate::log::change;
-use crate::open::read_attribute;
 use crate::resolve::{Target, join};
 use crate::{Namespace, Node, Opened, Reached};
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 use dax::Access;
 use file::{BackingFds, FileRef, Name};
-use format::{ATTRIBUTE_NAME, Attribute, NameKind, NameRecord};
-use sys::rustix::fs::{
-    AtFlags, Gid, Mode, OFlags, ResolveFlags, Stat, Uid, XattrFlags, fchmod, fchown, fsetxattr, fstat, openat2, statat,
-};
+use format::{Attribute, NameKind, NameRecord};
+use sys::rustix::fs::{AtFlags, Gid, Mode, OFlags, ResolveFlags, Stat, Uid, fchmod, fchown, fstat, openat2, statat};
 use sys::{AsRawFd, OsError, OwnedFd, Result};
 
 const OURS: OFlags = OFlags::RDWR.union(OFlags::CLOEXEC);
@@ -105,7 +102,7 @@ impl Namespace {
             self.everywhere(
                 |on| {
                     let fd = make_one(on)?;
-                    let result = self.follow_mode(&fd, &mut first_mode).and_then(|()| set_attribute(&fd, attribute));
+                    let result = self.follow_mode(&fd, &mut first_mode).and_then(|()| self.bind(on.slot, &fd, attribute));
                     if result.is_err() {
                         remove(on);
                     }
@@ -184,7 +181,7 @@ impl Namespace {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let first = self.on_first(|root| open_below(root, relative, flags, Mode::empty()))?;
         let stat = fstat(&first)?;
-        let (attribute, fresh) = match read_attribute(&first)? {
+        let (attribute, fresh) = match self.attribute_on(&first)? {
             Some(attribute) => (attribute, false),
             None if stat.st_size == 0 && stat.st_nlink == 1 => (self.files.create_inode()?, true),
             None => return Err(OsError::IO),
@@ -193,10 +190,10 @@ impl Namespace {
         let make = || {
             self.everywhere(
                 |on| match open_below(on.root, relative, flags, Mode::empty()) {
-                    Ok(fd) if read_attribute(&fd)? == Some(attribute) => Ok(()),
-                    Ok(fd) if on.first => set_attribute(&fd, attribute),
+                    Ok(fd) if self.attribute_on(&fd)? == Some(attribute) => Ok(()),
+                    Ok(fd) if on.first => self.bind(on.slot, &fd, attribute),
                     Ok(_) | Err(OsError::NOENT | OsError::LOOP | OsError::NXIO) if empty => {
-                        make_stub(on, relative, &stat, attribute)
+                        self.make_stub(on, relative, &stat, attribute)
                     }
                     Ok(_) => Err(OsError::NOENT),
                     Err(error) => Err(error),
@@ -210,38 +207,17 @@ impl Namespace {
         }
         result
     }
-}
 
-/// An empty backing file like the first member's.
-pub(crate) fn make_stub(on: &On, relative: &[u8], stat: &Stat, attribute: Attribute) -> Result<()> {
-    Located::below(on.root, relative)?.clear()?;
-    let fd = open_below(on.root, relative, NEW, Mode::from_raw_mode(0o600))?;
-    set_attribute(&fd, attribute)?;
-    match fchown(&fd, Some(Uid::from_raw(stat.st_uid)), Some(Gid::from_raw(stat.st_gid))) {
-        Ok(()) | Err(OsError::PERM) => {}
-        Err(error) => return Err(error),
-    }
-    fchmod(&fd, Mode::from_raw_mode(stat.st_mode & 0o7777))
-}
-
-/// Puts the attribute on an empty backing file whose maker died before.
-pub(crate) fn set_attribute_at(root: &OwnedFd, relative: &[u8], attribute: Attribute) -> Result<()> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    set_attribute(&open_below(root, relative, flags, Mode::empty())?, attribute)
-}
-
-pub(crate) fn set_attribute(fd: &OwnedFd, attribute: Attribute) -> Result<()> {
-    let set = || fsetxattr(fd, ATTRIBUTE_NAME, &attribute.encode(), XattrFlags::empty());
-    match set() {
-        // User attributes need write permission on the file, not on the descriptor; its maker may not have given itself any.
-        Err(OsError::ACCESS) => {
-            let mode = Mode::from_raw_mode(fstat(fd)?.st_mode & 0o7777);
-            fchmod(fd, mode | Mode::RUSR | Mode::WUSR)?;
-            let result = set();
-            fchmod(fd, mode)?;
-            result
+    /// An empty backing file like the first member's.
+    pub(crate) fn make_stub(&self, on: &On, relative: &[u8], stat: &Stat, attribute: Attribute) -> Result<()> {
+        Located::below(on.root, relative)?.clear()?;
+        let fd = open_below(on.root, relative, NEW, Mode::from_raw_mode(0o600))?;
+        self.bind(on.slot, &fd, attribute)?;
+        match fchown(&fd, Some(Uid::from_raw(stat.st_uid)), Some(Gid::from_raw(stat.st_gid))) {
+            Ok(()) | Err(OsError::PERM) => {}
+            Err(error) => return Err(error),
         }
-        result => result,
+        fchmod(&fd, Mode::from_raw_mode(stat.st_mode & 0o7777))
     }
 }
 

@@ -21,6 +21,7 @@
 extern crate alloc;
 
 mod attributes;
+mod backing;
 mod change;
 mod create;
 mod descriptor;
@@ -46,8 +47,8 @@ mod sync;
 mod text;
 mod xattr;
 
+pub use backing::is_backing;
 pub use change::HostPair;
-pub use open::is_backing;
 pub use sys::rustix::fs::{
     Access, AtFlags, FileType, OFlags, RenameFlags, ResolveFlags, Stat, StatFs, Statx, StatxFlags, Timestamps, XattrFlags,
 };

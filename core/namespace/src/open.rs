@@ -15,9 +15,9 @@ use alloc::vec::Vec;
 use core::cell::Cell;
 use dax::Access;
 use file::{BackingFds, FileRef};
-use format::{ATTRIBUTE_BYTES, ATTRIBUTE_NAME, Attribute};
-use sys::rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fcntl_getfl, fgetxattr, fstat, openat, statat};
-use sys::{AsFd, AsRawFd, OsError, OwnedFd, Result};
+use format::Attribute;
+use sys::rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fcntl_getfl, fstat, openat, statat};
+use sys::{AsRawFd, OsError, OwnedFd, Result};
 
 /// How often an open starts anew that meets something else each time it looks.
 const TRY_COUNT: u32 = 8;
@@ -164,7 +164,7 @@ impl Namespace {
                 result => return result,
             }
         }
-        let attribute = read_attribute(&found.fd)?.ok_or(Trouble::Changed)?;
+        let attribute = self.attribute_on(&found.fd)?.ok_or(Trouble::Changed)?;
         if let Some(epochs) = epochs {
             self.remember_attribute(backing, attribute, epochs);
         }
@@ -222,9 +222,8 @@ impl Namespace {
                 fds[slot] = Some(fd);
                 continue;
             }
-            let result = open_one(root, &path[1..], for_writing).and_then(|(fd, found)| {
-                if read_attribute(&fd)? == Some(attribute) { Ok((fd, found)) } else { Err(OsError::NOENT) }
-            });
+            let result = open_one(root, &path[1..], for_writing)
+                .and_then(|(fd, found)| if self.is_bound(slot, &fd, attribute)? { Ok((fd, found)) } else { Err(OsError::NOENT) });
             match result {
                 Ok((fd, found)) => {
                     if found == Access::ReadOnly {
@@ -251,7 +250,7 @@ impl Namespace {
         };
         let fd = self.files.taken_over(identify)?;
         let writes = fcntl_getfl(&fd).is_ok_and(|flags| flags & OFlags::RWMODE == OFlags::RDWR);
-        (writes && read_attribute(&fd) == Ok(Some(attribute))).then_some(fd)
+        (writes && self.attribute_on(&fd) == Ok(Some(attribute))).then_some(fd)
     }
 }
 
@@ -291,25 +290,4 @@ fn final_result(result: core::result::Result<Reached<Opened>, Trouble>) -> Resul
         Trouble::Changed => OsError::IO,
         Trouble::Os(error) => error,
     })
-}
-
-/// Whether a descriptor leads to a member's copy of a file, of whatever array.
-#[must_use]
-pub fn is_backing(fd: impl AsFd) -> bool {
-    matches!(read_attribute(fd), Ok(Some(_)))
-}
-
-/// The attribute of an open file; None if it has none.
-pub(crate) fn read_attribute(fd: impl AsFd) -> Result<Option<Attribute>> {
-    let mut value = [0; ATTRIBUTE_BYTES];
-    decode(fgetxattr(fd, ATTRIBUTE_NAME, &mut value), &value)
-}
-
-/// The attribute in what a call that gets attributes has left in `value`. A damaged one counts as none.
-pub(crate) fn decode(result: Result<usize>, value: &[u8; ATTRIBUTE_BYTES]) -> Result<Option<Attribute>> {
-    match result {
-        Ok(bytes) => Ok(Attribute::decode(&value[..bytes]).ok()),
-        Err(OsError::NODATA | OsError::OPNOTSUPP | OsError::RANGE) => Ok(None),
-        Err(error) => Err(error),
-    }
 }

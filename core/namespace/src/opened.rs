@@ -7,7 +7,7 @@ use crate::open::MAKING;
 use crate::{Namespace, Node, Opened};
 use alloc::vec::Vec;
 use file::FileRef;
-use format::{ATTRIBUTE_BYTES, ATTRIBUTE_NAME, Attribute};
+use format::ATTRIBUTE_NAME;
 use sys::rustix::fs::{
     Access, AtFlags, CWD, FileType, Mode, OFlags, accessat, fstat, getxattr, getxattr_query, listxattr, openat,
 };
@@ -132,16 +132,4 @@ impl Namespace {
             }
         }
     }
-
-    /// The attribute of what is open, which may only name it (O_PATH).
-    pub fn attribute_open(&self, fd: BorrowedFd<'_>) -> Result<Option<Attribute>> {
-        attribute_behind(fd)
-    }
-}
-
-/// The attribute of what is open on a member, which a descriptor may only name (O_PATH).
-pub(crate) fn attribute_behind(fd: BorrowedFd<'_>) -> Result<Option<Attribute>> {
-    let mut value = [0; ATTRIBUTE_BYTES];
-    let link = crate::descriptor::link(fd.as_raw_fd());
-    crate::open::decode(getxattr(link.as_slice(), ATTRIBUTE_NAME, &mut value), &value)
 }

@@ -13,7 +13,6 @@ use crate::change::{link_on, rename_on};
 use crate::everywhere::{On, is_dead_to_changes};
 use crate::located::{Located, names_in, open_below};
 use crate::resolve::join;
-use crate::stat::attribute_of;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use format::{ATTRIBUTE_NAME, Attribute, InodeState};
@@ -121,7 +120,7 @@ impl Namespace {
             {
                 let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
                 let fd = open_below(self.root(first)?, &path[1..], flags, Mode::empty())?;
-                crate::create::set_attribute(&fd, self.files().create_inode()?)?;
+                self.bind(first, &fd, self.files().create_inode()?)?;
             }
         }
         Ok(())
@@ -171,7 +170,7 @@ impl Namespace {
             }
         }
         for name in aside(root)? {
-            if let Some(attribute) = attribute_of(&Located::below(root, &name)?)? {
+            if let Some(attribute) = self.attribute_at(&Located::below(root, &name)?)? {
                 places.entry(key(attribute)).or_insert(name);
             }
         }
@@ -209,7 +208,7 @@ impl Namespace {
                     return if self.array().geometry().survives(out) { Err(OsError::IO) } else { Ok(false) };
                 }
                 places.insert(key(attribute), relative.to_vec());
-                crate::create::make_stub(&On { slot, root, first: false, afresh: true }, relative, &item.stat, attribute)?;
+                self.make_stub(&On { slot, root, first: false, afresh: true }, relative, &item.stat, attribute)?;
             }
             kind => mknodat(at.directory(), at.name(), kind, mode, item.stat.st_rdev)?,
         }
@@ -291,7 +290,7 @@ impl Namespace {
         if !matches!(kind, FileType::CharacterDevice | FileType::BlockDevice) {
             stat.st_rdev = 0;
         }
-        let attribute = if kind == FileType::RegularFile { attribute_of(&at)? } else { None };
+        let attribute = if kind == FileType::RegularFile { self.attribute_at(&at)? } else { None };
         let target = match kind {
             FileType::Symlink => at.readlink()?,
             _ => Vec::new(),

@@ -241,7 +241,7 @@ impl Namespace {
         self.array().before_change()?;
         match record.kind {
             NameKind::Make => match (self.item_or_none(slot, record.path)?, record.file) {
-                (Some(item), Some(file)) if item.stat.st_size == 0 => crate::create::set_attribute_at(root, from, file),
+                (Some(item), Some(file)) if item.stat.st_size == 0 => self.bind_at(slot, from, file),
                 _ => self.bring(slot, record.path, record.file, later),
             },
             NameKind::Unlink if !self.may_go(slot, record.path, record.replaced)? => Ok(()),

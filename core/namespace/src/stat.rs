@@ -5,16 +5,13 @@
 //! know yet gives modification and change time.
 
 use crate::everywhere::is_dead;
-use crate::located::Located;
 use crate::remembered::Epochs;
 use crate::resolve::Found;
 use crate::{Namespace, Node, Reached};
 use alloc::vec::Vec;
 use file::{Name, Told};
-use format::{ATTRIBUTE_BYTES, ATTRIBUTE_NAME, Attribute};
 use sys::rustix::fs::{
-    Access, AtFlags, FileType, OFlags, Stat, Statx, StatxFlags, accessat, fstat, lgetxattr, major, makedev, minor, readlinkat,
-    statat, statx,
+    Access, AtFlags, FileType, OFlags, Stat, Statx, StatxFlags, accessat, fstat, major, makedev, minor, readlinkat, statat, statx,
 };
 use sys::{AsFd, BorrowedFd, OsError, OwnedFd, Result};
 
@@ -207,12 +204,6 @@ impl Namespace {
             result => result.map(|target| target.into_bytes()),
         })
     }
-}
-
-/// The attribute of what lies there on one member.
-pub(crate) fn attribute_of(at: &Located<'_>) -> Result<Option<Attribute>> {
-    let mut value = [0; ATTRIBUTE_BYTES];
-    crate::open::decode(lgetxattr(at.path(), ATTRIBUTE_NAME, &mut value), &value)
 }
 
 /// The descriptor that knows a file: an anchor on a member that went out of use does not see what happens to the others.

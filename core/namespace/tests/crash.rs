@@ -24,6 +24,12 @@ fn copy(from: &Path, to: &Path) {
     assert!(status.success(), "cp -a {} {}", from.display(), to.display());
 }
 
+/// A member's files are put back as copies, which have other numbers than the files that the member's table of backing files knows: it is made anew.
+fn put_files_back(from: &Path, member: &Path) {
+    copy(from, &member.join("data"));
+    let _ = std::fs::remove_file(member.join(".cxlraid/backings"));
+}
+
 fn position(member: &Path) -> u64 {
     let file = std::fs::File::open(member.join(".cxlraid/names")).unwrap();
     let mut bytes = [0; 8];
@@ -277,7 +283,7 @@ fn a_second_crash_before_positions_are_durable_takes_nothing_away() {
             inside(names.mkdir(b"/data/last", 0o750));
             inside(names.rmdir(b"/data/last"));
             for &slot in behind {
-                copy(&array.members[slot].with_extension("data"), &array.members[slot].join("data"));
+                put_files_back(&array.members[slot].with_extension("data"), &array.members[slot]);
             }
             for crash in ["first", "second"] {
                 behind.iter().for_each(|&slot| set_position(&array.members[slot], positions[slot]));
@@ -350,7 +356,7 @@ fn a_second_crash_in_the_middle_of_recovery_leaves_no_name_twice() {
             let wanted = array.assert_same_trees();
             names.files().detach();
             names.files().array().abandon();
-            copy(&copied, &data);
+            put_files_back(&copied, &array.members[slot]);
             set_position(&array.members[slot], start);
             let paths = |member: &Path| tree(member).into_keys().collect::<Vec<_>>();
             // Both when it is there and when it is there and there is something else in its place later.

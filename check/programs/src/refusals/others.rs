@@ -13,6 +13,8 @@ use std::{io, os::unix::fs::PermissionsExt as _, path::Path};
 /// Holds the lock of the array's runtime segment, and ends a program that waits for it.
 const HELD: &str = r"
 import fcntl, re, signal, subprocess, sys, time
+# What a shell starts in the background ignores SIGINT.
+signal.signal(signal.SIGINT, signal.SIG_DFL)
 path = re.search(r'/dev/shm/cxlraid-[0-9a-f]{8}-[0-9a-f-]{27}$', open('/proc/self/maps').read(), re.M)[0]
 lock = open(path, 'rb')
 fcntl.flock(lock, fcntl.LOCK_EX)

@@ -146,14 +146,15 @@ impl Drop for TestArray {
                 let _ = std::fs::remove_file(entry.path());
             }
         }
-        close_superblocks(self.directory.path());
+        close_kept_open(self.directory.path());
     }
 }
 
-/// Closes the superblocks below a directory: what was attached is never dropped, and a test program has many arrays one after the other.
-fn close_superblocks(directory: &Path) {
+/// Closes what attaching opens at once in `.cxlraid` below a directory: what was attached is never dropped, and a test program has many arrays one after the other.
+fn close_kept_open(directory: &Path) {
     for entry in std::fs::read_dir("/proc/self/fd").unwrap().flatten() {
-        let is_one = |path: PathBuf| path.starts_with(directory) && path.ends_with(".cxlraid/superblock");
+        let kept_open = [".cxlraid/superblock", ".cxlraid/backings"];
+        let is_one = |path: PathBuf| path.starts_with(directory) && kept_open.iter().any(|name| path.ends_with(name));
         let is_one = std::fs::read_link(entry.path()).is_ok_and(is_one);
         if let Some(fd) = entry.file_name().to_str().and_then(|name| name.parse().ok()).filter(|_| is_one) {
             // SAFETY: nobody uses the array any more, and nothing drops it.

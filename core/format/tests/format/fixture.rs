@@ -130,6 +130,10 @@ pub(crate) fn inodes_1_1() -> [Option<InodeRecord>; 5] {
 
 pub(crate) const ATTRIBUTE: Attribute = Attribute { inode: 0x0102_0304_0506_0708, generation: 0x1112_1314_1516_1718 };
 
+/// The table's own number and the backing files of inodes 1 to 3, each with its generation; nothing is known of inode 2.
+pub(crate) const BACKINGS: [[u64; 2]; 4] =
+    [[0x0102_0304, 1], [0x1112_1314_1516_1718, 7], [0, 0], [0x2122, 0x3132_3334_3536_3738]];
+
 /// Lanes 0, 1, ...
 pub(crate) const LANES: [LaneRecord; 3] = [
     LaneRecord {

@@ -142,6 +142,19 @@ fn attributes_that_cannot_be_used_say_why() {
 }
 
 #[test]
+fn backings_1_0_are_where_they_were() {
+    let file = image("backings-1.0.bin");
+    let header = TableHeader { kind: TableKind::Backings, array_uuid: fixture::ARRAY };
+    assert_eq!(TableHeader::decode(TableKind::Backings, &file), Ok(header));
+    assert_eq!(header.encode(), *record::<TABLE_HEADER_BYTES>(&file, 0));
+    for (inode, expected) in (0..).zip(fixture::BACKINGS) {
+        let bytes: &[u8; BACKING_RECORD_BYTES] = record(&file, backing_record_offset(inode));
+        let word = |at| u64::from_le_bytes(*record(bytes, at));
+        assert_eq!([word(BACKING_FILE_OFFSET as u64), word(BACKING_GENERATION_OFFSET as u64)], expected, "inode {inode}");
+    }
+}
+
+#[test]
 fn lanes_1_0_are_read_and_written_the_same() {
     let file = image("lanes-1.0.bin");
     assert_eq!(file.len(), LANE_FILE_BYTES);

@@ -1,0 +1,180 @@
+//! Which backing file of a member belongs to which inode: the members' tables of backing files (docs/format/backings.md).
+//!
+//! The fault it exists for: the attribute by which a backing file says whose it is can be written by the file's owner. He could so have his file taken for another user's, whose bytes
+//! would be read and written there, or whose owner and mode recovery would give it. A backing file is an inode's if the inode's record here does not name another one.
+//!
+//! Invariants: a record is stored before the attribute is put on the backing file. A record that cannot be stored or read is not known, and that is no error: it says nothing that
+//! any byte of a file depends on.
+
+use crate::files::Files;
+use crate::table::{open_meta_file, open_meta_files};
+use alloc::vec::Vec;
+use array::Array;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use dax::Backing;
+use format::{
+    Attribute, BACKING_FILE_OFFSET, BACKING_GENERATION_OFFSET, BACKING_RECORD_BYTES, INODE_COUNT_MAX, TableKind,
+    backing_record_offset,
+};
+use medium::Medium;
+use persist::fault::guard;
+use sys::OsError;
+use sys::rustix::fs::fstat;
+use units::{MemberSet, Slot};
+
+/// The record of the table itself.
+const OWN: Record = Record { number: 0, generation: 1 };
+
+/// Which record, and of which of the inodes that have had its number.
+#[derive(Clone, Copy)]
+struct Record {
+    number: u64,
+    generation: u64,
+}
+
+impl Record {
+    const fn of(attribute: Attribute) -> Self {
+        Self { number: attribute.inode, generation: attribute.generation }
+    }
+}
+
+/// The tables of all members.
+pub(crate) struct Backings {
+    /// By slot; None for a member that is missing, or was made by a program without this table and cannot be given one.
+    members: Vec<Option<Backing>>,
+    /// The members whose table names itself, as bits: what the others say is not believed.
+    believed: AtomicU32,
+}
+
+impl Backings {
+    pub(crate) fn open(array: &Array) -> Result<Self, OsError> {
+        let mut members = open_meta_files(array, format::BACKINGS_FILE)?;
+        for (slot, table) in members.iter_mut().enumerate() {
+            if table.is_some() || !array.in_use().contains(slot) {
+                continue;
+            }
+            let made = array.make_table(slot, TableKind::Backings, format::BACKINGS_FILE);
+            let opened = made.and_then(|()| open_meta_file(&array.members()[slot], format::BACKINGS_FILE));
+            *table = opened.ok().map(|(table, _)| table);
+        }
+        Ok(Self { members, believed: AtomicU32::new(0) })
+    }
+
+    /// Empties the tables of members that were copied. This process has the array alone.
+    pub(crate) fn renew(&self) {
+        for (slot, table) in self.members.iter().enumerate() {
+            let Some(table) = table else { continue };
+            if let Ok(own) = fstat(table.fd())
+                && self.find(slot, OWN) != Some(own.st_ino)
+                && table.set_len(format::TABLE_HEADER_BYTES as u64).is_ok()
+            {
+                table.forget_allocations();
+                self.store(slot, OWN, own.st_ino);
+            }
+        }
+    }
+
+    /// Finds out whose table is believed.
+    pub(crate) fn believe(&self) {
+        let names_itself = |slot: &Slot| {
+            let own = self.members[*slot].as_ref().and_then(|table| fstat(table.fd()).ok());
+            own.is_some_and(|own| self.find(*slot, OWN) == Some(own.st_ino))
+        };
+        let believed = (0..self.members.len()).filter(names_itself).fold(MemberSet::EMPTY, MemberSet::with);
+        self.believed.store(believed.bits(), Ordering::Release);
+    }
+
+    fn is_believed(&self, slot: Slot) -> bool {
+        MemberSet::from_bits(self.believed.load(Ordering::Acquire)).contains(slot)
+    }
+
+    /// The number of the file that a record names; None if that is not known.
+    fn find(&self, slot: Slot, record: Record) -> Option<u64> {
+        let address = self.address(slot, record.number)?;
+        let (mut file, mut generation) = (0, 0);
+        let (file_out, generation_out) = (&raw mut file, &raw mut generation);
+        // SAFETY: `address` points to the 16 mapped bytes of a record, at a multiple of 16; the closure owns nothing; records change only by atomics.
+        unsafe {
+            guard(|| {
+                *generation_out = word(address, BACKING_GENERATION_OFFSET).load(Ordering::Acquire);
+                *file_out = word(address, BACKING_FILE_OFFSET).load(Ordering::Acquire);
+            })
+        }
+        .ok()?;
+        (generation == record.generation && file != 0).then_some(file)
+    }
+
+    fn store(&self, slot: Slot, record: Record, file: u64) {
+        let Some(table) = &self.members[slot] else { return };
+        let start = backing_record_offset(record.number);
+        // The kernel kills a program for a file that grows over its limit.
+        let fits = start + BACKING_RECORD_BYTES as u64 <= sys::file_limit::bytes();
+        if record.number > INODE_COUNT_MAX || !fits || table.allocate(start, BACKING_RECORD_BYTES as u64).is_err() {
+            return;
+        }
+        let Some(address) = self.address(slot, record.number) else { return };
+        let flush = table.domain().flush();
+        // SAFETY: as in `find`. What cannot be stored is not known.
+        let _ = unsafe {
+            guard(|| {
+                word(address, BACKING_FILE_OFFSET).store(file, Ordering::Relaxed);
+                word(address, BACKING_GENERATION_OFFSET).store(record.generation, Ordering::Release);
+                if flush == persist::Flush::Needed {
+                    persist::write_back(address, BACKING_RECORD_BYTES);
+                }
+            })
+        };
+    }
+
+    fn address(&self, slot: Slot, number: u64) -> Option<*mut u8> {
+        let table = self.members[slot].as_ref().filter(|_| number <= INODE_COUNT_MAX)?;
+        table.span(backing_record_offset(number)).map(|span| span.start.as_ptr())
+    }
+}
+
+/// A word of a record.
+///
+/// # Safety
+/// `record` points to the 16 mapped bytes of a record, at a multiple of 8, which change only by atomics for as long as the word is used.
+unsafe fn word<'a>(record: *mut u8, offset: usize) -> &'a AtomicU64 {
+    // SAFETY: offsets within a record are multiples of 8; the rest the caller promises.
+    unsafe { AtomicU64::from_ptr(record.add(offset).cast()) }
+}
+
+impl Files {
+    /// Notes that a file that was made on a member, with this number in the member's file system, is the backing file of an inode.
+    pub fn note_backing(&self, slot: Slot, attribute: Attribute, file: u64) {
+        if self.backings().is_believed(slot) {
+            self.backings().store(slot, Record::of(attribute), file);
+        }
+    }
+
+    /// Notes the same of a file that was found, if nothing is known yet.
+    pub fn learn_backing(&self, slot: Slot, attribute: Attribute, file: u64) {
+        if self.backings().find(slot, Record::of(attribute)).is_none() {
+            self.note_backing(slot, attribute, file);
+        }
+    }
+
+    /// Whether a file of a member, by device and inode number, may be the backing file of the inode that its attribute names: false if another file is known to be that.
+    #[must_use]
+    pub fn may_back(&self, attribute: Attribute, [device, file]: [u64; 2]) -> bool {
+        let backings = self.backings();
+        let names_another = |slot: Slot| {
+            backings.is_believed(slot) && backings.find(slot, Record::of(attribute)).is_some_and(|known| known != file)
+        };
+        let (mut is_anywhere, mut is_here) = (false, false);
+        for member in self.array().members() {
+            // Members may share a file system; that the device is none of theirs should not be, and then any of them may name it.
+            let names = !names_another(member.slot);
+            is_anywhere |= names;
+            if member.device == device {
+                is_here = true;
+                if names {
+                    return true;
+                }
+            }
+        }
+        !is_here && is_anywhere
+    }
+}

@@ -1,0 +1,44 @@
+//! `.cxlraid/backings`: which backing file belongs to each inode on this member, 16 bytes each; not the same on any two members.
+//!
+//! The attribute of a backing file says to which inode it belongs, and whoever owns the file can write that of another one on it. This table, which only the array's own processes
+//! write, says the same from the other side: a backing file is an inode's if both name each other.
+//!
+//! Invariants: record 0 names the table itself, by the inode number it has in the member's file system. Where that is another one the member was copied file by file, so that all
+//! numbers have changed, and no record means anything. A record of another generation than the file's says nothing about the file.
+
+use core::mem::{offset_of, size_of};
+use zerocopy::little_endian::U64;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Bytes of one record.
+pub const BACKING_RECORD_BYTES: usize = 16;
+/// Offset of the backing file's inode number (u64) within a record.
+pub const BACKING_FILE_OFFSET: usize = offset_of!(Bytes, file);
+/// Offset of the inode's generation (u64) within a record: stored last.
+pub const BACKING_GENERATION_OFFSET: usize = offset_of!(Bytes, generation);
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct Bytes {
+    file: U64,
+    generation: U64,
+}
+
+const _: () = assert!(size_of::<Bytes>() == BACKING_RECORD_BYTES);
+
+/// The byte offset of the record of `inode` (0 for the table itself, to [`crate::INODE_COUNT_MAX`]) within the file.
+#[must_use]
+pub const fn backing_record_offset(inode: u64) -> u64 {
+    crate::TABLE_HEADER_BYTES as u64 + inode * BACKING_RECORD_BYTES as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Bytes;
+    use crate::documented::assert_documented;
+
+    #[test]
+    fn a_record_is_as_documented() {
+        assert_documented!("backings.md", "Record", Bytes, [file, generation]);
+    }
+}

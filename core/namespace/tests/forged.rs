@@ -1,0 +1,259 @@
+//! The attribute of one user's file on a backing file of another's: nobody takes it for that file.
+
+mod common;
+
+use common::*;
+use cxlraid_namespace::{AtFlags, Namespace, OFlags, RenameFlags, StatxFlags};
+use file::Keep;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use sys::rustix::fs::{XattrFlags, lsetxattr};
+use sys::{AsFd as _, OsError};
+
+const ATTRIBUTE: &str = "user.cxlraid";
+const USER: u32 = 1001;
+const RDWR: OFlags = OFlags::RDWR;
+
+unsafe extern "C" {
+    fn setfsuid(uid: u32) -> i32;
+}
+
+/// Root's file `/data/g` with `secret` in it, and `/data/t/x` of an ordinary user with `theirs`.
+fn array() -> Option<TestArray> {
+    if sys::rustix::process::geteuid().as_raw() != 0 {
+        eprintln!("NOT RUN: forged needs files of two users");
+        return None;
+    }
+    let array = TestArray::new();
+    std::fs::set_permissions(array.home.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let names = array.namespace;
+    write(&inside(names.open(b"/data/g", CREATE, 0o600)), 0, b"secret");
+    inside(names.mkdir(b"/data/t", 0o755));
+    write(&create(names, "/data/t/x"), 0, b"theirs");
+    for path in ["/data/t", "/data/t/x"] {
+        inside(names.chown(path.as_bytes(), USER, USER, false));
+    }
+    Some(array)
+}
+
+/// What the user does to his file on every member.
+fn forge(array: &TestArray) {
+    // He need not read it: number and generation are easily guessed.
+    let guessed = raw_attribute(&array.members[0].join("data/g"), ATTRIBUTE).unwrap();
+    // SAFETY: concerns this thread only.
+    unsafe { setfsuid(USER) };
+    let result: Result<Vec<()>, _> =
+        array.members.iter().map(|member| lsetxattr(member.join("data/t/x"), ATTRIBUTE, &guessed, XattrFlags::empty())).collect();
+    // SAFETY: as above.
+    unsafe { setfsuid(0) };
+    result.unwrap();
+}
+
+fn content(names: Namespace, path: &str) -> Vec<u8> {
+    read(&inside(names.open(path.as_bytes(), OFlags::RDONLY, 0)))
+}
+
+/// Another process' view of the array.
+fn other(array: &TestArray) -> Namespace {
+    array.attach_keeping(Keep::NOTHING)
+}
+
+#[test]
+fn a_process_that_has_the_file_open_does_not_take_a_forged_one_for_it() {
+    let Some(array) = array() else { return };
+    let names = array.namespace;
+    let opened = inside(names.open(b"/data/g", RDWR, 0));
+    forge(&array);
+    for flags in [OFlags::RDONLY, RDWR, OFlags::WRONLY | OFlags::TRUNC, OFlags::RDWR | OFlags::CREATE] {
+        assert_eq!(refused(names.open(b"/data/t/x", flags, 0o644)), OsError::IO, "{flags:?}");
+    }
+    assert_eq!(refused(names.truncate(b"/data/t/x", 0)), OsError::IO);
+    assert_eq!(read(&opened), b"secret");
+}
+
+#[test]
+fn a_process_joins_nobody_elses_open_file_by_a_forged_one() {
+    let Some(array) = array() else { return };
+    let names = array.namespace;
+    let opened = inside(names.open(b"/data/g", RDWR, 0));
+    forge(&array);
+    let other = other(&array);
+    for flags in [OFlags::RDONLY, RDWR, OFlags::WRONLY | OFlags::TRUNC] {
+        assert_eq!(refused(other.open(b"/data/t/x", flags, 0)), OsError::IO, "{flags:?}");
+    }
+    assert_eq!(content(other, "/data/g"), b"secret");
+    write(&opened, 0, b"SECRET");
+    assert_eq!(content(other, "/data/g"), b"SECRET");
+}
+
+#[test]
+fn a_file_that_is_kept_ready_is_not_given_for_a_forged_one() {
+    let Some(array) = array() else { return };
+    let names = array.attach_keeping(Keep { count: 4, allowed: || true });
+    assert_eq!(content(names, "/data/g"), b"secret");
+    inside(names.chmod(b"/data/g", 0o666, false));
+    assert_eq!(content(names, "/data/g"), b"secret");
+    forge(&array);
+    assert_eq!(refused(names.open(b"/data/t/x", OFlags::RDONLY, 0)), OsError::IO);
+    assert_eq!(content(names, "/data/g"), b"secret");
+}
+
+#[test]
+fn an_anchor_that_says_it_is_an_open_file_is_not_inherited_as_that() {
+    let Some(array) = array() else { return };
+    let names = array.namespace;
+    let theirs = inside(names.open(b"/data/t/x", OFlags::RDONLY, 0));
+    let anchor = theirs.anchor;
+    drop(theirs.node);
+    let opened = inside(names.open(b"/data/g", RDWR, 0));
+    forge(&array);
+    for names in [names, other(&array)] {
+        assert!(names.inherit(anchor.as_fd()).is_err());
+    }
+    assert_eq!(read(&opened), b"secret");
+}
+
+#[test]
+fn nothing_is_told_of_an_open_file_for_a_forged_one() {
+    let Some(array) = array() else { return };
+    let names = array.namespace;
+    inside(names.open(b"/data/g", RDWR, 0));
+    let opened = inside(names.open(b"/data/g", RDWR, 0));
+    write(&opened, 0, &[1; 5000]);
+    forge(&array);
+    let inode = array.members[0].join("data/t/x").metadata().unwrap().ino();
+    for names in [names, other(&array)] {
+        for _ in 0..2 {
+            let stat = inside(names.stat(b"/data/t/x", true));
+            assert_eq!(stat.st_ino, inode);
+            assert_ne!(stat.st_size, 5000);
+            let statx = inside(names.statx(b"/data/t/x", AtFlags::empty(), StatxFlags::BASIC_STATS, true));
+            assert_eq!(statx.stx_ino, inode);
+            assert_ne!(statx.stx_size, 5000);
+        }
+    }
+}
+
+#[test]
+fn removing_or_replacing_a_forged_one_does_not_remove_the_open_file() {
+    for act in ["unlink", "rename over", "rename"] {
+        let Some(array) = array() else { return };
+        let names = array.namespace;
+        create(names, "/data/n");
+        let opened = inside(names.open(b"/data/g", RDWR, 0));
+        forge(&array);
+        // Who has met the file before knows its attribute.
+        let names = other(&array);
+        match act {
+            "unlink" => inside(names.unlink(b"/data/t/x")),
+            "rename over" => inside(names.rename(b"/data/n", b"/data/t/x", RenameFlags::empty())),
+            _ => inside(names.rename(b"/data/t/x", b"/data/t/y", RenameFlags::empty())),
+        }
+        assert_eq!(names.fstat(opened.anchor.as_fd(), &opened.node).unwrap().st_nlink, 1, "{act}");
+        drop(opened);
+        assert_eq!(content(names, "/data/g"), b"secret", "{act}");
+    }
+}
+
+/// The backing files that it was opened by say nothing any more, those that are left do.
+#[test]
+fn an_open_file_is_known_over_the_loss_of_its_anchor() {
+    let Some(array) = array() else { return };
+    let names = array.namespace;
+    inside(names.link(b"/data/g", b"/data/second", false));
+    let other = other(&array);
+    let opened = inside(names.open(b"/data/g", RDWR, 0));
+    for slot in 0..2 {
+        if slot == 1 {
+            names.files().array().fail_member(0).unwrap();
+        }
+        for names in [names, other] {
+            for name in ["/data/g", "/data/second"] {
+                assert_eq!(content(names, name), b"secret", "{name}");
+            }
+            assert!(names.inherit(opened.anchor.as_fd()).unwrap().is_some());
+        }
+    }
+    // And a forged one is not.
+    forge(&array);
+    for names in [names, other] {
+        assert_eq!(refused(names.open(b"/data/t/x", RDWR, 0)), OsError::IO);
+    }
+    assert_eq!(read(&opened), b"secret");
+}
+
+#[test]
+fn a_process_that_has_the_file_open_knows_it_at_once_after_a_loss() {
+    let Some(array) = array() else { return };
+    let names = array.namespace;
+    let opened = inside(names.open(b"/data/g", RDWR, 0));
+    forge(&array);
+    names.files().array().fail_member(0).unwrap();
+    assert_eq!(refused(names.open(b"/data/t/x", RDWR, 0)), OsError::IO);
+    assert_eq!(content(names, "/data/g"), b"secret");
+    assert_eq!(read(&opened), b"secret");
+}
+
+#[test]
+fn a_file_that_nobody_has_open_is_not_read_or_cut_by_a_forged_one() {
+    let Some(mut array) = array() else { return };
+    forge(&array);
+    for is_restarted in [false, true] {
+        if is_restarted {
+            array.restart();
+        }
+        let names = array.namespace;
+        for flags in [OFlags::RDONLY, RDWR, OFlags::WRONLY | OFlags::TRUNC] {
+            assert_eq!(refused(names.open(b"/data/t/x", flags, 0)), OsError::IO, "{flags:?}");
+        }
+        assert_eq!(content(names, "/data/g"), b"secret");
+    }
+}
+
+/// On each member alone, or on all: the file's name, bytes, owner and mode stay its own when recovery compares the members.
+#[test]
+fn recovery_gives_nobody_a_file_whose_attribute_he_forged() {
+    for forged in [&[0][..], &[1], &[2], &[0, 1, 2]] {
+        let Some(mut array) = array() else { return };
+        let own: Vec<_> =
+            array.members.iter().map(|member| raw_attribute(&member.join("data/t/x"), ATTRIBUTE).unwrap()).collect();
+        forge(&array);
+        for slot in (0..3).filter(|slot| !forged.contains(slot)) {
+            lsetxattr(array.members[slot].join("data/t/x"), ATTRIBUTE, &own[slot], XattrFlags::empty()).unwrap();
+        }
+        inside(array.namespace.rename(b"/data/t/x", b"/data/t/y", RenameFlags::empty()));
+        for is_restarted in [false, true] {
+            if is_restarted {
+                array.restart();
+            }
+            array.namespace.recover().unwrap();
+            for member in &array.members {
+                let metadata = member.join("data/g").symlink_metadata().unwrap();
+                assert_eq!((metadata.uid(), metadata.mode() & 0o7777, metadata.nlink()), (0, 0o600, 1), "{forged:?}");
+            }
+            assert_eq!(content(array.namespace, "/data/g"), b"secret", "{forged:?}");
+        }
+    }
+}
+
+/// Copies have other numbers: what the table says of the numbers before means nothing.
+#[test]
+fn members_that_were_copied_file_by_file_are_used_as_before() {
+    let Some(mut array) = array() else { return };
+    array.namespace.files().detach();
+    for member in &array.members {
+        let aside = member.with_extension("aside");
+        std::fs::rename(member, &aside).unwrap();
+        let copied = std::process::Command::new("cp").arg("-a").arg(&aside).arg(member).status().unwrap();
+        assert!(copied.success());
+        std::fs::remove_dir_all(&aside).unwrap();
+    }
+    array.restart();
+    for name in ["/data/g", "/data/t/x"] {
+        let opened = inside(array.namespace.open(name.as_bytes(), RDWR, 0));
+        assert_eq!(read(&opened), if name == "/data/g" { b"secret" } else { b"theirs" }, "{name}");
+    }
+    // What was opened is known again.
+    forge(&array);
+    assert_eq!(refused(array.namespace.open(b"/data/t/x", OFlags::RDONLY, 0)), OsError::IO);
+    assert_eq!(array.namespace.files().array().in_use().len(), 3);
+}
