@@ -241,7 +241,11 @@ impl Namespace {
         self.array().before_change()?;
         match record.kind {
             NameKind::Make => match (self.item_or_none(slot, record.path)?, record.file) {
-                (Some(item), Some(file)) if item.stat.st_size == 0 => self.bind_at(slot, from, file),
+                (Some(item), Some(file)) if item.stat.st_size == 0 => {
+                    self.bind_at(slot, from, file)?;
+                    // An earlier recovery may have made it, and died before it gave it its mode and owner.
+                    if slot == reference { Ok(()) } else { self.follow(reference, slot, record.path, later) }
+                }
                 _ => self.bring(slot, record.path, record.file, later),
             },
             NameKind::Unlink if !self.may_go(slot, record.path, record.replaced)? => Ok(()),

@@ -11,6 +11,7 @@ use cxlraid_namespace::{Node, OFlags, Reached, RenameFlags};
 use file::Keep;
 use layout::Level;
 use std::os::fd::AsFd as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use sys::OsError;
@@ -373,6 +374,32 @@ fn a_second_crash_in_the_middle_of_recovery_leaves_no_name_twice() {
                 assert_eq!(read(&inside(array.namespace.open(path.as_bytes(), OFlags::RDWR, 0))), content, "{path}");
             }
         }
+    }
+}
+
+/// The first recovery died when it had made a file and not yet said whose it is; the second one as soon as it had come behind that change.
+#[test]
+fn what_a_recovery_made_and_had_no_time_to_give_its_mode_gets_it_by_the_next() {
+    for round in 0..20 {
+        let Some(mut array) = durable_array(Level::Raid1, 2) else { return };
+        let names = array.namespace;
+        let data = array.members[1].join("data");
+        let copied = array.members[1].with_extension("data");
+        inside(names.mkdir(b"/data/old", 0o750));
+        let before = position(&array.members[1]);
+        copy(&data, &copied);
+        inside(names.open(b"/data/new", CREATE, 0o640));
+        inside(names.rename(b"/data/old", b"/data/last", RenameFlags::empty()));
+        let wanted = array.assert_same_trees();
+        names.files().detach();
+        names.files().array().abandon();
+        put_files_back(&copied, &array.members[1]);
+        std::fs::write(data.join("new"), "").unwrap();
+        std::fs::set_permissions(data.join("new"), std::fs::Permissions::from_mode(0o600)).unwrap();
+        set_position(&array.members[1], before);
+        recover_until(&array, || data.join("last").exists());
+        array.restart();
+        assert_eq!(array.assert_same_trees(), wanted, "round {round}");
     }
 }
 
