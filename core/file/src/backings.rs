@@ -156,25 +156,27 @@ impl Files {
         }
     }
 
-    /// Whether a file of a member, by device and inode number, may be the backing file of the inode that its attribute names: false if another file is known to be that.
+    /// Whether a file of a member, by device and inode number, is the backing file of the inode that its attribute names; None if that is not known. `among` are the members that it
+    /// may lie on.
     #[must_use]
-    pub fn may_back(&self, attribute: Attribute, [device, file]: [u64; 2]) -> bool {
-        let backings = self.backings();
-        let names_another = |slot: Slot| {
-            backings.is_believed(slot) && backings.find(slot, Record::of(attribute)).is_some_and(|known| known != file)
+    pub fn is_backing_of(&self, attribute: Attribute, [device, file]: [u64; 2], among: MemberSet) -> Option<bool> {
+        let members = self.array().members();
+        let known = |slot: Slot| {
+            let is_believed = self.backings().is_believed(slot);
+            is_believed.then(|| self.backings().find(slot, Record::of(attribute))).flatten()
         };
-        let (mut is_anywhere, mut is_here) = (false, false);
-        for member in self.array().members() {
-            // Members may share a file system; that the device is none of theirs should not be, and then any of them may name it.
-            let names = !names_another(member.slot);
-            is_anywhere |= names;
-            if member.device == device {
-                is_here = true;
-                if names {
-                    return true;
-                }
+        // Members may share a file system. If the device is none of theirs, as with subvolumes, any of them may name the file.
+        let here: MemberSet = among.iter().filter(|&slot| members[slot].device == device).collect();
+        let candidates = if here.is_empty() { among } else { here };
+        // A member that was missing when this process started may have been on any device.
+        let mut is_known = among.iter().all(|slot| members[slot].root().is_some());
+        for slot in candidates.iter() {
+            match known(slot) {
+                Some(number) if number == file => return Some(true),
+                Some(_) => {}
+                None => is_known = false,
             }
         }
-        !is_here && is_anywhere
+        is_known.then_some(false)
     }
 }

@@ -8,37 +8,42 @@ use crate::located::{Located, open_below};
 use format::{ATTRIBUTE_BYTES, ATTRIBUTE_NAME, Attribute};
 use sys::rustix::fs::{Mode, OFlags, Stat, XattrFlags, fchmod, fgetxattr, fsetxattr, fstat, getxattr, lgetxattr};
 use sys::{AsFd, AsRawFd, BorrowedFd, OsError, OwnedFd, Result};
-use units::Slot;
+use units::{MemberSet, Slot};
 
 impl Namespace {
-    /// The attribute of an open backing file, if that is its own; None if it has none, or another one's.
+    /// The attribute of an open backing file on a member in use, if that is its own; None if it has none, or another one's.
     pub(crate) fn attribute_on(&self, fd: impl AsFd) -> Result<Option<Attribute>> {
         match read_attribute(&fd)? {
-            Some(attribute) => Ok(self.own(Some(attribute), &fstat(&fd)?)),
+            Some(attribute) => Ok(self.own(attribute, &fstat(&fd)?)),
             None => Ok(None),
         }
     }
 
-    /// The same of what is open, which may only be named (O_PATH).
+    /// The same of a descriptor that this process may have had for long, or from another one: it may lie on a member that is out. It may only name something (O_PATH).
     pub fn attribute_open(&self, fd: BorrowedFd<'_>) -> Result<Option<Attribute>> {
-        match attribute_behind(fd)? {
-            Some(attribute) => Ok(self.own(Some(attribute), &fstat(fd)?)),
-            None => Ok(None),
-        }
+        let Some(attribute) = attribute_behind(fd)? else { return Ok(None) };
+        let stat = fstat(fd)?;
+        let among = MemberSet::first(self.array().members().len());
+        Ok(match self.files.is_backing_of(attribute, [stat.st_dev, stat.st_ino], among) {
+            Some(is_own) => is_own.then_some(attribute),
+            // Its member's table cannot be seen; who has it open has noted what it is.
+            None => self.files.attribute_of_anchor(fd).or(Some(attribute)),
+        })
     }
 
-    /// The same of what lies there on one member.
+    /// The same as of an open backing file, of what lies there on one member.
     pub(crate) fn attribute_at(&self, at: &Located<'_>) -> Result<Option<Attribute>> {
         let mut value = [0; ATTRIBUTE_BYTES];
         match decode(lgetxattr(at.path(), ATTRIBUTE_NAME, &mut value), &value)? {
-            Some(attribute) => Ok(self.own(Some(attribute), &at.stat()?)),
+            Some(attribute) => Ok(self.own(attribute, &at.stat()?)),
             None => Ok(None),
         }
     }
 
-    /// An attribute that was read from the backing file with this stat, if it is that one's own.
-    pub(crate) fn own(&self, attribute: Option<Attribute>, stat: &Stat) -> Option<Attribute> {
-        attribute.filter(|&attribute| self.files.may_back(attribute, [stat.st_dev, stat.st_ino]))
+    /// An attribute that was read from the backing file with this stat, which lies on a member in use, if it is that one's own.
+    fn own(&self, attribute: Attribute, stat: &Stat) -> Option<Attribute> {
+        let is_own = self.files.is_backing_of(attribute, [stat.st_dev, stat.st_ino], self.array().in_use());
+        (is_own != Some(false)).then_some(attribute)
     }
 
     /// Whether what was opened on a member is the backing file of the inode that `attribute` names. That it is, is noted if it was not known.
@@ -47,7 +52,7 @@ impl Namespace {
             return Ok(false);
         }
         let stat = fstat(fd)?;
-        let is_own = self.own(Some(attribute), &stat).is_some();
+        let is_own = self.own(attribute, &stat).is_some();
         if is_own {
             self.files.learn_backing(slot, attribute, stat.st_ino);
         }

@@ -67,7 +67,7 @@ impl Namespace {
     /// Sees to it that the file behind `fd`, an anchor that process `pid` has as well, is not freed before that process' next program has
     /// found it or the process has ended. See [`array::Runtime::hold_for`].
     pub fn hold_for(&self, pid: u32, fd: BorrowedFd<'_>) -> Result<()> {
-        match self.attribute_on(fd)? {
+        match self.attribute_open(fd)? {
             Some(attribute) => self.array().runtime().hold_for(pid, file::key(attribute.inode, attribute.generation)),
             None => Ok(()),
         }
@@ -102,7 +102,7 @@ impl Namespace {
             FileType::Directory => return Ok(Some(Node::Directory)),
             _ => return Ok(Some(Node::Other)),
         }
-        let attribute = match self.attribute_on(fd) {
+        let attribute = match self.attribute_open(fd) {
             Err(error) if array::has_failed(error) => self.files.attribute_of_anchor(fd).ok_or(error)?,
             found => found?.ok_or(OsError::IO)?,
         };
