@@ -14,8 +14,8 @@ use heap::format;
 use heap::string::{String, ToString};
 use heap::vec::Vec;
 use namespace::{Namespace, Node};
-use sys::FromRawFd;
-use sys::OsError;
+use sys::rustix::fs::{FileType, Mode, OFlags, fstat};
+use sys::{AsRawFd, BorrowedFd, FromRawFd, OsError};
 
 /// The paths whose files belong to the array. Known even if the array cannot be used.
 pub(crate) struct Prefixes(Vec<Vec<u8>>);
@@ -38,6 +38,8 @@ impl Prefixes {
 struct State {
     prefixes: Prefixes,
     namespace: Result<Namespace, OsError>,
+    /// Where the kernel says that the members are, if the start was refused: what the program has of them is not to be left to the kernel.
+    refused_roots: Vec<Vec<u8>>,
     /// What is to be said when the program first names something of the array: one that never does must not notice us.
     notices: Notices,
     told: AtomicBool,
@@ -115,19 +117,56 @@ pub(crate) fn start_again(environment: &Environment) {
 pub(crate) fn start(environment: &Environment) {
     let get = |name: &str| environment.get(name.as_bytes()).map(<[u8]>::to_vec);
     let mut notices = Notices::new();
+    let mut mounts = Vec::new();
     let namespace = match Config::from_lookup(get) {
         Ok(None) => return,
-        Ok(Some(config)) => attach(&config, &mut notices),
+        Ok(Some(config)) => {
+            let namespace = attach(&config, &mut notices);
+            mounts = config.mounts;
+            namespace
+        }
         Err(error) => {
             notices.push((None, error.to_string()));
+            mounts.extend(get("CXLRAID_MOUNTS").unwrap_or_default().split(|&byte| byte == b':').map(<[u8]>::to_vec));
             Err(OsError::INVAL)
         }
     };
+    let refused_roots = if namespace.is_err() { mounts.into_iter().map(resolved).collect() } else { Vec::new() };
     let paths = get("CXLRAID_PATHS").unwrap_or_else(|| PATHS_DEFAULT.as_bytes().to_vec());
     let prefixes = paths.split(|&byte| byte == b':').filter(|path| path.starts_with(b"/")).map(normalise);
     let prefixes = Prefixes(prefixes.filter(|prefix| !prefix.is_empty()).collect());
-    let state = State { prefixes, namespace, notices, told: AtomicBool::new(false) };
+    let state = State { prefixes, namespace, refused_roots, notices, told: AtomicBool::new(false) };
     STATE.store(Box::into_raw(Box::new(state)), Ordering::Release);
+}
+
+/// A directory's path as the kernel tells it, with symlinks resolved, if it is there.
+fn resolved(path: Vec<u8>) -> Vec<u8> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = sys::rustix::fs::open(path.as_slice(), flags, Mode::empty());
+    directory.ok().and_then(|directory| crate::calls::directory::link_target(directory.as_raw_fd())).unwrap_or(path)
+}
+
+/// The logical path of a host path that lies in a member and belongs to the array; also if the array cannot be used.
+pub(crate) fn logical(host: &[u8]) -> Option<Vec<u8>> {
+    let state = state()?;
+    if let Ok(namespace) = &state.namespace {
+        return namespace.logical(host).map(<[u8]>::to_vec);
+    }
+    let mut roots = state.refused_roots.iter();
+    let root = roots.find(|root| !root.is_empty() && is_below(host, root))?;
+    Some(host[root.len()..].to_vec()).filter(|path| state.prefixes.own(path))
+}
+
+/// The error that answers calls on a file that was handed to this process and that it cannot serve.
+#[cold]
+pub(crate) fn lost() -> OsError {
+    match namespace() {
+        Ok(_) => OsError::STALE,
+        Err(_) => {
+            tell();
+            OsError::IO
+        }
+    }
 }
 
 fn attach(config: &Config, notices: &mut Notices) -> Result<Namespace, OsError> {
@@ -206,7 +245,10 @@ impl Anchored for Node {
     fn from_anchor(descriptor: sys::RawFd) -> Option<(Self, u32)> {
         let fd = crate::calls::directory::borrow(descriptor);
         // What cannot be served must not be left to the kernel, which would read and write one member only.
-        let node = namespace().ok()?.inherit(fd).unwrap_or(Some(Node::Lost))?;
+        let node = match &state()?.namespace {
+            Ok(namespace) => namespace.inherit(fd).unwrap_or(Some(Node::Lost))?,
+            Err(_) => refused(fd)?,
+        };
         if crate::process::shares_tables()
             && let Node::File(file) = &node
         {
@@ -224,6 +266,18 @@ impl Anchored for Node {
             file.keep_nameless();
             hold_for_good(file);
         }
+    }
+}
+
+/// What a descriptor of an array that cannot be used stands for; None if it is of no array.
+fn refused(fd: BorrowedFd<'_>) -> Option<Node> {
+    let kind = FileType::from_raw_mode(fstat(fd).ok()?.st_mode);
+    // The member may have gone, and been renamed: its files say what they are.
+    let is_of_array = || crate::calls::directory::link_target(fd.as_raw_fd()).is_some_and(|host| logical(&host).is_some());
+    match kind {
+        FileType::RegularFile if namespace::is_backing(fd) || is_of_array() => Some(Node::Lost),
+        FileType::Directory if is_of_array() => Some(Node::Directory),
+        _ => None,
     }
 }
 

@@ -36,6 +36,55 @@ pub(super) fn inherited(scene: &mut Scene<'_>, complaints: &mut Complaints) -> i
     Ok(Outcome::Ran)
 }
 
+const REFUSED: &str = r#"
+cd "$1" && mkdir refused && cd refused || exit
+echo before >log && exec 3>>log 4<log && echo other >there || exit
+# No program can start on the array any more, and what this one has of it goes on.
+for member in "$2" "$3"; do mv "$member/.cxlraid/superblock" "$member/.cxlraid/away" && : >"$member/.cxlraid/superblock"; done
+/bin/echo lost >&3
+echo "append: $?"
+/bin/cat <&4
+echo "read: $?"
+/bin/dd if=/dev/zero bs=1 count=1 status=none >&3
+echo "dd: $?"
+/bin/touch new
+echo "make: $?"
+/bin/cat there
+echo "open: $?"
+echo after >>log
+echo "own: $?"
+for member in "$2" "$3"; do mv "$member/.cxlraid/away" "$member/.cxlraid/superblock"; done
+/bin/cat log
+/bin/ls
+"#;
+
+/// What a program has of the array from its parent, descriptors and a directory, is not served behind the array's back when its own start is refused: calls on it fail with EIO.
+pub(super) fn refused(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
+    scene.make(complaints);
+    let data = scene.data("file").with_file_name("");
+    let found =
+        scene.run("bash", &[Path::new("-c"), Path::new(REFUSED), Path::new("bash"), &data, scene.member(0), scene.member(1)]);
+    let stdout = "append: 1\nread: 1\ndd: 1\nmake: 1\nopen: 1\nown: 0\nbefore\nafter\nlog\nthere\n";
+    let expected = Output { stdout: stdout.into(), stderr: found.stderr.clone(), status: "0".into() };
+    compare("children whose start is refused", &expected, &found, complaints);
+    // Each of the five says why, and that it could not.
+    let text = found.stderr_text();
+    let counts = [text.matches("cxlraid: ").count(), text.matches("Input/output error").count()];
+    if counts != [5, 5] {
+        complaints.push(with_output(
+            &format!("{counts:?} lines of the library and of programs that failed with EIO, must be 5 each"),
+            &found,
+        ));
+    }
+    for slot in 0..2 {
+        let backing = fs::read(scene.member(slot).join(scene.data("refused/log").strip_prefix("/").unwrap_or(Path::new(""))))?;
+        if backing.windows(4).any(|part| part == b"lost") {
+            complaints.push(format!("member {slot} holds what a program wrote whose start was refused"));
+        }
+    }
+    Ok(Outcome::Ran)
+}
+
 /// What the kernel holds for a program (descriptors of every kind, directories, watches, texts, links under /proc) serves it as on a plain directory while its lowest member is gone
 /// and nobody has noticed.
 pub(super) fn held(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {

@@ -21,7 +21,7 @@ const fn case(name: &'static str, act: fn(&mut Scene<'_>, &mut Complaints) -> Re
     Case { name, shape: Shape::RAID5, act }
 }
 
-pub(super) const CASES: [Case; 37] = [
+pub(super) const CASES: [Case; 38] = [
     case("level-unknown", level_unknown),
     case("settings-missing", settings_missing),
     case("members-too-few", members_too_few),
@@ -53,6 +53,7 @@ pub(super) const CASES: [Case; 37] = [
     case("member-empty", member_empty),
     case("loss-inherited", loss::inherited),
     case("loss-held", loss::held),
+    case("loss-refused", loss::refused),
     case("loss-locks", loss::locks),
     case("loss-told-once", loss::told_once),
     Case { shape: Shape::RAID1, ..case("loss-mapped-1", loss::mapped) },

@@ -2,6 +2,7 @@
 
 use super::node::Held;
 use super::{OPEN, limit};
+use crate::array;
 use crate::dispatch::{Call, Verdict};
 use crate::program;
 use file::FileRef;
@@ -31,7 +32,7 @@ impl End {
         let offset = offset.map(|offset| u64::try_from(offset).map_err(|_| OsError::INVAL)).transpose()?;
         let held = OPEN.lookup(fd);
         if held.as_ref().is_some_and(|held| matches!(held.node(), Node::Lost)) {
-            return Err(OsError::STALE);
+            return Err(array::lost());
         }
         Ok(Self { fd, held, offset_address, offset })
     }

@@ -4,6 +4,7 @@
 
 use super::node::Held;
 use super::{OPEN, limit};
+use crate::array;
 use crate::dispatch::{Call, Verdict};
 use crate::program;
 use file::FileRef;
@@ -132,7 +133,7 @@ pub(crate) fn on_file(call: &mut Call, act: impl FnOnce(&Held, &FileRef, &Call) 
     let Some(held) = OPEN.lookup(call.descriptor(0)) else { return Verdict::Pass };
     match held.node() {
         Node::File(file) => limit::answer(act(&held, file, call)),
-        Node::Lost => Verdict::error(OsError::STALE),
+        Node::Lost => Verdict::error(array::lost()),
         _ => Verdict::Pass,
     }
 }

@@ -22,11 +22,12 @@ static MOVES: AtomicBool = AtomicBool::new(false);
 /// Finds out where the program starts. A directory under a prefix that exists on the host alone is made in the array (thesis
 /// section 4.5), and the program starts there.
 pub(crate) fn start() {
-    let Ok(namespace) = array::namespace() else { return };
     let Some(host) = host_cwd() else { return };
-    if namespace.logical(&host).is_some() {
+    if array::logical(&host).is_some() {
         CWD_IS_OURS.store(true, Ordering::Relaxed);
-    } else if namespace.owns(&host) {
+    } else if let Ok(namespace) = array::namespace()
+        && namespace.owns(&host)
+    {
         let made = namespace.files().array().make_directories(&host);
         if made.is_ok() {
             let _ = enter(&host);
@@ -64,22 +65,17 @@ pub(crate) fn is_ours(directory: RawFd) -> bool {
 
 /// Whether the current directory is in the array, by what the kernel says.
 fn is_in_array() -> bool {
-    let namespace = array::namespace().ok();
-    namespace.is_some_and(|namespace| host_cwd().is_some_and(|host| namespace.logical(&host).is_some()))
+    host_cwd().is_some_and(|host| array::logical(&host).is_some())
 }
 
 /// The absolute path of a directory argument, as the program knows it.
 pub(crate) fn path_of(directory: RawFd) -> Option<Vec<u8>> {
     let host = if directory == AT_FDCWD { host_cwd()? } else { link_target(directory)? };
-    let namespace = array::namespace().ok();
-    match namespace.and_then(|namespace| namespace.logical(&host)) {
-        Some(path) => Some(path.to_vec()),
-        None => Some(host),
-    }
+    Some(array::logical(&host).unwrap_or(host))
 }
 
 /// What /proc/self/fd says of a descriptor.
-fn link_target(descriptor: RawFd) -> Option<Vec<u8>> {
+pub(crate) fn link_target(descriptor: RawFd) -> Option<Vec<u8>> {
     let path = heap::format!("/proc/thread-self/fd/{descriptor}");
     let target = sys::rustix::fs::readlink(path.as_str(), Vec::new()).ok()?.into_bytes();
     target.starts_with(b"/").then_some(target)

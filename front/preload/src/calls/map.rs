@@ -5,6 +5,7 @@
 //! copy.
 
 use super::OPEN;
+use crate::array;
 use crate::dispatch::{Call, Verdict};
 use crate::mappings::change;
 use crate::mappings::compose::{self, Wish};
@@ -33,7 +34,7 @@ pub(crate) fn mmap(call: &mut Call) -> Verdict {
     let Some(held) = held else { return change::replaced(call).unwrap_or(Verdict::Pass) };
     let file = match held.node() {
         Node::File(file) => file,
-        Node::Lost => return Verdict::error(OsError::STALE),
+        Node::Lost => return Verdict::error(array::lost()),
         _ => return Verdict::Pass,
     };
     let [address, bytes, protection, flags, _, offset] = call.args;

@@ -110,7 +110,7 @@ pub(crate) fn sync(call: &mut Call) -> Verdict {
         Node::Directory => Verdict::from_result(
             array::namespace().and_then(|names| names.sync_directory(unsafe { BorrowedFd::borrow_raw(fd) })).map(|()| 0),
         ),
-        Node::Lost => Verdict::error(OsError::STALE),
+        Node::Lost => Verdict::error(array::lost()),
         Node::Other | Node::Path => Verdict::Pass,
     }
 }

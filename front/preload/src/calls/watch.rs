@@ -56,7 +56,7 @@ pub(crate) fn open_handle(call: &mut Call) -> Verdict {
     let answer = if super::is_ours(descriptor) {
         match OPEN.lookup(descriptor).as_ref().map(|held| held.node()) {
             Some(Node::File(file)) if truncates => file.truncate(0).map(|()| descriptor as usize),
-            Some(Node::Lost) => Err(OsError::STALE),
+            Some(Node::Lost) => Err(array::lost()),
             _ => Ok(descriptor as usize),
         }
     } else if namespace::is_backing(fd) {
