@@ -32,6 +32,14 @@ enum Change<'a> {
     Remove(&'a [u8]),
 }
 
+/// Whether a file's attribute is this one, as far as this process may read it.
+fn says(fd: BorrowedFd<'_>, attribute: Option<Attribute>) -> Result<bool> {
+    match attribute_behind(fd) {
+        Err(OsError::ACCESS) => Ok(true),
+        found => Ok(found? == attribute),
+    }
+}
+
 impl Change<'_> {
     /// On a member, if that has there what the first member has.
     fn at(&self, on: &On, subject: &Subject<'_>) -> Result<()> {
@@ -40,7 +48,7 @@ impl Change<'_> {
         }
         let fd = open_below(on.root, &subject.path[1..], ANCHOR, Mode::empty())?;
         if FileType::from_raw_mode(fstat(&fd)?.st_mode) != subject.kind
-            || subject.attribute.is_some() && attribute_behind(fd.as_fd())? != subject.attribute
+            || subject.attribute.is_some() && !says(fd.as_fd(), subject.attribute)?
         {
             // It is not the array's.
             return Err(OsError::NOENT);
@@ -198,7 +206,16 @@ impl Namespace {
         if matches!(change, Change::Mode(_)) && kind == FileType::Symlink {
             return Err(OsError::OPNOTSUPP);
         }
-        let attribute = if kind == FileType::RegularFile { self.attribute_open(fd.as_fd())? } else { None };
+        let attribute = match kind {
+            FileType::RegularFile => match self.attribute_open(fd.as_fd()) {
+                // Its owner may change what he may not read.
+                Err(OsError::ACCESS) => {
+                    self.epochs().and_then(|epochs| self.remembered_attribute([stat.st_dev, stat.st_ino], epochs))
+                }
+                result => result?,
+            },
+            _ => None,
+        };
         let previous = Previous::of(change, &stat, |name| get(&crate::descriptor::link(fd.as_raw_fd()), name))?;
         let subject = Subject { path, slot, fd, kind, attribute };
         let undo = |on: &On| {
