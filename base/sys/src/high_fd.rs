@@ -45,12 +45,12 @@ pub fn raise(fd: OwnedFd) -> Result<OwnedFd> {
     Ok(fd)
 }
 
-/// A descriptor that was moved there and is closed again soon, perhaps while other threads open theirs: its number is forgotten before it is closed.
+/// A descriptor out of the program's way whose number is forgotten before it is closed: another thread may be given the number at once.
 #[derive(Debug)]
 pub struct Raised(OwnedFd);
 
 impl Raised {
-    /// Moves a descriptor there, as [`raise`] does.
+    /// Moves a descriptor as [`raise`] does.
     pub fn new(fd: OwnedFd) -> Result<Self> {
         raise(fd).map(Self)
     }

@@ -10,8 +10,9 @@
 //!
 //! Source: userfaultfd(2), ioctl_userfaultfd(2), Documentation/admin-guide/mm/pagemap.rst.
 
+use crate::high_fd::Raised;
 use crate::raw::{check, syscall};
-use crate::{AsRawFd, FromRawFd, OwnedFd, Result, high_fd};
+use crate::{AsRawFd, FromRawFd, OwnedFd, Result};
 use core::mem::MaybeUninit;
 use linux_raw_sys::general::{__NR_ioctl, __NR_userfaultfd};
 use rustix::fs::{Mode, OFlags, open};
@@ -84,8 +85,8 @@ pub struct Written {
 
 /// What one process needs to watch its mappings. It belongs to the address space it was made in.
 pub struct Tracker {
-    userfault: OwnedFd,
-    pagemap: OwnedFd,
+    userfault: Raised,
+    pagemap: Raised,
 }
 
 impl Tracker {
@@ -102,7 +103,7 @@ impl Tracker {
         let mut api = Api { api: UFFD_API, features: FEATURES, ioctls: 0 };
         request(&userfault, read_write_request(0xaa, 0x3f, size_of::<Api>()), &mut api)?;
         let pagemap = open("/proc/self/pagemap", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-        Ok(Self { userfault: high_fd::raise(userfault)?, pagemap: high_fd::raise(pagemap)? })
+        Ok(Self { userfault: Raised::new(userfault)?, pagemap: Raised::new(pagemap)? })
     }
 
     /// Watches the mapped range from now on; pages of it that were never touched count as not stored to.
@@ -156,13 +157,6 @@ impl Tracker {
         // SAFETY: the kernel has filled `count` of them.
         let filled = unsafe { core::slice::from_raw_parts(regions.as_ptr().cast::<Written>(), count) };
         Ok((filled, scan.walk_end as usize))
-    }
-}
-
-impl Drop for Tracker {
-    fn drop(&mut self) {
-        high_fd::forget(self.userfault.as_raw_fd());
-        high_fd::forget(self.pagemap.as_raw_fd());
     }
 }
 

@@ -25,11 +25,12 @@ use core::mem::offset_of;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use sync::{Acquired, Liveness, OwnedLock, OwnerId};
+use sys::high_fd::Raised;
 use sys::rustix::fs::{self, FlockOperation, Gid, Mode, Uid};
 use sys::rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 use sys::rustix::thread::futex;
 use sys::rustix::time::Timespec;
-use sys::{AsRawFd, BorrowedFd, OsError, OwnedFd, Result};
+use sys::{AsRawFd, BorrowedFd, OsError, Result};
 use units::MemberSet;
 
 /// Processes that can be attached at once.
@@ -183,7 +184,7 @@ pub struct Runtime {
     segment: NonNull<Segment>,
     /// This process as it is attached, in a page that a fork wipes: all zeros in a new child.
     me: NonNull<Myself>,
-    file: OwnedFd,
+    file: Raised,
     /// The array's members; whatever else the segment says is out is none of them.
     members: MemberSet,
     /// The owner this process found dead last; 0 for none.
@@ -264,7 +265,7 @@ impl Runtime {
         Ok((runtime, alone))
     }
 
-    fn map(file: OwnedFd) -> Result<Self> {
+    fn map(file: Raised) -> Result<Self> {
         let (read_write, bytes) = (ProtFlags::READ | ProtFlags::WRITE, size_of::<Segment>());
         // SAFETY: new mappings chosen by the kernel, of the file's full length and of one page.
         let (segment, page) = unsafe {

@@ -147,7 +147,7 @@ impl Array {
         Self { on_loss: tell, ..self }
     }
 
-    /// Makes the table `name` under a member's `.cxlraid`, where a program without it has left it out.
+    /// Makes the table `name` under a member's `.cxlraid`, which is missing because a program without it made the member.
     ///
     /// # Errors
     /// `NODEV` if the member is missing.

@@ -161,9 +161,8 @@ fn make_tables(superblock: &Superblock, meta: &OwnedFd) -> Result<()> {
         (TableKind::Names, format::NAMES_FILE, format::NAMES_FILE_BYTES),
     ];
     for (kind, name, bytes) in tables {
-        let file = open_new(meta, name, superblock.access)?;
-        fs::ftruncate(&file, 0)?;
-        write_fully(&file, &TableHeader { kind, array_uuid: superblock.array_uuid }.encode(), 0)?;
+        let file = begin_table(meta, kind, name, superblock.array_uuid, superblock.access)?;
+        fs::ftruncate(&file, format::TABLE_HEADER_BYTES as u64)?;
         if bytes > format::TABLE_HEADER_BYTES {
             match fs::fallocate(&file, fs::FallocateFlags::empty(), 0, bytes as u64) {
                 Ok(()) => {}
@@ -176,11 +175,16 @@ fn make_tables(superblock: &Superblock, meta: &OwnedFd) -> Result<()> {
     fs::fsync(meta)
 }
 
-/// Makes a table that a program without it has left out. Others may do the same at once: all of them write the same.
+/// Makes a table that is missing because a program without it made the member. Several processes may do that at once: all of them write the same.
 pub(crate) fn make_table(meta: &OwnedFd, kind: TableKind, name: &core::ffi::CStr, uuid: Uuid, access: Access) -> Result<()> {
+    fs::fsync(begin_table(meta, kind, name, uuid, access)?)
+}
+
+/// A table's file with its header; what it holds besides stays.
+fn begin_table(meta: &OwnedFd, kind: TableKind, name: &core::ffi::CStr, uuid: Uuid, access: Access) -> Result<OwnedFd> {
     let file = open_new(meta, name, access)?;
     write_fully(&file, &TableHeader { kind, array_uuid: uuid }.encode(), 0)?;
-    fs::fsync(&file)
+    Ok(file)
 }
 
 /// `mkdir -p` below a member. `path` is absolute and normalised.

@@ -1,7 +1,7 @@
 //! Which backing file of a member belongs to which inode: the members' tables of backing files (docs/format/backings.md).
 //!
-//! The fault it exists for: the attribute by which a backing file says whose it is can be written by the file's owner. He could so have his file taken for another user's, whose bytes
-//! would be read and written there, or whose owner and mode recovery would give it. A backing file is an inode's if the inode's record here does not name another one.
+//! The fault it exists for: the attribute by which a backing file says whose it is can be written by the file's owner. So the owner could have his file taken for another user's: programs would then
+//! read and write the other file's bytes, and recovery would give the other file away. A backing file is an inode's if the inode's record here does not name another one.
 //!
 //! Invariants: a record is stored before the attribute is put on the backing file. A record that cannot be stored or read is not known, and that is no error: it says nothing that
 //! any byte of a file depends on.
@@ -149,7 +149,7 @@ impl Files {
         }
     }
 
-    /// Notes the same of a file that was found, if nothing is known yet.
+    /// Notes that a file that was found on a member is the backing file of an inode, if nothing is known of the inode yet.
     pub fn learn_backing(&self, slot: Slot, attribute: Attribute, file: u64) {
         if self.backings().find(slot, Record::of(attribute)).is_none() {
             self.note_backing(slot, attribute, file);

@@ -32,7 +32,7 @@ enum Change<'a> {
     Remove(&'a [u8]),
 }
 
-/// Whether a file's attribute is this one, as far as this process may read it.
+/// Tells whether a file's attribute is this one. An attribute that this process may not read counts as the right one: the kind of the file was compared.
 fn says(fd: BorrowedFd<'_>, attribute: Option<Attribute>) -> Result<bool> {
     match attribute_behind(fd) {
         Err(OsError::ACCESS) => Ok(true),
@@ -208,7 +208,7 @@ impl Namespace {
         }
         let attribute = match kind {
             FileType::RegularFile => match self.attribute_open(fd.as_fd()) {
-                // Its owner may change what he may not read.
+                // A file's owner may change its mode though he may not read the file, and its attribute with it.
                 Err(OsError::ACCESS) => {
                     self.epochs().and_then(|epochs| self.remembered_attribute([stat.st_dev, stat.st_ino], epochs))
                 }

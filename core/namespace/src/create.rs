@@ -14,7 +14,7 @@ use dax::Access;
 use file::{BackingFds, FileRef, Name};
 use format::{Attribute, NameKind, NameRecord};
 use sys::rustix::fs::{AtFlags, Gid, Mode, OFlags, ResolveFlags, Stat, Uid, fchmod, fchown, fstat, openat2, statat};
-use sys::{AsRawFd, OsError, OwnedFd, Result};
+use sys::{AsFd, AsRawFd, OsError, OwnedFd, Result};
 
 const OURS: OFlags = OFlags::RDWR.union(OFlags::CLOEXEC);
 const NEW: OFlags = OURS.union(OFlags::CREATE).union(OFlags::EXCL).union(OFlags::NOFOLLOW);
@@ -55,7 +55,7 @@ impl Namespace {
         let flags = flags.difference(OFlags::CREATE | OFlags::EXCL | OFlags::TRUNC);
         let plainly = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS;
         let anchor = || self.on_first(|root| openat2(root, &target.relative, flags, Mode::empty(), plainly));
-        match with_owner_access(&file, anchor) {
+        match open_as_owner(&file, anchor) {
             Ok(anchor) => {
                 if let Ok(stat) = fstat(&anchor) {
                     let identity = [stat.st_dev, stat.st_ino];
@@ -162,7 +162,7 @@ impl Namespace {
                 let flags = flags.difference(OFlags::TMPFILE | OFlags::EXCL | OFlags::TRUNC | OFlags::NOFOLLOW);
                 let own = file.backing_fds().next().ok_or(OsError::IO)?.1.as_raw_fd();
                 let reopen = || sys::rustix::fs::open(crate::descriptor::link(own), flags, Mode::empty());
-                let anchor = with_owner_access(&file, reopen)?;
+                let anchor = open_as_owner(&file, reopen)?;
                 let stat = fstat(&anchor)?;
                 file.note_anchor([stat.st_dev, stat.st_ino]);
                 Ok(Opened { anchor, node: Node::File(file), path })
@@ -222,14 +222,19 @@ impl Namespace {
 }
 
 /// Opens an anchor on a file just made: the program may open it once in a way that its mode forbids.
-fn with_owner_access(file: &FileRef, open: impl Fn() -> Result<OwnedFd>) -> Result<OwnedFd> {
-    match open() {
+fn open_as_owner(file: &FileRef, open: impl Fn() -> Result<OwnedFd>) -> Result<OwnedFd> {
+    let (_, fd) = file.backing_fds().next().ok_or(OsError::IO)?;
+    with_owner_access(fd, open)
+}
+
+/// Runs `act`; if the mode of the file `fd` forbids it, once more while the owner may read and write it. This process is its owner.
+pub(crate) fn with_owner_access<T>(fd: impl AsFd, act: impl Fn() -> Result<T>) -> Result<T> {
+    match act() {
         Err(OsError::ACCESS) => {
-            let (_, fd) = file.backing_fds().next().ok_or(OsError::IO)?;
-            let mode = Mode::from_raw_mode(fstat(fd)?.st_mode & 0o7777);
-            fchmod(fd, mode | Mode::RUSR | Mode::WUSR)?;
-            let result = open();
-            fchmod(fd, mode)?;
+            let mode = Mode::from_raw_mode(fstat(&fd)?.st_mode & 0o7777);
+            fchmod(&fd, mode | Mode::RUSR | Mode::WUSR)?;
+            let result = act();
+            fchmod(&fd, mode)?;
             result
         }
         result => result,

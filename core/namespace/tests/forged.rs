@@ -252,7 +252,7 @@ fn members_that_were_copied_file_by_file_are_used_as_before() {
         let opened = inside(array.namespace.open(name.as_bytes(), RDWR, 0));
         assert_eq!(read(&opened), if name == "/data/g" { b"secret" } else { b"theirs" }, "{name}");
     }
-    // What was opened is known again.
+    // Opening a file for writing has filled its record again.
     forge(&array);
     assert_eq!(refused(array.namespace.open(b"/data/t/x", OFlags::RDONLY, 0)), OsError::IO);
     assert_eq!(array.namespace.files().array().in_use().len(), 3);

@@ -38,7 +38,7 @@ impl Prefixes {
 struct State {
     prefixes: Prefixes,
     namespace: Result<Namespace, OsError>,
-    /// Where the kernel says that the members are, if the start was refused: what the program has of them is not to be left to the kernel.
+    /// The members' paths as the kernel tells them, if the start was refused: descriptors and directories below them are not left to the kernel.
     refused_roots: Vec<Vec<u8>>,
     /// What is to be said when the program first names something of the array: one that never does must not notice us.
     notices: Notices,
@@ -139,7 +139,7 @@ pub(crate) fn start(environment: &Environment) {
     STATE.store(Box::into_raw(Box::new(state)), Ordering::Release);
 }
 
-/// A directory's path as the kernel tells it, with symlinks resolved, if it is there.
+/// Returns a directory's path as the kernel tells it, with symlinks resolved; the path as it is if nothing is there.
 fn resolved(path: Vec<u8>) -> Vec<u8> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory = sys::rustix::fs::open(path.as_slice(), flags, Mode::empty());
@@ -269,10 +269,10 @@ impl Anchored for Node {
     }
 }
 
-/// What a descriptor of an array that cannot be used stands for; None if it is of no array.
+/// Tells what an inherited descriptor stands for in a program whose start was refused. The result is None if the descriptor is open on nothing of an array.
 fn refused(fd: BorrowedFd<'_>) -> Option<Node> {
     let kind = FileType::from_raw_mode(fstat(fd).ok()?.st_mode);
-    // The member may have gone, and been renamed: its files say what they are.
+    // The member's directory may have been renamed, so that its path says nothing. A backing file still has its attribute.
     let is_of_array = || crate::calls::directory::link_target(fd.as_raw_fd()).is_some_and(|host| logical(&host).is_some());
     match kind {
         FileType::RegularFile if namespace::is_backing(fd) || is_of_array() => Some(Node::Lost),

@@ -58,7 +58,7 @@ for member in "$2" "$3"; do mv "$member/.cxlraid/away" "$member/.cxlraid/superbl
 /bin/ls
 "#;
 
-/// What a program has of the array from its parent, descriptors and a directory, is not served behind the array's back when its own start is refused: calls on it fail with EIO.
+/// A program inherits descriptors and a working directory of the array, and its own start is refused: its calls on them fail with EIO, and change nothing on any member.
 pub(super) fn refused(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
     scene.make(complaints);
     let data = scene.data("file").with_file_name("");
@@ -67,7 +67,7 @@ pub(super) fn refused(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io:
     let stdout = "append: 1\nread: 1\ndd: 1\nmake: 1\nopen: 1\nown: 0\nbefore\nafter\nlog\nthere\n";
     let expected = Output { stdout: stdout.into(), stderr: found.stderr.clone(), status: "0".into() };
     compare("children whose start is refused", &expected, &found, complaints);
-    // Each of the five says why, and that it could not.
+    // Each of the five programs says that its call failed with EIO, and the library says why, once for each.
     let text = found.stderr_text();
     let counts = [text.matches("cxlraid: ").count(), text.matches("Input/output error").count()];
     if counts != [5, 5] {
@@ -76,7 +76,7 @@ pub(super) fn refused(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io:
             &found,
         ));
     }
-    for slot in 0..2 {
+    for slot in 0..scene.array.members.len() {
         let backing = fs::read(scene.member(slot).join(scene.data("refused/log").strip_prefix("/").unwrap_or(Path::new(""))))?;
         if backing.windows(4).any(|part| part == b"lost") {
             complaints.push(format!("member {slot} holds what a program wrote whose start was refused"));

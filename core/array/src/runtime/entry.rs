@@ -5,26 +5,25 @@
 use super::segment_path;
 use crate::waiting::lock;
 use format::{Access, Uuid};
+use sys::high_fd::Raised;
 use sys::rustix::fs::{self, FileType, Mode, OFlags, Stat};
-use sys::{AsRawFd, OsError, OwnedFd, Result};
+use sys::{OsError, OwnedFd, Result};
 
 /// The segment's file, locked, and what it is.
 ///
 /// # Errors
 /// `PERM` if the name is taken by something that another user than the array's owner or root has made, `TIMEDOUT` if a process keeps the file locked.
-pub(super) fn open_locked(uuid: Uuid, access: Access, mode: Mode) -> Result<(OwnedFd, Stat)> {
+pub(super) fn open_locked(uuid: Uuid, access: Access, mode: Mode) -> Result<(Raised, Stat)> {
     let path = segment_path(uuid);
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     loop {
-        let file = sys::high_fd::raise(fs::open(path.as_str(), flags, mode)?)?;
-        match examine(&file, access).and_then(|()| lock(&file)).and_then(|()| fs::fstat(&file)) {
-            // It may have been removed (`cxlraid stop`) while we waited for it: then the next one to open it would make another.
-            Ok(stat) if stat.st_nlink == 0 => sys::high_fd::forget(file.as_raw_fd()),
-            Ok(stat) => return Ok((file, stat)),
-            Err(error) => {
-                sys::high_fd::forget(file.as_raw_fd());
-                return Err(error);
-            }
+        let file = Raised::new(fs::open(path.as_str(), flags, mode)?)?;
+        examine(&file, access)?;
+        lock(&file)?;
+        let stat = fs::fstat(&file)?;
+        // It may have been removed (`cxlraid stop`) while we waited for it: then the next one to open it would make another.
+        if stat.st_nlink != 0 {
+            return Ok((file, stat));
         }
     }
 }
@@ -46,7 +45,7 @@ mod tests {
         Access { mode: 0o600, owner_uid: uid, owner_gid: gid }
     }
 
-    fn open(uuid: Uuid) -> Result<OwnedFd> {
+    fn open(uuid: Uuid) -> Result<Raised> {
         open_locked(uuid, access(), Mode::RUSR | Mode::WUSR).map(|(file, _)| file)
     }
 

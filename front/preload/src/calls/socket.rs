@@ -12,8 +12,9 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use heap::boxed::Box;
 use heap::vec::Vec;
 use namespace::{Namespace, Reached};
+use sys::OsError;
+use sys::high_fd::Raised;
 use sys::raw::{check, syscall};
-use sys::{AsRawFd, OsError, OwnedFd, high_fd};
 
 pub(super) const AF_UNIX: u16 = 1;
 const FAMILY_BYTES: usize = size_of::<u16>();
@@ -101,24 +102,16 @@ struct Place {
     bytes: usize,
     message: [usize; 7],
     /// The directory a long path goes through.
-    directory: Option<OwnedFd>,
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        if let Some(directory) = &self.directory {
-            high_fd::forget(directory.as_raw_fd());
-        }
-    }
+    _directory: Option<Raised>,
 }
 
 fn member_address(namespace: &Namespace, path: &[u8]) -> Result<Option<Box<Place>>, OsError> {
     let reached = namespace.socket_path(path, PATH_BYTES_MAX)?;
     Ok(match reached {
         Reached::Array((path, directory)) => {
-            let directory = directory.map(high_fd::raise).transpose()?;
+            let directory = directory.map(Raised::new).transpose()?;
             let (address, bytes) = Address::of(&path);
-            Some(Box::new(Place { address, bytes, message: [0; 7], directory }))
+            Some(Box::new(Place { address, bytes, message: [0; 7], _directory: directory }))
         }
         Reached::Host(_) => None,
     })
