@@ -155,9 +155,20 @@ mod tests {
         assert!(is_raised(number));
         assert!(raised_within(0, u32::MAX).any(|fd| fd == number as u32));
         assert!(!raised_within(number as u32 + 1, u32::MAX).any(|fd| fd == number as u32));
-        let again = Raised::new(raised).unwrap();
+        let again = raise(raised).unwrap();
         assert_eq!(again.as_raw_fd(), number);
-        drop(again);
+        forget(number);
+        assert!(!is_raised(number));
+    }
+
+    #[test]
+    fn a_raised_descriptor_is_forgotten_when_it_is_closed() {
+        let file = rustix::fs::open(c"/dev/null", rustix::fs::OFlags::RDONLY, rustix::fs::Mode::empty()).unwrap();
+        // A number that no other test is given: the kernel gives the lowest that is free.
+        let raised = Raised::new(fcntl_dupfd_cloexec(&file, base() as i32 + 100).unwrap()).unwrap();
+        let number = raised.as_raw_fd();
+        assert!(is_raised(number));
+        drop(raised);
         assert!(!is_raised(number));
     }
 
