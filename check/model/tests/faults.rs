@@ -4,7 +4,8 @@ use array::{IoFault, Striper, absent};
 use cxlraid_model::{Face, Member, Memory, Rng, encoding, mapped_files};
 use dax::Backing;
 use layout::{Geometry, Level};
-use medium::Medium;
+use medium::{Medium, Span};
+use sys::OsError;
 use sys::rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 use units::{ChunkBytes, MemberSet};
 
@@ -100,6 +101,96 @@ fn a_member_that_faults_is_named_and_resync_mends_what_is_left() {
             unsafe { whole.write(0, data.as_ptr(), data.len()) }.unwrap();
             whole.resync(0, FILE_BYTES as u64).unwrap();
             assert_eq!(whole.verify(0, FILE_BYTES as u64), Ok(0), "RAID {level}");
+        }
+    }
+}
+
+/// A backing file that cannot be mapped, and whose file system may answer every call with an error.
+struct Unmapped {
+    memory: Memory,
+    error: Option<OsError>,
+}
+
+impl Unmapped {
+    fn answer(&self) -> Result<(), OsError> {
+        self.error.map_or(Ok(()), Err)
+    }
+}
+
+impl Medium for Unmapped {
+    fn span(&self, _: u64) -> Option<Span> {
+        None
+    }
+
+    unsafe fn get(&self, offset: u64, dst: *mut u8, bytes: usize) -> Result<(), OsError> {
+        self.answer()?;
+        // SAFETY: the caller's promise.
+        unsafe { self.memory.get(offset, dst, bytes) }
+    }
+
+    unsafe fn put(&self, offset: u64, src: *const u8, bytes: usize) -> Result<(), OsError> {
+        self.answer()?;
+        // SAFETY: the caller's promise.
+        unsafe { self.memory.put(offset, src, bytes) }
+    }
+
+    fn allocate(&self, offset: u64, bytes: u64) -> Result<(), OsError> {
+        self.answer().and_then(|()| self.memory.allocate(offset, bytes))
+    }
+
+    fn set_len(&self, bytes: u64) -> Result<(), OsError> {
+        self.memory.set_len(bytes)
+    }
+
+    fn punch(&self, offset: u64, bytes: u64) -> Result<(), OsError> {
+        self.answer().and_then(|()| self.memory.punch(offset, bytes))
+    }
+
+    fn persist(&self, offset: u64, bytes: u64) -> Result<(), OsError> {
+        self.answer().and_then(|()| self.memory.persist(offset, bytes))
+    }
+
+    fn owns(&self, address: usize) -> bool {
+        self.memory.owns(address)
+    }
+}
+
+/// A file system that has been shut down refuses mappings, so it is met by read(2) and write(2) as well as by faults.
+#[test]
+fn a_member_whose_calls_fail_is_named_and_lack_of_space_is_not_its_failure() {
+    for level in Level::ALL {
+        let geometry = geometry(level);
+        let bytes = geometry.member_bytes(FILE_BYTES as u64);
+        let unmapped = || Some(Unmapped { memory: Memory::new(bytes, Face::Bytes), error: None });
+        let mut data = vec![0; FILE_BYTES];
+        Rng::new(3).fill(&mut data);
+        for slot in 0..geometry.member_count() {
+            let mut members: Vec<_> = (0..geometry.member_count()).map(|_| unmapped()).collect();
+            for (error, fault) in [(OsError::IO, IoFault::Member(slot)), (OsError::NOSPC, IoFault::Os(OsError::NOSPC))] {
+                members[slot].as_mut().unwrap().error = None;
+                // SAFETY: `data` is a vector; so below.
+                unsafe { striper(&geometry, &members, MemberSet::EMPTY).write(0, data.as_ptr(), data.len()) }.unwrap();
+                members[slot].as_mut().unwrap().error = Some(error);
+                let whole = striper(&geometry, &members, MemberSet::EMPTY);
+                let mut back = vec![0; FILE_BYTES];
+                // SAFETY: as above; `back` is a vector.
+                let read = unsafe { whole.read(0, back.as_mut_ptr(), back.len()) };
+                // A read need not ask every member; what it has got without this one is right.
+                assert!(read == Err(fault) || read == Ok(()) && back == data, "RAID {level}: {read:?} of member {slot}");
+                assert_eq!(whole.zero(0, FILE_BYTES as u64), Err(fault), "RAID {level}");
+                // SAFETY: as above.
+                assert_eq!(unsafe { whole.write(0, data.as_ptr(), data.len()) }, Err(fault), "RAID {level}");
+            }
+            let degraded = striper(&geometry, &members, MemberSet::EMPTY.with(slot));
+            if geometry.survives(degraded.out) {
+                let mut back = vec![0; FILE_BYTES];
+                // SAFETY: as above.
+                unsafe {
+                    degraded.write(0, data.as_ptr(), data.len()).unwrap();
+                    degraded.read(0, back.as_mut_ptr(), back.len()).unwrap();
+                }
+                assert!(back == data, "RAID {level} without {slot}");
+            }
         }
     }
 }

@@ -15,6 +15,7 @@
 //!   before it lets go of the locks. A bad address of the program is as a rule found before the first store.
 
 use crate::level::{self, LevelTable};
+use crate::member::has_failed;
 use crate::mirror;
 use crate::undo::UndoRecord;
 use layout::Geometry;
@@ -51,7 +52,7 @@ pub struct Striper<'a, M> {
 /// Why an operation on a range stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IoFault {
-    /// A member's memory faulted: the member has failed, or its backing file is shorter than it must be.
+    /// A member's memory faulted, or its file system says that it has failed: the member has failed, or its backing file is shorter than it must be.
     Member(Slot),
     /// The program's buffer is not there.
     BadAddress,
@@ -64,7 +65,7 @@ pub enum IoFault {
 impl core::fmt::Display for IoFault {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
-            Self::Member(slot) => write!(f, "the memory of member {slot} failed"),
+            Self::Member(slot) => write!(f, "member {slot} failed"),
             Self::BadAddress => f.write_str("the buffer is not mapped"),
             Self::Lost => f.write_str("more members are out than the level bears"),
             Self::Os(error) => write!(f, "a member's file system said {error}"),
@@ -82,13 +83,21 @@ impl core::error::Error for IoFault {}
 pub(crate) enum Stop {
     BadAddress,
     Lost,
+    /// A member whose file system has failed.
+    Member(u8),
     Os(OsError),
 }
 
-impl From<OsError> for Stop {
-    fn from(error: OsError) -> Self {
-        // The kernel met a pointer of the program that is not mapped; our own are.
-        if error == OsError::FAULT { Self::BadAddress } else { Self::Os(error) }
+impl Stop {
+    /// After a system call on a member that is not mapped: a file system that has failed may refuse the mapping, and then the call as well.
+    #[cold]
+    fn after_call(slot: Slot, error: OsError) -> Self {
+        match error {
+            // The kernel met a pointer of the program that is not mapped; our own are.
+            OsError::FAULT => Self::BadAddress,
+            error if has_failed(error) => Self::Member(slot as u8),
+            error => Self::Os(error),
+        }
     }
 }
 
@@ -98,6 +107,7 @@ impl From<Stop> for IoFault {
         match stop {
             Stop::BadAddress => Self::BadAddress,
             Stop::Lost => Self::Lost,
+            Stop::Member(slot) => Self::Member(usize::from(slot)),
             Stop::Os(error) => Self::Os(error),
         }
     }
@@ -327,8 +337,7 @@ impl<M: Medium> Io<'_, M> {
     #[cold]
     unsafe fn get(&self, slot: Slot, offset: u64, dst: *mut u8, bytes: usize) -> Done {
         // SAFETY: the caller's promise.
-        unsafe { self.member(slot)?.get(offset, dst, bytes)? };
-        Ok(())
+        unsafe { self.member(slot)?.get(offset, dst, bytes) }.map_err(|error| Stop::after_call(slot, error))
     }
 
     /// Copies to a member that is in.
@@ -350,8 +359,7 @@ impl<M: Medium> Io<'_, M> {
     #[cold]
     unsafe fn put(&self, slot: Slot, offset: u64, src: *const u8, bytes: usize) -> Done {
         // SAFETY: the caller's promise.
-        unsafe { self.member(slot)?.put(offset, src, bytes)? };
-        Ok(())
+        unsafe { self.member(slot)?.put(offset, src, bytes) }.map_err(|error| Stop::after_call(slot, error))
     }
 
     /// Zeroes a range of every member that is in.
@@ -376,7 +384,8 @@ impl<M: Medium> Io<'_, M> {
                 None => {
                     let step = bytes.min(BLOCK_BYTES as u64);
                     // SAFETY: the block of zeros is that long.
-                    unsafe { member.put(offset, ZEROS.0.as_ptr(), step as usize)? };
+                    unsafe { member.put(offset, ZEROS.0.as_ptr(), step as usize) }
+                        .map_err(|error| Stop::after_call(slot, error))?;
                     step
                 }
             };
