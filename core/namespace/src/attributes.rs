@@ -7,14 +7,14 @@ use crate::backing::attribute_behind;
 use crate::everywhere::On;
 use crate::located::{Located, open_below};
 use crate::log::change as record;
-use crate::{Namespace, Node, Reached};
+use crate::{Namespace, Node, ProgramPath, Reached};
 use alloc::vec::Vec;
 use format::{ATTRIBUTE_NAME, Attribute, NameKind};
 use sys::rustix::fs::{
     AtFlags, CWD, FileType, Gid, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags, chmodat, chownat, fchmod,
     fchown, fremovexattr, fsetxattr, fstat, futimens, getxattr, removexattr, setxattr, utimensat,
 };
-use sys::{AsFd, AsRawFd, BorrowedFd, OsError, OwnedFd, Result};
+use sys::{AsFd, AsRawFd, BorrowedFd, OsError, Result};
 use units::Slot;
 
 /// Values of extended attributes are at most this long (xattr(7)).
@@ -44,7 +44,7 @@ impl Change<'_> {
     /// On a member, if that has there what the first member has.
     fn at(&self, on: &On, subject: &Subject<'_>) -> Result<()> {
         if on.slot == subject.slot {
-            return self.by_link(on, subject.fd.as_fd());
+            return self.by_link(on, subject.fd);
         }
         let fd = open_below(on.root, &subject.path[1..], ANCHOR, Mode::empty())?;
         if FileType::from_raw_mode(fstat(&fd)?.st_mode) != subject.kind
@@ -98,8 +98,8 @@ struct Subject<'a> {
     path: &'a [u8],
     /// The member that was first when the change began.
     slot: Slot,
-    /// Names the thing there.
-    fd: OwnedFd,
+    /// Open on the thing there.
+    fd: BorrowedFd<'a>,
     kind: FileType,
     /// Of a file, if it has one.
     attribute: Option<Attribute>,
@@ -121,9 +121,9 @@ impl Namespace {
     ///
     /// # Errors
     /// `OPNOTSUPP` for a symlink, which has no mode of its own.
-    pub fn chmod(&self, path: &[u8], mode: u32, follow: bool) -> Result<Reached<()>> {
+    pub fn chmod<'p>(&self, path: impl Into<ProgramPath<'p>>, mode: u32, follow: bool) -> Result<Reached<()>> {
         self.make_way_for_program(mode);
-        self.change_at(path, follow, &Change::Mode(Mode::from_raw_mode(mode & 0o7777)))
+        self.change_at(path.into(), follow, &Change::Mode(Mode::from_raw_mode(mode & 0o7777)))
     }
 
     /// fchmod(2).
@@ -142,8 +142,8 @@ impl Namespace {
     }
 
     /// chown(2), lchown(2); `u32::MAX` leaves an id as it is.
-    pub fn chown(&self, path: &[u8], owner: u32, group: u32, follow: bool) -> Result<Reached<()>> {
-        self.change_at(path, follow, &owner_change(owner, group))
+    pub fn chown<'p>(&self, path: impl Into<ProgramPath<'p>>, owner: u32, group: u32, follow: bool) -> Result<Reached<()>> {
+        self.change_at(path.into(), follow, &owner_change(owner, group))
     }
 
     /// fchown(2).
@@ -152,8 +152,8 @@ impl Namespace {
     }
 
     /// utimensat(2) with a path.
-    pub fn utimens(&self, path: &[u8], times: &Timestamps, follow: bool) -> Result<Reached<()>> {
-        self.change_at(path, follow, &Change::Times(times.clone()))
+    pub fn utimens<'p>(&self, path: impl Into<ProgramPath<'p>>, times: &Timestamps, follow: bool) -> Result<Reached<()>> {
+        self.change_at(path.into(), follow, &Change::Times(times.clone()))
     }
 
     /// futimens(3): utimensat(2) without a path.
@@ -162,9 +162,16 @@ impl Namespace {
     }
 
     /// setxattr(2), lsetxattr(2). `PERM` for the array's own attribute.
-    pub fn setxattr(&self, path: &[u8], name: &[u8], value: &[u8], flags: XattrFlags, follow: bool) -> Result<Reached<()>> {
+    pub fn setxattr<'p>(
+        &self,
+        path: impl Into<ProgramPath<'p>>,
+        name: &[u8],
+        value: &[u8],
+        flags: XattrFlags,
+        follow: bool,
+    ) -> Result<Reached<()>> {
         refuse_own(name)?;
-        self.change_at(path, follow, &Change::Set(name, value, flags))
+        self.change_at(path.into(), follow, &Change::Set(name, value, flags))
     }
 
     /// fsetxattr(2).
@@ -174,9 +181,9 @@ impl Namespace {
     }
 
     /// removexattr(2), lremovexattr(2). `PERM` for the array's own attribute.
-    pub fn removexattr(&self, path: &[u8], name: &[u8], follow: bool) -> Result<Reached<()>> {
+    pub fn removexattr<'p>(&self, path: impl Into<ProgramPath<'p>>, name: &[u8], follow: bool) -> Result<Reached<()>> {
         refuse_own(name)?;
-        self.change_at(path, follow, &Change::Remove(name))
+        self.change_at(path.into(), follow, &Change::Remove(name))
     }
 
     /// fremovexattr(2).
@@ -186,28 +193,28 @@ impl Namespace {
     }
 
     /// truncate(2).
-    pub fn truncate(&self, path: &[u8], bytes: u64) -> Result<Reached<()>> {
-        let place = self.find(path, OFlags::PATH | OFlags::CLOEXEC, true)?;
+    pub fn truncate<'p>(&self, path: impl Into<ProgramPath<'p>>, bytes: u64) -> Result<Reached<()>> {
+        let place = self.find(path.into(), OFlags::PATH | OFlags::CLOEXEC, true)?;
         place.and_then(|found| self.truncate_open(found.fd.as_fd(), &Node::Path, bytes))
     }
 
-    fn change_at(&self, path: &[u8], follow: bool, change: &Change<'_>) -> Result<Reached<()>> {
-        self.changing(|| {
+    fn change_at(&self, path: ProgramPath<'_>, follow: bool, change: &Change<'_>) -> Result<Reached<()>> {
+        self.changing_at(path, |path| {
             let place = self.find(path, OFlags::PATH | OFlags::CLOEXEC, follow)?;
-            place.and_then(|found| self.change_resolved(&found.path, change))
+            place.and_then(|found| self.change_found(&found.path, found.slot, found.fd.as_fd(), change))
         })
     }
 
-    /// The namespace lock is held; the path has no symlinks but perhaps as its last component, which is not followed.
-    fn change_resolved(&self, path: &[u8], change: &Change<'_>) -> Result<()> {
-        let (slot, fd) = self.asking_first(|on| Ok((on.slot, open_below(on.root, &path[1..], ANCHOR, Mode::empty())?)))?;
-        let stat = fstat(&fd)?;
+    /// Changes what `fd` is open on, on the member `slot`, and what is there on the others. The namespace lock is held; the path, which leads there, has no symlinks but
+    /// perhaps as its last component, which is not followed.
+    fn change_found(&self, path: &[u8], slot: Slot, fd: BorrowedFd<'_>, change: &Change<'_>) -> Result<()> {
+        let stat = fstat(fd)?;
         let kind = FileType::from_raw_mode(stat.st_mode);
         if matches!(change, Change::Mode(_)) && kind == FileType::Symlink {
             return Err(OsError::OPNOTSUPP);
         }
         let attribute = match kind {
-            FileType::RegularFile => match self.attribute_open(fd.as_fd()) {
+            FileType::RegularFile => match self.attribute_open(fd) {
                 // A file's owner may change its mode though he may not read the file, and its attribute with it.
                 Err(OsError::ACCESS) => {
                     self.epochs().and_then(|epochs| self.remembered_attribute([stat.st_dev, stat.st_ino], epochs))
@@ -232,7 +239,7 @@ impl Namespace {
                 let has_failed = self.array().first_in_use() != Ok(slot);
                 let open = || self.on_first(|root| open_below(root, &path[1..], ANCHOR, Mode::empty()));
                 let other = if has_failed { open().ok() } else { None };
-                self.files.change_copy_access(attribute, other.as_ref().unwrap_or(&subject.fd).as_fd());
+                self.files.change_copy_access(attribute, other.as_ref().map_or(subject.fd, AsFd::as_fd));
             }
         }
         Ok(())
@@ -242,7 +249,9 @@ impl Namespace {
         self.changing(|| {
             let Node::File(file) = node else {
                 match self.logical_path_of(fd)? {
-                    Some(path) if self.leads_to(&path, fd) => return self.change_resolved(&path, change),
+                    Some(path) if self.leads_to(&path, fd) => {
+                        return self.change_found(&path, self.array().first_in_use()?, fd, change);
+                    }
                     _ => {}
                 }
                 let stat = fstat(fd)?;
@@ -291,7 +300,7 @@ impl Namespace {
 
     /// Whether a logical path still leads to what a descriptor is open on.
     pub(crate) fn leads_to(&self, path: &[u8], fd: BorrowedFd<'_>) -> bool {
-        let named = self.on_first(|root| Located::below(root, &path[1..])?.stat());
+        let named = self.on_first(|root| Located::below(root.as_fd(), &path[1..])?.stat());
         matches!((named, fstat(fd)), (Ok(a), Ok(b)) if (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino))
     }
 }

@@ -1,10 +1,10 @@
 //! Changes of names: directories, links, removal, renaming.
 
 use crate::everywhere::{On, is_divergence};
-use crate::located::{Located, open_below};
+use crate::located::Located;
 use crate::log::change as record;
-use crate::resolve::Target;
-use crate::{Namespace, Node, Reached};
+use crate::target::Target;
+use crate::{Namespace, Node, ProgramPath, Reached};
 use alloc::vec::Vec;
 use file::Name;
 use format::{Attribute, NameKind, NameRecord};
@@ -12,15 +12,15 @@ use sys::rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Stat, ftruncate, linkat, mkdirat, mknodat, renameat_with, symlinkat,
     unlinkat,
 };
-use sys::{AsRawFd, BorrowedFd, OsError, OwnedFd, Result};
+use sys::{AsFd, AsRawFd, BorrowedFd, OsError, OwnedFd, Result};
 
 /// The host paths of a call that takes two, if neither is the array's.
 pub type HostPair = (Vec<u8>, Vec<u8>);
 
 impl Namespace {
     /// mkdir(2). The kernel applies the umask.
-    pub fn mkdir(&self, path: &[u8], mode: u32) -> Result<Reached<()>> {
-        self.change_name(path, |target| {
+    pub fn mkdir<'p>(&self, path: impl Into<ProgramPath<'p>>, mode: u32) -> Result<Reached<()>> {
+        self.change_name(path.into(), |target| {
             let mode = Mode::from_raw_mode(mode & 0o7777);
             let make = || self.make_everywhere(target, AtFlags::REMOVEDIR, |_, at| mkdirat(at.directory(), at.name(), mode));
             self.logged(record(NameKind::Make, &target.path, None), make)
@@ -28,8 +28,8 @@ impl Namespace {
     }
 
     /// rmdir(2). The array's prefixes are busy, as mount points are.
-    pub fn rmdir(&self, path: &[u8]) -> Result<Reached<()>> {
-        self.change_name(path, |target| {
+    pub fn rmdir<'p>(&self, path: impl Into<ProgramPath<'p>>) -> Result<Reached<()>> {
+        self.change_name(path.into(), |target| {
             self.refuse_prefix(target)?;
             let before = self.stat_of(target);
             let act = |on: &On| {
@@ -50,8 +50,8 @@ impl Namespace {
     }
 
     /// unlink(2). The file's data go with its last name and descriptor.
-    pub fn unlink(&self, path: &[u8]) -> Result<Reached<()>> {
-        self.change_name(path, |target| {
+    pub fn unlink<'p>(&self, path: impl Into<ProgramPath<'p>>) -> Result<Reached<()>> {
+        self.change_name(path.into(), |target| {
             let (file, last) = self.file_and_last(target, self.stat_of(target));
             let act = |on: &On| {
                 let at = target.on(on)?;
@@ -68,8 +68,8 @@ impl Namespace {
     }
 
     /// symlink(2). `contents` is stored as it is.
-    pub fn symlink(&self, contents: &[u8], path: &[u8]) -> Result<Reached<()>> {
-        self.change_name(path, |target| {
+    pub fn symlink<'p>(&self, contents: &[u8], path: impl Into<ProgramPath<'p>>) -> Result<Reached<()>> {
+        self.change_name(path.into(), |target| {
             let make = |_: &On, at: &Located<'_>| symlinkat(contents, at.directory(), at.name());
             let make = || self.restructuring(|| self.make_everywhere(target, AtFlags::empty(), make));
             self.logged(record(NameKind::Make, &target.path, None), make)
@@ -77,7 +77,8 @@ impl Namespace {
     }
 
     /// mknod(2): a pipe, socket or device on every member, a regular file as open(2) makes it. The anchor's alone is used.
-    pub fn mknod(&self, path: &[u8], kind: FileType, mode: u32, device: u64) -> Result<Reached<()>> {
+    pub fn mknod<'p>(&self, path: impl Into<ProgramPath<'p>>, kind: FileType, mode: u32, device: u64) -> Result<Reached<()>> {
+        let path = path.into();
         if kind == FileType::RegularFile {
             let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
             return self.open(path, flags, mode)?.and_then(|_| Ok(()));
@@ -97,13 +98,17 @@ impl Namespace {
     ///
     /// # Errors
     /// `XDEV` across the array's border; `BUSY` for a prefix.
-    pub fn rename(&self, from: &[u8], to: &[u8], flags: RenameFlags) -> Result<Reached<(), HostPair>> {
+    pub fn rename<'p>(
+        &self,
+        from: impl Into<ProgramPath<'p>>,
+        to: impl Into<ProgramPath<'p>>,
+        flags: RenameFlags,
+    ) -> Result<Reached<(), HostPair>> {
         if flags.bits() & !(RenameFlags::NOREPLACE | RenameFlags::EXCHANGE).bits() != 0 {
             return Err(OsError::INVAL);
         }
-        self.changing(|| {
-            let pair = both(self.target(from)?, self.target(to)?)?;
-            pair.and_then(|(from, to)| {
+        self.changing_two(from.into(), to.into(), |from, to| {
+            both(self.target(from)?, self.target(to)?)?.and_then(|(from, to)| {
                 self.refuse_prefix(&from)?;
                 self.refuse_prefix(&to)?;
                 self.rename_targets(&from, &to, flags)
@@ -111,7 +116,7 @@ impl Namespace {
         })
     }
 
-    fn rename_targets(&self, from: &Target, to: &Target, flags: RenameFlags) -> Result<()> {
+    fn rename_targets(&self, from: &Target<'_>, to: &Target<'_>, flags: RenameFlags) -> Result<()> {
         let (source, replaced) = (self.stat_of(from), self.stat_of(to));
         let same = matches!((source, replaced), (Some(a), Some(b)) if (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino));
         let exchange = flags.contains(RenameFlags::EXCHANGE);
@@ -139,7 +144,11 @@ impl Namespace {
         };
         let rename = || {
             self.everywhere(act, |on| {
-                let _ = rename_on(on.root, &to.relative, &from.relative, flags);
+                let back = || {
+                    let (source, goal) = (to.on(on)?, from.on(on)?);
+                    renameat_with(source.directory(), source.name(), goal.directory(), goal.name(), flags)
+                };
+                let _ = back();
             })
         };
         // Files on their own are on nobody's way.
@@ -157,10 +166,15 @@ impl Namespace {
     }
 
     /// link(2), linkat(2): another name for what `from` names, or with `follow` for what a symlink there leads to.
-    pub fn link(&self, from: &[u8], to: &[u8], follow: bool) -> Result<Reached<(), HostPair>> {
-        self.changing(|| {
+    pub fn link<'p>(
+        &self,
+        from: impl Into<ProgramPath<'p>>,
+        to: impl Into<ProgramPath<'p>>,
+        follow: bool,
+    ) -> Result<Reached<(), HostPair>> {
+        self.changing_two(from.into(), to.into(), |from, to| {
             let from = if follow {
-                self.resolve(from, true)?.and_then(|path| Ok(Target::new(path, false)))?
+                self.resolve(from, true)?.and_then(|path| Ok(Target::new(from, path, false)))?
             } else {
                 self.target(from)?
             };
@@ -184,7 +198,8 @@ impl Namespace {
     }
 
     /// linkat(2) with AT_EMPTY_PATH or through /proc/self/fd: gives an open file a name, also one made with O_TMPFILE.
-    pub fn link_descriptor(&self, fd: BorrowedFd<'_>, node: &Node, to: &[u8]) -> Result<Reached<()>> {
+    pub fn link_descriptor<'p>(&self, fd: BorrowedFd<'_>, node: &Node, to: impl Into<ProgramPath<'p>>) -> Result<Reached<()>> {
+        let to = to.into();
         let opened = match node {
             // What only names a file may have another name by now.
             Node::Path
@@ -200,7 +215,7 @@ impl Namespace {
                 return Err(OsError::PERM);
             }
             let from = self.logical_path_of(fd)?.ok_or(OsError::XDEV)?;
-            return match self.link(&from, to, false)? {
+            return match self.link(ProgramPath::known(&from), to, false)? {
                 Reached::Array(()) => Ok(Reached::Array(())),
                 Reached::Host(_) => Err(OsError::XDEV),
             };
@@ -223,20 +238,35 @@ impl Namespace {
         })
     }
 
-    fn change_name(&self, path: &[u8], change: impl FnOnce(&Target) -> Result<()>) -> Result<Reached<()>> {
-        self.changing(|| self.target(path)?.and_then(|target| change(&target)))
+    fn change_name(&self, path: ProgramPath<'_>, change: impl FnOnce(&Target<'_>) -> Result<()>) -> Result<Reached<()>> {
+        self.changing_at(path, |path| self.target(path)?.and_then(|target| change(&target)))
     }
 
-    fn refuse_prefix(&self, target: &Target) -> Result<()> {
+    /// Runs a change alone among all changes of names, with what its path is called meanwhile.
+    pub(crate) fn changing_at<T>(&self, path: ProgramPath<'_>, change: impl FnOnce(ProgramPath<'_>) -> Result<T>) -> Result<T> {
+        self.changing(|| self.with_present(path, change))
+    }
+
+    /// The same for a change with two paths.
+    fn changing_two<T>(
+        &self,
+        from: ProgramPath<'_>,
+        to: ProgramPath<'_>,
+        change: impl FnOnce(ProgramPath<'_>, ProgramPath<'_>) -> Result<T>,
+    ) -> Result<T> {
+        self.changing(|| self.with_present(from, |from| self.with_present(to, |to| change(from, to))))
+    }
+
+    fn refuse_prefix(&self, target: &Target<'_>) -> Result<()> {
         if self.is_prefix(&target.path) { Err(OsError::BUSY) } else { Ok(()) }
     }
 
-    fn stat_of(&self, target: &Target) -> Option<Stat> {
+    fn stat_of(&self, target: &Target<'_>) -> Option<Stat> {
         self.asking_first(|on| target.on(on)?.stat()).ok()
     }
 
     /// The attribute of what has this name, if it is a file; and once more if the file has no other name. `stat` is what the first member says of it.
-    fn file_and_last(&self, target: &Target, stat: Option<Stat>) -> (Option<Attribute>, Option<Attribute>) {
+    fn file_and_last(&self, target: &Target<'_>, stat: Option<Stat>) -> (Option<Attribute>, Option<Attribute>) {
         let Some(stat) = stat.filter(|&stat| is_file(Some(stat))) else { return (None, None) };
         let backing = [stat.st_dev, stat.st_ino];
         let remembered = self.epochs().and_then(|epochs| self.remembered_attribute(backing, epochs));
@@ -246,17 +276,18 @@ impl Namespace {
     }
 
     /// A file that is about to lose its last name.
-    fn last_name(&self, target: &Target, last: Option<Attribute>) -> Option<LastName> {
+    fn last_name(&self, target: &Target<'_>, last: Option<Attribute>) -> Option<LastName> {
         let attribute = last?;
         let kept = if self.files.is_kept_elsewhere(attribute) { self.backing_to_cut(target, attribute) } else { Vec::new() };
         Some(LastName { attribute, kept, name: self.keep_if_open(target, attribute) })
     }
 
     /// The backing files of a file that other processes keep open, to be cut when it has no name any more. Empty if that is not permitted.
-    fn backing_to_cut(&self, target: &Target, attribute: Attribute) -> Vec<OwnedFd> {
+    fn backing_to_cut(&self, target: &Target<'_>, attribute: Attribute) -> Vec<OwnedFd> {
         let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
         let open = |slot| {
-            let fd = open_below(self.root(slot)?, &target.path[1..], flags, Mode::empty())?;
+            let on = On { slot, root: self.root(slot)?, first: false, afresh: false };
+            let fd = target.open(&on, flags, Mode::empty())?;
             if self.attribute_on(&fd)? == Some(attribute) { Ok(fd) } else { Err(OsError::NOENT) }
         };
         self.array().in_use().iter().map(open).collect::<Result<_>>().unwrap_or_default()
@@ -264,7 +295,7 @@ impl Namespace {
 
     /// A file that is about to lose its last name is kept in `.cxlraid` if it is open. What cannot be linked there is of use only to those
     /// who have it open.
-    fn keep_if_open(&self, target: &Target, attribute: Attribute) -> Name {
+    fn keep_if_open(&self, target: &Target<'_>, attribute: Attribute) -> Name {
         let link = |slot: usize, path: &[u8]| {
             let root = self.root(slot)?;
             let at = target.on(&On { slot, root, first: false, afresh: false })?;
@@ -290,20 +321,20 @@ impl Namespace {
 
 /// Gives a name of one member another one.
 pub(crate) fn rename_on(root: &OwnedFd, from: &[u8], to: &[u8], flags: RenameFlags) -> Result<()> {
-    let source = Located::below(root, from)?;
+    let source = Located::below(root.as_fd(), from)?;
     let goal = source.and(root, from, to)?;
     renameat_with(source.directory(), source.name(), goal.directory(), goal.name(), flags)
 }
 
 /// Takes a name of one member away.
 pub(crate) fn remove_on(root: &OwnedFd, relative: &[u8], flags: AtFlags) -> Result<()> {
-    let at = Located::below(root, relative)?;
+    let at = Located::below(root.as_fd(), relative)?;
     unlinkat(at.directory(), at.name(), flags)
 }
 
 /// Gives what has one name on a member a second one.
 pub(crate) fn link_on(root: &OwnedFd, from: &[u8], to: &[u8]) -> Result<()> {
-    let source = Located::below(root, from)?;
+    let source = Located::below(root.as_fd(), from)?;
     let goal = source.and(root, from, to)?;
     linkat(source.directory(), source.name(), goal.directory(), goal.name(), AtFlags::empty())
 }
@@ -321,7 +352,7 @@ fn is_file(stat: Option<Stat>) -> bool {
     stat.is_some_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile)
 }
 
-fn both(from: Reached<Target>, to: Reached<Target>) -> Result<Reached<(Target, Target), HostPair>> {
+fn both<'a>(from: Reached<Target<'a>>, to: Reached<Target<'a>>) -> Result<Reached<(Target<'a>, Target<'a>), HostPair>> {
     match (from, to) {
         (Reached::Array(from), Reached::Array(to)) => {
             let to = to.beside(&from);

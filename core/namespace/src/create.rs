@@ -6,14 +6,15 @@
 use crate::everywhere::On;
 use crate::located::{Located, open_below};
 use crate::log::change;
-use crate::resolve::{Target, join};
-use crate::{Namespace, Node, Opened, Reached};
+use crate::resolve::join;
+use crate::target::Target;
+use crate::{Namespace, Node, Opened, ProgramPath, Reached};
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 use dax::Access;
 use file::{BackingFds, FileRef, Name};
 use format::{Attribute, NameKind, NameRecord};
-use sys::rustix::fs::{AtFlags, Gid, Mode, OFlags, ResolveFlags, Stat, Uid, fchmod, fchown, fstat, openat2, statat};
+use sys::rustix::fs::{AtFlags, Gid, Mode, OFlags, Stat, Uid, fchmod, fchown, fstat};
 use sys::{AsFd, AsRawFd, OsError, OwnedFd, Result};
 
 const OURS: OFlags = OFlags::RDWR.union(OFlags::CLOEXEC);
@@ -21,18 +22,18 @@ const NEW: OFlags = OURS.union(OFlags::CREATE).union(OFlags::EXCL).union(OFlags:
 
 impl Namespace {
     /// Makes a file that is not there. The namespace lock is held.
-    pub(crate) fn create(&self, path: &[u8], flags: OFlags, mode: u32) -> Result<Reached<Opened>> {
+    pub(crate) fn create(&self, path: ProgramPath<'_>, flags: OFlags, mode: u32) -> Result<Reached<Opened>> {
         self.array().before_change()?;
-        if matches!(path.rsplit(|&byte| byte == b'/').next(), Some(b"" | b"." | b"..")) {
+        if matches!(path.text().rsplit(|&byte| byte == b'/').next(), Some(b"" | b"." | b"..")) {
             return Err(OsError::ISDIR);
         }
         let exclusive = flags.intersects(OFlags::EXCL | OFlags::NOFOLLOW);
         let target = match self.target(path)? {
             Reached::Array(target) if exclusive || !self.is_there(&target) => target,
             // A symlink that leads to nothing: what it leads to is made.
-            Reached::Array(_) => match self.walk(path, true)? {
+            Reached::Array(target) => match self.walk(path, true)? {
                 (Reached::Array(_), true) => return Err(OsError::ISDIR),
-                (Reached::Array(path), false) => Target::new(path, false),
+                (Reached::Array(path), false) => target.instead(path),
                 (Reached::Host(path), _) => return Ok(Reached::Host(path)),
             },
             Reached::Host(path) => return Ok(Reached::Host(path)),
@@ -41,7 +42,7 @@ impl Namespace {
         let file = self.make(
             Some(&target.path),
             |on| {
-                let make = || open_below(on.root, &target.relative, NEW, mode);
+                let make = || target.open(on, NEW, mode);
                 match make() {
                     Err(OsError::EXIST) if !on.first => target.on(on)?.clear().and_then(|()| make()),
                     result => result,
@@ -53,8 +54,7 @@ impl Namespace {
         )?;
         // Not by NOFOLLOW, which the program would see in the descriptor's flags.
         let flags = flags.difference(OFlags::CREATE | OFlags::EXCL | OFlags::TRUNC);
-        let plainly = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS;
-        let anchor = || self.on_first(|root| openat2(root, &target.relative, flags, Mode::empty(), plainly));
+        let anchor = || self.asking_first(|on| target.open(on, flags, Mode::empty()));
         match open_as_owner(&file, anchor) {
             Ok(anchor) => {
                 if let Ok(stat) = fstat(&anchor) {
@@ -83,8 +83,8 @@ impl Namespace {
         }
     }
 
-    fn is_there(&self, target: &Target) -> bool {
-        self.on_first(|root| statat(root, &target.relative, AtFlags::SYMLINK_NOFOLLOW)).is_ok()
+    fn is_there(&self, target: &Target<'_>) -> bool {
+        self.asking_first(|on| target.on(on)?.stat()).is_ok()
     }
 
     /// Makes the backing files of a new file by `make_one`, and opens it. `path` is its name if it gets one.
@@ -148,15 +148,15 @@ impl Namespace {
     }
 
     /// A file without a name (O_TMPFILE). It is gone when it is closed, unless it is linked first ([`Namespace::link_descriptor`]).
-    pub(crate) fn open_unnamed(&self, path: &[u8], flags: OFlags, mode: u32) -> Result<Reached<Opened>> {
+    pub(crate) fn open_unnamed(&self, path: ProgramPath<'_>, flags: OFlags, mode: u32) -> Result<Reached<Opened>> {
         if flags & OFlags::RWMODE == OFlags::RDONLY || flags.contains(OFlags::CREATE) {
             return Err(OsError::INVAL);
         }
         let mode = Mode::from_raw_mode(mode & 0o7777);
-        self.changing(|| {
-            self.resolve(path, true)?.and_then(|path| {
-                let here = join(&path, b".");
-                let file = self.make(None, |on| open_below(on.root, &here[1..], OURS | OFlags::TMPFILE, mode), |_| {})?;
+        self.changing_at(path, |given| {
+            self.resolve(given, true)?.and_then(|path| {
+                let here = Target::new(given, join(&path, b"."), false);
+                let file = self.make(None, |on| here.open(on, OURS | OFlags::TMPFILE, mode), |_| {})?;
                 let name = if flags.contains(OFlags::EXCL) { Name::Never } else { Name::None };
                 self.files.unlinked(file.attribute(), name, || false);
                 let flags = flags.difference(OFlags::TMPFILE | OFlags::EXCL | OFlags::TRUNC | OFlags::NOFOLLOW);
@@ -210,7 +210,7 @@ impl Namespace {
 
     /// An empty backing file like the first member's.
     pub(crate) fn make_stub(&self, on: &On, relative: &[u8], stat: &Stat, attribute: Attribute) -> Result<()> {
-        Located::below(on.root, relative)?.clear()?;
+        Located::below(on.root.as_fd(), relative)?.clear()?;
         let fd = open_below(on.root, relative, NEW, Mode::from_raw_mode(0o600))?;
         self.bind(on.slot, &fd, attribute)?;
         match fchown(&fd, Some(Uid::from_raw(stat.st_uid)), Some(Gid::from_raw(stat.st_gid))) {

@@ -1,13 +1,14 @@
 //! What a descriptor the program already has stands for, and the current directory.
 
 use crate::open::Trouble;
-use crate::{Namespace, Node, Reached};
+use crate::{Namespace, Node, ProgramPath, Reached};
 use alloc::vec::Vec;
 use file::FileRef;
 use format::Attribute;
 use sys::rustix::fs::{AtFlags, CWD, FileType, OFlags, fcntl_getfl, fstat, readlinkat, statat};
 use sys::rustix::process::getcwd;
 use sys::{AsRawFd, BorrowedFd, OsError, OwnedFd, RawFd, Result};
+use units::Slot;
 
 /// The path under /proc that leads to what a descriptor of ours is open on.
 pub(crate) fn link(fd: RawFd) -> Vec<u8> {
@@ -24,12 +25,19 @@ impl Namespace {
     /// The logical path of a host path that lies in a member and belongs to the array.
     #[must_use]
     pub fn logical<'a>(&self, host: &'a [u8]) -> Option<&'a [u8]> {
-        let below = |root: &&Vec<u8>| !root.is_empty() && array::config::is_below(host, root);
-        let root_bytes = match self.roots.iter().find(below) {
-            Some(root) => root.len(),
+        self.placed(host).map(|(path, _)| path)
+    }
+
+    /// The same, with the slot of the member; None for what was a member and is none.
+    #[must_use]
+    pub fn placed<'a>(&self, host: &'a [u8]) -> Option<(&'a [u8], Option<Slot>)> {
+        let below = |root: &Vec<u8>| !root.is_empty() && array::config::is_below(host, root);
+        let slot = self.roots.iter().position(below);
+        let root_bytes = match slot {
+            Some(slot) => self.roots[slot].len(),
             None => self.lost_root_bytes(host)?,
         };
-        Some(&host[root_bytes..]).filter(|path| self.owns(path))
+        Some(&host[root_bytes..]).filter(|path| self.owns(path)).map(|path| (path, slot))
     }
 
     /// Whether descriptors may lie on what was a member and is none.
@@ -80,9 +88,9 @@ impl Namespace {
     }
 
     /// A descriptor (O_PATH, close-on-exec) of a directory for fchdir(2); the kernel checks there whether it may be searched.
-    pub fn enter_directory(&self, path: &[u8]) -> Result<Reached<OwnedFd>> {
+    pub fn enter_directory<'p>(&self, path: impl Into<ProgramPath<'p>>) -> Result<Reached<OwnedFd>> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        self.find(path, flags, true)?.and_then(|found| Ok(found.fd))
+        self.find(path.into(), flags, true)?.and_then(|found| Ok(found.fd))
     }
 
     /// What an anchor stands for that came from before exec, or from another process. None if the descriptor is not the array's.

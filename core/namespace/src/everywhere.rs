@@ -2,7 +2,7 @@
 
 use crate::Namespace;
 use crate::located::Located;
-use crate::resolve::Target;
+use crate::target::Target;
 pub(crate) use array::has_failed as is_dead;
 use core::sync::atomic::Ordering;
 use sys::rustix::fs::{AtFlags, Mode, unlinkat};
@@ -31,7 +31,7 @@ pub(crate) struct On {
 
 impl On {
     /// Takes a name away again.
-    pub(crate) fn remove(&self, target: &Target, flags: AtFlags) -> Result<()> {
+    pub(crate) fn remove(&self, target: &Target<'_>, flags: AtFlags) -> Result<()> {
         let at = target.on(self)?;
         unlinkat(at.directory(), at.name(), flags)
     }
@@ -93,7 +93,7 @@ impl Namespace {
     /// Makes a name on every member. On a later member the name may be left over from a change cut short: it is removed.
     pub(crate) fn make_everywhere(
         &self,
-        target: &Target,
+        target: &Target<'_>,
         removal: AtFlags,
         mut make: impl FnMut(&On, &Located<'_>) -> Result<()>,
     ) -> Result<()> {

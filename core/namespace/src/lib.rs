@@ -35,6 +35,7 @@ mod log;
 mod no_room;
 mod open;
 mod opened;
+mod path;
 mod recover;
 mod remembered;
 mod replay;
@@ -44,11 +45,13 @@ mod special;
 mod stat;
 mod statfs;
 mod sync;
+mod target;
 mod text;
 mod xattr;
 
 pub use backing::is_backing;
 pub use change::HostPair;
+pub use path::ProgramPath;
 pub use sys::rustix::fs::{
     Access, AtFlags, FileType, OFlags, RenameFlags, ResolveFlags, Stat, StatFs, Statx, StatxFlags, Timestamps, XattrFlags,
 };

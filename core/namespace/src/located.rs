@@ -7,7 +7,6 @@
 //! A name directly below the root needs no resolving. A directory is resolved once per member and operation ([`Directories`]), which is what this costs: an
 //! openat2(2) and a close(2).
 
-use crate::everywhere::On;
 use crate::resolve::split_last;
 use alloc::ffi::CString;
 use alloc::vec::Vec;
@@ -17,10 +16,10 @@ use sys::rustix::fs::{
     AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, chmodat, fstat, openat, openat2, readlinkat, statat, unlinkat,
 };
 use sys::{AsFd, AsRawFd, BorrowedFd, OsError, OwnedFd, Result};
-use units::MEMBER_COUNT_MAX;
+use units::{MEMBER_COUNT_MAX, Slot};
 
 /// How the kernel resolves a path below a member's root.
-const SAFELY: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
+pub(crate) const SAFELY: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
 
 /// A name on one member.
 pub(crate) struct Located<'a> {
@@ -36,13 +35,13 @@ enum Directory<'a> {
 }
 
 impl<'a> Located<'a> {
-    /// Finds the directory of a name below a member's root.
+    /// Finds the directory of a name below a member's root, or below another directory of the member.
     ///
     /// # Errors
     /// `LOOP` if a symlink is on the way, and what the kernel says of a directory that is not there or not to be searched.
-    pub(crate) fn below(root: &'a OwnedFd, relative: &'a [u8]) -> Result<Self> {
+    pub(crate) fn below(root: BorrowedFd<'a>, relative: &'a [u8]) -> Result<Self> {
         let (parent, name) = split_last(relative);
-        Ok(Self { directory: open_directory(root.as_fd(), parent)?, name })
+        Ok(Self { directory: open_directory(root, parent)?, name })
     }
 
     /// The same for a second name, whose directory may be that of this one.
@@ -119,12 +118,12 @@ impl Directories {
     ///
     /// # Errors
     /// As for [`Located::below`].
-    pub(crate) fn locate<'a>(&'a self, on: &On, relative: &'a [u8]) -> Result<Located<'a>> {
+    pub(crate) fn locate<'a>(&'a self, slot: Slot, root: BorrowedFd<'a>, relative: &'a [u8]) -> Result<Located<'a>> {
         let (parent, name) = split_last(relative);
-        let kept = &self.0[on.slot];
+        let kept = &self.0[slot];
         let directory = match kept.get() {
             Some(kept) => Directory::Known(kept.as_fd()),
-            None => match open_directory(on.root.as_fd(), parent)? {
+            None => match open_directory(root, parent)? {
                 Directory::Opened(fd) => Directory::Known(kept.get_or_init(|| fd).as_fd()),
                 root => root,
             },
@@ -134,9 +133,14 @@ impl Directories {
 }
 
 fn open_directory<'a>(root: BorrowedFd<'a>, parent: &[u8]) -> Result<Directory<'a>> {
-    if parent.is_empty() {
-        return Ok(Directory::Known(root));
-    }
+    // The current directory is a negative number.
+    let is_own = i64::from(root.as_raw_fd()) >= i64::from(sys::high_fd::base());
+    let parent = match parent {
+        b"" if is_own => return Ok(Directory::Known(root)),
+        // Another thread of the program may close its descriptor at any time, and the number be another directory's.
+        b"" => b".",
+        parent => parent,
+    };
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     // Out of the program's way: its next descriptor has the number it would have on a plain directory.
     openat2(root, parent, flags, Mode::empty(), SAFELY).and_then(Raised::new).map(Directory::Opened)

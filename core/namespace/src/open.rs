@@ -10,7 +10,7 @@ use crate::everywhere::is_dead;
 use crate::located::open_below;
 use crate::remembered::Epochs;
 use crate::resolve::Found;
-use crate::{Namespace, Node, Opened, Reached};
+use crate::{Namespace, Node, Opened, ProgramPath, Reached};
 use alloc::vec::Vec;
 use core::cell::Cell;
 use dax::Access;
@@ -46,7 +46,8 @@ impl From<OsError> for Trouble {
 
 impl Namespace {
     /// Opens or makes what an absolute path leads to, as open(2) does. `mode` is what the program passed; the kernel applies the umask.
-    pub fn open(&self, path: &[u8], flags: OFlags, mode: u32) -> Result<Reached<Opened>> {
+    pub fn open<'p>(&self, path: impl Into<ProgramPath<'p>>, flags: OFlags, mode: u32) -> Result<Reached<Opened>> {
+        let path = path.into();
         match self.open_once(path, flags, mode) {
             // What is kept for later must not be in the way of what is wanted now.
             Err(OsError::MFILE) if self.files.discard_idle() => self.open_once(path, flags, mode),
@@ -54,7 +55,7 @@ impl Namespace {
         }
     }
 
-    fn open_once(&self, path: &[u8], flags: OFlags, mode: u32) -> Result<Reached<Opened>> {
+    fn open_once(&self, path: ProgramPath<'_>, flags: OFlags, mode: u32) -> Result<Reached<Opened>> {
         let mut flags = OFlags::from_bits_retain(flags.bits() & FLAGS_KNOWN);
         if flags.contains(OFlags::PATH) {
             flags &= OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -73,7 +74,9 @@ impl Namespace {
                     Ok(reached) => return Ok(reached),
                 }
             }
-            if let Some(reached) = self.locked(|whole| self.open_locked(path, flags, mode, whole))? {
+            if let Some(reached) =
+                self.locked(|whole| self.with_present(path, |path| self.open_locked(path, flags, mode, whole)))?
+            {
                 return Ok(reached);
             }
         }
@@ -82,7 +85,7 @@ impl Namespace {
 
     /// With the namespace lock held. None if it is no affair of the lock: opening a pipe may wait for long. `whole` is why nothing may be changed,
     /// if so.
-    fn open_locked(&self, path: &[u8], flags: OFlags, mode: u32, whole: Result<()>) -> Result<Option<Reached<Opened>>> {
+    fn open_locked(&self, path: ProgramPath<'_>, flags: OFlags, mode: u32, whole: Result<()>) -> Result<Option<Reached<Opened>>> {
         if !flags.contains(OFlags::CREATE | OFlags::EXCL) {
             match self.find(path, OFlags::PATH | OFlags::CLOEXEC, !flags.contains(OFlags::NOFOLLOW)) {
                 Ok(Reached::Host(path)) => return Ok(Some(Reached::Host(path))),
@@ -95,7 +98,13 @@ impl Namespace {
         self.create(path, flags, mode).map(Some)
     }
 
-    fn open_found_locked(&self, path: &[u8], flags: OFlags, found: &Found, whole: Result<()>) -> Result<Option<Reached<Opened>>> {
+    fn open_found_locked(
+        &self,
+        path: ProgramPath<'_>,
+        flags: OFlags,
+        found: &Found,
+        whole: Result<()>,
+    ) -> Result<Option<Reached<Opened>>> {
         match FileType::from_raw_mode(fstat(&found.fd)?.st_mode) {
             FileType::RegularFile => {}
             FileType::Directory | FileType::Symlink => return final_result(self.open_existing(path, flags)).map(Some),
@@ -110,7 +119,7 @@ impl Namespace {
         final_result(self.open_existing(path, flags)).map(Some)
     }
 
-    fn open_existing(&self, path: &[u8], flags: OFlags) -> core::result::Result<Reached<Opened>, Trouble> {
+    fn open_existing(&self, path: ProgramPath<'_>, flags: OFlags) -> core::result::Result<Reached<Opened>, Trouble> {
         let epochs = self.epochs();
         let found = match self.find(path, flags.difference(MAKING), !flags.contains(OFlags::NOFOLLOW))? {
             Reached::Array(found) => found,

@@ -4,7 +4,7 @@
 //! The kernel's checks are those of such a link: of the file itself, not of the way to a name of it.
 
 use crate::open::MAKING;
-use crate::{Namespace, Node, Opened};
+use crate::{Namespace, Node, Opened, ProgramPath};
 use alloc::vec::Vec;
 use file::FileRef;
 use format::ATTRIBUTE_NAME;
@@ -65,7 +65,7 @@ impl Namespace {
     }
 
     fn unnamed_in(&self, path: &[u8], flags: OFlags, mode: u32) -> Result<Opened> {
-        match self.open(path, flags, mode)? {
+        match self.open(ProgramPath::known(path), flags, mode)? {
             crate::Reached::Array(opened) => Ok(opened),
             crate::Reached::Host(_) => Err(OsError::XDEV),
         }

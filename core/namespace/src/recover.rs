@@ -21,7 +21,7 @@ use sys::rustix::fs::{
     AtFlags, FileType, Gid, Mode, OFlags, RenameFlags, Stat, Uid, XattrFlags, chownat, lgetxattr, llistxattr, lremovexattr,
     lsetxattr, mkdirat, mknodat, symlinkat, unlinkat,
 };
-use sys::{OsError, OwnedFd, Result};
+use sys::{AsFd, OsError, OwnedFd, Result};
 use units::{MemberSet, Slot};
 
 /// How the names of files set aside begin, within `.cxlraid`; the inode number follows.
@@ -137,7 +137,7 @@ impl Namespace {
         let root = self.root(slot)?;
         for (path, item) in &present {
             if !wanted.get(path).is_some_and(|other| other.is_like(item)) {
-                match Located::below(root, &path[1..]) {
+                match Located::below(root.as_fd(), &path[1..]) {
                     // It went with its directory.
                     Err(OsError::NOENT) => {}
                     found => found?.clear()?,
@@ -170,7 +170,7 @@ impl Namespace {
             }
         }
         for name in aside(root)? {
-            if let Some(attribute) = self.attribute_at(&Located::below(root, &name)?)? {
+            if let Some(attribute) = self.attribute_at(&Located::below(root.as_fd(), &name)?)? {
                 places.entry(key(attribute)).or_insert(name);
             }
         }
@@ -191,7 +191,7 @@ impl Namespace {
     pub(crate) fn put(&self, slot: Slot, path: &[u8], item: &Item, places: &mut Places) -> Result<bool> {
         let (root, relative) = (self.root(slot)?, &path[1..]);
         let mode = Mode::from_raw_mode(item.stat.st_mode & 0o7777);
-        let at = Located::below(root, relative)?;
+        let at = Located::below(root.as_fd(), relative)?;
         match item.kind {
             FileType::Directory => mkdirat(at.directory(), at.name(), mode)?,
             FileType::Symlink => symlinkat(item.target.as_slice(), at.directory(), at.name())?,
@@ -229,7 +229,7 @@ impl Namespace {
         if item.kind == FileType::RegularFile && item.attribute.is_none() {
             return Ok(());
         }
-        let at = Located::below(self.root(slot)?, &path[1..])?;
+        let at = Located::below(self.root(slot)?.as_fd(), &path[1..])?;
         let stat = at.stat()?;
         let owner = (item.stat.st_uid, item.stat.st_gid);
         if (stat.st_uid, stat.st_gid) != owner {
@@ -240,7 +240,7 @@ impl Namespace {
         if item.kind == FileType::Symlink {
             return Ok(());
         }
-        self.equalise_xattrs(&Located::below(self.root(reference)?, &there[1..])?, &at)?;
+        self.equalise_xattrs(&Located::below(self.root(reference)?.as_fd(), &there[1..])?, &at)?;
         let mode = item.stat.st_mode & 0o7777;
         if stat.st_mode & 0o7777 != mode || (stat.st_uid, stat.st_gid) != owner {
             self.array().before_change()?;
@@ -284,7 +284,7 @@ impl Namespace {
     }
 
     pub(crate) fn item(&self, slot: Slot, path: &[u8]) -> Result<Item> {
-        let at = Located::below(self.root(slot)?, &path[1..])?;
+        let at = Located::below(self.root(slot)?.as_fd(), &path[1..])?;
         let mut stat = at.stat()?;
         let kind = FileType::from_raw_mode(stat.st_mode);
         if !matches!(kind, FileType::CharacterDevice | FileType::BlockDevice) {

@@ -24,7 +24,7 @@ use file::Name;
 use format::{Attribute, InodeState, NameKind, NameRecord};
 use intent::Records;
 use sys::rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, ResolveFlags, openat2, unlinkat};
-use sys::{OsError, Result};
+use sys::{AsFd, OsError, Result};
 use units::{MemberSet, Slot};
 
 /// How names of files begin, within `.cxlraid`, that have no other; the inode number follows.
@@ -163,7 +163,7 @@ impl Namespace {
             return Ok(());
         }
         self.array().before_change()?;
-        Located::below(self.root(slot)?, &path[1..])?.clear()?;
+        Located::below(self.root(slot)?.as_fd(), &path[1..])?.clear()?;
         if self.put(slot, path, item, &mut Places::new())? {
             self.equalise_with(reference, there, slot, path, item)
         } else {

@@ -6,59 +6,28 @@
 //! Outside the array the path is collected as it stands: symlinks of the host are the kernel's. `..` there is taken by text.
 
 use crate::everywhere::On;
-use crate::located::{Directories, Located};
-use crate::{Namespace, Place, Reached};
-use alloc::rc::Rc;
+use crate::located::SAFELY;
+use crate::remembered::Epochs;
+use crate::target::Target;
+use crate::{Namespace, Place, ProgramPath, Reached};
 use alloc::vec::Vec;
 use array::config::normalise;
 use sys::rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, openat2, readlinkat, statat};
-use sys::{OsError, OwnedFd, Result};
+use sys::{AsFd, BorrowedFd, OsError, OwnedFd, Result};
+use units::Slot;
 
 /// Symlinks followed before a path is taken for a loop (path_resolution(7)).
 const LINK_COUNT_MAX: u32 = 40;
+/// How often a path is walked anew in which directories become symlinks meanwhile.
+const WALK_COUNT: u32 = 8;
 const RESOLVE: ResolveFlags = ResolveFlags::IN_ROOT.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
 
 /// Something that exists, opened on the member whose answers count.
 pub(crate) struct Found {
     pub(crate) fd: OwnedFd,
+    pub(crate) slot: Slot,
     /// Logical, without symlinks but perhaps as the last component.
     pub(crate) path: Vec<u8>,
-}
-
-/// A name to be changed: its directory has been found, itself has not been looked at.
-pub(crate) struct Target {
-    /// Logical.
-    pub(crate) path: Vec<u8>,
-    /// Below a member's root, with the program's trailing slash if there was one.
-    pub(crate) relative: Vec<u8>,
-    /// The directory of the name, on each member where it was looked up.
-    directories: Rc<Directories>,
-}
-
-impl Target {
-    pub(crate) fn new(path: Vec<u8>, slash: bool) -> Self {
-        let mut relative = path[1..].to_vec();
-        if slash {
-            relative.push(b'/');
-        }
-        Self { path, relative, directories: Rc::new(Directories::default()) }
-    }
-
-    /// Where the name lies on a member.
-    ///
-    /// # Errors
-    /// As for [`Located::below`].
-    pub(crate) fn on(&self, on: &On) -> Result<Located<'_>> {
-        if on.afresh { Located::below(on.root, &self.relative) } else { self.directories.locate(on, &self.relative) }
-    }
-
-    /// This target after another one of the same operation: what has been found of the other's directory serves both if they are in the same.
-    pub(crate) fn beside(mut self, other: &Self) -> Self {
-        if split_last(&self.relative).0 == split_last(&other.relative).0 {
-            self.directories = Rc::clone(&other.directories);
-        }
-        self
-    }
 }
 
 impl Namespace {
@@ -66,7 +35,8 @@ impl Namespace {
     ///
     /// # Errors
     /// `NOENT`, `NOTDIR`, `ACCES`, `LOOP`, `NAMETOOLONG` as the kernel gives them.
-    pub fn resolve(&self, path: &[u8], follow: bool) -> Result<Place> {
+    pub fn resolve<'p>(&self, path: impl Into<ProgramPath<'p>>, follow: bool) -> Result<Place> {
+        let path = path.into();
         match self.find(path, OFlags::PATH | OFlags::CLOEXEC, follow) {
             Ok(Reached::Array(found)) => Ok(Reached::Array(found.path)),
             Ok(Reached::Host(path)) => Ok(Reached::Host(path)),
@@ -76,39 +46,64 @@ impl Namespace {
     }
 
     /// Opens what `path` leads to, on the member whose answers count. `flags` make nothing and cut nothing.
-    pub(crate) fn find(&self, path: &[u8], flags: OFlags, follow: bool) -> Result<Reached<Found>> {
-        leads_somewhere(path)?;
-        let text = normalise(path);
+    pub(crate) fn find(&self, path: ProgramPath<'_>, flags: OFlags, follow: bool) -> Result<Reached<Found>> {
+        leads_somewhere(path.text())?;
+        let text = normalise(path.text());
         let flags = if follow { flags } else { flags | OFlags::NOFOLLOW };
         if self.owns(&text) {
             let epochs = self.epochs();
             match self.open_plainly(path, flags) {
-                Ok(fd) => {
-                    if let (Some(epochs), Some(parent)) = (epochs, self.plain_parent(path)) {
-                        self.remember_directory(parent, epochs);
+                Ok((slot, fd)) => {
+                    if let (Some(epochs), Some(parent)) = (epochs, self.plain_parent(path.text())) {
+                        self.remember_parent(path, parent, epochs);
                     }
-                    return Ok(Reached::Array(Found { fd, path: text }));
+                    return Ok(Reached::Array(Found { fd, slot, path: text }));
                 }
-                Err(error) if error != OsError::LOOP && !climbs(path) => return Err(error),
+                Err(error) if error != OsError::LOOP && !climbs(path.text()) => return Err(error),
                 Err(_) => {}
             }
         }
-        let (place, slash) = self.walk(path, follow)?;
-        place.and_then(|path| {
-            let mut exact = path.clone();
+        // Of a symlink that is not to be followed the kernel says the same as of one that was not there when the path was walked.
+        let is_final = flags.contains(OFlags::NOFOLLOW) && !flags.contains(OFlags::PATH);
+        for _ in 0..WALK_COUNT {
+            let (place, slash) = self.walk(path, follow)?;
+            let text = match place {
+                Reached::Array(text) => text,
+                Reached::Host(path) => return Ok(Reached::Host(path)),
+            };
+            let mut exact = text.clone();
             if slash {
                 exact.push(b'/');
             }
-            self.open_plainly(&exact, flags).map(|fd| Found { fd, path })
-        })
+            match self.open_plainly(path.leading_to(&exact), flags) {
+                Err(OsError::LOOP) if !is_final => {}
+                opened => return opened.map(|(slot, fd)| Reached::Array(Found { fd, slot, path: text })),
+            }
+        }
+        Err(OsError::LOOP)
     }
 
-    /// Opens a path that must not contain symlinks.
-    fn open_plainly(&self, path: &[u8], flags: OFlags) -> Result<OwnedFd> {
-        self.on_first(|root| match openat2(root, path, flags, Mode::empty(), RESOLVE) {
-            // A device may say so of itself.
-            Err(OsError::IO) if !flags.contains(OFlags::PATH) && is_device(root, path) => Ok(Err(OsError::IO)),
-            result => result.map(Ok),
+    /// Notes that the directory of something was reached without symlinks, in a look that began when `epochs` were present.
+    fn remember_parent(&self, path: ProgramPath<'_>, parent: &[u8], epochs: Epochs) {
+        let is_beside = path.is_known(parent.len());
+        // What an open directory was called when the program's path was put together, it need not have been called when the look began.
+        let is_reached = || self.open_plainly(parent.into(), OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC).is_ok();
+        if !path.is_relative() || !is_beside && !self.is_remembered(parent, epochs) && is_reached() {
+            self.remember_directory(parent, epochs);
+        }
+    }
+
+    /// Opens a path that must not contain symlinks. Also tells the member that answered.
+    fn open_plainly(&self, path: ProgramPath<'_>, flags: OFlags) -> Result<(Slot, OwnedFd)> {
+        self.asking_first(|on| {
+            let from_root = (on.root.as_fd(), path.text());
+            let (directory, name, resolve) =
+                path.on(on.slot).map_or((from_root.0, from_root.1, RESOLVE), |(directory, rest)| (directory, rest, SAFELY));
+            match openat2(directory, name, flags, Mode::empty(), resolve) {
+                // A device may say so of itself.
+                Err(OsError::IO) if !flags.contains(OFlags::PATH) && is_device(directory, name) => Ok(Err(OsError::IO)),
+                result => result.map(|fd| Ok((on.slot, fd))),
+            }
         })?
     }
 
@@ -122,56 +117,75 @@ impl Namespace {
         self.array().asking_first(|slot| ask(&On { slot, root: self.root(slot)?, first: true, afresh: false }))
     }
 
-    /// Finds the directory of the name that `path` ends with. The name itself is not followed.
-    pub(crate) fn target(&self, path: &[u8]) -> Result<Reached<Target>> {
-        leads_somewhere(path)?;
+    /// Finds the directory of the name that `path` ends with. The name itself is not followed. The namespace lock is held, and the path is as it is called now
+    /// ([`Self::with_present`]).
+    pub(crate) fn target<'a>(&self, path: ProgramPath<'a>) -> Result<Reached<Target<'a>>> {
+        leads_somewhere(path.text())?;
         let epochs = self.epochs();
-        let plain = epochs.zip(self.plain_parent(path));
+        let plain = epochs.zip(self.plain_parent(path.text()));
         if plain.is_some_and(|(epochs, parent)| self.is_remembered(parent, epochs)) {
-            return Ok(Reached::Array(Target::new(path.to_vec(), false)));
+            return Ok(Reached::Array(Target::new(path, path.text().to_vec(), false)));
         }
-        let end = path.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
-        let (whole, slash) = (&path[..end], end < path.len());
+        let end = path.text().iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
+        let (whole, slash) = (&path.text()[..end], end < path.text().len());
         let Some(cut) = whole.iter().rposition(|&byte| byte == b'/') else {
             return if whole.is_empty() && slash { Ok(Reached::Host(b"/".to_vec())) } else { Err(OsError::NOENT) };
         };
         let (parent, name) = (&whole[..=cut], &whole[cut + 1..]);
         let text = join(&normalise(parent), name);
+        if path.is_known(cut) {
+            return Ok(Reached::Array(Target::new(path, text, slash)));
+        }
+        let directory = path.up_to(cut + 1);
         if self.owns(&normalise(parent)) || self.owns(&normalise(&text)) {
-            match self.open_plainly(parent, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC) {
+            match self.open_plainly(directory, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC) {
                 Ok(_) => {
                     if let Some((epochs, parent)) = plain {
                         self.remember_directory(parent, epochs);
                     }
-                    return Ok(Reached::Array(Target::new(text, slash)));
+                    return Ok(Reached::Array(Target::new(path, text, slash)));
                 }
                 Err(error) if error != OsError::LOOP && !climbs(parent) => return Err(error),
                 Err(_) => {}
             }
         }
-        match self.walk(parent, true)?.0 {
-            Reached::Array(parent) => Ok(Reached::Array(Target::new(join(&parent, name), slash))),
+        match self.walk(directory, true)?.0 {
+            Reached::Array(parent) => Ok(Reached::Array(Target::new(path, join(&parent, name), slash))),
             Reached::Host(parent) => {
-                let mut path = join(&parent, name);
-                let text = normalise(&path);
+                let mut host = join(&parent, name);
+                let text = normalise(&host);
                 if self.owns(&text) {
-                    return Ok(Reached::Array(Target::new(text, slash)));
+                    return Ok(Reached::Array(Target::new(path, text, slash)));
                 }
                 if slash {
-                    path.push(b'/');
+                    host.push(b'/');
                 }
-                Ok(Reached::Host(path))
+                Ok(Reached::Host(host))
             }
         }
     }
 
     /// Resolves component by component. Also tells whether the path demands a directory (a trailing slash or dot).
-    pub(crate) fn walk(&self, path: &[u8], follow: bool) -> Result<(Place, bool)> {
-        leads_somewhere(path)?;
-        let mut walk = Walk { inside: false, at: Vec::new(), rest: path.to_vec(), link_count: 0, directory: false };
+    pub(crate) fn walk(&self, path: ProgramPath<'_>, follow: bool) -> Result<(Place, bool)> {
+        leads_somewhere(path.text())?;
+        for _ in 0..WALK_COUNT {
+            if let Some(found) = self.walk_once(path, follow)? {
+                return Ok(found);
+            }
+        }
+        Err(OsError::LOOP)
+    }
+
+    /// None if a directory that had been reached has become a symlink meanwhile.
+    fn walk_once(&self, path: ProgramPath<'_>, follow: bool) -> Result<Option<(Place, bool)>> {
+        let (at, rest) = path.text().split_at(path.known_part().len());
+        let inside = path.is_relative() || !at.is_empty();
+        let mut walk = Walk { inside, at: at.to_vec(), rest: rest.to_vec(), link_count: 0, directory: false };
         while let Some((name, is_last)) = walk.next() {
             if walk.inside {
-                self.step_inside(&mut walk, &name, is_last && !follow)?;
+                if !self.step_inside(path, &mut walk, &name, is_last && !follow)? {
+                    return Ok(None);
+                }
             } else if name != b".." || !walk.at.is_empty() {
                 walk.at = join(&walk.at, &name);
                 let text = normalise(&walk.at);
@@ -182,34 +196,49 @@ impl Namespace {
         }
         let directory = walk.directory;
         if walk.inside {
-            return Ok((Reached::Array(walk.at), directory));
+            return Ok(Some((Reached::Array(walk.at), directory)));
         }
         if walk.at.is_empty() || directory {
             walk.at.push(b'/');
         }
-        Ok((Reached::Host(walk.at), directory))
+        Ok(Some((Reached::Host(walk.at), directory)))
     }
 
-    fn step_inside(&self, walk: &mut Walk, name: &[u8], keep_link: bool) -> Result<()> {
+    /// False if a directory that had been reached has become a symlink.
+    fn step_inside(&self, path: ProgramPath<'_>, walk: &mut Walk, name: &[u8], keep_link: bool) -> Result<bool> {
+        let look = |text: &[u8]| {
+            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            self.open_plainly(path.leading_to(text), flags).map(|(_, fd)| fd)
+        };
         if matches!(name, b"." | b"..") {
-            let here = join(&walk.at, b".");
-            self.on_first(|root| statat(root, &here[1..], AtFlags::empty()))?;
+            match look(&join(&walk.at, b".")) {
+                Err(OsError::LOOP) => return Ok(false),
+                looked => looked?,
+            };
             if name == b".." {
                 walk.at.truncate(walk.at.iter().rposition(|&byte| byte == b'/').unwrap_or(0));
                 walk.inside = self.owns(&walk.at);
             }
             walk.directory = true;
-            return Ok(());
+            return Ok(true);
         }
         let next = join(&walk.at, name);
-        match self.on_first(|root| readlinkat(root, &next[1..], Vec::new())) {
+        let found = match look(&next) {
+            Err(OsError::LOOP) => return Ok(false),
+            Err(OsError::NOENT) if walk.rest.iter().all(|&byte| byte == b'/') => {
+                walk.at = next;
+                return Ok(true);
+            }
+            found => found?,
+        };
+        match readlinkat(found, c"", Vec::new()) {
             Ok(_) if keep_link && walk.rest.is_empty() => walk.at = next,
             Ok(target) => walk.follow(target.as_bytes())?,
-            Err(OsError::INVAL) => walk.at = next,
-            Err(OsError::NOENT) if walk.rest.iter().all(|&byte| byte == b'/') => walk.at = next,
+            // Of what is no symlink the kernel says that an empty path leads nowhere.
+            Err(OsError::NOENT | OsError::INVAL) => walk.at = next,
             Err(error) => return Err(error),
         }
-        Ok(())
+        Ok(true)
     }
 }
 
@@ -280,8 +309,8 @@ fn climbs(path: &[u8]) -> bool {
     path.split(|&byte| byte == b'/').any(|name| name == b"..")
 }
 
-fn is_device(root: &OwnedFd, path: &[u8]) -> bool {
+fn is_device(directory: BorrowedFd<'_>, path: &[u8]) -> bool {
     let start = path.iter().position(|&byte| byte != b'/').unwrap_or(path.len());
-    let kind = statat(root, &path[start..], AtFlags::SYMLINK_NOFOLLOW).map(|stat| FileType::from_raw_mode(stat.st_mode));
+    let kind = statat(directory, &path[start..], AtFlags::SYMLINK_NOFOLLOW).map(|stat| FileType::from_raw_mode(stat.st_mode));
     matches!(kind, Ok(FileType::CharacterDevice | FileType::BlockDevice))
 }

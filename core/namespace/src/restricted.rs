@@ -1,7 +1,7 @@
 //! openat2(2) with RESOLVE_*: how far a path may lead is for the kernel to say, which walks it on the first member. What it finds is then
 //! opened by its name.
 
-use crate::{Namespace, Opened, Reached};
+use crate::{Namespace, Opened, ProgramPath, Reached};
 use sys::rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use sys::{AsFd, BorrowedFd, OsError, OwnedFd, Result};
 
@@ -32,7 +32,7 @@ impl Namespace {
         match look(path, kept) {
             Ok(found) => {
                 let path = self.logical_path_of(found.as_fd())?.ok_or(OsError::XDEV)?;
-                self.open(&path, flags, mode)
+                self.open(ProgramPath::known(&path), flags, mode)
             }
             Err(OsError::NOENT) if flags.contains(OFlags::CREATE) => {
                 let (parent, name) = split(path);
@@ -42,7 +42,8 @@ impl Namespace {
                 let parent = look(parent, OFlags::DIRECTORY)?;
                 let parent = self.logical_path_of(parent.as_fd())?.ok_or(OsError::XDEV)?;
                 // A symlink that leads to nothing is not followed: it might lead out.
-                self.open(&[parent.as_slice(), b"/", name].concat(), flags | OFlags::NOFOLLOW, mode)
+                let path = [parent.as_slice(), b"/", name].concat();
+                self.open(ProgramPath::known(&path), flags | OFlags::NOFOLLOW, mode)
             }
             Err(error) => Err(error),
         }

@@ -4,26 +4,30 @@ use crate::descriptor::link;
 use crate::everywhere::On;
 use crate::located::{Located, open_below};
 use crate::log::change as record;
-use crate::resolve::Target;
-use crate::{HostPair, Namespace, Reached};
+use crate::{HostPair, Namespace, ProgramPath, Reached};
 use alloc::vec::Vec;
 use format::NameKind;
 use sys::rustix::fs::{AtFlags, FileType, Mode, OFlags, mknodat};
 use sys::rustix::mount::{UnmountFlags, mount_bind, mount_bind_recursive, unmount};
-use sys::{AsRawFd, OsError, OwnedFd, Result};
+use sys::{AsFd, AsRawFd, OsError, OwnedFd, Result};
 
 impl Namespace {
     /// bind(2) of a local socket: `bind` gives it a name on the first member, the others get a socket that nobody listens on. `longest` is
     /// the most bytes that fit into an address.
-    pub fn bind_socket(&self, path: &[u8], longest: usize, bind: impl Fn(&[u8]) -> Result<()>) -> Result<Reached<()>> {
-        self.changing(|| {
+    pub fn bind_socket<'p>(
+        &self,
+        path: impl Into<ProgramPath<'p>>,
+        longest: usize,
+        bind: impl Fn(&[u8]) -> Result<()>,
+    ) -> Result<Reached<()>> {
+        self.changing_at(path.into(), |path| {
             self.target(path)?.and_then(|target| {
                 let mut mode = None;
                 let make = || {
                     self.make_everywhere(&target, AtFlags::empty(), |on, at| {
                         if on.first {
                             // The directory, if there is one, is needed until the name is made.
-                            let (host, _directory) = self.short_path(on, &target, longest)?;
+                            let (host, _directory) = self.short_path(on, &target.path, longest)?;
                             bind(&host)?;
                             mode = Some(at.stat()?.st_mode & 0o7777);
                             return Ok(());
@@ -39,24 +43,28 @@ impl Namespace {
     }
 
     /// Where the socket at `path` lies, for connect(2): a path of at most `longest` bytes, good while the descriptor is open.
-    pub fn socket_path(&self, path: &[u8], longest: usize) -> Result<Reached<(Vec<u8>, Option<OwnedFd>)>> {
+    pub fn socket_path<'p>(
+        &self,
+        path: impl Into<ProgramPath<'p>>,
+        longest: usize,
+    ) -> Result<Reached<(Vec<u8>, Option<OwnedFd>)>> {
         self.resolve(path, true)?.and_then(|path| {
             let slot = self.array().first_in_use()?;
             let on = On { slot, root: self.root(slot)?, first: true, afresh: false };
-            self.short_path(&on, &Target::new(path, false), longest)
+            self.short_path(&on, &path, longest)
         })
     }
 
     /// The path on a member; if that is too long, one through a descriptor of the directory.
-    fn short_path(&self, on: &On, target: &Target, longest: usize) -> Result<(Vec<u8>, Option<OwnedFd>)> {
-        let host = self.host_path(on.slot, &target.path);
+    fn short_path(&self, on: &On, path: &[u8], longest: usize) -> Result<(Vec<u8>, Option<OwnedFd>)> {
+        let host = self.host_path(on.slot, path);
         if host.len() <= longest {
             return Ok((host, None));
         }
-        let cut = target.path.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
-        let parent: Vec<u8> = [b".", &target.path[..cut]].concat();
+        let cut = path.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
+        let parent: Vec<u8> = [b".", &path[..cut]].concat();
         let directory = open_below(on.root, &parent, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-        let short = [link(directory.as_raw_fd()).as_slice(), &target.path[cut..]].concat();
+        let short = [link(directory.as_raw_fd()).as_slice(), &path[cut..]].concat();
         if short.len() > longest { Err(OsError::NAMETOOLONG) } else { Ok((short, Some(directory))) }
     }
 
@@ -64,7 +72,13 @@ impl Namespace {
     ///
     /// # Errors
     /// `XDEV` across the array's border.
-    pub fn bind_mount(&self, from: &[u8], to: &[u8], recursive: bool) -> Result<Reached<(), HostPair>> {
+    pub fn bind_mount<'p>(
+        &self,
+        from: impl Into<ProgramPath<'p>>,
+        to: impl Into<ProgramPath<'p>>,
+        recursive: bool,
+    ) -> Result<Reached<(), HostPair>> {
+        let (from, to) = (from.into(), to.into());
         self.changing(|| match (self.resolve(from, true)?, self.resolve(to, true)?) {
             (Reached::Array(from), Reached::Array(to)) => {
                 let place = |on: &On, path: &[u8]| open_below(on.root, &path[1..], OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
@@ -85,8 +99,8 @@ impl Namespace {
     }
 
     /// umount2(2) of what [`Namespace::bind_mount`] made.
-    pub fn unmount(&self, path: &[u8], flags: u32) -> Result<Reached<()>> {
-        let flags = UnmountFlags::from_bits_retain(flags);
+    pub fn unmount<'p>(&self, path: impl Into<ProgramPath<'p>>, flags: u32) -> Result<Reached<()>> {
+        let (path, flags) = (path.into(), UnmountFlags::from_bits_retain(flags));
         self.changing(|| {
             self.resolve(path, !flags.contains(UnmountFlags::NOFOLLOW))?.and_then(|path| {
                 let act = |on: &On| match unmount_on(on, &path, flags) {
@@ -104,5 +118,5 @@ impl Namespace {
 
 /// Takes away what is mounted at a name of one member.
 fn unmount_on(on: &On, path: &[u8], flags: UnmountFlags) -> Result<()> {
-    unmount(Located::below(on.root, &path[1..])?.path(), flags | UnmountFlags::NOFOLLOW)
+    unmount(Located::below(on.root.as_fd(), &path[1..])?.path(), flags | UnmountFlags::NOFOLLOW)
 }

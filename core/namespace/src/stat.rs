@@ -4,16 +4,17 @@
 //! allocated alike on all members, so the anchor's blocks times their number are the file's. A write whose time the members do not
 //! know yet gives modification and change time.
 
-use crate::everywhere::is_dead;
+use crate::everywhere::{On, is_dead};
 use crate::remembered::Epochs;
 use crate::resolve::Found;
-use crate::{Namespace, Node, Reached};
+use crate::{Namespace, Node, ProgramPath, Reached};
 use alloc::vec::Vec;
 use file::{Name, Told};
 use sys::rustix::fs::{
-    Access, AtFlags, FileType, OFlags, Stat, Statx, StatxFlags, accessat, fstat, major, makedev, minor, readlinkat, statat, statx,
+    Access, AtFlags, CWD, FileType, OFlags, Stat, Statx, StatxFlags, accessat, fstat, major, makedev, minor, readlinkat, statat,
+    statx,
 };
-use sys::{AsFd, BorrowedFd, OsError, OwnedFd, Result};
+use sys::{AsFd, AsRawFd, BorrowedFd, OsError, Result};
 
 const LOOK: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 const NS_PER_SECOND: u64 = 1_000_000_000;
@@ -29,8 +30,10 @@ struct Known {
 
 impl Namespace {
     /// stat(2), lstat(2), newfstatat(2).
-    pub fn stat(&self, path: &[u8], follow: bool) -> Result<Reached<Stat>> {
-        if let Some((epochs, stat)) = self.look(path, |root, name, flags| statat(root, name, flags))
+    pub fn stat<'p>(&self, path: impl Into<ProgramPath<'p>>, follow: bool) -> Result<Reached<Stat>> {
+        let path = path.into();
+        if let Some((epochs, stat)) =
+            self.look(path, |directory, name, flags| statat(directory, name, flags | AtFlags::NO_AUTOMOUNT))
             && let Some(known) = self.remembered(stat.st_mode, [stat.st_dev, stat.st_ino], follow, epochs)
         {
             return Ok(Reached::Array(self.told(stat, known)));
@@ -44,13 +47,19 @@ impl Namespace {
     }
 
     /// Asks the kernel about a path whose directory is known to be reached without symlinks. Errors are left to the longer way.
-    fn look<T>(&self, path: &[u8], ask: impl Fn(&OwnedFd, &[u8], AtFlags) -> Result<T>) -> Option<(Epochs, T)> {
+    fn look<T>(&self, path: ProgramPath<'_>, ask: impl Fn(BorrowedFd<'_>, &[u8], AtFlags) -> Result<T>) -> Option<(Epochs, T)> {
         let epochs = self.epochs()?;
-        let parent = self.plain_parent(path)?;
-        if !self.is_remembered(parent, epochs) {
+        let parent = self.plain_parent(path.text())?;
+        if !path.is_known(parent.len()) && !self.is_remembered(parent, epochs) {
             return None;
         }
-        let answer = self.on_first(|root| ask(root, &path[1..], AtFlags::SYMLINK_NOFOLLOW)).ok()?;
+        let ask_on = |on: &On| match path.on(on.slot) {
+            Some((directory, rest)) => ask(directory, rest, AtFlags::SYMLINK_NOFOLLOW).map(Some),
+            None if path.known_part().is_empty() => ask(on.root.as_fd(), &path.text()[1..], AtFlags::SYMLINK_NOFOLLOW).map(Some),
+            // The kernel would follow symlinks in what is known.
+            None => Ok(None),
+        };
+        let answer = self.asking_first(ask_on).ok()??;
         // The answer stands if nothing was changed meanwhile.
         (self.epochs() == Some(epochs)).then_some((epochs, answer))
     }
@@ -103,8 +112,15 @@ impl Namespace {
     }
 
     /// statx(2) with a path. `flags` are AT_STATX_* and AT_NO_AUTOMOUNT.
-    pub fn statx(&self, path: &[u8], flags: AtFlags, mask: StatxFlags, follow: bool) -> Result<Reached<Statx>> {
-        let ask = |root: &OwnedFd, name: &[u8], kind: AtFlags| statx(root, name, flags | kind, mask | IDENTITY);
+    pub fn statx<'p>(
+        &self,
+        path: impl Into<ProgramPath<'p>>,
+        flags: AtFlags,
+        mask: StatxFlags,
+        follow: bool,
+    ) -> Result<Reached<Statx>> {
+        let path = path.into();
+        let ask = |directory: BorrowedFd<'_>, name: &[u8], kind: AtFlags| statx(directory, name, flags | kind, mask | IDENTITY);
         if let Some((epochs, stat)) = self.look(path, ask)
             && let Some(known) = self.remembered(stat.stx_mode.into(), backing_of(&stat), follow, epochs)
         {
@@ -188,17 +204,21 @@ impl Namespace {
     }
 
     /// access(2), faccessat2(2). `flags` may hold AT_EACCESS.
-    pub fn access(&self, path: &[u8], access: Access, flags: AtFlags, follow: bool) -> Result<Reached<()>> {
-        let check = |found: Found| {
-            let flags = flags & AtFlags::EACCESS | AtFlags::SYMLINK_NOFOLLOW;
-            self.on_first(|root| accessat(root, &found.path[1..], access, flags))
-        };
-        self.find(path, LOOK, follow)?.and_then(check)
+    pub fn access<'p>(
+        &self,
+        path: impl Into<ProgramPath<'p>>,
+        access: Access,
+        flags: AtFlags,
+        follow: bool,
+    ) -> Result<Reached<()>> {
+        let path = path.into();
+        let check = |found: Found| accessat(CWD, crate::descriptor::link(found.fd.as_raw_fd()), access, flags & AtFlags::EACCESS);
+        self.on_first(|_| self.find(path, LOOK, follow)?.and_then(check))
     }
 
     /// readlink(2): the whole target.
-    pub fn readlink(&self, path: &[u8]) -> Result<Reached<Vec<u8>>> {
-        self.find(path, LOOK, false)?.and_then(|found| match readlinkat(&found.fd, c"", Vec::new()) {
+    pub fn readlink<'p>(&self, path: impl Into<ProgramPath<'p>>) -> Result<Reached<Vec<u8>>> {
+        self.find(path.into(), LOOK, false)?.and_then(|found| match readlinkat(&found.fd, c"", Vec::new()) {
             // Of what is no symlink the kernel says that an empty path leads nowhere.
             Err(OsError::NOENT) => Err(OsError::INVAL),
             result => result.map(|target| target.into_bytes()),

@@ -3,14 +3,14 @@
 //! Every member holds as much of a file as every other, so the fullest one sets the limit, and each of its bytes holds as many file bytes
 //! as a stripe has data chunks. What the level costs is thus already taken off.
 
-use crate::{Namespace, Reached};
+use crate::{Namespace, ProgramPath, Reached};
 use sys::Result;
 use sys::rustix::fs::{OFlags, StatFs, fstatfs};
 
 impl Namespace {
     /// statfs(2).
-    pub fn statfs(&self, path: &[u8]) -> Result<Reached<StatFs>> {
-        self.find(path, OFlags::PATH | OFlags::CLOEXEC, true)?.and_then(|_| self.fstatfs())
+    pub fn statfs<'p>(&self, path: impl Into<ProgramPath<'p>>) -> Result<Reached<StatFs>> {
+        self.find(path.into(), OFlags::PATH | OFlags::CLOEXEC, true)?.and_then(|_| self.fstatfs())
     }
 
     /// fstatfs(2), the same for every descriptor.

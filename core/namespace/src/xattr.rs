@@ -2,27 +2,32 @@
 //!
 //! Changing them is a change of attributes like others: `attributes`.
 
-use crate::resolve::Found;
-use crate::{Namespace, Reached};
+use crate::{Namespace, ProgramPath, Reached};
 use alloc::vec::Vec;
 use format::ATTRIBUTE_NAME;
-use sys::rustix::fs::{OFlags, fgetxattr, fgetxattr_query, flistxattr, lgetxattr, lgetxattr_query, llistxattr};
-use sys::{BorrowedFd, OsError, Result};
+use sys::rustix::fs::{OFlags, fgetxattr, fgetxattr_query, flistxattr, getxattr, getxattr_query, listxattr};
+use sys::{AsRawFd, BorrowedFd, OsError, Result};
 
 /// Lists of names are at most this long (xattr(7)).
 const LIST_BYTES_MAX: usize = 65536;
 
 impl Namespace {
     /// getxattr(2), lgetxattr(2). With an empty buffer the length of the value.
-    pub fn getxattr(&self, path: &[u8], name: &[u8], buffer: &mut [u8], follow: bool) -> Result<Reached<usize>> {
-        self.find(path, OFlags::PATH | OFlags::CLOEXEC, follow)?.and_then(|found| {
-            let host = self.seen(name, &found)?;
-            if buffer.is_empty() { lgetxattr_query(host, name) } else { lgetxattr(host, name, buffer) }
+    pub fn getxattr<'p>(
+        &self,
+        path: impl Into<ProgramPath<'p>>,
+        name: &[u8],
+        buffer: &mut [u8],
+        follow: bool,
+    ) -> Result<Reached<usize>> {
+        self.find(path.into(), OFlags::PATH | OFlags::CLOEXEC, follow)?.and_then(|found| {
+            if name == ATTRIBUTE_NAME.to_bytes() {
+                return Err(OsError::NODATA);
+            }
+            // The link leads to what was found, also to a symlink.
+            let link = crate::descriptor::link(found.fd.as_raw_fd());
+            if buffer.is_empty() { getxattr_query(link, name) } else { getxattr(link, name, buffer) }
         })
-    }
-
-    fn seen(&self, name: &[u8], found: &Found) -> Result<Vec<u8>> {
-        if name == ATTRIBUTE_NAME.to_bytes() { Err(OsError::NODATA) } else { self.anchor_path(&found.path) }
     }
 
     /// fgetxattr(2).
@@ -35,11 +40,9 @@ impl Namespace {
     }
 
     /// listxattr(2), llistxattr(2). With an empty buffer the length of the list.
-    pub fn listxattr(&self, path: &[u8], buffer: &mut [u8], follow: bool) -> Result<Reached<usize>> {
-        self.find(path, OFlags::PATH | OFlags::CLOEXEC, follow)?.and_then(|found| {
-            let host = self.anchor_path(&found.path)?;
-            listed(buffer, |list| llistxattr(host, list))
-        })
+    pub fn listxattr<'p>(&self, path: impl Into<ProgramPath<'p>>, buffer: &mut [u8], follow: bool) -> Result<Reached<usize>> {
+        self.find(path.into(), OFlags::PATH | OFlags::CLOEXEC, follow)?
+            .and_then(|found| listed(buffer, |list| listxattr(crate::descriptor::link(found.fd.as_raw_fd()), list)))
     }
 
     /// flistxattr(2).

@@ -16,6 +16,7 @@ use heap::vec::Vec;
 use namespace::{Namespace, Node};
 use sys::rustix::fs::{FileType, Mode, OFlags, fstat};
 use sys::{AsRawFd, BorrowedFd, FromRawFd, OsError};
+use units::Slot;
 
 /// The paths whose files belong to the array. Known even if the array cannot be used.
 pub(crate) struct Prefixes(Vec<Vec<u8>>);
@@ -148,13 +149,18 @@ fn resolved(path: Vec<u8>) -> Vec<u8> {
 
 /// The logical path of a host path that lies in a member and belongs to the array; also if the array cannot be used.
 pub(crate) fn logical(host: &[u8]) -> Option<Vec<u8>> {
+    placed(host).map(|(path, _)| path)
+}
+
+/// The same, with the slot of the member if that is in use.
+pub(crate) fn placed(host: &[u8]) -> Option<(Vec<u8>, Option<Slot>)> {
     let state = state()?;
     if let Ok(namespace) = &state.namespace {
-        return namespace.logical(host).map(<[u8]>::to_vec);
+        return namespace.placed(host).map(|(path, slot)| (path.to_vec(), slot));
     }
     let mut roots = state.refused_roots.iter();
     let root = roots.find(|root| !root.is_empty() && is_below(host, root))?;
-    Some(host[root.len()..].to_vec()).filter(|path| state.prefixes.own(path))
+    Some((host[root.len()..].to_vec(), None)).filter(|(path, _)| state.prefixes.own(path))
 }
 
 /// The error that answers calls on a file that was handed to this process and that it cannot serve.

@@ -142,8 +142,10 @@ fn look(places: &[Vec<u8>]) -> Option<Library> {
     for place in places {
         let host = match locate_bytes(AT_FDCWD, place) {
             Where::Host => place.clone(),
-            Where::Array(path) => match array::namespace().ok()?.open(&path, OFlags::RDONLY | OFlags::CLOEXEC, 0) {
-                Ok(Reached::Array(opened)) if matches!(opened.node, Node::File(_)) => return Some(Library { opened, path }),
+            Where::Array(path) => match array::namespace().ok()?.open(path.path(), OFlags::RDONLY | OFlags::CLOEXEC, 0) {
+                Ok(Reached::Array(opened)) if matches!(opened.node, Node::File(_)) => {
+                    return Some(Library { opened, path: path.text().to_vec() });
+                }
                 Ok(Reached::Host(host)) => host,
                 _ => continue,
             },

@@ -10,7 +10,7 @@
 use crate::array;
 use crate::calls::links;
 use crate::calls::magic::{self, Link};
-use crate::calls::paths::{self, Where};
+use crate::calls::paths::{self, Asked, Where};
 use crate::needed::{self, Source};
 use crate::thread::word;
 use crate::{deputy, exec, program};
@@ -51,26 +51,26 @@ pub(crate) fn find(directory: RawFd, path: usize, arguments: usize, environment:
         Where::Host => {
             let mut found = links::entered(directory, path, true, false)?;
             found.pop();
-            Some(paths::text(path).and_then(|name| prepare(found, name, arguments, environment)))
+            Some(paths::text(path).and_then(|name| prepare(Asked::absolute(found), name, arguments, environment)))
         }
         Where::Array(found) => Some(paths::text(path).and_then(|name| prepare(found, name, arguments, environment))),
     }
 }
 
 /// The call that executes the array's program at `path`, which the program calls `name`.
-fn prepare(path: Vec<u8>, name: Vec<u8>, arguments: usize, environment: usize) -> Result<Stored, OsError> {
+fn prepare(path: Asked, name: Vec<u8>, arguments: usize, environment: usize) -> Result<Stored, OsError> {
     prepare_first(None, path, name, arguments, environment)
 }
 
 /// Prepares the execution of the program that an open file holds, whatever the file is called by now.
 pub(crate) fn prepare_open(link: &Link, name: Vec<u8>, arguments: usize, environment: usize) -> Result<Stored, OsError> {
     let path = array::namespace()?.logical_path_of(link.descriptor())?.ok_or(OsError::ACCESS)?;
-    prepare_first(Some(link), path, name, arguments, environment)
+    prepare_first(Some(link), Asked::known(path), name, arguments, environment)
 }
 
 fn prepare_first(
     mut first: Option<&Link>,
-    mut path: Vec<u8>,
+    mut path: Asked,
     mut name: Vec<u8>,
     arguments: usize,
     environment: usize,
@@ -85,9 +85,9 @@ fn prepare_first(
                 Reached::Array(namespace.reopen(fd, node, OFlags::RDONLY | OFlags::CLOEXEC, 0)?)
             }
             None => {
-                let opened = namespace.open(&path, OFlags::RDONLY | OFlags::CLOEXEC, 0)?;
+                let opened = namespace.open(path.path(), OFlags::RDONLY | OFlags::CLOEXEC, 0)?;
                 if matches!(&opened, Reached::Array(Opened { node: Node::File(_), .. }))
-                    && let Reached::Host(_) = namespace.access(&path, Access::EXEC_OK, AtFlags::EACCESS, true)?
+                    && let Reached::Host(_) = namespace.access(path.path(), Access::EXEC_OK, AtFlags::EACCESS, true)?
                 {
                     return Err(OsError::ACCESS);
                 }
@@ -102,7 +102,7 @@ fn prepare_first(
                 let count = unsafe { file.read_at(0, start.as_mut_ptr(), START_BYTES) }?;
                 if start.starts_with(MAGIC) {
                     let wanted = exec::variable(environment, b"LD_LIBRARY_PATH");
-                    let libraries = needed::elements(&Source::Stored(&file), &path, wanted.as_deref());
+                    let libraries = needed::elements(&Source::Stored(&file), path.text(), wanted.as_deref());
                     return binary(anchor, &file, &inserted, arguments, environment, libraries);
                 }
                 let (interpreter, argument) = script(&start[..count]).ok_or(OsError::NOEXEC)?;
@@ -115,7 +115,7 @@ fn prepare_first(
             return interpreted(&host, &inserted, arguments, environment);
         }
         name.clone_from(&host);
-        path = host;
+        path = Asked::absolute(host);
     }
     Err(OsError::LOOP)
 }

@@ -10,7 +10,7 @@ use crate::{process, program};
 use core::sync::atomic::{AtomicBool, Ordering};
 use heap::vec::Vec;
 use linux_raw_sys::general::__NR_getcwd;
-use namespace::Reached;
+use namespace::{ProgramPath, Reached};
 use sys::raw::{check, syscall};
 use sys::{BorrowedFd, OsError, RawFd};
 
@@ -30,7 +30,7 @@ pub(crate) fn start() {
     {
         let made = namespace.files().array().make_directories(&host);
         if made.is_ok() {
-            let _ = enter(&host);
+            let _ = enter(ProgramPath::known(&host));
         }
     }
 }
@@ -70,8 +70,13 @@ fn is_in_array() -> bool {
 
 /// The absolute path of a directory argument, as the program knows it.
 pub(crate) fn path_of(directory: RawFd) -> Option<Vec<u8>> {
-    let host = if directory == AT_FDCWD { host_cwd()? } else { link_target(directory)? };
+    let host = host_path_of(directory)?;
     Some(array::logical(&host).unwrap_or(host))
+}
+
+/// What the kernel calls the directory of a directory argument.
+pub(crate) fn host_path_of(directory: RawFd) -> Option<Vec<u8>> {
+    if directory == AT_FDCWD { host_cwd() } else { link_target(directory) }
 }
 
 /// What /proc/self/fd says of a descriptor.
@@ -102,11 +107,11 @@ pub(crate) fn chdir(call: &mut Call) -> Verdict {
     match paths::locate(AT_FDCWD, call.args[0]) {
         Where::Array(path) => {
             array::tell();
-            Verdict::from_result(enter(&path).map(|()| 0))
+            Verdict::from_result(enter(path.path()).map(|()| 0))
         }
         Where::Host => {
             if let Some(path) = super::links::entered(AT_FDCWD, call.args[0], true, false) {
-                return Verdict::from_result(enter(&path[..path.len() - 1]).map(|()| 0));
+                return Verdict::from_result(enter(path[..path.len() - 1].into()).map(|()| 0));
             }
             moved(call.kernel(), false)
         }
@@ -125,7 +130,7 @@ fn moved(result: isize, ours: bool) -> Verdict {
     Verdict::Done(result)
 }
 
-fn enter(path: &[u8]) -> Result<(), OsError> {
+fn enter(path: ProgramPath<'_>) -> Result<(), OsError> {
     let namespace = array::namespace()?;
     let reached = namespace.enter_directory(path)?;
     let ours = matches!(reached, Reached::Array(_));

@@ -8,13 +8,13 @@ use crate::array;
 use crate::dispatch::{Call, Verdict};
 use crate::program;
 use linux_raw_sys::general::{AT_EMPTY_PATH, AT_REMOVEDIR, AT_SYMLINK_FOLLOW};
-use namespace::{FileType, Reached, RenameFlags};
+use namespace::{FileType, ProgramPath, Reached, RenameFlags};
 use sys::OsError;
 
 type Done = Result<Reached<()>, OsError>;
 
 /// Serves a call with one path that answers nothing but success.
-fn change(call: &Call, at: At, act: impl Fn(&[u8]) -> Done) -> Verdict {
+fn change(call: &Call, at: At, act: impl Fn(ProgramPath<'_>) -> Done) -> Verdict {
     on_path::serve(call, at, act, |()| Ok(0))
 }
 
@@ -68,7 +68,7 @@ pub(crate) fn mknodat(call: &mut Call) -> Verdict {
     change(call, At::directory(0, 1), |path| make_node(path, call.args[2] as u32, call.args[3] as u32))
 }
 
-fn make_node(path: &[u8], mode: u32, device: u32) -> Done {
+fn make_node(path: ProgramPath<'_>, mode: u32, device: u32) -> Done {
     const KIND: u32 = 0o170_000;
     let kind = if mode & KIND == 0 { FileType::RegularFile } else { FileType::from_raw_mode(mode) };
     array::namespace()?.mknod(path, kind, mode & !KIND, u64::from(device))
@@ -116,7 +116,7 @@ fn linked(call: &Call, flags: u32) -> Option<Link> {
     }
     let from = At::directory(0, 1);
     from.link(call).or_else(|| match from.locate(call) {
-        Where::Array(path) => match array::namespace().ok()?.resolve(&path, true) {
+        Where::Array(path) => match array::namespace().ok()?.resolve(path.path(), true) {
             Ok(Reached::Host(path)) => magic::at_host(&path),
             _ => None,
         },

@@ -2,13 +2,13 @@
 
 use super::links;
 use super::magic::{self, Link};
-use super::paths::{self, AT_FDCWD, Where};
+use super::paths::{self, AT_FDCWD, Asked, Where};
 use crate::array;
 use crate::deputy;
 use crate::dispatch::{Call, Verdict};
 use heap::vec::Vec;
 use linux_raw_sys::general::{__NR_faccessat2, AT_SYMLINK_NOFOLLOW};
-use namespace::Reached;
+use namespace::{ProgramPath, Reached};
 use sys::raw::syscall;
 use sys::{OsError, RawFd};
 
@@ -60,7 +60,7 @@ impl At {
             && let Some(link) = self.link(call)
             && let Ok(Some(path)) = array::namespace().and_then(|namespace| namespace.logical_path_of(link.descriptor()))
         {
-            return Where::Array(path);
+            return Where::Array(Asked::known(path));
         }
         paths::locate(self.base(call), call.args[self.path])
     }
@@ -96,7 +96,7 @@ impl At {
 pub(crate) fn serve<T>(
     call: &Call,
     at: At,
-    act: impl Fn(&[u8]) -> Result<Reached<T>, OsError>,
+    act: impl Fn(ProgramPath<'_>) -> Result<Reached<T>, OsError>,
     answer: impl FnOnce(T) -> Result<usize, OsError>,
 ) -> Verdict {
     // The link itself is meant.
@@ -111,7 +111,7 @@ pub(crate) fn serve_followed<T>(
     call: &Call,
     at: At,
     follow: bool,
-    act: impl Fn(&[u8]) -> Result<Reached<T>, OsError>,
+    act: impl Fn(ProgramPath<'_>) -> Result<Reached<T>, OsError>,
     open: impl FnOnce(&Link) -> Result<T, OsError>,
     answer: impl Fn(T) -> Result<usize, OsError>,
 ) -> Verdict {
@@ -132,19 +132,19 @@ fn on_name<T>(
     call: &Call,
     at: At,
     follow: bool,
-    act: impl Fn(&[u8]) -> Result<Reached<T>, OsError>,
+    act: impl Fn(ProgramPath<'_>) -> Result<Reached<T>, OsError>,
     answer: impl FnOnce(T) -> Result<usize, OsError>,
     led_out: impl FnOnce(Vec<u8>) -> Verdict,
 ) -> Verdict {
     let Where::Array(mut path) = at.locate(call) else { return Verdict::Pass };
     array::tell();
     for _ in 0..LINK_COUNT_MAX {
-        match act(&path) {
+        match act(path.path()) {
             Ok(Reached::Array(value)) => return Verdict::from_result(answer(value)),
             Ok(Reached::Host(host)) if follow && magic::names(&host) => return led_out(host),
             // Out of the array and back by way of /proc.
             Ok(Reached::Host(host)) => match links::entered_again(&host, follow) {
-                Some(again) => path = again,
+                Some(again) => path = Asked::absolute(again),
                 None => return led_out(host),
             },
             Err(error) => return Verdict::error(error),
@@ -157,7 +157,7 @@ fn on_name<T>(
 pub(crate) fn serve_two(
     call: &Call,
     [from, to]: [At; 2],
-    act: impl FnOnce(&[u8], &[u8]) -> Result<Reached<(), (Vec<u8>, Vec<u8>)>, OsError>,
+    act: impl FnOnce(ProgramPath<'_>, ProgramPath<'_>) -> Result<Reached<(), (Vec<u8>, Vec<u8>)>, OsError>,
 ) -> Verdict {
     let places = (from.locate(call), to.locate(call));
     if matches!(places, (Where::Host, Where::Host)) {
@@ -165,7 +165,7 @@ pub(crate) fn serve_two(
     }
     array::tell();
     match places {
-        (Where::Array(one), Where::Array(two)) => match act(&one, &two) {
+        (Where::Array(one), Where::Array(two)) => match act(one.path(), two.path()) {
             Ok(Reached::Array(())) => Verdict::Done(0),
             // A way back into the array is not gone: on the host both would lead to one member.
             Ok(Reached::Host((one, two))) if [&one, &two].iter().any(|path| links::entered_again(path, false).is_some()) => {

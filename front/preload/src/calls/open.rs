@@ -3,7 +3,7 @@
 use super::descriptor::close_unheld;
 use super::magic::Link;
 use super::on_path::{self, At};
-use super::paths::{self, AT_FDCWD, Where};
+use super::paths::{self, AT_FDCWD, Asked, Where};
 use super::{OPEN, directory};
 use crate::array;
 use crate::dispatch::{Call, Verdict};
@@ -47,7 +47,7 @@ pub(crate) fn openat2(call: &mut Call) -> Verdict {
     let link = at.link(call);
     let path = match at.locate(call) {
         Where::Array(path) => path,
-        Where::Host if link.is_some() => Vec::new(),
+        Where::Host if link.is_some() => Asked::absolute(Vec::new()),
         Where::Host => return Verdict::Pass,
     };
     // Flags are strict here, and the structure may grow: the kernel judges them, with a path that leads nowhere.
@@ -68,7 +68,7 @@ pub(crate) fn openat2(call: &mut Call) -> Verdict {
 }
 
 /// The kernel applies the restrictions on the first member, whose tree is the array's.
-fn restricted(call: &Call, path: &[u8], how: &How) -> Result<Opened, OsError> {
+fn restricted(call: &Call, path: &Asked, how: &How) -> Result<Opened, OsError> {
     let (text, base) = (paths::text(call.args[1])?, call.descriptor(0));
     let resolve = ResolveFlags::from_bits_retain(how.resolve);
     let absolute = text.starts_with(b"/");
@@ -79,7 +79,7 @@ fn restricted(call: &Call, path: &[u8], how: &How) -> Result<Opened, OsError> {
     let reached = if directory::is_ours(base) && (!absolute || resolve.contains(ResolveFlags::IN_ROOT)) {
         namespace.open_restricted(Some(directory::borrow(base)), &text, flags, how.mode as u32, resolve)
     } else {
-        namespace.open_restricted(None, path, flags, how.mode as u32, resolve)
+        namespace.open_restricted(None, path.text(), flags, how.mode as u32, resolve)
     }?;
     match reached {
         Reached::Array(opened) => Ok(opened),

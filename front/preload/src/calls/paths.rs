@@ -6,11 +6,13 @@
 //! A path that cannot be read from the program's memory is the host's: the kernel answers EFAULT or ENAMETOOLONG as it would.
 
 use super::directory;
-use crate::array::{Prefixes, prefixes};
+use crate::array::{self, Prefixes, prefixes};
 use crate::program;
 use ::array::config::normalise;
 use heap::vec::Vec;
+use namespace::ProgramPath;
 use sys::{OsError, RawFd};
+use units::Slot;
 
 /// The longest path the kernel takes, with its NUL.
 pub(crate) const PATH_BYTES_MAX: usize = 4096;
@@ -20,9 +22,53 @@ pub(crate) const AT_FDCWD: RawFd = -100;
 /// Where a path leads as far as its text says; symlinks are core/namespace's, and links under /proc those of [`super::magic`].
 pub(crate) enum Where {
     /// To this absolute, unresolved path of the array; an empty one leads nowhere (ENOENT).
-    Array(Vec<u8>),
+    Array(Asked),
     /// Elsewhere.
     Host,
+}
+
+/// A path of the array as a call gives it.
+pub(crate) struct Asked {
+    /// Absolute.
+    text: Vec<u8>,
+    start: Start,
+}
+
+/// How a path begins.
+#[derive(Clone, Copy)]
+enum Start {
+    /// At the root.
+    Root,
+    /// At an open directory of the array, or the current one: its descriptor, the member it lies on, and the length of its path.
+    Open(RawFd, Option<Slot>, usize),
+    /// Nothing of it is to be followed.
+    Known,
+}
+
+impl Asked {
+    /// A path that starts at the root.
+    pub(crate) const fn absolute(text: Vec<u8>) -> Self {
+        Self { text, start: Start::Root }
+    }
+
+    /// The path of something that is open, in which no symlink is to be followed.
+    pub(crate) const fn known(text: Vec<u8>) -> Self {
+        Self { text, start: Start::Known }
+    }
+
+    /// For the array.
+    pub(crate) fn path(&self) -> ProgramPath<'_> {
+        match self.start {
+            Start::Root => self.text.as_slice().into(),
+            Start::Open(directory, slot, bytes) => ProgramPath::relative(directory::borrow(directory), slot, &self.text, bytes),
+            Start::Known => ProgramPath::known(&self.text),
+        }
+    }
+
+    /// The whole, as far as it is known what the directories on its way are called.
+    pub(crate) fn text(&self) -> &[u8] {
+        &self.text
+    }
 }
 
 /// What the path at `address`, relative to `directory`, means.
@@ -55,27 +101,30 @@ fn locate_text(prefixes: &Prefixes, base: RawFd, path: &[u8]) -> Where {
     if path.is_empty() {
         return Where::Host;
     }
-    let absolute = if path[0] == b'/' {
+    let asked = if path[0] == b'/' {
         if super::root::is_elsewhere() || !may_reach(prefixes, path, true) {
             return Where::Host;
         }
-        path.to_vec()
+        Asked::absolute(path.to_vec())
     } else {
         let ours = directory::is_ours(base);
         if super::root::is_elsewhere() {
             // The kernel would look in a member.
-            return if ours { Where::Array(Vec::new()) } else { Where::Host };
+            return if ours { Where::Array(Asked::absolute(Vec::new())) } else { Where::Host };
         }
         if !ours && !may_reach(prefixes, path, false) {
             return Where::Host;
         }
-        let Some(mut absolute) = directory::path_of(base) else { return Where::Host };
-        absolute.push(b'/');
-        absolute.extend_from_slice(path);
-        absolute
+        let Some(host) = directory::host_path_of(base) else { return Where::Host };
+        let placed = array::placed(&host);
+        let start = placed.as_ref().map_or(Start::Root, |(path, slot)| Start::Open(base, *slot, path.len()));
+        let mut text = placed.map_or(host, |(path, _)| path);
+        text.push(b'/');
+        text.extend_from_slice(path);
+        Asked { text, start }
     };
-    let ours = prefixes.own(&normalise(&absolute)) || enters_on_its_way(prefixes, &absolute);
-    if ours { Where::Array(absolute) } else { Where::Host }
+    let ours = prefixes.own(&normalise(&asked.text)) || enters_on_its_way(prefixes, &asked.text);
+    if ours { Where::Array(asked) } else { Where::Host }
 }
 
 /// Whether a path with `..` is in the array before it climbs: symlinks may keep it there.

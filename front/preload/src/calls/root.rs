@@ -25,7 +25,7 @@ pub(crate) fn is_elsewhere() -> bool {
 pub(crate) fn chroot(call: &mut Call) -> Verdict {
     if let Where::Array(path) = paths::locate(AT_FDCWD, call.args[0]) {
         array::tell();
-        return match array::namespace().and_then(|namespace| namespace.enter_directory(&path)) {
+        return match array::namespace().and_then(|namespace| namespace.enter_directory(path.path())) {
             Ok(Reached::Array(_)) => Verdict::error(OsError::OPNOTSUPP),
             Ok(Reached::Host(mut path)) => {
                 path.push(0);

@@ -3,7 +3,7 @@
 //! The socket that the kernel knows lies on the first member. A name that does not fit into an address there is reached through a
 //! descriptor of its directory; of such a socket getsockname tells the path under /proc.
 
-use super::paths::{self, AT_FDCWD, Where};
+use super::paths::{self, AT_FDCWD, Asked, Where};
 use crate::array;
 use crate::dispatch::{Call, Verdict};
 use crate::program;
@@ -41,7 +41,7 @@ impl Address {
 }
 
 /// The array's path in the address at `address`; None if the address is no affair of the array.
-fn located(address: usize, bytes: usize) -> Option<(&'static Namespace, Vec<u8>)> {
+fn located(address: usize, bytes: usize) -> Option<(&'static Namespace, Asked)> {
     let namespace = array::namespace().ok()?;
     if address == 0 || !(FAMILY_BYTES + 1..=size_of::<Address>()).contains(&bytes) || program::read(address) != Ok(AF_UNIX) {
         return None;
@@ -60,7 +60,7 @@ fn located(address: usize, bytes: usize) -> Option<(&'static Namespace, Vec<u8>)
 pub(crate) fn bind(call: &mut Call) -> Verdict {
     let Some((namespace, path)) = located(call.args[1], call.args[2]) else { return Verdict::Pass };
     array::tell();
-    let bound = namespace.bind_socket(&path, PATH_BYTES_MAX, |host| {
+    let bound = namespace.bind_socket(path.path(), PATH_BYTES_MAX, |host| {
         let (address, bytes) = Address::of(host);
         // SAFETY: the address is read while the call runs.
         check(unsafe { syscall(call.number, [call.args[0], &raw const address as usize, bytes, 0, 0, 0]) }).map(|_| ())
@@ -105,8 +105,8 @@ struct Place {
     _directory: Option<Raised>,
 }
 
-fn member_address(namespace: &Namespace, path: &[u8]) -> Result<Option<Box<Place>>, OsError> {
-    let reached = namespace.socket_path(path, PATH_BYTES_MAX)?;
+fn member_address(namespace: &Namespace, path: &Asked) -> Result<Option<Box<Place>>, OsError> {
+    let reached = namespace.socket_path(path.path(), PATH_BYTES_MAX)?;
     Ok(match reached {
         Reached::Array((path, directory)) => {
             let directory = directory.map(Raised::new).transpose()?;

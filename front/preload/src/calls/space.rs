@@ -8,7 +8,7 @@ use super::on_path::{self, At};
 use crate::array;
 use crate::dispatch::{Call, Verdict};
 use crate::{mappings, program};
-use namespace::Node;
+use namespace::{Node, ProgramPath};
 use sys::{BorrowedFd, OsError};
 
 const SEEK_SET: usize = 0;
@@ -56,7 +56,7 @@ pub(crate) fn ftruncate(call: &mut Call) -> Verdict {
 
 pub(crate) fn truncate(call: &mut Call) -> Verdict {
     let bytes = call.args[1];
-    let act = |path: &[u8]| array::namespace()?.truncate(path, length(bytes)?);
+    let act = |path: ProgramPath<'_>| array::namespace()?.truncate(path, length(bytes)?);
     let answer = |()| {
         mappings::fault::catch_up();
         Ok(0)

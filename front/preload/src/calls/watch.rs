@@ -9,7 +9,7 @@ use super::{OPEN, directory};
 use crate::array;
 use crate::dispatch::{Call, Verdict};
 use linux_raw_sys::general::{__NR_close, __NR_fanotify_mark, __NR_inotify_add_watch, AT_SYMLINK_FOLLOW, O_TRUNC};
-use namespace::Reached;
+use namespace::{ProgramPath, Reached};
 use sys::raw::syscall;
 use sys::rustix::fs::ftruncate;
 use sys::{OsError, RawFd};
@@ -25,7 +25,7 @@ pub(crate) fn by_anchor(call: &mut Call) -> Verdict {
     } else {
         (At::directory(0, 1), call.args[4] as u32 & AT_SYMLINK_FOLLOW != 0)
     };
-    let act = |path: &[u8]| -> Result<Reached<()>, OsError> {
+    let act = |path: ProgramPath<'_>| -> Result<Reached<()>, OsError> {
         let namespace = array::namespace()?;
         match namespace.resolve(path, follow)? {
             Reached::Array(path) => namespace.anchor_path(&path).map(Reached::Host),

@@ -7,7 +7,7 @@ use crate::array;
 use crate::dispatch::{Call, Verdict};
 use crate::program;
 use heap::vec::Vec;
-use namespace::{Reached, XattrFlags};
+use namespace::{ProgramPath, Reached, XattrFlags};
 use sys::OsError;
 
 /// The longest name with its NUL, and the longest value (xattr(7)).
@@ -52,7 +52,7 @@ fn reached(filled: (Reached<usize>, Vec<u8>)) -> Reached<(usize, Vec<u8>)> {
 pub(crate) fn get(call: &mut Call) -> Verdict {
     let [_, attribute, address, bytes, ..] = call.args;
     let follow = call.number == 191;
-    let act = |path: &[u8]| {
+    let act = |path: ProgramPath<'_>| {
         let (namespace, name) = (array::namespace()?, name(attribute)?);
         fill(bytes, |buffer| namespace.getxattr(path, &name, buffer, follow)).map(reached)
     };
@@ -81,7 +81,7 @@ pub(crate) fn fget(call: &mut Call) -> Verdict {
 pub(crate) fn list(call: &mut Call) -> Verdict {
     let [_, address, bytes, ..] = call.args;
     let follow = call.number == 194;
-    let act = |path: &[u8]| {
+    let act = |path: ProgramPath<'_>| {
         let namespace = array::namespace()?;
         fill(bytes, |buffer| namespace.listxattr(path, buffer, follow)).map(reached)
     };
@@ -109,7 +109,7 @@ pub(crate) fn flist(call: &mut Call) -> Verdict {
 /// setxattr and lsetxattr.
 pub(crate) fn set(call: &mut Call) -> Verdict {
     let (flags, follow) = (XattrFlags::from_bits_retain(call.args[4] as u32), call.number == 188);
-    let act = |path: &[u8]| array::namespace()?.setxattr(path, &name(call.args[1])?, &value(call)?, flags, follow);
+    let act = |path: ProgramPath<'_>| array::namespace()?.setxattr(path, &name(call.args[1])?, &value(call)?, flags, follow);
     let open =
         |link: &Link| array::namespace()?.fsetxattr(link.descriptor(), link.node(), &name(call.args[1])?, &value(call)?, flags);
     on_path::serve_followed(call, At::cwd(0), follow, act, open, |()| Ok(0))
@@ -129,7 +129,7 @@ pub(crate) fn fset(call: &mut Call) -> Verdict {
 /// removexattr and lremovexattr.
 pub(crate) fn remove(call: &mut Call) -> Verdict {
     let follow = call.number == 197;
-    let act = |path: &[u8]| array::namespace()?.removexattr(path, &name(call.args[1])?, follow);
+    let act = |path: ProgramPath<'_>| array::namespace()?.removexattr(path, &name(call.args[1])?, follow);
     let open = |link: &Link| array::namespace()?.fremovexattr(link.descriptor(), link.node(), &name(call.args[1])?);
     on_path::serve_followed(call, At::cwd(0), follow, act, open, |()| Ok(0))
 }

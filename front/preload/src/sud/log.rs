@@ -66,7 +66,7 @@ fn concern(number: u32, args: &[usize; 6]) -> Option<String> {
             // A directory argument stands before its path.
             let base = if index > 0 && has(row.descriptors, index - 1) { args[index - 1] as RawFd } else { AT_FDCWD };
             if let Where::Array(path) = locate(base, argument) {
-                return Some(String::from_utf8_lossy(&path).into_owned());
+                return Some(String::from_utf8_lossy(path.text()).into_owned());
             }
         }
     }

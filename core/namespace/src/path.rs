@@ -1,0 +1,143 @@
+//! A path as a program gives it to a call, and what of it is known already.
+//!
+//! A relative path starts at a directory that the program has open (or is in). What the kernel calls that directory is the first part of the path's text: that part has been
+//! walked when the directory was opened. It is never walked as one that the program wrote, with symlinks followed: whoever owns a directory on the way could put a symlink
+//! in its place, and lead a program that relies on its open directory to wherever he likes. On the member that the directory lies on the call is made relative to the
+//! directory itself; everywhere else the known part is reached without symlinks or not at all.
+
+use crate::Namespace;
+use alloc::vec::Vec;
+use sys::rustix::fs::{CWD, readlinkat};
+use sys::rustix::process::getcwd;
+use sys::{AsRawFd, BorrowedFd, OsError, Result};
+use units::Slot;
+
+/// A path of the program, absolute.
+#[derive(Clone, Copy)]
+pub struct ProgramPath<'a> {
+    text: &'a [u8],
+    /// The length of the text's first part that is not to be followed, without the slash behind it.
+    known_bytes: usize,
+    start: Option<Start<'a>>,
+}
+
+/// An open directory that a path is relative to.
+#[derive(Clone, Copy)]
+struct Start<'a> {
+    directory: BorrowedFd<'a>,
+    /// The member that it lies on; None for one that is a member no more.
+    slot: Option<Slot>,
+}
+
+impl<'a> ProgramPath<'a> {
+    /// A path that begins with an open directory of the array, or with the current directory (the descriptor `AT_FDCWD`). `text` is the whole: `known_bytes` of it are the
+    /// directory's logical path, a slash follows, and then the path relative to the directory. `slot` is the member that the directory lies on ([`Namespace::placed`]).
+    #[must_use]
+    pub const fn relative(directory: BorrowedFd<'a>, slot: Option<Slot>, text: &'a [u8], known_bytes: usize) -> Self {
+        Self { text, known_bytes, start: Some(Start { directory, slot }) }
+    }
+
+    /// A path in which no symlink is to be followed: it was found out, not written by the program.
+    #[must_use]
+    pub const fn known(text: &'a [u8]) -> Self {
+        Self { text, known_bytes: text.len(), start: None }
+    }
+
+    /// The whole text, beginning with what the kernel called the open directory when it was asked.
+    #[must_use]
+    pub const fn text(&self) -> &'a [u8] {
+        self.text
+    }
+
+    /// The part that is not to be followed.
+    pub(crate) fn known_part(&self) -> &'a [u8] {
+        &self.text[..self.known_bytes]
+    }
+
+    /// Whether the directory that is the first `bytes` of the text has been walked.
+    pub(crate) const fn is_known(&self, bytes: usize) -> bool {
+        bytes <= self.known_bytes && (self.known_bytes > 0 || self.start.is_some())
+    }
+
+    /// Whether it is relative to an open directory.
+    pub(crate) const fn is_relative(&self) -> bool {
+        self.start.is_some()
+    }
+
+    /// Whether two paths start from the same place.
+    pub(crate) fn starts_like(&self, other: &Self) -> bool {
+        let start = |path: &Self| path.start.map(|start| (start.directory.as_raw_fd(), path.known_bytes));
+        start(self) == start(other)
+    }
+
+    /// The directory on a member that the path starts from, and the path relative to that.
+    pub(crate) fn on(&self, slot: Slot) -> Option<(BorrowedFd<'a>, &'a [u8])> {
+        let start = self.start.filter(|start| start.slot == Some(slot))?;
+        Some((start.directory, &self.text[self.known_bytes + 1..]))
+    }
+
+    /// The same path cut off behind `bytes` of its text. They reach beyond what is known.
+    pub(crate) fn up_to(&self, bytes: usize) -> Self {
+        Self { text: &self.text[..bytes], ..*self }
+    }
+
+    /// The same for another text, if that lies below the open directory, too.
+    pub(crate) fn leading_to<'b>(&self, text: &'b [u8]) -> ProgramPath<'b>
+    where
+        'a: 'b,
+    {
+        let is_below = text.get(self.known_bytes) == Some(&b'/') && text.starts_with(self.known_part());
+        match self.start {
+            Some(start) if is_below => ProgramPath { text, known_bytes: self.known_bytes, start: Some(start) },
+            _ => ProgramPath { text, known_bytes: 0, start: None },
+        }
+    }
+}
+
+impl<'a> From<&'a [u8]> for ProgramPath<'a> {
+    fn from(text: &'a [u8]) -> Self {
+        Self { text, known_bytes: 0, start: None }
+    }
+}
+
+impl<'a, const N: usize> From<&'a [u8; N]> for ProgramPath<'a> {
+    fn from(text: &'a [u8; N]) -> Self {
+        text.as_slice().into()
+    }
+}
+
+impl<'a> From<&'a Vec<u8>> for ProgramPath<'a> {
+    fn from(text: &'a Vec<u8>) -> Self {
+        text.as_slice().into()
+    }
+}
+
+/// The text of a path that starts from an open directory, with what that is called now.
+struct Renewed {
+    text: Vec<u8>,
+    known_bytes: usize,
+    slot: Option<Slot>,
+}
+
+impl Namespace {
+    /// Runs `act` with the path as it is called now: the open directory that it starts from may have been renamed since it was asked for. With the namespace lock held no
+    /// program renames it again before `act` is done.
+    ///
+    /// # Errors
+    /// `NOENT` for a directory that is not in the array any more, and those of `act`.
+    pub(crate) fn with_present<'a, T>(&self, path: ProgramPath<'a>, act: impl FnOnce(ProgramPath<'_>) -> Result<T>) -> Result<T> {
+        let Some(start) = path.start else { return act(path) };
+        let Renewed { text, known_bytes, slot } = self.renewed(&path, start.directory)?;
+        act(ProgramPath::relative(start.directory, slot, &text, known_bytes))
+    }
+
+    fn renewed(&self, path: &ProgramPath<'_>, directory: BorrowedFd<'_>) -> Result<Renewed> {
+        let host = if directory.as_raw_fd() == CWD.as_raw_fd() {
+            getcwd(Vec::new())?
+        } else {
+            readlinkat(CWD, crate::descriptor::link(directory.as_raw_fd()).as_slice(), Vec::new())?
+        };
+        let (known, slot) = self.placed(host.as_bytes()).ok_or(OsError::NOENT)?;
+        Ok(Renewed { text: [known, &path.text[path.known_bytes..]].concat(), known_bytes: known.len(), slot })
+    }
+}
