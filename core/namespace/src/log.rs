@@ -18,7 +18,7 @@ use sys::rustix::fs::{XattrFlags, fgetxattr, fsetxattr, syncfs};
 use sys::{OsError, Result};
 use units::Slot;
 
-/// The log as this process has it open; opened with the first change.
+/// The log as this process has it open; opened with the first change, or before the process gives up its rights.
 pub(crate) struct Log(AtomicPtr<NameLog<Backing>>);
 
 impl Log {
@@ -43,6 +43,14 @@ impl Namespace {
         // Opened under the namespace lock, but other arrays' threads do not share it: the last one stays, both are good.
         place.store(log, Ordering::Release);
         Ok(log)
+    }
+
+    /// Opens the log if no change has done so yet: a process that is about to give up its rights could not do it afterwards, and would be refused every change of names. What
+    /// cannot be opened is left to the change that needs it.
+    pub fn keep_log(&self) {
+        if self.log.0.load(Ordering::Acquire).is_null() {
+            let _ = self.between_changes(|| self.log());
+        }
     }
 
     /// Whether a member's file system comes back after a crash with changes missing.

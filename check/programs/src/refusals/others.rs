@@ -100,6 +100,14 @@ pub(super) fn rights_dropped(scene: &mut Scene<'_>, complaints: &mut Complaints)
         let expected = Output { stdout: stdout.into(), stderr: Vec::new(), status: "0".into() };
         compare(&format!("rights dropped by {way}"), &expected, &output, complaints);
     }
+    let shared = data.join("shared");
+    scene.run("mkdir", &[Path::new("-m"), Path::new("1777"), &shared]);
+    std::fs::write(&script, include_str!("dropped.py"))?;
+    for way in ["setresuid", "setuid", "thread"] {
+        let output = scene.run("python3", &[&script, &shared, Path::new(way)]);
+        let expected = Output { stdout: "mine 65534\n[]\n".into(), stderr: Vec::new(), status: "0".into() };
+        compare(&format!("changes of names after rights were dropped by {way}"), &expected, &output, complaints);
+    }
     std::fs::remove_dir(everybodys)?;
     std::fs::remove_file(script)?;
     Ok(Outcome::Ran)
