@@ -29,6 +29,8 @@ cargo x TASK [ARGUMENTS]
                   children of every kind, started while other threads work on files: nothing of the parent may change
   trees [--runs N] [--seed S] [--level L] [SCENES]
                   shells, make, git, SQLite, daemons, servers while members of their array are lost: as on a plain directory
+  attack [--actions N] [--seed S] [--level L] [--forge] [--outages]
+                  a user without rights does what the kernel lets him, while others use the array: nothing of theirs is read or changed
   crash [--level L] [--workload W] [--mutations]
                   every state a crash of the machine may leave, recovered and compared with a model
   fuzz [TARGETS] [--runs N] [--quick]
@@ -56,6 +58,7 @@ fn main() -> ExitCode {
         "soak" => tasks::soak(&rest),
         "children" => tasks::children(&rest),
         "trees" => tasks::trees(&rest),
+        "attack" => tasks::attack(&rest),
         "crash" => tasks::crash(&rest),
         "fuzz" => fuzz::fuzz(&rest),
         "vm" => tasks::vm(&rest),

@@ -72,6 +72,9 @@ pub(crate) fn test(rest: &[String]) -> Outcome {
     steps.step("trees of processes under loss, a selection", || {
         run_apart(cargo_release("run -p cxlraid-trees -- --quick", &[]))
     })?;
+    steps.step("a user without rights against others, a selection", || {
+        run_apart(cargo_release("run -p cxlraid-attack -- --quick", &[]))
+    })?;
     steps.step("crash states, a selection", || run_apart(cargo_release(CRASH_QUICK, &[])))?;
     steps.step("fuzzing, some seconds each", || fuzz::fuzz(&["--quick".to_owned()]))?;
     steps.step("pjdfstest, on tmpfs", || run_apart(cargo_release("run -p cxlraid-posix -- --quick", &[])))?;
@@ -112,6 +115,12 @@ pub(crate) fn children(rest: &[String]) -> Outcome {
 pub(crate) fn trees(rest: &[String]) -> Outcome {
     build(&[])?;
     run(cargo_release("run -p cxlraid-trees --", rest))
+}
+
+/// In a /dev/shm of its own: the attacker makes names there.
+pub(crate) fn attack(rest: &[String]) -> Outcome {
+    build(&[])?;
+    run_apart(cargo_release("run -p cxlraid-attack --", rest))
 }
 
 pub(crate) fn crash(rest: &[String]) -> Outcome {

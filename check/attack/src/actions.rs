@@ -1,0 +1,520 @@
+//! What the attacker does: tables of actions, each a call or a few that the kernel grants or refuses by his own rights.
+
+use crate::{
+    kernel::{self, HERE},
+    places::Places,
+};
+use format::Attribute;
+use oracle::Rng;
+use std::{
+    fs::{self, File},
+    io::{self, Read as _},
+    os::unix::fs::{FileExt as _, OpenOptionsExt as _, PermissionsExt as _},
+    path::{Path, PathBuf},
+};
+
+/// How many files the attacker keeps open at most.
+const KEPT_MAX: usize = 24;
+/// Longer files he does not make: what others read of them costs time and no more.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// The attacker.
+pub(crate) struct Attacker {
+    pub(crate) places: Places,
+    pub(crate) member_count: usize,
+    pub(crate) uuid: String,
+    pub(crate) random: Rng,
+    /// Files that he opened and did not close: what becomes of them he sees.
+    pub(crate) kept: Vec<(PathBuf, File)>,
+}
+
+/// One kind of action. The kernel refuses it, or has done it.
+type Act = fn(&mut Attacker) -> io::Result<()>;
+
+/// What he does at any time; what is there twice he does more often.
+pub(crate) const ACTIONS: [Act; 44] = [
+    write,
+    truncate,
+    create,
+    keep_open,
+    write_kept,
+    read_kept,
+    lock,
+    mode,
+    times,
+    access_list,
+    noise_attribute,
+    remove_attribute,
+    remove,
+    remove_tree,
+    make_directory,
+    rename,
+    rename_across,
+    exchange,
+    exchange_across,
+    link,
+    link_across,
+    link_others,
+    symlink,
+    symlink_in_place,
+    symlink_in_place,
+    symlink_in_place,
+    swap,
+    swap,
+    swap,
+    pipe_in_place,
+    socket_in_place,
+    directory_in_place,
+    shared_name,
+    shared_name_of_others,
+    others_file,
+    others_name,
+    own_files_of_array,
+    segment,
+    shared_copies,
+    copy_names,
+    home_file,
+    home_swap,
+    home_program,
+    retrieved,
+];
+
+/// What writes attributes that say of his file that it is another one.
+pub(crate) const FORGERIES: [Act; 2] = [forge_attribute, forge_seen_attribute];
+
+impl Attacker {
+    pub(crate) fn pick<'a>(&mut self, words: &[&'a str]) -> &'a str {
+        words[self.random.below(words.len() as u64) as usize]
+    }
+
+    fn slot(&mut self) -> usize {
+        self.random.below(self.member_count as u64) as usize
+    }
+
+    /// A path in his own directory, relative to the prefix.
+    fn own(&mut self) -> String {
+        let directory = self.pick(&["t", "t", "t/e0", "t/e0", "t/e1", "t/e0/sub", "t/e1/sub"]);
+        let name =
+            self.pick(&["f0", "f1", "f2", "f3", "f0", "f1", "e0", "e1", "sub", "empty", "given", "n0", "stash0", "stash1"]);
+        format!("{directory}/{name}")
+    }
+
+    fn own_backing(&mut self) -> PathBuf {
+        let (slot, own) = (self.slot(), self.own());
+        self.places.backing(slot, &own)
+    }
+
+    /// One of his directories where it lies on a member.
+    fn own_directory(&mut self) -> PathBuf {
+        let (slot, own) = (self.slot(), self.pick(&["t/e0", "t/e1", "t/e0/sub", "t/e1/sub", "t/empty"]));
+        self.places.backing(slot, own)
+    }
+
+    /// Another's file where it lies on a member.
+    fn others(&mut self) -> PathBuf {
+        let slot = self.slot();
+        let owner = self.pick(&["r", "u", "shared"]);
+        let name = match owner {
+            "shared" => self.pick(&["r0", "r1", "u0", "u1"]),
+            _ => self.pick(&["n0", "n1", "n2", "n3", "d0/n0", "d1/n1", "d0"]),
+        };
+        self.places.backing(slot, &format!("{owner}/{name}"))
+    }
+
+    /// What symlinks lead to.
+    fn target(&mut self) -> PathBuf {
+        let outside = self.places.outside();
+        let word = self.pick(&[
+            "dir", "dir", "dir", "dir/f0", "dir/f1", "dir/sub", "secret", "others", "private", "member", "array", "backing",
+            "up", "loop",
+        ]);
+        match word {
+            "member" => {
+                let slot = self.slot();
+                self.places.member(slot).join(".cxlraid")
+            }
+            "array" => self.places.data().join(self.pick(&["r", "r/n0", "u", "u/n0", "r/d0", "t/e1"])),
+            "backing" => self.others(),
+            "up" => PathBuf::from(self.pick(&["..", "../../r", "../r/n0", "../../u", "../u/d0", "../shared"])),
+            "loop" => PathBuf::from(self.pick(&["f0", "e0", "sub", "."])),
+            within => outside.join(within),
+        }
+    }
+
+    /// Moves what has a path aside, to where a swap finds it again.
+    fn set_aside(&mut self, path: &Path) -> io::Result<()> {
+        let aside = path.with_file_name(self.pick(&["stash0", "stash1"]));
+        if aside != path {
+            remove_whatever(&aside);
+            fs::rename(path, &aside)?;
+        }
+        Ok(())
+    }
+}
+
+fn remove_whatever(path: &Path) {
+    let _ = fs::remove_file(path).or_else(|_| fs::remove_dir_all(path));
+}
+
+fn opened(path: &Path, flags: i32) -> io::Result<File> {
+    kernel::open_at(HERE, path, flags, 0o666)
+}
+
+fn write(attacker: &mut Attacker) -> io::Result<()> {
+    let file = opened(&attacker.own_backing(), libc::O_WRONLY)?;
+    let at = attacker.random.below(9000);
+    file.write_all_at(b"by the attacker\n", at)
+}
+
+fn truncate(attacker: &mut Attacker) -> io::Result<()> {
+    let file = opened(&attacker.own_backing(), libc::O_WRONLY)?;
+    let bytes = [0, 1, 4095, 4096, 20_000, FILE_BYTES_MAX][attacker.random.below(6) as usize];
+    file.set_len(bytes)
+}
+
+fn create(attacker: &mut Attacker) -> io::Result<()> {
+    let file = opened(&attacker.own_backing(), libc::O_CREAT | libc::O_WRONLY)?;
+    file.write_all_at(b"made by the attacker\n", 0)
+}
+
+fn keep_open(attacker: &mut Attacker) -> io::Result<()> {
+    let path = attacker.own_backing();
+    let file = opened(&path, libc::O_RDWR)?;
+    if attacker.kept.len() == KEPT_MAX {
+        attacker.kept.remove(0);
+    }
+    attacker.kept.push((path, file));
+    Ok(())
+}
+
+fn one_kept(attacker: &mut Attacker) -> io::Result<usize> {
+    let count = attacker.kept.len() as u64;
+    if count == 0 { Err(io::ErrorKind::NotFound.into()) } else { Ok(attacker.random.below(count) as usize) }
+}
+
+fn write_kept(attacker: &mut Attacker) -> io::Result<()> {
+    let index = one_kept(attacker)?;
+    let at = attacker.random.below(9000);
+    attacker.kept[index].1.write_all_at(b"through a kept descriptor\n", at)
+}
+
+fn read_kept(attacker: &mut Attacker) -> io::Result<()> {
+    let index = one_kept(attacker)?;
+    attacker.kept[index].1.read_at(&mut [0; 64], 0).map(drop)
+}
+
+fn lock(attacker: &mut Attacker) -> io::Result<()> {
+    let path = attacker.own_backing();
+    let file = opened(&path, libc::O_RDWR)?;
+    kernel::lock(&file)?;
+    attacker.kept.truncate(KEPT_MAX - 1);
+    attacker.kept.push((path, file));
+    Ok(())
+}
+
+fn mode(attacker: &mut Attacker) -> io::Result<()> {
+    let modes = [0o000, 0o600, 0o644, 0o666, 0o755, 0o777, 0o1777, 0o2777, 0o4755, 0o6755, 0o111, 0o700];
+    let mode = modes[attacker.random.below(modes.len() as u64) as usize];
+    let path = if attacker.random.one_in(3) { attacker.own_directory() } else { attacker.own_backing() };
+    if path.is_symlink() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    fs::set_permissions(path, fs::Permissions::from_mode(mode))
+}
+
+fn times(attacker: &mut Attacker) -> io::Result<()> {
+    kernel::touch_at(HERE, &attacker.own_backing())
+}
+
+/// acl(5) as the kernel has it: version 2, then tag, permissions and user of each entry.
+fn access_list(attacker: &mut Attacker) -> io::Result<()> {
+    let entry = |tag: u16, rights: u16, user: u32| [&tag.to_le_bytes()[..], &rights.to_le_bytes(), &user.to_le_bytes()].concat();
+    let any = u32::MAX;
+    let entries = [entry(1, 6, any), entry(2, 6, 1001), entry(4, 4, any), entry(16, 7, any), entry(32, 4, any)];
+    let list = [&2_u32.to_le_bytes()[..], &entries.concat()].concat();
+    kernel::set_attribute(&attacker.own_backing(), "system.posix_acl_access", &list)
+}
+
+fn noise_attribute(attacker: &mut Attacker) -> io::Result<()> {
+    let mut value = vec![0; [0, 1, 23, 24, 25, 200][attacker.random.below(6) as usize]];
+    attacker.random.fill(&mut value);
+    kernel::set_attribute(&attacker.own_backing(), "user.cxlraid", &value)
+}
+
+fn remove_attribute(attacker: &mut Attacker) -> io::Result<()> {
+    kernel::remove_attribute(&attacker.own_backing(), "user.cxlraid")
+}
+
+fn remove(attacker: &mut Attacker) -> io::Result<()> {
+    fs::remove_file(attacker.own_backing())
+}
+
+fn remove_tree(attacker: &mut Attacker) -> io::Result<()> {
+    fs::remove_dir_all(attacker.own_directory())
+}
+
+fn make_directory(attacker: &mut Attacker) -> io::Result<()> {
+    fs::create_dir(attacker.own_directory())
+}
+
+fn rename(attacker: &mut Attacker) -> io::Result<()> {
+    let (slot, from, to) = (attacker.slot(), attacker.own(), attacker.own());
+    fs::rename(attacker.places.backing(slot, &from), attacker.places.backing(slot, &to))
+}
+
+fn rename_across(attacker: &mut Attacker) -> io::Result<()> {
+    fs::rename(attacker.own_backing(), attacker.own_backing())
+}
+
+fn exchange(attacker: &mut Attacker) -> io::Result<()> {
+    let (slot, from, to) = (attacker.slot(), attacker.own(), attacker.own());
+    let (from, to) = (attacker.places.backing(slot, &from), attacker.places.backing(slot, &to));
+    kernel::rename_at((HERE, &from), (HERE, &to), true)
+}
+
+fn exchange_across(attacker: &mut Attacker) -> io::Result<()> {
+    let (from, to) = (attacker.own_backing(), attacker.own_backing());
+    kernel::rename_at((HERE, &from), (HERE, &to), true)
+}
+
+fn link(attacker: &mut Attacker) -> io::Result<()> {
+    let (slot, from, to) = (attacker.slot(), attacker.own(), attacker.own());
+    fs::hard_link(attacker.places.backing(slot, &from), attacker.places.backing(slot, &to))
+}
+
+fn link_across(attacker: &mut Attacker) -> io::Result<()> {
+    fs::hard_link(attacker.own_backing(), attacker.own_backing())
+}
+
+/// The kernel refuses it where fs.protected_hardlinks is 1, and grants it where it is 0.
+fn link_others(attacker: &mut Attacker) -> io::Result<()> {
+    fs::hard_link(attacker.others(), attacker.own_backing())
+}
+
+fn symlink(attacker: &mut Attacker) -> io::Result<()> {
+    std::os::unix::fs::symlink(attacker.target(), attacker.own_backing())
+}
+
+/// Puts a symlink where a file or directory of his was, which he keeps beside it.
+fn symlink_in_place(attacker: &mut Attacker) -> io::Result<()> {
+    let path = if attacker.random.one_in(2) { attacker.own_directory() } else { attacker.own_backing() };
+    attacker.set_aside(&path)?;
+    std::os::unix::fs::symlink(attacker.target(), path)
+}
+
+/// Exchanges what has a name and what was set aside: back and forth, a swap is a race with whoever looked before.
+fn swap(attacker: &mut Attacker) -> io::Result<()> {
+    let path = if attacker.random.one_in(2) { attacker.own_directory() } else { attacker.own_backing() };
+    let aside = path.with_file_name(attacker.pick(&["stash0", "stash1"]));
+    kernel::rename_at((HERE, &path), (HERE, &aside), true)?;
+    if attacker.random.one_in(2) {
+        kernel::rename_at((HERE, &path), (HERE, &aside), true)?;
+    }
+    Ok(())
+}
+
+fn pipe_in_place(attacker: &mut Attacker) -> io::Result<()> {
+    let path = attacker.own_backing();
+    attacker.set_aside(&path)?;
+    kernel::make_node_at(HERE, &path, libc::S_IFIFO | 0o666)
+}
+
+fn socket_in_place(attacker: &mut Attacker) -> io::Result<()> {
+    let path = attacker.own_backing();
+    attacker.set_aside(&path)?;
+    kernel::make_node_at(HERE, &path, libc::S_IFSOCK | 0o666)
+}
+
+fn directory_in_place(attacker: &mut Attacker) -> io::Result<()> {
+    let path = attacker.own_backing();
+    attacker.set_aside(&path)?;
+    fs::create_dir(path)
+}
+
+fn shared_name(attacker: &mut Attacker) -> io::Result<()> {
+    let (slot, name) = (attacker.slot(), attacker.pick(&["shared/t0", "shared/t1"]));
+    let path = attacker.places.backing(slot, name);
+    remove_whatever(&path);
+    match attacker.random.below(4) {
+        0 => std::os::unix::fs::symlink(attacker.target(), path),
+        1 => fs::hard_link(attacker.own_backing(), path),
+        2 => kernel::make_node_at(HERE, &path, libc::S_IFIFO | 0o666),
+        _ => fs::rename(attacker.own_backing(), path),
+    }
+}
+
+/// A name that another user is going to make, on one member; and its removal, which the directory's mode keeps for the name's owner.
+fn shared_name_of_others(attacker: &mut Attacker) -> io::Result<()> {
+    let (slot, name) = (attacker.slot(), attacker.pick(&["shared/r0", "shared/r1", "shared/u0", "shared/u1"]));
+    let path = attacker.places.backing(slot, name);
+    match attacker.random.below(6) {
+        0 => std::os::unix::fs::symlink(attacker.target(), path),
+        1 => fs::hard_link(attacker.own_backing(), path),
+        2 => kernel::make_node_at(HERE, &path, libc::S_IFIFO | 0o666),
+        3 => opened(&path, libc::O_CREAT | libc::O_EXCL | libc::O_RDWR).map(drop),
+        _ => fs::remove_file(path),
+    }
+}
+
+fn others_file(attacker: &mut Attacker) -> io::Result<()> {
+    let path = attacker.others();
+    match attacker.random.below(4) {
+        0 => opened(&path, libc::O_WRONLY)?.write_all_at(b"by the attacker\n", 0),
+        1 => fs::set_permissions(&path, fs::Permissions::from_mode(0o666)),
+        2 => kernel::set_attribute(&path, "user.cxlraid", b"x"),
+        _ => {
+            let mut bytes = [0; 64];
+            opened(&path, libc::O_RDONLY)?.read(&mut bytes).map(drop)
+        }
+    }
+}
+
+fn others_name(attacker: &mut Attacker) -> io::Result<()> {
+    let path = attacker.others();
+    match attacker.random.below(5) {
+        0 => fs::remove_file(path),
+        1 => fs::rename(path, attacker.own_backing()),
+        2 => fs::rename(attacker.own_backing(), path),
+        3 => kernel::give_at(HERE, &path, 1001),
+        _ => std::os::unix::fs::symlink(attacker.target(), path.with_file_name("by-the-attacker")),
+    }
+}
+
+fn own_files_of_array(attacker: &mut Attacker) -> io::Result<()> {
+    let slot = attacker.slot();
+    let directory = attacker.places.member(slot).join(".cxlraid");
+    let name = attacker.pick(&["superblock", "inodes", "names", "lanes", "backings", "journal"]);
+    match attacker.random.below(4) {
+        0 => opened(&directory.join(name), libc::O_RDWR)?.write_all_at(b"x", 0),
+        1 => fs::rename(&directory, directory.with_file_name("gone")),
+        2 => std::os::unix::fs::symlink(attacker.target(), directory.join("by-the-attacker")),
+        _ => fs::remove_file(directory.join(name)),
+    }
+}
+
+fn segment_path(attacker: &Attacker) -> PathBuf {
+    Path::new("/dev/shm").join(format!("cxlraid-{}", attacker.uuid))
+}
+
+fn segment(attacker: &mut Attacker) -> io::Result<()> {
+    let path = segment_path(attacker);
+    match attacker.random.below(4) {
+        0 => fs::remove_file(path),
+        1 => fs::rename(&path, path.with_extension("gone")),
+        2 => kernel::lock(&opened(&path, libc::O_RDONLY)?),
+        _ => opened(&path, libc::O_RDWR)?.write_all_at(b"x", 4096),
+    }
+}
+
+fn copies(attacker: &Attacker) -> io::Result<Vec<PathBuf>> {
+    let prefix = format!("{}-map-", segment_path(attacker).display());
+    let entries = fs::read_dir("/dev/shm")?.flatten().map(|entry| entry.path());
+    Ok(entries.filter(|path| path.to_string_lossy().starts_with(&prefix)).collect())
+}
+
+fn shared_copies(attacker: &mut Attacker) -> io::Result<()> {
+    let Some(path) = copies(attacker)?.pop() else { return Err(io::ErrorKind::NotFound.into()) };
+    match attacker.random.below(3) {
+        0 => fs::remove_file(path),
+        1 => fs::set_permissions(path, fs::Permissions::from_mode(0o666)),
+        _ => opened(&path, libc::O_RDWR)?.write_all_at(b"x", 0),
+    }
+}
+
+fn copy_names(attacker: &mut Attacker) -> io::Result<()> {
+    let path = PathBuf::from(format!("{}-map-{:016x}", segment_path(attacker).display(), attacker.random.below(4)));
+    remove_whatever(&path);
+    match attacker.random.below(3) {
+        0 => std::os::unix::fs::symlink(attacker.target(), path),
+        1 => kernel::make_node_at(HERE, &path, libc::S_IFIFO | 0o666),
+        _ => fs::OpenOptions::new().create(true).truncate(true).write(true).mode(0o666).open(path).map(drop),
+    }
+}
+
+fn home_path(attacker: &mut Attacker) -> PathBuf {
+    let name = attacker.pick(&["f0", "f1", "f2", "e0/f0", "e0/f1", "e0", "e0/sub", "e1"]);
+    attacker.places.home().join(name)
+}
+
+fn home_file(attacker: &mut Attacker) -> io::Result<()> {
+    let path = home_path(attacker);
+    match attacker.random.below(5) {
+        0 => fs::create_dir_all(path),
+        1 => kernel::make_node_at(HERE, &path, libc::S_IFIFO | 0o666),
+        2 => std::os::unix::fs::symlink(attacker.target(), path),
+        3 => fs::remove_file(path),
+        _ => opened(&path, libc::O_CREAT | libc::O_WRONLY)?.write_all_at(b"at home\n", attacker.random.below(70_000)),
+    }
+}
+
+fn home_swap(attacker: &mut Attacker) -> io::Result<()> {
+    let path = home_path(attacker);
+    let aside = path.with_file_name("stash0");
+    if !aside.exists() && !aside.is_symlink() {
+        std::os::unix::fs::symlink(attacker.target(), &aside)?;
+    }
+    for _ in 0..=attacker.random.below(4) {
+        kernel::rename_at((HERE, &path), (HERE, &aside), true)?;
+    }
+    Ok(())
+}
+
+fn home_program(attacker: &mut Attacker) -> io::Result<()> {
+    let path = home_path(attacker);
+    if path.is_symlink() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    fs::set_permissions(path, fs::Permissions::from_mode(0o6755))
+}
+
+/// What root is retrieving, or has retrieved.
+fn retrieved(attacker: &mut Attacker) -> io::Result<()> {
+    let name = attacker.pick(&[
+        "r0",
+        "u0",
+        "tree0",
+        "tree0/t",
+        "tree1/t",
+        "tree0/f0",
+        "tree0/e0",
+        "tree1/f0",
+        "tree1/e0",
+        "tree0/e0/f0",
+    ]);
+    let path = attacker.places.got().join(name);
+    let aside = path.with_file_name("stash0");
+    match attacker.random.below(6) {
+        0 => std::os::unix::fs::symlink(attacker.target(), path),
+        1 => kernel::make_node_at(HERE, &path, libc::S_IFIFO | 0o666),
+        2 => {
+            remove_whatever(&path);
+            Ok(())
+        }
+        3 => kernel::rename_at((HERE, &path), (HERE, &aside), true),
+        4 => {
+            remove_whatever(&aside);
+            fs::rename(&path, &aside)?;
+            std::os::unix::fs::symlink(attacker.target(), path)
+        }
+        _ => opened(&path, libc::O_CREAT | libc::O_RDWR).map(drop),
+    }
+}
+
+/// Numbers and generations of inodes are small: he counts.
+fn forge_attribute(attacker: &mut Attacker) -> io::Result<()> {
+    let path = attacker.own_backing();
+    let own = kernel::attribute(&path, "user.cxlraid").ok().and_then(|value| Attribute::decode(&value).ok());
+    let generation = own.map_or(1, |own| own.generation);
+    let forged = Attribute {
+        inode: 1 + attacker.random.below(40),
+        generation: generation.saturating_sub(attacker.random.below(3)).max(1),
+    };
+    kernel::set_attribute(&path, "user.cxlraid", &forged.encode())
+}
+
+/// The attribute of a file that he may read, or of another file of his.
+fn forge_seen_attribute(attacker: &mut Attacker) -> io::Result<()> {
+    let from = if attacker.random.one_in(2) { attacker.others() } else { attacker.own_backing() };
+    let value = kernel::attribute(&from, "user.cxlraid")?;
+    kernel::set_attribute(&attacker.own_backing(), "user.cxlraid", &value)
+}
