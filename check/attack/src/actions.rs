@@ -80,7 +80,8 @@ pub(crate) const ACTIONS: [Act; 44] = [
 ];
 
 /// What writes attributes that say of his file that it is another one.
-pub(crate) const FORGERIES: [Act; 2] = [forge_attribute, forge_seen_attribute];
+pub(crate) const FORGERIES: [Act; 6] =
+    [forge_attribute, forge_attribute, forge_attribute, forge_attribute, forge_seen_attribute, forge_seen_attribute];
 
 impl Attacker {
     pub(crate) fn pick<'a>(&mut self, words: &[&'a str]) -> &'a str {
@@ -500,21 +501,28 @@ fn retrieved(attacker: &mut Attacker) -> io::Result<()> {
     }
 }
 
-/// Numbers and generations of inodes are small: he counts.
+/// Numbers and generations of inodes are small: he counts. A generation is how often a number was given away.
 fn forge_attribute(attacker: &mut Attacker) -> io::Result<()> {
-    let path = attacker.own_backing();
-    let own = kernel::attribute(&path, "user.cxlraid").ok().and_then(|value| Attribute::decode(&value).ok());
-    let generation = own.map_or(1, |own| own.generation);
-    let forged = Attribute {
-        inode: 1 + attacker.random.below(40),
-        generation: generation.saturating_sub(attacker.random.below(3)).max(1),
-    };
-    kernel::set_attribute(&path, "user.cxlraid", &forged.encode())
+    let generation = if attacker.random.one_in(3) { 1 + attacker.random.below(6) } else { 1 };
+    let forged = Attribute { inode: 1 + attacker.random.below(48), generation };
+    forge(attacker, &forged.encode())
+}
+
+/// Sets the attribute of one of his files, on one member, or on all of them, so that none contradicts.
+fn forge(attacker: &mut Attacker, value: &[u8]) -> io::Result<()> {
+    if attacker.random.one_in(3) {
+        return kernel::set_attribute(&attacker.own_backing(), "user.cxlraid", value);
+    }
+    let own = format!("{}/{}", attacker.pick(&["t", "t/e0", "t/e1"]), attacker.pick(&["f0", "f1", "f2", "f3"]));
+    let set = |slot| kernel::set_attribute(&attacker.places.backing(slot, &own), "user.cxlraid", value);
+    // Where he has removed the file there is none to set; the others count.
+    let results: Vec<io::Result<()>> = (0..attacker.member_count).map(set).collect();
+    results.into_iter().find(io::Result::is_ok).unwrap_or(Err(io::ErrorKind::NotFound.into()))
 }
 
 /// The attribute of a file that he may read, or of another file of his.
 fn forge_seen_attribute(attacker: &mut Attacker) -> io::Result<()> {
     let from = if attacker.random.one_in(2) { attacker.others() } else { attacker.own_backing() };
     let value = kernel::attribute(&from, "user.cxlraid")?;
-    kernel::set_attribute(&attacker.own_backing(), "user.cxlraid", &value)
+    forge(attacker, &value)
 }

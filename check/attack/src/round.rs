@@ -117,6 +117,8 @@ pub(crate) struct Round<'a> {
     shape: Shape,
     random: Rng,
     forges: bool,
+    /// The other user works in his own directory only: then no member goes out by names that he cannot make the same, and the round lasts.
+    is_quiet: bool,
     /// Who made the array, and has the right to its tables.
     owner: u32,
     outside: Seen,
@@ -135,7 +137,7 @@ impl<'a> Round<'a> {
         let places = Places { root: ground.root.join(format!("round{seed}")) };
         // Neighbouring seeds have nothing in common.
         let mut random = Rng::new(seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let owner = if random.one_in(2) { ROOT } else { OTHER };
+        let (owner, is_quiet) = (if random.one_in(2) { ROOT } else { OTHER }, random.one_in(2));
         made(&places.root, ROOT, 0o755)?;
         for slot in 0..shape.member_count {
             made(&places.member(slot), owner, 0o755)?;
@@ -151,6 +153,7 @@ impl<'a> Round<'a> {
             shape,
             random,
             forges,
+            is_quiet,
             owner,
             outside,
             model: Model::default(),
@@ -324,7 +327,8 @@ impl<'a> Round<'a> {
                 let (seed, call_count) = (self.random.word() >> 32, 8 + self.random.below(30));
                 let drops = user != self.owner && user != ROOT;
                 let dies = self.random.one_in(5);
-                tasks.push(Task { places: self.places.clone(), user, seed, call_count, drops, dies });
+                let (places, stays_home) = (self.places.clone(), self.is_quiet && user == OTHER);
+                tasks.push(Task { places, user, seed, call_count, drops, dies, stays_home });
             }
         }
         let outputs: Vec<Output> = thread::scope(|scope| {

@@ -41,6 +41,8 @@ pub(crate) struct Task {
     pub(crate) drops: bool,
     /// It is killed in the middle of its work.
     pub(crate) dies: bool,
+    /// It works on files of its own directory only, where the attacker has no names.
+    pub(crate) stays_home: bool,
 }
 
 /// The name of a user's own directory, and what his files say of him.
@@ -69,11 +71,12 @@ impl Task {
             self.call_count.to_string(),
             self.drops.to_string(),
             self.dies.to_string(),
+            self.stays_home.to_string(),
         ]
     }
 
     fn from_words(words: &[String]) -> Option<Self> {
-        let [root, user, seed, call_count, drops, dies] = words else { return None };
+        let [root, user, seed, call_count, drops, dies, stays_home] = words else { return None };
         Some(Self {
             places: Places { root: PathBuf::from(root) },
             user: user.parse().ok()?,
@@ -81,6 +84,7 @@ impl Task {
             call_count: call_count.parse().ok()?,
             drops: drops.parse().ok()?,
             dies: dies.parse().ok()?,
+            stays_home: stays_home.parse().ok()?,
         })
     }
 }
@@ -135,6 +139,7 @@ pub(crate) fn work(words: &[String]) -> io::Result<()> {
         }
         match victim.random.below(10) {
             0..4 => victim.own(number),
+            _ if task.stays_home => victim.own(number),
             4 => victim.shared(number),
             5 if victim.user == ROOT => renew(&victim.places),
             _ => drop(victim.elsewhere()),
@@ -270,7 +275,13 @@ impl Victim {
                 let file = kernel::open_at(at, name, libc::O_RDWR, 0)?;
                 if file.metadata()?.is_file() { file.set_len(self.random.below(9000)) } else { Ok(()) }
             }
-            _ => self.read(at, name),
+            _ => {
+                // One of them may be what a file of one's own that is open is taken for.
+                for name in TREE_FILES {
+                    let _ = self.read(at, Path::new(name));
+                }
+                Ok(())
+            }
         }
     }
 
@@ -395,7 +406,7 @@ mod tests {
     #[test]
     fn a_task_is_told_in_words() {
         let places = Places { root: PathBuf::from("/x") };
-        let task = Task { places, user: OTHER, seed: 3, call_count: 5, drops: true, dies: false };
+        let task = Task { places, user: OTHER, seed: 3, call_count: 5, drops: true, dies: false, stays_home: true };
         assert_eq!(Task::from_words(&task.words()[1..]).unwrap().words(), task.words());
     }
 }
