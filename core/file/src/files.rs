@@ -483,7 +483,8 @@ impl Files {
     }
 
     /// Notes that a file has no name (any more), and which kind of none: it is freed now, or by the last process to close it. `cut` gives back
-    /// the space of a file that nobody has open but others keep ready, and tells whether it could.
+    /// the space of a file that nobody has open but others keep ready, and tells whether it could. If the inode table knows the number for another generation's it is another file's, and
+    /// stays.
     pub fn unlinked(&self, attribute: Attribute, name: Name, cut: impl FnOnce() -> bool) {
         let runtime = self.array.runtime();
         runtime.with_open_files(|_| match self.shared_if_open(attribute) {
@@ -493,6 +494,9 @@ impl Files {
             }
             None => {
                 self.discard_if_kept(attribute, name);
+                if self.record(attribute).is_err() {
+                    return;
+                }
                 self.table.free(&self.array, attribute.inode);
                 if self.is_kept(attribute) && !cut() {
                     runtime.recall_idle();

@@ -7,7 +7,7 @@ use crate::target::Target;
 use crate::{Namespace, Node, ProgramPath, Reached};
 use alloc::vec::Vec;
 use file::Name;
-use format::{Attribute, NameKind, NameRecord};
+use format::{Attribute, InodeState, NameKind, NameRecord};
 use sys::rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Stat, ftruncate, linkat, mkdirat, mknodat, renameat_with, symlinkat,
     unlinkat,
@@ -271,7 +271,10 @@ impl Namespace {
         let backing = [stat.st_dev, stat.st_ino];
         let remembered = self.epochs().and_then(|epochs| self.remembered_attribute(backing, epochs));
         let named = remembered.filter(|&attribute| self.files.told_of_named(attribute).is_some());
-        let file = named.or_else(|| self.asking_first(|on| self.attribute_at(&target.on(on)?)).ok().flatten());
+        // An attribute that its owner has written may name a file that is gone, or only going to be made.
+        let is_in_use = |&attribute: &Attribute| self.files.state_of(attribute) == Some(InodeState::Used);
+        let found = || self.asking_first(|on| self.attribute_at(&target.on(on)?)).ok().flatten().filter(is_in_use);
+        let file = named.or_else(found);
         (file, file.filter(|_| stat.st_nlink == 1))
     }
 

@@ -5,6 +5,7 @@ mod common;
 use common::*;
 use cxlraid_namespace::{AtFlags, Namespace, OFlags, RenameFlags, StatxFlags};
 use file::Keep;
+use format::Attribute;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use sys::rustix::fs::{XattrFlags, lsetxattr};
 use sys::{AsFd as _, OsError};
@@ -231,6 +232,40 @@ fn recovery_gives_nobody_a_file_whose_attribute_he_forged() {
                 assert_eq!((metadata.uid(), metadata.mode() & 0o7777, metadata.nlink()), (0, 0o600, 1), "{forged:?}");
             }
             assert_eq!(content(array.namespace, "/data/g"), b"secret", "{forged:?}");
+        }
+    }
+}
+
+/// With another generation the attribute names a file that is gone, or is going to be made. What loses its name with such an attribute takes nothing from the file that has the
+/// number now.
+#[test]
+fn a_file_is_not_freed_by_a_forged_one_of_another_generation() {
+    let takes: [fn(Namespace); 2] = [
+        |names| inside(names.unlink(b"/data/t/x")),
+        |names| {
+            drop(create(names, "/data/t/y"));
+            inside(names.rename(b"/data/t/y", b"/data/t/x", RenameFlags::empty()));
+        },
+    ];
+    for (take, difference) in takes.into_iter().zip([1, u64::MAX]).chain(takes.into_iter().zip([u64::MAX, 1])) {
+        let Some(mut array) = array() else { return };
+        let own = Attribute::decode(&raw_attribute(&array.members[0].join("data/g"), ATTRIBUTE).unwrap()).unwrap();
+        let guessed = Attribute { generation: own.generation.wrapping_add(difference), ..own }.encode();
+        for member in &array.members {
+            lsetxattr(member.join("data/t/x"), ATTRIBUTE, &guessed, XattrFlags::empty()).unwrap();
+        }
+        // This process knows the file by its backing files; the next one asks for the attribute.
+        let next = other(&array);
+        take(next);
+        for path in ["/data/new", "/data/newer"] {
+            write(&create(next, path), 0, path.as_bytes());
+        }
+        assert_eq!(content(next, "/data/g"), b"secret");
+        next.files().detach();
+        next.files().array().abandon();
+        array.restart();
+        for (path, bytes) in [("/data/g", &b"secret"[..]), ("/data/new", b"/data/new"), ("/data/newer", b"/data/newer")] {
+            assert_eq!(content(array.namespace, path), bytes, "{path}");
         }
     }
 }
