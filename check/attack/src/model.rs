@@ -1,4 +1,4 @@
-//! What root and the other user wrote, as they told it themselves, and what the array and its members say of that.
+//! The model of the files of root and of the other user: both tell what they write, and this module compares that with what the array and its members hold.
 
 use crate::{
     places::{OTHER, Places, ROOT},
@@ -37,7 +37,7 @@ pub(crate) struct Model {
     unsure: BTreeSet<String>,
     /// How often a name in the shared directory could not be had.
     pub(crate) denied_count: usize,
-    /// How often a call on a file of one's own was refused to who is not root.
+    /// How often the array refused the other user, who is not root, a call on a file of his own.
     pub(crate) refused_count: usize,
 }
 

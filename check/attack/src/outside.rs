@@ -1,4 +1,4 @@
-//! What lies outside the array, with secrets and with names that the attacker's directories have too; and everything there is to see of such a tree.
+//! The tree outside the array: this module fills it with secrets, and with names that the attacker's directories have too, and lists everything there is to see of it.
 
 use crate::{kernel, places::OTHER};
 use std::{

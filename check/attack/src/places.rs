@@ -34,7 +34,7 @@ impl Places {
         self.member(slot).join(beneath)
     }
 
-    /// What lies outside the array, and must stay as it is.
+    /// The directory of the tree that lies outside the array: the tree must stay as it is.
     pub(crate) fn outside(&self) -> PathBuf {
         self.root.join("outside")
     }

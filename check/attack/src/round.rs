@@ -477,7 +477,7 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// What must hold after each step.
+    /// Checks what must hold after each step, and adds what does not to the complaints.
     fn look_around(&self, complaints: &mut Complaints) -> Result<(), String> {
         let now = outside::seen(&self.places.outside()).map_err(|error| format!("outside: {error}"))?;
         complaints.extend(outside::differences(&self.outside, &now).into_iter().map(|line| format!("outside the array: {line}")));

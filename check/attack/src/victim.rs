@@ -1,6 +1,6 @@
 //! Root and the other user at work on the array: on files of their own, and, without following symlinks, in the attacker's directory.
 //!
-//! What they do to files of their own they tell before and after ([`crate::model`] reads it). In the attacker's directory everything may fail: there it counts only
+//! Both users tell what they do to files of their own, before and after they do it, and [`crate::model`] reads that. In the attacker's directory everything may fail: there it counts only
 //! what is read, and what becomes of others' files.
 
 use crate::{

@@ -1,4 +1,4 @@
-//! A path as a program gives it to a call, and what of it is known already.
+//! A path as a program gives it to a call, and which part of the path is known already.
 //!
 //! A relative path starts at a directory that the program has open (or is in). What the kernel calls that directory is the first part of the path's text: that part has been
 //! walked when the directory was opened. It is never walked as one that the program wrote, with symlinks followed: whoever owns a directory on the way could put a symlink
@@ -16,7 +16,7 @@ use units::Slot;
 #[derive(Clone, Copy)]
 pub struct ProgramPath<'a> {
     text: &'a [u8],
-    /// The length of the text's first part that is not to be followed, without the slash behind it.
+    /// The length of the text's first part, in which no symlink is to be followed, without the slash behind it.
     known_bytes: usize,
     start: Option<Start<'a>>,
 }
@@ -25,7 +25,7 @@ pub struct ProgramPath<'a> {
 #[derive(Clone, Copy)]
 struct Start<'a> {
     directory: BorrowedFd<'a>,
-    /// The member that it lies on; None for one that is a member no more.
+    /// The member that the directory lies on. It is None if the directory lies on what is a member no more.
     slot: Option<Slot>,
 }
 
@@ -49,7 +49,7 @@ impl<'a> ProgramPath<'a> {
         self.text
     }
 
-    /// The part that is not to be followed.
+    /// The part of the path in which no symlink is to be followed.
     pub(crate) fn known_part(&self) -> &'a [u8] {
         &self.text[..self.known_bytes]
     }
@@ -59,7 +59,7 @@ impl<'a> ProgramPath<'a> {
         bytes <= self.known_bytes && (self.known_bytes > 0 || self.start.is_some())
     }
 
-    /// Whether it is relative to an open directory.
+    /// Whether the path is relative to an open directory.
     pub(crate) const fn is_relative(&self) -> bool {
         self.start.is_some()
     }
@@ -81,7 +81,7 @@ impl<'a> ProgramPath<'a> {
         Self { text: &self.text[..bytes], ..*self }
     }
 
-    /// The same for another text, if that lies below the open directory, too.
+    /// A path with another text that starts from the same open directory, if that text lies below the directory, too; otherwise one that starts at the root.
     pub(crate) fn leading_to<'b>(&self, text: &'b [u8]) -> ProgramPath<'b>
     where
         'a: 'b,

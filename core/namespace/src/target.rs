@@ -16,7 +16,7 @@ pub(crate) struct Target<'a> {
     pub(crate) path: Vec<u8>,
     /// Below a member's root, with the program's trailing slash if there was one.
     relative: Vec<u8>,
-    /// What the program gave leads there from an open directory.
+    /// The path that the program gave for the name: it says which open directory leads there.
     from: ProgramPath<'a>,
     /// The directory of the name, on each member where it was looked up.
     directories: Rc<Directories>,
