@@ -36,7 +36,7 @@ impl Namespace {
                 let at = target.on(on)?;
                 match unlinkat(at.directory(), at.name(), AtFlags::REMOVEDIR) {
                     Err(OsError::NOENT) if !on.first => Ok(()),
-                    Err(OsError::NOTEMPTY | OsError::NOTDIR) if !on.first => at.clear(),
+                    Err(OsError::NOTEMPTY | OsError::NOTDIR) if !on.first => self.clear(&at),
                     result => result,
                 }
             };
@@ -57,7 +57,7 @@ impl Namespace {
                 let at = target.on(on)?;
                 match unlinkat(at.directory(), at.name(), AtFlags::empty()) {
                     Err(OsError::NOENT) if !on.first => Ok(()),
-                    Err(OsError::ISDIR | OsError::PERM) if !on.first => at.clear(),
+                    Err(OsError::ISDIR | OsError::PERM) if !on.first => self.clear(&at),
                     result => result,
                 }
             };
@@ -134,7 +134,7 @@ impl Namespace {
             match rename() {
                 // Left over from a change cut short.
                 Err(OsError::EXIST | OsError::NOTEMPTY | OsError::ISDIR | OsError::NOTDIR) if !on.first && !exchange => {
-                    goal.clear()?;
+                    self.clear(&goal)?;
                     rename()
                 }
                 // What was replaced is gone where it was done: it cannot be undone, so this member must not stay behind.

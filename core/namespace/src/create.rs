@@ -44,7 +44,7 @@ impl Namespace {
             |on| {
                 let make = || target.open(on, NEW, mode);
                 match make() {
-                    Err(OsError::EXIST) if !on.first => target.on(on)?.clear().and_then(|()| make()),
+                    Err(OsError::EXIST) if !on.first => self.clear(&target.on(on)?).and_then(|()| make()),
                     result => result,
                 }
             },
@@ -210,7 +210,7 @@ impl Namespace {
 
     /// An empty backing file like the first member's.
     pub(crate) fn make_stub(&self, on: &On, relative: &[u8], stat: &Stat, attribute: Attribute) -> Result<()> {
-        Located::below(on.root.as_fd(), relative)?.clear()?;
+        self.clear(&Located::below(on.root.as_fd(), relative)?)?;
         let fd = open_below(on.root, relative, NEW, Mode::from_raw_mode(0o600))?;
         self.bind(on.slot, &fd, attribute)?;
         match fchown(&fd, Some(Uid::from_raw(stat.st_uid)), Some(Gid::from_raw(stat.st_gid))) {

@@ -5,7 +5,8 @@ use crate::located::Located;
 use crate::target::Target;
 pub(crate) use array::has_failed as is_dead;
 use core::sync::atomic::Ordering;
-use sys::rustix::fs::{AtFlags, Mode, unlinkat};
+use format::InodeState;
+use sys::rustix::fs::{AtFlags, FileType, Mode, unlinkat};
 use sys::{OsError, OwnedFd, Result};
 use units::{MemberSet, Slot};
 
@@ -103,7 +104,7 @@ impl Namespace {
                 let at = target.on(on)?;
                 match make(on, &at) {
                     Err(OsError::EXIST) if !on.first => {
-                        at.clear()?;
+                        self.clear(&at)?;
                         make(on, &at)
                     }
                     result => result,
@@ -118,6 +119,22 @@ impl Namespace {
 }
 
 impl Namespace {
+    /// Removes what is at a name of one member and not at the first member's. A directory is removed with all that is in it, but not with a file of the array that has
+    /// no other name there: a user may move another user's directory to any name in a directory of his own, and what the other has in it is not his to remove.
+    ///
+    /// # Errors
+    /// `NOTEMPTY` if such a file is in it.
+    pub(crate) fn clear(&self, at: &Located<'_>) -> Result<()> {
+        at.clear(&|at| {
+            let stat = at.stat()?;
+            if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || stat.st_nlink > 1 {
+                return Ok(false);
+            }
+            let attribute = self.attribute_at(at)?;
+            Ok(attribute.is_some_and(|attribute| self.files.state_of(attribute) == Some(InodeState::Used)))
+        })
+    }
+
     /// Gives a new directory or special file the mode of the first member's, if the umask may have changed since that was made.
     fn follow_mode_at(&self, at: &Located<'_>, first: &mut Option<u32>) -> Result<()> {
         if !self.shares_umask.load(Ordering::Relaxed) {

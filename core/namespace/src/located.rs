@@ -103,9 +103,12 @@ impl<'a> Located<'a> {
         chmodat(CWD, crate::descriptor::link(itself.as_raw_fd()), mode, AtFlags::empty())
     }
 
-    /// Removes what the first member does not have, with all that is in it.
-    pub(crate) fn clear(&self) -> Result<()> {
-        clear(self.directory(), self.bare())
+    /// Removes what the first member does not have, with all that is in it. `is_needed` is asked for each file below a directory.
+    ///
+    /// # Errors
+    /// `NOTEMPTY` if a file is needed. It stays, and so do the directories above it.
+    pub(crate) fn clear(&self, is_needed: &dyn Fn(&Located<'_>) -> Result<bool>) -> Result<()> {
+        clear(self.directory(), self.bare(), is_needed)
     }
 }
 
@@ -151,7 +154,7 @@ pub(crate) fn open_below(root: &OwnedFd, relative: &[u8], flags: OFlags, mode: M
     openat2(root, relative, flags, mode, SAFELY)
 }
 
-fn clear(directory: BorrowedFd<'_>, name: &[u8]) -> Result<()> {
+fn clear(directory: BorrowedFd<'_>, name: &[u8], is_needed: &dyn Fn(&Located<'_>) -> Result<bool>) -> Result<()> {
     match unlinkat(directory, name, AtFlags::empty()) {
         Ok(()) | Err(OsError::NOENT) => return Ok(()),
         Err(OsError::ISDIR | OsError::PERM | OsError::NOTDIR) => {}
@@ -160,7 +163,10 @@ fn clear(directory: BorrowedFd<'_>, name: &[u8]) -> Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let inner = openat(directory, name, flags, Mode::empty())?;
     for name in &names_of(&inner)? {
-        clear(inner.as_fd(), name)?;
+        if is_needed(&Located { directory: Directory::Known(inner.as_fd()), name })? {
+            return Err(OsError::NOTEMPTY);
+        }
+        clear(inner.as_fd(), name, is_needed)?;
     }
     unlinkat(directory, name, AtFlags::REMOVEDIR)
 }

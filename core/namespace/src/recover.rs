@@ -140,7 +140,8 @@ impl Namespace {
                 match Located::below(root.as_fd(), &path[1..]) {
                     // It went with its directory.
                     Err(OsError::NOENT) => {}
-                    found => found?.clear()?,
+                    // Files that the first member knows have been set aside.
+                    found => found?.clear(&|_| Ok(false))?,
                 }
             }
         }

@@ -163,7 +163,7 @@ impl Namespace {
             return Ok(());
         }
         self.array().before_change()?;
-        Located::below(self.root(slot)?.as_fd(), &path[1..])?.clear()?;
+        Located::below(self.root(slot)?.as_fd(), &path[1..])?.clear(&|_| Ok(false))?;
         if self.put(slot, path, item, &mut Places::new())? {
             self.equalise_with(reference, there, slot, path, item)
         } else {

@@ -292,3 +292,30 @@ fn members_that_were_copied_file_by_file_are_used_as_before() {
     assert_eq!(refused(array.namespace.open(b"/data/t/x", OFlags::RDONLY, 0)), OsError::IO);
     assert_eq!(array.namespace.files().array().in_use().len(), 3);
 }
+
+#[test]
+fn a_directory_that_was_moved_to_a_new_name_on_one_member_is_not_removed_there() {
+    type Make = fn(&Namespace);
+    let makes: [Make; 4] = [
+        |names| inside(names.mkdir(b"/data/t/new", 0o755)),
+        |names| drop(inside(names.open(b"/data/t/new", CREATE, 0o644))),
+        |names| inside(names.symlink(b"x", b"/data/t/new")),
+        |names| inside(names.rename(b"/data/t/x", b"/data/t/new", RenameFlags::empty())),
+    ];
+    for make in makes {
+        let Some(array) = array() else { return };
+        let names = array.namespace;
+        inside(names.mkdir(b"/data/t/private", 0o700));
+        write(&create(names, "/data/t/private/kept"), 0, b"root's own");
+        let inode = |slot: usize| array.members[slot].join("data/t/private/kept").metadata().unwrap().ino();
+        let before = [inode(1), inode(2)];
+        for member in &array.members[1..] {
+            std::fs::rename(member.join("data/t/private"), member.join("data/t/new")).unwrap();
+        }
+        make(&names);
+        // The backing files were not made anew from what the first member has: they are those from before.
+        assert_eq!([inode(1), inode(2)], before);
+        assert_eq!(content(other(&array), "/data/t/private/kept"), b"root's own");
+        assert_eq!(names.files().array().in_use().len(), 3);
+    }
+}
