@@ -45,7 +45,7 @@ impl Namespace {
                 let make = |at: Located<'_>| mkdirat(at.directory(), at.name(), Mode::from_raw_mode(mode & 0o7777));
                 let _ = target.on(on).and_then(make);
             };
-            self.logged(record(NameKind::RemoveDirectory, &target.path, None), || self.everywhere(act, undo))
+            self.logged(record(NameKind::RemoveDirectory, &target.path, None), || self.everywhere(&[], act, undo))
         })
     }
 
@@ -61,9 +61,14 @@ impl Namespace {
                     result => result,
                 }
             };
+            // The name is gone where it counts. What a user has made of it elsewhere stays there, in nobody's way.
+            let act = |on: &On| match act(on) {
+                Err(error) if !on.first && is_divergence(error) && self.is_in_foreign_hands(&target.path) => Ok(()),
+                result => result,
+            };
             let gone = self.last_name(target, last);
             let record = NameRecord { replaced: last, ..record(NameKind::Unlink, &target.path, file) };
-            self.logged(record, || self.forgetting(gone, self.everywhere(act, |_| {})))
+            self.logged(record, || self.forgetting(gone, self.everywhere(&[], act, |_| {})))
         })
     }
 
@@ -143,7 +148,9 @@ impl Namespace {
             }
         };
         let rename = || {
-            self.everywhere(act, |on| {
+            // What was replaced cannot be had back.
+            let names: &[&[u8]] = if replaced.is_none() || exchange { &[&from.path, &to.path] } else { &[] };
+            self.everywhere(names, act, |on| {
                 let back = || {
                     let (source, goal) = (to.on(on)?, from.on(on)?);
                     renameat_with(source.directory(), source.name(), goal.directory(), goal.name(), flags)

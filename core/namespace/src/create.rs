@@ -74,7 +74,7 @@ impl Namespace {
                     ..change(NameKind::Unlink, &target.path, Some(file.attribute()))
                 };
                 let _ = self.logged(record, || {
-                    self.everywhere(remove, |_| {})?;
+                    self.everywhere(&[], remove, |_| {})?;
                     self.files.unlinked(file.attribute(), Name::None, || false);
                     Ok(())
                 });
@@ -100,6 +100,7 @@ impl Namespace {
         let mut first_mode = None;
         let make_all = || {
             self.everywhere(
+                path.as_slice(),
                 |on| {
                     let fd = make_one(on)?;
                     let result = self.follow_mode(&fd, &mut first_mode).and_then(|()| self.bind(on.slot, &fd, attribute));
@@ -117,7 +118,7 @@ impl Namespace {
                     remove(on);
                     Ok(())
                 };
-                let _ = self.everywhere(remove_one, |_| {});
+                let _ = self.everywhere(&[], remove_one, |_| {});
             }
             opened
         };
@@ -189,6 +190,7 @@ impl Namespace {
         let empty = self.files.size_on_members(attribute)? == 0;
         let make = || {
             self.everywhere(
+                &[path],
                 |on| match open_below(on.root, relative, flags, Mode::empty()) {
                     Ok(fd) if self.attribute_on(&fd)? == Some(attribute) => Ok(()),
                     Ok(fd) if on.first => self.bind(on.slot, &fd, attribute),

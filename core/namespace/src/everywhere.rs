@@ -50,8 +50,12 @@ impl Namespace {
 
     /// Makes a change on every member in use; the namespace lock is held. What the first member refuses is the result, and nothing is
     /// changed. What a later one refuses is undone on those before it. A member whose tree differs is made like the first; one that
-    /// has failed goes out.
-    pub(crate) fn everywhere(&self, mut act: impl FnMut(&On) -> Result<()>, undo: impl Fn(&On)) -> Result<()> {
+    /// has failed goes out. `names` are the logical paths of what is changed; none if it cannot be undone.
+    ///
+    /// # Errors
+    /// `IO`, with the change undone, if a member has other names there and cannot be made like the first, and a user without rights to the array may have made them so:
+    /// he must not be able to put a member out.
+    pub(crate) fn everywhere(&self, names: &[&[u8]], mut act: impl FnMut(&On) -> Result<()>, undo: impl Fn(&On)) -> Result<()> {
         let mut done = MemberSet::EMPTY;
         let mut failed = false;
         for slot in self.array().in_use().iter() {
@@ -65,15 +69,18 @@ impl Namespace {
                 Ok(()) => done = done.with(slot),
                 // Its tree is not the first's, and is made so; that may bring the change with it.
                 Err(error) if !on.first && is_divergence(error) && self.catch_up(&on, &mut act).is_ok() => done = done.with(slot),
-                Err(error) if is_dead_to_changes(error) || !on.first && is_divergence(error) => {
-                    self.array().fail_member(slot)?;
-                    failed = true;
-                }
                 Err(error) => {
+                    let differs = !on.first && is_divergence(error);
+                    let is_foreign = differs && names.iter().any(|path| self.is_in_foreign_hands(path));
+                    if is_dead_to_changes(error) || differs && !is_foreign {
+                        self.array().fail_member(slot)?;
+                        failed = true;
+                        continue;
+                    }
                     for slot in done.iter() {
                         undo(&On { slot, root: self.root(slot)?, first: false, afresh: true });
                     }
-                    return Err(error);
+                    return Err(if is_foreign { OsError::IO } else { error });
                 }
             }
         }
@@ -100,6 +107,7 @@ impl Namespace {
     ) -> Result<()> {
         let mut first_mode = None;
         self.everywhere(
+            &[&target.path],
             |on| {
                 let at = target.on(on)?;
                 match make(on, &at) {

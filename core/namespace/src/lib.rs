@@ -28,6 +28,7 @@ mod descriptor;
 mod everywhere;
 mod failing;
 mod find;
+mod foreign;
 mod host;
 mod leaving;
 mod located;

@@ -319,3 +319,54 @@ fn a_directory_that_was_moved_to_a_new_name_on_one_member_is_not_removed_there()
         assert_eq!(names.files().array().in_use().len(), 3);
     }
 }
+
+#[test]
+fn no_member_goes_out_by_what_a_user_does_to_his_names_on_one_member() {
+    type Attack = fn(&std::path::Path);
+    type Act = fn(Namespace) -> Result<(), OsError>;
+    let attacks: [Attack; 4] = [
+        |member| std::fs::remove_dir_all(member.join("data/t")).unwrap(),
+        |member| std::fs::rename(member.join("data/t"), member.join("data/t2")).unwrap(),
+        |member| {
+            std::fs::rename(member.join("data/t"), member.join("data/t2")).unwrap();
+            std::os::unix::fs::symlink("/tmp", member.join("data/t")).unwrap();
+        },
+        |member| {
+            std::fs::remove_file(member.join("data/t/x")).unwrap();
+            std::fs::create_dir(member.join("data/t/x")).unwrap();
+            std::fs::create_dir(member.join("data/t/new")).unwrap();
+        },
+    ];
+    let acts: [Act; 7] = [
+        |names| names.mkdir(b"/data/t/new", 0o755).map(drop),
+        |names| names.open(b"/data/t/new", CREATE, 0o644).map(drop),
+        |names| names.symlink(b"x", b"/data/t/new").map(drop),
+        |names| names.link(b"/data/t/x", b"/data/t/new", false).map(drop),
+        |names| names.rename(b"/data/t/x", b"/data/t/new", RenameFlags::empty()).map(drop),
+        |names| names.chmod(b"/data/t/x", 0o600, true).map(drop),
+        |names| names.unlink(b"/data/t/x").map(drop),
+    ];
+    for attack in attacks {
+        for act in acts {
+            let Some(array) = array() else { return };
+            let names = other(&array);
+            inside(array.namespace.chmod(b"/data", 0o777, true));
+            inside(array.namespace.mkdir(b"/data/private", 0o700));
+            names.keep_log();
+            attack(&array.members[1]);
+            // This user may not see all of the tree, so he cannot make the names the same.
+            // SAFETY: concerns this thread only.
+            unsafe { setfsuid(USER) };
+            let result = act(names);
+            // SAFETY: as above.
+            unsafe { setfsuid(0) };
+            assert!(matches!(result, Ok(()) | Err(OsError::IO | OsError::ACCESS | OsError::PERM)), "{result:?}");
+            assert_eq!(names.files().array().in_use().len(), 3);
+            assert_eq!(content(array.namespace, "/data/g"), b"secret");
+            let first = array.members[0].join("data/t");
+            if result.is_err() {
+                assert!(first.join("x").exists() && !first.join("new").exists(), "half done: {result:?}");
+            }
+        }
+    }
+}
