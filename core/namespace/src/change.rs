@@ -61,7 +61,7 @@ impl Namespace {
                     result => result,
                 }
             };
-            // The name is gone where it counts. What a user has made of it elsewhere stays there, in nobody's way.
+            // The first member has removed the name, and it alone answers look-ups: what a user has put in its place on this member may stay.
             let act = |on: &On| match act(on) {
                 Err(error) if !on.first && is_divergence(error) && self.is_in_foreign_hands(&target.path) => Ok(()),
                 result => result,
@@ -148,7 +148,7 @@ impl Namespace {
             }
         };
         let rename = || {
-            // What was replaced cannot be had back.
+            // A rename that replaces something cannot be undone: the replaced file is gone from the members that have made it.
             let names: &[&[u8]] = if replaced.is_none() || exchange { &[&from.path, &to.path] } else { &[] };
             self.everywhere(names, act, |on| {
                 let back = || {

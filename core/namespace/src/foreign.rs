@@ -1,4 +1,4 @@
-//! Whether a user who has no rights to the array may have changed names on one member alone.
+//! This module tells whether a user who has no rights to the array may have changed names on one member alone.
 //!
 //! A directory's owner may make, rename and remove names in it on each member past the array. A member whose names differ there works as well as before, so it must not go out
 //! for it: otherwise that user could take the array's redundancy away. Where only root and the array's owner may change names, a difference is the member's failure.

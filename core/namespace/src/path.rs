@@ -59,7 +59,7 @@ impl<'a> ProgramPath<'a> {
         bytes <= self.known_bytes && (self.known_bytes > 0 || self.start.is_some())
     }
 
-    /// Whether the path is relative to an open directory.
+    /// Tells whether the path is relative to an open directory.
     pub(crate) const fn is_relative(&self) -> bool {
         self.start.is_some()
     }
