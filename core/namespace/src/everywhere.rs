@@ -50,7 +50,8 @@ impl Namespace {
 
     /// Makes a change on every member in use; the namespace lock is held. What the first member refuses is the result, and nothing is
     /// changed. What a later one refuses is undone on those before it. A member whose tree differs is made like the first; one that
-    /// has failed goes out. `names` are the logical paths of what is changed; the list is empty if the change cannot be undone.
+    /// has failed goes out. `names` are the logical paths of what is changed. Without any, a member that cannot be made like the first goes out: the list is empty for
+    /// what has no name, and for a change that cannot be undone.
     ///
     /// # Errors
     /// `IO`, with the change undone, if a member has other names there and cannot be made like the first, and a user without rights to the array may have made them so:

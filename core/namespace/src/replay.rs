@@ -163,7 +163,8 @@ impl Namespace {
             return Ok(());
         }
         self.array().before_change()?;
-        Located::below(self.root(slot)?.as_fd(), &path[1..])?.clear(&|_| Ok(false))?;
+        // A directory with files of the array in it is left: then names are compared as a whole, which sets those files aside first.
+        self.clear(&Located::below(self.root(slot)?.as_fd(), &path[1..])?)?;
         if self.put(slot, path, item, &mut Places::new())? {
             self.equalise_with(reference, there, slot, path, item)
         } else {

@@ -321,6 +321,28 @@ fn a_directory_that_was_moved_to_a_new_name_on_one_member_is_not_removed_there()
 }
 
 #[test]
+fn a_recovery_does_not_remove_a_directory_that_was_moved_to_a_name_half_made() {
+    let Some(mut array) = array() else { return };
+    let names = array.namespace;
+    inside(names.mkdir(b"/data/t/private", 0o700));
+    write(&create(names, "/data/t/private/kept"), 0, b"root's own");
+    let inode = |array: &TestArray, slot: usize| array.members[slot].join("data/t/private/kept").metadata().unwrap().ino();
+    let before = [1, 2].map(|slot| inode(&array, slot));
+    // The maker of this name dies when the first member alone has it.
+    drop(create(names, "/data/t/new"));
+    for member in &array.members[1..] {
+        std::fs::remove_file(member.join("data/t/new")).unwrap();
+        std::fs::rename(member.join("data/t/private"), member.join("data/t/new")).unwrap();
+    }
+    array.restart();
+    // The backing files are those from before.
+    assert_eq!([1, 2].map(|slot| inode(&array, slot)), before);
+    assert_eq!(content(array.namespace, "/data/t/private/kept"), b"root's own");
+    assert_eq!(array.namespace.files().array().in_use().len(), 3);
+    array.assert_same_trees();
+}
+
+#[test]
 fn no_member_goes_out_by_what_a_user_does_to_his_names_on_one_member() {
     type Attack = fn(&std::path::Path);
     type Act = fn(Namespace) -> Result<(), OsError>;
@@ -353,6 +375,8 @@ fn no_member_goes_out_by_what_a_user_does_to_his_names_on_one_member() {
             inside(array.namespace.chmod(b"/data", 0o777, true));
             inside(array.namespace.mkdir(b"/data/private", 0o700));
             names.keep_log();
+            let mode = || array.members[0].join("data/t/x").metadata().map(|metadata| metadata.mode());
+            let mode_before = mode().unwrap();
             attack(&array.members[1]);
             // This user may not see all of the tree, so he cannot make the names the same.
             // SAFETY: concerns this thread only.
@@ -366,6 +390,7 @@ fn no_member_goes_out_by_what_a_user_does_to_his_names_on_one_member() {
             let first = array.members[0].join("data/t");
             if result.is_err() {
                 assert!(first.join("x").exists() && !first.join("new").exists(), "half done: {result:?}");
+                assert_eq!(mode().unwrap(), mode_before, "half done: {result:?}");
             }
         }
     }
