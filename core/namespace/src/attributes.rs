@@ -230,7 +230,9 @@ impl Namespace {
                 let _ = previous.as_change(change).at(on, &subject);
             }
         };
-        self.logged(record(NameKind::Attributes, path, None), || self.everywhere(&[path], |on| change.at(on, &subject), undo))?;
+        self.logged(record(NameKind::Attributes, path, None), || {
+            self.everywhere(&[path], |on| change.at(on, &subject), Some(&undo))
+        })?;
         if let Some(attribute) = attribute {
             if change.sets_modification_time() {
                 self.files.discard_pending_times(attribute);
@@ -285,9 +287,9 @@ impl Namespace {
         // What has no name is nobody's to find after a crash.
         match self.logical_path_of(fd)? {
             Some(path) if self.leads_to(&path, fd) => {
-                self.logged(record(NameKind::Attributes, &path, None), || self.everywhere(&[&path], act, undo))
+                self.logged(record(NameKind::Attributes, &path, None), || self.everywhere(&[&path], act, Some(&undo)))
             }
-            _ => self.everywhere(&[], act, undo),
+            _ => self.everywhere(&[], act, Some(&undo)),
         }?;
         if change.sets_modification_time() {
             file.discard_pending_times();

@@ -1,6 +1,6 @@
 //! Changes of names: directories, links, removal, renaming.
 
-use crate::everywhere::{On, is_divergence};
+use crate::everywhere::On;
 use crate::located::Located;
 use crate::log::change as record;
 use crate::target::Target;
@@ -31,7 +31,7 @@ impl Namespace {
     pub fn rmdir<'p>(&self, path: impl Into<ProgramPath<'p>>) -> Result<Reached<()>> {
         self.change_name(path.into(), |target| {
             self.refuse_prefix(target)?;
-            let before = self.stat_of(target);
+            self.foresee(target)?;
             let act = |on: &On| {
                 let at = target.on(on)?;
                 match unlinkat(at.directory(), at.name(), AtFlags::REMOVEDIR) {
@@ -40,18 +40,14 @@ impl Namespace {
                     result => result,
                 }
             };
-            let undo = |on: &On| {
-                let mode = before.map_or(0o700, |stat| stat.st_mode);
-                let make = |at: Located<'_>| mkdirat(at.directory(), at.name(), Mode::from_raw_mode(mode & 0o7777));
-                let _ = target.on(on).and_then(make);
-            };
-            self.logged(record(NameKind::RemoveDirectory, &target.path, None), || self.everywhere(&[], act, undo))
+            self.logged(record(NameKind::RemoveDirectory, &target.path, None), || self.everywhere(&[&target.path], act, None))
         })
     }
 
     /// unlink(2). The file's data go with its last name and descriptor.
     pub fn unlink<'p>(&self, path: impl Into<ProgramPath<'p>>) -> Result<Reached<()>> {
         self.change_name(path.into(), |target| {
+            self.foresee(target)?;
             let (file, last) = self.file_and_last(target, self.stat_of(target));
             let act = |on: &On| {
                 let at = target.on(on)?;
@@ -61,14 +57,9 @@ impl Namespace {
                     result => result,
                 }
             };
-            // The first member has removed the name, and it alone answers look-ups: what a user has put in its place on this member may stay.
-            let act = |on: &On| match act(on) {
-                Err(error) if !on.first && is_divergence(error) && self.is_in_foreign_hands(&target.path) => Ok(()),
-                result => result,
-            };
             let gone = self.last_name(target, last);
             let record = NameRecord { replaced: last, ..record(NameKind::Unlink, &target.path, file) };
-            self.logged(record, || self.forgetting(gone, self.everywhere(&[], act, |_| {})))
+            self.logged(record, || self.forgetting(gone, self.everywhere(&[&target.path], act, None)))
         })
     }
 
@@ -142,25 +133,21 @@ impl Namespace {
                     self.clear(&goal)?;
                     rename()
                 }
-                // What was replaced is gone where it was done: it cannot be undone, so this member must not stay behind.
-                Err(error) if !on.first && replaced.is_some() && !exchange && !is_divergence(error) => Err(OsError::IO),
                 result => result,
             }
         };
-        let rename = || {
-            // A rename that replaces something cannot be undone: the replaced file is gone from the members that have made it.
-            let names: &[&[u8]] = if replaced.is_none() || exchange { &[&from.path, &to.path] } else { &[] };
-            self.everywhere(names, act, |on| {
-                let back = || {
-                    let (source, goal) = (to.on(on)?, from.on(on)?);
-                    renameat_with(source.directory(), source.name(), goal.directory(), goal.name(), flags)
-                };
-                let _ = back();
-            })
+        let back = |on: &On| {
+            let back = || {
+                let (source, goal) = (to.on(on)?, from.on(on)?);
+                renameat_with(source.directory(), source.name(), goal.directory(), goal.name(), flags)
+            };
+            let _ = back();
         };
+        // A rename that replaces something cannot be undone: the replaced file is gone from the members that have made it.
+        let undo: Option<&dyn Fn(&On)> = if replaced.is_none() || exchange { Some(&back) } else { None };
+        let rename = || self.everywhere(&[&from.path, &to.path], act, undo);
         // Files on their own are on nobody's way.
         let is_apart = is_file(source) && (!exchange || is_file(replaced));
-        let gone = self.last_name(to, last);
         if same {
             // Two names of one file stay as they are (rename(2)): nothing is to be done on the others or done again, and nobody could
             // tell that it was done. The first member says whether the program may.
@@ -169,6 +156,10 @@ impl Namespace {
                 renameat_with(source.directory(), source.name(), goal.directory(), goal.name(), flags)
             });
         }
+        if undo.is_none() {
+            self.foresee_replacement(from, to)?;
+        }
+        let gone = self.last_name(to, last);
         self.logged(record, || self.forgetting(gone, if is_apart { rename() } else { self.restructuring(rename) }))
     }
 

@@ -3,7 +3,7 @@
 //! A file gets an inode number, as a file without a name, is noted in the log, and is made on the first member with its attribute, then the
 //! same on the others, all under the namespace lock. A crash in between leaves an empty file that lacks its attribute or is not on every member: `complete` makes it whole.
 
-use crate::everywhere::On;
+use crate::everywhere::{NOTHING, On};
 use crate::located::{Located, open_below};
 use crate::log::change;
 use crate::resolve::join;
@@ -74,7 +74,7 @@ impl Namespace {
                     ..change(NameKind::Unlink, &target.path, Some(file.attribute()))
                 };
                 let _ = self.logged(record, || {
-                    self.everywhere(&[], remove, |_| {})?;
+                    self.everywhere(&[&target.path], remove, NOTHING)?;
                     self.files.unlinked(file.attribute(), Name::None, || false);
                     Ok(())
                 });
@@ -110,7 +110,7 @@ impl Namespace {
                     fds[on.slot] = Some(fd);
                     result
                 },
-                &remove,
+                Some(&remove),
             )?;
             let opened = self.files.open(attribute, true, || Ok((fds, Access::ReadWrite)));
             if opened.is_err() {
@@ -118,7 +118,7 @@ impl Namespace {
                     remove(on);
                     Ok(())
                 };
-                let _ = self.everywhere(&[], remove_one, |_| {});
+                let _ = self.everywhere(path.as_slice(), remove_one, NOTHING);
             }
             opened
         };
@@ -200,7 +200,7 @@ impl Namespace {
                     Ok(_) => Err(OsError::NOENT),
                     Err(error) => Err(error),
                 },
-                |_| {},
+                NOTHING,
             )
         };
         let result = self.restructuring(make);

@@ -38,6 +38,9 @@ impl On {
     }
 }
 
+/// For [`Namespace::everywhere`]: there is nothing to undo.
+pub(crate) const NOTHING: Option<&dyn Fn(&On)> = Some(&|_| {});
+
 impl Namespace {
     /// Runs a change alone among all changes of names, with the members that are out on record.
     pub(crate) fn changing<T>(&self, change: impl FnOnce() -> Result<T>) -> Result<T> {
@@ -50,13 +53,20 @@ impl Namespace {
 
     /// Makes a change on every member in use; the namespace lock is held. What the first member refuses is the result, and nothing is
     /// changed. What a later one refuses is undone on those before it. A member whose tree differs is made like the first; one that
-    /// has failed goes out. `names` are the logical paths of what is changed. Without any, a member that cannot be made like the first goes out: the list is empty for
-    /// what has no name, and for a change that cannot be undone.
+    /// has failed goes out. `names` are the logical paths of what is changed. Without any, a member that cannot be made like the first goes out.
+    ///
+    /// `undo` is `None` for a change that takes something away for good. Then a later member that refuses it goes out, but not if a user without rights to the array
+    /// may have made its names differ, or if it has a mount there: what is on that member stays. [`Self::foresee`] or [`Self::foresee_replacement`] comes before such a change, so that little is left to be refused.
     ///
     /// # Errors
     /// `IO`, with the change undone, if a member has other names there and cannot be made like the first, and a user without rights to the array may have made them so:
     /// he must not be able to put a member out.
-    pub(crate) fn everywhere(&self, names: &[&[u8]], mut act: impl FnMut(&On) -> Result<()>, undo: impl Fn(&On)) -> Result<()> {
+    pub(crate) fn everywhere(
+        &self,
+        names: &[&[u8]],
+        mut act: impl FnMut(&On) -> Result<()>,
+        undo: Option<&dyn Fn(&On)>,
+    ) -> Result<()> {
         let mut done = MemberSet::EMPTY;
         let mut failed = false;
         for slot in self.array().in_use().iter() {
@@ -72,14 +82,21 @@ impl Namespace {
                 Err(error) if !on.first && is_divergence(error) && self.catch_up(&on, &mut act).is_ok() => done = done.with(slot),
                 Err(error) => {
                     let differs = !on.first && is_divergence(error);
-                    let is_foreign = differs && names.iter().any(|path| self.is_in_foreign_hands(path));
-                    if is_dead_to_changes(error) || differs && !is_foreign {
+                    let is_kept = !on.first && undo.is_none();
+                    let may_be_foreign = differs || is_kept && matches!(error, OsError::ACCESS | OsError::PERM);
+                    let is_foreign = may_be_foreign && names.iter().any(|path| self.is_in_foreign_hands(path));
+                    if is_kept && (is_foreign || error == OsError::BUSY) {
+                        continue;
+                    }
+                    if is_dead_to_changes(error) || differs && !is_foreign || is_kept {
                         self.array().fail_member(slot)?;
                         failed = true;
                         continue;
                     }
                     for slot in done.iter() {
-                        undo(&On { slot, root: self.root(slot)?, first: false, afresh: true });
+                        if let Some(undo) = undo {
+                            undo(&On { slot, root: self.root(slot)?, first: false, afresh: true });
+                        }
                     }
                     return Err(if is_foreign { OsError::IO } else { error });
                 }
@@ -120,9 +137,9 @@ impl Namespace {
                 }?;
                 self.follow_mode_at(&at, &mut first_mode)
             },
-            |on| {
+            Some(&|on| {
                 let _ = on.remove(target, removal);
-            },
+            }),
         )
     }
 }

@@ -1,7 +1,7 @@
 //! Sockets that get a name, and directories bound onto others.
 
 use crate::descriptor::link;
-use crate::everywhere::On;
+use crate::everywhere::{NOTHING, On};
 use crate::located::{Located, open_below};
 use crate::log::change as record;
 use crate::{HostPair, Namespace, ProgramPath, Reached};
@@ -90,7 +90,7 @@ impl Namespace {
                 let undo = |on: &On| {
                     let _ = unmount_on(on, &to, UnmountFlags::DETACH);
                 };
-                self.restructuring(|| self.everywhere(&[&from, &to], act, undo))?;
+                self.restructuring(|| self.everywhere(&[&from, &to], act, Some(&undo)))?;
                 Ok(Reached::Array(()))
             }
             (Reached::Host(from), Reached::Host(to)) => Ok(Reached::Host((from, to))),
@@ -110,7 +110,7 @@ impl Namespace {
                     Err(OsError::BUSY) if !on.first => unmount_on(on, &path, flags | UnmountFlags::DETACH),
                     result => result,
                 };
-                self.restructuring(|| self.everywhere(&[], act, |_| {}))
+                self.restructuring(|| self.everywhere(&[&path], act, NOTHING))
             })
         })
     }

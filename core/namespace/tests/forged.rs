@@ -16,7 +16,11 @@ const RDWR: OFlags = OFlags::RDWR;
 
 unsafe extern "C" {
     fn setfsuid(uid: u32) -> i32;
+    fn syscall(number: i64, ...) -> i64;
 }
+
+/// setresuid(2), which as a bare system call concerns the calling thread alone.
+const SETRESUID: i64 = 117;
 
 /// Root's file `/data/g` with `secret` in it, and `/data/t/x` of an ordinary user with `theirs`.
 fn array() -> Option<TestArray> {
@@ -346,7 +350,7 @@ fn a_recovery_does_not_remove_a_directory_that_was_moved_to_a_name_half_made() {
 fn no_member_goes_out_by_what_a_user_does_to_his_names_on_one_member() {
     type Attack = fn(&std::path::Path);
     type Act = fn(Namespace) -> Result<(), OsError>;
-    let attacks: [Attack; 4] = [
+    let attacks: [Attack; 6] = [
         |member| std::fs::remove_dir_all(member.join("data/t")).unwrap(),
         |member| std::fs::rename(member.join("data/t"), member.join("data/t2")).unwrap(),
         |member| {
@@ -358,8 +362,15 @@ fn no_member_goes_out_by_what_a_user_does_to_his_names_on_one_member() {
             std::fs::create_dir(member.join("data/t/x")).unwrap();
             std::fs::create_dir(member.join("data/t/new")).unwrap();
         },
+        |member| std::fs::set_permissions(member.join("data/t"), std::fs::Permissions::from_mode(0o500)).unwrap(),
+        |member| {
+            // The other user's file cannot be removed there, so it is in the way of whoever wants to remove the directory.
+            std::fs::rename(member.join("data/g"), member.join("data/t/d/g")).unwrap();
+            std::fs::rename(member.join("data/t/y"), member.join("data/t/z")).unwrap();
+            std::fs::rename(member.join("data/t/d"), member.join("data/t/y")).unwrap();
+        },
     ];
-    let acts: [Act; 7] = [
+    let acts: [Act; 9] = [
         |names| names.mkdir(b"/data/t/new", 0o755).map(drop),
         |names| names.open(b"/data/t/new", CREATE, 0o644).map(drop),
         |names| names.symlink(b"x", b"/data/t/new").map(drop),
@@ -367,31 +378,50 @@ fn no_member_goes_out_by_what_a_user_does_to_his_names_on_one_member() {
         |names| names.rename(b"/data/t/x", b"/data/t/new", RenameFlags::empty()).map(drop),
         |names| names.chmod(b"/data/t/x", 0o600, true).map(drop),
         |names| names.unlink(b"/data/t/x").map(drop),
+        |names| names.rename(b"/data/t/x", b"/data/t/y", RenameFlags::empty()).map(drop),
+        |names| names.rmdir(b"/data/t/d").map(drop),
     ];
-    for attack in attacks {
-        for act in acts {
-            let Some(array) = array() else { return };
-            let names = other(&array);
-            inside(array.namespace.chmod(b"/data", 0o777, true));
-            inside(array.namespace.mkdir(b"/data/private", 0o700));
-            names.keep_log();
-            let mode = || array.members[0].join("data/t/x").metadata().map(|metadata| metadata.mode());
-            let mode_before = mode().unwrap();
-            attack(&array.members[1]);
-            // This user may not see all of the tree, so he cannot make the names the same.
-            // SAFETY: concerns this thread only.
-            unsafe { setfsuid(USER) };
-            let result = act(names);
-            // SAFETY: as above.
-            unsafe { setfsuid(0) };
-            assert!(matches!(result, Ok(()) | Err(OsError::IO | OsError::ACCESS | OsError::PERM)), "{result:?}");
-            assert_eq!(names.files().array().in_use().len(), 3);
-            assert_eq!(content(array.namespace, "/data/g"), b"secret");
-            let first = array.members[0].join("data/t");
-            if result.is_err() {
-                assert!(first.join("x").exists() && !first.join("new").exists(), "half done: {result:?}");
-                assert_eq!(mode().unwrap(), mode_before, "half done: {result:?}");
+    const REPLACEMENT: usize = 7;
+    let cases = attacks.iter().enumerate().flat_map(|case| acts.iter().enumerate().map(move |act| (case, act)));
+    for (((number, attack), (act_number, act)), is_effective) in cases.flat_map(|case| [(case, false), (case, true)]) {
+        let Some(array) = array() else { return };
+        let case = format!("attack {number}, act {act_number}, effective {is_effective}");
+        let names = other(&array);
+        write(&create(array.namespace, "/data/t/y"), 0, b"replaced");
+        inside(array.namespace.mkdir(b"/data/t/d", 0o755));
+        for path in ["/data/t/y", "/data/t/d"] {
+            inside(array.namespace.chown(path.as_bytes(), USER, USER, false));
+        }
+        inside(array.namespace.chmod(b"/data", 0o777, true));
+        inside(array.namespace.mkdir(b"/data/private", 0o700));
+        names.keep_log();
+        let first = || {
+            let found = |name| array.members[0].join("data/t").join(name).symlink_metadata().ok();
+            ["x", "y", "d", "new"].map(|name| found(name).map(|stat| (stat.ino(), stat.mode())))
+        };
+        let before = first();
+        attack(&array.members[1]);
+        // This user may not see all of the tree, so he cannot make the names the same. A process that never was root's knows that beforehand.
+        let act_as = |user| {
+            if is_effective {
+                // SAFETY: concerns this thread only.
+                unsafe { syscall(SETRESUID, -1, i64::from(user), -1) }
+            } else {
+                // SAFETY: as above.
+                i64::from(unsafe { setfsuid(user) })
             }
+        };
+        act_as(USER);
+        let result = act(names);
+        act_as(0);
+        assert!(matches!(result, Ok(()) | Err(OsError::IO | OsError::ACCESS | OsError::PERM)), "{case}: {result:?}");
+        assert_eq!(names.files().array().in_use().len(), 3, "{case}");
+        assert_eq!(content(array.namespace, "/data/g"), b"secret", "{case}");
+        if result.is_err() {
+            assert_eq!(first(), before, "{case}: half done: {result:?}");
+        }
+        if is_effective && act_number == REPLACEMENT {
+            assert_eq!(result, Err(OsError::IO), "{case}: a replacement that one member would refuse is not begun");
         }
     }
 }
