@@ -3,7 +3,6 @@
 //! By path, what the path leads to is changed on each member. By descriptor, a file is changed through its backing files, which
 //! also works when it has no name any more; anything else through the path the kernel knows it by.
 
-use crate::backing::attribute_behind;
 use crate::everywhere::On;
 use crate::located::{Located, open_below};
 use crate::log::change as record;
@@ -14,7 +13,7 @@ use sys::rustix::fs::{
     AtFlags, CWD, FileType, Gid, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags, chmodat, chownat, fchmod,
     fchown, fremovexattr, fsetxattr, fstat, futimens, getxattr, removexattr, setxattr, utimensat,
 };
-use sys::{AsFd, AsRawFd, BorrowedFd, OsError, Result};
+use sys::{AsFd, AsRawFd, BorrowedFd, OsError, OwnedFd, Result};
 use units::Slot;
 
 /// Values of extended attributes are at most this long (xattr(7)).
@@ -32,24 +31,14 @@ enum Change<'a> {
     Remove(&'a [u8]),
 }
 
-/// Tells whether a file's attribute is this one. An attribute that this process may not read counts as the right one: the kind of the file was compared.
-fn says(fd: BorrowedFd<'_>, attribute: Option<Attribute>) -> Result<bool> {
-    match attribute_behind(fd) {
-        Err(OsError::ACCESS) => Ok(true),
-        found => Ok(found? == attribute),
-    }
-}
-
 impl Change<'_> {
     /// On a member, if that has there what the first member has.
-    fn at(&self, on: &On, subject: &Subject<'_>) -> Result<()> {
+    fn at(&self, names: &Namespace, on: &On, subject: &Subject<'_>) -> Result<()> {
         if on.slot == subject.slot {
             return self.by_link(on, subject.fd);
         }
         let fd = open_below(on.root, &subject.path[1..], ANCHOR, Mode::empty())?;
-        if FileType::from_raw_mode(fstat(&fd)?.st_mode) != subject.kind
-            || subject.attribute.is_some() && !says(fd.as_fd(), subject.attribute)?
-        {
+        if FileType::from_raw_mode(fstat(&fd)?.st_mode) != subject.kind || !subject.is_on(names, on.slot, &fd)? {
             // It is not the array's.
             return Err(OsError::NOENT);
         }
@@ -103,6 +92,22 @@ struct Subject<'a> {
     kind: FileType,
     /// Of a file, if it has one.
     attribute: Option<Attribute>,
+    /// Of a file, whether this process could find its attribute out.
+    is_attribute_known: bool,
+}
+
+impl Subject<'_> {
+    /// Tells whether a file of a later member says that it is what the first member has: a file without an attribute of its own there must be one here too, or a change would reach
+    /// another user's file that has been put in its place. An attribute that this process may not read counts as the right one: the kind of the file was compared.
+    fn is_on(&self, names: &Namespace, slot: Slot, fd: &OwnedFd) -> Result<bool> {
+        if self.kind != FileType::RegularFile || !self.is_attribute_known {
+            return Ok(true);
+        }
+        match names.attribute_named(slot, fd.as_fd()) {
+            Err(OsError::ACCESS) => Ok(true),
+            found => Ok(found? == self.attribute),
+        }
+    }
 }
 
 impl On {
@@ -213,25 +218,27 @@ impl Namespace {
         if matches!(change, Change::Mode(_)) && kind == FileType::Symlink {
             return Err(OsError::OPNOTSUPP);
         }
-        let attribute = match kind {
-            FileType::RegularFile => match self.attribute_open(fd) {
+        let (attribute, is_attribute_known) = match kind {
+            FileType::RegularFile => match self.attribute_named(slot, fd) {
                 // A file's owner may change its mode though he may not read the file, and its attribute with it.
                 Err(OsError::ACCESS) => {
-                    self.epochs().and_then(|epochs| self.remembered_attribute([stat.st_dev, stat.st_ino], epochs))
+                    let remembered =
+                        self.epochs().and_then(|epochs| self.remembered_attribute([stat.st_dev, stat.st_ino], epochs));
+                    (remembered, remembered.is_some())
                 }
-                result => result?,
+                result => (result?, true),
             },
-            _ => None,
+            _ => (None, false),
         };
         let previous = Previous::of(change, &stat, |name| get(&crate::descriptor::link(fd.as_raw_fd()), name))?;
-        let subject = Subject { path, slot, fd, kind, attribute };
+        let subject = Subject { path, slot, fd, kind, attribute, is_attribute_known };
         let undo = |on: &On| {
             if let Some(previous) = &previous {
-                let _ = previous.as_change(change).at(on, &subject);
+                let _ = previous.as_change(change).at(self, on, &subject);
             }
         };
         self.logged(record(NameKind::Attributes, path, None), || {
-            self.everywhere(&[path], |on| change.at(on, &subject), Some(&undo))
+            self.everywhere(&[path], |on| change.at(self, on, &subject), Some(&undo))
         })?;
         if let Some(attribute) = attribute {
             if change.sets_modification_time() {

@@ -12,10 +12,10 @@ use sys::{AsFd, AsRawFd, BorrowedFd, OsError, OwnedFd, Result};
 use units::{MemberSet, Slot};
 
 impl Namespace {
-    /// Reads the attribute of an open backing file on a member in use. The result is None if the file has none, or another file's.
-    pub(crate) fn attribute_on(&self, fd: impl AsFd) -> Result<Option<Attribute>> {
+    /// Reads the attribute of an open backing file of a member. The result is None if the file has none, or another file's.
+    pub(crate) fn attribute_on(&self, slot: Slot, fd: impl AsFd) -> Result<Option<Attribute>> {
         match read_attribute(&fd)? {
-            Some(attribute) => Ok(self.own(attribute, &fstat(&fd)?)),
+            Some(attribute) => Ok(self.own(slot, attribute, &fstat(&fd)?)),
             None => Ok(None),
         }
     }
@@ -28,23 +28,35 @@ impl Namespace {
         let among = MemberSet::first(self.array().members().len());
         Ok(match self.files.is_backing_of(attribute, [stat.st_dev, stat.st_ino], among) {
             Some(is_own) => is_own.then_some(attribute),
-            // This process cannot see the member's table. Processes that have the file open have noted what it is.
-            None => self.files.attribute_of_anchor(fd).or(Some(attribute)),
+            None => match self.slot_of(fd) {
+                Some(slot) => self.own(slot, attribute, &stat),
+                // This process cannot see the member's table. Processes that have the file open have noted what it is.
+                None => self.files.attribute_of_anchor(fd).or(Some(attribute)),
+            },
         })
     }
 
-    /// Reads the attribute of a backing file by its name on a member in use. The result is None if the file has none, or another file's.
-    pub(crate) fn attribute_at(&self, at: &Located<'_>) -> Result<Option<Attribute>> {
-        let mut value = [0; ATTRIBUTE_BYTES];
-        match decode(lgetxattr(at.path(), ATTRIBUTE_NAME, &mut value), &value)? {
-            Some(attribute) => Ok(self.own(attribute, &at.stat()?)),
+    /// Reads the attribute of a member's backing file through a descriptor that may be opened with O_PATH. The result is None if the file has none, or another file's.
+    pub(crate) fn attribute_named(&self, slot: Slot, fd: BorrowedFd<'_>) -> Result<Option<Attribute>> {
+        match attribute_behind(fd)? {
+            Some(attribute) => Ok(self.own(slot, attribute, &fstat(fd)?)),
             None => Ok(None),
         }
     }
 
-    /// Returns `attribute`, which was read from the backing file with this stat on a member in use, unless it is another file's.
-    fn own(&self, attribute: Attribute, stat: &Stat) -> Option<Attribute> {
-        let is_own = self.files.is_backing_of(attribute, [stat.st_dev, stat.st_ino], self.array().in_use());
+    /// Reads the attribute of a backing file by its name on a member. The result is None if the file has none, or another file's.
+    pub(crate) fn attribute_at(&self, slot: Slot, at: &Located<'_>) -> Result<Option<Attribute>> {
+        let mut value = [0; ATTRIBUTE_BYTES];
+        match decode(lgetxattr(at.path(), ATTRIBUTE_NAME, &mut value), &value)? {
+            Some(attribute) => Ok(self.own(slot, attribute, &at.stat()?)),
+            None => Ok(None),
+        }
+    }
+
+    /// Returns `attribute`, which was read from the backing file with this stat on a member, unless it is another file's. The member's own table alone is asked: members may share a
+    /// file system, and one that this process cannot see would leave the question open.
+    fn own(&self, slot: Slot, attribute: Attribute, stat: &Stat) -> Option<Attribute> {
+        let is_own = self.files.is_backing_of(attribute, [stat.st_dev, stat.st_ino], MemberSet::EMPTY.with(slot));
         (is_own != Some(false)).then_some(attribute)
     }
 
@@ -54,7 +66,7 @@ impl Namespace {
             return Ok(false);
         }
         let stat = fstat(fd)?;
-        let is_own = self.own(attribute, &stat).is_some();
+        let is_own = self.own(slot, attribute, &stat).is_some();
         if is_own {
             self.files.learn_backing(slot, attribute, stat.st_ino);
         }
@@ -88,7 +100,7 @@ fn read_attribute(fd: impl AsFd) -> Result<Option<Attribute>> {
 }
 
 /// Reads the same as [`read_attribute`] through a descriptor that may be opened with O_PATH.
-pub(crate) fn attribute_behind(fd: BorrowedFd<'_>) -> Result<Option<Attribute>> {
+fn attribute_behind(fd: BorrowedFd<'_>) -> Result<Option<Attribute>> {
     let mut value = [0; ATTRIBUTE_BYTES];
     let link = crate::descriptor::link(fd.as_raw_fd());
     decode(getxattr(link.as_slice(), ATTRIBUTE_NAME, &mut value), &value)

@@ -36,7 +36,7 @@ impl Namespace {
                 let at = target.on(on)?;
                 match unlinkat(at.directory(), at.name(), AtFlags::REMOVEDIR) {
                     Err(OsError::NOENT) if !on.first => Ok(()),
-                    Err(OsError::NOTEMPTY | OsError::NOTDIR) if !on.first => self.clear(&at),
+                    Err(OsError::NOTEMPTY | OsError::NOTDIR) if !on.first => self.clear(on.slot, &at),
                     result => result,
                 }
             };
@@ -53,7 +53,7 @@ impl Namespace {
                 let at = target.on(on)?;
                 match unlinkat(at.directory(), at.name(), AtFlags::empty()) {
                     Err(OsError::NOENT) if !on.first => Ok(()),
-                    Err(OsError::ISDIR | OsError::PERM) if !on.first => self.clear(&at),
+                    Err(OsError::ISDIR | OsError::PERM) if !on.first => self.clear(on.slot, &at),
                     result => result,
                 }
             };
@@ -130,7 +130,7 @@ impl Namespace {
             match rename() {
                 // Left over from a change cut short.
                 Err(OsError::EXIST | OsError::NOTEMPTY | OsError::ISDIR | OsError::NOTDIR) if !on.first && !exchange => {
-                    self.clear(&goal)?;
+                    self.clear(on.slot, &goal)?;
                     rename()
                 }
                 result => result,
@@ -271,7 +271,7 @@ impl Namespace {
         let named = remembered.filter(|&attribute| self.files.told_of_named(attribute).is_some());
         // An attribute that its owner has written may name a file that is gone, or only going to be made.
         let is_in_use = |&attribute: &Attribute| self.files.state_of(attribute) == Some(InodeState::Used);
-        let found = || self.asking_first(|on| self.attribute_at(&target.on(on)?)).ok().flatten().filter(is_in_use);
+        let found = || self.asking_first(|on| self.attribute_at(on.slot, &target.on(on)?)).ok().flatten().filter(is_in_use);
         let file = named.or_else(found);
         (file, file.filter(|_| stat.st_nlink == 1))
     }
@@ -289,7 +289,7 @@ impl Namespace {
         let open = |slot| {
             let on = On { slot, root: self.root(slot)?, first: false, afresh: false };
             let fd = target.open(&on, flags, Mode::empty())?;
-            if self.attribute_on(&fd)? == Some(attribute) { Ok(fd) } else { Err(OsError::NOENT) }
+            if self.attribute_on(slot, &fd)? == Some(attribute) { Ok(fd) } else { Err(OsError::NOENT) }
         };
         self.array().in_use().iter().map(open).collect::<Result<_>>().unwrap_or_default()
     }

@@ -44,7 +44,7 @@ impl Namespace {
             |on| {
                 let make = || target.open(on, NEW, mode);
                 match make() {
-                    Err(OsError::EXIST) if !on.first => self.clear(&target.on(on)?).and_then(|()| make()),
+                    Err(OsError::EXIST) if !on.first => self.clear(on.slot, &target.on(on)?).and_then(|()| make()),
                     result => result,
                 }
             },
@@ -180,9 +180,9 @@ impl Namespace {
         self.array().before_change()?;
         let relative = &path[1..];
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let first = self.on_first(|root| open_below(root, relative, flags, Mode::empty()))?;
+        let (slot, first) = self.asking_first(|on| Ok((on.slot, open_below(on.root, relative, flags, Mode::empty())?)))?;
         let stat = fstat(&first)?;
-        let (attribute, fresh) = match self.attribute_on(&first)? {
+        let (attribute, fresh) = match self.attribute_on(slot, &first)? {
             Some(attribute) => (attribute, false),
             None if stat.st_size == 0 && stat.st_nlink == 1 => (self.files.create_inode()?, true),
             None => return Err(OsError::IO),
@@ -192,7 +192,7 @@ impl Namespace {
             self.everywhere(
                 &[path],
                 |on| match open_below(on.root, relative, flags, Mode::empty()) {
-                    Ok(fd) if self.attribute_on(&fd)? == Some(attribute) => Ok(()),
+                    Ok(fd) if self.attribute_on(on.slot, &fd)? == Some(attribute) => Ok(()),
                     Ok(fd) if on.first => self.bind(on.slot, &fd, attribute),
                     Ok(_) | Err(OsError::NOENT | OsError::LOOP | OsError::NXIO) if empty => {
                         self.make_stub(on, relative, &stat, attribute)
@@ -212,7 +212,7 @@ impl Namespace {
 
     /// An empty backing file like the first member's.
     pub(crate) fn make_stub(&self, on: &On, relative: &[u8], stat: &Stat, attribute: Attribute) -> Result<()> {
-        self.clear(&Located::below(on.root.as_fd(), relative)?)?;
+        self.clear(on.slot, &Located::below(on.root.as_fd(), relative)?)?;
         let fd = open_below(on.root, relative, NEW, Mode::from_raw_mode(0o600))?;
         self.bind(on.slot, &fd, attribute)?;
         match fchown(&fd, Some(Uid::from_raw(stat.st_uid)), Some(Gid::from_raw(stat.st_gid))) {

@@ -22,6 +22,12 @@ impl Namespace {
         Ok(self.logical(path.as_bytes()).map(<[u8]>::to_vec))
     }
 
+    /// The member that a descriptor lies on, by the path that the kernel says. The result is None if this process cannot see that member.
+    pub(crate) fn slot_of(&self, fd: BorrowedFd<'_>) -> Option<Slot> {
+        let path = readlinkat(CWD, link(fd.as_raw_fd()).as_slice(), Vec::new()).ok()?;
+        self.placed(path.as_bytes())?.1.filter(|&slot| self.root(slot).is_ok())
+    }
+
     /// The logical path of a host path that lies in a member and belongs to the array.
     #[must_use]
     pub fn logical<'a>(&self, host: &'a [u8]) -> Option<&'a [u8]> {

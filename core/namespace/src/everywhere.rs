@@ -130,7 +130,7 @@ impl Namespace {
                 let at = target.on(on)?;
                 match make(on, &at) {
                     Err(OsError::EXIST) if !on.first => {
-                        self.clear(&at)?;
+                        self.clear(on.slot, &at)?;
                         make(on, &at)
                     }
                     result => result,
@@ -150,13 +150,13 @@ impl Namespace {
     ///
     /// # Errors
     /// `NOTEMPTY` if such a file is in it.
-    pub(crate) fn clear(&self, at: &Located<'_>) -> Result<()> {
+    pub(crate) fn clear(&self, slot: Slot, at: &Located<'_>) -> Result<()> {
         at.clear(&|at| {
             let stat = at.stat()?;
             if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || stat.st_nlink > 1 {
                 return Ok(false);
             }
-            let attribute = self.attribute_at(at)?;
+            let attribute = self.attribute_at(slot, at)?;
             Ok(attribute.is_some_and(|attribute| self.files.state_of(attribute) == Some(InodeState::Used)))
         })
     }

@@ -18,6 +18,7 @@ use file::{BackingFds, FileRef};
 use format::Attribute;
 use sys::rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fcntl_getfl, fstat, openat, statat};
 use sys::{AsRawFd, OsError, OwnedFd, Result};
+use units::Slot;
 
 /// How often an open starts anew that meets something else each time it looks.
 const TRY_COUNT: u32 = 8;
@@ -173,7 +174,7 @@ impl Namespace {
                 result => return result,
             }
         }
-        let attribute = self.attribute_on(&found.fd)?.ok_or(Trouble::Changed)?;
+        let attribute = self.attribute_on(found.slot, &found.fd)?.ok_or(Trouble::Changed)?;
         if let Some(epochs) = epochs {
             self.remember_attribute(backing, attribute, epochs);
         }
@@ -226,7 +227,7 @@ impl Namespace {
         let mut access = Access::ReadWrite;
         for slot in self.array().in_use().iter() {
             let root = self.root(slot)?;
-            if let Some(fd) = self.taken_over(root, &path[1..], attribute) {
+            if let Some(fd) = self.taken_over(slot, root, &path[1..], attribute) {
                 had_locks.set(true);
                 fds[slot] = Some(fd);
                 continue;
@@ -252,14 +253,14 @@ impl Namespace {
     }
 
     /// A backing file that the former program of this process has left open, for reading and writing.
-    fn taken_over(&self, root: &OwnedFd, relative: &[u8], attribute: Attribute) -> Option<OwnedFd> {
+    fn taken_over(&self, slot: Slot, root: &OwnedFd, relative: &[u8], attribute: Attribute) -> Option<OwnedFd> {
         let identify = || {
             let stat = statat(root, relative, AtFlags::SYMLINK_NOFOLLOW).ok()?;
             Some([stat.st_dev, stat.st_ino])
         };
         let fd = self.files.taken_over(identify)?;
         let writes = fcntl_getfl(&fd).is_ok_and(|flags| flags & OFlags::RWMODE == OFlags::RDWR);
-        (writes && self.attribute_on(&fd) == Ok(Some(attribute))).then_some(fd)
+        (writes && self.attribute_on(slot, &fd) == Ok(Some(attribute))).then_some(fd)
     }
 }
 

@@ -171,7 +171,7 @@ impl Namespace {
             }
         }
         for name in aside(root)? {
-            if let Some(attribute) = self.attribute_at(&Located::below(root.as_fd(), &name)?)? {
+            if let Some(attribute) = self.attribute_at(slot, &Located::below(root.as_fd(), &name)?)? {
                 places.entry(key(attribute)).or_insert(name);
             }
         }
@@ -291,7 +291,7 @@ impl Namespace {
         if !matches!(kind, FileType::CharacterDevice | FileType::BlockDevice) {
             stat.st_rdev = 0;
         }
-        let attribute = if kind == FileType::RegularFile { self.attribute_at(&at)? } else { None };
+        let attribute = if kind == FileType::RegularFile { self.attribute_at(slot, &at)? } else { None };
         let target = match kind {
             FileType::Symlink => at.readlink()?,
             _ => Vec::new(),

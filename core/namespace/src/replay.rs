@@ -164,7 +164,7 @@ impl Namespace {
         }
         self.array().before_change()?;
         // A directory with files of the array in it is left: then names are compared as a whole, which sets those files aside first.
-        self.clear(&Located::below(self.root(slot)?.as_fd(), &path[1..])?)?;
+        self.clear(slot, &Located::below(self.root(slot)?.as_fd(), &path[1..])?)?;
         if self.put(slot, path, item, &mut Places::new())? {
             self.equalise_with(reference, there, slot, path, item)
         } else {

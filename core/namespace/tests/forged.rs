@@ -118,6 +118,18 @@ fn an_anchor_that_says_it_is_an_open_file_is_not_inherited_as_that() {
 }
 
 #[test]
+fn a_forged_anchor_is_not_inherited_where_a_member_is_missing() {
+    let Some(mut array) = array() else { return };
+    forge(&array);
+    std::fs::rename(&array.members[2], array.members[2].with_extension("away")).unwrap();
+    array.restart();
+    let names = array.namespace;
+    let theirs = std::fs::File::open(array.members[0].join("data/t/x")).unwrap();
+    assert!(names.inherit(theirs.as_fd()).is_err());
+    assert_eq!(content(names, "/data/g"), b"secret");
+}
+
+#[test]
 fn nothing_is_told_of_an_open_file_for_a_forged_one() {
     let Some(array) = array() else { return };
     let names = array.namespace;
@@ -344,6 +356,47 @@ fn a_recovery_does_not_remove_a_directory_that_was_moved_to_a_name_half_made() {
     assert_eq!(content(array.namespace, "/data/t/private/kept"), b"root's own");
     assert_eq!(array.namespace.files().array().in_use().len(), 3);
     array.assert_same_trees();
+}
+
+#[test]
+fn a_change_of_attributes_does_not_reach_another_file_that_was_put_in_a_files_place() {
+    let Some(array) = array() else { return };
+    let names = array.namespace;
+    write(&inside(names.open(b"/data/t/roots", CREATE, 0o600)), 0, b"root's own");
+    let theirs = raw_attribute(&array.members[0].join("data/g"), ATTRIBUTE).unwrap();
+    // The first member's file says that it is a third one, so it is none of the array; the second has root's file in its place.
+    lsetxattr(array.members[0].join("data/t/x"), ATTRIBUTE, &theirs, XattrFlags::empty()).unwrap();
+    let roots = std::fs::File::open(array.members[1].join("data/t/roots")).unwrap();
+    std::fs::rename(array.members[1].join("data/t/roots"), array.members[1].join("data/t/x")).unwrap();
+    for result in [names.chown(b"/data/t/x", USER, USER, false), names.chmod(b"/data/t/x", 0o666, false)] {
+        assert!(matches!(result, Ok(_) | Err(OsError::IO)), "{result:?}");
+    }
+    let stat = roots.metadata().unwrap();
+    assert_eq!((stat.uid(), stat.mode() & 0o777), (0, 0o600));
+    assert_eq!(content(names, "/data/t/roots"), b"root's own");
+}
+
+#[test]
+fn a_forged_file_is_not_believed_where_another_member_has_lost_its_table() {
+    let Some(array) = array() else { return };
+    let names = array.namespace;
+    for path in ["/data/one", "/data/two"] {
+        inside(names.mkdir(path.as_bytes(), 0o755));
+    }
+    forge(&array);
+    std::fs::remove_file(array.members[1].join("data/t/x")).unwrap();
+    // Nothing tells on which members two directories have been exchanged, so that names are compared as a whole after a death.
+    assert!(names.rename(b"/data/one", b"/data/two", RenameFlags::EXCHANGE).is_ok());
+    names.files().array().runtime().note_deaths();
+    let files: Vec<std::fs::File> =
+        array.members.iter().map(|member| std::fs::File::open(member.join("data/g")).unwrap()).collect();
+    // The last member's table says nothing. All members are on one file system, so a file could be that member's by its device.
+    std::fs::remove_file(array.members[2].join(".cxlraid/backings")).unwrap();
+    other(&array);
+    for file in files {
+        let stat = file.metadata().unwrap();
+        assert_eq!((stat.uid(), stat.mode() & 0o777, stat.nlink()), (0, 0o600, 1));
+    }
 }
 
 #[test]
