@@ -613,6 +613,16 @@ impl Runtime {
         &self.segment().names_log
     }
 
+    /// Notes that a change of names is unfinished, and this process may not finish it. The namespace lock is held.
+    pub fn names_are_unfinished(&self) {
+        self.segment().names_unfinished.store(1, Ordering::Relaxed);
+    }
+
+    /// Whether a change of names that a dead process began has not been made good yet.
+    pub fn are_names_unfinished(&self) -> bool {
+        self.segment().names_unfinished.load(Ordering::Relaxed) != 0
+    }
+
     /// Notes that an unfinished change of names has been made good. The namespace lock is held.
     pub fn names_are_whole(&self) {
         let segment = self.segment();

@@ -150,14 +150,30 @@ impl Namespace {
     }
 
     /// Makes good what a crash or deaths left behind, once for all processes, before names are looked up.
+    ///
+    /// Where only processes died, and this one lacks the rights to finish what another user's program began, that is left to one who has them; until then names may be looked up, and not
+    /// changed.
     pub(crate) fn recover_after_crash(&self) -> Result<()> {
         let runtime = self.array().runtime();
+        let had_crash = runtime.is_after_crash();
         runtime.recover_to(Recovery::Done, || {
-            runtime.with_namespace(|_| {
-                self.restructuring(|| self.replay())?;
-                runtime.names_are_whole();
-                self.without_failing(|| self.clear_orphans())
+            runtime.with_namespace(|_| match self.restructuring(|| self.replay()) {
+                Err(OsError::ACCESS | OsError::PERM) if !had_crash => {
+                    runtime.names_are_unfinished();
+                    Ok(())
+                }
+                Err(error) => Err(error),
+                Ok(()) => {
+                    runtime.names_are_whole();
+                    self.without_failing(|| self.clear_orphans())
+                }
             })
         })
+    }
+
+    /// Tells whether a change of names that a dead process began waits for one with the rights to finish it.
+    #[must_use]
+    pub fn is_change_unfinished(&self) -> bool {
+        self.array().runtime().are_names_unfinished()
     }
 }

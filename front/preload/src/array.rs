@@ -189,11 +189,19 @@ fn attach(config: &Config, notices: &mut Notices) -> Result<Namespace, OsError> 
         notices.push((None, notice));
         answer(error)
     })?;
-    Namespace::new(files).map_err(|error| {
+    let namespace = Namespace::new(files).map_err(|error| {
         let remedy = "check the members' permissions and free space";
         notices.push((None, format!("cannot make the members' names the same after a crash ({error}); {remedy}")));
         answer(error)
-    })
+    })?;
+    if namespace.is_change_unfinished() {
+        let remedy = "until a program of root's or of that user works on the array, changes of names answer EACCES";
+        notices.push((
+            None,
+            format!("another user's program died while it changed a name, and only that user may finish it; {remedy}"),
+        ));
+    }
+    Ok(namespace)
 }
 
 /// The error that answers the program's calls if `error` keeps the array from being used. It never says anything of the program's own path: a program that is told
