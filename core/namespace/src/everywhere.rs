@@ -109,9 +109,9 @@ impl Namespace {
     }
 
     fn catch_up(&self, on: &On, act: &mut impl FnMut(&On) -> Result<()>) -> Result<()> {
-        self.restructuring(|| self.recover_member(on.slot, self.array().first_in_use()?))?;
+        let is_whole = self.restructuring(|| self.recover_member(on.slot, self.array().first_in_use()?))?;
         match act(&On { afresh: true, ..*on }) {
-            Err(error) if is_divergence(error) => Ok(()),
+            Err(error) if is_divergence(error) && is_whole => Ok(()),
             result => result,
         }
     }

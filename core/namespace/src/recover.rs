@@ -10,11 +10,12 @@
 
 use crate::Namespace;
 use crate::change::{link_on, rename_on};
-use crate::everywhere::{On, is_dead_to_changes};
+use crate::everywhere::{On, is_dead_to_changes, is_divergence};
 use crate::located::{Located, names_in, open_below};
 use crate::resolve::join;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use core::cell::Cell;
 use format::{ATTRIBUTE_NAME, Attribute, InodeState};
 use sync::Acquired;
 use sys::rustix::fs::{
@@ -107,7 +108,8 @@ impl Namespace {
             match self.recover_member(slot, reference) {
                 Err(error) if is_dead_to_changes(error) => self.spare(slot, error)?,
                 Err(error) => self.take_out_full(MemberSet::EMPTY.with(slot), error)?,
-                Ok(()) => {}
+                // A user who changes names of his while this runs must not keep everybody from the array; what differs then is met again by who uses it.
+                Ok(_is_whole) => {}
             }
         }
         self.array().before_change()
@@ -126,41 +128,74 @@ impl Namespace {
         Ok(())
     }
 
-    /// Makes one member's names those of `reference`.
+    /// Makes one member's names those of `reference`. Returns whether all are: a user without rights to the array may change names of his meanwhile, and what he moves away by hand on
+    /// `reference` alone stays where it is on this member.
     ///
     /// # Errors
     /// `IO` if the member lacks bytes of a file that the first has.
-    pub(crate) fn recover_member(&self, slot: Slot, reference: Slot) -> Result<()> {
+    pub(crate) fn recover_member(&self, slot: Slot, reference: Slot) -> Result<bool> {
+        let is_whole = Cell::new(true);
         let wanted = self.tree(reference)?;
         let present = self.tree(slot)?;
-        let places = self.set_aside(slot, &wanted, &present)?;
+        let mut places = self.set_aside(slot, &wanted, &present, &is_whole)?;
         let root = self.root(slot)?;
         for (path, item) in &present {
             if !wanted.get(path).is_some_and(|other| other.is_like(item)) {
-                match Located::below(root.as_fd(), &path[1..]) {
-                    // It went with its directory.
-                    Err(OsError::NOENT) => {}
-                    // Files that the first member knows have been set aside.
-                    found => found?.clear(&|_| Ok(false))?,
-                }
+                self.unless_changed(path, self.clear_from(slot, path, item, wanted.contains_key(path)), &is_whole)?;
             }
         }
-        let mut places = places;
         for (path, item) in &wanted {
             let is_there = present.get(path).is_some_and(|other| other.is_like(item));
-            if !is_there && !self.put(slot, path, item, &mut places)? {
-                continue;
-            }
-            self.equalise_with(reference, path, slot, path, item)?;
+            let mut make = || {
+                if is_there || self.put(slot, path, item, &mut places)? {
+                    self.equalise_with(reference, path, slot, path, item)?;
+                }
+                Ok(())
+            };
+            self.unless_changed(path, make(), &is_whole)?;
         }
-        for name in aside(root)? {
+        // What could not be brought back to its place waits for the next run.
+        for name in if is_whole.get() { aside(root)? } else { Vec::new() } {
             unlinkat(root, &name, AtFlags::empty())?;
         }
-        Ok(())
+        Ok(is_whole.get())
+    }
+
+    /// Removes what one member has at a path and the first has not.
+    ///
+    /// # Errors
+    /// `NOTEMPTY` for a file in foreign hands that has no other name on this member, and no log says that it was removed, and for a directory with such a file in it.
+    fn clear_from(&self, slot: Slot, path: &[u8], item: &Item, is_name_wanted: bool) -> Result<()> {
+        let at = match Located::below(self.root(slot)?.as_fd(), &path[1..]) {
+            // It went with its directory.
+            Err(OsError::NOENT) => return Ok(()),
+            found => found?,
+        };
+        if !self.is_in_foreign_hands(path) {
+            // Files that the first member knows have been set aside.
+            return at.clear(&|_| Ok(false));
+        }
+        let is_used = item.attribute.is_some_and(|attribute| self.files().state_of(attribute) == Some(InodeState::Used));
+        let is_here = || at.stat().is_ok_and(|stat| [stat.st_dev, stat.st_ino] == [item.stat.st_dev, item.stat.st_ino]);
+        if is_used && !is_name_wanted && item.stat.st_nlink == 1 && is_here() {
+            return Err(OsError::NOTEMPTY);
+        }
+        self.clear(slot, &at)
+    }
+
+    /// Passes a result on, but for an error that says that names are others than before where a user may have changed them: then `is_whole` says so.
+    fn unless_changed(&self, path: &[u8], result: Result<()>, is_whole: &Cell<bool>) -> Result<()> {
+        match result {
+            Err(error) if is_divergence(error) && self.is_in_foreign_hands(path) => {
+                is_whole.set(false);
+                Ok(())
+            }
+            result => result,
+        }
     }
 
     /// Finds every file the first member knows, and moves those away that are not in their place.
-    fn set_aside(&self, slot: Slot, wanted: &Tree, present: &Tree) -> Result<Places> {
+    fn set_aside(&self, slot: Slot, wanted: &Tree, present: &Tree, is_whole: &Cell<bool>) -> Result<Places> {
         let root = self.root(slot)?;
         let mut places = Places::new();
         for (path, item) in present {
@@ -181,8 +216,10 @@ impl Namespace {
             if let alloc::collections::btree_map::Entry::Vacant(place) = places.entry(key(attribute)) {
                 let name = alloc::format!("{}", attribute.inode).into_bytes();
                 let name = [format::DIRECTORY.to_bytes(), b"/", ASIDE, &name].concat();
-                rename_on(root, &path[1..], &name, RenameFlags::empty())?;
-                place.insert(name);
+                match rename_on(root, &path[1..], &name, RenameFlags::empty()) {
+                    Ok(()) => drop(place.insert(name)),
+                    Err(error) => self.unless_changed(path, Err(error), is_whole)?,
+                }
             }
         }
         Ok(places)
@@ -204,6 +241,10 @@ impl Namespace {
                     return Ok(true);
                 }
                 if !self.can_be_empty(slot, attribute)? {
+                    // Its owner may have removed it on this member while a program has it open, which needs no name. The member works as well as before.
+                    if self.is_in_foreign_hands(path) {
+                        return Ok(false);
+                    }
                     // A member that can be spared goes out; otherwise the bytes are lost, and who opens this file gets EIO.
                     let out = self.array().runtime().out().union(MemberSet::EMPTY.with(slot));
                     return if self.array().geometry().survives(out) { Err(OsError::IO) } else { Ok(false) };
@@ -273,11 +314,15 @@ impl Namespace {
         while let Some(path) = pending.pop() {
             let item = match self.item(slot, &path) {
                 Ok(item) => item,
-                Err(OsError::NOENT) => continue,
+                // It went meanwhile, or a directory on the way to it did.
+                Err(OsError::NOENT | OsError::NOTDIR | OsError::LOOP) => continue,
                 Err(error) => return Err(error),
             };
             if item.kind == FileType::Directory {
-                pending.extend(names_in(self.root(slot)?, &path[1..])?.iter().map(|name| join(&path, name)));
+                match names_in(self.root(slot)?, &path[1..]) {
+                    Err(OsError::NOENT | OsError::NOTDIR | OsError::LOOP) => continue,
+                    names => pending.extend(names?.iter().map(|name| join(&path, name))),
+                }
             }
             tree.insert(path, item);
         }

@@ -400,6 +400,23 @@ fn a_forged_file_is_not_believed_where_another_member_has_lost_its_table() {
 }
 
 #[test]
+fn recovery_does_not_remove_files_whose_directory_was_moved_away_on_the_first_member() {
+    let Some(array) = array() else { return };
+    let names = array.namespace;
+    inside(names.mkdir(b"/data/t/e", 0o755));
+    inside(names.chown(b"/data/t/e", USER, USER, false));
+    write(&create(names, "/data/t/e/kept"), 0, b"root's own");
+    // The user takes his directory out of the array, with root's file in it, and brings it back later.
+    let (here, away) = (array.members[0].join("data/t/e"), array.members[0].join("away"));
+    std::fs::rename(&here, &away).unwrap();
+    assert_eq!(names.recover(), Ok(3));
+    std::fs::rename(&away, &here).unwrap();
+    assert_eq!(names.recover(), Ok(3));
+    assert_eq!(content(names, "/data/t/e/kept"), b"root's own");
+    array.assert_same_trees();
+}
+
+#[test]
 fn no_member_goes_out_by_what_a_user_does_to_his_names_on_one_member() {
     type Attack = fn(&std::path::Path);
     type Act = fn(Namespace) -> Result<(), OsError>;
