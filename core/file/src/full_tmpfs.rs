@@ -48,6 +48,8 @@ impl Inode {
                 Ok(count @ 1..) => at += count as u64,
                 Err(OsError::INTR) => {}
                 Err(OsError::FAULT) => return Err(IoFault::BadAddress),
+                // The file's owner has made the backing file shorter.
+                Ok(_) if self.leave_out_if_cut(slot).map_err(IoFault::Os)? => {}
                 // The backing file is too short, or its file system has failed: the rest is read without this member.
                 Ok(_) | Err(_) => self.files.array().fail_member(slot).map_err(IoFault::Os)?,
             }

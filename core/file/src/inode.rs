@@ -133,10 +133,10 @@ impl Inode {
         &self.shared().status_changes
     }
 
-    /// The members whose backing files cannot be used: out of use, or not open here.
+    /// The members whose backing files cannot be used: out of use, not open here, or cut by the file's owner.
     #[inline]
     pub(crate) fn out(&self) -> MemberSet {
-        self.files.array().runtime().out().union(self.absent)
+        self.files.array().runtime().out().union(self.absent).union(self.left_out())
     }
 
     #[inline]

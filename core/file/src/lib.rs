@@ -30,6 +30,7 @@ mod read;
 mod recovery;
 mod resync;
 mod shared_copy;
+mod shortened;
 mod space;
 mod stripes;
 mod table;

@@ -156,6 +156,7 @@ impl Inode {
     pub(crate) fn after_fault(&self, fault: IoFault) -> Result<(), OsError> {
         match fault {
             IoFault::Member(slot) if self.is_full(slot) => Err(OsError::NOSPC),
+            IoFault::Member(slot) if self.leave_out_if_cut(slot)? => Ok(()),
             IoFault::Member(slot) => self.files.array().fail_member(slot),
             IoFault::BadAddress => Err(OsError::FAULT),
             IoFault::Lost => Err(OsError::IO),

@@ -77,8 +77,9 @@ impl Inode {
     #[cold]
     pub(crate) fn finish_resync(&self) -> Result<(), OsError> {
         if !self.writable {
-            // What a member lost reads as zeros until it is computed.
-            return if self.noted().is_none_or(|noted| noted.lost.is_empty()) { Ok(()) } else { Err(OsError::IO) };
+            // What a member lost reads as zeros until it is made anew: it is computed from the others at each read.
+            self.leave_out_unfinished();
+            return if self.geometry.survives(self.out()) { Ok(()) } else { Err(OsError::IO) };
         }
         let (array, shared) = (self.files.array(), self.shared());
         let is_away = || !array.runtime().out_unrecorded().is_empty();
@@ -119,10 +120,13 @@ impl Inode {
         let mut range = noted.unwrap_or(NOTHING);
         self.can_compute(range.lost)?;
         array.before_change()?;
-        if self.lengthen_backing(size)? {
-            (range.start, range.end) = (0, size);
-        }
-        self.make_agree(&range, size)?;
+        self.with_cut_back(|cut| {
+            range.lost = range.lost.union(cut);
+            if self.lengthen_backing(size)? {
+                (range.start, range.end) = (0, size);
+            }
+            self.make_agree(&range, size)
+        })?;
         self.files.table().end_resync(array, self.number, noted);
         self.shared().resync_waits.store(0, Ordering::Release);
         Ok(())

@@ -83,6 +83,7 @@ impl Inode {
     #[cold]
     fn finish_stripes(&self, locks: u64) -> Result<(), OsError> {
         self.shared().stripes_unfinished.fetch_or(locks, Ordering::Relaxed);
+        self.leave_out_unfinished();
         if self.writable {
             // A member that is away and that nobody has missed yet must not come back as if nothing had been stored.
             self.files.array().before_change()?;

@@ -495,3 +495,39 @@ fn no_member_goes_out_by_what_a_user_does_to_his_names_on_one_member() {
         }
     }
 }
+
+#[test]
+fn no_member_goes_out_by_what_a_user_cuts_off_his_file_while_it_is_open() {
+    for (cut, writes) in [(0, false), (0, true), (4096, false), (5000, true)] {
+        let Some(array) = array() else { return };
+        let names = array.namespace;
+        let mut model: Vec<u8> = (0..200_000_u32).map(|index| (index / 7) as u8).collect();
+        write(&create(names, "/data/t/long"), 0, &model);
+        inside(names.chown(b"/data/t/long", USER, USER, false));
+        let opened = inside(names.open(b"/data/t/long", RDWR, 0));
+        let backing = std::fs::OpenOptions::new().write(true).open(array.members[1].join("data/t/long")).unwrap();
+        backing.set_len(cut).unwrap();
+        for (offset, bytes) in [(0, 30_000), (100_001, 7), (50_000, 9_000), (195_000, 20_000)] {
+            if writes {
+                let data = vec![offset as u8 + 1; bytes];
+                write(&opened, offset as u64, &data);
+                model.resize(model.len().max(offset + bytes), 0);
+                model[offset..offset + bytes].copy_from_slice(&data);
+            }
+            assert!(read(&opened) == model, "cut to {cut}, writes: {writes}, at {offset}");
+        }
+        assert_eq!(names.files().array().in_use().len(), 3, "cut to {cut}, writes: {writes}");
+        // Another process opens it meanwhile, and makes anew what was cut off.
+        let again = inside(other(&array).open(b"/data/t/long", RDWR, 0));
+        assert!(read(&again) == model && read(&opened) == model, "cut to {cut}, writes: {writes}");
+        write(&opened, 199_000, &[9; 150_000]);
+        model.truncate(199_000);
+        model.resize(349_000, 9);
+        assert!(read(&again) == model, "cut to {cut}, writes: {writes}");
+        assert_eq!(file_of(&opened).verify(), Ok(0));
+        drop((opened, again));
+        // Each of the others may go now.
+        names.files().array().fail_member(0).unwrap();
+        assert!(content(names, "/data/t/long") == model, "cut to {cut}, writes: {writes}");
+    }
+}

@@ -30,6 +30,8 @@ pub struct SharedFile {
     pub size: AtomicU64,
     /// The record's flags (`format::InodeFlags`).
     pub flags: AtomicU32,
+    /// The members that count as out for this file alone, as bits: its owner has cut its backing files there.
+    pub cut: AtomicU32,
     /// 1 once the last name is gone.
     pub unlinked: AtomicU32,
     /// How many processes have writable mappings of it, or died with them and were not followed yet: see [`crate::mapped`].
@@ -155,6 +157,7 @@ impl Runtime {
             segment.keys[index].store(key, Ordering::Release);
             file.modified_ns.store(0, Ordering::Relaxed);
             file.unlinked.store(0, Ordering::Relaxed);
+            file.cut.store(0, Ordering::Relaxed);
             file.mapped.store(0, Ordering::Relaxed);
             file.shown.store(0, Ordering::Relaxed);
             // A copy of the file that was here before.

@@ -1,0 +1,75 @@
+//! A backing file that somebody else has made shorter while the array uses it.
+//!
+//! The fault it exists for: the owner of a file may cut its backing file on one member by hand. A load or store of the array's behind the new end is answered by SIGBUS, as where the member's
+//! memory has failed. But the member works, and no user without rights to the array may put one out. So for this one file the member counts as out ([`array::SharedFile::cut`]): what it
+//! held is computed from the others. The inode table notes that it is lost before anything is stored without it, and the next open that may write makes it anew (`resync`).
+//!
+//! Where only root and the array's owner may cut a backing file, one that is too short is the member's failure.
+
+use crate::Inode;
+use core::sync::atomic::Ordering;
+use format::Resync;
+use medium::Medium;
+use sys::OsError;
+use sys::rustix::fs::fstat;
+use units::{MemberSet, Slot};
+
+impl Inode {
+    /// The members that count as out for this file alone.
+    #[inline]
+    pub(crate) fn left_out(&self) -> MemberSet {
+        let known = MemberSet::first(self.backing.len()).bits();
+        MemberSet::from_bits(self.shared().cut.load(Ordering::Acquire) & known)
+    }
+
+    /// Takes a member out for this file if the file's owner may have cut its backing file there. Returns whether that is so: then the operation can be done again without the member.
+    ///
+    /// # Errors
+    /// `IO` if the file does not bear the loss of that member.
+    #[cold]
+    pub(crate) fn leave_out_if_cut(&self, slot: Slot) -> Result<bool, OsError> {
+        let Some(backing) = self.backing.get(slot).and_then(Option::as_ref) else { return Ok(false) };
+        // A member that fails does not say how long its files are.
+        let Ok(stat) = fstat(backing.fd()) else { return Ok(false) };
+        let (array, size) = (self.files.array(), self.size());
+        let is_trusted = [0, array.access().owner_uid].contains(&stat.st_uid);
+        let expected_bytes = self.geometry.member_bytes(size).max(self.shared().allocated_end());
+        if is_trusted || stat.st_size as u64 >= expected_bytes {
+            return Ok(false);
+        }
+        let lost = MemberSet::EMPTY.with(slot);
+        if !self.geometry.survives(self.out().union(lost)) {
+            return Err(OsError::IO);
+        }
+        array.before_change()?;
+        self.files.table().add_resync(array, self.number, Resync { start: 0, end: size.max(1), lost });
+        self.shared().resync_waits.store(1, Ordering::Release);
+        self.shared().cut.fetch_or(lost.bits(), Ordering::AcqRel);
+        Ok(true)
+    }
+
+    /// Runs `rebuild`, which makes anew what the members held that count as out for this file. The size lock and all stripe locks are held.
+    pub(crate) fn with_cut_back<T>(&self, rebuild: impl FnOnce(MemberSet) -> Result<T, OsError>) -> Result<T, OsError> {
+        let (shared, cut) = (self.shared(), self.left_out());
+        shared.cut.store(0, Ordering::Release);
+        let result = rebuild(cut);
+        if result.is_err() {
+            shared.cut.fetch_or(cut.bits(), Ordering::AcqRel);
+        } else if !cut.is_empty() {
+            // Its backing file has the length that the data need; what was allocated behind them is not there any more.
+            shared.allocated_end.store(self.geometry.member_bytes(self.size()), Ordering::Release);
+            shared.allocation_epoch.fetch_add(1, Ordering::AcqRel);
+        }
+        result
+    }
+
+    /// Takes members out for this file that a process was making anew when it died.
+    #[cold]
+    pub(crate) fn leave_out_unfinished(&self) {
+        if self.shared().resync_waits.load(Ordering::Acquire) != 0
+            && let Some(noted) = self.files.table().resync(self.files.array(), self.number)
+        {
+            self.shared().cut.fetch_or(noted.lost.bits(), Ordering::AcqRel);
+        }
+    }
+}
