@@ -9,7 +9,6 @@
 use crate::Inode;
 use core::sync::atomic::Ordering;
 use format::Resync;
-use medium::Medium;
 use sys::OsError;
 use sys::rustix::fs::fstat;
 use units::{MemberSet, Slot};
