@@ -37,6 +37,8 @@ pub struct Array {
     pub(crate) alone: bool,
     /// Called with a member that this process takes out of use: [`Array::telling`].
     pub(crate) on_loss: fn(&Member),
+    /// Called with a member whose names differ: [`Array::telling`].
+    pub(crate) on_difference: fn(&Member, &[u8]),
 }
 
 /// When members go out that are missing while other processes use the array.
@@ -165,6 +167,7 @@ impl Array {
             created,
             alone,
             on_loss: |_| {},
+            on_difference: |_, _| {},
         }))
     }
 

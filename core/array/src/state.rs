@@ -140,11 +140,18 @@ impl Array {
         }
     }
 
-    /// Returns the array, which from now on calls `tell` when this process takes a member out of use and nobody has told of that loss before. `tell` may be called
-    /// with locks of the array and of its open files held, so it must take none of them.
+    /// Returns the array, which from now on calls `loss` when this process takes a member out of use and nobody has told of that loss before, and `difference` when a call is refused since a
+    /// member has other names at a logical path and this process may not make them the same. Both may be called with locks of the array and of its open files held, so they must take none
+    /// of them.
     #[must_use]
-    pub fn telling(self, tell: fn(&Member)) -> Self {
-        Self { on_loss: tell, ..self }
+    pub fn telling(self, loss: fn(&Member), difference: fn(&Member, &[u8])) -> Self {
+        Self { on_loss: loss, on_difference: difference, ..self }
+    }
+
+    /// Tells that a call is refused since a member has other names at a logical path.
+    #[cold]
+    pub fn tell_difference(&self, slot: Slot, path: &[u8]) {
+        (self.on_difference)(&self.members[slot], path);
     }
 
     /// Makes the table `name` under a member's `.cxlraid`, which is missing because a program without it made the member.

@@ -98,7 +98,11 @@ impl Namespace {
                             undo(&On { slot, root: self.root(slot)?, first: false, afresh: true });
                         }
                     }
-                    return Err(if is_foreign { OsError::IO } else { error });
+                    if is_foreign {
+                        self.array().tell_difference(slot, names.last().copied().unwrap_or_default());
+                        return Err(OsError::IO);
+                    }
+                    return Err(error);
                 }
             }
         }

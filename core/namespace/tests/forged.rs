@@ -531,3 +531,22 @@ fn no_member_goes_out_by_what_a_user_cuts_off_his_file_while_it_is_open() {
         assert!(content(names, "/data/t/long") == model, "cut to {cut}, writes: {writes}");
     }
 }
+
+#[test]
+fn a_call_that_is_refused_for_a_foreign_difference_is_told() {
+    static TOLD: std::sync::Mutex<Vec<(String, Vec<u8>)>> = std::sync::Mutex::new(Vec::new());
+    let Some(array) = array() else { return };
+    inside(array.namespace.mkdir(b"/data/private", 0o700));
+    let tell = |member: &array::Member, path: &[u8]| TOLD.lock().unwrap().push((member.shown(), path.to_vec()));
+    let attached = array::Array::attach(array.namespace.files().array().config()).unwrap().telling(|_| {}, tell);
+    let names = Namespace::new(file::Files::keeping_open(attached, Keep::NOTHING).unwrap()).unwrap();
+    names.keep_log();
+    std::fs::remove_dir_all(array.members[1].join("data/t")).unwrap();
+    // SAFETY: concerns this thread only.
+    unsafe { setfsuid(USER) };
+    let result = names.mkdir(b"/data/t/new", 0o755);
+    // SAFETY: as above.
+    unsafe { setfsuid(0) };
+    assert_eq!(refused(result), OsError::IO);
+    assert_eq!(*TOLD.lock().unwrap(), [(array.members[1].display().to_string(), b"/data/t/new".to_vec())]);
+}

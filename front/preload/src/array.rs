@@ -92,6 +92,18 @@ fn tell_loss(member: &::array::Member) {
     report::to_all(format_args!("{member}: member failed and is out of use; the array is degraded; {remedy}"));
 }
 
+/// Tells once that a call is refused since a member has other names than the others.
+fn tell_difference(member: &::array::Member, path: &[u8]) {
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    if !TOLD.swap(true, Ordering::Relaxed) {
+        let (member, path) = (member.shown(), units::Shown(path));
+        let remedy = "let root use the name, and find out who changed the member by hand";
+        report!(
+            "{path}: {member} has other names there than the other members, and this user may not make them the same; {remedy}"
+        );
+    }
+}
+
 /// Tells once that the runtime segment is gone: from here on this process' calls on the array fail.
 #[cold]
 pub(crate) fn tell_segment_loss() {
@@ -181,7 +193,7 @@ fn attach(config: &Config, notices: &mut Notices) -> Result<Namespace, OsError> 
             notices.push((None, error.to_string()));
             answer(error.os_error())
         })?
-        .telling(tell_loss);
+        .telling(tell_loss, tell_difference);
     notice_members(&array, notices);
     let keep = Keep { count: kept_count(array.members().len()), allowed: crate::process::owns_tables };
     let files = Files::keeping_open(array, keep).map_err(|error| {
