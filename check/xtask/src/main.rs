@@ -31,6 +31,8 @@ cargo x TASK [ARGUMENTS]
                   shells, make, git, SQLite, daemons, servers while members of their array are lost: as on a plain directory
   attack [--actions N] [--seed S] [--level L] [--forge] [--outages]
                   a user without rights does what the kernel lets him, while others use the array: nothing of theirs is read or changed
+  differ [--calls N] [--seed S] [--level L] [--steps A,B,..]
+                  random programs of system calls on arrays and on a plain directory: what each call answers, and what is left
   crash [--level L] [--workload W] [--mutations]
                   every state a crash of the machine may leave, recovered and compared with a model
   fuzz [TARGETS] [--runs N] [--quick]
@@ -59,6 +61,7 @@ fn main() -> ExitCode {
         "children" => tasks::children(&rest),
         "trees" => tasks::trees(&rest),
         "attack" => tasks::attack(&rest),
+        "differ" => tasks::differ(&rest),
         "crash" => tasks::crash(&rest),
         "fuzz" => fuzz::fuzz(&rest),
         "vm" => tasks::vm(&rest),

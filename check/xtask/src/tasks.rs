@@ -117,6 +117,11 @@ pub(crate) fn trees(rest: &[String]) -> Outcome {
     run(cargo_release("run -p cxlraid-trees --", rest))
 }
 
+pub(crate) fn differ(rest: &[String]) -> Outcome {
+    build(&[])?;
+    run_apart(cargo_release("run -p cxlraid-differ --", rest))
+}
+
 /// In a /dev/shm of its own: the attacker makes names there.
 pub(crate) fn attack(rest: &[String]) -> Outcome {
     build(&[])?;

@@ -1,0 +1,43 @@
+//! `cxlraid-differ`: random programs of system calls run on an array and on a plain directory, and no program may tell the difference.
+//!
+//! A seed makes a program ([`draw`]): calls of the table ([`calls`]) with good and bad arguments. One process runs many programs, each in a child of its own ([`act`]), once on a plain
+//! directory and once with the library on an array whose prefix is the same path. Each call's result, what it stored and the tree that the program leaves are compared ([`run`]); then redundancy
+//! must fit. A program whose results differ is cut down to the steps that are needed. What may differ is listed, with the reason ([`allowed`]).
+//!
+//! Invariant: whatever happens to this process, what it started and made is ended and removed ([`stage::Janitor`]).
+
+mod act;
+mod allowed;
+mod calls;
+mod draw;
+mod options;
+mod run;
+mod tree;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    match words.split_first() {
+        Some((word, rest)) if word == act::ROLE => done(act::act(rest).map_err(|error| format!("act: {error}"))),
+        Some((word, _)) if word == run::SCRUB => done(match stage::scrub::scrub() {
+            Ok(wrong) if wrong.is_empty() => Ok(()),
+            Ok(wrong) => Err(wrong.join("\n")),
+            Err(message) => Err(message),
+        }),
+        _ => {
+            let options = options::Options::from_arguments(std::env::args_os().skip(1));
+            stage::options::conclude("cxlraid-differ", options::HELP, options, run::all)
+        }
+    }
+}
+
+fn done(result: Result<(), String>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("{message}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! Batches of programs on both sides, their comparison, and the shortest program that still differs.
+
+use crate::{
+    act::Orders,
+    allowed,
+    draw::{STEP_COUNT, program},
+    options::Options,
+};
+use stage::{
+    Janitor,
+    options::copied,
+    remove,
+    report::{Complaints, Report, with_output},
+    run::{Output, Run},
+};
+use std::{
+    collections::BTreeMap,
+    env, fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    process,
+    time::{Duration, Instant},
+};
+
+/// The word that makes this program look at an array's redundancy.
+pub(crate) const SCRUB: &str = "scrub";
+/// Programs that one process runs.
+const BATCH: u64 = 50;
+/// How long a batch may take; it takes a second.
+const LIMIT: Duration = Duration::from_secs(120);
+/// Differing programs that are cut down and shown of each array; the others are counted.
+const SHOWN_MAX: usize = 12;
+
+/// Level, members and chunk.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub(crate) label: &'static str,
+    level: &'static str,
+    member_count: usize,
+    chunk: &'static str,
+    journal: bool,
+    /// Whether a member is missing from the beginning.
+    degraded: bool,
+}
+
+impl Shape {
+    pub(crate) const ALL: [Self; 5] = [
+        Self { label: "raid1", level: "1", member_count: 2, chunk: "64K", journal: false, degraded: false },
+        Self { label: "raid5", level: "5", member_count: 3, chunk: "4K", journal: false, degraded: false },
+        Self { label: "raid6", level: "6", member_count: 4, chunk: "8K", journal: false, degraded: false },
+        Self { label: "degraded", level: "5", member_count: 3, chunk: "4K", journal: false, degraded: true },
+        Self { label: "journal", level: "5", member_count: 3, chunk: "4K", journal: true, degraded: false },
+    ];
+}
+
+struct Ground {
+    /// On tmpfs: members and the directory under test.
+    root: PathBuf,
+    /// On another file system: programs, results, and what is outside.
+    host: PathBuf,
+    janitor: Janitor,
+    library: PathBuf,
+    this: PathBuf,
+}
+
+impl Ground {
+    fn new(options: &Options) -> Result<Self, String> {
+        let name = format!("cxlraid-differ.{}", process::id());
+        let (root, host) = (Path::new("/dev/shm").join(&name), env::temp_dir().join(&name));
+        let janitor = Janitor::new(&[&root, &host]).map_err(|error| format!("/bin/sh: {error}"))?;
+        for directory in [&root, &host, &host.join("outside"), &root.join("data")] {
+            fs::create_dir(directory)
+                .and_then(|()| fs::set_permissions(directory, fs::Permissions::from_mode(0o755)))
+                .map_err(|error| format!("{}: {error}", directory.display()))?;
+        }
+        let this = env::current_exe().map_err(|error| error.to_string())?;
+        let (library, this) = (copied(&options.library, &host)?, copied(&this, &host)?);
+        Ok(Self { root, host, janitor, library, this })
+    }
+
+    /// The results of each program, by its seed; an error if there are none.
+    fn run(&self, shape: Option<&Shape>, first_seed: u64, count: u64, steps: &[usize], complaints: &mut Complaints) -> Results {
+        let results = self.host.join("results");
+        let _ = fs::remove_file(&results);
+        let orders = Orders {
+            inside: self.root.join("data"),
+            outside: self.host.join("outside"),
+            results: results.clone(),
+            first_seed,
+            count,
+            steps: steps.to_vec(),
+        };
+        let words = orders.words();
+        let output = match shape {
+            None => self.plain().args(&words).output(),
+            Some(shape) => self.on_array(shape, &words, complaints),
+        };
+        let text = fs::read(&results).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+        if !output.succeeded() || !text.ends_with("whole\n") {
+            complaints.push(with_output(&format!("programs from seed {first_seed}"), &output));
+        }
+        by_seed(&text)
+    }
+
+    fn plain(&self) -> Run<'_> {
+        Run::new(&self.this, &self.janitor, self.host.join("run")).directory(Path::new("/")).limit(LIMIT)
+    }
+
+    fn on_array(&self, shape: &Shape, words: &[String], complaints: &mut Complaints) -> Output {
+        let members: Vec<PathBuf> = (0..shape.member_count).map(|slot| self.root.join(format!("m{slot}"))).collect();
+        for member in &members {
+            if let Err(error) = remove(member).and_then(|()| fs::create_dir(member)) {
+                complaints.push(format!("{}: {error}", member.display()));
+            }
+        }
+        let mounts: Vec<String> = members.iter().map(|member| member.display().to_string()).collect();
+        let on_it = || {
+            self.plain()
+                .env("CXLRAID_LEVEL", shape.level)
+                .env("CXLRAID_MOUNTS", mounts.join(":"))
+                .env("CXLRAID_PATHS", self.root.join("data"))
+                .env("CXLRAID_STRIPE_SIZE", shape.chunk)
+                .env("CXLRAID_JOURNAL", if shape.journal { "internal" } else { "" })
+        };
+        let loaded = || on_it().env("LD_PRELOAD", &self.library);
+        if shape.degraded {
+            let orders = Orders {
+                first_seed: 0,
+                count: 0,
+                inside: self.root.join("data"),
+                outside: self.host.join("outside"),
+                results: self.host.join("first"),
+                steps: Vec::new(),
+            };
+            let first = loaded().args(orders.words()).output();
+            if !first.succeeded() || remove(&members[0]).is_err() {
+                complaints.push(with_output("the array's first program", &first));
+            }
+        }
+        let output = loaded().args(words).output();
+        let scrubbed = on_it().arg(SCRUB).output();
+        if !scrubbed.succeeded() {
+            complaints.push(with_output("redundancy", &scrubbed));
+        }
+        stage::segment::forget(&members);
+        output
+    }
+}
+
+type Results = BTreeMap<u64, Vec<String>>;
+
+fn by_seed(text: &str) -> Results {
+    let mut results = Results::new();
+    let mut seed = None;
+    for line in text.lines() {
+        if let Some(number) = line.strip_prefix("program ") {
+            seed = number.parse().ok();
+        } else if let Some(seed) = seed {
+            results.entry(seed).or_default().push(line.to_owned());
+        }
+    }
+    results
+}
+
+/// The first lines that differ and may not, if any.
+fn difference(plain: &[String], array: &[String]) -> Option<(String, String)> {
+    let longest = plain.len().max(array.len());
+    let nothing = String::from("(nothing)");
+    (0..longest).map(|index| (plain.get(index).unwrap_or(&nothing), array.get(index).unwrap_or(&nothing))).find_map(
+        |(plain, array)| (plain != array && allowed::reason(plain, array).is_none()).then(|| (plain.clone(), array.clone())),
+    )
+}
+
+/// Runs what is wanted. Whether nothing differed; an error if nothing could be run.
+pub(crate) fn all(options: &Options) -> Result<bool, String> {
+    // SAFETY: takes nothing.
+    if unsafe { libc::geteuid() } != 0 {
+        println!("NOT RUN: differ needs root: programs drop their rights on the way");
+        return Ok(true);
+    }
+    let begun = Instant::now();
+    let report = Report::default();
+    let ground = Ground::new(options)?;
+    let programs = if options.steps.is_empty() { options.calls.div_ceil(STEP_COUNT) } else { 1 };
+    println!("{programs} programs of {STEP_COUNT} calls on each array, from seed {}", options.seed);
+    for shape in Shape::ALL.iter().filter(|shape| options.wants(shape.label)) {
+        let (shape_begun, mut complaints, mut differing) = (Instant::now(), Complaints::new(), Vec::new());
+        let mut seed = options.seed;
+        while seed < options.seed + programs {
+            let count = BATCH.min(options.seed + programs - seed);
+            let plain = ground.run(None, seed, count, &options.steps, &mut complaints);
+            let array = ground.run(Some(shape), seed, count, &options.steps, &mut complaints);
+            for (&seed, plain) in &plain {
+                let nothing = Vec::new();
+                if let Some(found) = difference(plain, array.get(&seed).unwrap_or(&nothing)) {
+                    differing.push((seed, found));
+                }
+            }
+            seed += count;
+        }
+        for (seed, found) in differing.iter().take(SHOWN_MAX) {
+            complaints.push(shortest(&ground, shape, *seed, found, &options.steps));
+        }
+        if differing.len() > SHOWN_MAX {
+            let seeds: Vec<String> =
+                differing[SHOWN_MAX..].iter().map(|(seed, (plain, array))| format!("{seed}: {plain} | {array}")).collect();
+            complaints.push(format!("and {} more programs\n{}", seeds.len(), seeds.join("\n")));
+        }
+        let note = format!("{programs} programs, {} differ", differing.len());
+        report.result(shape.label, "differ", shape_begun.elapsed(), &note, &complaints);
+    }
+    if options.keep {
+        ground.janitor.keep();
+        println!("kept: {}", ground.root.display());
+    }
+    Ok(report.finish("differ", begun.elapsed()))
+}
+
+/// Cuts a program down to the steps without which nothing differs, and tells of it.
+fn shortest(ground: &Ground, shape: &Shape, seed: u64, found: &(String, String), steps: &[usize]) -> String {
+    let differs = |steps: &[usize]| {
+        let mut complaints = Complaints::new();
+        let plain = ground.run(None, seed, 1, steps, &mut complaints);
+        let array = ground.run(Some(shape), seed, 1, steps, &mut complaints);
+        let nothing = Vec::new();
+        difference(plain.get(&seed).unwrap_or(&nothing), array.get(&seed).unwrap_or(&nothing))
+    };
+    let mut kept: Vec<usize> = if steps.is_empty() { (0..STEP_COUNT as usize).collect() } else { steps.to_vec() };
+    let Some(mut last) = differs(&kept) else {
+        return format!("seed {seed}: differs only in its batch: plain {}, array {}", found.0, found.1);
+    };
+    let mut part = kept.len() / 2;
+    while part > 0 && kept.len() > 1 {
+        let mut at = 0;
+        while at < kept.len() && kept.len() > 1 {
+            let without: Vec<usize> =
+                kept.iter().enumerate().filter(|&(index, _)| !(at..at + part).contains(&index)).map(|(_, &step)| step).collect();
+            match differs(&without).filter(|_| !without.is_empty()) {
+                Some(found) => (kept, last) = (without, found),
+                None => at += part,
+            }
+        }
+        part /= 2;
+    }
+    let all = program(seed);
+    let lines: Vec<String> = kept.iter().map(|&step| format!("  {step} {}", shown(&all[step]))).collect();
+    let words: Vec<String> = kept.iter().map(ToString::to_string).collect();
+    format!(
+        "plain: {}\narray: {}\n{}\nagain: cargo x differ --level {} --seed {seed} --steps {}",
+        last.0,
+        last.1,
+        lines.join("\n"),
+        shape.label,
+        words.join(",")
+    )
+}
+
+fn shown(step: &crate::draw::Step) -> String {
+    match step {
+        crate::draw::Step::DropRights => "drop rights".to_owned(),
+        crate::draw::Step::Call(call, arguments) => {
+            let arguments: Vec<String> = arguments
+                .iter()
+                .map(|argument| {
+                    let mut text = format!("{argument:?}");
+                    if text.len() > 120 {
+                        text.truncate(text.floor_char_boundary(120));
+                        text.push('…');
+                    }
+                    text
+                })
+                .collect();
+            format!("{}({})", call.name, arguments.join(", "))
+        }
+    }
+}
