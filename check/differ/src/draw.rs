@@ -166,18 +166,8 @@ impl Drawer {
             }
             Kind::HowBytes => Argument::Number(self.of(&[24, 24, 24, 24, 0, 8, 23, 25, 32, 64, 4096, 4097, -1])),
             Kind::Attribute => {
-                let name = self.of(&[
-                    "user.a",
-                    "user.a",
-                    "user.b",
-                    "user.",
-                    "trusted.t",
-                    "system.x",
-                    "security.y",
-                    "nothing",
-                    "",
-                    "user.cxlraid",
-                ]);
+                let name =
+                    self.of(&["user.a", "user.a", "user.b", "user.", "trusted.t", "system.x", "security.y", "nothing", ""]);
                 Argument::Bytes([name.as_bytes(), b"\0"].concat(), self.place())
             }
             Kind::Pipe => Argument::Memory(self.place()),
@@ -246,7 +236,7 @@ impl Drawer {
                 0 => String::new(),
                 1 => ".".to_owned(),
                 2 => "..".to_owned(),
-                3 => "/".to_owned(),
+                3 => "%".to_owned(),
                 4 => "n".repeat(255),
                 5 => "n".repeat(256),
                 6 => format!("{}f0", "./".repeat(2046)),

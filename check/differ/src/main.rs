@@ -9,6 +9,7 @@
 mod act;
 mod allowed;
 mod calls;
+mod contain;
 mod draw;
 mod options;
 mod run;

@@ -2,7 +2,7 @@
 
 use crate::{
     act::Orders,
-    allowed,
+    allowed, contain,
     draw::{STEP_COUNT, program},
     options::Options,
 };
@@ -22,13 +22,16 @@ use std::{
     time::{Duration, Instant},
 };
 
+/// Why nothing was run.
+const NOT_CONTAINED: &str = "differ needs the right to mount, to keep its programs from the machine";
+
 /// The word that makes this program look at an array's redundancy.
 pub(crate) const SCRUB: &str = "scrub";
 /// Programs that one process runs.
 const BATCH: u64 = 50;
 /// How long a batch may take; it takes a second.
 const LIMIT: Duration = Duration::from_secs(120);
-/// Differing programs that are cut down and shown of each array; the others are counted.
+/// Classes of differences that are cut down and shown of each array; the others are counted.
 const SHOWN_MAX: usize = 12;
 
 /// Level, members and chunk.
@@ -67,12 +70,16 @@ impl Ground {
     fn new(options: &Options) -> Result<Self, String> {
         let name = format!("cxlraid-differ.{}", process::id());
         let (root, host) = (Path::new("/dev/shm").join(&name), env::temp_dir().join(&name));
+        // It stays outside, where it may remove what this process has made.
         let janitor = Janitor::new(&[&root, &host]).map_err(|error| format!("/bin/sh: {error}"))?;
-        for directory in [&root, &host, &host.join("outside"), &root.join("data")] {
+        fs::create_dir(&host).map_err(|error| format!("{}: {error}", host.display()))?;
+        contain::contain(&host).map_err(|error| format!("{NOT_CONTAINED}: {error}"))?;
+        for directory in [&root, &host.join("outside"), &root.join("data")] {
             fs::create_dir(directory)
                 .and_then(|()| fs::set_permissions(directory, fs::Permissions::from_mode(0o755)))
                 .map_err(|error| format!("{}: {error}", directory.display()))?;
         }
+        fs::set_permissions(&host, fs::Permissions::from_mode(0o755)).map_err(|error| error.to_string())?;
         let this = env::current_exe().map_err(|error| error.to_string())?;
         let (library, this) = (copied(&options.library, &host)?, copied(&this, &host)?);
         Ok(Self { root, host, janitor, library, this })
@@ -180,7 +187,13 @@ pub(crate) fn all(options: &Options) -> Result<bool, String> {
     }
     let begun = Instant::now();
     let report = Report::default();
-    let ground = Ground::new(options)?;
+    let ground = match Ground::new(options) {
+        Err(message) if message.starts_with(NOT_CONTAINED) => {
+            println!("NOT RUN: {message}");
+            return Ok(true);
+        }
+        ground => ground?,
+    };
     let programs = if options.steps.is_empty() { options.calls.div_ceil(STEP_COUNT) } else { 1 };
     println!("{programs} programs of {STEP_COUNT} calls on each array, from seed {}", options.seed);
     for shape in Shape::ALL.iter().filter(|shape| options.wants(shape.label)) {
@@ -198,13 +211,16 @@ pub(crate) fn all(options: &Options) -> Result<bool, String> {
             }
             seed += count;
         }
-        for (seed, found) in differing.iter().take(SHOWN_MAX) {
-            complaints.push(shortest(&ground, shape, *seed, found, &options.steps));
+        // One program of each class is cut down.
+        let mut classes: BTreeMap<String, Vec<&(u64, (String, String))>> = BTreeMap::new();
+        differing.iter().for_each(|found| classes.entry(class(&found.1)).or_default().push(found));
+        let mut classes: Vec<_> = classes.into_iter().collect();
+        classes.sort_by_key(|(_, programs)| std::cmp::Reverse(programs.len()));
+        for (_, programs) in classes.iter().take(SHOWN_MAX) {
+            complaints.push(shortest(&ground, shape, programs[0].0, &programs[0].1, &options.steps));
         }
-        if differing.len() > SHOWN_MAX {
-            let seeds: Vec<String> =
-                differing[SHOWN_MAX..].iter().map(|(seed, (plain, array))| format!("{seed}: {plain} | {array}")).collect();
-            complaints.push(format!("and {} more programs\n{}", seeds.len(), seeds.join("\n")));
+        for (class, programs) in &classes {
+            println!("{:<6} {:>6} programs: {class}, first {}", shape.label, programs.len(), programs[0].0);
         }
         let note = format!("{programs} programs, {} differ", differing.len());
         report.result(shape.label, "differ", shape_begun.elapsed(), &note, &complaints);
@@ -214,6 +230,12 @@ pub(crate) fn all(options: &Options) -> Result<bool, String> {
         println!("kept: {}", ground.root.display());
     }
     Ok(report.finish("differ", begun.elapsed()))
+}
+
+/// What two differing lines have in common with others: the call and both answers, without what the call stored.
+fn class((plain, array): &(String, String)) -> String {
+    let answer = |line: &str| line.split(' ').skip(1).take(3).collect::<Vec<_>>().join(" ");
+    format!("{} | {}", answer(plain), answer(array))
 }
 
 /// Cuts a program down to the steps without which nothing differs, and tells of it.

@@ -18,13 +18,10 @@ const FIRST: i32 = 3;
 
 /// Makes what every program finds, in the place of what the one before has left. `inside` is the directory under test, `outside` one on another file system.
 pub(crate) fn make(inside: &Path, outside: &Path) -> io::Result<()> {
-    for directory in [inside, outside] {
+    clear(inside, outside)?;
+    for directory in [inside, outside, inside.parent().unwrap_or(inside)] {
         fs::set_permissions(directory, fs::Permissions::from_mode(0o755))?;
         std::os::unix::fs::chown(directory, Some(0), Some(0))?;
-        for entry in fs::read_dir(directory)? {
-            let path = entry?.path();
-            if path.symlink_metadata()?.is_dir() { fs::remove_dir_all(path)? } else { fs::remove_file(path)? }
-        }
     }
     let path = |name: &str| inside.join(name);
     fs::write(path("f0"), pattern(10_000))?;
@@ -51,6 +48,17 @@ pub(crate) fn make(inside: &Path, outside: &Path) -> io::Result<()> {
     symlink(inside.join("f0"), outside.join("hs"))
 }
 
+/// Removes what is in both directories.
+pub(crate) fn clear(inside: &Path, outside: &Path) -> io::Result<()> {
+    for directory in [inside, outside] {
+        for entry in fs::read_dir(directory)? {
+            let path = entry?.path();
+            if path.symlink_metadata()?.is_dir() { fs::remove_dir_all(path)? } else { fs::remove_file(path)? }
+        }
+    }
+    Ok(())
+}
+
 fn pattern(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|index| (index / 3 + index / 256) as u8).collect()
 }
@@ -63,7 +71,9 @@ pub(crate) fn open() -> io::Result<()> {
     let (from, to) = io::pipe()?;
     let deleted = fs::OpenOptions::new().read(true).write(true).create_new(true).open("gone")?;
     fs::remove_file("gone")?;
-    let (one, _other) = std::os::unix::net::UnixStream::pair()?;
+    let (one, other) = std::os::unix::net::UnixStream::pair()?;
+    // The loop below closes it.
+    let _number = other.into_raw_fd();
     let opened: [OwnedFd; 11] = [
         file("f0", 0, true)?,
         file("f2", 0, false)?,

@@ -100,9 +100,6 @@ impl Namespace {
         to: impl Into<ProgramPath<'p>>,
         flags: RenameFlags,
     ) -> Result<Reached<(), HostPair>> {
-        if flags.bits() & !(RenameFlags::NOREPLACE | RenameFlags::EXCHANGE).bits() != 0 {
-            return Err(OsError::INVAL);
-        }
         self.changing_two(from.into(), to.into(), |from, to| {
             both(self.target(from)?, self.target(to)?)?.and_then(|(from, to)| {
                 self.refuse_prefix(&from)?;
@@ -114,6 +111,14 @@ impl Namespace {
 
     fn rename_targets(&self, from: &Target<'_>, to: &Target<'_>, flags: RenameFlags) -> Result<()> {
         let (source, replaced) = (self.stat_of(from), self.stat_of(to));
+        if flags.bits() & !(RenameFlags::NOREPLACE | RenameFlags::EXCHANGE).bits() != 0 {
+            // What a file system that lacks a flag says after it has looked at the names (RENAME_WHITEOUT).
+            return Err(match (source, replaced) {
+                (None, _) => OsError::NOENT,
+                (_, Some(_)) if flags.contains(RenameFlags::NOREPLACE) => OsError::EXIST,
+                _ => OsError::INVAL,
+            });
+        }
         let same = matches!((source, replaced), (Some(a), Some(b)) if (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino));
         let exchange = flags.contains(RenameFlags::EXCHANGE);
         let (there, last_there) = self.file_and_last(to, replaced);

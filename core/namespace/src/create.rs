@@ -25,6 +25,10 @@ impl Namespace {
     pub(crate) fn create(&self, path: ProgramPath<'_>, flags: OFlags, mode: u32) -> Result<Reached<Opened>> {
         self.array().before_change()?;
         if matches!(path.text().rsplit(|&byte| byte == b'/').next(), Some(b"" | b"." | b"..")) {
+            // What is wrong with the way there comes first.
+            let end = path.text().iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
+            let cut = path.text()[..end].iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+            self.find(path.up_to(cut), OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, true)?;
             return Err(OsError::ISDIR);
         }
         let exclusive = flags.intersects(OFlags::EXCL | OFlags::NOFOLLOW);

@@ -2,8 +2,9 @@
 //! opened by its name.
 
 use crate::{Namespace, Opened, ProgramPath, Reached};
+use sys::high_fd::Raised;
 use sys::rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
-use sys::{AsFd, BorrowedFd, OsError, OwnedFd, Result};
+use sys::{AsFd, BorrowedFd, OsError, Result};
 
 impl Namespace {
     /// Opens `path`, relative to a directory of the array or, without one, absolute and logical.
@@ -19,15 +20,17 @@ impl Namespace {
         resolve: ResolveFlags,
     ) -> Result<Reached<Opened>> {
         let kept = flags & (OFlags::NOFOLLOW | OFlags::DIRECTORY);
-        let look = |path: &[u8], kept: OFlags| -> Result<OwnedFd> {
+        // Out of the program's way: its new descriptor has the number it would have on a plain directory.
+        let look = |path: &[u8], kept: OFlags| -> Result<Raised> {
             let flags = OFlags::PATH | OFlags::CLOEXEC | kept;
-            match base {
+            let found = match base {
                 Some(base) => openat2(base, path, flags, Mode::empty(), resolve),
                 None => {
                     let inside = resolve.difference(ResolveFlags::BENEATH) | ResolveFlags::IN_ROOT;
                     self.on_first(|root| openat2(root, path, flags, Mode::empty(), inside))
                 }
-            }
+            };
+            found.and_then(Raised::new)
         };
         match look(path, kept) {
             Ok(found) => {

@@ -72,3 +72,27 @@ pub(crate) fn write_bytes(address: usize, bytes: &[u8]) -> sys::Result<()> {
     deputy::has_stored(address, bytes);
     Ok(())
 }
+
+/// How many of the `count` bytes at `address` can be read, or stored to if `stores`, from the first on. What is there stays.
+pub(crate) fn reachable(address: usize, count: usize, stores: bool) -> usize {
+    const PAGE_BYTES: usize = 4096;
+    let mut reached = 0;
+    while reached < count {
+        let byte = address.wrapping_add(reached) as *mut u8;
+        // SAFETY: the closure owns nothing and may be left anywhere; an atomic that adds nothing changes nothing, whoever else stores there.
+        let touched = unsafe {
+            guard(|| {
+                if stores {
+                    core::sync::atomic::AtomicU8::from_ptr(byte).fetch_add(0, core::sync::atomic::Ordering::Relaxed);
+                } else {
+                    byte.read_volatile();
+                }
+            })
+        };
+        if touched.is_err() {
+            break;
+        }
+        reached = (reached + PAGE_BYTES - (address + reached) % PAGE_BYTES).min(count);
+    }
+    reached
+}

@@ -2,18 +2,21 @@
 
 use super::node::Held;
 use super::on_path::{self, At};
-use super::{OPEN, directory, paths};
+use super::{OPEN, directory, judge, paths};
 use crate::array;
 use crate::dispatch::{Call, Verdict};
 use crate::program;
 use core::mem::size_of;
-use linux_raw_sys::general::{AT_EACCESS, AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW, UTIME_NOW};
+use linux_raw_sys::general::{AT_EACCESS, AT_EMPTY_PATH, AT_NO_AUTOMOUNT, AT_SYMLINK_NOFOLLOW, STATX__RESERVED, UTIME_NOW};
 use namespace::{Access, AtFlags, Reached, Stat, StatxFlags, Timestamps};
 use sys::rustix::fs::Timespec;
 use sys::{OsError, RawFd};
 
 // What rustix calls Stat, Statx and StatFs is what the kernel writes.
 const _: () = assert!(size_of::<Stat>() == 144 && size_of::<namespace::Statx>() == 256 && size_of::<namespace::StatFs>() == 120);
+
+/// The path of a call whose first two arguments are a directory and a path.
+const AT: At = At::directory(0, 1);
 
 /// Serves a call on an open descriptor of ours.
 fn on_descriptor(descriptor: RawFd, act: impl FnOnce(&Held) -> Result<usize, OsError>) -> Verdict {
@@ -47,6 +50,9 @@ pub(crate) fn fstat(call: &mut Call) -> Verdict {
 
 pub(crate) fn newfstatat(call: &mut Call) -> Verdict {
     let flags = call.args[3] as u32;
+    if let Some(refusal) = judge::odd(call, &[AT], call.args[3], AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH | AT_NO_AUTOMOUNT) {
+        return refusal;
+    }
     if means_descriptor(call, 1, flags) {
         return stat_descriptor(call.descriptor(0), call.args[2]);
     }
@@ -75,6 +81,11 @@ pub(crate) fn statx(call: &mut Call) -> Verdict {
     let [_, _, flags, mask, buffer, _] = call.args;
     let (bits, mask) = (flags as u32, StatxFlags::from_bits_retain(mask as u32));
     let sync = AtFlags::from_bits_retain(bits & 0x6000);
+    if (bits & !(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH | AT_NO_AUTOMOUNT) != 0 || mask.bits() & STATX__RESERVED != 0)
+        && let Some(refusal) = judge::refusal(call, &[AT])
+    {
+        return refusal;
+    }
     if means_descriptor(call, 1, bits) {
         let descriptor = call.descriptor(0);
         return on_descriptor(descriptor, |held| {
@@ -100,6 +111,9 @@ pub(crate) fn access(call: &mut Call) -> Verdict {
 /// faccessat, and faccessat2 with its flags.
 pub(crate) fn faccessat(call: &mut Call) -> Verdict {
     let flags = if call.number == 439 { call.args[3] as u32 } else { 0 };
+    if let Some(refusal) = judge::odd(call, &[AT], flags as usize, AT_EACCESS | AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW) {
+        return refusal;
+    }
     if means_descriptor(call, 1, flags) {
         // The anchor's permissions are the file's.
         return Verdict::Pass;
@@ -108,6 +122,10 @@ pub(crate) fn faccessat(call: &mut Call) -> Verdict {
 }
 
 fn access_path(call: &Call, at: At, mode: usize, flags: u32) -> Verdict {
+    // R_OK, W_OK and X_OK.
+    if mode as u32 & !7 != 0 {
+        return Verdict::error(OsError::INVAL);
+    }
     let wanted = Access::from_bits_retain(mode as u32);
     let (own, follow) = (AtFlags::from_bits_retain(flags & AT_EACCESS), flags & AT_SYMLINK_NOFOLLOW == 0);
     on_path::serve_followed(
@@ -145,6 +163,9 @@ pub(crate) fn fchmod(call: &mut Call) -> Verdict {
 /// fchmodat, and fchmodat2 with its flags.
 pub(crate) fn fchmodat(call: &mut Call) -> Verdict {
     let flags = if call.number == 452 { call.args[3] as u32 } else { 0 };
+    if let Some(refusal) = judge::odd(call, &[AT], flags as usize, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW) {
+        return refusal;
+    }
     if means_descriptor(call, 1, flags) {
         let (descriptor, mode) = (call.descriptor(0), call.args[2] as u32);
         return on_descriptor(descriptor, |held| {
@@ -172,6 +193,9 @@ pub(crate) fn fchown(call: &mut Call) -> Verdict {
 pub(crate) fn fchownat(call: &mut Call) -> Verdict {
     let flags = call.args[4] as u32;
     let owners = [call.args[2], call.args[3]];
+    if let Some(refusal) = judge::odd(call, &[AT], call.args[4], AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW) {
+        return refusal;
+    }
     if means_descriptor(call, 1, flags) {
         return chown_descriptor(call.descriptor(0), owners);
     }
@@ -198,7 +222,13 @@ fn chown_descriptor(descriptor: RawFd, [owner, group]: [usize; 2]) -> Verdict {
 
 pub(crate) fn utimensat(call: &mut Call) -> Verdict {
     let [_, path, times, flags, ..] = call.args;
-    if path == 0 && super::only_names(call.descriptor(0)) {
+    if path != 0
+        && let Some(refusal) = judge::odd(call, &[AT], flags, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW)
+    {
+        return refusal;
+    }
+    // Flags are refused for an open file (utimensat(2)).
+    if path == 0 && (flags as u32 != 0 || super::only_names(call.descriptor(0))) {
         return Verdict::Pass;
     }
     if path == 0 || means_descriptor(call, 1, flags as u32) {
@@ -250,6 +280,13 @@ fn timespecs(address: usize) -> Result<Timestamps, OsError> {
 }
 
 fn timevals(address: usize) -> Result<Timestamps, OsError> {
+    const MICROSECONDS: core::ops::Range<i64> = 0..1_000_000;
+    if address != 0 {
+        let [_, access_us, _, modification_us]: [i64; 4] = program::read(address)?;
+        if !MICROSECONDS.contains(&access_us) || !MICROSECONDS.contains(&modification_us) {
+            return Err(OsError::INVAL);
+        }
+    }
     times_of(address, |[access, access_us, modification, modification_us]: [i64; 4]| {
         [(access, access_us.saturating_mul(1000)), (modification, modification_us.saturating_mul(1000))]
     })

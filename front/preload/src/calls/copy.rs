@@ -9,7 +9,7 @@ use file::FileRef;
 use linux_raw_sys::general::{__NR_pread64, __NR_pwrite64, __NR_read, __NR_write, S_IFBLK, S_IFDIR, S_IFMT, S_IFREG};
 use namespace::Node;
 use sys::raw::{check, syscall};
-use sys::rustix::fs::fstat;
+use sys::rustix::fs::{OFlags, fcntl_getfl, fstat};
 use sys::{OsError, RawFd};
 
 /// Bytes moved at a time.
@@ -152,6 +152,20 @@ pub(crate) fn sendfile(call: &mut Call) -> Verdict {
     if !super::is_ours(input) && !super::is_ours(output) {
         return Verdict::Pass;
     }
+    let checked = || {
+        if call.args[2] != 0 {
+            program::read::<i64>(call.args[2])?;
+        }
+        check_open(input, false)?;
+        let end = End::new(input, call.args[2])?;
+        if let Some((held, file)) = end.file() {
+            super::data::verify(end.start(held, file)?, call.args[3])?;
+        }
+        check_open(output, true)
+    };
+    if let Err(error) = checked() {
+        return Verdict::error(error);
+    }
     let goes_elsewhere = !super::is_ours(output) && kind(output) != S_IFREG;
     if goes_elsewhere { super::splice::send(call, input, output) } else { limit::answer(send(input, output, call)) }
 }
@@ -170,13 +184,24 @@ pub(crate) fn copy_file_range(call: &mut Call) -> Verdict {
     if !super::is_ours(input) && !super::is_ours(output) {
         return Verdict::Pass;
     }
-    if call.args[5] != 0 {
-        return Verdict::error(OsError::INVAL);
-    }
     limit::answer(copy_range(input, output, call))
 }
 
 fn copy_range(input: RawFd, output: RawFd, call: &Call) -> Result<usize, OsError> {
+    check_named(input).and_then(|()| check_named(output))?;
+    for address in [call.args[1], call.args[3]].into_iter().filter(|&address| address != 0) {
+        program::read::<i64>(address)?;
+    }
+    if call.args[5] as u32 != 0 {
+        return Err(OsError::INVAL);
+    }
+    if [input, output].into_iter().any(|fd| kind(fd) == S_IFDIR) {
+        return Err(OsError::ISDIR);
+    }
+    if [input, output].into_iter().any(|fd| kind(fd) != S_IFREG) {
+        return Err(OsError::INVAL);
+    }
+    check_open(input, false).and_then(|()| check_open(output, true))?;
     for address in [call.args[1], call.args[3]].into_iter().filter(|&address| address != 0) {
         if program::read::<u64>(address)?.checked_add(call.args[4] as u64).is_none() {
             return Err(OsError::OVERFLOW);
@@ -184,14 +209,6 @@ fn copy_range(input: RawFd, output: RawFd, call: &Call) -> Result<usize, OsError
     }
     let (input, output) = (End::new(input, call.args[1])?, End::new(output, call.args[3])?);
     End::check_pair(&input, &output, OsError::BADF)?;
-    for end in [&input, &output].into_iter().filter(|end| end.file().is_none()) {
-        match kind(end.fd) {
-            S_IFREG => {}
-            S_IFDIR => return Err(OsError::ISDIR),
-            0 => return Err(OsError::BADF),
-            _ => return Err(OsError::INVAL),
-        }
-    }
     let bytes = match (input.file(), output.file()) {
         (Some((source_held, source)), Some((target_held, target))) => {
             // What the source holds now is copied, not what the copy adds to it.
@@ -205,6 +222,25 @@ fn copy_range(input: RawFd, output: RawFd, call: &Call) -> Result<usize, OsError
         _ => call.args[4],
     };
     copy(input, output, bytes)
+}
+
+/// Refuses descriptors that are not open, or only name something.
+pub(super) fn check_named(descriptor: RawFd) -> Result<(), OsError> {
+    let is_open =
+        descriptor >= 0 && fcntl_getfl(super::directory::borrow(descriptor)).is_ok_and(|flags| !flags.contains(OFlags::PATH));
+    if is_open { Ok(()) } else { Err(OsError::BADF) }
+}
+
+/// Refuses those, and descriptors that do not read or write what a copy reads or writes.
+pub(super) fn check_open(descriptor: RawFd, writes: bool) -> Result<(), OsError> {
+    check_named(descriptor)?;
+    let flags = fcntl_getfl(super::directory::borrow(descriptor)).map_err(|_| OsError::BADF)?;
+    let is_wrong = match flags & OFlags::RWMODE {
+        OFlags::RDONLY => writes,
+        OFlags::WRONLY => !writes,
+        _ => false,
+    };
+    if is_wrong { Err(OsError::BADF) } else { Ok(()) }
 }
 
 /// The type of what a descriptor is open on; 0 if it is not.

@@ -41,10 +41,9 @@ impl Buffer {
     /// What is not the program's half of the address space is bad whether it is touched or not.
     #[inline]
     fn check(self) -> Result<(), OsError> {
-        if (self.address as isize) < 0 || (self.address.wrapping_add(self.bytes) as isize) < 0 {
-            Err(OsError::FAULT)
-        } else {
-            Ok(())
+        match self.address.checked_add(self.bytes) {
+            Some(end) if end <= isize::MAX as usize => Ok(()),
+            _ => Err(OsError::FAULT),
         }
     }
 }
@@ -90,41 +89,68 @@ pub(crate) fn pwrite(call: &mut Call) -> Verdict {
 }
 
 pub(crate) fn readv(call: &mut Call) -> Verdict {
-    on_file(call, |held, file, call| read_buffers(held, file, call.descriptor(0), At::Position, &buffers(call)?))
+    on_file(call, |held, file, call| {
+        readable(held)?;
+        read_buffers(held, file, call.descriptor(0), At::Position, &buffers(call)?)
+    })
 }
 
 pub(crate) fn writev(call: &mut Call) -> Verdict {
-    on_file(call, |held, file, call| write_buffers(held, file, call.descriptor(0), At::Position, &buffers(call)?, 0))
+    on_file(call, |held, file, call| {
+        if !held.is_writable() {
+            return Err(OsError::BADF);
+        }
+        write_buffers(held, file, call.descriptor(0), At::Position, &buffers(call)?, 0)
+    })
 }
 
 /// preadv, and preadv2 with its flags in the sixth argument.
 pub(crate) fn preadv(call: &mut Call) -> Verdict {
     on_file(call, |held, file, call| {
-        let (at, _) = vectored_at(call)?;
-        read_buffers(held, file, call.descriptor(0), at, &buffers(call)?)
+        readable(held)?;
+        let (at, buffers) = (vectored_at(call)?, buffers(call)?);
+        if buffers.iter().all(|buffer| buffer.bytes == 0) {
+            return Ok(0);
+        }
+        vectored_flags(call)?;
+        read_buffers(held, file, call.descriptor(0), at, &buffers)
     })
 }
 
 /// pwritev, and pwritev2 with its flags in the sixth argument.
 pub(crate) fn pwritev(call: &mut Call) -> Verdict {
     on_file(call, |held, file, call| {
-        let (at, flags) = vectored_at(call)?;
-        write_buffers(held, file, call.descriptor(0), at, &buffers(call)?, flags)
+        if !held.is_writable() {
+            return Err(OsError::BADF);
+        }
+        let (at, buffers) = (vectored_at(call)?, buffers(call)?);
+        if buffers.iter().all(|buffer| buffer.bytes == 0) {
+            return Ok(0);
+        }
+        write_buffers(held, file, call.descriptor(0), at, &buffers, vectored_flags(call)?)
     })
 }
 
-/// Offset and flags of a vectored call; on x86-64 the whole offset is in the low word. -1 means the position, in the newer calls.
-fn vectored_at(call: &Call) -> Result<(At, usize), OsError> {
-    let newer = matches!(call.number, 327 | 328);
-    let flags = if newer { call.args[5] & 0xffff_ffff } else { 0 };
+/// Where a vectored call begins; on x86-64 the whole offset is in the low word. -1 means the position, in the newer calls.
+fn vectored_at(call: &Call) -> Result<At, OsError> {
+    if is_newer(call) && call.args[3] == usize::MAX { Ok(At::Position) } else { Ok(At::Offset(offset(call.args[3])?)) }
+}
+
+/// Whether a vectored call has flags.
+fn is_newer(call: &Call) -> bool {
+    matches!(call.number, 327 | 328)
+}
+
+/// The flags of a vectored call that moves anything: with nothing to be moved the kernel does not look at them.
+fn vectored_flags(call: &Call) -> Result<usize, OsError> {
+    let flags = if is_newer(call) { call.args[5] & 0xffff_ffff } else { 0 };
     if flags & !RWF_KNOWN != 0 {
         return Err(OsError::OPNOTSUPP);
     }
     if flags & RWF_APPEND != 0 && flags & RWF_NOAPPEND != 0 {
         return Err(OsError::INVAL);
     }
-    let at = if newer && call.args[3] == usize::MAX { At::Position } else { At::Offset(offset(call.args[3])?) };
-    Ok((at, flags))
+    Ok(flags)
 }
 
 /// Runs `act` if the first argument is a regular file of the array; the kernel serves everything else.
@@ -146,10 +172,26 @@ fn offset(argument: usize) -> Result<u64, OsError> {
     if (argument as isize) < 0 { Err(OsError::INVAL) } else { Ok(argument as u64) }
 }
 
+/// Refuses a range that no file can have (rw_verify_area of the kernel): it may not end behind the largest offset.
+#[inline]
+pub(crate) fn verify(offset: u64, bytes: usize) -> Result<(), OsError> {
+    if offset.checked_add(bytes as u64).is_some_and(|end| end <= i64::MAX as u64) { Ok(()) } else { Err(OsError::INVAL) }
+}
+
 fn read_one(file: &FileRef, offset: u64, buffer: Buffer) -> Answer {
     buffer.check()?;
+    verify(offset, buffer.bytes)?;
+    let bytes = buffer.bytes.min(BYTES_MAX);
     // SAFETY: the buffer is the program's, which asked for it to be written.
-    unsafe { file.read_at(offset, buffer.address as *mut u8, buffer.bytes.min(BYTES_MAX)) }
+    match unsafe { file.read_at(offset, buffer.address as *mut u8, bytes) } {
+        // As much is read as there is memory for.
+        Err(OsError::FAULT) => match program::reachable(buffer.address, bytes, true) {
+            0 => Err(OsError::FAULT),
+            // SAFETY: as above.
+            room => unsafe { file.read_at(offset, buffer.address as *mut u8, room) },
+        },
+        result => result,
+    }
 }
 
 fn read_buffers(held: &Held, file: &FileRef, fd: RawFd, at: At, buffers: &[Buffer]) -> Answer {
@@ -218,14 +260,32 @@ fn write_buffers(held: &Held, file: &FileRef, fd: RawFd, at: At, buffers: &[Buff
 }
 
 fn put(file: &FileRef, offset: u64, buffer: Buffer) -> Answer {
+    verify(offset, buffer.bytes)?;
+    let bytes = buffer.bytes.min(BYTES_MAX);
     // SAFETY: the buffer is the program's; it may be bad.
-    unsafe { file.write_at(offset, buffer.address as *const u8, buffer.bytes.min(BYTES_MAX)) }
+    match unsafe { file.write_at(offset, buffer.address as *const u8, bytes) } {
+        // As much is written as there is memory.
+        Err(OsError::FAULT) => match program::reachable(buffer.address, bytes, false) {
+            0 => Err(OsError::FAULT),
+            // SAFETY: as above.
+            room => unsafe { file.write_at(offset, buffer.address as *const u8, room) },
+        },
+        result => result,
+    }
 }
 
 /// Returns the offset after the last byte and the count.
 fn append_one(file: &FileRef, buffer: Buffer) -> Result<(u64, usize), OsError> {
+    let bytes = buffer.bytes.min(BYTES_MAX);
     // SAFETY: the buffer is the program's; it may be bad.
-    unsafe { file.append(buffer.address as *const u8, buffer.bytes.min(BYTES_MAX)) }
+    match unsafe { file.append(buffer.address as *const u8, bytes) } {
+        Err(OsError::FAULT) => match program::reachable(buffer.address, bytes, false) {
+            0 => Err(OsError::FAULT),
+            // SAFETY: as above.
+            room => unsafe { file.append(buffer.address as *const u8, room) },
+        },
+        result => result,
+    }
 }
 
 /// Makes one buffer of several. What does not fit is left out, as in a short write.
@@ -250,11 +310,16 @@ pub(crate) fn buffers(call: &Call) -> Result<Vec<Buffer>, OsError> {
     if count > VECTOR_COUNT_MAX {
         return Err(OsError::INVAL);
     }
-    let buffers: Vec<Buffer> =
+    let mut buffers: Vec<Buffer> =
         (0..count).map(|index| program::read(call.args[1] + index * size_of::<Buffer>())).collect::<Result<_, _>>()?;
-    let total = buffers.iter().try_fold(0usize, |total, buffer| total.checked_add(buffer.bytes));
-    match total {
-        Some(total) if total <= isize::MAX as usize => Ok(buffers),
-        _ => Err(OsError::INVAL),
+    if buffers.iter().any(|buffer| (buffer.bytes as isize) < 0) {
+        return Err(OsError::INVAL);
     }
+    let mut room = BYTES_MAX;
+    for buffer in &mut buffers {
+        buffer.check()?;
+        buffer.bytes = buffer.bytes.min(room);
+        room -= buffer.bytes;
+    }
+    Ok(buffers)
 }

@@ -1,11 +1,13 @@
 //! What each served call does, one function `fn(&mut Call) -> Verdict` per group of numbers.
 
 pub(crate) mod attributes;
+mod border;
 pub(crate) mod copy;
 pub(crate) mod data;
 pub(crate) mod descriptor;
 pub(crate) mod directory;
 pub(crate) mod fetch;
+mod judge;
 pub(crate) mod limit;
 pub(crate) mod links;
 pub(crate) mod lock;

@@ -1,5 +1,6 @@
 //! mount and umount2: binding a directory of the array onto another is done on every member. What else is mounted is the host's affair.
 
+use super::border::Looks;
 use super::on_path::{self, At};
 use super::paths::{self, Where};
 use crate::array;
@@ -21,7 +22,7 @@ pub(crate) fn mount(call: &mut Call) -> Verdict {
     {
         return Verdict::error(error);
     }
-    on_path::serve_two(call, at, |from, to| array::namespace()?.bind_mount(from, to, flags & MS_REC != 0))
+    on_path::serve_two(call, at, Looks::Rename, |from, to| array::namespace()?.bind_mount(from, to, flags & MS_REC != 0))
 }
 
 pub(crate) fn unmount(call: &mut Call) -> Verdict {

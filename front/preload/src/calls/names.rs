@@ -1,9 +1,10 @@
 //! Calls that change names: mkdir, unlink, rename, link, symlink, mknod; and readlink.
 
-use super::directory;
+use super::border::Looks;
 use super::magic::{self, Link, Name};
 use super::on_path::{self, At};
 use super::paths::{self, AT_FDCWD, Where};
+use super::{directory, judge};
 use crate::array;
 use crate::dispatch::{Call, Verdict};
 use crate::program;
@@ -43,6 +44,9 @@ pub(crate) fn unlink(call: &mut Call) -> Verdict {
 }
 
 pub(crate) fn unlinkat(call: &mut Call) -> Verdict {
+    if let Some(refusal) = judge::odd(call, &[At::directory(0, 1)], call.args[2], AT_REMOVEDIR) {
+        return refusal;
+    }
     change(call, At::directory(0, 1), |path| match call.args[2] as u32 {
         0 => array::namespace()?.unlink(path),
         AT_REMOVEDIR => array::namespace()?.rmdir(path),
@@ -61,15 +65,32 @@ pub(crate) fn symlinkat(call: &mut Call) -> Verdict {
 }
 
 pub(crate) fn mknod(call: &mut Call) -> Verdict {
+    if let Some(error) = refused_kind(call.args[1] as u32) {
+        return Verdict::error(error);
+    }
     change(call, At::cwd(0), |path| make_node(path, call.args[1] as u32, call.args[2] as u32))
 }
 
 pub(crate) fn mknodat(call: &mut Call) -> Verdict {
+    if let Some(error) = refused_kind(call.args[2] as u32) {
+        return Verdict::error(error);
+    }
     change(call, At::directory(0, 1), |path| make_node(path, call.args[2] as u32, call.args[3] as u32))
 }
 
+/// What mknod(2) says of the kind of a node before it looks at the path.
+fn refused_kind(mode: u32) -> Option<OsError> {
+    match mode & KIND {
+        0 | 0o10_000 | 0o20_000 | 0o60_000 | 0o100_000 | 0o140_000 => None,
+        0o40_000 => Some(OsError::PERM),
+        _ => Some(OsError::INVAL),
+    }
+}
+
+/// The bits of a mode that say what kind of file it is.
+const KIND: u32 = 0o170_000;
+
 fn make_node(path: ProgramPath<'_>, mode: u32, device: u32) -> Done {
-    const KIND: u32 = 0o170_000;
     let kind = if mode & KIND == 0 { FileType::RegularFile } else { FileType::from_raw_mode(mode) };
     array::namespace()?.mknod(path, kind, mode & !KIND, u64::from(device))
 }
@@ -80,12 +101,19 @@ pub(crate) fn rename(call: &mut Call) -> Verdict {
 
 /// renameat, and renameat2 with its flags in the fifth argument.
 pub(crate) fn renameat(call: &mut Call) -> Verdict {
-    let flags = if call.number == 316 { call.args[4] as u32 } else { 0 };
-    rename_at(call, [At::directory(0, 1), At::directory(2, 3)], flags)
+    let (flags, paths) = (if call.number == 316 { call.args[4] as u32 } else { 0 }, [At::directory(0, 1), At::directory(2, 3)]);
+    if flags > 2
+        && let Some(refusal) = judge::refusal(call, &paths)
+    {
+        return refusal;
+    }
+    rename_at(call, paths, flags)
 }
 
 fn rename_at(call: &Call, at: [At; 2], flags: u32) -> Verdict {
-    on_path::serve_two(call, at, |from, to| array::namespace()?.rename(from, to, RenameFlags::from_bits_retain(flags)))
+    on_path::serve_two(call, at, Looks::Rename, |from, to| {
+        array::namespace()?.rename(from, to, RenameFlags::from_bits_retain(flags))
+    })
 }
 
 pub(crate) fn link(call: &mut Call) -> Verdict {
@@ -93,13 +121,16 @@ pub(crate) fn link(call: &mut Call) -> Verdict {
 }
 
 fn link_at(call: &Call, at: [At; 2], follow: bool) -> Verdict {
-    let verdict = on_path::serve_two(call, at, |from, to| array::namespace()?.link(from, to, follow));
-    // What is there already is met before the border is.
-    if verdict == Verdict::error(OsError::XDEV) && at[1].is_there(call) { Verdict::error(OsError::EXIST) } else { verdict }
+    on_path::serve_two(call, at, Looks::Link { follow }, |from, to| array::namespace()?.link(from, to, follow))
 }
 
 pub(crate) fn linkat(call: &mut Call) -> Verdict {
     let flags = call.args[4] as u32;
+    if let Some(refusal) =
+        judge::odd(call, &[At::directory(0, 1), At::directory(2, 3)], call.args[4], AT_EMPTY_PATH | AT_SYMLINK_FOLLOW)
+    {
+        return refusal;
+    }
     if let Some(link) = linked(call, flags) {
         return change(call, At::directory(2, 3), |to| array::namespace()?.link_descriptor(link.descriptor(), link.node(), to));
     }
@@ -133,6 +164,9 @@ pub(crate) fn readlinkat(call: &mut Call) -> Verdict {
 }
 
 fn read_link(call: &Call, at: At, [buffer, bytes]: [usize; 2]) -> Verdict {
+    if bytes as i32 <= 0 {
+        return Verdict::error(OsError::INVAL);
+    }
     if let Some(verdict) = process_link(call, at, buffer, bytes) {
         return verdict;
     }
@@ -140,9 +174,6 @@ fn read_link(call: &Call, at: At, [buffer, bytes]: [usize; 2]) -> Verdict {
 }
 
 fn store_link(target: &[u8], buffer: usize, bytes: usize) -> Result<usize, OsError> {
-    if bytes as isize <= 0 {
-        return Err(OsError::INVAL);
-    }
     let count = target.len().min(bytes);
     program::write_bytes(buffer, &target[..count]).map(|()| count)
 }

@@ -1,5 +1,6 @@
 //! The frame of every call that takes a path: is it the array's, what does the array say, and what if a symlink leads out of it.
 
+use super::border::{self, Looks};
 use super::links;
 use super::magic::{self, Link};
 use super::paths::{self, AT_FDCWD, Asked, Where};
@@ -7,7 +8,6 @@ use crate::array;
 use crate::deputy;
 use crate::dispatch::{Call, Verdict};
 use heap::vec::Vec;
-use linux_raw_sys::general::{__NR_faccessat2, AT_SYMLINK_NOFOLLOW};
 use namespace::{ProgramPath, Reached};
 use sys::raw::syscall;
 use sys::{OsError, RawFd};
@@ -45,13 +45,16 @@ impl At {
         self.path
     }
 
-    fn base(self, call: &Call) -> RawFd {
+    pub(crate) fn base(self, call: &Call) -> RawFd {
         self.directory.map_or(AT_FDCWD, |index| call.descriptor(index))
     }
 
-    /// What the kernel would say of a path it cannot read.
-    fn refusal(self, call: &Call) -> Option<OsError> {
-        paths::text(call.args[self.path]).err()
+    /// Puts a path in the place of the program's that is relative to a descriptor which is none.
+    pub(crate) fn lead_nowhere(self, args: &mut [usize; 6]) {
+        args[self.path] = c"x".as_ptr() as usize;
+        if let Some(index) = self.directory {
+            args[index] = usize::MAX;
+        }
     }
 
     /// What the path means.
@@ -68,13 +71,6 @@ impl At {
     /// Whether the path is the text of a magic link.
     pub(crate) fn is_link(self, call: &Call) -> bool {
         !self.by_name && magic::name(self.base(call), call.args[self.path]).is_some()
-    }
-
-    /// Whether this path leads to something on the host, outside the array.
-    pub(crate) fn is_there(self, call: &Call) -> bool {
-        let args = [self.base(call) as usize, call.args[self.path], 0, AT_SYMLINK_NOFOLLOW as usize, 0, 0];
-        // SAFETY: asks whether a path of the program's is there.
-        matches!(self.locate(call), Where::Host) && unsafe { syscall(__NR_faccessat2 as usize, args) } == 0
     }
 
     /// What the path leads to, if it is a magic link to something of the array.
@@ -157,6 +153,7 @@ fn on_name<T>(
 pub(crate) fn serve_two(
     call: &Call,
     [from, to]: [At; 2],
+    looks: Looks,
     act: impl FnOnce(ProgramPath<'_>, ProgramPath<'_>) -> Result<Reached<(), (Vec<u8>, Vec<u8>)>, OsError>,
 ) -> Verdict {
     let places = (from.locate(call), to.locate(call));
@@ -172,13 +169,11 @@ pub(crate) fn serve_two(
                 Verdict::error(OsError::XDEV)
             }
             Ok(Reached::Host((one, two))) => elsewhere(call, &[(from, one), (to, two)]),
+            Err(OsError::XDEV) => Verdict::error(border::error(call, [from, to], looks)),
             Err(error) => Verdict::error(error),
         },
         // A path that cannot be read counts as the host's.
-        _ => {
-            let refusal = from.refusal(call).or_else(|| to.refusal(call)).or_else(|| array::namespace().err());
-            Verdict::error(refusal.unwrap_or(OsError::XDEV))
-        }
+        _ => Verdict::error(array::namespace().err().unwrap_or_else(|| border::error(call, [from, to], looks))),
     }
 }
 

@@ -36,8 +36,12 @@ pub(crate) fn openat(call: &mut Call) -> Verdict {
 }
 
 pub(crate) fn openat2(call: &mut Call) -> Verdict {
+    if call.args[3] < size_of::<How>() || call.args[3] > 4096 {
+        // The kernel says what is wrong before it looks at anything.
+        return Verdict::Pass;
+    }
     let how = match program::read::<How>(call.args[2]) {
-        Ok(how) if call.args[3] >= size_of::<How>() => how,
+        Ok(how) => how,
         Err(error) if matches!(At::directory(0, 1).locate(call), Where::Array(_)) => return Verdict::error(error),
         Err(error) if At::directory(0, 1).link(call).is_some() => return Verdict::error(error),
         // The kernel says what is wrong.

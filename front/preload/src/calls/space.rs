@@ -8,6 +8,7 @@ use super::on_path::{self, At};
 use crate::array;
 use crate::dispatch::{Call, Verdict};
 use crate::{mappings, program};
+use linux_raw_sys::general::{__NR_readahead, __NR_sync_file_range};
 use namespace::{Node, ProgramPath};
 use sys::{BorrowedFd, OsError};
 
@@ -20,6 +21,8 @@ const SEEK_HOLE: usize = 4;
 const FALLOC_KEEP_SIZE: usize = 1;
 const FALLOC_PUNCH_HOLE: usize = 2;
 const FALLOC_ZERO_RANGE: usize = 0x10;
+/// What the kernel passes on to file systems: those, and collapsing (8), inserting (0x20) and unsharing (0x40) ranges.
+const FALLOC_KNOWN: [usize; 9] = [0, 1, 3, 8, 0x10, 0x11, 0x20, 0x40, 0x41];
 
 pub(crate) fn lseek(call: &mut Call) -> Verdict {
     on_file(call, |held, file, call| {
@@ -78,11 +81,17 @@ pub(crate) fn fallocate(call: &mut Call) -> Verdict {
         if offset < 0 || bytes <= 0 {
             return Err(OsError::INVAL);
         }
-        if !matches!(mode, 0 | FALLOC_KEEP_SIZE | PUNCH | FALLOC_ZERO_RANGE | ZERO_KEEP) {
+        if !FALLOC_KNOWN.contains(&mode) {
             return Err(OsError::OPNOTSUPP);
         }
         if !held.is_writable() {
             return Err(OsError::BADF);
+        }
+        if offset.checked_add(bytes).is_none() {
+            return Err(OsError::FBIG);
+        }
+        if !matches!(mode, 0 | FALLOC_KEEP_SIZE | PUNCH | FALLOC_ZERO_RANGE | ZERO_KEEP) {
+            return Err(OsError::OPNOTSUPP);
         }
         let (offset, bytes) = (offset as u64, bytes as u64);
         match mode {
@@ -99,6 +108,13 @@ pub(crate) fn fallocate(call: &mut Call) -> Verdict {
 pub(crate) fn sync(call: &mut Call) -> Verdict {
     let fd = call.descriptor(0);
     let Some(held) = OPEN.lookup(fd) else { return Verdict::Pass };
+    if call.number as u32 == __NR_sync_file_range {
+        let (offset, bytes) = (call.args[1] as i64, call.args[2] as i64);
+        // What is wrong the kernel says, of the anchor.
+        if offset < 0 || bytes < 0 || offset.checked_add(bytes).is_none() || call.args[3] as u32 & !7 != 0 {
+            return Verdict::Pass;
+        }
+    }
     match held.node() {
         Node::File(file) => {
             let result = mappings::follow::file(file);
@@ -140,10 +156,16 @@ pub(crate) fn sync_all(_: &mut Call) -> Verdict {
 
 /// posix_fadvise and readahead: advice about pages the kernel does not move for us.
 pub(crate) fn advise(call: &mut Call) -> Verdict {
-    on_file(call, |_, _, _| Ok(0))
+    let (is_readahead, length) = (call.number as u32 == __NR_readahead, call.args[2] as isize);
+    // What is wrong the kernel says, of the anchor.
+    if length < 0 || !is_readahead && call.args[3] as u32 > 5 {
+        return Verdict::Pass;
+    }
+    on_file(call, |held, _, _| if is_readahead && !held.is_readable() { Err(OsError::BADF) } else { Ok(0) })
 }
 
 const FIONREAD: usize = 0x541b;
+const FICLONE: usize = 0x4004_9409;
 /// Requests that only ask about the inode: the anchor knows.
 const ANSWERED_BY_ANCHOR: [usize; 6] = [
     0x2,         // FIGETBSZ
@@ -166,7 +188,12 @@ pub(crate) fn ioctl(call: &mut Call) -> Verdict {
             let rest = file.settled_size().saturating_sub(position).min(i32::MAX as u64) as i32;
             return program::write(call.args[2], &rest).map(|()| 0);
         }
-        // 0x94: FICLONE, FICLONERANGE, FIDEDUPERANGE; 'f': file system requests.
+        if request == FICLONE {
+            let source = call.args[2] as i32;
+            super::copy::check_named(source)?;
+            return Err(if super::is_ours(source) { OsError::OPNOTSUPP } else { OsError::XDEV });
+        }
+        // 0x94: FICLONERANGE, FIDEDUPERANGE; 'f': file system requests.
         Err(if matches!(request >> 8 & 0xff, 0x94 | 0x66) { OsError::OPNOTSUPP } else { OsError::NOTTY })
     })
 }

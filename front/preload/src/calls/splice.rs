@@ -3,9 +3,10 @@
 //! Inside the library the pipe is asked without waiting (RWF_NOWAIT). If it is not ready and the call may wait, the stub waits in the
 //! program's stead, where signals arrive: it writes as much as a pipe takes at once, or reads what comes first.
 
-use super::copy::{End, kind};
+use super::copy::{End, check_named, check_open, kind};
 use super::limit;
 use crate::dispatch::{Call, Verdict};
+use crate::program;
 use heap::boxed::Box;
 use heap::vec::Vec;
 use linux_raw_sys::general::{
@@ -36,16 +37,24 @@ pub(crate) fn splice(call: &mut Call) -> Verdict {
     }
     let [_, input_offset, _, output_offset, bytes, flags] = call.args;
     let (bytes, waits) = (bytes.min(BYTES_MAX), flags & NONBLOCK == 0);
-    if flags & !FLAGS_KNOWN != 0 {
+    if flags as u32 & !(FLAGS_KNOWN as u32) != 0 {
         return Verdict::error(OsError::INVAL);
     }
     if bytes == 0 {
         return Verdict::Done(0);
     }
+    if let Err(error) = check_named(input).and_then(|()| check_named(output)) {
+        return Verdict::error(error);
+    }
     let pipes = [is_pipe(input), is_pipe(output)];
     let offsets = [input_offset, output_offset];
     if (0..2).any(|end| pipes[end] && offsets[end] != 0) {
         return Verdict::error(OsError::SPIPE);
+    }
+    let offsets = [output_offset, input_offset].into_iter().filter(|&address| address != 0);
+    let read = offsets.map(|address| program::read::<i64>(address).map(drop)).collect::<Result<(), _>>();
+    if let Err(error) = read.and_then(|()| check_open(input, false)).and_then(|()| check_open(output, true)) {
+        return Verdict::error(error);
     }
     match pipes {
         [true, false] => from_pipe(call, input, output, output_offset, bytes, waits),

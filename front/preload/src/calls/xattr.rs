@@ -13,6 +13,8 @@ use sys::OsError;
 /// The longest name with its NUL, and the longest value (xattr(7)).
 const NAME_BYTES_MAX: usize = 256;
 const VALUE_BYTES_MAX: usize = 64 << 10;
+/// XATTR_CREATE and XATTR_REPLACE.
+const FLAGS_KNOWN: u32 = 3;
 
 fn name(address: usize) -> Result<Vec<u8>, OsError> {
     let mut buffer = [0; NAME_BYTES_MAX];
@@ -109,6 +111,9 @@ pub(crate) fn flist(call: &mut Call) -> Verdict {
 /// setxattr and lsetxattr.
 pub(crate) fn set(call: &mut Call) -> Verdict {
     let (flags, follow) = (XattrFlags::from_bits_retain(call.args[4] as u32), call.number == 188);
+    if flags.bits() & !FLAGS_KNOWN != 0 {
+        return Verdict::error(OsError::INVAL);
+    }
     let act = |path: ProgramPath<'_>| array::namespace()?.setxattr(path, &name(call.args[1])?, &value(call)?, flags, follow);
     let open =
         |link: &Link| array::namespace()?.fsetxattr(link.descriptor(), link.node(), &name(call.args[1])?, &value(call)?, flags);
@@ -120,6 +125,9 @@ pub(crate) fn fset(call: &mut Call) -> Verdict {
     let Some(held) = OPEN.lookup(descriptor).filter(|_| !super::only_names(descriptor)) else { return Verdict::Pass };
     let set = || {
         let flags = XattrFlags::from_bits_retain(call.args[4] as u32);
+        if flags.bits() & !FLAGS_KNOWN != 0 {
+            return Err(OsError::INVAL);
+        }
         let (namespace, fd) = (array::namespace()?, directory::borrow(descriptor));
         namespace.fsetxattr(fd, held.node(), &name(call.args[1])?, &value(call)?, flags).map(|()| 0)
     };

@@ -1,0 +1,96 @@
+//! Calls with two paths of which one is in the array and the other is not: EXDEV, as between two file systems. But what the kernel would say first of either path it says here, too.
+
+use super::links;
+use super::on_path::At;
+use super::paths::{self, AT_FDCWD, Where};
+use crate::array;
+use crate::dispatch::Call;
+use linux_raw_sys::general::{__NR_newfstatat, AT_SYMLINK_NOFOLLOW, S_IFDIR, S_IFMT};
+use namespace::{ProgramPath, Reached, Stat};
+use sys::raw::{check, syscall};
+use sys::{OsError, RawFd};
+
+/// What is looked at of each path before the border between them is met.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Looks {
+    /// The first path as a whole, and then whether the second is free (link(2)).
+    Link { follow: bool },
+    /// The directories of both (rename(2)).
+    Rename,
+}
+
+/// The error of a call across the border.
+pub(crate) fn error(call: &Call, [from, to]: [At; 2], looks: Looks) -> OsError {
+    let look = || -> Result<(), OsError> {
+        let (source, goal) = (paths::text(call.args[from.path()])?, || paths::text(call.args[to.path()]));
+        match looks {
+            Looks::Link { follow } => {
+                stat(from.base(call), &source, follow)?;
+                // The second path is read when the first is found.
+                let goal = goal()?;
+                look_at_directory(to.base(call), &goal)?;
+                match stat(to.base(call), &goal, false) {
+                    Ok(_) => Err(OsError::EXIST),
+                    // A name that is to be made has no slash behind it.
+                    Err(OsError::NOENT) if goal.ends_with(b"/") => Err(OsError::NOENT),
+                    Err(OsError::NOENT) => Ok(()),
+                    Err(error) => Err(error),
+                }
+            }
+            Looks::Rename => {
+                look_at_directory(from.base(call), &source)?;
+                look_at_directory(to.base(call), &goal()?)
+            }
+        }
+    };
+    look().err().unwrap_or(OsError::XDEV)
+}
+
+/// Looks at the directory that a path's last component is in.
+fn look_at_directory(base: RawFd, path: &[u8]) -> Result<(), OsError> {
+    if path.is_empty() {
+        return Err(OsError::NOENT);
+    }
+    let end = path.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
+    let directory = match path[..end].iter().rposition(|&byte| byte == b'/') {
+        Some(slash) => &path[..=slash],
+        None if path.starts_with(b"/") => b"/",
+        None => b".",
+    };
+    let stat = stat(base, directory, true)?;
+    if stat.st_mode & S_IFMT == S_IFDIR { Ok(()) } else { Err(OsError::NOTDIR) }
+}
+
+/// What is at a path, in the array or not.
+fn stat(base: RawFd, path: &[u8], follow: bool) -> Result<Stat, OsError> {
+    let terminated = [path, b"\0"].concat();
+    let host = |base: RawFd, path: &[u8]| {
+        let mut stat = core::mem::MaybeUninit::<Stat>::uninit();
+        let flags = if follow { 0 } else { AT_SYMLINK_NOFOLLOW as usize };
+        let args = [base as usize, path.as_ptr() as usize, stat.as_mut_ptr() as usize, flags, 0, 0];
+        // SAFETY: the path ends with a NUL, and there is room for what the kernel stores.
+        check(unsafe { syscall(__NR_newfstatat as usize, args) })?;
+        // SAFETY: the kernel has stored all of it.
+        Ok(unsafe { stat.assume_init() })
+    };
+    if path.is_empty() {
+        return Err(OsError::NOENT);
+    }
+    match paths::locate_bytes(base, path) {
+        Where::Host => match (host(base, &terminated), links::entered_again(path, follow)) {
+            // A symlink of the host's leads into the array.
+            (Err(OsError::NOENT), Some(again)) => match array::namespace()?.stat(ProgramPath::from(again.as_slice()), follow)? {
+                Reached::Array(stat) => Ok(stat),
+                Reached::Host(_) => Err(OsError::NOENT),
+            },
+            (found, _) => found,
+        },
+        Where::Array(asked) => {
+            let found = array::namespace()?.stat(<ProgramPath<'_>>::from(asked.path()), follow)?;
+            match found {
+                Reached::Array(stat) => Ok(stat),
+                Reached::Host(path) => host(AT_FDCWD, &[path.as_slice(), b"\0"].concat()),
+            }
+        }
+    }
+}
