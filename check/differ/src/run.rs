@@ -154,6 +154,8 @@ impl Ground {
     }
 }
 
+/// A program by its seed, and the first lines of its results that differ.
+type Differing = (u64, (String, String));
 type Results = BTreeMap<u64, Vec<String>>;
 
 fn by_seed(text: &str) -> Results {
@@ -212,7 +214,7 @@ pub(crate) fn all(options: &Options) -> Result<bool, String> {
             seed += count;
         }
         // One program of each class is cut down.
-        let mut classes: BTreeMap<String, Vec<&(u64, (String, String))>> = BTreeMap::new();
+        let mut classes: BTreeMap<String, Vec<&Differing>> = BTreeMap::new();
         differing.iter().for_each(|found| classes.entry(class(&found.1)).or_default().push(found));
         let mut classes: Vec<_> = classes.into_iter().collect();
         classes.sort_by_key(|(_, programs)| std::cmp::Reverse(programs.len()));

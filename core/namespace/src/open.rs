@@ -16,7 +16,9 @@ use core::cell::Cell;
 use dax::Access;
 use file::{BackingFds, FileRef};
 use format::Attribute;
-use sys::rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fcntl_getfl, fstat, openat, statat};
+use sys::rustix::fs::{
+    Access as FileAccess, AtFlags, CWD, FileType, Mode, OFlags, Stat, accessat, fcntl_getfl, fstat, openat, statat,
+};
 use sys::{AsRawFd, OsError, OwnedFd, Result};
 use units::Slot;
 
@@ -148,6 +150,11 @@ impl Namespace {
         let for_writing = cuts || flags & OFlags::RWMODE != OFlags::RDONLY;
         if for_writing {
             crate::text::refuse_busy(&found.fd, stat.st_mode)?;
+        }
+        if cuts && flags & OFlags::RWMODE == OFlags::RDONLY {
+            // The anchor was opened for reading. To cut the file takes the right to write, also where this process has it open for writing already.
+            let link = crate::descriptor::link(found.fd.as_raw_fd());
+            accessat(CWD, link.as_slice(), FileAccess::WRITE_OK, AtFlags::EACCESS)?;
         }
         let file = self.file_behind(found, [stat.st_dev, stat.st_ino], for_writing, epochs)?;
         file.note_anchor([stat.st_dev, stat.st_ino]);

@@ -70,10 +70,11 @@ impl<'a> ProgramPath<'a> {
         start(self) == start(other)
     }
 
-    /// The directory on a member that the path starts from, and the path relative to that.
+    /// The directory on a member that the path starts from, and the path relative to that: a dot if it is the directory itself.
     pub(crate) fn on(&self, slot: Slot) -> Option<(BorrowedFd<'a>, &'a [u8])> {
         let start = self.start.filter(|start| start.slot == Some(slot))?;
-        Some((start.directory, &self.text[self.known_bytes + 1..]))
+        let rest = &self.text[self.known_bytes + 1..];
+        Some((start.directory, if rest.iter().all(|&byte| byte == b'/') { b"." } else { rest }))
     }
 
     /// The same path cut off behind `bytes` of its text. They reach beyond what is known.

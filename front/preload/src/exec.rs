@@ -265,8 +265,7 @@ fn file_of(target: Target) -> Option<OwnedFd> {
             Err(_) => None,
         },
         Target::At(directory, path, flags) => {
-            // SAFETY: the program's descriptor; if it is not open the kernel says so.
-            let directory = unsafe { BorrowedFd::borrow_raw(directory) };
+            let directory = crate::calls::directory::borrow(directory);
             match program::read_string(path, &mut buffer) {
                 Ok([]) if flags & AT_EMPTY_PATH != 0 => dup(directory).ok(),
                 Ok(_) => open(directory, &buffer),

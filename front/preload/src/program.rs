@@ -79,16 +79,8 @@ pub(crate) fn reachable(address: usize, count: usize, stores: bool) -> usize {
     let mut reached = 0;
     while reached < count {
         let byte = address.wrapping_add(reached) as *mut u8;
-        // SAFETY: the closure owns nothing and may be left anywhere; an atomic that adds nothing changes nothing, whoever else stores there.
-        let touched = unsafe {
-            guard(|| {
-                if stores {
-                    core::sync::atomic::AtomicU8::from_ptr(byte).fetch_add(0, core::sync::atomic::Ordering::Relaxed);
-                } else {
-                    byte.read_volatile();
-                }
-            })
-        };
+        // SAFETY: the closure owns nothing and may be left anywhere; a byte is read, and stored again as it is at that moment.
+        let touched = unsafe { guard(|| if stores { crate::arch::touch(byte) } else { _ = byte.read_volatile() }) };
         if touched.is_err() {
             break;
         }

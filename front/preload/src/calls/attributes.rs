@@ -50,11 +50,12 @@ pub(crate) fn fstat(call: &mut Call) -> Verdict {
 
 pub(crate) fn newfstatat(call: &mut Call) -> Verdict {
     let flags = call.args[3] as u32;
-    if let Some(refusal) = judge::odd(call, &[AT], call.args[3], AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH | AT_NO_AUTOMOUNT) {
-        return refusal;
-    }
+    // The kernel does not look at other flags then.
     if means_descriptor(call, 1, flags) {
         return stat_descriptor(call.descriptor(0), call.args[2]);
+    }
+    if let Some(refusal) = judge::odd(call, &[AT], call.args[3], AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH | AT_NO_AUTOMOUNT) {
+        return refusal;
     }
     stat_path(call, At::directory(0, 1), call.args[2], flags & AT_SYMLINK_NOFOLLOW == 0)
 }
@@ -81,7 +82,8 @@ pub(crate) fn statx(call: &mut Call) -> Verdict {
     let [_, _, flags, mask, buffer, _] = call.args;
     let (bits, mask) = (flags as u32, StatxFlags::from_bits_retain(mask as u32));
     let sync = AtFlags::from_bits_retain(bits & 0x6000);
-    if (bits & !(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH | AT_NO_AUTOMOUNT) != 0 || mask.bits() & STATX__RESERVED != 0)
+    if (!means_descriptor(call, 1, bits) && bits & !(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH | AT_NO_AUTOMOUNT) != 0
+        || mask.bits() & STATX__RESERVED != 0)
         && let Some(refusal) = judge::refusal(call, &[AT])
     {
         return refusal;

@@ -77,7 +77,7 @@ fn stat(base: RawFd, path: &[u8], follow: bool) -> Result<Stat, OsError> {
         return Err(OsError::NOENT);
     }
     match paths::locate_bytes(base, path) {
-        Where::Host => match (host(base, &terminated), links::entered_again(path, follow)) {
+        Where::Host => match (host(base, &terminated), links::entered_again(trimmed(path), follow || path.ends_with(b"/"))) {
             // A symlink of the host's leads into the array.
             (Err(OsError::NOENT), Some(again)) => match array::namespace()?.stat(ProgramPath::from(again.as_slice()), follow)? {
                 Reached::Array(stat) => Ok(stat),
@@ -93,4 +93,10 @@ fn stat(base: RawFd, path: &[u8], follow: bool) -> Result<Stat, OsError> {
             }
         }
     }
+}
+
+/// A path without the slashes behind it.
+fn trimmed(path: &[u8]) -> &[u8] {
+    let end = path.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
+    &path[..end]
 }

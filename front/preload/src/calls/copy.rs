@@ -6,7 +6,9 @@ use crate::array;
 use crate::dispatch::{Call, Verdict};
 use crate::program;
 use file::FileRef;
-use linux_raw_sys::general::{__NR_pread64, __NR_pwrite64, __NR_read, __NR_write, S_IFBLK, S_IFDIR, S_IFMT, S_IFREG};
+use linux_raw_sys::general::{
+    __NR_pread64, __NR_pwrite64, __NR_read, __NR_write, S_IFBLK, S_IFDIR, S_IFIFO, S_IFMT, S_IFREG, S_IFSOCK,
+};
 use namespace::Node;
 use sys::raw::{check, syscall};
 use sys::rustix::fs::{OFlags, fcntl_getfl, fstat};
@@ -24,6 +26,8 @@ pub(super) struct End {
     /// The program's offset variable, if the position is to stay.
     offset_address: usize,
     offset: Option<u64>,
+    /// Whether the offset is the descriptor's position, which whoever copies moves.
+    is_counted_here: bool,
 }
 
 impl End {
@@ -34,7 +38,7 @@ impl End {
         if held.as_ref().is_some_and(|held| matches!(held.node(), Node::Lost)) {
             return Err(array::lost());
         }
-        Ok(Self { fd, held, offset_address, offset })
+        Ok(Self { fd, held, offset_address, offset, is_counted_here: false })
     }
 
     /// A file to read from by splice.
@@ -140,7 +144,7 @@ impl End {
     }
 
     pub(super) fn store_offset(&self) -> Result<(), OsError> {
-        match self.offset {
+        match self.offset.filter(|_| !self.is_counted_here) {
             Some(offset) => program::write(self.offset_address, &(offset as i64)),
             None => Ok(()),
         }
@@ -152,22 +156,38 @@ pub(crate) fn sendfile(call: &mut Call) -> Verdict {
     if !super::is_ours(input) && !super::is_ours(output) {
         return Verdict::Pass;
     }
+    let address = call.args[2];
+    let kept = if address == 0 { None } else { Some(program::read::<i64>(address)) };
+    // The kernel stores the offset also where the call fails.
+    let refused = |error: OsError| match kept {
+        Some(Err(error)) => Verdict::error(error),
+        Some(Ok(offset)) if program::write(address, &offset).is_err() => Verdict::error(OsError::FAULT),
+        _ => Verdict::error(error),
+    };
     let checked = || {
-        if call.args[2] != 0 {
-            program::read::<i64>(call.args[2])?;
-        }
+        kept.transpose()?;
         check_open(input, false)?;
-        let end = End::new(input, call.args[2])?;
+        if address != 0 && matches!(kind(input), S_IFIFO | S_IFSOCK) {
+            return Err(OsError::SPIPE);
+        }
+        let end = End::new(input, address)?;
         if let Some((held, file)) = end.file() {
             super::data::verify(end.start(held, file)?, call.args[3])?;
         }
-        check_open(output, true)
+        check_open(output, true)?;
+        if kind(input) == S_IFDIR { Err(OsError::INVAL) } else { Ok(()) }
     };
     if let Err(error) = checked() {
-        return Verdict::error(error);
+        return refused(error);
     }
     let goes_elsewhere = !super::is_ours(output) && kind(output) != S_IFREG;
-    if goes_elsewhere { super::splice::send(call, input, output) } else { limit::answer(send(input, output, call)) }
+    if goes_elsewhere {
+        return super::splice::send(call, input, output);
+    }
+    match send(input, output, call) {
+        Err(error) if kept.is_some() && error != OsError::FBIG => refused(error),
+        result => limit::answer(result),
+    }
 }
 
 fn send(input: RawFd, output: RawFd, call: &Call) -> Result<usize, OsError> {
@@ -248,7 +268,26 @@ pub(super) fn kind(descriptor: RawFd) -> u32 {
     fstat(super::directory::borrow(descriptor)).map_or(0, |stat| stat.st_mode & S_IFMT)
 }
 
+/// Copies from one end to the other. Where both are one descriptor with one position, each end counts from where that was, as in the kernel.
 fn copy(mut input: End, mut output: End, bytes: usize) -> Result<usize, OsError> {
+    let shared = match (input.file(), output.file()) {
+        (Some((held, file)), Some(_)) if input.fd == output.fd && input.offset.is_none() && output.offset.is_none() => {
+            Some((held.clone(), file.clone(), input.start(held, file)?))
+        }
+        _ => None,
+    };
+    let Some((held, file, start)) = shared else { return move_bytes(input, output, bytes) };
+    (input.offset, output.offset) = (Some(start), Some(start));
+    (input.is_counted_here, output.is_counted_here) = (true, true);
+    let fd = input.fd;
+    let moved = move_bytes(input, output, bytes)?;
+    held.with_position(fd, &file, |position| {
+        *position = start + moved as u64;
+        Ok(moved)
+    })
+}
+
+fn move_bytes(mut input: End, mut output: End, bytes: usize) -> Result<usize, OsError> {
     let mut buffer = heap::vec![0; bytes.min(STEP_BYTES)];
     let bytes = bytes.min(BYTES_MAX);
     let mut total = 0;

@@ -27,6 +27,9 @@ const RWF_APPEND: usize = 0x10;
 const RWF_KNOWN: usize = 0x1bf;
 const RWF_NOAPPEND: usize = 0x20;
 
+/// No program has memory behind it: with five levels of page tables its half of the address space ends there.
+const ADDRESS_MAX: usize = 1 << 56;
+
 type Answer = Result<usize, OsError>;
 
 /// One buffer of the program.
@@ -42,7 +45,7 @@ impl Buffer {
     #[inline]
     fn check(self) -> Result<(), OsError> {
         match self.address.checked_add(self.bytes) {
-            Some(end) if end <= isize::MAX as usize => Ok(()),
+            Some(end) if end <= ADDRESS_MAX => Ok(()),
             _ => Err(OsError::FAULT),
         }
     }
@@ -112,6 +115,7 @@ pub(crate) fn preadv(call: &mut Call) -> Verdict {
         if buffers.iter().all(|buffer| buffer.bytes == 0) {
             return Ok(0);
         }
+        verify_all(at, &buffers)?;
         vectored_flags(call)?;
         read_buffers(held, file, call.descriptor(0), at, &buffers)
     })
@@ -127,6 +131,7 @@ pub(crate) fn pwritev(call: &mut Call) -> Verdict {
         if buffers.iter().all(|buffer| buffer.bytes == 0) {
             return Ok(0);
         }
+        verify_all(at, &buffers)?;
         write_buffers(held, file, call.descriptor(0), at, &buffers, vectored_flags(call)?)
     })
 }
@@ -176,6 +181,14 @@ fn offset(argument: usize) -> Result<u64, OsError> {
 #[inline]
 pub(crate) fn verify(offset: u64, bytes: usize) -> Result<(), OsError> {
     if offset.checked_add(bytes as u64).is_some_and(|end| end <= i64::MAX as u64) { Ok(()) } else { Err(OsError::INVAL) }
+}
+
+/// The same for a vectored call that says where it begins.
+fn verify_all(at: At, buffers: &[Buffer]) -> Result<(), OsError> {
+    match at {
+        At::Offset(offset) => verify(offset, buffers.iter().map(|buffer| buffer.bytes).sum()),
+        At::Position => Ok(()),
+    }
 }
 
 fn read_one(file: &FileRef, offset: u64, buffer: Buffer) -> Answer {
@@ -235,6 +248,7 @@ fn write_buffers(held: &Held, file: &FileRef, fd: RawFd, at: At, buffers: &[Buff
         }
         _ => gather(buffers, &mut gathered)?,
     };
+    verify_all(at, &[whole])?;
     let written = match at {
         // A pwrite to a descriptor that appends appends, and leaves the position alone (pwrite(2), BUGS).
         At::Offset(offset) if !append => put(file, offset, whole)?,
@@ -297,8 +311,15 @@ fn gather(buffers: &[Buffer], gathered: &mut Vec<u8>) -> Result<Buffer, OsError>
         }
         match program::read_bytes(buffer.address, buffer.bytes.min(room)) {
             Ok(bytes) => gathered.extend_from_slice(&bytes),
-            Err(_) if !gathered.is_empty() => break,
-            Err(error) => return Err(error),
+            // As much as there is memory.
+            Err(_) => {
+                let bytes = program::reachable(buffer.address, buffer.bytes.min(room), false);
+                gathered.extend_from_slice(&program::read_bytes(buffer.address, bytes)?);
+                if gathered.is_empty() {
+                    return Err(OsError::FAULT);
+                }
+                break;
+            }
         }
     }
     Ok(Buffer { address: gathered.as_ptr() as usize, bytes: gathered.len() })

@@ -158,8 +158,8 @@ pub(crate) fn getcwd(call: &mut Call) -> Verdict {
     Verdict::from_result(program::write_bytes(address, &path).map(|()| path.len()))
 }
 
-/// A descriptor of the program's, to be asked about.
+/// A descriptor of the program's, to be asked about. The program may name any number: -1, which no borrowed descriptor may be, becomes another one that is never open.
 pub(crate) fn borrow<'a>(descriptor: RawFd) -> BorrowedFd<'a> {
     // SAFETY: only passed to calls that answer EBADF if it is not open.
-    unsafe { BorrowedFd::borrow_raw(descriptor) }
+    unsafe { BorrowedFd::borrow_raw(if descriptor == -1 { RawFd::MIN } else { descriptor }) }
 }

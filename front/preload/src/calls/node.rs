@@ -8,7 +8,7 @@ use super::fetch;
 use crate::descriptors::Use;
 use core::sync::atomic::Ordering;
 use file::FileRef;
-use linux_raw_sys::general::{__NR_fcntl, __NR_lseek, F_GETFL, O_ACCMODE, O_APPEND, O_DSYNC, O_PATH, O_RDONLY, O_WRONLY};
+use linux_raw_sys::general::{__NR_fcntl, __NR_lseek, F_GETFL, O_ACCMODE, O_APPEND, O_DSYNC, O_PATH, O_RDONLY, O_RDWR, O_WRONLY};
 pub(crate) use namespace::Node;
 use sys::raw::{check, syscall};
 use sys::{OsError, RawFd};
@@ -24,13 +24,13 @@ impl Use<'_, Node> {
     /// Whether it was opened for reading.
     #[inline]
     pub(crate) fn is_readable(&self) -> bool {
-        self.flag_bits() & (O_ACCMODE | O_PATH) != O_WRONLY && self.flag_bits() & O_PATH == 0
+        matches!(self.flag_bits() & (O_ACCMODE | O_PATH), O_RDONLY | O_RDWR)
     }
 
     /// Whether it was opened for writing.
     #[inline]
     pub(crate) fn is_writable(&self) -> bool {
-        self.flag_bits() & O_ACCMODE != O_RDONLY && self.flag_bits() & O_PATH == 0
+        matches!(self.flag_bits() & (O_ACCMODE | O_PATH), O_WRONLY | O_RDWR)
     }
 
     /// Whether writes to `file` by way of `fd` go to the end. Another process that shares the description may have changed that.

@@ -39,7 +39,7 @@ pub(crate) fn lseek(call: &mut Call) -> Verdict {
                 }
                 _ => return Err(OsError::INVAL),
             };
-            let target = base.checked_add(delta).ok_or(OsError::OVERFLOW)?;
+            let target = base.checked_add(delta).ok_or(OsError::INVAL)?;
             *position = u64::try_from(target).map_err(|_| OsError::INVAL)?;
             Ok(*position as usize)
         })

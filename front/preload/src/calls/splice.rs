@@ -10,7 +10,7 @@ use crate::program;
 use heap::boxed::Box;
 use heap::vec::Vec;
 use linux_raw_sys::general::{
-    __NR_poll, __NR_preadv2, __NR_pwritev2, __NR_read, __NR_write, POLLIN, POLLOUT, RWF_NOWAIT, S_IFIFO,
+    __NR_poll, __NR_preadv2, __NR_pwritev2, __NR_read, __NR_write, POLLIN, POLLOUT, RWF_NOWAIT, S_IFDIR, S_IFIFO,
 };
 use sys::raw::{check, syscall};
 use sys::{OsError, RawFd};
@@ -37,11 +37,11 @@ pub(crate) fn splice(call: &mut Call) -> Verdict {
     }
     let [_, input_offset, _, output_offset, bytes, flags] = call.args;
     let (bytes, waits) = (bytes.min(BYTES_MAX), flags & NONBLOCK == 0);
-    if flags as u32 & !(FLAGS_KNOWN as u32) != 0 {
-        return Verdict::error(OsError::INVAL);
-    }
     if bytes == 0 {
         return Verdict::Done(0);
+    }
+    if flags as u32 & !(FLAGS_KNOWN as u32) != 0 {
+        return Verdict::error(OsError::INVAL);
     }
     if let Err(error) = check_named(input).and_then(|()| check_named(output)) {
         return Verdict::error(error);
@@ -55,6 +55,9 @@ pub(crate) fn splice(call: &mut Call) -> Verdict {
     let read = offsets.map(|address| program::read::<i64>(address).map(drop)).collect::<Result<(), _>>();
     if let Err(error) = read.and_then(|()| check_open(input, false)).and_then(|()| check_open(output, true)) {
         return Verdict::error(error);
+    }
+    if [input, output].into_iter().any(|fd| kind(fd) == S_IFDIR) {
+        return Verdict::error(OsError::INVAL);
     }
     match pipes {
         [true, false] => from_pipe(call, input, output, output_offset, bytes, waits),
