@@ -169,7 +169,10 @@ impl<'a> Actor<'a> {
             // SAFETY: the first half of what was just mapped.
             unsafe { libc::mprotect(area.cast(), AREA_BYTES, libc::PROT_READ | libc::PROT_WRITE) };
         }
-        Ok(Self { orders, areas, read_only: map(AREA_BYTES, libc::PROT_READ)?, unmapped: map(AREA_BYTES, libc::PROT_NONE)? })
+        let read_only = map(2 * AREA_BYTES, libc::PROT_NONE)?;
+        // SAFETY: the first half of what was just mapped; behind it there is nothing that a call could go on in.
+        unsafe { libc::mprotect(read_only.cast(), AREA_BYTES, libc::PROT_READ) };
+        Ok(Self { orders, areas, read_only, unmapped: map(AREA_BYTES, libc::PROT_NONE)? })
     }
 
     fn drop_rights(&self) -> String {

@@ -161,7 +161,7 @@ impl Drawer {
             Kind::How => {
                 let open = CALLS.iter().find(|call| call.name == "openat").map_or(kind, |call| call.kinds[2]);
                 let Kind::Bits(bits) = open else { return Argument::Number(0) };
-                let words = [self.bits(bits), self.of(&[0, 0, 0o644, 0o777, 0o10_000, -1]), self.bits(&[1, 2, 4, 8, 16, 32])];
+                let words = [self.bits(bits), self.of(&[0, 0, 0o644, 0o777, 0o10_000, -1]), self.bits(&[1, 2, 4, 8, 16])];
                 Argument::Bytes(words.iter().flat_map(|word| word.to_ne_bytes()).chain([0; 40]).collect(), self.place())
             }
             Kind::HowBytes => Argument::Number(self.of(&[24, 24, 24, 24, 0, 8, 23, 25, 32, 64, 4096, 4097, -1])),

@@ -261,12 +261,25 @@ impl Inode {
         if flags & format::FLAG_SLACK == 0 || !self.writable || self.is_left_alone() || is_unfinished {
             return;
         }
+        if self.would_lose_set_id() {
+            // Who opens the file next gives it back.
+            return;
+        }
         let kept = self.geometry.member_bytes(self.size());
         if self.on_members(|backing| cut_unnoticed(backing, kept)).is_ok() {
             self.shared().allocated_end.store(kept, Ordering::Release);
             self.shared().allocation_epoch.fetch_add(1, Ordering::AcqRel);
             self.change_flags(0, format::FLAG_SLACK);
         }
+    }
+
+    /// Whether the kernel would take set-user-id or set-group-id from the file if this process cut it, and the process may not give them back.
+    fn would_lose_set_id(&self) -> bool {
+        self.in_use().any(|(_, backing)| {
+            fstat(backing.fd()).is_ok_and(|stat| {
+                stat.st_mode & SET_ID != 0 && fchmod(backing.fd(), Mode::from_raw_mode(stat.st_mode & 0o7777)).is_err()
+            })
+        })
     }
 
     pub(crate) fn add_flags(&self, flags: u32) {

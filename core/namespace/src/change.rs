@@ -181,13 +181,17 @@ impl Namespace {
             } else {
                 self.target(from)?
             };
+            let stat = match &from {
+                // What is to have another name is looked at before the place of that.
+                Reached::Array(from) => Some(self.asking_first(|on| from.on(on)?.stat())?),
+                Reached::Host(_) => None,
+            };
             both(from, self.target(to)?)?.and_then(|(from, to)| {
                 let make = |on: &On, goal: &Located<'_>| {
                     let source = from.on(on)?;
                     linkat(source.directory(), source.name(), goal.directory(), goal.name(), AtFlags::empty())
                 };
                 let link = || self.make_everywhere(&to, AtFlags::empty(), make);
-                let stat = self.stat_of(&from);
                 let record = NameRecord { to: &to.path, ..record(NameKind::Link, &from.path, self.file_and_last(&from, stat).0) };
                 let is_apart = is_file(stat);
                 self.logged(record, || if is_apart { link() } else { self.restructuring(link) })

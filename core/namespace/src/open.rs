@@ -72,6 +72,8 @@ impl Namespace {
             if !exclusive {
                 match self.open_existing(path, flags) {
                     Err(Trouble::Os(OsError::NOENT)) if flags.contains(OFlags::CREATE) => {}
+                    // What a slash follows is not made: that is said of a file, too.
+                    Err(Trouble::Os(OsError::NOTDIR)) if flags.contains(OFlags::CREATE) && path.text().ends_with(b"/") => {}
                     Err(Trouble::Os(error)) => return Err(error),
                     Err(Trouble::Changed) => {}
                     Ok(reached) => return Ok(reached),

@@ -1,6 +1,5 @@
 //! Calls with two paths of which one is in the array and the other is not: EXDEV, as between two file systems. But what the kernel would say first of either path it says here, too.
 
-use super::links;
 use super::on_path::At;
 use super::paths::{self, AT_FDCWD, Where};
 use crate::array;
@@ -77,13 +76,17 @@ fn stat(base: RawFd, path: &[u8], follow: bool) -> Result<Stat, OsError> {
         return Err(OsError::NOENT);
     }
     match paths::locate_bytes(base, path) {
-        Where::Host => match (host(base, &terminated), links::entered_again(trimmed(path), follow || path.ends_with(b"/"))) {
-            // A symlink of the host's leads into the array.
-            (Err(OsError::NOENT), Some(again)) => match array::namespace()?.stat(ProgramPath::from(again.as_slice()), follow)? {
-                Reached::Array(stat) => Ok(stat),
-                Reached::Host(_) => Err(OsError::NOENT),
-            },
-            (found, _) => found,
+        Where::Host => match host(base, &terminated) {
+            // A symlink of the host's may lead into the array.
+            Err(OsError::NOENT) if path.starts_with(b"/") => {
+                let follow = follow || path.ends_with(b"/");
+                let again = array::namespace()?.entered_from_host(trimmed(path), follow).ok_or(OsError::NOENT)?;
+                match array::namespace()?.stat(ProgramPath::from(again.as_slice()), follow)? {
+                    Reached::Array(stat) => Ok(stat),
+                    Reached::Host(_) => Err(OsError::NOENT),
+                }
+            }
+            found => found,
         },
         Where::Array(asked) => {
             let found = array::namespace()?.stat(<ProgramPath<'_>>::from(asked.path()), follow)?;

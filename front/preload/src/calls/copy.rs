@@ -175,7 +175,7 @@ pub(crate) fn sendfile(call: &mut Call) -> Verdict {
             super::data::verify(end.start(held, file)?, call.args[3])?;
         }
         check_open(output, true)?;
-        if kind(input) == S_IFDIR { Err(OsError::INVAL) } else { Ok(()) }
+        if kind(input) == S_IFDIR && call.args[3] > 0 { Err(OsError::INVAL) } else { Ok(()) }
     };
     if let Err(error) = checked() {
         return refused(error);

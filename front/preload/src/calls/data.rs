@@ -273,8 +273,14 @@ fn write_buffers(held: &Held, file: &FileRef, fd: RawFd, at: At, buffers: &[Buff
     Ok(written)
 }
 
+/// Refuses to write from a null pointer, which for the core means zeros.
+fn check_source(buffer: Buffer) -> Result<(), OsError> {
+    if buffer.address == 0 && buffer.bytes > 0 { Err(OsError::FAULT) } else { Ok(()) }
+}
+
 fn put(file: &FileRef, offset: u64, buffer: Buffer) -> Answer {
     verify(offset, buffer.bytes)?;
+    check_source(buffer)?;
     let bytes = buffer.bytes.min(BYTES_MAX);
     // SAFETY: the buffer is the program's; it may be bad.
     match unsafe { file.write_at(offset, buffer.address as *const u8, bytes) } {
@@ -290,6 +296,7 @@ fn put(file: &FileRef, offset: u64, buffer: Buffer) -> Answer {
 
 /// Returns the offset after the last byte and the count.
 fn append_one(file: &FileRef, buffer: Buffer) -> Result<(u64, usize), OsError> {
+    check_source(buffer)?;
     let bytes = buffer.bytes.min(BYTES_MAX);
     // SAFETY: the buffer is the program's; it may be bad.
     match unsafe { file.append(buffer.address as *const u8, bytes) } {
