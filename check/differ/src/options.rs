@@ -13,13 +13,13 @@ It takes root: programs drop their rights on the way.
   --calls N       how many calls on each array (40000); 1000000 take some minutes
   --seed S        of the first program, the next have the numbers behind it (else drawn, and printed)
   --level L       only arrays of this label: raid1, raid5, raid6, degraded, journal; may be given several times
-  --quick         for make test: 8000 calls on each array from seed 1
+  --quick         for make test: 4000 calls on each array from seed 1
   --steps A,B,..  only these steps of the one program --seed
   --lib PATH      libcxlraid.so (else CXLRAID_LIB, else beside this program)
   --keep          leave the directories and say where they are";
 
 const CALLS: u64 = 40_000;
-const CALLS_QUICK: u64 = 8_000;
+const CALLS_QUICK: u64 = 4_000;
 
 /// What is asked for.
 pub(crate) struct Options {

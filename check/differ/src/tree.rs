@@ -1,6 +1,7 @@
 //! What a program finds, and what it leaves.
 
 use std::{
+    ffi::CString,
     fmt::Write as _,
     fs, io,
     os::{
@@ -22,6 +23,12 @@ pub(crate) fn make(inside: &Path, outside: &Path) -> io::Result<()> {
     for directory in [inside, outside, inside.parent().unwrap_or(inside)] {
         fs::set_permissions(directory, fs::Permissions::from_mode(0o755))?;
         std::os::unix::fs::chown(directory, Some(0), Some(0))?;
+        fs::File::open(directory)?.set_modified(std::time::SystemTime::now())?;
+        let path = CString::new(directory.as_os_str().as_bytes())?;
+        for name in [c"user.a", c"user.b", c"trusted.t"] {
+            // SAFETY: both strings end with a NUL. That there is no such attribute is as well.
+            unsafe { libc::removexattr(path.as_ptr(), name.as_ptr()) };
+        }
     }
     let path = |name: &str| inside.join(name);
     fs::write(path("f0"), pattern(10_000))?;

@@ -75,6 +75,9 @@ pub(crate) fn test(rest: &[String]) -> Outcome {
     steps.step("a user without rights against others, a selection", || {
         run_apart(cargo_release("run -p cxlraid-attack -- --quick", &[]))
     })?;
+    steps.step("random system calls against a plain directory, a selection", || {
+        run_apart(cargo_release("run -p cxlraid-differ -- --quick", &[]))
+    })?;
     steps.step("crash states, a selection", || run_apart(cargo_release(CRASH_QUICK, &[])))?;
     steps.step("fuzzing, some seconds each", || fuzz::fuzz(&["--quick".to_owned()]))?;
     steps.step("pjdfstest, on tmpfs", || run_apart(cargo_release("run -p cxlraid-posix -- --quick", &[])))?;

@@ -159,9 +159,15 @@ impl Namespace {
         }
         let mode = Mode::from_raw_mode(mode & 0o7777);
         self.changing_at(path, |given| {
-            self.resolve(given, true)?.and_then(|path| {
+            let follow = !flags.contains(OFlags::NOFOLLOW);
+            self.resolve(given, follow)?.and_then(|path| {
                 let here = Target::new(given, join(&path, b"."), false);
-                let file = self.make(None, |on| here.open(on, OURS | OFlags::TMPFILE, mode), |_| {})?;
+                let file =
+                    self.make(None, |on| here.open(on, OURS | OFlags::TMPFILE, mode), |_| {}).map_err(|error| match error {
+                        // A symlink that is not followed is no directory.
+                        OsError::LOOP if !follow => OsError::NOTDIR,
+                        error => error,
+                    })?;
                 let name = if flags.contains(OFlags::EXCL) { Name::Never } else { Name::None };
                 self.files.unlinked(file.attribute(), name, || false);
                 let flags = flags.difference(OFlags::TMPFILE | OFlags::EXCL | OFlags::TRUNC | OFlags::NOFOLLOW);

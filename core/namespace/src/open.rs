@@ -96,6 +96,7 @@ impl Namespace {
                 Ok(Reached::Host(path)) => return Ok(Some(Reached::Host(path))),
                 Ok(Reached::Array(found)) => return self.open_found_locked(path, flags, &found, whole),
                 Err(OsError::NOENT) if flags.contains(OFlags::CREATE) => {}
+                Err(OsError::NOTDIR) if flags.contains(OFlags::CREATE) && path.text().ends_with(b"/") => {}
                 Err(error) => return Err(error),
             }
         }

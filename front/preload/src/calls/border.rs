@@ -89,7 +89,7 @@ fn stat(base: RawFd, path: &[u8], follow: bool) -> Result<Stat, OsError> {
             found => found,
         },
         Where::Array(asked) => {
-            let found = array::namespace()?.stat(<ProgramPath<'_>>::from(asked.path()), follow)?;
+            let found = array::namespace()?.stat(asked.path(), follow)?;
             match found {
                 Reached::Array(stat) => Ok(stat),
                 Reached::Host(path) => host(AT_FDCWD, &[path.as_slice(), b"\0"].concat()),

@@ -186,6 +186,10 @@ pub(crate) fn sendfile(call: &mut Call) -> Verdict {
     }
     match send(input, output, call) {
         Err(error) if kept.is_some() && error != OsError::FBIG => refused(error),
+        Ok(0) => {
+            let stored = kept.map_or(Ok(()), |offset| offset.and_then(|offset| program::write(address, &offset)));
+            Verdict::from_result(stored.map(|()| 0))
+        }
         result => limit::answer(result),
     }
 }
@@ -193,7 +197,8 @@ pub(crate) fn sendfile(call: &mut Call) -> Verdict {
 fn send(input: RawFd, output: RawFd, call: &Call) -> Result<usize, OsError> {
     let (input, output) = (End::new(input, call.args[2])?, End::new(output, 0)?);
     End::check_pair(&input, &output, OsError::INVAL)?;
-    if input.file().is_none() && !matches!(kind(input.fd), S_IFREG | S_IFBLK) {
+    let is_file = input.file().is_some() || matches!(kind(input.fd), S_IFREG | S_IFBLK);
+    if !is_file && (call.args[3] > 0 || matches!(kind(input.fd), S_IFIFO | S_IFSOCK)) {
         return Err(OsError::INVAL);
     }
     copy(input, output, call.args[3])
@@ -315,7 +320,10 @@ fn move_bytes(mut input: End, mut output: End, bytes: usize) -> Result<usize, Os
             break;
         }
     }
-    input.store_offset()?;
-    output.store_offset()?;
+    // sendfile stores its offset in every case (its caller sees to that), copy_file_range where something was copied.
+    if total > 0 {
+        input.store_offset()?;
+        output.store_offset()?;
+    }
     Ok(total)
 }

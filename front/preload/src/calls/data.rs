@@ -110,8 +110,9 @@ pub(crate) fn writev(call: &mut Call) -> Verdict {
 /// preadv, and preadv2 with its flags in the sixth argument.
 pub(crate) fn preadv(call: &mut Call) -> Verdict {
     on_file(call, |held, file, call| {
+        let at = vectored_at(call)?;
         readable(held)?;
-        let (at, buffers) = (vectored_at(call)?, buffers(call)?);
+        let buffers = buffers(call)?;
         if buffers.iter().all(|buffer| buffer.bytes == 0) {
             return Ok(0);
         }
@@ -124,10 +125,11 @@ pub(crate) fn preadv(call: &mut Call) -> Verdict {
 /// pwritev, and pwritev2 with its flags in the sixth argument.
 pub(crate) fn pwritev(call: &mut Call) -> Verdict {
     on_file(call, |held, file, call| {
+        let at = vectored_at(call)?;
         if !held.is_writable() {
             return Err(OsError::BADF);
         }
-        let (at, buffers) = (vectored_at(call)?, buffers(call)?);
+        let buffers = buffers(call)?;
         if buffers.iter().all(|buffer| buffer.bytes == 0) {
             return Ok(0);
         }

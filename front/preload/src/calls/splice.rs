@@ -51,8 +51,8 @@ pub(crate) fn splice(call: &mut Call) -> Verdict {
     if (0..2).any(|end| pipes[end] && offsets[end] != 0) {
         return Verdict::error(OsError::SPIPE);
     }
-    let offsets = [output_offset, input_offset].into_iter().filter(|&address| address != 0);
-    let read = offsets.map(|address| program::read::<i64>(address).map(drop)).collect::<Result<(), _>>();
+    let mut offsets = [output_offset, input_offset].into_iter().filter(|&address| address != 0);
+    let read = offsets.try_for_each(|address| program::read::<i64>(address).map(drop));
     if let Err(error) = read.and_then(|()| check_open(input, false)).and_then(|()| check_open(output, true)) {
         return Verdict::error(error);
     }
