@@ -120,7 +120,7 @@ fn say(text: &str) {
 
 fn run(orders: &Orders, seed: u64) -> io::Result<()> {
     std::env::set_current_dir(&orders.inside)?;
-    tree::open()?;
+    tree::open(&orders.outside)?;
     let limit = libc::rlimit { rlim_cur: FILE_BYTES_MAX, rlim_max: FILE_BYTES_MAX };
     // SAFETY: the limit is valid; what a call waits for too long is interrupted by a signal whose handler does nothing.
     unsafe {

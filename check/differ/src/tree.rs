@@ -71,7 +71,14 @@ fn pattern(bytes: usize) -> Vec<u8> {
 }
 
 /// Opens what every program has open from [`FIRST`] on. The working directory is the one under test.
-pub(crate) fn open() -> io::Result<()> {
+///
+/// Standard input and output become a file that has no name, on the other file system: what they were before is the machine's (/dev/null), and was opened where it may be changed.
+pub(crate) fn open(outside: &Path) -> io::Result<()> {
+    let standard = outside.join("standard");
+    let file = fs::OpenOptions::new().read(true).write(true).create_new(true).open(&standard)?;
+    fs::remove_file(&standard)?;
+    (0..FIRST).try_for_each(|number| moved(file.as_raw_fd(), number).map(drop))?;
+    drop(file);
     let file = |name: &str, flags: i32, write: bool| {
         fs::OpenOptions::new().read(true).write(write).custom_flags(flags).open(name).map(OwnedFd::from)
     };
