@@ -17,8 +17,10 @@ impl Inode {
     /// The members that count as out for this file alone.
     #[inline]
     pub(crate) fn left_out(&self) -> MemberSet {
-        let known = MemberSet::first(self.backing.len()).bits();
-        MemberSet::from_bits(self.shared().cut.load(Ordering::Acquire) & known)
+        match self.shared().cut.load(Ordering::Acquire) {
+            0 => MemberSet::EMPTY,
+            bits => MemberSet::from_bits(bits & MemberSet::first(self.backing.len()).bits()),
+        }
     }
 
     /// Takes a member out for this file if the file's owner may have cut its backing file there. Returns whether that is so: then the operation can be done again without the member.

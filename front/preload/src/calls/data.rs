@@ -182,7 +182,13 @@ fn offset(argument: usize) -> Result<u64, OsError> {
 /// Refuses a range that no file can have (rw_verify_area of the kernel): it may not end behind the largest offset.
 #[inline]
 pub(crate) fn verify(offset: u64, bytes: usize) -> Result<(), OsError> {
-    if offset.checked_add(bytes as u64).is_some_and(|end| end <= i64::MAX as u64) { Ok(()) } else { Err(OsError::INVAL) }
+    // Of two numbers below 2^62 the sum is below 2^63.
+    let is_small = (offset | bytes as u64) >> 62 == 0;
+    if is_small || offset.checked_add(bytes as u64).is_some_and(|end| end <= i64::MAX as u64) {
+        Ok(())
+    } else {
+        Err(OsError::INVAL)
+    }
 }
 
 /// The same for a vectored call that says where it begins.
@@ -250,11 +256,13 @@ fn write_buffers(held: &Held, file: &FileRef, fd: RawFd, at: At, buffers: &[Buff
         }
         _ => gather(buffers, &mut gathered)?,
     };
-    verify_all(at, &[whole])?;
     let written = match at {
         // A pwrite to a descriptor that appends appends, and leaves the position alone (pwrite(2), BUGS).
         At::Offset(offset) if !append => put(file, offset, whole)?,
-        At::Offset(_) => append_one(file, whole)?.1,
+        At::Offset(offset) => {
+            verify(offset, whole.bytes)?;
+            append_one(file, whole)?.1
+        }
         At::Position if append => held.with_position(fd, file, |position| {
             let (end, count) = append_one(file, whole)?;
             // Nothing written moves nothing.
