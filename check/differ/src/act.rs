@@ -21,7 +21,7 @@ use std::{
 pub(crate) const ROLE: &str = "act";
 /// Where results go: out of the way of the program's own descriptors.
 const RESULTS: i32 = 900;
-/// How long a file may become.
+/// The longest file that a program may make, in bytes.
 const FILE_BYTES_MAX: u64 = 8 << 20;
 /// How long a call may wait for others, in microseconds.
 const WAIT_US: i64 = 50_000;

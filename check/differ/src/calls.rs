@@ -39,7 +39,7 @@ pub(crate) enum Kind {
     OldTimes,
     /// A pointer to pieces of memory (struct iovec) that the kernel reads, and their number.
     PiecesIn,
-    /// The same that the kernel stores.
+    /// A pointer to pieces of memory that the kernel stores to, and their number.
     PiecesOut,
     /// The number of pieces before.
     PieceCount,

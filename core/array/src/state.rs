@@ -148,6 +148,12 @@ impl Array {
         Self { on_loss: loss, on_difference: difference, ..self }
     }
 
+    /// Whether a user is root or the array's owner, who may change everything on the members.
+    #[must_use]
+    pub fn trusts(&self, uid: u32) -> bool {
+        [0, self.access.owner_uid].contains(&uid)
+    }
+
     /// Tells that a call is refused since a member has other names at a logical path.
     #[cold]
     pub fn tell_difference(&self, slot: Slot, path: &[u8]) {

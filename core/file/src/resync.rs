@@ -77,7 +77,7 @@ impl Inode {
     #[cold]
     pub(crate) fn finish_resync(&self) -> Result<(), OsError> {
         if !self.writable {
-            // What a member lost reads as zeros until it is made anew: it is computed from the others at each read.
+            // The bytes that a member lost read as zeros there until they are made anew. So each read computes them from the other members.
             self.leave_out_unfinished();
             return if self.geometry.survives(self.out()) { Ok(()) } else { Err(OsError::IO) };
         }

@@ -33,9 +33,8 @@ impl Inode {
         // A member that fails does not say how long its files are.
         let Ok(stat) = fstat(backing.fd()) else { return Ok(false) };
         let (array, size) = (self.files.array(), self.size());
-        let is_trusted = [0, array.access().owner_uid].contains(&stat.st_uid);
         let expected_bytes = self.geometry.member_bytes(size).max(self.shared().allocated_end());
-        if is_trusted || stat.st_size as u64 >= expected_bytes {
+        if array.trusts(stat.st_uid) || stat.st_size as u64 >= expected_bytes {
             return Ok(false);
         }
         let lost = MemberSet::EMPTY.with(slot);

@@ -112,7 +112,7 @@ impl Namespace {
     fn rename_targets(&self, from: &Target<'_>, to: &Target<'_>, flags: RenameFlags) -> Result<()> {
         let (source, replaced) = (self.stat_of(from), self.stat_of(to));
         if flags.bits() & !(RenameFlags::NOREPLACE | RenameFlags::EXCHANGE).bits() != 0 {
-            // What a file system that lacks a flag says after it has looked at the names (RENAME_WHITEOUT).
+            // A file system that lacks a flag (RENAME_WHITEOUT) refuses it after it has looked at the names.
             return Err(match (source, replaced) {
                 (None, _) => OsError::NOENT,
                 (_, Some(_)) if flags.contains(RenameFlags::NOREPLACE) => OsError::EXIST,

@@ -25,7 +25,7 @@ impl Namespace {
     pub(crate) fn create(&self, path: ProgramPath<'_>, flags: OFlags, mode: u32) -> Result<Reached<Opened>> {
         self.array().before_change()?;
         if matches!(path.text().rsplit(|&byte| byte == b'/').next(), Some(b"" | b"." | b"..")) {
-            // What is wrong with the way there comes first.
+            // The kernel answers first what is wrong with the directories on the way.
             let end = path.text().iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
             let cut = path.text()[..end].iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
             self.find(path.up_to(cut), OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, true)?;

@@ -34,13 +34,13 @@ impl Namespace {
         self.everywhere(&[&target.path], look, NOTHING)
     }
 
-    /// The same for a rename that replaces something. Where a user may have made names differ, and this process may not make them the same, each later member is compared with the first:
+    /// Looks at every member before a rename that replaces something, which cannot be undone. Where a user may have made names differ, and this process may not make them the same, each later member is compared with the first:
     /// a rename that one member cannot make would leave its file under another name there.
     ///
     /// # Errors
     /// As for [`Self::foresee`]; `IO` if a member differs.
     pub(crate) fn foresee_replacement(&self, from: &Target<'_>, to: &Target<'_>) -> Result<()> {
-        let is_trusted = [0, self.array().access().owner_uid].contains(&geteuid().as_raw());
+        let is_trusted = self.array().trusts(geteuid().as_raw());
         let is_compared = !is_trusted && (self.is_in_foreign_hands(&from.path) || self.is_in_foreign_hands(&to.path));
         if !is_compared {
             return self.foresee(from).and_then(|()| self.foresee(to));
@@ -68,12 +68,11 @@ impl Namespace {
     /// Tells whether any directory on the way to a logical path, from the array's prefix on, belongs to somebody else than root and the array's owner, or may be written by others. What
     /// this process may not see is in foreign hands.
     pub(crate) fn is_in_foreign_hands(&self, path: &[u8]) -> bool {
-        let owner = self.array().access().owner_uid;
         let shared = Mode::WGRP.union(Mode::WOTH).bits();
         let is_foreign = |directory: &[u8]| {
             let stat = self.on_first(|root| Located::below(root.as_fd(), &directory[1..])?.stat());
             match stat {
-                Ok(stat) => ![0, owner].contains(&stat.st_uid) || stat.st_mode & shared != 0,
+                Ok(stat) => !self.array().trusts(stat.st_uid) || stat.st_mode & shared != 0,
                 Err(error) => error == OsError::ACCESS,
             }
         };

@@ -100,9 +100,7 @@ pub(crate) fn readv(call: &mut Call) -> Verdict {
 
 pub(crate) fn writev(call: &mut Call) -> Verdict {
     on_file(call, |held, file, call| {
-        if !held.is_writable() {
-            return Err(OsError::BADF);
-        }
+        writable(held)?;
         write_buffers(held, file, call.descriptor(0), At::Position, &buffers(call)?, 0)
     })
 }
@@ -126,9 +124,7 @@ pub(crate) fn preadv(call: &mut Call) -> Verdict {
 pub(crate) fn pwritev(call: &mut Call) -> Verdict {
     on_file(call, |held, file, call| {
         let at = vectored_at(call)?;
-        if !held.is_writable() {
-            return Err(OsError::BADF);
-        }
+        writable(held)?;
         let buffers = buffers(call)?;
         if buffers.iter().all(|buffer| buffer.bytes == 0) {
             return Ok(0);
@@ -175,6 +171,10 @@ fn readable(held: &Held) -> Result<(), OsError> {
     if held.is_readable() { Ok(()) } else { Err(OsError::BADF) }
 }
 
+fn writable(held: &Held) -> Result<(), OsError> {
+    if held.is_writable() { Ok(()) } else { Err(OsError::BADF) }
+}
+
 fn offset(argument: usize) -> Result<u64, OsError> {
     if (argument as isize) < 0 { Err(OsError::INVAL) } else { Ok(argument as u64) }
 }
@@ -204,12 +204,23 @@ fn read_one(file: &FileRef, offset: u64, buffer: Buffer) -> Answer {
     verify(offset, buffer.bytes)?;
     let bytes = buffer.bytes.min(BYTES_MAX);
     // SAFETY: the buffer is the program's, which asked for it to be written.
-    match unsafe { file.read_at(offset, buffer.address as *mut u8, bytes) } {
-        // As much is read as there is memory for.
-        Err(OsError::FAULT) => match program::reachable(buffer.address, bytes, true) {
+    as_far_as_there_is_memory(buffer.address, bytes, true, |bytes| unsafe {
+        file.read_at(offset, buffer.address as *mut u8, bytes)
+    })
+}
+
+/// Moves bytes to the program's memory (`stores`) or from it. If not all of that memory is there, as many bytes are moved as there is memory from the first byte on.
+#[inline]
+fn as_far_as_there_is_memory<T>(
+    address: usize,
+    bytes: usize,
+    stores: bool,
+    act: impl Fn(usize) -> Result<T, OsError>,
+) -> Result<T, OsError> {
+    match act(bytes) {
+        Err(OsError::FAULT) => match program::reachable(address, bytes, stores) {
             0 => Err(OsError::FAULT),
-            // SAFETY: as above.
-            room => unsafe { file.read_at(offset, buffer.address as *mut u8, room) },
+            room => act(room),
         },
         result => result,
     }
@@ -244,9 +255,7 @@ fn read_buffers(held: &Held, file: &FileRef, fd: RawFd, at: At, buffers: &[Buffe
 }
 
 fn write_buffers(held: &Held, file: &FileRef, fd: RawFd, at: At, buffers: &[Buffer], flags: usize) -> Answer {
-    if !held.is_writable() {
-        return Err(OsError::BADF);
-    }
+    writable(held)?;
     let append = (held.appends(fd, file) || flags & RWF_APPEND != 0) && flags & RWF_NOAPPEND == 0;
     let mut gathered = Vec::new();
     let whole = match buffers {
@@ -293,15 +302,9 @@ fn put(file: &FileRef, offset: u64, buffer: Buffer) -> Answer {
     check_source(buffer)?;
     let bytes = buffer.bytes.min(BYTES_MAX);
     // SAFETY: the buffer is the program's; it may be bad.
-    match unsafe { file.write_at(offset, buffer.address as *const u8, bytes) } {
-        // As much is written as there is memory.
-        Err(OsError::FAULT) => match program::reachable(buffer.address, bytes, false) {
-            0 => Err(OsError::FAULT),
-            // SAFETY: as above.
-            room => unsafe { file.write_at(offset, buffer.address as *const u8, room) },
-        },
-        result => result,
-    }
+    as_far_as_there_is_memory(buffer.address, bytes, false, |bytes| unsafe {
+        file.write_at(offset, buffer.address as *const u8, bytes)
+    })
 }
 
 /// Returns the offset after the last byte and the count.
@@ -309,14 +312,7 @@ fn append_one(file: &FileRef, buffer: Buffer) -> Result<(u64, usize), OsError> {
     check_source(buffer)?;
     let bytes = buffer.bytes.min(BYTES_MAX);
     // SAFETY: the buffer is the program's; it may be bad.
-    match unsafe { file.append(buffer.address as *const u8, bytes) } {
-        Err(OsError::FAULT) => match program::reachable(buffer.address, bytes, false) {
-            0 => Err(OsError::FAULT),
-            // SAFETY: as above.
-            room => unsafe { file.append(buffer.address as *const u8, room) },
-        },
-        result => result,
-    }
+    as_far_as_there_is_memory(buffer.address, bytes, false, |bytes| unsafe { file.append(buffer.address as *const u8, bytes) })
 }
 
 /// Makes one buffer of several. What does not fit is left out, as in a short write.

@@ -1,4 +1,4 @@
-//! What the kernel refuses before it looks at any path: flags that it does not know or does not take together.
+//! This module finds out what the kernel refuses before it looks at any path: flags that it does not know or does not take together.
 //!
 //! Which flags those are depends on the kernel, and so does the error. So a call with unusual flags is made once with a path that leads nowhere: relative to a descriptor that is none. If
 //! the kernel comes as far as the path, it answers EBADF, and the flags are good.

@@ -21,7 +21,7 @@ const SEEK_HOLE: usize = 4;
 const FALLOC_KEEP_SIZE: usize = 1;
 const FALLOC_PUNCH_HOLE: usize = 2;
 const FALLOC_ZERO_RANGE: usize = 0x10;
-/// What the kernel passes on to file systems: those, and collapsing (8), inserting (0x20) and unsharing (0x40) ranges.
+/// The modes of fallocate(2) that the kernel passes on to file systems: allocating, punching and zeroing ranges, and collapsing (8), inserting (0x20) and unsharing (0x40) them.
 const FALLOC_KNOWN: [usize; 9] = [0, 1, 3, 8, 0x10, 0x11, 0x20, 0x40, 0x41];
 
 pub(crate) fn lseek(call: &mut Call) -> Verdict {
