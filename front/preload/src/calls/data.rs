@@ -210,7 +210,7 @@ fn read_one(file: &FileRef, offset: u64, buffer: Buffer) -> Answer {
 }
 
 /// Moves bytes to the program's memory (`stores`) or from it. If not all of that memory is there, as many bytes are moved as there is memory from the first byte on.
-#[inline]
+#[inline(always)]
 fn as_far_as_there_is_memory<T>(
     address: usize,
     bytes: usize,
@@ -218,11 +218,23 @@ fn as_far_as_there_is_memory<T>(
     act: impl Fn(usize) -> Result<T, OsError>,
 ) -> Result<T, OsError> {
     match act(bytes) {
-        Err(OsError::FAULT) => match program::reachable(address, bytes, stores) {
-            0 => Err(OsError::FAULT),
-            room => act(room),
-        },
+        Err(OsError::FAULT) => as_far_as_reachable(address, bytes, stores, act),
         result => result,
+    }
+}
+
+/// Moves the bytes again that there is memory for.
+#[cold]
+#[inline(never)]
+fn as_far_as_reachable<T>(
+    address: usize,
+    bytes: usize,
+    stores: bool,
+    act: impl Fn(usize) -> Result<T, OsError>,
+) -> Result<T, OsError> {
+    match program::reachable(address, bytes, stores) {
+        0 => Err(OsError::FAULT),
+        room => act(room),
     }
 }
 
