@@ -21,7 +21,7 @@ pub enum Standing {
     Leaving,
     /// There, but it lacks changes made while it was away.
     Stale,
-    /// Its superblock cannot be read.
+    /// Its superblock cannot be read, or its copy of the journal.
     Damaged,
     /// Its file system fails.
     Failed,
@@ -92,7 +92,7 @@ enum What {
     },
 }
 
-/// Looks at a member's path, without changing anything. That its file system fails is a finding, not an error.
+/// Looks at a member's path, without changing anything. That its file system fails, or has made itself read-only, is a finding, not an error.
 pub(crate) fn inspect(path: &[u8]) -> Result<Finding, AttachError> {
     match look_into(path) {
         Err(AttachError::Os { error, .. }) if has_failed(error) => Ok(Finding { path: path.to_vec(), what: What::Failed(error) }),
@@ -131,6 +131,10 @@ fn look_into(path: &[u8]) -> Result<Finding, AttachError> {
 fn read_member(path: &[u8], mut directories: Directories) -> Result<What, AttachError> {
     let open = |access| open_regular(directories.meta.as_fd(), format::SUPERBLOCK_FILE, access);
     let opened = match open(OFlags::RDWR) {
+        // For this process alone it may be read-only and readable. What has failed for everybody is not a member to count on.
+        Err(error @ OsError::ROFS) if crate::is_read_only(directories.root.as_fd()) => {
+            return Ok(What::Failed(error));
+        }
         Err(OsError::ACCESS | OsError::PERM | OsError::ROFS) => open(OFlags::RDONLY),
         result => result,
     };

@@ -6,7 +6,7 @@ use crate::{Array, Config, Runtime};
 use alloc::string::String;
 use format::{Access, ArrayName, MemberState, TableKind, Uuid};
 use layout::Geometry;
-use sys::OsError;
+use sys::{AsFd as _, OsError};
 use units::{MemberSet, Slot};
 
 impl Member {
@@ -103,10 +103,27 @@ impl Array {
         loop {
             let slot = self.first_in_use()?;
             match ask(slot) {
-                Err(error) if has_failed(error) => self.fail_member(slot)?,
+                Err(error) if self.has_member_failed(slot, error) => self.spare(slot, error)?,
                 result => return result,
             }
         }
+    }
+
+    /// Whether an error of a call on a member says that the member's file system has failed, not that it refuses: also that it has made itself read-only, if the call is one that
+    /// changes something or opens for that.
+    #[must_use]
+    pub fn has_member_failed(&self, slot: Slot, error: OsError) -> bool {
+        let root = || self.members.get(slot).and_then(Member::root);
+        has_failed(error) || error == OsError::ROFS && root().is_some_and(|root| crate::is_read_only(root.as_fd()))
+    }
+
+    /// Takes a member out that has failed with `error`.
+    ///
+    /// # Errors
+    /// `IO` if it cannot be spared. If it takes no changes, but can be read, and cannot be spared, it stays, and the result is `error`.
+    pub fn spare(&self, slot: Slot, error: OsError) -> Result<(), OsError> {
+        let out = self.runtime.out().union(MemberSet::EMPTY.with(slot));
+        if has_failed(error) || self.geometry.survives(out) { self.fail_member(slot) } else { Err(error) }
     }
 
     /// Called before anything on the array is modified: puts members that are out on record, once.

@@ -95,6 +95,8 @@ impl Stop {
         match error {
             // The kernel met a pointer of the program that is not mapped; our own are.
             OsError::FAULT => Self::BadAddress,
+            // Of a file that is open for writing: not this process' mount is read-only, but the file system has made itself so.
+            OsError::ROFS => Self::Member(slot as u8),
             error if has_failed(error) => Self::Member(slot as u8),
             error => Self::Os(error),
         }

@@ -14,7 +14,7 @@ use crate::stripes::Blocks;
 use crate::table::InodeTable;
 use alloc::vec::Vec;
 use array::runtime::JOURNAL_LANE_WAITS;
-use array::{Array, IoFault, has_failed};
+use array::{Array, IoFault};
 use core::sync::atomic::{AtomicU64, Ordering};
 use dax::{Access, Backing, PersistenceDomain};
 use format::{Attribute, FLAG_SLACK, JOURNAL_DATA_BYTES_MAX, JournalRecord, LaneKind, Resync};
@@ -70,8 +70,8 @@ pub(crate) fn open(array: &Array) -> Result<(JournalFiles, PersistenceDomain), O
     let mut files = Vec::new();
     for slot in journal.holders.iter() {
         let (file, found) = match crate::table::open_meta_file(&array.members()[slot], format::JOURNAL_FILE) {
-            Err(error) if has_failed(error) => {
-                array.fail_member(slot)?;
+            Err(error) if array.has_member_failed(slot, error) => {
+                array.spare(slot, error)?;
                 continue;
             }
             result => result?,

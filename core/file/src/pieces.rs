@@ -2,6 +2,7 @@
 
 use crate::Inode;
 use dax::Backing;
+use sys::OsError;
 use units::{PAGE_BYTES, Slot};
 
 /// A run of a file that lies in one piece on one member.
@@ -75,6 +76,14 @@ impl Inode {
             at += bytes;
         }
         Ok(true)
+    }
+
+    /// Whether the kernel refused with `error` to map a piece since the piece's member has failed. Then the member goes out, if the array can spare it, and there are other pieces.
+    #[cold]
+    #[must_use]
+    pub fn is_lost_with(&self, slot: Slot, error: OsError) -> bool {
+        let array = self.files.array();
+        array.has_member_failed(slot, error) && array.spare(slot, error).is_ok()
     }
 
     /// Member, offset there and length of the run of the file that begins at `at` and ends at `end` at the latest; None if no copy is in.

@@ -117,7 +117,10 @@ impl Namespace {
             _ => return Ok(Some(Node::Other)),
         }
         let attribute = match self.attribute_open(fd) {
-            Err(error) if array::has_failed(error) => self.files.attribute_of_anchor(fd).ok_or(error)?,
+            Err(error) if array::has_failed(error) => {
+                let in_table = || self.files.attribute_in_table(self.slot_of(fd)?, fd);
+                self.files.attribute_of_anchor(fd).or_else(in_table).ok_or(error)?
+            }
             found => found?.ok_or(OsError::IO)?,
         };
         let for_writing = flags & OFlags::RWMODE != OFlags::RDONLY;

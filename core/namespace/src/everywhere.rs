@@ -10,7 +10,7 @@ use sys::rustix::fs::{AtFlags, FileType, Mode, unlinkat};
 use sys::{OsError, OwnedFd, Result};
 use units::{MemberSet, Slot};
 
-/// The same for a change: a file system that was writable and is not has remounted itself after an error.
+/// The same for a change, without a look at the member: a file system that was writable and is not may have made itself read-only after an error.
 pub(crate) fn is_dead_to_changes(error: OsError) -> bool {
     is_dead(error) || matches!(error, OsError::ROFS | OsError::NODEV)
 }
@@ -42,6 +42,11 @@ impl On {
 pub(crate) const NOTHING: Option<&dyn Fn(&On)> = Some(&|_| {});
 
 impl Namespace {
+    /// Whether an error of a change on a member says that the member has failed.
+    pub(crate) fn is_dead_to_changes(&self, slot: Slot, error: OsError) -> bool {
+        error == OsError::NODEV || self.array().has_member_failed(slot, error)
+    }
+
     /// Runs a change alone among all changes of names, with the members that are out on record.
     pub(crate) fn changing<T>(&self, change: impl FnOnce() -> Result<T>) -> Result<T> {
         self.locked(|whole| {
@@ -88,7 +93,7 @@ impl Namespace {
                     if is_kept && (is_foreign || error == OsError::BUSY) {
                         continue;
                     }
-                    if is_dead_to_changes(error) || differs && !is_foreign || is_kept {
+                    if self.is_dead_to_changes(slot, error) || differs && !is_foreign || is_kept {
                         self.array().fail_member(slot)?;
                         failed = true;
                         continue;

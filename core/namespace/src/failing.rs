@@ -6,8 +6,7 @@
 use crate::Namespace;
 use crate::everywhere::is_dead_to_changes;
 use crate::located::names_in;
-use sys::rustix::fs::{StatVfsMountFlags, fstatvfs};
-use sys::{OsError, Result};
+use sys::{AsFd as _, OsError, Result};
 use units::{MemberSet, Slot};
 
 impl Namespace {
@@ -47,8 +46,7 @@ impl Namespace {
             let root = self.root(slot)?;
             names_in(root, format::DIRECTORY.to_bytes())?;
             array::superblock::read(self.array().members()[slot].meta().ok_or(OsError::NODEV)?)?;
-            let is_read_only = fstatvfs(root)?.f_flag.contains(StatVfsMountFlags::RDONLY);
-            if is_read_only { Err(OsError::ROFS) } else { Ok(()) }
+            if array::is_read_only(root.as_fd()) { Err(OsError::ROFS) } else { Ok(()) }
         };
         looks().is_err_and(is_dead_to_changes)
     }

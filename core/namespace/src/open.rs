@@ -6,7 +6,6 @@
 //! The first look takes no lock. If the members do not agree in it (a file being made, renamed or removed), the second is under the
 //! namespace lock, where the answer is final.
 
-use crate::everywhere::is_dead;
 use crate::located::open_below;
 use crate::remembered::Epochs;
 use crate::resolve::Found;
@@ -251,7 +250,7 @@ impl Namespace {
                     }
                     fds[slot] = Some(fd);
                 }
-                Err(error) if is_dead(error) => self.array().fail_member(slot)?,
+                Err(error) if self.array().has_member_failed(slot, error) => self.array().spare(slot, error)?,
                 Err(error @ (OsError::NOENT | OsError::NOTDIR | OsError::LOOP | OsError::ISDIR | OsError::NXIO)) => {
                     changed.set(true);
                     return Err(error);
@@ -284,7 +283,7 @@ impl Namespace {
             let link = crate::descriptor::link(backing.as_raw_fd());
             match openat(sys::rustix::fs::CWD, link.as_slice(), flags, Mode::empty()) {
                 Ok(fd) => fds[slot] = Some(fd),
-                Err(error) if is_dead(error) => self.array().fail_member(slot)?,
+                Err(error) if self.array().has_member_failed(slot, error) => self.array().spare(slot, error)?,
                 Err(error) => return Err(error),
             }
         }

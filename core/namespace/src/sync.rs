@@ -4,7 +4,6 @@
 //! power anyway (tmpfs) nothing is done.
 
 use crate::Namespace;
-use crate::everywhere::is_dead;
 use crate::located::open_below;
 use dax::PersistenceDomain;
 use sys::rustix::fs::{Mode, OFlags, fsync, syncfs};
@@ -35,7 +34,7 @@ impl Namespace {
                 continue;
             }
             match sync(self.root(slot)?) {
-                Err(error) if is_dead(error) => self.array().fail_member(slot)?,
+                Err(error) if self.array().has_member_failed(slot, error) => self.array().spare(slot, error)?,
                 result => result?,
             }
         }

@@ -21,7 +21,11 @@ const fn case(name: &'static str, shape: Shape) -> Case {
     Case { name, shape, act: full_member }
 }
 
-pub(super) const CASES: [Case; 5] = [
+pub(super) const CASES: [Case; 9] = [
+    case("member-full-journal", Shape::JOURNAL),
+    Case { name: "member-read-only-0", shape: Shape::RAID5, act: first_read_only },
+    Case { name: "member-read-only-1", shape: Shape::RAID5, act: later_read_only },
+    Case { name: "mount-read-only", shape: Shape::RAID5, act: mount_read_only },
     case("member-full-1", Shape::RAID1),
     case("member-full-5", Shape::RAID5),
     case("member-full-6", Shape::RAID6),
@@ -79,7 +83,9 @@ fn full_member(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result
     if !is_root() {
         return Ok(Outcome::NotRun("needs root, to mount a small tmpfs"));
     }
-    let mount = small_member(scene, 1, "size=6m,mode=755")?;
+    // The journal of the array, which lies on its first members, takes 65 MiB of it.
+    let has_journal = scene.array.shape.label == Shape::JOURNAL.label;
+    let mount = small_member(scene, 1, if has_journal { "size=71m,mode=755" } else { "size=6m,mode=755" })?;
     scene.make(complaints);
     let removed = scene.run("rm", &[&scene.data("file")]);
     let array = &scene.array;
@@ -101,6 +107,50 @@ fn full_member(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result
         array.bring_back(slot)?;
     }
     drop(mount);
+    Ok(Outcome::Ran)
+}
+
+fn first_read_only(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
+    read_only(scene, 0, complaints)
+}
+
+fn later_read_only(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
+    read_only(scene, 1, complaints)
+}
+
+/// A member whose file system has made itself read-only is out, and the array works on.
+fn read_only(scene: &mut Scene<'_>, slot: usize, complaints: &mut Complaints) -> io::Result<Outcome> {
+    if !is_root() {
+        return Ok(Outcome::NotRun("needs root, to mount a tmpfs"));
+    }
+    let mount = small_member(scene, slot, "size=20m,mode=755")?;
+    scene.make(complaints);
+    let remount = |how: &str| must(scene.array.place.run("mount").args(["-o", how]).arg(&mount.at));
+    remount("remount,ro")?;
+    scene.expect_warning("written\n", &[&scene.shown(slot), "member has failed; the array is degraded"], complaints);
+    scene.expect_content("file", "before\nwritten\n", complaints);
+    // It lacks what was written meanwhile, and is not believed.
+    remount("remount,rw")?;
+    scene.expect_content("file", "before\nwritten\n", complaints);
+    drop(mount);
+    Ok(Outcome::Ran)
+}
+
+/// A mount that is read-only for one program alone says nothing of the member: the program's start is refused, and no member goes out.
+fn mount_read_only(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
+    if !is_root() {
+        return Ok(Outcome::NotRun("needs root, to mount"));
+    }
+    scene.make(complaints);
+    let member = scene.member(1).to_owned();
+    must(scene.array.place.run("mount").arg("--bind").args([&member, &member]))?;
+    scene.array.place.ground.janitor.mounted(&member);
+    must(scene.array.place.run("mount").args(["-o", "remount,bind,ro"]).arg(&member))?;
+    scene.expect_refusal("EROFS", &[&scene.shown(1), "read-only file system"], complaints);
+    must(scene.array.place.run("umount").arg(&member))?;
+    scene.expect_content("file", "before\n", complaints);
+    let whole = snapshot::array(&scene.array);
+    matrix::check_members(&scene.array, &whole, complaints);
     Ok(Outcome::Ran)
 }
 

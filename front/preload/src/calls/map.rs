@@ -89,7 +89,13 @@ fn map(file: &FileRef, wish: &Wish, writable: bool) -> Result<usize, OsError> {
         kernel_map(wish.address, bytes, wish.protection, kept | (MAP_PRIVATE | MAP_ANONYMOUS) as usize, usize::MAX, 0)
     })?;
     let result = compose(file, wish, reserved, bytes, kept & !place).and_then(|composed| {
-        if composed { private::begin(file, reserved, bytes, wish.offset) } else { fill(file, wish, reserved, bytes) }
+        if composed {
+            return private::begin(file, reserved, bytes, wish.offset);
+        }
+        // Some pieces may be there, of a member that has failed.
+        let flags = kept & !place | (MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED) as usize;
+        kernel_map(reserved, bytes, wish.protection, flags, usize::MAX, 0)?;
+        fill(file, wish, reserved, bytes)
     });
     match result {
         Ok(()) => Ok(reserved),
@@ -101,22 +107,26 @@ fn map(file: &FileRef, wish: &Wish, writable: bool) -> Result<usize, OsError> {
     }
 }
 
-/// Replaces the reserved range by pieces of the members' chunks.
+/// Replaces the reserved range by pieces of the members' chunks. False if that cannot be.
 fn compose(file: &FileRef, wish: &Wish, reserved: usize, bytes: usize, kept: usize) -> Result<bool, OsError> {
     if file.piece_count(bytes as u64).is_none_or(|count| count > PIECE_COUNT_MAX) {
         return Ok(false);
     }
     // Behind the end of the file there is nothing to show; the kernel sends SIGBUS there, as for any mapping.
     let mut at = reserved;
-    file.for_each_piece(file.is_copied(), wish.offset, bytes as u64, |piece| {
+    let mut is_lost = false;
+    let copied = file.is_copied();
+    let composed = file.for_each_piece(copied, wish.offset, bytes as u64, |piece| {
         // Not opened anew: closing that would take the program's locks on the file away (fcntl(2)).
         let source = piece.backing.fd();
         let flags = kept | (MAP_PRIVATE | MAP_FIXED) as usize;
         let length = piece.bytes as usize;
-        kernel_map(at, length, wish.protection, flags, source.as_raw_fd() as usize, piece.member_offset)?;
+        kernel_map(at, length, wish.protection, flags, source.as_raw_fd() as usize, piece.member_offset)
+            .inspect_err(|&error| is_lost = !copied && file.is_lost_with(piece.slot, error))?;
         at += length;
         Ok(())
-    })
+    });
+    if is_lost { Ok(false) } else { composed }
 }
 
 /// Fills the reserved range with a copy.

@@ -448,7 +448,9 @@ impl Mappings {
         mapping.quiet_since = None;
         self.get_space(mapping, mapping.offset_at(start), mapping.offset_at(wanted));
         if !show_file(mapping, start, bytes)? {
-            return Err(OsError::IO);
+            let has_changed = mapping.file.mapping_source() != source || mapping.file.piece_count(0).is_none();
+            // A member went out: another is shown, or a shared copy.
+            return if has_changed && !mapping.copied { self.follow_size(mapping) } else { Err(OsError::IO) };
         }
         if mapping.followed {
             self.watch(mapping, start, bytes)?;
@@ -471,17 +473,18 @@ fn rest(ns: u64) {
 pub(super) fn show_file(mapping: &Mapping, start: usize, bytes: usize) -> Result<bool, OsError> {
     // Whatever the descriptor allows: mprotect comes to us. Opened anew and closed, the backing file would lose the program's locks on it (fcntl(2)).
     let mut at = start;
-    mapping
-        .file
-        .for_each_piece(mapping.copied, mapping.offset_at(start), bytes as u64, |piece| {
-            let fd = piece.backing.fd().as_raw_fd();
-            let kind = if mapping.flags & MAP_SYNC as usize != 0 { MAP_SHARED_VALIDATE } else { MAP_SHARED };
-            let flags = mapping.flags | (kind | MAP_FIXED) as usize;
-            kernel_map(at, piece.bytes as usize, mapping.unwatched_protection(), flags, fd, piece.member_offset)?;
-            at += piece.bytes as usize;
-            Ok(())
-        })
-        .inspect(|_| keep_from_children(mapping, start, start + bytes))
+    let mut is_lost = false;
+    let shown = mapping.file.for_each_piece(mapping.copied, mapping.offset_at(start), bytes as u64, |piece| {
+        let fd = piece.backing.fd().as_raw_fd();
+        let kind = if mapping.flags & MAP_SYNC as usize != 0 { MAP_SHARED_VALIDATE } else { MAP_SHARED };
+        let flags = mapping.flags | (kind | MAP_FIXED) as usize;
+        kernel_map(at, piece.bytes as usize, mapping.unwatched_protection(), flags, fd, piece.member_offset)
+            .inspect_err(|&error| is_lost = !mapping.copied && mapping.file.is_lost_with(piece.slot, error))?;
+        at += piece.bytes as usize;
+        Ok(())
+    });
+    keep_from_children(mapping, start, start + bytes);
+    if is_lost { Ok(false) } else { shown }
 }
 
 /// What the program advised of the mapping is advised of new pieces of it.
