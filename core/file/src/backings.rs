@@ -13,13 +13,13 @@ use array::Array;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use dax::Backing;
 use format::{
-    Attribute, BACKING_FILE_OFFSET, BACKING_GENERATION_OFFSET, BACKING_RECORD_BYTES, INODE_COUNT_MAX, TableKind,
+    Attribute, BACKING_FILE_OFFSET, BACKING_GENERATION_OFFSET, BACKING_RECORD_BYTES, INODE_COUNT_MAX, InodeState, TableKind,
     backing_record_offset,
 };
 use medium::Medium;
 use persist::fault::guard;
-use sys::OsError;
 use sys::rustix::fs::fstat;
+use sys::{BorrowedFd, OsError};
 use units::{MemberSet, Slot};
 
 /// The record of the table itself.
@@ -90,7 +90,21 @@ impl Backings {
 
     /// The number of the file that a record names; None if that is not known.
     fn find(&self, slot: Slot, record: Record) -> Option<u64> {
-        let address = self.address(slot, record.number)?;
+        let (file, generation) = self.load(slot, record.number)?;
+        (generation == record.generation && file != 0).then_some(file)
+    }
+
+    /// The inodes that have a file as their backing file by the records up to `last`. The record of an inode that was removed stays, so there may be several.
+    fn naming(&self, slot: Slot, file: u64, last: u64) -> impl Iterator<Item = Attribute> {
+        (1..=last).filter_map(move |inode| {
+            let (found, generation) = self.load(slot, inode)?;
+            (found == file).then_some(Attribute { inode, generation })
+        })
+    }
+
+    /// What the record with a number says: a file and a generation.
+    fn load(&self, slot: Slot, number: u64) -> Option<(u64, u64)> {
+        let address = self.address(slot, number)?;
         let (mut file, mut generation) = (0, 0);
         let (file_out, generation_out) = (&raw mut file, &raw mut generation);
         // SAFETY: `address` points to the 16 mapped bytes of a record, at a multiple of 16; the closure owns nothing; records change only by atomics.
@@ -101,7 +115,7 @@ impl Backings {
             })
         }
         .ok()?;
-        (generation == record.generation && file != 0).then_some(file)
+        Some((file, generation))
     }
 
     fn store(&self, slot: Slot, record: Record, file: u64) {
@@ -154,6 +168,18 @@ impl Files {
         if self.backings().find(slot, Record::of(attribute)).is_none() {
             self.note_backing(slot, attribute, file);
         }
+    }
+
+    /// The inode whose backing file an open file of a member is, by the member's table alone: the member's file system has failed and does not give the attribute any more. What this process has mapped
+    /// of the table can still be read. The whole table is looked through.
+    #[must_use]
+    pub fn attribute_in_table(&self, slot: Slot, backing: BorrowedFd<'_>) -> Option<Attribute> {
+        let file = fstat(backing).ok()?.st_ino;
+        let last = self.table().count(self.array().first_in_use().ok()?).ok()?;
+        if !self.backings().is_believed(slot) {
+            return None;
+        }
+        self.backings().naming(slot, file, last).find(|&attribute| self.state_of(attribute) == Some(InodeState::Used))
     }
 
     /// Whether a file of a member, by device and inode number, is the backing file of the inode that its attribute names; None if that is not known. `among` are the members that it
