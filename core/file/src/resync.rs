@@ -116,12 +116,13 @@ impl Inode {
     /// # Errors
     /// `IO`, and nothing is changed, while members are out without which what others lost cannot be computed; as for any change otherwise.
     pub(crate) fn resync_noted(&self) -> Result<(), OsError> {
-        let (array, size, noted) = (self.files.array(), self.size(), self.noted());
+        let (array, size, mut noted) = (self.files.array(), self.size(), self.noted());
         let mut range = noted.unwrap_or(NOTHING);
         self.can_compute(range.lost)?;
         array.before_change()?;
         self.with_cut_back(|cut| {
-            range.lost = range.lost.union(cut);
+            range.lost = range.lost.union(cut).union(self.note_short(size, range.lost.union(cut)));
+            noted = self.noted();
             if self.lengthen_backing(size)? {
                 (range.start, range.end) = (0, size);
             }
@@ -133,8 +134,24 @@ impl Inode {
     }
 
     fn is_short(&self, size: u64) -> bool {
+        !self.short(size).is_empty()
+    }
+
+    /// The members in use whose backing files are shorter than the size asks for.
+    fn short(&self, size: u64) -> MemberSet {
         let wanted = self.geometry.member_bytes(size);
-        self.in_use().any(|(_, backing)| backing.bytes().is_ok_and(|bytes| bytes < wanted))
+        self.in_use().filter(|(_, backing)| backing.bytes().is_ok_and(|bytes| bytes < wanted)).map(|(slot, _)| slot).collect()
+    }
+
+    /// Notes, before they are made longer, that members have lost what their backing files are too short to hold, and returns them: somebody has cut these files, or a member's file system had not made the length
+    /// durable. If it cannot be computed from the others there are none: then it is zeros, and no fsync of it ever returned.
+    fn note_short(&self, size: u64, lost: MemberSet) -> MemberSet {
+        let short = self.short(size);
+        if short.is_empty() || !self.geometry.survives(self.out().union(lost).union(short)) {
+            return MemberSet::EMPTY;
+        }
+        self.files.table().add_resync(self.files.array(), self.number, Resync { start: 0, end: size, lost: short });
+        short
     }
 
     /// Whether nothing need be stored, as far as can be told without the members that are out. The size lock and all stripe locks are held.
@@ -162,8 +179,7 @@ impl Inode {
         if self.geometry.level().has_chunks() { self.geometry.stripe_bytes() } else { 1 }
     }
 
-    /// Gives backing files the length that the size asks for, and returns whether one was shorter: a member's file system had not made the
-    /// length durable. It holds zeros there now.
+    /// Gives backing files the length that the size asks for, and returns whether one was shorter. It holds zeros there now.
     fn lengthen_backing(&self, size: u64) -> Result<bool, OsError> {
         if !self.is_short(size) {
             return Ok(false);

@@ -143,8 +143,9 @@ impl Inode {
         self.set_size(new);
         self.zero_there(new, rest, &there)?;
         let kept = self.geometry.member_bytes(new);
-        self.on_members(|backing| backing.set_len(kept).and_then(|()| backing.persist_layout()))?;
+        // Before any is shorter: who finds one that is shorter than this takes it for cut by somebody else.
         shared.allocated_end.store(kept, Ordering::Release);
+        self.on_members(|backing| backing.set_len(kept).and_then(|()| backing.persist_layout()))?;
         shared.allocation_epoch.fetch_add(1, Ordering::AcqRel);
         drop(held);
         Ok(())
@@ -266,8 +267,8 @@ impl Inode {
             return;
         }
         let kept = self.geometry.member_bytes(self.size());
+        self.shared().allocated_end.store(kept, Ordering::Release);
         if self.on_members(|backing| cut_unnoticed(backing, kept)).is_ok() {
-            self.shared().allocated_end.store(kept, Ordering::Release);
             self.shared().allocation_epoch.fetch_add(1, Ordering::AcqRel);
             self.change_flags(0, format::FLAG_SLACK);
         }
@@ -296,10 +297,19 @@ impl Inode {
             .change_flags(self.files.array(), self.number, add, remove, |flags| shared.flags.store(flags, Ordering::Release));
     }
 
-    /// Runs a system call on every member in use. Lack of space is everybody's error; any other takes the member out.
+    /// Runs a system call on every member in use. Lack of space is everybody's error; any other takes the member out. A backing file that somebody has cut is not made longer, which would put
+    /// zeros where data was.
     pub(crate) fn on_members(&self, act: impl Fn(&Backing) -> Result<(), OsError>) -> Result<(), OsError> {
         let mut failed = false;
         for (slot, backing) in self.in_use() {
+            let present = self.shared().allocated_end();
+            if present != 0 && backing.bytes().is_ok_and(|bytes| bytes < present) {
+                if !self.leave_out_if_cut(slot)? {
+                    self.files.array().fail_member(slot)?;
+                    failed = true;
+                }
+                continue;
+            }
             match act(backing) {
                 Ok(()) => {}
                 Err(error @ (OsError::NOSPC | OsError::DQUOT | OsError::FBIG | OsError::NOMEM | OsError::INTR)) => {

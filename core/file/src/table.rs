@@ -36,10 +36,13 @@ impl InodeTable {
     /// frees.
     pub fn create(&self, array: &Array, shape: Shape) -> Result<(u64, u64), OsError> {
         array.runtime().with_inodes(|hint| {
-            let (number, generation) = array.asking_first(|first| {
-                let number = self.find_free(array, first, hint.load(Ordering::Relaxed))?;
-                Ok((number, self.load_generation(first, number)? + 1))
+            let number = self.find_free(array, hint.load(Ordering::Relaxed))?;
+            let mut generation = 0;
+            self.ask_each(array, |slot| {
+                generation = generation.max(self.load_generation(slot, number)?);
+                Ok(())
             })?;
+            let generation = generation + 1;
             let bytes = InodeRecord { state: InodeState::Orphan, ..InodeRecord::new(generation, shape) }.encode(number);
             for slot in array.in_use().iter() {
                 self.on_member(array, slot, || self.store_new(slot, number, &bytes))?;
@@ -51,25 +54,50 @@ impl InodeTable {
     }
 
     /// A free number, with room for its record on every member in use. The search begins at `hint`, which any process may have stored.
-    fn find_free(&self, array: &Array, first: Slot, hint: u64) -> Result<u64, OsError> {
+    fn find_free(&self, array: &Array, hint: u64) -> Result<u64, OsError> {
         let mut number = hint.max(1);
         let mut known = self.known_count.load(Ordering::Relaxed);
         if number > known {
-            known = known.max(self.count(first)?);
+            self.ask_each(array, |slot| {
+                known = known.max(self.count(slot)?);
+                Ok(())
+            })?;
             // Behind the last that was ever used.
             number = number.min(known + 1);
         }
-        while number <= known && self.load_state(first, number)? != InodeState::Free.code() {
+        while number <= known && !self.is_free(array, number)? {
             number += 1;
         }
         loop {
             self.make_room(array, number, number > known)?;
-            if self.load_state(first, number)? == InodeState::Free.code() {
+            if self.is_free(array, number)? {
                 self.known_count.fetch_max(known.max(number), Ordering::Relaxed);
                 return Ok(number);
             }
             number += 1;
         }
+    }
+
+    /// Whether every member in use says that a number is free. One that has lost its records says so of all.
+    fn is_free(&self, array: &Array, number: u64) -> Result<bool, OsError> {
+        let mut is_free = true;
+        self.ask_each(array, |slot| {
+            is_free &= self.load_state(slot, number)? == InodeState::Free.code();
+            Ok(())
+        })?;
+        Ok(is_free)
+    }
+
+    /// Asks every member in use; one that turns out to have failed goes out.
+    fn ask_each(&self, array: &Array, mut ask: impl FnMut(Slot) -> Result<(), OsError>) -> Result<(), OsError> {
+        for slot in array.in_use().iter() {
+            match ask(slot) {
+                Err(error) if has_failed(error) => array.fail_member(slot)?,
+                result => result?,
+            }
+        }
+        // Whether any is left.
+        array.first_in_use().map(|_| ())
     }
 
     /// Gets space for the record of `number` on every member in use, and for more of them if the table is to `grow`. In a table with holes a record before the end has none
@@ -83,8 +111,13 @@ impl InodeTable {
             return Err(OsError::NOSPC);
         }
         for slot in array.in_use().iter() {
+            if !self.has_header(slot) {
+                // It was cut to nothing. What is made longer then says that all numbers are free.
+                array.fail_member(slot)?;
+                continue;
+            }
             match self.members[slot].as_ref().ok_or(OsError::NODEV)?.allocate(from, end - from) {
-                Err(error) if has_failed(error) => array.fail_member(slot)?,
+                Err(error) if array.has_member_failed(slot, error) => array.spare(slot, error)?,
                 result => result?,
             }
         }
@@ -217,6 +250,15 @@ impl InodeTable {
         InodeRecord::decode(number, &self.load_bytes(slot, number)?).map_err(|_| OsError::IO)
     }
 
+    /// Whether a member's table begins as one does.
+    fn has_header(&self, slot: Slot) -> bool {
+        let Some(span) = self.members[slot].as_ref().and_then(|table| table.span(0)) else { return true };
+        let mut magic = 0;
+        let (start, out) = (span.start.as_ptr().cast::<u64>(), &raw mut magic);
+        // SAFETY: eight mapped bytes at a multiple of 4096; the closure owns nothing; nobody stores there.
+        unsafe { guard(|| *out = start.read_volatile()) }.is_ok_and(|()| magic != 0)
+    }
+
     fn load_state(&self, slot: Slot, number: u64) -> Result<u8, OsError> {
         self.load_bytes(slot, number).map(|bytes| bytes[STATE_OFFSET])
     }
@@ -303,13 +345,14 @@ impl InodeTable {
     }
 }
 
-/// Why a table cannot be mapped: its file system has failed, or this process has no room.
+/// Why a table cannot be mapped: its file system has failed or takes no changes any more, or this process has no room.
 #[cold]
 pub(crate) fn why_unmapped(table: &Backing) -> OsError {
     let mut byte = 0;
     // SAFETY: one byte of our own.
     match unsafe { table.get(0, &raw mut byte, 1) } {
         Err(error) if has_failed(error) => OsError::IO,
+        _ if array::is_read_only(table.fd()) => OsError::IO,
         _ => OsError::NOMEM,
     }
 }
@@ -325,7 +368,8 @@ pub(crate) fn open_meta_files(array: &Array, name: &core::ffi::CStr) -> Result<V
             }
             match open_meta_file(member, name) {
                 Err(OsError::NOENT) if name == format::NAMES_FILE || name == format::BACKINGS_FILE => Ok(None),
-                Err(error) if has_failed(error) => array.fail_member(member.slot).map(|()| None),
+                // A member that is out already may be read-only, too.
+                Err(error) if array.has_member_failed(member.slot, error) => array.spare(member.slot, error).map(|()| None),
                 result => result.map(|(file, _)| Some(file)),
             }
         })

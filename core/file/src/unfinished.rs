@@ -221,8 +221,8 @@ impl Inode {
         }
         self.set_size(size);
         let kept = self.geometry.member_bytes(size);
-        self.on_members(|backing| backing.set_len(kept).and_then(|()| backing.persist_layout()))?;
         shared.allocated_end.store(kept, Ordering::Release);
+        self.on_members(|backing| backing.set_len(kept).and_then(|()| backing.persist_layout()))?;
         shared.allocation_epoch.fetch_add(1, Ordering::AcqRel);
         let end = size.next_multiple_of(stripe);
         if self.geometry.level().has_chunks() && end > size {

@@ -1,0 +1,92 @@
+//! Files of a member that somebody has cut: what is missing is taken from the other members, and zeros are never taken for what was there.
+
+mod common;
+
+use common::{Random, TestArray, read, write};
+use format::Attribute;
+use layout::Level;
+use std::path::Path;
+
+const LEVELS: [(Level, usize); 4] = [(Level::Raid1, 3), (Level::Raid5, 3), (Level::Raid6, 4), (Level::Raid10, 4)];
+
+fn cut(path: &Path, bytes: u64) {
+    std::fs::OpenOptions::new().write(true).open(path).unwrap().set_len(bytes).unwrap();
+}
+
+/// An array with a file of 60,000 bytes, closed.
+fn with_file(level: Level, member_count: usize) -> (TestArray, Attribute, Vec<u8>) {
+    let array = TestArray::new(level, member_count, 4096);
+    let attribute = array.create("f");
+    let data = Random(7).bytes(60_000);
+    write(&array.open("f", attribute), 0, &data);
+    (array, attribute, data)
+}
+
+/// The file is whole, also with each member away.
+fn is_whole(array: &TestArray, attribute: Attribute, data: &[u8], what: &str) {
+    let members = array.files.array().in_use();
+    assert_eq!(read(&array.open("f", attribute), 0, data.len() + 1), data, "{what}");
+    for slot in members.iter() {
+        let away = array.member_path(slot).with_extension("away");
+        std::fs::rename(array.member_path(slot), &away).unwrap();
+        std::fs::create_dir(array.member_path(slot)).unwrap();
+        array.lose_segment();
+        let files = array.again();
+        assert_eq!(read(&array.open_in(files, "f", attribute), 0, data.len() + 1), data, "{what}: without member {slot}");
+        // What is read does not put the loss on record.
+        std::fs::remove_dir(array.member_path(slot)).unwrap();
+        std::fs::rename(&away, array.member_path(slot)).unwrap();
+    }
+}
+
+#[test]
+fn what_a_backing_file_was_cut_by_while_nobody_had_it_open_is_made_anew() {
+    for (level, member_count) in LEVELS {
+        for slot in 0..member_count {
+            for bytes in [0, 4096, 10_000] {
+                let (array, attribute, data) = with_file(level, member_count);
+                cut(&array.member_path(slot).join("data/f"), bytes);
+                let what = format!("{level:?}, member {slot} cut to {bytes}");
+                assert_eq!(read(&array.open("f", attribute), 0, data.len() + 1), data, "{what}");
+                assert_eq!(array.files.array().in_use().len(), member_count, "{what}");
+                is_whole(&array, attribute, &data, &what);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_backing_file_that_was_cut_while_it_is_open_is_not_made_longer() {
+    for (level, member_count) in LEVELS {
+        for slot in 0..member_count {
+            let (array, attribute, mut data) = with_file(level, member_count);
+            let file = array.open("f", attribute);
+            cut(&array.member_path(slot).join("data/f"), 0);
+            // Far behind the end, so that there is no room yet.
+            let more = Random(8).bytes(3_000_000);
+            write(&file, data.len() as u64, &more);
+            data.extend(more);
+            let what = format!("{level:?}, member {slot}");
+            assert_eq!(read(&file, 0, data.len() + 1), data, "{what}");
+            assert!(!array.files.array().in_use().contains(slot), "{what}: it has lost what only root could cut");
+        }
+    }
+}
+
+#[test]
+fn a_table_that_was_cut_gives_no_number_twice() {
+    for (level, member_count) in LEVELS {
+        for (slot, bytes) in [(0, 0), (0, 4096), (1, 0), (0, 4096 + 64)] {
+            let (array, attribute, data) = with_file(level, member_count);
+            cut(&array.member_path(slot).join(".cxlraid/inodes"), bytes);
+            // Another process, which knows nothing of the table yet, and this one.
+            for files in [array.again(), array.files] {
+                for _ in 0..3 {
+                    let made = files.create_inode().unwrap();
+                    assert_ne!(made.inode, attribute.inode, "{level:?}, member {slot}'s table cut to {bytes}");
+                }
+            }
+            assert_eq!(read(&array.open("f", attribute), 0, data.len() + 1), data, "{level:?}, member {slot}");
+        }
+    }
+}
