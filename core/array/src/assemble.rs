@@ -93,11 +93,25 @@ impl Array {
                 created |= create_if_still_blank(config, &findings)?;
                 findings = inspect_all(config)?;
             }
-            let verdict = judge(config, findings)?;
-            // A start that is refused for it does not even touch the segment.
-            find_journal(config, &verdict.superblock, &verdict.members)?;
-            if let Some(array) = Self::enter(config, verdict, losses, &find_journal, created)? {
-                return Ok(array);
+            let mut verdict = judge(config, findings)?;
+            let standings: Vec<Standing> = verdict.members.iter().map(|member| member.standing).collect();
+            // A start that is refused for its journal does not even touch the segment.
+            let entered = find_journal(config, &verdict.superblock, &verdict.members).and_then(|journal| {
+                for slot in journal.map_or(MemberSet::EMPTY, |journal| journal.lost).iter() {
+                    verdict.members[slot].standing = Standing::Damaged;
+                }
+                Self::enter(config, verdict, losses, &find_journal, created)
+            });
+            match entered {
+                Ok(Some(array)) => return Ok(array),
+                Ok(None) => {}
+                // A member that fails between two looks at it is no reason to refuse a start that does without.
+                Err(error) => {
+                    let again = judge(config, inspect_all(config)?).map(|verdict| verdict.members);
+                    if !again.is_ok_and(|members| has_fewer_in_sync(&members, &standings)) {
+                        return Err(error);
+                    }
+                }
             }
         }
     }
@@ -125,6 +139,10 @@ impl Array {
         }
         // A change of it that failed may have left the superblocks as they were.
         let journal = find_journal(config, &superblock, &members)?;
+        if journal.as_ref().is_some_and(|journal| !journal.lost.is_empty()) {
+            // Since the look before.
+            return Ok(None);
+        }
         if alone {
             let failed = superblock::finish_update(&superblock, &members);
             let out = out.union(failed);
@@ -195,6 +213,12 @@ impl Array {
     pub fn abandon(&self) {
         exclusive::release(&self.members);
     }
+}
+
+/// Whether a member that was in sync is not any more.
+fn has_fewer_in_sync(members: &[Member], before: &[Standing]) -> bool {
+    let is_in_sync = |standing: Standing| standing == Standing::InSync;
+    members.iter().zip(before).any(|(member, &before)| is_in_sync(before) && !is_in_sync(member.standing))
 }
 
 fn inspect_all(config: &Config) -> Result<Vec<Finding>, AttachError> {
@@ -395,6 +419,34 @@ mod tests {
                 assert_eq!(journal_of(&array), in_superblocks.map(|entry| entry.uuid), "{stays}");
                 assert_eq!(in_superblocks.is_some(), place.is_some());
             }
+        }
+    }
+
+    #[test]
+    fn a_member_whose_copy_of_the_journal_is_not_whole_is_out() {
+        for lost in [None, Some(0), Some(4096)] {
+            let (home, config) = made(&std::format!("journal-cut-{}", lost.unwrap_or(1)));
+            let held = Array::attach_holding(&config).unwrap();
+            held.set_journal(Some((&JournalPlace::Members, SaidBy::Operator))).unwrap();
+            held.runtime.detach();
+            held.let_in();
+            let spoil = |slot: usize| {
+                let path = home.0.join(std::format!("m{slot}/.cxlraid/journal"));
+                match lost {
+                    None => std::fs::remove_file(path).unwrap(),
+                    Some(bytes) => std::fs::OpenOptions::new().write(true).open(path).unwrap().set_len(bytes).unwrap(),
+                }
+            };
+            spoil(1);
+            let array = Array::attach(&config).unwrap();
+            assert_eq!((array.in_use(), array.members[1].standing), (MemberSet::from_bits(0b101), Standing::Damaged));
+            assert!(array.journal().is_some());
+            array.runtime.detach();
+            spoil(0);
+            // Nobody has it whole.
+            let refused = Array::attach(&config).map(drop).unwrap_err();
+            remove_segment(held.uuid);
+            assert!(matches!(refused, AttachError::JournalLost { .. } | AttachError::JournalForeign { .. }), "{refused}");
         }
     }
 

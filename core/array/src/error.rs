@@ -221,6 +221,8 @@ impl AttachError {
             .map(|member| {
                 let why = match member.standing {
                     Standing::Stale => "stale",
+                    // Of one without its directory the superblock could not be read.
+                    Standing::Damaged if member.root().is_some() => "damaged journal",
                     Standing::Damaged => "damaged superblock",
                     Standing::Failed => "failed",
                     Standing::Missing | Standing::Leaving | Standing::InSync => "missing",

@@ -31,6 +31,8 @@ pub struct ArrayJournal {
     pub path: Option<JournalPath>,
     /// The members that hold it, as far as they were in sync; empty if it is elsewhere.
     pub holders: MemberSet,
+    /// The members that should hold it as well, and have lost it: they are damaged.
+    pub(crate) lost: MemberSet,
 }
 
 /// The members that hold a journal which lies on members: with all of these out the array is lost too. The lowest ones, or the copies of one column.
@@ -259,6 +261,8 @@ pub(crate) fn find(config: &Config, superblock: &Superblock, members: &[Member])
     };
     let mut found = None;
     let mut held_by = MemberSet::EMPTY;
+    let mut lost = MemberSet::EMPTY;
+    let mut reason = None;
     match &mut path {
         Some(path) => {
             let path = path.as_bytes();
@@ -272,8 +276,12 @@ pub(crate) fn find(config: &Config, superblock: &Superblock, members: &[Member])
                 let path = [&member.path[..], b"/.cxlraid/journal"].concat();
                 match check(Some(meta), name, &path, superblock.array_uuid, entry.uuid) {
                     Ok((header, _)) => found = Some(header),
-                    // Its file system has failed since the member was looked at: the others hold the same.
-                    Err(AttachError::Os { error, .. } | AttachError::JournalLost { error, .. }) if has_failed(error) => continue,
+                    // The others hold the same.
+                    Err(error) if is_lost(&error, meta) => {
+                        lost = lost.with(slot);
+                        reason.get_or_insert(error);
+                        continue;
+                    }
                     Err(error) => return Err(error),
                 }
                 held_by = held_by.with(slot);
@@ -281,9 +289,24 @@ pub(crate) fn find(config: &Config, superblock: &Superblock, members: &[Member])
         }
     }
     match found {
-        Some(header) => Ok(Some(ArrayJournal { header, path, holders: held_by })),
+        Some(header) => Ok(Some(ArrayJournal { header, path, holders: held_by, lost })),
         // With all that hold it out more are out than the level bears, so this is not met; but never without it.
-        None => Err(AttachError::JournalLost { path: config.mounts[0].clone(), error: OsError::NODEV }),
+        None => Err(reason.unwrap_or_else(|| AttachError::JournalLost { path: config.mounts[0].clone(), error: OsError::NODEV })),
+    }
+}
+
+/// Whether an error says that a member has lost its copy of the journal: its file system fails, or the file is gone, too short, or not whole. What is a journal, but not the one in use, was put there by
+/// somebody, and is not lost.
+fn is_lost(error: &AttachError, meta: &OwnedFd) -> bool {
+    match error {
+        AttachError::Os { error: OsError::ROFS, .. } | AttachError::JournalLost { error: OsError::ROFS, .. } => {
+            crate::is_read_only(meta.as_fd())
+        }
+        AttachError::Os { error, .. } | AttachError::JournalLost { error, .. } => has_failed(*error) || *error == OsError::NOENT,
+        AttachError::JournalForeign { error, .. } => {
+            matches!(error, JournalError::NotAJournal | JournalError::BadChecksum | JournalError::Invalid { field: "length" })
+        }
+        _ => false,
     }
 }
 
