@@ -1,10 +1,12 @@
 """Daemons that count under a lock, each variant by another kind of lock, and are killed and begun anew. Who has the lock makes a file on the host that nobody else may have made and not removed, unless
 its maker is dead; what was counted last is noted there, too, and the count on the array is never less."""
 
+import errno
 import fcntl
 import os
 import struct
 import sys
+import time
 
 what, who, notes, variant = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
 directory = os.environ["D"]
@@ -70,6 +72,18 @@ def note(count):
     os.rename(os.path.join(notes, "last.new"), os.path.join(notes, "last"))
 
 
+def append(line):
+    with open(path("log"), "ab", buffering=0) as log:
+        while line:
+            try:
+                line = line[log.write(line) :]
+            except OSError as error:
+                # There will be room again: the director notes that there is none.
+                if error.errno != errno.ENOSPC or not os.path.exists(os.path.join(notes, "full")):
+                    raise
+                time.sleep(0.002)
+
+
 def write():
     held = os.open(path("lock"), os.O_RDWR)
     while not os.path.exists(os.path.join(notes, "stop")):
@@ -82,8 +96,7 @@ def write():
             os._exit(1)
         os.pwrite(fd, b"%20d" % (count + 1), 0)
         os.close(fd)
-        with open(path("log"), "ab", buffering=0) as log:
-            log.write(b"%20d\n" % (count + 1))
+        append(b"%20d\n" % (count + 1))
         note(count + 1)
         with open(os.path.join(notes, "told-" + who), "a") as told:
             told.write("%d\n" % (count + 1))

@@ -1,11 +1,13 @@
 """Runs one scene: a tree of processes on a directory, and on time what happens to the members of its array.
 
-Arguments: the scene, its variant, the directory, a directory of the host for notes, the seed of what happens when, and one word per event: `away:MEMBER` (the directory is renamed)
-or `shut:MEMBER` (its file
-system is shut down: every call fails with EIO). The director itself sees no array; the processes of the tree find its variables, and the library as
+Arguments: the scene, its variant, the directory, a directory of the host for notes, the seed of what happens when, and one word per event: `away:MEMBER` (the directory is renamed), `cut:MEMBER` (all
+its files are cut to nothing), and for members that are file systems of their own `shut:MEMBER` (shut down: every call fails with EIO), `read-only:MEMBER` (no changes, as after an error of the disk) and
+`full:MEMBER` (no room, for a while).
+The director itself sees no array; the processes of the tree find its variables, and the library as
 TREE_PRELOAD, in the director's environment. What is printed must not depend on when anything happens.
 """
 
+import errno
 import fcntl
 import os
 import random
@@ -42,14 +44,56 @@ def shut(member):
     os.close(fd)
 
 
+def cut(member):
+    for directory, _, names in os.walk(member):
+        for name in names:
+            path = os.path.join(directory, name)
+            # What a program removes meanwhile is gone, too.
+            if os.path.isfile(path) and not os.path.islink(path):
+                try:
+                    os.truncate(path, 0)
+                except FileNotFoundError:
+                    pass
+
+
+def read_only(member):
+    device = os.stat(member).st_dev
+    name = os.path.basename(os.readlink("/sys/dev/block/%d:%d" % (os.major(device), os.minor(device))))
+    with open("/sys/fs/ext4/%s/trigger_fs_error" % name, "w") as file:
+        file.write("1")
+
+
+def fill(member):
+    """Takes all room there is, by a file without a name. Returns its descriptor."""
+    fd = os.open(member, os.O_TMPFILE | os.O_WRONLY)
+    for piece in [1 << 20, 1 << 12]:
+        try:
+            while True:
+                os.write(fd, bytes(piece))
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+    return fd
+
+
 def happen(span):
     """What happens to the members, in about so many seconds."""
+    fillers = []
     for (what, member), at in zip(EVENTS, sorted(R.uniform(0.0, span) for _ in EVENTS)):
         time.sleep(max(0.0, begun + at - time.monotonic()))
         if what == "away":
             os.rename(member, member + ".away")
+        elif what == "full":
+            with open(os.path.join(NOTES, "full"), "w"):
+                pass
+            fillers.append(fill(member))
         else:
-            shut(member)
+            {"cut": cut, "shut": shut, "read-only": read_only}[what](member)
+    if fillers:
+        # There is room again before the scene ends.
+        time.sleep(max(0.05, begun + span * R.uniform(0.5, 0.9) - time.monotonic()))
+    for fd in fillers:
+        os.close(fd)
 
 
 def beside(script):
@@ -108,6 +152,8 @@ def writers(script, count, *more):
 
     run(sys.executable, beside(script), "begin", "-", NOTES, str(VARIANT))
     killed_and_begun_anew([writer(k) for k in range(count)], SPAN[SCENE], complaints.append)
+    # A medium that was full is not any more.
+    events.join()
     run(sys.executable, beside(script), "end", "-", NOTES, str(VARIANT))
     print("\n".join(sorted(set(complaints))) or "no complaints")
 

@@ -17,8 +17,23 @@ def connected():
     return found
 
 
+def is_expected(error):
+    """Without room, which the director notes, nothing is committed; SQLite says of its WAL index that this is an I/O error."""
+    room = [] if not os.path.exists(os.path.join(notes, "full")) else ["full", "disk I/O error"]
+    return any(word in str(error) for word in ["locked", "busy"] + room)
+
+
+def begun():
+    while True:
+        try:
+            return connected()
+        except sqlite3.OperationalError as error:
+            if not is_expected(error):
+                raise
+
+
 def write():
-    found, number = connected(), 0
+    found, number = begun(), 0
     with open(os.path.join(notes, "told-" + who), "a", buffering=1) as told:
         while not os.path.exists(os.path.join(notes, "stop")):
             try:
@@ -27,7 +42,7 @@ def write():
                 found.execute("update counts set value = value + 1")
                 found.execute("commit")
             except sqlite3.OperationalError as error:
-                if "locked" not in str(error) and "busy" not in str(error):
+                if not is_expected(error):
                     raise
                 if found.in_transaction:
                     found.execute("rollback")

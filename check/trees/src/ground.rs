@@ -56,7 +56,7 @@ impl Ground {
         file.map_err(|error| format!("{}: {error}", image.display()))?;
         let succeeds = |command: &mut Command| command.output().is_ok_and(|output| output.status.success());
         let made = succeeds(Command::new("mkfs.ext4").args(["-q", "-O", "^has_journal", "-m", "0"]).arg(&image))
-            && succeeds(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(directory));
+            && succeeds(Command::new("mount").args(["-o", "loop,errors=remount-ro"]).arg(&image).arg(directory));
         if !made {
             return Err(format!("{}: no ext4 can be mounted there", directory.display()));
         }

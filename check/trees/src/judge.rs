@@ -36,8 +36,8 @@ pub(crate) struct Array<'a> {
     place: &'a Place<'a>,
     shape: Shape,
     pub(crate) members: Vec<PathBuf>,
-    /// Those on file systems of their own.
-    mounted: Vec<usize>,
+    /// The file systems that some of them have of their own.
+    mounted: Vec<PathBuf>,
     directory: PathBuf,
     keep: bool,
 }
@@ -46,17 +46,22 @@ impl<'a> Array<'a> {
     /// A new array, made by the first program that sees it.
     pub(crate) fn new(place: &'a Place<'a>, shape: Shape, events: &[Event], name: &str) -> Result<Self, String> {
         let directory = place.root.join(name);
-        let members: Vec<PathBuf> = (0..shape.member_count).map(|slot| directory.join(format!("m{slot}"))).collect();
-        for member in &members {
-            fs::create_dir_all(member).map_err(|error| format!("{}: {error}", member.display()))?;
+        // A directory of a file system of its own can be renamed there, and what mkfs makes is not in it.
+        let member = |slot: usize| directory.join(format!("disk{slot}")).join(format!("m{slot}"));
+        let members: Vec<PathBuf> = (0..shape.member_count).map(member).collect();
+        let mut mounted = Vec::new();
+        let needs_mount = |slot| events.iter().any(|event| event.slot == slot && event.what.needs_mount());
+        for (slot, member) in members.iter().enumerate() {
+            let Some(disk) = member.parent() else { continue };
+            let failed = |error: std::io::Error| format!("{}: {error}", member.display());
+            fs::create_dir_all(disk).map_err(failed)?;
+            if place.ground.can_mount && needs_mount(slot) {
+                place.ground.mount(disk)?;
+                mounted.push(disk.to_owned());
+            }
+            fs::create_dir(member).map_err(failed)?;
         }
-        let mut array = Self { place, shape, members, mounted: Vec::new(), directory, keep: false };
-        for slot in
-            events.iter().filter(|event| matches!(event, Event::Shut(_)) && place.ground.can_mount).map(|event| event.slot())
-        {
-            place.ground.mount(&array.members[slot])?;
-            array.mounted.push(slot);
-        }
+        let array = Self { place, shape, members, mounted, directory, keep: false };
         let made = array.run("mkdir").args(["-p"]).arg(&place.data).output();
         if made.succeeded() { Ok(array) } else { Err(with_output("the first program on the array", &made)) }
     }
@@ -134,8 +139,8 @@ impl<'a> Array<'a> {
 impl Drop for Array<'_> {
     fn drop(&mut self) {
         if !self.keep {
-            for &slot in &self.mounted {
-                unmount(&self.members[slot]);
+            for disk in &self.mounted {
+                unmount(disk);
             }
             stage::segment::forget(&self.members);
             // What cannot be removed now the janitor removes later.

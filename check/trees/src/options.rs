@@ -12,7 +12,7 @@ Runs trees of processes on arrays that lose members meanwhile, and compares what
   --runs N        how many runs (200); 2000 take half an hour
   --seed S        of the first run, the next have the numbers behind it (else drawn, and printed)
   --level L       only arrays of this label: raid1, raid5, raid6, raid10, journal; may be given several times
-  --quick         for make test: 42 runs from seed 1, all losses by directories that are moved away
+  --quick         for make test: 42 runs from seed 1, without those that need the right to mount
   --jobs N        runs at a time (2)
   --lib PATH      libcxlraid.so (else CXLRAID_LIB, else beside this program)
   --list          names of the scenes and what they are about
@@ -30,8 +30,8 @@ pub(crate) struct Options {
     pub(crate) runs: u64,
     pub(crate) seed: u64,
     pub(crate) jobs: usize,
-    /// Whether file systems of members are shut down, too.
-    pub(crate) shuts: bool,
+    /// Whether members are file systems of their own, too, that are shut down, read-only or full.
+    pub(crate) mounts: bool,
     pub(crate) library: PathBuf,
     /// The operator's command, beside the library.
     pub(crate) command: PathBuf,
@@ -49,7 +49,7 @@ impl Options {
             runs: 0,
             seed: 0,
             jobs: 2,
-            shuts: true,
+            mounts: true,
             library: library(),
             command: PathBuf::new(),
             list: false,
@@ -72,7 +72,7 @@ impl Options {
             }
         }
         options.runs = runs.unwrap_or(if quick { RUNS_QUICK } else { RUNS });
-        options.shuts = !quick;
+        options.mounts = !quick;
         options.seed = seed.unwrap_or_else(|| if quick { 1 } else { drawn() });
         options.library = std::path::absolute(&options.library).map_err(|error| error.to_string())?;
         options.command = options.library.with_file_name("cxlraid");
@@ -120,7 +120,7 @@ mod tests {
         assert_eq!((options.runs, options.seed), (2000, 7));
         assert_eq!(options.command, std::path::Path::new("/x/cxlraid"));
         let options = parse(&["--quick"]).unwrap();
-        assert_eq!((options.runs, options.seed, options.shuts), (RUNS_QUICK, 1, false));
+        assert_eq!((options.runs, options.seed, options.mounts), (RUNS_QUICK, 1, false));
     }
 
     #[test]

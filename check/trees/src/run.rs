@@ -5,7 +5,7 @@ use crate::{
     judge::{Array, content},
     options::Options,
     scenes::{SCENES, Scene},
-    shape::{Event, Random, Shape, events},
+    shape::{Event, Random, Shape, What, events},
 };
 use stage::{
     report::{Complaints, Report, compare, with_output},
@@ -35,14 +35,14 @@ struct Plan {
 
 impl Plan {
     /// The scenes and shapes take turns, so that few runs have met all of them.
-    fn new(seed: u64, shuts: bool) -> Self {
+    fn new(seed: u64, mounts: bool) -> Self {
         let mut random = Random::new(seed);
         let scene = &SCENES[(seed % SCENES.len() as u64) as usize];
         let shape = &Shape::ALL[((seed / SCENES.len() as u64) % Shape::ALL.len() as u64) as usize];
         let variant = random.below(scene.variant_count as usize) as u64;
         let mut events = events(shape, scene, &mut random);
-        if !shuts {
-            events.iter_mut().for_each(|event| *event = Event::Away(event.slot()));
+        if !mounts {
+            events.iter_mut().filter(|event| event.what.needs_mount()).for_each(|event| event.what = What::Away);
         }
         Self { seed, scene, variant, shape, events }
     }
@@ -65,7 +65,7 @@ pub(crate) fn all(options: &Options) -> Result<bool, String> {
     println!("{} runs from seed {}", options.runs, options.seed);
     let wanted = |plan: &Plan| options.wants_scene(plan.scene.name) && options.wants_level(plan.shape.label);
     let plans: Vec<Plan> =
-        (options.seed..).map(|seed| Plan::new(seed, options.shuts)).filter(wanted).take(options.runs as usize).collect();
+        (options.seed..).map(|seed| Plan::new(seed, options.mounts)).filter(wanted).take(options.runs as usize).collect();
     let report = Report::default();
     let ground = Ground::new(&options.library, &options.command)?;
     let next = AtomicUsize::new(0);
@@ -90,10 +90,10 @@ pub(crate) fn all(options: &Options) -> Result<bool, String> {
         let jobs: Vec<_> = (0..options.jobs).map(|number| scope.spawn(move || job(number))).collect();
         jobs.into_iter().map(|job| job.join().unwrap_or_else(|_| Err("a job panicked".to_owned()))).collect()
     });
-    let shut = plans.iter().flat_map(|plan| &plan.events).filter(|event| matches!(event, Event::Shut(_))).count();
-    if shut > 0 && !ground.can_mount {
+    let mounted = plans.iter().flat_map(|plan| &plan.events).filter(|event| event.what.needs_mount()).count();
+    if mounted > 0 && !ground.can_mount {
         println!(
-            "NOT RUN: {shut} losses by a file system that is shut down, which needs the right to mount ext4; those members were moved away instead"
+            "NOT RUN: {mounted} events on a file system of its own, which needs the right to mount ext4; those members were moved away instead"
         );
     }
     drop(ground);
@@ -133,26 +133,26 @@ fn one(
         .events
         .iter()
         .map(|event| {
-            let member = array.members[event.slot()].display();
-            match event {
-                Event::Away(_) => format!("away:{member}"),
-                Event::Shut(_) if place.ground.can_mount => format!("shut:{member}"),
-                // Without the right to mount there is no file system to shut down.
-                Event::Shut(_) => format!("away:{member}"),
-            }
+            // Without the right to mount there is no file system to shut down.
+            let what = if event.what.needs_mount() && !place.ground.can_mount { What::Away } else { event.what };
+            format!("{}:{}", what.word(), array.members[event.slot].display())
         })
         .collect();
     let found = played(place, plan, array.beside("python3").env("TREE_PRELOAD", &place.ground.library), &events);
     compare("the scene", output, &found, complaints);
+    if !complaints.is_empty() && !found.notices.is_empty() {
+        complaints.push(format!("told meanwhile:\n{}", found.notices.join("\n")));
+    }
     if found.succeeded() && found.stderr != output.stderr {
         let said = Output { stdout: String::new(), ..found.clone() };
         complaints.push(with_output("standard error is not as on a plain directory", &said));
     }
     let told = |line: &&String| line.ends_with("; the array is degraded") || line.contains("is out of use");
-    if found.notices.iter().filter(told).count() > plan.events.len() {
+    let lost: Vec<usize> =
+        plan.events.iter().filter(|event| event.what.loses() || !place.ground.can_mount).map(|event| event.slot).collect();
+    if found.notices.iter().filter(told).count() > lost.len() {
         complaints.push(format!("a loss was told of more than once:\n{}", found.notices.join("\n")));
     }
-    let lost: Vec<usize> = plan.events.iter().map(|event| event.slot()).collect();
     let own = (!plan.scene.is_repeatable).then(|| content(place, array.run("bash")));
     if let Some(own) = own.as_ref().filter(|own| !own.succeeded() || !own.stdout.contains("f ")) {
         complaints.push(with_output("what the scene left", own));

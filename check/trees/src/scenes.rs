@@ -6,6 +6,8 @@ pub(crate) struct Scene {
     pub(crate) about: &'static str,
     /// Whether its processes are killed at random instants, and begun anew.
     pub(crate) kills: bool,
+    /// Whether its processes go on when a write fails for want of room.
+    pub(crate) bears_full: bool,
     /// Whether it leaves the same files in each run. If not, what is there when it has ended must be there with each further member away.
     pub(crate) is_repeatable: bool,
     /// How many variants there are; each has a run on a plain directory of its own.
@@ -13,7 +15,7 @@ pub(crate) struct Scene {
 }
 
 const fn scene(name: &'static str, variant_count: u64, about: &'static str) -> Scene {
-    Scene { name, about, kills: false, is_repeatable: true, variant_count }
+    Scene { name, about, kills: false, bears_full: false, is_repeatable: true, variant_count }
 }
 
 pub(crate) const SCENES: [Scene; 7] = [
@@ -24,11 +26,13 @@ pub(crate) const SCENES: [Scene; 7] = [
     scene("server", 2, "descriptors handed to children by SCM_RIGHTS; in one variant the children are another user"),
     Scene {
         kills: true,
+        bears_full: true,
         is_repeatable: false,
         ..scene("sqlite", 2, "writers of a database, in WAL and rollback mode, killed and begun anew")
     },
     Scene {
         kills: true,
+        bears_full: true,
         is_repeatable: false,
         ..scene("daemons", 3, "counters under flock, fcntl and OFD locks, killed and begun anew")
     },

@@ -35,27 +35,51 @@ impl Shape {
 
 /// What happens to a member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Event {
-    /// Its directory is renamed.
-    Away(usize),
-    /// Its file system is shut down: every call fails with EIO.
-    Shut(usize),
+pub(crate) struct Event {
+    pub(crate) what: What,
+    pub(crate) slot: usize,
 }
 
-impl Event {
-    pub(crate) fn slot(self) -> usize {
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum What {
+    /// Its directory is renamed.
+    Away,
+    /// Its memory goes: all its files are cut to nothing, so that loads and stores end with SIGBUS.
+    Cut,
+    /// Its file system is shut down: every call fails with EIO.
+    Shut,
+    /// Its file system takes no changes any more, as after an error of its disk.
+    ReadOnly,
+    /// Its file system has no room for a while. The member stays in use.
+    Full,
+}
+
+impl What {
+    /// The director's word for it.
+    pub(crate) fn word(self) -> &'static str {
         match self {
-            Self::Away(slot) | Self::Shut(slot) => slot,
+            Self::Away => "away",
+            Self::Cut => "cut",
+            Self::Shut => "shut",
+            Self::ReadOnly => "read-only",
+            Self::Full => "full",
         }
+    }
+
+    /// Whether the member must be a file system of its own.
+    pub(crate) fn needs_mount(self) -> bool {
+        matches!(self, Self::Shut | Self::ReadOnly | Self::Full)
+    }
+
+    /// Whether the member is lost by it.
+    pub(crate) fn loses(self) -> bool {
+        self != Self::Full
     }
 }
 
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Away(slot) => write!(f, "member {slot} away"),
-            Self::Shut(slot) => write!(f, "member {slot} shut down"),
-        }
+        write!(f, "member {} {}", self.slot, self.what.word())
     }
 }
 
@@ -87,9 +111,18 @@ pub(crate) fn events(shape: &Shape, scene: &Scene, random: &mut Random) -> Vec<E
         }
     }
     // A member that fails without warning takes with it what dead writers left half written in its stripes, where only a journal helps: README.
-    let may_shut = !scene.kills || !matches!(shape.level, "5" | "6") || shape.journal;
-    let event = |slot| if may_shut && random.below(3) == 0 { Event::Shut(slot) } else { Event::Away(slot) };
-    lost.into_iter().map(event).collect()
+    let may_fail = !scene.kills || !matches!(shape.level, "5" | "6") || shape.journal;
+    let mut event = |slot| {
+        let what = match random.below(9) {
+            0 | 1 if may_fail => What::Shut,
+            2 | 3 if may_fail => What::ReadOnly,
+            4 if may_fail => What::Cut,
+            5 | 6 if scene.bears_full => What::Full,
+            _ => What::Away,
+        };
+        Event { what, slot }
+    };
+    lost.into_iter().map(&mut event).collect()
 }
 
 #[cfg(test)]
@@ -104,7 +137,7 @@ mod tests {
                 let mut hit = vec![0; shape.member_count];
                 for seed in 0..200 {
                     let events = events(shape, scene, &mut Random::new(seed));
-                    let lost: Vec<usize> = events.iter().map(|event| event.slot()).collect();
+                    let lost: Vec<usize> = events.iter().map(|event| event.slot).collect();
                     assert!(!lost.is_empty() && shape.survives(&lost), "{} {seed}: {events:?}", shape.label);
                     lost.iter().for_each(|&slot| hit[slot] += 1);
                 }
