@@ -6,12 +6,15 @@ move and the last lines: one that starts finds the member missing and takes it o
 
 import ctypes
 import errno
+import hashlib
 import os
 import shutil
 import subprocess
 import sys
+import threading
 
 IN_ALL_EVENTS = 0xFFF
+BIG_BYTES = 256 * 1200
 libc = ctypes.CDLL(None, use_errno=True)
 directory, member = sys.argv[1:]
 
@@ -50,7 +53,7 @@ for number in range(5):
     with open(path(f"sub/{number}"), "w") as file:
         file.write("x" * number)
 with open(path("big"), "wb") as file:
-    file.write(bytes(range(256)) * 1200)
+    file.write(bytes(range(256)) * (BIG_BYTES // 256))
 shutil.copy("/bin/cat", path("program"))
 
 unlinked = os.open(path("unlinked"), os.O_RDWR | os.O_CREAT)
@@ -72,6 +75,50 @@ log = os.open(path("log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 os.write(log, b"before\n")
 big = os.open(path("big"), os.O_RDWR)
 reader, writer = os.pipe()
+os.mkfifo(path("fifo"))
+fifo = os.open(path("fifo"), os.O_RDWR)
+
+
+def in_flight(act):
+    """Starts a call that waits for room in a pipe. Returns a function that makes the room, and returns what came."""
+    source, sink = os.pipe()
+
+    def run():
+        sent = 0
+        while sent < BIG_BYTES:
+            sent += act(sink, sent)
+        os.close(sink)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    first = os.read(source, 1)
+
+    def rest():
+        with open(source, "rb") as file:
+            whole = first + file.read()
+        thread.join()
+        return len(whole), hashlib.sha256(whole).hexdigest()
+
+    return rest
+
+
+def blocked_read():
+    """A thread that waits in a read of the named pipe."""
+    found = []
+    thread = threading.Thread(target=lambda: found.append(os.read(fifo, 100)))
+    thread.start()
+
+    def answer():
+        os.write(os.open(path("fifo"), os.O_WRONLY | os.O_NONBLOCK), b"came")
+        thread.join(10)
+        return found
+
+    return answer
+
+
+sending = in_flight(lambda sink, at: os.sendfile(sink, big, at, BIG_BYTES - at))
+splicing = in_flight(lambda sink, at: os.splice(big, sink, BIG_BYTES - at, offset_src=at))
+reading = blocked_read()
 os.chdir(path("sub"))
 if member != "-":
     os.rename(member, member + ".away")
@@ -91,6 +138,9 @@ say("watched directory", lambda: (content("new", os.O_CREAT | os.O_RDWR), len(os
 say("watched file", lambda: (len(content(path("big"))), len(os.read(watched_file, 4096)) > 0))
 say("sendfile", lambda: (os.sendfile(writer, big, 0, 5000), len(os.read(reader, 9000))))
 say("splice", lambda: (os.splice(big, writer, 5000), len(os.read(reader, 9000))))
+say("sendfile in flight", sending)
+say("splice in flight", splicing)
+say("a read that waits", reading)
 say("link under /proc", lambda: (os.path.relpath(os.readlink(link(big)), directory), len(content(link(big)))))
 os.rename(path("big"), path("other"))
 say("the same of what was renamed", lambda: os.path.relpath(os.readlink(link(big)), directory))

@@ -82,6 +82,10 @@ pub(crate) fn serve(call: &mut Call) -> Verdict {
 
 /// `flock`.
 pub(crate) fn flock(call: &mut Call) -> Verdict {
+    if call.args[1] as u32 & LOCK_UN != 0 {
+        // It is on the anchor and nowhere else.
+        return Verdict::Pass;
+    }
     let Some(held) = OPEN.lookup(call.descriptor(0)) else { return Verdict::Pass };
     let Node::File(file) = held.node() else { return Verdict::Pass };
     lock(call, &held, file)
@@ -167,11 +171,13 @@ fn lock(call: &mut Call, held: &Held, file: &FileRef) -> Verdict {
     if file.has_locks_apart() {
         return answer(call, attempt(call, held, file));
     }
-    if request.waits && request.lock.is_some() {
+    let waits = request.waits && request.lock.is_some();
+    // Most locks are free, and a call that does not wait needs no second step.
+    let result = kernel(call, if waits { request.args_at_once } else { request.args });
+    if waits && is_held_by_another(result) {
         call.then = Some(granted);
         return Verdict::PassWith { number: call.number, args: request.args };
     }
-    let result = kernel(call, request.args);
     if result == 0 && request.lock.is_some() && file.has_locks_apart() {
         call.result = result;
         let outcome = confirm(call, held, file);
