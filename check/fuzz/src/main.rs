@@ -6,6 +6,7 @@
 //! Checksums would keep mutated bytes from everything behind them. So where the first byte of an input is odd the checksum is made right before the bytes are read.
 #![no_main]
 
+mod resolution;
 mod settings;
 mod tables;
 
@@ -15,7 +16,7 @@ use std::sync::OnceLock;
 type Target = fn(&[u8]);
 
 /// Every target by name; `cargo x fuzz` runs them in this order.
-const TARGETS: [(&str, Target); 10] = [
+const TARGETS: [(&str, Target); 11] = [
     ("superblock", tables::superblock),
     ("table", tables::table),
     ("inode", tables::inode),
@@ -26,6 +27,7 @@ const TARGETS: [(&str, Target); 10] = [
     ("environment", settings::environment),
     ("paths", settings::paths),
     ("geometry", settings::geometry),
+    ("resolution", resolution::resolution),
 ];
 
 fn target() -> Target {
