@@ -445,4 +445,65 @@ paths = ["/data"]
         assert!(failure.to_string().ends_with("set HOME, or use --system"));
         assert_eq!(registry.names().unwrap(), []);
     }
+
+    /// Whatever a file says, it is read or refused in one line, and what was read is written and read again as it was.
+    #[test]
+    fn no_text_of_a_file_does_harm() {
+        let whole = to_toml(&array("db")).unwrap();
+        let pieces = [
+            "[",
+            "]",
+            "\"",
+            "=",
+            "\n",
+            "\\u001b",
+            "\u{1b}[2J",
+            "\u{202e}",
+            "\\u202e",
+            "members",
+            "level",
+            "/",
+            "..",
+            "\0",
+            "1e999",
+            "99999999999999999999",
+            "'''",
+            "#",
+            "inf",
+            "[[members]]",
+        ];
+        let (mut state, mut accepted) = (1_u64, 0);
+        let mut below = |limit: usize| {
+            state ^= state >> 12;
+            state ^= state << 25;
+            state ^= state >> 27;
+            (state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % limit.max(1)
+        };
+        for round in 0..50_000 {
+            let mut text: Vec<char> = whole.chars().collect();
+            for _ in 0..1 + below(4) {
+                let at = below(text.len());
+                let end = (at + below(12)).min(text.len());
+                let piece = pieces[below(pieces.len())].chars();
+                match below(3) {
+                    0 => drop(text.drain(at..end)),
+                    1 => drop(text.splice(at..at, piece)),
+                    _ => drop(text.splice(at..end, piece)),
+                }
+            }
+            let text: String = text.into_iter().collect();
+            match from_toml(&text) {
+                Ok(read) => {
+                    accepted += 1;
+                    assert_eq!(from_toml(&to_toml(&read).unwrap()).as_ref(), Ok(&read), "round {round}: {text:?}");
+                }
+                Err(said) => {
+                    let shown = Failure::new("file", said, "correct it").to_string();
+                    let directs = |character: char| character.is_control() || character == '\u{202e}';
+                    assert!(!shown.contains(directs), "round {round}: {shown:?} of {text:?}");
+                }
+            }
+        }
+        assert!(accepted > 1000, "{accepted} of 50,000 are read: too few");
+    }
 }
