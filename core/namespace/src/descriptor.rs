@@ -11,7 +11,8 @@ use sys::{AsRawFd, BorrowedFd, OsError, OwnedFd, RawFd, Result};
 use units::Slot;
 
 /// The path under /proc that leads to what a descriptor of ours is open on.
-pub(crate) fn link(fd: RawFd) -> Vec<u8> {
+#[must_use]
+pub fn link(fd: RawFd) -> Vec<u8> {
     alloc::format!("/proc/thread-self/fd/{fd}").into_bytes()
 }
 
@@ -97,6 +98,11 @@ impl Namespace {
     pub fn enter_directory<'p>(&self, path: impl Into<ProgramPath<'p>>) -> Result<Reached<OwnedFd>> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         self.find(path.into(), flags, true)?.and_then(|found| Ok(found.fd))
+    }
+
+    /// A descriptor (O_PATH, close-on-exec) of what a path leads to, for calls that name it to the kernel for good.
+    pub fn look_at<'p>(&self, path: impl Into<ProgramPath<'p>>, follow: bool) -> Result<Reached<OwnedFd>> {
+        self.find(path.into(), OFlags::PATH | OFlags::CLOEXEC, follow)?.and_then(|found| Ok(found.fd))
     }
 
     /// What an anchor stands for that came from before exec, or from another process. None if the descriptor is not the array's.

@@ -52,6 +52,7 @@ mod xattr;
 
 pub use backing::is_backing;
 pub use change::HostPair;
+pub use descriptor::link;
 pub use path::ProgramPath;
 pub use sys::rustix::fs::{
     Access, AtFlags, FileType, OFlags, RenameFlags, ResolveFlags, Stat, StatFs, Statx, StatxFlags, Timestamps, XattrFlags,

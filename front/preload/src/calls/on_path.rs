@@ -79,7 +79,7 @@ impl At {
     }
 
     /// Puts a host path in the place of the program's.
-    fn replace(self, args: &mut [usize; 6], path: &[u8]) {
+    pub(crate) fn replace(self, args: &mut [usize; 6], path: &[u8]) {
         args[self.path] = path.as_ptr() as usize;
         if let Some(index) = self.directory {
             args[index] = AT_FDCWD as usize;

@@ -7,12 +7,13 @@ use super::node::Node;
 use super::on_path::{self, At};
 use super::{OPEN, directory};
 use crate::array;
+use crate::deputy;
 use crate::dispatch::{Call, Verdict};
 use linux_raw_sys::general::{__NR_close, __NR_fanotify_mark, __NR_inotify_add_watch, AT_SYMLINK_FOLLOW, O_TRUNC};
 use namespace::{ProgramPath, Reached};
-use sys::raw::syscall;
+use sys::raw::{check, syscall};
 use sys::rustix::fs::ftruncate;
-use sys::{OsError, RawFd};
+use sys::{AsRawFd, OsError, OwnedFd, RawFd};
 
 /// inotify_add_watch, fanotify_mark, name_to_handle_at.
 pub(crate) fn by_anchor(call: &mut Call) -> Verdict {
@@ -25,18 +26,39 @@ pub(crate) fn by_anchor(call: &mut Call) -> Verdict {
     } else {
         (At::directory(0, 1), call.args[4] as u32 & AT_SYMLINK_FOLLOW != 0)
     };
-    let act = |path: ProgramPath<'_>| -> Result<Reached<()>, OsError> {
-        let namespace = array::namespace()?;
-        match namespace.resolve(path, follow)? {
-            Reached::Array(path) => namespace.anchor_path(&path).map(Reached::Host),
-            Reached::Host(path) => Ok(Reached::Host(path)),
-        }
-    };
     if follow && let Some(link) = at.link(call) {
         let leads = || array::namespace().map(|namespace| namespace.link_of(link.descriptor(), link.node()));
         return leads().map_or_else(Verdict::error, |path| on_path::elsewhere(call, &[(at, path)]));
     }
-    on_path::serve(call, at, act, |()| Ok(0))
+    if deputy::is_active() {
+        // What the kernel stores, it is to store into the guest's memory, which has none of our descriptors.
+        let act = |path: ProgramPath<'_>| -> Result<Reached<()>, OsError> {
+            let namespace = array::namespace()?;
+            match namespace.resolve(path, follow)? {
+                Reached::Array(path) => namespace.anchor_path(&path).map(Reached::Host),
+                Reached::Host(path) => Ok(Reached::Host(path)),
+            }
+        };
+        return on_path::serve(call, at, act, |()| Ok(0));
+    }
+    // What was found is told by its descriptor: nobody can put a symlink on the way to it between the look and the call.
+    let answer = |found: OwnedFd| {
+        let mut link = namespace::link(found.as_raw_fd());
+        link.push(0);
+        let mut args = call.args;
+        at.replace(&mut args, &link);
+        // A link under /proc leads to what is open, also to a symlink.
+        if call.number == __NR_inotify_add_watch as usize {
+            args[2] &= !IN_DONT_FOLLOW;
+        } else if call.number == __NR_fanotify_mark as usize {
+            args[1] &= !FAN_MARK_DONT_FOLLOW;
+        } else {
+            args[4] |= AT_SYMLINK_FOLLOW as usize;
+        }
+        // SAFETY: the program's call with a path of ours, which lives until it returns.
+        check(unsafe { syscall(call.number, args) })
+    };
+    on_path::serve(call, at, |path| array::namespace()?.look_at(path, follow), answer)
 }
 
 /// `open_by_handle_at`: what it opens on a member becomes the anchor of the file, as if it had been received from another process.
