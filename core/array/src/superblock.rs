@@ -187,13 +187,17 @@ fn begin_table(meta: &OwnedFd, kind: TableKind, name: &core::ffi::CStr, uuid: Uu
     Ok(file)
 }
 
-/// `mkdir -p` below a member. `path` is absolute and normalised.
+/// `mkdir -p` below a member. `path` is absolute and normalised. No symlink is followed: whoever owns a directory on the way could lead the others out of the member.
 pub(crate) fn make_directories(root: &OwnedFd, path: &[u8]) -> Result<()> {
-    for (end, _) in path.iter().enumerate().skip(1).filter(|&(_, &byte)| byte == b'/').chain([(path.len(), &0)]) {
-        match fs::mkdirat(root, &path[1..end], Mode::from_raw_mode(0o755)) {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut above: Option<OwnedFd> = None;
+    for name in path.split(|&byte| byte == b'/').filter(|name| !name.is_empty()) {
+        let directory = above.as_ref().unwrap_or(root);
+        match fs::mkdirat(directory, name, Mode::from_raw_mode(0o755)) {
             Ok(()) | Err(OsError::EXIST) => {}
             Err(error) => return Err(error),
         }
+        above = Some(fs::openat(directory, name, flags, Mode::empty())?);
     }
     Ok(())
 }
