@@ -399,9 +399,10 @@ fn segment_path(attacker: &Attacker) -> PathBuf {
 
 fn segment(attacker: &mut Attacker) -> io::Result<()> {
     let path = segment_path(attacker);
-    match attacker.random.below(4) {
+    match attacker.random.below(5) {
         0 => fs::remove_file(path),
         1 => fs::rename(&path, path.with_extension("gone")),
+        4 => fs::OpenOptions::new().create_new(true).write(true).open(path)?.write_all_at(b"x", 0),
         2 => kernel::lock(&opened(&path, libc::O_RDONLY)?),
         _ => opened(&path, libc::O_RDWR)?.write_all_at(b"x", 4096),
     }

@@ -20,9 +20,9 @@ pub fn forget<P: AsRef<Path>>(members: impl IntoIterator<Item = P>) {
     for segment in members.into_iter().filter_map(|member| segment_of(member.as_ref())) {
         // The members of one array name the same one.
         let _ = fs::remove_file(&segment);
-        let copies = format!("{}-map-", segment.display());
+        let other = ["-map-", "-run-"].map(|kind| format!("{}{kind}", segment.display()));
         let entries = fs::read_dir("/dev/shm").into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
-        for path in entries.filter(|path| path.to_string_lossy().starts_with(&copies)) {
+        for path in entries.filter(|path| other.iter().any(|start| path.to_string_lossy().starts_with(start))) {
             let _ = fs::remove_file(path);
         }
     }

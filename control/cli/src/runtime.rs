@@ -14,19 +14,20 @@ use sys::rustix::fs::OFlags;
 
 /// The processes that have the array's runtime segment mapped, as far as this user may look into them.
 pub(crate) fn attached(uuid: Uuid) -> Vec<u32> {
-    let segment = array::runtime::segment_path(uuid);
+    let segments = array::runtime::segment_paths(uuid);
     let own = std::process::id();
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
-    let mut pids: Vec<u32> = pids.filter(|&pid| pid != own && maps(pid, &segment)).collect();
+    let mut pids: Vec<u32> = pids.filter(|&pid| pid != own && maps(pid, &segments)).collect();
     pids.sort_unstable();
     pids
 }
 
-fn maps(pid: u32, file: &str) -> bool {
+fn maps(pid: u32, files: &[String]) -> bool {
     // A process may end while it is looked at.
     let Ok(maps) = File::open(format!("/proc/{pid}/maps")) else { return false };
-    BufReader::new(maps).split(b'\n').map_while(Result::ok).any(|line| line.ends_with(file.as_bytes()))
+    let lines = BufReader::new(maps).split(b'\n').map_while(Result::ok);
+    lines.map(|line| String::from_utf8_lossy(&line).into_owned()).any(|line| files.iter().any(|file| line.ends_with(file)))
 }
 
 /// Bytes of a file system, and those an ordinary user may still fill.
@@ -98,10 +99,7 @@ pub(crate) fn stop(source: &Source, thing: &str) -> Result<bool, Failure> {
 
 fn stop_after(source: &Source, thing: &str, replayed: bool) -> Result<bool, Failure> {
     let superblock = inspect::newest(source, thing)?;
-    let segment = array::runtime::segment_path(superblock.array_uuid);
-    if fs::symlink_metadata(&segment).is_err() {
-        return Ok(false);
-    }
+    let Some(segment) = array::runtime::find_segment(superblock.array_uuid, superblock.access) else { return Ok(false) };
     let mut pids = attached(superblock.array_uuid);
     // While this is held nobody else attaches. A segment of another version of cxlraid cannot be opened; it goes if nobody maps it.
     // Whoever uses it from another PID namespace has it mapped too.
@@ -141,7 +139,7 @@ fn stop_after(source: &Source, thing: &str, replayed: bool) -> Result<bool, Fail
         return stop_after(source, thing, replayed);
     }
     fs::remove_file(&segment).map_err(|error| Failure::new(&segment, error, "run as the user who owns the array"))?;
-    forget_copies(Path::new(&segment));
+    forget_copies(Path::new(&array::runtime::segment_path(superblock.array_uuid)));
     // Not before: who attaches meanwhile would use a segment that nobody else finds.
     drop(runtime);
     Ok(true)

@@ -273,7 +273,6 @@ impl AttachError {
 const fn runtime_remedy(error: OsError) -> &'static str {
     match error {
         OsError::PROTO => "end the processes that use the array and run 'cxlraid stop' on it",
-        OsError::PERM => "another user has taken its name; have it removed by its owner or root",
         OsError::TIMEDOUT => "see which process with 'fuser', and end it",
         _ => "check that /dev/shm is a writable tmpfs",
     }

@@ -15,6 +15,7 @@ mod roots;
 mod showing;
 
 pub use anchors::Anchors;
+pub use entry::{find_segment, segment_paths};
 pub use open_files::{FileEntry, SharedFile};
 pub use showing::{ANSWER_STEP, ANSWER_STEPS, MappingCounts, count_mappings, others_are_to_hear};
 
@@ -200,7 +201,7 @@ unsafe impl Send for Runtime {}
 // SAFETY: as above.
 unsafe impl Sync for Runtime {}
 
-/// The segment's path for an array.
+/// The segment's path for an array, if nobody else has made that name: [`find_segment`].
 #[must_use]
 pub fn segment_path(uuid: format::Uuid) -> alloc::string::String {
     alloc::format!("/dev/shm/cxlraid-{uuid}")
@@ -214,15 +215,15 @@ impl Runtime {
     /// whether other processes use the array by way of this segment.
     ///
     /// # Errors
-    /// `BUSY` if processes of another PID namespace use the segment: nobody could tell whether the owner of a lock lives. `PERM` if its name is taken by
-    /// another user, `TIMEDOUT` if a process keeps it locked.
+    /// `BUSY` if processes of another PID namespace use the segment: nobody could tell whether the owner of a lock lives. `TIMEDOUT` if a process
+    /// keeps it locked.
     pub fn open(
         uuid: format::Uuid,
         access: format::Access,
         claim: impl FnOnce(u64, u64) -> Result<bool>,
     ) -> Result<(Self, bool)> {
         let mode = Mode::from_raw_mode(access.mode & 0o666);
-        let (file, stat) = entry::open_locked(uuid, access, mode)?;
+        let (file, stat, path) = entry::open_locked(uuid, access, mode)?;
         if stat.st_size == 0 {
             if sys::file_limit::bytes() < size_of::<Segment>() as u64 {
                 // The kernel would kill the program that was limited.
@@ -234,7 +235,12 @@ impl Runtime {
         } else if stat.st_size as usize != size_of::<Segment>() {
             return Err(OsError::PROTO);
         }
-        let in_use = claim(stat.st_dev, stat.st_ino)?;
+        let in_use = claim(stat.st_dev, stat.st_ino).inspect_err(|_| {
+            if stat.st_size == 0 {
+                // Made here, and the array is used by way of another one: nobody is to find this one.
+                let _ = fs::unlink(path.as_str());
+            }
+        })?;
         let runtime = Self::map(file)?;
         let segment = runtime.segment();
         let pid_namespace = pid_namespace();

@@ -60,6 +60,32 @@ pub(super) fn segment_held(scene: &mut Scene<'_>, complaints: &mut Complaints) -
     Ok(Outcome::Ran)
 }
 
+/// Somebody else has made the segment's first name: the array works by another name, which all programs find, also when the first one is free again.
+pub(super) fn segment_name_taken(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
+    if !is_root() {
+        return Ok(Outcome::NotRun("needs root, to be somebody else"));
+    }
+    scene.make(complaints);
+    stage::segment::forget(&scene.array.members);
+    let Some(segment) = stage::segment::segment_of(scene.member(0)) else { return Err(io::ErrorKind::NotFound.into()) };
+    std::fs::write(&segment, "taken")?;
+    std::os::unix::fs::chown(&segment, Some(65534), Some(65534))?;
+    let begins = format!("{}-run-", segment.display());
+    let count = || -> io::Result<usize> {
+        let entries = std::fs::read_dir("/dev/shm")?.flatten();
+        Ok(entries.filter(|entry| entry.path().to_string_lossy().starts_with(&begins)).count())
+    };
+    scene.expect_content("file", "before\n", complaints);
+    scene.expect_content("file", "before\n", complaints);
+    let taken = std::fs::read(&segment)?;
+    std::fs::remove_file(&segment)?;
+    scene.expect_content("file", "before\n", complaints);
+    if taken != b"taken" || segment.exists() || count()? != 1 {
+        complaints.push(format!("{} other segments, must be 1; the name that was taken holds {} bytes", count()?, taken.len()));
+    }
+    Ok(Outcome::Ran)
+}
+
 /// Rounds of [`segment_damaged`], each on an array of its own.
 const DAMAGED_ROUNDS: &str = "6";
 

@@ -21,7 +21,7 @@ const fn case(name: &'static str, act: fn(&mut Scene<'_>, &mut Complaints) -> Re
     Case { name, shape: Shape::RAID5, act }
 }
 
-pub(super) const CASES: [Case; 38] = [
+pub(super) const CASES: [Case; 39] = [
     case("level-unknown", level_unknown),
     case("settings-missing", settings_missing),
     case("members-too-few", members_too_few),
@@ -47,6 +47,7 @@ pub(super) const CASES: [Case; 38] = [
     case("numbers-of-ours", numbers_of_ours),
     case("rights-dropped", others::rights_dropped),
     case("segment-held", others::segment_held),
+    case("segment-name-taken", others::segment_name_taken),
     case("segment-damaged", others::segment_damaged),
     case("one-device", one_device),
     case("members-missing", members_missing),

@@ -1,37 +1,104 @@
 //! The way into the runtime segment: its file in /dev/shm, examined before anything is waited for.
 //!
-//! Every user may make a name there, and hold a lock on a file of it for ever. So a file of somebody else's is refused, and waiting for the lock ends.
+//! Every user may make a name there, and hold a lock on a file of it for ever. So a file of somebody else's is not opened, and waiting for the lock ends. The first name that a segment has can be
+//! foretold, since it is the array's UUID. Where somebody else has made it, the segment gets another one, which is found by listing the directory; a second segment of the same array cannot be used meanwhile, whatever
+//! is made and removed there ([`crate::exclusive`]).
 
 use super::segment_path;
 use crate::waiting::lock;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
 use format::{Access, Uuid};
 use sys::high_fd::Raised;
-use sys::rustix::fs::{self, FileType, Mode, OFlags, Stat};
-use sys::{OsError, OwnedFd, Result};
+use sys::rustix::fs::{self, Dir, DirEntry, FileType, Mode, OFlags, Stat};
+use sys::{OsError, Result};
 
-/// The segment's file, locked, and what it is.
+/// What a segment's name has behind the first name where somebody else has made that: followed by a number that nobody could foretell.
+const ELSEWHERE: &str = "-run-";
+/// Where segments lie.
+const DIRECTORY: &str = "/dev/shm";
+/// How often the segment is looked for anew that somebody removed or made in between.
+const TRY_COUNT: u32 = 100;
+
+const OPEN: OFlags = OFlags::RDWR.union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK);
+
+/// The segment's file, locked, what it is, and its path.
 ///
 /// # Errors
-/// `PERM` if the name is taken by something that another user than the array's owner or root has made, `TIMEDOUT` if a process keeps the file locked.
-pub(super) fn open_locked(uuid: Uuid, access: Access, mode: Mode) -> Result<(Raised, Stat)> {
-    let path = segment_path(uuid);
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    loop {
-        let file = Raised::new(fs::open(path.as_str(), flags, mode)?)?;
-        examine(&file, access)?;
+/// `TIMEDOUT` if a process keeps the file locked; `BUSY` if the segment is removed and made again without end.
+pub(super) fn open_locked(uuid: Uuid, access: Access, mode: Mode) -> Result<(Raised, Stat, String)> {
+    for _ in 0..TRY_COUNT {
+        let (path, flags) = place(uuid, access)?;
+        let file = match fs::open(path.as_str(), OPEN | flags, mode) {
+            Ok(file) => Raised::new(file)?,
+            // Somebody was faster.
+            Err(OsError::NOENT | OsError::EXIST) => continue,
+            Err(_) if flags.contains(OFlags::CREATE) && fs::lstat(path.as_str()).is_ok() => continue,
+            Err(error) => return Err(error),
+        };
+        if !is_believed(&fs::fstat(&file)?, access) {
+            continue;
+        }
         lock(&file)?;
         let stat = fs::fstat(&file)?;
         // It may have been removed (`cxlraid stop`) while we waited for it: then the next one to open it would make another.
         if stat.st_nlink != 0 {
-            return Ok((file, stat));
+            return Ok((file, stat, path));
         }
     }
+    Err(OsError::BUSY)
 }
 
-fn examine(file: &OwnedFd, access: Access) -> Result<()> {
-    let stat = fs::fstat(file)?;
+/// Where the segment is, or is to be made with these flags.
+fn place(uuid: Uuid, access: Access) -> Result<(String, OFlags)> {
+    let first = segment_path(uuid);
+    let is_free = match fs::lstat(first.as_str()) {
+        Ok(stat) if is_believed(&stat, access) => return Ok((first, OFlags::empty())),
+        Ok(_) => false,
+        Err(OsError::NOENT) => true,
+        Err(error) => return Err(error),
+    };
+    let elsewhere = listed(uuid).into_iter().find(|path| fs::lstat(path.as_str()).is_ok_and(|stat| is_believed(&stat, access)));
+    Ok(match elsewhere {
+        Some(path) => (path, OFlags::empty()),
+        None if is_free => (first, OFlags::CREATE),
+        None => {
+            let number = u64::from_le_bytes(sys::random::bytes()?);
+            (format!("{first}{ELSEWHERE}{number:016x}"), OFlags::CREATE | OFlags::EXCL)
+        }
+    })
+}
+
+/// The path of the segment of an array, if there is one.
+#[must_use]
+pub fn find_segment(uuid: Uuid, access: Access) -> Option<String> {
+    place(uuid, access).ok().filter(|(_, flags)| flags.is_empty()).map(|(path, _)| path)
+}
+
+/// Every path that a segment of the array may have, whoever made it.
+#[must_use]
+pub fn segment_paths(uuid: Uuid) -> Vec<String> {
+    let mut paths = listed(uuid);
+    paths.insert(0, segment_path(uuid));
+    paths
+}
+
+/// The names in the segments' directory that begin as those do which nobody could foretell, in ascending order.
+fn listed(uuid: Uuid) -> Vec<String> {
+    let start = format!("{}{ELSEWHERE}", segment_path(uuid));
+    let open = fs::open(DIRECTORY, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+    let Ok(entries) = open.and_then(|directory| Dir::read_from(&directory)) else { return Vec::new() };
+    let path = |entry: Result<DirEntry>| Some(format!("{DIRECTORY}/{}", entry.ok()?.file_name().to_str().ok()?));
+    let mut paths: Vec<String> = entries.filter_map(path).filter(|path| path.starts_with(&start)).collect();
+    paths.sort_unstable();
+    paths
+}
+
+/// Whether what has a segment's name was made by somebody who may have made the segment: the array's owner, root, or this user.
+fn is_believed(stat: &Stat, access: Access) -> bool {
     let own = [access.owner_uid, 0, sys::rustix::process::geteuid().as_raw()].contains(&stat.st_uid);
-    if own && FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile { Ok(()) } else { Err(OsError::PERM) }
+    own && FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
 }
 
 #[cfg(test)]
@@ -45,27 +112,37 @@ mod tests {
         Access { mode: 0o600, owner_uid: uid, owner_gid: gid }
     }
 
-    fn open(uuid: Uuid) -> Result<Raised> {
-        open_locked(uuid, access(), Mode::RUSR | Mode::WUSR).map(|(file, _)| file)
+    fn open(uuid: Uuid) -> Result<(Raised, String)> {
+        open_locked(uuid, access(), Mode::RUSR | Mode::WUSR).map(|(file, _, path)| (file, path))
     }
 
     #[test]
-    fn what_others_put_in_its_place_is_not_waited_for() {
+    fn what_others_put_in_its_place_is_passed_over() {
         let uuid = Uuid(std::process::id().to_le_bytes().repeat(4).try_into().unwrap());
-        let path = segment_path(uuid);
-        let own = open(uuid).unwrap();
+        let first = segment_path(uuid);
+        let (own, path) = open(uuid).unwrap();
+        assert_eq!(path, first);
         assert_eq!(open(uuid).unwrap_err(), OsError::TIMEDOUT, "the lock is held");
+        let begin_ns = sys::clock::monotonic_ns();
         if sys::rustix::process::geteuid().is_root() {
-            chownat(CWD, path.as_str(), Some(Uid::from_raw(65534)), Some(Gid::from_raw(65534)), fs::AtFlags::empty()).unwrap();
-            let begin_ns = sys::clock::monotonic_ns();
-            assert_eq!(open(uuid).unwrap_err(), OsError::PERM);
-            assert!(sys::clock::monotonic_ns() - begin_ns < WAIT_SECONDS * 500_000_000, "it was waited for");
+            // Somebody else's file, with a lock on it.
+            chownat(CWD, first.as_str(), Some(Uid::from_raw(65534)), Some(Gid::from_raw(65534)), fs::AtFlags::empty()).unwrap();
+            let (_file, elsewhere) = open(uuid).unwrap();
+            assert_ne!(elsewhere, first);
+            unlink(elsewhere.as_str()).unwrap();
         }
         drop(own);
-        unlink(path.as_str()).unwrap();
-        mknodat(CWD, path.as_str(), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
-        let refused = open(uuid).map(drop);
-        unlink(path.as_str()).unwrap();
-        assert_eq!(refused, Err(OsError::PERM));
+        unlink(first.as_str()).unwrap();
+        mknodat(CWD, first.as_str(), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let (file, elsewhere) = open(uuid).unwrap();
+        drop(file);
+        // All find the same one, also when the first name is free again.
+        assert_eq!(open(uuid).unwrap().1, elsewhere);
+        unlink(first.as_str()).unwrap();
+        assert_eq!((open(uuid).unwrap().1, find_segment(uuid, access())), (elsewhere.clone(), Some(elsewhere.clone())));
+        assert_eq!(segment_paths(uuid), [first, elsewhere.clone()]);
+        unlink(elsewhere.as_str()).unwrap();
+        assert_eq!(find_segment(uuid, access()), None);
+        assert!(sys::clock::monotonic_ns() - begin_ns < WAIT_SECONDS * 500_000_000, "it was waited for");
     }
 }

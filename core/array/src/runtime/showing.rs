@@ -50,8 +50,11 @@ pub struct MappingCounts {
 /// Counts them without attaching to the array. None if its segment is not there, is another version's, or may not be read.
 #[must_use]
 pub fn count_mappings(uuid: format::Uuid) -> Option<MappingCounts> {
-    let path = super::segment_path(uuid);
-    let file = fs::open(path.as_str(), OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty()).ok()?;
+    super::segment_paths(uuid).into_iter().find_map(|path| count_at(&path))
+}
+
+fn count_at(path: &str) -> Option<MappingCounts> {
+    let file = fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK, Mode::empty()).ok()?;
     let bytes = size_of::<Segment>();
     if fs::fstat(&file).ok()?.st_size as usize != bytes {
         return None;
