@@ -73,7 +73,7 @@ pub(crate) fn test(rest: &[String]) -> Outcome {
         run_apart(cargo_release("run -p cxlraid-trees -- --quick", &[]))
     })?;
     steps.step("a user without rights against others, a selection", || {
-        run_apart(cargo_release("run -p cxlraid-attack -- --quick", &[]))
+        run_apart(cargo_release("run -p cxlraid-attack -- --quick --forge --outages", &[]))
     })?;
     steps.step("random system calls against a plain directory, a selection", || {
         run_apart(cargo_release("run -p cxlraid-differ -- --quick", &[]))
