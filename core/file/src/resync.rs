@@ -186,7 +186,11 @@ impl Inode {
         }
         let wanted = self.geometry.member_bytes(size);
         self.add_flags(format::FLAG_HOLES);
+        // Nothing is counted upon meanwhile, or a file that is too short would be taken for one that somebody has just cut.
+        self.shared().allocated_end.store(0, Ordering::Release);
         self.on_members(|backing| if backing.bytes()? < wanted { backing.set_len(wanted) } else { Ok(()) })?;
+        self.shared().allocated_end.store(wanted, Ordering::Release);
+        self.shared().allocation_epoch.fetch_add(1, Ordering::AcqRel);
         Ok(true)
     }
 
