@@ -7,7 +7,7 @@
 //! any byte of a file depends on.
 
 use crate::files::Files;
-use crate::table::{open_meta_file, open_meta_files};
+use crate::table::{open_meta_file, open_tables};
 use alloc::vec::Vec;
 use array::Array;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -48,7 +48,7 @@ pub(crate) struct Backings {
 
 impl Backings {
     pub(crate) fn open(array: &Array) -> Result<Self, OsError> {
-        let mut members = open_meta_files(array, format::BACKINGS_FILE)?;
+        let mut members = open_tables(array, TableKind::Backings, format::BACKINGS_FILE)?;
         for (slot, table) in members.iter_mut().enumerate() {
             if table.is_some() || !array.in_use().contains(slot) {
                 continue;

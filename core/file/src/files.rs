@@ -11,7 +11,7 @@ use crate::journal::{self, FileJournal};
 use crate::local_lock::LocalLock;
 use crate::locks::KeptOverExec;
 use crate::nameless::Name;
-use crate::table::{InodeTable, open_meta_files};
+use crate::table::{InodeTable, open_tables};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -187,7 +187,7 @@ impl Files {
         let (journal, journal_domain) = journal::open(&array)?;
         let adr = domains.contains(&PersistenceDomain::Adr) || journal_domain == PersistenceDomain::Adr;
         let kernels = persist::kernels_for(if adr { PersistenceDomain::Adr } else { PersistenceDomain::Eadr });
-        let lanes = Lanes::new(open_meta_files(&array, format::LANES_FILE)?, kernels);
+        let lanes = Lanes::new(open_tables(&array, format::TableKind::Lanes, format::LANES_FILE)?, kernels);
         let volatile_order = [&domains[..], &[journal_domain]].concat().contains(&PersistenceDomain::PageCache);
         let journal = FileJournal::new(&array, journal, kernels, volatile_order)?;
         let geometry = *array.geometry();

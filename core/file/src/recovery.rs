@@ -12,7 +12,7 @@
 //! zeros counts less than that of a file with a name: the medium has lost it.
 
 use crate::files::Files;
-use crate::table::{InodeTable, open_meta_files};
+use crate::table::{InodeTable, open_tables};
 use array::Array;
 use dax::{Backing, PersistenceDomain};
 use format::{
@@ -86,7 +86,8 @@ impl Files {
 
     /// The log of names, as far as members have one.
     pub fn open_name_log(&self) -> Result<NameLog<Backing>, OsError> {
-        open_meta_files(self.array(), format::NAMES_FILE).map(|files| NameLog::new(files, self.kernels().flush()))
+        open_tables(self.array(), format::TableKind::Names, format::NAMES_FILE)
+            .map(|files| NameLog::new(files, self.kernels().flush()))
     }
 
     /// The state of a file's record; None if the record is free or another file's.

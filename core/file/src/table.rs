@@ -8,7 +8,7 @@ use array::{Array, Member, has_failed};
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use dax::{Access, Backing, PersistenceDomain};
 use format::{FLAGS_OFFSET, INODE_COUNT_MAX, INODE_RECORD_BYTES, InodeRecord, InodeState, SIZE_OFFSET, STATE_OFFSET, Shape};
-use format::{inode_record_offset, inode_table_bytes};
+use format::{TABLE_BEGINNING_BYTES, TableHeader, TableKind, Uuid, inode_record_offset, inode_table_bytes};
 use medium::Medium;
 use persist::fault::guard;
 use sys::rustix::fs::OFlags;
@@ -29,7 +29,7 @@ pub struct InodeTable {
 impl InodeTable {
     /// Opens the tables of the members that are there.
     pub fn open(array: &Array) -> Result<Self, OsError> {
-        open_meta_files(array, format::INODES_FILE).map(|members| Self { members, known_count: AtomicU64::new(0) })
+        open_tables(array, TableKind::Inodes, format::INODES_FILE).map(|members| Self { members, known_count: AtomicU64::new(0) })
     }
 
     /// Gives out an inode number for a file of `shape`, with a record stored on every member in use: of a file without a name, which a crash
@@ -357,8 +357,12 @@ pub(crate) fn why_unmapped(table: &Backing) -> OsError {
     }
 }
 
-/// Opens a file under `.cxlraid` on every member that is there and has not failed; None where an older program made the member without it.
-pub(crate) fn open_meta_files(array: &Array, name: &core::ffi::CStr) -> Result<Vec<Option<Backing>>, OsError> {
+/// Opens a table under `.cxlraid` on every member that is there and has not failed; None where an older program made the member without it. A member whose table is missing, or is none of the array's, goes out if
+/// it can be spared.
+pub(crate) fn open_tables(array: &Array, kind: TableKind, name: &core::ffi::CStr) -> Result<Vec<Option<Backing>>, OsError> {
+    // These are made by several programs at once where an older program made the member.
+    let is_optional = matches!(kind, TableKind::Names | TableKind::Backings);
+    let is_usable = |file: &Backing| is_table(file, kind, array.uuid()) || is_optional && file.bytes() == Ok(0);
     array
         .members()
         .iter()
@@ -367,13 +371,29 @@ pub(crate) fn open_meta_files(array: &Array, name: &core::ffi::CStr) -> Result<V
                 return Ok(None);
             }
             match open_meta_file(member, name) {
-                Err(OsError::NOENT) if name == format::NAMES_FILE || name == format::BACKINGS_FILE => Ok(None),
+                Err(OsError::NOENT) if is_optional => Ok(None),
+                Ok((file, _)) if is_usable(&file) => Ok(Some(file)),
+                Ok(_) => array.spare_damaged(member.slot).map(|()| None),
+                Err(error) if is_no_file(error) => array.spare_damaged(member.slot).map(|()| None),
                 // A member that is out already may be read-only, too.
                 Err(error) if array.has_member_failed(member.slot, error) => array.spare(member.slot, error).map(|()| None),
-                result => result.map(|(file, _)| Some(file)),
+                Err(error) => Err(error),
             }
         })
         .collect()
+}
+
+/// Whether a file is a table of the array.
+fn is_table(file: &Backing, kind: TableKind, array: Uuid) -> bool {
+    let mut bytes = [0; TABLE_BEGINNING_BYTES];
+    // SAFETY: the buffer is ours and that long.
+    let read = unsafe { file.get(0, bytes.as_mut_ptr(), bytes.len()) };
+    read.is_ok() && TableHeader::begins(kind, array, &bytes)
+}
+
+/// Whether an error says that there is no regular file.
+const fn is_no_file(error: OsError) -> bool {
+    matches!(error, OsError::NOENT | OsError::LOOP | OsError::ISDIR | OsError::MEDIUMTYPE)
 }
 
 /// Opens a file under `.cxlraid` of a member that is there; also gives the member's persistence domain.

@@ -45,7 +45,7 @@ pub use superblock::{
     Access, COPY_BYTES, Features, JournalEntry, JournalPath, MemberEntry, MemberState, SUPERBLOCK_BYTES, SUPPORTED, Superblock,
     SuperblockError,
 };
-pub use table::{TABLE_HEADER_BYTES, TableError, TableHeader, TableKind};
+pub use table::{TABLE_BEGINNING_BYTES, TABLE_HEADER_BYTES, TableError, TableHeader, TableKind};
 pub use uuid::{Uuid, UuidError};
 
 use core::fmt;

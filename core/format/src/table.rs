@@ -87,6 +87,9 @@ impl fmt::Display for TableKind {
     }
 }
 
+/// How much of a table [`TableHeader::begins`] looks at.
+pub const TABLE_BEGINNING_BYTES: usize = 32;
+
 /// The header of a table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TableHeader {
@@ -157,6 +160,13 @@ impl TableHeader {
         };
         bytes.checksum = bytes.compute_checksum().into();
         zerocopy::transmute!(bytes)
+    }
+
+    /// Whether a file begins as a table of `kind` of an array does, in a version that this program reads: a quick look without the checksum, for every start.
+    #[must_use]
+    pub fn begins(kind: TableKind, array_uuid: Uuid, file: &[u8; TABLE_BEGINNING_BYTES]) -> bool {
+        let major = u16::from_le_bytes([file[8], file[9]]);
+        file[..8] == kind.magic() && major == kind.supported().major && file[16..] == array_uuid.0
     }
 
     /// The header of a file that should be a table of `kind`; `file` is all of it or at least its header.
