@@ -46,7 +46,7 @@ const OPEN_WORDS: usize = OPEN_FILE_COUNT / 64;
 const MAGIC: u64 = u64::from_le_bytes(*b"CXLRrun\x01");
 const SLOT_BITS: u32 = ATTACH_SLOT_COUNT.trailing_zeros();
 /// Raised whenever the layout below changes.
-const VERSION: u32 = 18;
+const VERSION: u32 = 19;
 
 /// One attached process.
 #[repr(C)]
@@ -82,6 +82,8 @@ struct Segment {
     epoch: AtomicU64,
     /// The `out` that the superblocks in use have recorded.
     out_recorded: AtomicU32,
+    /// 1: the superblocks say that the array is in use again ([`crate::superblock`]).
+    use_recorded: AtomicU32,
     /// Members out of use whose loss somebody was told of.
     out_told: AtomicU32,
     /// Members that are about to go out.
@@ -563,6 +565,7 @@ impl Runtime {
             self.segment().recovered.fetch_min(Recovery::Deaths as u32, Ordering::AcqRel);
         }
         self.segment().out_recorded.store(recorded.bits(), Ordering::Release);
+        self.segment().use_recorded.store(0, Ordering::Release);
         self.segment().out_told.fetch_and(out.bits(), Ordering::AcqRel);
         self.segment().out.store(out.bits(), Ordering::Release);
         self.segment().epoch.fetch_add(1, Ordering::AcqRel);
@@ -586,6 +589,18 @@ impl Runtime {
         let one = MemberSet::EMPTY.with(slot);
         let before = MemberSet::from_bits(self.segment().out_told.fetch_or(one.bits(), Ordering::AcqRel));
         !one.minus(before).is_empty()
+    }
+
+    /// Whether the superblocks know of this use of the array: the time in which processes are attached without a gap.
+    #[inline]
+    #[must_use]
+    pub fn is_use_recorded(&self) -> bool {
+        self.segment().use_recorded.load(Ordering::Acquire) != 0
+    }
+
+    /// The superblocks know of it.
+    pub fn set_use_recorded(&self) {
+        self.segment().use_recorded.store(1, Ordering::Release);
     }
 
     /// The members out of use that the superblocks do not know yet.

@@ -126,15 +126,29 @@ impl Array {
         if has_failed(error) || self.geometry.survives(out) { self.fail_member(slot) } else { Err(error) }
     }
 
-    /// Called before anything on the array is modified: puts members that are out on record, once.
+    /// Takes a member out whose `.cxlraid` is damaged.
+    ///
+    /// # Errors
+    /// `IO` if it cannot be spared.
+    pub fn spare_damaged(&self, slot: Slot) -> Result<(), OsError> {
+        let out = self.runtime.out().union(MemberSet::EMPTY.with(slot));
+        if self.geometry.survives(out) { self.fail_member(slot) } else { Err(OsError::IO) }
+    }
+
+    /// Called before anything on the array is modified: puts members that are out on record, and that the array is in use again, once.
     #[inline]
     pub fn before_change(&self) -> Result<(), OsError> {
-        if self.runtime.out_unrecorded().is_empty() { Ok(()) } else { self.put_on_record() }
+        if self.runtime.out_unrecorded().is_empty() && self.runtime.is_use_recorded() { Ok(()) } else { self.put_on_record() }
     }
 
     #[cold]
     fn put_on_record(&self) -> Result<(), OsError> {
-        self.runtime.with_superblocks(|| if self.runtime.out_unrecorded().is_empty() { Ok(()) } else { self.record_out() })
+        self.runtime.with_superblocks(|| {
+            if !self.runtime.out_unrecorded().is_empty() {
+                self.record_out()?;
+            }
+            if self.runtime.is_use_recorded() { Ok(()) } else { self.record_use() }
+        })
     }
 
     /// Takes a member out of use because its memory or file system failed. Fails if the array does not bear that.

@@ -140,7 +140,7 @@ fn a_member_whose_going_out_was_recorded_on_one_other_only_stays_out() {
     let superblock = |array: &TestArray, slot: usize| array.members[slot].join(".cxlraid/superblock");
     let before = [1, 2, 3].map(|slot| std::fs::read(superblock(&array, slot)).unwrap());
     std::fs::rename(&array.members[4], away(&array, 4)).unwrap();
-    array.restart();
+    array.namespace.files().array().fail_member(4).unwrap();
     inside(array.namespace.mkdir(b"/data/recorded", 0o700));
     for (slot, bytes) in [1, 2, 3].into_iter().zip(before) {
         std::fs::write(superblock(&array, slot), bytes).unwrap();
@@ -153,6 +153,34 @@ fn a_member_whose_going_out_was_recorded_on_one_other_only_stays_out() {
     array.restart();
     assert_eq!(array.namespace.files().array().runtime().out(), MemberSet::EMPTY.with(0).with(4));
     assert!(content_unchecked(&array) == wanted);
+}
+
+/// A member that is put back from a copy of its directory has missed every use since, and must not be believed.
+#[test]
+fn a_member_put_back_from_an_older_copy_is_stale() {
+    for (level, member_count) in [(Level::Raid1, 3), (Level::Raid5, 3), (Level::Raid10, 4)] {
+        for slot in 0..member_count {
+            let mut array = filled(level, member_count);
+            let copy = array.members[slot].with_extension("copy");
+            let copied = std::process::Command::new("cp").arg("-a").args([&array.members[slot], &copy]).status().unwrap();
+            assert!(copied.success());
+            // The next use begins: one change of bytes, no name is changed.
+            array.restart();
+            write(&inside(array.namespace.open(b"/data/file", CREATE, 0)), 0, &[9; 30_000]);
+            let wanted = content_unchecked(&array);
+            std::fs::rename(&array.members[slot], away(&array, slot)).unwrap();
+            std::fs::rename(&copy, &array.members[slot]).unwrap();
+            array.restart();
+            assert!(content_unchecked(&array) == wanted, "{level:?}, member {slot}");
+            assert_eq!(array.namespace.files().array().runtime().out(), MemberSet::EMPTY.with(slot), "{level:?}");
+            // The good one comes back: nothing was changed without it.
+            std::fs::remove_dir_all(&array.members[slot]).unwrap();
+            std::fs::rename(away(&array, slot), &array.members[slot]).unwrap();
+            array.restart();
+            assert!(content_unchecked(&array) == wanted, "{level:?}, member {slot}");
+            assert_eq!(array.namespace.files().array().runtime().out(), MemberSet::EMPTY, "{level:?}");
+        }
+    }
 }
 
 /// The memory of a member's inode table fails for a while: what was acknowledged without it must not be taken back by it.
