@@ -43,15 +43,20 @@ pub(crate) fn execute(command: Command) -> Result<Exit, Failure> {
 /// The named array, or the environment's.
 fn source(name: Option<&ArrayName>) -> Result<Source, Failure> {
     match name {
-        Some(name) => Ok(Source::Named(name.clone(), Registry::from_environment().find(name)?.spec)),
+        Some(name) => named(name.clone(), &Registry::from_environment()),
         None => Ok(Source::Environment),
     }
+}
+
+fn named(name: ArrayName, registry: &Registry) -> Result<Source, Failure> {
+    let found = registry.find(&name)?;
+    Ok(Source::Named(name, found.spec, Some(found.uuid)))
 }
 
 /// What a message calls the array of `source`.
 fn called(source: &Source) -> &str {
     match source {
-        Source::Named(name, _) => name.as_str(),
+        Source::Named(name, ..) => name.as_str(),
         Source::Environment => "array",
     }
 }
@@ -67,7 +72,7 @@ fn create(arguments: &Create) -> Result<Exit, Failure> {
     for warning in shared_devices(&spec.members) {
         eprintln!("{warning}");
     }
-    let source = Source::Named(arguments.name.clone(), spec.clone());
+    let source = Source::Named(arguments.name.clone(), spec.clone(), None);
     refuse_existing(&inspect::view(&source)?)?;
     let mut config = inspect::config(&source)?;
     if let Some(place) = &arguments.journal {
@@ -113,8 +118,7 @@ fn status(arguments: &Status) -> Result<Exit, Failure> {
         None if Source::environment_is_set() => vec![Source::Environment],
         None => {
             let registry = Registry::from_environment();
-            let named = |name: ArrayName| Ok(Source::Named(name.clone(), registry.find(&name)?.spec));
-            registry.names()?.into_iter().map(named).collect::<Result<_, _>>()?
+            registry.names()?.into_iter().map(|name| named(name, &registry)).collect::<Result<_, _>>()?
         }
     };
     let views = sources.iter().map(inspect::view).collect::<Result<Vec<_>, _>>()?;

@@ -9,7 +9,7 @@ use crate::{
     view::{ArrayView, MemberState, MemberView},
 };
 use array::Config;
-use format::{SUPERBLOCK_BYTES, SUPPORTED, Superblock, SuperblockError};
+use format::{SUPERBLOCK_BYTES, SUPPORTED, Superblock, SuperblockError, Uuid};
 use std::{
     ffi::OsStr,
     fs::{self, File},
@@ -131,7 +131,8 @@ pub(crate) fn view(source: &Source) -> Result<ArrayView, Failure> {
     let config = config(source)?;
     let paths: Vec<PathBuf> = config.mounts.iter().map(|path| PathBuf::from(OsStr::from_bytes(path))).collect();
     let found: Vec<Found> = paths.iter().map(|path| look(path)).collect();
-    let newest = found.iter().filter_map(superblock).max_by_key(|superblock| superblock.event_count);
+    let is_meant = |superblock: &&Superblock| config.uuid.is_none_or(|uuid| superblock.array_uuid == uuid);
+    let newest = found.iter().filter_map(superblock).filter(is_meant).max_by_key(|superblock| superblock.event_count);
     let uuid = newest.map(|superblock| superblock.array_uuid);
     let name = source.variable(NAME).map(|name| name.to_string_lossy().into_owned());
     Ok(ArrayView {
@@ -139,7 +140,7 @@ pub(crate) fn view(source: &Source) -> Result<ArrayView, Failure> {
         uuid: uuid.map(|uuid| uuid.to_string()),
         level: newest.map_or(config.level, |superblock| superblock.level),
         chunk: newest.map_or(config.chunk.unwrap_or(units::ChunkBytes::DEFAULT), |superblock| superblock.chunk),
-        members: members(&paths, &found, newest),
+        members: members(&paths, &found, newest, config.uuid),
         paths: config.prefixes.iter().map(|prefix| String::from_utf8_lossy(prefix).into_owned()).collect(),
         processes: uuid.map(crate::runtime::attached).unwrap_or_default(),
         mappings: uuid.and_then(crate::mapped::mappings),
@@ -155,26 +156,47 @@ fn superblock(found: &Found) -> Option<&Superblock> {
 }
 
 /// One line per slot. A path without a superblock stands for the slots no superblock claims, in the order given.
-fn members(paths: &[PathBuf], found: &[Found], newest: Option<&Superblock>) -> Vec<MemberView> {
-    let claimed = |slot| found.iter().filter_map(superblock).any(|superblock| superblock.slot == slot);
+fn members(paths: &[PathBuf], found: &[Found], newest: Option<&Superblock>, expected: Option<Uuid>) -> Vec<MemberView> {
+    // Another array's member claims no slot of this one.
+    let own = |found| superblock(found).filter(|own| expected.is_none_or(|expected| own.array_uuid == expected));
+    let claimed = |slot| found.iter().filter_map(own).any(|superblock| superblock.slot == slot);
     let mut free_slots = (0..paths.len()).filter(|&slot| newest.is_none() || !claimed(slot)).collect::<Vec<_>>().into_iter();
     let mut members: Vec<MemberView> = paths
         .iter()
         .zip(found)
         .map(|(path, found)| {
-            let slot = superblock(found).map_or_else(|| free_slots.next().unwrap_or(0), |superblock| superblock.slot);
-            member(slot, path, found, newest)
+            let slot = own(found).map_or_else(|| free_slots.next().unwrap_or(0), |superblock| superblock.slot);
+            member(slot, path, found, newest, expected)
         })
         .collect();
     members.sort_by_key(|member| member.slot);
+    // As a start has it: what somebody has emptied has not what the others have.
+    let is_emptied = |member: &MemberView| member.state == MemberState::InSync && is_emptied(Path::new(&member.path));
+    if members.iter().any(|member| member.state == MemberState::InSync && !is_emptied(member)) {
+        for member in &mut members {
+            if is_emptied(member) {
+                (member.state, member.note) = (MemberState::Failed, Some("it was emptied: only .cxlraid is left".to_owned()));
+            }
+        }
+    }
     members
 }
 
-fn member(slot: usize, path: &Path, found: &Found, newest: Option<&Superblock>) -> MemberView {
+/// Whether nothing but `.cxlraid` is in a member's directory.
+fn is_emptied(member: &Path) -> bool {
+    let Ok(entries) = std::fs::read_dir(member) else { return false };
+    let mut names = entries.flatten().map(|entry| entry.file_name());
+    names.all(|name| name == "lost+found" || name.as_bytes() == format::DIRECTORY.to_bytes())
+}
+
+fn member(slot: usize, path: &Path, found: &Found, newest: Option<&Superblock>, expected: Option<Uuid>) -> MemberView {
     let (state, note) = match (found, newest) {
         (Found::Nothing(what), _) => (MemberState::Missing, Some((*what).to_owned())),
-        (Found::Blank, None) => (MemberState::New, None),
-        (Found::Blank, Some(_)) => (MemberState::Missing, Some("the directory is empty; is its device mounted?".to_owned())),
+        (Found::Blank, None) if expected.is_none() => (MemberState::New, None),
+        (Found::Blank, _) => (MemberState::Missing, Some("the directory is empty; is its device mounted?".to_owned())),
+        (Found::Member(own), _) if expected.is_some_and(|expected| own.array_uuid != expected) => {
+            (MemberState::Failed, Some(format!("belongs to array {}", own.array_uuid)))
+        }
         (Found::Member(own), newest) => standing(own, newest.unwrap_or(own)),
         (Found::Unusable(error), _) => (MemberState::Failed, Some(error.to_string())),
         (Found::Failed(error), _) => (MemberState::Failed, Some(error.to_string())),

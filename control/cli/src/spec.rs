@@ -25,6 +25,8 @@ pub(crate) const PATHS: &str = "CXLRAID_PATHS";
 pub(crate) const STRIPE_SIZE: &str = "CXLRAID_STRIPE_SIZE";
 /// The array's name, for new superblocks and for messages.
 pub(crate) const NAME: &str = "CXLRAID_NAME";
+/// The UUID of the array that is meant.
+pub(crate) const UUID: &str = "CXLRAID_UUID";
 /// Where the journal is; the superblocks know it once the array is made.
 pub(crate) const JOURNAL: &str = "CXLRAID_JOURNAL";
 
@@ -98,8 +100,8 @@ impl ArraySpec {
 /// Where a command gets its array from.
 #[derive(Debug)]
 pub(crate) enum Source {
-    /// A named array; the environment does not matter.
-    Named(ArrayName, ArraySpec),
+    /// A named array, and its UUID if it has been made; the environment does not matter.
+    Named(ArrayName, ArraySpec, Option<String>),
     /// The variables of this process.
     Environment,
 }
@@ -117,7 +119,10 @@ impl Source {
     pub(crate) fn variables(&self) -> Vec<(&'static str, OsString)> {
         match self {
             Self::Environment => Vec::new(),
-            Self::Named(name, spec) => [(NAME, name.as_str().into())].into_iter().chain(spec.environment()).collect(),
+            Self::Named(name, spec, uuid) => {
+                let own = [(NAME, name.as_str().into())].into_iter().chain(spec.environment());
+                own.chain(uuid.iter().map(|uuid| (UUID, uuid.into()))).collect()
+            }
         }
     }
 
@@ -189,7 +194,7 @@ mod tests {
             ("CXLRAID_STRIPE_SIZE", "65536"),
         ];
         assert_eq!(spec.environment(), expected.map(|(key, value)| (key, OsString::from(value))));
-        let source = Source::Named("db".parse().unwrap(), spec);
+        let source = Source::Named("db".parse().unwrap(), spec, None);
         assert_eq!(source.variable(LEVEL), Some("5".into()));
         assert_eq!(source.variable(NAME), Some("db".into()));
         assert_eq!(source.variable(JOURNAL), None);

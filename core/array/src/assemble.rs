@@ -89,7 +89,7 @@ impl Array {
         let mut created = false;
         loop {
             let mut findings = inspect_all(config)?;
-            if findings.iter().all(Finding::is_unfinished) {
+            if config.uuid.is_none() && findings.iter().all(Finding::is_unfinished) {
                 created |= create_if_still_blank(config, &findings)?;
                 findings = inspect_all(config)?;
             }
@@ -242,12 +242,9 @@ fn create_if_still_blank(config: &Config, findings: &[Finding]) -> Result<bool, 
 
 /// Compares what was found with the configuration and decides the standing of each member.
 fn judge(config: &Config, findings: Vec<Finding>) -> Result<Verdict, AttachError> {
-    let newest = findings
-        .iter()
-        .filter_map(Finding::superblock)
-        .max_by_key(|superblock| superblock.event_count)
-        .cloned()
-        .ok_or(AttachError::Vanished)?;
+    let is_meant = |superblock: &&Superblock| config.uuid.is_none_or(|uuid| superblock.array_uuid == uuid);
+    let newest = findings.iter().filter_map(Finding::superblock).filter(is_meant).max_by_key(|superblock| superblock.event_count);
+    let newest = newest.cloned().ok_or_else(|| not_there(config, &findings))?;
     check_against(config, &newest)?;
     let mut members: Vec<Option<Member>> = (0..newest.member_count).map(|_| None).collect();
     let mut without_superblock = Vec::new();
@@ -256,6 +253,11 @@ fn judge(config: &Config, findings: Vec<Finding>) -> Result<Verdict, AttachError
             without_superblock.push(finding);
             continue;
         };
+        if superblock.array_uuid != newest.array_uuid && config.uuid.is_some() {
+            // Which array is meant is known: another one's member in the place of one of its own is no more than a missing one.
+            without_superblock.push(finding);
+            continue;
+        }
         if superblock.array_uuid != newest.array_uuid {
             return Err(AttachError::OtherArray {
                 path: finding.path.clone(),
@@ -284,7 +286,29 @@ fn judge(config: &Config, findings: Vec<Finding>) -> Result<Verdict, AttachError
             None => rest.next().map(|finding| finding.into_missing(slot)).ok_or(AttachError::Vanished),
         })
         .collect::<Result<Vec<_>, _>>()?;
-    Ok(Verdict { superblock: newest, members })
+    Ok(Verdict { superblock: newest, members: without_emptied(members) })
+}
+
+/// Members out of which everything but `.cxlraid` was removed have not what the others have: each member has the directories of the prefixes since the array was made.
+fn without_emptied(mut members: Vec<Member>) -> Vec<Member> {
+    let in_sync = |member: &&mut Member| member.standing == Standing::InSync;
+    let emptied: MemberSet =
+        members.iter_mut().filter(in_sync).filter(|member| member.is_emptied()).map(|member| member.slot).collect();
+    // If nobody has anything, nothing is lost.
+    if members.iter_mut().filter(in_sync).count() > emptied.len() {
+        emptied.iter().for_each(|slot| members[slot].standing = Standing::Damaged);
+    }
+    members
+}
+
+/// Why no member of the array is found.
+fn not_there(config: &Config, findings: &[Finding]) -> AttachError {
+    let other = findings.iter().find_map(|finding| Some((finding, finding.superblock()?.array_uuid)));
+    match (config.uuid, other) {
+        (Some(expected), Some((finding, found))) => AttachError::OtherArray { path: finding.path.clone(), found, expected },
+        (Some(expected), None) => AttachError::NotMounted { path: config.mounts[0].clone(), expected },
+        (None, _) => AttachError::Vanished,
+    }
 }
 
 fn check_against(config: &Config, superblock: &Superblock) -> Result<(), AttachError> {

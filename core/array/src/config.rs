@@ -6,6 +6,7 @@
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 use core::fmt;
+use format::Uuid;
 use layout::{Geometry, GeometryError, Level};
 use units::{ChunkBytes, Shown, parse_bytes};
 
@@ -25,6 +26,8 @@ pub struct Config {
     pub prefixes: Vec<Vec<u8>>,
     /// The array's name, kept in new superblocks; empty for an array that has none.
     pub name: String,
+    /// The array that is meant, where its name is known: none is made in its place, and no other one is used.
+    pub uuid: Option<Uuid>,
     /// Where the journal is; None takes the array's own, none for a new array.
     pub journal: Option<JournalPlace>,
     /// Lanes of a new journal.
@@ -101,6 +104,8 @@ pub enum ConfigError {
         /// The member or prefix.
         directory: String,
     },
+    /// A UUID that is none.
+    Uuid(String),
     /// A prefix that would put the whole file system into the array.
     RootPrefix,
     /// A prefix whose backing files would be those that the array keeps for itself on every member.
@@ -135,6 +140,9 @@ impl fmt::Display for ConfigError {
                 f,
                 "CXLRAID_PATHS: {prefix}: members keep superblocks and lanes under this name; choose a path that does not begin with it"
             ),
+            Self::Uuid(text) => {
+                write!(f, "CXLRAID_UUID={text}: not a UUID; unset it, or give the one that 'cxlraid status' shows of the array")
+            }
             Self::RootPrefix => f.write_str("CXLRAID_PATHS: / would hold the whole system; name directories below it"),
         }
     }
@@ -163,7 +171,10 @@ impl Config {
         };
         let paths = get("CXLRAID_PATHS").unwrap_or_else(|| PATHS_DEFAULT.as_bytes().to_vec());
         let name = get("CXLRAID_NAME").map(|name| String::from_utf8_lossy(&name).into_owned()).unwrap_or_default();
-        let config = Self::new(level, chunk, &split(&mounts), &split(&paths), name)?;
+        let mut config = Self::new(level, chunk, &split(&mounts), &split(&paths), name)?;
+        if let Some(text) = get("CXLRAID_UUID").filter(|text| !text.is_empty()) {
+            config.uuid = Some(Uuid::parse(&text).ok_or_else(|| ConfigError::Uuid(shown(&text)))?);
+        }
         match get("CXLRAID_JOURNAL").filter(|journal| !journal.is_empty()) {
             None => Ok(Some(config)),
             Some(journal) => config.with_journal(&JournalPlace::parse(&journal)).map(Some),
@@ -205,7 +216,7 @@ impl Config {
                 return Err(ConfigError::PrefixInsideMember { prefix: shown(prefix), member: shown(member) });
             }
         }
-        Ok(Self { level, chunk, mounts, prefixes, name, journal: None, journal_lanes: JOURNAL_LANES_DEFAULT })
+        Ok(Self { level, chunk, mounts, prefixes, name, uuid: None, journal: None, journal_lanes: JOURNAL_LANES_DEFAULT })
     }
 
     /// The same with a journal.

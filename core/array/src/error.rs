@@ -71,6 +71,14 @@ pub enum AttachError {
         /// The others' array.
         expected: Uuid,
     },
+    /// The array is known by its UUID, and none of its members is there.
+    #[error("{}: no member of array {expected} is here or at its other paths; mount its devices, or, if it is gone, 'cxlraid forget' its name and create it anew", show(.path))]
+    NotMounted {
+        /// The first member.
+        path: Vec<u8>,
+        /// The array.
+        expected: Uuid,
+    },
     /// Two members claim one slot.
     #[error("{}: is slot {slot} of the array, and so is another member given; give each member once", show(.path))]
     SlotTwice {
@@ -222,6 +230,7 @@ impl AttachError {
                 let why = match member.standing {
                     Standing::Stale => "stale",
                     // Of one without its directory the superblock could not be read.
+                    Standing::Damaged if member.is_emptied() => "emptied",
                     Standing::Damaged if member.root().is_some() => "damaged journal",
                     Standing::Damaged => "damaged superblock",
                     Standing::Failed => "failed",
@@ -251,7 +260,9 @@ impl AttachError {
             Self::NotThere { .. } => OsError::NOENT,
             Self::NotEmpty { .. } => OsError::NOTEMPTY,
             Self::NoAttributes { .. } => OsError::OPNOTSUPP,
-            Self::TooManyOut { .. } | Self::Superblock { .. } | Self::JournalForeign { .. } => OsError::IO,
+            Self::TooManyOut { .. } | Self::NotMounted { .. } | Self::Superblock { .. } | Self::JournalForeign { .. } => {
+                OsError::IO
+            }
             Self::JournalInTheWay { .. } => OsError::EXIST,
             Self::JournalNotThere { .. } => OsError::NOENT,
             Self::ReadOnlyFeatures { .. } => OsError::ROFS,

@@ -302,7 +302,9 @@ fn is_lost(error: &AttachError, meta: &OwnedFd) -> bool {
         AttachError::Os { error: OsError::ROFS, .. } | AttachError::JournalLost { error: OsError::ROFS, .. } => {
             crate::is_read_only(meta.as_fd())
         }
-        AttachError::Os { error, .. } | AttachError::JournalLost { error, .. } => has_failed(*error) || *error == OsError::NOENT,
+        AttachError::Os { error, .. } | AttachError::JournalLost { error, .. } => {
+            has_failed(*error) || matches!(*error, OsError::NOENT | OsError::LOOP | OsError::ISDIR)
+        }
         AttachError::JournalForeign { error, .. } => {
             matches!(error, JournalError::NotAJournal | JournalError::BadChecksum | JournalError::Invalid { field: "length" })
         }

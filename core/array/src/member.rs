@@ -21,7 +21,7 @@ pub enum Standing {
     Leaving,
     /// There, but it lacks changes made while it was away.
     Stale,
-    /// Its superblock cannot be read, or its copy of the journal.
+    /// Its superblock cannot be read, or its copy of the journal, or somebody has emptied it.
     Damaged,
     /// Its file system fails.
     Failed,
@@ -179,6 +179,13 @@ pub(crate) fn read_fully(file: &OwnedFd, bytes: &mut [u8]) -> sys::Result<usize>
         }
     }
     Ok(length)
+}
+
+impl Member {
+    /// Whether nothing but `.cxlraid` is in the member's directory; false if it cannot be looked into.
+    pub(crate) fn is_emptied(&self) -> bool {
+        self.root().is_some_and(|root| is_empty(root) == Ok(true))
+    }
 }
 
 /// Whether a directory holds nothing but what mkfs puts into a new file system.

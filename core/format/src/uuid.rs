@@ -29,6 +29,22 @@ impl Uuid {
         Self(random)
     }
 
+    /// What [`fmt::Display`] writes, in either case; None for anything else.
+    #[must_use]
+    pub fn parse(text: &[u8]) -> Option<Self> {
+        let is_hyphen = |index: usize| matches!(index, 8 | 13 | 18 | 23);
+        let places = text.iter().enumerate();
+        if text.len() != 36 || places.clone().any(|(index, &byte)| (byte == b'-') != is_hyphen(index)) {
+            return None;
+        }
+        let mut digits = places.filter(|&(index, _)| !is_hyphen(index)).map(|(_, &byte)| char::from(byte).to_digit(16));
+        let mut bytes = [0; 16];
+        for byte in &mut bytes {
+            *byte = (digits.next()?? << 4 | digits.next()??) as u8;
+        }
+        Some(Self(bytes))
+    }
+
     /// Whether this is [`Self::NIL`].
     #[must_use]
     pub fn is_nil(&self) -> bool {

@@ -6,6 +6,7 @@
 use crate::Namespace;
 use crate::everywhere::is_dead_to_changes;
 use crate::located::names_in;
+use sys::rustix::fs::{StatVfsMountFlags, fstatvfs};
 use sys::{AsFd as _, OsError, Result};
 use units::{MemberSet, Slot};
 
@@ -46,7 +47,8 @@ impl Namespace {
             let root = self.root(slot)?;
             names_in(root, format::DIRECTORY.to_bytes())?;
             array::superblock::read(self.array().members()[slot].meta().ok_or(OsError::NODEV)?)?;
-            if array::is_read_only(root.as_fd()) { Err(OsError::ROFS) } else { Ok(()) }
+            let is_mounted_so = fstatvfs(root)?.f_flag.contains(StatVfsMountFlags::RDONLY);
+            if is_mounted_so || array::is_read_only(root.as_fd()) { Err(OsError::ROFS) } else { Ok(()) }
         };
         looks().is_err_and(is_dead_to_changes)
     }

@@ -10,7 +10,7 @@
 
 use crate::Namespace;
 use crate::change::{link_on, rename_on};
-use crate::everywhere::{On, is_divergence};
+use crate::everywhere::{On, is_dead_to_changes, is_divergence};
 use crate::located::{Located, names_in, open_below};
 use crate::resolve::join;
 use alloc::collections::BTreeMap;
@@ -106,7 +106,8 @@ impl Namespace {
         self.complete_first(reference)?;
         for slot in self.array().in_use().without(reference).iter() {
             match self.recover_member(slot, reference) {
-                Err(error) if self.is_dead_to_changes(slot, error) => self.spare(slot, error)?,
+                // Also what is read-only for this process alone: a start is not refused for it.
+                Err(error) if is_dead_to_changes(error) => self.spare(slot, error)?,
                 Err(error) => self.take_out_full(MemberSet::EMPTY.with(slot), error)?,
                 // A user who changes names of his while this runs must not keep everybody from the array; what differs then is met again by who uses it.
                 Ok(_is_whole) => {}
