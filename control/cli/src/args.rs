@@ -42,6 +42,7 @@ pub(crate) enum Command {
     Retrieve(Retrieve),
     Journal(Journal),
     Stop(Stop),
+    Assemble(Assemble),
     Forget(Forget),
     Completions(Completions),
     #[command(hide = true)]
@@ -262,6 +263,22 @@ Examples:
 pub(crate) struct Stop {
     /// Name of the array; without it the environment says which
     pub(crate) name: Option<ArrayName>,
+}
+
+/// Decide which members are right when they were used apart
+///
+/// When members of an array were each used without the others, nothing says whose changes are to be kept, and programs are refused. This keeps what one member
+/// and those that were used with it have; the others count as stale. Nothing is changed if the members agree.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cxlraid assemble db --prefer /mnt/a")]
+pub(crate) struct Assemble {
+    /// Name of the array; without it the environment says which
+    pub(crate) name: Option<ArrayName>,
+    /// The member whose changes are kept
+    #[arg(long, value_name = "MEMBER")]
+    pub(crate) prefer: PathBuf,
 }
 
 /// Remove the name of an array; members and files stay as they are

@@ -1,7 +1,7 @@
 //! Each command, from its arguments to its exit status.
 
 use crate::{
-    args::{Add, Command, Create, JournalAction, Retrieve, Status},
+    args::{Add, Assemble, Command, Create, JournalAction, Retrieve, Status},
     copy::Copy,
     examine,
     failure::{Exit, Failure},
@@ -34,6 +34,7 @@ pub(crate) fn execute(command: Command) -> Result<Exit, Failure> {
         Command::Retrieve(arguments) => retrieve(&arguments),
         Command::Journal(arguments) => journal_command(&arguments.action),
         Command::Stop(arguments) => stop(arguments.name.as_ref()),
+        Command::Assemble(arguments) => assemble(&arguments),
         Command::Forget(arguments) => forget(&arguments.name),
         Command::Completions(arguments) => manual::completions(arguments.shell).map(|()| Exit::Fine),
         Command::Man(arguments) => manual::pages(&arguments.directory).map(|()| Exit::Fine),
@@ -211,6 +212,29 @@ fn stop(name: Option<&ArrayName>) -> Result<Exit, Failure> {
     let thing = called(&source);
     let stopped = runtime::stop(&source, thing)?;
     print(&if stopped { format!("{thing}: stopped\n") } else { format!("{thing}: was not running\n") })
+}
+
+fn assemble(arguments: &Assemble) -> Result<Exit, Failure> {
+    let source = source(arguments.name.as_ref())?;
+    let thing = called(&source);
+    let superblock = inspect::newest(&source, thing)?;
+    if !runtime::attached(superblock.array_uuid).is_empty() {
+        return Err(Failure::new(thing, "is in use", "end its programs first"));
+    }
+    let config = inspect::config(&source)?;
+    let member = std::path::absolute(&arguments.prefer).unwrap_or_else(|_| arguments.prefer.clone());
+    let member = member.components().collect::<PathBuf>().into_os_string().into_encoded_bytes();
+    if !config.mounts.contains(&member) {
+        return Err(Failure::new(arguments.prefer.display(), "not a member of the array", "'cxlraid status' lists its members"));
+    }
+    let set_aside = array::split::prefer(&config, &member).map_err(|error| inspect::refused(thing, &error.to_string()))?;
+    if set_aside.is_empty() {
+        return print(&format!("{thing}: the members were not used apart; nothing was changed\n"));
+    }
+    // What a segment from before says of members is past.
+    runtime::stop(&source, thing)?;
+    let shown: Vec<String> = set_aside.iter().map(|path| units::Shown(path).to_string()).collect();
+    print(&format!("{thing}: keeps what {} has; stale: {}\n", arguments.prefer.display(), shown.join(", ")))
 }
 
 fn forget(name: &ArrayName) -> Result<Exit, Failure> {

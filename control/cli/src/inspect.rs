@@ -169,6 +169,15 @@ fn members(paths: &[PathBuf], found: &[Found], newest: Option<&Superblock>, expe
             member(slot, path, found, newest, expected)
         })
         .collect();
+    let superblocks = || found.iter().filter_map(own);
+    for member in &mut members {
+        let this = superblocks().find(|superblock| superblock.slot == member.slot);
+        let is_apart = |this: &Superblock| superblocks().any(|other| array::split::were_used_apart(this, other));
+        if this.is_some_and(is_apart) {
+            let note = "used without others, which were used without it; choose with 'cxlraid assemble --prefer MEMBER'";
+            (member.state, member.note) = (MemberState::Failed, Some(note.to_owned()));
+        }
+    }
     members.sort_by_key(|member| member.slot);
     // As a start has it: what somebody has emptied has not what the others have.
     let is_emptied = |member: &MemberView| member.state == MemberState::InSync && is_emptied(Path::new(&member.path));

@@ -482,3 +482,77 @@ fn a_member_that_was_away_when_the_journal_was_made_is_no_reason_to_refuse_the_a
         assert!(fs::read(bench.path("back")).unwrap() == [7; 100_000]);
     }
 }
+
+/// Mistakes of an operator with whole members: what is not there is not made anew, and what is there does not pass for what it is not.
+#[test]
+fn members_that_are_unmounted_emptied_old_or_used_apart_do_no_harm() {
+    let bench = Bench::new();
+    let made = bench.run(&["create", "db", "--level", "1", "--at", "/data", "m0", "m1"]);
+    assert_eq!(made.status.code(), Some(0), "{}", err(&made));
+    let add = |content: &str, name: &str| {
+        fs::write(bench.path("host"), content).unwrap();
+        bench.run(&["add", "-a", "db", "host", &format!("/data/{name}")]).status.code()
+    };
+    let get = |name: &str| {
+        let output = bench.run(&["retrieve", "-a", "db", &format!("/data/{name}"), "back"]);
+        fs::read_to_string(bench.path("back")).map_err(|_| err(&output))
+    };
+    let stop = || assert_eq!(bench.run(&["stop", "db"]).status.code(), Some(0));
+    let rename = |from: &str, to: &str| fs::rename(bench.path(from), bench.path(to)).unwrap();
+    assert_eq!(add("one", "file"), Some(0));
+    stop();
+
+    // Nothing is mounted: no new array is made in the place of this one.
+    for member in ["m0", "m1"] {
+        rename(member, &format!("{member}.off"));
+        fs::create_dir(bench.path(member)).unwrap();
+    }
+    assert!(refused(&bench.run(&["add", "-a", "db", "host", "/data/lost"])).1.contains("mount its devices"));
+    assert_eq!(bench.run(&["status", "db"]).status.code(), Some(1));
+    for member in ["m0", "m1"] {
+        // It is still empty.
+        fs::remove_dir(bench.path(member)).unwrap();
+        rename(&format!("{member}.off"), member);
+    }
+
+    // The lowest member is emptied but for .cxlraid.
+    let copy = |from: &str, to: &str| {
+        let copied = Command::new("cp").arg("-a").args([bench.path(from), bench.path(to)]).status().unwrap();
+        assert!(copied.success());
+    };
+    copy("m0", "copy");
+    fs::remove_dir_all(bench.path("m0/data")).unwrap();
+    assert!(out(&bench.run(&["status", "db"])).contains("it was emptied"));
+    assert_eq!(get("file").as_deref(), Ok("one"));
+    fs::remove_dir_all(bench.path("m0")).unwrap();
+    copy("copy", "m0");
+    stop();
+
+    // The lowest member is put back from a copy that is older than the last use.
+    assert_eq!(add("two", "file"), Some(0));
+    stop();
+    rename("m0", "away");
+    rename("copy", "m0");
+    assert_eq!(get("file").as_deref(), Ok("two"));
+    assert!(out(&bench.run(&["status", "db"])).contains("stale"));
+    fs::remove_dir_all(bench.path("m0")).unwrap();
+    rename("away", "m0");
+    stop();
+
+    // Each half of the mirror is used alone.
+    for (gone, content) in [("m1", "of m0"), ("m0", "of m1")] {
+        rename(gone, "away");
+        assert_eq!(add(content, "file"), Some(0));
+        stop();
+        rename("away", gone);
+    }
+    let refusal = refused(&bench.run(&["retrieve", "-a", "db", "/data/file", "back"]));
+    assert!(refusal.1.contains("assemble --prefer"), "{}", refusal.1);
+    assert_eq!(bench.run(&["status", "db"]).status.code(), Some(1));
+    assert!(refused(&bench.run(&["assemble", "db", "--prefer", "other"])).1.contains("not a member"));
+    let decided = bench.run(&["assemble", "db", "--prefer", "m0"]);
+    assert_eq!(decided.status.code(), Some(0), "{}", err(&decided));
+    assert_eq!(get("file").as_deref(), Ok("of m0"));
+    assert_eq!(bench.run(&["status", "db"]).status.code(), Some(3));
+    stop();
+}

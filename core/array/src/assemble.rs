@@ -14,6 +14,7 @@ use crate::journal::{self, ArrayJournal};
 use crate::lent;
 use crate::member::{Finding, Member, Standing, inspect};
 use crate::runtime::Runtime;
+use crate::split;
 use crate::superblock;
 use crate::waiting;
 use alloc::vec::Vec;
@@ -221,7 +222,7 @@ fn has_fewer_in_sync(members: &[Member], before: &[Standing]) -> bool {
     members.iter().zip(before).any(|(member, &before)| is_in_sync(before) && !is_in_sync(member.standing))
 }
 
-fn inspect_all(config: &Config) -> Result<Vec<Finding>, AttachError> {
+pub(crate) fn inspect_all(config: &Config) -> Result<Vec<Finding>, AttachError> {
     config.mounts.iter().map(|path| inspect(path)).collect()
 }
 
@@ -246,6 +247,7 @@ fn judge(config: &Config, findings: Vec<Finding>) -> Result<Verdict, AttachError
     let newest = findings.iter().filter_map(Finding::superblock).filter(is_meant).max_by_key(|superblock| superblock.event_count);
     let newest = newest.cloned().ok_or_else(|| not_there(config, &findings))?;
     check_against(config, &newest)?;
+    split::check(findings.iter().filter(|finding| finding.is_of(newest.array_uuid)))?;
     let mut members: Vec<Option<Member>> = (0..newest.member_count).map(|_| None).collect();
     let mut without_superblock = Vec::new();
     for finding in findings {

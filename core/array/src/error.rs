@@ -79,6 +79,14 @@ pub enum AttachError {
         /// The array.
         expected: Uuid,
     },
+    /// Two members have changes that the other one has not.
+    #[error("{} and {} were each used without the other, and neither has the other's changes; choose with 'cxlraid assemble --prefer MEMBER' whose are kept", show(.one), show(.other))]
+    UsedApart {
+        /// One of them.
+        one: Vec<u8>,
+        /// The other.
+        other: Vec<u8>,
+    },
     /// Two members claim one slot.
     #[error("{}: is slot {slot} of the array, and so is another member given; give each member once", show(.path))]
     SlotTwice {
@@ -260,9 +268,11 @@ impl AttachError {
             Self::NotThere { .. } => OsError::NOENT,
             Self::NotEmpty { .. } => OsError::NOTEMPTY,
             Self::NoAttributes { .. } => OsError::OPNOTSUPP,
-            Self::TooManyOut { .. } | Self::NotMounted { .. } | Self::Superblock { .. } | Self::JournalForeign { .. } => {
-                OsError::IO
-            }
+            Self::TooManyOut { .. }
+            | Self::UsedApart { .. }
+            | Self::NotMounted { .. }
+            | Self::Superblock { .. }
+            | Self::JournalForeign { .. } => OsError::IO,
             Self::JournalInTheWay { .. } => OsError::EXIST,
             Self::JournalNotThere { .. } => OsError::NOENT,
             Self::ReadOnlyFeatures { .. } => OsError::ROFS,

@@ -23,6 +23,7 @@ mod redo;
 mod regular;
 mod resync;
 pub mod runtime;
+pub mod split;
 mod state;
 mod stripe;
 mod striper;

@@ -199,6 +199,19 @@ fn is_empty(root: &OwnedFd) -> sys::Result<bool> {
 }
 
 impl Finding {
+    /// Whether it is a member of the array.
+    pub(crate) fn is_of(&self, array: Uuid) -> bool {
+        self.superblock().is_some_and(|superblock| superblock.array_uuid == array)
+    }
+
+    /// Its `.cxlraid`, if it is a member.
+    pub(crate) fn meta(&self) -> Option<&OwnedFd> {
+        match &self.what {
+            What::Member { directories, .. } => Some(&directories.meta),
+            _ => None,
+        }
+    }
+
     pub(crate) fn superblock(&self) -> Option<&Superblock> {
         match &self.what {
             What::Member { superblock, .. } => Some(superblock),

@@ -210,7 +210,7 @@ pub(crate) fn open_new(meta: &OwnedFd, name: &core::ffi::CStr, access: Access) -
     Ok(file)
 }
 
-fn write_copy(meta: &OwnedFd, superblock: &Superblock, copy: usize) -> Result<()> {
+pub(crate) fn write_copy(meta: &OwnedFd, superblock: &Superblock, copy: usize) -> Result<()> {
     write_copy_to(&open_regular(meta.as_fd(), format::SUPERBLOCK_FILE, OFlags::RDWR)?, superblock, copy)
 }
 

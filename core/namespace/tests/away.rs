@@ -183,6 +183,32 @@ fn a_member_put_back_from_an_older_copy_is_stale() {
     }
 }
 
+/// Each half of a mirror is used alone: nobody knows whose changes are right but the operator.
+#[test]
+fn members_that_were_used_apart_are_refused_until_one_is_preferred() {
+    for preferred in [0, 1] {
+        let mut array = filled(Level::Raid1, 2);
+        for slot in [0, 1] {
+            let other = 1 - slot;
+            std::fs::rename(&array.members[other], away(&array, other)).unwrap();
+            array.restart();
+            write(&inside(array.namespace.open(b"/data/file", CREATE, 0)), 0, &[slot as u8; 30_000]);
+            std::fs::rename(away(&array, other), &array.members[other]).unwrap();
+        }
+        array.namespace.files().detach();
+        array.namespace.files().array().abandon();
+        std::fs::remove_file(array.segment()).unwrap();
+        let refused = array::Array::attach(&array.config).map(drop).unwrap_err();
+        assert!(matches!(refused, array::AttachError::UsedApart { .. }), "{refused}");
+        let path = array.config.mounts[preferred].clone();
+        assert_eq!(array::split::prefer(&array.config, &path).unwrap(), [array.config.mounts[1 - preferred].clone()]);
+        assert_eq!(array::split::prefer(&array.config, &path).unwrap(), Vec::<Vec<u8>>::new());
+        array.namespace = array.attach_keeping(file::Keep::NOTHING);
+        assert_eq!(array.namespace.files().array().runtime().out(), MemberSet::EMPTY.with(1 - preferred));
+        assert_eq!(content_unchecked(&array)[..30_000], vec![preferred as u8; 30_000]);
+    }
+}
+
 /// The memory of a member's inode table fails for a while: what was acknowledged without it must not be taken back by it.
 #[test]
 fn a_member_that_missed_a_size_stays_out() {

@@ -1,0 +1,74 @@
+//! Members that were used apart: each half of a mirror alone, say, and each has changes that the other has not.
+//!
+//! A member that is out is not written, so its table goes on saying what it last saw: that the others are in sync. Two members that each call the other out, and themselves in sync, were both used while the
+//! other was away. Nothing says whose changes are to be kept, so a start refuses, and the operator chooses ([`prefer`]).
+
+use crate::assemble::inspect_all;
+use crate::config::Config;
+use crate::error::AttachError;
+use crate::member::Finding;
+use crate::superblock::{read, write_copy};
+use alloc::vec::Vec;
+use format::{MemberState, Superblock};
+
+/// Refuses members that were used apart. `findings` are of one array.
+///
+/// # Errors
+/// [`AttachError::UsedApart`].
+pub(crate) fn check<'a>(findings: impl Iterator<Item = &'a Finding> + Clone) -> Result<(), AttachError> {
+    let views = findings.filter_map(|finding| Some((finding, finding.superblock()?)));
+    for (one, own) in views.clone() {
+        for (other, theirs) in views.clone() {
+            if own.slot < theirs.slot && were_used_apart(own, theirs) {
+                return Err(AttachError::UsedApart { one: one.path.clone(), other: other.path.clone() });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether two members of one array were each used without the other.
+#[must_use]
+pub fn were_used_apart(one: &Superblock, other: &Superblock) -> bool {
+    calls_out(one, other) && calls_out(other, one)
+}
+
+/// Whether a member says that another one is out, and itself in sync.
+fn calls_out(own: &Superblock, other: &Superblock) -> bool {
+    let state = |slot: usize| own.members.get(slot).map(|entry| entry.state);
+    state(own.slot) == Some(MemberState::InSync) && state(other.slot) != Some(MemberState::InSync)
+}
+
+/// Decides for what the member at a path has and those that were used with it: the others count as stale from now on. Nobody uses the array. Returns the paths of the others; none if the members
+/// were not used apart, and nothing is changed then.
+pub fn prefer(config: &Config, member: &[u8]) -> Result<Vec<Vec<u8>>, AttachError> {
+    let findings = inspect_all(config)?;
+    let preferred = findings.iter().find(|finding| finding.path == member).and_then(Finding::superblock).cloned();
+    let preferred = preferred.ok_or(AttachError::Vanished)?;
+    let of_array = || findings.iter().filter(|finding| finding.is_of(preferred.array_uuid));
+    if check(of_array()).is_ok() {
+        return Ok(Vec::new());
+    }
+    let newest = of_array().filter_map(Finding::superblock).map(|superblock| superblock.event_count).max().unwrap_or(0);
+    let mut set_aside = Vec::new();
+    // Those that are set aside last: while any of them is left to be written, this can be done again.
+    for is_preferred in [true, false] {
+        for finding in of_array() {
+            let (Some(own), Some(meta)) = (finding.superblock(), finding.meta()) else { continue };
+            if (preferred.members[own.slot].state == MemberState::InSync) != is_preferred {
+                continue;
+            }
+            let failed = |error| AttachError::os(&finding.path, "write the superblock of", error);
+            let (mut superblock, copy) = read(meta).map_err(failed)?;
+            superblock.copy_sequence += 1;
+            if is_preferred {
+                superblock.event_count = newest + 2;
+            } else {
+                superblock.members[own.slot].state = MemberState::Stale;
+                set_aside.push(finding.path.clone());
+            }
+            write_copy(meta, &superblock, Superblock::next_copy(copy)).map_err(failed)?;
+        }
+    }
+    Ok(set_aside)
+}
