@@ -3,18 +3,15 @@
 //! Word: 0 = free; otherwise bits 0..=30 hold the owner and bit 31 says that somebody sleeps in the kernel.
 //! Invariant: a word with an owner changes only by that owner's `unlock` or by a take-over after the owner was found dead.
 
-use core::hint::spin_loop;
+use crate::kernel::{AtomicU32, Ordering, sleep, spin_loop, wake};
 use core::num::NonZeroU32;
-use core::sync::atomic::{AtomicU32, Ordering};
-use sys::rustix::thread::futex;
-use sys::rustix::time::Timespec;
 
 /// Who holds a lock: a process attached to the runtime segment. Never 0, below 2^31.
 pub type OwnerId = NonZeroU32;
 
 const WAITERS: u32 = 1 << 31;
 /// Tries before sleeping. A stripe is held for about a microsecond; a try costs a few nanoseconds.
-const SPIN_COUNT: u32 = 200;
+const SPIN_COUNT: u32 = if cfg!(loom) { 0 } else { 200 };
 /// How long to sleep before asking whether the owner lives. Others must go on within 100 ms of a death.
 const DOUBT_AFTER_NS: i64 = 10_000_000;
 
@@ -47,6 +44,7 @@ pub struct OwnedLock(AtomicU32);
 
 impl OwnedLock {
     /// A free lock.
+    #[cfg(not(loom))]
     #[must_use]
     pub const fn new() -> Self {
         Self(AtomicU32::new(0))
@@ -88,7 +86,6 @@ impl OwnedLock {
             if word != marked && self.0.compare_exchange(word, marked, Ordering::Relaxed, Ordering::Relaxed).is_err() {
                 continue;
             }
-            let timeout = Timespec { tv_sec: 0, tv_nsec: DOUBT_AFTER_NS };
             // A word without an owner is one that nobody stored: it is nobody's to wait for.
             let Some(owner) = OwnerId::new(marked & !WAITERS) else {
                 if self.0.compare_exchange(marked, me.get() | WAITERS, Ordering::Acquire, Ordering::Relaxed).is_ok() {
@@ -97,8 +94,7 @@ impl OwnedLock {
                 continue;
             };
             let is_dead = live.was_found_dead(owner) && !live.is_alive(owner)
-                || futex::wait(&self.0, futex::Flags::empty(), marked, Some(&timeout)) == Err(sys::OsError::TIMEDOUT)
-                    && !live.is_alive(owner);
+                || sleep(&self.0, marked, DOUBT_AFTER_NS) && !live.is_alive(owner);
             if is_dead && self.0.compare_exchange(marked, me.get() | WAITERS, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                 return Acquired::Inherited;
             }
@@ -109,7 +105,7 @@ impl OwnedLock {
     #[inline]
     pub fn unlock(&self) {
         if self.0.swap(0, Ordering::Release) & WAITERS != 0 {
-            let _ = futex::wake(&self.0, futex::Flags::empty(), 1);
+            wake(&self.0);
         }
     }
 
@@ -120,7 +116,7 @@ impl OwnedLock {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use std::cell::UnsafeCell;

@@ -3,8 +3,8 @@
 //! The count is odd while a writer changes what the lock guards. A reader notes an even count, copies, and compares: unchanged means
 //! that the copy is not torn.
 
+use crate::kernel::{AtomicU32, Ordering, fence};
 use crate::{Acquired, Liveness, OwnedLock, OwnerId};
-use core::sync::atomic::{AtomicU32, Ordering, fence};
 
 /// The lock. All zeros is free and even.
 #[repr(C)]
@@ -62,7 +62,7 @@ impl StripeLock {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use std::sync::Arc;

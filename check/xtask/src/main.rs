@@ -37,6 +37,7 @@ cargo x TASK [ARGUMENTS]
                   every state a crash of the machine may leave, recovered and compared with a model
   fuzz [TARGETS] [--runs N] [--quick]
                   bytes of members, environments and paths, fuzzed with coverage
+  loom            every interleaving of a few threads in the locks between processes
   vm [SCENES] [--images N] [--seed S]
                   NVDIMMs and CXL memory in a virtual machine: MAP_SYNC, power cuts under load, recovery
   bench [--json]  limits, kernel and cxlraid in one run
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
         "tidy" => tasks::tidy(),
         "build" => tasks::build(&rest),
         "test" => tasks::test(&rest),
+        "loom" => tasks::loom(),
         "posix" => tasks::posix(&rest),
         "servers" => tasks::servers(&rest),
         "watched" => tasks::watched(&rest),

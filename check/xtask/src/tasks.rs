@@ -79,6 +79,7 @@ pub(crate) fn test(rest: &[String]) -> Outcome {
         run_apart(cargo_release("run -p cxlraid-differ -- --quick", &[]))
     })?;
     steps.step("crash states, a selection", || run_apart(cargo_release(CRASH_QUICK, &[])))?;
+    steps.step("interleavings of locks", loom)?;
     steps.step("fuzzing, some seconds each", || fuzz::fuzz(&["--quick".to_owned()]))?;
     steps.step("pjdfstest, on tmpfs", || run_apart(cargo_release("run -p cxlraid-posix -- --quick", &[])))?;
     steps.step("servers and tools, one round", || run_apart(cargo_release("run -p cxlraid-servers -- --quick --jobs 2", &[])))?;
@@ -86,6 +87,13 @@ pub(crate) fn test(rest: &[String]) -> Outcome {
     steps.step("bench, sanity only", || run_apart(cargo_release("run -p cxlraid-bench -- --sanity", &[])))?;
     steps.finish();
     Ok(())
+}
+
+/// Every interleaving of a few threads in the locks between processes.
+pub(crate) fn loom() -> Outcome {
+    let mut test = cargo("test --quiet --release -p cxlraid-sync", &[]);
+    test.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", crate::steps::root().join("target/loom"));
+    run(test)
 }
 
 pub(crate) fn posix(rest: &[String]) -> Outcome {
