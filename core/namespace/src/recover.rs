@@ -71,7 +71,11 @@ impl Namespace {
         let runtime = self.array().runtime();
         runtime.with_namespace(|acquired| {
             let whole = match acquired {
-                Acquired::Inherited => self.restructuring(|| self.replay()).map(|()| runtime.names_are_whole()),
+                Acquired::Inherited => self.restructuring(|| self.replay()).map(|()| {
+                    // A link that a file was given in `.cxlraid` for its last name, which did not go then.
+                    self.files().clear_orphans();
+                    runtime.names_are_whole();
+                }),
                 Acquired::Clean => Ok(()),
             };
             act(whole)
