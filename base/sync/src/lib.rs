@@ -3,7 +3,7 @@
 //! glibc owns a thread's robust list, so this is our own protocol on futexes: a lock word names its owner (an attach slot of the
 //! runtime segment), a waiter that has waited long enough asks whether that owner still lives, and takes the lock over if not.
 //! Whoever takes over is told, and repairs what the dead owner may have left half done.
-#![cfg_attr(not(any(test, loom)), no_std)]
+#![cfg_attr(not(test), no_std)]
 
 #[cfg(all(test, loom))]
 mod interleavings;

@@ -91,7 +91,7 @@ pub(crate) fn test(rest: &[String]) -> Outcome {
 
 /// Every interleaving of a few threads in the locks between processes.
 pub(crate) fn loom() -> Outcome {
-    let mut test = cargo("test --quiet --release -p cxlraid-sync", &[]);
+    let mut test = cargo("test --quiet --release --lib -p cxlraid-sync", &[]);
     test.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", crate::steps::root().join("target/loom"));
     run(test)
 }
