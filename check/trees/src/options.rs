@@ -9,7 +9,7 @@ cxlraid-trees [OPTIONS] [SCENE...]
 
 Runs trees of processes on arrays that lose members meanwhile, and compares what they do with the same on a plain directory.
 
-  --runs N        how many runs (200); 2000 take half an hour
+  --runs N        how many runs (200); 2000 take ten minutes
   --seed S        of the first run, the next have the numbers behind it (else drawn, and printed)
   --level L       only arrays of this label: raid1, raid5, raid6, raid10, journal; may be given several times
   --quick         for make test: 42 runs from seed 1, without those that need the right to mount
