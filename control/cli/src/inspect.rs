@@ -130,7 +130,16 @@ pub(crate) fn newest(source: &Source, thing: &str) -> Result<Superblock, Failure
 pub(crate) fn view(source: &Source) -> Result<ArrayView, Failure> {
     let config = config(source)?;
     let paths: Vec<PathBuf> = config.mounts.iter().map(|path| PathBuf::from(OsStr::from_bytes(path))).collect();
-    let found: Vec<Found> = paths.iter().map(|path| look(path)).collect();
+    let look_at_all = || -> Vec<Found> { paths.iter().map(|path| look(path)).collect() };
+    let is_even = |found: &[Found]| {
+        let counts = || found.iter().filter_map(superblock).map(|superblock| superblock.event_count);
+        counts().all(|count| count + 1 >= counts().max().unwrap_or(0))
+    };
+    let mut found = look_at_all();
+    if !is_even(&found) {
+        // Programs may have changed them between two looks.
+        found = look_at_all();
+    }
     let is_meant = |superblock: &&Superblock| config.uuid.is_none_or(|uuid| superblock.array_uuid == uuid);
     let newest = found.iter().filter_map(superblock).filter(is_meant).max_by_key(|superblock| superblock.event_count);
     let uuid = newest.map(|superblock| superblock.array_uuid);

@@ -94,7 +94,7 @@ impl Array {
                 created |= create_if_still_blank(config, &findings)?;
                 findings = inspect_all(config)?;
             }
-            let mut verdict = judge(config, findings)?;
+            let mut verdict = judge(config, steady(config, findings)?)?;
             let standings: Vec<Standing> = verdict.members.iter().map(|member| member.standing).collect();
             // A start that is refused for its journal does not even touch the segment.
             let entered = find_journal(config, &verdict.superblock, &verdict.members).and_then(|journal| {
@@ -108,7 +108,7 @@ impl Array {
                 Ok(None) => {}
                 // A member that fails between two looks at it is no reason to refuse a start that does without.
                 Err(error) => {
-                    let again = judge(config, inspect_all(config)?).map(|verdict| verdict.members);
+                    let again = judge(config, steady(config, inspect_all(config)?)?).map(|verdict| verdict.members);
                     if !again.is_ok_and(|members| has_fewer_in_sync(&members, &standings)) {
                         return Err(error);
                     }
@@ -214,6 +214,29 @@ impl Array {
     pub fn abandon(&self) {
         exclusive::release(&self.members);
     }
+}
+
+/// How often superblocks are read anew that others keep changing.
+const STEADY_COUNT: u32 = 100;
+
+/// Superblocks are read one after the other, and others may raise their counts in between: then those that were read first look as if their members had missed something. So where one is
+/// behind all are read again, until nothing has changed between two looks.
+fn steady(config: &Config, mut findings: Vec<Finding>) -> Result<Vec<Finding>, AttachError> {
+    let counts = |findings: &[Finding]| -> Vec<Option<u64>> {
+        findings.iter().map(|finding| finding.superblock().map(|superblock| superblock.event_count)).collect()
+    };
+    for _ in 0..STEADY_COUNT {
+        let found = counts(&findings);
+        let newest = found.iter().flatten().max().copied().unwrap_or(0);
+        if found.iter().flatten().all(|count| count + 1 >= newest) {
+            break;
+        }
+        findings = inspect_all(config)?;
+        if counts(&findings) == found {
+            break;
+        }
+    }
+    Ok(findings)
 }
 
 /// Whether a member that was in sync is not any more.

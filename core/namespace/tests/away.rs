@@ -183,6 +183,31 @@ fn a_member_put_back_from_an_older_copy_is_stale() {
     }
 }
 
+/// The first change of a use raises the count of every superblock twice, while others start: none of them may take a member for stale.
+#[test]
+fn a_start_beside_the_first_change_of_a_use_takes_no_member_for_stale() {
+    let mut array = filled(Level::Raid5, 4);
+    for round in 0..60 {
+        array.restart();
+        let config = array.config.clone();
+        let starts: Vec<_> = (0..2)
+            .map(|_| {
+                let config = config.clone();
+                std::thread::spawn(move || {
+                    for _ in 0..20 {
+                        let started = array::Array::attach(&config).unwrap();
+                        assert_eq!(started.runtime().out(), MemberSet::EMPTY);
+                        started.runtime().detach();
+                    }
+                })
+            })
+            .collect();
+        inside(array.namespace.mkdir(format!("/data/in-round-{round}").as_bytes(), 0o700));
+        starts.into_iter().for_each(|start| start.join().unwrap());
+        assert_eq!(array.namespace.files().array().runtime().out(), MemberSet::EMPTY);
+    }
+}
+
 /// Each half of a mirror is used alone: nobody knows whose changes are right but the operator.
 #[test]
 fn members_that_were_used_apart_are_refused_until_one_is_preferred() {
