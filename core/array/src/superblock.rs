@@ -334,7 +334,24 @@ impl Array {
                 Err(_) => failed = failed.with(slot),
             }
         }
-        let event_count = current.iter().map(|(_, (superblock, _))| superblock.event_count).max().unwrap_or(0) + 1;
+        let newest =
+            current.iter().map(|(_, (superblock, _))| superblock).max_by_key(|superblock| superblock.event_count).cloned();
+        let event_count = newest.as_ref().map_or(0, |newest| newest.event_count) + 1;
+        // What a dead process' update did not come to is made even first: members are never more than one apart.
+        if let Some(newest) = &newest {
+            for (slot, (superblock, copy)) in &mut current {
+                if superblock.event_count == newest.event_count {
+                    continue;
+                }
+                *superblock = Superblock { copy_sequence: superblock.copy_sequence + 1, ..for_slot(newest, *slot) };
+                *copy = Superblock::next_copy(*copy);
+                match self.members[*slot].superblock().and_then(|file| write_copy_to(file, superblock, *copy)) {
+                    Ok(()) => {}
+                    Err(error) if may_not(error) => return Err(OsError::ACCESS),
+                    Err(_) => failed = failed.with(*slot),
+                }
+            }
+        }
         for (slot, (mut superblock, copy)) in current {
             superblock.event_count = event_count;
             superblock.copy_sequence += 1;
