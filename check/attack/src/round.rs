@@ -32,7 +32,7 @@ use std::{
 pub(crate) const SCRUB: &str = "scrub";
 /// How long a program may take; it takes milliseconds.
 const LIMIT: Duration = Duration::from_secs(30);
-/// How long a start may take that the attacker is in the way of.
+/// How long a start may take while the attacker hinders it.
 const START: Duration = Duration::from_secs(10);
 const STEP_COUNT: u64 = 14;
 /// What the library says of a member that goes out, and of members whose names it cannot make the same.

@@ -119,7 +119,7 @@ pub(super) fn resolution(input: &[u8]) {
         (Ok(Reached::Array(ours)), Err(error)) => {
             assert!(leaves || !is_there(ours) && *error == OsError::NOENT, "{shown}: {error:?}");
         }
-        // What is outside the array the kernel looks for; names are taken there as they stand.
+        // The library hands paths outside the array to the kernel as they are, so it says nothing of them but that they are not below the prefix.
         (Ok(Reached::Host(_)), Ok(kernels)) => assert!(!world.names.owns(kernels), "{shown} leads into the array"),
         (Ok(Reached::Host(_)), Err(_)) => {}
         (Err(ours), Err(kernels)) => assert!(leaves || ours == kernels, "{shown}: {ours:?}, the kernel says {kernels:?}"),

@@ -5,7 +5,7 @@ use array::config::{is_below, normalise};
 use layout::{Geometry, Level};
 use units::{ChunkBytes, Shown, parse_bytes};
 
-const VARIABLES: [&str; 8] = [
+const VARIABLES: [&str; 9] = [
     "CXLRAID_LEVEL",
     "CXLRAID_MOUNTS",
     "CXLRAID_PATHS",
@@ -14,6 +14,7 @@ const VARIABLES: [&str; 8] = [
     "CXLRAID_NAME",
     "CXLRAID_JOURNAL_LANES",
     "CXLRAID_MAP_UNIT",
+    "CXLRAID_UUID",
 ];
 
 /// The input has one line for each variable, in the order of this list.

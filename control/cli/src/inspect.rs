@@ -14,9 +14,12 @@ use std::{
     ffi::OsStr,
     fs::{self, File},
     io::{self, Read as _},
-    os::unix::{
-        ffi::{OsStrExt as _, OsStringExt as _},
-        fs::OpenOptionsExt as _,
+    os::{
+        fd::AsFd as _,
+        unix::{
+            ffi::{OsStrExt as _, OsStringExt as _},
+            fs::OpenOptionsExt as _,
+        },
     },
     path::{Path, PathBuf},
 };
@@ -77,15 +80,9 @@ pub(crate) fn look(member: &Path) -> Found {
     }
 }
 
-/// Whether a directory holds nothing but what mkfs, or a creation cut short, left there (core/array/member).
+/// Whether a directory holds nothing but what mkfs, or a creation cut short, left there.
 fn is_blank(member: &Path) -> io::Result<bool> {
-    for entry in fs::read_dir(member)? {
-        let name = entry?.file_name();
-        if name != "lost+found" && name.as_bytes() != format::DIRECTORY.to_bytes() {
-            return Ok(false);
-        }
-    }
-    Ok(true)
+    Ok(array::is_empty(File::open(member)?.as_fd())?)
 }
 
 /// The bytes of both copies, fewer if the file is shorter.
@@ -188,8 +185,9 @@ fn members(paths: &[PathBuf], found: &[Found], newest: Option<&Superblock>, expe
         }
     }
     members.sort_by_key(|member| member.slot);
-    // As a start has it: what somebody has emptied has not what the others have.
-    let is_emptied = |member: &MemberView| member.state == MemberState::InSync && is_emptied(Path::new(&member.path));
+    // A start judges the same: a member that somebody has emptied has not what the others have.
+    let is_emptied =
+        |member: &MemberView| member.state == MemberState::InSync && is_blank(Path::new(&member.path)).unwrap_or(false);
     if members.iter().any(|member| member.state == MemberState::InSync && !is_emptied(member)) {
         for member in &mut members {
             if is_emptied(member) {
@@ -198,13 +196,6 @@ fn members(paths: &[PathBuf], found: &[Found], newest: Option<&Superblock>, expe
         }
     }
     members
-}
-
-/// Whether nothing but `.cxlraid` is in a member's directory.
-fn is_emptied(member: &Path) -> bool {
-    let Ok(entries) = std::fs::read_dir(member) else { return false };
-    let mut names = entries.flatten().map(|entry| entry.file_name());
-    names.all(|name| name == "lost+found" || name.as_bytes() == format::DIRECTORY.to_bytes())
 }
 
 fn member(slot: usize, path: &Path, found: &Found, newest: Option<&Superblock>, expected: Option<Uuid>) -> MemberView {

@@ -141,7 +141,7 @@ impl Array {
         // A change of it that failed may have left the superblocks as they were.
         let journal = find_journal(config, &superblock, &members)?;
         if journal.as_ref().is_some_and(|journal| !journal.lost.is_empty()) {
-            // Since the look before.
+            // The journal has lost a copy since the first look at it.
             return Ok(None);
         }
         if alone {
@@ -216,7 +216,7 @@ impl Array {
     }
 }
 
-/// How often superblocks are read anew that others keep changing.
+/// How often a start reads the superblocks anew while other processes keep changing them.
 const STEADY_COUNT: u32 = 100;
 
 /// Superblocks are read one after the other, and others may raise their counts in between: then those that were read first look as if their members had missed something. So where one is

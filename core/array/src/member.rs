@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use format::{Superblock, SuperblockError, Uuid};
 use sys::high_fd::Raised;
 use sys::rustix::fs::{self, AtFlags, Dir, Mode, OFlags};
-use sys::{AsFd, OsError, OwnedFd};
+use sys::{AsFd, BorrowedFd, OsError, OwnedFd};
 use units::{Shown, Slot};
 
 /// Whether a member can be used.
@@ -120,7 +120,7 @@ fn look_into(path: &[u8]) -> Result<Finding, AttachError> {
             read_member(path, Directories { root, meta, superblock: None })?
         }
         Err(OsError::NOENT) => {
-            let empty = is_empty(&root).map_err(|error| AttachError::os(path, "read", error))?;
+            let empty = is_empty(root.as_fd()).map_err(|error| AttachError::os(path, "read", error))?;
             What::Plain { root, empty }
         }
         Err(error) => return Err(AttachError::os(path, "open .cxlraid of", error)),
@@ -143,7 +143,7 @@ fn read_member(path: &[u8], mut directories: Directories) -> Result<What, Attach
         Err(OsError::LOOP | NOT_A_FILE) => return Ok(What::Damaged(SuperblockError::NotASuperblock)),
         // Interrupted while being created: nothing was stored here yet.
         Err(OsError::NOENT) => {
-            let empty = is_empty(&directories.root).map_err(|error| AttachError::os(path, "read", error))?;
+            let empty = is_empty(directories.root.as_fd()).map_err(|error| AttachError::os(path, "read", error))?;
             return Ok(What::Plain { root: directories.root, empty });
         }
         Err(error) => return Err(AttachError::os(path, "open the superblock of", error)),
@@ -182,14 +182,15 @@ pub(crate) fn read_fully(file: &OwnedFd, bytes: &mut [u8]) -> sys::Result<usize>
 }
 
 impl Member {
-    /// Whether nothing but `.cxlraid` is in the member's directory; false if it cannot be looked into.
+    /// Whether the member's directory holds nothing of its own but `.cxlraid` ([`is_empty`]); false if it cannot be looked into.
     pub(crate) fn is_emptied(&self) -> bool {
-        self.root().is_some_and(|root| is_empty(root) == Ok(true))
+        self.root().is_some_and(|root| is_empty(root.as_fd()) == Ok(true))
     }
 }
 
-/// Whether a directory holds nothing but what mkfs puts into a new file system.
-fn is_empty(root: &OwnedFd) -> sys::Result<bool> {
+/// Whether a member's directory holds nothing but what mkfs puts into a new file system, and `.cxlraid`.
+#[must_use = "the directory is only looked into"]
+pub fn is_empty(root: BorrowedFd<'_>) -> sys::Result<bool> {
     for entry in Dir::read_from(root)? {
         if !matches!(entry?.file_name().to_bytes(), b"." | b".." | b"lost+found" | b".cxlraid") {
             return Ok(false);

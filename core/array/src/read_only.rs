@@ -4,14 +4,9 @@
 //! mappings still reach its page cache, and never its disk. Such a member has failed. A mount that is read-only for one process alone (a sandbox, a bind mount) answers EROFS as well; that says nothing of the member,
 //! and must not put it out of use for everybody.
 
+use crate::proc_file;
 use alloc::format;
-use alloc::vec::Vec;
-use sys::rustix::fs::{Mode, OFlags, open};
-use sys::rustix::io::read;
-use sys::{AsRawFd, BorrowedFd, OsError};
-
-/// How much of a file under /proc is read at a time.
-const STEP_BYTES: usize = 1 << 16;
+use sys::{AsRawFd, BorrowedFd};
 
 /// Whether the file system that a descriptor lies on is read-only for everybody. False where proc(5) does not tell.
 #[must_use]
@@ -20,9 +15,8 @@ pub fn is_read_only(fd: BorrowedFd<'_>) -> bool {
         let mut lines = core::str::from_utf8(text).ok()?.lines();
         lines.find_map(|line| line.strip_prefix("mnt_id:"))?.trim().parse().ok()
     };
-    let id = read_all(&format!("/proc/thread-self/fdinfo/{}", fd.as_raw_fd())).and_then(|text| mount_of(&text));
-    let mounts = read_all("/proc/thread-self/mountinfo");
-    id.zip(mounts).is_some_and(|(id, mounts)| says_read_only(&mounts, id))
+    let id = mount_of(&proc_file::read(&format!("/proc/thread-self/fdinfo/{}", fd.as_raw_fd())));
+    id.is_some_and(|id| says_read_only(&proc_file::read("/proc/thread-self/mountinfo"), id))
 }
 
 /// What `mountinfo` says of the file system of a mount: behind ` - ` come its kind, its source and its own options.
@@ -33,26 +27,11 @@ fn says_read_only(mounts: &[u8], id: u64) -> bool {
     options.is_some_and(|options| options.split(',').any(|option| matches!(option, "ro" | "emergency_ro" | "shutdown")))
 }
 
-fn read_all(path: &str) -> Option<Vec<u8>> {
-    let mut text = Vec::new();
-    let fd = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
-    loop {
-        let end = text.len();
-        text.resize(end + STEP_BYTES, 0);
-        let result = read(&fd, &mut text[end..]);
-        text.truncate(end + result.unwrap_or(0));
-        match result {
-            Ok(0) => return Some(text),
-            Ok(_) | Err(OsError::INTR) => {}
-            Err(_) => return None,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use sys::AsFd;
+    use sys::rustix::fs::{Mode, OFlags, open};
 
     #[test]
     fn the_file_systems_options_decide_not_the_mounts() {
@@ -66,6 +45,6 @@ mod tests {
     fn what_can_be_written_to_is_not_read_only() {
         let directory = open("/dev/shm", OFlags::RDONLY, Mode::empty()).unwrap();
         assert!(!is_read_only(directory.as_fd()));
-        assert!(!read_all("/proc/thread-self/mountinfo").unwrap().is_empty());
+        assert!(!proc_file::read("/proc/thread-self/mountinfo").is_empty());
     }
 }

@@ -598,7 +598,7 @@ impl Runtime {
         self.segment().use_recorded.load(Ordering::Acquire) != 0
     }
 
-    /// The superblocks know of it.
+    /// Notes that the superblocks know of this use of the array.
     pub fn set_use_recorded(&self) {
         self.segment().use_recorded.store(1, Ordering::Release);
     }

@@ -33,7 +33,7 @@ pub fn were_used_apart(one: &Superblock, other: &Superblock) -> bool {
     calls_out(one, other) && calls_out(other, one)
 }
 
-/// Whether a member says that another one is out, and itself in sync.
+/// Whether the superblock of one member says that the other member is out, and that it is itself in sync.
 fn calls_out(own: &Superblock, other: &Superblock) -> bool {
     let state = |slot: usize| own.members.get(slot).map(|entry| entry.state);
     state(own.slot) == Some(MemberState::InSync) && state(other.slot) != Some(MemberState::InSync)

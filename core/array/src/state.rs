@@ -122,17 +122,16 @@ impl Array {
     /// # Errors
     /// `IO` if it cannot be spared. If it takes no changes, but can be read, and cannot be spared, it stays, and the result is `error`.
     pub fn spare(&self, slot: Slot, error: OsError) -> Result<(), OsError> {
-        let out = self.runtime.out().union(MemberSet::EMPTY.with(slot));
-        if has_failed(error) || self.geometry.survives(out) { self.fail_member(slot) } else { Err(error) }
+        if has_failed(error) { self.fail_member(slot) } else { self.do_without(slot, error) }
     }
 
-    /// Takes a member out whose `.cxlraid` is damaged.
+    /// Takes a member out if the others can do without it.
     ///
     /// # Errors
-    /// `IO` if it cannot be spared.
-    pub fn spare_damaged(&self, slot: Slot) -> Result<(), OsError> {
+    /// `error` if they cannot: the member stays, for who gets along with it.
+    pub fn do_without(&self, slot: Slot, error: OsError) -> Result<(), OsError> {
         let out = self.runtime.out().union(MemberSet::EMPTY.with(slot));
-        if self.geometry.survives(out) { self.fail_member(slot) } else { Err(OsError::IO) }
+        if self.geometry.survives(out) { self.fail_member(slot) } else { Err(error) }
     }
 
     /// Called before anything on the array is modified: puts members that are out on record, and that the array is in use again, once.

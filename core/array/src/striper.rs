@@ -95,9 +95,8 @@ impl Stop {
         match error {
             // The kernel met a pointer of the program that is not mapped; our own are.
             OsError::FAULT => Self::BadAddress,
-            // Of a file that is open for writing: not this process' mount is read-only, but the file system has made itself so.
-            OsError::ROFS => Self::Member(slot as u8),
-            error if has_failed(error) => Self::Member(slot as u8),
+            // The file is open for writing, so EROFS does not speak of this process' mount: the file system has made itself read-only.
+            error if error == OsError::ROFS || has_failed(error) => Self::Member(slot as u8),
             error => Self::Os(error),
         }
     }

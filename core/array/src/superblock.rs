@@ -191,13 +191,17 @@ fn begin_table(meta: &OwnedFd, kind: TableKind, name: &core::ffi::CStr, uuid: Uu
 pub(crate) fn make_directories(root: &OwnedFd, path: &[u8]) -> Result<()> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut above: Option<OwnedFd> = None;
-    for name in path.split(|&byte| byte == b'/').filter(|name| !name.is_empty()) {
+    let mut names = path.split(|&byte| byte == b'/').filter(|name| !name.is_empty()).peekable();
+    while let Some(name) = names.next() {
         let directory = above.as_ref().unwrap_or(root);
         match fs::mkdirat(directory, name, Mode::from_raw_mode(0o755)) {
             Ok(()) | Err(OsError::EXIST) => {}
             Err(error) => return Err(error),
         }
-        above = Some(fs::openat(directory, name, flags, Mode::empty())?);
+        // What the whole path names need not be a directory.
+        if names.peek().is_some() {
+            above = Some(fs::openat(directory, name, flags, Mode::empty())?);
+        }
     }
     Ok(())
 }

@@ -13,20 +13,18 @@ use crate::files::Files;
 use crate::inode::Inode;
 use crate::local_lock::LocalLock;
 use alloc::vec::Vec;
+use array::proc_file;
 use core::cell::Cell;
 use core::sync::atomic::Ordering;
 use format::Attribute;
 use sys::rustix::fs::{AtFlags, Dir, Mode, OFlags, fstat, makedev, open, statat};
-use sys::rustix::io::{FdFlags, fcntl_setfd, read};
-use sys::{AsFd, AsRawFd, BorrowedFd, OsError, OwnedFd, RawFd, ofd_lock};
+use sys::rustix::io::{FdFlags, fcntl_setfd};
+use sys::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd, ofd_lock};
 
 /// Locks of programs end before this offset. What lies behind it is ours, so that descriptors can be known by what they have locked.
 pub const RESERVED_OFFSET: i64 = i64::MAX - 2;
 /// Locked by a descriptor that was kept open over an exec for the sake of the process' locks.
 const KEPT_OFFSET: i64 = RESERVED_OFFSET;
-
-/// How much of a file of proc(5) is read at a time: as much as the kernel gives in one step.
-const STEP_BYTES: usize = 4096;
 
 /// Whose a lock is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -125,7 +123,7 @@ pub fn keeps_locks(fd: impl AsFd) -> bool {
 /// locks on it away.
 #[must_use]
 pub fn has_locked(fd: impl AsFd, offset: i64) -> bool {
-    let text = read_all(&alloc::format!("/proc/thread-self/fdinfo/{}", fd.as_fd().as_raw_fd()));
+    let text = proc_file::read(&alloc::format!("/proc/thread-self/fdinfo/{}", fd.as_fd().as_raw_fd()));
     let lines = text.split(|&byte| byte == b'\n').filter_map(|line| line.strip_prefix(b"lock:"));
     lines.filter_map(parse).any(|(_, held)| held.kind == LockKind::Description && held.start == offset as u64)
 }
@@ -219,16 +217,16 @@ impl Files {
 
 /// The inode number of what a descriptor is open on, which proc(5) knows also where the file system does not answer any more.
 fn inode_in_proc(fd: BorrowedFd<'_>) -> Option<u64> {
-    let text = read_all(&alloc::format!("/proc/thread-self/fdinfo/{}", fd.as_raw_fd()));
+    let text = proc_file::read(&alloc::format!("/proc/thread-self/fdinfo/{}", fd.as_raw_fd()));
     let mut lines = core::str::from_utf8(&text).ok()?.lines();
     lines.find_map(|line| line.strip_prefix("ino:"))?.trim().parse().ok()
 }
 
 /// Calls `visit` with every lock on one of `files`, by device and inode number, that the kernel tells of.
 fn each_lock(files: &[[u64; 2]], visit: &mut impl FnMut(FileLock)) {
-    let text = read_all("/proc/locks");
+    let text = proc_file::read("/proc/locks");
     // The kernel gives a long list in steps, and between two of them a lock may move from what is still to come to what has been given.
-    let again = if text.len() < STEP_BYTES / 2 { Vec::new() } else { read_all("/proc/locks") };
+    let again = if text.len() < proc_file::STEP_BYTES / 2 { Vec::new() } else { proc_file::read("/proc/locks") };
     for line in [text, again].iter().flat_map(|text| text.split(|&byte| byte == b'\n')) {
         if let Some((identity, held)) = parse(line)
             && files.contains(&identity)
@@ -248,25 +246,9 @@ fn each_lock_of(pid: u32, files: &[[u64; 2]], visit: &mut impl FnMut(FileLock)) 
         let is_one = || statat(&directory, name, AtFlags::empty()).is_ok_and(|stat| files.contains(&[stat.st_dev, stat.st_ino]));
         if name.to_bytes().first().is_some_and(u8::is_ascii_digit) && is_one() {
             let number = name.to_string_lossy();
-            let text = read_all(&alloc::format!("/proc/{pid}/fdinfo/{number}"));
+            let text = proc_file::read(&alloc::format!("/proc/{pid}/fdinfo/{number}"));
             let lines = text.split(|&byte| byte == b'\n').filter_map(|line| line.strip_prefix(b"lock:"));
             lines.filter_map(parse).for_each(|(_, held)| visit(held));
-        }
-    }
-}
-
-fn read_all(path: &str) -> Vec<u8> {
-    let mut text = Vec::new();
-    let Ok(fd) = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) else { return text };
-    loop {
-        let end = text.len();
-        text.resize(end + STEP_BYTES, 0);
-        let result = read(&fd, &mut text[end..]);
-        text.truncate(end + result.unwrap_or(0));
-        match result {
-            Ok(0) => return text,
-            Ok(_) | Err(OsError::INTR) => {}
-            Err(_) => return text,
         }
     }
 }

@@ -373,9 +373,9 @@ pub(crate) fn open_tables(array: &Array, kind: TableKind, name: &core::ffi::CStr
             match open_meta_file(member, name) {
                 Err(OsError::NOENT) if is_optional => Ok(None),
                 Ok((file, _)) if is_usable(&file) => Ok(Some(file)),
-                Ok(_) => array.spare_damaged(member.slot).map(|()| None),
-                Err(error) if is_no_file(error) => array.spare_damaged(member.slot).map(|()| None),
-                // A member that is out already may be read-only, too.
+                Ok(_) => array.do_without(member.slot, OsError::IO).map(|()| None),
+                Err(error) if is_no_file(error) => array.do_without(member.slot, OsError::IO).map(|()| None),
+                // This may be a member that is out already, too.
                 Err(error) if array.has_member_failed(member.slot, error) => array.spare(member.slot, error).map(|()| None),
                 Err(error) => Err(error),
             }

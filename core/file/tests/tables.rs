@@ -7,6 +7,7 @@ use common::{TestArray, read, write};
 use cxlraid_file::Files;
 use format::Attribute;
 use layout::Level;
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -136,4 +137,58 @@ fn what_is_no_file_is_not_waited_for() {
             assert_eq!(std::fs::read(&target).unwrap(), b"other", "{name} {kind}");
         }
     }
+}
+
+/// Writes over the beginning of a member's table, as if another array or a newer program had made it.
+fn overwrite(path: &Path, offset: u64, bytes: &[u8]) {
+    std::fs::OpenOptions::new().write(true).open(path).unwrap().write_all_at(bytes, offset).unwrap();
+}
+
+#[test]
+fn a_table_of_another_array_or_of_a_newer_version_takes_its_member_out() {
+    const VERSION_OFFSET: u64 = 8;
+    const UUID_OFFSET: u64 = 16;
+    for name in ["inodes", "lanes", "names", "backings"] {
+        for (offset, bytes) in [(0, &b"CXLRXXX\0"[..]), (VERSION_OFFSET, &[2, 0]), (UUID_OFFSET, &[0xa5; 16])] {
+            for slot in 0..3 {
+                let array = TestArray::new(Level::Raid5, 3, 4096);
+                let made = three_files(&array);
+                overwrite(&array.member_path(slot).join(".cxlraid").join(name), offset, bytes);
+                let files = start_again(&array);
+                let out = files.array().runtime().out();
+                assert!(out.contains(slot) && out.len() == 1, "{name} of member {slot} at {offset}: {out:?} are out");
+                are_whole(&array, files, &made);
+            }
+        }
+    }
+}
+
+#[test]
+fn an_array_with_more_such_tables_than_it_bears_refuses_to_start() {
+    let array = TestArray::new(Level::Raid5, 3, 4096);
+    for slot in 0..2 {
+        overwrite(&table(&array, slot), 0, b"CXLRXXX\0");
+    }
+    array.lose_segment();
+    let refused = Files::new(Array::attach(&array.config).unwrap()).map(|_| ());
+    assert_eq!(refused, Err(sys::OsError::IO));
+}
+
+#[test]
+fn a_backing_file_is_known_by_the_members_table_alone() {
+    let array = TestArray::new(Level::Raid1, 2, 4096);
+    let made = three_files(&array);
+    for slot in 0..2 {
+        for (name, attribute) in &made {
+            let backing = std::fs::File::open(array.member_path(slot).join("data").join(name)).unwrap();
+            array.files.note_backing(slot, *attribute, backing.metadata().unwrap().ino());
+            assert_eq!(array.files.attribute_in_table(slot, backing.as_fd()), Some(*attribute));
+        }
+        let other = std::fs::File::open(array.member_path(slot).join(INODES)).unwrap();
+        assert_eq!(array.files.attribute_in_table(slot, other.as_fd()), None);
+    }
+    // The number of a file that is gone names nothing.
+    let backing = std::fs::File::open(array.member_path(0).join("data").join(&made[0].0)).unwrap();
+    array.files.table().free(array.files.array(), made[0].1.inode);
+    assert_eq!(array.files.attribute_in_table(0, backing.as_fd()), None);
 }

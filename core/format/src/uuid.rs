@@ -32,9 +32,9 @@ impl Uuid {
     /// What [`fmt::Display`] writes, in either case; None for anything else.
     #[must_use]
     pub fn parse(text: &[u8]) -> Option<Self> {
-        let is_hyphen = |index: usize| matches!(index, 8 | 13 | 18 | 23);
+        let is_hyphen = |index: usize| HYPHENS.contains(&index);
         let places = text.iter().enumerate();
-        if text.len() != 36 || places.clone().any(|(index, &byte)| (byte == b'-') != is_hyphen(index)) {
+        if text.len() != TEXT_BYTES || places.clone().any(|(index, &byte)| (byte == b'-') != is_hyphen(index)) {
             return None;
         }
         let mut digits = places.filter(|&(index, _)| !is_hyphen(index)).map(|(_, &byte)| char::from(byte).to_digit(16));
@@ -72,23 +72,7 @@ impl FromStr for Uuid {
     type Err = UuidError;
 
     fn from_str(text: &str) -> Result<Self, UuidError> {
-        if text.len() != TEXT_BYTES {
-            return Err(UuidError);
-        }
-        let mut bytes = [0u8; 16];
-        let mut nibble_index = 0;
-        for (index, c) in text.char_indices() {
-            if HYPHENS.contains(&index) {
-                if c != '-' {
-                    return Err(UuidError);
-                }
-                continue;
-            }
-            let nibble = c.to_digit(16).ok_or(UuidError)? as u8;
-            bytes[nibble_index / 2] |= nibble << (4 * (1 - nibble_index % 2));
-            nibble_index += 1;
-        }
-        Ok(Self(bytes))
+        Self::parse(text.as_bytes()).ok_or(UuidError)
     }
 }
 

@@ -24,21 +24,12 @@ impl Namespace {
                         return Err(error);
                     }
                     for slot in failing.iter() {
-                        self.spare(slot, error)?;
+                        self.array().do_without(slot, error)?;
                     }
                 }
                 result => return result,
             }
         }
-    }
-
-    /// Takes a member out that has failed with `error`.
-    ///
-    /// # Errors
-    /// `error` if it cannot be spared: it stays, for who gets along with it.
-    pub(crate) fn spare(&self, slot: Slot, error: OsError) -> Result<()> {
-        let out = self.array().runtime().out().union(MemberSet::EMPTY.with(slot));
-        if self.array().geometry().survives(out) { self.array().fail_member(slot) } else { Err(error) }
     }
 
     /// Whether a member's file system fails to say what it holds, or takes no changes any more.

@@ -111,7 +111,7 @@ impl Namespace {
         for slot in self.array().in_use().without(reference).iter() {
             match self.recover_member(slot, reference) {
                 // Also what is read-only for this process alone: a start is not refused for it.
-                Err(error) if is_dead_to_changes(error) => self.spare(slot, error)?,
+                Err(error) if is_dead_to_changes(error) => self.array().do_without(slot, error)?,
                 Err(error) => self.take_out_full(MemberSet::EMPTY.with(slot), error)?,
                 // A user who changes names of his while this runs must not keep everybody from the array; what differs then is met again by who uses it.
                 Ok(_is_whole) => {}

@@ -1,6 +1,10 @@
 //! What programs see that were started after the loss of the lowest member, and have descriptors and a directory from before.
 
-use super::{Outcome, scene::Scene};
+use super::{
+    Outcome,
+    scene::{Scene, is_root, must},
+    space::Mount,
+};
 use crate::{
     process::{Output, without_notices},
     report::{Complaints, compare, with_output},
@@ -141,6 +145,49 @@ pub(super) fn mapped(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::
     fs::remove_dir_all(&plain)?;
     fs::remove_file(&script)?;
     scene.array.bring_back(0)?;
+    Ok(Outcome::Ran)
+}
+
+pub(super) fn first_shut(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
+    shut(scene, 0, complaints)
+}
+
+pub(super) fn later_shut(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
+    shut(scene, 1, complaints)
+}
+
+/// A member's file system is shut down under a program: what it maps and hands on from then on comes from the others.
+fn shut(scene: &mut Scene<'_>, slot: usize, complaints: &mut Complaints) -> io::Result<Outcome> {
+    const IMAGE_BYTES: u64 = 64 << 20;
+    if !is_root() {
+        return Ok(Outcome::NotRun("needs root, to mount an ext4 file system"));
+    }
+    let (image, disk) = (scene.beside("image"), scene.beside("disk"));
+    fs::File::create(&image)?.set_len(IMAGE_BYTES)?;
+    fs::create_dir(&disk)?;
+    must(scene.array.place.run("mkfs.ext4").arg("-q").arg(&image))?;
+    let Ok(mount) = Mount::of(&image, scene.array.place, &disk, "ext4", "loop") else {
+        return Ok(Outcome::NotRun("needs loop devices, to mount an ext4 file system"));
+    };
+    let member = disk.join("member");
+    fs::create_dir(&member)?;
+    scene.array.members[slot] = member;
+    scene.make(complaints);
+    let (script, plain) = (scene.beside("shut.py"), scene.beside("plain"));
+    fs::write(&script, include_str!("shut.py"))?;
+    fs::create_dir(&plain)?;
+    let expected = scene.run("python3", &[&script, &plain, Path::new("-")]);
+    if !expected.succeeded() || expected.stdout.is_empty() || expected.stdout_text().contains("False") {
+        complaints.push(with_output("the reference", &expected));
+    }
+    let directory = scene.data("file").with_file_name("");
+    let found = scene.run("python3", &[&script, &directory, &disk]);
+    compare("a file system that is shut down under a program", &expected, &without_notices(found), complaints);
+    drop(mount);
+    for made in [&script, &image] {
+        fs::remove_file(made)?;
+    }
+    fs::remove_dir_all(&plain)?;
     Ok(Outcome::Ran)
 }
 

@@ -55,8 +55,13 @@ pub(super) struct Mount<'a> {
 
 impl<'a> Mount<'a> {
     pub(super) fn new(place: &'a Place<'a>, at: &Path, kind: &str, options: &str) -> io::Result<Self> {
+        Self::of(Path::new("cxlraid-programs"), place, at, kind, options)
+    }
+
+    /// With the file system that is in `source`.
+    pub(super) fn of(source: &Path, place: &'a Place<'a>, at: &Path, kind: &str, options: &str) -> io::Result<Self> {
         place.ground.janitor.mounted(at);
-        must(place.run("mount").args(["-t", kind, "-o", options, "cxlraid-programs"]).arg(at))?;
+        must(place.run("mount").args(["-t", kind, "-o", options]).arg(source).arg(at))?;
         Ok(Self { place, at: at.to_owned() })
     }
 }

@@ -21,7 +21,7 @@ const fn case(name: &'static str, act: fn(&mut Scene<'_>, &mut Complaints) -> Re
     Case { name, shape: Shape::RAID5, act }
 }
 
-pub(super) const CASES: [Case; 39] = [
+pub(super) const CASES: [Case; 42] = [
     case("level-unknown", level_unknown),
     case("settings-missing", settings_missing),
     case("members-too-few", members_too_few),
@@ -40,6 +40,7 @@ pub(super) const CASES: [Case; 39] = [
     case("superblock-damaged", superblock_damaged),
     case("chunk-wrong", chunk_wrong),
     case("array-differs", array_differs),
+    case("uuid-wrong", uuid_wrong),
     case("prefix-wrong", prefix_wrong),
     case("prefixes-two", prefixes_two),
     case("journal-set", journal_set),
@@ -50,6 +51,8 @@ pub(super) const CASES: [Case; 39] = [
     case("segment-name-taken", others::segment_name_taken),
     case("segment-damaged", others::segment_damaged),
     case("one-device", one_device),
+    case("member-shut-0", loss::first_shut),
+    case("member-shut-1", loss::later_shut),
     case("members-missing", members_missing),
     case("member-empty", member_empty),
     case("loss-inherited", loss::inherited),
@@ -253,6 +256,25 @@ fn array_differs(scene: &mut Scene<'_>, complaints: &mut Complaints) -> Result {
     // Without a chunk the array's own is taken.
     scene.reset();
     scene.unset("CXLRAID_STRIPE_SIZE");
+    scene.expect_content("file", "before\n", complaints);
+    Ok(Outcome::Ran)
+}
+
+/// The array that is meant is known by its UUID: none is made, and no other one is used.
+fn uuid_wrong(scene: &mut Scene<'_>, complaints: &mut Complaints) -> Result {
+    const OTHER: &str = "01234567-89ab-4cde-8f01-23456789abcd";
+    scene.set("CXLRAID_UUID", OTHER);
+    // The members are empty directories: mount points without their devices.
+    scene.expect_refusal("EIO", &[&scene.shown(0), "no member of array", OTHER, "mount its devices"], complaints);
+    scene.reset();
+    scene.make(complaints);
+    scene.set("CXLRAID_UUID", OTHER);
+    scene.expect_refusal("EINVAL", &[&scene.shown(0), "belongs to array", OTHER], complaints);
+    for text in ["db", "0123456789ab4cde8f0123456789abcd", "01234567-89ab-4cde-8f01-23456789abcg"] {
+        scene.set("CXLRAID_UUID", text);
+        scene.expect_refusal("EINVAL", &[&format!("CXLRAID_UUID={text}: not a UUID")], complaints);
+    }
+    scene.reset();
     scene.expect_content("file", "before\n", complaints);
     Ok(Outcome::Ran)
 }

@@ -14,7 +14,7 @@ use sys::high_fd::Raised;
 use sys::rustix::fs::{self, Dir, DirEntry, FileType, Mode, OFlags, Stat};
 use sys::{OsError, Result};
 
-/// What a segment's name has behind the first name where somebody else has made that: followed by a number that nobody could foretell.
+/// Where somebody else has made a file of the segment's first name, the segment's own name is the first one, this, and a random number that nobody could foretell.
 const ELSEWHERE: &str = "-run-";
 /// Where segments lie.
 const DIRECTORY: &str = "/dev/shm";

@@ -41,13 +41,13 @@ pub(crate) fn by_anchor(call: &mut Call) -> Verdict {
         };
         return on_path::serve(call, at, act, |()| Ok(0));
     }
-    // What was found is told by its descriptor: nobody can put a symlink on the way to it between the look and the call.
+    // The kernel gets the link of the descriptor of what was found, so nobody can put a symlink on the way between the look and the call.
     let answer = |found: OwnedFd| {
         let mut link = namespace::link(found.as_raw_fd());
         link.push(0);
         let mut args = call.args;
         at.replace(&mut args, &link);
-        // A link under /proc leads to what is open, also to a symlink.
+        // The link under /proc leads to what the descriptor is open on, be it a symlink, so the kernel has to follow it.
         if call.number == __NR_inotify_add_watch as usize {
             args[2] &= !IN_DONT_FOLLOW;
         } else if call.number == __NR_fanotify_mark as usize {
