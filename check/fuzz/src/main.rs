@@ -7,6 +7,7 @@
 #![no_main]
 
 mod resolution;
+mod segment;
 mod settings;
 mod tables;
 
@@ -16,7 +17,7 @@ use std::sync::OnceLock;
 type Target = fn(&[u8]);
 
 /// Every target by name; `cargo x fuzz` runs them in this order.
-const TARGETS: [(&str, Target); 11] = [
+const TARGETS: [(&str, Target); 13] = [
     ("superblock", tables::superblock),
     ("table", tables::table),
     ("inode", tables::inode),
@@ -25,9 +26,11 @@ const TARGETS: [(&str, Target); 11] = [
     ("journal", tables::journal),
     ("attribute", tables::attribute),
     ("environment", settings::environment),
+    ("named-array", settings::named_array),
     ("paths", settings::paths),
     ("geometry", settings::geometry),
     ("resolution", resolution::resolution),
+    ("segment", segment::segment),
 ];
 
 fn target() -> Target {

@@ -41,6 +41,15 @@ pub(super) fn environment(input: &[u8]) {
     }
 }
 
+/// The file of a named array: it is refused in one line, or reads back as it is written.
+pub(super) fn named_array(input: &[u8]) {
+    let Ok(text) = std::str::from_utf8(input) else { return };
+    match cli::rewrite_named_array(text) {
+        Ok(written) => assert_eq!(cli::rewrite_named_array(&written), Ok(written), "{text}"),
+        Err(error) => assert!(!error.contains(['\n', '\u{1b}']), "a line for people holds text of others raw"),
+    }
+}
+
 pub(super) fn paths(input: &[u8]) {
     let (one, two) = input.split_at(input.iter().position(|&byte| byte == 0).unwrap_or(input.len() / 2));
     let (one, two) = (normalise(one), normalise(two));

@@ -8,10 +8,23 @@ use std::{fs, path::PathBuf};
 
 const MANIFEST: &str = "--manifest-path check/fuzz/Cargo.toml";
 /// As in check/fuzz/src/main.rs.
-const TARGETS: [&str; 11] =
-    ["superblock", "table", "inode", "lane", "names", "journal", "attribute", "environment", "paths", "geometry", "resolution"];
-/// The target that uses an array, and has a hundredth of the executions of those that only read bytes.
-const WITH_ARRAY: &str = "resolution";
+const TARGETS: [&str; 13] = [
+    "superblock",
+    "table",
+    "inode",
+    "lane",
+    "names",
+    "journal",
+    "attribute",
+    "environment",
+    "named-array",
+    "paths",
+    "geometry",
+    "resolution",
+    "segment",
+];
+/// The targets that use arrays, and by which number their executions are fewer than those of targets that only read bytes, in a long run and in a quick one: each takes some 100 µs, or a process of its own.
+const WITH_ARRAYS: [(&str, u64, u64); 2] = [("resolution", 100, 1), ("segment", 500, 100)];
 /// With a triple, so that build scripts are built without.
 const TRIPLE: &str = "x86_64-unknown-linux-gnu";
 const COVERAGE: &str = "-C passes=sancov-module -C llvm-args=-sanitizer-coverage-level=4 \
@@ -79,6 +92,10 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
+        // The segment target has arrays in directories two levels below.
+        let below =
+            |directory: PathBuf| fs::read_dir(directory).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
+        stage::segment::forget(below(self.0.clone()).flat_map(below).map(|array| array.join("m0")));
         let _ = fs::remove_dir_all(&self.0);
     }
 }
@@ -93,12 +110,17 @@ fn fuzz_one(name: &str, runs: u64, quick: bool, options: &[String]) -> Outcome {
         fs::create_dir_all(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
     }
     let program = directory().join(TRIPLE).join("release/cxlraid-fuzz");
-    let runs = if name == WITH_ARRAY && !quick { runs / 100 } else { runs };
+    let fewer = WITH_ARRAYS.iter().find(|(known, ..)| *known == name);
+    let runs = runs / fewer.map_or(1, |&(_, long, short)| if quick { short } else { long });
     let scratch = Scratch::new().map_err(|error| format!("a directory for the array: {error}"))?;
     let mut fuzzer = command(program.to_str().ok_or("the target directory's name is no text")?);
     fuzzer.env("CXLRAID_FUZZ_TARGET", name).env("CXLRAID_FUZZ_DIRECTORY", &scratch.0);
     fuzzer.arg(format!("-runs={runs}")).arg(format!("-max_len={BYTES_MAX}")).arg("-timeout=10").args(options);
     fuzzer.arg(format!("-artifact_prefix={}/{name}-", artifacts.display()));
+    if name == "segment" {
+        // Inputs of many steps from the start.
+        fuzzer.arg("-len_control=0");
+    }
     fuzzer.args(if quick { ["-seed=1"] } else { ["-print_final_stats=1"] });
     fuzzer.arg(found).arg(root().join("check/fuzz/corpus").join(name));
     if !quick {

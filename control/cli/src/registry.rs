@@ -250,7 +250,7 @@ fn cannot(path: &Path, what: &str, error: &io::Error) -> Failure {
     Failure::new(path.display(), format!("cannot {what}: {error}"), todo)
 }
 
-fn to_toml(array: &NamedArray) -> Result<String, Failure> {
+pub(crate) fn to_toml(array: &NamedArray) -> Result<String, Failure> {
     let strings = |paths: &[PathBuf]| paths.iter().map(|path| path.to_string_lossy().into_owned()).collect();
     let keys = ArrayToml {
         name: array.name.to_string(),
@@ -263,7 +263,7 @@ fn to_toml(array: &NamedArray) -> Result<String, Failure> {
     toml::to_string(&keys).map_err(|error| Failure::new(&array.name, error, "report this as a bug"))
 }
 
-fn from_toml(text: &str) -> Result<NamedArray, String> {
+pub(crate) fn from_toml(text: &str) -> Result<NamedArray, String> {
     let keys: ArrayToml = toml::from_str(text).map_err(|error| {
         let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
         format!("line {line}: {}", error.message())

@@ -1,0 +1,64 @@
+//! What `cxlraid` does: the operator's command.
+//!
+//! It makes arrays, gives them names, runs programs on them and says how they are. The data path is not here: programs
+//! serve themselves through libcxlraid.so.
+//!
+//! Invariants: an error is one line on standard error (`cxlraid: thing: what happened; what to do`); the exit statuses are
+//! those of [`failure::Exit`]; commands that only look change nothing.
+#![deny(unsafe_code)]
+
+mod args;
+mod commands;
+mod copy;
+mod examine;
+mod failure;
+mod files;
+mod inspect;
+mod journal;
+mod manual;
+mod mapped;
+mod name;
+mod program;
+mod registry;
+mod run;
+mod runtime;
+mod spec;
+mod tree;
+mod view;
+
+use args::Cli;
+use clap::Parser as _;
+use failure::{Exit, from_usage};
+use std::process::ExitCode;
+
+/// Does what the process' arguments ask for.
+#[must_use]
+pub fn main() -> ExitCode {
+    let exit = match Cli::try_parse() {
+        Ok(cli) => commands::execute(cli.command).unwrap_or_else(|failure| {
+            eprintln!("{failure}");
+            failure.exit
+        }),
+        Err(error) => match from_usage(&error) {
+            Some(failure) => {
+                eprintln!("{failure}");
+                failure.exit
+            }
+            None => {
+                // Help or version; a closed standard output is the reader's choice.
+                let _ = error.print();
+                Exit::Fine
+            }
+        },
+    };
+    ExitCode::from(exit as u8)
+}
+
+/// What a file of a named array says, written anew. For the fuzzing of that file's parser.
+///
+/// # Errors
+/// The line that says why the file is refused.
+pub fn rewrite_named_array(text: &str) -> Result<String, String> {
+    let array = registry::from_toml(text).map_err(|what| failure::Failure::new("file", what, "").to_string())?;
+    registry::to_toml(&array).map_err(|failure| failure.to_string())
+}
