@@ -13,6 +13,7 @@ mod open_files;
 mod others;
 mod roots;
 mod showing;
+mod waits;
 
 pub use anchors::Anchors;
 pub use entry::{find_segment, segment_paths};
@@ -46,7 +47,7 @@ const OPEN_WORDS: usize = OPEN_FILE_COUNT / 64;
 const MAGIC: u64 = u64::from_le_bytes(*b"CXLRrun\x01");
 const SLOT_BITS: u32 = ATTACH_SLOT_COUNT.trailing_zeros();
 /// Raised whenever the layout below changes.
-const VERSION: u32 = 19;
+const VERSION: u32 = 20;
 
 /// One attached process.
 #[repr(C)]
@@ -63,6 +64,8 @@ struct AttachSlot {
     listener: AtomicU32,
     /// Files it has mappings of, at most.
     shown_count: AtomicU32,
+    /// The process whose lock it waits for (waits.rs) in the lower half, when that was noted in the upper one; 0 for none.
+    waits_for: AtomicU64,
 }
 
 /// Who uses a lane of the journal, on a line of its own: 0 free, otherwise owner in the upper half and thread id in the lower, or [`JOURNAL_LANE_WAITS`].
@@ -130,6 +133,7 @@ struct Segment {
     journal_failed: AtomicU32,
     /// Held while what a dead process was in the middle of is undone.
     undo_lock: OwnedLock,
+    waits_lock: OwnedLock,
     undo: UndoRecords,
     mapped: MappedRecords,
     /// Raised to wake those that wait for something to happen to mapped files.
@@ -397,6 +401,7 @@ impl Runtime {
                 if free & 1 == 0 && slot.tenancy.compare_exchange(free, taken, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                     slot.start_ticks.store(process.start_ticks, Ordering::Relaxed);
                     slot.heard.store(self.rings(), Ordering::Relaxed);
+                    slot.waits_for.store(0, Ordering::Relaxed);
                     slot.pid.store(process.pid, Ordering::Release);
                     return Ok(owner_id(index, taken));
                 }

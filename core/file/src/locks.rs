@@ -26,6 +26,9 @@ pub const RESERVED_OFFSET: i64 = i64::MAX - 2;
 /// Locked by a descriptor that was kept open over an exec for the sake of the process' locks.
 const KEPT_OFFSET: i64 = RESERVED_OFFSET;
 
+/// How many processes that wait for one another are looked at: as many as the kernel does.
+const CIRCLE_MAX: usize = 10;
+
 /// Whose a lock is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LockKind {
@@ -188,6 +191,32 @@ impl Inode {
         found.get()
     }
 
+    /// Notes that this process waits for a lock that the process `holder` has on another backing file. Returns whether that would be for ever: the holder waits, itself or
+    /// by way of others, for a lock of this process. As the kernel does, only so many processes are looked at.
+    #[must_use]
+    pub fn waits_in_a_circle(&self, holder: u32, myself: u32) -> bool {
+        let runtime = self.files.array().runtime();
+        runtime.with_waits(|| {
+            runtime.note_wait(holder);
+            let blocked = waits_in_kernel(&proc_file::read("/proc/locks"));
+            let next = |process: u32| {
+                let in_kernel = || blocked.iter().find(|(waiter, _)| *waiter == process).map(|&(_, holder)| holder);
+                runtime.waits_for(process).or_else(in_kernel)
+            };
+            let is_circle =
+                core::iter::successors(Some(holder), |&process| next(process)).take(CIRCLE_MAX).any(|process| process == myself);
+            if is_circle {
+                runtime.end_wait();
+            }
+            is_circle
+        })
+    }
+
+    /// Notes that this process does not wait for such a lock any more.
+    pub fn end_wait(&self) {
+        self.files.array().runtime().end_wait();
+    }
+
     /// Whether two descriptors of this file lie on the same backing file.
     #[must_use]
     pub fn lie_together(&self, one: BorrowedFd<'_>, two: BorrowedFd<'_>) -> bool {
@@ -253,6 +282,29 @@ fn each_lock_of(pid: u32, files: &[[u64; 2]], visit: &mut impl FnMut(FileLock)) 
     }
 }
 
+/// Who waits in the kernel for whose lock of its own (fcntl(2) F_SETLKW). In `/proc/locks` a request that waits stands behind what it waits for, further to the right:
+/// `1:  -> POSIX  ADVISORY  WRITE 5678 00:13:11254 0 EOF`.
+fn waits_in_kernel(text: &[u8]) -> Vec<(u32, u32)> {
+    let mut waits = Vec::new();
+    // The lines that the next one may wait for, by how far to the right they are.
+    let mut above: Vec<(usize, u32)> = Vec::new();
+    for line in text.split(|&byte| byte == b'\n').filter_map(|line| core::str::from_utf8(line).ok()) {
+        let Some((_, lock)) = line.split_once(':') else { continue };
+        let (indent, lock) = lock.split_once("->").map_or((0, lock), |(before, lock)| (before.len() + 1, lock));
+        let mut words = lock.split_ascii_whitespace();
+        above.retain(|&(other, _)| other < indent);
+        if words.next() != Some("POSIX") {
+            continue;
+        }
+        let Some(process) = words.nth(2).and_then(|word| word.parse().ok()) else { continue };
+        if let Some(&(_, holder)) = above.last() {
+            waits.push((process, holder));
+        }
+        above.push((indent, process));
+    }
+    waits
+}
+
 /// One line of `/proc/locks`, as `2: OFDLCK ADVISORY  READ -1 00:13:11254 0 EOF`: which file, and the lock. None for what waits for a lock, leases and the like.
 fn parse(line: &[u8]) -> Option<([u64; 2], FileLock)> {
     let line = core::str::from_utf8(line).ok()?;
@@ -284,6 +336,19 @@ fn hexadecimal(text: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_request_that_waits_stands_behind_what_it_waits_for() {
+        let text = b"1: POSIX  ADVISORY  WRITE 100 00:13:1 0 0\n\
+            1:  -> POSIX  ADVISORY  WRITE 200 00:13:1 0 0\n\
+            1:   -> POSIX  ADVISORY  WRITE 300 00:13:1 0 0\n\
+            1:  -> POSIX  ADVISORY  READ 400 00:13:1 0 EOF\n\
+            2: FLOCK  ADVISORY  WRITE 500 00:13:1 0 EOF\n\
+            2:  -> FLOCK  ADVISORY  WRITE 600 00:13:1 0 EOF\n\
+            3: POSIX  ADVISORY  READ 700 00:13:2 0 EOF\n";
+        assert_eq!(waits_in_kernel(text), [(200, 100), (300, 200), (400, 100)]);
+        assert_eq!(waits_in_kernel(b""), []);
+    }
 
     #[test]
     fn lines_of_the_kernel_are_understood() {

@@ -76,7 +76,7 @@ def main(data, member):
         for held, wanted in pairs:
             old[kind, held, wanted] = opened(path(kind, held, wanted))
             assert lock(old[kind, held, wanted], kind, held)
-        for name in ["late", "own", "queue", "killed", "waited", "exec"]:
+        for name in ["late", "own", "queue", "killed", "waited", "exec", "circle-old", "circle-young"]:
             old[kind, name] = opened(path(kind, name))
     # What lives in descriptions of a shell, of a process that is killed, and of one that executes another program.
     shell = "exec 9>$1 && flock 9 && echo locked && read -r line"
@@ -134,6 +134,26 @@ def main(data, member):
     told = beside(["holder", name, "process", EXCLUSIVE])
     assert answer(told) == str((EXCLUSIVE, (10, 20, os.getpid()))), "F_GETLK"
     end(told)
+    # Who waits for one that waits for him is told; the other goes on when he gives his lock back.
+    for name in ["circle-old", "circle-young"]:
+        first, second = (10, 200) if name == "circle-old" else (200, 10)
+        fd = old["process", name]
+        assert fcntl.fcntl(fd, fcntl.F_SETLK, struct.pack(RECORD, EXCLUSIVE, 0, first, 20, 0))
+        waits = beside(["circle", path("process", name), second, first])
+        assert answer(waits) == "holds", name
+        try:
+            # The other one waits by then, or comes to wait while this one does.
+            if name == "circle-old":
+                assert answer(waits, 0.3) is None
+            fcntl.fcntl(fd, fcntl.F_SETLKW, struct.pack(RECORD, EXCLUSIVE, 0, second, 20, 0))
+            # The kernel tells the one who closes the circle. Either may be told where it was closed by both.
+            assert name == "circle-young" and answer(waits) == "deadlock", name
+        except OSError as error:
+            assert error.errno == errno.EDEADLK, error
+            lock(fd, "process", NONE)
+            fcntl.fcntl(fd, fcntl.F_SETLK, struct.pack(RECORD, NONE, 0, 0, 0, 0))
+            assert answer(waits) == "given", name
+        end(waits)
     # A process' lock is one, by whichever of its descriptors.
     young = opened(path("process", "own"))
     assert ask(path("process", "own"), "process", SHARED) == "False"
@@ -147,7 +167,18 @@ def main(data, member):
 
 def other(task, path, kind, mode):
     fd = os.open(path, os.O_RDWR)
-    if task == "alarm":
+    if task == "circle":
+        own, wanted = int(kind), int(mode)
+        fcntl.fcntl(fd, fcntl.F_SETLK, struct.pack(RECORD, EXCLUSIVE, 0, own, 20, 0))
+        print("holds", flush=True)
+        try:
+            fcntl.fcntl(fd, fcntl.F_SETLKW, struct.pack(RECORD, EXCLUSIVE, 0, wanted, 20, 0))
+            print("given")
+        except OSError as error:
+            assert error.errno == errno.EDEADLK, error
+            fcntl.fcntl(fd, fcntl.F_SETLK, struct.pack(RECORD, NONE, 0, 0, 0, 0))
+            print("deadlock")
+    elif task == "alarm":
         def interrupted(*_):
             raise TimeoutError(0)
         signal.signal(signal.SIGALRM, interrupted)

@@ -5,7 +5,7 @@
 //!
 //! Since the file was opened the lowest member in use may have gone or come back. Then descriptors lie on several backing files, and a lock is given only if
 //! it fits those on the others ([`file::FileLock`]). Who waits for one of them asks again and again: the kernel wakes nobody for a lock on another
-//! file, and finds no deadlock. A descriptor on another backing file may come between the first look and the kernel's answer, so whoever was given a lock looks
+//! file, and finds no deadlock, so that is looked for each time. A descriptor on another backing file may come between the first look and the kernel's answer, so whoever was given a lock looks
 //! once more; whoever opens the file notes the backing file before it can ask for a lock, so that at least one of the two sees the other.
 
 use super::OPEN;
@@ -196,6 +196,12 @@ enum Outcome {
     Rest,
 }
 
+impl Outcome {
+    const fn refused(error: OsError) -> Self {
+        Self::Done(-(error.raw_os_error() as isize))
+    }
+}
+
 fn answer(call: &mut Call, outcome: Outcome) -> Verdict {
     match outcome {
         Outcome::Done(result) => Verdict::Done(result),
@@ -215,21 +221,28 @@ fn answer(call: &mut Call, outcome: Outcome) -> Verdict {
 fn attempt(call: &Call, held: &Held, file: &FileRef) -> Outcome {
     let request = request(call);
     let result = file.with_locks_held(|| {
-        if request.lock.is_some_and(|lock| conflict(call, file, lock).is_some()) {
-            return None;
+        if let Some(found) = request.lock.and_then(|lock| conflict(call, file, lock)) {
+            return Err(found);
         }
         let result = kernel(call, request.args_at_once);
         if result == 0 {
             replace_own(call, held, file);
         }
-        Some(result)
+        Ok(result)
     });
     match result {
-        None if request.waits => Outcome::Rest,
-        None => Outcome::Done(-(OsError::AGAIN.raw_os_error() as isize)),
-        Some(result) if request.waits && is_held_by_another(result) => Outcome::Wait(request.args),
-        Some(result) => Outcome::Done(result),
+        Err(found) if request.waits && is_deadlock(&request, file, &found) => Outcome::refused(OsError::DEADLK),
+        Err(_) if request.waits => Outcome::Rest,
+        Err(_) => Outcome::refused(OsError::AGAIN),
+        Ok(result) if request.waits && is_held_by_another(result) => Outcome::Wait(request.args),
+        Ok(result) => Outcome::Done(result),
     }
+}
+
+/// Whether a process would wait for ever for a lock on another backing file. As in the kernel, only for locks of processes.
+fn is_deadlock(request: &Request, file: &FileRef, found: &FileLock) -> bool {
+    let is_of_process = request.lock.is_some_and(|lock| lock.kind == LockKind::Process) && found.kind == LockKind::Process;
+    is_of_process && file.waits_in_a_circle(found.process as u32, crate::process::getpid())
 }
 
 /// A process' own lock is one, whatever descriptor it is asked for by: what this process has of it on other backing files ends with the new one.
@@ -265,7 +278,7 @@ fn confirm(call: &Call, held: &Held, file: &FileRef) -> Outcome {
     match fits {
         true => Outcome::Done(call.result),
         false if request.waits => Outcome::Rest,
-        false => Outcome::Done(-(OsError::AGAIN.raw_os_error() as isize)),
+        false => Outcome::refused(OsError::AGAIN),
     }
 }
 
@@ -292,12 +305,13 @@ fn granted(call: &mut Call) -> isize {
 
 /// Asks again after a rest: the result of the call, or what the entry stub is to do next.
 fn rested(call: &mut Call) -> isize {
+    let Some(held) = OPEN.lookup(call.descriptor(0)) else { return -(OsError::BADF.raw_os_error() as isize) };
+    let Node::File(file) = held.node() else { return call.result };
+    file.end_wait();
     // A handler has run: as where the kernel waits without SA_RESTART.
     if word(HANDLED).load(Ordering::Relaxed) != 0 {
         return -(OsError::INTR.raw_os_error() as isize);
     }
-    let Some(held) = OPEN.lookup(call.descriptor(0)) else { return -(OsError::BADF.raw_os_error() as isize) };
-    let Node::File(file) = held.node() else { return call.result };
     let outcome = attempt(call, &held, file);
     go_on(call, outcome)
 }
