@@ -1,0 +1,341 @@
+//! One case, and all of them.
+
+use crate::{
+    damage::{Damage, Sources, copy, damage},
+    options::Options,
+    shape::{Journal, Shape},
+    work::{CHANGE, LIST, LISTED, SCRUB, change, list},
+};
+use oracle::Rng;
+use stage::{
+    Janitor, remove,
+    report::{Complaints, Report, with_output},
+    run::{Output, Run},
+};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU64, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// How long a program may take; it takes milliseconds.
+const LIMIT: Duration = Duration::from_secs(5);
+const CHANGES: u64 = 25;
+/// At most so many things are damaged at once.
+const DAMAGES_MAX: u64 = 3;
+/// How often a damage is drawn until there is one that is wanted.
+const DRAWS: u32 = 400;
+
+/// Runs what is wanted. Whether all passed; an error if nothing could be run.
+pub(crate) fn all(options: &Options) -> Result<bool, String> {
+    options.check_library()?;
+    let begun = Instant::now();
+    println!("{} cases from seed {}", options.case_count, options.seed);
+    let root = Path::new("/dev/shm").join(format!("cxlraid-operator.{}", std::process::id()));
+    fs::create_dir_all(&root).map_err(|error| format!("{}: {error}", root.display()))?;
+    let janitor = Janitor::new(&[&root]).map_err(|error| format!("the janitor: {error}"))?;
+    let library = stage::options::copied(&options.library, &root)?;
+    let command = stage::options::copied(&options.command, &root)?;
+    let this = std::env::current_exe().map_err(|error| error.to_string())?;
+    let ground = Ground { root, library, command, this, janitor, only: options.only.clone(), keep: options.keep };
+    let shapes: Vec<Shape> = Shape::ALL.into_iter().filter(|shape| options.wants(shape.label)).collect();
+    let (report, next) = (Report::default(), AtomicU64::new(0));
+    thread::scope(|scope| {
+        for _ in 0..options.jobs.max(1) {
+            scope.spawn(|| {
+                loop {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    if index >= options.case_count {
+                        return;
+                    }
+                    let seed = options.seed + index;
+                    one(&ground, seed, shapes[(seed % shapes.len() as u64) as usize], &report);
+                }
+            });
+        }
+    });
+    if options.keep {
+        ground.janitor.keep();
+    }
+    Ok(report.finish("operator", begun.elapsed()))
+}
+
+/// What cases have in common.
+struct Ground {
+    root: PathBuf,
+    library: PathBuf,
+    command: PathBuf,
+    this: PathBuf,
+    janitor: Janitor,
+    only: Vec<String>,
+    keep: bool,
+}
+
+fn one(ground: &Ground, seed: u64, shape: Shape, report: &Report) {
+    let (begun, mut complaints) = (Instant::now(), Complaints::new());
+    let case = Case::new(ground, seed, shape);
+    let mut note = String::new();
+    if let Err(message) = case.play(&mut note, &mut complaints) {
+        complaints.push(message);
+    }
+    if !complaints.is_empty() {
+        complaints.push(format!("damage: {note}"));
+        let only: String = ground.only.iter().map(|word| format!(" --only '{word}'")).collect();
+        complaints.push(format!("again: cargo x operator --cases 1 --seed {seed} --level {}{only}", shape.label));
+    }
+    report.result(shape.label, &format!("seed {seed}"), begun.elapsed(), &note, &complaints);
+    if complaints.is_empty() || !ground.keep {
+        case.remove();
+    }
+}
+
+struct Case<'a> {
+    ground: &'a Ground,
+    seed: u64,
+    shape: Shape,
+    root: PathBuf,
+    /// Where the array's files are seen. Nothing is there on the host.
+    data: PathBuf,
+    /// The same, below a member.
+    prefix: PathBuf,
+    members: Vec<PathBuf>,
+}
+
+/// What a start came to.
+enum Start {
+    /// Everything is as it should be; the lines of the library.
+    Right(Vec<String>),
+    /// It was refused.
+    Refused,
+    /// Neither.
+    Wrong,
+}
+
+impl<'a> Case<'a> {
+    fn new(ground: &'a Ground, seed: u64, shape: Shape) -> Self {
+        let root = ground.root.join(seed.to_string());
+        let data = root.join("data");
+        let prefix = data.strip_prefix("/").unwrap_or(&data).to_owned();
+        let members = (0..shape.member_count).map(|slot| root.join(format!("m{slot}"))).collect();
+        Self { ground, seed, shape, root, data, prefix, members }
+    }
+
+    fn remove(&self) {
+        let here = fs::read_dir(&self.root).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
+        stage::segment::forget(here);
+        // What cannot be removed now the janitor removes later.
+        let _ = remove(&self.root);
+    }
+
+    fn place(&self, name: &str) -> PathBuf {
+        self.root.join(name)
+    }
+
+    /// A program with the array's variables in its environment.
+    fn program(&self, program: &Path, members: &[PathBuf]) -> Run<'a> {
+        let mounts: Vec<String> = members.iter().map(|member| member.display().to_string()).collect();
+        let run = Run::new(program, &self.ground.janitor, self.place("output")).limit(LIMIT);
+        let run = run.env("CXLRAID_LEVEL", self.shape.level).env("CXLRAID_STRIPE_SIZE", self.shape.chunk);
+        let run = run.env("CXLRAID_MOUNTS", mounts.join(":")).env("CXLRAID_PATHS", &self.data);
+        match self.shape.journal {
+            Journal::None => run,
+            Journal::Members => run.env("CXLRAID_JOURNAL", "internal").env("CXLRAID_JOURNAL_LANES", "2"),
+            Journal::File => run.env("CXLRAID_JOURNAL", self.place("journal")).env("CXLRAID_JOURNAL_LANES", "2"),
+        }
+    }
+
+    fn played(&self, members: &[PathBuf], words: &[&str]) -> Output {
+        self.program(&self.ground.this, members).env("LD_PRELOAD", &self.ground.library).args(words).output()
+    }
+
+    fn changed(&self, members: &[PathBuf], seed: u64) -> Result<(), String> {
+        let output = self.played(members, &[CHANGE, &self.data.display().to_string(), &seed.to_string(), &CHANGES.to_string()]);
+        if output.succeeded() { Ok(()) } else { Err(with_output("changes", &output) + &output.notices.join("\n")) }
+    }
+
+    fn stop(&self) -> Result<(), String> {
+        let output = self.program(&self.ground.command, &self.members).arg("stop").output();
+        if output.succeeded() { Ok(()) } else { Err(with_output("cxlraid stop", &output) + &output.notices.join("\n")) }
+    }
+
+    /// The same changes in the array and in the plain directory.
+    fn change(&self, seed: u64) -> Result<(), String> {
+        self.changed(&self.members, seed)?;
+        change(&self.place("plain"), seed, CHANGES).map_err(|error| format!("the plain directory: {error}"))
+    }
+
+    fn play(&self, note: &mut String, complaints: &mut Complaints) -> Result<(), String> {
+        let mut rng = Rng::new(self.seed);
+        let io = |error: std::io::Error| error.to_string();
+        for directory in self.members.iter().cloned().chain(["plain", "aside", "older", "others"].map(|name| self.place(name))) {
+            fs::create_dir_all(directory).map_err(io)?;
+        }
+        let beside = |name: &str| -> Vec<PathBuf> {
+            (0..self.members.len()).map(|slot| self.place(name).join(format!("m{slot}"))).collect()
+        };
+        let (older, others) = (beside("older"), beside("others"));
+        self.change(self.seed << 8)?;
+        self.stop()?;
+        for (member, older) in self.members.iter().zip(&older) {
+            copy(member, older).map_err(io)?;
+        }
+        if rng.one_in(2) {
+            for other in &others {
+                fs::create_dir(other).map_err(io)?;
+            }
+            // Its journal, where it has one in a file, is made beside its members.
+            let apart = self
+                .program(&self.ground.this, &others)
+                .env("CXLRAID_JOURNAL", if self.shape.journal == Journal::Members { "internal" } else { "" });
+            let words = [CHANGE.to_owned(), self.data.display().to_string(), "7".to_owned(), "5".to_owned()];
+            let output = apart.env("LD_PRELOAD", &self.ground.library).args(words).output();
+            if !output.succeeded() {
+                return Err(with_output("another array", &output) + &output.notices.join("\n"));
+            }
+        } else {
+            for (older, other) in older.iter().zip(&others) {
+                copy(older, other).map_err(io)?;
+            }
+        }
+        self.change(self.seed << 8 | 1)?;
+        self.stop()?;
+        let sources =
+            Sources { members: &self.members, older: &older, others: &others, aside: &self.place("aside"), prefix: &self.prefix };
+        let damages = self.damaged(&mut rng, &sources).map_err(io)?;
+        *note = damages.iter().map(|damage| format!("m{} {}", damage.slot, damage.what)).collect::<Vec<_>>().join(", ");
+        self.used(&damages, "after the damage", complaints)?;
+        for damage in damages.iter().rev() {
+            damage.take_back().map_err(|error| format!("cannot take back {}: {error}", damage.what))?;
+        }
+        self.used(&damages, "after it was taken back", complaints)?;
+        Ok(())
+    }
+
+    fn damaged(&self, rng: &mut Rng, sources: &Sources<'_>) -> std::io::Result<Vec<Damage>> {
+        let mut damages: Vec<Damage> = Vec::new();
+        let first = rng.below(self.members.len() as u64) as usize;
+        let count = 1 + rng.below(DAMAGES_MAX);
+        for _ in 0..DRAWS {
+            if damages.len() as u64 == count {
+                break;
+            }
+            let slot = (first + rng.below(self.shape.bears as u64) as usize) % self.members.len();
+            // What was done to a whole member leaves nothing for a second damage.
+            if damages.iter().any(|damage| damage.slot == slot && damage.what.starts_with("member")) {
+                continue;
+            }
+            if let Some(damage) = damage(rng, sources, slot, &self.ground.only)? {
+                let ends = damage.what.starts_with("member");
+                damages.push(damage);
+                if ends {
+                    break;
+                }
+            }
+        }
+        Ok(damages)
+    }
+
+    /// Looks at the array, reads it, changes it, and reads it again.
+    fn used(&self, damages: &[Damage], when: &str, complaints: &mut Complaints) -> Result<(), String> {
+        let before = self.undamaged(damages);
+        let status = self.status();
+        if self.undamaged(damages) != before {
+            complaints.push(format!("{when}: cxlraid status has changed a member"));
+        }
+        let start = self.start(when, complaints);
+        if self.undamaged(damages) != before {
+            complaints.push(format!("{when}: reading has changed a member without damage"));
+        }
+        self.compare_status(&status, &start, when, complaints);
+        let is_mended = when.contains("back");
+        match start {
+            Start::Wrong => return Ok(()),
+            Start::Refused => {
+                if is_mended || !damages.iter().any(Damage::may_be_refused) {
+                    complaints.push(format!("{when}: a start is refused, although what is not damaged is enough"));
+                }
+                return Ok(());
+            }
+            Start::Right(_) => {}
+        }
+        self.change(self.seed << 8 | if is_mended { 3 } else { 2 })?;
+        self.start(&format!("{when}, changed"), complaints);
+        self.stop()?;
+        self.start(&format!("{when}, changed and stopped"), complaints);
+        self.stop()?;
+        let scrubbed = self.program(&self.ground.this, &self.members).arg(SCRUB).output();
+        if !scrubbed.succeeded() {
+            complaints.push(with_output(&format!("{when}: redundancy"), &scrubbed));
+        }
+        self.stop()
+    }
+
+    /// What `cxlraid status` says: its exit status and its text.
+    fn status(&self) -> Output {
+        self.program(&self.ground.command, &self.members).arg("status").output()
+    }
+
+    /// Reads everything.
+    fn start(&self, when: &str, complaints: &mut Complaints) -> Start {
+        let output = self.played(&self.members, &[LIST, &self.data.display().to_string()]);
+        let expected = list(&self.place("plain")).unwrap_or_default();
+        if output.succeeded() && output.stdout.ends_with(&format!("{LISTED}\n")) {
+            if output.stdout == expected {
+                return Start::Right(output.notices);
+            }
+            let differs =
+                |one: &str, other: &str| one.lines().filter(|line| !other.contains(line)).take(4).collect::<Vec<_>>().join("\n");
+            let (lost, wrong) = (differs(&expected, &output.stdout), differs(&output.stdout, &expected));
+            let notices = output.notices.join("\n");
+            complaints.push(format!("{when}: WRONG DATA, read without an error\nmust be:\n{lost}\nis:\n{wrong}\n{notices}"));
+            return Start::Wrong;
+        }
+        let names_member = |line: &String| line.contains(&self.root.display().to_string());
+        if output.stdout.contains("errno 2)") || output.stdout.contains("errno 2 ") || !output.stdout.contains("errno") {
+            complaints.push(format!(
+                "{}\n{}",
+                with_output(&format!("{when}: a start fails with no such file"), &output),
+                output.notices.join("\n")
+            ));
+            return Start::Wrong;
+        }
+        if !output.notices.iter().any(names_member) {
+            let notices = output.notices.join("\n");
+            complaints.push(format!(
+                "{}\n{notices}",
+                with_output(&format!("{when}: a start is refused by a line that names no member"), &output)
+            ));
+        }
+        Start::Refused
+    }
+
+    /// The exit status of `status` tells what a start does.
+    fn compare_status(&self, status: &Output, start: &Start, when: &str, complaints: &mut Complaints) {
+        let fits = match start {
+            // A member that is out for a single file only is not out.
+            Start::Right(notices) => {
+                status.status == if notices.iter().any(|line| line.contains("degraded")) { "3" } else { "0" }
+            }
+            Start::Refused => status.status == "1",
+            Start::Wrong => true,
+        };
+        if !fits {
+            let did = match start {
+                Start::Right(notices) => format!("a start works: {}", notices.join("; ")),
+                Start::Refused => "a start is refused".to_owned(),
+                Start::Wrong => String::new(),
+            };
+            complaints
+                .push(format!("{}\nbut {did}", with_output(&format!("{when}: status does not tell what a start does"), status)));
+        }
+    }
+
+    /// The files of members without damage, as they lie there.
+    fn undamaged(&self, damages: &[Damage]) -> Vec<String> {
+        let is_whole = |slot: &usize| damages.iter().all(|damage| damage.slot != *slot && !damage.what.contains("Swapped"));
+        let slots = (0..self.members.len()).filter(is_whole);
+        slots.map(|slot| list(&self.members[slot].join(&self.prefix)).unwrap_or_else(|error| error)).collect()
+    }
+}

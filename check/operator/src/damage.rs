@@ -1,0 +1,329 @@
+//! Mistakes, and how they are taken back.
+
+use oracle::Rng;
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use std::{
+    fs::{self, File},
+    io,
+    os::unix::{
+        ffi::OsStrExt as _,
+        fs::{FileExt as _, symlink},
+    },
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// What can be done to a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OnFile {
+    Deleted,
+    CutToNothing,
+    CutInHalf,
+    Grown,
+    Zeroed,
+    Random,
+    BitFlipped,
+    OfAnotherMember,
+    OfAnotherArray,
+    Older,
+    MadeDirectory,
+    MadePipe,
+    MadeSymlink,
+}
+
+/// What can be done to a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OnMember {
+    Gone,
+    EmptyDirectory,
+    OnlyMeta,
+    PrefixEmptied,
+    MetaRemoved,
+    Older,
+    CopyOfAnother,
+    OfAnotherArray,
+    Swapped,
+    Copied,
+}
+
+/// Files of `.cxlraid`, on which everything can be done.
+const TABLES: [&str; 6] = ["superblock", "inodes", "lanes", "names", "backings", "journal"];
+const ON_TABLES: [OnFile; 13] = [
+    OnFile::Deleted,
+    OnFile::CutToNothing,
+    OnFile::CutInHalf,
+    OnFile::Grown,
+    OnFile::Zeroed,
+    OnFile::Random,
+    OnFile::BitFlipped,
+    OnFile::OfAnotherMember,
+    OnFile::OfAnotherArray,
+    OnFile::Older,
+    OnFile::MadeDirectory,
+    OnFile::MadePipe,
+    OnFile::MadeSymlink,
+];
+/// What can be known of a backing file without checksums of its content.
+const ON_BACKING_FILES: [OnFile; 7] = [
+    OnFile::Deleted,
+    OnFile::CutToNothing,
+    OnFile::CutInHalf,
+    OnFile::Grown,
+    OnFile::MadeDirectory,
+    OnFile::MadePipe,
+    OnFile::MadeSymlink,
+];
+const ON_MEMBERS: [OnMember; 10] = [
+    OnMember::Gone,
+    OnMember::EmptyDirectory,
+    OnMember::OnlyMeta,
+    OnMember::PrefixEmptied,
+    OnMember::MetaRemoved,
+    OnMember::Older,
+    OnMember::CopyOfAnother,
+    OnMember::OfAnotherArray,
+    OnMember::Swapped,
+    OnMember::Copied,
+];
+
+/// Where what a damage needs can be found.
+pub(crate) struct Sources<'a> {
+    pub(crate) members: &'a [PathBuf],
+    /// Members as they were before the last use of the array.
+    pub(crate) older: &'a [PathBuf],
+    /// Members of another array.
+    pub(crate) others: &'a [PathBuf],
+    /// Where things are kept until the damage is taken back.
+    pub(crate) aside: &'a Path,
+    /// The directory of the prefix, below a member.
+    pub(crate) prefix: &'a Path,
+}
+
+/// A damage that was done.
+pub(crate) struct Damage {
+    pub(crate) slot: usize,
+    /// Such as `inodes Zeroed`.
+    pub(crate) what: String,
+    undo: Vec<Undo>,
+}
+
+enum Undo {
+    /// What lies at the first path is removed, and what lies at the second is moved there.
+    Back(PathBuf, PathBuf),
+    /// The file's content.
+    Content(PathBuf, Vec<u8>),
+    /// Two paths are exchanged.
+    Exchange(PathBuf, PathBuf),
+}
+
+/// The names of all damages that there are.
+fn drawn(rng: &mut Rng, sources: &Sources<'_>, slot: usize) -> io::Result<(String, Target)> {
+    let target = match rng.below(8) {
+        0..4 => {
+            let name = TABLES[rng.below(TABLES.len() as u64) as usize];
+            let how = ON_TABLES[rng.below(ON_TABLES.len() as u64) as usize];
+            (format!("{name} {how:?}"), Target::File(Path::new(".cxlraid").join(name), how))
+        }
+        4 | 5 => {
+            let how = ON_BACKING_FILES[rng.below(ON_BACKING_FILES.len() as u64) as usize];
+            let files = files_below(&sources.members[slot].join(sources.prefix))?;
+            let Some(path) = files.get(rng.below(files.len().max(1) as u64) as usize) else {
+                return Ok(("no file".to_owned(), Target::Nothing));
+            };
+            let path = path.strip_prefix(&sources.members[slot]).unwrap_or(path).to_owned();
+            (format!("file {how:?}"), Target::File(path, how))
+        }
+        _ => {
+            let how = ON_MEMBERS[rng.below(ON_MEMBERS.len() as u64) as usize];
+            (format!("member {how:?}"), Target::Member(how))
+        }
+    };
+    Ok(target)
+}
+
+enum Target {
+    Nothing,
+    File(PathBuf, OnFile),
+    Member(OnMember),
+}
+
+fn files_below(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let (mut files, mut waiting) = (Vec::new(), vec![directory.to_owned()]);
+    while let Some(directory) = waiting.pop() {
+        for entry in fs::read_dir(directory)? {
+            let entry = entry?;
+            match entry.file_type()? {
+                kind if kind.is_dir() => waiting.push(entry.path()),
+                kind if kind.is_file() => files.push(entry.path()),
+                _ => {}
+            }
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// `cp -a`, which keeps owners, times and attributes.
+pub(crate) fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    let status = Command::new("cp").arg("-aT").args([from, to]).status()?;
+    if status.success() { Ok(()) } else { Err(io::Error::other(format!("cp -aT {} {}: {status}", from.display(), to.display()))) }
+}
+
+/// Draws a damage and does it. None if it would not be one, or none of `only`.
+pub(crate) fn damage(rng: &mut Rng, sources: &Sources<'_>, slot: usize, only: &[String]) -> io::Result<Option<Damage>> {
+    let (what, target) = drawn(rng, sources, slot)?;
+    if !only.is_empty() && !only.iter().any(|word| what.starts_with(word)) {
+        return Ok(None);
+    }
+    let member = &sources.members[slot];
+    let undo = match target {
+        Target::Nothing => return Ok(None),
+        Target::File(path, how) => on_file(rng, sources, slot, &path, how)?,
+        Target::Member(how) => Some(on_member(rng, sources, slot, how)?),
+    };
+    let _ = member;
+    Ok(undo.map(|undo| Damage { slot, what, undo }))
+}
+
+/// A name that nothing has yet, to keep something.
+fn kept(sources: &Sources<'_>, rng: &mut Rng) -> PathBuf {
+    sources.aside.join(format!("{:016x}", rng.word()))
+}
+
+fn on_file(rng: &mut Rng, sources: &Sources<'_>, slot: usize, path: &Path, how: OnFile) -> io::Result<Option<Vec<Undo>>> {
+    let file = sources.members[slot].join(path);
+    if !fs::symlink_metadata(&file).is_ok_and(|metadata| metadata.is_file()) {
+        return Ok(None);
+    }
+    let content = fs::read(&file)?;
+    let mut changed = content.clone();
+    let taken = |from: &Path| fs::read(from.join(path)).ok();
+    match how {
+        OnFile::Deleted | OnFile::MadeDirectory | OnFile::MadePipe | OnFile::MadeSymlink => {
+            let aside = kept(sources, rng);
+            fs::rename(&file, &aside)?;
+            match how {
+                OnFile::MadeDirectory => fs::create_dir(&file)?,
+                OnFile::MadePipe => mknodat(CWD, file.as_os_str().as_bytes(), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?,
+                OnFile::MadeSymlink => symlink(&aside, &file)?,
+                _ => {}
+            }
+            return Ok(Some(vec![Undo::Back(file, aside)]));
+        }
+        OnFile::CutToNothing => changed.clear(),
+        OnFile::CutInHalf => changed.truncate(content.len() / 2),
+        OnFile::Grown => changed.resize(content.len() + 4096, 0x5a),
+        OnFile::Zeroed => changed.fill(0),
+        OnFile::Random => rng.fill(&mut changed),
+        OnFile::BitFlipped => {
+            // Where something is: most of a table is zeros.
+            let places: Vec<usize> = (0..content.len()).filter(|&place| content[place] != 0).collect();
+            if places.is_empty() {
+                return Ok(None);
+            }
+            changed[places[rng.below(places.len() as u64) as usize]] ^= 1 << rng.below(8);
+        }
+        OnFile::OfAnotherMember => {
+            let other = (slot + 1) % sources.members.len();
+            let Some(bytes) = taken(&sources.members[other]) else { return Ok(None) };
+            changed = bytes;
+        }
+        OnFile::OfAnotherArray => {
+            let Some(bytes) = taken(&sources.others[slot]) else { return Ok(None) };
+            changed = bytes;
+        }
+        OnFile::Older => {
+            let Some(bytes) = taken(&sources.older[slot]) else { return Ok(None) };
+            changed = bytes;
+        }
+    }
+    if changed == content {
+        return Ok(None);
+    }
+    put(&file, &changed)?;
+    Ok(Some(vec![Undo::Content(file, content)]))
+}
+
+/// Gives a file that there is another content.
+fn put(file: &Path, content: &[u8]) -> io::Result<()> {
+    let file = File::options().write(true).open(file)?;
+    file.set_len(content.len() as u64)?;
+    file.write_all_at(content, 0)
+}
+
+fn on_member(rng: &mut Rng, sources: &Sources<'_>, slot: usize, how: OnMember) -> io::Result<Vec<Undo>> {
+    let member = &sources.members[slot];
+    let aside = kept(sources, rng);
+    let whole = |make: &dyn Fn(&Path) -> io::Result<()>| {
+        fs::rename(member, &aside)?;
+        make(&aside)?;
+        Ok(vec![Undo::Back(member.clone(), aside.clone())])
+    };
+    let all_but = |kept: &str, of: &Path| -> io::Result<Vec<Undo>> {
+        fs::create_dir(&aside)?;
+        let mut undo = Vec::new();
+        for entry in fs::read_dir(of)? {
+            let entry = entry?;
+            if entry.file_name() != kept {
+                fs::rename(entry.path(), aside.join(entry.file_name()))?;
+                undo.push(Undo::Back(entry.path(), aside.join(entry.file_name())));
+            }
+        }
+        Ok(undo)
+    };
+    match how {
+        OnMember::Gone => whole(&|_| Ok(())),
+        OnMember::EmptyDirectory => whole(&|_| fs::create_dir(member)),
+        OnMember::OnlyMeta => all_but(".cxlraid", member),
+        OnMember::PrefixEmptied => all_but("", &member.join(sources.prefix)),
+        OnMember::MetaRemoved => {
+            fs::rename(member.join(".cxlraid"), &aside)?;
+            Ok(vec![Undo::Back(member.join(".cxlraid"), aside)])
+        }
+        OnMember::Older => whole(&|_| copy(&sources.older[slot], member)),
+        OnMember::CopyOfAnother => whole(&|_| copy(&sources.members[(slot + 1) % sources.members.len()], member)),
+        OnMember::OfAnotherArray => whole(&|_| copy(&sources.others[slot], member)),
+        OnMember::Copied => whole(&|aside| copy(aside, member)),
+        OnMember::Swapped => {
+            let other = &sources.members[(slot + 1) % sources.members.len()];
+            exchange(member, other)?;
+            Ok(vec![Undo::Exchange(member.clone(), other.clone())])
+        }
+    }
+}
+
+fn exchange(one: &Path, other: &Path) -> io::Result<()> {
+    let between = one.with_extension("between");
+    fs::rename(one, &between)?;
+    fs::rename(other, one)?;
+    fs::rename(between, other)
+}
+
+impl Damage {
+    /// Whether nobody but the operator can say what is right, so that a start may refuse.
+    pub(crate) fn may_be_refused(&self) -> bool {
+        // Two members of the same slot.
+        ["member CopyOfAnother", "superblock OfAnotherMember"].contains(&self.what.as_str())
+            // Without the array's UUID, which member is of another array is not known.
+            || ["member OfAnotherArray", "superblock OfAnotherArray"].contains(&self.what.as_str())
+    }
+
+    /// Takes it back.
+    pub(crate) fn take_back(&self) -> io::Result<()> {
+        for undo in self.undo.iter().rev() {
+            match undo {
+                Undo::Back(path, aside) => {
+                    match fs::symlink_metadata(path) {
+                        Ok(metadata) if metadata.is_dir() => fs::remove_dir_all(path)?,
+                        Ok(_) => fs::remove_file(path)?,
+                        Err(_) => {}
+                    }
+                    fs::rename(aside, path)?;
+                }
+                Undo::Content(path, content) => put(path, content)?,
+                Undo::Exchange(one, other) => exchange(one, other)?,
+            }
+        }
+        Ok(())
+    }
+}
