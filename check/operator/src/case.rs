@@ -205,11 +205,21 @@ impl<'a> Case<'a> {
             Sources { members: &self.members, older: &older, others: &others, aside: &self.place("aside"), prefix: &self.prefix };
         let damages = self.damaged(&mut rng, &sources).map_err(io)?;
         *note = damages.iter().map(|damage| format!("m{} {}", damage.slot, damage.what)).collect::<Vec<_>>().join(", ");
-        self.used(&damages, "after the damage", complaints)?;
+        let of_files = damages.iter().any(|damage| !damage.is_of_member());
+        // A single file that is put back after changes would be an older one, which nothing tells without checksums.
+        let (changes, goes_back) = if of_files {
+            let back = rng.one_in(2);
+            (!back, back)
+        } else {
+            (true, true)
+        };
+        if !self.used(&damages, "after the damage", changes, complaints)? || !goes_back {
+            return Ok(());
+        }
         for damage in damages.iter().rev() {
             damage.take_back().map_err(|error| format!("cannot take back {}: {error}", damage.what))?;
         }
-        self.used(&damages, "after it was taken back", complaints)?;
+        self.used(&damages, "after it was taken back", true, complaints)?;
         Ok(())
     }
 
@@ -237,8 +247,8 @@ impl<'a> Case<'a> {
         Ok(damages)
     }
 
-    /// Looks at the array, reads it, changes it, and reads it again.
-    fn used(&self, damages: &[Damage], when: &str, complaints: &mut Complaints) -> Result<(), String> {
+    /// Looks at the array, reads it, changes it, and reads it again. Whether nothing wrong was read.
+    fn used(&self, damages: &[Damage], when: &str, changes: bool, complaints: &mut Complaints) -> Result<bool, String> {
         let before = self.undamaged(damages);
         let status = self.status();
         if self.undamaged(damages) != before {
@@ -251,14 +261,17 @@ impl<'a> Case<'a> {
         self.compare_status(&status, &start, when, complaints);
         let is_mended = when.contains("back");
         match start {
-            Start::Wrong => return Ok(()),
+            Start::Wrong => return Ok(false),
             Start::Refused => {
                 if is_mended || !damages.iter().any(Damage::may_be_refused) {
                     complaints.push(format!("{when}: a start is refused, although what is not damaged is enough"));
                 }
-                return Ok(());
+                return Ok(true);
             }
             Start::Right(_) => {}
+        }
+        if !changes {
+            return self.stop().map(|()| true);
         }
         self.change(self.seed << 8 | if is_mended { 3 } else { 2 })?;
         self.start(&format!("{when}, changed"), complaints);
@@ -269,7 +282,7 @@ impl<'a> Case<'a> {
         if !scrubbed.succeeded() {
             complaints.push(with_output(&format!("{when}: redundancy"), &scrubbed));
         }
-        self.stop()
+        self.stop().map(|()| true)
     }
 
     /// What `cxlraid status` says: its exit status and its text.

@@ -116,7 +116,7 @@ enum Undo {
     Exchange(PathBuf, PathBuf),
 }
 
-/// The names of all damages that there are.
+/// A damage and its name.
 fn drawn(rng: &mut Rng, sources: &Sources<'_>, slot: usize) -> io::Result<(String, Target)> {
     let target = match rng.below(8) {
         0..4 => {
@@ -204,7 +204,8 @@ fn on_file(rng: &mut Rng, sources: &Sources<'_>, slot: usize, path: &Path, how: 
             fs::rename(&file, &aside)?;
             match how {
                 OnFile::MadeDirectory => fs::create_dir(&file)?,
-                OnFile::MadePipe => mknodat(CWD, file.as_os_str().as_bytes(), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?,
+                OnFile::MadePipe => mknodat(CWD, file.as_os_str().as_bytes(), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)
+                    .map_err(|error| io::Error::from_raw_os_error(error.raw_os_error()))?,
                 OnFile::MadeSymlink => symlink(&aside, &file)?,
                 _ => {}
             }
@@ -306,6 +307,11 @@ impl Damage {
         ["member CopyOfAnother", "superblock OfAnotherMember"].contains(&self.what.as_str())
             // Without the array's UUID, which member is of another array is not known.
             || ["member OfAnotherArray", "superblock OfAnotherArray"].contains(&self.what.as_str())
+    }
+
+    /// Whether it was done to a whole member.
+    pub(crate) fn is_of_member(&self) -> bool {
+        self.what.starts_with("member")
     }
 
     /// Takes it back.

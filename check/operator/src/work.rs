@@ -54,6 +54,8 @@ pub(crate) fn list(root: &Path) -> Result<String, String> {
                 "directory".to_owned()
             } else if kind.is_symlink() {
                 format!("symlink {}", fs::read_link(&path).map_err(said(&path))?.display())
+            } else if !kind.is_file() {
+                format!("{kind:?}")
             } else {
                 let content = fs::read(&path).map_err(said(&path))?;
                 format!("file {} {} {} {:016x}", metadata.len(), metadata.nlink(), content.len(), hash(&content))
