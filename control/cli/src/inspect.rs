@@ -8,7 +8,7 @@ use crate::{
     spec::{NAME, Source},
     view::{ArrayView, MemberState, MemberView},
 };
-use array::Config;
+use array::{Array, AttachError, Config, Standing};
 use format::{SUPERBLOCK_BYTES, SUPPORTED, Superblock, SuperblockError, Uuid};
 use std::{
     ffi::OsStr,
@@ -23,7 +23,7 @@ use std::{
     },
     path::{Path, PathBuf},
 };
-use sys::rustix::fs::OFlags;
+use sys::{OsError, rustix::fs::OFlags};
 
 /// The configuration a command works with.
 pub(crate) fn config(source: &Source) -> Result<Config, Failure> {
@@ -141,17 +141,42 @@ pub(crate) fn view(source: &Source) -> Result<ArrayView, Failure> {
     let newest = found.iter().filter_map(superblock).filter(is_meant).max_by_key(|superblock| superblock.event_count);
     let uuid = newest.map(|superblock| superblock.array_uuid);
     let name = source.variable(NAME).map(|name| name.to_string_lossy().into_owned());
+    let mut members = members(&paths, &found, newest, config.uuid);
+    let refused = foreseen(&config, &mut members);
     Ok(ArrayView {
+        refused,
+        journal: newest.and_then(|superblock| crate::journal::summary(&config, superblock)),
         name: name.or_else(|| newest.map(|superblock| superblock.array_name.as_str().to_owned())).filter(|name| !name.is_empty()),
         uuid: uuid.map(|uuid| uuid.to_string()),
         level: newest.map_or(config.level, |superblock| superblock.level),
         chunk: newest.map_or(config.chunk.unwrap_or(units::ChunkBytes::DEFAULT), |superblock| superblock.chunk),
-        members: members(&paths, &found, newest, config.uuid),
+        members,
         paths: config.prefixes.iter().map(|prefix| String::from_utf8_lossy(prefix).into_owned()).collect(),
         processes: uuid.map(crate::runtime::attached).unwrap_or_default(),
         mappings: uuid.and_then(crate::mapped::mappings),
         format_version: SUPPORTED.to_string(),
     })
+}
+
+/// Notes of members what a start would find besides their superblocks. Returns why a start would be refused, if that is not for want of rights of this user alone.
+fn foreseen(config: &Config, members: &mut [MemberView]) -> Option<String> {
+    match Array::foresee(config) {
+        Ok(found) => {
+            for member in members.iter_mut().filter(|member| member.state == MemberState::InSync) {
+                let standing = found.iter().find(|found| found.slot == member.slot).map(|found| found.standing);
+                let note = match standing {
+                    None | Some(Standing::InSync) => continue,
+                    Some(Standing::Damaged) => "files of its .cxlraid are missing or damaged",
+                    Some(Standing::Failed) => "its file system fails or is read-only",
+                    Some(Standing::Missing | Standing::Stale | Standing::Leaving) => "a start does without it",
+                };
+                (member.state, member.note) = (MemberState::Failed, Some(note.to_owned()));
+            }
+            None
+        }
+        Err(AttachError::Os { error: OsError::ACCESS | OsError::PERM | OsError::ROFS, .. }) => None,
+        Err(error) => Some(error.to_string()),
+    }
 }
 
 fn superblock(found: &Found) -> Option<&Superblock> {

@@ -76,6 +76,18 @@ pub(crate) fn show(source: &Source, thing: &str, as_json: bool) -> Result<(Strin
     Ok((text, exit))
 }
 
+/// Where an array's journal is, and in which state, for `info`; None without one.
+pub(crate) fn summary(config: &Config, superblock: &Superblock) -> Option<(String, String)> {
+    let view = view(config, superblock, "");
+    let state = match (view.state, &view.problem) {
+        (State::None, _) => return None,
+        (State::Clean, _) => "clean".to_owned(),
+        (State::Waiting, _) => format!("{} writes wait to be replayed", view.waiting.len()),
+        (State::Lost, problem) => format!("lost: {}", problem.as_deref().unwrap_or("no copy is there")),
+    };
+    Some((view.place?, state))
+}
+
 fn view(config: &Config, superblock: &Superblock, thing: &str) -> JournalView {
     let mut view = JournalView {
         version: 1,

@@ -142,6 +142,10 @@ pub(crate) struct ArrayView {
     pub(crate) processes: Vec<u32>,
     /// What they have of its files in memory mappings; None for nothing.
     pub(crate) mappings: Option<MappingsView>,
+    /// Why no program can start with it; None if programs can.
+    pub(crate) refused: Option<String>,
+    /// Where its journal is, and in which state; None for an array without one.
+    pub(crate) journal: Option<(String, String)>,
     /// Format version of the superblocks the array has or would get.
     pub(crate) format_version: String,
 }
@@ -158,6 +162,9 @@ impl ArrayView {
     /// The state of the whole.
     pub(crate) fn state(&self) -> ArrayState {
         let out = self.out();
+        if self.refused.is_some() {
+            return ArrayState::Failed;
+        }
         if out.is_empty() {
             let new = self.members.iter().all(|member| member.state == MemberState::New);
             return if new { ArrayState::New } else { ArrayState::InSync };
@@ -170,7 +177,7 @@ impl ArrayView {
 
     /// How many more members may fail, whichever they are.
     pub(crate) fn failures_left(&self) -> usize {
-        let (out, Some(geometry)) = (self.out(), self.geometry()) else { return 0 };
+        let (out, Some(geometry)) = (self.out(), self.geometry().filter(|_| self.refused.is_none())) else { return 0 };
         let bears_any_other =
             || (0..self.members.len()).filter(|&slot| !out.contains(slot)).all(|slot| geometry.survives(out.with(slot)));
         match self.level {
@@ -208,6 +215,9 @@ impl ArrayView {
             let path = shown(&member.path);
             text += &format!("  {:>2}  {path:width$}  {}{persistence}{note}\n", member.slot, member.state.text());
         }
+        if let Some(refused) = &self.refused {
+            text += &format!("  no program can start: {}\n", shown(refused));
+        }
         if let Some(mappings) = &self.mappings {
             text += &format!("  mapped: {}\n", mappings.text());
         }
@@ -228,16 +238,19 @@ impl ArrayView {
         let mut status = vec![
             format!("State: {}", self.state().text()),
             format!("More Failures Borne: {}", self.failures_left()),
-            "Journal Status: not built".to_owned(),
+            format!("Journal Status: {}", self.journal.as_ref().map_or("none", |(_, state)| state)),
         ];
         if let Some(name) = &self.name {
             status.insert(0, format!("Name: {name}"));
+        }
+        if let Some(refused) = &self.refused {
+            status.push(format!("No Program Can Start: {refused}"));
         }
         let configuration = vec![
             format!("RAID Level: {}", self.level),
             format!("Configured Members: {}", self.members.len()),
             format!("Configured Paths: {}", self.paths.len()),
-            "Journal: none".to_owned(),
+            format!("Journal: {}", self.journal.as_ref().map_or("none", |(place, _)| place)),
             format!("Stripe Size: {chunk}"),
         ];
         let runtime = vec![
@@ -331,6 +344,8 @@ impl Serialize for ArrayView {
             processes: &'a [u32],
             mappings: &'a MappingsView,
             members: &'a [MemberView],
+            #[serde(skip_serializing_if = "Option::is_none")]
+            refused: &'a Option<String>,
         }
         Keys {
             name: &self.name,
@@ -343,6 +358,7 @@ impl Serialize for ArrayView {
             processes: &self.processes,
             mappings: self.mappings.as_ref().unwrap_or(&MappingsView::default()),
             members: &self.members,
+            refused: &self.refused,
         }
         .serialize(serializer)
     }
@@ -376,6 +392,8 @@ pub(crate) mod tests {
             paths: vec!["/data".to_owned()],
             processes: vec![41, 42],
             mappings: None,
+            refused: None,
+            journal: None,
             format_version: "1.0".to_owned(),
         }
     }
@@ -436,13 +454,13 @@ Status
 ├─ Name: db
 ├─ State: degraded
 ├─ More Failures Borne: 0
-└─ Journal Status: not built
+└─ Journal Status: clean
 
 Configuration
 ├─ RAID Level: 5
 ├─ Configured Members: 3
 ├─ Configured Paths: 1
-├─ Journal: none
+├─ Journal: internal
 └─ Stripe Size: 65536 bytes
 
 Runtime
@@ -465,10 +483,23 @@ Paths
 └─ /data
 ";
         let mappings = Some(MappingsView { processes: 2, files: 1, ..MappingsView::default() });
-        let text = ArrayView { mappings, ..array(Level::Raid5, &[InSync, Missing, InSync]) }.info_text();
+        let text = ArrayView {
+            mappings,
+            journal: Some(("internal".to_owned(), "clean".to_owned())),
+            ..array(Level::Raid5, &[InSync, Missing, InSync])
+        }
+        .info_text();
         let text = text.replace("release", "debug").replace(env!("CARGO_PKG_VERSION"), "0.1.0");
         assert_eq!(text, expected);
         assert!(array(Level::Raid1, &[InSync]).info_text().contains("└─ Stripe Size: not used by RAID 1\n"));
+    }
+
+    #[test]
+    fn an_array_that_no_program_can_start_with_has_failed() {
+        let view = ArrayView { refused: Some("/mnt/a: why\u{1b}".to_owned()), ..array(Level::Raid1, &[InSync, InSync]) };
+        assert_eq!((view.state(), view.exit(), view.failures_left()), (ArrayState::Failed, Exit::Error, 0));
+        assert_eq!(view.status_text().lines().last(), Some("  no program can start: /mnt/a: why\\x1b"));
+        assert!(view.info_text().contains("No Program Can Start: /mnt/a: why"));
     }
 
     #[test]

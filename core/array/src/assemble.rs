@@ -16,6 +16,7 @@ use crate::member::{Finding, Member, Standing, inspect};
 use crate::runtime::Runtime;
 use crate::split;
 use crate::superblock;
+use crate::tables;
 use crate::waiting;
 use alloc::vec::Vec;
 use format::{MemberState, Superblock, Uuid};
@@ -75,6 +76,30 @@ impl Array {
     /// The same without looking for the journal, to give it up: nothing is written to the array's files.
     pub fn attach_holding_without_journal(config: &Config) -> Result<Self, AttachError> {
         Self::attach_if(config, Losses::AtOnce, |_, _, _| Ok(None))
+    }
+
+    /// What a start would find, without one: nothing is locked or changed. The members by slot, with the standing they would have; none for an array that a start would make.
+    ///
+    /// # Errors
+    /// Why a start would be refused.
+    pub fn foresee(config: &Config) -> Result<Vec<Member>, AttachError> {
+        let findings = inspect_all(config)?;
+        if config.uuid.is_none() && findings.iter().all(Finding::is_unfinished) {
+            findings.iter().try_for_each(|finding| finding.blank_root().map(|_| ()))?;
+            return Ok(Vec::new());
+        }
+        let Verdict { superblock, mut members } = judge(config, steady(config, findings)?)?;
+        let journal = journal::find(config, &superblock, &members)?;
+        let lost = journal.map_or(MemberSet::EMPTY, |journal| journal.lost);
+        for member in members.iter_mut().filter(|member| member.standing == Standing::InSync) {
+            let has_tables = member.meta().is_some_and(|meta| tables::are_whole(meta, superblock.array_uuid));
+            if lost.contains(member.slot) || !has_tables {
+                member.standing = Standing::Damaged;
+            }
+        }
+        let out = members.iter().filter(|member| member.standing != Standing::InSync).map(|member| member.slot).collect();
+        let geometry = superblock.geometry()?;
+        if geometry.survives(out) { Ok(members) } else { Err(AttachError::too_many_out(&geometry, &members)) }
     }
 
     /// Lets others in that wait since [`Self::attach_holding`].

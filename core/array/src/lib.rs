@@ -29,6 +29,7 @@ mod state;
 mod stripe;
 mod striper;
 pub mod superblock;
+pub mod tables;
 mod undo;
 mod waiting;
 mod walk;

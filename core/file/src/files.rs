@@ -368,8 +368,16 @@ impl Files {
     }
 
     pub(crate) fn record(&self, attribute: Attribute) -> Result<InodeRecord, OsError> {
-        let record = self.table.load(&self.array, attribute.inode)?.ok_or(OsError::IO)?;
-        if record.generation == attribute.generation { Ok(record) } else { Err(OsError::IO) }
+        let fits = |record: &InodeRecord| record.generation == attribute.generation;
+        match self.table.load(&self.array, attribute.inode)? {
+            Some(record) if fits(&record) => Ok(record),
+            // The table of the first member may be an older one, or another array's.
+            _ => {
+                let others = self.array.in_use();
+                let found = others.iter().filter_map(|slot| self.table.load_on(slot, attribute.inode).ok().flatten()).find(fits);
+                found.ok_or(OsError::IO)
+            }
+        }
     }
 
     /// The open-files lock is held.
@@ -393,12 +401,19 @@ impl Files {
         let inode = Inode::new(self, attribute.inode, &record, backing, entry, writable, opened_in);
         if entry.first {
             let shared = runtime.file(entry);
-            let shortest = || inode.in_use().filter_map(|(_, backing)| backing.bytes().ok()).min().unwrap_or(0);
             // Of an empty file, as every new one is, what there may be is not counted upon: asking costs a system call per member.
-            let present = if record.size == 0 { 0 } else { shortest() };
+            let bytes = || inode.in_use().filter_map(|(_, backing)| backing.bytes().ok()).filter(|_| record.size != 0);
+            let (present, longest) = bytes()
+                .fold(None, |range: Option<(u64, u64)>, bytes| {
+                    range.map_or(Some((bytes, bytes)), |(least, most)| Some((least.min(bytes), most.max(bytes))))
+                })
+                .unwrap_or_default();
             shared.allocated_end.store(present, Ordering::Relaxed);
-            shared.flags.store(record.flags, Ordering::Relaxed);
-            if record.flags & format::FLAG_SLACK != 0 {
+            // Nobody but its users makes a backing file longer than its data: what somebody else has put behind them must not be shown when the file grows.
+            let is_long = longest > record.geometry().member_bytes(record.size);
+            let flags = record.flags | if is_long { format::FLAG_SLACK } else { 0 };
+            shared.flags.store(flags, Ordering::Relaxed);
+            if flags & format::FLAG_SLACK != 0 {
                 // Its last user did not close it: who knows what it was doing.
                 shared.tail_unfinished.store(1, Ordering::Relaxed);
             }

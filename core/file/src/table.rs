@@ -360,8 +360,7 @@ pub(crate) fn why_unmapped(table: &Backing) -> OsError {
 /// Opens a table under `.cxlraid` on every member that is there and has not failed; None where an older program made the member without it. A member whose table is missing, or is none of the array's, goes out if
 /// it can be spared.
 pub(crate) fn open_tables(array: &Array, kind: TableKind, name: &core::ffi::CStr) -> Result<Vec<Option<Backing>>, OsError> {
-    // These are made by several programs at once where an older program made the member.
-    let is_optional = matches!(kind, TableKind::Names | TableKind::Backings);
+    let is_optional = array::tables::is_optional(kind);
     let is_usable = |file: &Backing| is_table(file, kind, array.uuid()) || is_optional && file.bytes() == Ok(0);
     array
         .members()
