@@ -1,7 +1,7 @@
 //! One case, and all of them.
 
 use crate::{
-    damage::{Damage, Sources, copy, damage},
+    damage::{Damage, NOT_STOOD, Sources, copy, damage},
     options::Options,
     shape::{Journal, Shape},
     work::{CHANGE, LIST, LISTED, SCRUB, change, list},
@@ -39,7 +39,8 @@ pub(crate) fn all(options: &Options) -> Result<bool, String> {
     let library = stage::options::copied(&options.library, &root)?;
     let command = stage::options::copied(&options.command, &root)?;
     let this = std::env::current_exe().map_err(|error| error.to_string())?;
-    let ground = Ground { root, library, command, this, janitor, only: options.only.clone(), keep: options.keep };
+    let ground =
+        Ground { root, library, command, this, janitor, only: options.only.clone(), all: options.all, keep: options.keep };
     let shapes: Vec<Shape> = Shape::ALL.into_iter().filter(|shape| options.wants(shape.label)).collect();
     let (report, next) = (Report::default(), AtomicU64::new(0));
     thread::scope(|scope| {
@@ -59,6 +60,9 @@ pub(crate) fn all(options: &Options) -> Result<bool, String> {
     if options.keep {
         ground.janitor.keep();
     }
+    if !options.all {
+        println!("NOT RUN: {NOT_STOOD}; --all runs them");
+    }
     Ok(report.finish("operator", begun.elapsed()))
 }
 
@@ -70,6 +74,7 @@ struct Ground {
     this: PathBuf,
     janitor: Janitor,
     only: Vec<String>,
+    all: bool,
     keep: bool,
 }
 
@@ -82,8 +87,9 @@ fn one(ground: &Ground, seed: u64, shape: Shape, report: &Report) {
     }
     if !complaints.is_empty() {
         complaints.push(format!("damage: {note}"));
+        let all = if ground.all { " --all" } else { "" };
         let only: String = ground.only.iter().map(|word| format!(" --only '{word}'")).collect();
-        complaints.push(format!("again: cargo x operator --cases 1 --seed {seed} --level {}{only}", shape.label));
+        complaints.push(format!("again: cargo x operator --cases 1 --seed {seed} --level {}{only}{all}", shape.label));
     }
     report.result(shape.label, &format!("seed {seed}"), begun.elapsed(), &note, &complaints);
     if complaints.is_empty() || !ground.keep {
@@ -201,8 +207,14 @@ impl<'a> Case<'a> {
         }
         self.change(self.seed << 8 | 1)?;
         self.stop()?;
-        let sources =
-            Sources { members: &self.members, older: &older, others: &others, aside: &self.place("aside"), prefix: &self.prefix };
+        let sources = Sources {
+            members: &self.members,
+            bears: self.shape.bears,
+            older: &older,
+            others: &others,
+            aside: &self.place("aside"),
+            prefix: &self.prefix,
+        };
         let damages = self.damaged(&mut rng, &sources).map_err(io)?;
         *note = damages.iter().map(|damage| format!("m{} {}", damage.slot, damage.what)).collect::<Vec<_>>().join(", ");
         let of_files = damages.iter().any(|damage| !damage.is_of_member());
@@ -236,7 +248,7 @@ impl<'a> Case<'a> {
             if damages.iter().any(|damage| damage.slot == slot && damage.what.starts_with("member")) {
                 continue;
             }
-            if let Some(damage) = damage(rng, sources, slot, &self.ground.only)? {
+            if let Some(damage) = damage(rng, sources, slot, &self.ground.only, self.ground.all)? {
                 let ends = damage.what.starts_with("member");
                 damages.push(damage);
                 if ends {
@@ -278,6 +290,9 @@ impl<'a> Case<'a> {
         self.stop()?;
         self.start(&format!("{when}, changed and stopped"), complaints);
         self.stop()?;
+        if damages.iter().any(Damage::leaves_names_apart) {
+            return Ok(true);
+        }
         let scrubbed = self.program(&self.ground.this, &self.members).arg(SCRUB).output();
         if !scrubbed.succeeded() {
             complaints.push(with_output(&format!("{when}: redundancy"), &scrubbed));

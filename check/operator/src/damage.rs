@@ -89,6 +89,8 @@ const ON_MEMBERS: [OnMember; 10] = [
 /// Where what a damage needs can be found.
 pub(crate) struct Sources<'a> {
     pub(crate) members: &'a [PathBuf],
+    /// How many members may be damaged.
+    pub(crate) bears: usize,
     /// Members as they were before the last use of the array.
     pub(crate) older: &'a [PathBuf],
     /// Members of another array.
@@ -169,19 +171,37 @@ pub(crate) fn copy(from: &Path, to: &Path) -> io::Result<()> {
     if status.success() { Ok(()) } else { Err(io::Error::other(format!("cp -aT {} {}: {status}", from.display(), to.display()))) }
 }
 
-/// Draws a damage and does it. None if it would not be one, or none of `only`.
-pub(crate) fn damage(rng: &mut Rng, sources: &Sources<'_>, slot: usize, only: &[String]) -> io::Result<Option<Damage>> {
+/// Damages that the array does not stand yet; drawn only if all are asked for.
+pub(crate) const NOT_STOOD: &str = "names of the lowest member removed or replaced; inode records older, another array's or with a bit flipped on the lowest member; records of backing files with a bit flipped";
+
+/// Whether a damage is among [`NOT_STOOD`].
+fn is_not_stood(what: &str, slot: usize, bears: usize) -> bool {
+    let of_names = what == "member PrefixEmptied" || what == "file Deleted" || what.starts_with("file Made");
+    let of_records = ["inodes BitFlipped", "inodes Older", "inodes OfAnotherArray", "inodes Random"].contains(&what);
+    // With those before it out, another member is the lowest.
+    slot < bears && (of_names || of_records) || what == "backings BitFlipped"
+}
+
+/// Draws a damage and does it. None if it would not be one, or none of `only`, or, unless `all` are asked for, one of [`NOT_STOOD`].
+pub(crate) fn damage(
+    rng: &mut Rng,
+    sources: &Sources<'_>,
+    slot: usize,
+    only: &[String],
+    all: bool,
+) -> io::Result<Option<Damage>> {
     let (what, target) = drawn(rng, sources, slot)?;
+    if !all && is_not_stood(&what, slot, sources.bears) {
+        return Ok(None);
+    }
     if !only.is_empty() && !only.iter().any(|word| what.starts_with(word)) {
         return Ok(None);
     }
-    let member = &sources.members[slot];
     let undo = match target {
         Target::Nothing => return Ok(None),
         Target::File(path, how) => on_file(rng, sources, slot, &path, how)?,
         Target::Member(how) => Some(on_member(rng, sources, slot, how)?),
     };
-    let _ = member;
     Ok(undo.map(|undo| Damage { slot, what, undo }))
 }
 
@@ -307,6 +327,13 @@ impl Damage {
         ["member CopyOfAnother", "superblock OfAnotherMember"].contains(&self.what.as_str())
             // Without the array's UUID, which member is of another array is not known.
             || ["member OfAnotherArray", "superblock OfAnotherArray"].contains(&self.what.as_str())
+            // A journal that is another array's was put there by somebody.
+            || self.what == "journal OfAnotherArray"
+    }
+
+    /// Whether a name on a member may be another than the others' until somebody uses it: nothing reads all names yet.
+    pub(crate) fn leaves_names_apart(&self) -> bool {
+        self.what == "member PrefixEmptied" || self.what == "file Deleted" || self.what.starts_with("file Made")
     }
 
     /// Whether it was done to a whole member.

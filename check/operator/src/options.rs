@@ -10,10 +10,11 @@ cxlraid-operator [OPTIONS]
 Arrays are filled, stopped and damaged on as many members as their level bears: files of .cxlraid and backing files deleted, cut, overwritten, replaced by others; members emptied, swapped, copied over others,
 put back from older copies. Then they are read, written, mended and read again, and compared with a plain directory.
 
-  --cases N       how many cases (1000); 10000 take half an hour
+  --cases N       how many cases (1000); 10000 take ten minutes
   --seed S        of the first case, the next have the numbers behind it (else drawn, and printed)
   --level L       only arrays of this label: raid1, raid1-3, raid5, raid6, raid10, journal, apart; may be given several times
   --only WORD     only damages whose name begins with this word; may be given several times
+  --all           also damages that the array does not stand yet
   --quick         for make test: 100 cases from seed 1
   --jobs N        cases at a time (2)
   --lib PATH      libcxlraid.so (else CXLRAID_LIB, else beside this program)
@@ -29,6 +30,8 @@ pub(crate) struct Options {
     levels: Vec<String>,
     /// Beginnings of names of damages. Empty: all.
     pub(crate) only: Vec<String>,
+    /// Also damages that the array does not stand yet.
+    pub(crate) all: bool,
     pub(crate) case_count: u64,
     pub(crate) seed: u64,
     pub(crate) jobs: usize,
@@ -45,6 +48,7 @@ impl Options {
         let mut options = Self {
             levels: Vec::new(),
             only: Vec::new(),
+            all: false,
             case_count: 0,
             seed: 0,
             jobs: 2,
@@ -66,6 +70,7 @@ impl Options {
                     }
                     options.levels.push(level);
                 }
+                "--all" => options.all = true,
                 "--quick" => quick = true,
                 "--lib" => options.library = words.value()?.into(),
                 "--keep" => options.keep = true,
@@ -88,5 +93,30 @@ impl Options {
     pub(crate) fn check_library(&self) -> Result<(), String> {
         must_be_built(&self.library, "cxlraid-preload")?;
         must_be_built(&self.command, "cxlraid-cli")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(arguments: &[&str]) -> Result<Options, String> {
+        let arguments: Vec<OsString> = arguments.iter().map(OsString::from).collect();
+        Options::from_arguments(arguments.into_iter()).map(|options| options.expect("no help was asked for"))
+    }
+
+    #[test]
+    fn what_is_asked_for_is_done() {
+        let options = parse(&["--level", "raid5", "--cases", "10_000", "--seed", "7", "--only", "inodes", "--all"]).unwrap();
+        assert!(options.wants("raid5") && !options.wants("raid6") && options.all);
+        assert_eq!((options.case_count, options.seed, options.only.len()), (10_000, 7, 1));
+        let options = parse(&["--quick"]).unwrap();
+        assert_eq!((options.case_count, options.seed, options.all), (CASES_QUICK, 1, false));
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        assert!(parse(&["--level", "raid7"]).unwrap_err().contains("raid10"));
+        assert!(parse(&["nonsense"]).is_err());
     }
 }

@@ -28,7 +28,7 @@ done
 for group in $groups; do kill -s KILL -- "-$group"; done
 printf '%s' "$mounts" | while read -r mount; do umount -l "$mount"; done
 for directory; do
-    find "$directory" -path '*/.cxlraid/superblock' | while read -r superblock; do
+    find "$directory" -type f -path '*/.cxlraid/superblock' | while read -r superblock; do
         uuid=$(od -An -v -tx1 -j40 -N16 "$superblock" | tr -d ' \n' | sed -E 's/^(.{8})(.{4})(.{4})(.{4})(.{12})$/\1-\2-\3-\4-\5/')
         [ ${#uuid} -eq 36 ] && rm -f "/dev/shm/cxlraid-$uuid" "/dev/shm/cxlraid-$uuid"-map-*
     done

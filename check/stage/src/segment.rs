@@ -9,7 +9,10 @@ use std::{
 #[must_use]
 pub fn segment_of(member: &Path) -> Option<PathBuf> {
     // docs/format/superblock.md: the array's UUID is at offset 40.
-    let superblock = fs::read(member.join(".cxlraid/superblock")).ok()?;
+    let superblock = member.join(".cxlraid/superblock");
+    // A pipe would be waited for.
+    let is_file = fs::symlink_metadata(&superblock).is_ok_and(|metadata| metadata.is_file());
+    let superblock = is_file.then(|| fs::read(superblock).ok()).flatten()?;
     let digits: String = superblock.get(40..56)?.iter().map(|byte| format!("{byte:02x}")).collect();
     let parts = [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]];
     Some(Path::new("/dev/shm").join(format!("cxlraid-{}", parts.join("-"))))

@@ -33,6 +33,8 @@ cargo x TASK [ARGUMENTS]
                   a user without rights does what the kernel lets him, while others use the array: nothing of theirs is read or changed
   differ [--calls N] [--seed S] [--level L] [--steps A,B,..]
                   random programs of system calls on arrays and on a plain directory: what each call answers, and what is left
+  operator [--cases N] [--seed S] [--level L] [--all]
+                  members and files of .cxlraid damaged, swapped, emptied, put back from copies: nothing acknowledged is lost, no wrong byte read
   crash [--level L] [--workload W] [--mutations]
                   every state a crash of the machine may leave, recovered and compared with a model
   fuzz [TARGETS] [--runs N] [--quick]
@@ -62,6 +64,7 @@ fn main() -> ExitCode {
         "soak" => tasks::soak(&rest),
         "children" => tasks::children(&rest),
         "trees" => tasks::trees(&rest),
+        "operator" => tasks::operator(&rest),
         "attack" => tasks::attack(&rest),
         "differ" => tasks::differ(&rest),
         "crash" => tasks::crash(&rest),

@@ -75,6 +75,7 @@ pub(crate) fn test(rest: &[String]) -> Outcome {
     steps.step("a user without rights against others, a selection", || {
         run_apart(cargo_release("run -p cxlraid-attack -- --quick --forge --outages", &[]))
     })?;
+    steps.step("mistakes of an operator, a selection", || run_apart(cargo_release("run -p cxlraid-operator -- --quick", &[])))?;
     steps.step("random system calls against a plain directory, a selection", || {
         run_apart(cargo_release("run -p cxlraid-differ -- --quick", &[]))
     })?;
@@ -137,6 +138,11 @@ pub(crate) fn differ(rest: &[String]) -> Outcome {
 pub(crate) fn attack(rest: &[String]) -> Outcome {
     build(&[])?;
     run_apart(cargo_release("run -p cxlraid-attack --", rest))
+}
+
+pub(crate) fn operator(rest: &[String]) -> Outcome {
+    build(&[])?;
+    run_apart(cargo_release("run -p cxlraid-operator --", rest))
 }
 
 pub(crate) fn crash(rest: &[String]) -> Outcome {

@@ -3,8 +3,8 @@
 use crate::member::read_fully;
 use crate::regular::open_regular;
 use core::ffi::CStr;
-use format::{TABLE_BEGINNING_BYTES, TableHeader, TableKind, Uuid};
-use sys::rustix::fs::OFlags;
+use format::{LANE_FILE_BYTES, TABLE_BEGINNING_BYTES, TableHeader, TableKind, Uuid};
+use sys::rustix::fs::{OFlags, fstat};
 use sys::{AsFd as _, OsError, OwnedFd};
 
 /// Whether a table may be missing, or empty: an older program made the member without it, and programs that start at once make it.
@@ -33,6 +33,10 @@ fn is_whole(meta: &OwnedFd, kind: TableKind, name: &CStr, array: Uuid) -> bool {
     let mut bytes = [0; TABLE_BEGINNING_BYTES];
     match read_fully(&file, &mut bytes) {
         Ok(0) => is_optional(kind),
+        // The lanes have one length, which every write counts upon.
+        Ok(_) if kind == TableKind::Lanes && !fstat(&file).is_ok_and(|stat| stat.st_size as u64 >= LANE_FILE_BYTES as u64) => {
+            false
+        }
         Ok(_) => TableHeader::begins(kind, array, &bytes),
         Err(_) => false,
     }
