@@ -81,6 +81,18 @@ fn create(arguments: &Create) -> Result<Exit, Failure> {
     }
     let array = Array::attach(&config).map_err(|error| inspect::refused(called(&source), &error.to_string()))?;
     let uuid = array.uuid().to_string();
+    if !array.was_created() {
+        eprintln!(
+            "cxlraid: {}: the members are array {uuid}, which was made before; this is one more name for it",
+            arguments.name
+        );
+        for prefix in &config.prefixes {
+            let failed = |error: sys::OsError| {
+                Failure::new(units::Shown(prefix), std::io::Error::from(error), "make the directory in the array")
+            };
+            array.make_directories(prefix).map_err(failed)?;
+        }
+    }
     drop(array);
     save(&file, &NamedArray { name: arguments.name.clone(), uuid, spec }, arguments.system)?;
     print(&inspect::view(&source)?.status_text())
@@ -115,28 +127,36 @@ fn shared_devices(members: &[PathBuf]) -> Vec<Failure> {
 
 fn status(arguments: &Status) -> Result<Exit, Failure> {
     let sources = match &arguments.name {
-        Some(name) => vec![source(Some(name))?],
-        None if Source::environment_is_set() => vec![Source::Environment],
+        Some(name) => vec![source(Some(name))],
+        None if Source::environment_is_set() => vec![Ok(Source::Environment)],
         None => {
             let registry = Registry::from_environment();
-            registry.names()?.into_iter().map(|name| named(name, &registry)).collect::<Result<_, _>>()?
+            registry.names()?.into_iter().map(|name| named(name, &registry)).collect()
         }
     };
-    let views = sources.iter().map(inspect::view).collect::<Result<Vec<_>, _>>()?;
+    // What is wrong with one array's file must not hide the others.
+    let (mut views, mut failures) = (Vec::new(), Vec::new());
+    for source in sources {
+        match source.and_then(|source| inspect::view(&source)) {
+            Ok(view) => views.push(view),
+            Err(failure) => failures.push(failure),
+        }
+    }
+    failures.iter().for_each(|failure| eprintln!("{failure}"));
     if arguments.json {
         print(&(view::json(&views) + "\n"))?;
-    } else if views.is_empty() {
+    } else if views.is_empty() && failures.is_empty() {
         print("no arrays; 'cxlraid create' makes one\n")?;
     } else {
         print(&views.iter().map(ArrayView::status_text).collect::<Vec<_>>().join("\n"))?;
     }
-    Ok(worst(views.iter().map(ArrayView::exit)))
+    Ok(worst(views.iter().map(ArrayView::exit).chain(failures.iter().map(|failure| failure.exit))))
 }
 
 /// A failed array outweighs a degraded one.
 fn worst(exits: impl Iterator<Item = Exit>) -> Exit {
     exits.fold(Exit::Fine, |worst, exit| match (worst, exit) {
-        (Exit::Error, _) | (_, Exit::Error) => Exit::Error,
+        (Exit::Error | Exit::Usage, _) | (_, Exit::Error | Exit::Usage) => Exit::Error,
         (Exit::Degraded, _) | (_, Exit::Degraded) => Exit::Degraded,
         _ => Exit::Fine,
     })

@@ -44,11 +44,14 @@ pub fn main() -> ExitCode {
                 eprintln!("{failure}");
                 failure.exit
             }
-            None => {
-                // Help or version; a closed standard output is the reader's choice.
-                let _ = error.print();
-                Exit::Fine
-            }
+            // Help or version; a closed standard output is the reader's choice.
+            None => match error.print() {
+                Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+                    eprintln!("{}", failure::Failure::new("standard output", error, ""));
+                    Exit::Error
+                }
+                _ => Exit::Fine,
+            },
         },
     };
     ExitCode::from(exit as u8)

@@ -67,7 +67,10 @@ impl Registry {
     /// The directories of this process' user.
     pub(crate) fn from_environment() -> Self {
         let absolute = |variable| env::var_os(variable).map(PathBuf::from).filter(|path: &PathBuf| path.is_absolute());
-        let config = absolute("XDG_CONFIG_HOME").or_else(|| absolute("HOME").map(|home| home.join(".config")));
+        // Services have no HOME.
+        let in_passwd = || home_in(&fs::read_to_string("/etc/passwd").ok()?, sys::rustix::process::geteuid().as_raw());
+        let home = || absolute("HOME").or_else(in_passwd).map(|home| home.join(".config"));
+        let config = absolute("XDG_CONFIG_HOME").or_else(home);
         Self::new(config.map(|config| config.join("cxlraid/arrays")), PathBuf::from(SYSTEM_DIRECTORY))
     }
 
@@ -188,6 +191,13 @@ impl Registry {
     }
 }
 
+/// The home directory of a user, as passwd(5) has it.
+fn home_in(passwd: &str, uid: u32) -> Option<PathBuf> {
+    let mut lines = passwd.lines().map(|line| line.split(':').collect::<Vec<_>>());
+    let fields = lines.find(|fields| fields.get(2).is_some_and(|field| field.parse() == Ok(uid)))?;
+    fields.get(5).map(PathBuf::from).filter(|home| home.is_absolute())
+}
+
 /// Why what has these attributes is not believed by `caller`, and what to do: it must belong to root or to the caller, and nobody else may write it.
 fn distrust(metadata: &fs::Metadata, caller: u32) -> Option<(String, String)> {
     if let Some(why) = foreign(metadata, caller) {
@@ -295,6 +305,14 @@ mod tests {
                 paths: vec!["/data".into()],
             },
         }
+    }
+
+    #[test]
+    fn a_user_without_home_in_the_environment_has_the_one_of_passwd() {
+        let passwd =
+            "root:x:0:0:root:/root:/bin/sh\nbroken\ndb:x:1000:1000::/var/lib/db:/bin/sh\nodd:x:1001:1001::home:/bin/sh\n";
+        assert_eq!(home_in(passwd, 1000), Some("/var/lib/db".into()));
+        assert_eq!([home_in(passwd, 1001), home_in(passwd, 7)], [None, None]);
     }
 
     #[test]

@@ -556,3 +556,44 @@ fn members_that_are_unmounted_emptied_old_or_used_apart_do_no_harm() {
     assert_eq!(bench.run(&["status", "db"]).status.code(), Some(3));
     stop();
 }
+
+#[test]
+fn one_file_with_a_mistake_does_not_hide_the_other_arrays() {
+    let bench = Bench::new();
+    assert!(bench.create().status.success());
+    fs::write(bench.path("config/cxlraid/arrays/bad.toml"), "name = ").unwrap();
+    std::os::unix::fs::symlink("nowhere", bench.path("config/cxlraid/arrays/dangling.toml")).unwrap();
+    let status = bench.run(&["status"]);
+    assert_eq!(status.status.code(), Some(1));
+    assert!(out(&status).starts_with("db: in sync"), "{}", out(&status));
+    let said = err(&status);
+    assert!(said.lines().count() == 2 && said.contains("bad.toml") && said.contains("dangling.toml"), "{said}");
+    let json = bench.run(&["status", "--json"]);
+    assert!(out(&json).contains("\"db\"") && json.status.code() == Some(1));
+}
+
+#[test]
+fn one_more_name_for_an_array_says_so_and_makes_its_path() {
+    let bench = Bench::new();
+    assert!(bench.create().status.success());
+    let other = bench.run(&["create", "other", "--level", "5", "--at", "/other", "m0", "m1", "m2"]);
+    assert!(other.status.success() && err(&other).contains("one more name"), "{}", err(&other));
+    assert!(["m0", "m1", "m2"].iter().all(|member| bench.path(member).join("other").is_dir()));
+}
+
+#[test]
+fn status_tells_what_a_start_would_come_to() {
+    let bench = Bench::new();
+    assert!(bench.create().status.success());
+    fs::write(bench.path("m1/.cxlraid/lanes"), "").unwrap();
+    let status = bench.run(&["status", "db"]);
+    assert_eq!(status.status.code(), Some(3), "{}", out(&status));
+    assert!(out(&status).contains("failed, volatile: files of its .cxlraid are missing or damaged"), "{}", out(&status));
+    fs::remove_file(bench.path("m2/.cxlraid/inodes")).unwrap();
+    let status = bench.run(&["status", "db"]);
+    assert_eq!(status.status.code(), Some(1), "{}", out(&status));
+    assert!(out(&status).lines().last().is_some_and(|line| line.starts_with("  no program can start: ")), "{}", out(&status));
+    let help = bench.command(&["--help"]).stdout(fs::File::options().write(true).open("/dev/full").unwrap()).output().unwrap();
+    assert_eq!(help.status.code(), Some(1));
+    assert!(err(&help).starts_with("cxlraid: standard output: "), "{}", err(&help));
+}
