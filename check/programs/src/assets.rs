@@ -19,8 +19,8 @@ const SCRIPTS: [(&str, &str); 29] = embedded!("cases":
     "node.js", "node.sh", "paths.sh", "program.sh", "python.py", "python.sh", "redis.sh", "space.sh", "sqlite3.sh", "stdio.sh", "stored.sh",
     "tar.sh", "killed.py", "writers.sh", "Channels.java");
 
-const C_FILES: [(&str, &str); 27] = embedded!("../c":
-    "calls.c", "cancel.c", "check.h", "counters.c", "descriptors.c", "faults.c", "fill.c", "handed.c", "holes.c", "library.c", "limits.c", "magic.c", "maps.c", "passing.c", "probe.c", "readers.c", "reopen.c", "resolve.c", "roots.c", "sandbox.c", "signals.c", "sites.c", "sockets.c", "spawn.c",
+const C_FILES: [(&str, &str); 28] = embedded!("../c":
+    "alone.c", "calls.c", "cancel.c", "check.h", "counters.c", "descriptors.c", "faults.c", "fill.c", "handed.c", "holes.c", "library.c", "limits.c", "magic.c", "maps.c", "passing.c", "probe.c", "readers.c", "reopen.c", "resolve.c", "roots.c", "sandbox.c", "signals.c", "sites.c", "sockets.c", "spawn.c",
     "stdio.c", "threads.c", "writers.c");
 
 /// Puts everything in place.
@@ -50,11 +50,16 @@ fn compile(sources: &Path, binaries: &Path, name: &str) -> Result<(), String> {
     let mut cc = Command::new("cc");
     // Warnings are off: some calls are wrong on purpose.
     cc.args(["-O1", "-w", "-pthread"]);
-    let target = if name == "library" {
-        cc.args(["-shared", "-fPIC"]);
-        "library.so"
-    } else {
-        name
+    let target = match name {
+        "library" => {
+            cc.args(["-shared", "-fPIC"]);
+            "library.so"
+        }
+        "alone" => {
+            cc.arg("-static");
+            name
+        }
+        _ => name,
     };
     cc.arg("-o").arg(binaries.join(target)).arg(sources.join(name).with_extension("c"));
     finish(cc)

@@ -2,35 +2,28 @@
 //!
 //! - An environment that lost `LD_PRELOAD` or a `CXLRAID_*` setting is rebuilt with them, in memory kept per thread (a
 //!   vfork child that succeeds never comes back to free it).
-//! - A static or setuid program ignores LD_PRELOAD. It would write to the anchors it inherits, behind the array's back; so they are
-//!   marked close-on-exec for it, and a line on standard error says so.
+//! - A program that runs without the library is given nothing of the array ([`crate::unreached`]).
 
 use crate::calls::OPEN;
 use crate::calls::directory;
 use crate::dispatch::{Call, Verdict};
 use crate::environment::value_of;
 use crate::needed::{self, Source};
-use crate::patch::elf::{Header, ProgramHeader, has_interpreter};
-use crate::report::report;
 use crate::signals;
 use crate::stored::Stored;
 use crate::thread::word;
+use crate::unreached::{self, Withheld};
 use crate::{array, deputy, guest, process, program};
-use core::ffi::CStr;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use heap::boxed::Box;
 use heap::vec::Vec;
 use linux_raw_sys::general as nr;
-use linux_raw_sys::general::{__NR_execve, __NR_fcntl, __NR_munmap, AT_EMPTY_PATH, F_GETFD, F_SETFD, FD_CLOEXEC};
+use linux_raw_sys::general::{__NR_execve, __NR_fcntl, __NR_munmap, AT_EMPTY_PATH, F_GETFD, FD_CLOEXEC};
+use sys::RawFd;
 use sys::raw::syscall;
-use sys::rustix::fs::{CWD, Mode, OFlags, fstat, openat};
-use sys::rustix::io::{dup, pread};
-use sys::{BorrowedFd, OwnedFd, RawFd};
 use units::PAGE_BYTES;
 
 const PATH_BYTES_MAX: usize = 4096;
-/// The kernel's limit for `#!` lines that name scripts.
-const INTERPRETER_DEPTH_MAX: usize = 5;
 const PRELOAD: &[u8] = b"LD_PRELOAD";
 /// More entries than the kernel accepts in all.
 const ENTRY_COUNT_MAX: usize = 1 << 20;
@@ -38,11 +31,10 @@ const ENTRY_COUNT_MAX: usize = 1 << 20;
 /// Which scratch word of the call holds what was changed of descriptors' flags.
 const CHANGED: usize = 3;
 
-/// Descriptors whose flags an exec that fails must take back.
+/// What an exec that fails must take back.
 #[derive(Default)]
 struct Changed {
-    /// Anchors that are closed by the exec.
-    withheld: Vec<RawFd>,
+    withheld: Withheld,
     /// Descriptors of ours that are not.
     kept: Vec<RawFd>,
 }
@@ -76,14 +68,19 @@ fn libraries_of(target: Target, environment: usize) -> Vec<Vec<u8>> {
         return Vec::new();
     };
     // Its own RPATH leads to the host: what $ORIGIN stands for is not asked for.
-    file_of(target).map_or_else(Vec::new, |file| needed::elements(&Source::Host(&file), b"", Some(&library_path)))
+    unreached::file_of(target).map_or_else(Vec::new, |file| needed::elements(&Source::Host(&file), b"", Some(&library_path)))
 }
 
 fn complete(call: &mut Call, target: Target, environment: usize, index: usize, libraries: &[Vec<u8>]) -> Verdict {
     call.scratch[CHANGED] = 0;
     let mut changed = Changed::default();
-    if OPEN.ever_used() && is_out_of_reach(target) {
-        changed.withheld = withhold_anchors();
+    if (OPEN.ever_used() || directory::is_ours(directory::AT_FDCWD))
+        && let Some(why) = unreached::why(target)
+    {
+        match unreached::withhold(target, why) {
+            Ok(withheld) => changed.withheld = withheld,
+            Err(error) => return Verdict::error(error),
+        }
     } else if OPEN.ever_used() && !deputy::is_active() && process::owns_tables() {
         changed.kept = keep_locks();
     }
@@ -251,93 +248,12 @@ pub(crate) fn scratch_in(address: &AtomicUsize, length: &AtomicUsize, bytes: usi
     Some(address.load(Ordering::Relaxed))
 }
 
-/// Whether the target will run without this library: it is static, or gains rights by running.
-fn is_out_of_reach(target: Target) -> bool {
-    file_of(target).is_some_and(|file| runs_alone(&file, 0))
-}
-
-/// The file to be executed.
-fn file_of(target: Target) -> Option<OwnedFd> {
-    let mut buffer = [0; PATH_BYTES_MAX];
-    match target {
-        Target::Path(path) => match program::read_string(path, &mut buffer) {
-            Ok(_) => open(CWD, &buffer),
-            Err(_) => None,
-        },
-        Target::At(directory, path, flags) => {
-            let directory = crate::calls::directory::borrow(directory);
-            match program::read_string(path, &mut buffer) {
-                Ok([]) if flags & AT_EMPTY_PATH != 0 => dup(directory).ok(),
-                Ok(_) => open(directory, &buffer),
-                Err(_) => None,
-            }
-        }
-    }
-}
-
-fn open(directory: BorrowedFd<'_>, path: &[u8]) -> Option<OwnedFd> {
-    let path = CStr::from_bytes_until_nul(path).ok()?;
-    openat(directory, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()
-}
-
-fn runs_alone(file: &OwnedFd, depth: usize) -> bool {
-    let mut start = [0u8; PAGE_BYTES];
-    let Ok(count) = pread(file, &mut start[..PAGE_BYTES - 1], 0) else { return false };
-    if let Some(line) = start[..count].strip_prefix(b"#!") {
-        let name = line.split(|byte| *byte == b'\n').next().unwrap_or(b"").trim_ascii_start();
-        let length = name.iter().position(u8::is_ascii_whitespace).unwrap_or(name.len());
-        let path = [&name[..length], b"\0"].concat();
-        return depth < INTERPRETER_DEPTH_MAX && open(CWD, &path).is_some_and(|file| runs_alone(&file, depth + 1));
-    }
-    let gains = fstat(file).is_ok_and(|stat| {
-        let process = sys::rustix::process::geteuid().as_raw();
-        stat.st_mode & 0o4000 != 0 && stat.st_uid != process || stat.st_mode & 0o2010 == 0o2010
-    });
-    gains || count >= size_of::<Header>() && is_static(&start)
-}
-
-fn is_static(start: &[u8; PAGE_BYTES]) -> bool {
-    // SAFETY: the page is longer than a header, which is plain numbers.
-    let header = unsafe { start.as_ptr().cast::<Header>().read_unaligned() };
-    let (offset, count) = header.program_headers();
-    let end = (offset as usize).saturating_add(count * size_of::<ProgramHeader>());
-    if !header.is_ours() || end > start.len() {
-        return false;
-    }
-    let headers: Vec<ProgramHeader> = (0..count)
-        // SAFETY: entry `index` lies within the page, as just checked; it is plain numbers.
-        .map(|index| unsafe { start.as_ptr().add(offset as usize).cast::<ProgramHeader>().add(index).read_unaligned() })
-        .collect();
-    !has_interpreter(&headers)
-}
-
 /// Sees to it that the process' locks on files that the next program inherits stay. Returns the descriptors that are left open for it.
 fn keep_locks() -> Vec<RawFd> {
     let Ok(namespace) = array::namespace() else { return Vec::new() };
     let is_inherited = |&descriptor: &RawFd| descriptor_flags(descriptor, F_GETFD, 0) as u32 & FD_CLOEXEC == 0;
     let inherited: Vec<_> = OPEN.all().map(|(descriptor, _)| descriptor).filter(is_inherited).map(directory::borrow).collect();
     namespace.files().keep_locks(&inherited)
-}
-
-/// Marks every anchor that would be inherited close-on-exec. Returns which.
-fn withhold_anchors() -> Vec<RawFd> {
-    let knows = process::owns_tables() && !process::shares_tables() && !deputy::is_active();
-    let anchors = if knows { OPEN.all().map(|(descriptor, _)| descriptor).collect() } else { guest::anchors() };
-    let withheld: Vec<RawFd> = anchors
-        .into_iter()
-        .filter(|&descriptor| {
-            let flags = descriptor_flags(descriptor, F_GETFD, 0);
-            let inherited = flags >= 0 && flags as u32 & FD_CLOEXEC == 0;
-            if inherited {
-                descriptor_flags(descriptor, F_SETFD, flags as usize | FD_CLOEXEC as usize);
-            }
-            inherited
-        })
-        .collect();
-    if !withheld.is_empty() {
-        report!("the program to be executed is static or setuid: {} open files of arrays are closed for it", withheld.len());
-    }
-    withheld
 }
 
 /// The exec failed: as it was.
@@ -351,10 +267,7 @@ fn undo(call: &mut Call) -> isize {
         {
             namespace.files().end_keeping(&changed.kept);
         }
-        for &descriptor in &changed.withheld {
-            let flags = descriptor_flags(descriptor, F_GETFD, 0);
-            descriptor_flags(descriptor, F_SETFD, flags as usize & !(FD_CLOEXEC as usize));
-        }
+        changed.withheld.give_back();
     }
     if process::owns_tables() {
         process::end_sharing();
@@ -362,7 +275,8 @@ fn undo(call: &mut Call) -> isize {
     call.result
 }
 
-fn descriptor_flags(descriptor: RawFd, command: u32, flags: usize) -> isize {
+/// The flags of a descriptor, read or set.
+pub(crate) fn descriptor_flags(descriptor: RawFd, command: u32, flags: usize) -> isize {
     // SAFETY: reading and setting the flags of a descriptor concerns no memory.
     unsafe { syscall(__NR_fcntl as usize, [descriptor as usize, command as usize, flags, 0, 0, 0]) }
 }

@@ -47,3 +47,4 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod thread;
+mod unreached;

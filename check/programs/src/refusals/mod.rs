@@ -8,6 +8,7 @@ mod others;
 mod scene;
 mod space;
 mod table;
+mod unreached;
 
 use crate::{
     array::Shape,

@@ -3,6 +3,7 @@
 use super::{
     Case, Outcome, loss, others,
     scene::{Scene, is_root, must},
+    unreached,
 };
 use crate::{
     array::Shape,
@@ -21,7 +22,7 @@ const fn case(name: &'static str, act: fn(&mut Scene<'_>, &mut Complaints) -> Re
     Case { name, shape: Shape::RAID5, act }
 }
 
-pub(super) const CASES: [Case; 42] = [
+pub(super) const CASES: [Case; 45] = [
     case("level-unknown", level_unknown),
     case("settings-missing", settings_missing),
     case("members-too-few", members_too_few),
@@ -55,6 +56,9 @@ pub(super) const CASES: [Case; 42] = [
     case("member-shut-1", loss::later_shut),
     case("members-missing", members_missing),
     case("member-empty", member_empty),
+    case("unreached-directory", unreached::directory),
+    case("unreached-refused", unreached::refused),
+    case("unreached-rights", unreached::rights),
     case("loss-inherited", loss::inherited),
     case("loss-held", loss::held),
     case("loss-refused", loss::refused),

@@ -3,16 +3,20 @@
 //! A current directory in the array is the kernel's too: the anchor's directory on the first member. What the program is told is its path in
 //! the array.
 
-use super::paths::{self, AT_FDCWD, Where};
+pub(crate) use super::paths::AT_FDCWD;
+use super::paths::{self, Where};
 use crate::array;
 use crate::dispatch::{Call, Verdict};
 use crate::{process, program};
+use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, Ordering};
 use heap::vec::Vec;
 use linux_raw_sys::general::__NR_getcwd;
 use namespace::{ProgramPath, Reached};
 use sys::raw::{check, syscall};
-use sys::{BorrowedFd, OsError, RawFd};
+use sys::rustix::fs::{CWD, Mode, OFlags, openat};
+use sys::rustix::io::fcntl_dupfd_cloexec;
+use sys::{BorrowedFd, IntoRawFd, OsError, RawFd};
 
 /// Whether the current directory is in the array.
 static CWD_IS_OURS: AtomicBool = AtomicBool::new(false);
@@ -140,6 +144,32 @@ fn enter(path: ProgramPath<'_>) -> Result<(), OsError> {
     }
     CWD_IS_OURS.store(ours, Ordering::Relaxed);
     Ok(())
+}
+
+/// Moves the process, or the calling guest, to a directory of the host. Returns a descriptor of the directory where it was, for [`return_to`]; it is closed by an exec.
+pub(crate) fn leave_for(place: &CStr) -> Result<RawFd, OsError> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let before = openat(CWD, c".", flags, Mode::empty())?;
+    // Out of the way of what other threads open meanwhile.
+    let before = fcntl_dupfd_cloexec(&before, sys::high_fd::base() as RawFd).unwrap_or(before);
+    sys::rustix::process::chdir(place)?;
+    note(false);
+    Ok(before.into_raw_fd())
+}
+
+/// Moves back to the directory of the array that [`leave_for`] has left.
+pub(crate) fn return_to(before: RawFd) {
+    if sys::rustix::process::fchdir(borrow(before)).is_ok() {
+        note(true);
+    }
+    super::descriptor::close_unheld(before);
+}
+
+/// Notes where the current directory is. A guest has one of its own, of which nothing is noted.
+fn note(ours: bool) {
+    if !(process::may_be_guest() && process::is_guest()) {
+        CWD_IS_OURS.store(ours, Ordering::Relaxed);
+    }
 }
 
 pub(crate) fn getcwd(call: &mut Call) -> Verdict {

@@ -1,0 +1,25 @@
+/* Linked statically, so the library is not loaded: prints where it is and what it can do there. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+int main(int count, char **arguments)
+{
+    char path[4096];
+    int made = open("made-alone", O_CREAT | O_RDWR, 0600), names = 0;
+    DIR *here = opendir(".");
+    while (here && readdir(here))
+        names++;
+    printf("in %s, %d names, open %s, mkdir %s", getcwd(path, sizeof path), names, made < 0 ? "fails" : "works",
+           mkdir("made-too", 0700) ? "fails" : "works");
+    for (int index = 1; index < count; index++) {
+        int number = arguments[index][0] - '0';
+        printf(", %d %s", number, write(number, "alone\n", 6) == 6 ? "works" : errno == EBADF ? "is closed" : "fails");
+    }
+    puts("");
+    return 0;
+}
