@@ -70,7 +70,6 @@ pub(crate) fn worker(task: &Task) -> Result<Command, String> {
 fn result<T: DeserializeOwned>(mut worker: Command) -> Result<T, String> {
     let output = worker.stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
     if !output.status.success() {
-        // What the library remarks on a start that succeeds (members on one device) is of no interest here.
         return Err(format!("a worker failed: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr)));
     }
     serde_json::from_slice(&output.stdout).map_err(|error| format!("a worker said something else: {error}"))

@@ -10,10 +10,12 @@ use std::{
 };
 
 /// The same for every program. What the caller's environment has is not seen.
-pub const ENVIRONMENT: [(&str, &str); 12] = [
+pub const ENVIRONMENT: [(&str, &str); 13] = [
     // Before shims of version managers, which are programs of their own; with servers that Debian keeps out of PATH.
     ("PATH", "/usr/lib/postgresql/15/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
     ("LC_ALL", "C.UTF-8"),
+    // Arrays of the machine are none of a test's.
+    ("CXLRAID_SYSTEM_ARRAYS", "/nonexistent"),
     ("TZ", "UTC"),
     ("PYTHONHASHSEED", "0"),
     ("GIT_CONFIG_GLOBAL", "/dev/null"),

@@ -9,6 +9,9 @@ use std::{
     time::Instant,
 };
 
+/// A directory that nobody makes.
+const NO_CONFIGURATION: &str = "target/no-configuration";
+
 /// What a task gives back: why it failed.
 pub(crate) type Outcome = Result<(), String>;
 
@@ -28,6 +31,8 @@ pub(crate) fn command(program: &str) -> Command {
             command.env_remove(variable);
         }
     }
+    // Nor the names of arrays that the machine or the user has.
+    command.env("CXLRAID_SYSTEM_ARRAYS", root().join(NO_CONFIGURATION)).env("XDG_CONFIG_HOME", root().join(NO_CONFIGURATION));
     command
 }
 

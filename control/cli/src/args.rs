@@ -42,6 +42,7 @@ pub(crate) enum Command {
     Retrieve(Retrieve),
     Journal(Journal),
     Stop(Stop),
+    Access(Access),
     Assemble(Assemble),
     Forget(Forget),
     Completions(Completions),
@@ -59,6 +60,7 @@ Examples:
   cxlraid create db --level 5 --chunk 64K --at /data /mnt/a /mnt/b /mnt/c
   cxlraid create bank --level 5 --journal /mnt/j --at /srv/bank /mnt/a /mnt/b /mnt/c
   cxlraid create home --level 1 --at /home --at /root /mnt/a /mnt/b
+  cxlraid create team --system --group db --mode 0660 --level 1 --at /srv/team /mnt/a /mnt/b
   cxlraid create shared --system --level 6 --at /srv/db /mnt/a /mnt/b /mnt/c /mnt/d")]
 pub(crate) struct Create {
     /// Name of the array: letters, digits, '.', '_' and '-'
@@ -76,12 +78,52 @@ pub(crate) struct Create {
     /// 'internal' for a journal on the members
     #[arg(long, value_name = "PATH|internal", value_hint = ValueHint::AnyPath)]
     pub(crate) journal: Option<OsString>,
+    #[command(flatten)]
+    pub(crate) access: AccessOptions,
     /// Keep the name for every user of this machine instead of for you
     #[arg(long)]
     pub(crate) system: bool,
     /// Member directories; their order is part of the array
     #[arg(required = true, value_name = "MEMBER", value_hint = ValueHint::DirPath)]
     pub(crate) members: Vec<PathBuf>,
+}
+
+/// Whom an array is open to.
+#[derive(Args, Debug, Default)]
+pub(crate) struct AccessOptions {
+    /// The user whom the array belongs to, by name or number [default: you; only root may name another]
+    #[arg(long, value_name = "USER")]
+    pub(crate) owner: Option<String>,
+    /// The group whose members may use the array, by name or number
+    #[arg(long, value_name = "GROUP")]
+    pub(crate) group: Option<String>,
+    /// Who may use it: 0600 its owner, 0660 its group as well, 0666 everybody [default: 0660 with --group, else 0600]
+    #[arg(long, value_name = "MODE", value_parser = parse_mode)]
+    pub(crate) mode: Option<u32>,
+}
+
+impl AccessOptions {
+    /// Whether anything is asked for.
+    pub(crate) const fn is_given(&self) -> bool {
+        self.owner.is_some() || self.group.is_some() || self.mode.is_some()
+    }
+}
+
+/// Show or change whom an array is open to
+///
+/// Whoever may use an array is trusted with all of it: its tables are one file for all. Files and directories in it keep owners and modes of their own, which the kernel checks; 'cxlraid run NAME -- chgrp' and
+/// the like change them. Root may use every array. To change it no program may be using the array.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cxlraid access db
+  cxlraid access db --group db --mode 0660
+  cxlraid access db --owner alice --mode 0600")]
+pub(crate) struct Access {
+    /// Name of the array; without it the environment says which
+    pub(crate) name: Option<ArrayName>,
+    #[command(flatten)]
+    pub(crate) options: AccessOptions,
 }
 
 /// Run a program that sees the array
@@ -312,6 +354,12 @@ pub(crate) struct Man {
 
 fn parse_level(text: &str) -> Result<Level, String> {
     Level::from_str(text).map_err(|error| error.to_string())
+}
+
+/// "0660" to permission bits: whoever may use an array reads and writes.
+fn parse_mode(text: &str) -> Result<u32, String> {
+    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| array::access::MODES.contains(mode));
+    mode.ok_or_else(|| "a mode is 0600 (the owner), 0660 (the group as well) or 0666 (everybody)".to_owned())
 }
 
 /// "64K" to a chunk; also what the TOML file uses.

@@ -1,16 +1,17 @@
 //! Each command, from its arguments to its exit status.
 
 use crate::{
-    args::{Add, Assemble, Command, Create, JournalAction, Retrieve, Status},
+    access,
+    args::{Add, Assemble, Command, JournalAction, Retrieve, Status},
     copy::Copy,
-    examine,
+    create, examine,
     failure::{Exit, Failure},
     files::ArrayFiles,
     inspect, journal, manual,
     name::ArrayName,
-    registry::{NamedArray, Registry, save},
+    registry::Registry,
     run, runtime,
-    spec::{ArraySpec, Source},
+    spec::Source,
     tree::Host,
     view::{self, ArrayView},
 };
@@ -25,7 +26,8 @@ use std::{
 /// Does what was asked.
 pub(crate) fn execute(command: Command) -> Result<Exit, Failure> {
     match command {
-        Command::Create(arguments) => create(&arguments),
+        Command::Create(arguments) => print(&create::create(&arguments)?),
+        Command::Access(arguments) => print(&access::access(&source(arguments.name.as_ref())?, &arguments)?),
         Command::Run(arguments) => match run::run(&source(arguments.name.as_ref())?, &arguments.program)? {},
         Command::Info(arguments) => print(&inspect::view(&source(arguments.name.as_ref())?)?.info_text()),
         Command::Status(arguments) => status(&arguments),
@@ -55,7 +57,7 @@ fn named(name: ArrayName, registry: &Registry) -> Result<Source, Failure> {
 }
 
 /// What a message calls the array of `source`.
-fn called(source: &Source) -> &str {
+pub(crate) fn called(source: &Source) -> &str {
     match source {
         Source::Named(name, ..) => name.as_str(),
         Source::Environment => "array",
@@ -65,64 +67,6 @@ fn called(source: &Source) -> &str {
 fn attach(source: &Source) -> Result<Array, Failure> {
     let config = inspect::config(source)?;
     Array::attach(&config).map_err(|error| inspect::refused(called(source), &error.to_string()))
-}
-
-fn create(arguments: &Create) -> Result<Exit, Failure> {
-    let spec = ArraySpec::from_arguments(arguments.level, arguments.chunk, &arguments.members, &arguments.paths)?;
-    let file = Registry::from_environment().free_file(&arguments.name, arguments.system)?;
-    for warning in shared_devices(&spec.members) {
-        eprintln!("{warning}");
-    }
-    let source = Source::Named(arguments.name.clone(), spec.clone(), None);
-    refuse_existing(&inspect::view(&source)?)?;
-    let mut config = inspect::config(&source)?;
-    if let Some(place) = &arguments.journal {
-        config = config.with_journal(&journal_place(place)?).map_err(|error| inspect::refused("journal", &error.to_string()))?;
-    }
-    let array = Array::attach(&config).map_err(|error| inspect::refused(called(&source), &error.to_string()))?;
-    let uuid = array.uuid().to_string();
-    if !array.was_created() {
-        eprintln!(
-            "cxlraid: {}: the members are array {uuid}, which was made before; this is one more name for it",
-            arguments.name
-        );
-        for prefix in &config.prefixes {
-            let failed = |error: sys::OsError| {
-                Failure::new(units::Shown(prefix), std::io::Error::from(error), "make the directory in the array")
-            };
-            array.make_directories(prefix).map_err(failed)?;
-        }
-    }
-    drop(array);
-    save(&file, &NamedArray { name: arguments.name.clone(), uuid, spec }, arguments.system)?;
-    print(&inspect::view(&source)?.status_text())
-}
-
-/// A second name for an array that exists is refused unless it is complete: a typing mistake must not degrade an array.
-fn refuse_existing(view: &ArrayView) -> Result<(), Failure> {
-    let blank = |state| matches!(state, view::MemberState::New | view::MemberState::InSync);
-    match view.members.iter().find(|member| !blank(member.state)) {
-        None => Ok(()),
-        Some(member) => {
-            let note = member.note.as_deref().unwrap_or("cannot be used");
-            Err(Failure::new(&member.path, note, "give empty directories, or every member of an existing array"))
-        }
-    }
-}
-
-/// A device that holds two members takes both with it.
-fn shared_devices(members: &[PathBuf]) -> Vec<Failure> {
-    use std::os::unix::fs::MetadataExt as _;
-    let device = |member: &PathBuf| std::fs::metadata(member).ok().map(|metadata| metadata.dev());
-    let devices: Vec<_> = members.iter().map(device).collect();
-    let mut warnings = Vec::new();
-    for (slot, member) in members.iter().enumerate() {
-        if let Some(first) = devices[..slot].iter().position(|device| device.is_some() && *device == devices[slot]) {
-            let what = format!("warning: is on one device with {}, and would be lost with it", members[first].display());
-            warnings.push(Failure::new(member.display(), what, "use one device per member"));
-        }
-    }
-    warnings
 }
 
 fn status(arguments: &Status) -> Result<Exit, Failure> {
@@ -181,11 +125,14 @@ fn retrieve(arguments: &Retrieve) -> Result<Exit, Failure> {
 }
 
 fn absolute(path: &Path) -> Result<PathBuf, Failure> {
+    if path.as_os_str().is_empty() {
+        return Err(Failure::new("path", "an empty one was given", "write the path from the root").with_exit(Exit::Usage));
+    }
     std::path::absolute(path).map_err(|error| Failure::new(path.display(), error, "write the path from the root"))
 }
 
 /// `internal`, or a path that counts from the working directory.
-fn journal_place(text: &OsStr) -> Result<JournalPlace, Failure> {
+pub(crate) fn journal_place(text: &OsStr) -> Result<JournalPlace, Failure> {
     match JournalPlace::parse(text.as_bytes()) {
         JournalPlace::Members => Ok(JournalPlace::Members),
         JournalPlace::File(_) => Ok(JournalPlace::File(absolute(Path::new(text))?.into_os_string().into_vec())),
@@ -282,16 +229,5 @@ mod tests {
         assert_eq!(worst([Fine, Degraded, Fine].into_iter()), Degraded);
         assert_eq!(worst([Error, Degraded].into_iter()), Error);
         assert_eq!(worst([Degraded, Error].into_iter()), Error);
-    }
-
-    #[test]
-    fn members_on_one_device_are_warned_about() {
-        let home = tempfile::tempdir().unwrap();
-        let members: Vec<PathBuf> = ["a", "b", "none"].map(|name| home.path().join(name)).into();
-        std::fs::create_dir(&members[0]).unwrap();
-        std::fs::create_dir(&members[1]).unwrap();
-        let warnings = shared_devices(&members);
-        assert_eq!(warnings.len(), 1);
-        assert!(warnings[0].to_string().starts_with(&format!("cxlraid: {}: warning: is on one device", members[1].display())));
     }
 }

@@ -211,10 +211,7 @@ fn cannot(path: &Path, what: &str, error: &io::Error) -> Failure {
             "name what it leads to, or remove it",
         );
     }
-    // std appends "(os error N)", which tells an operator nothing.
-    let text = error.to_string();
-    let text = text.split(" (os error").next().unwrap_or(&text);
-    Failure::new(path.display(), format!("cannot {what}: {text}"), todo)
+    Failure::new(path.display(), format!("cannot {what}: {}", error), todo)
 }
 
 #[cfg(test)]

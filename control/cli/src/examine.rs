@@ -4,13 +4,14 @@
 
 use crate::{
     failure::Failure,
-    inspect::{read_superblock, superblock_file},
+    inspect::{self, read_superblock, superblock_file},
     spec::chunk_text,
     view::tree,
 };
 use format::{COPY_BYTES, MemberState, Superblock, SuperblockError};
 use std::{
     io,
+    os::unix::ffi::OsStrExt as _,
     path::Path,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -18,6 +19,8 @@ use std::{
 /// The report on a member; an error if it has no usable superblock.
 pub(crate) fn report(member: &Path) -> Result<String, Failure> {
     let file = superblock_file(member);
+    let absolute = std::path::absolute(member).unwrap_or_else(|_| member.to_owned());
+    array::check_rights(absolute.as_os_str().as_bytes()).map_err(|error| inspect::refused("array", &error.to_string()))?;
     let bytes = read_superblock(member).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound if member.is_dir() => {
             Failure::new(member.display(), "has no superblock", "name a member directory, and check that its device is mounted")

@@ -34,7 +34,7 @@ pub(crate) struct Failure {
 impl Failure {
     /// What failed (a path, an array), what happened to it, and what to do about it.
     pub(crate) fn new(thing: impl fmt::Display, what: impl fmt::Display, todo: impl fmt::Display) -> Self {
-        Self { thing: thing.to_string(), what: what.to_string(), todo: todo.to_string(), exit: Exit::Error }
+        Self { thing: thing.to_string(), what: without_numbers(what.to_string()), todo: todo.to_string(), exit: Exit::Error }
     }
 
     /// The same with another exit status.
@@ -49,6 +49,15 @@ impl fmt::Display for Failure {
         write!(f, "cxlraid: {thing}: {what}")?;
         if self.todo.is_empty() { Ok(()) } else { write!(f, "; {todo}") }
     }
+}
+
+/// A text without the numbers that std appends to what the system says: they tell an operator nothing.
+pub(crate) fn without_numbers(mut text: String) -> String {
+    while let Some(start) = text.find(" (os error ") {
+        let end = text[start..].find(')').map_or(text.len(), |length| start + length + 1);
+        text.replace_range(start..end, "");
+    }
+    text
 }
 
 /// A clap error in the shape of every other error. Help and version requests are not errors and come back as `None`.
@@ -82,6 +91,11 @@ mod tests {
         let failure = Failure::new("/mnt/a\nb\u{202e}", "not a directory", "create it");
         assert_eq!(failure.to_string(), "cxlraid: /mnt/a\\nb\\u{202e}: not a directory; create it");
         assert_eq!(Failure::new("x", "y", "").to_string(), "cxlraid: x: y");
+        let error = std::io::Error::from_raw_os_error(2);
+        assert_eq!(
+            Failure::new("x", format!("{error}, {error}"), "").to_string(),
+            "cxlraid: x: No such file or directory, No such file or directory"
+        );
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! standing of a member follows the same rules as core/array/assemble.
 
 use crate::{
-    failure::Failure,
+    failure::{Failure, without_numbers},
     spec::{NAME, Source},
     view::{ArrayView, MemberState, MemberView},
 };
@@ -113,9 +113,17 @@ pub(crate) fn superblock_file(member: &Path) -> PathBuf {
     member.join(name(format::DIRECTORY)).join(name(format::SUPERBLOCK_FILE))
 }
 
+/// Refuses a user whom the array is not open to: what such a user could be shown would be wrong.
+pub(crate) fn require_rights(config: &Config) -> Result<(), Failure> {
+    let check = |path: &Vec<u8>| array::check_rights(path).map_err(|error| refused("array", &error.to_string()));
+    config.mounts.iter().try_for_each(check)
+}
+
 /// The newest superblock of the array of `source`.
 pub(crate) fn newest(source: &Source, thing: &str) -> Result<Superblock, Failure> {
-    let members = config(source)?.mounts;
+    let config = config(source)?;
+    require_rights(&config)?;
+    let members = config.mounts;
     let found = members.iter().map(|path| look(Path::new(OsStr::from_bytes(path))));
     let superblocks = found.filter_map(|found| if let Found::Member(superblock) = found { Some(*superblock) } else { None });
     superblocks
@@ -126,6 +134,7 @@ pub(crate) fn newest(source: &Source, thing: &str) -> Result<Superblock, Failure
 /// The array of `source`, as found now.
 pub(crate) fn view(source: &Source) -> Result<ArrayView, Failure> {
     let config = config(source)?;
+    require_rights(&config)?;
     let paths: Vec<PathBuf> = config.mounts.iter().map(|path| PathBuf::from(OsStr::from_bytes(path))).collect();
     let look_at_all = || -> Vec<Found> { paths.iter().map(|path| look(path)).collect() };
     let is_even = |found: &[Found]| {
@@ -158,7 +167,7 @@ pub(crate) fn view(source: &Source) -> Result<ArrayView, Failure> {
     })
 }
 
-/// Notes of members what a start would find besides their superblocks. Returns why a start would be refused, if that is not for want of rights of this user alone.
+/// Notes of members what a start would find besides their superblocks. Returns why a start would be refused, unless the members are read-only where this command runs.
 fn foreseen(config: &Config, members: &mut [MemberView]) -> Option<String> {
     match Array::foresee(config) {
         Ok(found) => {
@@ -174,7 +183,7 @@ fn foreseen(config: &Config, members: &mut [MemberView]) -> Option<String> {
             }
             None
         }
-        Err(AttachError::Os { error: OsError::ACCESS | OsError::PERM | OsError::ROFS, .. }) => None,
+        Err(AttachError::Os { error: OsError::ROFS, .. }) => None,
         Err(error) => Some(error.to_string()),
     }
 }
@@ -233,7 +242,7 @@ fn member(slot: usize, path: &Path, found: &Found, newest: Option<&Superblock>, 
         }
         (Found::Member(own), newest) => standing(own, newest.unwrap_or(own)),
         (Found::Unusable(error), _) => (MemberState::Failed, Some(error.to_string())),
-        (Found::Failed(error), _) => (MemberState::Failed, Some(error.to_string())),
+        (Found::Failed(error), _) => (MemberState::Failed, Some(without_numbers(error.to_string()))),
     };
     let (bytes_total, bytes_free) = crate::runtime::capacity(path).filter(|_| state != MemberState::Missing).unzip();
     MemberView {

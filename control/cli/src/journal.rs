@@ -4,7 +4,7 @@
 //! every one that waits.
 
 use crate::{
-    failure::{Exit, Failure},
+    failure::{Exit, Failure, without_numbers},
     files::ArrayFiles,
     inspect, runtime,
     spec::Source,
@@ -144,12 +144,13 @@ fn paths(config: &Config, superblock: &Superblock, entry: &JournalEntry) -> Vec<
 }
 
 fn open(path: &Path, superblock: &Superblock, entry: &JournalEntry) -> Result<(File, JournalHeader), String> {
-    let cannot = |error: io::Error| format!("cannot be read: {error}");
+    let cannot = |error: io::Error| without_numbers(format!("cannot be read: {error}"));
     let mut file = inspect::open_regular(path).map_err(cannot)?;
     let mut bytes = Vec::new();
     (&mut file).take(format::JOURNAL_HEADER_BYTES as u64).read_to_end(&mut bytes).map_err(cannot)?;
     let header = JournalHeader::decode(&bytes).map_err(|error| error.to_string())?;
     header.check(superblock.array_uuid, entry.uuid).map_err(|error| error.to_string())?;
+    header.check_bytes(file.metadata().map_err(cannot)?.len()).map_err(|error| error.to_string())?;
     Ok((file, header))
 }
 
@@ -214,6 +215,13 @@ pub(crate) fn replay(array: Array, thing: &str) -> Result<usize, Failure> {
     Err(Failure::new(thing, what, "run it as a user who may write to every file"))
 }
 
+/// A configuration with a journal at a place that was typed. What the core says of it names the variable that programs have for it, which nobody set here.
+pub(crate) fn with_place(config: &Config, place: &JournalPlace) -> Result<Config, Failure> {
+    config.clone().with_journal(place).map_err(|error| {
+        inspect::refused("journal", &error.to_string().replacen("CXLRAID_JOURNAL: ", "", 1)).with_exit(Exit::Usage)
+    })
+}
+
 fn alone(array: &Array, thing: &str) -> Result<(), Failure> {
     let processes = runtime::attached(array.uuid()).len();
     if array.was_alone() && processes == 0 {
@@ -246,6 +254,9 @@ fn set(files: &Files, place: Option<(&JournalPlace, SaidBy)>, thing: &str) -> Re
 /// path only if `to` names it or the array's journal is there.
 pub(crate) fn clear(config: &Config, to: Option<&JournalPlace>, thing: &str) -> Result<String, Failure> {
     let cannot = |error: sys::OsError| inspect::refused(thing, &io::Error::from(error).to_string());
+    if let Some(to) = to {
+        with_place(&Config { journal: None, ..config.clone() }, to)?;
+    }
     let (array, lost) = match Array::attach_holding(config) {
         Ok(array) => (array, None),
         Err(error @ (AttachError::JournalLost { .. } | AttachError::JournalForeign { .. })) => {
@@ -274,7 +285,7 @@ pub(crate) fn clear(config: &Config, to: Option<&JournalPlace>, thing: &str) -> 
 /// Gives an array that has none a journal.
 pub(crate) fn add(config: &Config, place: &JournalPlace, thing: &str) -> Result<String, Failure> {
     let config = Config { journal: None, ..config.clone() };
-    let checked = config.clone().with_journal(place).map_err(|error| inspect::refused(thing, &error.to_string()))?;
+    let checked = with_place(&config, place)?;
     let array = hold(&config, thing)?;
     alone(&array, thing)?;
     if array.journal().is_some() {

@@ -7,9 +7,11 @@
 //! those of [`failure::Exit`]; commands that only look change nothing.
 #![deny(unsafe_code)]
 
+mod access;
 mod args;
 mod commands;
 mod copy;
+mod create;
 mod examine;
 mod failure;
 mod files;
@@ -18,6 +20,7 @@ mod journal;
 mod manual;
 mod mapped;
 mod name;
+mod new_name;
 mod program;
 mod registry;
 mod run;

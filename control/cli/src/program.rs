@@ -17,7 +17,8 @@ use std::{
 /// Why the library will not be loaded into the program, as a phrase after its name; `None` if it will, or nobody knows.
 pub(crate) fn unreachable_because(name: &OsStr) -> Option<&'static str> {
     let path = find(name)?;
-    let metadata = fs::metadata(&path).ok()?;
+    // What is no file cannot be started, and a pipe would be waited for.
+    let metadata = fs::metadata(&path).ok().filter(fs::Metadata::is_file)?;
     let changes_user = metadata.mode() & 0o4000 != 0 && metadata.uid() != own_uid()?;
     if changes_user {
         return Some("is a setuid program, which ignores LD_PRELOAD");

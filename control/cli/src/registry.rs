@@ -10,6 +10,7 @@ use crate::{
     args::parse_chunk,
     failure::Failure,
     name::ArrayName,
+    new_name::{NewName, taken},
     spec::{ArraySpec, chunk_text},
 };
 use serde::{Deserialize, Serialize};
@@ -18,19 +19,18 @@ use std::{
     env,
     ffi::OsString,
     fs,
-    io::{self, Read as _, Write as _},
+    io::{self, Read as _},
     os::unix::{
         ffi::OsStringExt as _,
-        fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _},
+        fs::{MetadataExt as _, OpenOptionsExt as _},
     },
     path::{Path, PathBuf},
 };
 use sys::rustix::fs::{AtFlags, Dir, Mode, OFlags, openat, unlinkat};
 
 const SYSTEM_DIRECTORY: &str = "/etc/cxlraid/arrays";
-/// The modes of what is made here. The system's get exactly these, so that every user can read them; a user's umask may take bits away from the user's own.
-const DIRECTORY_MODE: u32 = 0o755;
-const FILE_MODE: u32 = 0o644;
+/// Says where system-wide names are instead: for tests, which must not see the machine's arrays.
+const SYSTEM_VARIABLE: &str = "CXLRAID_SYSTEM_ARRAYS";
 
 /// An array with a name: what its file says.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -71,7 +71,8 @@ impl Registry {
         let in_passwd = || home_in(&fs::read_to_string("/etc/passwd").ok()?, sys::rustix::process::geteuid().as_raw());
         let home = || absolute("HOME").or_else(in_passwd).map(|home| home.join(".config"));
         let config = absolute("XDG_CONFIG_HOME").or_else(home);
-        Self::new(config.map(|config| config.join("cxlraid/arrays")), PathBuf::from(SYSTEM_DIRECTORY))
+        let system = absolute(SYSTEM_VARIABLE).unwrap_or_else(|| PathBuf::from(SYSTEM_DIRECTORY));
+        Self::new(config.map(|config| config.join("cxlraid/arrays")), system)
     }
 
     /// Given directories.
@@ -170,11 +171,12 @@ impl Registry {
             }
         }
         let file = file_of(directory, name);
-        if fs::symlink_metadata(&file).is_ok() {
-            let todo = format!("choose another name, or 'cxlraid forget {name}' first");
-            return Err(Failure::new(name, format!("{} exists", file.display()), todo));
-        }
-        Ok(file)
+        if fs::symlink_metadata(&file).is_ok() { Err(taken(name, &file)) } else { Ok(file) }
+    }
+
+    /// Reserves the file of a new array.
+    pub(crate) fn begin_name(&self, name: &ArrayName, system: bool) -> Result<NewName, Failure> {
+        NewName::begin(name, self.free_file(name, system)?, system)
     }
 
     /// Removes the name where [`Self::find`] finds it.
@@ -217,47 +219,18 @@ fn foreign(metadata: &fs::Metadata, caller: u32) -> Option<(String, String)> {
     (owner != 0 && owner != caller).then(|| (format!("belongs to user {owner}, not to user {caller} or root"), todo()))
 }
 
-/// Writes the file of a new array, with the directories above it. `for_all` says that every user is to read them.
-pub(crate) fn save(file: &Path, array: &NamedArray, for_all: bool) -> Result<(), Failure> {
-    let text = to_toml(array)?;
-    let directory = file.parent().unwrap_or(Path::new("/"));
-    make_directories(directory, for_all).map_err(|error| cannot(directory, "be created", &error))?;
-    // A name beginning with '.' is never an array's, so a leftover of a crash is not read.
-    let temporary = directory.join(format!(".{}.{}", array.name, std::process::id()));
-    let written = write_new(&temporary, &text, for_all).and_then(|()| fs::hard_link(&temporary, file));
-    let _ = fs::remove_file(&temporary);
-    written.map_err(|error| cannot(file, "be written", &error))
-}
-
-/// Makes every missing directory of `path`.
-fn make_directories(path: &Path, for_all: bool) -> io::Result<()> {
-    if path.is_dir() {
-        return Ok(());
-    }
-    path.parent().map_or(Ok(()), |parent| make_directories(parent, for_all))?;
-    fs::DirBuilder::new().mode(DIRECTORY_MODE).create(path)?;
-    if for_all { fs::set_permissions(path, fs::Permissions::from_mode(DIRECTORY_MODE)) } else { Ok(()) }
-}
-
-fn write_new(file: &Path, text: &str, for_all: bool) -> io::Result<()> {
-    let mut out = fs::OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(file)?;
-    if for_all {
-        out.set_permissions(fs::Permissions::from_mode(FILE_MODE))?;
-    }
-    out.write_all(text.as_bytes())?;
-    out.sync_all()
-}
-
 fn file_of(directory: &Path, name: &ArrayName) -> PathBuf {
     directory.join(format!("{name}.toml"))
 }
 
-fn cannot(path: &Path, what: &str, error: &io::Error) -> Failure {
+pub(crate) fn cannot(path: &Path, what: &str, error: &io::Error) -> Failure {
     let todo = match error.kind() {
         io::ErrorKind::PermissionDenied => "check its permissions, or run as its owner",
+        io::ErrorKind::NotADirectory => "remove the file that is in a directory's place",
+        io::ErrorKind::StorageFull => "make room there",
         _ => "check the path and its file system",
     };
-    Failure::new(path.display(), format!("cannot {what}: {error}"), todo)
+    Failure::new(path.display(), format!("cannot {what}: {}", error), todo)
 }
 
 pub(crate) fn to_toml(array: &NamedArray) -> Result<String, Failure> {
@@ -292,7 +265,12 @@ pub(crate) fn from_toml(text: &str) -> Result<NamedArray, String> {
 mod tests {
     use super::*;
     use layout::Level;
+    use std::os::unix::fs::PermissionsExt as _;
     use units::ChunkBytes;
+
+    fn save(file: &Path, array: &NamedArray, for_all: bool) -> Result<(), Failure> {
+        NewName::begin(&array.name, file.to_owned(), for_all)?.save(array)
+    }
 
     fn array(name: &str) -> NamedArray {
         NamedArray {

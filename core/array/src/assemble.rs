@@ -7,6 +7,7 @@
 //!   superblocks are written one after the other before the first byte that the missing member does not get);
 //! - who is alone writes those that are one behind before anything else, or a start without the others would believe what they say.
 
+use crate::access;
 use crate::config::Config;
 use crate::error::AttachError;
 use crate::exclusive;
@@ -92,6 +93,7 @@ impl Array {
         let journal = journal::find(config, &superblock, &members)?;
         let lost = journal.map_or(MemberSet::EMPTY, |journal| journal.lost);
         for member in members.iter_mut().filter(|member| member.standing == Standing::InSync) {
+            member.meta().map_or(Ok(()), |meta| access::check_tables(meta, &member.path))?;
             let has_tables = member.meta().is_some_and(|meta| tables::are_whole(meta, superblock.array_uuid));
             if lost.contains(member.slot) || !has_tables {
                 member.standing = Standing::Damaged;

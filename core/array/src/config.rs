@@ -32,6 +32,8 @@ pub struct Config {
     pub journal: Option<JournalPlace>,
     /// Lanes of a new journal.
     pub journal_lanes: usize,
+    /// Whom a new array is open to, and the directories of its prefixes; None for the user who makes it alone.
+    pub access: Option<format::Access>,
 }
 
 /// Writes that can be in a new journal at once.
@@ -216,7 +218,17 @@ impl Config {
                 return Err(ConfigError::PrefixInsideMember { prefix: shown(prefix), member: shown(member) });
             }
         }
-        Ok(Self { level, chunk, mounts, prefixes, name, uuid: None, journal: None, journal_lanes: JOURNAL_LANES_DEFAULT })
+        Ok(Self {
+            level,
+            chunk,
+            mounts,
+            prefixes,
+            name,
+            uuid: None,
+            journal: None,
+            journal_lanes: JOURNAL_LANES_DEFAULT,
+            access: None,
+        })
     }
 
     /// The same with a journal.

@@ -21,6 +21,14 @@ pub enum AttachError {
         /// How it failed.
         error: OsError,
     },
+    /// This user may not use the array.
+    #[error("{}: you may not use this array: it is open to {to}; run as one of them, or ask its owner to open it to you with 'cxlraid access'", show(.path))]
+    NotOpen {
+        /// A member.
+        path: Vec<u8>,
+        /// Whom it is open to.
+        to: String,
+    },
     /// A member is not a directory.
     #[error("{}: not a directory; a member is the directory where a device is mounted", show(.path))]
     NotADirectory {
@@ -171,7 +179,7 @@ pub enum AttachError {
     },
     /// What lies where the array's journal should be is not that.
     #[error(
-        "{}: not the array's journal: {error}; mount the right device, or give the journal up by 'cxlraid journal clear --force --to PATH|internal' (writes under way at the last crash may be lost)",
+        "{}: cannot be used as the array's journal: {error}; mount the right device, or give the journal up by 'cxlraid journal clear --force --to PATH|internal' (writes under way at the last crash may be lost)",
         show(.path)
     )]
     JournalForeign {
@@ -264,6 +272,7 @@ impl AttachError {
             | Self::Runtime { error, .. }
             | Self::JournalLost { error, .. }
             | Self::JournalNotMade { error, .. } => *error,
+            Self::NotOpen { .. } => OsError::ACCESS,
             Self::NotADirectory { .. } => OsError::NOTDIR,
             Self::NotThere { .. } => OsError::NOENT,
             Self::NotEmpty { .. } => OsError::NOTEMPTY,
@@ -314,6 +323,13 @@ pub(crate) fn describe(error: OsError) -> String {
     let text = match error {
         OsError::ACCESS | OsError::PERM => "permission denied",
         OsError::NOENT => "no such file or directory",
+        OsError::NOTDIR => "a part of the path is not a directory",
+        OsError::ISDIR => "it is a directory",
+        OsError::EXIST => "it exists",
+        OsError::BUSY => "in use",
+        OsError::NXIO | OsError::NODEV => "its device is not there",
+        OsError::NAMETOOLONG => "its name is too long",
+        OsError::FBIG => "it would be larger than this process may make files (ulimit -f)",
         OsError::NOSPC => "no space left on device",
         OsError::DQUOT => "disk quota exceeded",
         OsError::ROFS => "read-only file system",

@@ -7,6 +7,7 @@
 //! - the superblocks name a journal only when it is whole.
 
 use crate::Array;
+use crate::access;
 use crate::config::{Config, JournalPlace};
 use crate::error::AttachError;
 use crate::member::{Member, Standing, has_failed, read_fully};
@@ -16,7 +17,7 @@ use alloc::vec::Vec;
 use core::ffi::CStr;
 use format::{Access, JOURNAL_HEADER_BYTES, JournalEntry, JournalError, JournalHeader, JournalPath, Superblock, Uuid};
 use layout::{Geometry, Level};
-use sys::rustix::fs::{self, AtFlags, FallocateFlags, Gid, Mode, OFlags, Uid};
+use sys::rustix::fs::{self, AtFlags, FallocateFlags, Mode, OFlags};
 use sys::{AsFd, BorrowedFd, OsError, OwnedFd};
 use units::MemberSet;
 
@@ -79,7 +80,7 @@ impl New {
         self.entry.path.is_some()
     }
 
-    /// Makes the file, or one on each of the holders among `metas` (by slot, below `mounts`).
+    /// Makes the file, or one on each of the holders among `metas` (by slot, below `mounts`). Returns whether there was nothing at the file's path before.
     pub(crate) fn make(
         &self,
         mounts: &[Vec<u8>],
@@ -87,7 +88,7 @@ impl New {
         geometry: &Geometry,
         access: Access,
         said_by: SaidBy,
-    ) -> Result<(), AttachError> {
+    ) -> Result<bool, AttachError> {
         if let Some(path) = &self.entry.path {
             return self.make_at(path.as_bytes(), access, said_by);
         }
@@ -97,21 +98,24 @@ impl New {
                 made.map_err(|error| self.not_made([&mounts[slot][..], b"/.cxlraid/journal"].concat(), error))?;
             }
         }
-        Ok(())
+        Ok(false)
     }
 
     const fn not_made(&self, path: Vec<u8>, error: OsError) -> AttachError {
         AttachError::JournalNotMade { path, bytes: self.header.file_bytes(), error }
     }
 
-    /// Takes away what is not on members: the array that it was made for was not.
-    pub(crate) fn unmake(&self) {
-        if let Some(path) = &self.entry.path {
+    /// Takes away what is not on members: the array that it was made for was not. An empty file that was there before is empty again.
+    pub(crate) fn unmake(&self, is_new: bool) {
+        let Some(path) = &self.entry.path else { return };
+        if is_new {
             let _ = fs::unlink(path.as_bytes());
+        } else if let Ok(file) = open_journal(fs::CWD, path.as_bytes()) {
+            let _ = fs::ftruncate(&file, 0);
         }
     }
 
-    fn make_at(&self, path: &[u8], access: Access, said_by: SaidBy) -> Result<(), AttachError> {
+    fn make_at(&self, path: &[u8], access: Access, said_by: SaidBy) -> Result<bool, AttachError> {
         let failed = |error| self.not_made(path.to_vec(), error);
         let mode = Mode::from_raw_mode(access.mode);
         let present = replaceable(path, self.header.array_uuid, said_by)?;
@@ -120,16 +124,13 @@ impl New {
             Some(present) => present.map_err(failed)?,
             None => fs::open(path, OPEN | OFlags::CREATE | OFlags::EXCL, mode).map_err(failed)?,
         };
-        let give = || {
-            fs::fchmod(&file, mode)?;
-            fs::fchown(&file, Some(Uid::from_raw(access.owner_uid)), Some(Gid::from_raw(access.owner_gid)))
-        };
-        let given = if said_by == SaidBy::Operator { give() } else { Ok(()) };
+        let given = if said_by == SaidBy::Operator { access::give(&file, access, access.mode) } else { Ok(()) };
         let made = given.and_then(|()| self.fill(&file));
         if made.is_err() && is_new {
             let _ = fs::unlink(path);
         }
-        made.and_then(|()| fs::fsync(parent(path)?)).map_err(failed)
+        made.and_then(|()| fs::fsync(parent(path)?)).map_err(failed)?;
+        Ok(is_new)
     }
 
     /// Gives the file all its space, so that no write fails for want of it, and the header last.
@@ -237,9 +238,7 @@ fn check(
     let file = open_journal(at.map_or(fs::CWD, AsFd::as_fd), name).map_err(failed)?;
     let (header, bytes) = header_of(&file).map_err(failed)?;
     header.check(array, uuid).map_err(|error| AttachError::journal(path, error))?;
-    if bytes < header.file_bytes() {
-        return Err(AttachError::journal(path, JournalError::Invalid { field: "length" }));
-    }
+    header.check_bytes(bytes).map_err(|error| AttachError::journal(path, error))?;
     Ok((header, file))
 }
 
@@ -306,7 +305,7 @@ fn is_lost(error: &AttachError, meta: &OwnedFd) -> bool {
             has_failed(*error) || matches!(*error, OsError::NOENT | OsError::LOOP | OsError::ISDIR)
         }
         AttachError::JournalForeign { error, .. } => {
-            matches!(error, JournalError::NotAJournal | JournalError::BadChecksum | JournalError::Invalid { field: "length" })
+            matches!(error, JournalError::NotAJournal | JournalError::BadChecksum | JournalError::Cut { .. })
         }
         _ => false,
     }

@@ -6,6 +6,7 @@
 
 extern crate alloc;
 
+pub mod access;
 mod assemble;
 pub mod config;
 mod error;
@@ -39,7 +40,7 @@ pub use assemble::Array;
 pub use config::{Config, ConfigError, JournalPlace};
 pub use error::AttachError;
 pub use journal::{ArrayJournal, SaidBy};
-pub use member::{Member, Standing, has_failed, is_empty};
+pub use member::{Member, Standing, check_rights, has_failed, is_empty};
 pub use read_only::is_read_only;
 pub use regular::open_regular;
 pub use runtime::{FileEntry, NamesLog, Recovery, Runtime, SharedFile};

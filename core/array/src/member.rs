@@ -1,5 +1,6 @@
 //! A member directory: what is found at a path, and what it counts for.
 
+use crate::access;
 use crate::error::AttachError;
 use crate::regular::{NOT_A_FILE, open_regular};
 use alloc::string::{String, ToString as _};
@@ -100,6 +101,17 @@ pub(crate) fn inspect(path: &[u8]) -> Result<Finding, AttachError> {
     }
 }
 
+/// Whether this user may use the array that a member belongs to; changes nothing. What else is wrong with the member is not said.
+///
+/// # Errors
+/// [`AttachError::NotOpen`].
+pub fn check_rights(path: &[u8]) -> Result<(), AttachError> {
+    match inspect(path) {
+        Err(error @ AttachError::NotOpen { .. }) => Err(error),
+        _ => Ok(()),
+    }
+}
+
 /// Whether an error says that a file system has failed, not that it refuses.
 #[must_use]
 pub const fn has_failed(error: OsError) -> bool {
@@ -112,6 +124,7 @@ fn look_into(path: &[u8]) -> Result<Finding, AttachError> {
         Ok(root) => Raised::new(root).map_err(|error| AttachError::os(path, "open", error))?,
         Err(OsError::NOENT) => return Ok(Finding { path: path.to_vec(), what: What::Nothing }),
         Err(OsError::NOTDIR) => return Err(AttachError::NotADirectory { path: path.to_vec() }),
+        Err(OsError::ACCESS) => return Err(access::denied(fs::CWD, path, path, "open")),
         Err(error) => return Err(AttachError::os(path, "open", error)),
     };
     let what = match fs::openat(&root, format::DIRECTORY, flags | OFlags::NOFOLLOW, Mode::empty()) {
@@ -122,6 +135,9 @@ fn look_into(path: &[u8]) -> Result<Finding, AttachError> {
         Err(OsError::NOENT) => {
             let empty = is_empty(root.as_fd()).map_err(|error| AttachError::os(path, "read", error))?;
             What::Plain { root, empty }
+        }
+        Err(OsError::ACCESS) => {
+            return Err(access::denied(root.as_fd(), format::DIRECTORY.to_bytes(), path, "open .cxlraid of"));
         }
         Err(error) => return Err(AttachError::os(path, "open .cxlraid of", error)),
     };
@@ -146,6 +162,7 @@ fn read_member(path: &[u8], mut directories: Directories) -> Result<What, Attach
             let empty = is_empty(directories.root.as_fd()).map_err(|error| AttachError::os(path, "read", error))?;
             return Ok(What::Plain { root: directories.root, empty });
         }
+        Err(OsError::ACCESS) => return Err(access::denied(directories.meta.as_fd(), b".", path, "open the superblock of")),
         Err(error) => return Err(AttachError::os(path, "open the superblock of", error)),
     };
     let mut bytes = [0u8; format::SUPERBLOCK_BYTES];
@@ -153,8 +170,11 @@ fn read_member(path: &[u8], mut directories: Directories) -> Result<What, Attach
     match Superblock::choose(&bytes[..length]) {
         Ok((superblock, _)) => {
             let device = fs::fstat(&directories.root).map_err(|error| AttachError::os(path, "stat", error))?.st_dev;
-            fs::accessat(&directories.root, c".", fs::Access::WRITE_OK, AtFlags::empty())
-                .map_err(|error| AttachError::os(path, "write to", error))?;
+            // Names below a prefix need rights on its directory, not on the member's: a user of the array's group may have none there.
+            fs::accessat(&directories.meta, c".", fs::Access::WRITE_OK, AtFlags::empty()).map_err(|error| match error {
+                OsError::ACCESS => access::denied(directories.meta.as_fd(), b".", path, "write to .cxlraid of"),
+                error => AttachError::os(path, "write to", error),
+            })?;
             let file = Raised::new(file).map_err(|error| AttachError::os(path, "open the superblock of", error))?;
             directories.superblock = Some(file);
             Ok(What::Member { directories, device, superblock: alloc::boxed::Box::new(superblock) })

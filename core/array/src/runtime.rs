@@ -13,6 +13,7 @@ mod open_files;
 mod others;
 mod roots;
 mod showing;
+mod unused;
 mod waits;
 
 pub use anchors::Anchors;
@@ -28,7 +29,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use sync::{Acquired, Liveness, OwnedLock, OwnerId};
 use sys::high_fd::Raised;
-use sys::rustix::fs::{self, FlockOperation, Gid, Mode, Uid};
+use sys::rustix::fs::{self, FlockOperation, Mode};
 use sys::rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 use sys::rustix::thread::futex;
 use sys::rustix::time::Timespec;
@@ -192,6 +193,8 @@ pub struct Runtime {
     /// This process as it is attached, in a page that a fork wipes: all zeros in a new child.
     me: NonNull<Myself>,
     file: Raised,
+    /// Where the file was when it was opened.
+    path: alloc::string::String,
     /// The array's members; whatever else the segment says is out is none of them.
     members: MemberSet,
     /// The owner this process found dead last; 0 for none.
@@ -235,8 +238,7 @@ impl Runtime {
                 // The kernel would kill the program that was limited.
                 return Err(OsError::FBIG);
             }
-            let _ = fs::fchmod(&file, mode);
-            let _ = fs::fchown(&file, Some(Uid::from_raw(access.owner_uid)), Some(Gid::from_raw(access.owner_gid)));
+            let _ = crate::access::give(&*file, access, mode.bits());
             fs::ftruncate(&file, size_of::<Segment>() as u64)?;
         } else if stat.st_size as usize != size_of::<Segment>() {
             return Err(OsError::PROTO);
@@ -247,7 +249,8 @@ impl Runtime {
                 let _ = fs::unlink(path.as_str());
             }
         })?;
-        let runtime = Self::map(file)?;
+        let runtime = Self::map(file, path)?;
+        runtime.hold_file();
         let segment = runtime.segment();
         let pid_namespace = pid_namespace();
         if segment.magic.load(Ordering::Acquire) == 0 {
@@ -277,7 +280,7 @@ impl Runtime {
         Ok((runtime, alone))
     }
 
-    fn map(file: Raised) -> Result<Self> {
+    fn map(file: Raised, path: alloc::string::String) -> Result<Self> {
         let (read_write, bytes) = (ProtFlags::READ | ProtFlags::WRITE, size_of::<Segment>());
         // SAFETY: new mappings chosen by the kernel, of the file's full length and of one page.
         let (segment, page) = unsafe {
@@ -293,6 +296,7 @@ impl Runtime {
                 segment,
                 me,
                 file,
+                path,
                 members: MemberSet::from_bits(u32::MAX),
                 found_dead: AtomicU32::new(0),
                 reaped: AtomicBool::new(false),

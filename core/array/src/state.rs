@@ -205,7 +205,7 @@ impl Array {
             self.before_change()?;
             for slot in self.in_use().iter() {
                 if let Some(root) = self.members[slot].root() {
-                    crate::superblock::make_directories(root, path)?;
+                    crate::superblock::make_directories(root, path, None)?;
                 }
             }
             Ok(())

@@ -4,6 +4,7 @@
 //! 1 on all: a creation cut short is begun again by the next start, since nothing can have been stored. One that fails before takes away what it made.
 
 use crate::Array;
+use crate::access;
 use crate::config::Config;
 use crate::error::AttachError;
 use crate::journal::{New, SaidBy};
@@ -11,7 +12,7 @@ use crate::member::{Member, Standing, read_fully};
 use crate::regular::{open_or_make, open_regular};
 use alloc::vec::Vec;
 use format::{Access, ArrayName, Features, LANE_FILE_BYTES, MemberEntry, MemberState, Superblock, TableHeader, TableKind, Uuid};
-use sys::rustix::fs::{self, AtFlags, Gid, Mode, OFlags, Uid, XattrFlags};
+use sys::rustix::fs::{self, AtFlags, Mode, OFlags, XattrFlags};
 use sys::rustix::io::pwrite;
 use sys::rustix::process::{getegid, geteuid};
 use sys::{AsFd, OsError, OwnedFd, Result};
@@ -30,12 +31,15 @@ pub(crate) fn create(config: &Config, roots: &[&OwnedFd]) -> core::result::Resul
     let journal = config.journal.as_ref().map(draw).transpose()?;
     superblock.journal = journal.as_ref().map(|journal| journal.entry);
     // First what is not on the members: if it cannot be made they are as they were.
-    if let Some(journal) = journal.as_ref().filter(|journal| journal.is_elsewhere()) {
-        journal.make(&config.mounts, &[], &superblock.geometry()?, superblock.access, SaidBy::Operator)?;
-    }
+    let elsewhere = journal.as_ref().filter(|journal| journal.is_elsewhere());
+    let made =
+        elsewhere.map(|journal| journal.make(&config.mounts, &[], &superblock.geometry()?, superblock.access, SaidBy::Operator));
+    let made = made.transpose()?;
     let metas = prepare_members(config, roots, &superblock, journal.as_ref()).inspect_err(|_| {
-        journal.iter().for_each(New::unmake);
-        roots.iter().for_each(|root| unmake(root));
+        if let (Some(journal), Some(made)) = (elsewhere, made) {
+            journal.unmake(made);
+        }
+        roots.iter().for_each(|root| unmake(root, &config.prefixes));
     })?;
     // From the first of these on the array exists, and nothing of it is taken away any more.
     for (slot, meta) in metas.iter().enumerate() {
@@ -66,14 +70,15 @@ fn prepare_members(
     }
     // Last, when nothing more needs space.
     for (slot, root) in roots.iter().enumerate() {
-        let made = config.prefixes.iter().try_for_each(|prefix| make_directories(root, prefix));
+        let made = config.prefixes.iter().try_for_each(|prefix| make_directories(root, prefix, config.access));
         made.map_err(|error| AttachError::os(&config.mounts[slot], "create", error))?;
     }
     Ok(metas)
 }
 
-/// Takes away what creation has made on a member: it failed on some member.
-fn unmake(root: &OwnedFd) {
+/// Takes away what creation has made on a member, in which there was nothing before: it failed on some member.
+fn unmake(root: &OwnedFd, prefixes: &[Vec<u8>]) {
+    prefixes.iter().for_each(|prefix| remove_directories(root, prefix));
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let Ok(meta) = fs::openat(root, format::DIRECTORY, flags, Mode::empty()) else { return };
     let tables = [format::INODES_FILE, format::BACKINGS_FILE, format::LANES_FILE, format::NAMES_FILE, format::JOURNAL_FILE];
@@ -117,7 +122,11 @@ fn blank(config: &Config) -> Result<Superblock> {
         member_count: config.mounts.len(),
         level: config.level,
         chunk: config.chunk.unwrap_or(ChunkBytes::DEFAULT),
-        access: Access { owner_uid: geteuid().as_raw(), owner_gid: getegid().as_raw(), mode: MODE_DEFAULT },
+        access: config.access.unwrap_or_else(|| Access {
+            owner_uid: geteuid().as_raw(),
+            owner_gid: getegid().as_raw(),
+            mode: MODE_DEFAULT,
+        }),
         created_ns: now_ns,
         event_count: 0,
         update_ns: now_ns,
@@ -137,8 +146,7 @@ pub(crate) fn random_uuid() -> Result<Uuid> {
 
 /// Makes `.cxlraid` with a superblock of count 0 in it.
 fn begin(superblock: &Superblock, slot: Slot, root: &OwnedFd) -> Result<OwnedFd> {
-    // Who may read and write may also search.
-    let mode = superblock.access.mode | (superblock.access.mode & 0o444) >> 2;
+    let mode = access::directory_mode(superblock.access.mode);
     match fs::mkdirat(root, format::DIRECTORY, Mode::from_raw_mode(mode)) {
         Ok(()) | Err(OsError::EXIST) => {}
         Err(error) => return Err(error),
@@ -146,6 +154,7 @@ fn begin(superblock: &Superblock, slot: Slot, root: &OwnedFd) -> Result<OwnedFd>
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let meta = fs::openat(root, format::DIRECTORY, flags, Mode::empty())?;
     let file = open_new(&meta, format::SUPERBLOCK_FILE, superblock.access)?;
+    access::give(&meta, superblock.access, mode)?;
     fs::ftruncate(&file, 0)?;
     fs::ftruncate(&file, format::SUPERBLOCK_BYTES as u64)?;
     write_copy(&meta, &for_slot(superblock, slot), 0)?;
@@ -187,16 +196,42 @@ fn begin_table(meta: &OwnedFd, kind: TableKind, name: &core::ffi::CStr, uuid: Uu
     Ok(file)
 }
 
-/// `mkdir -p` below a member. `path` is absolute and normalised. No symlink is followed: whoever owns a directory on the way could lead the others out of the member.
-pub(crate) fn make_directories(root: &OwnedFd, path: &[u8]) -> Result<()> {
+/// Removes the empty directories on the way to `path` below a member, from the last one on. `path` is absolute and normalised. No symlink is followed.
+fn remove_directories(root: &OwnedFd, path: &[u8]) {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut above: Vec<(OwnedFd, &[u8])> = Vec::new();
+    let mut names = path.split(|&byte| byte == b'/').filter(|name| !name.is_empty()).peekable();
+    while let Some(name) = names.next() {
+        let directory = above.last().map_or(root, |(directory, _)| directory);
+        if names.peek().is_none() {
+            let _ = fs::unlinkat(directory, name, AtFlags::REMOVEDIR);
+            break;
+        }
+        match fs::openat(directory, name, flags, Mode::empty()) {
+            Ok(next) => above.push((next, name)),
+            Err(_) => break,
+        }
+    }
+    while let Some((_, name)) = above.pop() {
+        let _ = fs::unlinkat(above.last().map_or(root, |(directory, _)| directory), name, AtFlags::REMOVEDIR);
+    }
+}
+
+/// `mkdir -p` below a member. `path` is absolute and normalised; what it names in full is given to those whom the array is open to, if it is new and `access` says so. No symlink is followed: whoever
+/// owns a directory on the way could lead the others out of the member.
+pub(crate) fn make_directories(root: &OwnedFd, path: &[u8], access: Option<Access>) -> Result<()> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut above: Option<OwnedFd> = None;
     let mut names = path.split(|&byte| byte == b'/').filter(|name| !name.is_empty()).peekable();
     while let Some(name) = names.next() {
         let directory = above.as_ref().unwrap_or(root);
-        match fs::mkdirat(directory, name, Mode::from_raw_mode(0o755)) {
-            Ok(()) | Err(OsError::EXIST) => {}
-            Err(error) => return Err(error),
+        match (fs::mkdirat(directory, name, Mode::from_raw_mode(0o755)), access) {
+            (Ok(()), Some(access)) if names.peek().is_none() => {
+                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                access::give(fs::openat(directory, name, flags, Mode::empty())?, access, access::directory_mode(access.mode))?;
+            }
+            (Ok(()) | Err(OsError::EXIST), _) => {}
+            (Err(error), _) => return Err(error),
         }
         // What the whole path names need not be a directory.
         if names.peek().is_some() {
@@ -207,10 +242,8 @@ pub(crate) fn make_directories(root: &OwnedFd, path: &[u8]) -> Result<()> {
 }
 
 pub(crate) fn open_new(meta: &OwnedFd, name: &core::ffi::CStr, access: Access) -> Result<OwnedFd> {
-    let mode = Mode::from_raw_mode(access.mode);
-    let file = open_or_make(meta.as_fd(), name, mode)?;
-    fs::fchmod(&file, mode)?;
-    fs::fchown(&file, Some(Uid::from_raw(access.owner_uid)), Some(Gid::from_raw(access.owner_gid)))?;
+    let file = open_or_make(meta.as_fd(), name, Mode::from_raw_mode(access.mode))?;
+    access::give(&file, access, access.mode)?;
     Ok(file)
 }
 
@@ -271,6 +304,35 @@ pub(crate) fn finish_update(newest: &Superblock, members: &[Member]) -> MemberSe
 }
 
 impl Array {
+    /// Takes the array away again that this process has created, and which nobody else has used: the caller holds it since ([`Array::attach_holding`]). What lies on its members besides stays.
+    ///
+    /// # Errors
+    /// `BUSY` if this process did not create the array; else a member on which it could not be taken back.
+    pub fn unmake(self) -> core::result::Result<(), (usize, OsError)> {
+        if !self.created || !self.alone {
+            return Err((0, OsError::BUSY));
+        }
+        let roots: Vec<_> =
+            self.members.iter().filter_map(|member| Some((member.slot, member.root()?, member.meta()?))).collect();
+        // First it is unfinished on all: whoever dies here leaves what the next creation begins anew.
+        for &(slot, _, meta) in &roots {
+            let again = read(meta).and_then(|(superblock, copy)| {
+                let unfinished = Superblock { event_count: 0, copy_sequence: superblock.copy_sequence + 1, ..superblock };
+                write_copy(meta, &unfinished, Superblock::next_copy(copy))
+            });
+            again.map_err(|error| (slot, error))?;
+        }
+        for &(_, root, _) in &roots {
+            unmake(root, &self.config.prefixes);
+        }
+        if let Some(Ok((file, _))) = self.journal.as_ref().and_then(crate::journal::ArrayJournal::open) {
+            // Whether it was there before is not known any more; an empty one can be taken for a journal's place again.
+            let _ = fs::ftruncate(&file, 0);
+        }
+        self.runtime.remove();
+        Ok(())
+    }
+
     /// Records on every member in use which members are out, with a higher event count: from now on those are stale. A member whose
     /// superblock cannot be written goes out too. The caller holds the superblock lock.
     pub(crate) fn record_out(&self) -> Result<()> {

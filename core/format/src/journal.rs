@@ -111,6 +111,14 @@ pub enum JournalError {
         /// Which field.
         field: &'static str,
     },
+    /// The file is shorter than its header says.
+    #[error("it was cut: {found} of its {expected} bytes are left")]
+    Cut {
+        /// Bytes that are there.
+        found: u64,
+        /// Bytes that its header counts.
+        expected: u64,
+    },
     /// It is another array's.
     #[error("it belongs to array {found}")]
     OtherArray {
@@ -134,6 +142,15 @@ impl JournalHeader {
     #[must_use]
     pub const fn file_bytes(&self) -> u64 {
         self.lane_offset(self.lane_count)
+    }
+
+    /// Whether a file of so many bytes can be the journal.
+    ///
+    /// # Errors
+    /// [`JournalError::Cut`] if it is too short.
+    pub const fn check_bytes(&self, found: u64) -> Result<(), JournalError> {
+        let expected = self.file_bytes();
+        if found < expected { Err(JournalError::Cut { found, expected }) } else { Ok(()) }
     }
 
     /// The byte offset of a lane within the file.

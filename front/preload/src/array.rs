@@ -256,15 +256,6 @@ fn notice_members(array: &Array, notices: &mut Notices) {
         };
         notices.push((Some(member.slot), format!("{}: member {state}; the array is degraded", member.shown())));
     }
-    if array.was_created() {
-        for (index, member) in array.members().iter().enumerate() {
-            if let Some(other) = array.members()[..index].iter().find(|other| other.device == member.device) {
-                let (one, two) = (other.shown(), member.shown());
-                notices.push((None, format!("{one} and {two} are on one device; they will fail together")));
-                break;
-            }
-        }
-    }
 }
 
 impl Anchored for Node {

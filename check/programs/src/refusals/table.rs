@@ -348,7 +348,7 @@ fn journal_set(scene: &mut Scene<'_>, complaints: &mut Complaints) -> Result {
     fs::write(&journal, "something else")?;
     scene.expect_refusal(
         "EIO",
-        &[&shown, "not the array's journal", "cxlraid journal clear --force --to PATH|internal"],
+        &[&shown, "cannot be used as the array's journal", "cxlraid journal clear --force --to PATH|internal"],
         complaints,
     );
     // Its device is mounted elsewhere today.
@@ -357,7 +357,7 @@ fn journal_set(scene: &mut Scene<'_>, complaints: &mut Complaints) -> Result {
     let mut damaged = fs::read(&away)?;
     damaged[40] ^= 1;
     fs::write(&away, damaged)?;
-    scene.expect_refusal("EIO", &["away", "not the array's journal", "damaged"], complaints);
+    scene.expect_refusal("EIO", &["away", "cannot be used as the array's journal", "damaged"], complaints);
     Ok(Outcome::Ran)
 }
 
@@ -411,15 +411,12 @@ fn numbers_of_ours(scene: &mut Scene<'_>, complaints: &mut Complaints) -> Result
 }
 
 fn one_device(scene: &mut Scene<'_>, complaints: &mut Complaints) -> Result {
-    // All members of these tests lie on one tmpfs. Said once, when the array is made, to who uses it.
-    let output = scene.probe("file", "first\n");
-    let text = output.stderr_text();
-    if !output.succeeded() || text.lines().count() != 1 || !text.contains("on one device") {
-        complaints.push(crate::report::with_output("the first program", &output));
-    }
-    let again = scene.probe("file", "second\n");
-    if !again.succeeded() || !again.stderr.is_empty() {
-        complaints.push(crate::report::with_output("the second program", &again));
+    // All members of these tests lie on one tmpfs. `cxlraid create` says so; on a program's standard error that would be no answer to what it does.
+    for text in ["first\n", "second\n"] {
+        let output = scene.probe("file", text);
+        if !output.succeeded() || !output.stderr.is_empty() {
+            complaints.push(crate::report::with_output("a program", &output));
+        }
     }
     scene.expect_content("file", "first\nsecond\n", complaints);
     Ok(Outcome::Ran)

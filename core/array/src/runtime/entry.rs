@@ -5,17 +5,20 @@
 //! is made and removed there ([`crate::exclusive`]).
 
 use super::segment_path;
+use crate::access;
 use crate::waiting::lock;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use format::{Access, Uuid};
 use sys::high_fd::Raised;
-use sys::rustix::fs::{self, Dir, DirEntry, FileType, Mode, OFlags, Stat};
-use sys::{OsError, Result};
+use sys::rustix::fs::{self, CWD, Dir, DirEntry, FileType, Mode, OFlags, RenameFlags, Stat};
+use sys::{OsError, OwnedFd, Result};
 
 /// Where somebody else has made a file of the segment's first name, the segment's own name is the first one, this, and a random number that nobody could foretell.
 const ELSEWHERE: &str = "-run-";
+/// A segment that is being made: its name, this, and a random number.
+const UNNAMED: &str = "-new-";
 /// Where segments lie.
 const DIRECTORY: &str = "/dev/shm";
 /// How often the segment is looked for anew that somebody removed or made in between.
@@ -30,7 +33,12 @@ const OPEN: OFlags = OFlags::RDWR.union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW)
 pub(super) fn open_locked(uuid: Uuid, access: Access, mode: Mode) -> Result<(Raised, Stat, String)> {
     for _ in 0..TRY_COUNT {
         let (path, flags) = place(uuid, access)?;
-        let file = match fs::open(path.as_str(), OPEN | flags, mode) {
+        let opened = if flags.contains(OFlags::CREATE) && access.mode & 0o066 != 0 {
+            make_shared(&path, access, mode)
+        } else {
+            fs::open(path.as_str(), OPEN | flags, mode)
+        };
+        let file = match opened {
             Ok(file) => Raised::new(file)?,
             // Somebody was faster.
             Err(OsError::NOENT | OsError::EXIST) => continue,
@@ -48,6 +56,19 @@ pub(super) fn open_locked(uuid: Uuid, access: Access, mode: Mode) -> Result<(Rai
         }
     }
     Err(OsError::BUSY)
+}
+
+/// Makes the segment's file of an array that several users may use. It has the array's group before it has its name: others of the group take it for theirs by that.
+fn make_shared(path: &str, access: Access, mode: Mode) -> Result<OwnedFd> {
+    let number = u64::from_le_bytes(sys::random::bytes()?);
+    let unnamed = format!("{path}{UNNAMED}{number:016x}");
+    let file = fs::open(unnamed.as_str(), OPEN | OFlags::CREATE | OFlags::EXCL, Mode::RUSR | Mode::WUSR)?;
+    let named = access::give(&file, access, mode.bits())
+        .and_then(|()| fs::renameat_with(CWD, unnamed.as_str(), CWD, path, RenameFlags::NOREPLACE));
+    if named.is_err() {
+        let _ = fs::unlink(unnamed.as_str());
+    }
+    named.map(|()| file)
 }
 
 /// Where the segment is, or is to be made with these flags.
@@ -95,10 +116,13 @@ fn listed(uuid: Uuid) -> Vec<String> {
     paths
 }
 
-/// Whether what has a segment's name was made by somebody who may have made the segment: the array's owner, root, or this user.
+/// Whether what has a segment's name was made by somebody who may have made the segment: the array's owner, root, this user, or one of those whom the array is open to. Nobody else gives a file to
+/// the array's group.
 fn is_believed(stat: &Stat, access: Access) -> bool {
     let own = [access.owner_uid, 0, sys::rustix::process::geteuid().as_raw()].contains(&stat.st_uid);
-    own && FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+    let is_groups = access.mode & stat.st_mode & 0o020 != 0 && stat.st_gid == access.owner_gid;
+    let is_everybodys = access.mode & stat.st_mode & 0o002 != 0;
+    (own || is_groups || is_everybodys) && FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
 }
 
 #[cfg(test)]

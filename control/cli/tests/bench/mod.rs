@@ -1,0 +1,101 @@
+//! The built command in a home of its own, with three empty member directories on tmpfs, as the tests of it use it.
+#![allow(dead_code)] // Each test program uses a part of it.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+/// A home of one's own, and three empty member directories on tmpfs.
+pub(crate) struct Bench {
+    pub(crate) home: tempfile::TempDir,
+}
+
+impl Bench {
+    pub(crate) fn new() -> Self {
+        let home = tempfile::tempdir_in("/dev/shm").unwrap();
+        for member in ["m0", "m1", "m2"] {
+            fs::create_dir(home.path().join(member)).unwrap();
+        }
+        Self { home }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.home.path().join(name)
+    }
+
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cxlraid"));
+        command.args(arguments).current_dir(self.home.path());
+        for (variable, _) in std::env::vars().filter(|(variable, _)| variable.starts_with("CXLRAID_")) {
+            command.env_remove(variable);
+        }
+        command.env("XDG_CONFIG_HOME", self.path("config")).env_remove("LD_PRELOAD");
+        // The machine may have arrays.
+        command.env("CXLRAID_SYSTEM_ARRAYS", self.path("system"));
+        command
+    }
+
+    pub(crate) fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    pub(crate) fn create(&self) -> Output {
+        self.run(&["create", "db", "--level", "5", "--at", "/data", "m0", "m1", "m2"])
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        for member in ["m0", "m1", "m2", "away", "away2"] {
+            let report = out(&self.run(&["examine", member]));
+            let uuids = report.lines().filter_map(|line| line.strip_prefix("├─ UUID: "));
+            for uuid in uuids {
+                let _ = fs::remove_file(format!("/dev/shm/cxlraid-{uuid}"));
+            }
+        }
+    }
+}
+
+pub(crate) fn out(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+pub(crate) fn err(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// The exit status, and the one line of standard error.
+#[track_caller]
+pub(crate) fn refused(output: &Output) -> (i32, String) {
+    let text = err(output);
+    assert_eq!(text.lines().count(), 1, "{text}");
+    assert!(text.starts_with("cxlraid: ") && text.ends_with('\n'), "{text}");
+    (output.status.code().unwrap(), text.trim_end().to_owned())
+}
+
+/// The exit status, and the line of standard error that is no warning.
+#[track_caller]
+pub(crate) fn refused_after_warnings(output: &Output) -> (i32, String) {
+    let text = err(output);
+    let mut lines = text.lines().filter(|line| !line.contains(": warning: "));
+    let line = lines.next().unwrap_or_default().to_owned();
+    assert_eq!(lines.next(), None, "{text}");
+    (output.status.code().unwrap(), line)
+}
+
+pub(crate) fn snapshot(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files.push((path.clone(), Vec::new()));
+            files.extend(snapshot(&path));
+        } else {
+            files.push((path.clone(), fs::read(&path).unwrap()));
+        }
+    }
+    files.sort();
+    files
+}
