@@ -2,6 +2,7 @@
 
 use crate::Namespace;
 use crate::located::Located;
+use crate::mounts::FOREIGN_MOUNT;
 use crate::target::Target;
 pub(crate) use array::has_failed as is_dead;
 use core::sync::atomic::Ordering;
@@ -90,7 +91,7 @@ impl Namespace {
                     let is_kept = !on.first && undo.is_none();
                     let may_be_foreign = differs || is_kept && matches!(error, OsError::ACCESS | OsError::PERM);
                     let is_foreign = may_be_foreign && names.iter().any(|path| self.is_in_foreign_hands(path));
-                    if is_kept && (is_foreign || error == OsError::BUSY) {
+                    if is_kept && (is_foreign || matches!(error, OsError::BUSY | FOREIGN_MOUNT)) {
                         continue;
                     }
                     if self.is_dead_to_changes(slot, error) || differs && !is_foreign || is_kept {

@@ -93,5 +93,5 @@ fn sight(target: &Target<'_>, on: &On) -> Result<Sight> {
 
 /// Tells whether an error concerns the process, the machine or the whole member, and not one name.
 fn is_lasting(error: OsError) -> bool {
-    matches!(error, OsError::MFILE | OsError::NFILE | OsError::NOMEM) || is_dead_to_changes(error)
+    matches!(error, OsError::MFILE | OsError::NFILE | OsError::NOMEM | crate::FOREIGN_MOUNT) || is_dead_to_changes(error)
 }

@@ -33,6 +33,7 @@ mod host;
 mod leaving;
 mod located;
 mod log;
+mod mounts;
 mod no_room;
 mod open;
 mod opened;
@@ -53,6 +54,7 @@ mod xattr;
 pub use backing::is_backing;
 pub use change::HostPair;
 pub use descriptor::link;
+pub use mounts::{FOREIGN_MOUNT, mounts_in_members};
 pub use path::ProgramPath;
 pub use sys::rustix::fs::{
     Access, AtFlags, FileType, OFlags, RenameFlags, ResolveFlags, Stat, StatFs, Statx, StatxFlags, Timestamps, XattrFlags,

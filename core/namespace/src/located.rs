@@ -7,13 +7,14 @@
 //! A name directly below the root needs no resolving. A directory is resolved once per member and operation ([`Directories`]), which is what this costs: an
 //! openat2(2) and a close(2).
 
+use crate::mounts::open_within;
 use crate::resolve::split_last;
 use alloc::ffi::CString;
 use alloc::vec::Vec;
 use core::cell::OnceCell;
 use sys::high_fd::Raised;
 use sys::rustix::fs::{
-    AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, chmodat, fstat, openat, openat2, readlinkat, statat, unlinkat,
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, chmodat, fstat, openat, readlinkat, statat, unlinkat,
 };
 use sys::{AsFd, AsRawFd, BorrowedFd, OsError, OwnedFd, Result};
 use units::{MEMBER_COUNT_MAX, Slot};
@@ -146,12 +147,12 @@ fn open_directory<'a>(root: BorrowedFd<'a>, parent: &[u8]) -> Result<Directory<'
     };
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     // Out of the program's way: its next descriptor has the number it would have on a plain directory.
-    openat2(root, parent, flags, Mode::empty(), SAFELY).and_then(Raised::new).map(Directory::Opened)
+    open_within(root, parent, flags, Mode::empty(), SAFELY).and_then(Raised::new).map(Directory::Opened)
 }
 
 /// Opens or makes a file or directory below a member's root. No symlink is followed anywhere.
 pub(crate) fn open_below(root: &OwnedFd, relative: &[u8], flags: OFlags, mode: Mode) -> Result<OwnedFd> {
-    openat2(root, relative, flags, mode, SAFELY)
+    open_within(root, relative, flags, mode, SAFELY)
 }
 
 fn clear(directory: BorrowedFd<'_>, name: &[u8], is_needed: &dyn Fn(&Located<'_>) -> Result<bool>) -> Result<()> {

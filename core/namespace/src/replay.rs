@@ -14,6 +14,7 @@
 use crate::Namespace;
 use crate::change::{link_on, remove_on, rename_on};
 use crate::located::{Located, names_in};
+use crate::mounts::open_within;
 use crate::no_room::is_full;
 use crate::recover::{Item, Places};
 use crate::resolve::join;
@@ -23,7 +24,7 @@ use array::config::is_below;
 use file::Name;
 use format::{Attribute, InodeState, NameKind, NameRecord};
 use intent::Records;
-use sys::rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, ResolveFlags, openat2, unlinkat};
+use sys::rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, ResolveFlags, unlinkat};
 use sys::{AsFd, OsError, Result};
 use units::{MemberSet, Slot};
 
@@ -308,7 +309,13 @@ impl Namespace {
     fn is_behind_symlink(&self, slot: Slot, path: &[u8]) -> Result<bool> {
         let Some(cut) = path.iter().rposition(|&byte| byte == b'/').filter(|&cut| cut > 0) else { return Ok(false) };
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        match openat2(self.root(slot)?, &path[1..cut], flags, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS) {
+        match open_within(
+            self.root(slot)?,
+            &path[1..cut],
+            flags,
+            Mode::empty(),
+            ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS,
+        ) {
             Ok(_) | Err(OsError::NOENT | OsError::NOTDIR) => Ok(false),
             Err(OsError::LOOP) => Ok(true),
             Err(error) => Err(error),

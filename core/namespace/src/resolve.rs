@@ -7,12 +7,13 @@
 
 use crate::everywhere::On;
 use crate::located::SAFELY;
+use crate::mounts::open_within;
 use crate::remembered::Epochs;
 use crate::target::Target;
 use crate::{Namespace, Place, ProgramPath, Reached};
 use alloc::vec::Vec;
 use array::config::normalise;
-use sys::rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, openat2, readlinkat, statat};
+use sys::rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, readlinkat, statat};
 use sys::{AsFd, BorrowedFd, OsError, OwnedFd, Result};
 use units::Slot;
 
@@ -99,7 +100,7 @@ impl Namespace {
             let from_root = (on.root.as_fd(), path.text());
             let (directory, name, resolve) =
                 path.on(on.slot).map_or((from_root.0, from_root.1, RESOLVE), |(directory, rest)| (directory, rest, SAFELY));
-            match openat2(directory, name, flags, Mode::empty(), resolve) {
+            match open_within(directory, name, flags, Mode::empty(), resolve) {
                 // A device may say so of itself.
                 Err(OsError::IO) if !flags.contains(OFlags::PATH) && is_device(directory, name) => Ok(Err(OsError::IO)),
                 result => result.map(|fd| Ok((on.slot, fd))),

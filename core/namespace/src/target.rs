@@ -3,10 +3,11 @@
 use crate::ProgramPath;
 use crate::everywhere::On;
 use crate::located::{Directories, Located, SAFELY, open_below};
+use crate::mounts::open_within;
 use crate::resolve::split_last;
 use alloc::rc::Rc;
 use alloc::vec::Vec;
-use sys::rustix::fs::{Mode, OFlags, openat2};
+use sys::rustix::fs::{Mode, OFlags};
 use sys::{AsFd, BorrowedFd, OwnedFd, Result};
 use units::Slot;
 
@@ -49,7 +50,7 @@ impl<'a> Target<'a> {
     /// Opens or makes what has the name on a member. No symlink is followed anywhere.
     pub(crate) fn open(&self, on: &On, flags: OFlags, mode: Mode) -> Result<OwnedFd> {
         match self.start_on(on.slot) {
-            Some((directory, rest)) => openat2(directory, rest, flags, mode, SAFELY),
+            Some((directory, rest)) => open_within(directory, rest, flags, mode, SAFELY),
             None => open_below(on.root, &self.relative, flags, mode),
         }
     }

@@ -104,6 +104,25 @@ fn tell_difference(member: &::array::Member, path: &[u8]) {
     }
 }
 
+/// Tells once that a call is refused since it leads across a mount that somebody outside made in a member's tree.
+#[cold]
+pub(crate) fn tell_foreign_mount() {
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    if !TOLD.swap(true, Ordering::Relaxed) {
+        let mounts = namespace().map_or_else(|_| Vec::new(), |namespace| namespace::mounts_in_members(namespace.files().array()));
+        report::to_all(format_args!("{}", foreign_mount(&mounts)));
+    }
+}
+
+/// Names what is mounted in members' trees.
+fn foreign_mount(mounts: &[Vec<u8>]) -> String {
+    let shown: Vec<String> = mounts.iter().map(|mount| units::Shown(mount).to_string()).collect();
+    let place = if shown.is_empty() { "a member's tree".to_string() } else { shown.join(", ") };
+    format!(
+        "{place}: a file system is mounted there, in a member of the array, and is no part of it; paths that lead there answer EIO until it is unmounted"
+    )
+}
+
 /// Tells once that the runtime segment is gone: from here on this process' calls on the array fail.
 #[cold]
 pub(crate) fn tell_segment_loss() {
@@ -203,7 +222,12 @@ fn attach(config: &Config, notices: &mut Notices) -> Result<Namespace, OsError> 
     })?;
     let namespace = Namespace::new(files).map_err(|error| {
         let remedy = "check the members' permissions and free space";
-        notices.push((None, format!("cannot make the members' names the same after a crash ({error}); {remedy}")));
+        let notice = if error == namespace::FOREIGN_MOUNT {
+            foreign_mount(&namespace::mounts_in_members(files.array()))
+        } else {
+            format!("cannot make the members' names the same after a crash ({error}); {remedy}")
+        };
+        notices.push((None, notice));
         answer(error)
     })?;
     if namespace.is_change_unfinished() {
@@ -233,7 +257,8 @@ const fn answer(error: OsError) -> OsError {
         | OsError::NXIO
         | OsError::MEDIUMTYPE
         | OsError::AGAIN
-        | OsError::TIMEDOUT => OsError::IO,
+        | OsError::TIMEDOUT
+        | namespace::FOREIGN_MOUNT => OsError::IO,
         error => error,
     }
 }

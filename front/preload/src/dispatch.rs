@@ -147,8 +147,22 @@ fn inside<R>(call: &mut Call, work: impl FnOnce(&mut Call) -> R) -> R {
     result
 }
 
+/// What [`namespace::FOREIGN_MOUNT`] looks like as a result.
+const FOREIGN_MOUNT: isize = -(namespace::FOREIGN_MOUNT.raw_os_error() as isize);
+
 #[inline]
 fn serve(call: &mut Call) -> Verdict {
+    match serve_row(call) {
+        Verdict::Done(FOREIGN_MOUNT) => {
+            crate::array::tell_foreign_mount();
+            Verdict::error(sys::OsError::IO)
+        }
+        verdict => verdict,
+    }
+}
+
+#[inline(always)]
+fn serve_row(call: &mut Call) -> Verdict {
     // The filter looked at 16 bits only; the kernel looks at 32.
     let number = call.number as u32 as usize;
     let Some(row) = ROWS.get(number) else { return Verdict::Pass };
@@ -215,6 +229,8 @@ pub(crate) fn open_filter() {
     }
     // No call is to reach the kernel with a number of ours.
     OURS[high_fd::base() as usize..].iter().for_each(|entry| entry.store(1, Ordering::Relaxed));
+    // A descriptor may be its argument.
+    WANTED[nr::__NR_ioctl as usize].store(1, Ordering::Relaxed);
     // Closing must be seen for every number.
     WANTED[nr::__NR_close as usize].store(1, Ordering::Relaxed);
 }

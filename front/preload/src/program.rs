@@ -8,6 +8,9 @@ use sys::OsError;
 
 /// The value at `address`.
 pub(crate) fn read<T: Copy>(address: usize) -> sys::Result<T> {
+    if address == 0 {
+        return Err(OsError::FAULT);
+    }
     let mut value = MaybeUninit::<T>::uninit();
     let target = value.as_mut_ptr();
     // SAFETY: the closure owns nothing and may be left anywhere; `target` has room for a T.
@@ -19,6 +22,9 @@ pub(crate) fn read<T: Copy>(address: usize) -> sys::Result<T> {
 
 /// Stores `value` at `address`.
 pub(crate) fn write<T: Copy>(address: usize, value: &T) -> sys::Result<()> {
+    if address == 0 {
+        return Err(OsError::FAULT);
+    }
     let source = core::ptr::from_ref(value);
     // SAFETY: the closure owns nothing and may be left anywhere; the program named the target.
     unsafe { guard(|| core::ptr::copy_nonoverlapping(source.cast::<u8>(), address as *mut u8, size_of::<T>())) }
@@ -55,6 +61,9 @@ pub(crate) fn read_string(address: usize, buffer: &mut [u8]) -> sys::Result<&[u8
 
 /// The `count` bytes at `address`.
 pub(crate) fn read_bytes(address: usize, count: usize) -> sys::Result<Vec<u8>> {
+    if address == 0 {
+        return if count == 0 { Ok(Vec::new()) } else { Err(OsError::FAULT) };
+    }
     let mut bytes = Vec::<u8>::with_capacity(count);
     let target = bytes.as_mut_ptr();
     // SAFETY: the closure owns nothing and may be left anywhere; `target` has room for `count`.
@@ -66,6 +75,9 @@ pub(crate) fn read_bytes(address: usize, count: usize) -> sys::Result<Vec<u8>> {
 
 /// Stores `bytes` at `address`.
 pub(crate) fn write_bytes(address: usize, bytes: &[u8]) -> sys::Result<()> {
+    if address == 0 {
+        return if bytes.is_empty() { Ok(()) } else { Err(OsError::FAULT) };
+    }
     let (source, count) = (bytes.as_ptr(), bytes.len());
     // SAFETY: the closure owns nothing and may be left anywhere; the program named the target.
     unsafe { guard(|| core::ptr::copy_nonoverlapping(source, address as *mut u8, count)) }.map_err(|_| OsError::FAULT)?;

@@ -3,6 +3,7 @@
 //! A refused start says one line on standard error that names the thing, the program's call fails with the right errno, nothing on any member is
 //! changed, and a program that names nothing of the array does not notice. The cases are in [`table`], room that runs out in [`space`].
 
+mod given;
 mod loss;
 mod others;
 mod scene;

@@ -1,7 +1,7 @@
 //! The table of wrong settings and members that do not fit.
 
 use super::{
-    Case, Outcome, loss, others,
+    Case, Outcome, given, loss, others,
     scene::{Scene, is_root, must},
     unreached,
 };
@@ -22,7 +22,7 @@ const fn case(name: &'static str, act: fn(&mut Scene<'_>, &mut Complaints) -> Re
     Case { name, shape: Shape::RAID5, act }
 }
 
-pub(super) const CASES: [Case; 45] = [
+pub(super) const CASES: [Case; 47] = [
     case("level-unknown", level_unknown),
     case("settings-missing", settings_missing),
     case("members-too-few", members_too_few),
@@ -56,6 +56,8 @@ pub(super) const CASES: [Case; 45] = [
     case("member-shut-1", loss::later_shut),
     case("members-missing", members_missing),
     case("member-empty", member_empty),
+    case("given-refused", given::refused),
+    case("mount-foreign", given::foreign_mount),
     case("unreached-directory", unreached::directory),
     case("unreached-refused", unreached::refused),
     case("unreached-rights", unreached::rights),

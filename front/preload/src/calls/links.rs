@@ -60,6 +60,9 @@ fn kind(call: &Call) -> Kind {
             Kind::Look { follow: false }
         }
         nr::__NR_mount | nr::__NR_umount2 | nr::__NR_openat2 | nr::__NR_execve | nr::__NR_execveat => Kind::Other,
+        // They look where their paths lead themselves.
+        nr::__NR_pivot_root | nr::__NR_acct | nr::__NR_swapon | nr::__NR_swapoff | nr::__NR_quotactl => Kind::Other,
+        nr::__NR_open_tree | nr::__NR_move_mount | nr::__NR_fspick | nr::__NR_mount_setattr | 467 => Kind::Other,
         nr::__NR_chdir | nr::__NR_fanotify_mark | nr::__NR_name_to_handle_at => Kind::Other,
         _ => Kind::Look { follow: follows_by_flags(call) },
     }

@@ -40,7 +40,8 @@ pub(crate) fn chroot(call: &mut Call) -> Verdict {
     enter(call, call.args)
 }
 
-fn enter(call: &Call, args: [usize; 6]) -> Verdict {
+/// Makes a call that changes the root of this process, with `args` for its arguments.
+pub(super) fn enter(call: &Call, args: [usize; 6]) -> Verdict {
     let root = || stat(c"/").map(|stat| (stat.st_dev, stat.st_ino));
     let before = root();
     // SAFETY: the program's own call, or the same with a path that lives until it returns.

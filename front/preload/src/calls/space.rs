@@ -179,6 +179,9 @@ const ANSWERED_BY_ANCHOR: [usize; 6] = [
 /// ioctl: what would act on the anchor's bytes (cloning, mapping of extents, flags) is not supported, as on a file system without it.
 pub(crate) fn ioctl(call: &mut Call) -> Verdict {
     let request = call.args[1] & 0xffff_ffff;
+    if let Some(verdict) = super::mount::given_by_ioctl(call) {
+        return verdict;
+    }
     if ANSWERED_BY_ANCHOR.contains(&request) {
         return Verdict::Pass;
     }

@@ -1,0 +1,100 @@
+//! Mounts inside a member's tree that somebody outside made.
+//!
+//! What such a mount shows is no part of the member. Taken for it, names would be made there and not on the member, names of the other members would be
+//! removed as left over, and the member would go out for names that it has underneath. So no path below a member's root is walked across a mount, except one of the
+//! member's own file system: that is what [`crate::Namespace::bind_mount`] makes, on every member alike. The error is [`FOREIGN_MOUNT`]; the member stays in use.
+
+use crate::resolve::split_last;
+use alloc::vec::Vec;
+use array::Array;
+use sys::rustix::fs::{CWD, Mode, OFlags, ResolveFlags, fstat, openat2};
+use sys::rustix::io::read;
+use sys::{AsFd, BorrowedFd, OsError, OwnedFd, Result};
+
+/// The error of a path that leads across a mount which is not the array's. No file system answers with it. Programs are told EIO.
+pub const FOREIGN_MOUNT: OsError = OsError::REMCHG;
+
+/// Opens or makes what `path` leads to below `directory`, which lies on a member, with openat2(2).
+///
+/// # Errors
+/// [`FOREIGN_MOUNT`], and what the kernel says.
+pub(crate) fn open_within(
+    directory: impl AsFd,
+    path: &[u8],
+    flags: OFlags,
+    mode: Mode,
+    resolve: ResolveFlags,
+) -> Result<OwnedFd> {
+    match openat2(&directory, path, flags, mode, resolve | ResolveFlags::NO_XDEV) {
+        Err(OsError::XDEV) => {
+            let start = fstat(&directory)?.st_dev;
+            look_across(directory.as_fd(), path, resolve, start)?;
+            openat2(&directory, path, flags, mode, resolve)
+        }
+        result => result,
+    }
+}
+
+/// Sees to it that what a path leads to, or would be made in, is on the device `start`.
+#[cold]
+fn look_across(directory: BorrowedFd<'_>, path: &[u8], resolve: ResolveFlags, start: u64) -> Result<()> {
+    let device = |path: &[u8]| {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        openat2(directory, path, flags, Mode::empty(), resolve).and_then(|found| fstat(&found)).map(|stat| stat.st_dev)
+    };
+    let parent = split_last(path).0;
+    let is_foreign = |found: Result<u64>| match found {
+        Ok(device) => Ok(device != start),
+        Err(OsError::NOENT) => Ok(false),
+        Err(error) => Err(error),
+    };
+    if !parent.is_empty() && is_foreign(device(parent))? || is_foreign(device(path))? { Err(FOREIGN_MOUNT) } else { Ok(()) }
+}
+
+/// The mount points below members' roots, as the kernel lists them for this process (proc_pid_mountinfo(5)).
+#[must_use]
+pub fn mounts_in_members(array: &Array) -> Vec<Vec<u8>> {
+    let Ok(list) = openat2(CWD, c"/proc/self/mountinfo", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::empty())
+    else {
+        return Vec::new();
+    };
+    let (mut text, mut buffer) = (Vec::new(), [0u8; 4096]);
+    while let Ok(count @ 1..) = read(&list, &mut buffer) {
+        text.extend_from_slice(&buffer[..count]);
+    }
+    let points = text.split(|&byte| byte == b'\n').filter_map(|line| line.split(|&byte| byte == b' ').nth(4)).map(unescaped);
+    let is_below = |point: &[u8], root: &[u8]| point.strip_prefix(root).is_some_and(|rest| rest.starts_with(b"/"));
+    points.filter(|point| array.members().iter().any(|member| is_below(point, &member.path))).collect()
+}
+
+/// A path in which blanks, tabs, line ends and backslashes are written as three octal digits.
+fn unescaped(text: &[u8]) -> Vec<u8> {
+    let mut path = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((&byte, tail)) = rest.split_first() {
+        let digits = tail.get(..3).filter(|digits| byte == b'\\' && digits.iter().all(|digit| (b'0'..b'8').contains(digit)));
+        match digits {
+            Some(digits) => {
+                path.push(digits.iter().fold(0u8, |sum, digit| sum.wrapping_mul(8).wrapping_add(digit - b'0')));
+                rest = &tail[3..];
+            }
+            None => {
+                path.push(byte);
+                rest = tail;
+            }
+        }
+    }
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::unescaped;
+
+    #[test]
+    fn escapes_are_read() {
+        assert_eq!(unescaped(br"/a\040b\134c\011"), b"/a b\\c\t");
+        assert_eq!(unescaped(br"/a\04"), br"/a\04");
+        assert_eq!(unescaped(br"\777"), [0xff]);
+    }
+}
