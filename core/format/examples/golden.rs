@@ -72,6 +72,7 @@ fn superblocks() -> Vec<Image> {
     vec![
         ("superblock-1.0", valid.clone()),
         ("superblock-1.1", journals.concat()),
+        ("superblock-1.1-rebuilding", fixture::superblock_rebuilding().encode().to_vec()),
         ("superblock-journal-invalid", journals.map(|copy| patched(copy, JOURNAL_KIND_AT, &[9])).concat()),
         ("superblock-torn", torn),
         ("superblock-corrupt", both_damaged),

@@ -32,7 +32,10 @@ const MAGIC: [u8; 8] = *b"CXLRAID\0";
 const INCOMPATIBLE_JOURNAL: u64 = 1;
 const JOURNAL_EXTERNAL: u8 = 1;
 const JOURNAL_INTERNAL: u8 = 2;
-const INCOMPATIBLE_KNOWN: u64 = INCOMPATIBLE_JOURNAL;
+/// A member is being rebuilt: a program that does not know that state would not tell what the array bears meanwhile.
+const INCOMPATIBLE_REBUILDING: u64 = 2;
+/// The bits that follow from other fields, and are not among [`Superblock::features`].
+const INCOMPATIBLE_KNOWN: u64 = INCOMPATIBLE_JOURNAL | INCOMPATIBLE_REBUILDING;
 const READ_ONLY_KNOWN: u64 = 0;
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -211,11 +214,20 @@ pub enum MemberState {
     Stale = 4,
     /// Holds nothing yet, waits to replace a member.
     Spare = 5,
+    /// Holds all names, and is written; some files' bytes on it are still to be computed from the other members (the inode table says which).
+    Rebuilding = 6,
 }
 
 impl MemberState {
     /// Every state, ascending by code.
-    pub const ALL: [Self; 6] = [Self::Absent, Self::InSync, Self::Missing, Self::Failed, Self::Stale, Self::Spare];
+    pub const ALL: [Self; 7] =
+        [Self::Absent, Self::InSync, Self::Missing, Self::Failed, Self::Stale, Self::Spare, Self::Rebuilding];
+
+    /// Whether every change is made on such a member.
+    #[must_use]
+    pub const fn is_in_use(self) -> bool {
+        matches!(self, Self::InSync | Self::Rebuilding)
+    }
 
     /// The number stored on media.
     #[must_use]
@@ -277,6 +289,13 @@ pub enum SuperblockError {
 }
 
 impl Superblock {
+    /// The incompatible feature bits that follow from what this says.
+    fn incompatible_in_use(&self) -> u64 {
+        let is_rebuilding = self.members.iter().any(|member| member.state == MemberState::Rebuilding);
+        let journal = if self.journal.is_some() { INCOMPATIBLE_JOURNAL } else { 0 };
+        journal | if is_rebuilding { INCOMPATIBLE_REBUILDING } else { 0 }
+    }
+
     /// The bytes of one copy.
     #[must_use]
     pub fn encode(&self) -> [u8; COPY_BYTES] {
@@ -286,7 +305,7 @@ impl Superblock {
             version_minor: SUPPORTED.minor.into(),
             reserved_12: [0; 4],
             compatible: self.features.compatible.into(),
-            incompatible: (self.features.incompatible | if self.journal.is_some() { INCOMPATIBLE_JOURNAL } else { 0 }).into(),
+            incompatible: (self.features.incompatible | self.incompatible_in_use()).into(),
             read_only_compatible: self.features.read_only_compatible.into(),
             array_uuid: self.array_uuid,
             member_uuid: self.member_uuid,
@@ -401,7 +420,9 @@ impl MemberEntry {
             MemberState::Absent => !is_member && self.uuid.is_nil(),
             MemberState::Spare => !is_member && !self.uuid.is_nil(),
             MemberState::Missing => is_member,
-            MemberState::InSync | MemberState::Failed | MemberState::Stale => is_member && !self.uuid.is_nil(),
+            MemberState::InSync | MemberState::Failed | MemberState::Stale | MemberState::Rebuilding => {
+                is_member && !self.uuid.is_nil()
+            }
         }
     }
 }
@@ -448,7 +469,7 @@ impl Bytes {
         let superblock = Superblock {
             features: Features {
                 compatible: self.compatible.get(),
-                incompatible: self.incompatible.get() & !INCOMPATIBLE_JOURNAL,
+                incompatible: self.incompatible.get() & !INCOMPATIBLE_KNOWN,
                 read_only_compatible: self.read_only_compatible.get(),
             },
             array_uuid: self.array_uuid,

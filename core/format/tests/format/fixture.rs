@@ -54,6 +54,15 @@ pub(crate) fn superblock_next() -> Superblock {
     next
 }
 
+/// Member 2 was replaced, and is being rebuilt.
+pub(crate) fn superblock_rebuilding() -> Superblock {
+    let mut next = superblock_next();
+    next.members[2] = MemberEntry { uuid: member(2), state: MemberState::Rebuilding };
+    next.event_count = 43;
+    next.copy_sequence = 9;
+    next
+}
+
 /// The same with what version 1.1 added: a journal elsewhere, then one on the members.
 pub(crate) fn superblocks_1_1() -> [Superblock; 2] {
     let path = JournalPath::new(b"/mnt/journal/cxlraid.journal");

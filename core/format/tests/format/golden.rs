@@ -33,6 +33,15 @@ fn superblock_1_1_is_read_and_written_the_same() {
 }
 
 #[test]
+fn a_superblock_with_a_member_that_is_being_rebuilt_is_read_and_written_the_same() {
+    let (file, superblock) = (image("superblock-1.1-rebuilding.bin"), fixture::superblock_rebuilding());
+    assert_eq!(Superblock::choose(&file), Ok((superblock.clone(), 0)));
+    assert_eq!(superblock.encode(), *file);
+    // The feature bit by which older programs refuse it is on media alone.
+    assert_eq!((file[24], superblock.features.incompatible), (2, 0));
+}
+
+#[test]
 fn the_older_copy_serves_where_the_newer_is_torn_or_cut_off() {
     for name in ["superblock-torn.bin", "superblock-truncated.bin"] {
         assert_eq!(Superblock::choose(&image(name)), Ok((fixture::superblock(), 0)), "{name}");

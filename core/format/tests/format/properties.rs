@@ -12,7 +12,7 @@ fn uuids() -> impl Strategy<Value = Uuid> {
 
 fn member_tables(member_count: usize) -> impl Strategy<Value = [MemberEntry; MEMBER_COUNT_MAX]> {
     use MemberState::*;
-    let members = (uuids(), prop::sample::select(&[InSync, Missing, Failed, Stale][..]));
+    let members = (uuids(), prop::sample::select(&[InSync, Missing, Failed, Stale, Rebuilding][..]));
     let spares = (uuids(), prop::sample::select(&[Absent, Spare][..]));
     let table = (prop::collection::vec(members, member_count), prop::collection::vec(spares, MEMBER_COUNT_MAX - member_count));
     table.prop_map(|(members, spares)| {
