@@ -53,6 +53,13 @@ enum Losses {
     InOrder,
 }
 
+/// Whether the members have been looked at before in the same start.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sight {
+    First,
+    Second,
+}
+
 /// What the superblocks say together.
 struct Verdict {
     superblock: Superblock,
@@ -99,9 +106,8 @@ impl Array {
                 member.standing = Standing::Damaged;
             }
         }
-        let out = members.iter().filter(|member| member.standing != Standing::InSync).map(|member| member.slot).collect();
         let geometry = superblock.geometry()?;
-        if geometry.survives(out) { Ok(members) } else { Err(AttachError::too_many_out(&geometry, &members)) }
+        if geometry.survives(lacking(&members)) { Ok(members) } else { Err(AttachError::too_many_out(&geometry, &members)) }
     }
 
     /// Lets others in that wait since [`Self::attach_holding`].
@@ -115,6 +121,7 @@ impl Array {
         find_journal: impl Fn(&Config, &Superblock, &[Member]) -> Result<Option<ArrayJournal>, AttachError>,
     ) -> Result<Self, AttachError> {
         let mut created = false;
+        let mut sight = Sight::First;
         loop {
             let mut findings = inspect_all(config)?;
             if config.uuid.is_none() && findings.iter().all(Finding::is_unfinished) {
@@ -128,8 +135,9 @@ impl Array {
                 for slot in journal.map_or(MemberSet::EMPTY, |journal| journal.lost).iter() {
                     verdict.members[slot].standing = Standing::Damaged;
                 }
-                Self::enter(config, verdict, losses, &find_journal, created)
+                Self::enter(config, verdict, losses, &find_journal, created, sight)
             });
+            sight = Sight::Second;
             match entered {
                 Ok(Some(array)) => return Ok(array),
                 Ok(None) => {}
@@ -152,6 +160,7 @@ impl Array {
         losses: Losses,
         find_journal: &impl Fn(&Config, &Superblock, &[Member]) -> Result<Option<ArrayJournal>, AttachError>,
         created: bool,
+        sight: Sight,
     ) -> Result<Option<Self>, AttachError> {
         let Verdict { superblock, mut members } = verdict;
         let out: MemberSet =
@@ -171,14 +180,18 @@ impl Array {
             // The journal has lost a copy since the first look at it.
             return Ok(None);
         }
+        if alone && sight == Sight::First && !runtime.out().minus(out).is_empty() {
+            // A process that has ended took a member out which looked in sync here, perhaps before it failed.
+            return Ok(None);
+        }
         if alone {
             let failed = superblock::finish_update(&superblock, &members);
             let out = out.union(failed);
-            if !geometry.survives(out) {
+            // What one member has not been given back yet, another may be the last to have: a start without that one would change what the rebuild needs.
+            if !geometry.survives(out.union(lacking(&members))) {
                 return Err(AttachError::too_many_out(&geometry, &members));
             }
-            let recorded =
-                (0..superblock.member_count).filter(|&slot| superblock.members[slot].state != MemberState::InSync).collect();
+            let recorded = (0..superblock.member_count).filter(|&slot| !superblock.members[slot].state.is_in_use()).collect();
             runtime.set_out(out, recorded);
         } else if !geometry.survives(MemberSet::from_bits(runtime.out().bits() | out.bits())) {
             return Err(AttachError::too_many_out(&geometry, &members));
@@ -237,7 +250,7 @@ impl Array {
         })
     }
 
-    /// Lets processes with another runtime segment use the members, as the death of this process would. For tests of crashes.
+    /// Lets processes with another runtime segment use the members, as the end of this process would. The array is not used any more.
     pub fn abandon(&self) {
         exclusive::release(&self.members);
     }
@@ -326,7 +339,8 @@ fn judge(config: &Config, findings: Vec<Finding>) -> Result<Verdict, AttachError
         if slot >= members.len() || members[slot].is_some() {
             return Err(AttachError::SlotTwice { path: finding.path.clone(), slot });
         }
-        members[slot] = Some(finding.into_member(slot, standing));
+        let is_rebuilding = standing == Standing::InSync && newest.members[slot].state == MemberState::Rebuilding;
+        members[slot] = Some(Member { is_rebuilding, ..finding.into_member(slot, standing) });
     }
     // What has no superblock stands for the slots that are left, in the order given.
     let mut rest = without_superblock.into_iter();
@@ -339,6 +353,11 @@ fn judge(config: &Config, findings: Vec<Finding>) -> Result<Verdict, AttachError
         })
         .collect::<Result<Vec<_>, _>>()?;
     Ok(Verdict { superblock: newest, members: without_emptied(members) })
+}
+
+/// The members on which bytes are missing.
+fn lacking(members: &[Member]) -> MemberSet {
+    members.iter().filter(|member| member.lacks_bytes()).map(|member| member.slot).collect()
 }
 
 /// Members out of which everything but `.cxlraid` was removed have not what the others have: each member has the directories of the prefixes since the array was made.
@@ -381,11 +400,7 @@ fn check_against(config: &Config, superblock: &Superblock) -> Result<(), AttachE
 fn standing(own: &Superblock, newest: &Superblock) -> Standing {
     let believed = newest.members[own.slot];
     let current = own.event_count + 1 >= newest.event_count;
-    if believed.state == MemberState::InSync && believed.uuid == own.member_uuid && current {
-        Standing::InSync
-    } else {
-        Standing::Stale
-    }
+    if believed.state.is_in_use() && believed.uuid == own.member_uuid && current { Standing::InSync } else { Standing::Stale }
 }
 
 #[cfg(test)]
@@ -462,6 +477,27 @@ mod tests {
         });
         let array = array.unwrap();
         remove_segment(array.uuid);
+        assert_eq!(array.runtime().out(), MemberSet::EMPTY.with(2));
+    }
+
+    #[test]
+    fn a_member_that_a_process_took_out_before_it_died_is_looked_at_again() {
+        let (home, config) = made("died");
+        let first = Array::attach(&config).unwrap();
+        let failed = core::cell::Cell::new(false);
+        let array = Array::attach_if(&config, Losses::InOrder, |config, superblock, members| {
+            if !failed.replace(true) {
+                // The other process finds that the member fails, and dies before it puts that on record.
+                std::fs::remove_dir_all(home.0.join("m2/data")).unwrap();
+                first.fail_member(2).unwrap();
+                first.runtime.detach();
+                exclusive::release(&first.members);
+            }
+            journal::find(config, superblock, members)
+        });
+        let array = array.unwrap();
+        remove_segment(array.uuid);
+        assert!(array.alone);
         assert_eq!(array.runtime().out(), MemberSet::EMPTY.with(2));
     }
 

@@ -95,6 +95,12 @@ pub enum AttachError {
         /// The other.
         other: Vec<u8>,
     },
+    /// A member that is to be made anew is in use.
+    #[error("{}: is in sync; only a member that is out can be rebuilt", show(.path))]
+    InSync {
+        /// The member.
+        path: Vec<u8>,
+    },
     /// Two members claim one slot.
     #[error("{}: is slot {slot} of the array, and so is another member given; give each member once", show(.path))]
     SlotTwice {
@@ -241,16 +247,17 @@ impl AttachError {
     pub(crate) fn too_many_out(geometry: &Geometry, members: &[Member]) -> Self {
         let gone: Vec<String> = members
             .iter()
-            .filter(|member| member.standing != Standing::InSync)
+            .filter(|member| member.lacks_bytes())
             .map(|member| {
                 let why = match member.standing {
+                    Standing::InSync => "rebuilding",
                     Standing::Stale => "stale",
                     // Of one without its directory the superblock could not be read.
                     Standing::Damaged if member.is_emptied() => "emptied",
                     Standing::Damaged if member.root().is_some() => "damaged journal",
                     Standing::Damaged => "damaged superblock",
                     Standing::Failed => "failed",
-                    Standing::Missing | Standing::Leaving | Standing::InSync => "missing",
+                    Standing::Missing | Standing::Leaving => "missing",
                 };
                 alloc::format!("{} {why}", show(&member.path))
             })
@@ -282,7 +289,7 @@ impl AttachError {
             | Self::NotMounted { .. }
             | Self::Superblock { .. }
             | Self::JournalForeign { .. } => OsError::IO,
-            Self::JournalInTheWay { .. } => OsError::EXIST,
+            Self::JournalInTheWay { .. } | Self::InSync { .. } => OsError::EXIST,
             Self::JournalNotThere { .. } => OsError::NOENT,
             Self::ReadOnlyFeatures { .. } => OsError::ROFS,
             Self::Vanished => OsError::AGAIN,

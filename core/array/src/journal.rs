@@ -19,7 +19,7 @@ use format::{Access, JOURNAL_HEADER_BYTES, JournalEntry, JournalError, JournalHe
 use layout::{Geometry, Level};
 use sys::rustix::fs::{self, AtFlags, FallocateFlags, Mode, OFlags};
 use sys::{AsFd, BorrowedFd, OsError, OwnedFd};
-use units::MemberSet;
+use units::{MemberSet, Slot};
 
 /// What the file is called where a directory is given.
 const NAME_IN_DIRECTORY: &[u8] = b"/cxlraid.journal";
@@ -94,7 +94,7 @@ impl New {
         }
         for slot in holders(geometry).iter() {
             if let Some(meta) = metas[slot] {
-                let made = open_new(meta, format::JOURNAL_FILE, access).and_then(|file| self.fill(&file));
+                let made = open_new(meta, format::JOURNAL_FILE, access).and_then(|file| fill(&file, &self.header));
                 made.map_err(|error| self.not_made([&mounts[slot][..], b"/.cxlraid/journal"].concat(), error))?;
             }
         }
@@ -125,29 +125,48 @@ impl New {
             None => fs::open(path, OPEN | OFlags::CREATE | OFlags::EXCL, mode).map_err(failed)?,
         };
         let given = if said_by == SaidBy::Operator { access::give(&file, access, access.mode) } else { Ok(()) };
-        let made = given.and_then(|()| self.fill(&file));
+        let made = given.and_then(|()| fill(&file, &self.header));
         if made.is_err() && is_new {
             let _ = fs::unlink(path);
         }
         made.and_then(|()| fs::fsync(parent(path)?)).map_err(failed)?;
         Ok(is_new)
     }
+}
 
-    /// Gives the file all its space, so that no write fails for want of it, and the header last.
-    fn fill(&self, file: &OwnedFd) -> sys::Result<()> {
-        let bytes = self.header.file_bytes();
-        if bytes > sys::file_limit::bytes() {
-            return Err(OsError::FBIG);
+/// Gives a journal's file all its space, so that no write fails for want of it, and the header last.
+fn fill(file: &OwnedFd, header: &JournalHeader) -> sys::Result<()> {
+    let bytes = header.file_bytes();
+    if bytes > sys::file_limit::bytes() {
+        return Err(OsError::FBIG);
+    }
+    fs::ftruncate(file, 0)?;
+    match fs::fallocate(file, FallocateFlags::empty(), 0, bytes) {
+        Ok(()) => {}
+        Err(OsError::OPNOTSUPP) => fs::ftruncate(file, bytes)?,
+        Err(error) => return Err(error),
+    }
+    fs::fsync(file)?;
+    write_fully(file, &header.encode(), 0)?;
+    fs::fsync(file)
+}
+
+/// Gives a member that is made anew its copy of a journal that lies on members, if it is to hold one. Nothing waits in the journal.
+pub(crate) fn copy_onto(
+    journal: Option<&ArrayJournal>,
+    geometry: &Geometry,
+    slot: Slot,
+    meta: &OwnedFd,
+    access: Access,
+) -> sys::Result<()> {
+    match journal {
+        Some(journal) if journal.path.is_none() && holders(geometry).contains(slot) => {
+            fill(&open_new(meta, format::JOURNAL_FILE, access)?, &journal.header)
         }
-        fs::ftruncate(file, 0)?;
-        match fs::fallocate(file, FallocateFlags::empty(), 0, bytes) {
-            Ok(()) => {}
-            Err(OsError::OPNOTSUPP) => fs::ftruncate(file, bytes)?,
-            Err(error) => return Err(error),
+        _ => {
+            remove_from(&[Some(meta)]);
+            Ok(())
         }
-        fs::fsync(file)?;
-        write_fully(file, &self.header.encode(), 0)?;
-        fs::fsync(file)
     }
 }
 

@@ -11,6 +11,7 @@ mod assemble;
 pub mod config;
 mod error;
 mod exclusive;
+mod fill;
 pub mod journal;
 mod lent;
 mod level;

@@ -40,6 +40,8 @@ pub struct Member {
     pub device: u64,
     /// Its uuid; nil if unknown.
     pub uuid: Uuid,
+    /// Whether it was in use when this process attached, and bytes of files on it still had to be computed from the other members.
+    pub is_rebuilding: bool,
     /// Its directory, and `.cxlraid` in it. None if missing.
     pub(crate) directories: Option<Directories>,
 }
@@ -52,6 +54,11 @@ pub(crate) struct Directories {
 }
 
 impl Member {
+    /// Whether the member may be needed for what another one lacks, and has not all of it.
+    pub(crate) fn lacks_bytes(&self) -> bool {
+        self.standing != Standing::InSync || self.is_rebuilding
+    }
+
     /// The member's directory; None if it is missing.
     #[must_use]
     pub fn root(&self) -> Option<&OwnedFd> {
@@ -83,7 +90,10 @@ enum What {
         root: Raised,
         empty: bool,
     },
-    Damaged(SuperblockError),
+    Damaged {
+        error: SuperblockError,
+        root: Raised,
+    },
     /// Its file system says so.
     Failed(OsError),
     Member {
@@ -156,7 +166,9 @@ fn read_member(path: &[u8], mut directories: Directories) -> Result<What, Attach
     };
     let file = match opened {
         Ok(file) => file,
-        Err(OsError::LOOP | NOT_A_FILE) => return Ok(What::Damaged(SuperblockError::NotASuperblock)),
+        Err(OsError::LOOP | NOT_A_FILE) => {
+            return Ok(What::Damaged { error: SuperblockError::NotASuperblock, root: directories.root });
+        }
         // Interrupted while being created: nothing was stored here yet.
         Err(OsError::NOENT) => {
             let empty = is_empty(directories.root.as_fd()).map_err(|error| AttachError::os(path, "read", error))?;
@@ -184,7 +196,7 @@ fn read_member(path: &[u8], mut directories: Directories) -> Result<What, Attach
             | SuperblockError::UnknownIncompatibleFeatures { .. }
             | SuperblockError::CopiesDisagree),
         ) => Err(AttachError::Superblock { path: path.to_vec(), error }),
-        Err(error) => Ok(What::Damaged(error)),
+        Err(error) => Ok(What::Damaged { error, root: directories.root }),
     }
 }
 
@@ -251,29 +263,52 @@ impl Finding {
             What::Plain { root, empty: true } => Ok(root),
             What::Plain { empty: false, .. } => Err(AttachError::NotEmpty { path: self.path.clone() }),
             What::Nothing => Err(AttachError::NotThere { path: self.path.clone() }),
-            What::Damaged(error) => Err(AttachError::Superblock { path: self.path.clone(), error: *error }),
+            What::Damaged { error, .. } => Err(AttachError::Superblock { path: self.path.clone(), error: *error }),
             What::Failed(error) => Err(AttachError::os(&self.path, "look into", *error)),
             What::Member { directories, superblock, .. } if superblock.event_count == 0 => Ok(&directories.root),
             What::Member { .. } => Err(AttachError::Vanished),
         }
     }
 
+    /// The directory, if the member of `array` in `slot` can be made anew in it: an empty one, or one that holds that member, whose content is given up.
+    pub(crate) fn refillable_root(&self, array: Uuid, slot: Slot) -> Result<&OwnedFd, AttachError> {
+        match &self.what {
+            What::Member { superblock, .. } if superblock.array_uuid != array => {
+                Err(AttachError::OtherArray { path: self.path.clone(), found: superblock.array_uuid, expected: array })
+            }
+            What::Member { superblock, .. } if superblock.slot != slot => {
+                Err(AttachError::SlotTwice { path: self.path.clone(), slot: superblock.slot })
+            }
+            What::Member { directories, .. } => Ok(&directories.root),
+            // Of whom it is a member cannot be told: nothing of it is given up but the superblock.
+            What::Damaged { root, .. } if is_empty(root.as_fd()) == Ok(true) => Ok(root),
+            What::Damaged { .. } => Err(AttachError::NotEmpty { path: self.path.clone() }),
+            _ => self.blank_root(),
+        }
+    }
+
     pub(crate) fn into_member(self, slot: Slot, standing: Standing) -> Member {
         match self.what {
-            What::Member { directories, device, superblock } => {
-                Member { slot, path: self.path, standing, device, uuid: superblock.member_uuid, directories: Some(directories) }
-            }
+            What::Member { directories, device, superblock } => Member {
+                slot,
+                path: self.path,
+                standing,
+                device,
+                uuid: superblock.member_uuid,
+                is_rebuilding: false,
+                directories: Some(directories),
+            },
             _ => self.into_missing(slot),
         }
     }
 
     pub(crate) fn into_missing(self, slot: Slot) -> Member {
         let standing = match self.what {
-            What::Damaged(_) => Standing::Damaged,
+            What::Damaged { .. } => Standing::Damaged,
             What::Failed(_) => Standing::Failed,
             _ => Standing::Missing,
         };
-        Member { slot, path: self.path, standing, device: 0, uuid: Uuid::NIL, directories: None }
+        Member { slot, path: self.path, standing, device: 0, uuid: Uuid::NIL, is_rebuilding: false, directories: None }
     }
 }
 

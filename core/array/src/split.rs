@@ -36,7 +36,7 @@ pub fn were_used_apart(one: &Superblock, other: &Superblock) -> bool {
 /// Whether the superblock of one member says that the other member is out, and that it is itself in sync.
 fn calls_out(own: &Superblock, other: &Superblock) -> bool {
     let state = |slot: usize| own.members.get(slot).map(|entry| entry.state);
-    state(own.slot) == Some(MemberState::InSync) && state(other.slot) != Some(MemberState::InSync)
+    state(own.slot).is_some_and(MemberState::is_in_use) && !state(other.slot).is_some_and(MemberState::is_in_use)
 }
 
 /// Decides for what the member at a path has and those that were used with it: the others count as stale from now on. Nobody uses the array. Returns the paths of the others; none if the members
@@ -55,7 +55,7 @@ pub fn prefer(config: &Config, member: &[u8]) -> Result<Vec<Vec<u8>>, AttachErro
     for is_preferred in [true, false] {
         for finding in of_array() {
             let (Some(own), Some(meta)) = (finding.superblock(), finding.meta()) else { continue };
-            if (preferred.members[own.slot].state == MemberState::InSync) != is_preferred {
+            if preferred.members[own.slot].state.is_in_use() != is_preferred {
                 continue;
             }
             let failed = |error| AttachError::os(&finding.path, "write the superblock of", error);

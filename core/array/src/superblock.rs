@@ -20,6 +20,8 @@ use units::{ChunkBytes, MEMBER_COUNT_MAX, MemberSet, Slot};
 
 /// Permission bits of everything under `.cxlraid` when nothing else is asked for: the creator alone.
 const MODE_DEFAULT: u32 = 0o600;
+/// What a superblock is called under `.cxlraid` until it is whole, where one is replaced.
+const SUPERBLOCK_TO_BE: &core::ffi::CStr = c"superblock-new";
 
 /// Makes the directories members of a new array.
 pub(crate) fn create(config: &Config, roots: &[&OwnedFd]) -> core::result::Result<(), AttachError> {
@@ -90,7 +92,7 @@ fn unmake(root: &OwnedFd, prefixes: &[Vec<u8>]) {
 }
 
 /// Asks, without leaving anything behind, whether files with attributes can be made here.
-fn probe(path: &[u8], root: &OwnedFd) -> core::result::Result<(), AttachError> {
+pub(crate) fn probe(path: &[u8], root: &OwnedFd) -> core::result::Result<(), AttachError> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     let file = match fs::openat(root, c".", flags, Mode::from_raw_mode(0o600)) {
         Ok(file) => file,
@@ -136,7 +138,7 @@ fn blank(config: &Config) -> Result<Superblock> {
     })
 }
 
-fn for_slot(superblock: &Superblock, slot: Slot) -> Superblock {
+pub(crate) fn for_slot(superblock: &Superblock, slot: Slot) -> Superblock {
     Superblock { slot, member_uuid: superblock.members[slot].uuid, ..superblock.clone() }
 }
 
@@ -146,23 +148,39 @@ pub(crate) fn random_uuid() -> Result<Uuid> {
 
 /// Makes `.cxlraid` with a superblock of count 0 in it.
 fn begin(superblock: &Superblock, slot: Slot, root: &OwnedFd) -> Result<OwnedFd> {
-    let mode = access::directory_mode(superblock.access.mode);
-    match fs::mkdirat(root, format::DIRECTORY, Mode::from_raw_mode(mode)) {
-        Ok(()) | Err(OsError::EXIST) => {}
-        Err(error) => return Err(error),
-    }
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let meta = fs::openat(root, format::DIRECTORY, flags, Mode::empty())?;
+    let meta = open_meta(root, superblock.access)?;
     let file = open_new(&meta, format::SUPERBLOCK_FILE, superblock.access)?;
-    access::give(&meta, superblock.access, mode)?;
+    access::give(&meta, superblock.access, access::directory_mode(superblock.access.mode))?;
     fs::ftruncate(&file, 0)?;
     fs::ftruncate(&file, format::SUPERBLOCK_BYTES as u64)?;
     write_copy(&meta, &for_slot(superblock, slot), 0)?;
     Ok(meta)
 }
 
+/// Opens a member's `.cxlraid`, which is made if it is not there.
+pub(crate) fn open_meta(root: &OwnedFd, access: Access) -> Result<OwnedFd> {
+    let mode = access::directory_mode(access.mode);
+    match fs::mkdirat(root, format::DIRECTORY, Mode::from_raw_mode(mode)) {
+        Ok(()) | Err(OsError::EXIST) => {}
+        Err(error) => return Err(error),
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    fs::openat(root, format::DIRECTORY, flags, Mode::empty())
+}
+
+/// Puts a superblock in the place of the one that is there, if there is one: that belongs to another member UUID, and the two copies of a file name the same member. Whole or not at all.
+pub(crate) fn start_superblock(meta: &OwnedFd, superblock: &Superblock) -> Result<()> {
+    let file = open_new(meta, SUPERBLOCK_TO_BE, superblock.access)?;
+    fs::ftruncate(&file, 0)?;
+    fs::ftruncate(&file, format::SUPERBLOCK_BYTES as u64)?;
+    write_copy_to(&file, superblock, 0)?;
+    fs::fsync(&file)?;
+    fs::renameat(meta, SUPERBLOCK_TO_BE, meta, format::SUPERBLOCK_FILE)?;
+    fs::fsync(meta)
+}
+
 /// Makes the tables.
-fn make_tables(superblock: &Superblock, meta: &OwnedFd) -> Result<()> {
+pub(crate) fn make_tables(superblock: &Superblock, meta: &OwnedFd) -> Result<()> {
     let tables = [
         (TableKind::Inodes, format::INODES_FILE, format::TABLE_HEADER_BYTES),
         (TableKind::Backings, format::BACKINGS_FILE, format::TABLE_HEADER_BYTES),
@@ -372,7 +390,7 @@ impl Array {
         self.rewrite(out, |superblock| {
             for gone in out.iter() {
                 let entry = &mut superblock.members[gone];
-                if entry.state == MemberState::InSync {
+                if entry.state.is_in_use() {
                     entry.state = self.members[gone].state_when_out();
                 }
             }

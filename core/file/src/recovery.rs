@@ -114,9 +114,11 @@ impl Files {
     pub fn note_lost(&self, attribute: Attribute, slot: Slot) -> bool {
         let lost = MemberSet::EMPTY.with(slot);
         let Ok(Some(record)) = self.table().load(self.array(), attribute.inode) else { return false };
+        // With more lost than the file bears, what was noted before could not be computed any more either.
+        let noted = record.resync.map_or(MemberSet::EMPTY, |resync| resync.lost);
         let can = record.generation == attribute.generation
             && self.shared_if_open(attribute).is_none()
-            && record.geometry().survives(self.array().runtime().out().union(lost));
+            && record.geometry().survives(self.array().runtime().out().union(noted).union(lost));
         if can {
             self.table().add_resync(self.array(), attribute.inode, Resync { start: 0, end: record.size.max(1), lost });
         }

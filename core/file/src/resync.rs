@@ -22,6 +22,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use format::{LOST_MASK_OFFSET, RESYNC_END_OFFSET, RESYNC_START_OFFSET, Resync};
 use medium::Medium;
 use sys::OsError;
+use sys::rustix::fs::{Timespec, Timestamps, fstat, futimens};
 use units::MemberSet;
 
 /// Bytes of a file that are made to agree at a time, widened to whole stripes.
@@ -120,6 +121,7 @@ impl Inode {
         let mut range = noted.unwrap_or(NOTHING);
         self.can_compute(range.lost)?;
         array.before_change()?;
+        let times = self.times_without(range.lost);
         self.with_cut_back(|cut| {
             range.lost = range.lost.union(cut).union(self.note_short(size, range.lost.union(cut)));
             noted = self.noted();
@@ -128,9 +130,28 @@ impl Inode {
             }
             self.make_agree(&range, size)
         })?;
+        if let Some(times) = times {
+            // What is computed is as old as the file.
+            for (_, backing) in self.in_use() {
+                let _ = futimens(backing.fd(), &times);
+            }
+        }
         self.files.table().end_resync(array, self.number, noted);
         self.shared().resync_waits.store(0, Ordering::Release);
         Ok(())
+    }
+
+    /// The times of the file, if members have lost it: when those are given its bytes, theirs change.
+    fn times_without(&self, lost: MemberSet) -> Option<Timestamps> {
+        if lost.is_empty() {
+            return None;
+        }
+        let whole = self.in_use().find(|(slot, _)| !lost.contains(*slot));
+        let stat = whole.and_then(|(_, backing)| fstat(backing.fd()).ok())?;
+        Some(Timestamps {
+            last_access: Timespec { tv_sec: stat.st_atime as i64, tv_nsec: stat.st_atime_nsec as i64 },
+            last_modification: Timespec { tv_sec: stat.st_mtime as i64, tv_nsec: stat.st_mtime_nsec as i64 },
+        })
     }
 
     fn is_short(&self, size: u64) -> bool {

@@ -27,6 +27,7 @@ mod create;
 mod descriptor;
 mod everywhere;
 mod failing;
+mod fill;
 mod find;
 mod foreign;
 mod host;
@@ -54,6 +55,7 @@ mod xattr;
 pub use backing::is_backing;
 pub use change::HostPair;
 pub use descriptor::link;
+pub use fill::{FillError, fill};
 pub use mounts::{FOREIGN_MOUNT, mounts_in_members};
 pub use path::ProgramPath;
 pub use sys::rustix::fs::{

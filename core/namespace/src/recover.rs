@@ -40,7 +40,7 @@ pub(crate) struct Item {
 }
 
 /// Logical paths; a directory comes before what is in it.
-type Tree = BTreeMap<Vec<u8>, Item>;
+pub(crate) type Tree = BTreeMap<Vec<u8>, Item>;
 /// Where a member has a file, below its root.
 pub(crate) type Places = BTreeMap<(u64, u64), Vec<u8>>;
 
@@ -313,7 +313,7 @@ impl Namespace {
     }
 
     /// All names of a member that belong to the array.
-    fn tree(&self, slot: Slot) -> Result<Tree> {
+    pub(crate) fn tree(&self, slot: Slot) -> Result<Tree> {
         let mut tree = Tree::new();
         let mut pending: Vec<Vec<u8>> = self.array().config().prefixes.clone();
         while let Some(path) = pending.pop() {

@@ -1,6 +1,8 @@
 //! An array of members in memory, and what a test compares of their trees.
 #![allow(dead_code, unreachable_pub, clippy::needless_pass_by_value, reason = "each test program uses a part")]
 
+pub mod changes;
+
 use array::{Array, Config};
 use cxlraid_namespace::{Namespace, Node, OFlags, Opened, Reached};
 use file::{FileRef, Files, Keep};

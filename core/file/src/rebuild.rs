@@ -1,0 +1,130 @@
+//! What a member that is made anew is to hold of the files, and how much of it is still to be computed.
+//!
+//! The inode tables say of each file which members have lost its bytes ([`format::Resync`]). A member that comes back empty has lost those of all files; its place in a rebuild is therefore known at
+//! any instant, and survives every crash: a file that still says that the member has lost it waits, any other is done.
+//!
+//! Invariants: a file's note is durable on all members in use before the member may count as in sync (`array::fill`), and goes only when the bytes are there (`resync`).
+
+use crate::files::Files;
+use alloc::vec::Vec;
+use array::Array;
+use format::{
+    Attribute, INODE_RECORD_BYTES, InodeRecord, InodeState, Resync, TABLE_HEADER_BYTES, TableKind, inode_record_offset,
+};
+use medium::Medium;
+use sys::OsError;
+use sys::rustix::io::{pread, pwrite};
+use units::{MemberSet, Slot};
+
+/// Bytes of a table that are copied at a time.
+const COPY_BYTES: usize = 1 << 20;
+
+/// A file that has bytes on some member that are to be computed from the other members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unbuilt {
+    /// The file.
+    pub attribute: Attribute,
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// The members that have lost its bytes.
+    pub lost: MemberSet,
+}
+
+impl Files {
+    /// The files that wait to be rebuilt.
+    ///
+    /// # Errors
+    /// What the kernel says of a table; `IO` if too many members have failed.
+    pub fn unbuilt(&self) -> Result<Vec<Unbuilt>, OsError> {
+        let mut found = Vec::new();
+        self.each_record(|number, record| {
+            let lost = record.resync.map_or(MemberSet::EMPTY, |resync| resync.lost);
+            if !lost.is_empty() {
+                let attribute = Attribute { inode: number, generation: record.generation };
+                found.push(Unbuilt { attribute, bytes: record.size, lost });
+            }
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
+    /// Notes of every file that a member, which is out, has lost its bytes. The caller is alone with the array, and nobody has a file open.
+    ///
+    /// # Errors
+    /// `BUSY`, and nothing is noted, if some file still waits to be rebuilt on another member and does not bear this loss as well: its bytes could never be computed. Otherwise as for [`Self::unbuilt`].
+    pub fn note_lost_everywhere(&self, slot: Slot) -> Result<(), OsError> {
+        let (array, table) = (self.array(), self.table());
+        let lost = MemberSet::EMPTY.with(slot);
+        self.each_record(|_, record| {
+            let noted = record.resync.map_or(MemberSet::EMPTY, |resync| resync.lost);
+            let out = array.runtime().out().union(noted).union(lost);
+            if record.size == 0 || record.geometry().survives(out) { Ok(()) } else { Err(OsError::BUSY) }
+        })?;
+        array.before_change()?;
+        self.each_record(|number, record| {
+            if record.size > 0 {
+                table.add_resync(array, number, Resync { start: 0, end: record.size, lost });
+            }
+            Ok(())
+        })?;
+        table.persist_all(array)
+    }
+
+    /// Gives a member that is out, and has empty tables, the inode records of the others and their log of names. The caller is alone with the array.
+    ///
+    /// # Errors
+    /// What the kernel says of the member; `IO` if its memory fails.
+    pub fn copy_tables_to(&self, slot: Slot) -> Result<(), OsError> {
+        let (array, table) = (self.array(), self.table());
+        let own = table.member(slot).ok_or(OsError::NODEV)?;
+        let reference = array.first_in_use()?;
+        let mut next = 1;
+        while let Some(run) = table.next_run(array, next)? {
+            next = run.end;
+            own.allocate(inode_record_offset(run.start), (run.end - run.start) * INODE_RECORD_BYTES as u64)?;
+            for number in run {
+                table.store_bytes(slot, number, &table.load_bytes(reference, number)?)?;
+            }
+        }
+        own.persist(0, own.bytes()?)?;
+        copy_body(array, reference, slot, TableKind::Names, format::NAMES_FILE)?;
+        // A member whose table of backing files does not name itself is one that was copied, or has just been made.
+        self.backings().renew();
+        self.backings().believe();
+        Ok(())
+    }
+
+    /// Calls `visit` with every record that is a file's, until it gives an error.
+    fn each_record(&self, mut visit: impl FnMut(u64, InodeRecord) -> Result<(), OsError>) -> Result<(), OsError> {
+        let (array, table) = (self.array(), self.table());
+        let mut next = 1;
+        while let Some(run) = table.next_run(array, next)? {
+            next = run.end;
+            for number in run {
+                let Some(record) = table.load(array, number)? else { continue };
+                debug_assert_ne!(record.state, InodeState::Free);
+                visit(number, record)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Copies what a table under `.cxlraid` holds behind its header from one member to another. Nobody stores into either.
+fn copy_body(array: &Array, from: Slot, to: Slot, kind: TableKind, name: &core::ffi::CStr) -> Result<(), OsError> {
+    let tables = crate::table::open_tables(array, kind, name)?;
+    let (Some(Some(source)), Some(Some(target))) = (tables.get(from), tables.get(to)) else { return Ok(()) };
+    let mut buffer = alloc::vec![0u8; COPY_BYTES];
+    let mut offset = TABLE_HEADER_BYTES as u64;
+    loop {
+        let count = pread(source.fd(), &mut buffer[..], offset)?;
+        if count == 0 {
+            return target.persist(0, target.bytes()?);
+        }
+        let mut done = 0;
+        while done < count {
+            done += pwrite(target.fd(), &buffer[done..count], offset + done as u64)?;
+        }
+        offset += count as u64;
+    }
+}

@@ -1,0 +1,169 @@
+//! A member that is made anew gets every name that the others have.
+//!
+//! The member is out while this runs, so nothing here can put a good member out for it, and whatever is cut short is done again from the beginning: the member's tree is emptied first. Files are made empty; what they held is
+//! noted as lost (`file::Files::note_lost_everywhere`), and computed later from the other members. The process is alone with the array.
+
+use crate::Namespace;
+use crate::change::link_on;
+use crate::located::{Located, names_in};
+use crate::recover::{Item, Tree};
+use crate::resolve::join;
+use alloc::collections::BTreeMap;
+use alloc::collections::btree_map::Entry;
+use array::{Array, AttachError, Config};
+use file::Files;
+use sys::rustix::fs::{AtFlags, FileType, Stat, Timespec, Timestamps, unlinkat, utimensat};
+use sys::{AsFd, OsError, Result};
+use units::Slot;
+
+/// Why a member could not be made anew. Its state is as before.
+#[derive(Debug, thiserror::Error)]
+pub enum FillError {
+    /// The array cannot be attached, or the directory is none that a member can be made in.
+    #[error(transparent)]
+    Attach(#[from] AttachError),
+    /// Programs use the array.
+    #[error(
+        "the array is in use; end its programs, and start them again when the member is in: its data is computed while they run"
+    )]
+    InUse,
+    /// Writes wait in the journal.
+    #[error("writes wait in the array's journal; run 'cxlraid journal replay' first")]
+    Waiting,
+    /// Files that another member still lacks would be lost.
+    #[error("files still wait to be rebuilt on another member, and need what is left; run 'cxlraid rebuild' until nothing waits")]
+    Unbuilt,
+    /// A system call or the memory of a member failed.
+    #[error("the member cannot be filled: {0}")]
+    Os(OsError),
+}
+
+/// Makes a member that is out anew in its directory, with all names and nothing of the files' bytes, which are computed by those who open the files from then on. Programs that start
+/// meanwhile wait.
+///
+/// # Errors
+/// [`FillError`]. The member is out as before, and whoever tries again begins anew.
+pub fn fill(config: &Config, slot: Slot) -> core::result::Result<(), FillError> {
+    let held = hold(config)?;
+    let begun = held.begin_member(slot);
+    held.runtime().detach();
+    held.let_in();
+    begun?;
+    let array = hold(config)?;
+    array.runtime().note_deaths();
+    let files = Files::new(array).map_err(FillError::Os)?;
+    let filled = fill_held(files, slot);
+    // What this process has open stays open, and must not keep others from the members.
+    files.detach();
+    files.array().let_in();
+    files.array().abandon();
+    filled
+}
+
+/// The array, with nobody else in it.
+fn hold(config: &Config) -> core::result::Result<Array, FillError> {
+    let array = Array::attach_holding(config)?;
+    if array.was_alone() {
+        return Ok(array);
+    }
+    array.runtime().detach();
+    array.let_in();
+    Err(FillError::InUse)
+}
+
+fn fill_held(files: &'static Files, slot: Slot) -> core::result::Result<(), FillError> {
+    if !files.waiting_records().is_empty() {
+        return Err(FillError::Waiting);
+    }
+    let names = Namespace::new(files).map_err(FillError::Os)?;
+    names.fill_member(slot).map_err(|error| if error == OsError::BUSY { FillError::Unbuilt } else { FillError::Os(error) })?;
+    files.array().finish_member(slot).map_err(FillError::Os)
+}
+
+impl Namespace {
+    /// Gives a member, which is out and has a new `.cxlraid` (`array::Array::begin_member`), all that the others have but the bytes of files, and notes that it has lost those.
+    ///
+    /// # Errors
+    /// `BUSY` if some file does not bear that loss besides what it waits for on other members; `AGAIN` if somebody changes names on a member past the array meanwhile; otherwise what the kernel says of the member.
+    fn fill_member(&self, slot: Slot) -> Result<()> {
+        let runtime = self.array().runtime();
+        runtime.with_namespace(|_| {
+            self.array().before_change()?;
+            let reference = self.array().first_in_use()?;
+            self.empty_member(slot)?;
+            self.files().note_lost_everywhere(slot)?;
+            self.files().copy_tables_to(slot)?;
+            for prefix in &self.array().config().prefixes {
+                self.array().make_directories_on(slot, prefix)?;
+            }
+            if !self.restructuring(|| self.recover_member(slot, reference))? {
+                return Err(OsError::AGAIN);
+            }
+            let wanted = self.tree(reference)?;
+            self.link_again(slot, &wanted)?;
+            self.equalise_times(slot, &wanted)?;
+            let log = self.log()?;
+            if let Some(position) = self.position(log, reference) {
+                self.set_position(log, slot, position);
+            }
+            Ok(())
+        })
+    }
+
+    /// Removes everything on a member that belongs to the array, but for what lies in `.cxlraid`.
+    fn empty_member(&self, slot: Slot) -> Result<()> {
+        let root = self.root(slot)?;
+        for prefix in &self.array().config().prefixes {
+            let names = match names_in(root, &prefix[1..]) {
+                Err(OsError::NOENT | OsError::NOTDIR | OsError::LOOP) => continue,
+                names => names?,
+            };
+            for name in names {
+                let path = join(prefix, &name);
+                Located::below(root.as_fd(), &path[1..])?.clear(&|_| Ok(false))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes pipes, sockets, devices and symlinks that have several names one thing again: they have no attribute that says so, but on the member with `wanted` they have one inode.
+    fn link_again(&self, slot: Slot, wanted: &Tree) -> Result<()> {
+        let root = self.root(slot)?;
+        let mut first_names: BTreeMap<(u64, u64), &[u8]> = BTreeMap::new();
+        let is_linked = |item: &Item| item.stat.st_nlink > 1 && !matches!(item.kind, FileType::RegularFile | FileType::Directory);
+        for (path, item) in wanted.iter().filter(|(_, item)| is_linked(item)) {
+            match first_names.entry((item.stat.st_dev, item.stat.st_ino)) {
+                Entry::Vacant(entry) => drop(entry.insert(path)),
+                Entry::Occupied(entry) => {
+                    let at = Located::below(root.as_fd(), &path[1..])?;
+                    unlinkat(at.directory(), at.name(), AtFlags::empty())?;
+                    link_on(root, &entry.get()[1..], &path[1..])?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives everything on a member the times that are `wanted`: when this member is the lowest, programs are told them.
+    fn equalise_times(&self, slot: Slot, wanted: &Tree) -> Result<()> {
+        // What is in a directory comes before the directory, although nothing here changes a directory's times.
+        for (path, item) in wanted.iter().rev() {
+            let at = Located::below(self.root(slot)?.as_fd(), &path[1..])?;
+            match utimensat(at.directory(), at.name(), &times(&item.stat), AtFlags::SYMLINK_NOFOLLOW) {
+                // A file that other hands have put there is not on this member.
+                Err(OsError::NOENT) if item.kind == FileType::RegularFile && item.attribute.is_none() => {}
+                result => result?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// When something was last read and written.
+fn times(stat: &Stat) -> Timestamps {
+    let time = |seconds: i64, nanoseconds: u64| Timespec { tv_sec: seconds, tv_nsec: nanoseconds as i64 };
+    Timestamps {
+        last_access: time(stat.st_atime as i64, stat.st_atime_nsec as u64),
+        last_modification: time(stat.st_mtime as i64, stat.st_mtime_nsec as u64),
+    }
+}

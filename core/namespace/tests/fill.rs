@@ -1,0 +1,220 @@
+//! A member that was lost is made anew: names, tables and, once files are opened, every byte, so that any other member may be lost next.
+
+mod common;
+
+use array::AttachError;
+use common::changes::{assert_contents, change};
+use common::*;
+use cxlraid_namespace::{FillError, OFlags, fill};
+use layout::Level;
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use units::MemberSet;
+
+/// How a member was lost, and what lies in its place now.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Loss {
+    /// A new device is mounted there.
+    Replaced,
+    /// It was away while the others changed.
+    Stale,
+    /// It was away, and its superblock cannot be read any more; its tree is gone.
+    Damaged,
+}
+
+const LOSSES: [Loss; 3] = [Loss::Replaced, Loss::Stale, Loss::Damaged];
+
+/// An array with something in it, and what its files hold.
+struct Filled {
+    array: TestArray,
+    contents: BTreeMap<u64, Vec<u8>>,
+    rng: Rng,
+}
+
+impl Filled {
+    fn new(level: Level, member_count: usize, seed: u64) -> Self {
+        let array = TestArray::with(level, member_count);
+        let mut filled = Self { array, contents: BTreeMap::new(), rng: Rng(seed) };
+        filled.change(150);
+        filled
+    }
+
+    fn change(&mut self, count: u32) {
+        for _ in 0..count {
+            change(self.array.namespace, &mut self.rng, &mut self.contents);
+        }
+        assert_contents(&self.array, &self.contents);
+    }
+
+    /// Loses a member, changes the others, and puts there what the loss leaves.
+    fn lose(&mut self, slot: usize, loss: Loss) {
+        let (member, aside) = (self.array.members[slot].clone(), self.array.home.path().join(format!("aside{slot}")));
+        fs::rename(&member, &aside).unwrap();
+        self.array.restart();
+        self.change(60);
+        match loss {
+            Loss::Replaced => fs::create_dir(&member).unwrap(),
+            Loss::Stale => fs::rename(&aside, &member).unwrap(),
+            Loss::Damaged => {
+                fs::create_dir_all(member.join(".cxlraid")).unwrap();
+                fs::write(member.join(".cxlraid/superblock"), [0x5a; 8192]).unwrap();
+            }
+        }
+        self.end();
+    }
+
+    /// Ends the use of the array by this process.
+    fn end(&self) {
+        self.array.namespace.files().detach();
+        self.array.namespace.files().array().abandon();
+    }
+
+    /// Opens every file for writing, as the command does that rebuilds.
+    fn open_all(&self) {
+        for (path, entry) in tree(&self.array.members[self.array.namespace.files().array().first_in_use().unwrap()]) {
+            if entry.kind == '-' {
+                let path = format!("/{}", path.display());
+                inside(self.array.namespace.open(path.as_bytes(), OFlags::RDWR | OFlags::CLOEXEC, 0));
+            }
+        }
+    }
+
+    /// Moves members away, looks at everything, and brings them back.
+    fn assert_bears(&mut self, lost: MemberSet) {
+        self.end();
+        let aside = |slot: usize| self.array.home.path().join(format!("lost{slot}"));
+        for slot in lost.iter() {
+            fs::rename(&self.array.members[slot], aside(slot)).unwrap();
+        }
+        self.array.restart();
+        assert_eq!(self.array.namespace.files().array().runtime().out(), lost);
+        assert_contents(&self.array, &self.contents);
+        self.end();
+        let aside = |slot: usize| self.array.home.path().join(format!("lost{slot}"));
+        for slot in lost.iter() {
+            fs::rename(aside(slot), &self.array.members[slot]).unwrap();
+        }
+        self.array.restart();
+    }
+}
+
+/// When each name of a member was last written.
+fn times(member: &Path) -> BTreeMap<std::path::PathBuf, i64> {
+    let time = |path: &Path| member.join(path).symlink_metadata().unwrap();
+    tree(member).into_keys().map(|path| (path.clone(), time(&path).mtime() * 1_000_000_000 + time(&path).mtime_nsec())).collect()
+}
+
+fn a_lost_member_is_made_anew(level: Level, member_count: usize, bears: u32) {
+    for (round, loss) in LOSSES.into_iter().enumerate() {
+        for slot in 0..member_count {
+            let mut filled = Filled::new(level, member_count, 7919 * (slot as u64 + 1) + round as u64);
+            filled.lose(slot, loss);
+            fill(&filled.array.config, slot).unwrap_or_else(|error| panic!("{level:?} {slot} {loss:?}: {error}"));
+            filled.array.restart();
+            let files = filled.array.namespace.files();
+            assert!(files.array().runtime().out().is_empty(), "{level:?} {slot} {loss:?}");
+            let waits = files.unbuilt().unwrap();
+            assert!(!waits.is_empty() && waits.iter().all(|file| file.lost == MemberSet::EMPTY.with(slot)));
+            // Before anything is computed, everything can be read.
+            assert_contents(&filled.array, &filled.contents);
+            filled.open_all();
+            assert_eq!(files.unbuilt().unwrap(), []);
+            files.array().end_rebuild(MemberSet::EMPTY.with(slot)).unwrap();
+            let reference = times(&filled.array.members[usize::from(slot == 0)]);
+            assert_eq!(times(&filled.array.members[slot]), reference);
+            filled.change(30);
+            // Bits set: the members that are lost next.
+            for lost in 1..1u32 << member_count {
+                if lost.count_ones() == bears {
+                    filled.assert_bears(MemberSet::from_bits(lost));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn on_raid_1() {
+    a_lost_member_is_made_anew(Level::Raid1, 2, 1);
+}
+
+#[test]
+fn on_raid_5() {
+    a_lost_member_is_made_anew(Level::Raid5, 3, 1);
+}
+
+#[test]
+fn on_raid_6() {
+    a_lost_member_is_made_anew(Level::Raid6, 4, 2);
+}
+
+#[test]
+fn on_raid_10() {
+    a_lost_member_is_made_anew(Level::Raid10, 4, 1);
+}
+
+#[test]
+fn a_second_member_that_is_lost_before_the_first_is_rebuilt_is_not_given_up() {
+    let mut filled = Filled::new(Level::Raid5, 3, 5);
+    filled.lose(1, Loss::Replaced);
+    fill(&filled.array.config, 1).unwrap();
+    // Nothing has been computed yet, and another member is missing at the next start: it has what the rebuild needs, and must not become stale.
+    let aside = filled.array.home.path().join("second");
+    fs::rename(&filled.array.members[2], &aside).unwrap();
+    let refused = array::Array::attach(&filled.array.config).map(drop).unwrap_err();
+    assert!(matches!(refused, AttachError::TooManyOut { .. }), "{refused}");
+    assert!(refused.to_string().contains("m1 rebuilding") && refused.to_string().contains("m2 missing"), "{refused}");
+    fs::create_dir(&filled.array.members[2]).unwrap();
+    let refused = fill(&filled.array.config, 2).unwrap_err();
+    assert!(matches!(refused, FillError::Attach(AttachError::TooManyOut { .. })), "{refused}");
+    // The operator finds the device again: nothing is lost.
+    fs::remove_dir(&filled.array.members[2]).unwrap();
+    fs::rename(&aside, &filled.array.members[2]).unwrap();
+    filled.array.restart();
+    assert_contents(&filled.array, &filled.contents);
+    filled.open_all();
+    let files = filled.array.namespace.files();
+    assert!(files.array().members()[1].is_rebuilding && files.unbuilt().unwrap().is_empty());
+    files.array().end_rebuild(MemberSet::EMPTY.with(1)).unwrap();
+    filled.assert_bears(MemberSet::EMPTY.with(2));
+    filled.assert_bears(MemberSet::EMPTY.with(0));
+}
+
+#[test]
+fn of_two_lost_members_one_is_made_anew_after_the_other() {
+    let mut filled = Filled::new(Level::Raid6, 4, 77);
+    filled.lose(0, Loss::Stale);
+    filled.lose(2, Loss::Replaced);
+    fill(&filled.array.config, 0).unwrap();
+    fill(&filled.array.config, 2).unwrap();
+    filled.array.restart();
+    assert_contents(&filled.array, &filled.contents);
+    filled.open_all();
+    let files = filled.array.namespace.files();
+    assert_eq!(files.unbuilt().unwrap(), []);
+    files.array().end_rebuild(MemberSet::from_bits(0b101)).unwrap();
+    filled.change(30);
+    filled.assert_bears(MemberSet::from_bits(0b1010));
+    filled.assert_bears(MemberSet::from_bits(0b0101));
+}
+
+#[test]
+fn directories_of_others_are_refused_and_not_changed() {
+    let mut filled = Filled::new(Level::Raid5, 3, 11);
+    filled.lose(1, Loss::Replaced);
+    let member = filled.array.members[1].clone();
+    fs::write(member.join("somebody's"), "data").unwrap();
+    let refused = fill(&filled.array.config, 1).unwrap_err();
+    assert!(matches!(refused, FillError::Attach(AttachError::NotEmpty { .. })), "{refused}");
+    assert_eq!(fs::read(member.join("somebody's")).unwrap(), b"data");
+    assert!(!member.join(".cxlraid").exists());
+    let refused = fill(&filled.array.config, 0).unwrap_err();
+    assert!(matches!(refused, FillError::Attach(AttachError::InSync { .. })), "{refused}");
+    let _ = fs::remove_file(filled.array.segment());
+    // While a program uses the array.
+    filled.array.restart();
+    let refused = fill(&filled.array.config, 1).unwrap_err();
+    assert!(matches!(refused, FillError::InUse | FillError::Attach(_)), "{refused}");
+}
