@@ -41,6 +41,8 @@ pub(crate) enum Command {
     Add(Add),
     Retrieve(Retrieve),
     Journal(Journal),
+    Rebuild(Rebuild),
+    Replace(Replace),
     Stop(Stop),
     Access(Access),
     Assemble(Assemble),
@@ -293,6 +295,42 @@ pub(crate) enum JournalAction {
         /// Name of the array; without it the environment says which
         name: Option<ArrayName>,
     },
+}
+
+/// Make members that were lost whole again, in their own directories
+///
+/// A member that is out comes back: an empty directory (a new device mounted where the old one was), or a member that was away, whose old content is given up. It gets all names while no program uses the array, which takes
+/// seconds; what its files held is computed from the other members afterwards, while programs work. Until then each file has the redundancy that it had without the member, and the array is degraded. Cut short,
+/// the command goes on where it was when it is given again.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cxlraid rebuild db
+  cxlraid rebuild db /mnt/b")]
+pub(crate) struct Rebuild {
+    /// Name of the array; without it the environment says which
+    pub(crate) name: Option<ArrayName>,
+    /// The member [default: every member that is out]
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(crate) member: Option<PathBuf>,
+}
+
+/// Put a new directory in the place of a member that is lost, and rebuild
+///
+/// The new directory is empty. It takes the place of the old one in the array and in the file that keeps the array's name; then it is rebuilt as by 'cxlraid rebuild'. A member that works is not replaced.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cxlraid replace db /mnt/b /mnt/new")]
+pub(crate) struct Replace {
+    /// Name of the array
+    pub(crate) name: ArrayName,
+    /// The member that is out
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(crate) old: PathBuf,
+    /// The directory that takes its place
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(crate) new: PathBuf,
 }
 
 /// End an array's runtime state once no program uses it

@@ -2,13 +2,14 @@
 
 use crate::{
     access,
-    args::{Add, Assemble, Command, JournalAction, Retrieve, Status},
+    args::{Add, Assemble, Command, JournalAction, Rebuild, Replace, Retrieve, Status},
     copy::Copy,
     create, examine,
     failure::{Exit, Failure},
     files::ArrayFiles,
     inspect, journal, manual,
     name::ArrayName,
+    rebuild,
     registry::Registry,
     run, runtime,
     spec::Source,
@@ -35,6 +36,8 @@ pub(crate) fn execute(command: Command) -> Result<Exit, Failure> {
         Command::Add(arguments) => add(&arguments),
         Command::Retrieve(arguments) => retrieve(&arguments),
         Command::Journal(arguments) => journal_command(&arguments.action),
+        Command::Rebuild(arguments) => rebuild(&arguments),
+        Command::Replace(arguments) => replace(&arguments),
         Command::Stop(arguments) => stop(arguments.name.as_ref()),
         Command::Assemble(arguments) => assemble(&arguments),
         Command::Forget(arguments) => forget(&arguments.name),
@@ -172,6 +175,23 @@ fn journal_command(action: &JournalAction) -> Result<Exit, Failure> {
             print(&journal::remove(&inspect::config(&source)?, called(&source))?)
         }
     }
+}
+
+fn rebuild(arguments: &Rebuild) -> Result<Exit, Failure> {
+    let source = source(arguments.name.as_ref())?;
+    print(&rebuild::rebuild(&source, arguments.member.as_deref(), called(&source))?)
+}
+
+fn replace(arguments: &Replace) -> Result<Exit, Failure> {
+    let registry = Registry::from_environment();
+    let array = registry.find(&arguments.name)?;
+    let others = array.spec.members.iter().filter(|member| **member != arguments.old).cloned();
+    let members: Vec<PathBuf> = others.chain([arguments.new.clone()]).collect();
+    let text = rebuild::replace(&registry, array, &arguments.old, &arguments.new)?;
+    for warning in create::shared_devices(&members).iter().filter(|warning| warning.is_about(&arguments.new)) {
+        eprintln!("{warning}");
+    }
+    print(&text)
 }
 
 fn stop(name: Option<&ArrayName>) -> Result<Exit, Failure> {

@@ -112,7 +112,7 @@ fn refuse_existing(view: &ArrayView) -> Result<(), Failure> {
 }
 
 /// A device that holds two members takes both with it.
-fn shared_devices(members: &[PathBuf]) -> Vec<Failure> {
+pub(crate) fn shared_devices(members: &[PathBuf]) -> Vec<Failure> {
     use std::os::unix::fs::MetadataExt as _;
     let device = |member: &PathBuf| fs::metadata(member).ok().map(|metadata| metadata.dev());
     let devices: Vec<_> = members.iter().map(device).collect();

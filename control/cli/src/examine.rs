@@ -106,6 +106,7 @@ const fn state_text(state: MemberState) -> &'static str {
         MemberState::Failed => "failed",
         MemberState::Stale => "stale",
         MemberState::Spare => "spare",
+        MemberState::Rebuilding => "rebuilding",
     }
 }
 

@@ -46,15 +46,23 @@ impl ArrayFiles {
         prefixes.iter().map(|prefix| PathBuf::from(OsStr::from_bytes(prefix))).collect()
     }
 
-    /// Opens one file after the other for writing, as far as that goes, and changes nothing: what waits for the first to open a file is done then.
-    pub(crate) fn open_each_to_write_until(&self, is_enough: impl Fn() -> bool) {
+    /// Opens one file after the other for writing, as far as that goes, and changes nothing: what waits for the first to open a file is done then. `opened` is called with the inode number of each that could be
+    /// opened, and tells whether to go on.
+    pub(crate) fn open_each_to_write(&self, mut opened: impl FnMut(u64) -> bool) {
         let mut directories = self.prefixes();
-        while let Some(path) = directories.pop().filter(|_| !is_enough()) {
+        while let Some(path) = directories.pop() {
             let Ok(Found { node: tree::Node::Directory(directory), .. }) = self.open(&path) else { continue };
             for path in directory.list().unwrap_or_default().into_iter().map(|name| path.join(name)) {
                 match inside(self.names.stat(bytes(&path), false)).map(|stat| Stat::of(&stat).kind) {
                     Ok(Kind::Directory) => directories.push(path),
-                    Ok(Kind::File) => drop(open(&self.names, bytes(&path), OFlags::RDWR | OFlags::NOFOLLOW)),
+                    Ok(Kind::File) => {
+                        let file = open(&self.names, bytes(&path), OFlags::RDWR | OFlags::NOFOLLOW);
+                        if let Ok(Opened { node: Node::File(file), .. }) = &file
+                            && !opened(file.attribute().inode)
+                        {
+                            return;
+                        }
+                    }
                     _ => {}
                 }
             }

@@ -6,7 +6,7 @@
 use crate::{
     failure::{Failure, without_numbers},
     spec::{NAME, Source},
-    view::{ArrayView, MemberState, MemberView},
+    view::{self, ArrayView, MemberState, MemberView},
 };
 use array::{Array, AttachError, Config, Standing};
 use format::{SUPERBLOCK_BYTES, SUPPORTED, Superblock, SuperblockError, Uuid};
@@ -151,6 +151,7 @@ pub(crate) fn view(source: &Source) -> Result<ArrayView, Failure> {
     let uuid = newest.map(|superblock| superblock.array_uuid);
     let name = source.variable(NAME).map(|name| name.to_string_lossy().into_owned());
     let mut members = members(&paths, &found, newest, config.uuid);
+    note_rebuilds(&mut members);
     let refused = foreseen(&config, &mut members);
     Ok(ArrayView {
         refused,
@@ -167,11 +168,23 @@ pub(crate) fn view(source: &Source) -> Result<ArrayView, Failure> {
     })
 }
 
+/// Notes how much is still to be computed for members that are being rebuilt, as another member has it.
+fn note_rebuilds(members: &mut [MemberView]) {
+    let meta = |member: &MemberView| Path::new(&member.path).join(OsStr::from_bytes(format::DIRECTORY.to_bytes()));
+    let Some(meta) = members.iter().find(|member| member.state == MemberState::InSync).map(meta) else { return };
+    for member in members.iter_mut().filter(|member| member.state == MemberState::Rebuilding) {
+        if let Some((files, bytes)) = crate::rebuild::waiting(&meta, member.slot) {
+            let noun = if files == 1 { "file waits" } else { "files wait" };
+            member.note = Some(format!("{files} {noun}, {}; 'cxlraid rebuild' goes on", view::bytes_text(bytes)));
+        }
+    }
+}
+
 /// Notes of members what a start would find besides their superblocks. Returns why a start would be refused, unless the members are read-only where this command runs.
 fn foreseen(config: &Config, members: &mut [MemberView]) -> Option<String> {
     match Array::foresee(config) {
         Ok(found) => {
-            for member in members.iter_mut().filter(|member| member.state == MemberState::InSync) {
+            for member in members.iter_mut().filter(|member| member.state.works()) {
                 let standing = found.iter().find(|found| found.slot == member.slot).map(|found| found.standing);
                 let note = match standing {
                     None | Some(Standing::InSync) => continue,
@@ -265,6 +278,7 @@ fn standing(own: &Superblock, newest: &Superblock) -> (MemberState, Option<Strin
     let current = own.event_count + 1 >= newest.event_count;
     match believed.state {
         format::MemberState::InSync if believed.uuid == own.member_uuid && current => (MemberState::InSync, None),
+        format::MemberState::Rebuilding if believed.uuid == own.member_uuid && current => (MemberState::Rebuilding, None),
         _ => (MemberState::Stale, Some("changes were made while it was away".to_owned())),
     }
 }

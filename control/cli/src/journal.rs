@@ -206,7 +206,7 @@ pub(crate) fn replay(array: Array, thing: &str) -> Result<usize, Failure> {
     files.core().forget_gone_records().map_err(|error| inspect::refused(thing, &io::Error::from(error).to_string()))?;
     let before = files.core().waiting_records().len();
     // What cannot be opened keeps waiting, and is counted below.
-    files.open_each_to_write_until(|| files.core().waiting_records().is_empty());
+    files.open_each_to_write(|_| !files.core().waiting_records().is_empty());
     let left = files.core().waiting_records().len();
     if left == 0 {
         return Ok(before);

@@ -22,6 +22,7 @@ mod mapped;
 mod name;
 mod new_name;
 mod program;
+mod rebuild;
 mod registry;
 mod run;
 mod runtime;

@@ -19,7 +19,7 @@ use std::{
     env,
     ffi::OsString,
     fs,
-    io::{self, Read as _},
+    io::{self, Read as _, Write as _},
     os::unix::{
         ffi::OsStringExt as _,
         fs::{MetadataExt as _, OpenOptionsExt as _},
@@ -179,6 +179,22 @@ impl Registry {
         NewName::begin(name, self.free_file(name, system)?, system)
     }
 
+    /// Writes anew what the file of a named array says, where [`Self::find`] finds it.
+    pub(crate) fn change(&self, array: &NamedArray) -> Result<(), Failure> {
+        let text = to_toml(array)?;
+        for (path, directory) in self.directories()? {
+            let file = file_of(path, &array.name);
+            if self.read(&directory, &file)?.is_some() {
+                let temporary = path.join(format!(".{}.{}", array.name, std::process::id()));
+                return replace(&temporary, &file, &text).map_err(|error| {
+                    let _ = fs::remove_file(&temporary);
+                    cannot(&file, "be written", &error)
+                });
+            }
+        }
+        Err(Failure::new(&array.name, "no array has this name", "'cxlraid status' lists the arrays"))
+    }
+
     /// Removes the name where [`Self::find`] finds it.
     pub(crate) fn forget(&self, name: &ArrayName) -> Result<PathBuf, Failure> {
         for (path, directory) in self.directories()? {
@@ -191,6 +207,16 @@ impl Registry {
         }
         Err(Failure::new(name, "no array has this name", "'cxlraid status' lists the arrays"))
     }
+}
+
+/// Gives `file` another text, whole or not at all, and the mode that it had. `temporary` is a name beside it, which is not used.
+fn replace(temporary: &Path, file: &Path, text: &str) -> io::Result<()> {
+    let mut out = fs::File::options().write(true).create_new(true).open(temporary)?;
+    out.set_permissions(fs::metadata(file)?.permissions())?;
+    out.write_all(text.as_bytes())?;
+    out.sync_all()?;
+    fs::rename(temporary, file)?;
+    fs::File::open(file.parent().unwrap_or(Path::new("/")))?.sync_all()
 }
 
 /// The home directory of a user, as passwd(5) has it.

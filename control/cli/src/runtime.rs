@@ -63,7 +63,7 @@ fn forget_copies(segment: &Path) {
 fn undo(source: &Source, thing: &str) -> Result<(), Failure> {
     let array = Array::attach(&inspect::config(source)?).map_err(|error| inspect::refused(thing, &error.to_string()))?;
     let files = ArrayFiles::open(array)?;
-    files.open_each_to_write_until(|| files.core().unfinished_changes() == 0);
+    files.open_each_to_write(|_| files.core().unfinished_changes() != 0);
     let left = files.core().unfinished_changes();
     if left == 0 {
         return Ok(());

@@ -38,6 +38,8 @@ pub(crate) enum MemberState {
     InSync,
     /// No superblock of this array is there.
     Missing,
+    /// Used, and some of its bytes are still to be computed from the other members.
+    Rebuilding,
     /// It was away while the others went on.
     Stale,
     /// It is there, and cannot be used.
@@ -50,13 +52,14 @@ impl MemberState {
             Self::New => "new",
             Self::InSync => "in sync",
             Self::Missing => "missing",
+            Self::Rebuilding => "rebuilding",
             Self::Stale => "stale",
             Self::Failed => "failed",
         }
     }
 
-    const fn works(self) -> bool {
-        matches!(self, Self::New | Self::InSync)
+    pub(crate) const fn works(self) -> bool {
+        matches!(self, Self::New | Self::InSync | Self::Rebuilding)
     }
 }
 
@@ -155,13 +158,19 @@ impl ArrayView {
         self.members.iter().filter(|member| !member.state.works()).map(|member| member.slot).collect()
     }
 
+    /// The members that do not hold everything.
+    fn lacking(&self) -> MemberSet {
+        let lacks = |member: &&MemberView| !member.state.works() || member.state == MemberState::Rebuilding;
+        self.members.iter().filter(lacks).map(|member| member.slot).collect()
+    }
+
     fn geometry(&self) -> Option<Geometry> {
         Geometry::new(self.level, self.members.len(), self.chunk).ok()
     }
 
     /// The state of the whole.
     pub(crate) fn state(&self) -> ArrayState {
-        let out = self.out();
+        let out = self.lacking();
         if self.refused.is_some() {
             return ArrayState::Failed;
         }
@@ -177,7 +186,7 @@ impl ArrayView {
 
     /// How many more members may fail, whichever they are.
     pub(crate) fn failures_left(&self) -> usize {
-        let (out, Some(geometry)) = (self.out(), self.geometry().filter(|_| self.refused.is_none())) else { return 0 };
+        let (out, Some(geometry)) = (self.lacking(), self.geometry().filter(|_| self.refused.is_none())) else { return 0 };
         let bears_any_other =
             || (0..self.members.len()).filter(|&slot| !out.contains(slot)).all(|slot| geometry.survives(out.with(slot)));
         match self.level {

@@ -49,5 +49,5 @@ pub use locks::{FileLock, LockKind, RESERVED_OFFSET, has_locked, keeps_locks};
 pub use mapped::Mapped;
 pub use nameless::{Name, orphan_path};
 pub use pieces::Piece;
-pub use rebuild::Unbuilt;
+pub use rebuild::{Unbuilt, times_of};
 pub use table::InodeTable;

@@ -13,6 +13,7 @@ use format::{
 };
 use medium::Medium;
 use sys::OsError;
+use sys::rustix::fs::{Stat, Timespec, Timestamps};
 use sys::rustix::io::{pread, pwrite};
 use units::{MemberSet, Slot};
 
@@ -107,6 +108,15 @@ impl Files {
             }
         }
         Ok(())
+    }
+}
+
+/// When a file was last read and written.
+#[must_use]
+pub const fn times_of(stat: &Stat) -> Timestamps {
+    Timestamps {
+        last_access: Timespec { tv_sec: stat.st_atime, tv_nsec: stat.st_atime_nsec as i64 },
+        last_modification: Timespec { tv_sec: stat.st_mtime, tv_nsec: stat.st_mtime_nsec as i64 },
     }
 }
 

@@ -12,6 +12,7 @@
 //! computed from it may be bytes that nobody wrote. The file is marked then ([`format::FLAG_DOUBTFUL`]), and what lies behind its end is made zeros before it grows.
 
 use crate::Inode;
+use crate::rebuild::times_of;
 use crate::stripes::Blocks;
 use crate::table::InodeTable;
 use crate::undo;
@@ -22,7 +23,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use format::{LOST_MASK_OFFSET, RESYNC_END_OFFSET, RESYNC_START_OFFSET, Resync};
 use medium::Medium;
 use sys::OsError;
-use sys::rustix::fs::{Timespec, Timestamps, fstat, futimens};
+use sys::rustix::fs::{Timestamps, fstat, futimens};
 use units::MemberSet;
 
 /// Bytes of a file that are made to agree at a time, widened to whole stripes.
@@ -148,10 +149,7 @@ impl Inode {
         }
         let whole = self.in_use().find(|(slot, _)| !lost.contains(*slot));
         let stat = whole.and_then(|(_, backing)| fstat(backing.fd()).ok())?;
-        Some(Timestamps {
-            last_access: Timespec { tv_sec: stat.st_atime as i64, tv_nsec: stat.st_atime_nsec as i64 },
-            last_modification: Timespec { tv_sec: stat.st_mtime as i64, tv_nsec: stat.st_mtime_nsec as i64 },
-        })
+        Some(times_of(&stat))
     }
 
     fn is_short(&self, size: u64) -> bool {

@@ -12,7 +12,7 @@ use alloc::collections::BTreeMap;
 use alloc::collections::btree_map::Entry;
 use array::{Array, AttachError, Config};
 use file::Files;
-use sys::rustix::fs::{AtFlags, FileType, Stat, Timespec, Timestamps, unlinkat, utimensat};
+use sys::rustix::fs::{AtFlags, FileType, unlinkat, utimensat};
 use sys::{AsFd, OsError, Result};
 use units::Slot;
 
@@ -149,21 +149,12 @@ impl Namespace {
         // What is in a directory comes before the directory, although nothing here changes a directory's times.
         for (path, item) in wanted.iter().rev() {
             let at = Located::below(self.root(slot)?.as_fd(), &path[1..])?;
-            match utimensat(at.directory(), at.name(), &times(&item.stat), AtFlags::SYMLINK_NOFOLLOW) {
+            match utimensat(at.directory(), at.name(), &file::times_of(&item.stat), AtFlags::SYMLINK_NOFOLLOW) {
                 // A file that other hands have put there is not on this member.
                 Err(OsError::NOENT) if item.kind == FileType::RegularFile && item.attribute.is_none() => {}
                 result => result?,
             }
         }
         Ok(())
-    }
-}
-
-/// When something was last read and written.
-fn times(stat: &Stat) -> Timestamps {
-    let time = |seconds: i64, nanoseconds: u64| Timespec { tv_sec: seconds, tv_nsec: nanoseconds as i64 };
-    Timestamps {
-        last_access: time(stat.st_atime as i64, stat.st_atime_nsec as u64),
-        last_modification: time(stat.st_mtime as i64, stat.st_mtime_nsec as u64),
     }
 }

@@ -1,0 +1,148 @@
+//! `cxlraid rebuild` and `cxlraid replace`: what an operator does after a member was lost, and what they do when they are cut short.
+
+mod bench;
+
+use bench::{Bench, err, out, refused};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
+
+/// How many files of how many bytes the array has.
+const FILES: usize = 40;
+const FILE_BYTES: usize = 50_000;
+
+fn content(index: usize) -> Vec<u8> {
+    (0..FILE_BYTES + index * 100).map(|place| (place * 31 + index * 7 + place / 251) as u8).collect()
+}
+
+/// An array called db with some files under /data/files.
+fn filled() -> Bench {
+    let bench = Bench::new();
+    assert!(bench.create().status.success());
+    fs::create_dir(bench.path("files")).unwrap();
+    for index in 0..FILES {
+        fs::write(bench.path("files").join(index.to_string()), content(index)).unwrap();
+    }
+    let added = bench.run(&["add", "--array", "db", "-r", "files", "/data/files"]);
+    assert!(added.status.success(), "{}", err(&added));
+    stop(&bench);
+    bench
+}
+
+fn stop(bench: &Bench) {
+    assert!(bench.run(&["stop", "db"]).status.success());
+}
+
+/// All files are there and hold what they should; `missing` is moved away meanwhile.
+#[track_caller]
+fn assert_bears(bench: &Bench, missing: &str) {
+    stop(bench);
+    fs::rename(bench.path(missing), bench.path("gone")).unwrap();
+    let _ = fs::remove_dir_all(bench.path("back"));
+    let retrieved = bench.run(&["retrieve", "--array", "db", "-r", "/data/files", "back"]);
+    assert!(retrieved.status.success(), "without {missing}: {}", err(&retrieved));
+    for index in 0..FILES {
+        assert!(fs::read(bench.path("back").join(index.to_string())).unwrap() == content(index), "{index} without {missing}");
+    }
+    stop(bench);
+    fs::rename(bench.path("gone"), bench.path(missing)).unwrap();
+}
+
+#[test]
+fn a_new_device_in_a_members_place_is_rebuilt() {
+    for lost in ["m0", "m1", "m2"] {
+        let bench = filled();
+        fs::remove_dir_all(bench.path(lost)).unwrap();
+        fs::create_dir(bench.path(lost)).unwrap();
+        assert_eq!(bench.run(&["status", "db"]).status.code(), Some(3));
+        let rebuilt = bench.run(&["rebuild", "db"]);
+        assert!(rebuilt.status.success(), "{}", err(&rebuilt));
+        assert!(out(&rebuilt).contains(&format!("{lost} in sync; {FILES} files, ")), "{}", out(&rebuilt));
+        let status = bench.run(&["status", "db"]);
+        assert_eq!(status.status.code(), Some(0), "{}", out(&status));
+        for missing in ["m0", "m1", "m2"] {
+            assert_bears(&bench, missing);
+        }
+        assert!(out(&bench.run(&["rebuild", "db"])).contains("nothing to rebuild"));
+    }
+}
+
+#[test]
+fn a_member_is_replaced_by_another_directory() {
+    let bench = filled();
+    fs::create_dir(bench.path("new")).unwrap();
+    let (status, line) = refused(&bench.run(&["replace", "db", "m1", "new"]));
+    assert!(status == 1 && line.contains("m1: is in sync"), "{line}");
+    fs::rename(bench.path("m1"), bench.path("away")).unwrap();
+    for (new, expected) in [("m0", "given twice"), ("nowhere", "does not exist"), ("away2", "not empty")] {
+        if new == "away2" {
+            fs::create_dir(bench.path(new)).unwrap();
+            fs::write(bench.path(new).join("file"), "somebody's").unwrap();
+        }
+        let (_, line) = refused(&bench.run(&["replace", "db", "m1", new]));
+        assert!(line.contains(expected), "{line}");
+    }
+    assert_eq!(fs::read(bench.path("away2/file")).unwrap(), b"somebody's");
+    let replaced = bench.run(&["replace", "db", "m1", "new"]);
+    assert!(replaced.status.success(), "{}", err(&replaced));
+    let status = bench.run(&["status", "db"]);
+    assert!(status.status.code() == Some(0) && out(&status).contains("/new "), "{}", out(&status));
+    assert_bears(&bench, "m0");
+    // The old one has another member's place no more.
+    fs::rename(bench.path("away"), bench.path("m1")).unwrap();
+    assert_bears(&bench, "m2");
+    let (_, line) = refused(&bench.run(&["replace", "db", "m1", "m1"]));
+    assert!(line.contains("not a member of the array"), "{line}");
+}
+
+#[test]
+fn a_member_in_use_or_unknown_is_not_rebuilt() {
+    let bench = filled();
+    let (_, line) = refused(&bench.run(&["rebuild", "db", "m1"]));
+    assert!(line.contains("is in sync"), "{line}");
+    let (_, line) = refused(&bench.run(&["rebuild", "db", "elsewhere"]));
+    assert!(line.contains("not a member of the array"), "{line}");
+    fs::rename(bench.path("m1"), bench.path("away")).unwrap();
+    let (_, line) = refused(&bench.run(&["rebuild", "db"]));
+    assert!(line.contains("does not exist"), "{line}");
+}
+
+/// Kills the command at instants further and further on; each time the array works, and in the end it is whole.
+#[test]
+fn a_rebuild_that_is_killed_goes_on_when_it_is_given_again() {
+    let bench = filled();
+    let mut killed = 0;
+    for round in 0..60u64 {
+        if round % 20 == 0 {
+            let _ = fs::remove_dir_all(bench.path("m1"));
+            fs::create_dir(bench.path("m1")).unwrap();
+        }
+        let mut command = bench.command(&["rebuild", "db"]);
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_micros(300 * (round % 20) + 500));
+        let _ = child.kill();
+        killed += usize::from(!child.wait().unwrap().success());
+        if round % 7 == 3 {
+            assert_whole(&bench);
+        }
+    }
+    assert!(killed > 20, "{killed} of 60 were killed in time");
+    let rebuilt = bench.run(&["rebuild", "db"]);
+    assert!(rebuilt.status.success(), "{}", err(&rebuilt));
+    for missing in ["m0", "m1", "m2"] {
+        assert_bears(&bench, missing);
+    }
+}
+
+#[track_caller]
+fn assert_whole(bench: &Bench) {
+    let back: PathBuf = bench.path("back");
+    let _ = fs::remove_dir_all(&back);
+    let retrieved = bench.run(&["retrieve", "--array", "db", "-r", "/data/files", "back"]);
+    assert!(retrieved.status.success(), "{}", err(&retrieved));
+    let holds = |index: usize| fs::read(Path::new(&back).join(index.to_string())).unwrap() == content(index);
+    assert!((0..FILES).all(holds));
+}
