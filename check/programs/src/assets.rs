@@ -14,14 +14,25 @@ macro_rules! embedded {
     ($directory:literal: $($name:literal),* $(,)?) => { [$(($name, include_str!(concat!($directory, "/", $name)))),*] };
 }
 
-const SCRIPTS: [(&str, &str); 29] = embedded!("cases":
-    "common.sh", "bash.sh", "cat.sh", "coreutils.sh", "cp.sh", "dd.sh", "fio.sh", "fio-mapped.sh", "git.sh", "java.sh", "killed.sh", "mapped.sh", "mapped.py", "mv.sh",
+const SCRIPTS: [(&str, &str); 31] = embedded!("cases":
+    "common.sh", "bash.sh", "breakpoints.py", "runtimes.sh", "cat.sh", "coreutils.sh", "cp.sh", "dd.sh", "fio.sh", "fio-mapped.sh", "git.sh", "java.sh", "killed.sh", "mapped.sh", "mapped.py", "mv.sh",
     "node.js", "node.sh", "paths.sh", "program.sh", "python.py", "python.sh", "redis.sh", "space.sh", "sqlite3.sh", "stdio.sh", "stored.sh",
     "tar.sh", "killed.py", "writers.sh", "Channels.java");
 
-const C_FILES: [(&str, &str); 29] = embedded!("../c":
-    "alone.c", "calls.c", "cancel.c", "check.h", "counters.c", "descriptors.c", "faults.c", "fill.c", "handed.c", "holes.c", "keeps.c", "library.c", "limits.c", "magic.c", "maps.c", "passing.c", "probe.c", "readers.c", "reopen.c", "resolve.c", "roots.c", "sandbox.c", "signals.c", "sites.c", "sockets.c", "spawn.c",
+const C_FILES: [(&str, &str); 32] = embedded!("../c":
+    "alone.c", "audit.c", "calls.c", "cancel.c", "check.h", "counters.c", "descriptors.c", "faults.c", "fill.c", "filter.c", "handed.c", "holes.c", "keeps.c", "library.c", "limits.c", "magic.c", "maps.c", "passing.c", "probe.c", "readers.c", "reopen.c", "resolve.c", "roots.c", "runtime.c", "sandbox.c", "signals.c", "sites.c", "sockets.c", "spawn.c",
     "stdio.c", "threads.c", "writers.c");
+
+/// The program of `runtime.c` as other runtimes have it: its name, the compiler, what that is told.
+const RUNTIMES: [(&str, &str, &[&str]); 7] = [
+    ("runtime-musl", "musl-gcc", &[]),
+    ("runtime-32-bit", "gcc", &["-m32"]),
+    ("runtime-address", "gcc", &["-fsanitize=address"]),
+    ("runtime-address-fixed", "gcc", &["-fsanitize=address", "-no-pie"]),
+    ("runtime-thread", "gcc", &["-fsanitize=thread"]),
+    ("runtime-thread-fixed", "gcc", &["-fsanitize=thread", "-no-pie"]),
+    ("runtime-undefined", "gcc", &["-fsanitize=undefined"]),
+];
 
 /// Puts everything in place.
 pub(crate) fn prepare(ground: &Ground, java: bool) -> Result<(), String> {
@@ -38,6 +49,19 @@ pub(crate) fn prepare(ground: &Ground, java: bool) -> Result<(), String> {
     for (name, _) in C_FILES.iter().filter(|(name, _)| name.ends_with(".c")) {
         compile(&sources, &binaries, name.trim_end_matches(".c"))?;
     }
+    for (name, compiler, arguments) in RUNTIMES {
+        if stage::process::find_program(compiler).is_some() {
+            let mut compile = Command::new(compiler);
+            compile
+                .args(["-O1", "-w", "-pthread"])
+                .args(arguments)
+                .arg("-o")
+                .arg(binaries.join(name))
+                .arg(sources.join("runtime.c"));
+            // A case that needs it says so by what it finds missing: not every machine has each of these.
+            let _ = finish(compile);
+        }
+    }
     if java {
         let mut javac = Command::new("/usr/bin/env");
         javac.args(["javac", "-encoding", "UTF-8", "-d"]).arg(&binaries).arg(cases.join("Channels.java"));
@@ -51,15 +75,15 @@ fn compile(sources: &Path, binaries: &Path, name: &str) -> Result<(), String> {
     // Warnings are off: some calls are wrong on purpose.
     cc.args(["-O1", "-w", "-pthread"]);
     let target = match name {
-        "library" => {
+        "library" | "audit" => {
             cc.args(["-shared", "-fPIC"]);
-            "library.so"
+            format!("{name}.so")
         }
         "alone" => {
             cc.arg("-static");
-            name
+            name.to_owned()
         }
-        _ => name,
+        _ => name.to_owned(),
     };
     cc.arg("-o").arg(binaries.join(target)).arg(sources.join(name).with_extension("c"));
     finish(cc)

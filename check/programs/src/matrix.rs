@@ -44,7 +44,7 @@ pub(crate) fn run(ground: &Ground, case: &Case, number: usize, options: &Options
         let victim = (number + index) % shape.member_count;
         on_array(&place, case, *shape, victim, &reference, options, report)?;
     }
-    if options.wants_level("traced") {
+    if case.traceable && options.wants_level("traced") {
         let begun = Instant::now();
         let complaints = trace::run(&place, case)?;
         report.result(Shape::RAID5.label, "traced", case.name, begun.elapsed(), &complaints);

@@ -23,7 +23,12 @@ pub(crate) fn unreachable_because(name: &OsStr) -> Option<&'static str> {
     if changes_user {
         return Some("is a setuid program, which ignores LD_PRELOAD");
     }
-    (is_static(&path)? == Linkage::Static).then_some("is statically linked")
+    match linkage(&path)? {
+        Linkage::Static => Some("is statically linked"),
+        Linkage::Foreign => Some("is a 32-bit program, or one for another processor"),
+        // With another C library than glibc the library says itself that it stands aside.
+        Linkage::Dynamic => None,
+    }
 }
 
 fn own_uid() -> Option<u32> {
@@ -45,19 +50,25 @@ fn find(name: &OsStr) -> Option<PathBuf> {
 enum Linkage {
     Static,
     Dynamic,
+    /// Not for 64-bit x86: the loader passes the library over, with a line of its own.
+    Foreign,
 }
 
 /// Reads the program headers of a 64-bit little-endian ELF file (elf(5)): a dynamic program names its loader in PT_INTERP.
-fn is_static(path: &Path) -> Option<Linkage> {
+fn linkage(path: &Path) -> Option<Linkage> {
     const HEADER_BYTES: usize = 64;
+    const EM_X86_64: u16 = 62;
     const PT_INTERP: u32 = 3;
     let file = File::open(path).ok()?;
     let mut header = [0; HEADER_BYTES];
     file.read_exact_at(&mut header, 0).ok()?;
-    if header[..6] != *b"\x7fELF\x02\x01" {
+    let half = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
+    if header[..4] != *b"\x7fELF" {
         return None;
     }
-    let half = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
+    if header[4..6] != *b"\x02\x01" || half(18) != EM_X86_64 {
+        return Some(Linkage::Foreign);
+    }
     let table_offset = u64::from_le_bytes(header[32..40].try_into().ok()?);
     let (entry_bytes, entry_count) = (half(54), half(56));
     for index in 0..u64::from(entry_count) {
@@ -78,6 +89,7 @@ mod tests {
     fn elf(kind: u32) -> Vec<u8> {
         let mut bytes = vec![0; 64 + 56];
         bytes[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        bytes[18] = 62;
         bytes[32] = 64;
         bytes[54] = 56;
         bytes[56] = 1;
@@ -91,13 +103,18 @@ mod tests {
         let linkage = |bytes: &[u8]| {
             let path = directory.path().join("program");
             fs::write(&path, bytes).unwrap();
-            is_static(&path)
+            super::linkage(&path)
         };
         assert_eq!(linkage(&elf(1)), Some(Linkage::Static));
         assert_eq!(linkage(&elf(3)), Some(Linkage::Dynamic));
         assert_eq!(linkage(b"#!/bin/sh\n"), None);
         assert_eq!(linkage(&elf(3)[..80]), Some(Linkage::Dynamic));
         assert_eq!(linkage(&elf(3)[..66]), None);
+        let mut other = elf(3);
+        other[4] = 1;
+        assert_eq!(linkage(&other), Some(Linkage::Foreign));
+        (other[4], other[18]) = (2, 183);
+        assert_eq!(linkage(&other), Some(Linkage::Foreign));
     }
 
     #[test]

@@ -154,21 +154,45 @@ pub(crate) fn start(environment: &Environment) {
         Ok(None) => return,
         Ok(Some(config)) => {
             let namespace = attach(&config, &mut notices);
-            mounts = config.mounts;
+            mounts.extend(config.mounts);
             namespace
         }
         Err(error) => {
             notices.push((None, error.to_string()));
-            mounts.extend(get("CXLRAID_MOUNTS").unwrap_or_default().split(|&byte| byte == b':').map(<[u8]>::to_vec));
+            mounts.extend(named_members(environment));
             Err(OsError::INVAL)
         }
     };
+    keep_state(environment, namespace, mounts, notices);
+}
+
+/// The members' paths as the environment names them.
+fn named_members(environment: &Environment) -> Vec<Vec<u8>> {
+    environment.get(b"CXLRAID_MOUNTS").unwrap_or_default().split(|&byte| byte == b':').map(<[u8]>::to_vec).collect()
+}
+
+/// Keeps what the process' calls are answered by.
+fn keep_state(environment: &Environment, namespace: Result<Namespace, OsError>, mounts: Vec<Vec<u8>>, notices: Notices) {
     let refused_roots = if namespace.is_err() { mounts.into_iter().map(resolved).collect() } else { Vec::new() };
-    let paths = get("CXLRAID_PATHS").unwrap_or_else(|| PATHS_DEFAULT.as_bytes().to_vec());
+    let paths = environment.get(b"CXLRAID_PATHS").unwrap_or(PATHS_DEFAULT.as_bytes());
     let prefixes = paths.split(|&byte| byte == b':').filter(|path| path.starts_with(b"/")).map(normalise);
     let prefixes = Prefixes(prefixes.filter(|prefix| !prefix.is_empty()).collect());
     let state = State { prefixes, namespace, refused_roots, notices, told: AtomicBool::new(false) };
     STATE.store(Box::into_raw(Box::new(state)), Ordering::Release);
+}
+
+/// For a process in which the library stands aside: closes what it inherited of the array, since what it did with that would reach one member only. Returns how many
+/// descriptors were closed.
+pub(crate) fn give_up_inherited(environment: &Environment) -> usize {
+    keep_state(environment, Err(OsError::INVAL), named_members(environment), Notices::new());
+    let mut given_up = Vec::new();
+    crate::inherit::descriptors(|descriptor| {
+        if refused(crate::calls::directory::borrow(descriptor)).is_some() {
+            given_up.push(descriptor);
+        }
+    });
+    given_up.iter().for_each(|&descriptor| crate::calls::descriptor::close_unheld(descriptor));
+    given_up.len()
 }
 
 /// Returns a directory's path as the kernel tells it, with symlinks resolved; the path as it is if nothing is there.

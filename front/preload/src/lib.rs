@@ -27,6 +27,7 @@ mod environment;
 mod exec;
 mod guest;
 mod inherit;
+mod loader;
 mod lock;
 mod mappings;
 mod maps;

@@ -4,7 +4,8 @@
 //! environment and process, take over the signal actions, adopt inherited descriptors, patch.
 
 use crate::environment::{Auxiliary, Environment, find};
-use crate::{coverage, dispatch, inherit, patch, process, signals, sud};
+use crate::report::report;
+use crate::{coverage, dispatch, inherit, loader, patch, process, signals, sud};
 use core::ffi::{c_char, c_int};
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use heap::boxed::Box;
@@ -58,21 +59,26 @@ pub(crate) fn own_address() -> usize {
     0
 }
 
-/// What ld.so calls first.
+/// What the dynamic linker calls first.
 ///
 /// # Safety
-/// glibc's convention: argument count, arguments, and the environment on the first stack.
-unsafe extern "C" fn construct(_: c_int, _: *const *const c_char, variables: *const *const c_char) {
-    if variables.is_null() {
-        return;
-    }
+/// The arguments are not believed: glibc hands over the argument count, the arguments, and the environment on the first stack; musl nothing.
+unsafe extern "C" fn construct(count: c_int, arguments: *const *const c_char, variables: *const *const c_char) {
+    let Some(variables) = loader::first_environment(count, arguments, variables) else { return };
     // SAFETY: the environment is the one on the first stack, followed by the auxiliary vector.
     let (wanted, auxiliary) = unsafe {
         let wanted = [&b"CXLRAID_MOUNTS"[..], b"CXLRAID_LEVEL"].into_iter().any(|name| find(variables, name).is_some());
-        (wanted, if wanted { Auxiliary::after(variables) } else { Auxiliary::default() })
+        (wanted, Auxiliary::after(variables))
     };
+    // SAFETY: constructors run, and this library's is the first of them.
+    unsafe { loader::let_sanitizer_be_first(&auxiliary) };
     if !wanted || auxiliary.secure {
         return;
+    }
+    // SAFETY: as above.
+    if let Some(why) = unsafe { loader::obstacle(&auxiliary) } {
+        // SAFETY: the environment on the first stack.
+        return stand_aside(&unsafe { Environment::copy(variables) }, why);
     }
     // Not of faults: copies behind guards are made here already, as of an inherited descriptor's file.
     let mask = set_mask(!signals::never_blocked());
@@ -83,6 +89,17 @@ unsafe extern "C" fn construct(_: c_int, _: *const *const c_char, variables: *co
     sys::rest::let_in(None);
     signals::inherit_mask(mask);
     set_mask(mask & !signals::never_blocked());
+}
+
+/// Leaves the program to the kernel, with nothing of the array in its hands.
+#[cold]
+fn stand_aside(environment: &Environment, why: &str) {
+    match crate::array::give_up_inherited(environment) {
+        0 => report!("this program {why}, so it does not see the array itself; programs it starts may"),
+        count => report!(
+            "this program {why}, so it does not see the array itself and {count} open files of it are closed; programs it starts may"
+        ),
+    }
 }
 
 /// # Safety
@@ -109,6 +126,13 @@ unsafe fn begin(variables: *const *const c_char, auxiliary: &Auxiliary) {
         OWN_TEXT[0].store(own.bias.wrapping_add(text.start) as usize, Ordering::Relaxed);
         OWN_TEXT[1].store(own.bias.wrapping_add(text.end) as usize, Ordering::Relaxed);
     }
+    // SAFETY: the caller's promise.
+    let Some(prepared) = (unsafe { patch::objects::prepare(auxiliary, environment) }) else {
+        return stand_aside(
+            environment,
+            "has a debugger's breakpoints where its system calls are looked after (set them once it runs)",
+        );
+    };
     signals::start();
     crate::array::start(environment);
     // High numbers come first: among them are those that others are found by.
@@ -117,8 +141,7 @@ unsafe fn begin(variables: *const *const c_char, auxiliary: &Auxiliary) {
     inherited.into_iter().rev().for_each(crate::array::adopt);
     crate::array::forget_former_programs();
     crate::calls::directory::start();
-    // SAFETY: the caller's promise.
-    unsafe { patch::objects::patch_loaded(auxiliary, environment) };
+    prepared.patch();
     dispatch::open_filter();
     if environment.get(b"CXLRAID_DEBUG_SITES").is_some() {
         patch::objects::report_counts();

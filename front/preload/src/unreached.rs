@@ -6,11 +6,11 @@
 //! is not executed. One line on standard error says so. If the exec fails, everything is as it was before.
 //!
 //! The library is not loaded into a program that is linked statically, or is for another processor (a 32-bit one): ld.so does that, or one that can load it. Nor into
-//! one that gains rights by being executed (ld.so(8), secure-execution mode).
+//! one that gains rights by being executed (ld.so(8), secure-execution mode). In one that is linked with another C library than glibc it stands aside.
 
 use crate::calls::{OPEN, directory};
 use crate::exec::{Target, descriptor_flags};
-use crate::patch::elf::{Header, ProgramHeader, has_interpreter};
+use crate::patch::elf::{Header, headers_of, interpreter};
 use crate::report::report;
 use crate::{deputy, guest, process, program};
 use core::ffi::CStr;
@@ -27,8 +27,6 @@ use units::{PAGE_BYTES, Shown};
 const PATH_BYTES_MAX: usize = 4096;
 /// The kernel's limit for `#!` lines that name scripts.
 const INTERPRETER_DEPTH_MAX: usize = 5;
-/// More program headers than an executable has: the kernel takes at most 64 KiB of them.
-const PROGRAM_HEADER_COUNT_MAX: usize = 65536 / size_of::<ProgramHeader>();
 /// The setting that refuses such programs.
 const SETTING: &[u8] = b"CXLRAID_UNREACHED";
 
@@ -44,6 +42,8 @@ pub(crate) enum Why {
     OtherProcessor,
     /// It is executed with rights that its caller lacks.
     Rights,
+    /// Its C library is not glibc, and the library stands aside in it ([`crate::loader`]).
+    OtherLibrary,
 }
 
 impl fmt::Display for Why {
@@ -52,6 +52,7 @@ impl fmt::Display for Why {
             Self::Static => "is linked statically",
             Self::OtherProcessor => "is not a 64-bit program",
             Self::Rights => "gains rights when it is executed",
+            Self::OtherLibrary => "is not linked with glibc",
         })
     }
 }
@@ -218,7 +219,10 @@ fn why_file(file: &OwnedFd, depth: usize) -> Option<Why> {
     if !header.is_ours() {
         return Some(Why::OtherProcessor);
     }
-    (!has_interpreter(&program_headers(file, &header)?)).then_some(Why::Static)
+    match interpreter(&headers_of(file, &header)?) {
+        None => Some(Why::Static),
+        Some(place) => is_of_other_library(file, place).then_some(Why::OtherLibrary),
+    }
 }
 
 /// Whether the kernel tells ld.so that the file is executed with rights that the caller lacks (AT_SECURE).
@@ -244,22 +248,19 @@ fn gains_rights(file: &OwnedFd) -> bool {
     changes || !user.is_root() && has_capabilities()
 }
 
-fn program_headers(file: &OwnedFd, header: &Header) -> Option<Vec<ProgramHeader>> {
-    let (offset, count) = header.program_headers();
-    if count > PROGRAM_HEADER_COUNT_MAX {
-        return None;
-    }
-    let mut bytes = heap::vec![0u8; count * size_of::<ProgramHeader>()];
-    let read = pread(file, bytes.as_mut_slice(), offset).ok()?;
-    let whole = |index: usize| (index + 1) * size_of::<ProgramHeader>() <= read;
-    // SAFETY: entry `index` lies within what was read, as just checked; it is plain numbers.
-    let entry = |index: usize| unsafe { bytes.as_ptr().cast::<ProgramHeader>().add(index).read_unaligned() };
-    Some((0..count).take_while(|&index| whole(index)).map(entry).collect())
+/// Whether a program asks for a dynamic linker of another C library than glibc.
+fn is_of_other_library(file: &OwnedFd, place: core::ops::Range<u64>) -> bool {
+    let mut path = [0; PATH_BYTES_MAX];
+    let length = usize::try_from(place.end - place.start).unwrap_or(0).min(PATH_BYTES_MAX);
+    let count = pread(file, &mut path[..length], place.start).unwrap_or(0);
+    let path = path[..count].split(|&byte| byte == 0).next().unwrap_or(b"");
+    !crate::loader::is_glibc_linker(path)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::patch::elf::ProgramHeader;
     use std::os::unix::ffi::OsStrExt;
     use std::vec::Vec;
 
@@ -283,6 +284,10 @@ mod tests {
         let (offset, count) = (64, usize::from(own[56]));
         let kinds: Vec<usize> = (0..count).map(|index| offset + index * size_of::<ProgramHeader>()).collect();
         let interpreter = *kinds.iter().find(|&&at| own[at] == 3).unwrap();
+        let place = u64::from_le_bytes(own[interpreter + 8..interpreter + 16].try_into().unwrap()) as usize;
+        let mut musl = own[..PAGE_BYTES].to_vec();
+        musl[place..place + 25].copy_from_slice(b"/lib/ld-musl-x86_64.so.1\0");
+        assert_eq!(of_bytes("musl", &musl), Some(Why::OtherLibrary));
         alone[interpreter] = 0;
         assert_eq!(of_bytes("static", &alone), Some(Why::Static));
         assert_eq!(of_bytes("script", b"#! /bin/sh -e\n"), None);

@@ -24,14 +24,36 @@ pub(crate) struct Case {
     pub(crate) shapes: &'static [Shape],
     /// Whether it can run with its calls under watch, where each is a signal.
     pub(crate) watchable: bool,
+    /// Whether it can run under strace.
+    pub(crate) traceable: bool,
+    /// Whether it is left out, and shown as not run, where a program that it needs is not installed.
+    pub(crate) optional: bool,
 }
 
 const fn case(name: &'static str, script: &'static str, weight: u32) -> Case {
-    Case { name, script, needs: &[], variables: &[], weight, varies: &[], uncounted: &[], shapes: &Shape::ALL, watchable: true }
+    Case {
+        name,
+        script,
+        needs: &[],
+        variables: &[],
+        weight,
+        varies: &[],
+        uncounted: &[],
+        shapes: &Shape::ALL,
+        watchable: true,
+        traceable: true,
+        optional: false,
+    }
 }
 
 const fn program(name: &'static str, variables: &'static [(&'static str, &'static str)], weight: u32) -> Case {
     Case { variables, ..case(name, "program.sh", weight) }
+}
+
+/// Programs of another runtime, or under a tool.
+const fn runtime(name: &'static str, variables: &'static [(&'static str, &'static str)], needs: &'static [&'static str]) -> Case {
+    let shapes = &[Shape::RAID5];
+    Case { needs, variables, shapes, watchable: false, traceable: false, optional: true, ..case(name, "runtimes.sh", 8) }
 }
 
 const TIMING: &str = "depends on timing";
@@ -56,7 +78,7 @@ const MAPPED: &[(&str, &str)] = &[
 const FIO: &[&str] = &["/threads.", "/processes.", "/odd.", "/overwrite.", "/append.", "/own.", "/many."];
 
 /// All cases, in no particular order.
-pub(crate) const CASES: [Case; 45] = [
+pub(crate) const CASES: [Case; 53] = [
     case("stdio", "stdio.sh", 1),
     Case { uncounted: COPYING, ..case("cat", "cat.sh", 2) },
     case("dd", "dd.sh", 2),
@@ -125,6 +147,14 @@ pub(crate) const CASES: [Case; 45] = [
         uncounted: &[("pwrite64", TIMING), ("pread64", TIMING), ("fsync", TIMING)],
         ..program("cancellation", &[("PROGRAM", "cancel")], 5)
     },
+    runtime("runtime-musl", &[("RUNTIME", "musl")], &["musl-gcc"]),
+    runtime("runtime-32-bit", &[("RUNTIME", "32-bit")], &["/usr/lib32/libc.so"]),
+    runtime("runtime-valgrind", &[("RUNTIME", "valgrind")], &["valgrind"]),
+    runtime("runtime-sanitizers", &[("RUNTIME", "sanitizers")], &[]),
+    runtime("runtime-preloads", &[("RUNTIME", "preloads")], &["faketime", "eatmydata"]),
+    runtime("runtime-wrappers", &[("RUNTIME", "wrappers")], &["faketime", "eatmydata", "fakeroot"]),
+    runtime("runtime-sandboxes", &[("RUNTIME", "sandboxes")], &["bwrap"]),
+    runtime("runtime-debugger", &[("RUNTIME", "debugger")], &["gdb"]),
     case("writers", "writers.sh", 3),
     Case { uncounted: COPYING, ..case("stored", "stored.sh", 6) },
     Case { varies: &["/left"], uncounted: &[("pwrite64", TIMING), ("ftruncate", TIMING)], ..case("killed", "killed.sh", 12) },

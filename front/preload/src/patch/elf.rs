@@ -4,8 +4,13 @@
 //! which stays within the readable segments, so a malformed object is not followed out of its mapping.
 
 use core::ffi::CStr;
+use heap::vec::Vec;
+use sys::OwnedFd;
+use sys::rustix::io::pread;
 
-const PT_LOAD: u32 = 1;
+/// Of segments that are mapped (PT_LOAD).
+pub(crate) const LOADED: u32 = 1;
+const PT_LOAD: u32 = LOADED;
 const PT_DYNAMIC: u32 = 2;
 const PT_INTERP: u32 = 3;
 const PT_NOTE: u32 = 4;
@@ -52,6 +57,48 @@ pub(crate) struct ProgramHeader {
     align: u64,
 }
 
+impl ProgramHeader {
+    pub(crate) const fn kind(&self) -> u32 {
+        self.kind
+    }
+
+    /// Where its bytes are in the file.
+    pub(crate) const fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// The addresses that come from the file.
+    pub(crate) fn range(&self) -> Option<Range> {
+        Some(Range { start: self.address, end: self.address.checked_add(self.file_bytes)? })
+    }
+}
+
+/// More program headers than an executable has: the kernel takes at most 64 KiB of them.
+const PROGRAM_HEADER_COUNT_MAX: usize = 65536 / size_of::<ProgramHeader>();
+
+/// The header of the object in `file`; None if it is no object of ours.
+pub(crate) fn header_of(file: &OwnedFd) -> Option<Header> {
+    let mut bytes = [0u8; size_of::<Header>()];
+    pread(file, &mut bytes[..], 0).ok().filter(|count| *count == bytes.len())?;
+    // SAFETY: as many bytes as a header has, which is plain numbers.
+    let header = unsafe { bytes.as_ptr().cast::<Header>().read_unaligned() };
+    header.is_ours().then_some(header)
+}
+
+/// The program headers of the object in `file`, whose header is given.
+pub(crate) fn headers_of(file: &OwnedFd, header: &Header) -> Option<Vec<ProgramHeader>> {
+    let (offset, count) = header.program_headers();
+    if count > PROGRAM_HEADER_COUNT_MAX {
+        return None;
+    }
+    let mut bytes = heap::vec![0u8; count * size_of::<ProgramHeader>()];
+    let read = pread(file, bytes.as_mut_slice(), offset).ok()?;
+    let whole = |index: usize| (index + 1) * size_of::<ProgramHeader>() <= read;
+    // SAFETY: entry `index` lies within what was read, as just checked; it is plain numbers.
+    let entry = |index: usize| unsafe { bytes.as_ptr().cast::<ProgramHeader>().add(index).read_unaligned() };
+    Some((0..count).take_while(|&index| whole(index)).map(entry).collect())
+}
+
 /// The ELF header.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -89,9 +136,10 @@ impl Header {
     }
 }
 
-/// Whether an executable file with these program headers asks for a dynamic linker.
-pub(crate) fn has_interpreter(headers: &[ProgramHeader]) -> bool {
-    headers.iter().any(|header| header.kind == PT_INTERP)
+/// Where in an executable file with these program headers the path of the dynamic linker is that it asks for; None if it asks for none.
+pub(crate) fn interpreter(headers: &[ProgramHeader]) -> Option<core::ops::Range<u64>> {
+    let header = headers.iter().find(|header| header.kind == PT_INTERP)?;
+    Some(header.offset..header.offset.saturating_add(header.file_bytes))
 }
 
 /// What must be added to the addresses of the object whose table of program headers lies at `table` in memory.
@@ -142,7 +190,7 @@ impl Image {
         };
         let mut note_count = 0;
         for header in headers {
-            let range = Range { start: header.address, end: header.address.checked_add(header.file_bytes)? };
+            let range = header.range()?;
             match header.kind {
                 PT_LOAD => {
                     *image.segments.get_mut(image.segment_count)? = (range, header.flags);
@@ -178,8 +226,19 @@ impl Image {
         unsafe { Self::new((address as u64).wrapping_sub(first.address), headers) }
     }
 
+    /// The same object elsewhere in memory.
+    pub(crate) fn moved_to(&self, bias: u64) -> Self {
+        Self { bias, ..*self }
+    }
+
     fn segments(&self) -> &[(Range, u32)] {
         &self.segments[..self.segment_count]
+    }
+
+    /// Where its segments are in memory, as far as they come from its file.
+    pub(crate) fn memory(&self) -> impl Iterator<Item = Range> + '_ {
+        let moved = |address: u64| self.bias.wrapping_add(address);
+        self.segments().iter().map(move |(range, _)| Range { start: moved(range.start), end: moved(range.end) })
     }
 
     /// The executable ranges.
@@ -452,11 +511,11 @@ fn encoded_bytes(encoding: u8) -> Option<u64> {
 const EH_COUNT: u8 = EH_FRAME_HDR_FORM[0];
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// The test program itself, as ld.so mapped it.
-    fn own_image() -> Image {
+    pub(crate) fn own_image() -> Image {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         let own = std::env::current_exe().unwrap();
         let line = maps.lines().find(|line| line.ends_with(own.to_str().unwrap())).unwrap();

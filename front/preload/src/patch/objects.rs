@@ -5,43 +5,25 @@
 //! mapped, not yet relocated, and nobody runs it.
 
 use super::cache::{Cache, Key};
-use super::elf::{DT_DEBUG, Image, ProgramHeader, Range};
+use super::elf::{Image, Range};
+use super::original::Original;
 use super::scan::{Found, scan};
 use super::site::Site;
 use super::trampoline::{Area, Caller};
 use crate::arch::bytes::{FILLER, JUMP_BYTES, SYSCALL, jump};
 use crate::environment::{Auxiliary, Environment};
+use crate::loader::{LinkMap, Loaded, entries};
 use crate::lock::Lock;
 use crate::sud;
 use crate::table;
-use core::ffi::{CStr, c_char};
+use core::ffi::CStr;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
 use heap::vec::Vec;
-use sys::rustix::fs::{Stat, fstat, stat};
+use sys::rustix::fs::{CWD, Mode, OFlags, fstat, openat};
+use sys::rustix::io::dup;
 use sys::rustix::mm::{MprotectFlags, mprotect};
-use sys::{BorrowedFd, RawFd};
+use sys::{BorrowedFd, OwnedFd, RawFd};
 use units::PAGE_BYTES;
-
-/// `struct r_debug` of <link.h>.
-#[repr(C)]
-struct Debug {
-    version: i32,
-    first: *const LinkMap,
-    breakpoint: usize,
-    state: i32,
-    /// Where ld.so is mapped.
-    linker: usize,
-}
-
-/// `struct link_map` of <link.h>.
-#[repr(C)]
-struct LinkMap {
-    bias: usize,
-    name: *const c_char,
-    dynamic: usize,
-    next: *const LinkMap,
-    previous: *const LinkMap,
-}
 
 /// Numbers for a message of the constructor and the trace file.
 #[derive(Default)]
@@ -77,55 +59,59 @@ pub(crate) fn lock() -> &'static crate::lock::RawLock {
     PATCHING.raw()
 }
 
-/// Patches everything that is loaded. Called by the constructor, with signals blocked, before there is another thread.
+/// An object and its sites, before any is patched.
+struct Object {
+    image: Image,
+    caller: Caller,
+    sites: Vec<Site>,
+}
+
+/// All that is loaded when the constructor runs.
+pub(crate) struct Prepared {
+    patcher: Patcher,
+    objects: Vec<Object>,
+}
+
+/// Finds the sites of everything that is loaded. Called by the constructor, with signals blocked, before there is another thread. None if a debugger has a breakpoint
+/// where a jump must go: it would put the old byte back into the middle of that jump.
 ///
 /// # Safety
 /// `auxiliary` is the kernel's description of this process; no other thread runs.
-pub(crate) unsafe fn patch_loaded(auxiliary: &Auxiliary, environment: &Environment) {
+pub(crate) unsafe fn prepare(auxiliary: &Auxiliary, environment: &Environment) -> Option<Prepared> {
     let mut patcher = Patcher { cache: Cache::open(environment), area: None, auxiliary: *auxiliary };
-    // SAFETY: the caller's promise: these are the main program's headers.
-    let Some(program) = (unsafe { main_program(auxiliary) }) else { return };
-    let debug = program.dynamic(DT_DEBUG).filter(|address| *address != 0);
-    // The kernel does not name an ld.so that was started by hand and loaded the program itself.
-    // SAFETY: DT_DEBUG of a program that runs holds the address of ld.so's r_debug.
-    let linker = debug
-        .filter(|_| auxiliary.linker == 0)
-        .map_or(auxiliary.linker, |address| unsafe { (*(address as *const Debug)).linker });
-    // SAFETY: where ld.so is mapped its first byte is its header.
-    let linker = if linker == 0 { None } else { unsafe { Image::at(linker) } };
+    let mut objects = Vec::new();
+    // SAFETY: the caller's promise.
+    let Some(Loaded { program, linker, first }) = (unsafe { Loaded::find(auxiliary) }) else {
+        return Some(Prepared { patcher, objects });
+    };
     if let Some(linker) = &linker {
         let text = linker.texts().next().unwrap_or_default();
         LINKER_TEXT[0].store(linker.bias.wrapping_add(text.start) as usize, Ordering::Relaxed);
         LINKER_TEXT[1].store(linker.bias.wrapping_add(text.end) as usize, Ordering::Relaxed);
     }
-    let debug = debug.or_else(|| {
-        let linker = linker.as_ref()?;
-        Some(linker.bias.wrapping_add(linker.symbol(b"_r_debug")?))
-    });
-    patcher.object(&program, Caller::Foreign, || stat(c"/proc/self/exe").ok());
-    // SAFETY: ld.so keeps r_debug and its list consistent while constructors run; only this thread exists.
-    let mut map = debug.map_or(core::ptr::null(), |address| unsafe { (*(address as *const Debug)).first });
-    while !map.is_null() {
-        // SAFETY: as above: `map` is an entry of ld.so's list.
-        let entry = unsafe { &*map };
+    objects.extend(patcher.object(program, Caller::Foreign, || open_object(c"/proc/self/exe")));
+    // SAFETY: the linker's list, of this process.
+    for entry in unsafe { entries(first) } {
         // SAFETY: as above; the entry's object is loaded.
-        unsafe { patcher.entry(entry) };
-        map = entry.next;
+        objects.extend(unsafe { patcher.entry(entry) });
     }
-    patcher.finish();
+    let is_whole = |object: &Object| object.sites.iter().all(|site| is_original(&object.image, site));
+    objects.iter().all(is_whole).then_some(Prepared { patcher, objects })
 }
 
-/// # Safety
-/// `auxiliary` is the kernel's description of this process.
-unsafe fn main_program(auxiliary: &Auxiliary) -> Option<Image> {
-    if auxiliary.program_headers == 0 {
-        return None;
+impl Prepared {
+    /// Puts the jumps into everything that was loaded. Called as [`prepare`] is.
+    pub(crate) fn patch(mut self) {
+        for object in &self.objects {
+            self.patcher.patch(object);
+        }
+        self.patcher.seal();
     }
-    let table = auxiliary.program_headers as *const ProgramHeader;
-    // SAFETY: the kernel says that so many program headers are mapped there.
-    let headers = unsafe { core::slice::from_raw_parts(table, auxiliary.program_header_count) };
-    // SAFETY: the kernel mapped the program as its headers say.
-    unsafe { Image::new(super::elf::bias_of_table(headers, auxiliary.program_headers as u64), headers) }
+}
+
+/// A file of the host to read from.
+fn open_object(path: &CStr) -> Option<OwnedFd> {
+    openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()
 }
 
 /// Whether a system call that goes on at `continuation` is one of ld.so's own.
@@ -157,13 +143,26 @@ pub(crate) fn closing(descriptor: RawFd) {
     let _patching = PATCHING.lock();
     // SAFETY: ld.so mapped an object there, from its first byte on, and is not done with it.
     let Some(image) = (unsafe { Image::at(address) }) else { return };
+    // musl's linker lies in one text with the C library: the program may have mapped a file that looks like an object, but not as its header says.
+    if !image.memory().all(|range| is_all_mapped(range.start as usize, range.end as usize)) {
+        return;
+    }
     let environment = crate::start::environment();
     let mut patcher = Patcher { cache: Cache::open(environment), area: None, auxiliary: Auxiliary::default() };
     // SAFETY: the program's descriptor is open until this call returns.
-    let file = || fstat(unsafe { BorrowedFd::borrow_raw(descriptor) }).ok();
+    let file = || dup(unsafe { BorrowedFd::borrow_raw(descriptor) }).ok();
     let caller = caller_of(&image);
-    patcher.object(&image, caller, file);
-    patcher.finish();
+    let Some(mut object) = patcher.object(image, caller, file) else { return };
+    let count = object.sites.len();
+    object.sites.retain(|site| is_original(&object.image, site));
+    if object.sites.len() < count {
+        let name = object.image.soname().unwrap_or(c"an object").to_string_lossy();
+        crate::report::report!(
+            "{name}: a debugger has breakpoints where its system calls are looked after; set them later, and keep this program off the array until then"
+        );
+    }
+    patcher.patch(&object);
+    patcher.seal();
 }
 
 /// The C library's own objects have ordinary stacks.
@@ -182,51 +181,66 @@ struct Patcher {
 impl Patcher {
     /// # Safety
     /// `entry` is of ld.so's list and its object is loaded.
-    unsafe fn entry(&mut self, entry: &LinkMap) {
+    unsafe fn entry(&mut self, entry: &LinkMap) -> Option<Object> {
         let own = crate::start::own_address();
-        if entry.bias == 0 || entry.bias == self.auxiliary.vdso || entry.bias == own || !is_mapped(entry.bias) {
-            return;
+        if entry.bias == 0
+            || entry.bias == self.auxiliary.vdso
+            || entry.bias == own
+            || !is_all_mapped(entry.bias, entry.bias + PAGE_BYTES)
+        {
+            return None;
         }
         // SAFETY: the page at `bias` is mapped; ld.so loaded the object as its header says.
-        let Some(image) = (unsafe { Image::at(entry.bias) }) else { return };
+        let image = unsafe { Image::at(entry.bias) }?;
         if self.is_main_program(&image) {
-            return;
+            return None;
         }
         let caller = caller_of(&image);
-        self.object(&image, caller, || {
-            // SAFETY: ld.so's name of an object is a string that lives as long as the entry.
-            stat(unsafe { CStr::from_ptr(entry.name) }).ok()
-        });
+        self.object(image, caller, || {
+            // SAFETY: as above: an entry of ld.so's list.
+            open_object(unsafe { entry.name() })
+        })
     }
 
     fn is_main_program(&self, image: &Image) -> bool {
         image.is_text((self.auxiliary.entry as u64).wrapping_sub(image.bias))
     }
 
-    /// Patches the sites of one object. `file` gives the stat of its file, asked only if it has no build-id.
-    fn object(&mut self, image: &Image, caller: Caller, file: impl FnOnce() -> Option<Stat>) {
+    /// Finds the sites of one object. `open` opens its file, which is asked for only if the sites are not known.
+    fn object(&mut self, image: Image, caller: Caller, open: impl Fn() -> Option<OwnedFd>) -> Option<Object> {
         if image.relocates_text() {
-            return;
+            return None;
         }
         COUNTS.objects.fetch_add(1, Ordering::Relaxed);
-        let key = image.build_id().map(Key::of_build_id).or_else(|| file().as_ref().map(Key::of_file));
+        let of_file = || Some(Key::of_file(&fstat(open()?).ok()?));
+        let key = image.build_id().map(Key::of_build_id).or_else(of_file);
         let known = key.as_ref().and_then(|key| self.cache.load(key, table::fingerprint()));
-        let sites = known.filter(|sites| sites.iter().all(|site| is_original(image, site))).unwrap_or_else(|| {
-            let found = scan(image, table::wants_site);
-            COUNTS.objects_scanned.fetch_add(1, Ordering::Relaxed);
-            COUNTS.sites_hopeless.fetch_add(found.hopeless.len() as u32, Ordering::Relaxed);
-            if let Some(key) = &key {
-                self.cache.store(key, table::fingerprint(), &found.sites);
-            }
-            if crate::start::environment().get(b"CXLRAID_DEBUG_SITES").is_some() {
-                report_hopeless(&found);
-            }
-            found.sites
-        });
-        for text in image.texts() {
-            let here: Vec<Site> = sites.iter().filter(|site| text.contains(site.start)).copied().collect();
+        let known = known.filter(|sites| sites.iter().all(|site| is_original(&image, site)));
+        let sites = known.unwrap_or_else(|| self.scan(&image, key.as_ref(), open()));
+        Some(Object { image, caller, sites })
+    }
+
+    /// Looks for an object's sites in what its `file` has: in memory there may be breakpoints of a debugger, which are no part of any instruction.
+    fn scan(&mut self, image: &Image, key: Option<&Key>, file: Option<OwnedFd>) -> Vec<Site> {
+        let original = file.as_ref().and_then(|file| Original::map(image, file));
+        let found = scan(original.as_ref().map_or(image, |original| &original.image), table::wants_site);
+        COUNTS.objects_scanned.fetch_add(1, Ordering::Relaxed);
+        COUNTS.sites_hopeless.fetch_add(found.hopeless.len() as u32, Ordering::Relaxed);
+        // What was found in memory alone may be wrong for the next process.
+        if let (Some(key), Some(_)) = (key, &original) {
+            self.cache.store(key, table::fingerprint(), &found.sites);
+        }
+        if crate::start::environment().get(b"CXLRAID_DEBUG_SITES").is_some() {
+            report_hopeless(&found);
+        }
+        found.sites
+    }
+
+    fn patch(&mut self, object: &Object) {
+        for text in object.image.texts() {
+            let here: Vec<Site> = object.sites.iter().filter(|site| text.contains(site.start)).copied().collect();
             if !here.is_empty() {
-                self.text(image, text, &here, caller);
+                self.text(&object.image, text, &here, object.caller);
             }
         }
     }
@@ -268,10 +282,6 @@ impl Patcher {
             area.seal();
         }
     }
-
-    fn finish(mut self) {
-        self.seal();
-    }
 }
 
 fn report_hopeless(found: &Found) {
@@ -298,12 +308,13 @@ fn is_original(image: &Image, site: &Site) -> bool {
     image.is_text(site.start) && image.bytes(range) == Some(original)
 }
 
-/// Whether the page at `address` is mapped.
-fn is_mapped(address: usize) -> bool {
-    let mut resident = 0u8;
-    let arguments = [address, PAGE_BYTES, &raw mut resident as usize, 0, 0, 0];
-    // SAFETY: mincore() writes one byte, `resident`, for one page.
-    unsafe { sys::raw::syscall(linux_raw_sys::general::__NR_mincore as usize, arguments) == 0 }
+/// Whether every page from `start` to `end` is mapped.
+fn is_all_mapped(start: usize, end: usize) -> bool {
+    let start = start & !(PAGE_BYTES - 1);
+    let arguments = [start, end.saturating_sub(start), linux_raw_sys::general::MS_ASYNC as usize, 0, 0, 0];
+    // Not mincore(2): sandboxes forbid it (systemd's @system-service lacks it).
+    // SAFETY: with MS_ASYNC the call only looks at what is mapped (msync(2), notes).
+    unsafe { sys::raw::syscall(linux_raw_sys::general::__NR_msync as usize, arguments) == 0 }
 }
 
 /// Says on standard error what was patched (`CXLRAID_DEBUG_SITES`).
