@@ -33,6 +33,8 @@ cargo x TASK [ARGUMENTS]
                   a user without rights does what the kernel lets him, while others use the array: nothing of theirs is read or changed
   differ [--calls N] [--seed S] [--level L] [--steps A,B,..]
                   random programs of system calls on arrays and on a plain directory: what each call answers, and what is left
+  differ --suites [NAMES] [--level L] [--list]
+                  CPython's tests, stress-ng, dbench and others, case by case as on a plain directory
   operator [--cases N] [--seed S] [--level L] [--all]
                   members and files of .cxlraid damaged, swapped, emptied, put back from copies: nothing acknowledged is lost, no wrong byte read
   crash [--level L] [--workload W] [--mutations]

@@ -79,6 +79,7 @@ pub(crate) fn test(rest: &[String]) -> Outcome {
     steps.step("random system calls against a plain directory, a selection", || {
         run_apart(cargo_release("run -p cxlraid-differ -- --quick", &[]))
     })?;
+    steps.step("suites nobody here wrote, a selection", || run_apart(cargo_release("run -p cxlraid-suites -- --quick", &[])))?;
     steps.step("crash states, a selection", || run_apart(cargo_release(CRASH_QUICK, &[])))?;
     steps.step("interleavings of locks", loom)?;
     steps.step("fuzzing, some seconds each", || fuzz::fuzz(&["--quick".to_owned()]))?;
@@ -129,8 +130,12 @@ pub(crate) fn trees(rest: &[String]) -> Outcome {
     run(cargo_release("run -p cxlraid-trees --", rest))
 }
 
+/// Random calls, or with `--suites` the suites that others wrote, in a /dev/shm of their own.
 pub(crate) fn differ(rest: &[String]) -> Outcome {
     build(&[])?;
+    if let Some((_, names)) = rest.split_first().filter(|(first, _)| *first == "--suites") {
+        return run_apart(cargo_release("run -p cxlraid-suites --", names));
+    }
     run_apart(cargo_release("run -p cxlraid-differ --", rest))
 }
 
