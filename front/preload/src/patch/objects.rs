@@ -216,13 +216,13 @@ impl Patcher {
         let key = image.build_id().map(Key::of_build_id).or_else(of_file);
         let known = key.as_ref().and_then(|key| self.cache.load(key, table::fingerprint()));
         let known = known.filter(|sites| sites.iter().all(|site| is_original(&image, site)));
-        let sites = known.unwrap_or_else(|| self.scan(&image, key.as_ref(), open()));
+        let sites = known.unwrap_or_else(|| self.scan(&image, key.as_ref(), open().as_ref()));
         Some(Object { image, caller, sites })
     }
 
     /// Looks for an object's sites in what its `file` has: in memory there may be breakpoints of a debugger, which are no part of any instruction.
-    fn scan(&mut self, image: &Image, key: Option<&Key>, file: Option<OwnedFd>) -> Vec<Site> {
-        let original = file.as_ref().and_then(|file| Original::map(image, file));
+    fn scan(&mut self, image: &Image, key: Option<&Key>, file: Option<&OwnedFd>) -> Vec<Site> {
+        let original = file.and_then(|file| Original::map(image, file));
         let found = scan(original.as_ref().map_or(image, |original| &original.image), table::wants_site);
         COUNTS.objects_scanned.fetch_add(1, Ordering::Relaxed);
         COUNTS.sites_hopeless.fetch_add(found.hopeless.len() as u32, Ordering::Relaxed);
