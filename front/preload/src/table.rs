@@ -52,11 +52,12 @@ pub(crate) fn wants_site(number: Option<u32>) -> bool {
     number.is_none_or(|number| ROWS.get(number as usize).is_some_and(|row| row.way != Pass))
 }
 
-/// Changes whenever the set of patched sites or the form of their records may.
+/// Changes whenever the set of patched sites, the code that finds them or the form of their records may.
 pub(crate) fn fingerprint() -> u64 {
     const FORMAT: u64 = 3;
     let format = FORMAT << 32 | crate::patch::site::SITE_BYTES as u64;
-    ROWS.iter().fold(format, |seed, row| hash(&[row.way as u8], seed))
+    let code = hash(env!("CXLRAID_PATCH_SOURCES").as_bytes(), format);
+    ROWS.iter().fold(code, |seed, row| hash(&[row.way as u8], seed))
 }
 
 struct Line(usize, Row);
