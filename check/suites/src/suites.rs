@@ -8,7 +8,7 @@ use stage::{process::find_program, run::Output};
 use std::{fs, time::Duration};
 
 const PYTHON: &str = "/usr/bin/python3";
-const MODULE_LIMIT: Duration = Duration::from_secs(300);
+const MODULE_LIMIT: Duration = Duration::from_secs(150);
 const STRESSOR_LIMIT: Duration = Duration::from_secs(60);
 const PROGRAM_LIMIT: Duration = Duration::from_secs(120);
 
@@ -47,7 +47,7 @@ const fn quick(suite: Suite) -> Suite {
 pub(crate) const SUITES: &[Suite] = &[
     quick(module("test_os")),
     quick(module("test_posix")),
-    quick(module("test_posixpath")),
+    module("test_posixpath"),
     module("test_genericpath"),
     quick(module("test_shutil")),
     quick(module("test_tempfile")),
