@@ -15,6 +15,7 @@ mod roots;
 mod showing;
 mod unused;
 mod waits;
+mod watchers;
 
 pub use anchors::Anchors;
 pub use entry::{find_segment, segment_paths};
@@ -48,7 +49,7 @@ const OPEN_WORDS: usize = OPEN_FILE_COUNT / 64;
 const MAGIC: u64 = u64::from_le_bytes(*b"CXLRrun\x01");
 const SLOT_BITS: u32 = ATTACH_SLOT_COUNT.trailing_zeros();
 /// Raised whenever the layout below changes.
-const VERSION: u32 = 20;
+const VERSION: u32 = 21;
 
 /// One attached process.
 #[repr(C)]
@@ -67,6 +68,8 @@ struct AttachSlot {
     shown_count: AtomicU32,
     /// The process whose lock it waits for (waits.rs) in the lower half, when that was noted in the upper one; 0 for none.
     waits_for: AtomicU64,
+    /// 1 if its process may watch files of the array (watchers.rs).
+    watches: AtomicU32,
 }
 
 /// Who uses a lane of the journal, on a line of its own: 0 free, otherwise owner in the upper half and thread id in the lower, or [`JOURNAL_LANE_WAITS`].
@@ -84,6 +87,10 @@ struct Segment {
     out: AtomicU32,
     /// Raised with every change of `out`.
     epoch: AtomicU64,
+    /// Attached processes that may watch files of the array.
+    watchers: AtomicU32,
+    /// How often watchers were told of something.
+    events_told: AtomicU32,
     /// The `out` that the superblocks in use have recorded.
     out_recorded: AtomicU32,
     /// 1: the superblocks say that the array is in use again ([`crate::superblock`]).
@@ -466,6 +473,7 @@ impl Runtime {
             }
         }
         segment.idle_count.store(0, Ordering::Relaxed);
+        self.forget_watchers();
     }
 
     fn slot_is_taken(&self, index: usize) -> bool {
@@ -507,6 +515,7 @@ impl Runtime {
     fn release_slot(&self, index: usize) {
         let segment = self.segment();
         self.end_showing_in(index);
+        self.end_watching_in(index);
         for (word_index, word) in segment.open_by_slot[index].iter().enumerate() {
             let mut bits = word.swap(0, Ordering::AcqRel);
             while bits != 0 {

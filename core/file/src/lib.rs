@@ -37,6 +37,7 @@ mod stripes;
 mod table;
 mod undo;
 mod unfinished;
+mod watches;
 mod write;
 mod zeros;
 

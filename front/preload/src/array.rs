@@ -407,6 +407,8 @@ pub(crate) fn adopt(descriptor: sys::RawFd) {
     }
     if let Some((node, flags)) = Node::from_anchor(descriptor) {
         OPEN.install(descriptor, OPEN.describe_shared(node, flags));
+    } else {
+        crate::calls::events::adopt(descriptor);
     }
 }
 

@@ -400,7 +400,7 @@ static LINES: [Line; 382] = [
     pass(297, "rt_tgsigqueueinfo"),
     row(298, "perf_event_open", Pass, [], [], "does not read or write files of an array"),
     row(299, "recvmmsg", Serve, [], [], "a descriptor received may be an anchor"),
-    pass(300, "fanotify_init"),
+    row(300, "fanotify_init", Serve, [], [], "its events bring descriptors that may be anchors"),
     row(301, "fanotify_mark", Serve, [0, 3], [4], ""),
     row(302, "prlimit64", Serve, [], [], "RLIMIT_FSIZE holds for files of the array; set by another process it shows at the next exec"),
     row(303, "name_to_handle_at", Serve, [0], [1], ""),

@@ -74,11 +74,13 @@ const MAPPED: &[(&str, &str)] = &[
     ("ftruncate", TIMING),
     ("fallocate", TIMING),
 ];
+/// The kernel is made to tell of loads and stores by calls of its own.
+const WATCHED: &[(&str, &str)] = &[("pread64", "tells of loads"), ("fallocate", "tells of stores"), ("read", TIMING)];
 /// fio puts the time into what it writes; it verifies its files itself.
 const FIO: &[&str] = &["/threads.", "/processes.", "/odd.", "/overwrite.", "/append.", "/own.", "/many."];
 
 /// All cases, in no particular order.
-pub(crate) const CASES: [Case; 53] = [
+pub(crate) const CASES: [Case; 54] = [
     case("stdio", "stdio.sh", 1),
     Case { uncounted: COPYING, ..case("cat", "cat.sh", 2) },
     case("dd", "dd.sh", 2),
@@ -135,6 +137,7 @@ pub(crate) const CASES: [Case; 53] = [
     program("threads", &[("PROGRAM", "threads")], 1),
     Case { shapes: &[Shape::RAID1, Shape::RAID5], uncounted: COPYING, ..program("magic", &[("PROGRAM", "magic")], 60) },
     program("maps", &[("PROGRAM", "maps")], 1),
+    Case { uncounted: WATCHED, ..program("watches", &[("PROGRAM", "watches")], 20) },
     program("readers", &[("PROGRAM", "readers")], 2),
     program("sites", &[("PROGRAM", "sites")], 1),
     // It forbids itself rt_sigreturn.

@@ -1,7 +1,7 @@
 //! Copies between two descriptors: sendfile and copy_file_range, with at least one end in the array; the ends are splice's too.
 
 use super::node::Held;
-use super::{OPEN, limit};
+use super::{OPEN, events, limit};
 use crate::array;
 use crate::dispatch::{Call, Verdict};
 use crate::program;
@@ -93,6 +93,9 @@ impl End {
             })?,
             (None, offset) => self.kernel(offset, [__NR_pread64, __NR_read], address as usize, bytes.len())?,
         };
+        if let Some((_, file)) = self.file() {
+            events::accessed(self.fd, file, count)?;
+        }
         self.offset = self.offset.map(|offset| offset + count as u64);
         Ok(count)
     }
@@ -110,6 +113,9 @@ impl End {
             })?,
             (None, offset) => self.kernel(offset, [__NR_pwrite64, __NR_write], address as usize, bytes.len())?,
         };
+        if let Some((_, file)) = self.file().filter(|_| count > 0) {
+            events::modified(self.fd, file);
+        }
         self.offset = self.offset.map(|offset| offset + count as u64);
         Ok(count)
     }

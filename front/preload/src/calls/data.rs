@@ -3,7 +3,7 @@
 //! A call on something else than a regular file (a directory, a fifo in the tree) goes to the kernel: the descriptor is real.
 
 use super::node::Held;
-use super::{OPEN, limit};
+use super::{OPEN, events, limit};
 use crate::array;
 use crate::dispatch::{Call, Verdict};
 use crate::program;
@@ -60,21 +60,24 @@ enum At {
 }
 
 pub(crate) fn read(call: &mut Call) -> Verdict {
-    on_file(call, |held, file, call| {
+    let verdict = on_file(call, |held, file, call| {
         let buffer = Buffer { address: call.args[1], bytes: call.args[2] };
         readable(held)?;
         held.with_position(call.descriptor(0), file, |position| {
             let count = read_one(file, *position, buffer)?;
+            let count = events::accessed(call.descriptor(0), file, count)?;
             *position += count as u64;
             Ok(count)
         })
-    })
+    });
+    if verdict == Verdict::Pass { events::read(call) } else { verdict }
 }
 
 pub(crate) fn pread(call: &mut Call) -> Verdict {
     on_file(call, |held, file, call| {
         readable(held)?;
-        read_one(file, offset(call.args[3])?, Buffer { address: call.args[1], bytes: call.args[2] })
+        let count = read_one(file, offset(call.args[3])?, Buffer { address: call.args[1], bytes: call.args[2] })?;
+        events::accessed(call.descriptor(0), file, count)
     })
 }
 
@@ -254,7 +257,7 @@ fn read_buffers(held: &Held, file: &FileRef, fd: RawFd, at: At, buffers: &[Buffe
                 break;
             }
         }
-        Ok(total)
+        events::accessed(fd, file, total)
     };
     match at {
         At::Offset(offset) => fill(offset),
@@ -298,6 +301,9 @@ fn write_buffers(held: &Held, file: &FileRef, fd: RawFd, at: At, buffers: &[Buff
             Ok(count)
         })?,
     };
+    if written > 0 {
+        events::modified(fd, file);
+    }
     if held.is_synchronous() || flags & (RWF_DSYNC | RWF_SYNC) != 0 {
         file.sync()?;
     }

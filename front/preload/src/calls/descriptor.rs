@@ -8,8 +8,8 @@ use crate::patch::objects;
 use crate::process;
 use core::sync::atomic::Ordering;
 use linux_raw_sys::general::{
-    F_DUPFD, F_DUPFD_CLOEXEC, F_GETLK, F_OFD_GETLK, F_OFD_SETLK, F_OFD_SETLKW, F_SETFL, F_SETLK, F_SETLKW, O_APPEND, O_DIRECT,
-    O_NOATIME, O_NONBLOCK,
+    F_DUPFD, F_DUPFD_CLOEXEC, F_GETLK, F_NOTIFY, F_OFD_GETLK, F_OFD_SETLK, F_OFD_SETLKW, F_SETFL, F_SETLK, F_SETLKW, O_APPEND,
+    O_DIRECT, O_NOATIME, O_NONBLOCK,
 };
 use sys::{OsError, RawFd, high_fd};
 
@@ -41,6 +41,12 @@ pub(crate) fn fcntl(call: &mut Call) -> Verdict {
     match call.args[1] as u32 {
         F_DUPFD | F_DUPFD_CLOEXEC => duplicate(call),
         F_SETFL => set_flags(call),
+        F_NOTIFY => {
+            if OPEN.lookup(call.descriptor(0)).is_some() {
+                super::events::begin();
+            }
+            Verdict::Pass
+        }
         F_GETLK | F_SETLK | F_SETLKW | F_OFD_GETLK | F_OFD_SETLK | F_OFD_SETLKW => super::lock::serve(call),
         _ => Verdict::Pass,
     }

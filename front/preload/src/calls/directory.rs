@@ -83,11 +83,15 @@ pub(crate) fn host_path_of(directory: RawFd) -> Option<Vec<u8>> {
     if directory == AT_FDCWD { host_cwd() } else { link_target(directory) }
 }
 
-/// What /proc/self/fd says of a descriptor.
+/// The path that /proc/self/fd tells of a descriptor.
 pub(crate) fn link_target(descriptor: RawFd) -> Option<Vec<u8>> {
+    link_target_of_any(descriptor).filter(|target| target.starts_with(b"/"))
+}
+
+/// What /proc/self/fd says of a descriptor; of one without a path, what it is.
+pub(crate) fn link_target_of_any(descriptor: RawFd) -> Option<Vec<u8>> {
     let path = heap::format!("/proc/thread-self/fd/{descriptor}");
-    let target = sys::rustix::fs::readlink(path.as_str(), Vec::new()).ok()?.into_bytes();
-    target.starts_with(b"/").then_some(target)
+    Some(sys::rustix::fs::readlink(path.as_str(), Vec::new()).ok()?.into_bytes())
 }
 
 /// The kernel's idea of the current directory, without a trailing slash.

@@ -6,6 +6,7 @@ pub(crate) mod copy;
 pub(crate) mod data;
 pub(crate) mod descriptor;
 pub(crate) mod directory;
+pub(crate) mod events;
 pub(crate) mod fetch;
 mod judge;
 pub(crate) mod limit;
@@ -197,6 +198,7 @@ const fn handlers() -> [Handler; NUMBER_COUNT] {
         (nr::__NR_mknodat, names::mknodat),
         (nr::__NR_readlink, names::readlink),
         (nr::__NR_readlinkat, names::readlinkat),
+        (nr::__NR_fanotify_init, events::make_group),
         (nr::__NR_inotify_add_watch, watch::by_anchor),
         (nr::__NR_fanotify_mark, watch::by_anchor),
         (nr::__NR_name_to_handle_at, watch::by_anchor),

@@ -159,6 +159,7 @@ fn be_child(was_alone: bool) {
         OPEN.begin_anew();
     }
     OPEN.drop_uses_of_others();
+    super::events::be_child();
     if !was_alone && OPEN.ever_used() {
         // One of them may have had a number from the kernel that was not in the table yet, or not any more.
         crate::inherit::descriptors(|descriptor| {

@@ -2,6 +2,7 @@
 
 use super::OPEN;
 use super::data::on_file;
+use super::events;
 use super::limit;
 use super::magic::Link;
 use super::on_path::{self, At};
@@ -52,6 +53,7 @@ pub(crate) fn ftruncate(call: &mut Call) -> Verdict {
             return Err(OsError::INVAL);
         }
         file.truncate(length(call.args[1])?)?;
+        events::modified(call.descriptor(0), file);
         mappings::fault::catch_up();
         Ok(0)
     })
@@ -99,6 +101,7 @@ pub(crate) fn fallocate(call: &mut Call) -> Verdict {
             FALLOC_ZERO_RANGE => file.punch(offset, bytes, true),
             _ => file.allocate(offset, bytes, mode == FALLOC_KEEP_SIZE),
         }?;
+        events::modified(call.descriptor(0), file);
         mappings::fault::catch_up();
         Ok(0)
     })

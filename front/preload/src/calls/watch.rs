@@ -1,15 +1,16 @@
 //! Calls that name a file to the kernel for good: inotify, fanotify, file handles. The anchor stands for the file.
 //!
-//! Changes of names and attributes are made on the anchor like on every member, so they are seen. Data is stored, not written: there is no
-//! IN_MODIFY for it.
+//! Changes of names and attributes are made on the anchor like on every member, so they are seen. Of data that is stored and loaded [`super::events`] tells.
 
 use super::node::Node;
 use super::on_path::{self, At};
-use super::{OPEN, directory};
+use super::{OPEN, directory, events};
 use crate::array;
 use crate::deputy;
 use crate::dispatch::{Call, Verdict};
-use linux_raw_sys::general::{__NR_close, __NR_fanotify_mark, __NR_inotify_add_watch, AT_SYMLINK_FOLLOW, O_TRUNC};
+use linux_raw_sys::general::{
+    __NR_close, __NR_fanotify_mark, __NR_inotify_add_watch, __NR_name_to_handle_at, AT_SYMLINK_FOLLOW, O_TRUNC,
+};
 use namespace::{ProgramPath, Reached};
 use sys::raw::{check, syscall};
 use sys::rustix::fs::ftruncate;
@@ -54,6 +55,10 @@ pub(crate) fn by_anchor(call: &mut Call) -> Verdict {
             args[1] &= !FAN_MARK_DONT_FOLLOW;
         } else {
             args[4] |= AT_SYMLINK_FOLLOW as usize;
+        }
+        if call.number != __NR_name_to_handle_at as usize {
+            // First, so that no store after it is missed.
+            events::begin();
         }
         // SAFETY: the program's call with a path of ours, which lives until it returns.
         check(unsafe { syscall(call.number, args) })
