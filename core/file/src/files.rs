@@ -155,7 +155,7 @@ pub struct Told {
 
 impl Told {
     fn of(shared: &array::SharedFile) -> Self {
-        let modified_ns = Some(shared.modified_ns.load(Ordering::Acquire)).filter(|&ns| ns != 0);
+        let modified_ns = crate::inode::tell_pending(shared);
         Self { size: shared.size(), modified_ns, identity: shared.anchors.identity() }
     }
 
@@ -474,7 +474,7 @@ impl Files {
         let Some(opened) = open.remove(&inode.key()) else { return };
         let inode = opened.inode;
         let _ = inode.finish_mappings();
-        inode.flush_times();
+        let is_present = inode.flush_times();
         let place = if may_keep { self.place_for(idle, &inode) } else { None };
         let runtime = self.array.runtime();
         runtime.with_open_files(|_| {
@@ -488,7 +488,7 @@ impl Files {
                         // Repairs it (who has the lock died with it); what fails is noted and done by the next one to open the file.
                         let _ = inode.with_size_locked(|_| Ok(()));
                     }
-                    inode.trim();
+                    inode.trim(is_present);
                 }
             }
             if let Some(place) = place {
@@ -614,9 +614,9 @@ impl Files {
     pub fn settle(&self) {
         let Held { open, .. } = &mut *self.held.lock();
         for inode in open.values().map(|opened| &opened.inode) {
-            inode.flush_times();
+            let is_present = inode.flush_times();
             if inode.name() == Name::Has && inode.shared().users.load(Ordering::Acquire) == 1 {
-                let _ = inode.with_size_locked(|_| inode.lock_all_stripes().map(|_held| inode.trim()));
+                let _ = inode.with_size_locked(|_| inode.lock_all_stripes().map(|_held| inode.trim(is_present)));
             }
         }
     }
@@ -627,14 +627,14 @@ impl Files {
         let Held { open, .. } = &mut *self.held.lock();
         for opened in open.values() {
             let inode = &opened.inode;
-            inode.flush_times();
+            let is_present = inode.flush_times();
             runtime.with_open_files(|_| {
                 let last = runtime.leave_file(inode.entry);
                 // Threads that are still at work would notice if the inode were freed; its slack they find missing and get again.
                 if last && inode.name() != Name::Has {
                     self.discard_if_kept(inode.attribute(), inode.name());
                 } else if last {
-                    let _ = inode.with_size_locked(|_| inode.lock_all_stripes().map(|_held| inode.trim()));
+                    let _ = inode.with_size_locked(|_| inode.lock_all_stripes().map(|_held| inode.trim(is_present)));
                 }
             });
         }
@@ -643,7 +643,7 @@ impl Files {
 
     /// Detaches from the array; what is open stays so.
     pub fn detach(&self) {
-        self.for_each_open(Inode::flush_times);
+        self.for_each_open(|inode| _ = inode.flush_times());
         self.discard_idle();
         self.array.runtime().detach();
     }

@@ -5,12 +5,13 @@ use crate::shared_copy::CopyView;
 use alloc::vec::Vec;
 use array::Striper;
 use array::{FileEntry, SharedFile};
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::cell::Cell;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use dax::{Backing, PersistenceDomain};
 use format::{Attribute, InodeRecord};
 use layout::Geometry;
 use medium::Medium;
-use sys::rustix::fs::{Timespec, Timestamps, UTIME_OMIT, fsync, futimens};
+use sys::rustix::fs::{Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, fstat, fsync, futimens};
 use sys::rustix::io::retry_on_intr;
 use sys::{BorrowedFd, OsError};
 use units::{MemberSet, Slot};
@@ -37,6 +38,8 @@ pub struct Inode {
     pub(crate) copy_view: CopyView,
     /// Whether this process has asked for locks of its own (fcntl(2) F_SETLK) on the file.
     pub(crate) has_process_locks: AtomicBool,
+    /// The pending time of the last write (see [`pending`]) when the kernel last heard of a read by this process; a number that is none before that.
+    pub(crate) access_heard: AtomicU64,
 }
 
 /// What tells one file from every other that ever had its number, in one word: also the key in the runtime segment.
@@ -51,7 +54,78 @@ pub(crate) const fn number_of(key: u64) -> u64 {
     key >> 24
 }
 
+/// In a pending time: somebody was told it, so that it must not become a later one.
+const TOLD: u64 = 1 << 63;
+/// The longest that the kernel's coarse clock stands still.
+const TICK_NS: u64 = 10_000_000;
+
+/// A time without the bit [`TOLD`].
+const fn pending(ns: u64) -> u64 {
+    ns & !TOLD
+}
+
+/// The time of the last write that the members do not know yet, ns since 1970; from now on it stays as it is.
+pub(crate) fn tell_pending(shared: &SharedFile) -> Option<u64> {
+    let modified_ns = shared.modified_ns.load(Ordering::Acquire);
+    if modified_ns == 0 {
+        return None;
+    }
+    if modified_ns & TOLD == 0 {
+        // If it is another one by now, it was told a moment before.
+        let _ = shared.modified_ns.compare_exchange(modified_ns, modified_ns | TOLD, Ordering::AcqRel, Ordering::Relaxed);
+    }
+    Some(pending(modified_ns))
+}
+
+/// The time of modification that all backing files of a file are given, one after the other.
+pub(crate) struct Modification(Cell<Option<Timespec>>);
+
+impl Modification {
+    /// None for the present: what the kernel takes for it at the first backing file the others get, too.
+    pub(crate) const fn new(time: Option<Timespec>) -> Self {
+        Self(Cell::new(time))
+    }
+
+    /// Only the file's owner may set a time; for others it stays.
+    pub(crate) fn set(&self, backing: &Backing) {
+        let time = self.0.get();
+        let times = Timestamps {
+            last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+            last_modification: time.unwrap_or(Timespec { tv_sec: 0, tv_nsec: UTIME_NOW }),
+        };
+        if futimens(backing.fd(), &times).is_ok()
+            && time.is_none()
+            && let Ok(stat) = fstat(backing.fd())
+        {
+            self.0.set(Some(Timespec { tv_sec: stat.st_mtime, tv_nsec: stat.st_mtime_nsec as i64 }));
+        }
+    }
+}
+
 impl Inode {
+    /// Whether the kernel has to hear that this process reads the file: it has not yet since the file was opened, or last written.
+    #[inline]
+    #[must_use]
+    pub fn access_is_unheard(&self) -> bool {
+        pending(self.shared().modified_ns.load(Ordering::Relaxed)) != self.access_heard.load(Ordering::Relaxed)
+    }
+
+    /// Notes what a member says of the file's times, in ns since 1970. Where both are one, a little later than the last write, that write has let the backing file grow: then this is
+    /// its time.
+    pub fn note_times(&self, modified_ns: u64, changed_ns: u64) {
+        let word = &self.shared().modified_ns;
+        let known = word.load(Ordering::Acquire);
+        let is_later = modified_ns > pending(known) && modified_ns - pending(known) <= TICK_NS;
+        if known != 0 && known & TOLD == 0 && modified_ns == changed_ns && is_later {
+            let _ = word.compare_exchange(known, modified_ns, Ordering::AcqRel, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes that the kernel hears of it.
+    pub(crate) fn note_access_heard(&self) {
+        self.access_heard.store(pending(self.shared().modified_ns.load(Ordering::Relaxed)), Ordering::Relaxed);
+    }
+
     pub(crate) fn new(
         files: &'static Files,
         number: u64,
@@ -76,6 +150,7 @@ impl Inode {
             allocation_epoch: AtomicU32::new(0),
             copy_view: CopyView::new(),
             has_process_locks: AtomicBool::new(false),
+            access_heard: AtomicU64::new(u64::MAX),
         }
     }
 
@@ -164,34 +239,33 @@ impl Inode {
     #[inline]
     pub(crate) fn touch(&self) {
         // The clock moves every few milliseconds; storing the same again would take the line from every other thread.
-        let (modified_ns, now_ns) = (&self.shared().modified_ns, sys::clock::realtime_coarse_ns());
-        if modified_ns.load(Ordering::Relaxed) != now_ns {
+        let (modified_ns, now_ns) = (&self.shared().modified_ns, pending(sys::clock::realtime_coarse_ns()));
+        if pending(modified_ns.load(Ordering::Relaxed)) != now_ns {
             modified_ns.store(now_ns, Ordering::Relaxed);
         }
     }
 
-    /// Gives the members the time of the last write.
-    pub fn flush_times(&self) {
+    /// Gives the members the time of the last write. Returns whether that is the present: a time that nobody was told, and that the kernel's clock has hardly moved on from, is the kernel's
+    /// own time of the call, so that ctime is the same, as after a write by the kernel.
+    pub fn flush_times(&self) -> bool {
         let modified_ns = self.shared().modified_ns.swap(0, Ordering::AcqRel);
         if modified_ns == 0 {
-            return;
+            return false;
         }
-        let times = Timestamps {
-            last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
-            last_modification: Timespec {
-                tv_sec: (modified_ns / 1_000_000_000) as i64,
-                tv_nsec: (modified_ns % 1_000_000_000) as i64,
-            },
-        };
+        let (is_told, modified_ns) = (modified_ns & TOLD != 0, pending(modified_ns));
+        let is_present = !is_told && sys::clock::realtime_coarse_ns().wrapping_sub(modified_ns) <= TICK_NS;
+        let time = Timespec { tv_sec: (modified_ns / 1_000_000_000) as i64, tv_nsec: (modified_ns % 1_000_000_000) as i64 };
+        let modification = Modification::new(if is_present { None } else { Some(time) });
         for (_, backing) in self.in_use() {
-            let _ = futimens(backing.fd(), &times);
+            modification.set(backing);
         }
+        is_present
     }
 
     /// The time of the last write, if the members do not know it yet; ns since 1970.
     #[must_use]
     pub fn pending_modified_ns(&self) -> Option<u64> {
-        Some(self.shared().modified_ns.load(Ordering::Acquire)).filter(|&ns| ns != 0)
+        tell_pending(self.shared())
     }
 
     /// What the array tells of the file.
@@ -202,6 +276,7 @@ impl Inode {
 
     /// Forgets a pending time: the program has set another one.
     pub fn discard_pending_times(&self) {
+        self.access_heard.store(u64::MAX, Ordering::Relaxed);
         self.shared().modified_ns.store(0, Ordering::Release);
     }
 

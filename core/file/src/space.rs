@@ -6,13 +6,14 @@
 //! Backing bytes past the logical size are zeros, and parity counts them as zeros: growth never has to store any.
 
 use crate::Inode;
+use crate::inode::Modification;
 use crate::stripes::Blocks;
 use core::sync::atomic::Ordering;
 use dax::Backing;
 use format::LaneKind;
 use medium::Medium;
 use sys::OsError;
-use sys::rustix::fs::{Mode, Timespec, Timestamps, UTIME_OMIT, fchmod, fstat, futimens};
+use sys::rustix::fs::{Mode, Timespec, fchmod, fstat};
 use units::PAGE_BYTES;
 
 /// The most a growing backing file gets in advance.
@@ -255,8 +256,8 @@ impl Inode {
         punched
     }
 
-    /// Gives back what growth took in advance. The caller knows that nobody has the file open.
-    pub(crate) fn trim(&self) {
+    /// Gives back what growth took in advance. The caller knows that nobody has the file open. `is_present`: the file was modified in this moment ([`Self::flush_times`]).
+    pub(crate) fn trim(&self, is_present: bool) {
         let flags = self.shared().flags.load(Ordering::Acquire);
         let is_unfinished = self.shared().tail_unfinished.load(Ordering::Relaxed) != 0;
         if flags & format::FLAG_SLACK == 0 || !self.writable || self.is_left_alone() || is_unfinished {
@@ -268,7 +269,8 @@ impl Inode {
         }
         let kept = self.geometry.member_bytes(self.size());
         self.shared().allocated_end.store(kept, Ordering::Release);
-        if self.on_members(|backing| cut_unnoticed(backing, kept)).is_ok() {
+        let present = is_present.then(|| Modification::new(None));
+        if self.on_members(|backing| cut_unnoticed(backing, kept, present.as_ref())).is_ok() {
             self.shared().allocation_epoch.fetch_add(1, Ordering::AcqRel);
             self.change_flags(0, format::FLAG_SLACK);
         }
@@ -329,19 +331,16 @@ impl Inode {
 const SET_ID: u32 = 0o6000;
 
 /// Cuts a backing file and keeps its time of modification and its mode: the program has changed nothing.
-fn cut_unnoticed(backing: &Backing, bytes: u64) -> Result<(), OsError> {
+fn cut_unnoticed(backing: &Backing, bytes: u64, present: Option<&Modification>) -> Result<(), OsError> {
     let stat = fstat(backing.fd())?;
     backing.set_len(bytes)?;
     if stat.st_mode & SET_ID != 0 {
         // The kernel takes these bits from a file that somebody without rights cuts.
         let _ = fchmod(backing.fd(), Mode::from_raw_mode(stat.st_mode & 0o7777));
     }
-    let times = Timestamps {
-        last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
-        last_modification: Timespec { tv_sec: stat.st_mtime, tv_nsec: stat.st_mtime_nsec as i64 },
-    };
-    // Only its owner may set a time; for others the file was modified when it was closed.
-    let _ = futimens(backing.fd(), &times);
+    // For who is not its owner the file was modified when it was closed.
+    let before = Modification::new(Some(Timespec { tv_sec: stat.st_mtime, tv_nsec: stat.st_mtime_nsec as i64 }));
+    present.unwrap_or(&before).set(backing);
     Ok(())
 }
 

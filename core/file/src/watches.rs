@@ -38,13 +38,16 @@ impl Inode {
         }
     }
 
-    /// Has the kernel tell that the file was read. `anchor` is the descriptor by which the program did so.
+    /// Has the kernel note that the file was read (atime), and tell those who watch it. `anchor` is the descriptor by which the program did so.
     ///
     /// # Errors
     /// `PERM` if whoever watches forbids it (fanotify(7), FAN_ACCESS_PERM).
     #[cold]
     pub fn tell_accessed(&self, anchor: BorrowedFd<'_>) -> Result<(), OsError> {
-        self.files.array().runtime().note_told();
+        self.note_access_heard();
+        if self.may_be_watched() {
+            self.files.array().runtime().note_told();
+        }
         match pread(anchor, &mut [0u8], 0) {
             Err(OsError::PERM) => Err(OsError::PERM),
             _ => Ok(()),

@@ -68,7 +68,7 @@ impl Namespace {
                         self.remember_attribute(identity, file.attribute(), epochs);
                     }
                 }
-                Ok(Reached::Array(Opened { anchor, node: Node::File(file), path: target.path }))
+                Ok(Reached::Array(Opened { anchor, node: Node::File(file), path: target.path, is_made: true }))
             }
             Err(error) => {
                 // No descriptor left, most likely; the kernel would have said so before it made the file.
@@ -176,7 +176,7 @@ impl Namespace {
                 let anchor = open_as_owner(&file, reopen)?;
                 let stat = fstat(&anchor)?;
                 file.note_anchor([stat.st_dev, stat.st_ino]);
-                Ok(Opened { anchor, node: Node::File(file), path })
+                Ok(Opened { anchor, node: Node::File(file), path, is_made: false })
             })
         })
     }

@@ -108,6 +108,8 @@ pub struct Opened {
     pub node: Node,
     /// Its logical path when it was opened; of an unnamed file, that of its directory.
     pub path: Vec<u8>,
+    /// Whether this call has made the file.
+    pub is_made: bool,
 }
 
 /// Where a path led.

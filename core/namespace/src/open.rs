@@ -138,7 +138,7 @@ impl Namespace {
             FileType::Directory => Node::Directory,
             _ => Node::Other,
         };
-        Ok(Reached::Array(Opened { anchor: found.fd, node, path: found.path }))
+        Ok(Reached::Array(Opened { anchor: found.fd, node, path: found.path, is_made: false }))
     }
 
     fn file_of(

@@ -61,7 +61,7 @@ impl Namespace {
                 file.truncate(0)?;
             }
         }
-        Ok(Opened { anchor, node, path: Vec::new() })
+        Ok(Opened { anchor, node, path: Vec::new(), is_made: false })
     }
 
     fn unnamed_in(&self, path: &[u8], flags: OFlags, mode: u32) -> Result<Opened> {

@@ -15,6 +15,7 @@ use sys::rustix::fs::{
     statx,
 };
 use sys::{AsFd, AsRawFd, BorrowedFd, OsError, Result};
+use units::PAGE_BYTES;
 
 const LOOK: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 const NS_PER_SECOND: u64 = 1_000_000_000;
@@ -87,6 +88,10 @@ impl Namespace {
     fn ask(&self, fd: BorrowedFd<'_>, node: &Node) -> Result<(Stat, Result<Option<Known>>)> {
         let (epochs, fd) = (self.epochs(), current(fd, node));
         let stat = fstat(fd)?;
+        if let Node::File(file) = node {
+            let ns = |seconds: i64, rest: u64| (seconds.max(0) as u64).saturating_mul(NS_PER_SECOND).saturating_add(rest);
+            file.note_times(ns(stat.st_mtime, stat.st_mtime_nsec), ns(stat.st_ctime, stat.st_ctime_nsec));
+        }
         let known = self.known(fd, node, stat.st_mode, || [stat.st_dev, stat.st_ino], epochs);
         Ok((stat, known))
     }
@@ -100,7 +105,7 @@ impl Namespace {
         if nameless {
             stat.st_nlink = 0;
         }
-        stat.st_blocks *= self.array().in_use().len() as i64;
+        stat.st_blocks = self.blocks(stat.st_blocks as u64, told.size) as i64;
         if let Some(ns) = told.modified_ns {
             let (seconds, nanoseconds) = ((ns / NS_PER_SECOND) as i64, ns % NS_PER_SECOND);
             (stat.st_mtime, stat.st_mtime_nsec) = (seconds, nanoseconds);
@@ -109,6 +114,11 @@ impl Namespace {
             }
         }
         stat
+    }
+
+    /// The blocks of 512 bytes that a file's data take, without redundancy, and without what its last stripe has behind the end. `own` are the first member's.
+    fn blocks(&self, own: u64, size: u64) -> u64 {
+        (own * self.array().geometry().data_columns() as u64).min(size.div_ceil(PAGE_BYTES as u64) * (PAGE_BYTES as u64 / 512))
     }
 
     /// statx(2) with a path. `flags` are AT_STATX_* and AT_NO_AUTOMOUNT.
@@ -149,6 +159,10 @@ impl Namespace {
     ) -> Result<(Statx, Result<Option<Known>>)> {
         let (epochs, fd) = (self.epochs(), current(fd, node));
         let stat = statx(fd, c"", flags | AtFlags::EMPTY_PATH, mask | IDENTITY)?;
+        if let Node::File(file) = node {
+            let ns = |seconds: i64, rest: u32| (seconds.max(0) as u64).saturating_mul(NS_PER_SECOND).saturating_add(rest.into());
+            file.note_times(ns(stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec), ns(stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec));
+        }
         let known = self.known(fd, node, stat.stx_mode.into(), || backing_of(&stat), epochs);
         Ok((stat, known))
     }
@@ -162,7 +176,7 @@ impl Namespace {
         if nameless {
             stat.stx_nlink = 0;
         }
-        stat.stx_blocks *= self.array().in_use().len() as u64;
+        stat.stx_blocks = self.blocks(stat.stx_blocks, told.size);
         if let Some(ns) = told.modified_ns {
             let (seconds, nanoseconds) = ((ns / NS_PER_SECOND) as i64, (ns % NS_PER_SECOND) as u32);
             (stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec) = (seconds, nanoseconds);

@@ -80,7 +80,7 @@ const WATCHED: &[(&str, &str)] = &[("pread64", "tells of loads"), ("fallocate", 
 const FIO: &[&str] = &["/threads.", "/processes.", "/odd.", "/overwrite.", "/append.", "/own.", "/many."];
 
 /// All cases, in no particular order.
-pub(crate) const CASES: [Case; 54] = [
+pub(crate) const CASES: [Case; 55] = [
     case("stdio", "stdio.sh", 1),
     Case { uncounted: COPYING, ..case("cat", "cat.sh", 2) },
     case("dd", "dd.sh", 2),
@@ -134,6 +134,7 @@ pub(crate) const CASES: [Case; 54] = [
     program("spawn", &[("PROGRAM", "spawn")], 1),
     Case { uncounted: COPYING, ..program("reopen", &[("PROGRAM", "reopen")], 2) },
     program("fd-passing", &[("PROGRAM", "passing")], 1),
+    program("times", &[("PROGRAM", "times")], 2),
     program("threads", &[("PROGRAM", "threads")], 1),
     Case { shapes: &[Shape::RAID1, Shape::RAID5], uncounted: COPYING, ..program("magic", &[("PROGRAM", "magic")], 60) },
     program("maps", &[("PROGRAM", "maps")], 1),

@@ -16,6 +16,8 @@ use sys::{OsError, RawFd, high_fd};
 /// Flags of close_range(2).
 const CLOSE_RANGE_UNSHARE: u32 = 2;
 const CLOSE_RANGE_CLOEXEC: u32 = 4;
+/// F_LINUX_SPECIFIC_BASE + 4.
+const F_CREATED_QUERY: u32 = 1028;
 /// Status flags that F_SETFL changes.
 pub(super) const SETTABLE: u32 = O_APPEND | O_NONBLOCK | O_DIRECT | O_NOATIME;
 
@@ -41,6 +43,12 @@ pub(crate) fn fcntl(call: &mut Call) -> Verdict {
     match call.args[1] as u32 {
         F_DUPFD | F_DUPFD_CLOEXEC => duplicate(call),
         F_SETFL => set_flags(call),
+        F_CREATED_QUERY => {
+            let result = call.kernel();
+            let is_made =
+                OPEN.lookup(call.descriptor(0)).is_some_and(|held| held.flags.load(Ordering::Relaxed) & super::open::MADE != 0);
+            Verdict::Done(if result >= 0 && is_made { 1 } else { result })
+        }
         F_NOTIFY => {
             if OPEN.lookup(call.descriptor(0)).is_some() {
                 super::events::begin();

@@ -37,13 +37,13 @@ pub(crate) fn modified(descriptor: RawFd, file: &FileRef) {
     }
 }
 
-/// The program has loaded `count` bytes of `file` by way of `descriptor`. Returns the count.
+/// The program has loaded `count` bytes of `file` by way of `descriptor`: those who watch it are told, and the kernel sets the time of access as it is mounted to. Returns the count.
 ///
 /// # Errors
 /// `PERM` if whoever watches forbids it.
 #[inline]
 pub(crate) fn accessed(descriptor: RawFd, file: &FileRef, count: usize) -> Result<usize, OsError> {
-    if count > 0 && file.may_be_watched() {
+    if count > 0 && (file.access_is_unheard() || file.may_be_watched()) {
         file.tell_accessed(borrow(descriptor))?;
     }
     Ok(count)

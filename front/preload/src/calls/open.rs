@@ -126,12 +126,16 @@ fn serve(call: &Call, at: At, flags: u32, mode: u32) -> Verdict {
     )
 }
 
+/// Beside the O_* flags of a description: the call that opened it made the file (fcntl(2) F_CREATED_QUERY).
+pub(super) const MADE: u32 = 1 << 31;
+
 /// Enters a new anchor into the table.
 fn publish(opened: Opened, flags: u32) -> Result<usize, OsError> {
     if flags & OFlags::TRUNC.bits() != 0 {
         // Mappings of a file that was cut.
         crate::mappings::fault::catch_up();
     }
+    let flags = if opened.is_made { flags | MADE } else { flags & !MADE };
     let descriptor = opened.anchor.into_raw_fd();
     if OPEN.install(descriptor, OPEN.describe(opened.node, flags)) {
         Ok(descriptor as usize)

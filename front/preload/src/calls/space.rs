@@ -170,13 +170,14 @@ pub(crate) fn advise(call: &mut Call) -> Verdict {
 const FIONREAD: usize = 0x541b;
 const FICLONE: usize = 0x4004_9409;
 /// Requests that only ask about the inode: the anchor knows.
-const ANSWERED_BY_ANCHOR: [usize; 6] = [
+const ANSWERED_BY_ANCHOR: [usize; 7] = [
     0x2,         // FIGETBSZ
     0x5450,      // FIONCLEX
     0x5451,      // FIOCLEX
     0x5421,      // FIONBIO
     0x8008_6601, // FS_IOC_GETFLAGS
     0x8008_7601, // FS_IOC_GETVERSION
+    0x801c_581f, // FS_IOC_FSGETXATTR
 ];
 
 /// ioctl: what would act on the anchor's bytes (cloning, mapping of extents, flags) is not supported, as on a file system without it.
@@ -187,6 +188,11 @@ pub(crate) fn ioctl(call: &mut Call) -> Verdict {
     }
     if ANSWERED_BY_ANCHOR.contains(&request) {
         return Verdict::Pass;
+    }
+    // Of a directory they would change one member's alone.
+    if is_for_file_systems(request) && OPEN.lookup(call.descriptor(0)).is_some_and(|held| matches!(held.node(), Node::Directory))
+    {
+        return Verdict::error(OsError::OPNOTSUPP);
     }
     on_file(call, |held, file, call| {
         if request == FIONREAD {
@@ -199,7 +205,11 @@ pub(crate) fn ioctl(call: &mut Call) -> Verdict {
             super::copy::check_named(source)?;
             return Err(if super::is_ours(source) { OsError::OPNOTSUPP } else { OsError::XDEV });
         }
-        // 0x94: FICLONERANGE, FIDEDUPERANGE; 'f': file system requests.
-        Err(if matches!(request >> 8 & 0xff, 0x94 | 0x66) { OsError::OPNOTSUPP } else { OsError::NOTTY })
+        Err(if is_for_file_systems(request) { OsError::OPNOTSUPP } else { OsError::NOTTY })
     })
+}
+
+/// Whether an ioctl(2) is one of file systems: 0x94 has FICLONERANGE and FIDEDUPERANGE, 'f' has flags and encryption, 'X' has FSSETXATTR, FIFREEZE and FITRIM.
+const fn is_for_file_systems(request: usize) -> bool {
+    matches!(request >> 8 & 0xff, 0x94 | 0x66 | 0x58)
 }
