@@ -237,7 +237,11 @@ impl Suite {
     /// The package that is missing for it.
     pub(crate) fn missing(&self) -> Option<&'static str> {
         let (is_there, package) = match self.kind {
-            Kind::CPython => (fs::exists("/usr/lib/python3.11/test/test_os.py").unwrap_or(false), "libpython3.11-testsuite"),
+            Kind::CPython => {
+                let place = format!("/usr/lib/python3.11/test/{}", self.name);
+                let is_there = [format!("{place}.py"), place].iter().any(|path| fs::exists(path).unwrap_or(false));
+                (is_there, "a libpython3.11-testsuite that has it")
+            }
             Kind::Stressor => (find_program("stress-ng").is_some(), "stress-ng"),
             Kind::Script(program, package, _) => (find_program(program).is_some(), package),
         };
