@@ -167,7 +167,7 @@ fn member_not_writable(scene: &mut Scene<'_>, complaints: &mut Complaints) -> Re
     scene.as_nobody = false;
     scene.make(complaints);
     scene.as_nobody = true;
-    scene.expect_refusal("EACCES", &[&scene.shown(0), "permission denied"], complaints);
+    scene.expect_refusal("EACCES", &[&scene.shown(0), "you may not use this array", "cxlraid access"], complaints);
     Ok(Outcome::Ran)
 }
 
