@@ -16,9 +16,6 @@ const fn may(call: &'static str, plain: &'static str, array: &'static str, reaso
     Allowed { call, plain, array, reason }
 }
 
-/// Two things are wrong with the arguments, and the array meets the other one first.
-const ORDER: &str = "two things are wrong with the arguments, and the array meets the other one first";
-
 pub(crate) const ALLOWED: &[Allowed] = &[
     may("preadv2", "E95", "", "memory never waits: an array takes RWF_NOWAIT, tmpfs does not"),
     may("pwritev2", "E95", "", "memory never waits: an array takes RWF_NOWAIT, tmpfs does not"),
@@ -30,17 +27,6 @@ pub(crate) const ALLOWED: &[Allowed] = &[
         "E95",
         "an array has no requests of a file system (FS_IOC_SETFLAGS), with or without the right to make them",
     ),
-    may("open", "E21", "E22", ORDER),
-    may("openat", "E21", "E22", ORDER),
-    may("openat", "E21", "E1", ORDER),
-    may("openat2", "E20", "E2", ORDER),
-    may("pwrite64", "E27", "E14", ORDER),
-    may("fcntl-lock", "E22", "E75", ORDER),
-    may("symlinkat", "E2", "E20", ORDER),
-    may("link", "E1", "E2", ORDER),
-    may("link", "E17", "E20", ORDER),
-    may("renameat", "E20", "E2", ORDER),
-    may("renameat2", "E20", "E2", ORDER),
 ];
 
 /// The reason why a call's two lines may differ, if there is one. A line is a step's number, the call's name and its answer.

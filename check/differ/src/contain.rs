@@ -29,6 +29,13 @@ pub(crate) fn contain(writable: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Puts a new, empty file system at `at`: what is there has a border, as an array has one.
+pub(crate) fn mount_new(at: &Path) -> io::Result<()> {
+    let (at, tmpfs) = (CString::new(at.as_os_str().as_bytes())?, CString::new("tmpfs")?);
+    // SAFETY: the strings end with a NUL; what is null is not read.
+    checked(unsafe { libc::mount(tmpfs.as_ptr(), at.as_ptr(), tmpfs.as_ptr(), 0, ptr::null()) })
+}
+
 fn set_attributes(at: &CString, flags: i32, set: u64, clear: u64) -> io::Result<()> {
     let attributes = libc::mount_attr { attr_set: set, attr_clr: clear, propagation: 0, userns_fd: 0 };
     let bytes = size_of_val(&attributes);

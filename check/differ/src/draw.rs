@@ -1,6 +1,6 @@
-//! A program of system calls, drawn from a seed: the same on an array and on a plain directory, whatever the calls answer.
+//! The arguments of system calls, good and bad, drawn from a seed.
 
-use crate::calls::{CALLS, Call, Kind};
+use crate::{calls::Kind, table::CALLS};
 use oracle::Rng;
 
 /// What a pointer leads to.
@@ -29,18 +29,11 @@ pub(crate) enum Argument {
     Path(String, Place),
     /// A pointer to pieces of memory, each of so many bytes.
     Pieces(Vec<(Place, usize)>, Place),
+    /// A pointer to the address of a local socket: a letter for its family, and its path.
+    Address(&'static str, String, Place),
+    /// A pointer to a message with so many pieces of memory.
+    Message(Vec<(Place, usize)>, Place),
 }
-
-/// One step of a program.
-#[derive(Clone, Debug)]
-pub(crate) enum Step {
-    Call(&'static Call, Vec<Argument>),
-    /// From here on the program has the rights of a user that owns nothing.
-    DropRights,
-}
-
-/// How many steps a program has.
-pub(crate) const STEP_COUNT: u64 = 40;
 
 /// Names that are there at the beginning, and some that are not.
 const NAMES: [&str; 24] = [
@@ -71,33 +64,29 @@ const NAMES: [&str; 24] = [
 ];
 const OUTSIDE: [&str; 5] = ["%/h0", "%/hd", "%/hs", "%/hd/new", "%/hs/x"];
 
+/// The program's own pieces of address space for mappings begin here: far from where the kernel puts mappings by itself, so that nobody else's are ever met.
+pub(crate) const MAPS: i64 = 1 << 40;
+const PAGE: i64 = 4096;
+
 pub(crate) struct Drawer {
     random: Rng,
 }
 
-/// The program of a seed.
-pub(crate) fn program(seed: u64) -> Vec<Step> {
-    let mut drawer = Drawer { random: Rng::new(seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15)) };
-    let drops_at = if drawer.random.one_in(4) { drawer.random.below(STEP_COUNT) } else { STEP_COUNT };
-    (0..STEP_COUNT).map(|number| if number == drops_at { Step::DropRights } else { drawer.step() }).collect()
-}
-
 impl Drawer {
-    fn step(&mut self) -> Step {
-        let all: u64 = CALLS.iter().map(|call| call.weight).sum();
-        let mut left = self.random.below(all);
-        let mut found = &CALLS[0];
-        for call in CALLS {
-            if left < call.weight {
-                found = call;
-                break;
-            }
-            left -= call.weight;
-        }
-        Step::Call(found, found.kinds.iter().map(|&kind| self.argument(kind)).collect())
+    /// From a program's seed.
+    pub(crate) fn new(seed: u64) -> Self {
+        Self { random: Rng::new(seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15)) }
     }
 
-    fn of<T: Copy>(&mut self, choices: &[T]) -> T {
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+        self.random.below(limit)
+    }
+
+    pub(crate) fn one_in(&mut self, count: u64) -> bool {
+        self.random.one_in(count)
+    }
+
+    pub(crate) fn of<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[self.random.below(choices.len() as u64) as usize]
     }
 
@@ -112,7 +101,7 @@ impl Drawer {
         }
     }
 
-    fn argument(&mut self, kind: Kind) -> Argument {
+    pub(crate) fn argument(&mut self, kind: Kind) -> Argument {
         match kind {
             Kind::Fd => Argument::Number(self.descriptor()),
             Kind::Dir => Argument::Number(match self.random.below(8) {
@@ -141,6 +130,10 @@ impl Drawer {
                 self.structure(&[&[1_000_000_000, 5, 1_100_000_000, 999_999], &[1, 1_000_000, 1, 0], &[1, -1, 1, 0]])
             }
             Kind::PiecesIn | Kind::PiecesOut => self.pieces(),
+            Kind::Message => match self.pieces() {
+                Argument::Pieces(pieces, place) => Argument::Message(pieces, place),
+                other => other,
+            },
             Kind::PieceCount => Argument::Number(self.of(&[0, 1, 2, 3, 3, 3, 1024, 1025, -1])),
             Kind::OffsetPlace => {
                 let offset = self.offset();
@@ -172,16 +165,111 @@ impl Drawer {
             }
             Kind::Pipe => Argument::Memory(self.place()),
             Kind::Fixed(number) => Argument::Number(number),
+            Kind::At => Argument::Number(self.at()),
+            Kind::MapBytes => Argument::Number(self.of(&[
+                0,
+                1,
+                PAGE - 1,
+                PAGE,
+                PAGE,
+                PAGE,
+                PAGE + 1,
+                2 * PAGE,
+                5 * PAGE,
+                16 * PAGE,
+                70_000,
+                1 << 20,
+                -1,
+                i64::MAX,
+                1 << 47,
+            ])),
+            Kind::MapFlags => Argument::Number(self.map_flags()),
+            Kind::MapOffset => Argument::Number(match self.random.below(10) {
+                0 => self.of(&[1, 100, PAGE - 1, -PAGE, -1, i64::MAX, i64::MAX - 4095, 1 << 40]),
+                1..6 => 0,
+                _ => self.of(&[PAGE, 2 * PAGE, 16 * PAGE, 17 * PAGE, 1 << 20]),
+            }),
+            _ => self.structure_of(kind),
         }
     }
 
-    /// 3 to 13 are open at the beginning (`tree`), those behind are opened by the program.
+    /// Structures that few calls take.
+    fn structure_of(&mut self, kind: Kind) -> Argument {
+        let place = self.place();
+        let words = |words: &[u64]| words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>();
+        match kind {
+            Kind::Address => {
+                let Argument::Path(text, place) = self.path() else { return Argument::Number(0) };
+                let family = self.of(&["u", "u", "u", "u", "u", "u", "i", "n"]);
+                // The place of the family is taken by a letter that the program replaces.
+                Argument::Address(family, text, place)
+            }
+            Kind::AddressBytes => Argument::Number(self.of(&[110, 110, 110, 110, 110, 0, 1, 2, 3, 60, 111, 128, 129, -1])),
+            Kind::SizePlace => {
+                Argument::Bytes(self.of(&[110_u32, 110, 110, 0, 2, 5, u32::MAX, 1 << 20]).to_ne_bytes().to_vec(), place)
+            }
+            Kind::Handle => {
+                let (bytes, kind) = (self.of(&[128_u32, 128, 0, 8, 12, 129, u32::MAX]), self.of(&[1_i32, 0, 2, -1]));
+                Argument::Bytes([&bytes.to_ne_bytes()[..], &kind.to_ne_bytes(), &[0; 128]].concat(), place)
+            }
+            Kind::Action if self.one_in(3) => Argument::Number(0),
+            // SIG_DFL or SIG_IGN, flags without a meaning here, no restorer, no other signals.
+            Kind::Action => Argument::Bytes(words(&[self.of(&[0, 1]), self.of(&[0, 0x1000_0000, 1 << 40]), 0, 0]), place),
+            Kind::SignalSet if self.one_in(3) => Argument::Number(0),
+            Kind::SignalSet => Argument::Bytes(words(&[self.of(&[0, 1 << 9, 1 << 11, 1 << 9 | 1 << 11])]), place),
+            Kind::Limit if self.one_in(4) => Argument::Number(0),
+            Kind::Limit => {
+                let values = [0, 4096, 100_000, 8 << 20, 9 << 20, u64::MAX];
+                Argument::Bytes(words(&[self.of(&values), self.of(&values).max(8 << 20)]), place)
+            }
+            _ => Argument::Number(0),
+        }
+    }
+
+    /// Mostly one of the first pages of the program's own address space.
+    fn at(&mut self) -> i64 {
+        match self.random.below(24) {
+            0 => self.of(&[MAPS + 1, MAPS + 5 * PAGE + 100, MAPS - PAGE]),
+            1 => self.of(&[-PAGE, -(1 << 47), 1 << 47, i64::MAX, i64::MIN]),
+            2..14 => MAPS + self.random.below(3) as i64 * 16 * PAGE,
+            _ => MAPS + self.random.below(48) as i64 * PAGE,
+        }
+    }
+
+    fn map_flags(&mut self) -> i64 {
+        const SHARED: i64 = libc::MAP_SHARED as i64;
+        const PRIVATE: i64 = libc::MAP_PRIVATE as i64;
+        const VALIDATE: i64 = libc::MAP_SHARED_VALIDATE as i64;
+        let kind = self.of(&[SHARED, SHARED, SHARED, SHARED, PRIVATE, PRIVATE, PRIVATE, VALIDATE, VALIDATE, 0, 4, 0xf]);
+        let where_to = self.of(&[0, 0, libc::MAP_FIXED, libc::MAP_FIXED, libc::MAP_FIXED_NOREPLACE]);
+        let others = [
+            libc::MAP_ANONYMOUS,
+            libc::MAP_NORESERVE,
+            libc::MAP_POPULATE,
+            libc::MAP_SYNC,
+            libc::MAP_GROWSDOWN,
+            libc::MAP_LOCKED,
+            libc::MAP_STACK,
+            libc::MAP_DENYWRITE,
+            libc::MAP_NONBLOCK,
+        ];
+        let one = i64::from(self.of(&others));
+        let more = match self.random.below(8) {
+            0 => one,
+            1 => one | i64::from(self.of(&others)),
+            2 => 1 << self.random.below(33),
+            _ => 0,
+        };
+        kind | i64::from(where_to) | more
+    }
+
+    /// 3 to 15 are open at the beginning (`tree`), those behind are opened by the program.
     fn descriptor(&mut self) -> i64 {
         match self.random.below(20) {
             0 => self.of(&[-1, -100, 500, 1 << 20, i64::from(i32::MAX), i64::from(i32::MIN), 1 << 32]),
             1..4 => 3,
-            4..13 => 3 + self.random.below(12) as i64,
-            _ => 14 + self.random.below(5) as i64,
+            4..13 => 3 + self.random.below(13) as i64,
+            _ => 16 + self.random.below(5) as i64,
         }
     }
 
@@ -237,10 +325,11 @@ impl Drawer {
                 1 => ".".to_owned(),
                 2 => "..".to_owned(),
                 3 => "%".to_owned(),
-                4 => "n".repeat(255),
-                5 => "n".repeat(256),
-                6 => format!("{}f0", "./".repeat(2046)),
-                _ => format!("{}f0", "./".repeat(2047)),
+                4 => "n".repeat(self.of(&[254, 255, 256])),
+                5 => format!("@{}/f0", "/.".repeat(self.of(&[2020, 2030, 2040]))),
+                // With their NUL they have 4095, 4096 and 4097 bytes.
+                6 => format!("{}{}", "./".repeat(2046), self.of(&["f0", "new", "d0/e", "d0/f0"])),
+                _ => format!("{}{}", "./".repeat(2046), self.of(&["f0/", "f00", "f000", "new/", "d0/", "s0/"])),
             };
             return Argument::Path(text, place);
         }

@@ -14,12 +14,14 @@ It takes root: programs drop their rights on the way.
   --seed S        of the first program, the next have the numbers behind it (else drawn, and printed)
   --level L       only arrays of this label: raid1, raid5, raid6, degraded, journal; may be given several times
   --quick         for make test: 4000 calls on each array from seed 1
+  --shown N       how many classes of differences are cut down and shown of each array (12); all are counted
   --steps A,B,..  only these steps of the one program --seed
   --lib PATH      libcxlraid.so (else CXLRAID_LIB, else beside this program)
   --keep          leave the directories and say where they are";
 
 const CALLS: u64 = 40_000;
 const CALLS_QUICK: u64 = 4_000;
+const SHOWN: usize = 12;
 
 /// What is asked for.
 pub(crate) struct Options {
@@ -29,6 +31,8 @@ pub(crate) struct Options {
     pub(crate) levels: Vec<String>,
     /// The steps of one program. Empty: all of all programs.
     pub(crate) steps: Vec<usize>,
+    /// Classes of differences that are cut down and shown of each array.
+    pub(crate) shown: usize,
     pub(crate) library: PathBuf,
     pub(crate) keep: bool,
 }
@@ -37,7 +41,8 @@ impl Options {
     /// None: help is asked for.
     pub(crate) fn from_arguments(arguments: impl Iterator<Item = OsString> + 'static) -> Result<Option<Self>, String> {
         let (mut calls, mut seed, mut quick) = (None, None, false);
-        let mut options = Self { calls: 0, seed: 0, levels: Vec::new(), steps: Vec::new(), library: library(), keep: false };
+        let mut options =
+            Self { calls: 0, seed: 0, levels: Vec::new(), steps: Vec::new(), shown: SHOWN, library: library(), keep: false };
         let mut words = Words::new(arguments, HELP);
         while let Some(word) = words.next_word() {
             match word.as_str() {
@@ -45,6 +50,7 @@ impl Options {
                 "--seed" => seed = Some(words.number()?),
                 "--level" => options.levels.push(known(words.value()?)?),
                 "--quick" => quick = true,
+                "--shown" => options.shown = words.number()?,
                 "--steps" => {
                     let text = words.value()?;
                     let steps: Result<Vec<usize>, _> = text.split(',').map(str::parse).collect();

@@ -1,10 +1,10 @@
 //! Batches of programs on both sides, their comparison, and the shortest program that still differs.
 
 use crate::{
-    act::Orders,
+    act::{Orders, ROLE},
     allowed, contain,
-    draw::{STEP_COUNT, program},
     options::Options,
+    program::{Deed, STEP_COUNT, Step, program},
 };
 use stage::{
     Janitor,
@@ -31,8 +31,8 @@ pub(crate) const SCRUB: &str = "scrub";
 const BATCH: u64 = 50;
 /// How long a batch may take; it takes a second.
 const LIMIT: Duration = Duration::from_secs(120);
-/// Classes of differences that are cut down and shown of each array; the others are counted.
-const SHOWN_MAX: usize = 12;
+/// A long run says how far it is about this often.
+const SILENCE: Duration = Duration::from_secs(60);
 
 /// Level, members and chunk.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +44,12 @@ pub(crate) struct Shape {
     journal: bool,
     /// Whether a member is missing from the beginning.
     degraded: bool,
+}
+
+impl Default for &Shape {
+    fn default() -> Self {
+        &Shape::ALL[0]
+    }
 }
 
 impl Shape {
@@ -79,6 +85,8 @@ impl Ground {
                 .and_then(|()| fs::set_permissions(directory, fs::Permissions::from_mode(0o755)))
                 .map_err(|error| format!("{}: {error}", directory.display()))?;
         }
+        let data = root.join("data");
+        contain::mount_new(&data).map_err(|error| format!("{NOT_CONTAINED}: {}: {error}", data.display()))?;
         fs::set_permissions(&host, fs::Permissions::from_mode(0o755)).map_err(|error| error.to_string())?;
         let this = env::current_exe().map_err(|error| error.to_string())?;
         let (library, this) = (copied(&options.library, &host)?, copied(&this, &host)?);
@@ -97,7 +105,7 @@ impl Ground {
             count,
             steps: steps.to_vec(),
         };
-        let words = orders.words();
+        let words = orders.words(ROLE);
         let output = match shape {
             None => self.plain().args(&words).output(),
             Some(shape) => self.on_array(shape, &words, complaints),
@@ -139,7 +147,7 @@ impl Ground {
                 results: self.host.join("first"),
                 steps: Vec::new(),
             };
-            let first = loaded().args(orders.words()).output();
+            let first = loaded().args(orders.words(ROLE)).output();
             if !first.succeeded() || remove(&members[0]).is_err() {
                 complaints.push(with_output("the array's first program", &first));
             }
@@ -198,40 +206,65 @@ pub(crate) fn all(options: &Options) -> Result<bool, String> {
     };
     let programs = if options.steps.is_empty() { options.calls.div_ceil(STEP_COUNT) } else { 1 };
     println!("{programs} programs of {STEP_COUNT} calls on each array, from seed {}", options.seed);
-    for shape in Shape::ALL.iter().filter(|shape| options.wants(shape.label)) {
-        let (shape_begun, mut complaints, mut differing) = (Instant::now(), Complaints::new(), Vec::new());
-        let mut seed = options.seed;
-        while seed < options.seed + programs {
-            let count = BATCH.min(options.seed + programs - seed);
-            let plain = ground.run(None, seed, count, &options.steps, &mut complaints);
-            let array = ground.run(Some(shape), seed, count, &options.steps, &mut complaints);
+    let mut sides: Vec<Side> =
+        Shape::ALL.iter().filter(|shape| options.wants(shape.label)).map(|shape| Side { shape, ..Side::default() }).collect();
+    let (mut seed, mut told) = (options.seed, begun);
+    while seed < options.seed + programs {
+        let count = BATCH.min(options.seed + programs - seed);
+        let mut complaints = Complaints::new();
+        let plain = ground.run(None, seed, count, &options.steps, &mut complaints);
+        for side in &mut sides {
+            let side_begun = Instant::now();
+            side.complaints.append(&mut complaints.clone());
+            let array = ground.run(Some(side.shape), seed, count, &options.steps, &mut side.complaints);
             for (&seed, plain) in &plain {
                 let nothing = Vec::new();
                 if let Some(found) = difference(plain, array.get(&seed).unwrap_or(&nothing)) {
-                    differing.push((seed, found));
+                    side.differing.push((seed, found));
                 }
             }
-            seed += count;
+            side.time += side_begun.elapsed();
         }
+        seed += count;
+        if told.elapsed() > SILENCE {
+            told = Instant::now();
+            let differing: usize = sides.iter().map(|side| side.differing.len()).sum();
+            eprintln!(
+                "{} programs on each array so far, {differing} differ, {} s",
+                seed - options.seed,
+                begun.elapsed().as_secs()
+            );
+        }
+    }
+    for Side { shape, mut complaints, differing, time } in sides {
         // One program of each class is cut down.
         let mut classes: BTreeMap<String, Vec<&Differing>> = BTreeMap::new();
         differing.iter().for_each(|found| classes.entry(class(&found.1)).or_default().push(found));
         let mut classes: Vec<_> = classes.into_iter().collect();
         classes.sort_by_key(|(_, programs)| std::cmp::Reverse(programs.len()));
-        for (_, programs) in classes.iter().take(SHOWN_MAX) {
+        for (_, programs) in classes.iter().take(options.shown) {
             complaints.push(shortest(&ground, shape, programs[0].0, &programs[0].1, &options.steps));
         }
         for (class, programs) in &classes {
             println!("{:<6} {:>6} programs: {class}, first {}", shape.label, programs.len(), programs[0].0);
         }
         let note = format!("{programs} programs, {} differ", differing.len());
-        report.result(shape.label, "differ", shape_begun.elapsed(), &note, &complaints);
+        report.result(shape.label, "differ", time, &note, &complaints);
     }
     if options.keep {
         ground.janitor.keep();
         println!("kept: {}", ground.root.display());
     }
     Ok(report.finish("differ", begun.elapsed()))
+}
+
+/// One array, and what has been found on it.
+#[derive(Default)]
+struct Side {
+    shape: &'static Shape,
+    complaints: Complaints,
+    differing: Vec<Differing>,
+    time: Duration,
 }
 
 /// What two differing lines have in common with others: the call and both answers, without what the call stored.
@@ -267,10 +300,15 @@ fn shortest(ground: &Ground, shape: &Shape, seed: u64, found: &(String, String),
         part /= 2;
     }
     let all = program(seed);
-    let lines: Vec<String> = kept.iter().map(|&step| format!("  {step} {}", shown(&all[step]))).collect();
+    let lines: Vec<String> = kept.iter().map(|&step| format!("  {step} {}", shown(&all.steps[step]))).collect();
     let words: Vec<String> = kept.iter().map(ToString::to_string).collect();
+    let state = match (all.is_deep, all.waits) {
+        (true, _) => "\n  in a deep directory",
+        (_, true) => "\n  waiting",
+        _ => "",
+    };
     format!(
-        "plain: {}\narray: {}\n{}\nagain: cargo x differ --level {} --seed {seed} --steps {}",
+        "plain: {}\narray: {}{state}\n{}\nagain: cargo x differ --level {} --seed {seed} --steps {}",
         last.0,
         last.1,
         lines.join("\n"),
@@ -279,10 +317,10 @@ fn shortest(ground: &Ground, shape: &Shape, seed: u64, found: &(String, String),
     )
 }
 
-fn shown(step: &crate::draw::Step) -> String {
-    match step {
-        crate::draw::Step::DropRights => "drop rights".to_owned(),
-        crate::draw::Step::Call(call, arguments) => {
+fn shown(step: &Step) -> String {
+    let deed = match &step.deed {
+        Deed::Rights(rights) => format!("{rights:?}"),
+        Deed::Call(call, arguments) => {
             let arguments: Vec<String> = arguments
                 .iter()
                 .map(|argument| {
@@ -296,5 +334,6 @@ fn shown(step: &crate::draw::Step) -> String {
                 .collect();
             format!("{}({})", call.name, arguments.join(", "))
         }
-    }
+    };
+    format!("{:?}: {deed}", step.who)
 }

@@ -5,7 +5,7 @@ use std::{
     fmt::Write as _,
     fs, io,
     os::{
-        fd::{AsRawFd as _, IntoRawFd as _, OwnedFd},
+        fd::{AsRawFd as _, FromRawFd as _, IntoRawFd as _, OwnedFd},
         unix::{
             ffi::OsStrExt as _,
             fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, symlink},
@@ -73,7 +73,9 @@ fn pattern(bytes: usize) -> Vec<u8> {
 /// Opens what every program has open from [`FIRST`] on. The working directory is the one under test.
 ///
 /// Standard input and output become a file that has no name, on the other file system: what they were before is the machine's (/dev/null), and was opened where it may be changed.
-pub(crate) fn open(outside: &Path) -> io::Result<()> {
+///
+/// Those who read from the pipe or the socket wait for bytes if `waits`.
+pub(crate) fn open(outside: &Path, waits: bool) -> io::Result<()> {
     let standard = outside.join("standard");
     let file = fs::OpenOptions::new().read(true).write(true).create_new(true).open(&standard)?;
     fs::remove_file(&standard)?;
@@ -88,7 +90,13 @@ pub(crate) fn open(outside: &Path) -> io::Result<()> {
     let (one, other) = std::os::unix::net::UnixStream::pair()?;
     // The loop below closes it.
     let _number = other.into_raw_fd();
-    let opened: [OwnedFd; 11] = [
+    if !waits {
+        for fd in [from.as_raw_fd(), to.as_raw_fd(), one.as_raw_fd()] {
+            // SAFETY: numbers only.
+            unsafe { libc::fcntl(fd, libc::F_SETFL, libc::O_NONBLOCK) };
+        }
+    }
+    let opened: [OwnedFd; 13] = [
         file("f0", 0, true)?,
         file("f2", 0, false)?,
         file("d0", libc::O_DIRECTORY, false)?,
@@ -100,6 +108,8 @@ pub(crate) fn open(outside: &Path) -> io::Result<()> {
         deleted.into(),
         one.into(),
         file(".", libc::O_DIRECTORY, false)?,
+        socket(libc::SOCK_STREAM | libc::SOCK_NONBLOCK)?,
+        socket(libc::SOCK_DGRAM | libc::SOCK_NONBLOCK)?,
     ];
     // First out of the way of all numbers, then to those that programs use.
     let away: Vec<i32> = opened.iter().map(|fd| moved(fd.as_raw_fd(), 600 + fd.as_raw_fd())).collect::<io::Result<_>>()?;
@@ -115,6 +125,15 @@ pub(crate) fn open(outside: &Path) -> io::Result<()> {
         unsafe { libc::close(fd) };
     }
     Ok(())
+}
+
+/// A local socket without a name.
+fn socket(kind: i32) -> io::Result<OwnedFd> {
+    // SAFETY: numbers only; the descriptor is nobody else's.
+    unsafe {
+        let made = libc::socket(libc::AF_UNIX, kind, 0);
+        if made < 0 { Err(io::Error::last_os_error()) } else { Ok(OwnedFd::from_raw_fd(made)) }
+    }
 }
 
 fn moved(fd: i32, to: i32) -> io::Result<i32> {
@@ -157,7 +176,10 @@ fn list(root: &Path, directory: &Path, lines: &mut Vec<String>) {
     }
 }
 
-/// FNV-1a.
+/// A number that other bytes will hardly have: FNV-1a over words of eight bytes.
 pub(crate) fn hash(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+    let mix = |hash: u64, word: u64| (hash ^ word).wrapping_mul(0x0100_0000_01b3).rotate_left(29);
+    let (words, rest) = bytes.as_chunks::<8>();
+    let hash = words.iter().fold(0xcbf2_9ce4_8422_2325, |hash, word| mix(hash, u64::from_ne_bytes(*word)));
+    rest.iter().fold(mix(hash, bytes.len() as u64), |hash, &byte| mix(hash, u64::from(byte)))
 }
