@@ -219,7 +219,8 @@ impl Drawer {
             Kind::SignalSet => Argument::Bytes(words(&[self.of(&[0, 1 << 9, 1 << 11, 1 << 9 | 1 << 11])]), place),
             Kind::Limit if self.one_in(4) => Argument::Number(0),
             Kind::Limit => {
-                let values = [0, 4096, 100_000, 8 << 20, 9 << 20, u64::MAX];
+                // Lower limits keep an array from making files: its tables grow with them.
+                let values = [4 << 20, 5_000_001, 8 << 20, 9 << 20, u64::MAX];
                 Argument::Bytes(words(&[self.of(&values), self.of(&values).max(8 << 20)]), place)
             }
             _ => Argument::Number(0),

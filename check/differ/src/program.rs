@@ -89,7 +89,9 @@ pub(crate) fn program(seed: u64) -> Program {
     let mut drawer = Drawer::new(seed);
     let style = drawer.below(16);
     let (waits, is_deep) = (drawer.one_in(6), drawer.one_in(24));
-    let rights_at = if drawer.one_in(4) { drawer.below(STEP_COUNT) } else { STEP_COUNT };
+    // Which programs may use an array that another user has made is not the question here, nor what README.md says of children that share their parent's memory.
+    let may_change = !matches!(style, 4 | 5);
+    let rights_at = if may_change && drawer.one_in(4) { drawer.below(STEP_COUNT) } else { STEP_COUNT };
     let mut steps = Vec::new();
     let (mut left, mut who, mut child_count) = (0, Who::Program, 0);
     for number in 0..STEP_COUNT {
@@ -109,7 +111,7 @@ pub(crate) fn program(seed: u64) -> Program {
             2..6 => who = Who::Program,
             _ => {}
         }
-        let changes_rights = number == rights_at || number > rights_at && drawer.one_in(12);
+        let changes_rights = number >= rights_at && (number == rights_at || drawer.one_in(12));
         let deed = if changes_rights { Deed::Rights(rights(&mut drawer)) } else { call(&mut drawer, who) };
         steps.push(Step { who, deed });
     }

@@ -80,7 +80,7 @@ impl Ground {
         let janitor = Janitor::new(&[&root, &host]).map_err(|error| format!("/bin/sh: {error}"))?;
         fs::create_dir(&host).map_err(|error| format!("{}: {error}", host.display()))?;
         contain::contain(&host).map_err(|error| format!("{NOT_CONTAINED}: {error}"))?;
-        for directory in [&root, &host.join("outside"), &root.join("data")] {
+        for directory in [&root, &host.join("outside"), &root.join("data"), &root.join("members")] {
             fs::create_dir(directory)
                 .and_then(|()| fs::set_permissions(directory, fs::Permissions::from_mode(0o755)))
                 .map_err(|error| format!("{}: {error}", directory.display()))?;
@@ -122,7 +122,7 @@ impl Ground {
     }
 
     fn on_array(&self, shape: &Shape, words: &[String], complaints: &mut Complaints) -> Output {
-        let members: Vec<PathBuf> = (0..shape.member_count).map(|slot| self.root.join(format!("m{slot}"))).collect();
+        let members: Vec<PathBuf> = (0..shape.member_count).map(|slot| self.root.join(format!("members/m{slot}"))).collect();
         for member in &members {
             if let Err(error) = remove(member).and_then(|()| fs::create_dir(member)) {
                 complaints.push(format!("{}: {error}", member.display()));

@@ -223,7 +223,7 @@ pub(crate) const CALLS: &[Call] = &[
     call("pidfd_getfd", libc::SYS_pidfd_getfd, 1, Shown::Bytes, &[Fd, Fd, Number(&[0, 0, 1])]),
     call("setns", libc::SYS_setns, 1, Shown::Bytes, &[Fd, Number(&[0, 0x2_0000, 0x4000_0000])]),
     // The system call takes the lower half only; sharing less of a process' state that nobody shares changes nothing.
-    call("unshare", libc::SYS_unshare, 1, Shown::Bytes, &[Number(&[0, 0x200, 0x400, 0x600, 0x4_0000, 1, 0x800])]),
+    call("unshare", libc::SYS_unshare, 1, Shown::Bytes, &[Number(&[0, 0x200, 0x400, 0x600, 0x4_0000, 1])]),
     call(
         "rt_sigaction",
         libc::SYS_rt_sigaction,

@@ -4,6 +4,7 @@
 //! passed on to its last command.
 
 mod fuzz;
+mod panics;
 mod steps;
 mod tasks;
 mod tidy;
@@ -16,6 +17,7 @@ cargo x TASK [ARGUMENTS]
   fmt [--check]   rustfmt over the workspace
   lint            clippy, warnings are errors
   tidy            dependency arrows, purpose comments, file lengths, forbidden words
+  panics          builds libcxlraid.so and counts the calls in it that would end a program; there may not be more than there were
   build           libcxlraid.so and cxlraid, optimised
   test            everything that must be green
   posix           pjdfstest on arrays, compared with a plain directory
@@ -57,6 +59,7 @@ fn main() -> ExitCode {
         "fmt" => tasks::fmt(&rest),
         "lint" => tasks::lint(&rest),
         "tidy" => tasks::tidy(),
+        "panics" => tasks::panics(),
         "build" => tasks::build(&rest),
         "test" => tasks::test(&rest),
         "loom" => tasks::loom(),

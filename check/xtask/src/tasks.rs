@@ -6,7 +6,7 @@
 use crate::{
     fuzz,
     steps::{Outcome, Steps, cargo, cargo_release, command, output, root, run, run_apart},
-    tidy as tidiness,
+    panics as panicking, tidy as tidiness,
 };
 use std::{
     fs,
@@ -52,6 +52,12 @@ pub(crate) fn tidy() -> Outcome {
     if complaints.is_empty() { Ok(()) } else { Err(format!("{} to put in order", complaints.len())) }
 }
 
+/// Counts panicking calls in the optimised library.
+pub(crate) fn panics() -> Outcome {
+    run(cargo(&format!("build --quiet --release -p {LIBRARY}"), &[]))?;
+    panicking::check(&root().join("target/release/libcxlraid.so"))
+}
+
 pub(crate) fn build(rest: &[String]) -> Outcome {
     run(cargo(&format!("build --quiet --release -p {LIBRARY}"), rest))?;
     run(cargo_release("build -p cxlraid-cli", rest))
@@ -65,6 +71,7 @@ pub(crate) fn test(rest: &[String]) -> Outcome {
     steps.step("unit and property tests", || run_apart(cargo(&format!("test --quiet --workspace --exclude {LIBRARY}"), rest)))?;
     steps.step("tests of the library", || run_apart(cargo(&format!("test --quiet -p {LIBRARY}"), rest)))?;
     steps.step("release build", || build(&[]))?;
+    steps.step("panicking calls", panics)?;
     steps.step("unmodified programs", || run_apart(cargo_release("run -p cxlraid-programs", &[])))?;
     steps.step("programs with their system calls under watch", || run_apart(cargo_release(WATCHED_QUICK, &[])))?;
     steps.step("random operations against a model", || run_apart(cargo_release("run -p cxlraid-fsx -- --quick", &[])))?;

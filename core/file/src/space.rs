@@ -161,7 +161,8 @@ impl Inode {
 
     fn allocate_to(&self, offset: u64, end: u64, keep_size: bool) -> Result<(), OsError> {
         self.change_size_locked(|size| {
-            if end > size && !keep_size {
+            // Also of space behind the end, as on tmpfs.
+            if end > size {
                 within_limit(end)?;
             }
             let (wanted, shared) = (self.geometry.member_bytes(end), self.shared());

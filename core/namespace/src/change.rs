@@ -1,5 +1,6 @@
 //! Changes of names: directories, links, removal, renaming.
 
+use crate::create::is_dots;
 use crate::everywhere::On;
 use crate::located::Located;
 use crate::log::change as record;
@@ -76,6 +77,14 @@ impl Namespace {
     pub fn mknod<'p>(&self, path: impl Into<ProgramPath<'p>>, kind: FileType, mode: u32, device: u64) -> Result<Reached<()>> {
         let path = path.into();
         if kind == FileType::RegularFile {
+            if is_dots(path.text()) {
+                return self.refuse_slash(path, OsError::EXIST);
+            }
+            if path.text().ends_with(b"/") {
+                let end = path.text().iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
+                let is_there = matches!(self.find(path.up_to(end), OFlags::PATH | OFlags::CLOEXEC, false), Ok(Reached::Array(_)));
+                return self.refuse_slash(path, if is_there { OsError::EXIST } else { OsError::NOENT });
+            }
             let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
             return self.open(path, flags, mode)?.and_then(|_| Ok(()));
         }
@@ -176,8 +185,11 @@ impl Namespace {
         follow: bool,
     ) -> Result<Reached<(), HostPair>> {
         self.changing_two(from.into(), to.into(), |from, to| {
+            // A slash behind the name means the directory that a symlink there leads to.
+            let follow = follow || from.text().ends_with(b"/");
             let from = if follow {
-                self.resolve(from, true)?.and_then(|path| Ok(Target::new(from, path, false)))?
+                let found = self.find(from, OFlags::PATH | OFlags::CLOEXEC, true)?;
+                found.and_then(|found| Ok(Target::new(from, found.path, false)))?
             } else {
                 self.target(from)?
             };

@@ -24,12 +24,8 @@ impl Namespace {
     /// Makes a file that is not there. The namespace lock is held.
     pub(crate) fn create(&self, path: ProgramPath<'_>, flags: OFlags, mode: u32) -> Result<Reached<Opened>> {
         self.array().before_change()?;
-        if matches!(path.text().rsplit(|&byte| byte == b'/').next(), Some(b"" | b"." | b"..")) {
-            // The kernel answers first what is wrong with the directories on the way.
-            let end = path.text().iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
-            let cut = path.text()[..end].iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
-            self.find(path.up_to(cut), OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, true)?;
-            return Err(OsError::ISDIR);
+        if is_dots(path.text()) {
+            return self.refuse_slash(path, if flags.contains(OFlags::EXCL) { OsError::EXIST } else { OsError::ISDIR });
         }
         let exclusive = flags.intersects(OFlags::EXCL | OFlags::NOFOLLOW);
         let target = match self.target(path)? {
@@ -231,6 +227,11 @@ impl Namespace {
         }
         fchmod(&fd, Mode::from_raw_mode(stat.st_mode & 0o7777))
     }
+}
+
+/// Whether a path ends with `.` or `..`, which no call makes.
+pub(crate) fn is_dots(path: &[u8]) -> bool {
+    matches!(path.rsplit(|&byte| byte == b'/').next(), Some(b"." | b".."))
 }
 
 /// Opens an anchor on a file just made: the program may open it once in a way that its mode forbids.

@@ -66,13 +66,20 @@ impl Namespace {
         } else if flags.contains(OFlags::CREATE | OFlags::DIRECTORY) {
             return Err(OsError::INVAL);
         }
+        if flags.contains(OFlags::CREATE) && path.text().ends_with(b"/") {
+            return self.refuse_slash(path, OsError::ISDIR);
+        }
         let exclusive = flags.contains(OFlags::CREATE | OFlags::EXCL);
         for _ in 0..TRY_COUNT {
             if !exclusive {
                 match self.open_existing(path, flags) {
                     Err(Trouble::Os(OsError::NOENT)) if flags.contains(OFlags::CREATE) => {}
-                    // What a slash follows is not made: that is said of a file, too.
-                    Err(Trouble::Os(OsError::NOTDIR)) if flags.contains(OFlags::CREATE) && path.text().ends_with(b"/") => {}
+                    // Whether it is a directory the kernel looks at first.
+                    Err(Trouble::Os(OsError::ACCESS | OsError::INVAL | OsError::PERM))
+                        if flags.intersects(OFlags::CREATE | OFlags::TRUNC) && self.is_directory(path, flags) =>
+                    {
+                        return Err(OsError::ISDIR);
+                    }
                     Err(Trouble::Os(error)) => return Err(error),
                     Err(Trouble::Changed) => {}
                     Ok(reached) => return Ok(reached),
@@ -87,6 +94,27 @@ impl Namespace {
         Err(OsError::BUSY)
     }
 
+    /// Whether a path leads to a directory, as far as this process may see.
+    fn is_directory(&self, path: ProgramPath<'_>, flags: OFlags) -> bool {
+        let found = self.find(path, OFlags::PATH | OFlags::CLOEXEC, !flags.contains(OFlags::NOFOLLOW));
+        let Ok(Reached::Array(found)) = found else { return false };
+        fstat(&found.fd).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
+    }
+
+    /// Refuses to make a name that has a slash behind it, or is `.` or `..`. The kernel answers first what is wrong with the directories on the way.
+    ///
+    /// # Errors
+    /// `error`, and what is wrong with the directories.
+    pub(crate) fn refuse_slash<T>(&self, path: ProgramPath<'_>, error: OsError) -> Result<Reached<T>> {
+        let text = path.text();
+        let end = text.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
+        let cut = text[..end].iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+        match self.find(path.up_to(cut), OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, true)? {
+            Reached::Array(_) => Err(error),
+            Reached::Host(directory) => Ok(Reached::Host([directory.as_slice(), b"/", &text[cut..]].concat())),
+        }
+    }
+
     /// With the namespace lock held. None if it is no affair of the lock: opening a pipe may wait for long. `whole` is why nothing may be changed,
     /// if so.
     fn open_locked(&self, path: ProgramPath<'_>, flags: OFlags, mode: u32, whole: Result<()>) -> Result<Option<Reached<Opened>>> {
@@ -95,7 +123,6 @@ impl Namespace {
                 Ok(Reached::Host(path)) => return Ok(Some(Reached::Host(path))),
                 Ok(Reached::Array(found)) => return self.open_found_locked(path, flags, &found, whole),
                 Err(OsError::NOENT) if flags.contains(OFlags::CREATE) => {}
-                Err(OsError::NOTDIR) if flags.contains(OFlags::CREATE) && path.text().ends_with(b"/") => {}
                 Err(error) => return Err(error),
             }
         }

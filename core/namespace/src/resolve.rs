@@ -151,7 +151,11 @@ impl Namespace {
             }
         }
         match self.walk(directory, true)?.0 {
-            Reached::Array(parent) => Ok(Reached::Array(Target::new(path, join(&parent, name), slash))),
+            Reached::Array(parent) => {
+                // The last name that was walked need not be there, or be a directory.
+                self.open_plainly(directory.leading_to(&parent), OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC)?;
+                Ok(Reached::Array(Target::new(path, join(&parent, name), slash)))
+            }
             Reached::Host(parent) => {
                 let mut host = join(&parent, name);
                 let text = normalise(&host);

@@ -3,7 +3,8 @@
 
 use crate::{Namespace, Opened, ProgramPath, Reached};
 use sys::high_fd::Raised;
-use sys::rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+use alloc::vec::Vec;
+use sys::rustix::fs::{Mode, OFlags, ResolveFlags, openat2, readlinkat};
 use sys::{AsFd, BorrowedFd, OsError, Result};
 
 impl Namespace {
@@ -37,24 +38,52 @@ impl Namespace {
                 let path = self.logical_path_of(found.as_fd())?.ok_or(OsError::XDEV)?;
                 self.open(ProgramPath::known(&path), flags, mode)
             }
-            Err(OsError::NOENT) if flags.contains(OFlags::CREATE) => {
-                let (parent, name) = split(path);
-                if name.is_empty() {
-                    return Err(OsError::ISDIR);
-                }
-                let parent = look(parent, OFlags::DIRECTORY)?;
-                let parent = self.logical_path_of(parent.as_fd())?.ok_or(OsError::XDEV)?;
-                // A symlink that leads to nothing is not followed: it might lead out.
-                let path = [parent.as_slice(), b"/", name].concat();
-                self.open(ProgramPath::known(&path), flags | OFlags::NOFOLLOW, mode)
+            Err(OsError::NOENT | OsError::NOTDIR) if flags.contains(OFlags::CREATE) && path.ends_with(b"/") => {
+                look(split(path).0, OFlags::DIRECTORY)?;
+                Err(OsError::ISDIR)
             }
+            Err(OsError::NOENT) if flags.contains(OFlags::CREATE) => self.make_restricted(path, flags, mode, look),
             Err(error) => Err(error),
         }
     }
+
+    /// Makes what is not there. A symlink that leads to nothing is followed step by step, and each step is the kernel's to allow.
+    fn make_restricted(
+        &self,
+        path: &[u8],
+        flags: OFlags,
+        mode: u32,
+        look: impl Fn(&[u8], OFlags) -> Result<Raised>,
+    ) -> Result<Reached<Opened>> {
+        let mut path = path.to_vec();
+        for _ in 0..LINK_COUNT_MAX {
+            let (parent, name) = split(&path);
+            let directory = look(parent, OFlags::DIRECTORY)?;
+            let follows = !flags.intersects(OFlags::NOFOLLOW | OFlags::EXCL);
+            let link = look(&path, OFlags::NOFOLLOW).ok().filter(|_| follows);
+            let target = link.and_then(|link| readlinkat(&*link, c"", Vec::new()).ok());
+            let Some(target) = target else {
+                let directory = self.logical_path_of(directory.as_fd())?.ok_or(OsError::XDEV)?;
+                let path = [directory.as_slice(), b"/", name].concat();
+                return self.open(ProgramPath::known(&path), flags | OFlags::NOFOLLOW, mode);
+            };
+            let target = target.as_bytes();
+            path = if target.starts_with(b"/") { target.to_vec() } else { [parent, b"/", target].concat() };
+            if path.ends_with(b"/") {
+                return Err(OsError::ISDIR);
+            }
+        }
+        Err(OsError::LOOP)
+    }
 }
 
-/// The directory of a path, and the name in it.
+/// Symlinks followed before a path is taken for a loop (path_resolution(7)).
+const LINK_COUNT_MAX: u32 = 40;
+
+/// The directory of a path, and the name in it, without slashes behind it.
 fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    let end = path.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
+    let path = &path[..end];
     match path.iter().rposition(|&byte| byte == b'/') {
         Some(0) => (b"/", &path[1..]),
         Some(cut) => (&path[..cut], &path[cut + 1..]),

@@ -10,6 +10,7 @@ use crate::resolve::Found;
 use crate::{Namespace, Node, ProgramPath, Reached};
 use alloc::vec::Vec;
 use file::{Name, Told};
+use format::Attribute;
 use sys::rustix::fs::{
     Access, AtFlags, CWD, FileType, OFlags, Stat, Statx, StatxFlags, accessat, fstat, major, makedev, minor, readlinkat, statat,
     statx,
@@ -196,7 +197,7 @@ impl Namespace {
         fd: BorrowedFd<'_>,
         node: &Node,
         mode: u32,
-        backing: impl FnOnce() -> [u64; 2],
+        backing: impl Fn() -> [u64; 2],
         epochs: Option<Epochs>,
     ) -> Result<Option<Known>> {
         Ok(match node {
@@ -205,6 +206,11 @@ impl Namespace {
                 let attribute = match self.attribute_open(fd) {
                     Ok(Some(attribute)) => attribute,
                     Err(error) if is_dead(error) => return Err(error),
+                    // Who may look at a file and not read it does not see its attribute either. The array's tables know whose the backing file is.
+                    Err(OsError::ACCESS) => match self.attribute_unread(fd, backing(), epochs) {
+                        Some(attribute) => attribute,
+                        None => return Ok(None),
+                    },
                     _ => return Ok(None),
                 };
                 if let Some(epochs) = epochs {
@@ -215,6 +221,13 @@ impl Namespace {
             }
             _ => None,
         })
+    }
+
+    /// The attribute of a file that this process may not read, by its backing file's device and number: what this process remembers, what others have open, or what the tables of all files say.
+    fn attribute_unread(&self, fd: BorrowedFd<'_>, backing: [u64; 2], epochs: Option<Epochs>) -> Option<Attribute> {
+        let remembered = || self.remembered_attribute(backing, epochs?);
+        let in_table = || self.files.attribute_in_table(self.slot_of(fd)?, fd);
+        remembered().or_else(|| self.files.attribute_of_anchor(fd)).or_else(in_table)
     }
 
     /// access(2), faccessat2(2). `flags` may hold AT_EACCESS.

@@ -64,7 +64,8 @@ pub(crate) fn read_bytes(address: usize, count: usize) -> sys::Result<Vec<u8>> {
     if address == 0 {
         return if count == 0 { Ok(Vec::new()) } else { Err(OsError::FAULT) };
     }
-    let mut bytes = Vec::<u8>::with_capacity(count);
+    let mut bytes = Vec::<u8>::new();
+    bytes.try_reserve_exact(count).map_err(|_| OsError::NOMEM)?;
     let target = bytes.as_mut_ptr();
     // SAFETY: the closure owns nothing and may be left anywhere; `target` has room for `count`.
     unsafe { guard(|| core::ptr::copy_nonoverlapping(address as *const u8, target, count)) }.map_err(|_| OsError::FAULT)?;

@@ -31,7 +31,12 @@ fn on_opened(descriptor: RawFd, act: impl FnOnce(&Held) -> Result<usize, OsError
     if super::only_names(descriptor) { Verdict::Pass } else { on_descriptor(descriptor, act) }
 }
 
-/// Whether a call with AT_EMPTY_PATH means its descriptor.
+/// Whether a call with AT_EMPTY_PATH means its descriptor. A null pointer means it only for the calls that ask (stat); to the others it is a bad pointer.
+fn is_meant(call: &Call, path: usize, flags: u32) -> bool {
+    call.args[path] != 0 && means_descriptor(call, path, flags)
+}
+
+/// Whether a call that asks, with AT_EMPTY_PATH, means its descriptor.
 fn means_descriptor(call: &Call, path: usize, flags: u32) -> bool {
     flags & AT_EMPTY_PATH != 0 && paths::is_empty(call.args[path])
 }
@@ -116,7 +121,7 @@ pub(crate) fn faccessat(call: &mut Call) -> Verdict {
     if let Some(refusal) = judge::odd(call, &[AT], flags as usize, AT_EACCESS | AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW) {
         return refusal;
     }
-    if means_descriptor(call, 1, flags) {
+    if is_meant(call, 1, flags) {
         // The anchor's permissions are the file's.
         return Verdict::Pass;
     }
@@ -168,7 +173,7 @@ pub(crate) fn fchmodat(call: &mut Call) -> Verdict {
     if let Some(refusal) = judge::odd(call, &[AT], flags as usize, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW) {
         return refusal;
     }
-    if means_descriptor(call, 1, flags) {
+    if is_meant(call, 1, flags) {
         let (descriptor, mode) = (call.descriptor(0), call.args[2] as u32);
         return on_descriptor(descriptor, |held| {
             array::namespace()?.fchmod(directory::borrow(descriptor), held.node(), mode).map(|()| 0)
@@ -198,7 +203,7 @@ pub(crate) fn fchownat(call: &mut Call) -> Verdict {
     if let Some(refusal) = judge::odd(call, &[AT], call.args[4], AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW) {
         return refusal;
     }
-    if means_descriptor(call, 1, flags) {
+    if is_meant(call, 1, flags) {
         return chown_descriptor(call.descriptor(0), owners);
     }
     chown_path(call, At::directory(0, 1), owners, flags & AT_SYMLINK_NOFOLLOW == 0)

@@ -28,7 +28,7 @@ pub(crate) fn error(call: &Call, [from, to]: [At; 2], looks: Looks) -> OsError {
                 // The second path is read when the first is found.
                 let goal = goal()?;
                 look_at_directory(to.base(call), &goal)?;
-                match stat(to.base(call), &goal, false) {
+                match stat(to.base(call), trimmed(&goal), false) {
                     Ok(_) => Err(OsError::EXIST),
                     // A name that is to be made has no slash behind it.
                     Err(OsError::NOENT) if goal.ends_with(b"/") => Err(OsError::NOENT),

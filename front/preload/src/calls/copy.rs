@@ -7,7 +7,7 @@ use crate::dispatch::{Call, Verdict};
 use crate::program;
 use file::FileRef;
 use linux_raw_sys::general::{
-    __NR_pread64, __NR_pwrite64, __NR_read, __NR_write, S_IFBLK, S_IFDIR, S_IFIFO, S_IFMT, S_IFREG, S_IFSOCK,
+    __NR_pread64, __NR_pwrite64, __NR_read, __NR_write, S_IFDIR, S_IFIFO, S_IFMT, S_IFREG,
 };
 use namespace::Node;
 use sys::raw::{check, syscall};
@@ -63,16 +63,6 @@ impl End {
             Node::File(file) => Some((held, file)),
             _ => None,
         }
-    }
-
-    /// Whether the two ends may be copied between, as far as we can tell: a foreign end the kernel checks. `appending` is the error for
-    /// an output that appends.
-    fn check_pair(input: &Self, output: &Self, appending: OsError) -> Result<(), OsError> {
-        if input.file().is_some_and(|(held, _)| !held.is_readable()) || output.file().is_some_and(|(held, _)| !held.is_writable())
-        {
-            return Err(OsError::BADF);
-        }
-        if output.file().is_some_and(|(held, file)| held.appends(output.fd, file)) { Err(appending) } else { Ok(()) }
     }
 
     /// Where in a file of ours it begins.
@@ -162,52 +152,56 @@ pub(crate) fn sendfile(call: &mut Call) -> Verdict {
     if !super::is_ours(input) && !super::is_ours(output) {
         return Verdict::Pass;
     }
-    let address = call.args[2];
-    let kept = if address == 0 { None } else { Some(program::read::<i64>(address)) };
-    // The kernel stores the offset also where the call fails.
-    let refused = |error: OsError| match kept {
-        Some(Err(error)) => Verdict::error(error),
-        Some(Ok(offset)) if program::write(address, &offset).is_err() => Verdict::error(OsError::FAULT),
-        _ => Verdict::error(error),
-    };
-    let checked = || {
-        kept.transpose()?;
-        check_open(input, false)?;
-        if address != 0 && matches!(kind(input), S_IFIFO | S_IFSOCK) {
-            return Err(OsError::SPIPE);
-        }
-        let end = End::new(input, address)?;
-        if let Some((held, file)) = end.file() {
-            super::data::verify(end.start(held, file)?, call.args[3])?;
-        }
-        check_open(output, true)?;
-        if kind(input) == S_IFDIR && call.args[3] > 0 { Err(OsError::INVAL) } else { Ok(()) }
-    };
-    if let Err(error) = checked() {
-        return refused(error);
+    if let Some(refusal) = refusal_of_sendfile(call) {
+        return refusal;
     }
+    let bytes = call.args[3];
     let goes_elsewhere = !super::is_ours(output) && kind(output) != S_IFREG;
     if goes_elsewhere {
         return super::splice::send(call, input, output);
     }
-    match send(input, output, call) {
-        Err(error) if kept.is_some() && error != OsError::FBIG => refused(error),
-        Ok(0) => {
-            let stored = kept.map_or(Ok(()), |offset| offset.and_then(|offset| program::write(address, &offset)));
-            Verdict::from_result(stored.map(|()| 0))
-        }
-        result => limit::answer(result),
+    let send = || {
+        let (input, output) = (End::new(input, call.args[2])?, End::new(output, 0)?);
+        copy(input, output, bytes)
+    };
+    limit::answer(send())
+}
+
+/// The kernel's refusal of a sendfile, if it refuses it. It is asked with no bytes to be sent, which moves nothing; the number of bytes is looked at here, between what it says of the input and
+/// of the output.
+fn refusal_of_sendfile(call: &Call) -> Option<Verdict> {
+    const BAD: isize = -(OsError::BADF.raw_os_error() as isize);
+    let [output, input, offset, bytes, ..] = call.args;
+    let ask = |output: usize| {
+        // SAFETY: no bytes are moved; the offset is the program's, and the kernel stores there what it has read there.
+        unsafe { syscall(call.number, [output, input, offset, 0, 0, 0]) }
+    };
+    let without_output = ask(usize::MAX);
+    if without_output != BAD {
+        return Some(Verdict::Done(without_output));
+    }
+    let fd = input as RawFd;
+    if let Err(error) = check_open(fd, false).and_then(|()| verify_from(fd, offset, bytes)) {
+        return Some(Verdict::error(error));
+    }
+    // A pipe that is full would have to be waited for.
+    let result = if kind(output as RawFd) == S_IFIFO { 0 } else { ask(output) };
+    match check_open(output as RawFd, true) {
+        Err(error) => Some(Verdict::error(error)),
+        Ok(()) if result == 0 && bytes > 0 && kind(fd) == S_IFDIR => Some(Verdict::error(OsError::INVAL)),
+        Ok(()) => (result < 0 || bytes == 0).then_some(Verdict::Done(result)),
     }
 }
 
-fn send(input: RawFd, output: RawFd, call: &Call) -> Result<usize, OsError> {
-    let (input, output) = (End::new(input, call.args[2])?, End::new(output, 0)?);
-    End::check_pair(&input, &output, OsError::INVAL)?;
-    let is_file = input.file().is_some() || matches!(kind(input.fd), S_IFREG | S_IFBLK);
-    if !is_file && (call.args[3] > 0 || matches!(kind(input.fd), S_IFIFO | S_IFSOCK)) {
-        return Err(OsError::INVAL);
-    }
-    copy(input, output, call.args[3])
+/// Refuses a range that no file can have, from an offset of the program's or the descriptor's position.
+pub(super) fn verify_from(fd: RawFd, offset: usize, bytes: usize) -> Result<(), OsError> {
+    let end = End::new(fd, offset)?;
+    let start = match (end.offset, end.file()) {
+        (Some(offset), _) => offset,
+        (None, Some((held, file))) => end.start(held, file)?,
+        (None, None) => 0,
+    };
+    super::data::verify(start, bytes)
 }
 
 pub(crate) fn copy_file_range(call: &mut Call) -> Verdict {
@@ -215,44 +209,37 @@ pub(crate) fn copy_file_range(call: &mut Call) -> Verdict {
     if !super::is_ours(input) && !super::is_ours(output) {
         return Verdict::Pass;
     }
+    // What is wrong with anything but the range the kernel says, of no bytes.
+    let [first, from, second, to, _, flags] = call.args;
+    // SAFETY: no bytes are moved; the offsets are the program's, and are only read then.
+    let result = unsafe { syscall(call.number, [first, from, second, to, 0, flags]) };
+    if result < 0 {
+        return Verdict::Done(result);
+    }
+    if !super::is_ours(input) || !super::is_ours(output) {
+        // Two file systems, also where a member lies on the host's.
+        return Verdict::error(OsError::XDEV);
+    }
     limit::answer(copy_range(input, output, call))
 }
 
 fn copy_range(input: RawFd, output: RawFd, call: &Call) -> Result<usize, OsError> {
-    check_named(input).and_then(|()| check_named(output))?;
-    for address in [call.args[1], call.args[3]].into_iter().filter(|&address| address != 0) {
-        program::read::<i64>(address)?;
-    }
-    if call.args[5] as u32 != 0 {
-        return Err(OsError::INVAL);
-    }
-    if [input, output].into_iter().any(|fd| kind(fd) == S_IFDIR) {
-        return Err(OsError::ISDIR);
-    }
-    if [input, output].into_iter().any(|fd| kind(fd) != S_IFREG) {
-        return Err(OsError::INVAL);
-    }
-    check_open(input, false).and_then(|()| check_open(output, true))?;
     for address in [call.args[1], call.args[3]].into_iter().filter(|&address| address != 0) {
         if program::read::<u64>(address)?.checked_add(call.args[4] as u64).is_none() {
             return Err(OsError::OVERFLOW);
         }
     }
     let (input, output) = (End::new(input, call.args[1])?, End::new(output, call.args[3])?);
-    End::check_pair(&input, &output, OsError::BADF)?;
-    let bytes = match (input.file(), output.file()) {
-        (Some((source_held, source)), Some((target_held, target))) => {
-            // What the source holds now is copied, not what the copy adds to it.
-            let (from, to) = (input.start(source_held, source)?, output.start(target_held, target)?);
-            let bytes = (call.args[4] as u64).min(source.size().saturating_sub(from));
-            if source.number() == target.number() && from.abs_diff(to) < bytes {
-                return Err(OsError::INVAL);
-            }
-            bytes as usize
-        }
-        _ => call.args[4],
+    let (Some((source_held, source)), Some((target_held, target))) = (input.file(), output.file()) else {
+        return Err(OsError::XDEV);
     };
-    copy(input, output, bytes)
+    // What the source holds now is copied, not what the copy adds to it.
+    let (from, to) = (input.start(source_held, source)?, output.start(target_held, target)?);
+    let bytes = (call.args[4] as u64).min(source.size().saturating_sub(from));
+    if source.number() == target.number() && from.abs_diff(to) < bytes {
+        return Err(OsError::INVAL);
+    }
+    copy(input, output, bytes as usize)
 }
 
 /// Refuses descriptors that are not open, or only name something.
@@ -279,10 +266,12 @@ pub(super) fn kind(descriptor: RawFd) -> u32 {
     fstat(super::directory::borrow(descriptor)).map_or(0, |stat| stat.st_mode & S_IFMT)
 }
 
-/// Copies from one end to the other. Where both are one descriptor with one position, each end counts from where that was, as in the kernel.
+/// Copies from one end to the other. Where both are one description with one position, each end counts from where that was, as in the kernel.
 fn copy(mut input: End, mut output: End, bytes: usize) -> Result<usize, OsError> {
     let shared = match (input.file(), output.file()) {
-        (Some((held, file)), Some(_)) if input.fd == output.fd && input.offset.is_none() && output.offset.is_none() => {
+        (Some((held, file)), Some((other, _)))
+            if core::ptr::eq(&raw const **held, &raw const **other) && input.offset.is_none() && output.offset.is_none() =>
+        {
             Some((held.clone(), file.clone(), input.start(held, file)?))
         }
         _ => None,
@@ -326,7 +315,7 @@ fn move_bytes(mut input: End, mut output: End, bytes: usize) -> Result<usize, Os
             break;
         }
     }
-    // sendfile stores its offset in every case (its caller sees to that), copy_file_range where something was copied.
+    // What was not moved, the kernel has stored when it was asked.
     if total > 0 {
         input.store_offset()?;
         output.store_offset()?;

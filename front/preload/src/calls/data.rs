@@ -75,8 +75,9 @@ pub(crate) fn read(call: &mut Call) -> Verdict {
 
 pub(crate) fn pread(call: &mut Call) -> Verdict {
     on_file(call, |held, file, call| {
+        let offset = offset(call.args[3])?;
         readable(held)?;
-        let count = read_one(file, offset(call.args[3])?, Buffer { address: call.args[1], bytes: call.args[2] })?;
+        let count = read_one(file, offset, Buffer { address: call.args[1], bytes: call.args[2] })?;
         events::accessed(call.descriptor(0), file, count)
     })
 }
@@ -362,11 +363,12 @@ pub(crate) fn buffers(call: &Call) -> Result<Vec<Buffer>, OsError> {
     if count > VECTOR_COUNT_MAX {
         return Err(OsError::INVAL);
     }
-    let mut buffers: Vec<Buffer> =
-        (0..count).map(|index| program::read(call.args[1] + index * size_of::<Buffer>())).collect::<Result<_, _>>()?;
-    if buffers.iter().any(|buffer| (buffer.bytes as isize) < 0) {
-        return Err(OsError::INVAL);
-    }
+    let read = |index: usize| {
+        let buffer: Buffer = program::read(call.args[1].wrapping_add(index * size_of::<Buffer>()))?;
+        // Each is looked at before the next one is read.
+        if (buffer.bytes as isize) < 0 { Err(OsError::INVAL) } else { Ok(buffer) }
+    };
+    let mut buffers: Vec<Buffer> = (0..count).map(read).collect::<Result<_, _>>()?;
     let mut room = BYTES_MAX;
     for buffer in &mut buffers {
         buffer.check()?;

@@ -6,6 +6,7 @@
 use super::on_path::At;
 use crate::dispatch::{Call, Verdict};
 use sys::OsError;
+use linux_raw_sys::general::{__NR_getsockopt, __NR_openat};
 use sys::raw::syscall;
 
 /// The kernel's refusal of a call's other arguments than its paths, if it refuses them. Each path has a directory argument.
@@ -15,6 +16,35 @@ pub(crate) fn refusal(call: &Call, paths: &[At]) -> Option<Verdict> {
     // SAFETY: the paths are ours and lead nowhere; the other arguments are the program's.
     let result = unsafe { syscall(call.number, args) };
     (result != -(OsError::BADF.raw_os_error() as isize)).then_some(Verdict::Done(result))
+}
+
+/// The kernel's refusal of a call that names a file to it for good (inotify, fanotify), if the kernel refuses what it looks at before the path: flags, and the descriptor of the watch. The path
+/// is an empty one, of which the kernel says that it leads nowhere.
+pub(crate) fn refusal_of_watch(call: &Call, at: At) -> Option<Verdict> {
+    let mut args = call.args;
+    at.replace(&mut args, b"\0");
+    // SAFETY: the path is ours and leads nowhere; the other arguments are the program's.
+    let result = unsafe { syscall(call.number, args) };
+    (result != -(OsError::NOENT.raw_os_error() as isize)).then_some(Verdict::Done(result))
+}
+
+/// The kernel's refusal of the flags of open(2), if it refuses them.
+pub(crate) fn refusal_of_open(flags: usize, mode: usize) -> Option<Verdict> {
+    let args = [usize::MAX, c"x".as_ptr() as usize, flags, mode, 0, 0];
+    // SAFETY: the path is ours and leads nowhere.
+    let result = unsafe { syscall(__NR_openat as usize, args) };
+    (result != -(OsError::BADF.raw_os_error() as isize)).then_some(Verdict::Done(result))
+}
+
+/// The kernel's refusal of a descriptor that is to be a socket, if it is none.
+pub(crate) fn refusal_of_socket(descriptor: sys::RawFd) -> Option<Verdict> {
+    const SOL_SOCKET: usize = 1;
+    const SO_TYPE: usize = 3;
+    let (mut kind, mut bytes) = (0_u32, size_of::<u32>() as u32);
+    let args = [descriptor as usize, SOL_SOCKET, SO_TYPE, &raw mut kind as usize, &raw mut bytes as usize, 0];
+    // SAFETY: asks a descriptor what it is; there is room for the answer.
+    let result = unsafe { syscall(__NR_getsockopt as usize, args) };
+    (result < 0).then_some(Verdict::Done(result))
 }
 
 /// The same, asked only if there are other flags than the `common` ones.

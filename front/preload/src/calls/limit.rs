@@ -7,14 +7,14 @@ use sys::OsError;
 
 const SIGXFSZ: usize = 25;
 
-/// setrlimit, prlimit64: a new limit is remembered, but for a vfork child, whose memory is its parent's.
+/// setrlimit, prlimit64: a new limit is remembered, but not of a child that shares its parent's memory: its limit is its own.
 pub(crate) fn set(call: &mut Call) -> Verdict {
     let by_pid = call.number != __NR_setrlimit as usize;
     if call.args[usize::from(by_pid)] as u32 != RLIMIT_FSIZE || by_pid && call.args[2] == 0 {
         return Verdict::Pass;
     }
     let result = call.kernel();
-    if result == 0 && process::owns_tables() {
+    if result == 0 && process::owns_tables() && process::has_memory() {
         sys::file_limit::refresh();
     }
     Verdict::Done(result)

@@ -59,13 +59,28 @@ fn kind(call: &Call) -> Kind {
         nr::__NR_lchown | nr::__NR_lgetxattr | nr::__NR_lsetxattr | nr::__NR_llistxattr | nr::__NR_lremovexattr => {
             Kind::Look { follow: false }
         }
-        nr::__NR_mount | nr::__NR_umount2 | nr::__NR_openat2 | nr::__NR_execve | nr::__NR_execveat => Kind::Other,
+        nr::__NR_openat2 => kind_of_openat2(call),
+        nr::__NR_name_to_handle_at => Kind::Look { follow: call.args[4] as u32 & nr::AT_SYMLINK_FOLLOW != 0 },
+        nr::__NR_mount | nr::__NR_umount2 | nr::__NR_execve | nr::__NR_execveat => Kind::Other,
         // They look where their paths lead themselves.
         nr::__NR_pivot_root | nr::__NR_acct | nr::__NR_swapon | nr::__NR_swapoff | nr::__NR_quotactl => Kind::Other,
         nr::__NR_open_tree | nr::__NR_move_mount | nr::__NR_fspick | nr::__NR_mount_setattr | 467 => Kind::Other,
-        nr::__NR_chdir | nr::__NR_fanotify_mark | nr::__NR_name_to_handle_at => Kind::Other,
+        nr::__NR_chdir | nr::__NR_fanotify_mark => Kind::Other,
         _ => Kind::Look { follow: follows_by_flags(call) },
     }
+}
+
+/// openat2(2) follows symlinks as open(2) does, but where it is to follow none, or none that leads away from where the path starts.
+fn kind_of_openat2(call: &Call) -> Kind {
+    let (Ok([flags, _, resolve]), true) = (program::read::<[u64; 3]>(call.args[2]), call.args[3] >= size_of::<[u64; 3]>()) else {
+        return Kind::Other;
+    };
+    if resolve != 0 {
+        return Kind::Other;
+    }
+    let flags = OFlags::from_bits_retain(flags as u32);
+    let follow = !flags.contains(OFlags::NOFOLLOW);
+    if flags.intersects(MAKING) { Kind::Make { follow } } else { Kind::Open { follow } }
 }
 
 /// Whether a call that has flags for it follows the last component of its path.
@@ -127,7 +142,11 @@ fn opened(call: &mut Call) -> isize {
 
 /// Whether a directory was opened that on the host lies where the array is seen.
 fn is_directory_below(call: &Call) -> bool {
-    let flags = if call.number == nr::__NR_open as usize { call.args[1] } else { call.args[2] };
+    let flags = match call.number as u32 {
+        nr::__NR_open => call.args[1],
+        nr::__NR_openat2 => program::read(call.args[2]).unwrap_or(0),
+        _ => call.args[2],
+    };
     if call.result < 0 || !OFlags::from_bits_retain(flags as u32).contains(OFlags::DIRECTORY) {
         return false;
     }
@@ -173,6 +192,7 @@ pub(crate) fn base_of(call: &Call, row: &Row, path: usize) -> RawFd {
 /// Where in the array argument `path` of a call leads, with its NUL, if it is a path of the host that leads there.
 pub(crate) fn entered_by(call: &Call, row: &Row, base: RawFd, path: usize) -> Option<Vec<u8>> {
     let follow = match kind(call) {
+        Kind::Other if call.number == nr::__NR_chdir as usize => true,
         Kind::Other => return None,
         Kind::Make { follow } | Kind::Look { follow } | Kind::Open { follow } => follow,
     };

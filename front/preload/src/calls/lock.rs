@@ -65,6 +65,10 @@ pub(crate) fn serve(call: &mut Call) -> Verdict {
     let start = base.and_then(|base| (base as i64).checked_add(wanted.start).ok_or(OsError::OVERFLOW));
     let start = match start {
         Ok(start) => start,
+        // The kernel looks first at what kind of lock is asked about.
+        Err(_) if call.args[1] as u32 == F_GETLK && !matches!(wanted.kind as u32, F_RDLCK | F_WRLCK) => {
+            return Verdict::error(OsError::INVAL);
+        }
         Err(error) => return Verdict::error(error),
     };
     let mut record = Record { whence: 0, start, ..wanted };

@@ -13,17 +13,18 @@ use crate::mappings::private;
 use file::FileRef;
 use linux_raw_sys::general::{__NR_mmap, __NR_mprotect, __NR_munmap};
 use linux_raw_sys::general::{
-    MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_PRIVATE, MAP_SHARED, MAP_SHARED_VALIDATE, MAP_SYNC, MAP_TYPE,
+    MAP_ANONYMOUS, MAP_DENYWRITE, MAP_EXECUTABLE, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_NORESERVE, MAP_POPULATE, MAP_PRIVATE,
+    MAP_SHARED, MAP_SHARED_VALIDATE, MAP_STACK, MAP_SYNC, MAP_TYPE, PROT_EXEC, PROT_READ, PROT_WRITE,
 };
-use linux_raw_sys::general::{PROT_READ, PROT_WRITE};
 use namespace::Node;
 use persist::PersistenceDomain;
 use sys::raw::{check, syscall};
 use sys::{AsRawFd, OsError};
 use units::PAGE_BYTES;
 
-/// The flags that mmap(2) has always taken: FIXED, ANONYMOUS, 32BIT, ABOVE4G, 0x100 to 0x40000, and the size of huge pages.
-const LEGACY_FLAGS: u32 = 0xfc07_fff0;
+/// The flags that mmap(2) has always taken of shared and private mappings: FIXED, ANONYMOUS, 32BIT, ABOVE4G, 0x100 to 0x40000, and the size of huge pages; and the kind, and MAP_FIXED_NOREPLACE.
+const TAKEN_FLAGS: u32 = 0xfc07_fff0 | MAP_TYPE | MAP_FIXED_NOREPLACE;
+const PROTECTIONS: usize = (PROT_READ | PROT_WRITE | PROT_EXEC) as usize;
 
 /// More pieces than this are not composed for a private mapping: the kernel allows a process 65,530 mappings in all.
 const PIECE_COUNT_MAX: u64 = 4096;
@@ -38,9 +39,12 @@ pub(crate) fn mmap(call: &mut Call) -> Verdict {
         _ => return Verdict::Pass,
     };
     let [address, bytes, protection, flags, _, offset] = call.args;
-    let wish = Wish { address, bytes, protection, flags, offset: offset as u64 };
     let (readable, writable) = (held.is_readable(), held.is_writable());
-    Verdict::from_result(check_wish(&wish, readable, writable).and_then(|()| map(file, &wish, writable)))
+    // The kernel ignores what it does not know of protections, and of the flags of the older kinds of mapping. What is mapped in the program's stead is mapped with what it has taken.
+    let taken = if flags as u32 & MAP_TYPE == MAP_SHARED_VALIDATE { usize::MAX } else { TAKEN_FLAGS as usize };
+    let wish = Wish { address, bytes, protection: protection & PROTECTIONS, flags: flags & taken, offset: offset as u64 };
+    let checked = check_wish(call, readable, writable).and_then(|()| check_synchronous(&wish));
+    Verdict::from_result(checked.and_then(|()| map(file, &wish, writable)))
 }
 
 fn is_shared(wish: &Wish) -> bool {
@@ -48,33 +52,64 @@ fn is_shared(wish: &Wish) -> bool {
     kind == MAP_SHARED as usize || kind == MAP_SHARED_VALIDATE as usize
 }
 
-fn check_wish(wish: &Wish, readable: bool, writable: bool) -> Result<(), OsError> {
-    if wish.bytes == 0 || !wish.offset.is_multiple_of(PAGE_BYTES as u64) {
-        return Err(OsError::INVAL);
-    }
-    let pages = wish.bytes.checked_next_multiple_of(PAGE_BYTES).ok_or(OsError::NOMEM)?;
-    wish.offset.checked_add(pages as u64).filter(|&end| end <= i64::MAX as u64).ok_or(OsError::OVERFLOW)?;
-    if !readable {
-        return Err(OsError::ACCESS);
-    }
-    if !is_shared(wish) && wish.flags & MAP_TYPE as usize != MAP_PRIVATE as usize {
-        return Err(OsError::INVAL);
-    }
-    if wish.flags & MAP_TYPE as usize == MAP_SHARED_VALIDATE as usize {
-        check_validated(wish)?;
-    }
-    if is_shared(wish) && wish.protection & PROT_WRITE as usize != 0 && !writable {
-        return Err(OsError::ACCESS);
-    }
-    Ok(())
+/// The flags that are taken of an ordinary mapping: beyond them the kernel is asked. MAP_FIXED, MAP_DENYWRITE, MAP_EXECUTABLE, MAP_NORESERVE, MAP_POPULATE and MAP_STACK.
+const ORDINARY_FLAGS: u32 = MAP_FIXED | MAP_DENYWRITE | MAP_EXECUTABLE | MAP_NORESERVE | MAP_POPULATE | MAP_STACK;
+/// Mappings of at most so many bytes are ordinary.
+const ORDINARY_BYTES: usize = 1 << 40;
+
+/// Says what is wrong with a call: its arguments, or the descriptor's rights. An ordinary call is seen to be right here; of any other the kernel says it.
+fn check_wish(call: &Call, readable: bool, writable: bool) -> Result<(), OsError> {
+    let [address, bytes, protection, flags, _, offset] = call.args;
+    let (kind, others) = (flags as u32 & MAP_TYPE, flags & !(MAP_TYPE as usize));
+    let is_ordinary = matches!(kind, MAP_SHARED | MAP_PRIVATE)
+        && others & !(ORDINARY_FLAGS as usize) == 0
+        && (1..=ORDINARY_BYTES).contains(&bytes)
+        && offset.is_multiple_of(PAGE_BYTES)
+        && offset <= ORDINARY_BYTES
+        && address.is_multiple_of(PAGE_BYTES)
+        && address <= ORDINARY_BYTES << 6
+        && protection & !PROTECTIONS == 0
+        && readable
+        && (kind == MAP_PRIVATE || writable || protection & PROT_WRITE as usize == 0);
+    if is_ordinary { Ok(()) } else { judged(call) }
 }
 
-/// MAP_SHARED_VALIDATE: no flag is ignored. MAP_SYNC is what all members give or it is not given.
-fn check_validated(wish: &Wish) -> Result<(), OsError> {
-    let unknown = wish.flags & !(LEGACY_FLAGS | MAP_TYPE | MAP_FIXED_NOREPLACE | MAP_SYNC) as usize;
+/// The kernel's answer to a mapping of the anchor, made as the program wants it and taken away again. A place that the program has fixed is judged apart, with a mapping of nothing that replaces nothing.
+fn judged(call: &Call) -> Result<(), OsError> {
+    let [address, bytes, protection, flags, fd, offset] = call.args;
+    let is_fixed = flags as u32 & (MAP_FIXED | MAP_FIXED_NOREPLACE) == MAP_FIXED;
+    // What is put into memory beforehand, or kept there, is put there once.
+    let flags = flags & !(MAP_POPULATE as usize);
+    let attempt = |address: usize, protection: usize, flags: usize, fd: usize| {
+        let made = kernel_map(address, bytes, protection, flags, fd, if fd == usize::MAX { 0 } else { offset as u64 })?;
+        unmap(made, bytes)
+    };
+    let (asked_address, asked_flags) = if is_fixed { (0, flags & !(MAP_FIXED as usize)) } else { (address, flags) };
+    let of_file = attempt(asked_address, protection, asked_flags, fd);
+    let is_bad_range = bytes == 0 || !offset.is_multiple_of(PAGE_BYTES) || of_file == Err(OsError::OVERFLOW);
+    if is_fixed && !is_bad_range {
+        let nothing = (MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE | MAP_NORESERVE) as usize;
+        match attempt(address, 0, nothing, usize::MAX) {
+            Ok(()) | Err(OsError::EXIST) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    of_file
+}
+
+fn unmap(address: usize, bytes: usize) -> Result<(), OsError> {
+    // SAFETY: what was just mapped, and nobody else knows.
+    check(unsafe { syscall(__NR_munmap as usize, [address, bytes, 0, 0, 0, 0]) }).map(|_| ())
+}
+
+/// MAP_SYNC promises that a store which has reached the medium stays. It is given if every member gives it, and the kernel has given it for the anchor's.
+fn check_synchronous(wish: &Wish) -> Result<(), OsError> {
+    const WORDS: usize = (MAP_SHARED_VALIDATE | MAP_SYNC) as usize;
+    if wish.flags & (MAP_TYPE | MAP_SYNC) as usize != WORDS {
+        return Ok(());
+    }
     let synchronous = |domain: &PersistenceDomain| matches!(domain, PersistenceDomain::Eadr | PersistenceDomain::Adr);
-    let given = wish.flags & MAP_SYNC as usize == 0 || crate::array::namespace()?.files().domains().iter().all(synchronous);
-    if unknown == 0 && given { Ok(()) } else { Err(OsError::OPNOTSUPP) }
+    if array::namespace()?.files().domains().iter().all(synchronous) { Ok(()) } else { Err(OsError::OPNOTSUPP) }
 }
 
 fn map(file: &FileRef, wish: &Wish, writable: bool) -> Result<usize, OsError> {

@@ -8,7 +8,7 @@ use super::{directory, judge};
 use crate::array;
 use crate::dispatch::{Call, Verdict};
 use crate::program;
-use linux_raw_sys::general::{AT_EMPTY_PATH, AT_REMOVEDIR, AT_SYMLINK_FOLLOW};
+use linux_raw_sys::general::{AT_EMPTY_PATH, AT_REMOVEDIR, AT_SYMLINK_FOLLOW, S_IFDIR};
 use namespace::{FileType, ProgramPath, Reached, RenameFlags};
 use sys::OsError;
 
@@ -55,13 +55,19 @@ pub(crate) fn unlinkat(call: &mut Call) -> Verdict {
 }
 
 pub(crate) fn symlink(call: &mut Call) -> Verdict {
-    let contents = call.args[0];
-    change(call, At::cwd(1), |path| array::namespace()?.symlink(&paths::text(contents)?, path))
+    make_symlink(call, At::cwd(1))
 }
 
 pub(crate) fn symlinkat(call: &mut Call) -> Verdict {
-    let contents = call.args[0];
-    change(call, At::directory(1, 2), |path| array::namespace()?.symlink(&paths::text(contents)?, path))
+    make_symlink(call, At::directory(1, 2))
+}
+
+/// What is wrong with a symlink's contents the kernel says before it looks at the path, wherever that leads.
+fn make_symlink(call: &Call, at: At) -> Verdict {
+    match paths::text(call.args[0]) {
+        Ok(contents) if !contents.is_empty() => change(call, at, |path| array::namespace()?.symlink(&contents, path)),
+        _ => Verdict::Pass,
+    }
 }
 
 pub(crate) fn mknod(call: &mut Call) -> Verdict {
@@ -131,15 +137,27 @@ pub(crate) fn linkat(call: &mut Call) -> Verdict {
     {
         return refusal;
     }
+    let means_itself = flags & AT_EMPTY_PATH != 0 && call.args[1] != 0 && paths::is_empty(call.args[1]);
+    if means_itself && directory::is_ours(call.descriptor(0)) && is_directory(call.descriptor(0)) {
+        // A directory has no other name: what the kernel says of its name `.` it says of itself.
+        let kept = core::mem::replace(&mut call.args[1], c".".as_ptr() as usize);
+        let verdict = link_at(call, [At::directory(0, 1), At::directory(2, 3)], false);
+        call.args[1] = kept;
+        return verdict;
+    }
     if let Some(link) = linked(call, flags) {
         return change(call, At::directory(2, 3), |to| array::namespace()?.link_descriptor(link.descriptor(), link.node(), to));
     }
     link_at(call, [At::directory(0, 1), At::directory(2, 3)], flags & AT_SYMLINK_FOLLOW != 0)
 }
 
+fn is_directory(descriptor: sys::RawFd) -> bool {
+    descriptor == AT_FDCWD || super::copy::kind(descriptor) == S_IFDIR
+}
+
 /// The open file that linkat gives a name to: by AT_EMPTY_PATH, or by its link under /proc.
 fn linked(call: &Call, flags: u32) -> Option<Link> {
-    if flags & AT_EMPTY_PATH != 0 && paths::is_empty(call.args[1]) {
+    if flags & AT_EMPTY_PATH != 0 && call.args[1] != 0 && paths::is_empty(call.args[1]) {
         return Name::Own(call.descriptor(0)).follow();
     }
     if flags & AT_SYMLINK_FOLLOW == 0 {

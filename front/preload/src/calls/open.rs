@@ -4,7 +4,7 @@ use super::descriptor::close_unheld;
 use super::magic::Link;
 use super::on_path::{self, At};
 use super::paths::{self, AT_FDCWD, Asked, Where};
-use super::{OPEN, directory};
+use super::{OPEN, directory, judge};
 use crate::array;
 use crate::dispatch::{Call, Verdict};
 use crate::program;
@@ -79,6 +79,11 @@ fn restricted(call: &Call, path: &Asked, how: &How) -> Result<Opened, OsError> {
     if absolute && resolve.contains(ResolveFlags::BENEATH) {
         return Err(OsError::XDEV);
     }
+    // The way into the array leads across its border, as onto a file system that is mounted there.
+    let starts_outside = absolute && !resolve.contains(ResolveFlags::IN_ROOT) || !directory::is_ours(base);
+    if starts_outside && resolve.contains(ResolveFlags::NO_XDEV) {
+        return Err(OsError::XDEV);
+    }
     let (flags, namespace) = (OFlags::from_bits_retain(how.flags as u32), array::namespace()?);
     let reached = if directory::is_ours(base) && (!absolute || resolve.contains(ResolveFlags::IN_ROOT)) {
         namespace.open_restricted(Some(directory::borrow(base)), &text, flags, how.mode as u32, resolve)
@@ -114,6 +119,10 @@ fn restricted_link(call: &Call, link: &Link, how: &How) -> Result<usize, OsError
 
 fn serve(call: &Call, at: At, flags: u32, mode: u32) -> Verdict {
     let kinds = OFlags::from_bits_retain(flags);
+    let is_odd = kinds.intersects(OFlags::TMPFILE.difference(OFlags::DIRECTORY)) || kinds.contains(OFlags::CREATE | OFlags::DIRECTORY);
+    if is_odd && let Some(refusal) = judge::refusal_of_open(flags as usize, mode as usize) {
+        return refusal;
+    }
     // Making a file under such a name follows it too, but with O_EXCL, when anything there is an error.
     let follow = !kinds.contains(OFlags::NOFOLLOW) && !kinds.contains(OFlags::CREATE | OFlags::EXCL);
     on_path::serve_followed(

@@ -6,7 +6,8 @@
 //! - A child for which the tables do not hold is a guest ([`crate::guest`]); so is a thread that leaves the others' descriptors.
 //! - Before exec the environment is completed, so that the next program is served too ([`crate::exec`]).
 
-use super::OPEN;
+use super::on_path::At;
+use super::{OPEN, judge};
 use super::node::Node;
 use super::paths::AT_FDCWD;
 use crate::descriptors::Use;
@@ -15,7 +16,7 @@ use crate::mappings::{process as mappings, quiet};
 use crate::{array, exec, guest, process, program, stack, stored, sud};
 use core::sync::atomic::Ordering;
 use linux_raw_sys::general::{
-    __NR_lseek, __NR_unshare, AT_EMPTY_PATH, CLONE_FILES, CLONE_FS, CLONE_NEWNS, CLONE_NEWUSER, CLONE_SETTLS, CLONE_SIGHAND,
+    __NR_lseek, __NR_unshare, AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW, CLONE_FILES, CLONE_FS, CLONE_NEWNS, CLONE_NEWUSER, CLONE_SETTLS, CLONE_SIGHAND,
     CLONE_THREAD, CLONE_VFORK, CLONE_VM,
 };
 
@@ -258,6 +259,13 @@ pub(crate) fn execve(call: &mut Call) -> Verdict {
 
 /// `execveat`.
 pub(crate) fn execveat(call: &mut Call) -> Verdict {
+    if call.args[1] == 0 {
+        // The kernel says what is wrong.
+        return Verdict::Pass;
+    }
+    if let Some(refusal) = judge::odd(call, &[At::directory(0, 1)], call.args[4], AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW) {
+        return refusal;
+    }
     prepare_process();
     let [directory, path, arguments, environment, flags, _] = call.args;
     let verdict = match stored_at(directory as sys::RawFd, path, arguments, environment, flags as u32) {

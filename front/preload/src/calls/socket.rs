@@ -3,6 +3,7 @@
 //! The socket that the kernel knows lies on the first member. A name that does not fit into an address there is reached through a
 //! descriptor of its directory; of such a socket getsockname tells the path under /proc.
 
+use super::judge;
 use super::paths::{self, AT_FDCWD, Asked, Where};
 use crate::array;
 use crate::dispatch::{Call, Verdict};
@@ -59,6 +60,9 @@ fn located(address: usize, bytes: usize) -> Option<(&'static Namespace, Asked)> 
 
 pub(crate) fn bind(call: &mut Call) -> Verdict {
     let Some((namespace, path)) = located(call.args[1], call.args[2]) else { return Verdict::Pass };
+    if let Some(refusal) = judge::refusal_of_socket(call.descriptor(0)) {
+        return refusal;
+    }
     array::tell();
     let bound = namespace.bind_socket(path.path(), PATH_BYTES_MAX, |host| {
         let (address, bytes) = Address::of(host);
@@ -84,6 +88,9 @@ pub(crate) fn sendto(call: &mut Call) -> Verdict {
 /// A call that may block, with the address of the member's socket in place of the program's.
 fn to_address(call: &mut Call, address: usize, bytes: usize) -> Verdict {
     let Some((namespace, path)) = located(call.args[address], call.args[bytes]) else { return Verdict::Pass };
+    if let Some(refusal) = judge::refusal_of_socket(call.descriptor(0)) {
+        return refusal;
+    }
     match member_address(namespace, &path) {
         Ok(None) => Verdict::Pass,
         Ok(Some(place)) => {
@@ -132,6 +139,9 @@ pub(crate) fn send_message(call: &mut Call) -> Verdict {
     let Ok(mut message) = program::read::<[usize; 7]>(call.args[1]) else { return Verdict::Pass };
     let [name, bytes, ..] = message;
     let Some((namespace, path)) = located(name, bytes as u32 as usize) else { return Verdict::Pass };
+    if let Some(refusal) = judge::refusal_of_socket(call.descriptor(0)) {
+        return refusal;
+    }
     match member_address(namespace, &path) {
         Ok(None) => Verdict::Pass,
         Ok(Some(mut place)) => {

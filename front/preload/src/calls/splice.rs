@@ -3,7 +3,7 @@
 //! Inside the library the pipe is asked without waiting (RWF_NOWAIT). If it is not ready and the call may wait, the stub waits in the
 //! program's stead, where signals arrive: it writes as much as a pipe takes at once, or reads what comes first.
 
-use super::copy::{End, check_named, check_open, kind};
+use super::copy::{End, check_named, check_open, kind, verify_from};
 use super::limit;
 use crate::dispatch::{Call, Verdict};
 use crate::program;
@@ -36,7 +36,7 @@ pub(crate) fn splice(call: &mut Call) -> Verdict {
         return Verdict::Pass;
     }
     let [_, input_offset, _, output_offset, bytes, flags] = call.args;
-    let (bytes, waits) = (bytes.min(BYTES_MAX), flags & NONBLOCK == 0);
+    let (whole, bytes, waits) = (bytes, bytes.min(BYTES_MAX), flags & NONBLOCK == 0);
     if bytes == 0 {
         return Verdict::Done(0);
     }
@@ -58,6 +58,13 @@ pub(crate) fn splice(call: &mut Call) -> Verdict {
     }
     if [input, output].into_iter().any(|fd| kind(fd) == S_IFDIR) {
         return Verdict::error(OsError::INVAL);
+    }
+    let verified = match pipes {
+        [true, false] => verify_from(output, output_offset, whole),
+        _ => Ok(()),
+    };
+    if let Err(error) = verified {
+        return Verdict::error(error);
     }
     match pipes {
         [true, false] => from_pipe(call, input, output, output_offset, bytes, waits),

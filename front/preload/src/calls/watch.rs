@@ -4,12 +4,13 @@
 
 use super::node::Node;
 use super::on_path::{self, At};
-use super::{OPEN, directory, events};
+use super::paths::Where;
+use super::{OPEN, directory, events, judge};
 use crate::array;
 use crate::deputy;
 use crate::dispatch::{Call, Verdict};
 use linux_raw_sys::general::{
-    __NR_close, __NR_fanotify_mark, __NR_inotify_add_watch, __NR_name_to_handle_at, AT_SYMLINK_FOLLOW, O_TRUNC,
+    __NR_close, __NR_fanotify_mark, __NR_inotify_add_watch, __NR_name_to_handle_at, AT_EMPTY_PATH, AT_SYMLINK_FOLLOW, O_TRUNC,
 };
 use namespace::{ProgramPath, Reached};
 use sys::raw::{check, syscall};
@@ -27,6 +28,16 @@ pub(crate) fn by_anchor(call: &mut Call) -> Verdict {
     } else {
         (At::directory(0, 1), call.args[4] as u32 & AT_SYMLINK_FOLLOW != 0)
     };
+    let refusal = if call.number == __NR_name_to_handle_at as usize {
+        judge::odd(call, &[at], call.args[4], AT_SYMLINK_FOLLOW | AT_EMPTY_PATH)
+    } else if at.is_link(call) || matches!(at.locate(call), Where::Array(_)) {
+        judge::refusal_of_watch(call, at)
+    } else {
+        None
+    };
+    if let Some(refusal) = refusal {
+        return refusal;
+    }
     if follow && let Some(link) = at.link(call) {
         let leads = || array::namespace().map(|namespace| namespace.link_of(link.descriptor(), link.node()));
         return leads().map_or_else(Verdict::error, |path| on_path::elsewhere(call, &[(at, path)]));

@@ -65,9 +65,11 @@ pub(crate) fn make_way(wish: &Wish, bytes: usize, make: impl FnOnce() -> Result<
 
 /// `mprotect`.
 pub(crate) fn mprotect(call: &mut Call) -> Verdict {
+    // READ, WRITE, EXEC and SEM: anything else the kernel refuses for a mapping of a file.
+    const KNOWN: usize = 0xf;
     let Some((start, end)) = pages(call.args[0], call.args[1]).filter(|_| any()) else { return Verdict::Pass };
     let mut table = table();
-    if table.touching(start, end).is_empty() {
+    if table.touching(start, end).is_empty() || call.args[2] & !KNOWN != 0 {
         return Verdict::Pass;
     }
     table.split(start);
@@ -91,13 +93,16 @@ pub(crate) fn mprotect(call: &mut Call) -> Verdict {
     let mut result = 0;
     for index in range {
         let mut mapping = table.list.remove(index);
-        mapping.protection = protection;
+        let before = core::mem::replace(&mut mapping.protection, protection);
         if mapping.rights.is_some() {
             table.revoke(&mut mapping);
         }
         let allowed = if mapping.sealed { protection & PROT_READ as usize } else { mapping.shown_protection() };
         // SAFETY: the program's call on its own mapping, with no more rights than it asks for.
         let made = unsafe { syscall(call.number, [mapping.start, mapping.end - mapping.start, allowed, call.args[3], 0, 0]) };
+        if made < 0 {
+            mapping.protection = before;
+        }
         result = if result == 0 { made } else { result };
         table.list.insert(index, mapping);
     }
@@ -231,8 +236,9 @@ impl super::Mappings {
     fn remap(&mut self, index: usize, wish: &Remap) -> Result<usize, OsError> {
         let Remap { address, old_bytes, new_bytes, .. } = *wish;
         let old_end = address.checked_add(old_bytes).ok_or(OsError::INVAL)?;
-        // As for the kernel: the old range lies within one mapping.
-        if old_end > self.list[index].end {
+        // As for the kernel: the old range lies within one mapping, but where its end is only given back.
+        let is_shortened = wish.target.is_none() && !wish.keep && new_bytes < old_bytes;
+        if old_end > self.list[index].end && !is_shortened {
             return Err(OsError::FAULT);
         }
         if wish.keep && old_bytes != new_bytes {
