@@ -330,6 +330,12 @@ fn timed(call: &Call, values: &[i64; AREA_COUNT]) -> (i64, i32) {
         // Page zero and other programs' places are not mapped over.
         values[3] &= !i64::from(libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE);
     }
+    match call.number {
+        // What an array does and tmpfs does not: ranges of zeros, and reads and writes that do not wait.
+        libc::SYS_fallocate => values[1] &= !i64::from(libc::FALLOC_FL_ZERO_RANGE),
+        libc::SYS_preadv2 | libc::SYS_pwritev2 => values[5] &= !i64::from(libc::RWF_NOWAIT),
+        _ => {}
+    }
     // SAFETY: whatever the arguments are, the calls of the table store only where pointers lead that were made here, map and unmap only in the program's own part of the address
     // space, and never end this process.
     unsafe {

@@ -16,14 +16,21 @@ const fn may(call: &'static str, plain: &'static str, array: &'static str, reaso
     Allowed { call, plain, array, reason }
 }
 
+/// README.md says it of programs.
+const TEXT: &str = "an array starts a program that is open for writing, from a copy; what is no program it refuses as such";
 /// README.md says it of private mappings.
 const PRIVATE_TAIL: &str = "behind the end of a file a private mapping shows zeros as far as the last stripe reaches";
 
 pub(crate) const ALLOWED: &[Allowed] = &[
-    may("preadv2", "E95", "", "memory never waits: an array takes RWF_NOWAIT, tmpfs does not"),
-    may("pwritev2", "E95", "", "memory never waits: an array takes RWF_NOWAIT, tmpfs does not"),
-    may("fallocate", "E95", "0", "an array makes zeros of a range (FALLOC_FL_ZERO_RANGE), tmpfs does not"),
     may("renameat2", "0", "E22", "an array makes no whiteouts (RENAME_WHITEOUT), which are overlayfs' own affair"),
+    may("execve", "E26", "E8", TEXT),
+    may("execveat", "E26", "E8", TEXT),
+    may(
+        "fcntl-get",
+        "",
+        "",
+        "F_GETFL of a file without a name does not show O_TMPFILE: the array has opened it again by its descriptor",
+    ),
     may("load", "SIGBUS", "", PRIVATE_TAIL),
     may("store", "SIGBUS", "0", PRIVATE_TAIL),
     may("ioctl", "0", "E95", "an array has no flags of files (FS_IOC_SETFLAGS), as file systems that lack them"),

@@ -102,6 +102,8 @@ pub(crate) enum Reach {
     Everywhere,
     /// Not in a child that shares its parent's memory: README.md says what such a child cannot do on an array.
     OwnMemory,
+    /// Not by one of several threads, which it would part from the others.
+    Alone,
 }
 
 /// The number of what is no call: a load from mapped memory, which shows the bytes or the signal.

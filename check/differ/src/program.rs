@@ -84,6 +84,14 @@ pub(crate) struct Program {
     pub(crate) is_deep: bool,
 }
 
+/// What calls a program makes.
+#[derive(Clone, Copy)]
+struct Style {
+    has_threads: bool,
+    /// Whether it maps files. A task that leaves the others' descriptors does not: the array's own thread that follows stores to mappings would be left behind.
+    maps: bool,
+}
+
 /// The program of a seed.
 pub(crate) fn program(seed: u64) -> Program {
     let mut drawer = Drawer::new(seed);
@@ -92,6 +100,7 @@ pub(crate) fn program(seed: u64) -> Program {
     // Which programs may use an array that another user has made is not the question here, nor what README.md says of children that share their parent's memory.
     let may_change = !matches!(style, 4 | 5);
     let rights_at = if may_change && drawer.one_in(4) { drawer.below(STEP_COUNT) } else { STEP_COUNT };
+    let calls = Style { has_threads: style < 2, maps: !drawer.one_in(6) };
     let mut steps = Vec::new();
     let (mut left, mut who, mut child_count) = (0, Who::Program, 0);
     for number in 0..STEP_COUNT {
@@ -112,7 +121,7 @@ pub(crate) fn program(seed: u64) -> Program {
             _ => {}
         }
         let changes_rights = number >= rights_at && (number == rights_at || drawer.one_in(12));
-        let deed = if changes_rights { Deed::Rights(rights(&mut drawer)) } else { call(&mut drawer, who) };
+        let deed = if changes_rights { Deed::Rights(rights(&mut drawer)) } else { call(&mut drawer, who, calls) };
         steps.push(Step { who, deed });
     }
     Program { steps, waits, is_deep }
@@ -153,9 +162,13 @@ fn rights(drawer: &mut Drawer) -> Rights {
     ])
 }
 
-fn call(drawer: &mut Drawer, who: Who) -> Deed {
+fn call(drawer: &mut Drawer, who: Who, style: Style) -> Deed {
     let shares_memory = matches!(who, Who::Child(Child::Vfork | Child::Clone(_), _));
-    let may_be = |call: &&Call| !shares_memory || call.reach == Reach::Everywhere;
+    let may_be = |call: &&Call| match call.reach {
+        Reach::Everywhere => true,
+        Reach::OwnMemory => !shares_memory && style.maps,
+        Reach::Alone => !style.has_threads && !style.maps,
+    };
     let all: u64 = CALLS.iter().filter(may_be).map(|call| call.weight).sum();
     let mut left = drawer.below(all);
     let mut found = &CALLS[0];

@@ -5,6 +5,7 @@ use crate::{
     allowed, contain,
     options::Options,
     program::{Deed, STEP_COUNT, Step, program},
+    tree::MEMBERS,
 };
 use stage::{
     Janitor,
@@ -27,9 +28,10 @@ const NOT_CONTAINED: &str = "differ needs the right to mount, to keep its progra
 
 /// The word that makes this program look at an array's redundancy.
 pub(crate) const SCRUB: &str = "scrub";
-/// Programs that one process runs.
-const BATCH: u64 = 50;
-/// How long a batch may take; it takes a second.
+/// Programs that one process runs, at most: fewer in short runs, whose programs meet more arrays so.
+const BATCH: u64 = 200;
+const BATCH_OF_FEW: u64 = 50;
+/// How long a batch may take; it takes some seconds.
 const LIMIT: Duration = Duration::from_secs(120);
 /// A long run says how far it is about this often.
 const SILENCE: Duration = Duration::from_secs(60);
@@ -80,7 +82,7 @@ impl Ground {
         let janitor = Janitor::new(&[&root, &host]).map_err(|error| format!("/bin/sh: {error}"))?;
         fs::create_dir(&host).map_err(|error| format!("{}: {error}", host.display()))?;
         contain::contain(&host).map_err(|error| format!("{NOT_CONTAINED}: {error}"))?;
-        for directory in [&root, &host.join("outside"), &root.join("data"), &root.join("members")] {
+        for directory in [&root, &host.join("outside"), &root.join("data"), &root.join(MEMBERS)] {
             fs::create_dir(directory)
                 .and_then(|()| fs::set_permissions(directory, fs::Permissions::from_mode(0o755)))
                 .map_err(|error| format!("{}: {error}", directory.display()))?;
@@ -122,7 +124,8 @@ impl Ground {
     }
 
     fn on_array(&self, shape: &Shape, words: &[String], complaints: &mut Complaints) -> Output {
-        let members: Vec<PathBuf> = (0..shape.member_count).map(|slot| self.root.join(format!("members/m{slot}"))).collect();
+        let members: Vec<PathBuf> =
+            (0..shape.member_count).map(|slot| self.root.join(MEMBERS).join(format!("m{slot}"))).collect();
         for member in &members {
             if let Err(error) = remove(member).and_then(|()| fs::create_dir(member)) {
                 complaints.push(format!("{}: {error}", member.display()));
@@ -210,7 +213,8 @@ pub(crate) fn all(options: &Options) -> Result<bool, String> {
         Shape::ALL.iter().filter(|shape| options.wants(shape.label)).map(|shape| Side { shape, ..Side::default() }).collect();
     let (mut seed, mut told) = (options.seed, begun);
     while seed < options.seed + programs {
-        let count = BATCH.min(options.seed + programs - seed);
+        let batch = if programs < 10 * BATCH { BATCH_OF_FEW } else { BATCH };
+        let count = batch.min(options.seed + programs - seed);
         let mut complaints = Complaints::new();
         let plain = ground.run(None, seed, count, &options.steps, &mut complaints);
         for side in &mut sides {
@@ -244,6 +248,9 @@ pub(crate) fn all(options: &Options) -> Result<bool, String> {
         classes.sort_by_key(|(_, programs)| std::cmp::Reverse(programs.len()));
         for (_, programs) in classes.iter().take(options.shown) {
             complaints.push(shortest(&ground, shape, programs[0].0, &programs[0].1, &options.steps));
+        }
+        if !differing.is_empty() && complaints.is_empty() {
+            complaints.push(format!("{} programs differ", differing.len()));
         }
         for (class, programs) in &classes {
             println!("{:<6} {:>6} programs: {class}, first {}", shape.label, programs.len(), programs[0].0);

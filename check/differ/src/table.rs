@@ -76,6 +76,11 @@ const fn call(name: &'static str, number: c_long, weight: u64, shown: Shown, kin
     Call { name, number, kinds, shown, weight, reach: Reach::Everywhere }
 }
 
+/// A call that may part a thread from the others.
+const fn alone(name: &'static str, number: c_long, weight: u64, shown: Shown, kinds: &'static [Kind]) -> Call {
+    Call { name, number, kinds, shown, weight, reach: Reach::Alone }
+}
+
 /// A call on memory or a socket: a child that shares its parent's memory does not make it.
 const fn apart(name: &'static str, number: c_long, weight: u64, shown: Shown, kinds: &'static [Kind]) -> Call {
     Call { name, number, kinds, shown, weight, reach: Reach::OwnMemory }
@@ -93,7 +98,14 @@ pub(crate) const CALLS: &[Call] = &[
         libc::SYS_close_range,
         1,
         Shown::Bytes,
-        &[Number(&[18, 20, 25, 1000]), Number(&[19, 22, 30, 400]), Bits(&[2, 4])],
+        &[Number(&[18, 20, 25, 1000]), Number(&[19, 22, 30, 400]), Bits(&[4])],
+    ),
+    alone(
+        "close_range-apart",
+        libc::SYS_close_range,
+        1,
+        Shown::Bytes,
+        &[Number(&[18, 20, 25]), Number(&[19, 22, 30]), Number(&[2, 6])],
     ),
     call("read", libc::SYS_read, 8, Shown::Bytes, &[Fd, Out, Length]),
     call("write", libc::SYS_write, 10, Shown::Bytes, &[Fd, In, Length]),
@@ -223,7 +235,7 @@ pub(crate) const CALLS: &[Call] = &[
     call("pidfd_getfd", libc::SYS_pidfd_getfd, 1, Shown::Bytes, &[Fd, Fd, Number(&[0, 0, 1])]),
     call("setns", libc::SYS_setns, 1, Shown::Bytes, &[Fd, Number(&[0, 0x2_0000, 0x4000_0000])]),
     // The system call takes the lower half only; sharing less of a process' state that nobody shares changes nothing.
-    call("unshare", libc::SYS_unshare, 1, Shown::Bytes, &[Number(&[0, 0x200, 0x400, 0x600, 0x4_0000, 1])]),
+    alone("unshare", libc::SYS_unshare, 1, Shown::Bytes, &[Number(&[0, 0x200, 0x400, 0x600, 0x4_0000, 1])]),
     call(
         "rt_sigaction",
         libc::SYS_rt_sigaction,

@@ -14,6 +14,8 @@ use std::{
     path::Path,
 };
 
+/// The directory beside the one under test that members lie in.
+pub(crate) const MEMBERS: &str = "members";
 /// The program's descriptors are moved to numbers from here on.
 const FIRST: i32 = 3;
 
@@ -25,7 +27,7 @@ pub(crate) fn make(inside: &Path, outside: &Path) -> io::Result<()> {
         std::os::unix::fs::chown(directory, Some(0), Some(0))?;
         fs::File::open(directory)?.set_modified(std::time::SystemTime::now())?;
         let path = CString::new(directory.as_os_str().as_bytes())?;
-        for name in [c"user.a", c"user.b", c"trusted.t"] {
+        for name in [c"user.a", c"user.b", c"trusted.t", c"security.y"] {
             // SAFETY: both strings end with a NUL. That there is no such attribute is as well.
             unsafe { libc::removexattr(path.as_ptr(), name.as_ptr()) };
         }
@@ -55,11 +57,14 @@ pub(crate) fn make(inside: &Path, outside: &Path) -> io::Result<()> {
     symlink(inside.join("f0"), outside.join("hs"))
 }
 
-/// Removes what is in both directories.
+/// Removes what is in both directories, and what programs have put beside the one under test.
 pub(crate) fn clear(inside: &Path, outside: &Path) -> io::Result<()> {
-    for directory in [inside, outside] {
+    for directory in [inside, outside, inside.parent().unwrap_or(inside)] {
         for entry in fs::read_dir(directory)? {
             let path = entry?.path();
+            if path == inside || path.file_name().is_some_and(|name| name == MEMBERS) && path.parent() == inside.parent() {
+                continue;
+            }
             if path.symlink_metadata()?.is_dir() { fs::remove_dir_all(path)? } else { fs::remove_file(path)? }
         }
     }

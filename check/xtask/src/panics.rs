@@ -40,7 +40,10 @@ pub(crate) fn check(library: &Path) -> Result<(), String> {
     println!("{all} panicking calls in {}, and {without_memory} where no memory is left", library.display());
     let mut complaints = Vec::new();
     let mut compare = |name: &str, found: usize, reviewed: usize| {
-        println!("  {found:>5} {name}{}", if found < reviewed { format!(" (reviewed: {reviewed}; lower it)") } else { String::new() });
+        println!(
+            "  {found:>5} {name}{}",
+            if found < reviewed { format!(" (reviewed: {reviewed}; lower it)") } else { String::new() }
+        );
         if found > reviewed {
             complaints.push(format!("{name}: {found} panicking calls, {reviewed} were reviewed"));
         }

@@ -4,9 +4,9 @@
 //! library without std would get crates that need it.
 
 use crate::{
-    fuzz,
+    fuzz, panics as panicking,
     steps::{Outcome, Steps, cargo, cargo_release, command, output, root, run, run_apart},
-    panics as panicking, tidy as tidiness,
+    tidy as tidiness,
 };
 use std::{
     fs,

@@ -2,8 +2,8 @@
 //! opened by its name.
 
 use crate::{Namespace, Opened, ProgramPath, Reached};
-use sys::high_fd::Raised;
 use alloc::vec::Vec;
+use sys::high_fd::Raised;
 use sys::rustix::fs::{Mode, OFlags, ResolveFlags, openat2, readlinkat};
 use sys::{AsFd, BorrowedFd, OsError, Result};
 

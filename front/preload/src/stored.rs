@@ -8,20 +8,21 @@
 //! Anything else is ENOEXEC, as from the kernel.
 
 use crate::array;
-use crate::calls::links;
 use crate::calls::magic::{self, Link};
 use crate::calls::paths::{self, Asked, Where};
+use crate::calls::{directory, links};
 use crate::needed::{self, Source};
 use crate::thread::word;
 use crate::{deputy, exec, program};
 use heap::vec::Vec;
 use layout::Level;
 use linux_raw_sys::general::{__NR_execve, __NR_execveat, AT_EMPTY_PATH};
-use namespace::{Access, AtFlags, Node, OFlags, Opened, Reached};
-use sys::rustix::fs::{MemfdFlags, memfd_create};
+use namespace::{Access, AtFlags, FileType, Node, OFlags, Opened, Reached};
+use sys::rustix::fs::{MemfdFlags, memfd_create, statat};
 use sys::rustix::io::{FdFlags, fcntl_setfd};
 use sys::{IntoRawFd, OsError, OwnedFd, RawFd};
 
+const NO_FOLLOW: AtFlags = AtFlags::SYMLINK_NOFOLLOW;
 const MAGIC: &[u8] = b"\x7fELF";
 /// How much of a file is looked at: the kernel's BINPRM_BUF_SIZE.
 const START_BYTES: usize = 256;
@@ -55,6 +56,21 @@ pub(crate) fn find(directory: RawFd, path: usize, arguments: usize, environment:
         }
         Where::Array(found) => Some(paths::text(path).and_then(|name| prepare(found, name, arguments, environment))),
     }
+}
+
+/// Whether a path ends with a symlink: of the array, or of the host.
+pub(crate) fn is_symlink(directory: RawFd, path: usize) -> bool {
+    let mode = match paths::locate(directory, path) {
+        Where::Array(asked) => match array::namespace().and_then(|namespace| namespace.stat(asked.path(), false)) {
+            Ok(Reached::Array(stat)) => stat.st_mode,
+            _ => return false,
+        },
+        Where::Host => {
+            let found = paths::text(path).and_then(|path| statat(directory::borrow(directory), path, NO_FOLLOW));
+            found.map_or(0, |stat| stat.st_mode)
+        }
+    };
+    FileType::from_raw_mode(mode) == FileType::Symlink
 }
 
 /// The call that executes the array's program at `path`, which the program calls `name`.

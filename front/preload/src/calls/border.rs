@@ -82,6 +82,7 @@ fn stat(base: RawFd, path: &[u8], follow: bool) -> Result<Stat, OsError> {
                 let follow = follow || path.ends_with(b"/");
                 let again = array::namespace()?.entered_from_host(trimmed(path), follow).ok_or(OsError::NOENT)?;
                 match array::namespace()?.stat(ProgramPath::from(again.as_slice()), follow)? {
+                    Reached::Array(stat) if path.ends_with(b"/") && stat.st_mode & S_IFMT != S_IFDIR => Err(OsError::NOTDIR),
                     Reached::Array(stat) => Ok(stat),
                     Reached::Host(_) => Err(OsError::NOENT),
                 }

@@ -6,9 +6,7 @@ use crate::array;
 use crate::dispatch::{Call, Verdict};
 use crate::program;
 use file::FileRef;
-use linux_raw_sys::general::{
-    __NR_pread64, __NR_pwrite64, __NR_read, __NR_write, S_IFDIR, S_IFIFO, S_IFMT, S_IFREG,
-};
+use linux_raw_sys::general::{__NR_pread64, __NR_pwrite64, __NR_read, __NR_write, S_IFDIR, S_IFIFO, S_IFMT, S_IFREG};
 use namespace::Node;
 use sys::raw::{check, syscall};
 use sys::rustix::fs::{OFlags, fcntl_getfl, fstat};

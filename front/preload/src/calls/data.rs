@@ -311,27 +311,25 @@ fn write_buffers(held: &Held, file: &FileRef, fd: RawFd, at: At, buffers: &[Buff
     Ok(written)
 }
 
-/// Refuses to write from a null pointer, which for the core means zeros.
-fn check_source(buffer: Buffer) -> Result<(), OsError> {
-    if buffer.address == 0 && buffer.bytes > 0 { Err(OsError::FAULT) } else { Ok(()) }
+/// The address to write from. A null pointer means zeros for the core, so another address takes its place where there is no memory either.
+fn source(buffer: Buffer) -> usize {
+    /// The last page below the end of what a program can have with four levels of page tables: the kernel gives it to nobody.
+    const NOWHERE: usize = (1 << 47) - 4096;
+    if buffer.address == 0 { NOWHERE } else { buffer.address }
 }
 
 fn put(file: &FileRef, offset: u64, buffer: Buffer) -> Answer {
     verify(offset, buffer.bytes)?;
-    check_source(buffer)?;
-    let bytes = buffer.bytes.min(BYTES_MAX);
+    let (address, bytes) = (source(buffer), buffer.bytes.min(BYTES_MAX));
     // SAFETY: the buffer is the program's; it may be bad.
-    as_far_as_there_is_memory(buffer.address, bytes, false, |bytes| unsafe {
-        file.write_at(offset, buffer.address as *const u8, bytes)
-    })
+    as_far_as_there_is_memory(address, bytes, false, |bytes| unsafe { file.write_at(offset, address as *const u8, bytes) })
 }
 
 /// Returns the offset after the last byte and the count.
 fn append_one(file: &FileRef, buffer: Buffer) -> Result<(u64, usize), OsError> {
-    check_source(buffer)?;
-    let bytes = buffer.bytes.min(BYTES_MAX);
+    let (address, bytes) = (source(buffer), buffer.bytes.min(BYTES_MAX));
     // SAFETY: the buffer is the program's; it may be bad.
-    as_far_as_there_is_memory(buffer.address, bytes, false, |bytes| unsafe { file.append(buffer.address as *const u8, bytes) })
+    as_far_as_there_is_memory(address, bytes, false, |bytes| unsafe { file.append(address as *const u8, bytes) })
 }
 
 /// Makes one buffer of several. What does not fit is left out, as in a short write.

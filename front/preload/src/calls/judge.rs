@@ -5,8 +5,8 @@
 
 use super::on_path::At;
 use crate::dispatch::{Call, Verdict};
-use sys::OsError;
 use linux_raw_sys::general::{__NR_getsockopt, __NR_openat};
+use sys::OsError;
 use sys::raw::syscall;
 
 /// The kernel's refusal of a call's other arguments than its paths, if it refuses them. Each path has a directory argument.

@@ -75,7 +75,8 @@ fn kind_of_openat2(call: &Call) -> Kind {
     let (Ok([flags, _, resolve]), true) = (program::read::<[u64; 3]>(call.args[2]), call.args[3] >= size_of::<[u64; 3]>()) else {
         return Kind::Other;
     };
-    if resolve != 0 {
+    // NO_MAGICLINKS and CACHED keep no other symlink out.
+    if resolve & !0x22 != 0 {
         return Kind::Other;
     }
     let flags = OFlags::from_bits_retain(flags as u32);

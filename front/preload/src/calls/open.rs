@@ -8,6 +8,7 @@ use super::{OPEN, directory, judge};
 use crate::array;
 use crate::dispatch::{Call, Verdict};
 use crate::program;
+use ::array::config::normalise;
 use heap::vec::Vec;
 use namespace::{OFlags, Opened, Reached, ResolveFlags};
 use sys::raw::{check, syscall};
@@ -48,9 +49,16 @@ pub(crate) fn openat2(call: &mut Call) -> Verdict {
         _ => return Verdict::Pass,
     };
     let at = At::directory(0, 1);
-    let link = at.link(call);
+    let is_rooted = ResolveFlags::from_bits_retain(how.resolve).contains(ResolveFlags::IN_ROOT);
+    let link = if is_rooted { None } else { at.link(call) };
+    if is_rooted && !directory::is_ours(call.descriptor(0)) {
+        // An absolute path, too, means what lies below that directory.
+        return Verdict::Pass;
+    }
     let path = match at.locate(call) {
         Where::Array(path) => path,
+        // The kernel would look in a member.
+        Where::Host if is_rooted => Asked::absolute(Vec::new()),
         Where::Host if link.is_some() => Asked::absolute(Vec::new()),
         Where::Host => return Verdict::Pass,
     };
@@ -81,7 +89,7 @@ fn restricted(call: &Call, path: &Asked, how: &How) -> Result<Opened, OsError> {
     }
     // The way into the array leads across its border, as onto a file system that is mounted there.
     let starts_outside = absolute && !resolve.contains(ResolveFlags::IN_ROOT) || !directory::is_ours(base);
-    if starts_outside && resolve.contains(ResolveFlags::NO_XDEV) {
+    if resolve.contains(ResolveFlags::NO_XDEV) && (starts_outside || leaves(path)) {
         return Err(OsError::XDEV);
     }
     let (flags, namespace) = (OFlags::from_bits_retain(how.flags as u32), array::namespace()?);
@@ -94,6 +102,14 @@ fn restricted(call: &Call, path: &Asked, how: &How) -> Result<Opened, OsError> {
         Reached::Array(opened) => Ok(opened),
         Reached::Host(_) => Err(OsError::XDEV),
     }
+}
+
+/// Whether a path that starts in the array leads out of it by its text, be it for a moment.
+fn leaves(path: &Asked) -> bool {
+    let (text, prefixes) = (path.text(), array::prefixes());
+    let is_whole = |at: usize| text.get(at + 3).is_none_or(|&byte| byte == b'/');
+    let climbs = text.windows(3).enumerate().filter(|&(at, part)| part == b"/.." && is_whole(at));
+    prefixes.is_some_and(|prefixes| climbs.into_iter().any(|(at, _)| !prefixes.own(&normalise(&text[..at + 3]))))
 }
 
 /// A magic link: whether it may be followed the kernel knows, which follows it without opening what it leads to.
@@ -119,7 +135,8 @@ fn restricted_link(call: &Call, link: &Link, how: &How) -> Result<usize, OsError
 
 fn serve(call: &Call, at: At, flags: u32, mode: u32) -> Verdict {
     let kinds = OFlags::from_bits_retain(flags);
-    let is_odd = kinds.intersects(OFlags::TMPFILE.difference(OFlags::DIRECTORY)) || kinds.contains(OFlags::CREATE | OFlags::DIRECTORY);
+    let is_odd =
+        kinds.intersects(OFlags::TMPFILE.difference(OFlags::DIRECTORY)) || kinds.contains(OFlags::CREATE | OFlags::DIRECTORY);
     if is_odd && let Some(refusal) = judge::refusal_of_open(flags as usize, mode as usize) {
         return refusal;
     }

@@ -6,18 +6,18 @@
 //! - A child for which the tables do not hold is a guest ([`crate::guest`]); so is a thread that leaves the others' descriptors.
 //! - Before exec the environment is completed, so that the next program is served too ([`crate::exec`]).
 
-use super::on_path::At;
-use super::{OPEN, judge};
 use super::node::Node;
+use super::on_path::At;
 use super::paths::AT_FDCWD;
+use super::{OPEN, judge};
 use crate::descriptors::Use;
 use crate::dispatch::{Call, Verdict};
 use crate::mappings::{process as mappings, quiet};
 use crate::{array, exec, guest, process, program, stack, stored, sud};
 use core::sync::atomic::Ordering;
 use linux_raw_sys::general::{
-    __NR_lseek, __NR_unshare, AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW, CLONE_FILES, CLONE_FS, CLONE_NEWNS, CLONE_NEWUSER, CLONE_SETTLS, CLONE_SIGHAND,
-    CLONE_THREAD, CLONE_VFORK, CLONE_VM,
+    __NR_lseek, __NR_unshare, AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW, CLONE_FILES, CLONE_FS, CLONE_NEWNS, CLONE_NEWUSER,
+    CLONE_SETTLS, CLONE_SIGHAND, CLONE_THREAD, CLONE_VFORK, CLONE_VM,
 };
 
 /// `struct clone_args` up to the thread's TLS (clone(2)).
@@ -194,14 +194,20 @@ pub(crate) fn leave_descriptors() -> Result<(), sys::OsError> {
 
 /// Runs a system call that gives the calling thread descriptors apart from the others'.
 fn leaving_descriptors(leave: impl FnOnce() -> isize) -> isize {
-    if is_only_task() {
+    // A child that shares this memory and not its descriptors has its own already, and says nothing about the memory's owner.
+    if process::may_be_guest() && process::is_guest() || process::has_memory() && is_only_task() {
         return leave();
     }
     process::begin_sharing();
     share_all();
     let result = leave();
     if result == 0 {
-        process::be_apart();
+        // The thread block of a child that shares the memory is its parent's.
+        if process::has_memory() {
+            process::be_apart()
+        } else {
+            process::expect_guests()
+        }
         // The others' directory, too: its deputies change it.
         super::directory::expect_moves();
     } else {
@@ -259,8 +265,9 @@ pub(crate) fn execve(call: &mut Call) -> Verdict {
 
 /// `execveat`.
 pub(crate) fn execveat(call: &mut Call) -> Verdict {
-    if call.args[1] == 0 {
-        // The kernel says what is wrong.
+    let means_descriptor = call.args[4] as u32 & AT_EMPTY_PATH != 0;
+    if !super::paths::text(call.args[1]).is_ok_and(|path| means_descriptor || !path.is_empty()) {
+        // The kernel says what is wrong with the path before it looks at the flags.
         return Verdict::Pass;
     }
     if let Some(refusal) = judge::odd(call, &[At::directory(0, 1)], call.args[4], AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW) {
@@ -304,6 +311,9 @@ fn stored_at(
         let link = super::magic::Name::Own(directory).follow()?;
         let name = super::directory::path_of(directory)?;
         return Some(stored::prepare_open(&link, name, arguments, environment));
+    }
+    if flags & AT_SYMLINK_NOFOLLOW != 0 && stored::is_symlink(directory, path) {
+        return Some(Err(sys::OsError::LOOP));
     }
     stored::find(directory, path, arguments, environment)
 }

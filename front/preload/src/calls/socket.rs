@@ -99,8 +99,27 @@ fn to_address(call: &mut Call, address: usize, bytes: usize) -> Verdict {
             give_back_after(call, place);
             Verdict::PassWith { number: call.number, args }
         }
-        Err(error) => Verdict::error(error),
+        Err(error) => refused_by_path(call, address, bytes, error),
     }
+}
+
+/// The socket's name cannot be found. Whatever else is wrong with the call the kernel says first: it is given a name that leads nowhere, and if that is all that it finds wrong, it is the error of the
+/// name that the program gets.
+fn refused_by_path(call: &mut Call, address: usize, bytes: usize, error: OsError) -> Verdict {
+    const NOWHERE: &[u8; 18] = b"/proc/self/nowhere";
+    let (nowhere, length) = Address::of(NOWHERE);
+    let place = Box::new(Place { address: nowhere, bytes: length, message: [0; 7], _directory: None });
+    let mut args = call.args;
+    (args[address], args[bytes]) = (core::ptr::from_ref(&place.address) as usize, place.bytes);
+    call.scratch[0] = Box::into_raw(place) as u64;
+    call.scratch[1] = error.raw_os_error() as u64;
+    call.then = Some(|call| {
+        // SAFETY: put there by `refused_by_path` for this very call.
+        drop(unsafe { Box::from_raw(call.scratch[0] as *mut Place) });
+        let is_nowhere = call.result == -(OsError::NOENT.raw_os_error() as isize);
+        if is_nowhere { -(call.scratch[1] as isize) } else { call.result }
+    });
+    Verdict::PassWith { number: call.number, args }
 }
 
 /// An address in memory of its own, and the message that names it.

@@ -169,6 +169,8 @@ pub(crate) fn advise(call: &mut Call) -> Verdict {
 
 const FIONREAD: usize = 0x541b;
 const FICLONE: usize = 0x4004_9409;
+/// FS_IOC_SETFLAGS. The flags are read first.
+const SETFLAGS: usize = 0x4008_6602;
 /// Requests that only ask about the inode: the anchor knows.
 const ANSWERED_BY_ANCHOR: [usize; 7] = [
     0x2,         // FIGETBSZ
@@ -204,6 +206,9 @@ pub(crate) fn ioctl(call: &mut Call) -> Verdict {
             let source = call.args[2] as i32;
             super::copy::check_named(source)?;
             return Err(if super::is_ours(source) { OsError::OPNOTSUPP } else { OsError::XDEV });
+        }
+        if request == SETFLAGS {
+            program::read::<u32>(call.args[2])?;
         }
         Err(if is_for_file_systems(request) { OsError::OPNOTSUPP } else { OsError::NOTTY })
     })

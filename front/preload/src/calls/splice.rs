@@ -61,6 +61,7 @@ pub(crate) fn splice(call: &mut Call) -> Verdict {
     }
     let verified = match pipes {
         [true, false] => verify_from(output, output_offset, whole),
+        [false, true] => verify_from(input, input_offset, whole),
         _ => Ok(()),
     };
     if let Err(error) = verified {
@@ -131,16 +132,13 @@ fn from_pipe(call: &mut Call, pipe: RawFd, file: RawFd, offset: usize, bytes: us
 }
 
 fn put(mut file: End, bytes: &[u8]) -> Result<usize, OsError> {
-    if bytes.is_empty() {
-        return Ok(0);
-    }
-    let count = file.write(bytes)?;
+    let count = if bytes.is_empty() { 0 } else { file.write(bytes)? };
     file.store_offset().map(|()| count)
 }
 
 fn to_pipe(call: &mut Call, file: RawFd, offset: usize, pipe: RawFd, bytes: usize, waits: bool) -> Verdict {
     let (mut file, mut buffer) = match read(file, offset, bytes) {
-        Ok((_, buffer)) if buffer.is_empty() => return Verdict::Done(0),
+        Ok((file, buffer)) if buffer.is_empty() => return Verdict::from_result(file.store_offset().map(|()| 0)),
         Ok(ready) => ready,
         Err(error) => return Verdict::error(error),
     };

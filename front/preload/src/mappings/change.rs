@@ -128,10 +128,25 @@ fn make_writable(table: &mut super::Mappings, mapping: &mut Mapping) -> Result<(
     Ok(())
 }
 
-/// `remap_file_pages`: long deprecated, and of pieces it would make a muddle.
+/// `remap_file_pages`: pages of a mapping show others of its file. As in the kernel since Linux 4.0, it is a mapping over the old one.
 pub(crate) fn remap_pages(call: &mut Call) -> Verdict {
-    let ours = pages(call.args[0], call.args[1]).is_some_and(|(start, end)| any() && !table().touching(start, end).is_empty());
-    if ours { Verdict::error(OsError::INVAL) } else { Verdict::Pass }
+    if !any() {
+        return Verdict::Pass;
+    }
+    let [start, bytes, protection, page, ..] = call.args;
+    let (start, bytes) = (start / PAGE * PAGE, bytes / PAGE * PAGE);
+    let end = start.wrapping_add(bytes);
+    let mut table = table();
+    if end <= start || table.touching(start, end).is_empty() {
+        return Verdict::Pass;
+    }
+    let last = page.checked_add(bytes / PAGE).and_then(|last| last.checked_mul(PAGE));
+    match (table.at(start), last) {
+        (Some(index), Some(_)) if protection == 0 && end <= table.list[index].end => {
+            Verdict::from_result(table.show_elsewhere(index, start, end, (page * PAGE) as u64).map(|()| 0))
+        }
+        _ => Verdict::error(OsError::INVAL),
+    }
 }
 
 /// `msync`.
@@ -190,8 +205,9 @@ pub(crate) fn mremap(call: &mut Call) -> Verdict {
     };
     let known = MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP;
     let may_move = flags & MREMAP_MAYMOVE != 0;
-    let round = |bytes: usize| bytes.checked_next_multiple_of(PAGE);
-    let (Some(old_bytes), Some(new_bytes)) = (round(old_bytes), round(new_bytes)) else { return Verdict::error(OsError::INVAL) };
+    // As in the kernel, what cannot be rounded up is nothing.
+    let round = |bytes: usize| bytes.wrapping_add(PAGE - 1) / PAGE * PAGE;
+    let (old_bytes, new_bytes) = (round(old_bytes), round(new_bytes));
     if !address.is_multiple_of(PAGE)
         || new_bytes == 0
         || flags & !known != 0
@@ -302,6 +318,13 @@ impl super::Mappings {
             self.list.remove(index + 1);
             super::COUNT.store(self.list.len(), core::sync::atomic::Ordering::Release);
         }
+    }
+
+    /// Has a part of mapping `index` show the file from another offset on.
+    fn show_elsewhere(&mut self, index: usize, start: usize, end: usize, offset: u64) -> Result<(), OsError> {
+        let shown = Mapping { start, end, composed: start, ..self.list[index].again(offset) };
+        self.replace(start, end, || reserve(start, end - start, MAP_FIXED as usize))?;
+        self.establish(shown)
     }
 
     /// Composes the mapping anew at another place, and gives up the old one.
