@@ -26,6 +26,7 @@ const USER: u32 = 1001;
 /// How many pages of the address space belong to a program's mappings, as far as they are told.
 const MAP_BYTES: i64 = 1 << 47;
 const PAGE_BYTES: usize = 4096;
+const RWF_DONTCACHE: i32 = 0x80;
 /// Pages of one load.
 const LOAD_PAGES_MAX: usize = 20;
 
@@ -190,10 +191,15 @@ impl<'a> Actor<'a> {
         let writes = call.kinds.iter().any(|kind| matches!(kind, Kind::In | Kind::PiecesIn));
         let size = if writes { size_of(values[0]) } else { 0 };
         let (result, error) = timed(call, &values);
-        if writes && result < 0 && error == libc::EFAULT && size_of(values[0]) > size {
-            // tmpfs makes a file longer by a write of which no byte could be read.
+        if writes && result < 0 && error == libc::EFAULT {
+            // tmpfs makes a file longer by a write of which no byte could be read, and gives it the time.
             // SAFETY: the descriptor is the program's.
-            unsafe { libc::ftruncate(values[0] as i32, size) };
+            unsafe {
+                if size_of(values[0]) > size {
+                    libc::ftruncate(values[0] as i32, size);
+                }
+                libc::futimens(values[0] as i32, ptr::null());
+            }
         }
         if call.shown == Shown::Success && result >= 0 {
             // The position is the same again on both sides.
@@ -331,9 +337,9 @@ fn timed(call: &Call, values: &[i64; AREA_COUNT]) -> (i64, i32) {
         values[3] &= !i64::from(libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE);
     }
     match call.number {
-        // What an array does and tmpfs does not: ranges of zeros, and reads and writes that do not wait.
+        // What an array does and tmpfs does not: ranges of zeros, and reads and writes that do not wait, or are not kept in a cache.
         libc::SYS_fallocate => values[1] &= !i64::from(libc::FALLOC_FL_ZERO_RANGE),
-        libc::SYS_preadv2 | libc::SYS_pwritev2 => values[5] &= !i64::from(libc::RWF_NOWAIT),
+        libc::SYS_preadv2 | libc::SYS_pwritev2 => values[5] &= !i64::from(libc::RWF_NOWAIT | RWF_DONTCACHE),
         _ => {}
     }
     // SAFETY: whatever the arguments are, the calls of the table store only where pointers lead that were made here, map and unmap only in the program's own part of the address

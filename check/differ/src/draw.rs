@@ -67,6 +67,7 @@ const OUTSIDE: [&str; 5] = ["%/h0", "%/hd", "%/hs", "%/hd/new", "%/hs/x"];
 /// The program's own pieces of address space for mappings begin here: far from where the kernel puts mappings by itself, so that nobody else's are ever met.
 pub(crate) const MAPS: i64 = 1 << 40;
 const PAGE: i64 = 4096;
+const SOCKET_NAME_BYTES_MAX: usize = 60;
 
 pub(crate) struct Drawer {
     random: Rng,
@@ -199,7 +200,11 @@ impl Drawer {
         let words = |words: &[u64]| words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>();
         match kind {
             Kind::Address => {
-                let Argument::Path(text, place) = self.path() else { return Argument::Number(0) };
+                let Argument::Path(mut text, place) = self.path() else { return Argument::Number(0) };
+                if text.len() > SOCKET_NAME_BYTES_MAX {
+                    // README.md says how long the name of a socket may be.
+                    text = "new".to_owned();
+                }
                 let family = self.of(&["u", "u", "u", "u", "u", "u", "i", "n"]);
                 // The place of the family is taken by a letter that the program replaces.
                 Argument::Address(family, text, place)
@@ -217,7 +222,7 @@ impl Drawer {
             Kind::Action => Argument::Bytes(words(&[self.of(&[0, 1]), self.of(&[0, 0x1000_0000, 1 << 40]), 0, 0]), place),
             Kind::SignalSet if self.one_in(3) => Argument::Number(0),
             Kind::SignalSet => Argument::Bytes(words(&[self.of(&[0, 1 << 9, 1 << 11, 1 << 9 | 1 << 11])]), place),
-            Kind::Limit if self.one_in(4) => Argument::Number(0),
+            Kind::Limit if self.one_in(4) || place == Place::ReadOnly => Argument::Number(0),
             Kind::Limit => {
                 // Lower limits keep an array from making files: its tables grow with them.
                 let values = [4 << 20, 5_000_001, 8 << 20, 9 << 20, u64::MAX];

@@ -2,7 +2,7 @@
 
 use std::{
     arch::global_asm,
-    io, ptr,
+    fs, io, ptr,
     sync::atomic::{AtomicI32, AtomicI64, Ordering},
 };
 
@@ -71,11 +71,24 @@ extern "C" fn met(signal: i32, information: *mut libc::siginfo_t, context: *mut 
 fn trouble(address: i64) -> Option<String> {
     let name = match SIGNAL.swap(0, Ordering::Relaxed) {
         0 => return None,
+        libc::SIGBUS if is_private(address) => "SIGBUS-private",
         libc::SIGBUS => "SIGBUS",
         _ => "SIGSEGV",
     };
     let at = ADDRESS.load(Ordering::Relaxed) - address;
     Some(format!("{name} {} {at}", CODE.load(Ordering::Relaxed)))
+}
+
+/// Whether what is mapped at an address is the program's own copy.
+fn is_private(address: i64) -> bool {
+    let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    maps.lines().any(|line| {
+        let mut fields = line.split(' ');
+        let (range, rights) = (fields.next().unwrap_or_default(), fields.next().unwrap_or_default());
+        let mut ends = range.split('-').map(|end| i64::from_str_radix(end, 16));
+        let (Some(Ok(start)), Some(Ok(end))) = (ends.next(), ends.next()) else { return false };
+        (start..end).contains(&address) && rights.ends_with('p')
+    })
 }
 
 /// The byte at an address, or the signal.

@@ -10,8 +10,8 @@ use alloc::vec::Vec;
 use file::Name;
 use format::{Attribute, InodeState, NameKind, NameRecord};
 use sys::rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Stat, ftruncate, linkat, mkdirat, mknodat, renameat_with, symlinkat,
-    unlinkat,
+    AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Stat, ftruncate, linkat, mkdirat, mknodat, openat, renameat_with,
+    symlinkat, unlinkat,
 };
 use sys::{AsFd, AsRawFd, BorrowedFd, OsError, OwnedFd, Result};
 
@@ -110,7 +110,11 @@ impl Namespace {
         flags: RenameFlags,
     ) -> Result<Reached<(), HostPair>> {
         self.changing_two(from.into(), to.into(), |from, to| {
-            both(self.target(from)?, self.target(to)?)?.and_then(|(from, to)| {
+            let from = self.target(from)?;
+            if let Reached::Host(path) = &from {
+                look_at_directory(path)?;
+            }
+            both(from, self.target(to)?)?.and_then(|(from, to)| {
                 self.refuse_prefix(&from)?;
                 self.refuse_prefix(&to)?;
                 self.rename_targets(&from, &to, flags)
@@ -273,7 +277,9 @@ impl Namespace {
         to: ProgramPath<'_>,
         change: impl FnOnce(ProgramPath<'_>, ProgramPath<'_>) -> Result<T>,
     ) -> Result<T> {
-        self.changing(|| self.with_present(from, |from| self.with_present(to, |to| change(from, to))))
+        let result = self.changing(|| self.with_present(from, |from| self.with_present(to, |to| change(from, to))));
+        // What is wrong with the first path the kernel says first.
+        if result.is_err() && from.starts_at_no_directory() { Err(OsError::NOTDIR) } else { result }
     }
 
     fn refuse_prefix(&self, target: &Target<'_>) -> Result<()> {
@@ -339,6 +345,13 @@ impl Namespace {
         }
         change
     }
+}
+
+/// Refuses a path of the host whose last component is in nothing that is a directory.
+fn look_at_directory(path: &[u8]) -> Result<()> {
+    let end = path.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
+    let cut = path[..end].iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+    openat(CWD, &path[..cut], OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).map(|_| ())
 }
 
 /// Gives a name of one member another one.

@@ -156,7 +156,11 @@ impl Namespace {
         let mode = Mode::from_raw_mode(mode & 0o7777);
         self.changing_at(path, |given| {
             let follow = !flags.contains(OFlags::NOFOLLOW);
-            self.resolve(given, follow)?.and_then(|path| {
+            let found = self.find(given, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, follow)?;
+            found.and_then(|found| {
+                let path = found.path;
+                // The program's descriptor is to have its number.
+                drop(found.fd);
                 let here = Target::new(given, join(&path, b"."), false);
                 let file =
                     self.make(None, |on| here.open(on, OURS | OFlags::TMPFILE, mode), |_| {}).map_err(|error| match error {

@@ -7,7 +7,7 @@
 
 use crate::Namespace;
 use alloc::vec::Vec;
-use sys::rustix::fs::{CWD, readlinkat};
+use sys::rustix::fs::{CWD, FileType, fstat, readlinkat};
 use sys::rustix::process::getcwd;
 use sys::{AsRawFd, BorrowedFd, OsError, Result};
 use units::Slot;
@@ -62,6 +62,12 @@ impl<'a> ProgramPath<'a> {
     /// Tells whether the path is relative to an open directory.
     pub(crate) const fn is_relative(&self) -> bool {
         self.start.is_some()
+    }
+
+    /// Whether the path is relative to something open that is no directory.
+    pub(crate) fn starts_at_no_directory(&self) -> bool {
+        let Some(start) = self.start.filter(|start| start.directory.as_raw_fd() != CWD.as_raw_fd()) else { return false };
+        fstat(start.directory).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) != FileType::Directory)
     }
 
     /// Whether two paths start from the same place.

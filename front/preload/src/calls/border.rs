@@ -51,12 +51,13 @@ fn look_at_directory(base: RawFd, path: &[u8]) -> Result<(), OsError> {
         return Err(OsError::NOENT);
     }
     let end = path.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
+    // Its own name for itself takes the right to search it, as the last component does.
     let directory = match path[..end].iter().rposition(|&byte| byte == b'/') {
-        Some(slash) => &path[..=slash],
-        None if path.starts_with(b"/") => b"/",
-        None => b".",
+        Some(slash) => [&path[..=slash], b"."].concat(),
+        None if path.starts_with(b"/") => b"/".to_vec(),
+        None => b".".to_vec(),
     };
-    let stat = stat(base, directory, true)?;
+    let stat = stat(base, &directory, true)?;
     if stat.st_mode & S_IFMT == S_IFDIR { Ok(()) } else { Err(OsError::NOTDIR) }
 }
 

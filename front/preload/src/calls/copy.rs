@@ -211,7 +211,13 @@ pub(crate) fn copy_file_range(call: &mut Call) -> Verdict {
     let [first, from, second, to, _, flags] = call.args;
     // SAFETY: no bytes are moved; the offsets are the program's, and are only read then.
     let result = unsafe { syscall(call.number, [first, from, second, to, 0, flags]) };
-    if result < 0 {
+    // An offset before the beginning is found when it is known whether the range ends behind all offsets.
+    let is_bad_offset = || {
+        // SAFETY: no bytes are moved.
+        let without = unsafe { syscall(call.number, [first, 0, second, 0, 0, flags]) };
+        without == 0 && result == -(OsError::INVAL.raw_os_error() as isize)
+    };
+    if result < 0 && !is_bad_offset() {
         return Verdict::Done(result);
     }
     if !super::is_ours(input) || !super::is_ours(output) {
@@ -254,7 +260,9 @@ pub(super) fn check_open(descriptor: RawFd, writes: bool) -> Result<(), OsError>
     let is_wrong = match flags & OFlags::RWMODE {
         OFlags::RDONLY => writes,
         OFlags::WRONLY => !writes,
-        _ => false,
+        OFlags::RDWR => false,
+        // Neither.
+        _ => true,
     };
     if is_wrong { Err(OsError::BADF) } else { Ok(()) }
 }

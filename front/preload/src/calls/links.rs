@@ -244,17 +244,21 @@ fn names_a_process(path: &[u8]) -> bool {
 
 /// Where in the array the path at `address` leads, with its NUL. `surely`: a symlink on its way need not be looked for first.
 pub(crate) fn entered(base: RawFd, address: usize, follow: bool, surely: bool) -> Option<Vec<u8>> {
-    let namespace = array::namespace().ok()?;
-    let path = paths::text(address).ok().filter(|path| !path.is_empty())?;
+    entered_by_text(base, &paths::text(address).ok()?, follow, surely)
+}
+
+/// The same of a path that is not a string of the program's.
+pub(crate) fn entered_by_text(base: RawFd, path: &[u8], follow: bool, surely: bool) -> Option<Vec<u8>> {
+    let namespace = array::namespace().ok().filter(|_| !path.is_empty())?;
     if !surely {
         let flags = OFlags::PATH | OFlags::CLOEXEC | if follow { OFlags::empty() } else { OFlags::NOFOLLOW };
-        let found = openat2(directory::borrow(base), path.as_slice(), flags, Mode::empty(), ResolveFlags::NO_SYMLINKS);
+        let found = openat2(directory::borrow(base), path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS);
         if !matches!(found, Err(OsError::LOOP)) {
             return None;
         }
     }
     let mut absolute = if path.starts_with(b"/") { Vec::new() } else { [&directory::path_of(base)?, &b"/"[..]].concat() };
-    absolute.extend_from_slice(&path);
+    absolute.extend_from_slice(path);
     let mut found = namespace.entered_from_host(&absolute, follow)?;
     found.push(0);
     Some(found)

@@ -69,8 +69,9 @@ pub(crate) fn openat2(call: &mut Call) -> Verdict {
     if judged != -(OsError::NOENT.raw_os_error() as isize) {
         return Verdict::Done(judged);
     }
-    if how.resolve == 0 {
-        return serve(call, at, how.flags as u32, how.mode as u32);
+    let resolve = ResolveFlags::from_bits_retain(how.resolve);
+    if link.is_none() && ResolveFlags::NO_MAGICLINKS.union(ResolveFlags::CACHED).contains(resolve) {
+        return serve_but(call, at, how.flags as u32, how.mode as u32, resolve.contains(ResolveFlags::NO_MAGICLINKS));
     }
     array::tell();
     if let Some(link) = link {
@@ -84,6 +85,9 @@ fn restricted(call: &Call, path: &Asked, how: &How) -> Result<Opened, OsError> {
     let (text, base) = (paths::text(call.args[1])?, call.descriptor(0));
     let resolve = ResolveFlags::from_bits_retain(how.resolve);
     let absolute = text.starts_with(b"/");
+    if text.is_empty() {
+        return Err(OsError::NOENT);
+    }
     if absolute && resolve.contains(ResolveFlags::BENEATH) {
         return Err(OsError::XDEV);
     }
@@ -142,13 +146,27 @@ fn serve(call: &Call, at: At, flags: u32, mode: u32) -> Verdict {
     }
     // Making a file under such a name follows it too, but with O_EXCL, when anything there is an error.
     let follow = !kinds.contains(OFlags::NOFOLLOW) && !kinds.contains(OFlags::CREATE | OFlags::EXCL);
+    serve_opening(call, at, kinds, mode, follow, false)
+}
+
+/// The same for openat2(2), which has had its flags judged, perhaps without links under /proc.
+fn serve_but(call: &Call, at: At, flags: u32, mode: u32, no_magic: bool) -> Verdict {
+    let kinds = OFlags::from_bits_retain(flags);
+    let follow = !kinds.contains(OFlags::NOFOLLOW) && !kinds.contains(OFlags::CREATE | OFlags::EXCL);
+    serve_opening(call, at, kinds, mode, follow, no_magic)
+}
+
+fn serve_opening(call: &Call, at: At, kinds: OFlags, mode: u32, follow: bool, no_magic: bool) -> Verdict {
+    let by_link = |link: &Link| {
+        if no_magic { Err(OsError::LOOP) } else { array::namespace()?.reopen(link.descriptor(), link.node(), kinds, mode) }
+    };
     on_path::serve_followed(
         call,
         at,
         follow,
         |path| array::namespace()?.open(path, kinds, mode),
-        |link| array::namespace()?.reopen(link.descriptor(), link.node(), kinds, mode),
-        |opened| publish(opened, flags),
+        by_link,
+        |opened| publish(opened, kinds.bits()),
     )
 }
 

@@ -3,8 +3,8 @@
 //! The socket that the kernel knows lies on the first member. A name that does not fit into an address there is reached through a
 //! descriptor of its directory; of such a socket getsockname tells the path under /proc.
 
-use super::judge;
 use super::paths::{self, AT_FDCWD, Asked, Where};
+use super::{judge, links};
 use crate::array;
 use crate::dispatch::{Call, Verdict};
 use crate::program;
@@ -42,7 +42,7 @@ impl Address {
 }
 
 /// The array's path in the address at `address`; None if the address is no affair of the array.
-fn located(address: usize, bytes: usize) -> Option<(&'static Namespace, Asked)> {
+fn located(address: usize, bytes: usize, follow: bool) -> Option<(&'static Namespace, Asked)> {
     let namespace = array::namespace().ok()?;
     if address == 0 || !(FAMILY_BYTES + 1..=size_of::<Address>()).contains(&bytes) || program::read(address) != Ok(AF_UNIX) {
         return None;
@@ -54,12 +54,17 @@ fn located(address: usize, bytes: usize) -> Option<(&'static Namespace, Asked)> 
             USED.store(true, Ordering::Relaxed);
             Some((namespace, path))
         }
-        Where::Host => None,
+        Where::Host => {
+            let mut found = links::entered_by_text(AT_FDCWD, &path[..end], follow, false)?;
+            found.pop();
+            USED.store(true, Ordering::Relaxed);
+            Some((namespace, Asked::absolute(found)))
+        }
     }
 }
 
 pub(crate) fn bind(call: &mut Call) -> Verdict {
-    let Some((namespace, path)) = located(call.args[1], call.args[2]) else { return Verdict::Pass };
+    let Some((namespace, path)) = located(call.args[1], call.args[2], false) else { return Verdict::Pass };
     if let Some(refusal) = judge::refusal_of_socket(call.descriptor(0)) {
         return refusal;
     }
@@ -87,7 +92,7 @@ pub(crate) fn sendto(call: &mut Call) -> Verdict {
 
 /// A call that may block, with the address of the member's socket in place of the program's.
 fn to_address(call: &mut Call, address: usize, bytes: usize) -> Verdict {
-    let Some((namespace, path)) = located(call.args[address], call.args[bytes]) else { return Verdict::Pass };
+    let Some((namespace, path)) = located(call.args[address], call.args[bytes], true) else { return Verdict::Pass };
     if let Some(refusal) = judge::refusal_of_socket(call.descriptor(0)) {
         return refusal;
     }
@@ -157,7 +162,7 @@ fn give_back_after(call: &mut Call, place: Box<Place>) {
 pub(crate) fn send_message(call: &mut Call) -> Verdict {
     let Ok(mut message) = program::read::<[usize; 7]>(call.args[1]) else { return Verdict::Pass };
     let [name, bytes, ..] = message;
-    let Some((namespace, path)) = located(name, bytes as u32 as usize) else { return Verdict::Pass };
+    let Some((namespace, path)) = located(name, bytes as u32 as usize, true) else { return Verdict::Pass };
     if let Some(refusal) = judge::refusal_of_socket(call.descriptor(0)) {
         return refusal;
     }
@@ -202,7 +207,7 @@ pub(super) fn send_many(call: &mut Call, count: usize) -> Option<Verdict> {
     let mut places = Vec::new();
     for header in &mut headers {
         let [name, bytes, ..] = header.message;
-        let Some((namespace, path)) = located(name, bytes as u32 as usize) else { continue };
+        let Some((namespace, path)) = located(name, bytes as u32 as usize, true) else { continue };
         match member_address(namespace, &path) {
             Ok(Some(place)) => {
                 (header.message[0], header.message[1]) = (core::ptr::from_ref(&place.address) as usize, place.bytes);

@@ -208,15 +208,16 @@ pub(crate) fn mremap(call: &mut Call) -> Verdict {
     // As in the kernel, what cannot be rounded up is nothing.
     let round = |bytes: usize| bytes.wrapping_add(PAGE - 1) / PAGE * PAGE;
     let (old_bytes, new_bytes) = (round(old_bytes), round(new_bytes));
+    let keeps = flags & MREMAP_DONTUNMAP != 0;
     if !address.is_multiple_of(PAGE)
+        || keeps && (!may_move || old_bytes != new_bytes)
         || new_bytes == 0
         || flags & !known != 0
         || fixed && (!may_move || !target.is_multiple_of(PAGE))
     {
         return Verdict::error(OsError::INVAL);
     }
-    let wish =
-        Remap { address, old_bytes, new_bytes, target: fixed.then_some(target), may_move, keep: flags & MREMAP_DONTUNMAP != 0 };
+    let wish = Remap { address, old_bytes, new_bytes, target: fixed.then_some(target), may_move, keep: keeps };
     Verdict::from_result(table.remap(index, &wish))
 }
 
@@ -253,12 +254,9 @@ impl super::Mappings {
         let Remap { address, old_bytes, new_bytes, .. } = *wish;
         let old_end = address.checked_add(old_bytes).ok_or(OsError::INVAL)?;
         // As for the kernel: the old range lies within one mapping, but where its end is only given back.
-        let is_shortened = wish.target.is_none() && !wish.keep && new_bytes < old_bytes;
+        let is_shortened = !wish.keep && (new_bytes < old_bytes || new_bytes == old_bytes && wish.target.is_none());
         if old_end > self.list[index].end && !is_shortened {
             return Err(OsError::FAULT);
-        }
-        if wish.keep && old_bytes != new_bytes {
-            return Err(OsError::INVAL);
         }
         if wish.target.is_none() && !wish.keep && old_bytes != 0 {
             if new_bytes <= old_bytes {
@@ -271,6 +269,15 @@ impl super::Mappings {
             if !wish.may_move {
                 return Err(OsError::NOMEM);
             }
+        }
+        if is_shortened && let Some(target) = wish.target {
+            let target_end = target.checked_add(new_bytes).ok_or(OsError::INVAL)?;
+            if target < old_end && address < target_end {
+                return Err(OsError::INVAL);
+            }
+            self.unmap(address + new_bytes, old_end)?;
+            let index = self.at(address).ok_or(OsError::FAULT)?;
+            return self.transfer(index, &Remap { old_bytes: new_bytes, ..*wish });
         }
         self.transfer(index, wish)
     }

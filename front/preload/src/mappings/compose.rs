@@ -16,6 +16,9 @@ use sys::rustix::fs::{MemfdFlags, memfd_create};
 use sys::tracking::Tracker;
 use sys::{AsRawFd, IntoRawFd, OsError, RawFd};
 
+/// Below 2 GiB and above 4 GiB (mmap(2)).
+const MAP_32BIT: u32 = 0x40;
+const MAP_ABOVE4G: u32 = 0x80;
 /// More pieces than this are not composed: the kernel allows a process 65,530 mappings in all.
 const PIECE_COUNT_MAX: u64 = 48 << 10;
 /// How long all processes have to leave the members for a shared copy, and how often it is asked meanwhile who of them has died.
@@ -56,7 +59,7 @@ pub(crate) fn map(file: &FileRef, wish: &Wish, may_write: bool) -> Result<usize,
     let bytes = wish.bytes.checked_next_multiple_of(PAGE).ok_or(OsError::NOMEM)?;
     let kept = wish.flags & !(MAP_TYPE | MAP_FIXED | MAP_FIXED_NOREPLACE) as usize;
     let mut table = table();
-    let place = wish.flags & (MAP_FIXED | MAP_FIXED_NOREPLACE) as usize;
+    let place = wish.flags & (MAP_FIXED | MAP_FIXED_NOREPLACE | MAP_32BIT | MAP_ABOVE4G) as usize;
     let start = if place & MAP_FIXED as usize != 0 && wish.address.is_multiple_of(PAGE) {
         table.forget_private(wish.address, wish.address.saturating_add(bytes));
         table.replace(wish.address, wish.address.saturating_add(bytes), || reserve(wish.address, bytes, place))?
