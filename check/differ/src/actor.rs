@@ -198,7 +198,9 @@ impl<'a> Actor<'a> {
                 if size_of(values[0]) > size {
                     libc::ftruncate(values[0] as i32, size);
                 }
-                libc::futimens(values[0] as i32, ptr::null());
+                if is_file(values[0]) {
+                    libc::futimens(values[0] as i32, ptr::null());
+                }
             }
         }
         if call.shown == Shown::Success && result >= 0 {
@@ -383,6 +385,15 @@ fn load(address: i64, bytes: i64) -> String {
 /// A time, if a program has set it: others are the clock's.
 fn set_by_hand(seconds: i64, nanoseconds: i64) -> String {
     if (1_500_000_000..=1 << 34).contains(&seconds) { "now".to_owned() } else { format!("{seconds}.{nanoseconds}") }
+}
+
+/// Whether a descriptor is open on a regular file.
+fn is_file(fd: i64) -> bool {
+    // SAFETY: any bytes are a valid structure, which is valid for the call.
+    unsafe {
+        let mut stat: libc::stat = std::mem::zeroed();
+        libc::fstat(fd as i32, &raw mut stat) == 0 && stat.st_mode & libc::S_IFMT == libc::S_IFREG
+    }
 }
 
 /// The size of what a descriptor is open on; 0 if it is not.

@@ -102,6 +102,8 @@ pub(crate) enum Reach {
     Everywhere,
     /// Not in a child that shares its parent's memory: README.md says what such a child cannot do on an array.
     OwnMemory,
+    /// Nor in a program whose tasks leave each other's descriptors: a call on memory.
+    Mapping,
     /// Not by one of several threads, which it would part from the others.
     Alone,
 }

@@ -166,7 +166,8 @@ fn call(drawer: &mut Drawer, who: Who, style: Style) -> Deed {
     let shares_memory = matches!(who, Who::Child(Child::Vfork | Child::Clone(_), _));
     let may_be = |call: &&Call| match call.reach {
         Reach::Everywhere => true,
-        Reach::OwnMemory => !shares_memory && style.maps,
+        Reach::OwnMemory => !shares_memory,
+        Reach::Mapping => !shares_memory && style.maps,
         Reach::Alone => !style.has_threads && !style.maps,
     };
     let all: u64 = CALLS.iter().filter(may_be).map(|call| call.weight).sum();

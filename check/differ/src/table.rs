@@ -76,12 +76,17 @@ const fn call(name: &'static str, number: c_long, weight: u64, shown: Shown, kin
     Call { name, number, kinds, shown, weight, reach: Reach::Everywhere }
 }
 
+/// A call on memory.
+const fn memory(name: &'static str, number: c_long, weight: u64, shown: Shown, kinds: &'static [Kind]) -> Call {
+    Call { name, number, kinds, shown, weight, reach: Reach::Mapping }
+}
+
 /// A call that may part a thread from the others.
 const fn alone(name: &'static str, number: c_long, weight: u64, shown: Shown, kinds: &'static [Kind]) -> Call {
     Call { name, number, kinds, shown, weight, reach: Reach::Alone }
 }
 
-/// A call on memory or a socket: a child that shares its parent's memory does not make it.
+/// A call on a socket, or one that may wait inside the library: a child that shares its parent's memory does not make it.
 const fn apart(name: &'static str, number: c_long, weight: u64, shown: Shown, kinds: &'static [Kind]) -> Call {
     Call { name, number, kinds, shown, weight, reach: Reach::OwnMemory }
 }
@@ -127,8 +132,8 @@ pub(crate) const CALLS: &[Call] = &[
     call("fadvise64", libc::SYS_fadvise64, 2, Shown::Bytes, &[Fd, Offset, Offset, Number(&[0, 1, 2, 3, 4, 5, 6, -1])]),
     call("readahead", libc::SYS_readahead, 2, Shown::Bytes, &[Fd, Offset, Length]),
     call("copy_file_range", libc::SYS_copy_file_range, 4, Shown::Bytes, &[Fd, OffsetPlace, Fd, OffsetPlace, Length, Bits(&[1])]),
-    call("sendfile", libc::SYS_sendfile, 4, Shown::Bytes, &[Fd, Fd, OffsetPlace, Length]),
-    call("splice", libc::SYS_splice, 4, Shown::Bytes, &[Fd, OffsetPlace, Fd, OffsetPlace, Length, Bits(&[1, 2, 4])]),
+    apart("sendfile", libc::SYS_sendfile, 4, Shown::Bytes, &[Fd, Fd, OffsetPlace, Length]),
+    apart("splice", libc::SYS_splice, 4, Shown::Bytes, &[Fd, OffsetPlace, Fd, OffsetPlace, Length, Bits(&[1, 2, 4])]),
     call("tee", libc::SYS_tee, 1, Shown::Bytes, &[Fd, Fd, Length, Bits(&[1, 2, 4])]),
     call("dup", libc::SYS_dup, 4, Shown::Bytes, &[Fd]),
     call("dup2", libc::SYS_dup2, 3, Shown::Bytes, &[Fd, Fd]),
@@ -214,7 +219,7 @@ pub(crate) const CALLS: &[Call] = &[
     call("lgetxattr", libc::SYS_lgetxattr, 1, Shown::Bytes, &[Path, Attribute, Out, Number(&[0, 5, 64, 70_000])]),
     call("llistxattr", libc::SYS_llistxattr, 1, Shown::Bytes, &[Path, Out, Number(&[0, 5, 64, 4096])]),
     call("lremovexattr", libc::SYS_lremovexattr, 1, Shown::Bytes, &[Path, Attribute]),
-    call("name_to_handle_at", libc::SYS_name_to_handle_at, 1, Shown::Nothing, &[Dir, Path, Handle, Out, AT]),
+    apart("name_to_handle_at", libc::SYS_name_to_handle_at, 1, Shown::Nothing, &[Dir, Path, Handle, Out, AT]),
     call("open_by_handle_at", libc::SYS_open_by_handle_at, 1, Shown::Bytes, &[Fd, Handle, OPEN]),
     call(
         "inotify_add_watch",
@@ -258,22 +263,22 @@ pub(crate) const CALLS: &[Call] = &[
     apart("recvfrom", libc::SYS_recvfrom, 2, Shown::Bytes, &[Fd, Out, Length, MESSAGE_FLAGS, Fixed(0), Fixed(0)]),
     apart("sendmsg", libc::SYS_sendmsg, 1, Shown::Bytes, &[Fd, Message, MESSAGE_FLAGS]),
     apart("recvmsg", libc::SYS_recvmsg, 1, Shown::Bytes, &[Fd, Message, MESSAGE_FLAGS]),
-    apart("mmap", libc::SYS_mmap, 16, Shown::Place, &[At, MapBytes, PROTECTION, MapFlags, Fd, MapOffset]),
-    apart("munmap", libc::SYS_munmap, 3, Shown::Bytes, &[At, MapBytes]),
-    apart("mprotect", libc::SYS_mprotect, 3, Shown::Bytes, &[At, MapBytes, PROTECTION]),
-    apart("pkey_mprotect", libc::SYS_pkey_mprotect, 1, Shown::Bytes, &[At, MapBytes, PROTECTION, Number(&[-1, 0, 1, 15])]),
-    apart("mremap", libc::SYS_mremap, 4, Shown::Place, &[At, MapBytes, MapBytes, Bits(&[1, 1, 2, 3, 3, 4]), At]),
-    apart("msync", libc::SYS_msync, 4, Shown::Bytes, &[At, MapBytes, Bits(&[1, 2, 4])]),
-    apart("madvise", libc::SYS_madvise, 3, Shown::Bytes, &[At, MapBytes, ADVICE]),
-    apart(
+    memory("mmap", libc::SYS_mmap, 16, Shown::Place, &[At, MapBytes, PROTECTION, MapFlags, Fd, MapOffset]),
+    memory("munmap", libc::SYS_munmap, 3, Shown::Bytes, &[At, MapBytes]),
+    memory("mprotect", libc::SYS_mprotect, 3, Shown::Bytes, &[At, MapBytes, PROTECTION]),
+    memory("pkey_mprotect", libc::SYS_pkey_mprotect, 1, Shown::Bytes, &[At, MapBytes, PROTECTION, Number(&[-1, 0, 1, 15])]),
+    memory("mremap", libc::SYS_mremap, 4, Shown::Place, &[At, MapBytes, MapBytes, Bits(&[1, 1, 2, 3, 3, 4]), At]),
+    memory("msync", libc::SYS_msync, 4, Shown::Bytes, &[At, MapBytes, Bits(&[1, 2, 4])]),
+    memory("madvise", libc::SYS_madvise, 3, Shown::Bytes, &[At, MapBytes, ADVICE]),
+    memory(
         "remap_file_pages",
         libc::SYS_remap_file_pages,
         1,
         Shown::Bytes,
         &[At, MapBytes, Number(&[0, 0, 1]), Number(&[0, 1, 2]), Bits(&[0x1_0000])],
     ),
-    apart("load", LOAD, 14, Shown::Nothing, &[At, MapBytes]),
-    apart("store", STORE, 14, Shown::Nothing, &[At, Number(&[0, 1, 100, 4095])]),
+    memory("load", LOAD, 14, Shown::Nothing, &[At, MapBytes]),
+    memory("store", STORE, 14, Shown::Nothing, &[At, Number(&[0, 1, 100, 4095])]),
 ];
 
 /// Served calls that no program is drawn with, and why. Every other served call must be in the table above.

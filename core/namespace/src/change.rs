@@ -190,7 +190,7 @@ impl Namespace {
     ) -> Result<Reached<(), HostPair>> {
         self.changing_two(from.into(), to.into(), |from, to| {
             // A slash behind the name means the directory that a symlink there leads to.
-            let follow = follow || from.text().ends_with(b"/");
+            let follow = follow || from.text().ends_with(b"/") || is_dots(from.text());
             let from = if follow {
                 let found = self.find(from, OFlags::PATH | OFlags::CLOEXEC, true)?;
                 found.and_then(|found| Ok(Target::new(from, found.path, false)))?

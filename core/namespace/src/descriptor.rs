@@ -157,9 +157,10 @@ impl Namespace {
             Err(Trouble::Changed) => self.attach(&orphan, attribute, for_writing),
             found => found,
         };
-        // What lies on a lost member was not renamed with the others: its name there says nothing.
+        // What lies on a lost member was not renamed with the others: its name there says nothing. And a file may have lost the name that it was opened by, and have others.
+        let has_others = || fstat(fd).is_ok_and(|stat| stat.st_nlink > 0);
         let found = match found {
-            Err(Trouble::Changed) if self.has_lost_roots() => match self.path_of(attribute) {
+            Err(Trouble::Changed) if self.has_lost_roots() || has_others() => match self.path_of(attribute) {
                 Some(path) => self.attach(&path, attribute, for_writing),
                 None => Err(Trouble::Changed),
             },

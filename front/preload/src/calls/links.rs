@@ -197,7 +197,14 @@ pub(crate) fn entered_by(call: &Call, row: &Row, base: RawFd, path: usize) -> Op
         Kind::Other => return None,
         Kind::Make { follow } | Kind::Look { follow } | Kind::Open { follow } => follow,
     };
-    entered(base, call.args[path], follow, leads_through_proc(call, row))
+    let surely = leads_through_proc(call, row);
+    if matches!(call.number as u32, nr::__NR_rename | nr::__NR_renameat | nr::__NR_renameat2) {
+        // A slash behind the name does not make it followed.
+        let text = paths::text(call.args[path]).ok()?;
+        let end = text.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
+        return entered_by_text(base, &text[..end], follow, surely);
+    }
+    entered(base, call.args[path], follow, surely)
 }
 
 /// Whether a path of the call leads by what /proc says of a process.
