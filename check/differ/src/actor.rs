@@ -26,6 +26,8 @@ const USER: u32 = 1001;
 /// How many pages of the address space belong to a program's mappings, as far as they are told.
 const MAP_BYTES: i64 = 1 << 47;
 const PAGE_BYTES: usize = 4096;
+/// The kernel gives sockets without a name any time.
+const SOCKET_TIME: &str = "some time";
 const RWF_DONTCACHE: i32 = 0x80;
 /// Pages of one load.
 const LOAD_PAGES_MAX: usize = 20;
@@ -286,7 +288,7 @@ impl<'a> Actor<'a> {
             stat.st_uid,
             stat.st_gid,
             stat.st_rdev,
-            set_by_hand(stat.st_mtime, stat.st_mtime_nsec)
+            if kind == libc::S_IFSOCK { SOCKET_TIME.to_owned() } else { set_by_hand(stat.st_mtime, stat.st_mtime_nsec) }
         )
     }
 
@@ -304,6 +306,8 @@ impl<'a> Actor<'a> {
             if is_directory { 0 } else { stat.stx_size },
             if stat.stx_mask & libc::STATX_MTIME == 0 {
                 "unknown".to_owned()
+            } else if u32::from(stat.stx_mode) & libc::S_IFMT == libc::S_IFSOCK {
+                SOCKET_TIME.to_owned()
             } else {
                 set_by_hand(stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec.into())
             }

@@ -13,8 +13,8 @@ use crate::mappings::private;
 use file::FileRef;
 use linux_raw_sys::general::{__NR_mmap, __NR_mprotect, __NR_munmap};
 use linux_raw_sys::general::{
-    MAP_ANONYMOUS, MAP_DENYWRITE, MAP_EXECUTABLE, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_NORESERVE, MAP_POPULATE, MAP_PRIVATE,
-    MAP_SHARED, MAP_SHARED_VALIDATE, MAP_STACK, MAP_SYNC, MAP_TYPE, PROT_EXEC, PROT_READ, PROT_WRITE,
+    MAP_ANONYMOUS, MAP_DENYWRITE, MAP_EXECUTABLE, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_HUGETLB, MAP_NORESERVE, MAP_POPULATE,
+    MAP_PRIVATE, MAP_SHARED, MAP_SHARED_VALIDATE, MAP_STACK, MAP_SYNC, MAP_TYPE, PROT_EXEC, PROT_READ, PROT_WRITE,
 };
 use namespace::Node;
 use persist::PersistenceDomain;
@@ -87,7 +87,9 @@ fn judged(call: &Call) -> Result<(), OsError> {
     let (asked_address, asked_flags) = if is_fixed { (0, flags & !(MAP_FIXED as usize)) } else { (address, flags) };
     let of_file = attempt(asked_address, protection, asked_flags, fd);
     let is_bad_range = bytes == 0 || !offset.is_multiple_of(PAGE_BYTES) || of_file == Err(OsError::OVERFLOW);
-    if is_fixed && !is_bad_range {
+    // Huge pages of a file that has none are refused before anything else.
+    let is_huge = flags as u32 & MAP_HUGETLB != 0;
+    if is_fixed && !is_bad_range && !is_huge {
         let nothing = (MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE | MAP_NORESERVE) as usize;
         match attempt(address, 0, nothing, usize::MAX) {
             Ok(()) | Err(OsError::EXIST) => {}

@@ -144,6 +144,11 @@ fn member_address(namespace: &Namespace, path: &Asked) -> Result<Option<Box<Plac
             let (address, bytes) = Address::of(&path);
             Some(Box::new(Place { address, bytes, message: [0; 7], _directory: directory }))
         }
+        // A symlink of the array's leads there.
+        Reached::Host(path) if path.len() < PATH_BYTES_MAX => {
+            let (address, bytes) = Address::of(&path);
+            Some(Box::new(Place { address, bytes, message: [0; 7], _directory: None }))
+        }
         Reached::Host(_) => None,
     })
 }

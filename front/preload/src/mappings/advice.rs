@@ -61,7 +61,8 @@ impl Mappings {
         let mut at = start;
         while at < end {
             let mapping = self.at(at).map(|index| &self.list[index]).ok_or(OsError::NOMEM)?;
-            if !mapping.may_write || !mapping.is_writable() {
+            // Whether its pages may be stored to now is not asked, as since Linux 6.8.
+            if !mapping.may_write {
                 return Err(OsError::ACCESS);
             }
             let stop = mapping.end.min(end);

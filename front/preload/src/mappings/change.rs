@@ -217,6 +217,11 @@ pub(crate) fn mremap(call: &mut Call) -> Verdict {
     {
         return Verdict::error(OsError::INVAL);
     }
+    // No program has memory from here on (with four levels of page tables).
+    const END: usize = (1 << 47) - PAGE;
+    if fixed && (new_bytes > END || target > END - new_bytes) {
+        return Verdict::error(OsError::INVAL);
+    }
     let wish = Remap { address, old_bytes, new_bytes, target: fixed.then_some(target), may_move, keep: keeps };
     Verdict::from_result(table.remap(index, &wish))
 }
