@@ -77,13 +77,8 @@ impl Namespace {
     pub fn mknod<'p>(&self, path: impl Into<ProgramPath<'p>>, kind: FileType, mode: u32, device: u64) -> Result<Reached<()>> {
         let path = path.into();
         if kind == FileType::RegularFile {
-            if is_dots(path.text()) {
-                return self.refuse_slash(path, OsError::EXIST);
-            }
-            if path.text().ends_with(b"/") {
-                let end = path.text().iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
-                let is_there = matches!(self.find(path.up_to(end), OFlags::PATH | OFlags::CLOEXEC, false), Ok(Reached::Array(_)));
-                return self.refuse_slash(path, if is_there { OsError::EXIST } else { OsError::NOENT });
+            if let Some(refusal) = self.refusal_to_make(path) {
+                return refusal;
             }
             let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
             return self.open(path, flags, mode)?.and_then(|_| Ok(()));

@@ -101,6 +101,19 @@ impl Namespace {
         fstat(&found.fd).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
     }
 
+    /// What the kernel says of a name that a call which makes no directory cannot make: it has a slash behind it, or is `.` or `..`.
+    pub(crate) fn refusal_to_make<T>(&self, path: ProgramPath<'_>) -> Option<Result<Reached<T>>> {
+        if crate::create::is_dots(path.text()) {
+            return Some(self.refuse_slash(path, OsError::EXIST));
+        }
+        if !path.text().ends_with(b"/") {
+            return None;
+        }
+        let end = path.text().iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
+        let is_there = matches!(self.find(path.up_to(end), OFlags::PATH | OFlags::CLOEXEC, false), Ok(Reached::Array(_)));
+        Some(self.refuse_slash(path, if is_there { OsError::EXIST } else { OsError::NOENT }))
+    }
+
     /// Refuses to make a name that has a slash behind it, or is `.` or `..`. The kernel answers first what is wrong with the directories on the way.
     ///
     /// # Errors

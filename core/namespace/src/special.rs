@@ -21,6 +21,9 @@ impl Namespace {
         bind: impl Fn(&[u8]) -> Result<()>,
     ) -> Result<Reached<()>> {
         self.changing_at(path.into(), |path| {
+            if let Some(refusal) = self.refusal_to_make(path) {
+                return refusal;
+            }
             self.target(path)?.and_then(|target| {
                 let mut mode = None;
                 let make = || {

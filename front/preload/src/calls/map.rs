@@ -18,7 +18,9 @@ use linux_raw_sys::general::{
 };
 use namespace::Node;
 use persist::PersistenceDomain;
+use sys::high_fd::Raised;
 use sys::raw::{check, syscall};
+use sys::rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use sys::{AsRawFd, OsError};
 use units::PAGE_BYTES;
 
@@ -130,8 +132,11 @@ fn map(file: &FileRef, wish: &Wish, writable: bool) -> Result<usize, OsError> {
             return private::begin(file, reserved, bytes, wish.offset);
         }
         // Some pieces may be there, of a member that has failed.
-        let flags = kept & !place | (MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED) as usize;
-        kernel_map(reserved, bytes, wish.protection, flags, usize::MAX, 0)?;
+        let flags = kept & !place | (MAP_PRIVATE | MAP_FIXED) as usize;
+        if map_copy(file, wish, reserved, bytes, flags).is_ok() {
+            return Ok(());
+        }
+        kernel_map(reserved, bytes, wish.protection, flags | MAP_ANONYMOUS as usize, usize::MAX, 0)?;
         fill(file, wish, reserved, bytes)
     });
     match result {
@@ -164,6 +169,26 @@ fn compose(file: &FileRef, wish: &Wish, reserved: usize, bytes: usize, kept: usi
         Ok(())
     });
     if is_lost { Ok(false) } else { composed }
+}
+
+/// Replaces the reserved range by a private mapping of a copy in memory: pages that the program gives up (MADV_DONTNEED) show the file again, as they do elsewhere.
+fn map_copy(file: &FileRef, wish: &Wish, reserved: usize, bytes: usize, flags: usize) -> Result<(), OsError> {
+    let shown = file.size().saturating_sub(wish.offset).min(bytes as u64) as usize;
+    let copied = shown.next_multiple_of(PAGE_BYTES);
+    if copied as u64 > sys::file_limit::bytes() {
+        return Err(OsError::FBIG);
+    }
+    let copy = Raised::new(memfd_create("cxlraid-private-copy", MemfdFlags::CLOEXEC)?)?;
+    ftruncate(&*copy, copied as u64)?;
+    let fd = copy.as_raw_fd() as usize;
+    if copied > 0 {
+        let memory = kernel_map(0, copied, (PROT_READ | PROT_WRITE) as usize, MAP_SHARED as usize, fd, 0)?;
+        // SAFETY: the memory is ours and that long. What lies behind the end of the file stays zeros.
+        let filled = unsafe { file.read_at(wish.offset, memory as *mut u8, shown) };
+        unmap(memory, copied)?;
+        filled?;
+    }
+    kernel_map(reserved, bytes, wish.protection, flags, fd, 0).map(|_| ())
 }
 
 /// Fills the reserved range with a copy.
