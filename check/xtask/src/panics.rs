@@ -6,11 +6,28 @@
 
 use std::{collections::BTreeMap, path::Path, process::Command};
 
-/// How many there are, by crate: at most so many may be left. When there are fewer, the number here is lowered. Functions of core and alloc that are not inlined count as those crates'.
-const REVIEWED: &[(&str, usize)] = &[];
+/// At most so many there may be, by crate: a tenth more than were counted, since each change moves a few. When there are far fewer, the number is lowered. Functions of core and alloc that are not inlined count as those crates'.
+const REVIEWED: &[(&str, usize)] = &[
+    ("core and alloc", 154),
+    ("cxlraid-array", 275),
+    ("cxlraid-dax", 19),
+    ("cxlraid-file", 213),
+    ("cxlraid-format", 2),
+    ("cxlraid-intent", 13),
+    ("cxlraid-layout", 5),
+    ("cxlraid-namespace", 370),
+    ("cxlraid-parity", 13),
+    ("cxlraid-persist", 16),
+    ("cxlraid-preload", 370),
+    ("cxlraid-sys", 3),
+    ("cxlraid-units", 8),
+    ("iced-x86", 38),
+    ("rustix", 75),
+    ("spin", 5),
+];
 
 /// Calls that do not return because no memory is left, in all crates.
-const WITHOUT_MEMORY: usize = 0;
+const WITHOUT_MEMORY: usize = 579;
 
 const PANICKING: [&str; 9] = [
     "core::panicking::",
@@ -42,10 +59,10 @@ pub(crate) fn check(library: &Path) -> Result<(), String> {
     let mut compare = |name: &str, found: usize, reviewed: usize| {
         println!(
             "  {found:>5} {name}{}",
-            if found < reviewed { format!(" (reviewed: {reviewed}; lower it)") } else { String::new() }
+            if found * 5 < reviewed * 4 { format!(" (limit {reviewed}: lower it)") } else { String::new() }
         );
         if found > reviewed {
-            complaints.push(format!("{name}: {found} panicking calls, {reviewed} were reviewed"));
+            complaints.push(format!("{name}: {found} panicking calls, at most {reviewed} are expected: look at the new ones (objdump -d -C), then raise the number"));
         }
     };
     for (name, &count) in &found {

@@ -150,10 +150,22 @@ pub(crate) fn sendfile(call: &mut Call) -> Verdict {
     if !super::is_ours(input) && !super::is_ours(output) {
         return Verdict::Pass;
     }
-    if let Some(refusal) = refusal_of_sendfile(call) {
-        return refusal;
+    let (address, bytes) = (call.args[2], call.args[3]);
+    let kept = match address {
+        0 => None,
+        _ => match program::read::<i64>(address) {
+            Ok(offset) => Some(offset),
+            Err(error) => return Verdict::error(error),
+        },
+    };
+    // The kernel stores the offset also where nothing was sent.
+    let told = |verdict: Verdict| match kept {
+        Some(offset) if program::write(address, &offset).is_err() => Verdict::error(OsError::FAULT),
+        _ => verdict,
+    };
+    if let Some(refusal) = refusal_of_sendfile(call, kept) {
+        return told(refusal);
     }
-    let bytes = call.args[3];
     let goes_elsewhere = !super::is_ours(output) && kind(output) != S_IFREG;
     if goes_elsewhere {
         return super::splice::send(call, input, output);
@@ -162,17 +174,22 @@ pub(crate) fn sendfile(call: &mut Call) -> Verdict {
         let (input, output) = (End::new(input, call.args[2])?, End::new(output, 0)?);
         copy(input, output, bytes)
     };
-    limit::answer(send())
+    match send() {
+        Ok(count @ 1..) => Verdict::Done(count as isize),
+        result => told(limit::answer(result)),
+    }
 }
 
 /// The kernel's refusal of a sendfile, if it refuses it. It is asked with no bytes to be sent, which moves nothing; the number of bytes is looked at here, between what it says of the input and
 /// of the output.
-fn refusal_of_sendfile(call: &Call) -> Option<Verdict> {
+fn refusal_of_sendfile(call: &Call, kept: Option<i64>) -> Option<Verdict> {
     const BAD: isize = -(OsError::BADF.raw_os_error() as isize);
     let [output, input, offset, bytes, ..] = call.args;
     let ask = |output: usize| {
-        // SAFETY: no bytes are moved; the offset is the program's, and the kernel stores there what it has read there.
-        unsafe { syscall(call.number, [output, input, offset, 0, 0, 0]) }
+        let mut copy = kept;
+        let place = copy.as_mut().map_or(0, |copy| core::ptr::from_mut(copy) as usize);
+        // SAFETY: no bytes are moved; the offset is a copy of the program's.
+        unsafe { syscall(call.number, [output, input, place, 0, 0, 0]) }
     };
     let without_output = ask(usize::MAX);
     if without_output != BAD {

@@ -50,9 +50,8 @@ fn kind(call: &Call) -> Kind {
         nr::__NR_mkdir | nr::__NR_mkdirat | nr::__NR_mknod | nr::__NR_mknodat | nr::__NR_symlink | nr::__NR_symlinkat => {
             Kind::Make { follow: false }
         }
-        nr::__NR_link | nr::__NR_linkat | nr::__NR_rename | nr::__NR_renameat | nr::__NR_renameat2 => {
-            Kind::Make { follow: false }
-        }
+        nr::__NR_linkat => Kind::Make { follow: call.args[4] as u32 & nr::AT_SYMLINK_FOLLOW != 0 },
+        nr::__NR_link | nr::__NR_rename | nr::__NR_renameat | nr::__NR_renameat2 => Kind::Make { follow: false },
         nr::__NR_lstat | nr::__NR_unlink | nr::__NR_unlinkat | nr::__NR_rmdir | nr::__NR_readlink | nr::__NR_readlinkat => {
             Kind::Look { follow: false }
         }
@@ -156,10 +155,16 @@ fn is_directory_below(call: &Call) -> bool {
     readlink(link.as_str(), Vec::new()).is_ok_and(|path| owned(path.as_bytes()))
 }
 
+/// Whether a path is the name that a link gets, which is not followed whatever the flags say of the other one.
+fn is_new_name(call: &Call, path: usize) -> bool {
+    call.number == nr::__NR_linkat as usize && path == 3
+}
+
 /// Makes the call again with the paths in the array that its paths lead to; None if none does.
 fn retry(call: &mut Call, row: &Row, follow: bool, surely: bool) -> Option<Verdict> {
     let mut texts: [Option<Vec<u8>>; ARGUMENT_COUNT] = [const { None }; ARGUMENT_COUNT];
     for path in paths_of(call, row) {
+        let follow = follow && !is_new_name(call, path);
         texts[path] = entered(base_of(call, row, path), call.args[path], follow, surely);
     }
     if texts.iter().all(Option::is_none) {
@@ -197,6 +202,7 @@ pub(crate) fn entered_by(call: &Call, row: &Row, base: RawFd, path: usize) -> Op
         Kind::Other => return None,
         Kind::Make { follow } | Kind::Look { follow } | Kind::Open { follow } => follow,
     };
+    let follow = follow && !is_new_name(call, path);
     let surely = leads_through_proc(call, row);
     if matches!(call.number as u32, nr::__NR_rename | nr::__NR_renameat | nr::__NR_renameat2) {
         // A slash behind the name does not make it followed.
