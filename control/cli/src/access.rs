@@ -90,7 +90,10 @@ pub(crate) fn access(source: &Source, command: &Command) -> Result<String, Failu
     let set = array.set_access(access).map_err(|error| inspect::refused(thing, &error.to_string()));
     array.runtime().remove();
     set?;
-    Ok(shown(access))
+    Ok(format!(
+        "{}files and directories in it keep their owners and modes ('cxlraid run {thing} -- chgrp' and the like change them)\n",
+        shown(access)
+    ))
 }
 
 #[cfg(test)]

@@ -27,12 +27,13 @@ pub(crate) const fn directory_mode(mode: u32) -> u32 {
 /// Gives an open file, or directory, of the array its owner, group and mode. Where they are right nothing is asked of the kernel: only the owner may.
 ///
 /// # Errors
-/// What the kernel says. A user who is not the owner may make a file that the group may use.
+/// What the kernel says. A user who is not the owner may make a file that the group, or everybody, may use.
 pub(crate) fn give(file: impl AsFd, access: Access, mode: u32) -> Result<()> {
     let (uid, gid) = (Uid::from_raw(access.owner_uid), Gid::from_raw(access.owner_gid));
     let stat = fs::fstat(&file)?;
     if stat.st_uid != access.owner_uid || stat.st_gid != access.owner_gid {
         match fs::fchown(&file, Some(uid), Some(gid)) {
+            Err(OsError::PERM) if access.mode & 0o006 == 0o006 => {}
             Err(OsError::PERM) if access.mode & 0o060 == 0o060 => fs::fchown(&file, None, Some(gid))?,
             result => result?,
         }

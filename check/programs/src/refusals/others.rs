@@ -138,3 +138,68 @@ pub(super) fn rights_dropped(scene: &mut Scene<'_>, complaints: &mut Complaints)
     std::fs::remove_file(script)?;
     Ok(Outcome::Ran)
 }
+
+/// What a user of the array's group does to files that are the group's: [`open_to_a_group`].
+const OF_GROUP: &str = r"
+import mmap, os, sys
+data, name, other = sys.argv[1:]
+os.umask(0o007)
+os.makedirs(data + '/shared', 0o770, exist_ok=True)
+with open(data + '/' + name, 'a') as file:
+    file.write(name + '\n')
+if os.path.exists(data + '/' + other):
+    with open(data + '/' + other, 'a') as file:
+        file.write(name + '\n')
+    os.rename(data + '/' + other, data + '/shared/' + other)
+descriptor = os.open(data + '/mapped', os.O_RDWR | os.O_CREAT, 0o660)
+os.ftruncate(descriptor, 300000)
+shown = mmap.mmap(descriptor, 300000)
+before = shown[200000:200005]
+shown[200000:200005] = name.encode()
+print(before)
+";
+
+/// An array that is open to a group: two users of it work on each other's files, whoever comes first; root does, too; nobody else may.
+pub(super) fn open_to_a_group(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
+    const GROUP: u32 = 60010;
+    if !is_root() {
+        return Ok(Outcome::NotRun("needs root, to be somebody else"));
+    }
+    scene.make(complaints);
+    let command = scene.array.place.ground.library.with_file_name("cxlraid").display().to_string();
+    let (place, variables) = (scene.array.place, scene.array.variables());
+    let access = |options: [&str; 2]| {
+        let run = place.run(&command).arg("access").args(options);
+        must(variables.iter().fold(run, |run, (name, value)| run.env(name, value)))
+    };
+    access(["--group", "60010"])?;
+    scene.run("chgrp", &[Path::new("60010"), &scene.data("")]);
+    scene.run("chmod", &[Path::new("2770"), &scene.data("")]);
+    let data = scene.data("");
+    for first in [60001, 60002, 0] {
+        // Whoever is first makes the segment.
+        stage::segment::forget(&scene.array.members);
+        let users = [first, 60001, 60002];
+        for (turn, user) in users.into_iter().enumerate() {
+            scene.as_user = Some((user, if user == 0 { 0 } else { GROUP }));
+            let names = ["first", "again", "third"];
+            let (name, other) = (names[turn], names[(turn + 2) % 3]);
+            let output = scene.run("python3", &[Path::new("-c"), Path::new(OF_GROUP), &data, Path::new(name), Path::new(other)]);
+            if !output.succeeded() || !output.stderr.is_empty() {
+                complaints.push(crate::report::with_output(&format!("user {user} after user {first}"), &output));
+            }
+        }
+        scene.as_user = None;
+        scene.expect_content("shared/first", "first\nagain\n", complaints);
+        scene.run("rm", &[Path::new("-rf"), &data.join("shared"), &data.join("third"), &data.join("mapped")]);
+    }
+    scene.as_user = Some((60003, 60003));
+    scene.expect_refusal("EACCES", &["you may not use this array: it is open to group 60010 and its owner root"], complaints);
+    scene.as_user = None;
+    access(["--mode", "0600"])?;
+    scene.as_user = Some((60001, GROUP));
+    scene.expect_refusal("EACCES", &["you may not use this array: it is open to user root"], complaints);
+    scene.reset();
+    scene.expect_content("file", "before\n", complaints);
+    Ok(Outcome::Ran)
+}

@@ -28,12 +28,14 @@ pub(super) struct Scene<'a> {
     settings: BTreeMap<&'static str, Option<OsString>>,
     /// Programs run without rights.
     pub(super) as_nobody: bool,
+    /// Programs run as this user, of this group alone.
+    pub(super) as_user: Option<(u32, u32)>,
 }
 
 impl<'a> Scene<'a> {
     pub(super) fn new(place: &'a Place<'a>, shape: Shape) -> io::Result<Self> {
         let array = Array::new(place, shape, shape.label)?;
-        Ok(Self { array, settings: BTreeMap::new(), as_nobody: false })
+        Ok(Self { array, settings: BTreeMap::new(), as_nobody: false, as_user: None })
     }
 
     pub(super) fn set(&mut self, name: &'static str, value: impl Into<OsString>) {
@@ -48,6 +50,7 @@ impl<'a> Scene<'a> {
     pub(super) fn reset(&mut self) {
         self.settings.clear();
         self.as_nobody = false;
+        self.as_user = None;
     }
 
     /// The members given are these.
@@ -77,8 +80,14 @@ impl<'a> Scene<'a> {
 
     /// A program that sees the array as the settings say.
     pub(super) fn run(&self, program: &str, arguments: &[&Path]) -> Output {
-        let mut run =
-            if self.as_nobody { self.array.place.run("setpriv").args(NOBODY).arg("env") } else { self.array.place.run("env") };
+        let mut run = match self.as_user {
+            Some((user, group)) => {
+                let ids = [format!("--reuid={user}"), format!("--regid={group}"), "--clear-groups".into(), "--".into()];
+                self.array.place.run("setpriv").args(ids).arg("env")
+            }
+            None if self.as_nobody => self.array.place.run("setpriv").args(NOBODY).arg("env"),
+            None => self.array.place.run("env"),
+        };
         // Given as arguments of env, so that setpriv itself is not intercepted.
         let mut variables: BTreeMap<&str, OsString> = self.array.variables().into_iter().collect();
         variables.insert("LD_PRELOAD", self.array.place.ground.library.clone().into());
