@@ -45,6 +45,7 @@ pub(crate) enum Command {
     Replace(Replace),
     Stop(Stop),
     Access(Access),
+    Gc(Gc),
     Assemble(Assemble),
     Forget(Forget),
     Completions(Completions),
@@ -345,6 +346,25 @@ pub(crate) struct Stop {
     pub(crate) name: Option<ArrayName>,
 }
 
+/// Remove what lies in shared memory and belongs to nobody
+///
+/// Runtime segments under /dev/shm stay when the last process of an array has ended, so that the next one starts faster, and also when its members are gone; shared copies of mapped files stay when their
+/// processes are killed. This removes what nobody uses and no recovery needs, of every array, with or without a name; each file is shown with what became of it. The first program that starts on an
+/// array removes what its user has left there for an hour.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cxlraid gc --dry-run
+  cxlraid gc")]
+pub(crate) struct Gc {
+    /// Only show what would be removed
+    #[arg(short = 'n', long)]
+    pub(crate) dry_run: bool,
+    /// Only what belongs to the array with this UUID
+    #[arg(value_parser = parse_uuid)]
+    pub(crate) uuid: Option<format::Uuid>,
+}
+
 /// Decide which members are right when they were used apart
 ///
 /// When members of an array were each used without the others, nothing says whose changes are to be kept, and programs are refused. This keeps what one member
@@ -398,6 +418,11 @@ fn parse_level(text: &str) -> Result<Level, String> {
 fn parse_mode(text: &str) -> Result<u32, String> {
     let mode = u32::from_str_radix(text, 8).ok().filter(|mode| array::access::MODES.contains(mode));
     mode.ok_or_else(|| "a mode is 0600 (the owner), 0660 (the group as well) or 0666 (everybody)".to_owned())
+}
+
+fn parse_uuid(text: &str) -> Result<format::Uuid, String> {
+    format::Uuid::parse(text.as_bytes())
+        .ok_or_else(|| "a UUID is 32 hexadecimal digits in groups, as 'cxlraid info' shows it".to_owned())
 }
 
 /// "64K" to a chunk; also what the TOML file uses.

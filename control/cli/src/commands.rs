@@ -7,7 +7,7 @@ use crate::{
     create, examine,
     failure::{Exit, Failure},
     files::ArrayFiles,
-    inspect, journal, manual,
+    gc, inspect, journal, manual,
     name::ArrayName,
     rebuild,
     registry::Registry,
@@ -39,6 +39,11 @@ pub(crate) fn execute(command: Command) -> Result<Exit, Failure> {
         Command::Rebuild(arguments) => rebuild(&arguments),
         Command::Replace(arguments) => replace(&arguments),
         Command::Stop(arguments) => stop(arguments.name.as_ref()),
+        Command::Gc(arguments) => {
+            let (text, exit) = gc::gc(&arguments)?;
+            print(&text)?;
+            Ok(exit)
+        }
         Command::Assemble(arguments) => assemble(&arguments),
         Command::Forget(arguments) => forget(&arguments.name),
         Command::Completions(arguments) => manual::completions(arguments.shell).map(|()| Exit::Fine),

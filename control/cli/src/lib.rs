@@ -15,6 +15,7 @@ mod create;
 mod examine;
 mod failure;
 mod files;
+mod gc;
 mod inspect;
 mod journal;
 mod manual;

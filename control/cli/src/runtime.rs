@@ -59,16 +59,23 @@ fn forget_copies(segment: &Path) {
     }
 }
 
-/// Undoes what processes were storing when they died, with a member out: the segment alone knows.
-fn undo(source: &Source, thing: &str) -> Result<(), Failure> {
+/// Makes good what the segment alone knows of processes that died: what they were storing with a member out is undone, and what they had stored through mappings reaches the members.
+fn make_good(source: &Source, thing: &str) -> Result<(), Failure> {
     let array = Array::attach(&inspect::config(source)?).map_err(|error| inspect::refused(thing, &error.to_string()))?;
     let files = ArrayFiles::open(array)?;
-    files.open_each_to_write(|_| files.core().unfinished_changes() != 0);
-    let left = files.core().unfinished_changes();
+    let left = || {
+        // Frees the records that nothing is left of.
+        let _ = files.core().unfinished_changes();
+        files.core().array().runtime().known_here_alone()
+    };
+    files.open_each_to_write(|_| left() != 0);
+    let left = left();
     if left == 0 {
         return Ok(());
     }
-    let what = format!("processes died in the middle of {left} writes, and the files cannot be opened to undo that");
+    let what = format!(
+        "processes died in the middle of {left} writes or with files mapped, and the files cannot be opened to make that good"
+    );
     Err(Failure::new(thing, what, "run it as a user who may write to every file"))
 }
 
@@ -132,10 +139,10 @@ fn stop_after(source: &Source, thing: &str, replayed: bool) -> Result<bool, Fail
         return stop_after(source, thing, true);
     }
     if let Ok((held, _)) = &runtime
-        && held.abandoned_undo().any(|record| record.unfinished().is_some())
+        && held.known_here_alone() != 0
     {
         drop(runtime);
-        undo(source, thing)?;
+        make_good(source, thing)?;
         return stop_after(source, thing, replayed);
     }
     fs::remove_file(&segment).map_err(|error| Failure::new(&segment, error, "run as the user who owns the array"))?;

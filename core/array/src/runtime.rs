@@ -9,6 +9,7 @@
 mod anchors;
 mod entry;
 mod leaving;
+pub mod litter;
 mod open_files;
 mod others;
 mod roots;
@@ -274,6 +275,9 @@ impl Runtime {
             segment.pid_namespace.store(pid_namespace, Ordering::Relaxed);
         }
         let fresh = segment.assembled.load(Ordering::Acquire) == 0;
+        if fresh {
+            litter::sweep_after_long();
+        }
         let alone = fresh || runtime.reap() == 0;
         if alone && !fresh {
             runtime.forget_open_files();

@@ -203,3 +203,37 @@ pub(super) fn open_to_a_group(scene: &mut Scene<'_>, complaints: &mut Complaints
     scene.expect_content("file", "before\n", complaints);
     Ok(Outcome::Ran)
 }
+
+/// Stores to a mapping that shows a shared copy, and is killed before anything has followed.
+const KILLED: &str = r"
+import mmap, os, sys
+descriptor = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
+os.pwrite(descriptor, b'x' * 100000, 0)
+shown = mmap.mmap(descriptor, 100000)
+shown[70000:70005] = b'after'
+os.kill(os.getpid(), 9)
+";
+
+/// What a process had stored through mappings when it was killed is in shared memory alone: neither `cxlraid stop` nor `cxlraid gc` throws that away.
+pub(super) fn stores_outlive_a_stop(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
+    scene.make(complaints);
+    let command = scene.array.place.ground.library.with_file_name("cxlraid").display().to_string();
+    let (place, variables) = (scene.array.place, scene.array.variables());
+    let run =
+        |word: &str| variables.iter().fold(place.run(&command).arg(word), |run, (name, value)| run.env(name, value)).output();
+    let killed = scene.run("python3", &[Path::new("-c"), Path::new(KILLED), &scene.data("mapped")]);
+    let Some(segment) = stage::segment::segment_of(scene.member(0)) else { return Err(io::ErrorKind::NotFound.into()) };
+    let swept = place.run(&command).arg("gc").output();
+    if !segment.exists() || !swept.succeeded() {
+        complaints.push(crate::report::with_output("gc must leave what recovery needs", &swept));
+    }
+    let stopped = run("stop");
+    if killed.succeeded() || !stopped.succeeded() || segment.exists() {
+        complaints.push(crate::report::with_output("cxlraid stop", &stopped));
+    }
+    let script = "tail -c +70001 \"$0\" | head -c 7";
+    let output = scene.run("sh", &[Path::new("-c"), Path::new(script), &scene.data("mapped")]);
+    let expected = Output { stdout: "afterxx".into(), stderr: Vec::new(), status: "0".into() };
+    compare("what a killed process had stored", &expected, &output, complaints);
+    Ok(Outcome::Ran)
+}

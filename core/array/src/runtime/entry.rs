@@ -18,13 +18,13 @@ use sys::{OsError, OwnedFd, Result};
 /// Where somebody else has made a file of the segment's first name, the segment's own name is the first one, this, and a random number that nobody could foretell.
 const ELSEWHERE: &str = "-run-";
 /// A segment that is being made: its name, this, and a random number.
-const UNNAMED: &str = "-new-";
+pub(super) const UNNAMED: &str = "-new-";
 /// Where segments lie.
-const DIRECTORY: &str = "/dev/shm";
+pub(super) const DIRECTORY: &str = "/dev/shm";
 /// How often the segment is looked for anew that somebody removed or made in between.
 const TRY_COUNT: u32 = 100;
 
-const OPEN: OFlags = OFlags::RDWR.union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK);
+pub(super) const OPEN: OFlags = OFlags::RDWR.union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK);
 
 /// The segment's file, locked, what it is, and its path.
 ///

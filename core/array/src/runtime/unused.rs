@@ -5,8 +5,10 @@
 //! segment's file locked (flock), so that nobody attaches meanwhile.
 
 use super::Runtime;
+use core::sync::atomic::Ordering;
 use format::Access;
-use sys::rustix::fs;
+use sync::{Liveness as _, OwnerId};
+use sys::rustix::fs::{self, Timespec, Timestamps, UTIME_NOW};
 use sys::{AsFd, Result, ofd_lock};
 
 /// The byte that every process has a read lock on.
@@ -17,6 +19,9 @@ impl Runtime {
     pub(super) fn hold_file(&self) {
         // Where there are no such locks, the slots alone tell who lives.
         let _ = ofd_lock::hold(self.file.as_fd(), USED, 1);
+        // When the array was last used: stores do not change a file's times here.
+        let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+        let _ = fs::futimens(&self.file, &Timestamps { last_access: now, last_modification: now });
     }
 
     /// Whether other processes, or copies of this one with a file of their own, have the segment open.
@@ -38,5 +43,36 @@ impl Runtime {
         {
             let _ = fs::unlink(self.path.as_str());
         }
+    }
+
+    /// This process as a lock owner, if it is attached; unlike [`Self::me`] it does not attach.
+    fn own(&self) -> Option<OwnerId> {
+        // SAFETY: the page is mapped for the life of self, and holds atomics.
+        OwnerId::new(unsafe { self.me.as_ref() }.owner.load(Ordering::Relaxed))
+    }
+
+    /// How many files and writes of dead processes wait here to be made good, of which the members do not know: bytes that a write was to put back, and stores to mappings that show a shared copy. What
+    /// lanes on the members name is none of it.
+    #[must_use]
+    pub fn known_here_alone(&self) -> usize {
+        let segment = self.segment();
+        let me = self.own();
+        let is_dead = |owner| Some(owner) != me && !self.is_alive(owner);
+        let mapped = self.used_entries().filter(|&index| {
+            let (key, file) = (segment.keys[index].load(Ordering::Acquire), &segment.files[index]);
+            key != 0
+                && file.unlinked.load(Ordering::Acquire) == 0
+                && file.mapped.load(Ordering::Acquire) != 0
+                && segment.mapped.of(key).any(|(_, owner)| is_dead(owner))
+        });
+        mapped.count() + self.abandoned_undo().filter(|record| record.unfinished().is_some()).count()
+    }
+
+    /// Whether nothing in the segment is needed any more: nobody is attached or has it open but the caller, and what processes left that are gone the members know. The caller holds the segment.
+    #[must_use]
+    pub fn is_unused(&self) -> bool {
+        let others = self.attached().any(|pid| pid != sys::rustix::process::getpid().as_raw_nonzero().get() as u32);
+        let journal_waits = self.journal_lanes().iter().any(|lane| lane.0.load(Ordering::Acquire) != 0);
+        !others && !self.is_held_by_others() && !journal_waits && self.known_here_alone() == 0
     }
 }

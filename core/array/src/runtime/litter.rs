@@ -1,0 +1,197 @@
+//! What lies under /dev/shm and belongs to nobody: segments of arrays that nobody uses, and shared copies of files that no segment names.
+//!
+//! Invariants: nothing goes that a living process uses, or that alone knows what a dead one left unfinished; what cannot be judged stays. Names there may be anybody's: only regular files of this user's are
+//! looked into (of everybody's for root, if asked), their locks are not waited for, and what is in them is believed no more than that of a segment in use.
+
+use super::entry::{DIRECTORY, OPEN, UNNAMED};
+use super::{MAGIC, Runtime, Segment, VERSION, pid_namespace};
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::{String, ToString as _};
+use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
+use format::Uuid;
+use sys::high_fd::Raised;
+use sys::rustix::fs::{self, Dir, FileType, FlockOperation, Mode, OFlags, Stat};
+use sys::rustix::process::geteuid;
+
+/// One file, and what became of it.
+pub struct Litter {
+    /// Its path.
+    pub path: String,
+    /// The array that it is named after.
+    pub array: Uuid,
+    /// The memory that it takes.
+    pub bytes: u64,
+    /// Why it stays; None if nobody needs it.
+    pub kept: Option<Kept>,
+}
+
+/// Why a file stays.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Kept {
+    /// Processes use it, as far as they are known.
+    InUse(Vec<u32>),
+    /// It alone knows what so many writes, or files, of dead processes need.
+    Unfinished(usize),
+    /// Processes of another PID namespace used it last: whether they live cannot be told.
+    OtherNamespace,
+    /// It was made by another version of cxlraid, or is no segment.
+    OtherVersion,
+    /// It is another user's.
+    OtherUser(u32),
+    /// It was used, or made, a short time ago.
+    Recent,
+    /// It could not be looked into or removed.
+    Error(sys::OsError),
+}
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug)]
+pub struct Sweep {
+    /// Nothing is removed.
+    pub dry_run: bool,
+    /// Only what was not used for so long.
+    pub idle_seconds: i64,
+    /// Other users' files are looked into as well, which only root may.
+    pub of_all_users: bool,
+    /// Only what this array's UUID names.
+    pub only: Option<Uuid>,
+}
+
+/// A file that is being made has no other sign than its age.
+const NEW_SECONDS: i64 = 60;
+
+/// How long a segment that nobody needs is kept at the least: a start that finds one is faster.
+const KEPT_SECONDS: i64 = 3600;
+
+/// What the first process of an array does for others: nobody else comes to the segments of arrays that are not used any more.
+pub(super) fn sweep_after_long() {
+    let _ = sweep(Sweep { dry_run: false, idle_seconds: KEPT_SECONDS, of_all_users: false, only: None });
+}
+
+/// Looks through /dev/shm and removes what belongs to nobody. The files in ascending order.
+#[must_use]
+pub fn sweep(sweep: Sweep) -> Vec<Litter> {
+    let mut by_array: BTreeMap<[u8; 16], Vec<(String, Stat)>> = BTreeMap::new();
+    for (name, uuid) in names().into_iter().filter(|(_, uuid)| sweep.only.is_none_or(|only| only == *uuid)) {
+        let path = format!("{DIRECTORY}/{name}");
+        let Ok(stat) = fs::lstat(path.as_str()) else { continue };
+        if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile {
+            by_array.entry(uuid.0).or_default().push((path, stat));
+        }
+    }
+    by_array.into_iter().flat_map(|(uuid, files)| sweep_array(sweep, Uuid(uuid), &files)).collect()
+}
+
+/// The names under /dev/shm that are an array's, with its UUID.
+fn names() -> Vec<(String, Uuid)> {
+    let open = fs::open(DIRECTORY, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+    let Ok(entries) = open.and_then(|directory| Dir::read_from(&directory)) else { return Vec::new() };
+    let mut names: Vec<_> = entries
+        .filter_map(|entry| {
+            let name = entry.ok()?.file_name().to_str().ok()?.to_string();
+            let uuid = Uuid::parse(name.strip_prefix("cxlraid-")?.get(..36)?.as_bytes())?;
+            matches!(name.get(44..).map(|rest| rest.get(..5)), Some(None | Some("-run-" | "-new-" | "-map-")))
+                .then_some((name, uuid))
+        })
+        .collect();
+    names.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+    names
+}
+
+fn sweep_array(sweep: Sweep, uuid: Uuid, files: &[(String, Stat)]) -> Vec<Litter> {
+    let is_kind = |path: &str, kind: &str| path.contains(&format!("{uuid}{kind}"));
+    let now = sys::clock::realtime_coarse_ns() as i64 / 1_000_000_000;
+    let (mut found, mut named, mut unknown, mut has_segment) = (Vec::new(), Vec::new(), false, false);
+    let bytes = |stat: &Stat| stat.st_blocks as u64 * 512;
+    let mut judge = |path: &String, stat: &Stat, kept: Option<Kept>| {
+        let kept = kept.or_else(|| (now - stat.st_mtime < sweep.idle_seconds).then_some(Kept::Recent));
+        found.push(Litter { path: path.clone(), array: uuid, bytes: bytes(stat), kept });
+    };
+    for (path, stat) in files.iter().filter(|(path, _)| !is_kind(path, "-map-")) {
+        let is_new = is_kind(path, UNNAMED);
+        let kept = if !may_look(sweep, stat) {
+            Some(Kept::OtherUser(stat.st_uid))
+        } else if is_new {
+            (now - stat.st_mtime < NEW_SECONDS).then_some(Kept::Recent)
+        } else {
+            look(sweep, path, now, &mut named)
+        };
+        has_segment |= !is_new;
+        unknown |= !is_new && kept.is_some() && !matches!(kept, Some(Kept::InUse(_)));
+        judge(path, stat, kept);
+    }
+    // The names were listed before the segments were looked into, and a copy is named there before it is made: what is not named is none any more.
+    for (path, stat) in files.iter().filter(|(path, _)| is_kind(path, "-map-")) {
+        let number = path.rsplit('-').next().and_then(|text| u64::from_str_radix(text, 16).ok());
+        let kept = if !may_look(sweep, stat) {
+            Some(Kept::OtherUser(stat.st_uid))
+        } else if unknown || number.is_some_and(|number| named.contains(&number)) {
+            Some(Kept::InUse(Vec::new()))
+        } else {
+            (!has_segment && now - stat.st_mtime < NEW_SECONDS).then_some(Kept::Recent)
+        };
+        judge(path, stat, kept);
+    }
+    if !sweep.dry_run {
+        // Segments are gone already, while they were held.
+        for litter in found.iter_mut().filter(|litter| litter.kept.is_none()) {
+            match fs::unlink(litter.path.as_str()) {
+                Ok(()) | Err(sys::OsError::NOENT) => {}
+                Err(error) => litter.kept = Some(Kept::Error(error)),
+            }
+        }
+    }
+    found
+}
+
+fn may_look(sweep: Sweep, stat: &Stat) -> bool {
+    stat.st_uid == geteuid().as_raw() || sweep.of_all_users && geteuid().is_root()
+}
+
+/// Why a segment stays; one that does not is removed while it is held. The names of the copies that it knows come to `named`, if it stays.
+fn look(sweep: Sweep, path: &str, now: i64, named: &mut Vec<u64>) -> Option<Kept> {
+    let opened = fs::open(path, OPEN, Mode::empty()).and_then(Raised::new);
+    let file = match opened {
+        Ok(file) => file,
+        Err(error) => return Some(Kept::Error(error)),
+    };
+    if fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        return Some(Kept::InUse(Vec::new()));
+    }
+    match fs::fstat(&file) {
+        Ok(stat) if stat.st_size as usize == size_of::<Segment>() => {}
+        // Nobody has come to use it.
+        Ok(stat) if stat.st_size == 0 && now - stat.st_mtime >= NEW_SECONDS => return None,
+        _ => return Some(Kept::OtherVersion),
+    }
+    let runtime = match Runtime::map(file, path.to_string()) {
+        Ok(runtime) => runtime,
+        Err(error) => return Some(Kept::Error(error)),
+    };
+    let segment = runtime.segment();
+    if segment.magic.load(Ordering::Relaxed) != MAGIC || segment.version.load(Ordering::Relaxed) != VERSION {
+        return Some(Kept::OtherVersion);
+    }
+    let attached: Vec<u32> = runtime.attached().collect();
+    let kept = if !attached.is_empty() || runtime.is_held_by_others() {
+        Some(Kept::InUse(attached))
+    } else if segment.pid_namespace.load(Ordering::Relaxed) != pid_namespace() {
+        Some(Kept::OtherNamespace)
+    } else if !runtime.is_unused() {
+        Some(Kept::Unfinished(runtime.known_here_alone().max(1)))
+    } else {
+        let used = fs::fstat(&runtime.file).map_or(now, |stat| stat.st_mtime);
+        (now - used < sweep.idle_seconds).then_some(Kept::Recent)
+    };
+    if kept.is_some() {
+        named.extend(
+            runtime.used_entries().map(|index| segment.files[index].copy_name.load(Ordering::Acquire)).filter(|&name| name != 0),
+        );
+    } else if !sweep.dry_run {
+        // Whoever waits for it finds it gone, and makes another.
+        runtime.remove();
+    }
+    kept
+}
