@@ -5,16 +5,13 @@
 use crate::{
     failure::Failure,
     inspect::{self, read_superblock, superblock_file},
+    journal,
     spec::chunk_text,
-    view::tree,
+    view::{JournalSummary, tree},
 };
 use format::{COPY_BYTES, MemberState, Superblock, SuperblockError};
-use std::{
-    io,
-    os::unix::ffi::OsStrExt as _,
-    path::Path,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use jiff::Timestamp;
+use std::{io, os::unix::ffi::OsStrExt as _, path::Path};
 
 /// The report on a member; an error if it has no usable superblock.
 pub(crate) fn report(member: &Path) -> Result<String, Failure> {
@@ -33,7 +30,8 @@ pub(crate) fn report(member: &Path) -> Result<String, Failure> {
         let (what, todo) = text.rsplit_once("; ").unwrap_or((&text, ""));
         Failure::new(file.display(), what, todo)
     })?;
-    Ok(text(member, &superblock, &copies(&bytes, used), SystemTime::now()))
+    let journal = journal::summary_of_member(member, &superblock);
+    Ok(text(member, &superblock, &copies(&bytes, used), journal.as_ref(), Timestamp::now()))
 }
 
 /// One phrase per copy.
@@ -58,7 +56,13 @@ fn decode(bytes: &[u8], copy: usize) -> Result<Superblock, SuperblockError> {
     }
 }
 
-fn text(member: &Path, superblock: &Superblock, copies: &[String; 2], now: SystemTime) -> String {
+fn text(
+    member: &Path,
+    superblock: &Superblock,
+    copies: &[String; 2],
+    journal: Option<&JournalSummary>,
+    now: Timestamp,
+) -> String {
     let name = match superblock.array_name.as_str() {
         "" => "none",
         name => name,
@@ -69,6 +73,10 @@ fn text(member: &Path, superblock: &Superblock, copies: &[String; 2], now: Syste
         format!("RAID Level: {}", superblock.level),
         format!("Members: {}", superblock.member_count),
         format!("Created: {}", age(superblock.created_ns, now)),
+        journal.map_or_else(
+            || "Journal: none".to_owned(),
+            |journal| format!("Journal: {}, {}", journal.place, journal.state_text()),
+        ),
     ];
     if superblock.level.has_chunks() {
         array.insert(3, format!("Chunk: {}", chunk_text(superblock.chunk)));
@@ -110,19 +118,17 @@ const fn state_text(state: MemberState) -> &'static str {
     }
 }
 
-/// "@1700000000, 3 h ago": seconds since 1970 as date(1) takes them, and how long that was.
-fn age(ns: u64, now: SystemTime) -> String {
-    let then = UNIX_EPOCH + Duration::from_nanos(ns);
-    let seconds = ns / 1_000_000_000;
-    let Ok(elapsed) = now.duration_since(then) else { return format!("@{seconds}, in the future") };
-    let elapsed = elapsed.as_secs();
+/// "2023-11-14T22:13:20Z, 3 h ago": the time in UTC (RFC 3339), and how long that was.
+fn age(ns: u64, now: Timestamp) -> String {
+    let Ok(then) = Timestamp::from_second((ns / 1_000_000_000) as i64) else { return "at no time".to_owned() };
+    let Ok(elapsed) = u64::try_from(now.as_second() - then.as_second()) else { return format!("{then}, in the future") };
     let text = match elapsed {
         0..120 => format!("{elapsed} s"),
         120..7_200 => format!("{} min", elapsed / 60),
         7_200..172_800 => format!("{} h", elapsed / 3_600),
         _ => format!("{} days", elapsed / 86_400),
     };
-    format!("@{seconds}, {text} ago")
+    format!("{then}, {text} ago")
 }
 
 #[cfg(test)]
@@ -167,13 +173,13 @@ mod tests {
     #[test]
     fn a_member_is_described() {
         let copies = ["Copy 0: a".to_owned(), "Copy 1: b".to_owned()];
-        let now = UNIX_EPOCH + Duration::from_secs(1_700_000_000 + 3 * 3600);
+        let now = Timestamp::from_second(1_700_000_000 + 3 * 3600).unwrap();
         let expected = "\
 Member /mnt/c
 ├─ UUID: 03030303-0303-0303-0303-030303030303
 ├─ Slot: 2
 ├─ Event Count: 4
-├─ Written: @1700000000, 2 h ago
+├─ Written: 2023-11-14T22:13:20Z, 3 h ago
 ├─ Access: uid 1000, gid 1000, mode 0600
 ├─ Copy 0: a
 └─ Copy 1: b
@@ -184,14 +190,15 @@ Array
 ├─ RAID Level: 5
 ├─ Chunk: 64K
 ├─ Members: 3
-└─ Created: @1700000000, 3 h ago
+├─ Created: 2023-11-14T22:13:20Z, 3 h ago
+└─ Journal: none
 
 Members as this one last saw them
 ├─ Slot 0: in sync, 01010101-0101-0101-0101-010101010101
 ├─ Slot 1: missing
 └─ Slot 2: in sync, 03030303-0303-0303-0303-030303030303
 ";
-        assert_eq!(text(Path::new("/mnt/c"), &superblock(), &copies, now), expected);
+        assert_eq!(text(Path::new("/mnt/c"), &superblock(), &copies, None, now), expected);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::{
     files::ArrayFiles,
     inspect, runtime,
     spec::Source,
-    view::shown,
+    view::{JournalSummary, shown},
 };
 use array::{Array, AttachError, Config, JournalPlace, SaidBy};
 use file::Files;
@@ -76,19 +76,47 @@ pub(crate) fn show(source: &Source, thing: &str, as_json: bool) -> Result<(Strin
     Ok((text, exit))
 }
 
-/// Where an array's journal is, and in which state, for `info`; None without one.
-pub(crate) fn summary(config: &Config, superblock: &Superblock) -> Option<(String, String)> {
-    let view = view(config, superblock, "");
+/// Where an array's journal is, and in which state; None without one.
+pub(crate) fn summary(config: &Config, superblock: &Superblock) -> Option<JournalSummary> {
+    let entry = superblock.journal.as_ref()?;
+    summed(view_of(superblock, "", &paths(config, superblock, entry)))
+}
+
+/// The same as one member shows it: by its own copy, if the journal is on the members.
+pub(crate) fn summary_of_member(member: &Path, superblock: &Superblock) -> Option<JournalSummary> {
+    let path = |entry: &JournalEntry| match &entry.path {
+        Some(path) => PathBuf::from(OsStr::from_bytes(path.as_bytes())),
+        None => member.join(".cxlraid/journal"),
+    };
+    let is_holder = |entry: &JournalEntry| {
+        let holders = superblock.geometry().map(|geometry| array::journal::holders(&geometry));
+        entry.path.is_some() || holders.is_ok_and(|holders| holders.contains(superblock.slot))
+    };
+    let entry = superblock.journal.as_ref()?;
+    if is_holder(entry) {
+        return summed(view_of(superblock, "", &[path(entry)]));
+    }
+    Some(JournalSummary { place: "internal".to_owned(), state: "on other members".to_owned(), lanes: 0, lanes_waiting: 0 })
+}
+
+fn summed(view: JournalView) -> Option<JournalSummary> {
+    let (lanes, lanes_waiting) = (view.lanes, view.waiting.len());
     let state = match (view.state, &view.problem) {
         (State::None, _) => return None,
         (State::Clean, _) => "clean".to_owned(),
-        (State::Waiting, _) => format!("{} writes wait to be replayed", view.waiting.len()),
+        (State::Waiting, _) => format!("{lanes_waiting} writes wait to be replayed"),
         (State::Lost, problem) => format!("lost: {}", problem.as_deref().unwrap_or("no copy is there")),
     };
-    Some((view.place?, state))
+    Some(JournalSummary { place: view.place?, state, lanes, lanes_waiting })
 }
 
 fn view(config: &Config, superblock: &Superblock, thing: &str) -> JournalView {
+    let paths = superblock.journal.as_ref().map(|entry| paths(config, superblock, entry));
+    view_of(superblock, thing, &paths.unwrap_or_default())
+}
+
+/// What the journal's files at `paths` show.
+fn view_of(superblock: &Superblock, thing: &str, paths: &[PathBuf]) -> JournalView {
     let mut view = JournalView {
         version: 1,
         array: thing.to_owned(),
@@ -102,7 +130,6 @@ fn view(config: &Config, superblock: &Superblock, thing: &str) -> JournalView {
         waiting: Vec::new(),
     };
     let Some(entry) = &superblock.journal else { return view };
-    let paths = paths(config, superblock, entry);
     view.place =
         Some(entry.path.map_or_else(|| "internal".to_owned(), |path| String::from_utf8_lossy(path.as_bytes()).into_owned()));
     view.uuid = Some(entry.uuid.to_string());

@@ -88,6 +88,27 @@ impl ArrayState {
     }
 }
 
+/// An array's journal.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub(crate) struct JournalSummary {
+    /// `internal`, or a path.
+    pub(crate) place: String,
+    /// In words, and why.
+    pub(crate) state: String,
+    /// Writes that it can hold at once; 0 if that is not known.
+    pub(crate) lanes: usize,
+    /// Those among them that wait to be replayed, or are under way.
+    pub(crate) lanes_waiting: usize,
+}
+
+impl JournalSummary {
+    /// "clean, 0 of 32 lanes in use".
+    pub(crate) fn state_text(&self) -> String {
+        let full = || format!(", {} of {} lanes in use", self.lanes_waiting, self.lanes);
+        format!("{}{}", self.state, if self.lanes == 0 { String::new() } else { full() })
+    }
+}
+
 /// Memory mappings of an array's files.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize)]
 pub(crate) struct MappingsView {
@@ -148,7 +169,7 @@ pub(crate) struct ArrayView {
     /// Why no program can start with it; None if programs can.
     pub(crate) refused: Option<String>,
     /// Where its journal is, and in which state; None for an array without one.
-    pub(crate) journal: Option<(String, String)>,
+    pub(crate) journal: Option<JournalSummary>,
     /// Format version of the superblocks the array has or would get.
     pub(crate) format_version: String,
 }
@@ -227,6 +248,9 @@ impl ArrayView {
         if let Some(refused) = &self.refused {
             text += &format!("  no program can start: {}\n", shown(refused));
         }
+        if let Some(journal) = &self.journal {
+            text += &format!("  journal: {}, {}\n", shown(&journal.place), shown(&journal.state_text()));
+        }
         if let Some(mappings) = &self.mappings {
             text += &format!("  mapped: {}\n", mappings.text());
         }
@@ -247,7 +271,7 @@ impl ArrayView {
         let mut status = vec![
             format!("State: {}", self.state().text()),
             format!("More Failures Borne: {}", self.failures_left()),
-            format!("Journal Status: {}", self.journal.as_ref().map_or("none", |(_, state)| state)),
+            format!("Journal Status: {}", self.journal.as_ref().map_or_else(|| "none".to_owned(), JournalSummary::state_text)),
         ];
         if let Some(name) = &self.name {
             status.insert(0, format!("Name: {name}"));
@@ -259,7 +283,7 @@ impl ArrayView {
             format!("RAID Level: {}", self.level),
             format!("Configured Members: {}", self.members.len()),
             format!("Configured Paths: {}", self.paths.len()),
-            format!("Journal: {}", self.journal.as_ref().map_or("none", |(place, _)| place)),
+            format!("Journal: {}", self.journal.as_ref().map_or("none", |journal| &journal.place)),
             format!("Stripe Size: {chunk}"),
         ];
         let runtime = vec![
@@ -352,6 +376,7 @@ impl Serialize for ArrayView {
             paths: &'a [String],
             processes: &'a [u32],
             mappings: &'a MappingsView,
+            journal: &'a Option<JournalSummary>,
             members: &'a [MemberView],
             #[serde(skip_serializing_if = "Option::is_none")]
             refused: &'a Option<String>,
@@ -366,6 +391,7 @@ impl Serialize for ArrayView {
             paths: &self.paths,
             processes: &self.processes,
             mappings: self.mappings.as_ref().unwrap_or(&MappingsView::default()),
+            journal: &self.journal,
             members: &self.members,
             refused: &self.refused,
         }
@@ -409,6 +435,10 @@ pub(crate) mod tests {
 
     use MemberState::{InSync, Missing, New};
 
+    fn journal() -> JournalSummary {
+        JournalSummary { place: "internal".to_owned(), state: "clean".to_owned(), lanes: 32, lanes_waiting: 1 }
+    }
+
     #[test]
     fn status_names_state_and_members() {
         let view = array(Level::Raid5, &[InSync, Missing, InSync]);
@@ -420,6 +450,8 @@ db: degraded, RAID 5, chunk 64K, 2 of 3 members work, 0 more may fail
 ";
         assert_eq!(view.status_text(), expected);
         assert_eq!(view.exit(), Exit::Degraded);
+        let with_journal = ArrayView { journal: Some(journal()), ..view };
+        assert_eq!(with_journal.status_text(), expected.to_owned() + "  journal: internal, clean, 1 of 32 lanes in use\n");
     }
 
     #[test]
@@ -463,7 +495,7 @@ Status
 ├─ Name: db
 ├─ State: degraded
 ├─ More Failures Borne: 0
-└─ Journal Status: clean
+└─ Journal Status: clean, 1 of 32 lanes in use
 
 Configuration
 ├─ RAID Level: 5
@@ -492,12 +524,8 @@ Paths
 └─ /data
 ";
         let mappings = Some(MappingsView { processes: 2, files: 1, ..MappingsView::default() });
-        let text = ArrayView {
-            mappings,
-            journal: Some(("internal".to_owned(), "clean".to_owned())),
-            ..array(Level::Raid5, &[InSync, Missing, InSync])
-        }
-        .info_text();
+        let text =
+            ArrayView { mappings, journal: Some(journal()), ..array(Level::Raid5, &[InSync, Missing, InSync]) }.info_text();
         let text = text.replace("release", "debug").replace(env!("CARGO_PKG_VERSION"), "0.1.0");
         assert_eq!(text, expected);
         assert!(array(Level::Raid1, &[InSync]).info_text().contains("└─ Stripe Size: not used by RAID 1\n"));
@@ -513,7 +541,7 @@ Paths
 
     #[test]
     fn json_has_the_documented_keys() {
-        let mut view = array(Level::Raid1, &[InSync, Missing]);
+        let mut view = ArrayView { journal: Some(journal()), ..array(Level::Raid1, &[InSync, Missing]) };
         view.processes.clear();
         let expected = r#"{
   "version": 1,
@@ -535,6 +563,12 @@ Paths
         "units": [],
         "copies": 0,
         "copy_bytes": 0
+      },
+      "journal": {
+        "place": "internal",
+        "state": "clean",
+        "lanes": 32,
+        "lanes_waiting": 1
       },
       "members": [
         {

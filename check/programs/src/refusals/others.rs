@@ -223,7 +223,8 @@ pub(super) fn stores_outlive_a_stop(scene: &mut Scene<'_>, complaints: &mut Comp
         |word: &str| variables.iter().fold(place.run(&command).arg(word), |run, (name, value)| run.env(name, value)).output();
     let killed = scene.run("python3", &[Path::new("-c"), Path::new(KILLED), &scene.data("mapped")]);
     let Some(segment) = stage::segment::segment_of(scene.member(0)) else { return Err(io::ErrorKind::NotFound.into()) };
-    let swept = place.run(&command).arg("gc").output();
+    let uuid = segment.to_string_lossy().rsplit_once("cxlraid-").map(|(_, uuid)| uuid.to_owned()).unwrap_or_default();
+    let swept = place.run(&command).arg("gc").arg(uuid).output();
     if !segment.exists() || !swept.succeeded() {
         complaints.push(crate::report::with_output("gc must leave what recovery needs", &swept));
     }
