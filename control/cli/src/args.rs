@@ -210,7 +210,7 @@ pub(crate) struct Add {
     /// The file on the host
     #[arg(value_hint = ValueHint::AnyPath)]
     pub(crate) host: PathBuf,
-    /// Its path on the array [default: the same path]
+    /// Its path on the array; missing directories are made [default: the same path, or the name below the array's path if it has one]
     pub(crate) path: Option<PathBuf>,
 }
 
@@ -230,7 +230,7 @@ pub(crate) struct Retrieve {
     pub(crate) recursive: bool,
     /// The path on the array
     pub(crate) path: PathBuf,
-    /// The file on the host [default: the same path]
+    /// The file on the host; missing directories are made [default: the same path]
     #[arg(value_hint = ValueHint::AnyPath)]
     pub(crate) host: Option<PathBuf>,
 }

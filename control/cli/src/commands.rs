@@ -117,7 +117,7 @@ fn worst(exits: impl Iterator<Item = Exit>) -> Exit {
 fn add(arguments: &Add) -> Result<Exit, Failure> {
     let files = ArrayFiles::open(attach(&source(arguments.array.as_ref())?)?)?;
     let host = absolute(&arguments.host)?;
-    let target = arguments.path.as_deref().map_or_else(|| Ok(host.clone()), absolute)?;
+    let target = arguments.path.as_deref().map_or_else(|| Ok(files.default_target(&host)), absolute)?;
     files.require_inside(&target)?;
     Copy { from: &Host, to: &files, recursive: arguments.recursive }.run(&host, &target, arguments.path.is_some())?;
     Ok(Exit::Fine)

@@ -1,17 +1,20 @@
 //! `add` and `retrieve`: copies between the host's files and the array's.
 //!
-//! Modes and times are kept, owners where the user may set them (without, no program keeps set-user-ID), symbolic links as links, long runs of zeros as holes.
-//! As with cp, a destination that is a directory gets the copy inside it.
+//! Modes, times, extended attributes and access control lists are kept, owners where the user may set them (without, no program keeps set-user-ID), symbolic links as links, several names of one file as
+//! such, long runs of zeros as holes. As with cp, a destination that is a directory gets the copy inside it; missing directories above a destination are made.
 
 use crate::{
     failure::Failure,
-    tree::{Content, Directory, Found, Kind, Node, Tree},
+    tree::{Attribute, Content, Directory, Found, Kind, Node, Stat, Tree},
     view::shown,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 use std::{
+    cell::{Cell, RefCell},
+    collections::HashMap,
+    ffi::OsStr,
     io::{self, IsTerminal as _},
-    path::Path,
+    path::{Path, PathBuf},
 };
 use sys::OsError;
 
@@ -40,7 +43,7 @@ impl Copy<'_> {
         }
         let mut total_bytes = 0;
         measure(&found, source, &mut total_bytes)?;
-        let copying = Copying { bar: bar(total_bytes) };
+        let copying = Copying::new(bar(total_bytes));
         let result = self.to_target(&copying, &found, source, target, into_directories);
         copying.bar.finish_and_clear();
         result
@@ -63,12 +66,33 @@ impl Copy<'_> {
             }
         }
         let parent = target.parent().ok_or_else(|| cannot(io::ErrorKind::AlreadyExists.into()))?;
-        match self.to.open(parent).map_err(cannot)?.node {
-            Node::Directory(directory) => copying.copy(found, &*directory, source, target),
-            _ => Err(cannot(io::ErrorKind::NotADirectory.into())),
+        let directory = self.directory(parent)?;
+        copying.copy(found, &*directory, source, target)
+    }
+
+    /// A directory of the tree that is copied to; made with those above it if it is not there.
+    fn directory(&self, path: &Path) -> Result<Box<dyn Directory>, Failure> {
+        let failed = |error: io::Error| cannot(path, "be created", &error);
+        match self.to.open(path) {
+            Ok(Found { node: Node::Directory(directory), .. }) => return Ok(directory),
+            Ok(_) => return Err(failed(io::ErrorKind::NotADirectory.into())),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+            Err(_) => {}
         }
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(failed(io::ErrorKind::NotFound.into()));
+        };
+        let above = self.directory(parent)?;
+        let made = above.make_directory(name).map_err(failed)?;
+        let stat = above.open(name).map_err(failed)?.stat;
+        // Not the umask's business: a copy has its own mode, and what leads to it can be entered.
+        made.set_attributes(&Stat { mode: MADE_MODE, ..stat }).map_err(|error| cannot(path, GET_ATTRIBUTES, &error))?;
+        Ok(made)
     }
 }
+
+/// The mode of directories that are made to hold a copy.
+const MADE_MODE: u32 = 0o755;
 
 /// Adds up the files' lengths, and refuses what cannot be copied before anything is made.
 fn measure(found: &Found, path: &Path, total_bytes: &mut u64) -> Result<(), Failure> {
@@ -106,9 +130,56 @@ fn for_each_entry(
 /// A copy under way.
 struct Copying {
     bar: ProgressBar,
+    /// Files with several names that were copied, by their identity: the copy's path and identity.
+    copied: RefCell<HashMap<(u64, u64), (PathBuf, (u64, u64))>>,
+    /// Whether it was said that attributes cannot be kept.
+    told: Cell<bool>,
 }
 
 impl Copying {
+    fn new(bar: ProgressBar) -> Self {
+        Self { bar, copied: RefCell::default(), told: Cell::new(false) }
+    }
+
+    /// Makes `name` another name of the copy of a file that was copied under another one. False if that cannot be: then it is copied again.
+    fn link(&self, found: &Found, to: &dyn Directory, name: &OsStr) -> bool {
+        let copied = self.copied.borrow();
+        let Some((first, identity)) = copied.get(&found.stat.identity) else { return false };
+        match to.link(first, name) {
+            Ok(made) if made == *identity => true,
+            // Somebody has put another file in the first one's place: this name must not be that file's.
+            Ok(_) => {
+                let _ = to.unlink(name);
+                false
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// Gives a copy the extended attributes of what it is a copy of. A file system without them is told of once.
+    fn copy_attributes(
+        &self,
+        from: io::Result<Vec<Attribute>>,
+        set: impl Fn(&Attribute) -> io::Result<()>,
+        source: &Path,
+        target: &Path,
+    ) -> Result<(), Failure> {
+        for attribute in from.map_err(|error| cannot(source, "be read", &error))? {
+            match set(&attribute) {
+                Ok(()) => {}
+                Err(error) if error.raw_os_error() == Some(OsError::OPNOTSUPP.raw_os_error()) => {
+                    if !self.told.replace(true) {
+                        let name = shown(&attribute.0.to_string_lossy());
+                        let what = format!("warning: extended attributes cannot be kept here ({name} of {})", source.display());
+                        eprintln!("{}", Failure::new(target.display(), what, "copy to a file system that has them"));
+                    }
+                }
+                Err(error) => return Err(cannot(target, "get its extended attributes", &error)),
+            }
+        }
+        Ok(())
+    }
+
     /// Copies what was found at `source` to the name that `target` ends with, in the directory `to`.
     fn copy(&self, found: &Found, to: &dyn Directory, source: &Path, target: &Path) -> Result<(), Failure> {
         let cannot_create = |error: io::Error| cannot(target, "be created", &error);
@@ -118,10 +189,20 @@ impl Copying {
                 let to = to.make_directory(name).map_err(cannot_create)?;
                 self.copy_directory(found, &**from, &*to, source, target)
             }
+            Node::File(_) if found.stat.links > 1 && self.link(found, to, name) => {
+                self.bar.inc(found.stat.bytes);
+                Ok(())
+            }
             Node::File(from) => {
-                let to = to.create(name).map_err(cannot_create)?;
-                self.copy_content(&**from, &*to, found.stat.bytes, source, target)?;
-                to.set_attributes(&found.stat).map_err(|error| cannot(target, GET_ATTRIBUTES, &error))
+                let copy = to.create(name).map_err(cannot_create)?;
+                self.copy_content(&**from, &*copy, found.stat.bytes, source, target)?;
+                self.copy_attributes(from.attributes(), |attribute| copy.set_attribute(attribute), source, target)?;
+                copy.set_attributes(&found.stat).map_err(|error| cannot(target, GET_ATTRIBUTES, &error))?;
+                if found.stat.links > 1 {
+                    let identity = copy.identity().map_err(cannot_create)?;
+                    self.copied.borrow_mut().insert(found.stat.identity, (target.to_owned(), identity));
+                }
+                Ok(())
             }
             Node::Symlink(link) => to.make_symlink(link, name, &found.stat).map_err(cannot_create),
             Node::Other => Err(not_copied(source)),
@@ -139,6 +220,7 @@ impl Copying {
         for_each_entry(from, source, |found, source| {
             self.copy(found, to, source, &target.join(source.file_name().unwrap_or_default()))
         })?;
+        self.copy_attributes(from.attributes(), |attribute| to.set_attribute(attribute), source, target)?;
         to.set_attributes(&found.stat).map_err(|error| cannot(target, GET_ATTRIBUTES, &error))
     }
 
@@ -217,7 +299,7 @@ fn cannot(path: &Path, what: &str, error: &io::Error) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tree::{Host, Stat};
+    use crate::tree::Host;
     use std::{
         fs,
         os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink},
@@ -246,6 +328,44 @@ mod tests {
         let metadata = fs::metadata(&target).unwrap();
         assert_eq!(fs::read(&target).unwrap(), b"content");
         assert_eq!((metadata.mode() & 0o7777, metadata.modified().unwrap()), (0o751, then));
+    }
+
+    #[test]
+    fn names_attributes_and_missing_directories_are_kept_and_made() {
+        use sys::rustix::fs::{XattrFlags, getxattr, setxattr};
+        let home = tempfile::tempdir_in("/dev/shm").unwrap();
+        let (tree, copied) = (home.path().join("tree"), home.path().join("not/yet/there"));
+        fs::create_dir_all(tree.join("sub")).unwrap();
+        fs::write(tree.join("file"), "content").unwrap();
+        fs::hard_link(tree.join("file"), tree.join("sub/other")).unwrap();
+        // A list that lets user 7 read: of the owner, user 7, the group, the mask, others (posix_acl_xattr.h).
+        let list: Vec<u8> = [(1, 6, u32::MAX), (2, 4, 7), (4, 0, u32::MAX), (16, 4, u32::MAX), (32, 0, u32::MAX)]
+            .iter()
+            .flat_map(|&(tag, rights, id): &(u16, u16, u32)| {
+                [&tag.to_le_bytes()[..], &rights.to_le_bytes(), &id.to_le_bytes()].concat()
+            })
+            .collect();
+        let list = [&2_u32.to_le_bytes()[..], &list].concat();
+        setxattr(tree.join("file"), "user.note", b"mine", XattrFlags::empty()).unwrap();
+        setxattr(tree.join("file"), "system.posix_acl_access", &list, XattrFlags::empty()).unwrap();
+        setxattr(tree.join("sub"), "user.of", b"directory", XattrFlags::empty()).unwrap();
+        copy(true).run(&tree, &copied, true).unwrap();
+        let value = |path: &Path, name: &str| {
+            let mut bytes = [0; 100];
+            getxattr(path, name, &mut bytes[..]).map(|count| bytes[..count].to_vec())
+        };
+        assert_eq!(value(&copied.join("file"), "user.note").unwrap(), b"mine");
+        assert_eq!(value(&copied.join("file"), "system.posix_acl_access").unwrap(), list);
+        assert_eq!(value(&copied.join("sub"), "user.of").unwrap(), b"directory");
+        let inode = |name: &str| fs::metadata(copied.join(name)).unwrap().ino();
+        assert_eq!(inode("file"), inode("sub/other"));
+        assert_eq!(fs::metadata(home.path().join("not/yet")).unwrap().mode() & 0o7777, 0o755);
+        // Again, over what is there.
+        copy(true).run(&tree, &copied, false).unwrap();
+        assert_eq!(fs::read(copied.join("sub/other")).unwrap(), b"content");
+        fs::write(home.path().join("plain"), "").unwrap();
+        let message = copy(true).run(&tree, &home.path().join("plain/x/y"), true).unwrap_err().to_string();
+        assert!(message.contains("/plain/x: cannot be created: ") || message.contains("/plain/x: "), "{message}");
     }
 
     #[test]
@@ -325,6 +445,18 @@ mod tests {
         fn set_attributes(&self, stat: &Stat) -> io::Result<()> {
             Content::set_attributes(&self.0, stat)
         }
+
+        fn identity(&self) -> io::Result<(u64, u64)> {
+            self.0.identity()
+        }
+
+        fn attributes(&self) -> io::Result<Vec<Attribute>> {
+            Content::attributes(&self.0)
+        }
+
+        fn set_attribute(&self, attribute: &Attribute) -> io::Result<()> {
+            Content::set_attribute(&self.0, attribute)
+        }
     }
 
     #[test]
@@ -350,7 +482,7 @@ mod tests {
         let stat = Host.open(&path("source")).unwrap().stat;
         let file = Found { stat, node: Node::File(Box::new(Trap(fs::File::open(path("source")).unwrap(), replace))) };
         let to = crate::tree::tests::directory(&Host, &path("target/sub"));
-        Copying { bar: ProgressBar::hidden() }.copy(&file, &*to, &path("source"), &path("target/sub/file")).unwrap();
+        Copying::new(ProgressBar::hidden()).copy(&file, &*to, &path("source"), &path("target/sub/file")).unwrap();
         let mode = |name: &str| fs::metadata(path(name)).unwrap().mode() & 0o7777;
         assert_eq!((fs::read(path("victim")).unwrap(), mode("victim")), (b"secret".to_vec(), 0o600));
         assert_eq!((fs::read(path("moved/first")).unwrap(), mode("moved/first")), (b"content".to_vec(), 0o6777));

@@ -6,7 +6,7 @@
 use crate::{
     failure::Failure,
     inspect,
-    tree::{self, CAREFULLY, Content, Directory, Found, Kind, Stat, Tree, names_in, owner_is_kept},
+    tree::{self, Attribute, CAREFULLY, Content, Directory, Found, Kind, Stat, Tree, names_in, owner_is_kept},
 };
 use array::Array;
 use file::{FileRef, Files};
@@ -20,7 +20,7 @@ use std::{
     },
     path::{Path, PathBuf},
 };
-use sys::OsError;
+use sys::{OsError, rustix::fs::XattrFlags};
 
 /// The files of an attached array.
 pub(crate) struct ArrayFiles {
@@ -66,6 +66,14 @@ impl ArrayFiles {
                     _ => {}
                 }
             }
+        }
+    }
+
+    /// Where a host's file goes if nobody says: to the same path, or, if that is none of the array's and the array has one path alone, below that.
+    pub(crate) fn default_target(&self, host: &Path) -> PathBuf {
+        match (&self.prefixes()[..], host.file_name()) {
+            ([prefix], Some(name)) if !self.names.owns(&array::config::normalise(bytes(host))) => prefix.join(name),
+            _ => host.to_owned(),
         }
     }
 
@@ -182,9 +190,39 @@ impl Directory for ArrayDirectory {
         owner_is_kept(set_owner(&self.names, &link, stat)).map(drop)
     }
 
+    fn link(&self, file: &Path, name: &OsStr) -> io::Result<(u64, u64)> {
+        let path = self.path_to_make(name)?;
+        inside(self.names.link(bytes(file), path.as_slice(), false))?;
+        Ok(Stat::of(&inside(self.names.stat(path.as_slice(), false))?).identity)
+    }
+
+    fn unlink(&self, name: &OsStr) -> io::Result<()> {
+        inside(self.names.unlink(self.path_to_make(name)?.as_slice()))
+    }
+
     fn set_attributes(&self, stat: &Stat) -> io::Result<()> {
         set_attributes(&self.names, &self.opened, stat)
     }
+
+    fn attributes(&self) -> io::Result<Vec<Attribute>> {
+        attributes_of(&self.names, &self.opened)
+    }
+
+    fn set_attribute(&self, attribute: &Attribute) -> io::Result<()> {
+        set_attribute(&self.names, &self.opened, attribute)
+    }
+}
+
+fn attributes_of(names: &Namespace, opened: &Opened) -> io::Result<Vec<Attribute>> {
+    let (anchor, node) = (opened.anchor.as_fd(), &opened.node);
+    tree::attributes_by(
+        |buffer| Ok(names.listxattr_open(anchor, node, buffer)?),
+        |name, buffer| Ok(names.getxattr_open(anchor, node, name.to_bytes(), buffer)?),
+    )
+}
+
+fn set_attribute(names: &Namespace, opened: &Opened, (name, value): &Attribute) -> io::Result<()> {
+    Ok(names.fsetxattr(opened.anchor.as_fd(), &opened.node, name.to_bytes(), value, XattrFlags::empty())?)
 }
 
 fn set_owner(names: &Namespace, opened: &Opened, stat: &Stat) -> io::Result<()> {
@@ -244,6 +282,18 @@ impl Content for ArrayFile {
     fn set_attributes(&self, stat: &Stat) -> io::Result<()> {
         set_attributes(&self.names, &self.opened, stat)
     }
+
+    fn identity(&self) -> io::Result<(u64, u64)> {
+        Ok(Stat::of(&self.names.fstat(self.opened.anchor.as_fd(), &self.opened.node)?).identity)
+    }
+
+    fn attributes(&self) -> io::Result<Vec<Attribute>> {
+        attributes_of(&self.names, &self.opened)
+    }
+
+    fn set_attribute(&self, attribute: &Attribute) -> io::Result<()> {
+        set_attribute(&self.names, &self.opened, attribute)
+    }
 }
 
 /// What was reached in the array; leaving it through a symbolic link is an error here.
@@ -295,6 +345,24 @@ mod tests {
                     assert_eq!(here.open(name).unwrap().stat.mode, 0o6755);
                 }
             });
+        });
+    }
+
+    #[test]
+    fn files_of_the_array_have_attributes_and_several_names() {
+        let home = tempfile::tempdir_in("/dev/shm").unwrap();
+        with_array(home.path(), |files| {
+            let here = directory(files, Path::new("/data"));
+            let file = here.create(OsStr::new("file")).unwrap();
+            let note = (c"user.note".to_owned(), b"mine".to_vec());
+            file.set_attribute(&note).unwrap();
+            here.set_attribute(&note).unwrap();
+            assert_eq!([file.attributes().unwrap(), here.attributes().unwrap()], [vec![note.clone()], vec![note]]);
+            let made = here.link(Path::new("/data/file"), OsStr::new("other")).unwrap();
+            assert_eq!(made, file.identity().unwrap());
+            assert_eq!(here.open(OsStr::new("other")).unwrap().stat.links, 2);
+            here.unlink(OsStr::new("other")).unwrap();
+            assert!(here.open(OsStr::new("other")).is_err());
         });
     }
 

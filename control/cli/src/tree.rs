@@ -6,7 +6,7 @@
 //! Errors are `io::Error`, so that the host's and the array's errno read alike.
 
 use std::{
-    ffi::{OsStr, OsString},
+    ffi::{CStr, CString, OsStr, OsString},
     fs::File,
     io,
     os::{
@@ -17,8 +17,9 @@ use std::{
 };
 use sys::rustix::{
     fs::{
-        AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, Stat as SystemStat, Timespec, Timestamps, Uid, chownat, fchmod, fchown,
-        fstat, ftruncate, futimens, mkdirat, openat, readlinkat, statat, symlinkat,
+        AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, Stat as SystemStat, Timespec, Timestamps, Uid, XattrFlags, chownat,
+        fchmod, fchown, fgetxattr, flistxattr, fsetxattr, fstat, ftruncate, futimens, linkat, mkdirat, openat, readlinkat,
+        statat, symlinkat, unlinkat,
     },
     io::Errno,
 };
@@ -44,6 +45,49 @@ pub(crate) struct Stat {
     pub(crate) gid: u32,
     pub(crate) accessed: Timespec,
     pub(crate) modified: Timespec,
+    /// How many names it has.
+    pub(crate) links: u64,
+    /// What tells it from all others: the numbers of its device and of its inode.
+    pub(crate) identity: (u64, u64),
+}
+
+/// An extended attribute: its name and its value. Access control lists are some of them.
+pub(crate) type Attribute = (CString, Vec<u8>);
+
+/// Whether a copy is to have an attribute. What a security module or the array itself says of a file holds where it is said; capabilities are for root to give.
+pub(crate) fn is_copied(name: &CStr) -> bool {
+    let name = name.to_bytes();
+    (name.starts_with(b"user.") || name.starts_with(b"system.posix_acl_")) && name != format::ATTRIBUTE_NAME.to_bytes()
+}
+
+/// What `list` and `get` (listxattr(2), getxattr(2)) say of the attributes that a copy is to have.
+pub(crate) fn attributes_by(
+    list: impl Fn(&mut [u8]) -> io::Result<usize>,
+    get: impl Fn(&CStr, &mut [u8]) -> io::Result<usize>,
+) -> io::Result<Vec<Attribute>> {
+    let names = match whole(list) {
+        Err(error) if error.raw_os_error() == Some(Errno::OPNOTSUPP.raw_os_error()) => return Ok(Vec::new()),
+        names => names?,
+    };
+    let names = names.split_inclusive(|&byte| byte == 0).filter_map(|name| CStr::from_bytes_with_nul(name).ok());
+    let mut attributes = Vec::new();
+    for name in names.filter(|name| is_copied(name)) {
+        match whole(|buffer| get(name, buffer)) {
+            Ok(value) => attributes.push((name.to_owned(), value)),
+            // It is gone since, or may not be read.
+            Err(error) if error.raw_os_error() == Some(Errno::NODATA.raw_os_error()) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(attributes)
+}
+
+/// All that `read` gives: the kernel has a limit for lists and for values (`XATTR_LIST_MAX`, `XATTR_SIZE_MAX`).
+fn whole(read: impl Fn(&mut [u8]) -> io::Result<usize>) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; 64 << 10];
+    let count = read(&mut bytes)?;
+    bytes.truncate(count);
+    Ok(bytes)
 }
 
 /// Set-user-ID and set-group-ID.
@@ -67,6 +111,8 @@ impl Stat {
             gid: stat.st_gid,
             accessed: time(stat.st_atime, stat.st_atime_nsec),
             modified: time(stat.st_mtime, stat.st_mtime_nsec),
+            links: stat.st_nlink,
+            identity: (stat.st_dev, stat.st_ino),
         }
     }
 
@@ -122,12 +168,26 @@ pub(crate) trait Directory {
     fn make_directory(&self, name: &OsStr) -> io::Result<Box<dyn Directory>>;
     /// A symbolic link with the owner (where permitted) that `stat` says.
     fn make_symlink(&self, target: &Path, name: &OsStr, stat: &Stat) -> io::Result<()>;
+    /// Another name for the file at an absolute path, which is not followed if it is a symbolic link. Gives the file's identity.
+    fn link(&self, file: &Path, name: &OsStr) -> io::Result<(u64, u64)>;
+    /// Removes the name of a file.
+    fn unlink(&self, name: &OsStr) -> io::Result<()>;
     /// Owner (where permitted), mode ([`Stat::kept_mode`]) and times.
     fn set_attributes(&self, stat: &Stat) -> io::Result<()>;
+    /// The extended attributes that a copy is to have.
+    fn attributes(&self) -> io::Result<Vec<Attribute>>;
+    /// Gives it one.
+    fn set_attribute(&self, attribute: &Attribute) -> io::Result<()>;
 }
 
 /// An open file.
 pub(crate) trait Content {
+    /// What tells the file from all others.
+    fn identity(&self) -> io::Result<(u64, u64)>;
+    /// The extended attributes that a copy is to have.
+    fn attributes(&self) -> io::Result<Vec<Attribute>>;
+    /// Gives it one.
+    fn set_attribute(&self, attribute: &Attribute) -> io::Result<()>;
     /// Bytes read; 0 at the end only.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
@@ -236,9 +296,30 @@ impl Directory for HostDirectory {
         owner_is_kept(chownat(link, c"", owner.0, owner.1, AtFlags::EMPTY_PATH).map_err(io::Error::from)).map(drop)
     }
 
+    fn link(&self, file: &Path, name: &OsStr) -> io::Result<(u64, u64)> {
+        linkat(CWD, file, &self.0, name, AtFlags::empty())?;
+        Ok(Stat::of(&statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW)?).identity)
+    }
+
+    fn unlink(&self, name: &OsStr) -> io::Result<()> {
+        Ok(unlinkat(&self.0, name, AtFlags::empty())?)
+    }
+
     fn set_attributes(&self, stat: &Stat) -> io::Result<()> {
         set_attributes(&self.0, stat)
     }
+
+    fn attributes(&self) -> io::Result<Vec<Attribute>> {
+        attributes_of(&self.0)
+    }
+
+    fn set_attribute(&self, (name, value): &Attribute) -> io::Result<()> {
+        Ok(fsetxattr(&self.0, name.as_c_str(), value, XattrFlags::empty())?)
+    }
+}
+
+fn attributes_of(opened: impl AsFd + Copy) -> io::Result<Vec<Attribute>> {
+    attributes_by(|buffer| Ok(flistxattr(opened, buffer)?), |name, buffer| Ok(fgetxattr(opened, name, buffer)?))
 }
 
 /// The error for a name under which something was made a moment ago, and which stands for something else now.
@@ -277,6 +358,18 @@ impl Content for File {
 
     fn set_attributes(&self, stat: &Stat) -> io::Result<()> {
         set_attributes(self, stat)
+    }
+
+    fn identity(&self) -> io::Result<(u64, u64)> {
+        Ok(Stat::of(&fstat(self)?).identity)
+    }
+
+    fn attributes(&self) -> io::Result<Vec<Attribute>> {
+        attributes_of(self)
+    }
+
+    fn set_attribute(&self, (name, value): &Attribute) -> io::Result<()> {
+        Ok(fsetxattr(self, name.as_c_str(), value, XattrFlags::empty())?)
     }
 }
 
@@ -320,7 +413,7 @@ pub(crate) mod tests {
     /// A file of root's.
     pub(crate) fn stat_of_another(mode: u32) -> Stat {
         let then = Timespec { tv_sec: 1, tv_nsec: 2 };
-        Stat { kind: Kind::File, bytes: 0, mode, uid: 0, gid: 0, accessed: then, modified: then }
+        Stat { kind: Kind::File, bytes: 0, mode, uid: 0, gid: 0, accessed: then, modified: then, links: 1, identity: (0, 0) }
     }
 
     #[test]

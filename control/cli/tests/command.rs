@@ -511,3 +511,26 @@ fn status_tells_what_a_start_would_come_to() {
     assert_eq!(help.status.code(), Some(1));
     assert!(err(&help).starts_with("cxlraid: standard output: "), "{}", err(&help));
 }
+
+#[test]
+fn a_path_that_is_added_to_an_array_is_made() {
+    let bench = Bench::new();
+    assert_eq!(bench.create().status.code(), Some(0));
+    let file = bench.path("config/cxlraid/arrays/db.toml");
+    let text = fs::read_to_string(&file).unwrap().replace("[\"/data\"]", "[\"/data\", \"/srv/more\"]");
+    fs::write(&file, text).unwrap();
+    fs::write(bench.path("host"), "content").unwrap();
+    let added = bench.run(&["add", "-a", "db", "host", "/srv/more/deep/er/file"]);
+    assert_eq!((added.status.code(), err(&added).as_str()), (Some(0), ""));
+    for member in ["m0", "m1", "m2"] {
+        assert!(bench.path(member).join("srv/more/deep/er/file").exists(), "{member}");
+    }
+    // Without a path for it, and outside of the array's: below the array's only path.
+    let text = fs::read_to_string(&file).unwrap().replace("\"/data\", ", "");
+    fs::write(&file, text).unwrap();
+    assert_eq!(bench.run(&["add", "-a", "db", "host"]).status.code(), Some(0));
+    let back = bench.run(&["retrieve", "-a", "db", "/srv/more/host", "not/yet/back"]);
+    assert_eq!((back.status.code(), err(&back).as_str()), (Some(0), ""));
+    assert_eq!(fs::read(bench.path("not/yet/back")).unwrap(), b"content");
+    assert_eq!(bench.run(&["status", "db"]).status.code(), Some(0));
+}

@@ -4,6 +4,7 @@
 use crate::member::{Member, Standing, has_failed, show};
 use crate::{Array, Config, Runtime};
 use alloc::string::String;
+use alloc::vec::Vec;
 use format::{Access, ArrayName, MemberState, TableKind, Uuid};
 use layout::Geometry;
 use sys::{AsFd as _, OsError};
@@ -199,14 +200,30 @@ impl Array {
         crate::superblock::make_table(meta, kind, name, self.uuid(), self.access())
     }
 
+    /// Makes the directories of prefixes that were added to the configuration since the array was made, if this process may. One in which a member has something was not added, but lost by the others, and
+    /// is left as it is.
+    pub fn make_added_prefixes(&self) {
+        use crate::superblock::{could_make, has_empty};
+        let is_missing = |prefix: &&Vec<u8>| {
+            let mut roots = self.in_use().iter().filter_map(|slot| self.members[slot].root());
+            roots.next().is_some_and(|lowest| could_make(lowest, prefix))
+                && roots.all(|root| has_empty(root, prefix) || could_make(root, prefix))
+        };
+        let is_made = |prefix: &Vec<u8>| self.make_directories(prefix).is_ok();
+        // What cannot be made is missing, as it was.
+        let _ = self.config.prefixes.iter().filter(is_missing).all(is_made);
+    }
+
     /// Makes the missing directories on the way to `path` on every member in use.
     pub fn make_directories(&self, path: &[u8]) -> Result<(), OsError> {
         self.runtime.with_namespace(|_| {
             self.before_change()?;
-            for slot in self.in_use().iter() {
-                if let Some(root) = self.members[slot].root() {
-                    crate::superblock::make_directories(root, path, None)?;
-                }
+            // Whom the array is open to, if it is not its maker's alone, has the directory as well.
+            let access = (self.access.mode & 0o066 != 0).then_some(self.access);
+            // The lowest last, which says what there is: whoever dies in between leaves it to the next.
+            let roots: Vec<_> = self.in_use().iter().filter_map(|slot| self.members[slot].root()).collect();
+            for root in roots.into_iter().rev() {
+                crate::superblock::make_directories(root, path, access)?;
             }
             Ok(())
         })

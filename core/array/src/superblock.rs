@@ -235,6 +235,36 @@ fn remove_directories(root: &OwnedFd, path: &[u8]) {
     }
 }
 
+/// Whether a directory below a member is missing, and this process may make it. `path` is absolute and normalised. No symlink is followed.
+pub(crate) fn could_make(root: &OwnedFd, path: &[u8]) -> bool {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut above: Option<OwnedFd> = None;
+    for name in path.split(|&byte| byte == b'/').filter(|name| !name.is_empty()) {
+        let directory = above.as_ref().unwrap_or(root);
+        match fs::openat(directory, name, flags, Mode::empty()) {
+            Ok(next) => above = Some(next),
+            Err(OsError::NOENT) => {
+                let wanted = fs::Access::WRITE_OK | fs::Access::EXEC_OK;
+                return fs::accessat(directory, c".", wanted, AtFlags::EACCESS).is_ok();
+            }
+            Err(_) => return false,
+        }
+    }
+    false
+}
+
+/// Whether a member has an empty directory at `path`, which is absolute and normalised. No symlink is followed.
+pub(crate) fn has_empty(root: &OwnedFd, path: &[u8]) -> bool {
+    let beneath = fs::ResolveFlags::BENEATH | fs::ResolveFlags::NO_SYMLINKS;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let opened = fs::openat2(root, path.strip_prefix(b"/").unwrap_or(path), flags, Mode::empty(), beneath);
+    let mut entries = match opened.and_then(fs::Dir::new) {
+        Ok(entries) => entries,
+        Err(_) => return false,
+    };
+    entries.all(|entry| entry.is_ok_and(|entry| matches!(entry.file_name().to_bytes(), b"." | b"..")))
+}
+
 /// `mkdir -p` below a member. `path` is absolute and normalised; what it names in full is given to those whom the array is open to, if it is new and `access` says so. No symlink is followed: whoever
 /// owns a directory on the way could lead the others out of the member.
 pub(crate) fn make_directories(root: &OwnedFd, path: &[u8], access: Option<Access>) -> Result<()> {

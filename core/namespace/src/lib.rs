@@ -148,6 +148,7 @@ impl Namespace {
         let shares_umask = Box::leak(Box::new(AtomicBool::new(false)));
         let names = Self { files, roots: Box::leak(roots.into_boxed_slice()), remembered, shares_umask, log };
         names.recover_after_crash()?;
+        files.array().make_added_prefixes();
         files.set_finder(move |wanted| names.open_wanted(wanted));
         names.begin();
         Ok(names)
