@@ -32,8 +32,10 @@ fn filled() -> Bench {
     bench
 }
 
+#[track_caller]
 fn stop(bench: &Bench) {
-    assert!(bench.run(&["stop", "db"]).status.success());
+    let stopped = bench.run(&["stop", "db"]);
+    assert!(stopped.status.success(), "{}", err(&stopped));
 }
 
 /// All files are there and hold what they should; `missing` is moved away meanwhile.

@@ -115,6 +115,9 @@ fn sweep_array(sweep: Sweep, uuid: Uuid, files: &[(String, Stat)]) -> Vec<Litter
             Some(Kept::OtherUser(stat.st_uid))
         } else if is_new {
             (now - stat.st_mtime < NEW_SECONDS).then_some(Kept::Recent)
+        } else if now - stat.st_mtime < sweep.idle_seconds {
+            // Not looked into: who has it mapped for a moment would seem to use it.
+            Some(Kept::Recent)
         } else {
             look(sweep, path, now, &mut named)
         };
