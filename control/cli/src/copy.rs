@@ -5,7 +5,7 @@
 
 use crate::{
     failure::Failure,
-    tree::{Attribute, Content, Directory, Found, Kind, Node, Stat, Tree},
+    tree::{Attribute, Content, Directory, Found, Identity, Kind, Node, Stat, Tree},
     view::shown,
 };
 use indicatif::{ProgressBar, ProgressStyle};
@@ -131,7 +131,7 @@ fn for_each_entry(
 struct Copying {
     bar: ProgressBar,
     /// Files with several names that were copied, by their identity: the copy's path and identity.
-    copied: RefCell<HashMap<(u64, u64), (PathBuf, (u64, u64))>>,
+    copied: RefCell<HashMap<Identity, (PathBuf, Identity)>>,
     /// Whether it was said that attributes cannot be kept.
     told: Cell<bool>,
 }
@@ -446,7 +446,7 @@ mod tests {
             Content::set_attributes(&self.0, stat)
         }
 
-        fn identity(&self) -> io::Result<(u64, u64)> {
+        fn identity(&self) -> io::Result<Identity> {
             self.0.identity()
         }
 

@@ -190,7 +190,7 @@ impl Directory for ArrayDirectory {
         owner_is_kept(set_owner(&self.names, &link, stat)).map(drop)
     }
 
-    fn link(&self, file: &Path, name: &OsStr) -> io::Result<(u64, u64)> {
+    fn link(&self, file: &Path, name: &OsStr) -> io::Result<tree::Identity> {
         let path = self.path_to_make(name)?;
         inside(self.names.link(bytes(file), path.as_slice(), false))?;
         Ok(Stat::of(&inside(self.names.stat(path.as_slice(), false))?).identity)
@@ -283,7 +283,7 @@ impl Content for ArrayFile {
         set_attributes(&self.names, &self.opened, stat)
     }
 
-    fn identity(&self) -> io::Result<(u64, u64)> {
+    fn identity(&self) -> io::Result<tree::Identity> {
         Ok(Stat::of(&self.names.fstat(self.opened.anchor.as_fd(), &self.opened.node)?).identity)
     }
 

@@ -48,8 +48,11 @@ pub(crate) struct Stat {
     /// How many names it has.
     pub(crate) links: u64,
     /// What tells it from all others: the numbers of its device and of its inode.
-    pub(crate) identity: (u64, u64),
+    pub(crate) identity: Identity,
 }
+
+/// What tells a file from all others: the numbers of its device and of its inode.
+pub(crate) type Identity = (u64, u64);
 
 /// An extended attribute: its name and its value. Access control lists are some of them.
 pub(crate) type Attribute = (CString, Vec<u8>);
@@ -169,7 +172,7 @@ pub(crate) trait Directory {
     /// A symbolic link with the owner (where permitted) that `stat` says.
     fn make_symlink(&self, target: &Path, name: &OsStr, stat: &Stat) -> io::Result<()>;
     /// Another name for the file at an absolute path, which is not followed if it is a symbolic link. Gives the file's identity.
-    fn link(&self, file: &Path, name: &OsStr) -> io::Result<(u64, u64)>;
+    fn link(&self, file: &Path, name: &OsStr) -> io::Result<Identity>;
     /// Removes the name of a file.
     fn unlink(&self, name: &OsStr) -> io::Result<()>;
     /// Owner (where permitted), mode ([`Stat::kept_mode`]) and times.
@@ -183,7 +186,7 @@ pub(crate) trait Directory {
 /// An open file.
 pub(crate) trait Content {
     /// What tells the file from all others.
-    fn identity(&self) -> io::Result<(u64, u64)>;
+    fn identity(&self) -> io::Result<Identity>;
     /// The extended attributes that a copy is to have.
     fn attributes(&self) -> io::Result<Vec<Attribute>>;
     /// Gives it one.
@@ -296,7 +299,7 @@ impl Directory for HostDirectory {
         owner_is_kept(chownat(link, c"", owner.0, owner.1, AtFlags::EMPTY_PATH).map_err(io::Error::from)).map(drop)
     }
 
-    fn link(&self, file: &Path, name: &OsStr) -> io::Result<(u64, u64)> {
+    fn link(&self, file: &Path, name: &OsStr) -> io::Result<Identity> {
         linkat(CWD, file, &self.0, name, AtFlags::empty())?;
         Ok(Stat::of(&statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW)?).identity)
     }
@@ -360,7 +363,7 @@ impl Content for File {
         set_attributes(self, stat)
     }
 
-    fn identity(&self) -> io::Result<(u64, u64)> {
+    fn identity(&self) -> io::Result<Identity> {
         Ok(Stat::of(&fstat(self)?).identity)
     }
 
