@@ -93,7 +93,7 @@ fn count(disassembly: &str) -> (BTreeMap<String, usize>, usize) {
 
 /// The crate of a function, by its name: `<a::B as c::D>::e` is `a`'s.
 fn crate_of(function: &str) -> String {
-    let start = function.trim_start_matches(|letter: char| matches!(letter, '<' | '&' | '_' | '[' | '(' | ' '));
+    let start = function.trim_start_matches(['<', '&', '_', '[', '(', ' ']);
     let start = start.strip_prefix("mut ").unwrap_or(start);
     let end = start.find(|letter: char| !letter.is_alphanumeric() && letter != '_').unwrap_or(start.len());
     match &start[..end] {
