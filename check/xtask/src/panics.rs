@@ -8,17 +8,17 @@ use std::{collections::BTreeMap, path::Path, process::Command};
 
 /// At most so many there may be, by crate: a tenth more than were counted, since each change moves a few. When there are far fewer, the number is lowered. Functions of core and alloc that are not inlined count as those crates'.
 const REVIEWED: &[(&str, usize)] = &[
-    ("core and alloc", 154),
-    ("cxlraid-array", 275),
+    ("core and alloc", 175),
+    ("cxlraid-array", 290),
     ("cxlraid-dax", 19),
-    ("cxlraid-file", 213),
+    ("cxlraid-file", 215),
     ("cxlraid-format", 2),
     ("cxlraid-intent", 13),
     ("cxlraid-layout", 5),
-    ("cxlraid-namespace", 370),
+    ("cxlraid-namespace", 375),
     ("cxlraid-parity", 13),
     ("cxlraid-persist", 16),
-    ("cxlraid-preload", 370),
+    ("cxlraid-preload", 385),
     ("cxlraid-sys", 3),
     ("cxlraid-units", 8),
     ("iced-x86", 38),
@@ -27,7 +27,7 @@ const REVIEWED: &[(&str, usize)] = &[
 ];
 
 /// Calls that do not return because no memory is left, in all crates.
-const WITHOUT_MEMORY: usize = 579;
+const WITHOUT_MEMORY: usize = 595;
 
 const PANICKING: [&str; 9] = [
     "core::panicking::",
