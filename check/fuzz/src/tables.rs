@@ -61,7 +61,9 @@ pub(super) fn table(input: &[u8]) {
     for kind in [TableKind::Inodes, TableKind::Lanes, TableKind::Names, TableKind::Backings] {
         let _ = TableHeader::decode(kind, rest);
         if let Ok(header) = TableHeader::decode(kind, &bytes) {
-            assert_eq!(TableHeader::decode(kind, &header.encode()), Ok(header));
+            // What is written is of the version with checks.
+            let written = TableHeader { is_checked: true, ..header };
+            assert_eq!(TableHeader::decode(kind, &header.encode()), Ok(written));
         }
     }
 }
@@ -73,7 +75,14 @@ pub(super) fn inode(input: &[u8]) {
     if whole {
         let constant = [&number.to_le_bytes()[..], &bytes[format::GENERATION_OFFSET..format::STATE_OFFSET]].concat();
         bytes[format::CHECKSUM_OFFSET..][..4].copy_from_slice(&CRC32C.checksum(&constant).to_le_bytes());
+        bytes = format::with_checks(number, bytes);
     }
+    let copies = [bytes, padded(rest.get(72..).unwrap_or_default())];
+    if let Some(right) = format::judge(number, copies.iter(), !whole) {
+        assert!(format::is_whole(number, &right));
+        assert!(!format::is_whole(number, &copies[0]) || format::is_whole(number, &copies[1]) || right == copies[0]);
+    }
+    let _ = InodeRecord::decode_unchecked(number, &bytes);
     let _ = InodeRecord::generation_of(&bytes);
     let Ok(Some(record)) = InodeRecord::decode(number, &bytes) else { return };
     assert_eq!(InodeRecord::decode(number, &record.encode(number)), Ok(Some(record)));

@@ -172,14 +172,13 @@ pub(crate) fn copy(from: &Path, to: &Path) -> io::Result<()> {
 }
 
 /// Damages that the array does not stand yet; drawn only if all are asked for.
-pub(crate) const NOT_STOOD: &str = "names of the lowest member removed or replaced; inode records older, another array's or with a bit flipped on the lowest member; records of backing files with a bit flipped";
+pub(crate) const NOT_STOOD: &str = "names of the lowest member removed or replaced";
 
 /// Whether a damage is among [`NOT_STOOD`].
 fn is_not_stood(what: &str, slot: usize, bears: usize) -> bool {
     let of_names = what == "member PrefixEmptied" || what == "file Deleted" || what.starts_with("file Made");
-    let of_records = ["inodes BitFlipped", "inodes Older", "inodes OfAnotherArray", "inodes Random"].contains(&what);
     // With those before it out, another member is the lowest.
-    slot < bears && (of_names || of_records) || what == "backings BitFlipped"
+    slot < bears && of_names
 }
 
 /// Draws a damage and does it. None if it would not be one, or none of `only`, or, unless `all` are asked for, one of [`NOT_STOOD`].

@@ -157,6 +157,7 @@ mod tests {
             access: Access { owner_uid: 1000, owner_gid: 1000, mode: 0o600 },
             created_ns: 1_700_000_000 * 1_000_000_000,
             event_count: 4,
+            use_count: 0,
             update_ns: 1_700_000_000 * 1_000_000_000 + 7,
             copy_sequence: 6,
             members,

@@ -101,7 +101,26 @@ fn may_wait(runtime: &Runtime) -> bool {
 
 /// Removes the runtime segment of an array that no process uses. Returns whether there was one.
 pub(crate) fn stop(source: &Source, thing: &str) -> Result<bool, Failure> {
+    end_use(source, thing)?;
     stop_after(source, thing, false)
+}
+
+/// Makes copies of members stale that were made while the array was in use, if it was and nobody uses it any more. What prevents that is no reason not to stop the array.
+fn end_use(source: &Source, thing: &str) -> Result<(), Failure> {
+    let superblock = inspect::newest(source, thing)?;
+    let (uuid, access) = (superblock.array_uuid, superblock.access);
+    if array::runtime::find_segment(uuid, access).is_none() || !attached(uuid).is_empty() {
+        return Ok(());
+    }
+    let was_changed =
+        Runtime::open(uuid, access, |_, _| Ok(true)).is_ok_and(|(runtime, alone)| alone && runtime.is_use_recorded());
+    if was_changed && let Ok(array) = Array::attach_holding(&inspect::config(source)?) {
+        if array.was_alone() {
+            let _ = array.end_use();
+        }
+        array.let_in();
+    }
+    Ok(())
 }
 
 fn stop_after(source: &Source, thing: &str, replayed: bool) -> Result<bool, Failure> {

@@ -42,6 +42,8 @@ pub struct Array {
     pub(crate) on_loss: fn(&Member),
     /// Called with a member whose names differ: [`Array::telling`].
     pub(crate) on_difference: fn(&Member, &[u8]),
+    /// Called with a member whose table was mended: [`Array::telling`].
+    pub(crate) on_mend: fn(&Member),
 }
 
 /// When members go out that are missing while other processes use the array.
@@ -101,7 +103,8 @@ impl Array {
         let lost = journal.map_or(MemberSet::EMPTY, |journal| journal.lost);
         for member in members.iter_mut().filter(|member| member.standing == Standing::InSync) {
             member.meta().map_or(Ok(()), |meta| access::check_tables(meta, &member.path))?;
-            let has_tables = member.meta().is_some_and(|meta| tables::are_whole(meta, superblock.array_uuid));
+            let has_tables =
+                member.meta().is_some_and(|meta| tables::are_whole(meta, superblock.array_uuid, superblock.use_count));
             if lost.contains(member.slot) || !has_tables {
                 member.standing = Standing::Damaged;
             }
@@ -193,6 +196,7 @@ impl Array {
             }
             let recorded = (0..superblock.member_count).filter(|&slot| !superblock.members[slot].state.is_in_use()).collect();
             runtime.set_out(out, recorded);
+            runtime.set_use_count(superblock.use_count);
         } else if !geometry.survives(MemberSet::from_bits(runtime.out().bits() | out.bits())) {
             return Err(AttachError::too_many_out(&geometry, &members));
         } else {
@@ -227,6 +231,7 @@ impl Array {
             alone,
             on_loss: |_| {},
             on_difference: |_, _| {},
+            on_mend: |_| {},
         }))
     }
 
@@ -576,5 +581,52 @@ mod tests {
         let found = starts.join().unwrap().unwrap();
         remove_segment(held.uuid);
         assert_eq!(found, (Some(made), true));
+    }
+
+    /// Gives a file of a member's `.cxlraid` the content that it had in a copy.
+    fn put_back(home: &Home, slot: usize, name: &str, content: &[u8]) {
+        std::fs::write(home.0.join(std::format!("m{slot}/.cxlraid/{name}")), content).unwrap();
+    }
+
+    #[test]
+    fn a_member_that_was_copied_while_it_was_in_use_is_stale_after_that_use() {
+        let (home, config) = made("copied");
+        let array = Array::attach(&config).unwrap();
+        array.before_change().unwrap();
+        let copy = std::fs::read(home.0.join("m0/.cxlraid/superblock")).unwrap();
+        array.end_use().unwrap();
+        let uuid = array.uuid;
+        drop(array);
+        put_back(&home, 0, "superblock", &copy);
+        let standings: Vec<_> = Array::foresee(&config).unwrap().iter().map(|member| member.standing).collect();
+        remove_segment(uuid);
+        assert_eq!(standings, [Standing::Stale, Standing::InSync, Standing::InSync]);
+    }
+
+    #[test]
+    fn a_table_of_an_earlier_use_is_damage_and_one_of_this_use_is_not() {
+        let (home, config) = made("marked");
+        let table = |slot: usize| std::fs::read(home.0.join(std::format!("m{slot}/.cxlraid/inodes"))).unwrap();
+        let foreseen =
+            |config: &Config| -> Vec<Standing> { Array::foresee(config).unwrap().iter().map(|member| member.standing).collect() };
+        let made_with = table(0);
+        let array = Array::attach(&config).unwrap();
+        let uuid = array.uuid;
+        array.before_change().unwrap();
+        assert_eq!(foreseen(&config), [Standing::InSync; 3]);
+        let right = table(0);
+        put_back(&home, 0, "inodes", &made_with);
+        assert_eq!(foreseen(&config), [Standing::Damaged, Standing::InSync, Standing::InSync]);
+        // Restored from another member, as an error advises.
+        put_back(&home, 0, "inodes", &table(1));
+        assert_eq!(foreseen(&config), [Standing::InSync; 3]);
+        // A table that is put back between two uses does not become current by the mark of the next.
+        array.end_use().unwrap();
+        drop(array);
+        put_back(&home, 0, "inodes", &right);
+        let again = Array::attach(&config).unwrap();
+        again.before_change().unwrap();
+        remove_segment(uuid);
+        assert_eq!(again.in_use(), MemberSet::from_bits(0b110));
     }
 }

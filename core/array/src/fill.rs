@@ -17,6 +17,7 @@ use crate::member::{Standing, inspect};
 use crate::superblock::{
     for_slot, make_directories, make_tables, open_meta, probe, random_uuid, read, start_superblock, write_copy,
 };
+use crate::tables;
 use format::{MemberEntry, MemberState, Superblock};
 use sys::OsError;
 use sys::rustix::fs::syncfs;
@@ -67,6 +68,8 @@ impl Array {
             }
         }
         self.runtime.with_superblocks(|| {
+            // The others were marked when this use began, and this member was out then.
+            tables::mark(member.meta().ok_or(OsError::NODEV)?, self.uuid, 0, self.runtime.use_count())?;
             let newest = read(self.members[self.first_in_use()?].meta().ok_or(OsError::NODEV)?)?.0;
             let entry = MemberEntry { uuid: member.uuid, state: MemberState::Rebuilding };
             let meta = member.meta().ok_or(OsError::NODEV)?;

@@ -50,7 +50,7 @@ const OPEN_WORDS: usize = OPEN_FILE_COUNT / 64;
 const MAGIC: u64 = u64::from_le_bytes(*b"CXLRrun\x01");
 const SLOT_BITS: u32 = ATTACH_SLOT_COUNT.trailing_zeros();
 /// Raised whenever the layout below changes.
-const VERSION: u32 = 21;
+const VERSION: u32 = 23;
 
 /// One attached process.
 #[repr(C)]
@@ -96,6 +96,8 @@ struct Segment {
     out_recorded: AtomicU32,
     /// 1: the superblocks say that the array is in use again ([`crate::superblock`]).
     use_recorded: AtomicU32,
+    /// The least mark that tables of members in use have.
+    use_count: AtomicU64,
     /// Members out of use whose loss somebody was told of.
     out_told: AtomicU32,
     /// Members that are about to go out.
@@ -623,6 +625,17 @@ impl Runtime {
     /// Notes that the superblocks know of this use of the array.
     pub fn set_use_recorded(&self) {
         self.segment().use_recorded.store(1, Ordering::Release);
+    }
+
+    /// The least mark that the superblocks ask for in the members' tables ([`crate::tables`]).
+    #[must_use]
+    pub fn use_count(&self) -> u64 {
+        self.segment().use_count.load(Ordering::Acquire)
+    }
+
+    /// Notes that the superblocks ask for it.
+    pub fn set_use_count(&self, use_count: u64) {
+        self.segment().use_count.store(use_count, Ordering::Release);
     }
 
     /// The members out of use that the superblocks do not know yet.

@@ -5,7 +5,7 @@ use crate::member::{Member, Standing, has_failed, show};
 use crate::{Array, Config, Runtime};
 use alloc::string::String;
 use alloc::vec::Vec;
-use format::{Access, ArrayName, MemberState, TableKind, Uuid};
+use format::{Access, ArrayName, MemberState, TableHeader, TableKind, Uuid};
 use layout::Geometry;
 use sys::{AsFd as _, OsError};
 use units::{MemberSet, Slot};
@@ -151,6 +151,15 @@ impl Array {
         })
     }
 
+    /// Ends a use of the array in which something was changed: the event counts are raised as at the beginning of one, so that a member that was copied meanwhile is stale when the copy is put in its place. Members that are missing and
+    /// not on record as that stay what they are: then nothing is raised. The caller has the array alone.
+    ///
+    /// # Errors
+    /// What the kernel says where superblocks cannot be written.
+    pub fn end_use(&self) -> Result<(), OsError> {
+        self.runtime.with_superblocks(|| if self.runtime.out_unrecorded().is_empty() { self.record_use() } else { Ok(()) })
+    }
+
     /// Takes a member out of use because its memory or file system failed. Fails if the array does not bear that.
     #[cold]
     pub fn fail_member(&self, slot: Slot) -> Result<(), OsError> {
@@ -172,11 +181,17 @@ impl Array {
     }
 
     /// Returns the array, which from now on calls `loss` when this process takes a member out of use and nobody has told of that loss before, and `difference` when a call is refused since a
-    /// member has other names at a logical path and this process may not make them the same. Both may be called with locks of the array and of its open files held, so they must take none
+    /// member has other names at a logical path and this process may not make them the same, and `mend` when it has made records of a member's table anew that were damaged. All may be called with locks of the array and of its open files held, so they must take none
     /// of them.
     #[must_use]
-    pub fn telling(self, loss: fn(&Member), difference: fn(&Member, &[u8])) -> Self {
-        Self { on_loss: loss, on_difference: difference, ..self }
+    pub fn telling(self, loss: fn(&Member), difference: fn(&Member, &[u8]), mend: fn(&Member)) -> Self {
+        Self { on_loss: loss, on_difference: difference, on_mend: mend, ..self }
+    }
+
+    /// Tells that damaged records of a member's table of inodes were made anew from other members'.
+    #[cold]
+    pub fn tell_mend(&self, slot: Slot) {
+        (self.on_mend)(&self.members[slot]);
     }
 
     /// Whether a user is root or the array's owner, who may change everything on the members.
@@ -191,13 +206,16 @@ impl Array {
         (self.on_difference)(&self.members[slot], path);
     }
 
-    /// Makes the table `name` under a member's `.cxlraid`, which is missing because a program without it made the member.
+    /// Makes the table `name` under a member's `.cxlraid`, which is missing because a program without it made the member, or gives it a new header. It is marked as one of this use.
     ///
     /// # Errors
     /// `NODEV` if the member is missing.
     pub fn make_table(&self, slot: Slot, kind: TableKind, name: &core::ffi::CStr) -> Result<(), OsError> {
         let meta = self.members[slot].meta().ok_or(OsError::NODEV)?;
-        crate::superblock::make_table(meta, kind, name, self.uuid(), self.access())
+        self.runtime.with_superblocks(|| {
+            let header = TableHeader::new(kind, self.uuid, self.members[slot].uuid, self.runtime.use_count());
+            crate::superblock::make_table(meta, &header, name, self.access)
+        })
     }
 
     /// Makes the directories of prefixes that were added to the configuration since the array was made, if this process may. One in which a member has something was not added, but lost by the others, and

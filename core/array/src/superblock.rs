@@ -10,6 +10,7 @@ use crate::error::AttachError;
 use crate::journal::{New, SaidBy};
 use crate::member::{Member, Standing, read_fully};
 use crate::regular::{open_or_make, open_regular};
+use crate::tables;
 use alloc::vec::Vec;
 use format::{Access, ArrayName, Features, LANE_FILE_BYTES, MemberEntry, MemberState, Superblock, TableHeader, TableKind, Uuid};
 use sys::rustix::fs::{self, AtFlags, Mode, OFlags, XattrFlags};
@@ -64,7 +65,7 @@ fn prepare_members(
         metas.push(begin(superblock, slot, root).map_err(|error| AttachError::os(path, "create", error))?);
     }
     for (slot, meta) in metas.iter().enumerate() {
-        make_tables(superblock, meta).map_err(|error| AttachError::os(&config.mounts[slot], "create", error))?;
+        make_tables(&for_slot(superblock, slot), meta).map_err(|error| AttachError::os(&config.mounts[slot], "create", error))?;
     }
     if let Some(journal) = journal.filter(|journal| !journal.is_elsewhere()) {
         let metas: Vec<_> = metas.iter().map(Some).collect();
@@ -131,6 +132,7 @@ fn blank(config: &Config) -> Result<Superblock> {
         }),
         created_ns: now_ns,
         event_count: 0,
+        use_count: 0,
         update_ns: now_ns,
         copy_sequence: 0,
         members,
@@ -188,7 +190,8 @@ pub(crate) fn make_tables(superblock: &Superblock, meta: &OwnedFd) -> Result<()>
         (TableKind::Names, format::NAMES_FILE, format::NAMES_FILE_BYTES),
     ];
     for (kind, name, bytes) in tables {
-        let file = begin_table(meta, kind, name, superblock.array_uuid, superblock.access)?;
+        let header = TableHeader::new(kind, superblock.array_uuid, superblock.member_uuid, superblock.use_count);
+        let file = begin_table(meta, &header, name, superblock.access)?;
         fs::ftruncate(&file, format::TABLE_HEADER_BYTES as u64)?;
         if bytes > format::TABLE_HEADER_BYTES {
             match fs::fallocate(&file, fs::FallocateFlags::empty(), 0, bytes as u64) {
@@ -202,15 +205,15 @@ pub(crate) fn make_tables(superblock: &Superblock, meta: &OwnedFd) -> Result<()>
     fs::fsync(meta)
 }
 
-/// Makes a table that is missing because a program without it made the member. Several processes may do that at once: all of them write the same.
-pub(crate) fn make_table(meta: &OwnedFd, kind: TableKind, name: &core::ffi::CStr, uuid: Uuid, access: Access) -> Result<()> {
-    fs::fsync(begin_table(meta, kind, name, uuid, access)?)
+/// Makes a table that is missing because a program without it made the member, or gives one a new header. Several processes may do that at once: all of them write the same.
+pub(crate) fn make_table(meta: &OwnedFd, header: &TableHeader, name: &core::ffi::CStr, access: Access) -> Result<()> {
+    fs::fsync(begin_table(meta, header, name, access)?)
 }
 
 /// A table's file with its header; what it holds besides stays.
-fn begin_table(meta: &OwnedFd, kind: TableKind, name: &core::ffi::CStr, uuid: Uuid, access: Access) -> Result<OwnedFd> {
+fn begin_table(meta: &OwnedFd, header: &TableHeader, name: &core::ffi::CStr, access: Access) -> Result<OwnedFd> {
     let file = open_new(meta, name, access)?;
-    write_fully(&file, &TableHeader { kind, array_uuid: uuid }.encode(), 0)?;
+    write_fully(&file, &header.encode(), 0)?;
     Ok(file)
 }
 
@@ -399,20 +402,48 @@ impl Array {
     }
 
     /// Raises the event count of every member in use by two, one after the other, so that an update cut short leaves them at most one apart. A member that was put back from a copy made in an
-    /// earlier use is then two behind, and stale. The caller holds the superblock lock. A process that may not write superblocks leaves it to others.
+    /// earlier use is then two behind, and stale. In between the members' tables are marked with the count; the second time the superblocks ask for that mark. The caller holds the superblock lock. A
+    /// process that may not write superblocks leaves it to others.
     pub(crate) fn record_use(&self) -> Result<()> {
-        for _ in 0..2 {
-            let failed = match self.rewrite(self.runtime.out(), |_| {}) {
-                Err(OsError::ACCESS) => return Ok(()),
-                result => result?,
-            };
-            if !failed.is_empty() {
-                self.runtime.add_out(failed);
-                self.record_out()?;
+        let Some(use_count) = self.raise(|_| {})? else { return Ok(()) };
+        let least = self.runtime.use_count();
+        let mut is_marked = true;
+        let mut failed = MemberSet::EMPTY;
+        for slot in MemberSet::first(self.members.len()).minus(self.runtime.out()).iter() {
+            let meta = self.members[slot].meta().ok_or(OsError::NODEV);
+            match meta.and_then(|meta| tables::mark(meta, self.uuid, least, use_count)) {
+                Ok(marked) => is_marked &= marked,
+                // With the rights that this process has left the superblocks can be written, and other files cannot be opened: the mark before this one has to do.
+                Err(error) if may_not(error) => is_marked = false,
+                Err(_) => failed = failed.with(slot),
             }
         }
-        self.runtime.set_use_recorded();
+        self.go_on_without(failed)?;
+        let asked = if is_marked { use_count } else { least };
+        if self.raise(|superblock| superblock.use_count = asked)?.is_some() {
+            self.runtime.set_use_count(asked);
+            self.runtime.set_use_recorded();
+        }
         Ok(())
+    }
+
+    /// Changes the superblocks of the members in use, and records the loss of those that cannot be written. Returns the new event count; None if this process may not write them.
+    fn raise(&self, change: impl Fn(&mut Superblock)) -> Result<Option<u64>> {
+        let (failed, event_count) = match self.rewrite(self.runtime.out(), change) {
+            Err(OsError::ACCESS) => return Ok(None),
+            result => result?,
+        };
+        self.go_on_without(failed)?;
+        Ok(Some(event_count))
+    }
+
+    /// Takes members out, and records that. The caller holds the superblock lock.
+    fn go_on_without(&self, failed: MemberSet) -> Result<()> {
+        if failed.is_empty() {
+            return Ok(());
+        }
+        self.runtime.add_out(failed);
+        self.record_out()
     }
 
     /// Returns the members that could not be written.
@@ -425,20 +456,20 @@ impl Array {
                 }
             }
         })
+        .map(|(failed, _)| failed)
     }
 
     /// Changes the superblocks of the members in use, with a higher event count. The caller holds the superblock lock.
     pub(crate) fn rewrite_superblocks(&self, change: impl Fn(&mut Superblock)) -> Result<()> {
-        let failed = self.rewrite(self.runtime.out(), change)?;
+        let (failed, _) = self.rewrite(self.runtime.out(), change)?;
         if failed.is_empty() { Ok(()) } else { Err(OsError::IO) }
     }
 
-    /// Changes the superblocks of all members but those in `out`. Returns the members that could not be written.
+    /// Changes the superblocks of all members but those in `out`. Returns the members that could not be written, and the event count of the others.
     ///
     /// # Errors
     /// `ACCESS` if this process may not write them: that says nothing of the members.
-    fn rewrite(&self, out: MemberSet, change: impl Fn(&mut Superblock)) -> Result<MemberSet> {
-        let may_not = |error| matches!(error, OsError::ACCESS | OsError::PERM | OsError::BADF);
+    fn rewrite(&self, out: MemberSet, change: impl Fn(&mut Superblock)) -> Result<(MemberSet, u64)> {
         let mut failed = MemberSet::EMPTY;
         let mut current = Vec::new();
         for slot in MemberSet::first(self.members.len()).minus(out).iter() {
@@ -478,6 +509,11 @@ impl Array {
                 Err(_) => failed = failed.with(slot),
             }
         }
-        Ok(failed)
+        Ok((failed, event_count))
     }
+}
+
+/// Whether an error says that this process may not do something, which says nothing of the member.
+const fn may_not(error: OsError) -> bool {
+    matches!(error, OsError::ACCESS | OsError::PERM | OsError::BADF)
 }

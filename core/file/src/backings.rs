@@ -7,14 +7,14 @@
 //! any byte of a file depends on.
 
 use crate::files::Files;
-use crate::table::{open_meta_file, open_tables};
+use crate::table::{header, open_meta_file, open_tables};
 use alloc::vec::Vec;
 use array::Array;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use dax::Backing;
 use format::{
-    Attribute, BACKING_FILE_OFFSET, BACKING_GENERATION_OFFSET, BACKING_RECORD_BYTES, INODE_COUNT_MAX, InodeState, TableKind,
-    backing_record_offset,
+    Attribute, BACKING_CHECK_OFFSET, BACKING_FILE_OFFSET, BACKING_GENERATION_OFFSET, BACKING_RECORD_BYTES, INODE_COUNT_MAX,
+    InodeState, TableKind, backing_check, backing_record_offset,
 };
 use medium::Medium;
 use persist::fault::guard;
@@ -60,13 +60,14 @@ impl Backings {
         Ok(Self { members, believed: AtomicU32::new(0) })
     }
 
-    /// Empties the tables of members that were copied. This process has the array alone.
-    pub(crate) fn renew(&self) {
+    /// Empties the tables of members that were copied, and those that are another member's, of an earlier use or of version 1: of the members in `among`. This process has the array alone.
+    pub(crate) fn renew(&self, array: &Array, among: MemberSet) {
         for (slot, table) in self.members.iter().enumerate() {
-            let Some(table) = table else { continue };
+            let Some(table) = table.as_ref().filter(|_| among.contains(slot)) else { continue };
             if let Ok(own) = fstat(table.fd())
-                && self.find(slot, OWN) != Some(own.st_ino)
+                && !self.is_own(array, slot)
                 && table.set_len(format::TABLE_HEADER_BYTES as u64).is_ok()
+                && array.make_table(slot, TableKind::Backings, format::BACKINGS_FILE).is_ok()
             {
                 table.forget_allocations();
                 self.store(slot, OWN, own.st_ino);
@@ -74,13 +75,19 @@ impl Backings {
         }
     }
 
+    /// Whether a member's table is its own, of this use, and names itself.
+    fn is_own(&self, array: &Array, slot: Slot) -> bool {
+        let Some(table) = &self.members[slot] else { return false };
+        let header = header(table, TableKind::Backings).filter(|header| header.is_checked);
+        let is_current = header.is_some_and(|header| {
+            header.member_uuid == array.members()[slot].uuid && header.use_count >= array.runtime().use_count()
+        });
+        is_current && fstat(table.fd()).is_ok_and(|own| self.find(slot, OWN) == Some(own.st_ino))
+    }
+
     /// Finds out whose table is believed.
-    pub(crate) fn believe(&self) {
-        let names_itself = |slot: &Slot| {
-            let own = self.members[*slot].as_ref().and_then(|table| fstat(table.fd()).ok());
-            own.is_some_and(|own| self.find(*slot, OWN) == Some(own.st_ino))
-        };
-        let believed = (0..self.members.len()).filter(names_itself).fold(MemberSet::EMPTY, MemberSet::with);
+    pub(crate) fn believe(&self, array: &Array) {
+        let believed = (0..self.members.len()).filter(|&slot| self.is_own(array, slot)).fold(MemberSet::EMPTY, MemberSet::with);
         self.believed.store(believed.bits(), Ordering::Release);
     }
 
@@ -105,17 +112,18 @@ impl Backings {
     /// What the record with a number says: a file and a generation.
     fn load(&self, slot: Slot, number: u64) -> Option<(u64, u64)> {
         let address = self.address(slot, number)?;
-        let (mut file, mut generation) = (0, 0);
-        let (file_out, generation_out) = (&raw mut file, &raw mut generation);
-        // SAFETY: `address` points to the 16 mapped bytes of a record, at a multiple of 16; the closure owns nothing; records change only by atomics.
+        let (mut file, mut generation, mut check) = (0, 0, 0);
+        let (file_out, generation_out, check_out) = (&raw mut file, &raw mut generation, &raw mut check);
+        // SAFETY: `address` points to the 32 mapped bytes of a record, at a multiple of 32; the closure owns nothing; records change only by atomics.
         unsafe {
             guard(|| {
                 *generation_out = word(address, BACKING_GENERATION_OFFSET).load(Ordering::Acquire);
+                *check_out = word(address, BACKING_CHECK_OFFSET).load(Ordering::Acquire);
                 *file_out = word(address, BACKING_FILE_OFFSET).load(Ordering::Acquire);
             })
         }
         .ok()?;
-        Some((file, generation))
+        (check == backing_check(number, file, generation)).then_some((file, generation))
     }
 
     fn store(&self, slot: Slot, record: Record, file: u64) {
@@ -128,10 +136,12 @@ impl Backings {
         }
         let Some(address) = self.address(slot, record.number) else { return };
         let flush = table.domain().flush();
-        // SAFETY: as in `find`. What cannot be stored is not known.
+        let check = backing_check(record.number, file, record.generation);
+        // SAFETY: as in `load`. What cannot be stored is not known.
         let _ = unsafe {
             guard(|| {
                 word(address, BACKING_FILE_OFFSET).store(file, Ordering::Relaxed);
+                word(address, BACKING_CHECK_OFFSET).store(check, Ordering::Relaxed);
                 word(address, BACKING_GENERATION_OFFSET).store(record.generation, Ordering::Release);
                 if flush == persist::Flush::Needed {
                     persist::write_back(address, BACKING_RECORD_BYTES);
@@ -149,7 +159,7 @@ impl Backings {
 /// A word of a record.
 ///
 /// # Safety
-/// `record` points to the 16 mapped bytes of a record, at a multiple of 8, which change only by atomics for as long as the word is used.
+/// `record` points to the 32 mapped bytes of a record, at a multiple of 8, which change only by atomics for as long as the word is used.
 unsafe fn word<'a>(record: *mut u8, offset: usize) -> &'a AtomicU64 {
     // SAFETY: offsets within a record are multiples of 8; the rest the caller promises.
     unsafe { AtomicU64::from_ptr(record.add(offset).cast()) }

@@ -210,10 +210,10 @@ impl Files {
             kept_over_exec: KeptOverExec::new(),
         }));
         files.array.runtime().recover_to(Recovery::Tables, || {
-            files.backings.renew();
+            files.backings.renew(&files.array, files.array.in_use());
             files.recover_tables()
         })?;
-        files.backings.believe();
+        files.backings.believe(&files.array);
         let runtime = files.array.runtime();
         if files.array.was_alone() || runtime.has_reaped_nameless() {
             runtime.with_namespace(|_| files.clear_orphans());
@@ -397,6 +397,13 @@ impl Files {
         let entry = runtime.enter_file(key).ok_or(OsError::NFILE)?;
         if let Some(replaced) = entry.replaced {
             self.forget_mappings(replaced.get(), runtime.file(entry));
+        }
+        let mut record = record;
+        if entry.first && self.table.is_odd(&self.array, attribute.inode) {
+            // Nobody else has it open, so this is no change under way. What cannot be mended now stays as it is.
+            let _ = self.table.mend(&self.array, attribute.inode);
+            // Some copy may have noted what another had not.
+            record = self.record(attribute).unwrap_or(record);
         }
         let inode = Inode::new(self, attribute.inode, &record, backing, entry, writable, opened_in);
         if entry.first {

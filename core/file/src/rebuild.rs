@@ -84,14 +84,16 @@ impl Files {
             next = run.end;
             own.allocate(inode_record_offset(run.start), (run.end - run.start) * INODE_RECORD_BYTES as u64)?;
             for number in run {
-                table.store_bytes(slot, number, &table.load_bytes(reference, number)?)?;
+                // Where no member has the record whole the new one gets what the reference has.
+                let right = table.load_right(array, number).or_else(|_| table.load_bytes(reference, number))?;
+                table.store_bytes(slot, number, &right)?;
             }
         }
         own.persist(0, own.bytes()?)?;
         copy_body(array, reference, slot, TableKind::Names, format::NAMES_FILE)?;
         // A member whose table of backing files does not name itself is one that was copied, or has just been made.
-        self.backings().renew();
-        self.backings().believe();
+        self.backings().renew(array, array.in_use().with(slot));
+        self.backings().believe(array);
         Ok(())
     }
 

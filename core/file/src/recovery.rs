@@ -7,20 +7,14 @@
 //! A member that is away is put on record before a record of another one is made to agree. That bytes wait for resync is noted without: the
 //! lanes of the member that is away say the same, and they are looked at when it comes back.
 //!
-//! Which record is right where members differ: the lowest member's that is whole, since every change is stored there first. Behind a page
-//! cache what is stored first may be lost first; there the newer generation counts, and a file counts more than none. A record that is nothing but
-//! zeros counts less than that of a file with a name: the medium has lost it.
+//! Which record is right where members differ [`format::judge`] says.
 
 use crate::files::Files;
 use crate::table::{InodeTable, open_tables};
 use array::Array;
 use dax::{Backing, PersistenceDomain};
-use format::{
-    Attribute, FLAG_SLACK, INODE_RECORD_BYTES, InodeRecord, InodeState, LANE_COUNT, LaneKind, LaneRecord, Resync, STATE_OFFSET,
-    inode_record_offset,
-};
+use format::{Attribute, FLAG_SLACK, INODE_RECORD_BYTES, InodeState, LANE_COUNT, LaneKind, LaneRecord, Resync, STATE_OFFSET};
 use intent::NameLog;
-use medium::Medium;
 use persist::fault::guard;
 use sys::OsError;
 use units::{MemberSet, Slot};
@@ -28,13 +22,12 @@ use units::{MemberSet, Slot};
 /// Records that are compared under one guard.
 const BATCH_COUNT: usize = 1024;
 
-type Record = [u8; INODE_RECORD_BYTES];
-
 impl Files {
     /// Makes the tables whole, and notes what the lanes name.
     pub(crate) fn recover_tables(&self) -> Result<(), OsError> {
         let (array, table) = (self.array(), self.table());
         table.equal_lengths(array)?;
+        table.upgrade(array)?;
         let volatile_order = self.domains().contains(&PersistenceDomain::PageCache);
         table.each_odd(array, |number, _| table.make_equal(array, number, volatile_order))?;
         self.recover_journal()?;
@@ -148,7 +141,7 @@ impl Files {
 }
 
 impl InodeTable {
-    /// Calls `visit` with the number of every record that is not the same on all members in use, or is an orphan's, and its state on the
+    /// Calls `visit` with the number of every record that is not the same on all members in use, does not fit its checks, or is an orphan's, and its state on the
     /// lowest.
     fn each_odd(&self, array: &Array, mut visit: impl FnMut(u64, u8) -> Result<(), OsError>) -> Result<(), OsError> {
         let mut next = 1;
@@ -197,8 +190,14 @@ impl InodeTable {
                 // SAFETY: every place is mapped for `batch` records; nobody changes them: the process is alone, or they are atomics.
                 let word = |place: *const u64, word: usize| unsafe { place.add(index * WORDS + word).read_volatile() };
                 let state = word(places[0], STATE_OFFSET / 8).to_le_bytes()[STATE_OFFSET % 8];
+                let mut first = [0; INODE_RECORD_BYTES];
+                for at in 0..WORDS {
+                    first[8 * at..][..8].copy_from_slice(&word(places[0], at).to_le_bytes());
+                }
+                // A crash may have cut a change short on all members in the same place.
+                let is_broken = format::bad_part(number + index as u64, &first).is_some();
                 let differ = (0..WORDS).any(|at| places[1..].iter().any(|&place| word(place, at) != word(places[0], at)));
-                if differ || state == InodeState::Orphan.code() {
+                if differ || is_broken || state == InodeState::Orphan.code() {
                     // SAFETY: at most one entry per record of the batch.
                     unsafe { odd.add(found).write((index as u16, state)) };
                     found += 1;
@@ -210,58 +209,5 @@ impl InodeTable {
             Ok(()) => Ok((batch, found)),
             Err(fault) => Err(self.member_at(fault.address).or(array.in_use().lowest()).unwrap_or(0)),
         }
-    }
-
-    /// Gives all members in use the record that is right.
-    fn make_equal(&self, array: &Array, number: u64, volatile_order: bool) -> Result<(), OsError> {
-        let whole = |slot: Slot| -> Option<(Record, Option<InodeRecord>)> {
-            let bytes = self.load_bytes(slot, number).ok()?;
-            Some((bytes, InodeRecord::decode(number, &bytes).ok()?))
-        };
-        let rank = |bytes: &Record| {
-            let state = bytes[STATE_OFFSET];
-            let used = if state == InodeState::Used.code() { 2 } else { u8::from(state != InodeState::Free.code()) };
-            (InodeRecord::generation_of(bytes), used)
-        };
-        let mut right: Option<(Record, Option<InodeRecord>)> = None;
-        // Nothing but zeros, which a record is before its first use only, and where the medium has lost it. It yields to one of a file that has a name: that was
-        // durable on every member before the name was.
-        let is_void = |bytes: &Record| bytes.iter().all(|&byte| byte == 0);
-        let is_named = |bytes: &Record| bytes[STATE_OFFSET] == InodeState::Used.code();
-        for candidate in array.in_use().iter().filter_map(whole) {
-            right = match right {
-                Some(present) if is_void(&present.0) && is_named(&candidate.0) => Some(candidate),
-                Some(present) if !volatile_order || rank(&candidate.0) <= rank(&present.0) => Some(present),
-                _ => Some(candidate),
-            };
-        }
-        // Whole nowhere: left as it is, for people to look at.
-        let Some((mut bytes, record)) = right else { return Ok(()) };
-        if let Some(mut record) = record {
-            let same = |found: &InodeRecord| found.generation == record.generation;
-            let found = || array.in_use().iter().filter_map(|slot| whole(slot)?.1.filter(same));
-            record.resync = found().filter_map(|record| record.resync).reduce(Resync::union);
-            // Each only says that something is to be looked at; a member that was away does not know those noted meanwhile.
-            record.flags = found().fold(record.flags, |flags, record| flags | record.flags);
-            bytes = record.encode(number);
-        }
-        // Notes alone are no change that a member which is away would miss.
-        let bare = |record: InodeRecord| InodeRecord { flags: 0, resync: None, ..record };
-        let right_bare = record.map(bare);
-        for slot in array.in_use().iter() {
-            if self.load_bytes(slot, number) == Ok(bytes) {
-                continue;
-            }
-            if whole(slot).and_then(|(_, record)| record).map(bare) != right_bare {
-                array.before_change()?;
-            }
-            // It may lie in a hole.
-            let room = self.member(slot).ok_or(OsError::NODEV);
-            let room = room.and_then(|table| table.allocate(inode_record_offset(number), INODE_RECORD_BYTES as u64));
-            if room.and_then(|()| self.store_bytes(slot, number, &bytes)).is_err() {
-                array.fail_member(slot)?;
-            }
-        }
-        Ok(())
     }
 }

@@ -19,7 +19,7 @@ use crate::undo;
 use alloc::vec::Vec;
 use array::Array;
 use array::IoFault;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 use format::{LOST_MASK_OFFSET, RESYNC_END_OFFSET, RESYNC_START_OFFSET, Resync};
 use medium::Medium;
 use sys::OsError;
@@ -36,24 +36,19 @@ const NOTHING: Resync = Resync { start: u64::MAX, end: 0, lost: MemberSet::EMPTY
 impl InodeTable {
     /// What waits for resync of the file with this record.
     pub(crate) fn resync(&self, array: &Array, number: u64) -> Option<Resync> {
-        let on_member = |slot| self.load_on(slot, number).ok().flatten().and_then(|record| record.resync);
-        array.in_use().iter().filter_map(on_member).reduce(Resync::union)
+        let noted = array.in_use().iter().filter_map(|slot| self.resync_on(slot, number)).reduce(Resync::union);
+        noted.or_else(|| self.load(array, number).ok().flatten().and_then(|record| record.resync))
     }
 
     /// Notes that more waits for resync.
     pub(crate) fn add_resync(&self, array: &Array, number: u64, more: Resync) {
         array.runtime().with_inodes(|_| {
             let resync = self.resync(array, number).map_or(more, |present| present.union(more));
-            // The end gives the others their meaning, so it comes last.
-            self.store_everywhere(array, number, LOST_MASK_OFFSET, |address| {
-                // SAFETY: see `store_everywhere`; the field lies at a multiple of its size.
-                unsafe { AtomicU32::from_ptr(address.cast()) }.store(resync.lost.bits(), Ordering::Release);
+            self.change_notes(array, number, |record| {
+                record[LOST_MASK_OFFSET..][..4].copy_from_slice(&resync.lost.bits().to_le_bytes());
+                record[RESYNC_START_OFFSET..][..8].copy_from_slice(&resync.start.to_le_bytes());
+                record[RESYNC_END_OFFSET..][..8].copy_from_slice(&resync.end.to_le_bytes());
             });
-            self.store_everywhere(array, number, RESYNC_START_OFFSET, |address| {
-                // SAFETY: as above.
-                unsafe { AtomicU64::from_ptr(address.cast()) }.store(resync.start, Ordering::Release);
-            });
-            self.store_resync_end(array, number, resync.end);
         });
     }
 
@@ -61,15 +56,8 @@ impl InodeTable {
     fn end_resync(&self, array: &Array, number: u64, done: Option<Resync>) {
         array.runtime().with_inodes(|_| {
             if self.resync(array, number) == done {
-                self.store_resync_end(array, number, 0);
+                self.change_notes(array, number, |record| record[RESYNC_END_OFFSET..][..8].fill(0));
             }
-        });
-    }
-
-    fn store_resync_end(&self, array: &Array, number: u64, end: u64) {
-        self.store_everywhere(array, number, RESYNC_END_OFFSET, |address| {
-            // SAFETY: see `store_everywhere`; the field lies at a multiple of its size.
-            unsafe { AtomicU64::from_ptr(address.cast()) }.store(end, Ordering::Release);
         });
     }
 }

@@ -1,19 +1,23 @@
 //! The inode table on the members: one record per file, the same on each.
 //!
-//! Records are read from the lowest member in use, and stored on every member in use. A record is filled while it is free and its
-//! state is stored last.
+//! Records are stored on every member in use, the lowest first, and read from all of them ([`crate::copies`]). A record is filled while it is free and its
+//! state is stored last. A size and its check are two stores; so are the notes (state, flags, what waits for resync) and theirs. Sizes change under the file's size lock, notes under the inode lock.
 
 use alloc::vec::Vec;
 use array::{Array, Member, has_failed};
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use dax::{Access, Backing, PersistenceDomain};
-use format::{FLAGS_OFFSET, INODE_COUNT_MAX, INODE_RECORD_BYTES, InodeRecord, InodeState, SIZE_OFFSET, STATE_OFFSET, Shape};
-use format::{TABLE_BEGINNING_BYTES, TableHeader, TableKind, Uuid, inode_record_offset, inode_table_bytes};
+use format::{FLAGS_OFFSET, INODE_COUNT_MAX, INODE_RECORD_BYTES, InodeRecord, InodeState, LOST_MASK_OFFSET, NOTES_CHECK_OFFSET};
+use format::{RESYNC_END_OFFSET, RESYNC_START_OFFSET, SIZE_CHECK_OFFSET, SIZE_OFFSET, STATE_OFFSET, Shape, TABLE_HEADER_BYTES};
+use format::{TableHeader, TableKind, inode_record_offset, inode_table_bytes, notes_check, size_check};
 use medium::Medium;
 use persist::fault::guard;
 use sys::rustix::fs::OFlags;
 use sys::{AsFd, OsError};
-use units::Slot;
+use units::{MemberSet, Slot};
+
+/// The bytes of one record.
+pub(crate) type Record = [u8; INODE_RECORD_BYTES];
 
 /// How many records the table grows by.
 const GROWTH_COUNT: u64 = 1024;
@@ -24,12 +28,30 @@ pub struct InodeTable {
     members: Vec<Option<Backing>>,
     /// Records that are known to lie before the end of the last that was ever used: that only grows.
     known_count: AtomicU64,
+    /// The members whose records have checks of size and notes, as bits: their tables are none of version 1.
+    checked: AtomicU32,
+    /// The members of which this process has told that records were mended, as bits.
+    pub(crate) told: AtomicU32,
 }
 
 impl InodeTable {
     /// Opens the tables of the members that are there.
     pub fn open(array: &Array) -> Result<Self, OsError> {
-        open_tables(array, TableKind::Inodes, format::INODES_FILE).map(|members| Self { members, known_count: AtomicU64::new(0) })
+        let members = open_tables(array, TableKind::Inodes, format::INODES_FILE)?;
+        let is_checked = |table: &Backing| header(table, TableKind::Inodes).is_some_and(|header| header.is_checked);
+        let checked: MemberSet = (0..members.len()).filter(|&slot| members[slot].as_ref().is_some_and(is_checked)).collect();
+        Ok(Self { members, known_count: AtomicU64::new(0), checked: AtomicU32::new(checked.bits()), told: AtomicU32::new(0) })
+    }
+
+    /// Whether the records of a member have checks of size and notes.
+    #[inline]
+    pub(crate) fn is_checked(&self, slot: Slot) -> bool {
+        MemberSet::from_bits(self.checked.load(Ordering::Relaxed)).contains(slot)
+    }
+
+    /// Notes that the records of a member have checks of size and notes.
+    pub(crate) fn note_checked(&self, slot: Slot) {
+        self.checked.fetch_or(MemberSet::EMPTY.with(slot).bits(), Ordering::Relaxed);
     }
 
     /// Gives out an inode number for a file of `shape`, with a record stored on every member in use: of a file without a name, which a crash
@@ -143,7 +165,7 @@ impl InodeTable {
     /// Frees a record on every member in use.
     pub fn free(&self, array: &Array, number: u64) {
         array.runtime().with_inodes(|hint| {
-            self.set_state(array, number, InodeState::Free);
+            self.change_notes(array, number, |record| record[STATE_OFFSET] = InodeState::Free.code());
             if number < hint.load(Ordering::Relaxed) {
                 hint.store(number, Ordering::Relaxed);
             }
@@ -152,37 +174,63 @@ impl InodeTable {
 
     /// Sets a record's state on every member in use.
     pub fn set_state(&self, array: &Array, number: u64, state: InodeState) {
-        self.store_everywhere(array, number, STATE_OFFSET, |address| {
-            // SAFETY: see `store_everywhere`; one byte is always aligned.
-            unsafe { AtomicU8::from_ptr(address) }.store(state.code(), Ordering::Release);
+        array.runtime().with_inodes(|_| {
+            self.change_notes(array, number, |record| record[STATE_OFFSET] = state.code());
         });
     }
 
-    /// Stores the logical size on every member in use.
+    /// Stores the logical size on every member in use. The size lock is held.
     #[inline]
-    pub fn set_size(&self, array: &Array, number: u64, size: u64) {
-        self.store_everywhere(array, number, SIZE_OFFSET, |address| {
-            // SAFETY: see `store_everywhere`; records are 64-byte aligned and the size is their first word.
-            unsafe { AtomicU64::from_ptr(address.cast()) }.store(size, Ordering::Release);
+    pub fn set_size(&self, array: &Array, number: u64, generation: u64, size: u64) {
+        let check = size_check(number, generation, size);
+        self.store_everywhere(array, number, |record| {
+            // SAFETY: see `store_everywhere`; records are 64-byte aligned, the size is their first word and its check their last. The check comes last.
+            unsafe {
+                AtomicU64::from_ptr(record.add(SIZE_OFFSET).cast()).store(size, Ordering::Release);
+                AtomicU64::from_ptr(record.add(SIZE_CHECK_OFFSET).cast()).store(check, Ordering::Release);
+            }
         });
     }
 
     /// Adds flags to a record on every member in use, and takes others away. `known` gets what they are then, before anybody else can change them.
     pub fn change_flags(&self, array: &Array, number: u64, add: u32, remove: u32, known: impl FnOnce(u32)) {
         array.runtime().with_inodes(|_| {
-            let present = self.load(array, number).ok().flatten().map_or(0, |record| record.flags);
-            let flags = present & !remove | add;
-            self.store_everywhere(array, number, FLAGS_OFFSET, |address| {
-                // SAFETY: see `store_everywhere`; the flags lie at a multiple of 4.
-                unsafe { AtomicU32::from_ptr(address.cast()) }.store(flags, Ordering::Release);
+            let record = self.change_notes(array, number, |record| {
+                let flags = InodeRecord::flags_in(record) & !remove | add;
+                record[FLAGS_OFFSET..][..4].copy_from_slice(&flags.to_le_bytes());
             });
-            known(flags);
+            known(record.map_or(add, |record| InodeRecord::flags_in(&record)));
         });
     }
 
-    /// Runs `store` on the address of a record's field on every member in use, inside a guard. A member whose memory fails goes out, and is on record before
+    /// Changes the notes of a record on every member in use: all of them are stored from what is right now, so that a damaged copy does not get a check that fits. The inode lock is held. Returns the
+    /// record as it is then; None, and nothing is changed, if no member has it whole.
+    pub(crate) fn change_notes(&self, array: &Array, number: u64, change: impl FnOnce(&mut Record)) -> Option<Record> {
+        let mut record = self.load_right(array, number).ok()?;
+        change(&mut record);
+        let check = notes_check(number, &record);
+        record[NOTES_CHECK_OFFSET..][..4].copy_from_slice(&check.to_le_bytes());
+        let word = |at: usize| u32::from_le_bytes(core::array::from_fn(|index| record[at + index]));
+        let long = |at: usize| u64::from_le_bytes(core::array::from_fn(|index| record[at + index]));
+        self.store_everywhere(array, number, |to| {
+            // SAFETY: see `store_everywhere`; each field lies at a multiple of its size. The end of what waits for resync comes after what it gives a meaning, the state after all that, and the check last.
+            unsafe {
+                for at in [LOST_MASK_OFFSET, FLAGS_OFFSET] {
+                    AtomicU32::from_ptr(to.add(at).cast()).store(word(at), Ordering::Release);
+                }
+                for at in [RESYNC_START_OFFSET, RESYNC_END_OFFSET] {
+                    AtomicU64::from_ptr(to.add(at).cast()).store(long(at), Ordering::Release);
+                }
+                AtomicU8::from_ptr(to.add(STATE_OFFSET)).store(record[STATE_OFFSET], Ordering::Release);
+                AtomicU32::from_ptr(to.add(NOTES_CHECK_OFFSET).cast()).store(check, Ordering::Release);
+            }
+        });
+        Some(record)
+    }
+
+    /// Runs `store` on the address of a record on every member in use, inside a guard. A member whose memory fails goes out, and is on record before
     /// anybody is told that the change is made: as the lowest member it would take the change back when it is there again.
-    pub(crate) fn store_everywhere(&self, array: &Array, number: u64, field: usize, store: impl Fn(*mut u8)) {
+    pub(crate) fn store_everywhere(&self, array: &Array, number: u64, store: impl Fn(*mut u8)) {
         let mut failed = false;
         for slot in array.in_use().iter() {
             let Ok(record) = self.address(slot, number) else {
@@ -196,7 +244,7 @@ impl InodeTable {
                 // SAFETY: `record` points to 64 mapped bytes; the closure owns nothing; records change only by atomics.
                 unsafe {
                     guard(|| {
-                        store(record.add(field));
+                        store(record);
                         if flush == persist::Flush::Needed {
                             persist::write_back(record, INODE_RECORD_BYTES);
                         }
@@ -215,19 +263,7 @@ impl InodeTable {
         }
     }
 
-    /// Reads and checks a record, from the lowest member in use whose copy is whole. None if it is free.
-    pub fn load(&self, array: &Array, number: u64) -> Result<Option<InodeRecord>, OsError> {
-        let mut result = Err(OsError::IO);
-        for slot in array.in_use().iter() {
-            let Ok(bytes) = self.load_bytes(slot, number) else { continue };
-            match InodeRecord::decode(number, &bytes) {
-                Ok(record) => return Ok(record),
-                Err(_) => result = Err(OsError::IO),
-            }
-        }
-        result
-    }
-
+    /// A member's copy of a record, as it is there.
     pub(crate) fn load_bytes(&self, slot: Slot, number: u64) -> Result<[u8; INODE_RECORD_BYTES], OsError> {
         let record = self.address(slot, number)?;
         let mut bytes = [0u8; INODE_RECORD_BYTES];
@@ -243,11 +279,6 @@ impl InodeTable {
         }
         .map_err(|_| OsError::IO)?;
         Ok(bytes)
-    }
-
-    /// What one member's record says; None if it is free.
-    pub(crate) fn load_on(&self, slot: Slot, number: u64) -> Result<Option<InodeRecord>, OsError> {
-        InodeRecord::decode(number, &self.load_bytes(slot, number)?).map_err(|_| OsError::IO)
     }
 
     /// Whether a member's table begins as one does.
@@ -273,13 +304,16 @@ impl InodeTable {
         let record = self.address(slot, number)?;
         let mut pending = *bytes;
         pending[STATE_OFFSET] = InodeState::Free.code();
-        let state = bytes[STATE_OFFSET];
+        let check = notes_check(number, &pending);
+        pending[NOTES_CHECK_OFFSET..][..4].copy_from_slice(&check.to_le_bytes());
+        let (state, check) = (bytes[STATE_OFFSET], notes_check(number, bytes));
         let pending = pending.as_ptr();
         // SAFETY: 64 bytes each; the inode lock is held, so nobody else changes a free record; the closure owns nothing.
         unsafe {
             guard(|| {
                 core::ptr::copy_nonoverlapping(pending, record, INODE_RECORD_BYTES);
                 AtomicU8::from_ptr(record.add(STATE_OFFSET)).store(state, Ordering::Release);
+                AtomicU32::from_ptr(record.add(NOTES_CHECK_OFFSET).cast()).store(check, Ordering::Release);
             })
         }
         .map_err(|_| OsError::IO)
@@ -361,7 +395,9 @@ pub(crate) fn why_unmapped(table: &Backing) -> OsError {
 /// it can be spared.
 pub(crate) fn open_tables(array: &Array, kind: TableKind, name: &core::ffi::CStr) -> Result<Vec<Option<Backing>>, OsError> {
     let is_optional = array::tables::is_optional(kind);
-    let is_usable = |file: &Backing| is_table(file, kind, array.uuid()) || is_optional && file.bytes() == Ok(0);
+    let use_count = array.runtime().use_count();
+    let is_table = |file: &Backing| array::tables::is_usable(kind, array.uuid(), use_count, &beginning(file));
+    let is_usable = |file: &Backing| is_table(file) || is_optional && file.bytes() == Ok(0);
     array
         .members()
         .iter()
@@ -382,12 +418,19 @@ pub(crate) fn open_tables(array: &Array, kind: TableKind, name: &core::ffi::CStr
         .collect()
 }
 
-/// Whether a file is a table of the array.
-fn is_table(file: &Backing, kind: TableKind, array: Uuid) -> bool {
-    let mut bytes = [0; TABLE_BEGINNING_BYTES];
+/// The first bytes of a table's file; zeros where it is shorter.
+fn beginning(file: &Backing) -> [u8; TABLE_HEADER_BYTES] {
+    let mut bytes = [0; TABLE_HEADER_BYTES];
     // SAFETY: the buffer is ours and that long.
-    let read = unsafe { file.get(0, bytes.as_mut_ptr(), bytes.len()) };
-    read.is_ok() && TableHeader::begins(kind, array, &bytes)
+    if unsafe { file.get(0, bytes.as_mut_ptr(), bytes.len()) }.is_err() {
+        return [0; TABLE_HEADER_BYTES];
+    }
+    bytes
+}
+
+/// The header of a table; None if it cannot be read.
+pub(crate) fn header(file: &Backing, kind: TableKind) -> Option<TableHeader> {
+    TableHeader::decode(kind, &beginning(file)).ok()
 }
 
 /// Whether an error says that there is no regular file.

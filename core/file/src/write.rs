@@ -206,7 +206,7 @@ impl Inode {
 
     /// Stores a new size on every member and for every process. The size lock is held.
     pub(crate) fn set_size(&self, size: u64) {
-        self.files.table().set_size(self.files.array(), self.number, size);
+        self.files.table().set_size(self.files.array(), self.number, self.generation, size);
         // If it cannot follow, mappings show a file as long as before.
         let _ = self.set_copy_bytes(size);
         self.shared().size.store(size, Ordering::Release);

@@ -82,9 +82,11 @@ impl Scene {
     }
 
     fn restore(&self, state: &State) {
-        for (name, image) in [("data/f", &state.data), (".cxlraid/inodes", &state.inodes)] {
-            self.paths(name).iter().zip(image).for_each(|(path, bytes)| store(path, bytes, 0));
-        }
+        self.paths("data/f").iter().zip(&state.data).for_each(|(path, bytes)| store(path, bytes, 0));
+        // What the header of a table says was durable before any record was changed.
+        let header = format::TABLE_HEADER_BYTES;
+        let tables = self.paths(".cxlraid/inodes");
+        tables.iter().zip(&state.inodes).for_each(|(path, bytes)| store(path, &bytes[header..], header as u64));
         for (path, bytes) in self.array.journal_paths().iter().zip(&state.journal) {
             for (lane, part) in bytes.chunks(LANE_PART_BYTES).enumerate() {
                 store(path, part, self.header().lane_offset(lane));

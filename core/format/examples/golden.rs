@@ -14,6 +14,7 @@ use std::{fs, io, path::Path};
 const CHECKSUM_AT: usize = 4092;
 const MAJOR_AT: usize = 8;
 const MINOR_AT: usize = 10;
+const RECORD_BYTES_AT: usize = 12;
 const INCOMPATIBLE_AT: usize = 24;
 const READ_ONLY_COMPATIBLE_AT: usize = 32;
 const LEVEL_AT: usize = 182;
@@ -53,6 +54,23 @@ fn patched(mut block: [u8; 4096], at: usize, patch: &[u8]) -> [u8; 4096] {
     block
 }
 
+/// The header of a table as version 1 had it: without member and marks.
+fn header_1(kind: TableKind, minor: u8) -> [u8; 4096] {
+    let mut header = fixture::table(kind).encode();
+    header[32..CHECKSUM_AT].fill(0);
+    if kind == TableKind::Backings {
+        header[RECORD_BYTES_AT] = 16;
+    }
+    patched(header, MAJOR_AT, &[1, 0, minor, 0])
+}
+
+/// The record of a table of version 1: without checks of size and notes.
+fn record_1(inode: u64, record: InodeRecord) -> [u8; 64] {
+    let mut bytes = record.encode(inode);
+    bytes[52..].fill(0);
+    bytes
+}
+
 /// `bytes` with one byte changed.
 fn damaged(mut bytes: Vec<u8>, at: usize) -> Vec<u8> {
     bytes[at] ^= 0x10;
@@ -63,7 +81,7 @@ fn superblocks() -> Vec<Image> {
     // What 1.0 has not: the minor version, and the journal.
     let as_1_0 = |superblock: Superblock| patched(superblock.encode(), MINOR_AT, &[0, 0]);
     let (old, new) = (as_1_0(fixture::superblock()), as_1_0(fixture::superblock_next()));
-    let journals = fixture::superblocks_1_1().map(|superblock| superblock.encode());
+    let journals = fixture::superblocks_1_1().map(|superblock| patched(superblock.encode(), MINOR_AT, &[1, 0]));
     let valid = [old, new].concat();
     let torn = [old, [&new[..1000], &[0; 3096]].concat().try_into().expect("4096 bytes")].concat();
     let both_damaged = damaged(damaged(valid.clone(), 100), 4096 + 4000);
@@ -72,7 +90,8 @@ fn superblocks() -> Vec<Image> {
     vec![
         ("superblock-1.0", valid.clone()),
         ("superblock-1.1", journals.concat()),
-        ("superblock-1.1-rebuilding", fixture::superblock_rebuilding().encode().to_vec()),
+        ("superblock-1.1-rebuilding", patched(fixture::superblock_rebuilding().encode(), MINOR_AT, &[1, 0]).to_vec()),
+        ("superblock-1.2", fixture::superblocks_1_2().map(|superblock| superblock.encode()).concat()),
         ("superblock-journal-invalid", journals.map(|copy| patched(copy, JOURNAL_KIND_AT, &[9])).concat()),
         ("superblock-torn", torn),
         ("superblock-corrupt", both_damaged),
@@ -90,30 +109,55 @@ fn superblocks() -> Vec<Image> {
 }
 
 fn inode_tables() -> Vec<Image> {
-    let header = TableHeader { kind: TableKind::Inodes, array_uuid: fixture::ARRAY }.encode();
-    let encoded = |records: [Option<InodeRecord>; 5]| -> Vec<u8> {
-        (1..).zip(records).flat_map(|(inode, record)| record.map_or([0; 64], |record| record.encode(inode))).collect()
+    let encoded = |records: [Option<InodeRecord>; 5], encode: fn(u64, InodeRecord) -> [u8; 64]| -> Vec<u8> {
+        (1..).zip(records).flat_map(|(inode, record)| record.map_or([0; 64], |record| encode(inode, record))).collect()
     };
-    let records = encoded(fixture::inodes());
-    // What 1.0 has not: the minor version in the header, and nothing in the bytes that 1.1 uses.
-    let valid = [&patched(header, MINOR_AT, &[0, 0])[..], &records].concat();
+    let records = encoded(fixture::inodes(), record_1);
+    let valid = [&header_1(TableKind::Inodes, 0)[..], &records].concat();
     // The record of inode 1 where that of inode 2 should be: whole, in the wrong place.
     let mut misplaced = valid.clone();
     misplaced.copy_within(4096..4160, 4160);
+    let header = fixture::table(TableKind::Inodes).encode();
+    let checked = [&header[..], &encoded(fixture::inodes_1_1(), |inode, record| record.encode(inode))].concat();
+    // The second mark is the newer one, and it was cut short in the other.
+    let mut marked = checked.clone();
+    for use_count in [44, 46] {
+        let (at, mark) = TableHeader::next_mark(TableKind::Inodes, &marked, use_count).expect("a table");
+        marked[at as usize..][..TABLE_MARK_BYTES].copy_from_slice(&mark);
+    }
+    let mut torn = marked.clone();
+    torn[72] ^= 1;
     vec![
         ("inodes-1.0", valid.clone()),
-        ("inodes-1.1", [&header[..], &encoded(fixture::inodes_1_1())].concat()),
+        ("inodes-1.1", [&header_1(TableKind::Inodes, 1)[..], &encoded(fixture::inodes_1_1(), record_1)].concat()),
+        ("inodes-2.0", checked.clone()),
+        ("inodes-2.0-marked", marked),
+        ("inodes-2.0-torn-mark", torn),
+        ("inodes-2.0-corrupt-size", damaged(checked.clone(), 4096 + 3)),
+        ("inodes-2.0-corrupt-notes", damaged(checked, 4096 + 24)),
         ("inodes-corrupt-record", damaged(valid.clone(), 4096 + 17)),
         ("inodes-misplaced-record", misplaced),
         ("inodes-corrupt-header", damaged(valid, 20)),
-        ("inodes-newer", [&patched(header, MAJOR_AT, &[2, 0])[..], &records].concat()),
+        ("inodes-newer-3", {
+            let mut newer = header;
+            newer[MAJOR_AT] = 3;
+            let checksum = Crc::<u32>::new(&CRC_32_ISCSI).checksum(&newer[..64]);
+            newer[CHECKSUM_AT..].copy_from_slice(&checksum.to_le_bytes());
+            [&newer[..], &records].concat()
+        }),
     ]
 }
 
 fn backing_tables() -> Vec<Image> {
-    let header = TableHeader { kind: TableKind::Backings, array_uuid: fixture::ARRAY }.encode();
     let records = fixture::BACKINGS.map(|[file, generation]| [file.to_le_bytes(), generation.to_le_bytes()].concat());
-    vec![("backings-1.0", [&header[..], &records.concat()].concat())]
+    let checked = (0..).zip(fixture::BACKINGS).flat_map(|(inode, [file, generation])| {
+        let check = if file == 0 { 0 } else { backing_check(inode, file, generation) };
+        [file, generation, check, 0].map(u64::to_le_bytes).concat()
+    });
+    vec![
+        ("backings-1.0", [&header_1(TableKind::Backings, 0)[..], &records.concat()].concat()),
+        ("backings-2.0", fixture::table(TableKind::Backings).encode().into_iter().chain(checked).collect()),
+    ]
 }
 
 fn attributes() -> Vec<Image> {
@@ -126,23 +170,25 @@ fn attributes() -> Vec<Image> {
 }
 
 fn name_logs() -> Vec<Image> {
-    let mut valid = TableHeader { kind: TableKind::Names, array_uuid: fixture::ARRAY }.encode().to_vec();
+    let mut valid = header_1(TableKind::Names, 0).to_vec();
     for record in fixture::NAMES {
         valid.extend([&record.encode_head()[..], record.path, record.to].concat());
         valid.resize(valid.len().next_multiple_of(NAME_RECORD_ALIGN), 0);
     }
-    vec![("names-1.0", valid.clone()), ("names-corrupt-record", damaged(valid, 4096 + 66))]
+    let newer = [&fixture::table(TableKind::Names).encode()[..], &valid[4096..]].concat();
+    vec![("names-1.0", valid.clone()), ("names-2.0", newer), ("names-corrupt-record", damaged(valid, 4096 + 66))]
 }
 
 fn lane_files() -> Vec<Image> {
-    let mut valid = TableHeader { kind: TableKind::Lanes, array_uuid: fixture::ARRAY }.encode().to_vec();
+    let mut valid = header_1(TableKind::Lanes, 0).to_vec();
     valid.extend(fixture::LANES.iter().flat_map(LaneRecord::encode));
     valid.resize(LANE_FILE_BYTES, 0);
     // Lane 0: the first half of a new record over the old one.
     let mut torn = valid.clone();
     let next = LaneRecord { offset: 0x5000, sequence: 78, ..fixture::LANES[0] }.encode();
     torn[4096..4096 + 32].copy_from_slice(&next[..32]);
-    vec![("lanes-1.0", valid), ("lanes-torn", torn)]
+    let newer = [&fixture::table(TableKind::Lanes).encode()[..], &valid[4096..]].concat();
+    vec![("lanes-1.0", valid), ("lanes-2.0", newer), ("lanes-torn", torn)]
 }
 
 fn journals() -> Vec<Image> {

@@ -1,27 +1,40 @@
-//! `.cxlraid/backings`: which backing file belongs to each inode on this member, 16 bytes each; not the same on any two members.
+//! `.cxlraid/backings`: which backing file belongs to each inode on this member, 32 bytes each; not the same on any two members.
 //!
 //! The attribute of a backing file says to which inode it belongs, and whoever owns the file can write that of another one on it. This table, which only the array's own processes
 //! write, says the same from the other side: a backing file is an inode's if both name each other.
 //!
 //! Invariants: record 0 names the table itself, by the inode number it has in the member's file system. Where that is another one the member was copied file by file, so that all
-//! numbers have changed, and no record means anything. A record of another generation than the file's says nothing about the file.
+//! numbers have changed, and no record means anything. A record of another generation than the file's says nothing about the file, and one that does not fit its check says nothing at all.
 
+use crate::lane::words_checksum;
 use core::mem::{offset_of, size_of};
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Bytes of one record.
-pub const BACKING_RECORD_BYTES: usize = 16;
+pub const BACKING_RECORD_BYTES: usize = 32;
 /// Offset of the backing file's inode number (u64) within a record.
 pub const BACKING_FILE_OFFSET: usize = offset_of!(Bytes, file);
 /// Offset of the inode's generation (u64) within a record: stored last.
 pub const BACKING_GENERATION_OFFSET: usize = offset_of!(Bytes, generation);
+/// Offset of the record's check (u64) within a record.
+pub const BACKING_CHECK_OFFSET: usize = offset_of!(Bytes, check);
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct Bytes {
     file: U64,
     generation: U64,
+    check: U64,
+    reserved_24: [u8; 8],
+}
+
+const _: () = assert!(size_of::<Bytes>() == BACKING_RECORD_BYTES);
+
+/// The check of the record of `inode`.
+#[must_use]
+pub fn backing_check(inode: u64, file: u64, generation: u64) -> u64 {
+    words_checksum([inode, file, generation, 0, 0, 0, 0])
 }
 
 const _: () = assert!(size_of::<Bytes>() == BACKING_RECORD_BYTES);
@@ -39,6 +52,6 @@ mod tests {
 
     #[test]
     fn a_record_is_as_documented() {
-        assert_documented!("backings.md", "Record", Bytes, [file, generation]);
+        assert_documented!("backings.md", "Record", Bytes, [file, generation, check, reserved_24]);
     }
 }

@@ -1,9 +1,11 @@
 //! `.cxlraid/inodes`: one record of 64 bytes per file, the same on every member.
 //!
 //! The table is mapped. A record is one cache line, and its `size`, `state`, `flags` and what waits for resync are changed in place
-//! as atomics at the offsets given here; `size` is the truth about the file's length for all processes. Generation and
-//! shape are constant while the record is in use, and only they are under the checksum: a checksum over the size would have
-//! to be stored with it in one piece.
+//! as atomics at the offsets given here; `size` is the truth about the file's length for all processes.
+//!
+//! A record has three parts, each with a check of its own, since different locks guard their changes: generation and shape, which are constant while the record is in use; the size; and the
+//! notes (state, flags, what waits for resync). A size or a note and its check are two stores, of which a crash may leave the first alone: then that part of that one record is not whole, and
+//! another member's counts ([`judge`]).
 //!
 //! Invariants:
 //! - numbers start at 1: 0 means "no inode" wherever a number is stored;
@@ -12,6 +14,7 @@
 //!   from its generation, which is at least that of every file that ever had this number.
 
 use crate::checksum::crc32c;
+use crate::lane::words_checksum;
 use core::mem::{offset_of, size_of};
 use layout::{Geometry, GeometryError, Level};
 use units::{ChunkBytes, MemberSet, Slot};
@@ -38,6 +41,11 @@ pub const RESYNC_START_OFFSET: usize = offset_of!(Bytes, resync_start);
 pub const RESYNC_END_OFFSET: usize = offset_of!(Bytes, resync_end);
 /// Offset of the members that lost their backing file (u32) within a record.
 pub const LOST_MASK_OFFSET: usize = offset_of!(Bytes, lost_mask);
+
+/// Offset of the check of the notes (u32) within a record.
+pub const NOTES_CHECK_OFFSET: usize = offset_of!(Bytes, notes_check);
+/// Offset of the check of the size (u64) within a record.
+pub const SIZE_CHECK_OFFSET: usize = offset_of!(Bytes, size_check);
 
 /// Flag: ranges of the backing files may be holes. Once set it stays.
 pub const FLAG_HOLES: u32 = 1;
@@ -67,13 +75,15 @@ struct Bytes {
     resync_start: U64,
     resync_end: U64,
     lost_mask: U32,
-    reserved_52: [u8; 12],
+    notes_check: U32,
+    size_check: U64,
 }
 
 const _: () = assert!(size_of::<Bytes>() == INODE_RECORD_BYTES);
 const _: () = assert!(SIZE_OFFSET == 0 && GENERATION_OFFSET == 8 && SHAPE_OFFSET == 16);
 const _: () = assert!(STATE_OFFSET == 23 && FLAGS_OFFSET == 24 && CHECKSUM_OFFSET == 28);
 const _: () = assert!(RESYNC_START_OFFSET == 32 && RESYNC_END_OFFSET == 40 && LOST_MASK_OFFSET == 48);
+const _: () = assert!(NOTES_CHECK_OFFSET == 52 && SIZE_CHECK_OFFSET == 56);
 
 /// The highest inode number: a table is no longer than 256 GiB, which every file system can hold.
 pub const INODE_COUNT_MAX: u64 = 1 << 32;
@@ -225,6 +235,14 @@ pub enum InodeError {
         /// Its number.
         inode: u64,
     },
+    /// A part that changes and its check do not belong together.
+    #[error("the {part} in the record of inode {inode} and their check do not fit; another member's counts")]
+    BadCheck {
+        /// Its number.
+        inode: u64,
+        /// Which part.
+        part: &'static str,
+    },
     /// A field makes no sense.
     #[error("the {field} in the record of inode {inode} makes no sense; scrub restores it from another member")]
     Invalid {
@@ -255,6 +273,20 @@ impl InodeRecord {
         bytes.generation.get()
     }
 
+    /// The flags in a record, also a free one.
+    #[must_use]
+    pub fn flags_in(bytes: &[u8; INODE_RECORD_BYTES]) -> u32 {
+        let bytes: &Bytes = zerocopy::transmute_ref!(bytes);
+        bytes.flags.get()
+    }
+
+    /// What waits for resync by a record, also a free one.
+    #[must_use]
+    pub fn resync_in(bytes: &[u8; INODE_RECORD_BYTES]) -> Option<Resync> {
+        let bytes: &Bytes = zerocopy::transmute_ref!(bytes);
+        bytes.resync()
+    }
+
     /// The bytes of the record of `inode`.
     #[must_use]
     pub fn encode(&self, inode: u64) -> [u8; INODE_RECORD_BYTES] {
@@ -271,14 +303,24 @@ impl InodeRecord {
             resync_start: self.resync.map_or(0, |resync| resync.start).into(),
             resync_end: self.resync.map_or(0, |resync| resync.end).into(),
             lost_mask: self.resync.map_or(0, |resync| resync.lost.bits()).into(),
-            reserved_52: [0; 12],
+            notes_check: U32::ZERO,
+            size_check: size_check(inode, self.generation, self.size).into(),
         };
         bytes.checksum = bytes.compute_checksum(inode).into();
+        bytes.notes_check = bytes.compute_notes_check(inode).into();
         zerocopy::transmute!(bytes)
     }
 
     /// The meaning of the record of `inode`; `None` if it is free.
     pub fn decode(inode: u64, bytes: &[u8; INODE_RECORD_BYTES]) -> Result<Option<Self>, InodeError> {
+        match bad_part(inode, bytes) {
+            Some(part) => Err(InodeError::BadCheck { inode, part }),
+            None => Self::decode_unchecked(inode, bytes),
+        }
+    }
+
+    /// The meaning of the record of `inode` in a table of version 1, where nothing but the constant part has a check.
+    pub fn decode_unchecked(inode: u64, bytes: &[u8; INODE_RECORD_BYTES]) -> Result<Option<Self>, InodeError> {
         let bytes: &Bytes = zerocopy::transmute_ref!(bytes);
         let invalid = |field| InodeError::Invalid { inode, field };
         let state = InodeState::from_code(bytes.state).ok_or(invalid("state"))?;
@@ -312,6 +354,166 @@ impl Bytes {
     fn compute_checksum(&self, inode: u64) -> u32 {
         crc32c(&[&inode.to_le_bytes(), &self.as_bytes()[CONSTANT]])
     }
+
+    fn compute_notes_check(&self, inode: u64) -> u32 {
+        let small = u64::from(self.state) << 32 | u64::from(self.flags.get());
+        let (start, end, lost) = (self.resync_start.get(), self.resync_end.get(), self.lost_mask.get());
+        let sum = words_checksum([inode, self.generation.get(), small, start, end, lost.into(), 0]);
+        // The upper half, to which every bit of the sum contributes then; the sum's halves are not independent, so their xor would miss some changes of one bit.
+        (sum.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
+    }
+
+    fn rank(&self) -> (u64, u8) {
+        let used = match InodeState::from_code(self.state) {
+            Some(InodeState::Used) => 2,
+            Some(InodeState::Free) => 0,
+            _ => 1,
+        };
+        (self.generation.get(), used)
+    }
+}
+
+/// The check of a file's size, which is stored after the size.
+#[inline]
+#[must_use]
+pub fn size_check(inode: u64, generation: u64, size: u64) -> u64 {
+    words_checksum([inode, generation, size, 0, 0, 0, 0])
+}
+
+/// The check of the notes in a record.
+#[must_use]
+pub fn notes_check(inode: u64, bytes: &[u8; INODE_RECORD_BYTES]) -> u32 {
+    let bytes: &Bytes = zerocopy::transmute_ref!(bytes);
+    bytes.compute_notes_check(inode)
+}
+
+/// Which parts of a record fit their checks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sound {
+    /// Generation and shape.
+    pub constant: bool,
+    /// The size.
+    pub size: bool,
+    /// State, flags and what waits for resync.
+    pub notes: bool,
+}
+
+impl Sound {
+    /// All zeros are sound: a record before its first use.
+    #[must_use]
+    pub fn of(inode: u64, bytes: &[u8; INODE_RECORD_BYTES]) -> Self {
+        if bytes.iter().all(|&byte| byte == 0) {
+            return Self { constant: true, size: true, notes: true };
+        }
+        let bytes: &Bytes = zerocopy::transmute_ref!(bytes);
+        Self {
+            constant: bytes.checksum.get() == bytes.compute_checksum(inode),
+            size: bytes.size_check.get() == size_check(inode, bytes.generation.get(), bytes.size.get()),
+            notes: bytes.notes_check.get() == bytes.compute_notes_check(inode),
+        }
+    }
+}
+
+/// The part that changes while the record is in use and does not fit its check; None if both do. What is constant is not looked at, and of a free record not the size.
+#[must_use]
+pub fn bad_part(inode: u64, bytes: &[u8; INODE_RECORD_BYTES]) -> Option<&'static str> {
+    if bytes.iter().all(|&byte| byte == 0) {
+        return None;
+    }
+    let bytes: &Bytes = zerocopy::transmute_ref!(bytes);
+    if bytes.notes_check.get() != bytes.compute_notes_check(inode) {
+        return Some("notes");
+    }
+    let fits = || bytes.size_check.get() == size_check(inode, bytes.generation.get(), bytes.size.get());
+    (bytes.state != InodeState::Free.code() && !fits()).then_some("size")
+}
+
+/// Whether a record is whole: a free one need only say so, and which generation it had.
+#[must_use]
+pub fn is_whole(inode: u64, bytes: &[u8; INODE_RECORD_BYTES]) -> bool {
+    bad_part(inode, bytes).is_none() && (bytes[STATE_OFFSET] == InodeState::Free.code() || Sound::of(inode, bytes).constant)
+}
+
+/// The record that is right among the copies of `inode`'s that members have, lowest member first. None if no copy's constant part is whole and not all say that the record is free.
+///
+/// Of whole copies the first counts, since each change is stored there first; but a newer generation counts more, a file with a name more than nothing but zeros (the medium has lost that copy), and,
+/// where the order of stores may be lost (`volatile_order`), a file more than none. If no copy is whole, size and notes are those of copies in which they fit their check, or else
+/// those that most copies agree on.
+pub fn judge<'a>(
+    inode: u64,
+    copies: impl Iterator<Item = &'a [u8; INODE_RECORD_BYTES]> + Clone,
+    volatile_order: bool,
+) -> Option<[u8; INODE_RECORD_BYTES]> {
+    let view = |copy: &'a [u8; INODE_RECORD_BYTES]| -> &'a Bytes { zerocopy::transmute_ref!(copy) };
+    let is_void = |copy: &[u8; INODE_RECORD_BYTES]| copy.iter().all(|&byte| byte == 0);
+    let is_named = |copy: &[u8; INODE_RECORD_BYTES]| copy[STATE_OFFSET] == InodeState::Used.code();
+    let whole = copies.clone().filter(|copy| is_whole(inode, copy));
+    let right = whole.reduce(|present, candidate| {
+        let (was, is) = (view(present).rank(), view(candidate).rank());
+        let counts_more = if volatile_order { is > was } else { is.0 > was.0 };
+        if is_void(present) && is_named(candidate) || counts_more { candidate } else { present }
+    });
+    if let Some(right) = right {
+        return Some(*right);
+    }
+    let is_constant_whole = |copy: &&'a [u8; INODE_RECORD_BYTES]| Sound::of(inode, copy).constant;
+    let base = copies.clone().filter(is_constant_whole);
+    let base = base.reduce(|one, other| if view(other).rank().0 > view(one).rank().0 { other } else { one });
+    let Some(base) = base else { return judge_free(inode, &copies) };
+    let of_file = copies.filter(is_constant_whole).filter(|copy| view(copy).generation == view(base).generation);
+    let size = part(of_file.clone(), |copy| Sound::of(inode, copy).size, |one, other| one[..8] == other[..8])?;
+    let notes_of = |copy: &'a [u8; INODE_RECORD_BYTES]| {
+        (copy[STATE_OFFSET], &copy[FLAGS_OFFSET..CHECKSUM_OFFSET], &copy[RESYNC_START_OFFSET..NOTES_CHECK_OFFSET])
+    };
+    let notes = part(of_file, |copy| Sound::of(inode, copy).notes, |one, other| notes_of(one) == notes_of(other))?;
+    let mut right = *base;
+    right[STATE_OFFSET] = notes[STATE_OFFSET];
+    for range in [FLAGS_OFFSET..CHECKSUM_OFFSET, RESYNC_START_OFFSET..NOTES_CHECK_OFFSET] {
+        right[range.clone()].copy_from_slice(&notes[range]);
+    }
+    right[SIZE_OFFSET..GENERATION_OFFSET].copy_from_slice(&size[SIZE_OFFSET..GENERATION_OFFSET]);
+    Some(with_checks(inode, right))
+}
+
+/// A free record, if all copies say that it is free: one that was being filled on every member when a crash came, and that nothing refers to.
+fn judge_free<'a>(
+    inode: u64,
+    copies: &(impl Iterator<Item = &'a [u8; INODE_RECORD_BYTES]> + Clone),
+) -> Option<[u8; INODE_RECORD_BYTES]> {
+    let generation = copies.clone().map(InodeRecord::generation_of).max()?;
+    if copies.clone().any(|copy| copy[STATE_OFFSET] != InodeState::Free.code()) {
+        return None;
+    }
+    let mut record = [0; INODE_RECORD_BYTES];
+    record[GENERATION_OFFSET..SHAPE_OFFSET].copy_from_slice(&generation.to_le_bytes());
+    Some(with_checks(inode, record))
+}
+
+/// The first copy in which a part is sound; if there is none, one of those that most others agree with on it, the first of these.
+fn part<'a>(
+    copies: impl Iterator<Item = &'a [u8; INODE_RECORD_BYTES]> + Clone,
+    is_sound: impl Fn(&[u8; INODE_RECORD_BYTES]) -> bool,
+    agree: impl Fn(&'a [u8; INODE_RECORD_BYTES], &'a [u8; INODE_RECORD_BYTES]) -> bool,
+) -> Option<&'a [u8; INODE_RECORD_BYTES]> {
+    if let Some(sound) = copies.clone().find(|copy| is_sound(copy)) {
+        return Some(sound);
+    }
+    let all = copies.clone();
+    let votes = |copy| all.clone().filter(|other| agree(copy, other)).count();
+    copies.reduce(|one, other| if votes(other) > votes(one) { other } else { one })
+}
+
+/// A record with the checks of the size and the notes that it has: what a program of version 1 left, or what was changed.
+#[must_use]
+pub fn with_checks(inode: u64, mut record: [u8; INODE_RECORD_BYTES]) -> [u8; INODE_RECORD_BYTES] {
+    if record.iter().all(|&byte| byte == 0) {
+        return record;
+    }
+    let bytes: &Bytes = zerocopy::transmute_ref!(&record);
+    let (size, notes) = (size_check(inode, bytes.generation.get(), bytes.size.get()), bytes.compute_notes_check(inode));
+    record[SIZE_CHECK_OFFSET..].copy_from_slice(&size.to_le_bytes());
+    record[NOTES_CHECK_OFFSET..SIZE_CHECK_OFFSET].copy_from_slice(&notes.to_le_bytes());
+    record
 }
 
 #[cfg(test)]
@@ -338,7 +540,8 @@ mod tests {
                 resync_start,
                 resync_end,
                 lost_mask,
-                reserved_52
+                notes_check,
+                size_check
             ]
         );
     }

@@ -26,11 +26,15 @@ mod table;
 mod uuid;
 
 pub use attribute::{ATTRIBUTE_BYTES, ATTRIBUTE_NAME, Attribute, AttributeError};
-pub use backing::{BACKING_FILE_OFFSET, BACKING_GENERATION_OFFSET, BACKING_RECORD_BYTES, backing_record_offset};
+pub use backing::{
+    BACKING_CHECK_OFFSET, BACKING_FILE_OFFSET, BACKING_GENERATION_OFFSET, BACKING_RECORD_BYTES, backing_check,
+    backing_record_offset,
+};
 pub use inode::{
     CHECKSUM_OFFSET, FLAG_DOUBTFUL, FLAG_HOLES, FLAG_MAPPED, FLAG_SLACK, FLAGS_OFFSET, GENERATION_OFFSET, INODE_COUNT_MAX,
-    INODE_RECORD_BYTES, InodeError, InodeRecord, InodeState, LOST_MASK_OFFSET, RESYNC_END_OFFSET, RESYNC_START_OFFSET, Resync,
-    SHAPE_OFFSET, SIZE_OFFSET, STATE_OFFSET, Shape, ShapeError, inode_record_offset, inode_table_bytes,
+    INODE_RECORD_BYTES, InodeError, InodeRecord, InodeState, LOST_MASK_OFFSET, NOTES_CHECK_OFFSET, RESYNC_END_OFFSET,
+    RESYNC_START_OFFSET, Resync, SHAPE_OFFSET, SIZE_CHECK_OFFSET, SIZE_OFFSET, STATE_OFFSET, Shape, ShapeError, Sound, bad_part,
+    inode_record_offset, inode_table_bytes, is_whole, judge, notes_check, size_check, with_checks,
 };
 pub use journal::{
     JOURNAL_DATA_BYTES_MAX, JOURNAL_HEADER_BYTES, JOURNAL_LANE_COUNT_MAX, JOURNAL_LANE_HEAD_BYTES, JOURNAL_RECORD_BYTES,
@@ -45,7 +49,7 @@ pub use superblock::{
     Access, COPY_BYTES, Features, JournalEntry, JournalPath, MemberEntry, MemberState, SUPERBLOCK_BYTES, SUPPORTED, Superblock,
     SuperblockError,
 };
-pub use table::{TABLE_BEGINNING_BYTES, TABLE_HEADER_BYTES, TableError, TableHeader, TableKind};
+pub use table::{TABLE_HEADER_BYTES, TABLE_MARK_BYTES, TableError, TableHeader, TableKind};
 pub use uuid::{Uuid, UuidError};
 
 use core::fmt;

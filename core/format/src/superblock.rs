@@ -22,8 +22,8 @@ pub const COPY_BYTES: usize = 4096;
 /// Bytes of the file: two copies.
 pub const SUPERBLOCK_BYTES: usize = 2 * COPY_BYTES;
 /// The version this program writes, and the highest it reads.
-// 1.1: the journal.
-pub const SUPPORTED: Version = Version { major: 1, minor: 1 };
+// 1.1: the journal. 1.2: the use of the array that tables must be of.
+pub const SUPPORTED: Version = Version { major: 1, minor: 2 };
 
 /// Bytes of the journal's path, with at least one NUL.
 const JOURNAL_PATH_BYTES: usize = 1024;
@@ -62,7 +62,7 @@ struct Bytes {
     member_count: u8,
     level: u8,
     chunk_shift: u8,
-    reserved_184: [u8; 8],
+    use_count: U64,
     members: [MemberBytes; MEMBER_COUNT_MAX],
     journal_kind: u8,
     reserved_1217: [u8; 7],
@@ -112,6 +112,8 @@ pub struct Superblock {
     pub created_ns: u64,
     /// Raised on all in-sync members by each change of member states. A member with a lower count is stale.
     pub event_count: u64,
+    /// The event count of the array when it was last taken into use: tables with a lower mark were put back from an older copy. 0 before the first use, and in superblocks of versions before 1.2.
+    pub use_count: u64,
     /// When this copy was written, in nanoseconds since 1970 (UTC). For people; nothing is decided by it.
     pub update_ns: u64,
     /// Raised by each write of this file.
@@ -321,7 +323,7 @@ impl Superblock {
             member_count: self.member_count as u8,
             level: self.level.code(),
             chunk_shift: self.chunk.shift() as u8,
-            reserved_184: [0; 8],
+            use_count: self.use_count.into(),
             members: self.members.map(MemberEntry::to_media),
             journal_kind: match self.journal {
                 None => 0,
@@ -482,6 +484,7 @@ impl Bytes {
             access: Access { owner_uid: self.owner_uid.get(), owner_gid: self.owner_gid.get(), mode: self.mode.get() },
             created_ns: self.created_ns.get(),
             event_count: self.event_count.get(),
+            use_count: self.use_count.get(),
             update_ns: self.update_ns.get(),
             copy_sequence: self.copy_sequence.get(),
             members: self.decode_members()?,
@@ -548,7 +551,7 @@ mod tests {
                 member_count,
                 level,
                 chunk_shift,
-                reserved_184,
+                use_count,
                 members,
                 journal_kind,
                 reserved_1217,

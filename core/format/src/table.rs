@@ -1,15 +1,16 @@
 //! The first 4096 bytes of `.cxlraid/inodes`, `.cxlraid/lanes`, `.cxlraid/names` and `.cxlraid/backings`: what follows, and whose it is.
 //!
-//! Written once, when the file is created, and never changed; so there is one copy. A damaged one is restored from another
-//! member, where it is the same.
+//! What the table is and whose is written once, when the file is created. Two marks follow that say in which use of the array the table was last in use: they are overwritten in turn, so that a
+//! mark cut short leaves the one before it. A table with a lower mark than the superblocks ask for was put back from an older copy.
 //!
 //! Invariant: magic, version and checksum stay where they are in every version to come.
 
 use crate::checksum::crc32c;
+use crate::lane::words_checksum;
 use crate::{BACKING_RECORD_BYTES, INODE_RECORD_BYTES, LANE_RECORD_BYTES, NAME_RECORD_ALIGN, Uuid, Version};
 use core::fmt;
 use core::mem::{offset_of, size_of};
-use zerocopy::little_endian::{U16, U32};
+use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Bytes of a header; the first record follows.
@@ -23,11 +24,26 @@ struct Bytes {
     version_minor: U16,
     record_bytes: U32,
     array_uuid: Uuid,
-    reserved_32: [u8; 4060],
+    member_uuid: Uuid,
+    reserved_48: [u8; 16],
+    first_use: U64,
+    first_check: U64,
+    reserved_80: [u8; 48],
+    second_use: U64,
+    second_check: U64,
+    reserved_144: [u8; 3948],
     checksum: U32,
 }
 
+/// What the checksum covers since version 2.0: the marks behind it change.
+const CONSTANT_BYTES: usize = offset_of!(Bytes, first_use);
+/// Bytes of a mark.
+pub const TABLE_MARK_BYTES: usize = 16;
+/// A version 1 table: no marks, and records without checks.
+const UNMARKED: u16 = 1;
+
 const _: () = assert!(size_of::<Bytes>() == TABLE_HEADER_BYTES);
+const _: () = assert!(CONSTANT_BYTES == 64 && offset_of!(Bytes, second_use) == 128);
 const _: () = assert!(offset_of!(Bytes, array_uuid) == 16);
 const _: () = assert!(offset_of!(Bytes, checksum) == 4092);
 
@@ -57,11 +73,8 @@ impl TableKind {
     /// The version of this table that this program writes, and the highest it reads.
     #[must_use]
     pub const fn supported(self) -> Version {
-        match self {
-            // 1.1: what waits for resync.
-            Self::Inodes => Version { major: 1, minor: 1 },
-            Self::Lanes | Self::Names | Self::Backings => Version { major: 1, minor: 0 },
-        }
+        // 1.1 of the inode table: what waits for resync. 2.0: the member, the marks, and checks in the records of inodes and backing files.
+        Version { major: 2, minor: 0 }
     }
 
     /// Bytes of one record.
@@ -72,6 +85,14 @@ impl TableKind {
             Self::Lanes => LANE_RECORD_BYTES,
             Self::Names => NAME_RECORD_ALIGN,
             Self::Backings => BACKING_RECORD_BYTES,
+        }
+    }
+
+    /// Bytes of one record in a table of a major version.
+    const fn record_bytes_in(self, major: u16) -> usize {
+        match (self, major) {
+            (Self::Backings, UNMARKED) => BACKING_RECORD_BYTES / 2,
+            _ => self.record_bytes(),
         }
     }
 }
@@ -87,9 +108,6 @@ impl fmt::Display for TableKind {
     }
 }
 
-/// How much of a table [`TableHeader::begins`] looks at.
-pub const TABLE_BEGINNING_BYTES: usize = 32;
-
 /// The header of a table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TableHeader {
@@ -97,6 +115,12 @@ pub struct TableHeader {
     pub kind: TableKind,
     /// The array the table belongs to.
     pub array_uuid: Uuid,
+    /// The member it was made on. Nil in a table of version 1.
+    pub member_uuid: Uuid,
+    /// The mark: the use of the array in which the table was last used. 0 in a table of version 1, and in one that was not used yet.
+    pub use_count: u64,
+    /// Whether records have checks of everything in them: the table is none of version 1.
+    pub is_checked: bool,
 }
 
 /// Why a table cannot be used.
@@ -145,7 +169,13 @@ pub enum TableError {
 }
 
 impl TableHeader {
-    /// The bytes of the header.
+    /// The header of a new table.
+    #[must_use]
+    pub const fn new(kind: TableKind, array_uuid: Uuid, member_uuid: Uuid, use_count: u64) -> Self {
+        Self { kind, array_uuid, member_uuid, use_count, is_checked: true }
+    }
+
+    /// The bytes of the header, in the version that this program writes.
     #[must_use]
     pub fn encode(&self) -> [u8; TABLE_HEADER_BYTES] {
         let version = self.kind.supported();
@@ -155,29 +185,24 @@ impl TableHeader {
             version_minor: version.minor.into(),
             record_bytes: (self.kind.record_bytes() as u32).into(),
             array_uuid: self.array_uuid,
-            reserved_32: [0; 4060],
+            member_uuid: self.member_uuid,
+            reserved_48: [0; 16],
+            first_use: self.use_count.into(),
+            first_check: U64::ZERO,
+            reserved_80: [0; 48],
+            second_use: U64::ZERO,
+            second_check: U64::ZERO,
+            reserved_144: [0; 3948],
             checksum: U32::ZERO,
         };
+        bytes.first_check = bytes.mark_check(self.use_count).into();
         bytes.checksum = bytes.compute_checksum().into();
         zerocopy::transmute!(bytes)
     }
 
-    /// Whether a file begins as a table of `kind` of an array does, in a version that this program reads: a quick look without the checksum, for every start.
-    #[must_use]
-    pub fn begins(kind: TableKind, array_uuid: Uuid, file: &[u8; TABLE_BEGINNING_BYTES]) -> bool {
-        let major = u16::from_le_bytes([file[8], file[9]]);
-        file[..8] == kind.magic() && major == kind.supported().major && file[16..] == array_uuid.0
-    }
-
     /// The header of a file that should be a table of `kind`; `file` is all of it or at least its header.
     pub fn decode(kind: TableKind, file: &[u8]) -> Result<Self, TableError> {
-        let (bytes, _) = Bytes::ref_from_prefix(file).map_err(|_| TableError::NotATable { kind })?;
-        if bytes.magic != kind.magic() {
-            return Err(TableError::NotATable { kind });
-        }
-        if bytes.checksum.get() != bytes.compute_checksum() {
-            return Err(TableError::BadChecksum { kind });
-        }
+        let bytes = Bytes::check(kind, file)?;
         let found = Version { major: bytes.version_major.get(), minor: bytes.version_minor.get() };
         let supported = kind.supported();
         if found.major > supported.major {
@@ -186,10 +211,23 @@ impl TableHeader {
         if found.major == 0 {
             return Err(TableError::Invalid { kind, field: "version" });
         }
-        if bytes.record_bytes.get() as usize != kind.record_bytes() {
+        if bytes.record_bytes.get() as usize != kind.record_bytes_in(found.major) {
             return Err(TableError::Invalid { kind, field: "record size" });
         }
-        Ok(Self { kind, array_uuid: bytes.array_uuid })
+        if found.major == UNMARKED {
+            return Ok(Self { kind, array_uuid: bytes.array_uuid, member_uuid: Uuid::NIL, use_count: 0, is_checked: false });
+        }
+        let (use_count, _) = bytes.newest_mark().ok_or(TableError::BadChecksum { kind })?;
+        Ok(Self { kind, array_uuid: bytes.array_uuid, member_uuid: bytes.member_uuid, use_count, is_checked: true })
+    }
+
+    /// Where the mark of a use goes, and its bytes: over the older of the two that the header has. `file` holds at least the header.
+    pub fn next_mark(kind: TableKind, file: &[u8], use_count: u64) -> Result<(u64, [u8; TABLE_MARK_BYTES]), TableError> {
+        let bytes = Bytes::check(kind, file)?;
+        let (_, newest) = bytes.newest_mark().ok_or(TableError::BadChecksum { kind })?;
+        let offset = if newest == 0 { offset_of!(Bytes, second_use) } else { offset_of!(Bytes, first_use) };
+        let mark = [U64::new(use_count), U64::new(bytes.mark_check(use_count))];
+        Ok((offset as u64, zerocopy::transmute!(mark)))
     }
 
     /// Fails if the table is not that of array `expected`.
@@ -202,8 +240,35 @@ impl TableHeader {
 }
 
 impl Bytes {
+    /// The header, if magic and checksum are right.
+    fn check(kind: TableKind, file: &[u8]) -> Result<&Self, TableError> {
+        let (bytes, _) = Self::ref_from_prefix(file).map_err(|_| TableError::NotATable { kind })?;
+        if bytes.magic != kind.magic() {
+            return Err(TableError::NotATable { kind });
+        }
+        if bytes.checksum.get() != bytes.compute_checksum() {
+            return Err(TableError::BadChecksum { kind });
+        }
+        Ok(bytes)
+    }
+
     fn compute_checksum(&self) -> u32 {
-        crc32c(&[&self.as_bytes()[..offset_of!(Self, checksum)]])
+        let covered = if self.version_major.get() == UNMARKED { offset_of!(Self, checksum) } else { CONSTANT_BYTES };
+        crc32c(&[&self.as_bytes()[..covered]])
+    }
+
+    /// The highest use that a whole mark names, and which mark that is.
+    fn newest_mark(&self) -> Option<(u64, usize)> {
+        let marks = [(self.first_use, self.first_check), (self.second_use, self.second_check)];
+        let whole = marks.into_iter().enumerate().filter(|(_, (count, check))| check.get() == self.mark_check(count.get()));
+        whole.map(|(index, (count, _))| (count.get(), index)).max_by_key(|&(count, index)| (count, core::cmp::Reverse(index)))
+    }
+
+    /// The check of a mark of this table: that of another table's mark is another one.
+    fn mark_check(&self, use_count: u64) -> u64 {
+        let words = |uuid: Uuid| [0, 8].map(|at| u64::from_le_bytes(core::array::from_fn(|index| uuid.0[at + index])));
+        let ([a, b], [c, d]) = (words(self.array_uuid), words(self.member_uuid));
+        words_checksum([use_count, a, b, c, d, u64::from_le_bytes(self.magic), 0])
     }
 }
 
@@ -218,7 +283,22 @@ mod tests {
             "inodes.md",
             "Header",
             Bytes,
-            [magic, version_major, version_minor, record_bytes, array_uuid, reserved_32, checksum]
+            [
+                magic,
+                version_major,
+                version_minor,
+                record_bytes,
+                array_uuid,
+                member_uuid,
+                reserved_48,
+                first_use,
+                first_check,
+                reserved_80,
+                second_use,
+                second_check,
+                reserved_144,
+                checksum
+            ]
         );
     }
 
@@ -228,7 +308,22 @@ mod tests {
             "names.md",
             "Header",
             Bytes,
-            [magic, version_major, version_minor, record_bytes, array_uuid, reserved_32, checksum]
+            [
+                magic,
+                version_major,
+                version_minor,
+                record_bytes,
+                array_uuid,
+                member_uuid,
+                reserved_48,
+                first_use,
+                first_check,
+                reserved_80,
+                second_use,
+                second_check,
+                reserved_144,
+                checksum
+            ]
         );
     }
 
@@ -238,7 +333,22 @@ mod tests {
             "lanes.md",
             "Header",
             Bytes,
-            [magic, version_major, version_minor, record_bytes, array_uuid, reserved_32, checksum]
+            [
+                magic,
+                version_major,
+                version_minor,
+                record_bytes,
+                array_uuid,
+                member_uuid,
+                reserved_48,
+                first_use,
+                first_check,
+                reserved_80,
+                second_use,
+                second_check,
+                reserved_144,
+                checksum
+            ]
         );
     }
 
@@ -248,7 +358,22 @@ mod tests {
             "backings.md",
             "Header",
             Bytes,
-            [magic, version_major, version_minor, record_bytes, array_uuid, reserved_32, checksum]
+            [
+                magic,
+                version_major,
+                version_minor,
+                record_bytes,
+                array_uuid,
+                member_uuid,
+                reserved_48,
+                first_use,
+                first_check,
+                reserved_80,
+                second_use,
+                second_check,
+                reserved_144,
+                checksum
+            ]
         );
     }
 }

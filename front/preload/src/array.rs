@@ -92,6 +92,14 @@ fn tell_loss(member: &::array::Member) {
     report::to_all(format_args!("{member}: member failed and is out of use; the array is degraded; {remedy}"));
 }
 
+/// Tells that records of a member's table did not fit their checks. The caller may hold locks of the array.
+fn tell_mend(member: &::array::Member) {
+    let (member, what) = (member.shown(), "records of .cxlraid/inodes were damaged, or cut short by a crash");
+    report::to_all(format_args!(
+        "{member}: {what}; they were made anew from the other members; unless there was a crash, check its medium"
+    ));
+}
+
 /// Tells once that a call is refused since a member has other names than the others.
 fn tell_difference(member: &::array::Member, path: &[u8]) {
     static TOLD: AtomicBool = AtomicBool::new(false);
@@ -236,7 +244,7 @@ fn attach(config: &Config, notices: &mut Notices) -> Result<Namespace, OsError> 
             notices.push((None, error.to_string()));
             answer(error.os_error())
         })?
-        .telling(tell_loss, tell_difference);
+        .telling(tell_loss, tell_difference, tell_mend);
     notice_members(&array, notices);
     let keep = Keep { count: kept_count(array.members().len()), allowed: crate::process::owns_tables };
     let files = Files::keeping_open(array, keep).map_err(|error| {

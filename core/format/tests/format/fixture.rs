@@ -37,6 +37,7 @@ pub(crate) fn superblock() -> Superblock {
         access: Access { owner_uid: 1000, owner_gid: 100, mode: 0o660 },
         created_ns: 1_700_000_000_123_456_789,
         event_count: 41,
+        use_count: 0,
         update_ns: 1_700_000_100_000_000_000,
         copy_sequence: 7,
         members,
@@ -70,6 +71,11 @@ pub(crate) fn superblocks_1_1() -> [Superblock; 2] {
         Superblock { journal: Some(JournalEntry { uuid: JOURNAL, path }), ..superblock() },
         Superblock { journal: Some(JournalEntry { uuid: JOURNAL, path: None }), ..superblock_next() },
     ]
+}
+
+/// The same with what version 1.2 added.
+pub(crate) fn superblocks_1_2() -> [Superblock; 2] {
+    superblocks_1_1().map(|superblock| Superblock { use_count: 40, ..superblock })
 }
 
 pub(crate) const JOURNAL: Uuid =
@@ -142,6 +148,11 @@ pub(crate) const ATTRIBUTE: Attribute = Attribute { inode: 0x0102_0304_0506_0708
 /// The table's own number and the backing files of inodes 1 to 3, each with its generation; nothing is known of inode 2.
 pub(crate) const BACKINGS: [[u64; 2]; 4] =
     [[0x0102_0304, 1], [0x1112_1314_1516_1718, 7], [0, 0], [0x2122, 0x3132_3334_3536_3738]];
+
+/// The header of a table of version 2.0.
+pub(crate) fn table(kind: TableKind) -> TableHeader {
+    TableHeader::new(kind, ARRAY, member(1), 40)
+}
 
 /// Lanes 0, 1, ...
 pub(crate) const LANES: [LaneRecord; 3] = [

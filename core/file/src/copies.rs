@@ -1,0 +1,189 @@
+//! The copies of one inode record that members have: which of them is right, and how the others become it.
+//!
+//! The fault it exists for: a bit of a record is flipped on one member, or the member's whole table is put back from an older copy or overwritten while programs run. No member's copy is believed for being the
+//! lowest: all are compared at every load, and where they differ each must fit its checks, and its table's header must be this array's and marked for this use.
+//!
+//! Invariants: a difference may be a change under way (the members are stored to one after the other), so it is looked at a few times before anything follows from it; a copy is overwritten only while nobody has the file
+//! open, with the inode lock held.
+
+use crate::table::{InodeTable, Record};
+use alloc::vec::Vec;
+use array::{Array, tables};
+use core::sync::atomic::Ordering;
+use format::{INODE_RECORD_BYTES, InodeRecord, InodeState, Resync, STATE_OFFSET, Sound, TABLE_HEADER_BYTES, TableKind, bad_part};
+use format::{inode_record_offset, is_whole, judge, with_checks};
+use medium::Medium;
+use persist::fault::guard;
+use sys::OsError;
+use units::{MemberSet, Slot};
+
+/// How often copies that differ are looked at again.
+const LOOK_COUNT: u32 = 100;
+
+impl InodeTable {
+    /// Reads and checks a record. None if it is free.
+    ///
+    /// # Errors
+    /// `IO` if no member has a copy that can be used.
+    pub fn load(&self, array: &Array, number: u64) -> Result<Option<InodeRecord>, OsError> {
+        match self.load_agreed(array, number).map(|bytes| InodeRecord::decode(number, &bytes)) {
+            Some(Ok(record)) => Ok(record),
+            _ => InodeRecord::decode(number, &self.load_right(array, number)?).map_err(|_| OsError::IO),
+        }
+    }
+
+    /// The record, if all members in use have the same.
+    #[inline]
+    fn load_agreed(&self, array: &Array, number: u64) -> Option<Record> {
+        let mut slots = array.in_use().iter();
+        let first = self.load_checked(slots.next()?, number).ok()?;
+        slots.all(|slot| self.load_checked(slot, number) == Ok(first)).then_some(first)
+    }
+
+    /// A member's copy; from a table of version 1 as if it had checks.
+    fn load_checked(&self, slot: Slot, number: u64) -> Result<Record, OsError> {
+        let bytes = self.load_bytes(slot, number)?;
+        Ok(if self.is_checked(slot) { bytes } else { with_checks(number, bytes) })
+    }
+
+    /// The bytes of the record that is right.
+    #[cold]
+    pub(crate) fn load_right(&self, array: &Array, number: u64) -> Result<Record, OsError> {
+        for _ in 0..LOOK_COUNT {
+            if let Some(bytes) = self.load_agreed(array, number).filter(|bytes| is_whole(number, bytes)) {
+                return Ok(bytes);
+            }
+            core::hint::spin_loop();
+        }
+        self.expel_replaced(array)?;
+        self.judged(array, number, false).ok_or(OsError::IO)
+    }
+
+    /// What [`judge`] makes of the members' copies.
+    pub(crate) fn judged(&self, array: &Array, number: u64, volatile_order: bool) -> Option<Record> {
+        let copies: Vec<Record> = array.in_use().iter().filter_map(|slot| self.load_checked(slot, number).ok()).collect();
+        judge(number, copies.iter(), volatile_order)
+    }
+
+    /// Takes members out whose table is not the one that was opened any more: somebody has overwritten it.
+    fn expel_replaced(&self, array: &Array) -> Result<(), OsError> {
+        for slot in array.in_use().iter() {
+            if !self.is_in_place(array, slot) {
+                array.fail_member(slot)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn is_in_place(&self, array: &Array, slot: Slot) -> bool {
+        let Some(span) = self.member(slot).and_then(|table| table.span(0)) else { return false };
+        let mut header = [0; TABLE_HEADER_BYTES];
+        let (start, out) = (span.start.as_ptr(), header.as_mut_ptr());
+        // SAFETY: windows are longer than a header; the closure owns nothing.
+        let copied = unsafe { guard(|| out.copy_from_nonoverlapping(start, TABLE_HEADER_BYTES)) };
+        copied.is_ok() && tables::is_usable(TableKind::Inodes, array.uuid(), array.runtime().use_count(), &header)
+    }
+
+    /// What waits for resync by one member's copy, if its notes fit their check.
+    pub(crate) fn resync_on(&self, slot: Slot, number: u64) -> Option<Resync> {
+        let bytes = self.load_checked(slot, number).ok()?;
+        (Sound::of(number, &bytes).notes && bytes[STATE_OFFSET] != InodeState::Free.code())
+            .then(|| InodeRecord::resync_in(&bytes))?
+    }
+
+    /// What one member's copy says; None if it is free.
+    pub(crate) fn load_on(&self, slot: Slot, number: u64) -> Result<Option<InodeRecord>, OsError> {
+        InodeRecord::decode(number, &self.load_checked(slot, number)?).map_err(|_| OsError::IO)
+    }
+
+    /// Whether members in use have different copies of a record, or the same that does not fit its checks.
+    #[inline]
+    pub(crate) fn is_odd(&self, array: &Array, number: u64) -> bool {
+        self.load_agreed(array, number).is_none_or(|bytes| bad_part(number, &bytes).is_some())
+    }
+
+    /// Makes the copies of all members in use the one that is right. Nobody has the file open, and nobody opens it meanwhile.
+    #[cold]
+    pub(crate) fn mend(&self, array: &Array, number: u64) -> Result<(), OsError> {
+        array.runtime().with_inodes(|_| self.make_equal(array, number, false))
+    }
+
+    /// Gives all members in use the record that is right. The inode lock is held, or the process has the array alone.
+    pub(crate) fn make_equal(&self, array: &Array, number: u64, volatile_order: bool) -> Result<(), OsError> {
+        // Whole nowhere: left as it is, for people to look at.
+        let Some(mut bytes) = self.judged(array, number, volatile_order) else { return Ok(()) };
+        let right = InodeRecord::decode(number, &bytes).ok().flatten();
+        if let Some(mut record) = right {
+            let copies = || {
+                let copies = array.in_use().iter().filter_map(|slot| self.load_checked(slot, number).ok());
+                let same = copies.filter(|copy| InodeRecord::generation_of(copy) == record.generation);
+                same.filter(|copy| Sound::of(number, copy).notes && copy[STATE_OFFSET] != InodeState::Free.code())
+            };
+            record.resync = copies().filter_map(|copy| InodeRecord::resync_in(&copy)).reduce(Resync::union);
+            // Each only says that something is to be looked at; a member that was away does not know those noted meanwhile.
+            record.flags = copies().fold(record.flags, |flags, copy| flags | InodeRecord::flags_in(&copy));
+            bytes = record.encode(number);
+        }
+        // Notes alone are no change that a member which is away would miss.
+        let bare = |record: InodeRecord| InodeRecord { flags: 0, resync: None, ..record };
+        let right_bare = right.map(bare);
+        let mut mended = MemberSet::EMPTY;
+        for slot in array.in_use().iter() {
+            let present = self.load_bytes(slot, number);
+            if present == Ok(bytes) {
+                continue;
+            }
+            if self.load_on(slot, number).ok().flatten().map(bare) != right_bare {
+                array.before_change()?;
+            }
+            if present.is_ok_and(|present| self.is_checked(slot) && !is_whole(number, &present)) {
+                mended = mended.with(slot);
+            }
+            // It may lie in a hole.
+            let room = self.member(slot).ok_or(OsError::NODEV);
+            let room = room.and_then(|table| table.allocate(inode_record_offset(number), INODE_RECORD_BYTES as u64));
+            if room.and_then(|()| self.store_bytes(slot, number, &bytes)).is_err() {
+                array.fail_member(slot)?;
+            }
+        }
+        mended.iter().for_each(|slot| self.tell_mend(array, slot));
+        Ok(())
+    }
+
+    /// Tells once per process and member that records were mended.
+    fn tell_mend(&self, array: &Array, slot: Slot) {
+        let one = MemberSet::EMPTY.with(slot);
+        if !MemberSet::from_bits(self.told.fetch_or(one.bits(), Ordering::Relaxed)).contains(slot) {
+            array.tell_mend(slot);
+        }
+    }
+
+    /// Gives the records of tables that programs of version 1 made their checks, and then the tables the header that says so. Whoever dies in it leaves it to the next. This process has the array alone.
+    pub(crate) fn upgrade(&self, array: &Array) -> Result<(), OsError> {
+        for slot in array.in_use().iter().filter(|&slot| !self.is_checked(slot)) {
+            if self.upgrade_on(array, slot).is_err() {
+                array.fail_member(slot)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn upgrade_on(&self, array: &Array, slot: Slot) -> Result<(), OsError> {
+        let table = self.member(slot).ok_or(OsError::NODEV)?;
+        let mut next = 1;
+        while let Some(run) = self.next_run(array, next)? {
+            next = run.end;
+            for number in run {
+                let present = self.load_bytes(slot, number)?;
+                let checked = with_checks(number, present);
+                if checked != present {
+                    self.store_bytes(slot, number, &checked)?;
+                }
+            }
+        }
+        table.persist(0, table.bytes()?)?;
+        array.make_table(slot, TableKind::Inodes, format::INODES_FILE)?;
+        self.note_checked(slot);
+        Ok(())
+    }
+}
