@@ -1,10 +1,10 @@
 //! One case, and all of them.
 
 use crate::{
-    damage::{Damage, NOT_STOOD, Sources, copy, damage},
+    damage::{Damage, Sources, copy, damage},
     options::Options,
     shape::{Journal, Shape},
-    work::{CHANGE, LIST, LISTED, SCRUB, change, list},
+    work::{ACROSS, CHANGE, LIST, LISTED, SCRUB, across, change, list},
 };
 use oracle::Rng;
 use stage::{
@@ -23,6 +23,8 @@ use std::{
 /// How long a program may take; it takes milliseconds.
 const LIMIT: Duration = Duration::from_secs(5);
 const CHANGES: u64 = 25;
+/// A user without rights (nobody).
+const USER: &str = "65534";
 /// At most so many things are damaged at once.
 const DAMAGES_MAX: u64 = 3;
 /// How often a damage is drawn until there is one that is wanted.
@@ -39,8 +41,8 @@ pub(crate) fn all(options: &Options) -> Result<bool, String> {
     let library = stage::options::copied(&options.library, &root)?;
     let command = stage::options::copied(&options.command, &root)?;
     let this = std::env::current_exe().map_err(|error| error.to_string())?;
-    let ground =
-        Ground { root, library, command, this, janitor, only: options.only.clone(), all: options.all, keep: options.keep };
+    let this = stage::options::copied(&this, &root)?;
+    let ground = Ground { root, library, command, this, janitor, only: options.only.clone(), keep: options.keep };
     let shapes: Vec<Shape> = Shape::ALL.into_iter().filter(|shape| options.wants(shape.label)).collect();
     let (report, next) = (Report::default(), AtomicU64::new(0));
     thread::scope(|scope| {
@@ -60,9 +62,6 @@ pub(crate) fn all(options: &Options) -> Result<bool, String> {
     if options.keep {
         ground.janitor.keep();
     }
-    if !options.all {
-        println!("NOT RUN: {NOT_STOOD}; --all runs them");
-    }
     Ok(report.finish("operator", begun.elapsed()))
 }
 
@@ -74,7 +73,6 @@ struct Ground {
     this: PathBuf,
     janitor: Janitor,
     only: Vec<String>,
-    all: bool,
     keep: bool,
 }
 
@@ -87,9 +85,8 @@ fn one(ground: &Ground, seed: u64, shape: Shape, report: &Report) {
     }
     if !complaints.is_empty() {
         complaints.push(format!("damage: {note}"));
-        let all = if ground.all { " --all" } else { "" };
         let only: String = ground.only.iter().map(|word| format!(" --only '{word}'")).collect();
-        complaints.push(format!("again: cargo x operator --cases 1 --seed {seed} --level {}{only}{all}", shape.label));
+        complaints.push(format!("again: cargo x operator --cases 1 --seed {seed} --level {}{only}", shape.label));
     }
     report.result(shape.label, &format!("seed {seed}"), begun.elapsed(), &note, &complaints);
     if complaints.is_empty() || !ground.keep {
@@ -107,6 +104,8 @@ struct Case<'a> {
     /// The same, below a member.
     prefix: PathBuf,
     members: Vec<PathBuf>,
+    /// Whether programs run as root, or as a user without rights who owns the members.
+    as_root: bool,
 }
 
 /// What a start came to.
@@ -125,7 +124,9 @@ impl<'a> Case<'a> {
         let data = root.join("data");
         let prefix = data.strip_prefix("/").unwrap_or(&data).to_owned();
         let members = (0..shape.member_count).map(|slot| root.join(format!("m{slot}"))).collect();
-        Self { ground, seed, shape, root, data, prefix, members }
+        // An ordinary user is somebody whom chmod keeps out; only root can play one.
+        let as_root = !rustix::process::geteuid().is_root() || seed % 4 != 3;
+        Self { ground, seed, shape, root, data, prefix, members, as_root }
     }
 
     fn remove(&self) {
@@ -141,8 +142,25 @@ impl<'a> Case<'a> {
 
     /// A program with the array's variables in its environment.
     fn program(&self, program: &Path, members: &[PathBuf]) -> Run<'a> {
+        self.run(program, members, "output", false)
+    }
+
+    /// The same with the library.
+    fn library(&self, members: &[PathBuf], output: &str) -> Run<'a> {
+        self.run(&self.ground.this, members, output, true)
+    }
+
+    fn run(&self, program: &Path, members: &[PathBuf], output: &str, with_library: bool) -> Run<'a> {
         let mounts: Vec<String> = members.iter().map(|member| member.display().to_string()).collect();
-        let run = Run::new(program, &self.ground.janitor, self.place("output")).limit(LIMIT);
+        let preload = format!("LD_PRELOAD={}", self.ground.library.display());
+        // Neither setpriv nor env is to use the array.
+        let run = if self.as_root {
+            Run::new("env", &self.ground.janitor, self.place(output))
+        } else {
+            let user = ["--reuid", USER, "--regid", USER, "--clear-groups", "env"];
+            Run::new("setpriv", &self.ground.janitor, self.place(output)).args(user)
+        };
+        let run = if with_library { run.arg(preload) } else { run }.arg(program).limit(LIMIT);
         let run = run.env("CXLRAID_LEVEL", self.shape.level).env("CXLRAID_STRIPE_SIZE", self.shape.chunk);
         let run = run.env("CXLRAID_MOUNTS", mounts.join(":")).env("CXLRAID_PATHS", &self.data);
         match self.shape.journal {
@@ -153,7 +171,7 @@ impl<'a> Case<'a> {
     }
 
     fn played(&self, members: &[PathBuf], words: &[&str]) -> Output {
-        self.program(&self.ground.this, members).env("LD_PRELOAD", &self.ground.library).args(words).output()
+        self.library(members, "output").args(words).output()
     }
 
     fn changed(&self, members: &[PathBuf], seed: u64) -> Result<(), String> {
@@ -178,6 +196,7 @@ impl<'a> Case<'a> {
         for directory in self.members.iter().cloned().chain(["plain", "aside", "older", "others"].map(|name| self.place(name))) {
             fs::create_dir_all(directory).map_err(io)?;
         }
+        self.members.iter().chain([&self.root]).try_for_each(|directory| self.give(directory)).map_err(io)?;
         let beside = |name: &str| -> Vec<PathBuf> {
             (0..self.members.len()).map(|slot| self.place(name).join(format!("m{slot}"))).collect()
         };
@@ -189,14 +208,14 @@ impl<'a> Case<'a> {
         }
         if rng.one_in(2) {
             for other in &others {
-                fs::create_dir(other).map_err(io)?;
+                fs::create_dir(other).and_then(|()| self.give(other)).map_err(io)?;
             }
             // Its journal, where it has one in a file, is made beside its members.
             let apart = self
-                .program(&self.ground.this, &others)
+                .library(&others, "output")
                 .env("CXLRAID_JOURNAL", if self.shape.journal == Journal::Members { "internal" } else { "" });
             let words = [CHANGE.to_owned(), self.data.display().to_string(), "7".to_owned(), "5".to_owned()];
-            let output = apart.env("LD_PRELOAD", &self.ground.library).args(words).output();
+            let output = apart.args(words).output();
             if !output.succeeded() {
                 return Err(with_output("another array", &output) + &output.notices.join("\n"));
             }
@@ -207,20 +226,40 @@ impl<'a> Case<'a> {
         }
         self.change(self.seed << 8 | 1)?;
         self.stop()?;
+        let mut damages = Vec::new();
+        let first = rng.below(self.members.len() as u64) as usize;
+        if self.shape.bears > 1 && rng.one_in(4) {
+            // A member is out already, and on record.
+            damages.push(Damage::of_lost(&self.members[first], &self.place("aside/out"), first).map_err(io)?);
+            self.change(self.seed << 8 | 4)?;
+            self.stop()?;
+        }
         let sources = Sources {
             members: &self.members,
-            bears: self.shape.bears,
+            bears: self.shape.bears - damages.len(),
+            in_use: rng.one_in(3),
+            as_root: self.as_root,
             older: &older,
             others: &others,
             aside: &self.place("aside"),
             prefix: &self.prefix,
         };
-        let damages = self.damaged(&mut rng, &sources).map_err(io)?;
-        *note = damages.iter().map(|damage| format!("m{} {}", damage.slot, damage.what)).collect::<Vec<_>>().join(", ");
+        let first = (first + damages.len()) % self.members.len();
+        if sources.in_use {
+            self.damaged_in_use(&mut rng, &sources, first, &mut damages, complaints)?;
+        } else {
+            damages.extend(self.damaged(&mut rng, &sources, first).map_err(io)?);
+        }
+        let in_use = if sources.in_use { "in use: " } else { "" };
+        *note = in_use.to_owned()
+            + &damages.iter().map(|damage| format!("m{} {}", damage.slot, damage.what)).collect::<Vec<_>>().join(", ");
+        if !complaints.is_empty() {
+            return Ok(());
+        }
         let of_files = damages.iter().any(|damage| !damage.is_of_member());
         // A single file that is put back after changes would be an older one, which nothing tells without checksums.
         let (changes, goes_back) = if of_files {
-            let back = rng.one_in(2);
+            let back = rng.one_in(2) && !sources.in_use;
             (!back, back)
         } else {
             (true, true)
@@ -235,20 +274,60 @@ impl<'a> Case<'a> {
         Ok(())
     }
 
-    fn damaged(&self, rng: &mut Rng, sources: &Sources<'_>) -> std::io::Result<Vec<Damage>> {
+    /// Gives a directory to the user as whom programs run.
+    fn give(&self, directory: &Path) -> std::io::Result<()> {
+        let user = USER.parse().ok().filter(|_| !self.as_root);
+        std::os::unix::fs::chown(directory, user, user)
+    }
+
+    /// Does damages while a program uses the array.
+    fn damaged_in_use(
+        &self,
+        rng: &mut Rng,
+        sources: &Sources<'_>,
+        first: usize,
+        damages: &mut Vec<Damage>,
+        complaints: &mut Complaints,
+    ) -> Result<(), String> {
+        let (seed, marks) = (self.seed << 8 | 5, ["ready", "go"].map(|name| self.place(name)));
+        let text = |path: &Path| path.display().to_string();
+        let words =
+            [ACROSS.to_owned(), text(&self.data), seed.to_string(), CHANGES.to_string(), text(&marks[0]), text(&marks[1])];
+        let (output, damaged) = thread::scope(|scope| {
+            let program = scope.spawn(|| self.library(&self.members, "across").args(&words).output());
+            while !marks[0].exists() && !program.is_finished() {
+                thread::sleep(Duration::from_millis(1));
+            }
+            let damaged = self.damaged(rng, sources, first);
+            let begun = fs::write(&marks[1], "");
+            let output = program.join().unwrap_or_default();
+            (output, damaged.and_then(|damaged| begun.map(|()| damaged)))
+        });
+        damages.extend(damaged.map_err(|error| error.to_string())?);
+        let plain = self.place("plain");
+        fs::remove_file(&marks[0]).and_then(|()| fs::remove_file(&marks[1])).map_err(|error| error.to_string())?;
+        fs::write(&marks[1], "").map_err(|error| error.to_string())?;
+        across(&plain, seed, CHANGES, &marks[0], &marks[1])?;
+        if !output.succeeded() || output.stdout != list(&plain)? {
+            let notices = output.notices.join("\n");
+            complaints.push(format!("{}\n{notices}", with_output("a program that used the array meanwhile", &output)));
+        }
+        self.stop()
+    }
+
+    fn damaged(&self, rng: &mut Rng, sources: &Sources<'_>, first: usize) -> std::io::Result<Vec<Damage>> {
         let mut damages: Vec<Damage> = Vec::new();
-        let first = rng.below(self.members.len() as u64) as usize;
         let count = 1 + rng.below(DAMAGES_MAX);
         for _ in 0..DRAWS {
             if damages.len() as u64 == count {
                 break;
             }
-            let slot = (first + rng.below(self.shape.bears as u64) as usize) % self.members.len();
+            let slot = (first + rng.below(sources.bears as u64) as usize) % self.members.len();
             // What was done to a whole member leaves nothing for a second damage.
             if damages.iter().any(|damage| damage.slot == slot && damage.what.starts_with("member")) {
                 continue;
             }
-            if let Some(damage) = damage(rng, sources, slot, &self.ground.only, self.ground.all)? {
+            if let Some(damage) = damage(rng, sources, slot, &self.ground.only)? {
                 let ends = damage.what.starts_with("member");
                 damages.push(damage);
                 if ends {
@@ -270,7 +349,8 @@ impl<'a> Case<'a> {
         if self.undamaged(damages) != before {
             complaints.push(format!("{when}: reading has changed a member without damage"));
         }
-        self.compare_status(&status, &start, when, complaints);
+        let by_use = damages.iter().any(Damage::is_of_a_name);
+        self.compare_status(&status, &start, by_use, when, complaints);
         let is_mended = when.contains("back");
         match start {
             Start::Wrong => return Ok(false),
@@ -340,9 +420,11 @@ impl<'a> Case<'a> {
     }
 
     /// The exit status of `status` tells what a start does.
-    fn compare_status(&self, status: &Output, start: &Start, when: &str, complaints: &mut Complaints) {
+    fn compare_status(&self, status: &Output, start: &Start, by_use: bool, when: &str, complaints: &mut Complaints) {
         let fits = match start {
             // A member that is out for a single file only is not out.
+            // No start looks at all names: that a single one is not there is found by who uses it.
+            Start::Right(_) if by_use => ["0", "3"].contains(&status.status.as_str()),
             Start::Right(notices) => {
                 status.status == if notices.iter().any(|line| line.contains("degraded")) { "3" } else { "0" }
             }

@@ -3,11 +3,11 @@
 use oracle::Rng;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use std::{
-    fs::{self, File},
+    fs::{self, File, Permissions},
     io,
     os::unix::{
         ffi::OsStrExt as _,
-        fs::{FileExt as _, symlink},
+        fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, lchown, symlink},
     },
     path::{Path, PathBuf},
     process::Command,
@@ -44,6 +44,8 @@ pub(crate) enum OnMember {
     OfAnotherArray,
     Swapped,
     Copied,
+    /// chmod 000.
+    Locked,
 }
 
 /// Files of `.cxlraid`, on which everything can be done.
@@ -73,7 +75,7 @@ const ON_BACKING_FILES: [OnFile; 7] = [
     OnFile::MadePipe,
     OnFile::MadeSymlink,
 ];
-const ON_MEMBERS: [OnMember; 10] = [
+const ON_MEMBERS: [OnMember; 11] = [
     OnMember::Gone,
     OnMember::EmptyDirectory,
     OnMember::OnlyMeta,
@@ -84,6 +86,20 @@ const ON_MEMBERS: [OnMember; 10] = [
     OnMember::OfAnotherArray,
     OnMember::Swapped,
     OnMember::Copied,
+    OnMember::Locked,
+];
+/// What can happen while programs use the array and is more than the death of one that they notice.
+const IN_USE: [&str; 10] = [
+    "member Gone",
+    "member EmptyDirectory",
+    "member OnlyMeta",
+    "member PrefixEmptied",
+    "file Deleted",
+    "file CutToNothing",
+    "file CutInHalf",
+    "file MadeDirectory",
+    "file MadePipe",
+    "file MadeSymlink",
 ];
 
 /// Where what a damage needs can be found.
@@ -91,6 +107,10 @@ pub(crate) struct Sources<'a> {
     pub(crate) members: &'a [PathBuf],
     /// How many members may be damaged.
     pub(crate) bears: usize,
+    /// Whether a program uses the array.
+    pub(crate) in_use: bool,
+    /// Whether programs run as root, whom chmod does not keep out.
+    pub(crate) as_root: bool,
     /// Members as they were before the last use of the array.
     pub(crate) older: &'a [PathBuf],
     /// Members of another array.
@@ -116,6 +136,8 @@ enum Undo {
     Content(PathBuf, Vec<u8>),
     /// Two paths are exchanged.
     Exchange(PathBuf, PathBuf),
+    /// A directory gets this mode.
+    Mode(PathBuf, u32),
 }
 
 /// A damage and its name.
@@ -171,36 +193,31 @@ pub(crate) fn copy(from: &Path, to: &Path) -> io::Result<()> {
     if status.success() { Ok(()) } else { Err(io::Error::other(format!("cp -aT {} {}: {status}", from.display(), to.display()))) }
 }
 
-/// Damages that the array does not stand yet; drawn only if all are asked for.
-pub(crate) const NOT_STOOD: &str = "names of the lowest member removed or replaced";
-
-/// Whether a damage is among [`NOT_STOOD`].
-fn is_not_stood(what: &str, slot: usize, bears: usize) -> bool {
-    let of_names = what == "member PrefixEmptied" || what == "file Deleted" || what.starts_with("file Made");
-    // With those before it out, another member is the lowest.
-    slot < bears && of_names
-}
-
-/// Draws a damage and does it. None if it would not be one, or none of `only`, or, unless `all` are asked for, one of [`NOT_STOOD`].
-pub(crate) fn damage(
-    rng: &mut Rng,
-    sources: &Sources<'_>,
-    slot: usize,
-    only: &[String],
-    all: bool,
-) -> io::Result<Option<Damage>> {
+/// Draws a damage and does it. None if it would not be one, or none of `only`.
+pub(crate) fn damage(rng: &mut Rng, sources: &Sources<'_>, slot: usize, only: &[String]) -> io::Result<Option<Damage>> {
     let (what, target) = drawn(rng, sources, slot)?;
-    if !all && is_not_stood(&what, slot, sources.bears) {
+    if sources.in_use && !IN_USE.contains(&what.as_str()) || sources.as_root && what == "member Locked" {
         return Ok(None);
     }
     if !only.is_empty() && !only.iter().any(|word| what.starts_with(word)) {
         return Ok(None);
     }
+    let place = match &target {
+        Target::File(path, _) => sources.members[slot].join(path),
+        _ => sources.members[slot].clone(),
+    };
+    let owner = fs::symlink_metadata(&place).map(|metadata| (metadata.uid(), metadata.gid()));
     let undo = match target {
         Target::Nothing => return Ok(None),
         Target::File(path, how) => on_file(rng, sources, slot, &path, how)?,
         Target::Member(how) => Some(on_member(rng, sources, slot, how)?),
     };
+    if let Ok((uid, gid)) = owner
+        && fs::symlink_metadata(&place).is_ok()
+    {
+        // Who damages is the user whose members they are.
+        lchown(&place, Some(uid), Some(gid))?;
+    }
     Ok(undo.map(|undo| Damage { slot, what, undo }))
 }
 
@@ -304,6 +321,11 @@ fn on_member(rng: &mut Rng, sources: &Sources<'_>, slot: usize, how: OnMember) -
         OnMember::CopyOfAnother => whole(&|_| copy(&sources.members[(slot + 1) % sources.members.len()], member)),
         OnMember::OfAnotherArray => whole(&|_| copy(&sources.others[slot], member)),
         OnMember::Copied => whole(&|aside| copy(aside, member)),
+        OnMember::Locked => {
+            let mode = fs::metadata(member)?.permissions().mode();
+            fs::set_permissions(member, Permissions::from_mode(0))?;
+            Ok(vec![Undo::Mode(member.clone(), mode)])
+        }
         OnMember::Swapped => {
             let other = &sources.members[(slot + 1) % sources.members.len()];
             exchange(member, other)?;
@@ -330,6 +352,18 @@ impl Damage {
             || self.what == "journal OfAnotherArray"
     }
 
+    /// The loss of a whole member.
+    pub(crate) fn of_lost(member: &Path, aside: &Path, slot: usize) -> io::Result<Self> {
+        fs::rename(member, aside)?;
+        let undo = vec![Undo::Back(member.to_owned(), aside.to_owned())];
+        Ok(Self { slot, what: "member Gone".to_owned(), undo })
+    }
+
+    /// Whether single names of a member were taken away or replaced: who uses them finds that out, and no start looks at all names.
+    pub(crate) fn is_of_a_name(&self) -> bool {
+        self.what == "file Deleted" || self.what.starts_with("file Made")
+    }
+
     /// Whether a name on a member may be another than the others' until somebody uses it: nothing reads all names yet.
     pub(crate) fn leaves_names_apart(&self) -> bool {
         self.what == "member PrefixEmptied" || self.what == "file Deleted" || self.what.starts_with("file Made")
@@ -354,6 +388,7 @@ impl Damage {
                 }
                 Undo::Content(path, content) => put(path, content)?,
                 Undo::Exchange(one, other) => exchange(one, other)?,
+                Undo::Mode(path, mode) => fs::set_permissions(path, Permissions::from_mode(*mode))?,
             }
         }
         Ok(())

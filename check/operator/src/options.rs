@@ -14,7 +14,6 @@ put back from older copies. Then they are read, written, mended and read again, 
   --seed S        of the first case, the next have the numbers behind it (else drawn, and printed)
   --level L       only arrays of this label: raid1, raid1-3, raid5, raid6, raid10, journal, apart; may be given several times
   --only WORD     only damages whose name begins with this word; may be given several times
-  --all           also damages that the array does not stand yet
   --quick         for make test: 100 cases from seed 1
   --jobs N        cases at a time (2)
   --lib PATH      libcxlraid.so (else CXLRAID_LIB, else beside this program)
@@ -30,8 +29,6 @@ pub(crate) struct Options {
     levels: Vec<String>,
     /// Beginnings of names of damages. Empty: all.
     pub(crate) only: Vec<String>,
-    /// Also damages that the array does not stand yet.
-    pub(crate) all: bool,
     pub(crate) case_count: u64,
     pub(crate) seed: u64,
     pub(crate) jobs: usize,
@@ -48,7 +45,6 @@ impl Options {
         let mut options = Self {
             levels: Vec::new(),
             only: Vec::new(),
-            all: false,
             case_count: 0,
             seed: 0,
             jobs: 2,
@@ -70,7 +66,6 @@ impl Options {
                     }
                     options.levels.push(level);
                 }
-                "--all" => options.all = true,
                 "--quick" => quick = true,
                 "--lib" => options.library = words.value()?.into(),
                 "--keep" => options.keep = true,
@@ -107,11 +102,11 @@ mod tests {
 
     #[test]
     fn what_is_asked_for_is_done() {
-        let options = parse(&["--level", "raid5", "--cases", "10_000", "--seed", "7", "--only", "inodes", "--all"]).unwrap();
-        assert!(options.wants("raid5") && !options.wants("raid6") && options.all);
+        let options = parse(&["--level", "raid5", "--cases", "10_000", "--seed", "7", "--only", "inodes"]).unwrap();
+        assert!(options.wants("raid5") && !options.wants("raid6"));
         assert_eq!((options.case_count, options.seed, options.only.len()), (10_000, 7, 1));
         let options = parse(&["--quick"]).unwrap();
-        assert_eq!((options.case_count, options.seed, options.all), (CASES_QUICK, 1, false));
+        assert_eq!((options.case_count, options.seed), (CASES_QUICK, 1));
     }
 
     #[test]

@@ -8,16 +8,21 @@ use std::{
     io,
     os::unix::fs::{FileExt as _, MetadataExt as _, symlink},
     path::{Path, PathBuf},
+    thread,
+    time::Duration,
 };
 
 /// The word before the arguments of a program that changes files.
 pub(crate) const CHANGE: &str = "change";
 /// The word before the arguments of a program that lists them.
 pub(crate) const LIST: &str = "list";
+/// The word before the arguments of a program that uses files while the array is damaged.
+pub(crate) const ACROSS: &str = "across";
 /// The word that makes this program look whether the redundancy of files fits.
 pub(crate) const SCRUB: &str = "scrub";
 /// The last line of a list that came to its end.
 pub(crate) const LISTED: &str = "listed";
+const HELD_BYTES: usize = 20_000;
 const FILE_BYTES_MAX: u64 = 60_000;
 const PATH_COUNT_MAX: usize = 40;
 
@@ -27,6 +32,10 @@ pub(crate) fn play(words: &[String]) -> Option<Result<(), String>> {
         [role, root, seed, count] if role == CHANGE => {
             change(Path::new(root), seed.parse().unwrap_or(0), count.parse().unwrap_or(0)).map_err(|error| error.to_string())
         }
+        [role, root, seed, count, ready, go] if role == ACROSS => {
+            across(Path::new(root), seed.parse().unwrap_or(0), count.parse().unwrap_or(0), Path::new(ready), Path::new(go))
+                .and_then(|()| list(Path::new(root)).map(|text| print!("{text}")))
+        }
         [role, root] if role == LIST => list(Path::new(root)).map(|text| print!("{text}")),
         [role] if role == SCRUB => {
             stage::scrub::scrub().and_then(|wrong| if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) })
@@ -34,6 +43,28 @@ pub(crate) fn play(words: &[String]) -> Option<Result<(), String>> {
         _ => return None,
     };
     Some(result)
+}
+
+/// What a program does before and after something happens, with a file open all the time: it says that it is ready by making a file, and goes on when there is another one.
+pub(crate) fn across(root: &Path, seed: u64, count: u64, ready: &Path, go: &Path) -> Result<(), String> {
+    let said = |what: &'static str| move |error: io::Error| format!("{what}: {} ({error})", errno(&error));
+    change(root, seed, count).map_err(said("before"))?;
+    let path = root.join(format!("held-{seed:x}"));
+    let held = File::options().read(true).write(true).create_new(true).open(&path).map_err(said("making a file"))?;
+    let piece = |word: u8| vec![word; HELD_BYTES];
+    held.write_all_at(&piece(1), 0).map_err(said("writing before"))?;
+    File::create(ready).map_err(said("being ready"))?;
+    while !go.exists() {
+        thread::sleep(Duration::from_millis(1));
+    }
+    let mut found = piece(0);
+    held.read_exact_at(&mut found, 0).map_err(said("reading what is held open"))?;
+    if found != piece(1) {
+        return Err("wrong data in what is held open".to_owned());
+    }
+    held.write_all_at(&piece(2), HELD_BYTES as u64 / 2).map_err(said("writing to what is held open"))?;
+    held.sync_all().map_err(said("fsync"))?;
+    change(root, seed ^ 0x80, count).map_err(said("after"))
 }
 
 /// Everything below `root`, in order: each path with its kind, length, number of names and content.

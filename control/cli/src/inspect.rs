@@ -189,6 +189,7 @@ fn foreseen(config: &Config, members: &mut [MemberView]) -> Option<String> {
                 let note = match standing {
                     None | Some(Standing::InSync) => continue,
                     Some(Standing::Damaged) => "files of its .cxlraid are missing or damaged",
+                    Some(Standing::Emptied) => "somebody has removed its files",
                     Some(Standing::Failed) => "its file system fails or is read-only",
                     Some(Standing::Missing | Standing::Stale | Standing::Leaving) => "a start does without it",
                 };

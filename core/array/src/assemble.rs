@@ -9,6 +9,7 @@
 
 use crate::access;
 use crate::config::Config;
+use crate::emptied;
 use crate::error::AttachError;
 use crate::exclusive;
 use crate::journal::{self, ArrayJournal};
@@ -38,12 +39,25 @@ pub struct Array {
     pub(crate) journal: Option<ArrayJournal>,
     pub(crate) created: bool,
     pub(crate) alone: bool,
-    /// Called with a member that this process takes out of use: [`Array::telling`].
-    pub(crate) on_loss: fn(&Member),
-    /// Called with a member whose names differ: [`Array::telling`].
-    pub(crate) on_difference: fn(&Member, &[u8]),
-    /// Called with a member whose table was mended: [`Array::telling`].
-    pub(crate) on_mend: fn(&Member),
+    pub(crate) tell: Tell,
+}
+
+/// What a process does where something happens to a member that people should hear of. All of it may be called with locks of the array and of its open files held, so it must take none of them.
+#[derive(Clone, Copy)]
+pub struct Tell {
+    /// This process takes the member out of use, and nobody has told of that loss before.
+    pub loss: fn(&Member),
+    /// The same, because the member lacks what the others have at a logical path.
+    pub lost_name: fn(&Member, &[u8]),
+    /// A call is refused since the member has other names at a logical path, and this process may not make them the same.
+    pub difference: fn(&Member, &[u8]),
+    /// Damaged records of the member's table of inodes were made anew from other members'.
+    pub mend: fn(&Member),
+}
+
+impl Tell {
+    /// Nobody hears of anything.
+    pub const NOTHING: Self = Self { loss: |_| {}, lost_name: |_, _| {}, difference: |_, _| {}, mend: |_| {} };
 }
 
 /// When members go out that are missing while other processes use the array.
@@ -109,6 +123,7 @@ impl Array {
                 member.standing = Standing::Damaged;
             }
         }
+        let members = emptied::without_names(&config.prefixes, members);
         let geometry = superblock.geometry()?;
         if geometry.survives(lacking(&members)) { Ok(members) } else { Err(AttachError::too_many_out(&geometry, &members)) }
     }
@@ -229,9 +244,7 @@ impl Array {
             journal,
             created,
             alone,
-            on_loss: |_| {},
-            on_difference: |_, _| {},
-            on_mend: |_| {},
+            tell: Tell::NOTHING,
         }))
     }
 
@@ -313,7 +326,8 @@ fn create_if_still_blank(config: &Config, findings: &[Finding]) -> Result<bool, 
 fn judge(config: &Config, findings: Vec<Finding>) -> Result<Verdict, AttachError> {
     let is_meant = |superblock: &&Superblock| config.uuid.is_none_or(|uuid| superblock.array_uuid == uuid);
     let newest = findings.iter().filter_map(Finding::superblock).filter(is_meant).max_by_key(|superblock| superblock.event_count);
-    let newest = newest.cloned().ok_or_else(|| not_there(config, &findings))?;
+    let refusal = findings.iter().find_map(Finding::refusal).cloned();
+    let newest = newest.cloned().ok_or_else(|| refusal.clone().unwrap_or_else(|| not_there(config, &findings)))?;
     check_against(config, &newest)?;
     split::check(findings.iter().filter(|finding| finding.is_of(newest.array_uuid)))?;
     let mut members: Vec<Option<Member>> = (0..newest.member_count).map(|_| None).collect();
@@ -357,24 +371,17 @@ fn judge(config: &Config, findings: Vec<Finding>) -> Result<Verdict, AttachError
             None => rest.next().map(|finding| finding.into_missing(slot)).ok_or(AttachError::Vanished),
         })
         .collect::<Result<Vec<_>, _>>()?;
-    Ok(Verdict { superblock: newest, members: without_emptied(members) })
+    let members = emptied::without_trees(members);
+    match refusal {
+        // Without that one it could be used.
+        Some(refusal) if !newest.geometry()?.survives(lacking(&members)) => Err(refusal),
+        _ => Ok(Verdict { superblock: newest, members }),
+    }
 }
 
 /// The members on which bytes are missing.
 fn lacking(members: &[Member]) -> MemberSet {
     members.iter().filter(|member| member.lacks_bytes()).map(|member| member.slot).collect()
-}
-
-/// Members out of which everything but `.cxlraid` was removed have not what the others have: each member has the directories of the prefixes since the array was made.
-fn without_emptied(mut members: Vec<Member>) -> Vec<Member> {
-    let in_sync = |member: &&mut Member| member.standing == Standing::InSync;
-    let emptied: MemberSet =
-        members.iter_mut().filter(in_sync).filter(|member| member.is_emptied()).map(|member| member.slot).collect();
-    // If nobody has anything, nothing is lost.
-    if members.iter_mut().filter(in_sync).count() > emptied.len() {
-        emptied.iter().for_each(|slot| members[slot].standing = Standing::Damaged);
-    }
-    members
 }
 
 /// Why no member of the array is found.
@@ -446,6 +453,50 @@ mod tests {
         second.fail_member(1).unwrap();
         second.before_change().unwrap();
         assert_eq!(first.in_use().len(), 2);
+    }
+
+    #[test]
+    fn a_member_that_cannot_be_used_is_out_by_name_and_reason_and_refuses_no_start() {
+        type Spoil = fn(&std::path::Path);
+        let spoils: [(Spoil, &str, Standing); 3] = [
+            (
+                |member| (std::fs::remove_dir_all(member).unwrap(), std::fs::write(member, "").unwrap()).1,
+                "not a directory",
+                Standing::Missing,
+            ),
+            (
+                |member| {
+                    std::fs::rename(member.join(".cxlraid"), member.join("meta")).unwrap();
+                    std::fs::write(member.join(".cxlraid"), "").unwrap();
+                },
+                "cannot open .cxlraid of this member",
+                Standing::Failed,
+            ),
+            (
+                // What the owner of the directory is not let through either, as after chmod 000: here by a symlink in a loop.
+                |member| {
+                    std::fs::remove_dir_all(member).unwrap();
+                    std::os::unix::fs::symlink(member.file_name().unwrap(), member).unwrap();
+                },
+                "cannot open this member",
+                Standing::Failed,
+            ),
+        ];
+        for (spoil, reason, standing) in spoils {
+            let (home, config) = made("refused");
+            spoil(&home.0.join("m0"));
+            let array = Array::attach(&config).unwrap();
+            remove_segment(array.uuid);
+            assert_eq!((array.runtime().out(), array.members[0].standing), (MemberSet::EMPTY.with(0), standing));
+            let said = array.members[0].refusal.clone().unwrap();
+            assert!(said.contains("m0: ") && said.contains(reason), "{said}");
+            assert_eq!(Array::foresee(&config).unwrap()[0].standing, standing);
+            array.runtime.detach();
+            // Two cannot be spared: the reason is told.
+            spoil(&home.0.join("m1"));
+            let refused = Array::attach(&config).map(drop).unwrap_err();
+            assert!(refused.to_string().contains(reason), "{refused}");
+        }
     }
 
     #[test]

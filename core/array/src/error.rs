@@ -9,7 +9,7 @@ use sys::OsError;
 use units::ChunkBytes;
 
 /// Why attaching failed. Nothing on any member was changed.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum AttachError {
     /// A system call on a member failed.
     #[error("{}: cannot {action} this member: {}; check the path, its permissions and its mount", show(.path), describe(*.error))]
@@ -252,8 +252,8 @@ impl AttachError {
                 let why = match member.standing {
                     Standing::InSync => "rebuilding",
                     Standing::Stale => "stale",
+                    Standing::Emptied => "emptied",
                     // Of one without its directory the superblock could not be read.
-                    Standing::Damaged if member.is_emptied() => "emptied",
                     Standing::Damaged if member.root().is_some() => "damaged journal",
                     Standing::Damaged => "damaged superblock",
                     Standing::Failed => "failed",

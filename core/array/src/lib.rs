@@ -9,6 +9,7 @@ extern crate alloc;
 pub mod access;
 mod assemble;
 pub mod config;
+mod emptied;
 mod error;
 mod exclusive;
 mod fill;
@@ -37,8 +38,9 @@ mod waiting;
 mod walk;
 mod write;
 
-pub use assemble::Array;
+pub use assemble::{Array, Tell};
 pub use config::{Config, ConfigError, JournalPlace};
+pub use emptied::holds_names;
 pub use error::AttachError;
 pub use journal::{ArrayJournal, SaidBy};
 pub use member::{Member, Standing, check_rights, has_failed, is_empty};

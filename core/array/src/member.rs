@@ -22,7 +22,9 @@ pub enum Standing {
     Leaving,
     /// There, but it lacks changes made while it was away.
     Stale,
-    /// Its superblock cannot be read, or its copy of the journal, or somebody has emptied it.
+    /// Somebody has removed its tree, or what is in the directory of a prefix.
+    Emptied,
+    /// Its superblock cannot be read, or its copy of the journal.
     Damaged,
     /// Its file system fails.
     Failed,
@@ -36,6 +38,8 @@ pub struct Member {
     pub path: Vec<u8>,
     /// Whether it could be used when this process attached.
     pub standing: Standing,
+    /// Why what is there cannot be used, in one line, if that is known.
+    pub refusal: Option<String>,
     /// The device number of its file system; 0 if missing.
     pub device: u64,
     /// Its uuid; nil if unknown.
@@ -96,6 +100,8 @@ enum What {
     },
     /// Its file system says so.
     Failed(OsError),
+    /// There is something that cannot be used, whatever the other members are.
+    Refused(AttachError),
     Member {
         directories: Directories,
         device: u64,
@@ -103,12 +109,18 @@ enum What {
     },
 }
 
-/// Looks at a member's path, without changing anything. That its file system fails, or has made itself read-only, is a finding, not an error.
+/// Looks at a member's path, without changing anything. That its file system fails, or has made itself read-only, or that what is there cannot be used, is a finding, not an error: the other members may
+/// do without it. That this user is not let in, or that a mount is read-only for this process alone, is an error: it says nothing of the member.
 pub(crate) fn inspect(path: &[u8]) -> Result<Finding, AttachError> {
-    match look_into(path) {
-        Err(AttachError::Os { error, .. }) if has_failed(error) => Ok(Finding { path: path.to_vec(), what: What::Failed(error) }),
-        result => result,
-    }
+    let what = match look_into(path) {
+        Err(AttachError::Os { error, .. }) if has_failed(error) => What::Failed(error),
+        Err(error @ (AttachError::NotADirectory { .. } | AttachError::Superblock { .. })) => What::Refused(error),
+        Err(error @ AttachError::Os { error: OsError::ACCESS | OsError::PERM | OsError::LOOP | OsError::NOTDIR, .. }) => {
+            What::Refused(error)
+        }
+        result => return result,
+    };
+    Ok(Finding { path: path.to_vec(), what })
 }
 
 /// Whether this user may use the array that a member belongs to; changes nothing. What else is wrong with the member is not said.
@@ -245,6 +257,14 @@ impl Finding {
         }
     }
 
+    /// Why what is there cannot be used.
+    pub(crate) fn refusal(&self) -> Option<&AttachError> {
+        match &self.what {
+            What::Refused(error) => Some(error),
+            _ => None,
+        }
+    }
+
     pub(crate) fn superblock(&self) -> Option<&Superblock> {
         match &self.what {
             What::Member { superblock, .. } => Some(superblock),
@@ -265,6 +285,7 @@ impl Finding {
             What::Nothing => Err(AttachError::NotThere { path: self.path.clone() }),
             What::Damaged { error, .. } => Err(AttachError::Superblock { path: self.path.clone(), error: *error }),
             What::Failed(error) => Err(AttachError::os(&self.path, "look into", *error)),
+            What::Refused(error) => Err(error.clone()),
             What::Member { directories, superblock, .. } if superblock.event_count == 0 => Ok(&directories.root),
             What::Member { .. } => Err(AttachError::Vanished),
         }
@@ -293,6 +314,7 @@ impl Finding {
                 slot,
                 path: self.path,
                 standing,
+                refusal: None,
                 device,
                 uuid: superblock.member_uuid,
                 is_rebuilding: false,
@@ -305,10 +327,13 @@ impl Finding {
     pub(crate) fn into_missing(self, slot: Slot) -> Member {
         let standing = match self.what {
             What::Damaged { .. } => Standing::Damaged,
-            What::Failed(_) => Standing::Failed,
+            What::Failed(_) | What::Refused(AttachError::Os { .. }) => Standing::Failed,
+            What::Refused(AttachError::NotADirectory { .. }) => Standing::Missing,
+            What::Refused(_) => Standing::Damaged,
             _ => Standing::Missing,
         };
-        Member { slot, path: self.path, standing, device: 0, uuid: Uuid::NIL, is_rebuilding: false, directories: None }
+        let refusal = self.refusal().map(AttachError::to_string);
+        Member { slot, path: self.path, standing, refusal, device: 0, uuid: Uuid::NIL, is_rebuilding: false, directories: None }
     }
 }
 

@@ -2,7 +2,7 @@
 //! member is on record.
 
 use crate::member::{Member, Standing, has_failed, show};
-use crate::{Array, Config, Runtime};
+use crate::{Array, Config, Runtime, Tell};
 use alloc::string::String;
 use alloc::vec::Vec;
 use format::{Access, ArrayName, MemberState, TableHeader, TableKind, Uuid};
@@ -14,7 +14,7 @@ impl Member {
     /// What superblocks say of this member once it is out.
     pub(crate) fn state_when_out(&self) -> MemberState {
         match self.standing {
-            Standing::InSync | Standing::Damaged | Standing::Failed => MemberState::Failed,
+            Standing::InSync | Standing::Damaged | Standing::Emptied | Standing::Failed => MemberState::Failed,
             Standing::Missing | Standing::Leaving => MemberState::Missing,
             Standing::Stale => MemberState::Stale,
         }
@@ -164,9 +164,26 @@ impl Array {
     #[cold]
     pub fn fail_member(&self, slot: Slot) -> Result<(), OsError> {
         if !self.runtime.add_out(MemberSet::EMPTY.with(slot)).is_empty() && self.runtime.claim_telling(slot) {
-            (self.on_loss)(&self.members[slot]);
+            (self.tell.loss)(&self.members[slot]);
         }
         if self.geometry.survives(self.runtime.out()) { Ok(()) } else { Err(OsError::IO) }
+    }
+
+    /// Takes a member out of use that has not what it must have at a logical path: the others prove it.
+    ///
+    /// # Errors
+    /// `IO` if the others cannot do without it: it stays.
+    #[cold]
+    pub fn fail_without_name(&self, slot: Slot, path: &[u8]) -> Result<(), OsError> {
+        let lost = MemberSet::EMPTY.with(slot);
+        if !self.geometry.survives(self.runtime.out().union(lost)) {
+            self.tell_difference(slot, path);
+            return Err(OsError::IO);
+        }
+        if !self.runtime.add_out(lost).is_empty() && self.runtime.claim_telling(slot) {
+            (self.tell.lost_name)(&self.members[slot], path);
+        }
+        Ok(())
     }
 
     /// Takes the members out that this process found missing and others still reach, in order: `settle` makes good what dead processes left, with the members' help. No lock is
@@ -180,18 +197,16 @@ impl Array {
         }
     }
 
-    /// Returns the array, which from now on calls `loss` when this process takes a member out of use and nobody has told of that loss before, and `difference` when a call is refused since a
-    /// member has other names at a logical path and this process may not make them the same, and `mend` when it has made records of a member's table anew that were damaged. All may be called with locks of the array and of its open files held, so they must take none
-    /// of them.
+    /// Returns the array, which from now on tells what happens to its members by these functions.
     #[must_use]
-    pub fn telling(self, loss: fn(&Member), difference: fn(&Member, &[u8]), mend: fn(&Member)) -> Self {
-        Self { on_loss: loss, on_difference: difference, on_mend: mend, ..self }
+    pub fn telling(self, tell: Tell) -> Self {
+        Self { tell, ..self }
     }
 
     /// Tells that damaged records of a member's table of inodes were made anew from other members'.
     #[cold]
     pub fn tell_mend(&self, slot: Slot) {
-        (self.on_mend)(&self.members[slot]);
+        (self.tell.mend)(&self.members[slot]);
     }
 
     /// Whether a user is root or the array's owner, who may change everything on the members.
@@ -203,7 +218,7 @@ impl Array {
     /// Tells that a call is refused since a member has other names at a logical path.
     #[cold]
     pub fn tell_difference(&self, slot: Slot, path: &[u8]) {
-        (self.on_difference)(&self.members[slot], path);
+        (self.tell.difference)(&self.members[slot], path);
     }
 
     /// Makes the table `name` under a member's `.cxlraid`, which is missing because a program without it made the member, or gives it a new header. It is marked as one of this use.

@@ -37,7 +37,7 @@ impl Namespace {
                 let at = target.on(on)?;
                 match unlinkat(at.directory(), at.name(), AtFlags::REMOVEDIR) {
                     Err(OsError::NOENT) if !on.first => Ok(()),
-                    Err(OsError::NOTEMPTY | OsError::NOTDIR) if !on.first => self.clear(on.slot, &at),
+                    Err(OsError::NOTEMPTY | OsError::NOTDIR) if !on.first => self.clear_unproven(on.slot, &at, &target.path),
                     result => result,
                 }
             };
@@ -54,7 +54,7 @@ impl Namespace {
                 let at = target.on(on)?;
                 match unlinkat(at.directory(), at.name(), AtFlags::empty()) {
                     Err(OsError::NOENT) if !on.first => Ok(()),
-                    Err(OsError::ISDIR | OsError::PERM) if !on.first => self.clear(on.slot, &at),
+                    Err(OsError::ISDIR | OsError::PERM) if !on.first => self.clear_unproven(on.slot, &at, &target.path),
                     result => result,
                 }
             };
@@ -143,7 +143,7 @@ impl Namespace {
             match rename() {
                 // Left over from a change cut short.
                 Err(OsError::EXIST | OsError::NOTEMPTY | OsError::ISDIR | OsError::NOTDIR) if !on.first && !exchange => {
-                    self.clear(on.slot, &goal)?;
+                    self.clear_unproven(on.slot, &goal, &to.path)?;
                     rename()
                 }
                 result => result,
@@ -194,13 +194,17 @@ impl Namespace {
             };
             let stat = match &from {
                 // What is to have another name is looked at before the place of that.
-                Reached::Array(from) => Some(self.asking_first(|on| from.on(on)?.stat())?),
+                Reached::Array(from) => Some(self.doubting(&from.path, || self.asking_first(|on| from.on(on)?.stat()))?),
                 Reached::Host(_) => None,
             };
             both(from, self.target(to)?)?.and_then(|(from, to)| {
                 let make = |on: &On, goal: &Located<'_>| {
                     let source = from.on(on)?;
-                    linkat(source.directory(), source.name(), goal.directory(), goal.name(), AtFlags::empty())
+                    match linkat(source.directory(), source.name(), goal.directory(), goal.name(), AtFlags::empty()) {
+                        // A directory, or what is another user's, has the file's place on this member.
+                        Err(OsError::PERM) if !on.first => Err(OsError::NOENT),
+                        result => result,
+                    }
                 };
                 let link = || self.make_everywhere(&to, AtFlags::empty(), make);
                 let record = NameRecord { to: &to.path, ..record(NameKind::Link, &from.path, self.file_and_last(&from, stat).0) };
@@ -256,13 +260,13 @@ impl Namespace {
         })
     }
 
-    fn change_name(&self, path: ProgramPath<'_>, change: impl FnOnce(&Target<'_>) -> Result<()>) -> Result<Reached<()>> {
+    fn change_name(&self, path: ProgramPath<'_>, change: impl Fn(&Target<'_>) -> Result<()>) -> Result<Reached<()>> {
         self.changing_at(path, |path| self.target(path)?.and_then(|target| change(&target)))
     }
 
     /// Runs a change alone among all changes of names, with what its path is called meanwhile.
-    pub(crate) fn changing_at<T>(&self, path: ProgramPath<'_>, change: impl FnOnce(ProgramPath<'_>) -> Result<T>) -> Result<T> {
-        self.changing(|| self.with_present(path, change))
+    pub(crate) fn changing_at<T>(&self, path: ProgramPath<'_>, change: impl Fn(ProgramPath<'_>) -> Result<T>) -> Result<T> {
+        self.changing(|| self.with_present(path, &change))
     }
 
     /// The same for a change with two paths.
@@ -270,7 +274,7 @@ impl Namespace {
         &self,
         from: ProgramPath<'_>,
         to: ProgramPath<'_>,
-        change: impl FnOnce(ProgramPath<'_>, ProgramPath<'_>) -> Result<T>,
+        change: impl Fn(ProgramPath<'_>, ProgramPath<'_>) -> Result<T>,
     ) -> Result<T> {
         let result = self.changing(|| self.with_present(from, |from| self.with_present(to, |to| change(from, to))));
         // What is wrong with the first path the kernel says first.

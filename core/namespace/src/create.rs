@@ -3,6 +3,7 @@
 //! A file gets an inode number, as a file without a name, is noted in the log, and is made on the first member with its attribute, then the
 //! same on the others, all under the namespace lock. A crash in between leaves an empty file that lacks its attribute or is not on every member: `complete` makes it whole.
 
+use crate::absent::AGAIN;
 use crate::everywhere::{NOTHING, On};
 use crate::located::{Located, open_below};
 use crate::log::change;
@@ -44,7 +45,9 @@ impl Namespace {
             |on| {
                 let make = || target.open(on, NEW, mode);
                 match make() {
-                    Err(OsError::EXIST) if !on.first => self.clear(on.slot, &target.on(on)?).and_then(|()| make()),
+                    Err(OsError::EXIST) if !on.first => {
+                        self.clear_unproven(on.slot, &target.on(on)?, &target.path).and_then(|()| make())
+                    }
                     result => result,
                 }
             },
@@ -192,7 +195,11 @@ impl Namespace {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let (slot, first) = self.asking_first(|on| Ok((on.slot, open_below(on.root, relative, flags, Mode::empty())?)))?;
         let stat = fstat(&first)?;
-        let (attribute, fresh) = match self.attribute_on(slot, &first)? {
+        let found = self.attribute_on(slot, &first)?;
+        if found.is_none_or(|attribute| self.files.told_of_named(attribute).is_none()) && self.is_foreign_contradicted(path)? {
+            return Err(AGAIN);
+        }
+        let (attribute, fresh) = match found {
             Some(attribute) => (attribute, false),
             None if stat.st_size == 0 && stat.st_nlink == 1 => (self.files.create_inode()?, true),
             None => return Err(OsError::IO),

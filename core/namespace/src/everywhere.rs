@@ -1,6 +1,7 @@
 //! One change on every member: the first decides, the others follow, and in the end all that are in use are the same.
 
 use crate::Namespace;
+use crate::absent::{AGAIN, CONTRADICTED, is_absence};
 use crate::located::Located;
 use crate::mounts::FOREIGN_MOUNT;
 use crate::target::Target;
@@ -49,17 +50,25 @@ impl Namespace {
     }
 
     /// Runs a change alone among all changes of names, with the members that are out on record.
-    pub(crate) fn changing<T>(&self, change: impl FnOnce() -> Result<T>) -> Result<T> {
+    pub(crate) fn changing<T>(&self, change: impl Fn() -> Result<T>) -> Result<T> {
         self.locked(|whole| {
             whole?;
-            self.array().before_change()?;
-            change()
+            loop {
+                self.array().before_change()?;
+                match change() {
+                    // A member went out in it.
+                    Err(AGAIN) => {}
+                    result => return result,
+                }
+            }
         })
     }
 
     /// Makes a change on every member in use; the namespace lock is held. What the first member refuses is the result, and nothing is
     /// changed. What a later one refuses is undone on those before it. A member whose tree differs is made like the first; one that
     /// has failed goes out. `names` are the logical paths of what is changed. Without any, a member that cannot be made like the first goes out.
+    ///
+    /// A first member that turns out to have lost what is changed goes out, and the result is [`AGAIN`], for [`Self::changing`].
     ///
     /// `undo` is `None` for a change that takes something away for good. Then a later member that refuses it goes out, but not if a user without rights to the array
     /// may have made its names differ, or if it has a mount there: what is on that member stays. [`Self::foresee`] or [`Self::foresee_replacement`] comes before such a change, so that little is left to be refused.
@@ -82,10 +91,20 @@ impl Namespace {
                 Err(OsError::MFILE) if self.files.discard_idle() => act(&on),
                 result => result,
             };
+            // Its tree is not the first's, and is made so; that may bring the change with it.
+            let result = match result {
+                Err(error) if !on.first && is_divergence(error) => self
+                    .catch_up(&on, names, &mut act)
+                    .map_err(|caught| if matches!(caught, AGAIN | CONTRADICTED) { caught } else { error }),
+                Err(error) if on.first && is_absence(error) && self.denies_any(names)? => Err(AGAIN),
+                result => result,
+            };
             match result {
                 Ok(()) => done = done.with(slot),
-                // Its tree is not the first's, and is made so; that may bring the change with it.
-                Err(error) if !on.first && is_divergence(error) && self.catch_up(&on, &mut act).is_ok() => done = done.with(slot),
+                Err(error @ (AGAIN | CONTRADICTED)) => {
+                    self.undo(done, undo)?;
+                    return Err(if error == AGAIN { AGAIN } else { OsError::IO });
+                }
                 Err(error) => {
                     let differs = !on.first && is_divergence(error);
                     let is_kept = !on.first && undo.is_none();
@@ -99,11 +118,7 @@ impl Namespace {
                         failed = true;
                         continue;
                     }
-                    for slot in done.iter() {
-                        if let Some(undo) = undo {
-                            undo(&On { slot, root: self.root(slot)?, first: false, afresh: true });
-                        }
-                    }
+                    self.undo(done, undo)?;
                     if is_foreign {
                         self.array().tell_difference(slot, names.last().copied().unwrap_or_default());
                         return Err(OsError::IO);
@@ -118,7 +133,27 @@ impl Namespace {
         if failed { self.array().before_change() } else { Ok(()) }
     }
 
-    fn catch_up(&self, on: &On, act: &mut impl FnMut(&On) -> Result<()>) -> Result<()> {
+    fn undo(&self, done: MemberSet, undo: Option<&dyn Fn(&On)>) -> Result<()> {
+        for slot in done.minus(self.array().runtime().out()).iter() {
+            if let Some(undo) = undo {
+                undo(&On { slot, root: self.root(slot)?, first: false, afresh: true });
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the first member says that names are not there which others have, and is not to be asked any more, or has them now.
+    fn denies_any(&self, names: &[&[u8]]) -> Result<bool> {
+        for path in names {
+            if self.is_denied(path) && self.arbitrate_locked(path)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn catch_up(&self, on: &On, names: &[&[u8]], act: &mut impl FnMut(&On) -> Result<()>) -> Result<()> {
+        self.refuse_reference(self.array().first_in_use()?, on.slot, names)?;
         let is_whole = self.restructuring(|| self.recover_member(on.slot, self.array().first_in_use()?))?;
         match act(&On { afresh: true, ..*on }) {
             Err(error) if is_divergence(error) && is_whole => Ok(()),
@@ -140,7 +175,7 @@ impl Namespace {
                 let at = target.on(on)?;
                 match make(on, &at) {
                     Err(OsError::EXIST) if !on.first => {
-                        self.clear(on.slot, &at)?;
+                        self.clear_unproven(on.slot, &at, &target.path)?;
                         make(on, &at)
                     }
                     result => result,

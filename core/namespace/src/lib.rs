@@ -20,6 +20,7 @@
 
 extern crate alloc;
 
+mod absent;
 mod attributes;
 mod backing;
 mod change;
@@ -66,7 +67,7 @@ pub use text::{hold_text, holds_text};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use array::Array;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use file::{FileRef, Files};
 use sys::rustix::fs::readlinkat;
 use sys::{AsRawFd, OsError, OwnedFd, Result};
@@ -82,6 +83,8 @@ pub struct Namespace {
     /// Another process may change this one's umask (clone(2) with CLONE_FS and memory of its own).
     shares_umask: &'static AtomicBool,
     log: &'static log::Log,
+    /// The thread of this process that has the namespace lock; 0 if none has.
+    holder: &'static AtomicU32,
 }
 
 /// What a descriptor of the program stands for.
@@ -146,8 +149,11 @@ impl Namespace {
         let remembered = Box::leak(Box::new(remembered::Remembered::new()));
         let log = Box::leak(Box::new(log::Log::new()));
         let shares_umask = Box::leak(Box::new(AtomicBool::new(false)));
-        let names = Self { files, roots: Box::leak(roots.into_boxed_slice()), remembered, shares_umask, log };
+        let holder = Box::leak(Box::new(AtomicU32::new(0)));
+        let names = Self { files, roots: Box::leak(roots.into_boxed_slice()), remembered, shares_umask, log, holder };
+        names.refuse_emptied(true)?;
         names.recover_after_crash()?;
+        names.refuse_emptied(false)?;
         files.array().make_added_prefixes();
         files.set_finder(move |wanted| names.open_wanted(wanted));
         names.begin();

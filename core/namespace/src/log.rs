@@ -157,7 +157,7 @@ impl Namespace {
         let runtime = self.array().runtime();
         let had_crash = runtime.is_after_crash();
         runtime.recover_to(Recovery::Done, || {
-            runtime.with_namespace(|_| match self.restructuring(|| self.replay()) {
+            runtime.with_namespace(|_| match self.holding(|| self.restructuring(|| self.replay())) {
                 Err(OsError::ACCESS | OsError::PERM) if !had_crash => {
                     runtime.names_are_unfinished();
                     Ok(())

@@ -6,6 +6,7 @@
 //! The first look takes no lock. If the members do not agree in it (a file being made, renamed or removed), the second is under the
 //! namespace lock, where the answer is final.
 
+use crate::absent::{AGAIN, identity};
 use crate::located::open_below;
 use crate::remembered::Epochs;
 use crate::resolve::Found;
@@ -85,10 +86,10 @@ impl Namespace {
                     Ok(reached) => return Ok(reached),
                 }
             }
-            if let Some(reached) =
-                self.locked(|whole| self.with_present(path, |path| self.open_locked(path, flags, mode, whole)))?
-            {
-                return Ok(reached);
+            match self.locked(|whole| self.with_present(path, |path| self.open_locked(path, flags, mode, whole))) {
+                Ok(Some(reached)) => return Ok(reached),
+                Ok(None) | Err(AGAIN) => {}
+                Err(error) => return Err(error),
             }
         }
         Err(OsError::BUSY)
@@ -165,12 +166,22 @@ impl Namespace {
     }
 
     fn open_existing(&self, path: ProgramPath<'_>, flags: OFlags) -> core::result::Result<Reached<Opened>, Trouble> {
-        let epochs = self.epochs();
-        let found = match self.find(path, flags.difference(MAKING), !flags.contains(OFlags::NOFOLLOW))? {
-            Reached::Array(found) => found,
-            Reached::Host(path) => return Ok(Reached::Host(path)),
+        let (epochs, found, stat) = loop {
+            let epochs = self.epochs();
+            let found = match self.find(path, flags.difference(MAKING), !flags.contains(OFlags::NOFOLLOW))? {
+                Reached::Array(found) => found,
+                Reached::Host(path) => return Ok(Reached::Host(path)),
+            };
+            let stat = fstat(&found.fd)?;
+            let is_contradicted = match FileType::from_raw_mode(stat.st_mode) {
+                FileType::RegularFile => false,
+                FileType::Directory if !flags.contains(OFlags::PATH) => self.lists_fewer(&found.path, &stat, epochs)?,
+                _ => self.is_contradicted(&found.path, identity(&stat), epochs)?,
+            };
+            if !is_contradicted {
+                break (epochs, found, stat);
+            }
         };
-        let stat = fstat(&found.fd)?;
         let node = match FileType::from_raw_mode(stat.st_mode) {
             _ if flags.contains(OFlags::PATH) => Node::Path,
             FileType::RegularFile => Node::File(self.file_of(&found, flags, &stat, epochs)?),

@@ -70,15 +70,17 @@ impl Namespace {
     pub(crate) fn locked<T>(&self, act: impl FnOnce(Result<()>) -> Result<T>) -> Result<T> {
         let runtime = self.array().runtime();
         runtime.with_namespace(|acquired| {
-            let whole = match acquired {
-                Acquired::Inherited => self.restructuring(|| self.replay()).map(|()| {
-                    // A link that a file was given in `.cxlraid` for its last name, which did not go then.
-                    self.files().clear_orphans();
-                    runtime.names_are_whole();
-                }),
-                Acquired::Clean => Ok(()),
-            };
-            act(whole)
+            self.holding(|| {
+                let whole = match acquired {
+                    Acquired::Inherited => self.restructuring(|| self.replay()).map(|()| {
+                        // A link that a file was given in `.cxlraid` for its last name, which did not go then.
+                        self.files().clear_orphans();
+                        runtime.names_are_whole();
+                    }),
+                    Acquired::Clean => Ok(()),
+                };
+                act(whole)
+            })
         })
     }
 
@@ -87,9 +89,11 @@ impl Namespace {
     pub fn recover(&self) -> Result<usize> {
         let runtime = self.array().runtime();
         runtime.with_namespace(|_| {
-            self.restructuring(|| self.without_failing(|| self.recover_all(self.array().first_in_use()?)))?;
-            runtime.names_are_whole();
-            Ok(self.array().in_use().len())
+            self.holding(|| {
+                self.restructuring(|| self.without_failing(|| self.recover_all(self.array().first_in_use()?)))?;
+                runtime.names_are_whole();
+                Ok(self.array().in_use().len())
+            })
         })
     }
 
@@ -105,6 +109,9 @@ impl Namespace {
 
     /// Makes the names of all members those of `reference`.
     pub(crate) fn recover_all(&self, reference: Slot) -> Result<()> {
+        self.refuse_emptied_locked(false)?;
+        let is_left = self.array().in_use().contains(reference);
+        let reference = if is_left { reference } else { self.array().first_in_use()? };
         self.array().before_change()?;
         self.files().clear_orphans();
         self.complete_first(reference)?;
@@ -314,8 +321,12 @@ impl Namespace {
 
     /// All names of a member that belong to the array.
     pub(crate) fn tree(&self, slot: Slot) -> Result<Tree> {
+        self.tree_below(slot, self.array().config().prefixes.clone())
+    }
+
+    /// The names of a member from some logical paths on.
+    pub(crate) fn tree_below(&self, slot: Slot, mut pending: Vec<Vec<u8>>) -> Result<Tree> {
         let mut tree = Tree::new();
-        let mut pending: Vec<Vec<u8>> = self.array().config().prefixes.clone();
         while let Some(path) = pending.pop() {
             let item = match self.item(slot, &path) {
                 Ok(item) => item,

@@ -14,11 +14,14 @@ use format::Attribute;
 
 const DIRECTORY_COUNT: usize = 128;
 const FILE_COUNT: usize = 512;
+const CONFIRMED_COUNT: usize = 512;
 
 /// Kept for the life of a process.
 pub(crate) struct Remembered {
     /// Tokens of directories, by hash.
     directories: [AtomicU64; DIRECTORY_COUNT],
+    /// Tokens of what other members were found to agree about, by hash (`absent`).
+    confirmed: [AtomicU64; CONFIRMED_COUNT],
     /// Inode number, generation and token, by hash of the backing file.
     files: [[AtomicU64; 3]; FILE_COUNT],
 }
@@ -34,6 +37,7 @@ impl Remembered {
     pub(crate) const fn new() -> Self {
         Self {
             directories: [const { AtomicU64::new(0) }; DIRECTORY_COUNT],
+            confirmed: [const { AtomicU64::new(0) }; CONFIRMED_COUNT],
             files: [const { [const { AtomicU64::new(0) }; 3] }; FILE_COUNT],
         }
     }
@@ -62,6 +66,18 @@ impl Namespace {
     pub(crate) fn remember_directory(&self, directory: &[u8], epochs: Epochs) {
         let hash = hash(directory);
         self.remembered.directories[hash as usize % DIRECTORY_COUNT].store(token(&[hash], epochs), Ordering::Relaxed);
+    }
+
+    /// Whether other members were found to say the same of what has these words.
+    pub(crate) fn is_confirmed(&self, words: &[u64], epochs: Epochs) -> bool {
+        let hash = hash_words(words);
+        self.remembered.confirmed[hash as usize % CONFIRMED_COUNT].load(Ordering::Relaxed) == token(&[hash], epochs)
+    }
+
+    /// Notes that, in a look that began when `epochs` were present.
+    pub(crate) fn confirm(&self, words: &[u64], epochs: Epochs) {
+        let hash = hash_words(words);
+        self.remembered.confirmed[hash as usize % CONFIRMED_COUNT].store(token(&[hash], epochs), Ordering::Relaxed);
     }
 
     /// The attribute of the backing file (device and inode of the member's file system).
@@ -102,6 +118,10 @@ fn hash(bytes: &[u8]) -> u64 {
     let mut last = [0; 8];
     last[..words.remainder().len()].copy_from_slice(words.remainder());
     mix(start, u64::from_le_bytes(last))
+}
+
+fn hash_words(words: &[u64]) -> u64 {
+    words.iter().fold(words.len() as u64, |seed, &word| mix(seed, word))
 }
 
 /// A multiplication whose halves are folded, as in wyhash.

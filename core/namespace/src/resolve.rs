@@ -5,6 +5,7 @@
 //!
 //! Outside the array the path is collected as it stands: symlinks of the host are the kernel's. `..` there is taken by text.
 
+use crate::absent::identity;
 use crate::everywhere::On;
 use crate::located::SAFELY;
 use crate::mounts::open_within;
@@ -13,7 +14,7 @@ use crate::target::Target;
 use crate::{Namespace, Place, ProgramPath, Reached};
 use alloc::vec::Vec;
 use array::config::normalise;
-use sys::rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, readlinkat, statat};
+use sys::rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, fstat, readlinkat, statat};
 use sys::{AsFd, BorrowedFd, OsError, OwnedFd, Result};
 use units::Slot;
 
@@ -96,6 +97,10 @@ impl Namespace {
 
     /// Opens a path that must not contain symlinks. Also tells the member that answered.
     fn open_plainly(&self, path: ProgramPath<'_>, flags: OFlags) -> Result<(Slot, OwnedFd)> {
+        self.doubting(path.text(), || self.open_on_first(path, flags))
+    }
+
+    fn open_on_first(&self, path: ProgramPath<'_>, flags: OFlags) -> Result<(Slot, OwnedFd)> {
         self.asking_first(|on| {
             let from_root = (on.root.as_fd(), path.text());
             let (directory, name, resolve) =
@@ -228,15 +233,23 @@ impl Namespace {
             return Ok(true);
         }
         let next = join(&walk.at, name);
-        let found = match look(&next) {
-            Err(OsError::LOOP) => return Ok(false),
-            Err(OsError::NOENT) if walk.rest.iter().all(|&byte| byte == b'/') => {
-                walk.at = next;
-                return Ok(true);
+        let epochs = self.epochs();
+        let target = loop {
+            let found = match look(&next) {
+                Err(OsError::LOOP) => return Ok(false),
+                Err(OsError::NOENT) if walk.rest.iter().all(|&byte| byte == b'/') => {
+                    walk.at = next;
+                    return Ok(true);
+                }
+                found => found?,
+            };
+            let target = readlinkat(&found, c"", Vec::new());
+            // A symlink that lies on the lowest member alone leads nobody astray.
+            if target.is_err() || !self.is_contradicted(&next, identity(&fstat(&found)?), epochs)? {
+                break target;
             }
-            found => found?,
         };
-        match readlinkat(found, c"", Vec::new()) {
+        match target {
             Ok(_) if keep_link && walk.rest.is_empty() => walk.at = next,
             Ok(target) => walk.follow(target.as_bytes())?,
             // Of what is no symlink the kernel says that an empty path leads nowhere.

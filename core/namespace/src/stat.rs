@@ -4,6 +4,7 @@
 //! allocated alike on all members, so the anchor's blocks times their number are the file's. A write whose time the members do not
 //! know yet gives modification and change time.
 
+use crate::absent::identity;
 use crate::everywhere::{On, is_dead};
 use crate::remembered::Epochs;
 use crate::resolve::Found;
@@ -19,6 +20,8 @@ use sys::{AsFd, AsRawFd, BorrowedFd, OsError, Result};
 use units::PAGE_BYTES;
 
 const LOOK: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
+/// How often something is looked for anew that members contradict.
+const LOOK_COUNT: u32 = 40;
 const NS_PER_SECOND: u64 = 1_000_000_000;
 /// What is asked for besides: to know the file.
 const IDENTITY: StatxFlags = StatxFlags::TYPE.union(StatxFlags::INO);
@@ -35,25 +38,58 @@ impl Namespace {
     pub fn stat<'p>(&self, path: impl Into<ProgramPath<'p>>, follow: bool) -> Result<Reached<Stat>> {
         let path = path.into();
         if let Some((epochs, stat)) =
-            self.look(path, |directory, name, flags| statat(directory, name, flags | AtFlags::NO_AUTOMOUNT))
+            self.look(path, |directory, name, flags| statat(directory, name, flags | AtFlags::NO_AUTOMOUNT))?
             && let Some(known) = self.remembered(stat.st_mode, [stat.st_dev, stat.st_ino], follow, epochs)
         {
             return Ok(Reached::Array(self.told(stat, known)));
         }
-        self.on_first(|_| {
-            self.find(path, LOOK, follow)?.and_then(|found| {
-                let (stat, known) = self.ask(found.fd.as_fd(), &Node::Path)?;
-                Ok(self.told(stat, known?))
-            })
+        self.look_longer(path, follow, |found| {
+            let (stat, known) = self.ask(found.fd.as_fd(), &Node::Path)?;
+            let known = known?;
+            Ok((identity(&stat), known.is_some(), self.told(stat, known)))
         })
     }
 
-    /// Asks the kernel about a path whose directory is known to be reached without symlinks. Errors are left to the longer way.
-    fn look<T>(&self, path: ProgramPath<'_>, ask: impl Fn(BorrowedFd<'_>, &[u8], AtFlags) -> Result<T>) -> Option<(Epochs, T)> {
-        let epochs = self.epochs()?;
-        let parent = self.plain_parent(path.text())?;
+    /// Finds what a path leads to and asks about it, until no member contradicts: `ask` gives its identity, whether it is a file of the array, and the answer.
+    fn look_longer<T>(
+        &self,
+        path: ProgramPath<'_>,
+        follow: bool,
+        ask: impl Fn(&Found) -> Result<([u64; 3], bool, T)>,
+    ) -> Result<Reached<T>> {
+        for _ in 0..LOOK_COUNT {
+            let epochs = self.epochs();
+            // That members contradict each other is no failure of the one that is asked, though the error is the same.
+            let looked = self.on_first(|_| match self.find(path, LOOK, follow) {
+                Ok(Reached::Array(found)) => ask(&found).map(|asked| Ok(Reached::Array((found.path, asked)))),
+                Ok(Reached::Host(path)) => Ok(Ok(Reached::Host(path))),
+                Err(error) => Ok(Err(error)),
+            })??;
+            let (path, (identity, is_known, answer)) = match looked {
+                Reached::Array(found) => found,
+                Reached::Host(path) => return Ok(Reached::Host(path)),
+            };
+            let is_contradicted = match FileType::from_raw_mode(identity[2] as u32) {
+                FileType::RegularFile => !is_known && self.is_foreign_contradicted(&path)?,
+                _ => self.is_contradicted(&path, identity, epochs)?,
+            };
+            if !is_contradicted {
+                return Ok(Reached::Array(answer));
+            }
+        }
+        Err(OsError::IO)
+    }
+
+    /// Asks the kernel about a path whose directory is known to be reached without symlinks. None, and errors but that nothing is there, are left to the longer way.
+    fn look<T>(
+        &self,
+        path: ProgramPath<'_>,
+        ask: impl Fn(BorrowedFd<'_>, &[u8], AtFlags) -> Result<T>,
+    ) -> Result<Option<(Epochs, T)>> {
+        let Some(epochs) = self.epochs() else { return Ok(None) };
+        let Some(parent) = self.plain_parent(path.text()) else { return Ok(None) };
         if !path.is_known(parent.len()) && !self.is_remembered(parent, epochs) {
-            return None;
+            return Ok(None);
         }
         let ask_on = |on: &On| match path.on(on.slot) {
             Some((directory, rest)) => ask(directory, rest, AtFlags::SYMLINK_NOFOLLOW).map(Some),
@@ -61,9 +97,15 @@ impl Namespace {
             // The kernel would follow symlinks in what is known.
             None => Ok(None),
         };
-        let answer = self.asking_first(ask_on).ok()??;
+        let answer = match self.asking_first(ask_on) {
+            // Asking the other members costs no more than looking once more.
+            Err(OsError::NOENT) if !self.is_denied(path.text()) && self.epochs() == Some(epochs) => {
+                return Err(OsError::NOENT);
+            }
+            answer => answer.ok().flatten(),
+        };
         // The answer stands if nothing was changed meanwhile.
-        (self.epochs() == Some(epochs)).then_some((epochs, answer))
+        Ok(answer.filter(|_| self.epochs() == Some(epochs)).map(|answer| (epochs, answer)))
     }
 
     /// What is known of what [`Self::look`] has found. None if it must be looked at again: a symlink that is to be followed, or a file
@@ -75,7 +117,7 @@ impl Namespace {
                 let attribute = self.remembered_attribute(backing, epochs)?;
                 Some(Some(Known { told: self.files.told_of_named(attribute)?, nameless: false }))
             }
-            _ => Some(None),
+            _ => self.is_confirmed(&[backing[0], backing[1], mode.into()], epochs).then_some(None),
         }
     }
 
@@ -132,16 +174,15 @@ impl Namespace {
     ) -> Result<Reached<Statx>> {
         let path = path.into();
         let ask = |directory: BorrowedFd<'_>, name: &[u8], kind: AtFlags| statx(directory, name, flags | kind, mask | IDENTITY);
-        if let Some((epochs, stat)) = self.look(path, ask)
+        if let Some((epochs, stat)) = self.look(path, ask)?
             && let Some(known) = self.remembered(stat.stx_mode.into(), backing_of(&stat), follow, epochs)
         {
             return Ok(Reached::Array(self.told_more(stat, known)));
         }
-        self.on_first(|_| {
-            self.find(path, LOOK, follow)?.and_then(|found| {
-                let (stat, known) = self.ask_more(found.fd.as_fd(), &Node::Path, flags, mask)?;
-                Ok(self.told_more(stat, known?))
-            })
+        self.look_longer(path, follow, |found| {
+            let (stat, known) = self.ask_more(found.fd.as_fd(), &Node::Path, flags, mask)?;
+            let (known, [device, inode]) = (known?, backing_of(&stat));
+            Ok(([device, inode, stat.stx_mode.into()], known.is_some(), self.told_more(stat, known)))
         })
     }
 
@@ -240,16 +281,20 @@ impl Namespace {
     ) -> Result<Reached<()>> {
         let path = path.into();
         let check = |found: Found| accessat(CWD, crate::descriptor::link(found.fd.as_raw_fd()), access, flags & AtFlags::EACCESS);
-        self.on_first(|_| self.find(path, LOOK, follow)?.and_then(check))
+        self.on_first(|_| match self.find(path, LOOK, follow) {
+            Ok(found) => found.and_then(check).map(Ok),
+            Err(error) => Ok(Err(error)),
+        })?
     }
 
     /// readlink(2): the whole target.
     pub fn readlink<'p>(&self, path: impl Into<ProgramPath<'p>>) -> Result<Reached<Vec<u8>>> {
-        self.find(path.into(), LOOK, false)?.and_then(|found| match readlinkat(&found.fd, c"", Vec::new()) {
+        self.look_longer(path.into(), false, |found| match readlinkat(&found.fd, c"", Vec::new()) {
             // Of what is no symlink the kernel says that an empty path leads nowhere.
-            Err(OsError::NOENT) => Err(OsError::INVAL),
-            result => result.map(|target| target.into_bytes()),
-        })
+            Err(OsError::NOENT) => Ok((identity(&fstat(&found.fd)?), true, Err(OsError::INVAL))),
+            result => result.and_then(|target| Ok((identity(&fstat(&found.fd)?), true, Ok(target.into_bytes())))),
+        })?
+        .and_then(|target| target)
     }
 }
 

@@ -538,7 +538,8 @@ fn a_call_that_is_refused_for_a_foreign_difference_is_told() {
     let Some(array) = array() else { return };
     inside(array.namespace.mkdir(b"/data/private", 0o700));
     let tell = |member: &array::Member, path: &[u8]| TOLD.lock().unwrap().push((member.shown(), path.to_vec()));
-    let attached = array::Array::attach(array.namespace.files().array().config()).unwrap().telling(|_| {}, tell, |_| {});
+    let tells = array::Tell { difference: tell, ..array::Tell::NOTHING };
+    let attached = array::Array::attach(array.namespace.files().array().config()).unwrap().telling(tells);
     let names = Namespace::new(file::Files::keeping_open(attached, Keep::NOTHING).unwrap()).unwrap();
     names.keep_log();
     std::fs::remove_dir_all(array.members[1].join("data/t")).unwrap();

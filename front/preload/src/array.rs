@@ -100,6 +100,14 @@ fn tell_mend(member: &::array::Member) {
     ));
 }
 
+/// Tells that a member goes out of use since it has not what the others have at a path.
+fn tell_lost_name(member: &::array::Member, path: &[u8]) {
+    let (member, path) = (member.shown(), units::Shown(path));
+    report::to_all(format_args!(
+        "{member}: member has lost {path}, which the others have (removed or replaced by hand), and is out of use; the array is degraded; put back what was taken away, see 'cxlraid status'"
+    ));
+}
+
 /// Tells once that a call is refused since a member has other names than the others.
 fn tell_difference(member: &::array::Member, path: &[u8]) {
     static TOLD: AtomicBool = AtomicBool::new(false);
@@ -244,7 +252,7 @@ fn attach(config: &Config, notices: &mut Notices) -> Result<Namespace, OsError> 
             notices.push((None, error.to_string()));
             answer(error.os_error())
         })?
-        .telling(tell_loss, tell_difference, tell_mend);
+        .telling(::array::Tell { loss: tell_loss, lost_name: tell_lost_name, difference: tell_difference, mend: tell_mend });
     notice_members(&array, notices);
     let keep = Keep { count: kept_count(array.members().len()), allowed: crate::process::owns_tables };
     let files = Files::keeping_open(array, keep).map_err(|error| {
@@ -308,9 +316,14 @@ fn notice_members(array: &Array, notices: &mut Notices) {
             Standing::Missing | Standing::Leaving => "is missing",
             Standing::Stale => "is stale",
             Standing::Damaged => "is damaged",
+            Standing::Emptied => "was emptied by hand",
             Standing::Failed => "has failed",
             Standing::InSync => continue,
         };
+        if let Some(refusal) = &member.refusal {
+            notices.push((Some(member.slot), format!("{refusal}; the array is degraded without this member")));
+            continue;
+        }
         notices.push((Some(member.slot), format!("{}: member {state}; the array is degraded", member.shown())));
     }
 }

@@ -1,0 +1,424 @@
+//! Names that the lowest member denies, or has something else at, while other members have them.
+//!
+//! The fault it exists for: somebody removes or replaces names in the tree of the lowest member by hand (`rm -rf MEMBER/data/*`). That member answers every look-up, so programs would learn that there are no
+//! such files, list fewer names, and make new files in the place of what the other members still have.
+//!
+//! What the lowest member says is believed at once while nothing contradicts it: a file that it has is opened on all members anyway. Where it has nothing, where it has something else than a file, and
+//! when a directory is opened to be listed, other members are asked (*witnesses*: as many as the array could lose, two at most), which costs a system call each. If they say otherwise the name is looked
+//! at again on all members with the namespace lock held, when no change is under way.
+//!
+//! A regular file is *proven* if its attribute, its member's table of backing files and the inode table name each other. An inode that has a name has one on every member, so a member without any name for a
+//! proven file of another's has lost it. Such a member goes out, and the others serve. But where somebody else than root and the array's owner may change names, that user may have made the difference:
+//! there nobody goes out, and the call answers EIO. Directories, symlinks and special files prove nothing by themselves; one that only the others have is made on the lowest member again.
+
+use crate::Namespace;
+use crate::located::{Located, names_in};
+use crate::recover::{Item, Places};
+use crate::remembered::Epochs;
+use crate::resolve::join;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use array::config::normalise;
+use core::sync::atomic::Ordering;
+use format::Attribute;
+use sys::rustix::fs::{AtFlags, FileType, Stat, statat};
+use sys::rustix::thread::gettid;
+use sys::{AsFd, OsError, Result};
+use units::Slot;
+
+/// More witnesses than this are not asked.
+const WITNESS_COUNT_MAX: usize = 2;
+/// A change of names reaches all members within this time, if its process is not kept from running.
+const CHANGE_NS_MAX: i128 = 100_000_000;
+const NS_PER_SECOND: i128 = 1_000_000_000;
+/// What the root of a member's file system has of its own.
+const OF_FILE_SYSTEM: &[u8] = b"lost+found";
+
+/// The error that means, within this crate, that a member went out since it lacks names: the operation is to be begun anew without it.
+pub(crate) const AGAIN: OsError = OsError::RESTART;
+
+/// The error that means, within this crate, that the lowest member lacks names and cannot be spared: the operation is refused, and nobody goes out for it.
+pub(crate) const CONTRADICTED: OsError = OsError::REMOTEIO;
+
+/// Whether an error says that a name is not there.
+pub(crate) fn is_absence(error: OsError) -> bool {
+    matches!(error, OsError::NOENT | OsError::NOTDIR)
+}
+
+/// What is to be done about a name at which the members differ.
+enum Verdict {
+    /// The lowest member is right, or nobody can prove that it is not.
+    Stands,
+    /// The lowest member has lost what the others have.
+    Lost,
+    /// Members contradict each other, and nothing says which is right or nobody may go out for it; this member is named to the user.
+    Undecided(Slot),
+    /// Only this one has it, and nothing is lost if the lowest member is given it.
+    Given(Slot),
+}
+
+/// How many names files have on a member.
+type NameCounts = BTreeMap<(u64, u64), u32>;
+
+impl Namespace {
+    /// Runs `act` as the thread that has the namespace lock.
+    pub(crate) fn holding<T>(&self, act: impl FnOnce() -> T) -> T {
+        self.holder.store(own_thread(), Ordering::Relaxed);
+        let result = act();
+        self.holder.store(0, Ordering::Relaxed);
+        result
+    }
+
+    /// The members that are asked beside the lowest.
+    fn witnesses(&self) -> impl Iterator<Item = Slot> {
+        let (array, count) = (self.array(), self.array().members().len());
+        let in_use = array.in_use();
+        let bears = array.geometry().level().failures_max(count).saturating_sub(count - in_use.len());
+        let count = bears.clamp(1, WITNESS_COUNT_MAX);
+        (0..array.members().len()).filter(move |&slot| in_use.contains(slot)).skip(1).take(count)
+    }
+
+    /// What a witness has at a logical path. The kernel follows symlinks on the way, so it is no more than a hint.
+    fn hinted(&self, slot: Slot, path: &[u8]) -> Option<Stat> {
+        let end = path.iter().rposition(|&byte| byte != b'/')? + 1;
+        statat(self.root(slot).ok()?, &path[1..end], AtFlags::SYMLINK_NOFOLLOW).ok()
+    }
+
+    /// Asks, and if the answer is that a logical path is not there while others have it, once more when that is settled.
+    pub(crate) fn doubting<T>(&self, path: &[u8], ask: impl Fn() -> Result<T>) -> Result<T> {
+        loop {
+            match ask() {
+                Err(error) if is_absence(error) && self.is_denied(path) && self.arbitrate(path)? => {}
+                result => return result,
+            }
+        }
+    }
+
+    /// Whether a witness has what the lowest member denies.
+    pub(crate) fn is_denied(&self, path: &[u8]) -> bool {
+        self.witnesses().any(|slot| self.hinted(slot, path).is_some())
+    }
+
+    /// Whether what was found at a logical path on the lowest member is something else than a witness has, and is to be looked for again since that is settled. It is no regular file; `identity` is its device,
+    /// inode number and mode.
+    pub(crate) fn is_contradicted(&self, path: &[u8], identity: [u64; 3], epochs: Option<Epochs>) -> Result<bool> {
+        if epochs.is_some_and(|epochs| self.is_confirmed(&identity, epochs)) {
+            return Ok(false);
+        }
+        let kind = FileType::from_raw_mode(identity[2] as u32);
+        let differs = |slot| self.hinted(slot, path).is_none_or(|other| FileType::from_raw_mode(other.st_mode) != kind);
+        if self.witnesses().any(differs) && self.arbitrate(path)? {
+            return Ok(true);
+        }
+        if let Some(epochs) = epochs {
+            self.confirm(&identity, epochs);
+        }
+        Ok(false)
+    }
+
+    /// The same for a regular file that is none of the array's.
+    pub(crate) fn is_foreign_contradicted(&self, path: &[u8]) -> Result<bool> {
+        Ok(self.is_denied(path) && self.arbitrate(path)?)
+    }
+
+    /// Whether a directory that is opened to be listed lacks names on the lowest member, and is to be opened again since that is settled.
+    pub(crate) fn lists_fewer(&self, path: &[u8], stat: &Stat, epochs: Option<Epochs>) -> Result<bool> {
+        for slot in self.witnesses() {
+            let Some(other) = self.hinted(slot, path) else { return self.arbitrate(path) };
+            if FileType::from_raw_mode(other.st_mode) != FileType::Directory {
+                return self.arbitrate(path);
+            }
+            if is_listed_alike(stat, &other) {
+                continue;
+            }
+            let seen = [stat, &other].map(|stat| [stat.st_dev, stat.st_ino, stat.st_size as u64, changed_ns(stat) as u64]);
+            let seen = seen.concat();
+            if epochs.is_some_and(|epochs| self.is_confirmed(&seen, epochs)) {
+                continue;
+            }
+            if self.with_names_held(|| self.compare_names(path, slot))? {
+                return Ok(true);
+            }
+            if let Some(epochs) = epochs {
+                self.confirm(&seen, epochs);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Looks at a logical path on all members. Returns whether the lowest member is to be asked again: it is another one, or has the name now.
+    ///
+    /// # Errors
+    /// `IO` if members contradict each other and none may go out for it.
+    pub(crate) fn arbitrate(&self, path: &[u8]) -> Result<bool> {
+        self.with_names_held(|| self.arbitrate_locked(path))
+    }
+
+    /// Runs `judge` with the namespace lock held. While a change that a dead process began cannot be made good, nothing is judged.
+    fn with_names_held(&self, judge: impl FnOnce() -> Result<bool>) -> Result<bool> {
+        if self.holder.load(Ordering::Relaxed) == own_thread() {
+            return judge();
+        }
+        self.locked(|whole| if whole.is_err() { Ok(false) } else { judge() })
+    }
+
+    /// The namespace lock is held.
+    pub(crate) fn arbitrate_locked(&self, path: &[u8]) -> Result<bool> {
+        let path = normalise(path);
+        let ends = path.iter().enumerate().skip(1).filter(|&(_, &byte)| byte == b'/').map(|(end, _)| end);
+        for end in ends.chain([path.len()]) {
+            let part = &path[..end];
+            if !self.owns(part) || self.hides(&part[..1], &part[1..]) || part[1..] == *OF_FILE_SYSTEM {
+                continue;
+            }
+            let first = self.array().first_in_use()?;
+            let Ok(own) = self.item_or_none(first, part) else { return Ok(false) };
+            let others: Vec<(Slot, Item)> = self
+                .array()
+                .in_use()
+                .without(first)
+                .iter()
+                .filter_map(|slot| {
+                    // What this process may not see it does not judge by.
+                    Some((slot, self.item_or_none(slot, part).ok()??))
+                })
+                .collect();
+            match self.judge(first, part, own.as_ref(), &others)? {
+                Verdict::Stands if own.is_none() => return Ok(false),
+                Verdict::Stands => {}
+                Verdict::Lost => {
+                    self.array().fail_without_name(first, part)?;
+                    return Ok(true);
+                }
+                Verdict::Given(slot) => {
+                    self.give(slot, first, part)
+                        .inspect_err(|_| self.array().tell_difference(first, part))
+                        .map_err(|_| OsError::IO)?;
+                    return Ok(true);
+                }
+                Verdict::Undecided(slot) => {
+                    self.array().tell_difference(slot, part);
+                    return Err(OsError::IO);
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    fn judge(&self, first: Slot, path: &[u8], own: Option<&Item>, others: &[(Slot, Item)]) -> Result<Verdict> {
+        let contradicting = || others.iter().filter(|(_, other)| own.is_none_or(|own| !own.is_like(other)));
+        if contradicting().next().is_none() || own.is_some_and(|own| self.is_proven(own)) {
+            return Ok(Verdict::Stands);
+        }
+        let is_foreign = self.is_in_foreign_hands(path);
+        let agree = others.len() + 1 >= self.array().in_use().len()
+            && others.iter().all(|(_, other)| other.is_like(&others[0].1) && (!other.is_file() || self.is_proven(other)));
+        let mut names_on_first = None;
+        for (slot, other) in contradicting() {
+            let proven = self.proven_below(*slot, path, other);
+            if proven.is_empty() {
+                continue;
+            }
+            let names = match &names_on_first {
+                Some(names) => names,
+                None => names_on_first.insert(self.name_counts(first)?),
+            };
+            let mut is_lost = proven.iter().any(|&attribute| !names.contains_key(&key(attribute)));
+            if !is_lost && other.is_file() {
+                // Of several names of a file the lowest member may have lost one.
+                let names_there = self.name_counts(*slot)?;
+                is_lost = proven.iter().any(|&attribute| names.get(&key(attribute)) < names_there.get(&key(attribute)));
+            }
+            match (is_lost, is_foreign) {
+                (true, false) => return Ok(Verdict::Lost),
+                (true, true) => return Ok(Verdict::Undecided(first)),
+                (false, true) => return Ok(Verdict::Stands),
+                (false, false) => {}
+            }
+            // All that is in it has other names on the lowest member: somebody has renamed it by hand, there or here.
+            return Ok(match (agree, others.len()) {
+                (true, 2..) => Verdict::Lost,
+                (true, _) => Verdict::Undecided(*slot),
+                _ => Verdict::Stands,
+            });
+        }
+        if is_foreign {
+            return Ok(Verdict::Stands);
+        }
+        let bare = contradicting().find(|(_, other)| !other.is_file());
+        Ok(match (own, bare) {
+            (None, Some((slot, _))) => Verdict::Given(*slot),
+            (Some(_), Some(_)) if agree && others.len() > 1 => Verdict::Lost,
+            _ => Verdict::Stands,
+        })
+    }
+
+    fn is_proven(&self, item: &Item) -> bool {
+        item.attribute.is_some_and(|attribute| self.files().told_of_named(attribute).is_some())
+    }
+
+    /// The proven files that a member has at a logical path and below it.
+    fn proven_below(&self, slot: Slot, path: &[u8], item: &Item) -> Vec<Attribute> {
+        let mut found = Vec::new();
+        let mut add = |item: &Item| found.extend(item.attribute.filter(|_| self.is_proven(item)));
+        add(item);
+        if item.kind == FileType::Directory {
+            // What this process may not see it does not judge by.
+            self.tree_below(slot, [path.to_vec()].into()).unwrap_or_default().values().for_each(add);
+        }
+        found
+    }
+
+    /// How many names each file has on a member. They are counted: the kernel's count tells of links that lie elsewhere, too.
+    fn name_counts(&self, slot: Slot) -> Result<NameCounts> {
+        let mut counts = NameCounts::new();
+        for attribute in self.tree(slot)?.values().filter_map(|item| item.attribute) {
+            *counts.entry(key(attribute)).or_default() += 1;
+        }
+        Ok(counts)
+    }
+
+    /// Makes what is no file on a member that lacks it, like another member's.
+    fn give(&self, from: Slot, slot: Slot, path: &[u8]) -> Result<()> {
+        self.array().before_change()?;
+        self.restructuring(|| {
+            let item = self.item(from, path)?;
+            self.put(slot, path, &item, &mut Places::new())?;
+            self.equalise_with(from, path, slot, path, &item)
+        })
+    }
+
+    /// Settles the names that a witness has in a directory and the lowest member has not. The namespace lock is held.
+    fn compare_names(&self, path: &[u8], witness: Slot) -> Result<bool> {
+        let first = self.array().first_in_use()?;
+        let names = |slot| names_in(self.root(slot)?, &path[1..]);
+        let (Ok(own), Ok(others)) = (names(first), names(witness)) else { return Ok(false) };
+        let is_foreign = self.is_in_foreign_hands(&join(path, b"."));
+        for name in others.iter().filter(|name| !own.contains(name)) {
+            match self.arbitrate_locked(&join(path, name)) {
+                Ok(false) => {}
+                // Names that one user may have put there do not keep others from listing the directory.
+                Err(_) if is_foreign => {}
+                result => return result,
+            }
+        }
+        Ok(false)
+    }
+
+    /// Removes what a later member has at a name, where the lowest member had nothing or has something else by now, as [`Self::clear`] does.
+    ///
+    /// # Errors
+    /// [`AGAIN`] if something is there that the lowest member must have and has lost: that goes out, or the error is [`CONTRADICTED`].
+    pub(crate) fn clear_unproven(&self, slot: Slot, at: &Located<'_>, path: &[u8]) -> Result<()> {
+        self.refuse_loss(slot, path)?;
+        self.clear(slot, at)
+    }
+
+    fn refuse_loss(&self, slot: Slot, path: &[u8]) -> Result<()> {
+        let first = self.array().first_in_use()?;
+        if slot == first || self.is_in_foreign_hands(path) {
+            return Ok(());
+        }
+        let Some(item) = self.item_or_none(slot, path)? else { return Ok(()) };
+        let proven = self.proven_below(slot, path, &item);
+        if proven.is_empty() {
+            return Ok(());
+        }
+        let names = self.name_counts(first)?;
+        if proven.iter().all(|&attribute| names.contains_key(&key(attribute))) {
+            return Ok(());
+        }
+        Err(self.begin_without(first, path))
+    }
+
+    /// Takes the lowest member out for a name that it has lost. The result is the error to end the operation with.
+    fn begin_without(&self, first: Slot, path: &[u8]) -> OsError {
+        self.array().fail_without_name(first, path).map_or(CONTRADICTED, |()| AGAIN)
+    }
+
+    /// Before a later member's names are made the lowest member's: takes that one out if it lacks files that this one proves. `changing` are the names that are being changed.
+    ///
+    /// # Errors
+    /// [`AGAIN`] if it went out, [`CONTRADICTED`] if it cannot be spared.
+    pub(crate) fn refuse_reference(&self, reference: Slot, slot: Slot, changing: &[&[u8]]) -> Result<()> {
+        let (names, present) = (self.name_counts(reference)?, self.tree(slot)?);
+        let is_lost = |path: &[u8], item: &Item| {
+            let is_elsewhere = || item.attribute.is_none_or(|attribute| names.contains_key(&key(attribute)));
+            self.is_proven(item) && !is_elsewhere() && !changing.contains(&path) && !self.is_in_foreign_hands(path)
+        };
+        match present.iter().find(|(path, item)| is_lost(path, item)) {
+            Some((path, _)) => Err(self.begin_without(reference, path)),
+            None => Ok(()),
+        }
+    }
+
+    /// At a start: takes members out whose directories of the prefixes hold nothing any more, while those of others hold files.
+    /// Before names are made good after a crash, only members whose file systems lose nothing in one are judged (`volatile`).
+    pub(crate) fn refuse_emptied(&self, volatile: bool) -> Result<()> {
+        let prefixes = &self.array().config().prefixes;
+        if prefixes.iter().all(|prefix| self.emptied(prefix).is_none()) {
+            return Ok(());
+        }
+        if volatile {
+            // Nothing is made good here, and the lock's holder may have died: that is for the recovery that follows.
+            self.array().runtime().with_namespace(|_| self.holding(|| self.refuse_emptied_locked(true)))?;
+            // What recovery does next counts upon it that who is out is on record.
+            return if self.array().runtime().out_unrecorded().is_empty() { Ok(()) } else { self.array().before_change() };
+        }
+        self.with_names_held(|| self.refuse_emptied_locked(false).map(|()| false)).map(|_| ())
+    }
+
+    /// The namespace lock is held.
+    pub(crate) fn refuse_emptied_locked(&self, volatile: bool) -> Result<()> {
+        for prefix in &self.array().config().prefixes {
+            let Some((slots, other)) = self.emptied(prefix) else { continue };
+            let tree = self.tree_below(other, [prefix.clone()].into())?;
+            let proof = tree.iter().find(|(path, item)| self.is_proven(item) && !self.is_in_foreign_hands(path));
+            let Some(attribute) = proof.and_then(|(_, item)| item.attribute) else { continue };
+            for slot in slots.into_iter().filter(|&slot| !volatile || !self.is_durable(slot)) {
+                if !self.name_counts(slot)?.contains_key(&key(attribute)) {
+                    // The array goes on with it if it cannot do without: what is missing is answered with an error.
+                    let _ = self.array().fail_without_name(slot, prefix);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The members whose directory of a prefix is empty, and one whose is not; None if there are not both.
+    fn emptied(&self, prefix: &[u8]) -> Option<(Vec<Slot>, Slot)> {
+        let (mut empty, mut other) = (Vec::new(), None);
+        for slot in self.array().in_use().iter() {
+            match self.root(slot).and_then(|root| array::holds_names(root.as_fd(), prefix)) {
+                Ok(true) => other = Some(slot),
+                Ok(false) => empty.push(slot),
+                // What this process may not see it does not judge by.
+                Err(_) => {}
+            }
+        }
+        other.filter(|_| !empty.is_empty()).map(|other| (empty, other))
+    }
+}
+
+/// What tells one thing on a member's file system from another: device, inode number and mode.
+pub(crate) fn identity(stat: &Stat) -> [u64; 3] {
+    [stat.st_dev, stat.st_ino, stat.st_mode.into()]
+}
+
+fn key(attribute: Attribute) -> (u64, u64) {
+    (attribute.inode, attribute.generation)
+}
+
+fn own_thread() -> u32 {
+    gettid().as_raw_nonzero().get() as u32
+}
+
+fn changed_ns(stat: &Stat) -> i128 {
+    i128::from(stat.st_mtime) * NS_PER_SECOND + i128::from(stat.st_mtime_nsec)
+}
+
+/// Whether two members' directories look as if they held the same names: as many directories, as many bytes, and changed at the same time.
+fn is_listed_alike(one: &Stat, other: &Stat) -> bool {
+    let is_same = (one.st_nlink, one.st_size) == (other.st_nlink, other.st_size);
+    is_same && (changed_ns(one) - changed_ns(other)).abs() <= CHANGE_NS_MAX
+}

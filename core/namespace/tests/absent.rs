@@ -1,0 +1,213 @@
+//! Names that are removed or replaced by hand on the lowest member while a process uses the array: what the others prove is served from them, and the member goes out by name.
+
+mod common;
+
+use common::{TestArray, create, inside, read, refused, write};
+use cxlraid_namespace::{Namespace, OFlags, RenameFlags};
+use layout::Level;
+use std::fs;
+use std::path::Path;
+use sys::OsError;
+use units::MemberSet;
+
+const FILE: &[u8] = b"/data/d/f";
+
+/// An array with a file of two stripes in a directory, and two more names.
+fn filled(level: Level, member_count: usize) -> TestArray {
+    let array = TestArray::with(level, member_count);
+    let names = array.namespace;
+    inside(names.mkdir(b"/data/d", 0o755));
+    write(&create(names, "/data/d/f"), 0, &[7; 20_000]);
+    write(&create(names, "/data/other"), 0, b"other");
+    inside(names.symlink(b"d/f", b"/data/link"));
+    array
+}
+
+fn content(names: Namespace, path: &str) -> Vec<u8> {
+    read(&inside(names.open(path.as_bytes(), OFlags::RDONLY, 0)))
+}
+
+fn remove(path: &Path) {
+    if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }.unwrap();
+}
+
+fn assert_served(array: &TestArray, without: usize) {
+    let names = array.namespace;
+    assert_eq!(content(names, "/data/d/f"), [7; 20_000]);
+    assert_eq!(content(names, "/data/other"), b"other");
+    assert_eq!(inside(names.readlink(b"/data/link")), b"d/f");
+    let out = names.files().array().runtime().out();
+    assert_eq!(out, MemberSet::EMPTY.with(without));
+}
+
+#[test]
+fn a_name_that_the_lowest_member_has_lost_is_served_from_the_others() {
+    for (level, count) in [(Level::Raid1, 2), (Level::Raid1, 3), (Level::Raid5, 3), (Level::Raid6, 4)] {
+        for lost in ["data/d/f", "data/d", "data"] {
+            let array = filled(level, count);
+            remove(&array.members[0].join(lost));
+            let stat = inside(array.namespace.stat(FILE, true));
+            assert_eq!(stat.st_size, 20_000, "{lost}");
+            assert_served(&array, 0);
+        }
+    }
+}
+
+#[test]
+fn whatever_takes_a_files_place_on_the_lowest_member_is_not_taken_for_it() {
+    type Make = fn(&Path);
+    let makes: [(&str, Make); 5] = [
+        ("directory", |path| fs::create_dir(path).unwrap()),
+        ("symlink", |path| std::os::unix::fs::symlink("/etc/passwd", path).unwrap()),
+        ("empty file", |path| drop(fs::File::create(path).unwrap())),
+        ("file", |path| fs::write(path, "plain").unwrap()),
+        ("pipe", |path| {
+            let status = std::process::Command::new("mkfifo").arg(path).status().unwrap();
+            assert!(status.success());
+        }),
+    ];
+    for (what, make) in makes {
+        for stats_first in [true, false] {
+            if what == "pipe" && !stats_first {
+                // Opening a pipe waits, as in a plain directory.
+                continue;
+            }
+            let array = filled(Level::Raid5, 3);
+            let place = array.members[0].join("data/d/f");
+            fs::remove_file(&place).unwrap();
+            make(&place);
+            if stats_first {
+                let stat = inside(array.namespace.stat(FILE, false));
+                assert_eq!((stat.st_size, stat.st_mode & 0o170_000), (20_000, 0o100_000), "{what}");
+            }
+            assert_served(&array, 0);
+        }
+    }
+}
+
+#[test]
+fn a_change_of_a_lost_name_is_made_on_what_the_others_have() {
+    let array = filled(Level::Raid5, 3);
+    remove(&array.members[0].join("data/d"));
+    assert_eq!(refused(array.namespace.mkdir(b"/data/d", 0o755)), OsError::EXIST);
+    assert_served(&array, 0);
+
+    let array = filled(Level::Raid5, 3);
+    remove(&array.members[0].join("data/d/f"));
+    let exclusive = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
+    assert_eq!(refused(array.namespace.open(FILE, exclusive, 0o644)), OsError::EXIST);
+    assert_served(&array, 0);
+
+    let array = filled(Level::Raid5, 3);
+    remove(&array.members[0].join("data/d/f"));
+    assert_eq!(refused(array.namespace.rmdir(b"/data/d")), OsError::NOTEMPTY);
+    assert_served(&array, 0);
+
+    let array = filled(Level::Raid5, 3);
+    remove(&array.members[0].join("data/d/f"));
+    inside(array.namespace.rename(FILE, b"/data/g", RenameFlags::empty()));
+    assert_eq!(content(array.namespace, "/data/g"), [7; 20_000]);
+    assert_eq!(refused(array.namespace.stat(FILE, true)), OsError::NOENT);
+
+    let array = filled(Level::Raid5, 3);
+    remove(&array.members[0].join("data/d/f"));
+    inside(array.namespace.unlink(FILE));
+    assert_eq!(refused(array.namespace.stat(FILE, true)), OsError::NOENT);
+    assert!(!array.members[1].join("data/d/f").exists());
+
+    let array = filled(Level::Raid5, 3);
+    remove(&array.members[0].join("data/d"));
+    write(&create(array.namespace, "/data/d/new"), 0, b"new");
+    assert_eq!(content(array.namespace, "/data/d/new"), b"new");
+    assert!(array.members[1].join("data/d/new").exists());
+    assert_served(&array, 0);
+}
+
+#[test]
+fn a_directory_does_not_list_fewer_names() {
+    let array = filled(Level::Raid5, 3);
+    let names = array.namespace;
+    remove(&array.members[0].join("data/d/f"));
+    let opened = inside(names.open(b"/data/d", OFlags::RDONLY | OFlags::DIRECTORY, 0));
+    let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&opened.anchor));
+    let listed: Vec<_> = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(listed, ["f"]);
+    assert_served(&array, 0);
+}
+
+#[test]
+fn an_emptied_prefix_is_told_at_the_start() {
+    for slot in [0, 1] {
+        let mut array = filled(Level::Raid5, 3);
+        // The last change is made once more after a restart; this one leaves nothing.
+        inside(array.namespace.mkdir(b"/data/empty", 0o755));
+        inside(array.namespace.rmdir(b"/data/empty"));
+        for entry in fs::read_dir(array.members[slot].join("data")).unwrap() {
+            remove(&entry.unwrap().path());
+        }
+        array.restart();
+        assert_eq!(array.namespace.files().array().runtime().out(), MemberSet::EMPTY.with(slot));
+        assert_served(&array, slot);
+    }
+}
+
+#[test]
+fn what_only_other_members_have_and_nothing_proves_is_given_to_the_lowest() {
+    let array = filled(Level::Raid5, 3);
+    let names = array.namespace;
+    inside(names.mkdir(b"/data/empty", 0o750));
+    remove(&array.members[0].join("data/empty"));
+    remove(&array.members[0].join("data/link"));
+    assert_eq!(inside(names.stat(b"/data/empty", true)).st_mode & 0o777, 0o750);
+    assert_eq!(inside(names.readlink(b"/data/link")), b"d/f");
+    assert_eq!(names.files().array().in_use().len(), 3);
+    array.assert_same_trees();
+}
+
+#[test]
+fn a_file_put_on_a_later_member_by_hand_puts_nobody_out() {
+    let array = filled(Level::Raid5, 3);
+    let names = array.namespace;
+    fs::write(array.members[1].join("data/d/junk"), "junk").unwrap();
+    let [from, to] = ["data/d/f", "data/d/copy"].map(|path| array.members[1].join(path));
+    assert!(std::process::Command::new("cp").arg("-a").args([from, to]).status().unwrap().success());
+    fs::rename(array.members[2].join("data/other"), array.members[2].join("data/renamed")).unwrap();
+    for absent in [&b"/data/d/junk"[..], b"/data/d/copy", b"/data/renamed"] {
+        assert_eq!(refused(names.stat(absent, true)), OsError::NOENT);
+    }
+    drop(inside(names.open(b"/data/d", OFlags::RDONLY | OFlags::DIRECTORY, 0)));
+    assert_eq!(content(names, "/data/other"), b"other");
+    assert_eq!(names.files().array().in_use().len(), 3);
+}
+
+#[test]
+fn a_lost_link_of_a_file_with_two_is_lost() {
+    for count in [2, 3] {
+        let array = filled(Level::Raid1, count);
+        inside(array.namespace.link(FILE, b"/data/second", false));
+        remove(&array.members[0].join("data/second"));
+        assert_eq!(inside(array.namespace.stat(b"/data/second", true)).st_size, 20_000);
+        assert_served(&array, 0);
+    }
+}
+
+#[test]
+fn what_nobody_can_decide_is_no_absence() {
+    let array = filled(Level::Raid1, 2);
+    fs::rename(array.members[0].join("data/other"), array.members[0].join("data/renamed")).unwrap();
+    assert_eq!(refused(array.namespace.stat(b"/data/other", true)), OsError::IO);
+    assert_eq!(array.namespace.files().array().in_use().len(), 2);
+    // Of three, two agree.
+    let array = filled(Level::Raid1, 3);
+    fs::rename(array.members[0].join("data/other"), array.members[0].join("data/renamed")).unwrap();
+    assert_served(&array, 0);
+}
+
+#[test]
+fn what_cannot_be_spared_answers_an_error_and_no_absence() {
+    let array = filled(Level::Raid5, 3);
+    array.namespace.files().array().fail_member(2).unwrap();
+    remove(&array.members[0].join("data/d/f"));
+    assert_eq!(refused(array.namespace.stat(FILE, true)), OsError::IO);
+    assert_eq!(content(array.namespace, "/data/other"), b"other");
+}
