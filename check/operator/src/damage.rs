@@ -323,7 +323,7 @@ fn on_member(rng: &mut Rng, sources: &Sources<'_>, slot: usize, how: OnMember) -
         OnMember::Copied => whole(&|aside| copy(aside, member)),
         OnMember::Locked => {
             let mode = fs::metadata(member)?.permissions().mode();
-            fs::set_permissions(member, Permissions::from_mode(0))?;
+            fs::set_permissions(member, Permissions::from_mode(0o0))?;
             Ok(vec![Undo::Mode(member.clone(), mode)])
         }
         OnMember::Swapped => {
