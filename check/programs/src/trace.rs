@@ -14,7 +14,7 @@ use crate::{
     report::{Complaints, compare, first_lines},
 };
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs, io,
     path::{Path, PathBuf},
     time::Duration,
@@ -137,6 +137,8 @@ struct Judge {
     members: Vec<String>,
     /// Ends of the paths of fifos: their anchors carry no data of the array.
     fifos: Vec<String>,
+    /// Addresses from which something was unmapped.
+    unmapped: BTreeSet<String>,
 }
 
 impl Judge {
@@ -144,7 +146,13 @@ impl Judge {
         let text = |path: &Path| path.to_string_lossy().into_owned();
         let made = trace.lines().filter(|line| line.contains("S_IFIFO")).filter_map(Call::parse);
         let fifos = made.filter(|call| call.name == "mknodat").filter_map(|call| call.string(1)).map(str::to_owned).collect();
-        Self { prefix: text(&array.place.data), members: array.members.iter().map(|member| text(member)).collect(), fifos }
+        let unmapped = trace.lines().filter_map(|line| line.split_once("munmap(")?.1.split_once(','));
+        Self {
+            prefix: text(&array.place.data),
+            members: array.members.iter().map(|member| text(member)).collect(),
+            fifos,
+            unmapped: unmapped.map(|(address, _)| address.to_owned()).collect(),
+        }
     }
 
     fn is_below(path: &str, directory: &str) -> bool {
@@ -160,7 +168,7 @@ impl Judge {
 
     /// Why the kernel should not have seen this call; None if it is fine.
     fn complaint(&self, call: &Call<'_>) -> Option<&'static str> {
-        if self.names_prefix(call) {
+        if self.names_prefix(call) && !is_refused_name(call) {
             return Some("names the prefix");
         }
         if self.is_relative(call) {
@@ -170,8 +178,11 @@ impl Judge {
         // The kernel refuses to read a directory or what is open for less; the library composes mappings with MAP_FIXED.
         // One byte is read so that the kernel notes the time of access and tells those who watch the file. Of a call that another line comes into, this one does not tell how much it reads.
         let tells = call.name == "pread64" && [", 1, 0) = 1", ">,  <unfinished ...>"].iter().any(|end| call.line.ends_with(end));
-        let harmless =
-            tells || call.line.contains(" EISDIR ") || call.line.contains(" EBADF ") || call.line.contains("|MAP_FIXED");
+        let harmless = tells
+            || self.is_judgement(call)
+            || call.line.contains(" EISDIR ")
+            || call.line.contains(" EBADF ")
+            || call.line.contains("|MAP_FIXED");
         let is_anchor = |&index: &usize| {
             let descriptor = call.descriptor(index).filter(|(number, path)| *number < ANCHOR_MAX && self.is_backing(path));
             descriptor.is_some_and(|(_, path)| !harmless && !self.fifos.iter().any(|fifo| path.ends_with(fifo)))
@@ -195,6 +206,18 @@ impl Judge {
         paths.any(|path| Self::is_below(path, &self.prefix))
     }
 
+    /// Whether the library had the kernel judge what a program asked for: a copy of no bytes, or a mapping that it refused or that was taken away again.
+    fn is_judgement(&self, call: &Call<'_>) -> bool {
+        let result = call.line.rsplit_once(" = ").map_or("", |(_, result)| result);
+        let is_zero = |index: usize| call.arguments.get(index).is_some_and(|text| text.split(' ').next() == Some("0"));
+        match call.name {
+            "sendfile" => is_zero(3),
+            "copy_file_range" => is_zero(4),
+            "mmap" => result.starts_with("-1 ") || self.unmapped.contains(result),
+            _ => false,
+        }
+    }
+
     fn is_relative(&self, call: &Call<'_>) -> bool {
         (0..call.arguments.len()).any(|index| {
             let directory = call.working_directory(index).or_else(|| match call.descriptor(index) {
@@ -209,6 +232,12 @@ impl Judge {
             call.name.ends_with("at") && !is_own_look && relative && directory.is_some_and(|directory| self.is_backing(directory))
         })
     }
+}
+
+/// Whether the library had the kernel judge a name or target that it refuses: nothing was made or opened.
+fn is_refused_name(call: &Call<'_>) -> bool {
+    let is_look = call.name == "openat2" && call.line.contains("O_PATH") && call.line.contains("RESOLVE_NO_SYMLINKS");
+    (is_look || matches!(call.name, "symlink" | "symlinkat")) && call.line.contains(") = -1 ")
 }
 
 /// The traced runs of a case: on a plain directory, then on an array.
@@ -241,7 +270,7 @@ fn counters_path(place: &Place<'_>) -> PathBuf {
 }
 
 fn traced(place: &Place<'_>, array: Option<&Array<'_>>, case: &Case, log: &Path) -> Output {
-    let options = ["-f", "-y", "-s", "0", "--seccomp-bpf", "-e", "trace=%file,%desc", "-e", "signal=none", "-o"];
+    let options = ["-f", "-y", "-s", "0", "--seccomp-bpf", "-e", "trace=%file,%desc,munmap", "-e", "signal=none", "-o"];
     let mut run = place.run("strace").limit(Duration::from_secs(120)).args(options).arg(log).env("TRACED", "traced");
     if let Some(array) = array {
         // Only the traced programs are to be intercepted, not strace itself.

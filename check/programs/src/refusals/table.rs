@@ -218,12 +218,14 @@ fn member_stale(scene: &mut Scene<'_>, complaints: &mut Complaints) -> Result {
     Ok(Outcome::Ran)
 }
 
+/// A member of a newer format is a member less; two are too many.
 fn format_newer(scene: &mut Scene<'_>, complaints: &mut Complaints) -> Result {
     scene.make(complaints);
     scene.replace_superblock(1, NEWER)?;
-    scene.expect_refusal("EIO", &[&scene.shown(1), "format version 2.3", "use a newer cxlraid"], complaints);
-    scene.replace_superblock(1, INCOMPATIBLE)?;
-    scene.expect_refusal("EIO", &[&scene.shown(1), "features", "use a newer cxlraid"], complaints);
+    scene.expect_warning("meanwhile\n", &[&scene.shown(1), "format version 2.3", "use a newer cxlraid", "degraded"], complaints);
+    scene.expect_content("file", "before\nmeanwhile\n", complaints);
+    scene.replace_superblock(2, INCOMPATIBLE)?;
+    scene.expect_refusal("EIO", &[&scene.shown(1), "use a newer cxlraid"], complaints);
     Ok(Outcome::Ran)
 }
 
