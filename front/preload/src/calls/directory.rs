@@ -11,7 +11,7 @@ use crate::{process, program};
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, Ordering};
 use heap::vec::Vec;
-use linux_raw_sys::general::__NR_getcwd;
+use linux_raw_sys::general::{__NR_getcwd, __NR_unshare, CLONE_FS};
 use namespace::{ProgramPath, Reached};
 use sys::raw::{check, syscall};
 use sys::rustix::fs::{CWD, Mode, OFlags, openat};
@@ -151,11 +151,18 @@ fn enter(path: ProgramPath<'_>) -> Result<(), OsError> {
 }
 
 /// Moves the process, or the calling guest, to a directory of the host. Returns a descriptor of the directory where it was, for [`return_to`]; it is closed by an exec.
+///
+/// Processes that share the directory (clone(2) with CLONE_FS) stay where they are: from here on the caller has one of its own, and keeps that also if it returns.
 pub(crate) fn leave_for(place: &CStr) -> Result<RawFd, OsError> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let before = openat(CWD, c".", flags, Mode::empty())?;
     // Out of the way of what other threads open meanwhile.
     let before = fcntl_dupfd_cloexec(&before, sys::high_fd::base() as RawFd).unwrap_or(before);
+    // SAFETY: unshare(2) with this flag changes only what the directory, root and umask of this task are shared with.
+    let unshared = unsafe { sys::raw::syscall(__NR_unshare as usize, [CLONE_FS as usize, 0, 0, 0, 0, 0]) };
+    if unshared != 0 {
+        return Err(OsError::PERM);
+    }
     sys::rustix::process::chdir(place)?;
     note(false);
     Ok(before.into_raw_fd())
