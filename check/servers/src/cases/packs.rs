@@ -12,7 +12,7 @@ cd "$1"
 export GIT_CONFIG_COUNT=3 GIT_CONFIG_KEY_0=core.packedGitWindowSize GIT_CONFIG_VALUE_0=32k
 export GIT_CONFIG_KEY_1=core.packedGitLimit GIT_CONFIG_VALUE_1=1m GIT_CONFIG_KEY_2=pack.threads GIT_CONFIG_VALUE_2=1
 sums() { (cd "$1" && sha256sum objects/pack/*.pack objects/pack/*.idx); }
-# Asks git for every object, and looks at what it has mapped then: read-only, private, packs. Copies, where a column is out, have no name.
+# Asks git for every object, and looks at what it has mapped then: read-only, private, packs. Copies, where a column is out, have a name of the library's.
 windows() {
     git -C "$1" rev-list --objects --all | cut -d ' ' -f 1 >"$W/objects"
     git -C "$1" cat-file --batch <"$W/objects" >"$W/contents"
@@ -28,7 +28,7 @@ windows() {
     cmp "$W/contents" "$W/again"
     bytes=0
     while read -r range rights _ _ inode name; do
-        if [[ $rights == r--p && ( $name == *.pack || $WITHOUT_NAME == yes && $inode == 0 && -z $name ) ]]; then
+        if [[ $rights == r--p && ( $name == *.pack || $WITHOUT_NAME == yes && $name == /memfd:cxlraid-private-copy* ) ]]; then
             bytes=$((bytes + 0x${range#*-} - 0x${range%-*}))
         fi
     done <"/proc/$git/maps"
