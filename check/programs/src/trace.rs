@@ -326,8 +326,12 @@ mod tests {
     use super::*;
 
     fn complaint(line: &str) -> Option<&'static str> {
-        let judge =
-            Judge { prefix: "/t/data".into(), members: vec!["/t/m0".into(), "/t/m1".into()], fifos: vec!["t/data/fifo".into()] };
+        let judge = Judge {
+            prefix: "/t/data".into(),
+            members: vec!["/t/m0".into(), "/t/m1".into()],
+            fifos: vec!["t/data/fifo".into()],
+            unmapped: BTreeSet::from(["0x7000".into()]),
+        };
         judge.complaint(&Call::parse(line)?)
     }
 
@@ -364,6 +368,8 @@ mod tests {
             r#"1 read(700</t/m0/t/data/x>, ""..., 10) = 10"#,
             r#"1 read(3</t/m0/.cxlraid/lanes>, ""..., 10) = 10"#,
             r#"1 symlink("/t/data/x", "/w/link") = 0"#,
+            r#"1 sendfile(1</w>, 3</t/m0/t/data/x>, NULL, 0) = 0"#,
+            r#"1 mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, 4</t/m1/t/data/x>, 0) = 0x7000"#,
             r#"1 readlink("/w/link", "/t/data/x", 4096) = 9"#,
             r#"1 execve("/bin/cat", ["cat", "/t/data/x"], 0x1) = 0"#,
             r#"1 read(3</t/m0/t/data/fifo>, ""..., 10) = 10"#,
