@@ -25,7 +25,7 @@ pub(crate) enum Who {
     Child(Child, u64),
 }
 
-/// How a child is made.
+/// The system call by which a program of the generator starts a child.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Child {
     Fork,

@@ -42,12 +42,12 @@ pub struct Array {
     pub(crate) tell: Tell,
 }
 
-/// What a process does where something happens to a member that people should hear of. All of it may be called with locks of the array and of its open files held, so it must take none of them.
+/// The functions by which a process tells people what happens to members. Each may be called while this process holds locks of the array and of its open files, so none of them may take such a lock.
 #[derive(Clone, Copy)]
 pub struct Tell {
     /// This process takes the member out of use, and nobody has told of that loss before.
     pub loss: fn(&Member),
-    /// The same, because the member lacks what the others have at a logical path.
+    /// This process takes the member out of use because the member lacks what the others have at a logical path.
     pub lost_name: fn(&Member, &[u8]),
     /// A call is refused since the member has other names at a logical path, and this process may not make them the same.
     pub difference: fn(&Member, &[u8]),

@@ -61,9 +61,9 @@ impl Array {
     /// What the kernel says where a superblock cannot be written. The next start finds the member in use or stale.
     pub fn finish_member(&self, slot: Slot) -> Result<(), OsError> {
         let member = self.members.get(slot).ok_or(OsError::NODEV)?;
-        // Names, tables and what is noted in them: nothing says of it by itself that it is durable.
-        for member in &self.members {
-            if let Some(root) = member.root() {
+        // The names and tables of the new member, and the notes in the others' tables, were stored without being made durable.
+        for slot in self.in_use().with(slot).iter() {
+            if let Some(root) = self.members[slot].root() {
                 syncfs(root)?;
             }
         }

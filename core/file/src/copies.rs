@@ -96,7 +96,7 @@ impl InodeTable {
         InodeRecord::decode(number, &self.load_checked(slot, number)?).map_err(|_| OsError::IO)
     }
 
-    /// Whether members in use have different copies of a record, or the same that does not fit its checks.
+    /// Tells whether the copies of a record on the members in use differ, or are all the same and do not fit their checks.
     #[inline]
     pub(crate) fn is_odd(&self, array: &Array, number: u64) -> bool {
         self.load_agreed(array, number).is_none_or(|bytes| bad_part(number, &bytes).is_some())

@@ -17,6 +17,8 @@ use sys::rustix::fs::{Stat, Timespec, Timestamps};
 use sys::rustix::io::{pread, pwrite};
 use units::{MemberSet, Slot};
 
+/// A note by which no bytes wait but those that members have lost: where the member does not come back after all, the note costs nothing.
+const NO_BYTES: Resync = Resync { start: u64::MAX, end: 1, lost: MemberSet::EMPTY };
 /// Bytes of a table that are copied at a time.
 const COPY_BYTES: usize = 1 << 20;
 
@@ -35,7 +37,7 @@ impl Files {
     /// The files that wait to be rebuilt.
     ///
     /// # Errors
-    /// What the kernel says of a table; `IO` if too many members have failed.
+    /// The kernel's error where a table cannot be read; `IO` if too many members have failed.
     pub fn unbuilt(&self) -> Result<Vec<Unbuilt>, OsError> {
         let mut found = Vec::new();
         self.each_record(|number, record| {
@@ -64,7 +66,7 @@ impl Files {
         array.before_change()?;
         self.each_record(|number, record| {
             if record.size > 0 {
-                table.add_resync(array, number, Resync { start: 0, end: record.size, lost });
+                table.add_resync(array, number, Resync { lost, ..NO_BYTES });
             }
             Ok(())
         })?;

@@ -277,103 +277,38 @@ mod tests {
     use super::Bytes;
     use crate::documented::assert_documented;
 
-    #[test]
-    fn the_inode_table_begins_as_documented() {
-        assert_documented!(
-            "inodes.md",
-            "Header",
-            Bytes,
-            [
-                magic,
-                version_major,
-                version_minor,
-                record_bytes,
-                array_uuid,
-                member_uuid,
-                reserved_48,
-                first_use,
-                first_check,
-                reserved_80,
-                second_use,
-                second_check,
-                reserved_144,
-                checksum
-            ]
-        );
+    /// Each table's page has a section "Header".
+    macro_rules! assert_header_documented {
+        ($page:literal) => {
+            assert_documented!(
+                $page,
+                "Header",
+                Bytes,
+                [
+                    magic,
+                    version_major,
+                    version_minor,
+                    record_bytes,
+                    array_uuid,
+                    member_uuid,
+                    reserved_48,
+                    first_use,
+                    first_check,
+                    reserved_80,
+                    second_use,
+                    second_check,
+                    reserved_144,
+                    checksum
+                ]
+            )
+        };
     }
 
     #[test]
-    fn the_log_of_names_begins_as_documented() {
-        assert_documented!(
-            "names.md",
-            "Header",
-            Bytes,
-            [
-                magic,
-                version_major,
-                version_minor,
-                record_bytes,
-                array_uuid,
-                member_uuid,
-                reserved_48,
-                first_use,
-                first_check,
-                reserved_80,
-                second_use,
-                second_check,
-                reserved_144,
-                checksum
-            ]
-        );
-    }
-
-    #[test]
-    fn the_lanes_begin_as_documented() {
-        assert_documented!(
-            "lanes.md",
-            "Header",
-            Bytes,
-            [
-                magic,
-                version_major,
-                version_minor,
-                record_bytes,
-                array_uuid,
-                member_uuid,
-                reserved_48,
-                first_use,
-                first_check,
-                reserved_80,
-                second_use,
-                second_check,
-                reserved_144,
-                checksum
-            ]
-        );
-    }
-
-    #[test]
-    fn the_table_of_backing_files_begins_as_documented() {
-        assert_documented!(
-            "backings.md",
-            "Header",
-            Bytes,
-            [
-                magic,
-                version_major,
-                version_minor,
-                record_bytes,
-                array_uuid,
-                member_uuid,
-                reserved_48,
-                first_use,
-                first_check,
-                reserved_80,
-                second_use,
-                second_check,
-                reserved_144,
-                checksum
-            ]
-        );
+    fn every_table_begins_as_documented() {
+        assert_header_documented!("inodes.md");
+        assert_header_documented!("names.md");
+        assert_header_documented!("lanes.md");
+        assert_header_documented!("backings.md");
     }
 }

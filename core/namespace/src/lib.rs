@@ -111,7 +111,7 @@ pub struct Opened {
     pub node: Node,
     /// Its logical path when it was opened; of an unnamed file, that of its directory.
     pub path: Vec<u8>,
-    /// Whether this call has made the file.
+    /// True if the call that opened the file has made it.
     pub is_made: bool,
 }
 

@@ -201,6 +201,31 @@ fn of_two_lost_members_one_is_made_anew_after_the_other() {
 }
 
 #[test]
+fn a_member_that_does_not_come_back_after_all_costs_no_file_anything() {
+    let mut filled = Filled::new(Level::Raid5, 3, 23);
+    filled.lose(1, Loss::Replaced);
+    filled.array.restart();
+    let files = filled.array.namespace.files();
+    // What else the loss of the member has left to be made good.
+    filled.open_all();
+    let table = file::InodeTable::open(files.array()).unwrap();
+    let is_doubtful = |file: &file::Unbuilt| {
+        let record = table.load(files.array(), file.attribute.inode).unwrap().unwrap();
+        record.flags & format::FLAG_DOUBTFUL != 0
+    };
+    // A rebuild comes as far as this, and then the new device fails.
+    files.note_lost_everywhere(1).unwrap();
+    let noted = files.unbuilt().unwrap();
+    let before: Vec<bool> = noted.iter().map(is_doubtful).collect();
+    assert!(before.contains(&false), "all {} files are doubtful before", before.len());
+    filled.open_all();
+    assert_eq!(files.unbuilt().unwrap(), []);
+    assert_eq!(noted.iter().map(is_doubtful).collect::<Vec<_>>(), before);
+    assert_contents(&filled.array, &filled.contents);
+    filled.change(30);
+}
+
+#[test]
 fn directories_of_others_are_refused_and_not_changed() {
     let mut filled = Filled::new(Level::Raid5, 3, 11);
     filled.lose(1, Loss::Replaced);

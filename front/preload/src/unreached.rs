@@ -57,7 +57,7 @@ impl fmt::Display for Why {
     }
 }
 
-/// What such a program is not given: the exec that fails gives it back.
+/// The descriptors and the directory that a process gives up before it executes a program without the library, to have them again if the exec fails.
 #[derive(Default)]
 pub(crate) struct Withheld {
     /// Anchors that are closed by the exec.

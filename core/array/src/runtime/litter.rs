@@ -46,7 +46,7 @@ pub enum Kept {
     Error(sys::OsError),
 }
 
-/// What is to be done.
+/// The work that a search for litter is asked to do.
 #[derive(Clone, Copy, Debug)]
 pub struct Sweep {
     /// Nothing is removed.

@@ -226,7 +226,7 @@ impl Image {
         unsafe { Self::new((address as u64).wrapping_sub(first.address), headers) }
     }
 
-    /// The same object elsewhere in memory.
+    /// Returns this image as it is mapped `bias` away from its own addresses.
     pub(crate) fn moved_to(&self, bias: u64) -> Self {
         Self { bias, ..*self }
     }
