@@ -37,7 +37,7 @@ cargo x TASK [ARGUMENTS]
                   random programs of system calls on arrays and on a plain directory: what each call answers, and what is left
   differ --suites [NAMES] [--level L] [--list]
                   CPython's tests, stress-ng, dbench and others, case by case as on a plain directory
-  operator [--cases N] [--seed S] [--level L] [--all]
+  operator [--cases N] [--seed S] [--level L]
                   members and files of .cxlraid damaged, swapped, emptied, put back from copies: nothing acknowledged is lost, no wrong byte read
   crash [--level L] [--workload W] [--mutations]
                   every state a crash of the machine may leave, recovered and compared with a model
