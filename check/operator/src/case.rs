@@ -219,6 +219,8 @@ impl<'a> Case<'a> {
             if !output.succeeded() {
                 return Err(with_output("another array", &output) + &output.notices.join("\n"));
             }
+            // Its shared memory is found by its superblocks, which damage may take away later.
+            stage::segment::forget(&others);
         } else {
             for (older, other) in older.iter().zip(&others) {
                 copy(older, other).map_err(io)?;
