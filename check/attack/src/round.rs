@@ -541,6 +541,8 @@ impl Drop for Round<'_> {
             let members = (0..self.shape.member_count).map(|slot| self.places.member(slot));
             let away = (0..self.shape.member_count).map(|slot| self.places.member(slot).with_extension("away"));
             stage::segment::forget(members.chain(away));
+            // The attacker may have made the segment's name and renamed what he made.
+            let _ = fs::remove_file(Path::new("/dev/shm").join(format!("cxlraid-{}.gone", self.uuid)));
             // What cannot be removed now the janitor removes later.
             let _ = remove(&self.places.root);
         }
