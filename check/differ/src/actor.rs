@@ -29,6 +29,8 @@ const PAGE_BYTES: usize = 4096;
 /// The kernel gives sockets without a name any time.
 const SOCKET_TIME: &str = "some time";
 const RWF_DONTCACHE: i32 = 0x80;
+/// How many bytes a file is sent to itself at most.
+const SENT_TO_ITSELF_MAX: u64 = 100_000;
 /// Pages of one load.
 const LOAD_PAGES_MAX: usize = 20;
 
@@ -345,6 +347,8 @@ fn timed(call: &Call, values: &[i64; AREA_COUNT]) -> (i64, i32) {
     match call.number {
         // What an array does and tmpfs does not: ranges of zeros, and reads and writes that do not wait, or are not kept in a cache.
         libc::SYS_fallocate => values[1] &= !i64::from(libc::FALLOC_FL_ZERO_RANGE),
+        // A file that is sent to its own end grows until it is stopped.
+        libc::SYS_sendfile if is_same_file(values[0], values[1]) => values[3] = (values[3] as u64).min(SENT_TO_ITSELF_MAX) as i64,
         libc::SYS_preadv2 | libc::SYS_pwritev2 => values[5] &= !i64::from(libc::RWF_NOWAIT | RWF_DONTCACHE),
         _ => {}
     }
@@ -389,6 +393,18 @@ fn load(address: i64, bytes: i64) -> String {
 /// A time, if a program has set it: others are the clock's.
 fn set_by_hand(seconds: i64, nanoseconds: i64) -> String {
     if (1_500_000_000..=1 << 34).contains(&seconds) { "now".to_owned() } else { format!("{seconds}.{nanoseconds}") }
+}
+
+/// Whether two descriptors are open on one file.
+fn is_same_file(one: i64, other: i64) -> bool {
+    let identity = |fd: i64| {
+        // SAFETY: any bytes are a valid structure, which is valid for the call.
+        unsafe {
+            let mut stat: libc::stat = std::mem::zeroed();
+            (libc::fstat(fd as i32, &raw mut stat) == 0).then_some((stat.st_dev, stat.st_ino))
+        }
+    };
+    identity(one).is_some_and(|one| identity(other) == Some(one))
 }
 
 /// Whether a descriptor is open on a regular file.

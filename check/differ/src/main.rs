@@ -3,6 +3,7 @@
 //! A seed makes a program ([`program`]): calls of the table ([`table`]) with good and bad arguments ([`draw`]), made by one process, its threads or its children ([`tasks`]). One process runs many
 //! programs, each in a child of its own ([`act`]), once on a plain directory and once with the library on an array whose prefix is the same path. Each call's result, what it stored and the tree that the program leaves are compared ([`run`]); then redundancy
 //! must fit. A program whose results differ is cut down to the steps that are needed. What may differ is listed, with the reason ([`allowed`]).
+//! What once differed is run first ([`known`]).
 //!
 //! Invariant: whatever happens to this process, what it started and made is ended and removed ([`stage::Janitor`]).
 
@@ -12,6 +13,7 @@ mod allowed;
 mod calls;
 mod contain;
 mod draw;
+mod known;
 mod log;
 mod options;
 mod probe;

@@ -6,6 +6,7 @@
 use crate::{
     calls::{Call, Reach},
     draw::{Argument, Drawer},
+    known,
     table::CALLS,
 };
 
@@ -94,6 +95,10 @@ struct Style {
 
 /// The program of a seed.
 pub(crate) fn program(seed: u64) -> Program {
+    known::program(seed).unwrap_or_else(|| drawn(seed))
+}
+
+fn drawn(seed: u64) -> Program {
     let mut drawer = Drawer::new(seed);
     let style = drawer.below(16);
     let (waits, is_deep) = (drawer.one_in(6), drawer.one_in(24));

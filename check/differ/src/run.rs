@@ -2,7 +2,7 @@
 
 use crate::{
     act::{Orders, ROLE},
-    allowed, contain,
+    allowed, contain, known,
     options::Options,
     program::{Deed, STEP_COUNT, Step, program},
     tree::MEMBERS,
@@ -211,10 +211,12 @@ pub(crate) fn all(options: &Options) -> Result<bool, String> {
     println!("{programs} programs of {STEP_COUNT} calls on each array, from seed {}", options.seed);
     let mut sides: Vec<Side> =
         Shape::ALL.iter().filter(|shape| options.wants(shape.label)).map(|shape| Side { shape, ..Side::default() }).collect();
-    let (mut seed, mut told) = (options.seed, begun);
-    while seed < options.seed + programs {
-        let batch = if programs < 10 * BATCH { BATCH_OF_FEW } else { BATCH };
-        let count = batch.min(options.seed + programs - seed);
+    let (mut told, mut done) = (begun, 0);
+    let batch = if programs < 10 * BATCH { BATCH_OF_FEW } else { BATCH };
+    let end = options.seed + programs;
+    let known = (known::FIRST, if options.steps.is_empty() { known::COUNT } else { 0 });
+    let drawn = (options.seed..end).step_by(batch as usize).map(|seed| (seed, batch.min(end - seed)));
+    for (seed, count) in [known].into_iter().filter(|known| known.1 > 0).chain(drawn) {
         let mut complaints = Complaints::new();
         let plain = ground.run(None, seed, count, &options.steps, &mut complaints);
         for side in &mut sides {
@@ -229,15 +231,11 @@ pub(crate) fn all(options: &Options) -> Result<bool, String> {
             }
             side.time += side_begun.elapsed();
         }
-        seed += count;
+        done += count;
         if told.elapsed() > SILENCE {
             told = Instant::now();
             let differing: usize = sides.iter().map(|side| side.differing.len()).sum();
-            eprintln!(
-                "{} programs on each array so far, {differing} differ, {} s",
-                seed - options.seed,
-                begun.elapsed().as_secs()
-            );
+            eprintln!("{done} programs on each array so far, {differing} differ, {} s", begun.elapsed().as_secs());
         }
     }
     for Side { shape, mut complaints, differing, time } in sides {
@@ -289,7 +287,8 @@ fn shortest(ground: &Ground, shape: &Shape, seed: u64, found: &(String, String),
         let nothing = Vec::new();
         difference(plain.get(&seed).unwrap_or(&nothing), array.get(&seed).unwrap_or(&nothing))
     };
-    let mut kept: Vec<usize> = if steps.is_empty() { (0..STEP_COUNT as usize).collect() } else { steps.to_vec() };
+    let all = program(seed);
+    let mut kept: Vec<usize> = if steps.is_empty() { (0..all.steps.len()).collect() } else { steps.to_vec() };
     let Some(mut last) = differs(&kept) else {
         return format!("seed {seed}: differs only in its batch: plain {}, array {}", found.0, found.1);
     };
@@ -306,7 +305,6 @@ fn shortest(ground: &Ground, shape: &Shape, seed: u64, found: &(String, String),
         }
         part /= 2;
     }
-    let all = program(seed);
     let lines: Vec<String> = kept.iter().map(|&step| format!("  {step} {}", shown(&all.steps[step]))).collect();
     let words: Vec<String> = kept.iter().map(ToString::to_string).collect();
     let state = match (all.is_deep, all.waits) {

@@ -231,8 +231,10 @@ pub(crate) fn open_filter() {
     OURS[high_fd::base() as usize..].iter().for_each(|entry| entry.store(1, Ordering::Relaxed));
     // A descriptor may be its argument.
     WANTED[nr::__NR_ioctl as usize].store(1, Ordering::Relaxed);
-    // Closing must be seen for every number.
-    WANTED[nr::__NR_close as usize].store(1, Ordering::Relaxed);
+    // Closing must be seen for every number, and any number may be a listing of descriptors.
+    for number in [nr::__NR_close, nr::__NR_getdents, nr::__NR_getdents64] {
+        WANTED[number as usize].store(1, Ordering::Relaxed);
+    }
 }
 
 const fn filter_of(row: &Row) -> u8 {

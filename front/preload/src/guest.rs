@@ -58,10 +58,13 @@ pub(crate) fn serve(call: &mut Call, row: &Row) -> Verdict {
         nr::__NR_pidfd_getfd if fetch::names_ours(call) => Verdict::error(OsError::BADF),
         nr::__NR_munmap | nr::__NR_mprotect | nr::__NR_pkey_mprotect | nr::__NR_mremap | nr::__NR_msync => on_memory(call),
         nr::__NR_madvise | nr::__NR_remap_file_pages => on_memory(call),
+        // It means the guest's own process; its memory is its parent's, whose mappings the parent changes.
+        nr::__NR_process_madvise => Verdict::Pass,
         nr::__NR_mmap => map(call),
         nr::__NR_close if high_fd::is_raised(call.descriptor(0)) => Verdict::error(OsError::BADF),
         nr::__NR_close => Verdict::Pass,
         nr::__NR_close_range => crate::calls::descriptor::close_range(call),
+        nr::__NR_getdents | nr::__NR_getdents64 => handler(call.number)(call),
         nr::__NR_dup => duplicate(call),
         nr::__NR_dup2 | nr::__NR_dup3 if high_fd::is_raised(call.descriptor(1)) => Verdict::error(OsError::BADF),
         nr::__NR_dup2 | nr::__NR_dup3 => duplicate(call),

@@ -80,7 +80,7 @@ const WATCHED: &[(&str, &str)] = &[("pread64", "tells of loads"), ("fallocate", 
 const FIO: &[&str] = &["/threads.", "/processes.", "/odd.", "/overwrite.", "/append.", "/own.", "/many."];
 
 /// All cases, in no particular order.
-pub(crate) const CASES: [Case; 55] = [
+pub(crate) const CASES: [Case; 56] = [
     case("stdio", "stdio.sh", 1),
     Case { uncounted: COPYING, ..case("cat", "cat.sh", 2) },
     case("dd", "dd.sh", 2),
@@ -131,6 +131,7 @@ pub(crate) const CASES: [Case; 55] = [
     program("sockets", &[("PROGRAM", "sockets")], 2),
     program("limits", &[("PROGRAM", "limits")], 2),
     program("holes", &[("PROGRAM", "holes")], 2),
+    program("listing", &[("PROGRAM", "listing")], 3),
     program("spawn", &[("PROGRAM", "spawn")], 1),
     Case { uncounted: COPYING, ..program("reopen", &[("PROGRAM", "reopen")], 2) },
     program("fd-passing", &[("PROGRAM", "passing")], 1),

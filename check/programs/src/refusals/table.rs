@@ -391,7 +391,13 @@ calls = [
     lambda n: socket.send_fds(one, [b'x'], [n]), lambda n: os.posix_spawn('/bin/true', ['true'], {}, file_actions=[(os.POSIX_SPAWN_DUP2, n, 50)]),
     lambda n: fcntl.flock(n, fcntl.LOCK_EX), lambda n: fcntl.fcntl(n, fcntl.F_GETFL), lambda n: os.fchdir(n), lambda n: os.fsync(n),
 ]
-others = [int(name) for name in os.listdir('/proc/self/fd') if int(name) >= first]
+def is_open(n):
+    try:
+        return os.readlink('/proc/self/fd/%d' % n) != ''
+    except OSError:
+        return False
+# No listing tells them.
+others = [n for n in range(first, first + 1000) if is_open(n)]
 found = 0
 for n in others:
     for index, call in enumerate(calls):

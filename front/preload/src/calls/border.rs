@@ -14,6 +14,8 @@ use sys::{OsError, RawFd};
 pub(crate) enum Looks {
     /// The first path as a whole, and then whether the second is free (link(2)).
     Link { follow: bool },
+    /// As [`Self::Link`], where the first path is empty and its descriptor has been looked at (AT_EMPTY_PATH).
+    LinkOpen,
     /// The directories of both (rename(2)).
     Rename,
 }
@@ -21,28 +23,38 @@ pub(crate) enum Looks {
 /// The error of a call across the border.
 pub(crate) fn error(call: &Call, [from, to]: [At; 2], looks: Looks) -> OsError {
     let look = || -> Result<(), OsError> {
-        let (source, goal) = (paths::text(call.args[from.path()])?, || paths::text(call.args[to.path()]));
+        let (source, goal) = (|| paths::text(call.args[from.path()]), || paths::text(call.args[to.path()]));
         match looks {
             Looks::Link { follow } => {
-                stat(from.base(call), &source, follow)?;
+                stat(from.base(call), &source()?, follow)?;
                 // The second path is read when the first is found.
-                let goal = goal()?;
-                look_at_directory(to.base(call), &goal)?;
-                match stat(to.base(call), trimmed(&goal), false) {
-                    Ok(_) => Err(OsError::EXIST),
-                    // A name that is to be made has no slash behind it.
-                    Err(OsError::NOENT) if goal.ends_with(b"/") => Err(OsError::NOENT),
-                    Err(OsError::NOENT) => Ok(()),
-                    Err(error) => Err(error),
-                }
+                look_at_new_name(to.base(call), &goal()?)
             }
+            Looks::LinkOpen => look_at_new_name(to.base(call), &goal()?),
             Looks::Rename => {
-                look_at_directory(from.base(call), &source)?;
+                look_at_directory(from.base(call), &source()?)?;
                 look_at_directory(to.base(call), &goal()?)
             }
         }
     };
     look().err().unwrap_or(OsError::XDEV)
+}
+
+/// The error of a call that would give something of the array a name outside it.
+pub(crate) fn error_of_new_name(call: &Call, to: At) -> OsError {
+    paths::text(call.args[to.path()]).and_then(|goal| look_at_new_name(to.base(call), &goal)).err().unwrap_or(OsError::XDEV)
+}
+
+/// Looks whether a name can be made.
+fn look_at_new_name(base: RawFd, goal: &[u8]) -> Result<(), OsError> {
+    look_at_directory(base, goal)?;
+    match stat(base, trimmed(goal), false) {
+        Ok(_) => Err(OsError::EXIST),
+        // A name that is to be made has no slash behind it.
+        Err(OsError::NOENT) if goal.ends_with(b"/") => Err(OsError::NOENT),
+        Err(OsError::NOENT) => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 /// Looks at the directory that a path's last component is in.

@@ -11,6 +11,7 @@ use namespace::Node;
 use sys::raw::{check, syscall};
 use sys::rustix::fs::{OFlags, fcntl_getfl, fstat};
 use sys::{OsError, RawFd};
+use units::PAGE_BYTES;
 
 /// Bytes moved at a time.
 const STEP_BYTES: usize = 256 << 10;
@@ -118,21 +119,27 @@ impl End {
 
     /// Steps back over what was read and could not be written.
     pub(super) fn unread(&mut self, count: usize) {
-        if count == 0 {
+        self.step(-(count as i64));
+    }
+
+    /// Moves the position of an end by so many bytes.
+    fn step(&mut self, bytes: i64) {
+        if bytes == 0 {
             return;
         }
         match (self.file(), self.offset) {
-            (_, Some(offset)) => self.offset = Some(offset - count as u64),
+            (_, Some(offset)) => self.offset = Some(offset.wrapping_add_signed(bytes)),
             (Some((held, file)), None) => {
                 let _ = held.with_position(self.fd, file, |position| {
-                    *position -= count as u64;
+                    *position = position.wrapping_add_signed(bytes);
                     Ok(0)
                 });
             }
             (None, None) => {
-                let back = -(count as i64) as usize;
+                const SEEK_CUR: usize = 1;
+                let args = [self.fd as usize, bytes as usize, SEEK_CUR, 0, 0, 0];
                 // SAFETY: moves the position of the program's descriptor.
-                let _ = unsafe { syscall(linux_raw_sys::general::__NR_lseek as usize, [self.fd as usize, back, 1, 0, 0, 0]) };
+                let _ = unsafe { syscall(linux_raw_sys::general::__NR_lseek as usize, args) };
             }
         }
     }
@@ -168,7 +175,10 @@ pub(crate) fn sendfile(call: &mut Call) -> Verdict {
     }
     let goes_elsewhere = !super::is_ours(output) && kind(output) != S_IFREG;
     if goes_elsewhere {
-        return super::splice::send(call, input, output);
+        return match super::splice::send(call, input, output) {
+            done @ Verdict::Done(_) => told(done),
+            verdict => verdict,
+        };
     }
     let send = || {
         let (input, output) = (End::new(input, call.args[2])?, End::new(output, 0)?);
@@ -284,6 +294,11 @@ pub(super) fn check_open(descriptor: RawFd, writes: bool) -> Result<(), OsError>
     if is_wrong { Err(OsError::BADF) } else { Ok(()) }
 }
 
+/// Whether what is written to a descriptor goes to the end of its file.
+pub(super) fn appends(descriptor: RawFd) -> bool {
+    fcntl_getfl(super::directory::borrow(descriptor)).is_ok_and(|flags| flags.contains(OFlags::APPEND))
+}
+
 /// The type of what a descriptor is open on; 0 if it is not.
 pub(super) fn kind(descriptor: RawFd) -> u32 {
     fstat(super::directory::borrow(descriptor)).map_or(0, |stat| stat.st_mode & S_IFMT)
@@ -310,13 +325,37 @@ fn copy(mut input: End, mut output: End, bytes: usize) -> Result<usize, OsError>
     })
 }
 
+/// How many bytes an output of fewer than `bytes` lies ahead of the input in the same file, if it does: what is copied is copied again then.
+fn overlap(input: &End, output: &End, bytes: usize) -> Result<Option<usize>, OsError> {
+    let (Some((source_held, source)), Some((target_held, target))) = (input.file(), output.file()) else { return Ok(None) };
+    if source.number() != target.number() {
+        return Ok(None);
+    }
+    let (from, to) = (input.start(source_held, source)?, output.start(target_held, target)?);
+    Ok(to.checked_sub(from).map(|ahead| ahead as usize).filter(|ahead| (1..bytes).contains(ahead)))
+}
+
+/// How many bytes the kernel takes from a file at once when it copies them: as many pages as its pipe holds, as far as the file reaches.
+fn piece_bytes(input: &End) -> Result<usize, OsError> {
+    const PIPE_BYTES: usize = 16 * PAGE_BYTES;
+    let Some((held, file)) = input.file() else { return Ok(PIPE_BYTES) };
+    let start = input.start(held, file)?;
+    let rest = usize::try_from(file.size().saturating_sub(start)).unwrap_or(usize::MAX);
+    Ok(rest.min(PIPE_BYTES - start as usize % PAGE_BYTES))
+}
+
 fn move_bytes(mut input: End, mut output: End, bytes: usize) -> Result<usize, OsError> {
     let mut buffer = heap::vec![0; bytes.min(STEP_BYTES)];
     let bytes = bytes.min(BYTES_MAX);
+    let ahead = overlap(&input, &output, bytes)?;
     let mut total = 0;
     while total < bytes {
         let step = buffer.len().min(bytes - total);
-        let count = match input.read(&mut buffer[..step]) {
+        let read = match ahead {
+            Some(ahead) => piece_bytes(&input).and_then(|piece| read_ahead(&mut input, &mut buffer[..step.min(piece)], ahead)),
+            None => input.read(&mut buffer[..step]),
+        };
+        let count = match read {
             Ok(0) => break,
             Ok(count) => count,
             Err(_) if total > 0 => break,
@@ -344,4 +383,21 @@ fn move_bytes(mut input: End, mut output: End, bytes: usize) -> Result<usize, Os
         output.store_offset()?;
     }
     Ok(total)
+}
+
+/// Reads a piece of a file that is about to be written `ahead` bytes further on. The kernel's pipe holds the file's own pages: what it writes at the beginning of a piece it reads behind that.
+fn read_ahead(input: &mut End, piece: &mut [u8], ahead: usize) -> Result<usize, OsError> {
+    let first = piece.len().min(ahead);
+    if first == 0 {
+        return Ok(0);
+    }
+    let count = input.read(&mut piece[..first])?;
+    if count < first {
+        return Ok(count);
+    }
+    for index in first..piece.len() {
+        piece[index] = piece[index - first];
+    }
+    input.step((piece.len() - first) as i64);
+    Ok(piece.len())
 }

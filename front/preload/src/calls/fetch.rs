@@ -57,6 +57,12 @@ pub(crate) fn names_ours(call: &Call) -> bool {
     sys::high_fd::is_raised(call.descriptor(1)) && pid_of(call.descriptor(0)) == Some(process::getpid())
 }
 
+/// Whether a descriptor of a process (pidfd_open(2)), or a number that stands for one, means the calling process.
+pub(crate) fn means_own_process(pidfd: RawFd) -> bool {
+    // PIDFD_SELF_THREAD and PIDFD_SELF_THREAD_GROUP.
+    matches!(pidfd, -10_000 | -10_001) || pid_of(pidfd) == Some(process::getpid())
+}
+
 /// `pidfd_getfd`.
 pub(crate) fn fetch(call: &mut Call) -> Verdict {
     if names_ours(call) {

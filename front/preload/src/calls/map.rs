@@ -88,7 +88,7 @@ fn judged(call: &Call) -> Result<(), OsError> {
     };
     let (asked_address, asked_flags) = if is_fixed { (0, flags & !(MAP_FIXED as usize)) } else { (address, flags) };
     let of_file = attempt(asked_address, protection, asked_flags, fd);
-    let is_bad_range = bytes == 0 || !offset.is_multiple_of(PAGE_BYTES) || of_file == Err(OsError::OVERFLOW);
+    let is_bad_range = bytes == 0 || !offset.is_multiple_of(PAGE_BYTES);
     // Huge pages of a file that has none are refused before anything else.
     let is_huge = flags as u32 & MAP_HUGETLB != 0;
     if is_fixed && !is_bad_range && !is_huge {

@@ -11,6 +11,7 @@ pub(crate) mod fetch;
 mod judge;
 pub(crate) mod limit;
 pub(crate) mod links;
+pub(crate) mod listing;
 pub(crate) mod lock;
 pub(crate) mod magic;
 pub(crate) mod map;
@@ -76,6 +77,7 @@ const fn handlers() -> [Handler; NUMBER_COUNT] {
         (nr::__NR_mremap, change::mremap),
         (nr::__NR_msync, change::msync),
         (nr::__NR_madvise, advice::madvise),
+        (nr::__NR_process_madvise, advice::process_madvise),
         (nr::__NR_remap_file_pages, change::remap_pages),
         (nr::__NR_sync, space::sync_all),
         (nr::__NR_rt_sigaction, signals::serve_action),
@@ -141,6 +143,8 @@ const fn handlers() -> [Handler; NUMBER_COUNT] {
         (nr::__NR_capset, rights::change),
         (nr::__NR_setns, rights::change),
         (nr::__NR_umask, names::umask),
+        (nr::__NR_getdents, listing::list),
+        (nr::__NR_getdents64, listing::list),
         (nr::__NR_setrlimit, limit::set),
         (nr::__NR_prlimit64, limit::set),
         (nr::__NR_truncate, space::truncate),

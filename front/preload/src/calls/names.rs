@@ -1,10 +1,10 @@
 //! Calls that change names: mkdir, unlink, rename, link, symlink, mknod; and readlink.
 
-use super::border::Looks;
+use super::border::{self, Looks};
 use super::magic::{self, Link, Name};
 use super::on_path::{self, At};
 use super::paths::{self, AT_FDCWD, Where};
-use super::{directory, judge};
+use super::{directory, judge, links};
 use crate::array;
 use crate::dispatch::{Call, Verdict};
 use crate::program;
@@ -123,11 +123,12 @@ fn rename_at(call: &Call, at: [At; 2], flags: u32) -> Verdict {
 }
 
 pub(crate) fn link(call: &mut Call) -> Verdict {
-    link_at(call, [At::cwd(0), At::cwd(1)], false)
+    link_at(call, [At::cwd(0), At::cwd(1)], Looks::Link { follow: false })
 }
 
-fn link_at(call: &Call, at: [At; 2], follow: bool) -> Verdict {
-    on_path::serve_two(call, at, Looks::Link { follow }, |from, to| array::namespace()?.link(from, to, follow))
+fn link_at(call: &Call, at: [At; 2], looks: Looks) -> Verdict {
+    let follow = looks == Looks::Link { follow: true };
+    on_path::serve_two(call, at, looks, |from, to| array::namespace()?.link(from, to, follow))
 }
 
 pub(crate) fn linkat(call: &mut Call) -> Verdict {
@@ -137,18 +138,31 @@ pub(crate) fn linkat(call: &mut Call) -> Verdict {
     {
         return refusal;
     }
+    let (from, to) = (At::directory(0, 1), At::directory(2, 3));
+    let link = linked(call, flags);
     let means_itself = flags & AT_EMPTY_PATH != 0 && call.args[1] != 0 && paths::is_empty(call.args[1]);
+    // Who may name what is open the kernel says: not who has other rights than when it was opened.
+    if (means_itself || link.is_some())
+        && let Some(refusal) = judge::refusal(call, &[to])
+    {
+        return refusal;
+    }
     if means_itself && directory::is_ours(call.descriptor(0)) && is_directory(call.descriptor(0)) {
         // A directory has no other name: what the kernel says of its name `.` it says of itself.
         let kept = core::mem::replace(&mut call.args[1], c".".as_ptr() as usize);
-        let verdict = link_at(call, [At::directory(0, 1), At::directory(2, 3)], false);
+        let verdict = link_at(call, [from, to], Looks::LinkOpen);
         call.args[1] = kept;
         return verdict;
     }
-    if let Some(link) = linked(call, flags) {
-        return change(call, At::directory(2, 3), |to| array::namespace()?.link_descriptor(link.descriptor(), link.node(), to));
+    if let Some(link) = link {
+        // To the kernel the anchor is a file of its member, which may lie on the file system of that name.
+        if matches!(to.locate(call), Where::Host) && links::entered(to.base(call), call.args[3], false, false).is_none() {
+            return Verdict::error(border::error_of_new_name(call, to));
+        }
+        return change(call, to, |to| array::namespace()?.link_descriptor(link.descriptor(), link.node(), to));
     }
-    link_at(call, [At::directory(0, 1), At::directory(2, 3)], flags & AT_SYMLINK_FOLLOW != 0)
+    let looks = if means_itself { Looks::LinkOpen } else { Looks::Link { follow: flags & AT_SYMLINK_FOLLOW != 0 } };
+    link_at(call, [from, to], looks)
 }
 
 fn is_directory(descriptor: sys::RawFd) -> bool {

@@ -7,6 +7,7 @@ use super::paths::{self, AT_FDCWD, Asked, Where};
 use crate::array;
 use crate::deputy;
 use crate::dispatch::{Call, Verdict};
+use crate::table::ROWS;
 use heap::vec::Vec;
 use namespace::{ProgramPath, Reached};
 use sys::raw::syscall;
@@ -156,9 +157,12 @@ pub(crate) fn serve_two(
     looks: Looks,
     act: impl FnOnce(ProgramPath<'_>, ProgramPath<'_>) -> Result<Reached<(), (Vec<u8>, Vec<u8>)>, OsError>,
 ) -> Verdict {
-    let places = (from.locate(call), to.locate(call));
-    if matches!(places, (Where::Host, Where::Host)) {
-        return Verdict::Pass;
+    let mut places = (from.locate(call), to.locate(call));
+    match places {
+        (Where::Host, Where::Host) => return Verdict::Pass,
+        (Where::Host, _) => places.0 = entered(call, from),
+        (_, Where::Host) => places.1 = entered(call, to),
+        _ => {}
     }
     array::tell();
     match places {
@@ -174,6 +178,18 @@ pub(crate) fn serve_two(
         },
         // A path that cannot be read counts as the host's.
         _ => Verdict::error(array::namespace().err().unwrap_or_else(|| border::error(call, [from, to], looks))),
+    }
+}
+
+/// What a path of the host means that may lead into the array by a symlink.
+fn entered(call: &Call, at: At) -> Where {
+    match links::entered_by(call, &ROWS[call.number], at.base(call), at.path()) {
+        Some(mut path) => {
+            // Its NUL.
+            path.pop();
+            Where::Array(Asked::absolute(path))
+        }
+        None => Where::Host,
     }
 }
 

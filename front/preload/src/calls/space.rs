@@ -1,6 +1,7 @@
 //! Size, space and durability of a file: lseek, truncate, fallocate, fsync.
 
 use super::OPEN;
+use super::copy;
 use super::data::on_file;
 use super::events;
 use super::limit;
@@ -9,7 +10,7 @@ use super::on_path::{self, At};
 use crate::array;
 use crate::dispatch::{Call, Verdict};
 use crate::{mappings, program};
-use linux_raw_sys::general::{__NR_readahead, __NR_sync_file_range};
+use linux_raw_sys::general::{__NR_readahead, __NR_sync_file_range, S_IFDIR, S_IFREG};
 use namespace::{Node, ProgramPath};
 use sys::{BorrowedFd, OsError};
 
@@ -169,6 +170,7 @@ pub(crate) fn advise(call: &mut Call) -> Verdict {
 
 const FIONREAD: usize = 0x541b;
 const FICLONE: usize = 0x4004_9409;
+const FICLONERANGE: usize = 0x4020_940d;
 /// FS_IOC_SETFLAGS. The flags are read first.
 const SETFLAGS: usize = 0x4008_6602;
 /// Requests that only ask about the inode: the anchor knows.
@@ -188,6 +190,9 @@ pub(crate) fn ioctl(call: &mut Call) -> Verdict {
     if let Some(verdict) = super::mount::given_by_ioctl(call) {
         return verdict;
     }
+    if matches!(request, FICLONE | FICLONERANGE) {
+        return clone_bytes(call, request);
+    }
     if ANSWERED_BY_ANCHOR.contains(&request) {
         return Verdict::Pass;
     }
@@ -202,16 +207,47 @@ pub(crate) fn ioctl(call: &mut Call) -> Verdict {
             let rest = file.settled_size().saturating_sub(position).min(i32::MAX as u64) as i32;
             return program::write(call.args[2], &rest).map(|()| 0);
         }
-        if request == FICLONE {
-            let source = call.args[2] as i32;
-            super::copy::check_named(source)?;
-            return Err(if super::is_ours(source) { OsError::OPNOTSUPP } else { OsError::XDEV });
-        }
         if request == SETFLAGS {
             program::read::<u32>(call.args[2])?;
         }
         Err(if is_for_file_systems(request) { OsError::OPNOTSUPP } else { OsError::NOTTY })
     })
+}
+
+/// FICLONE, FICLONERANGE: the array shares no bytes between files, and to the kernel the anchors would be files that do. What is wrong with the two descriptors comes first, in the kernel's order.
+fn clone_bytes(call: &Call, request: usize) -> Verdict {
+    let goal = call.descriptor(0);
+    let source = match request {
+        FICLONE => Ok(call.args[2]),
+        // The first word of the structure that says which range is to be shared.
+        _ => program::read::<[usize; 4]>(call.args[2]).map(|range| range[0]),
+    };
+    // The kernel says EFAULT when it knows that the descriptor is open.
+    let Ok(source) = source else { return Verdict::Pass };
+    let source = source as sys::RawFd;
+    let are_ours = (super::is_ours(goal), super::is_ours(source));
+    if are_ours == (false, false) {
+        return Verdict::Pass;
+    }
+    let kinds = || [source, goal].map(copy::kind);
+    let refusal = || {
+        copy::check_named(goal)?;
+        copy::check_named(source)?;
+        match are_ours {
+            (true, true) => {}
+            _ => return Err(OsError::XDEV),
+        }
+        if kinds().contains(&S_IFDIR) {
+            return Err(OsError::ISDIR);
+        }
+        if kinds() != [S_IFREG; 2] {
+            return Err(OsError::INVAL);
+        }
+        copy::check_open(source, false)?;
+        copy::check_open(goal, true)?;
+        if copy::appends(goal) { Err(OsError::BADF) } else { Err(OsError::OPNOTSUPP) }
+    };
+    Verdict::from_result(refusal())
 }
 
 /// Whether an ioctl(2) is one of file systems: 0x94 has FICLONERANGE and FIDEDUPERANGE, 'f' has flags and encryption, 'X' has FSSETXATTR, FIFREEZE and FITRIM.

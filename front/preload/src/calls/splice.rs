@@ -85,7 +85,7 @@ pub(super) fn send(call: &mut Call, file: RawFd, output: RawFd) -> Verdict {
     let bytes = call.args[3].min(SEND_BYTES_MAX);
     match read(file, call.args[2], bytes) {
         Ok((_, buffer)) if buffer.is_empty() => Verdict::Done(0),
-        Ok((file, buffer)) => write_out(call, file, output, buffer),
+        Ok((file, buffer)) => write_out(call, file, output, buffer, true),
         Err(error) => Verdict::error(error),
     }
 }
@@ -98,16 +98,21 @@ fn read(file: RawFd, offset: usize, bytes: usize) -> Result<(End, Vec<u8>), OsEr
     Ok((file, buffer))
 }
 
-/// The stub writes; what was not written is read another time.
-fn write_out(call: &mut Call, file: End, output: RawFd, bytes: Vec<u8>) -> Verdict {
-    let args = [output as usize, bytes.as_ptr() as usize, bytes.len(), 0, 0, 0];
-    wait(call, Waiting { file, bytes }, |call, mut waiting| {
+/// The stub writes; what was not written is read another time. The offset is stored then, of a call that fails only if it `always_tells`.
+fn write_out(call: &mut Call, file: End, output: RawFd, bytes: Vec<u8>, always_tells: bool) -> Verdict {
+    fn finish(call: &Call, mut waiting: Waiting, always_tells: bool) -> isize {
         waiting.file.unread(waiting.bytes.len() - call.result.max(0) as usize);
-        match waiting.file.store_offset() {
-            Err(error) if call.result >= 0 => -(error.raw_os_error() as isize),
-            _ => call.result,
+        if call.result < 0 && !always_tells {
+            return call.result;
         }
-    });
+        waiting.file.store_offset().map_or_else(|error| -(error.raw_os_error() as isize), |()| call.result)
+    }
+    let args = [output as usize, bytes.as_ptr() as usize, bytes.len(), 0, 0, 0];
+    let finish: Finish = match always_tells {
+        true => |call, waiting| finish(call, waiting, true),
+        false => |call, waiting| finish(call, waiting, false),
+    };
+    wait(call, Waiting { file, bytes }, finish);
     Verdict::PassWith { number: __NR_write as usize, args }
 }
 
@@ -151,7 +156,7 @@ fn to_pipe(call: &mut Call, file: RawFd, offset: usize, pipe: RawFd, bytes: usiz
             let less = buffer.len().saturating_sub(PIPE_BYTES);
             file.unread(less);
             buffer.truncate(PIPE_BYTES);
-            write_out(call, file, pipe, buffer)
+            write_out(call, file, pipe, buffer, false)
         }
         Err(error) => {
             file.unread(buffer.len());

@@ -1,13 +1,16 @@
 //! madvise(2) on mappings of array files. Most advice concerns pages, whatever they map; some would lose what is known about them, or concerns the file.
 
-use super::change::pages;
-use super::{Mapping, Mappings, any, table};
+use super::change::{is_locked, pages};
+use super::{Mappings, any, table};
+use crate::calls::fetch;
 use crate::dispatch::{Call, Verdict};
+use crate::program;
+use heap::vec::Vec;
 use linux_raw_sys::general::{
-    MADV_COLD, MADV_COLLAPSE, MADV_DOFORK, MADV_DONTFORK, MADV_DONTNEED, MADV_DONTNEED_LOCKED, MADV_HUGEPAGE, MADV_NOHUGEPAGE,
-    MADV_PAGEOUT, MADV_REMOVE,
+    __NR_madvise, MADV_COLD, MADV_COLLAPSE, MADV_DOFORK, MADV_DONTFORK, MADV_DONTNEED, MADV_DONTNEED_LOCKED, MADV_HUGEPAGE,
+    MADV_NOHUGEPAGE, MADV_PAGEOUT, MADV_REMOVE,
 };
-use sys::OsError;
+use sys::{OsError, RawFd};
 
 /// `madvise`.
 pub(crate) fn madvise(call: &mut Call) -> Verdict {
@@ -17,20 +20,32 @@ pub(crate) fn madvise(call: &mut Call) -> Verdict {
         return Verdict::Pass;
     }
     match call.args[2] as u32 {
-        // As the kernel says of a file without huge pages.
-        MADV_COLLAPSE if !table.list[table.touching(start, end)].iter().any(Mapping::keeps_huge) => {
-            Verdict::error(OsError::INVAL)
-        }
         // Pages of a shared mapping come back as they were; dropping them would drop what is known of stores to them.
-        MADV_DONTNEED | MADV_DONTNEED_LOCKED | MADV_COLD | MADV_PAGEOUT | MADV_COLLAPSE => {
-            Verdict::Done(table.call_on_others(call, start, end))
+        advice @ (MADV_DONTNEED | MADV_DONTNEED_LOCKED | MADV_COLD | MADV_PAGEOUT | MADV_COLLAPSE) => {
+            Verdict::Done(table.walk(call, start, end, |table, index, from, to| {
+                let is_refused = match advice {
+                    // As the kernel says of a file without huge pages.
+                    MADV_COLLAPSE => !table.list[index].keeps_huge(),
+                    MADV_DONTNEED_LOCKED => false,
+                    _ => is_locked(from, to),
+                };
+                if is_refused { Err(OsError::INVAL) } else { Ok(()) }
+            }))
         }
         advice @ (MADV_HUGEPAGE | MADV_NOHUGEPAGE) => {
-            let done = table.advise_unit(start, end, advice == MADV_HUGEPAGE);
-            let others = table.call_on_others(call, start, end);
-            done.map_or_else(Verdict::error, |()| Verdict::Done(others))
+            Verdict::Done(table.walk(call, start, end, |table, _, from, to| table.advise_unit(from, to, advice == MADV_HUGEPAGE)))
         }
-        MADV_REMOVE => Verdict::from_result(table.remove(start, end).map(|()| 0)),
+        MADV_REMOVE => Verdict::Done(table.walk(call, start, end, |table, index, from, to| {
+            let mapping = &table.list[index];
+            if is_locked(from, to) {
+                return Err(OsError::INVAL);
+            }
+            // Whether its pages may be stored to now is not asked, as since Linux 6.8.
+            if !mapping.may_write {
+                return Err(OsError::ACCESS);
+            }
+            mapping.file.punch(mapping.offset_at(from), (to - from) as u64, false)
+        })),
         advice @ (MADV_DONTFORK | MADV_DOFORK) => {
             table.split(start);
             table.split(end);
@@ -40,6 +55,37 @@ pub(crate) fn madvise(call: &mut Call) -> Verdict {
         }
         _ => Verdict::Pass,
     }
+}
+
+/// `process_madvise`: a process may give any advice to itself. What concerns pages alone is the kernel's; what concerns the file is done range by range, as by madvise.
+pub(crate) fn process_madvise(call: &mut Call) -> Verdict {
+    const RANGE_COUNT_MAX: usize = 1024;
+    let kept = (call.number, call.args);
+    let [pidfd, ranges, count, advice, flags, _] = call.args;
+    if !any()
+        || advice as u32 != MADV_REMOVE
+        || flags != 0
+        || count > RANGE_COUNT_MAX
+        || !fetch::means_own_process(pidfd as RawFd)
+    {
+        return Verdict::Pass;
+    }
+    let range = |index: usize| program::read::<[usize; 2]>(ranges.wrapping_add(index * size_of::<[usize; 2]>()));
+    let Ok(ranges) = (0..count).map(range).collect::<Result<Vec<[usize; 2]>, OsError>>() else { return Verdict::Pass };
+    let (mut advised, mut result) = (0, 0);
+    for [start, bytes] in ranges {
+        (call.number, call.args) = (__NR_madvise as usize, [start, bytes, advice, 0, 0, 0]);
+        result = match madvise(call) {
+            Verdict::Done(result) => result,
+            _ => call.kernel(),
+        };
+        if result < 0 {
+            break;
+        }
+        advised += bytes;
+    }
+    (call.number, call.args) = kept;
+    Verdict::Done(if advised > 0 { advised as isize } else { result })
 }
 
 impl Mappings {
@@ -54,21 +100,5 @@ impl Mappings {
             self.list.insert(index, mapping);
         }
         result
-    }
-
-    /// MADV_REMOVE: the range becomes a hole of the file.
-    fn remove(&mut self, start: usize, end: usize) -> Result<(), OsError> {
-        let mut at = start;
-        while at < end {
-            let mapping = self.at(at).map(|index| &self.list[index]).ok_or(OsError::NOMEM)?;
-            // Whether its pages may be stored to now is not asked, as since Linux 6.8.
-            if !mapping.may_write {
-                return Err(OsError::ACCESS);
-            }
-            let stop = mapping.end.min(end);
-            mapping.file.punch(mapping.offset_at(at), (stop - at) as u64, false)?;
-            at = stop;
-        }
-        Ok(())
     }
 }

@@ -3,7 +3,7 @@
 use super::compose::{Wish, reserve};
 use super::{Mapping, PAGE, any, private, table};
 use crate::dispatch::{Call, Verdict};
-use linux_raw_sys::general::{__NR_munmap, MAP_FIXED, MAP_FIXED_NOREPLACE, PROT_READ, PROT_WRITE};
+use linux_raw_sys::general::{__NR_msync, __NR_munmap, MAP_FIXED, MAP_FIXED_NOREPLACE, PROT_READ, PROT_WRITE};
 use sys::OsError;
 use sys::raw::{check, syscall};
 
@@ -13,6 +13,8 @@ const MREMAP_DONTUNMAP: usize = 4;
 const MS_ASYNC: usize = 1;
 const MS_INVALIDATE: usize = 2;
 const MS_SYNC: usize = 4;
+/// No file reaches further.
+const FILE_BYTES_MAX: usize = i64::MAX as usize;
 
 /// The pages of a range the program named, if it is one.
 pub(super) fn pages(address: usize, bytes: usize) -> Option<(usize, usize)> {
@@ -63,7 +65,7 @@ pub(crate) fn make_way(wish: &Wish, bytes: usize, make: impl FnOnce() -> Result<
     table().replace(wish.address, wish.address.saturating_add(bytes), make)
 }
 
-/// `mprotect`.
+/// `mprotect`: one mapping after the other, as the kernel does, until one is refused or nothing is mapped.
 pub(crate) fn mprotect(call: &mut Call) -> Verdict {
     // READ, WRITE, EXEC and SEM: anything else the kernel refuses for a mapping of a file.
     const KNOWN: usize = 0xf;
@@ -72,42 +74,30 @@ pub(crate) fn mprotect(call: &mut Call) -> Verdict {
     if table.touching(start, end).is_empty() || call.args[2] & !KNOWN != 0 {
         return Verdict::Pass;
     }
-    table.split(start);
-    table.split(end);
-    let protection = call.args[2];
-    let range = table.touching(start, end);
-    if protection & PROT_WRITE as usize != 0 {
-        if table.list[range.clone()].iter().any(|mapping| !mapping.may_write) {
-            return Verdict::error(OsError::ACCESS);
-        }
-        for index in range.clone() {
-            let mut mapping = table.list.remove(index);
-            let result = make_writable(&mut table, &mut mapping);
-            table.list.insert(index, mapping);
-            if let Err(error) = result {
-                return Verdict::error(error);
+    let mut at = start;
+    while at < end {
+        let (stop, result) = match table.at(at) {
+            Some(index) => {
+                let stop = table.list[index].end.min(end);
+                (stop, table.protect_own(call, at, stop))
             }
+            None => {
+                let stop = table.next_start(at, end);
+                (stop, call_on(call, at, stop, call.args[2]))
+            }
+        };
+        if result != 0 {
+            return Verdict::Done(result);
         }
+        at = stop;
     }
-    // Stores that are kept out for a reason of ours stay so at every instant.
-    let mut result = 0;
-    for index in range {
-        let mut mapping = table.list.remove(index);
-        let before = core::mem::replace(&mut mapping.protection, protection);
-        if mapping.rights.is_some() {
-            table.revoke(&mut mapping);
-        }
-        let allowed = if mapping.sealed { protection & PROT_READ as usize } else { mapping.shown_protection() };
-        // SAFETY: the program's call on its own mapping, with no more rights than it asks for.
-        let made = unsafe { syscall(call.number, [mapping.start, mapping.end - mapping.start, allowed, call.args[3], 0, 0]) };
-        if made < 0 {
-            mapping.protection = before;
-        }
-        result = if result == 0 { made } else { result };
-        table.list.insert(index, mapping);
-    }
-    let others = table.call_on_others(call, start, end);
-    Verdict::Done(if result == 0 { others } else { result })
+    Verdict::Done(0)
+}
+
+/// The program's call on a range of addresses (arguments 0 and 1) on a part of that range, with `third` as argument 2.
+fn call_on(call: &Call, start: usize, stop: usize, third: usize) -> isize {
+    // SAFETY: the program's call on the program's own memory, with no more rights than it asks for.
+    unsafe { syscall(call.number, [start, stop - start, third, call.args[3], 0, 0]) }
 }
 
 /// Prepares a mapping that could not be stored to until now.
@@ -140,13 +130,17 @@ pub(crate) fn remap_pages(call: &mut Call) -> Verdict {
     if end <= start || table.touching(start, end).is_empty() {
         return Verdict::Pass;
     }
-    let last = page.checked_add(bytes / PAGE).and_then(|last| last.checked_mul(PAGE));
-    match (table.at(start), last) {
-        (Some(index), Some(_)) if protection == 0 && end <= table.list[index].end => {
-            Verdict::from_result(table.show_elsewhere(index, start, end, (page * PAGE) as u64).map(|()| 0))
-        }
-        _ => Verdict::error(OsError::INVAL),
+    // What begins elsewhere is not one mapping of one file.
+    let Some(index) = table.at(start) else { return Verdict::Pass };
+    // Of a descriptor that cannot be written to the kernel makes no shared mapping, whatever mmap(2) was asked for.
+    let is_shared = table.list[index].may_write;
+    if protection != 0 || page.checked_add(bytes / PAGE).is_none() || !is_shared || !table.is_one_mapping(index, end) {
+        return Verdict::error(OsError::INVAL);
     }
+    if page > (FILE_BYTES_MAX - bytes) / PAGE {
+        return Verdict::error(OsError::OVERFLOW);
+    }
+    Verdict::from_result(table.show_elsewhere(index, start, end, (page * PAGE) as u64).map(|()| 0))
 }
 
 /// `msync`.
@@ -161,26 +155,27 @@ pub(crate) fn msync(call: &mut Call) -> Verdict {
     if flags & !(MS_SYNC | MS_ASYNC | MS_INVALIDATE) != 0 || flags & MS_SYNC != 0 && flags & MS_ASYNC != 0 {
         return Verdict::error(OsError::INVAL);
     }
-    let mut result = Ok(());
     let mut durable = None;
-    for index in touched {
-        let mut mapping = table.list.remove(index);
-        let (from, to) = mapping.part(start, end);
-        if mapping.followed {
-            result = result.and(table.follow_stored(&mut mapping, from, to));
+    Verdict::Done(table.walk(call, start, end, |table, index, from, to| {
+        if flags & MS_INVALIDATE != 0 && is_locked(from, to) {
+            return Err(OsError::BUSY);
         }
+        let mut mapping = table.list.remove(index);
+        let mut result = if mapping.followed { table.follow_stored(&mut mapping, from, to) } else { Ok(()) };
         if flags & MS_SYNC != 0 && durable != Some(mapping.file.attribute()) {
             durable = Some(mapping.file.attribute());
             result = result.and(mapping.file.sync());
         }
         table.list.insert(index, mapping);
-    }
-    // What lies between is the kernel's to synchronise, or to say that it is not there.
-    let answer = table.call_on_others(call, start, end);
-    match result {
-        Err(error) if answer == 0 => Verdict::error(error),
-        _ => Verdict::Done(answer),
-    }
+        result
+    }))
+}
+
+/// Whether the kernel keeps pages of a range in memory because the program has asked for it (mlock(2)).
+pub(super) fn is_locked(start: usize, end: usize) -> bool {
+    // SAFETY: of shared mappings this says EBUSY if they are locked, and does nothing.
+    let result = unsafe { syscall(__NR_msync as usize, [start, end - start, MS_ASYNC | MS_INVALIDATE, 0, 0, 0]) };
+    result == -(OsError::BUSY.raw_os_error() as isize)
 }
 
 /// `mremap`.
@@ -237,22 +232,83 @@ struct Remap {
 }
 
 impl super::Mappings {
-    /// Makes a call on a range of addresses (arguments 0 and 1) for what of it is not ours. Returns the first error, or 0.
-    pub(super) fn call_on_others(&self, call: &Call, start: usize, end: usize) -> isize {
-        let (mut at, mut first) = (start, 0);
+    /// Where the next mapping of ours begins at or behind `at`, or `end`.
+    fn next_start(&self, at: usize, end: usize) -> usize {
+        self.touching(at, end).next().map_or(end, |index| self.list[index].start)
+    }
+
+    /// Goes over a range of addresses (arguments 0 and 1 of the call) as the kernel does for msync(2) and madvise(2): `own` is done to the parts of mappings of ours, the call is made for what
+    /// lies between. An error ends it; where nothing is mapped it goes on, and says so in the end.
+    pub(super) fn walk(
+        &mut self,
+        call: &Call,
+        start: usize,
+        end: usize,
+        mut own: impl FnMut(&mut Self, usize, usize, usize) -> Result<(), OsError>,
+    ) -> isize {
+        const NOT_MAPPED: isize = -(OsError::NOMEM.raw_os_error() as isize);
+        let (mut at, mut answer) = (start, 0);
         while at < end {
             if let Some(index) = self.at(at) {
-                at = self.list[index].end;
+                let stop = self.list[index].end.min(end);
+                if let Err(error) = own(self, index, at, stop) {
+                    return -(error.raw_os_error() as isize);
+                }
+                at = stop;
                 continue;
             }
-            let stop = self.touching(at, end).next().map_or(end, |index| self.list[index].start);
-            let [.., third, _, _, _] = call.args;
-            // SAFETY: the program's call on the program's own memory.
-            let result = unsafe { syscall(call.number, [at, stop - at, third, 0, 0, 0]) };
-            first = if first == 0 { result } else { first };
+            let stop = self.next_start(at, end);
+            match call_on(call, at, stop, call.args[2]) {
+                0 => {}
+                NOT_MAPPED => answer = NOT_MAPPED,
+                error => return error,
+            }
             at = stop;
         }
-        first
+        answer
+    }
+
+    /// Gives one mapping's part of a range the protection that mprotect(2) was asked for. What the kernel said, or 0.
+    fn protect_own(&mut self, call: &Call, start: usize, end: usize) -> isize {
+        let protection = call.args[2];
+        let writes = protection & PROT_WRITE as usize != 0;
+        self.split(start);
+        self.split(end);
+        let Some(index) = self.at(start) else { return 0 };
+        if writes && !self.list[index].may_write {
+            return -(OsError::ACCESS.raw_os_error() as isize);
+        }
+        let mut mapping = self.list.remove(index);
+        if writes && let Err(error) = make_writable(self, &mut mapping) {
+            self.list.insert(index, mapping);
+            return -(error.raw_os_error() as isize);
+        }
+        let before = core::mem::replace(&mut mapping.protection, protection);
+        if mapping.rights.is_some() {
+            self.revoke(&mut mapping);
+        }
+        // Stores that are kept out for a reason of ours stay so at every instant.
+        let allowed = if mapping.sealed { protection & PROT_READ as usize } else { mapping.shown_protection() };
+        let result = call_on(call, start, end, allowed);
+        if result < 0 {
+            mapping.protection = before;
+        }
+        self.list.insert(index, mapping);
+        result
+    }
+
+    /// Whether what is mapped from `index` on to `end` is one mapping for the kernel, but for where in the file it lies: of one file, with equal rights, without a gap.
+    fn is_one_mapping(&self, index: usize, end: usize) -> bool {
+        let first = &self.list[index];
+        let continues = |pair: &[Mapping]| {
+            pair[0].end == pair[1].start
+                && pair[1].file.attribute() == first.file.attribute()
+                && pair[1].protection == first.protection
+                && pair[1].may_write == first.may_write
+        };
+        let count = self.list[index..].iter().take_while(|mapping| mapping.start < end).count();
+        let parts = &self.list[index..index + count];
+        parts.last().is_some_and(|last| end <= last.end) && parts.windows(2).all(continues)
     }
 
     fn remap(&mut self, index: usize, wish: &Remap) -> Result<usize, OsError> {

@@ -9,6 +9,7 @@
 
 use super::{Mappings, PAGE, table};
 use crate::arch::entry::WANTED;
+use crate::calls::listing;
 use crate::dispatch::{Call, Verdict};
 use crate::program;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -39,7 +40,7 @@ enum Stores {
 }
 
 /// The calls of which programs may hand in part of a mapping; those on files of the array are served.
-const CALLS: [(u32, Stores); 36] = [
+const CALLS: [(u32, Stores); 37] = [
     (nr::__NR_read, Stores::Buffer(1, 2)),
     (nr::__NR_pread64, Stores::Buffer(1, 2)),
     (nr::__NR_readv, Stores::Vector(1, 2)),
@@ -52,6 +53,7 @@ const CALLS: [(u32, Stores); 36] = [
     (nr::__NR_getcwd, Stores::Buffer(0, 1)),
     (nr::__NR_readlink, Stores::Buffer(1, 2)),
     (nr::__NR_readlinkat, Stores::Buffer(2, 3)),
+    (nr::__NR_getdents, Stores::Buffer(1, 2)),
     (nr::__NR_getdents64, Stores::Buffer(1, 2)),
     (nr::__NR_getxattr, Stores::Buffer(2, 3)),
     (nr::__NR_fgetxattr, Stores::Buffer(2, 3)),
@@ -93,7 +95,8 @@ pub(super) fn abandon() {
 /// A call that is not served. If it may store into what has to be let through, it is made by the stub, with that lent to it.
 #[inline]
 pub(crate) fn serve(call: &mut Call, verdict: Verdict) -> Verdict {
-    if ACTIVE.load(Ordering::Relaxed) && !matches!(verdict, Verdict::Done(_)) && call.then.is_none() {
+    let has_more_to_do = call.then.is_some() && !listing::lists(call.number);
+    if ACTIVE.load(Ordering::Relaxed) && !matches!(verdict, Verdict::Done(_)) && !has_more_to_do {
         lend(call, verdict)
     } else {
         verdict
@@ -129,6 +132,10 @@ fn returned(call: &mut Call) -> isize {
         let [number, args @ ..] = call.instead;
         // SAFETY: the call that was just made.
         result = unsafe { syscall(number, args) };
+    }
+    if listing::lists(call.number) {
+        call.result = result;
+        result = listing::listed(call);
     }
     let mut table = table();
     for range in ranges {

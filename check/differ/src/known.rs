@@ -1,0 +1,214 @@
+//! Programs that once told an array from a plain directory, as short as they became. They are run before the drawn ones, whatever is asked for.
+
+use crate::{
+    calls::Call,
+    draw::{Argument, MAPS, Place},
+    program::{Deed, Program, Rights, Step, Who},
+    table::CALLS,
+};
+use Argument::{Bytes, Memory, Number, Path};
+
+/// Seeds from here on are numbers of these programs.
+pub(crate) const FIRST: u64 = 1 << 62;
+/// How many there are.
+pub(crate) const COUNT: u64 = PROGRAMS.len() as u64;
+
+const PAGE: i64 = 4096;
+/// mmap(2) and madvise(2) by numbers, as programs are written down.
+const SHARED: i64 = libc::MAP_SHARED as i64;
+const FIXED: i64 = libc::MAP_FIXED as i64;
+const LOCKED: i64 = libc::MAP_LOCKED as i64;
+const READ_WRITE: i64 = 3;
+const HUGE: i64 = i64::MAX;
+
+const PROGRAMS: [fn() -> Vec<Step>; 16] = [
+    // FICLONE of a directory of the array, from what is no descriptor, and onto what is none of the array's.
+    || vec![ioctl(5, 0x4004_9409), call("ioctl", vec![Number(3), Number(0x4004_9409), Number(-1)])],
+    || vec![call("ioctl", vec![Number(9), Number(0x4004_9409), Number(3)]), ioctl_of(3, 4), ioctl_of(3, 5), ioctl_of(10, 4)],
+    // remap_file_pages of a mapping whose descriptor cannot be written to, and far behind the end.
+    || vec![map(0, PAGE, 0, SHARED | FIXED, 4), remap(0, PAGE, 0)],
+    || {
+        vec![
+            map(0, 2 * PAGE, READ_WRITE, SHARED | FIXED, 3),
+            remap(0, 2 * PAGE, i64::MAX >> 12),
+            remap(0, PAGE, 1),
+            load(0, 2 * PAGE),
+        ]
+    },
+    // A link from the host's path that a symlink leads into the array, and from the working directory on the host.
+    || {
+        vec![
+            link((5, "%/hs"), (5, "s0"), 0x1400),
+            link((5, "%/hs"), (-100, "d1/linked"), 0x400),
+            link((-100, "%/hs"), (5, "x"), 0),
+        ]
+    },
+    || vec![call("chdir", vec![path("%")]), link((-100, ""), (5, "s4"), 0x1000), link((6, ""), (5, "s5"), 0x1000)],
+    // An open directory and file after rights were given up, and without a second path.
+    || vec![rights(Rights::Drop), link_to_nothing(5), link_to_nothing(3), link((3, ""), (13, "d1/x"), 0x1000)],
+    || {
+        vec![
+            link_to_nothing(5),
+            link_to_nothing(3),
+            link((3, ""), (-100, "%/hd/x"), 0x1000),
+            link((3, ""), (-100, "%/h0"), 0x1000),
+        ]
+    },
+    // madvise over a hole, a locked mapping, and more than the address space.
+    || {
+        vec![
+            map(32, PAGE, READ_WRITE, SHARED | FIXED | LOCKED, 3),
+            advise(16, 70_000, 9),
+            advise(16, 70_000, 4),
+            advise(32, PAGE, 20),
+        ]
+    },
+    || {
+        vec![
+            map(32, PAGE, 1, SHARED | FIXED, 4),
+            advise(16, 70_000, 9),
+            advise(16, 70_000, 4),
+            advise(0, HUGE, 20),
+            advise(32, HUGE, 21),
+        ]
+    },
+    || {
+        vec![
+            map(32, PAGE, READ_WRITE, SHARED | FIXED | LOCKED, 3),
+            sync(32, PAGE, 2),
+            sync(31, 3 * PAGE, 3),
+            sync(31, 3 * PAGE, 1),
+        ]
+    },
+    // mprotect stops where nothing is mapped, or what it asks for may not be.
+    || {
+        vec![
+            map(0, PAGE, READ_WRITE, SHARED | FIXED, 3),
+            call("mprotect", vec![at(0), Number(HUGE), Number(0)]),
+            load(0, PAGE),
+            call("mprotect", vec![at(0), Number(2 * PAGE), Number(READ_WRITE)]),
+            load(0, PAGE),
+        ]
+    },
+    || {
+        vec![
+            map(0, 2 * PAGE, READ_WRITE, SHARED | FIXED, 3),
+            map(2, PAGE, 1, SHARED | FIXED, 4),
+            map(3, PAGE, READ_WRITE, SHARED | FIXED, 3),
+            call("mprotect", vec![at(1), Number(3 * PAGE), Number(2)]),
+            call("store", vec![at(1), Number(5)]),
+            call("mprotect", vec![at(0), Number(4 * PAGE), Number(0)]),
+            call("mprotect", vec![at(0), Number(4 * PAGE), Number(READ_WRITE)]),
+            load(0, 4 * PAGE),
+        ]
+    },
+    // A place that cannot be comes before an offset that cannot be.
+    || vec![call("mmap", vec![Number(i64::MAX), Number(1), Number(0), Number(SHARED | FIXED), Number(11), Number(-PAGE)])],
+    // The offset is stored whatever is sent.
+    || {
+        vec![
+            send(8, 11, Bytes(10_000_i64.to_ne_bytes().to_vec(), Place::ReadOnly), i64::MAX),
+            send(8, 4, Memory(Place::ReadOnly), 100),
+            send(8, 4, Memory(Place::ReadOnly), 0),
+            send(3, 4, Memory(Place::ReadOnly), 10),
+        ]
+    },
+    // A file that is sent to its own end repeats itself.
+    || {
+        vec![
+            call("lseek", vec![Number(3), Number(5_000), Number(0)]),
+            send(3, 3, Bytes(0_i64.to_ne_bytes().to_vec(), Place::Good), 70_000),
+            call("lseek", vec![Number(3), Number(100), Number(0)]),
+            send(3, 3, Bytes(30_i64.to_ne_bytes().to_vec(), Place::Good), 20_000),
+            call("lseek", vec![Number(3), Number(100), Number(0)]),
+            send(3, 3, Bytes(200_i64.to_ne_bytes().to_vec(), Place::Good), 20_000),
+        ]
+    },
+];
+
+/// The program with a number, if it is one of these.
+pub(crate) fn program(seed: u64) -> Option<Program> {
+    let steps = PROGRAMS.get(usize::try_from(seed.checked_sub(FIRST)?).ok()?)?;
+    Some(Program { steps: steps(), waits: false, is_deep: false })
+}
+
+fn named(name: &str) -> &'static Call {
+    CALLS.iter().find(|call| call.name == name).unwrap_or(&CALLS[0])
+}
+
+fn call(name: &str, arguments: Vec<Argument>) -> Step {
+    Step { who: Who::Program, deed: Deed::Call(named(name), arguments) }
+}
+
+fn rights(rights: Rights) -> Step {
+    Step { who: Who::Program, deed: Deed::Rights(rights) }
+}
+
+fn path(text: &str) -> Argument {
+    Path(text.to_owned(), Place::Good)
+}
+
+/// A page of the program's part of the address space.
+fn at(page: i64) -> Argument {
+    Number(MAPS + page * PAGE)
+}
+
+fn map(page: i64, bytes: i64, protection: i64, flags: i64, fd: i64) -> Step {
+    call("mmap", vec![at(page), Number(bytes), Number(protection), Number(flags), Number(fd), Number(0)])
+}
+
+fn remap(page: i64, bytes: i64, file_page: i64) -> Step {
+    call("remap_file_pages", vec![at(page), Number(bytes), Number(0), Number(file_page), Number(0)])
+}
+
+fn load(page: i64, bytes: i64) -> Step {
+    call("load", vec![at(page), Number(bytes)])
+}
+
+fn advise(page: i64, bytes: i64, advice: i64) -> Step {
+    call("madvise", vec![at(page), Number(bytes), Number(advice)])
+}
+
+fn sync(page: i64, bytes: i64, flags: i64) -> Step {
+    call("msync", vec![at(page), Number(bytes), Number(flags)])
+}
+
+fn link(from: (i64, &str), to: (i64, &str), flags: i64) -> Step {
+    call("linkat", vec![Number(from.0), path(from.1), Number(to.0), path(to.1), Number(flags)])
+}
+
+/// What is open gets a name that cannot be read.
+fn link_to_nothing(fd: i64) -> Step {
+    call("linkat", vec![Number(fd), path(""), Number(5), Memory(Place::Null), Number(0x1000)])
+}
+
+fn send(to: i64, from: i64, offset: Argument, bytes: i64) -> Step {
+    call("sendfile", vec![Number(to), Number(from), offset, Number(bytes)])
+}
+
+/// An ioctl(2) whose argument is no descriptor.
+fn ioctl(fd: i64, request: i64) -> Step {
+    call("ioctl", vec![Number(fd), Number(request), Memory(Place::Good)])
+}
+
+/// FICLONE.
+fn ioctl_of(goal: i64, source: i64) -> Step {
+    call("ioctl", vec![Number(goal), Number(0x4004_9409), Number(source)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_step_is_a_call_of_the_table_with_its_arguments() {
+        for number in 0..COUNT {
+            for step in program(FIRST + number).unwrap().steps {
+                let Deed::Call(call, arguments) = step.deed else { continue };
+                assert_eq!(call.kinds.len(), arguments.len(), "program {number}: {}", call.name);
+            }
+        }
+        assert!(program(FIRST - 1).is_none() && program(FIRST + COUNT).is_none());
+        assert_eq!(named("linkat").number, libc::SYS_linkat);
+    }
+}
