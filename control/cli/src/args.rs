@@ -3,7 +3,11 @@
 use clap::{Args, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
 use layout::Level;
-use std::{ffi::OsString, path::PathBuf, str::FromStr as _};
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+    str::FromStr as _,
+};
 use units::{ChunkBytes, parse_bytes};
 
 use crate::name::ArrayName;
@@ -13,7 +17,7 @@ Exit status:
   0  fine
   1  an error; one line on standard error says what happened and what to do
   2  the command line was wrong
-  3  status: an array works, but is degraded; journal show: writes wait to be replayed
+  3  status: an array works, but is degraded; journal show: writes wait to be replayed; scrub: something does not fit, or could not be compared
 
 Examples:
   cxlraid create db --level 5 --chunk 64K --at /data /mnt/a /mnt/b /mnt/c
@@ -43,6 +47,7 @@ pub(crate) enum Command {
     Journal(Journal),
     Rebuild(Rebuild),
     Replace(Replace),
+    Scrub(Scrub),
     Stop(Stop),
     Access(Access),
     Gc(Gc),
@@ -332,6 +337,78 @@ pub(crate) struct Replace {
     /// The directory that takes its place
     #[arg(value_hint = ValueHint::DirPath)]
     pub(crate) new: PathBuf,
+}
+
+/// Read everything that members hold and compare it, while programs work
+///
+/// Of each file copies and parity are compared with the data, of each name what the members have (kind, owner, mode, number of names, extended attributes, time of modification, length), and of the members' tables, log of
+/// names, superblocks and journal their checks and each other. Each thing that does not fit is told by the file's name and offset, with what can be known: with P and Q (RAID 6) one wrong member of a stripe is located; of three copies and more
+/// those that differ from most; else which is wrong cannot be known without checksums.
+///
+/// --check changes nothing; what a crash or a process that died left is made good as by every program that opens a file. --repair rewrites a member that is located from the others; where nothing says which is
+/// wrong, parity and later copies are made from the data, as by mdadm's repair: what is wrong in the data stays. Modes, owners, extended attributes and times become those of most members, else those of the lowest; names that a member lacks, and files that are shorter, are told and
+/// left: 'cxlraid rebuild' makes a member anew. Bytes are judged in units of 4 KiB of each member.
+///
+/// SIGINT ends a scrub, which tells what it has found.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Exit status:
+  0  everything was compared, and fits
+  1  it could not run, or was ended before anything was found
+  3  something does not fit (also where it was mended), or could not be compared: members are out, files cannot be read
+
+Examples:
+  cxlraid scrub db
+  cxlraid scrub db --repair
+  cxlraid scrub db /data/tables --json")]
+pub(crate) struct Scrub {
+    /// Name of the array; without it (then a path comes first) the environment says which
+    #[arg(value_name = "ARRAY", value_parser = parse_first)]
+    pub(crate) first: Option<First>,
+    /// Only look (the default)
+    #[arg(long, conflicts_with = "repair")]
+    pub(crate) check: bool,
+    /// Mend what does not fit
+    #[arg(long)]
+    pub(crate) repair: bool,
+    /// Print one JSON document (its keys only ever grow within a \"version\")
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Only these files and directories of the array, and none of its tables
+    #[arg(value_name = "PATH")]
+    pub(crate) paths: Vec<PathBuf>,
+}
+
+/// The first word of a command whose array need not be named.
+#[derive(Clone, Debug)]
+pub(crate) enum First {
+    /// The array's name.
+    Array(ArrayName),
+    /// A path on the array of the environment.
+    Path(PathBuf),
+}
+
+fn parse_first(text: &str) -> Result<First, String> {
+    if text.contains('/') {
+        return Ok(First::Path(text.into()));
+    }
+    text.parse().map(First::Array)
+}
+
+impl Scrub {
+    /// The array's name.
+    pub(crate) const fn array(&self) -> Option<&ArrayName> {
+        match &self.first {
+            Some(First::Array(name)) => Some(name),
+            _ => None,
+        }
+    }
+
+    /// The paths that are meant; none: everything.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &Path> {
+        let first = if let Some(First::Path(path)) = &self.first { Some(path) } else { None };
+        first.into_iter().chain(&self.paths).map(PathBuf::as_path)
+    }
 }
 
 /// End an array's runtime state once no program uses it

@@ -11,7 +11,7 @@ use crate::{
     name::ArrayName,
     rebuild,
     registry::Registry,
-    run, runtime,
+    run, runtime, scrub,
     spec::Source,
     tree::Host,
     view::{self, ArrayView},
@@ -38,6 +38,12 @@ pub(crate) fn execute(command: Command) -> Result<Exit, Failure> {
         Command::Journal(arguments) => journal_command(&arguments.action),
         Command::Rebuild(arguments) => rebuild(&arguments),
         Command::Replace(arguments) => replace(&arguments),
+        Command::Scrub(arguments) => {
+            let source = source(arguments.array())?;
+            let (text, exit) = scrub::scrub(&source, called(&source), &arguments)?;
+            print(&text)?;
+            Ok(exit)
+        }
         Command::Stop(arguments) => stop(arguments.name.as_ref()),
         Command::Gc(arguments) => {
             let (text, exit) = gc::gc(&arguments)?;
@@ -132,7 +138,7 @@ fn retrieve(arguments: &Retrieve) -> Result<Exit, Failure> {
     Ok(Exit::Fine)
 }
 
-fn absolute(path: &Path) -> Result<PathBuf, Failure> {
+pub(crate) fn absolute(path: &Path) -> Result<PathBuf, Failure> {
     if path.as_os_str().is_empty() {
         return Err(Failure::new("path", "an empty one was given", "write the path from the root").with_exit(Exit::Usage));
     }

@@ -40,6 +40,21 @@ impl ArrayFiles {
         self.names.files()
     }
 
+    /// The names as the core has them.
+    pub(crate) const fn names(&self) -> &Namespace {
+        &self.names
+    }
+
+    /// Opens a file, if there is one, without following a symlink: for writing if this user may write to it and nothing prevents that, as a program of the array that runs, so that what waits for the first to open it is done.
+    pub(crate) fn open_to_scrub(&self, path: &Path, for_writing: bool) -> io::Result<Option<FileRef>> {
+        let try_to = |flags| open_strictly(&self.names, bytes(path), flags);
+        let opened = match for_writing.then(|| try_to(OFlags::RDWR)) {
+            Some(Ok(opened)) => opened,
+            _ => try_to(OFlags::RDONLY)?,
+        };
+        Ok(if let Node::File(file) = &opened.node { Some(file.clone()) } else { None })
+    }
+
     /// The paths below which the array's files are.
     pub(crate) fn prefixes(&self) -> Vec<PathBuf> {
         let prefixes = &self.names.files().array().config().prefixes;

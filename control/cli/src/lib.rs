@@ -27,6 +27,7 @@ mod rebuild;
 mod registry;
 mod run;
 mod runtime;
+mod scrub;
 mod spec;
 mod tree;
 mod view;

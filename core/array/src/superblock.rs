@@ -459,6 +459,18 @@ impl Array {
         .map(|(failed, _)| failed)
     }
 
+    /// Writes both copies of the superblock of every member in use anew: one may be damaged.
+    ///
+    /// # Errors
+    /// `IO` where one cannot be written.
+    pub fn renew_superblocks(&self) -> Result<()> {
+        self.before_change()?;
+        self.runtime.with_superblocks(|| {
+            self.rewrite_superblocks(|_| {})?;
+            self.rewrite_superblocks(|_| {})
+        })
+    }
+
     /// Changes the superblocks of the members in use, with a higher event count. The caller holds the superblock lock.
     pub(crate) fn rewrite_superblocks(&self, change: impl Fn(&mut Superblock)) -> Result<()> {
         let (failed, _) = self.rewrite(self.runtime.out(), change)?;

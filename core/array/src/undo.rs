@@ -26,16 +26,17 @@ const UNDO_BYTES: usize = 8 * BLOCK_BYTES;
 const NOTHING: u32 = 0;
 const SAVED: u32 = 1;
 const ZEROED: u32 = 2;
+const LOOKING: u32 = 3;
 
 /// Whose a record is and what it names.
 #[repr(C, align(64))]
 struct Head {
     owner: AtomicU32,
-    /// [`NOTHING`], [`SAVED`] or [`ZEROED`]. Stored last, and taken back first.
+    /// [`NOTHING`], [`SAVED`], [`ZEROED`] or [`LOOKING`]. Stored last, and taken back first.
     armed: AtomicU32,
     /// The file.
     key: AtomicU64,
-    /// Where on each member.
+    /// Where on each member; while looking, the locks that are held, a bit each.
     offset: AtomicU64,
     /// How much of each.
     bytes: AtomicU64,
@@ -77,6 +78,11 @@ pub enum Unfinished {
         offset: u64,
         /// Bytes on each member.
         bytes: u64,
+    },
+    /// Nothing: the owner held these locks of the file, a bit each, and has stored nothing behind them. What they guard is as whole as it was before.
+    Looking {
+        /// The locks.
+        locks: u64,
     },
 }
 
@@ -133,6 +139,7 @@ impl<'a> UndoRecord<'a> {
                 let (offset, bytes) = (self.head.offset.load(Ordering::Relaxed), self.head.bytes.load(Ordering::Relaxed));
                 Some(Unfinished::Zeroed { offset, bytes })
             }
+            LOOKING => Some(Unfinished::Looking { locks: self.head.offset.load(Ordering::Relaxed) }),
             _ => Some(Unfinished::Saved),
         }
     }
@@ -173,6 +180,12 @@ impl<'a> UndoRecord<'a> {
     /// From here on every member may be zeroed there.
     pub fn arm_zeros(&self, offset: u64, bytes: u64) {
         self.arm(ZEROED, MemberSet::EMPTY, offset, bytes);
+    }
+
+    /// The owner has these locks of the file, a bit each, and stores nothing until it says otherwise: who inherits them need not make anything behind them good. To be said once the locks are held, and disarmed before they are
+    /// let go.
+    pub fn arm_looking(&self, locks: u64) {
+        self.arm(LOOKING, MemberSet::EMPTY, locks, 0);
     }
 
     fn arm(&self, what: u32, members: MemberSet, offset: u64, bytes: u64) {

@@ -575,6 +575,15 @@ impl Files {
         }
     }
 
+    /// How long each backing file of a file must be at least.
+    ///
+    /// # Errors
+    /// `IO` if the inode table does not know the file.
+    pub fn backing_bytes(&self, attribute: Attribute) -> Result<u64, OsError> {
+        let bytes = self.size_on_members(attribute)?;
+        Ok(self.record(attribute)?.geometry().member_bytes(bytes))
+    }
+
     /// Forgets a pending time of an open file: the program has set another one.
     pub fn discard_pending_times(&self, attribute: Attribute) {
         if let Some(shared) = self.shared_if_open(attribute) {

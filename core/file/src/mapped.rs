@@ -459,7 +459,7 @@ impl Inode {
         self.files.array().runtime().is_shown_by_others(self.entry) || self.records_of_others().next().is_some()
     }
 
-    fn records_of_others(&self) -> impl Iterator<Item = (&MappedRecord, OwnerId)> {
+    pub(crate) fn records_of_others(&self) -> impl Iterator<Item = (&MappedRecord, OwnerId)> {
         let runtime = self.files.array().runtime();
         let any = self.shared().mapped.load(Ordering::Acquire) != 0;
         let records = any.then(|| runtime.mapped().of(self.key()));

@@ -99,6 +99,48 @@ impl Files {
         Ok(())
     }
 
+    /// Gives a member what another one holds in its log of names. The namespace lock is held.
+    ///
+    /// # Errors
+    /// What the kernel says of either member.
+    pub fn copy_name_log(&self, from: Slot, to: Slot) -> Result<(), OsError> {
+        copy_body(self.array(), from, to, TableKind::Names, format::NAMES_FILE)
+    }
+
+    /// Makes the copies of inode records that differ, or do not fit their checks, the one that is right, for files that nobody has open.
+    ///
+    /// # Errors
+    /// `IO` if too many members have failed.
+    pub fn mend_records(&self) -> Result<(), OsError> {
+        let (array, table) = (self.array(), self.table());
+        let mut odd = Vec::new();
+        table.each_odd(array, |number, _| {
+            odd.push(number);
+            Ok(())
+        })?;
+        for number in odd {
+            // Nobody opens the file meanwhile.
+            array.runtime().with_open_files(|_| match table.load(array, number) {
+                Ok(Some(record)) if self.is_open(Attribute { inode: number, generation: record.generation }) => Ok(()),
+                _ => table.mend(array, number),
+            })?;
+        }
+        table.persist_all(array)
+    }
+
+    /// How many bytes files have.
+    ///
+    /// # Errors
+    /// As for [`Self::unbuilt`].
+    pub fn bytes(&self) -> Result<u64, OsError> {
+        let mut bytes = 0u64;
+        self.each_record(|_, record| {
+            bytes = bytes.saturating_add(record.size);
+            Ok(())
+        })?;
+        Ok(bytes)
+    }
+
     /// Calls `visit` with every record that is a file's, until it gives an error.
     fn each_record(&self, mut visit: impl FnMut(u64, InodeRecord) -> Result<(), OsError>) -> Result<(), OsError> {
         let (array, table) = (self.array(), self.table());

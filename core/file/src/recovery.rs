@@ -143,7 +143,7 @@ impl Files {
 impl InodeTable {
     /// Calls `visit` with the number of every record that is not the same on all members in use, does not fit its checks, or is an orphan's, and its state on the
     /// lowest.
-    fn each_odd(&self, array: &Array, mut visit: impl FnMut(u64, u8) -> Result<(), OsError>) -> Result<(), OsError> {
+    pub(crate) fn each_odd(&self, array: &Array, mut visit: impl FnMut(u64, u8) -> Result<(), OsError>) -> Result<(), OsError> {
         let mut next = 1;
         while let Some(run) = self.next_run(array, next)? {
             let mut number = run.start;

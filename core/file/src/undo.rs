@@ -89,10 +89,27 @@ impl Inode {
         })
     }
 
+    /// Of these locks, which were inherited from dead processes, those whose owner was only looking at what they guard. The owner is forgotten.
+    #[cold]
+    pub(crate) fn only_looked_at(&self, locks: u64) -> u64 {
+        let runtime = self.files.array().runtime();
+        runtime.with_undo(|| {
+            let mine = runtime.abandoned_undo().filter(|record| record.key() == self.key());
+            let looked = mine.filter_map(|record| match record.unfinished() {
+                Some(Unfinished::Looking { locks: held }) if held & locks != 0 => {
+                    record.free();
+                    Some(held)
+                }
+                _ => None,
+            });
+            looked.fold(0, |mask, held| mask | held) & locks
+        })
+    }
+
     /// Makes a block of stripes what it was before the change that the record was taken for, or what it was to be. Done again, it changes nothing.
     pub(crate) fn undo(&self, record: &UndoRecord<'_>) -> Result<(), OsError> {
         match record.unfinished() {
-            None => Ok(()),
+            None | Some(Unfinished::Looking { .. }) => Ok(()),
             Some(Unfinished::Saved) => loop {
                 match self.striper(self.out()).put_back(record) {
                     Ok(()) => return Ok(()),

@@ -47,7 +47,8 @@ impl Inode {
     /// The same of several ranges: the union of their masks.
     pub(crate) fn lock_masked(&self, mask: u64) -> Result<StripesHeld<'_>, OsError> {
         let held = StripesHeld::lock(self.files.array(), self.shared(), mask);
-        let unfinished = held.inherited | self.shared().stripes_unfinished.load(Ordering::Relaxed) & held.mask();
+        let inherited = if held.inherited == 0 { 0 } else { held.inherited & !self.only_looked_at(held.inherited) };
+        let unfinished = inherited | self.shared().stripes_unfinished.load(Ordering::Relaxed) & held.mask();
         if unfinished != 0 {
             self.finish_stripes(unfinished)?;
         }

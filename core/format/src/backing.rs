@@ -37,7 +37,13 @@ pub fn backing_check(inode: u64, file: u64, generation: u64) -> u64 {
     words_checksum([inode, file, generation, 0, 0, 0, 0])
 }
 
-const _: () = assert!(size_of::<Bytes>() == BACKING_RECORD_BYTES);
+/// Whether the record of `inode` is one that this program stores, or all zeros. Of a record that is not, nothing is believed.
+#[must_use]
+pub fn is_sound_backing(inode: u64, record: &[u8; BACKING_RECORD_BYTES]) -> bool {
+    let bytes: &Bytes = zerocopy::transmute_ref!(record);
+    let fits = bytes.check.get() == backing_check(inode, bytes.file.get(), bytes.generation.get());
+    record.iter().all(|&byte| byte == 0) || fits && bytes.reserved_24 == [0; 8]
+}
 
 /// The byte offset of the record of `inode` (0 for the table itself, to [`crate::INODE_COUNT_MAX`]) within the file.
 #[must_use]
@@ -47,11 +53,25 @@ pub const fn backing_record_offset(inode: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::Bytes;
+    use super::*;
     use crate::documented::assert_documented;
 
     #[test]
     fn a_record_is_as_documented() {
         assert_documented!("backings.md", "Record", Bytes, [file, generation, check, reserved_24]);
+    }
+
+    #[test]
+    fn any_flipped_bit_of_a_record_is_found() {
+        let words = [1234, 5, backing_check(7, 1234, 5), 0u64];
+        let whole: [u8; BACKING_RECORD_BYTES] = zerocopy::transmute!(words.map(U64::new));
+        for record in [whole, [0; BACKING_RECORD_BYTES]] {
+            assert!(is_sound_backing(7, &record));
+            for bit in 0..8 * BACKING_RECORD_BYTES {
+                let mut flipped = record;
+                flipped[bit / 8] ^= 1 << (bit % 8);
+                assert!(!is_sound_backing(7, &flipped), "bit {bit}");
+            }
+        }
     }
 }

@@ -28,7 +28,7 @@ mod uuid;
 pub use attribute::{ATTRIBUTE_BYTES, ATTRIBUTE_NAME, Attribute, AttributeError};
 pub use backing::{
     BACKING_CHECK_OFFSET, BACKING_FILE_OFFSET, BACKING_GENERATION_OFFSET, BACKING_RECORD_BYTES, backing_check,
-    backing_record_offset,
+    backing_record_offset, is_sound_backing,
 };
 pub use inode::{
     CHECKSUM_OFFSET, FLAG_DOUBTFUL, FLAG_HOLES, FLAG_MAPPED, FLAG_SLACK, FLAGS_OFFSET, GENERATION_OFFSET, INODE_COUNT_MAX,

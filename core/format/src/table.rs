@@ -230,6 +230,21 @@ impl TableHeader {
         Ok((offset as u64, zerocopy::transmute!(mark)))
     }
 
+    /// What in a header that can be used is not as this program leaves it: a mark that does not fit its check, or a reserved byte that is not 0. Nothing depends on it; a scrub tells of it. `file` holds at least the
+    /// header. Headers of version 1 have no marks, and a checksum of everything.
+    #[must_use]
+    pub fn flaw(kind: TableKind, file: &[u8]) -> Option<&'static str> {
+        let bytes = Bytes::check(kind, file).ok().filter(|bytes| bytes.version_major.get() != UNMARKED)?;
+        let reserved = [&bytes.reserved_48[..], &bytes.reserved_80[..], &bytes.reserved_144[..]];
+        if reserved.iter().any(|bytes| bytes.iter().any(|&byte| byte != 0)) {
+            return Some("a reserved byte of its header is not 0");
+        }
+        let marks = [(bytes.first_use, bytes.first_check), (bytes.second_use, bytes.second_check)];
+        let is_sound =
+            |(count, check): (U64, U64)| check.get() == bytes.mark_check(count.get()) || (count.get(), check.get()) == (0, 0);
+        (!marks.into_iter().all(is_sound)).then_some("a mark in its header does not fit its check")
+    }
+
     /// Fails if the table is not that of array `expected`.
     pub fn check_array(&self, expected: Uuid) -> Result<(), TableError> {
         if self.array_uuid == expected {

@@ -45,6 +45,7 @@ mod remembered;
 mod replay;
 mod resolve;
 mod restricted;
+mod scrub;
 mod special;
 mod stat;
 mod statfs;
@@ -59,6 +60,7 @@ pub use descriptor::link;
 pub use fill::{FillError, fill};
 pub use mounts::{FOREIGN_MOUNT, mounts_in_members};
 pub use path::ProgramPath;
+pub use scrub::{Difference, NameMismatch, Scanned, TIME_TOLERANCE_NS};
 pub use sys::rustix::fs::{
     Access, AtFlags, FileType, OFlags, RenameFlags, ResolveFlags, Stat, StatFs, Statx, StatxFlags, Timestamps, XattrFlags,
 };

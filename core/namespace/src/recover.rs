@@ -36,7 +36,7 @@ pub(crate) struct Item {
     /// Of a file.
     pub(crate) attribute: Option<Attribute>,
     /// Of a symlink.
-    target: Vec<u8>,
+    pub(crate) target: Vec<u8>,
 }
 
 /// Logical paths; a directory comes before what is in it.
@@ -369,7 +369,7 @@ fn aside(root: &OwnedFd) -> Result<Vec<Vec<u8>>> {
 }
 
 /// The extended attributes that programs see. Labels (security.*) are each file system's own affair.
-fn xattrs(host: &[u8]) -> Result<BTreeMap<Vec<u8>, Vec<u8>>> {
+pub(crate) fn xattrs(host: &[u8]) -> Result<BTreeMap<Vec<u8>, Vec<u8>>> {
     let mut list = alloc::vec![0; XATTR_BYTES_MAX];
     let bytes = match llistxattr(host, list.as_mut_slice()) {
         Err(OsError::OPNOTSUPP) => 0,

@@ -1,0 +1,337 @@
+//! A scrub of one file: all copies and parities are read and compared, while programs write; on request what does not fit is mended.
+//!
+//! Looking takes no lock in the common case: what was compared counts if no writer had the lock of its block meanwhile, which the locks' sequence counts tell, as they tell readers. So writers are not held up, and
+//! whoever kills a scrub leaves no lock to be inherited. Only a block that writers do not leave alone is compared under its lock.
+//!
+//! Invariants:
+//! - what waits to be made good (a resync, what a dead process left, what others have stored through mappings and not followed yet) is no mismatch: it is made good first where this process may, and else counts
+//!   as not settled;
+//! - a unit is mended under its lock, after it has been looked at once more. A member that is known to be wrong gets what the others say; where nothing says which is wrong, parity and later copies are made from the
+//!   data, as by resync;
+//! - who inherits the lock of a scrub that was killed must not make parity from the data, which would make the wrong member's bytes right. So the runtime segment has a record (core/array/src/undo.rs) which says that the lock's
+//!   owner only looks, or what the unit is to be that is being stored. After a crash of the machine the unit has one wrong member as before, since no lane names it.
+
+use crate::inode::Inode;
+use crate::stripes::{Blocks, Snapshot};
+use alloc::vec::Vec;
+use array::{IoFault, Mismatch, Striper, Undo, UndoRecord, Verdict};
+use core::ops::Range;
+use core::sync::atomic::Ordering;
+use format::LaneKind;
+use medium::Medium;
+use sys::OsError;
+use units::{MemberSet, Slot};
+
+/// About how many bytes of a file are compared at a time.
+const STEP_BYTES: u64 = 1 << 20;
+/// How often a look that met a writer is repeated before the lock is taken.
+const TRY_COUNT: u32 = 4;
+/// How often those that store through mappings are asked to follow before what they have not followed counts as not settled.
+const FOLLOW_COUNT: u32 = 4;
+
+/// What became of a unit that did not fit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mended {
+    /// Nothing was asked for, or could be done.
+    No,
+    /// The wrong members got what the others say.
+    Rewritten,
+    /// Parity, or later copies, were made from the data.
+    Recomputed,
+    /// It was right when it was looked at again.
+    AlreadyRight,
+    /// It could not be stored.
+    Failed(OsError),
+}
+
+/// Whom a scrub of a file tells.
+pub struct Watch<'a> {
+    /// What does not fit, and what became of it.
+    pub found: &'a mut dyn FnMut(&Mismatch, Mended),
+    /// After each step: bytes that were compared, and bytes of holes. The scrub ends when this is false.
+    pub goes_on: &'a mut dyn FnMut(u64, u64) -> bool,
+}
+
+/// What was looked at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Scrubbed {
+    /// Bytes of the file that were compared.
+    pub bytes: u64,
+    /// Bytes of units that did not fit and may not have to: something waits to be made good there.
+    pub unsettled_bytes: u64,
+    /// Members whose bytes were not compared: they are out, or have lost the file's bytes.
+    pub out: MemberSet,
+}
+
+/// What a look at a range came to.
+struct Look {
+    found: Vec<Mismatch>,
+    /// The file ended before the range did.
+    end: u64,
+}
+
+impl Inode {
+    /// Compares everything that members in use hold of the file, up to the size that it has now.
+    ///
+    /// # Errors
+    /// `IO` if more members failed than the level bears, or the file's redundancy is on members that are out; what the kernel says.
+    pub fn scrub(&self, repair: bool, watch: &mut Watch<'_>) -> Result<Scrubbed, OsError> {
+        // What cannot be made good now counts as not settled where it does not fit.
+        let _ = self.finish_mappings();
+        let (end, block) = (self.size(), self.geometry.lock_block_bytes());
+        let step = STEP_BYTES.next_multiple_of(block);
+        let mut scrubbed = Scrubbed { out: self.out(), ..Scrubbed::default() };
+        let mut at = 0;
+        while at < end.min(self.size()) {
+            let mut hole = 0;
+            if self.has_holes() || at % step == 0 {
+                // Where members cannot be asked there is data.
+                let data = self.data_from(at).unwrap_or(Some(at)).map_or(end, |data| data.min(end) / block * block);
+                hole = data.saturating_sub(at);
+                at = at.max(data);
+            }
+            let stop = end.min((at / step + 1) * step);
+            let mut reached = at;
+            if at < stop {
+                let look = self.look_settled(at..stop, &mut scrubbed)?;
+                reached = look.end.max(at);
+                self.judge(&look.found, repair, watch);
+                scrubbed.bytes += reached - at;
+            }
+            if !(watch.goes_on)(reached - at, hole) {
+                break;
+            }
+            if reached < stop {
+                // It was cut.
+                break;
+            }
+            at = stop;
+        }
+        let behind = self.look_behind_end()?;
+        self.judge(&behind, repair, watch);
+        scrubbed.out = scrubbed.out.union(self.out());
+        Ok(scrubbed)
+    }
+
+    fn judge(&self, found: &[Mismatch], repair: bool, watch: &mut Watch<'_>) {
+        for mismatch in found {
+            let mended = if repair { self.mend(mismatch) } else { Mended::No };
+            if mended != Mended::AlreadyRight {
+                (watch.found)(mismatch, mended);
+            }
+        }
+    }
+
+    /// What of copies does not fit behind the end of the file: chunks of the last stripe that lie there reach as far as its first one, and are to be zeros. With parity they are compared with the rows before the end.
+    fn look_behind_end(&self) -> Result<Vec<Mismatch>, OsError> {
+        let (shared, geometry) = (self.shared(), &self.geometry);
+        if geometry.copy_count() == 1 || !geometry.level().has_chunks() {
+            return Ok(Vec::new());
+        }
+        let (stripe, chunk) = (geometry.stripe_bytes(), geometry.chunk().bytes());
+        for _ in 0..TRY_COUNT {
+            let size = shared.size();
+            let first = size / stripe * stripe;
+            if first == size || !self.records_are_quiet() {
+                break;
+            }
+            let reach = (size - first).min(chunk);
+            let Some(snapshot) = Snapshot::take(shared, Blocks::of(geometry, first, stripe)) else { continue };
+            let chunks = (0..geometry.data_columns() as u64).map(|column| first + column * chunk);
+            let behind = chunks.map(|start| start.max(size)..start + reach).filter(|range| range.start < range.end);
+            let found: Result<Vec<Vec<Mismatch>>, IoFault> = behind.map(|range| self.compare(range)).collect();
+            if snapshot.is_current(shared) && shared.size() == size {
+                match found {
+                    Ok(found) => return Ok(found.concat()),
+                    Err(fault) => self.after_fault(fault)?,
+                }
+            }
+        }
+        // The file is growing: what is behind its end is looked at when it has come to rest.
+        Ok(Vec::new())
+    }
+
+    /// Whether nobody stores through mappings, or behind an end that a dead process left.
+    fn records_are_quiet(&self) -> bool {
+        let shared = self.shared();
+        self.records_of_others().next().is_none()
+            && shared.tail_unfinished.load(Ordering::Acquire) == 0
+            && shared.resync_waits.load(Ordering::Acquire) == 0
+    }
+
+    /// What does not fit in a range, without what is not settled.
+    fn look_settled(&self, range: Range<u64>, scrubbed: &mut Scrubbed) -> Result<Look, OsError> {
+        let mut look = self.look(range.clone())?;
+        for _ in 0..FOLLOW_COUNT {
+            if !look.found.iter().any(|mismatch| self.is_stored_to(&mismatch.file)) {
+                break;
+            }
+            self.call_writers();
+            look = self.look(range.clone())?;
+        }
+        look.found.retain(|mismatch| {
+            let is_settled = !self.is_stored_to(&mismatch.file) && !self.waits(&mismatch.file);
+            if !is_settled {
+                scrubbed.unsettled_bytes += mismatch.file.end - mismatch.file.start;
+            }
+            is_settled
+        });
+        Ok(look)
+    }
+
+    /// Whether another process has a mapping by which it may store to the stripes of a unit past the locks.
+    fn is_stored_to(&self, file: &Range<u64>) -> bool {
+        let stripe = self.geometry.stripe_bytes();
+        let (start, end) = (file.start / stripe * stripe, file.end.next_multiple_of(stripe));
+        self.records_of_others().any(|(record, _)| {
+            let (first, last) = record.range();
+            record.is_direct() && first < end && start < last
+        })
+    }
+
+    /// Whether something waits there for a process that may store to the file.
+    fn waits(&self, file: &Range<u64>) -> bool {
+        let shared = self.shared();
+        let mask = Blocks::of(&self.geometry, file.start, (file.end - file.start).max(1)).mask();
+        shared.resync_waits.load(Ordering::Acquire) != 0 || shared.stripes_unfinished.load(Ordering::Acquire) & mask != 0
+    }
+
+    fn look(&self, range: Range<u64>) -> Result<Look, OsError> {
+        let shared = self.shared();
+        let block = self.geometry.lock_block_bytes();
+        for attempt in 0..TRY_COUNT {
+            let end = range.end.min(shared.size());
+            if range.start >= end {
+                return Ok(Look { found: Vec::new(), end: range.start });
+            }
+            if let Some(snapshot) = Snapshot::take(shared, Blocks::of(&self.geometry, range.start, end - range.start)) {
+                let found = self.compare(range.start..end);
+                // What a writer did meanwhile may be why it does not fit, or failed.
+                if snapshot.is_current(shared) && shared.size() >= end {
+                    match found {
+                        Ok(found) => return Ok(Look { found, end }),
+                        Err(fault) => self.after_fault(fault)?,
+                    }
+                }
+            }
+            if attempt > 0 {
+                sys::rustix::thread::sched_yield();
+            }
+        }
+        if range.end - range.start > block {
+            return self.look_by_blocks(range);
+        }
+        self.holding_to_look(Blocks::of(&self.geometry, range.start, range.end - range.start), |_| {
+            loop {
+                let end = range.end.min(shared.size());
+                if range.start >= end {
+                    return Ok(Look { found: Vec::new(), end: range.start });
+                }
+                match self.compare(range.start..end) {
+                    Ok(found) => return Ok(Look { found, end }),
+                    Err(fault) => self.after_fault(fault)?,
+                }
+            }
+        })
+    }
+
+    /// Runs `act` with locks held behind which nothing is stored but what `act` says in the record that it gets.
+    fn holding_to_look<T>(
+        &self,
+        blocks: Blocks,
+        act: impl FnOnce(Option<UndoRecord<'_>>) -> Result<T, OsError>,
+    ) -> Result<T, OsError> {
+        // Before the locks: it may take a system call. Without one, whoever inherits the locks makes parity from the data.
+        let undo = self.files.array().runtime().take_undo(self.key()).ok().flatten();
+        let record = undo.as_ref().map(Undo::record);
+        let held = self.lock_stripes(blocks)?;
+        if let Some(record) = record {
+            record.arm_looking(held.mask());
+        }
+        let result = act(record);
+        if let Some(record) = record {
+            record.disarm();
+        }
+        drop(held);
+        result
+    }
+
+    /// The same block by block: writers are at work somewhere in the range.
+    fn look_by_blocks(&self, range: Range<u64>) -> Result<Look, OsError> {
+        let block = self.geometry.lock_block_bytes();
+        let mut whole = Look { found: Vec::new(), end: range.start };
+        while whole.end < range.end {
+            let stop = range.end.min((whole.end / block + 1) * block);
+            let part = self.look(whole.end..stop)?;
+            whole.found.extend(part.found);
+            whole.end = part.end;
+            if part.end < stop {
+                break;
+            }
+        }
+        Ok(whole)
+    }
+
+    fn compare(&self, range: Range<u64>) -> Result<Vec<Mismatch>, IoFault> {
+        let (striper, bytes) = (self.striper(self.out()), range.end - range.start);
+        match striper.verify(range.start, bytes)? {
+            0 => Ok(Vec::new()),
+            _ => striper.examine(range.start, bytes),
+        }
+    }
+
+    fn mend(&self, mismatch: &Mismatch) -> Mended {
+        match self.with_lanes(|| self.mend_locked(mismatch)) {
+            Ok(mended) => mended,
+            Err(error) => Mended::Failed(error),
+        }
+    }
+
+    fn mend_locked(&self, mismatch: &Mismatch) -> Result<Mended, OsError> {
+        if !self.writable {
+            return Err(OsError::ACCESS);
+        }
+        self.files.array().before_change()?;
+        let (start, bytes) = (mismatch.rows, mismatch.file.end - mismatch.file.start);
+        self.holding_to_look(Blocks::of(&self.geometry, start, bytes), |record| {
+            let end = start + bytes;
+            if mismatch.member_offset + bytes > self.geometry.member_bytes(self.size()) {
+                // It was cut.
+                return Ok(Mended::AlreadyRight);
+            }
+            let found = self.compare(start..end).or_else(|fault| self.after_fault(fault).map(|()| Vec::new()))?;
+            let Some(present) = found.into_iter().find(|present| present.member_offset == mismatch.member_offset) else {
+                return Ok(Mended::AlreadyRight);
+            };
+            if self.has_holes() {
+                self.fill_holes(start, end)?;
+            }
+            let mended = match &present.verdict {
+                Verdict::Located(wrong) => {
+                    wrong.iter().try_for_each(|(slot, _, right)| self.rewrite(*slot, present.member_offset, right, record))?;
+                    Mended::Rewritten
+                }
+                Verdict::Unknown | Verdict::Several => {
+                    if let Some(record) = record {
+                        // Who inherits the lock goes on with this.
+                        record.disarm();
+                    }
+                    self.announce(LaneKind::Write, start, end - start, self.out())?;
+                    self.resync(start, end - start)?;
+                    Mended::Recomputed
+                }
+            };
+            self.on_members(|backing| backing.persist(present.member_offset, bytes))?;
+            Ok(mended)
+        })
+    }
+
+    fn rewrite(&self, slot: Slot, member_offset: u64, right: &[u8], record: Option<UndoRecord<'_>>) -> Result<(), OsError> {
+        let striper = Striper { undo: record, ..self.striper(self.out()) };
+        match striper.mend(slot, member_offset, right) {
+            Ok(()) => Ok(()),
+            // The member is out, or the unit stays as it was.
+            Err(fault) => self.after_fault(fault).and(Err(OsError::IO)),
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! A scrub of a file finds every flipped byte of what members hold, says where it is as far as the level can know, mends what it says, and sees nothing wrong while others write.
+
+mod common;
+
+use array::{Mismatch, Verdict};
+use common::{Random, TestArray, read, write};
+use cxlraid_file::{FileRef, Mended, Watch};
+use layout::Level;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+const CHUNK: u64 = 4096;
+const SHAPES: [(Level, usize); 7] = [
+    (Level::Raid1, 2),
+    (Level::Raid1, 3),
+    (Level::Raid4, 3),
+    (Level::Raid5, 3),
+    (Level::Raid6, 5),
+    (Level::Raid10, 4),
+    (Level::Raid01, 4),
+];
+
+fn scrub(file: &FileRef, repair: bool) -> Vec<(Mismatch, Mended)> {
+    let mut found = Vec::new();
+    let mut add = |mismatch: &Mismatch, mended| found.push((mismatch.clone(), mended));
+    let scrubbed = file.scrub(repair, &mut Watch { found: &mut add, goes_on: &mut |_, _| true }).unwrap();
+    assert_eq!(scrubbed.unsettled_bytes, 0);
+    found
+}
+
+fn flip(array: &TestArray, slot: usize, offset: u64) {
+    let file = File::options().read(true).write(true).open(array.member_path(slot).join("data/file")).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, offset).unwrap();
+    file.write_all_at(&[byte[0] ^ 0x10], offset).unwrap();
+}
+
+#[test]
+fn every_flipped_byte_is_found_and_what_the_level_can_locate_is_mended() {
+    for (level, members) in SHAPES {
+        let mut random = Random(7 + members as u64);
+        let array = TestArray::new(level, members, CHUNK);
+        let file = array.open("file", array.create("file"));
+        for size in [1, 1000, 4096, 100_000, 1_300_001] {
+            let content = random.bytes(size);
+            file.truncate(0).unwrap();
+            write(&file, 0, &content);
+            assert_eq!(scrub(&file, false), []);
+            let held = file.geometry().member_bytes(size as u64);
+            for _ in 0..12 {
+                let (slot, offset) = (random.below(members as u64) as usize, random.below(held));
+                flip(&array, slot, offset);
+                let at = format!("{level:?} {members} size {size}: member {slot} at {offset}");
+                let found = scrub(&file, false);
+                assert_eq!(found.len(), 1, "{at}: {found:?}");
+                let (mismatch, mended) = &found[0];
+                assert!((mismatch.member_offset..mismatch.member_offset + 4096).contains(&offset), "{at}: {mismatch:?}");
+                assert!(mismatch.bytes >= 1 && *mended == Mended::No, "{at}");
+                let is_located = level == Level::Raid6 || (level, members) == (Level::Raid1, 3);
+                match &mismatch.verdict {
+                    Verdict::Located(wrong) => assert!(is_located && wrong.len() == 1 && wrong[0].0 == slot, "{at}: {wrong:?}"),
+                    verdict => assert!(!is_located && *verdict == Verdict::Unknown, "{at}: {verdict:?}"),
+                }
+                let expected = if is_located { Mended::Rewritten } else { Mended::Recomputed };
+                assert_eq!(scrub(&file, true).iter().map(|(_, mended)| *mended).collect::<Vec<_>>(), [expected], "{at}");
+                assert_eq!(scrub(&file, false), [], "{at}");
+                if is_located {
+                    assert!(read(&file, 0, size) == content, "{at}");
+                } else {
+                    // What is wrong in the data stays; the next flip is to be the only one.
+                    write(&file, 0, &content);
+                    file.truncate(0).unwrap();
+                    write(&file, 0, &content);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn two_wrong_members_of_a_stripe_are_not_taken_for_one() {
+    let array = TestArray::new(Level::Raid6, 5, CHUNK);
+    let file = array.open("file", array.create("file"));
+    write(&file, 0, &Random(3).bytes(60_000));
+    flip(&array, 1, 100);
+    flip(&array, 2, 200);
+    let found = scrub(&file, false);
+    assert!(found.len() == 1 && found[0].0.verdict == Verdict::Several && found[0].0.bytes == 2, "{found:?}");
+    assert_eq!(scrub(&file, true)[0].1, Mended::Recomputed);
+    assert_eq!(scrub(&file, false), []);
+}
+
+#[test]
+fn a_member_that_is_out_is_said_to_be_and_what_is_left_is_compared() {
+    let array = TestArray::new(Level::Raid6, 5, CHUNK);
+    let file = array.open("file", array.create("file"));
+    write(&file, 0, &Random(3).bytes(60_000));
+    array.files.array().fail_member(4).unwrap();
+    assert_eq!(scrub(&file, false), []);
+    flip(&array, 1, 100);
+    let found = scrub(&file, false);
+    assert!(found.len() == 1 && found[0].0.verdict == Verdict::Unknown, "{found:?}");
+    let scrubbed = file.scrub(false, &mut Watch { found: &mut |_, _| {}, goes_on: &mut |_, _| true }).unwrap();
+    assert!(scrubbed.out.contains(4));
+}
+
+#[test]
+fn holes_cost_nothing() {
+    let array = TestArray::new(Level::Raid5, 3, CHUNK);
+    let file = array.open("file", array.create("file"));
+    file.truncate(1 << 42).unwrap();
+    write(&file, 1 << 40, b"in the middle");
+    let (mut bytes, mut holes, mut steps) = (0, 0, 0);
+    let mut goes_on = |more: u64, hole: u64| {
+        (bytes, holes, steps) = (bytes + more, holes + hole, steps + 1);
+        true
+    };
+    file.scrub(false, &mut Watch { found: &mut |_, _| panic!("nothing is wrong"), goes_on: &mut goes_on }).unwrap();
+    assert!(bytes <= 2 << 20 && bytes + holes == 1 << 42 && steps < 10, "{bytes} {holes} {steps}");
+}
+
+#[test]
+fn a_scrub_ends_when_it_is_told_to() {
+    let array = TestArray::new(Level::Raid1, 2, CHUNK);
+    let file = array.open("file", array.create("file"));
+    write(&file, 0, &vec![1; 5 << 20]);
+    let mut steps = 0;
+    let mut goes_on = |_, _| {
+        steps += 1;
+        steps < 2
+    };
+    let scrubbed = file.scrub(false, &mut Watch { found: &mut |_, _| {}, goes_on: &mut goes_on }).unwrap();
+    assert_eq!(scrubbed.bytes, 2 << 20);
+}
+
+/// Writers in two processes' places write, append and cut, in small and in large pieces, with and without holes.
+#[test]
+fn a_scrub_beside_writers_sees_nothing_wrong() {
+    for (level, members) in SHAPES {
+        let array = TestArray::new(level, members, CHUNK);
+        let attribute = array.create("file");
+        let file = array.open("file", attribute);
+        write(&file, 0, &Random(3).bytes(3 << 20));
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            for seed in 1..3u64 {
+                let (array, done) = (&array, &done);
+                let others = array.again();
+                scope.spawn(move || {
+                    let file = array.open_in(others, "file", attribute);
+                    let mut random = Random(seed * 77);
+                    while !done.load(Ordering::Relaxed) {
+                        let bytes = [1, 100, 5000, 200_000][random.below(4) as usize];
+                        match random.below(20) {
+                            0 => file.truncate(random.below(4 << 20)).unwrap(),
+                            _ => write(&file, random.below(3 << 20), &random.bytes(bytes)),
+                        }
+                    }
+                });
+            }
+            for round in 0..60 {
+                let found = scrub(&file, round % 4 == 3);
+                if !found.is_empty() {
+                    done.store(true, Ordering::Relaxed);
+                }
+                assert_eq!(found, [], "{level:?} {members}");
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(scrub(&file, false), []);
+    }
+}

@@ -1,0 +1,314 @@
+//! A scrub of names: what the members have in one directory is compared, name by name, while programs make changes.
+//!
+//! Changes of names are made on all members under the namespace lock, so with that held the members' names, modes, owners, targets, extended attributes, numbers of links and the inodes of files must be the same. The lock is
+//! held for a few names at a time.
+//!
+//! Of each property that what most members say counts; of two members that differ nothing says which is right, and the lowest is shown to programs. Not compared are a directory's times, which each member's kernel sets by
+//! its own clock; the times of files that are open; differences of file times below [`TIME_TOLERANCE_NS`], for the same reason; and times of access, which the lowest member alone has.
+//!
+//! Mending makes modes, owners, extended attributes and file times those that count. Names themselves are never made or removed by a scrub: a file that a member lacks has lost its bytes, and a rebuild of the member gives them back.
+
+use crate::Namespace;
+use crate::located::{Located, names_in};
+use crate::recover::{Item, xattrs};
+use crate::resolve::join;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use format::Attribute;
+use sys::rustix::fs::{AtFlags, FileType, Timespec, Timestamps, UTIME_OMIT, utimensat};
+use sys::{AsFd, OsError, Result};
+use units::{MemberSet, Slot};
+
+/// How many names are compared under one hold of the namespace lock.
+const BATCH_COUNT: usize = 16;
+/// Members that make the same change one after the other note times as far apart.
+pub const TIME_TOLERANCE_NS: i128 = 1_000_000_000;
+/// How often a backing file that is too short for the size is looked at again: it may be about to grow.
+const LOOK_COUNT: u32 = 3;
+
+/// In what a member differs from what counts.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Difference {
+    /// It has nothing there.
+    Missing,
+    /// It has something that the others have not.
+    Extra,
+    /// It has something of another kind: a directory for a file, say, or another device.
+    Kind,
+    /// It has another inode's file there.
+    File,
+    /// A symlink leads elsewhere.
+    Target,
+    /// Permission bits.
+    Mode,
+    /// Owner or group.
+    Owner,
+    /// The number of names.
+    Links,
+    /// An extended attribute, by its name.
+    Attribute(Vec<u8>),
+    /// The time of the last modification.
+    Modified,
+    /// The backing file is too short for the file's size.
+    Short,
+}
+
+/// A name that members have differently.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NameMismatch {
+    /// The logical path.
+    pub path: Vec<u8>,
+    /// The member that differs.
+    pub slot: Slot,
+    /// In what.
+    pub difference: Difference,
+    /// Whether most members say otherwise. If not, nothing says which is right.
+    pub is_known: bool,
+    /// Whether it was made what counts.
+    pub is_mended: bool,
+}
+
+/// A name in a directory, as programs are shown it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Scanned {
+    /// The logical path.
+    pub path: Vec<u8>,
+    /// What it is.
+    pub kind: FileType,
+    /// Of a file of the array.
+    pub attribute: Option<Attribute>,
+}
+
+/// What one member has of a name.
+struct Own {
+    slot: Slot,
+    item: Option<Item>,
+    attributes: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+impl Namespace {
+    /// Compares what members in use have at a path.
+    ///
+    /// # Errors
+    /// What the kernel says where this process may not look.
+    pub fn scrub_name(&self, path: &[u8], repair: bool, found: &mut dyn FnMut(NameMismatch)) -> Result<Option<Scanned>> {
+        self.locked(|whole| {
+            whole?;
+            self.scrub_held(path, repair, found)
+        })
+    }
+
+    /// Compares what members in use have in a directory, and tells what programs are shown there.
+    ///
+    /// # Errors
+    /// As for [`Self::scrub_name`], for the first name that cannot be looked at; the others are compared all the same.
+    pub fn scrub_directory(
+        &self,
+        directory: &[u8],
+        repair: bool,
+        found: &mut dyn FnMut(NameMismatch),
+        scanned: &mut dyn FnMut(Scanned),
+    ) -> Result<()> {
+        let names: Vec<Vec<u8>> = self
+            .locked(|whole| {
+                whole?;
+                let mut names = BTreeSet::new();
+                for slot in self.array().in_use().iter() {
+                    match names_in(self.root(slot)?, &directory[1..]) {
+                        Err(OsError::NOENT | OsError::NOTDIR | OsError::LOOP) => {}
+                        own => names.extend(own?),
+                    }
+                }
+                Ok(names)
+            })?
+            .into_iter()
+            .filter(|name| !self.hides(directory, name))
+            .collect();
+        let mut result = Ok(());
+        for batch in names.chunks(BATCH_COUNT) {
+            let seen = self.locked(|whole| {
+                whole?;
+                Ok(batch.iter().map(|name| self.scrub_held(&join(directory, name), repair, found)).collect::<Vec<_>>())
+            })?;
+            for seen in seen {
+                match seen {
+                    Ok(seen) => seen.into_iter().for_each(&mut *scanned),
+                    Err(error) => result = result.and(Err(error)),
+                }
+            }
+        }
+        result
+    }
+
+    /// Gives all members the log of names of the one that has the most whole records, where logs differ.
+    ///
+    /// # Errors
+    /// What the kernel says of a member.
+    pub fn equalise_log(&self) -> Result<()> {
+        self.locked(|whole| {
+            whole?;
+            let (log, in_use) = (self.log()?, self.array().in_use());
+            let count = |slot: &Slot| log.read(MemberSet::EMPTY.with(*slot)).len();
+            // The lowest of those that have as many.
+            let Some(reference) = in_use.iter().collect::<Vec<_>>().into_iter().rev().max_by_key(count) else { return Ok(()) };
+            in_use.without(reference).iter().try_for_each(|slot| self.files().copy_name_log(reference, slot))
+        })
+    }
+
+    /// The namespace lock is held.
+    fn scrub_held(&self, path: &[u8], repair: bool, found: &mut dyn FnMut(NameMismatch)) -> Result<Option<Scanned>> {
+        let owns = self.array().in_use().iter().map(|slot| self.own_of(slot, path)).collect::<Result<Vec<_>>>()?;
+        let is_there = |own: &Own| own.item.is_some();
+        if !owns.iter().any(is_there) {
+            // It went since the directory was listed.
+            return Ok(None);
+        }
+        let mut tell = |slot, difference, is_known, is_mended| {
+            found(NameMismatch { path: path.to_vec(), slot, difference, is_known, is_mended });
+        };
+        let (exists, is_known) = counting(&owns, is_there);
+        for own in owns.iter().filter(|own| is_there(own) != exists) {
+            tell(own.slot, if exists { Difference::Missing } else { Difference::Extra }, is_known, false);
+        }
+        let there: Vec<(&Own, &Item)> = owns.iter().filter_map(|own| Some((own, own.item.as_ref()?))).collect();
+        for (slot, difference, is_known) in identities(&there) {
+            tell(slot, difference, is_known, false);
+        }
+        let (kind, _) = counting(&there, |(_, item)| item.kind);
+        let (attribute, _) = counting(&there, |(_, item)| item.attribute);
+        let alike: Vec<(&Own, &Item)> =
+            there.iter().copied().filter(|(_, item)| item.kind == kind && item.attribute == attribute).collect();
+        let is_open = attribute.is_some_and(|attribute| self.files().is_open(attribute));
+        for (own, item, difference, reference, is_known) in properties(&alike, is_open) {
+            let mended = repair && self.equalise_property(path, own.slot, item, reference, &difference).is_ok();
+            tell(own.slot, difference, is_known, mended);
+        }
+        if let Some(attribute) = attribute.filter(|_| kind == FileType::RegularFile) {
+            for slot in self.short(path, attribute, &alike)?.iter() {
+                tell(slot, Difference::Short, true, false);
+            }
+        }
+        let lowest = there.first().map(|(_, item)| Scanned { path: path.to_vec(), kind: item.kind, attribute: item.attribute });
+        Ok(lowest)
+    }
+
+    fn own_of(&self, slot: Slot, path: &[u8]) -> Result<Own> {
+        let item = match self.item(slot, path) {
+            Ok(item) => Some(item),
+            Err(OsError::NOENT | OsError::NOTDIR | OsError::LOOP) => None,
+            Err(error) => return Err(error),
+        };
+        let mut attributes = BTreeMap::new();
+        if item.as_ref().is_some_and(|item| item.kind != FileType::Symlink) {
+            attributes = xattrs(&Located::below(self.root(slot)?.as_fd(), &path[1..])?.path())?;
+        }
+        Ok(Own { slot, item, attributes })
+    }
+
+    /// The members whose backing files are too short.
+    fn short(&self, path: &[u8], attribute: Attribute, alike: &[(&Own, &Item)]) -> Result<MemberSet> {
+        let mut bytes: Vec<(Slot, u64)> = alike.iter().map(|(own, item)| (own.slot, item.stat.st_size as u64)).collect();
+        for look in 0.. {
+            // Its record may be damaged on all members: then the file cannot be opened, which is told elsewhere.
+            let Ok(wanted) = self.files().backing_bytes(attribute) else { return Ok(MemberSet::EMPTY) };
+            let short: MemberSet = bytes.iter().filter(|(_, bytes)| *bytes < wanted).map(|&(slot, _)| slot).collect();
+            if short.is_empty() || look == LOOK_COUNT {
+                return Ok(short);
+            }
+            for (slot, bytes) in &mut bytes {
+                *bytes = Located::below(self.root(*slot)?.as_fd(), &path[1..])?.stat()?.st_size as u64;
+            }
+        }
+        Ok(MemberSet::EMPTY)
+    }
+
+    fn equalise_property(&self, path: &[u8], slot: Slot, own: &Item, reference: (Slot, &Item), what: &Difference) -> Result<()> {
+        self.array().before_change()?;
+        match what {
+            Difference::Mode | Difference::Owner | Difference::Attribute(_) if own.kind != FileType::Symlink => {
+                self.equalise_with(reference.0, path, slot, path, reference.1)
+            }
+            Difference::Owner => self.equalise_with(reference.0, path, slot, path, reference.1),
+            Difference::Modified => {
+                let stat = &reference.1.stat;
+                let times = Timestamps {
+                    last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+                    last_modification: Timespec { tv_sec: stat.st_mtime, tv_nsec: stat.st_mtime_nsec as i64 },
+                };
+                let at = Located::below(self.root(slot)?.as_fd(), &path[1..])?;
+                utimensat(at.directory(), at.name(), &times, AtFlags::SYMLINK_NOFOLLOW)
+            }
+            _ => Err(OsError::OPNOTSUPP),
+        }
+    }
+}
+
+/// What most members say, and whether most do; the lowest member's word if not. At least one member is asked.
+fn counting<T, V: PartialEq>(owns: &[T], value: impl Fn(&T) -> V) -> (V, bool) {
+    let is_most = |own: &&T| {
+        let own = value(own);
+        2 * owns.iter().filter(|other| value(other) == own).count() > owns.len()
+    };
+    match owns.iter().find(is_most) {
+        Some(own) => (value(own), true),
+        None => (value(&owns[0]), false),
+    }
+}
+
+/// What makes names of members different things.
+fn identities(there: &[(&Own, &Item)]) -> Vec<(Slot, Difference, bool)> {
+    let mut found = Vec::new();
+    let (kind, is_known) = counting(there, |(_, item)| (item.kind, item.stat.st_rdev));
+    for (own, item) in there {
+        if (item.kind, item.stat.st_rdev) != kind {
+            found.push((own.slot, Difference::Kind, is_known));
+        }
+    }
+    let same: Vec<(&Own, &Item)> = there.iter().copied().filter(|(_, item)| (item.kind, item.stat.st_rdev) == kind).collect();
+    let (file, is_known) = counting(&same, |(_, item)| item.attribute);
+    found.extend(same.iter().filter(|(_, item)| item.attribute != file).map(|(own, _)| (own.slot, Difference::File, is_known)));
+    let (target, is_known) = counting(&same, |(_, item)| &item.target);
+    let other = same.iter().filter(|(_, item)| item.target != *target);
+    found.extend(other.map(|(own, _)| (own.slot, Difference::Target, is_known)));
+    found
+}
+
+/// What of one thing members have differently, each with a member that has what counts.
+type Property<'a> = (&'a Own, &'a Item, Difference, (Slot, &'a Item), bool);
+
+fn properties<'a>(alike: &[(&'a Own, &'a Item)], is_open: bool) -> Vec<Property<'a>> {
+    let mut found = Vec::new();
+    let Some((_, first)) = alike.first() else { return found };
+    let mut compare = |value: &dyn Fn(&Own, &Item) -> Option<Vec<u8>>, difference: Difference| {
+        let (right, is_known) = counting(alike, |(own, item)| value(own, item));
+        let Some(&(reference, reference_item)) = alike.iter().find(|(own, item)| value(own, item) == right) else { return };
+        for &(own, item) in alike.iter().filter(|(own, item)| value(own, item) != right) {
+            found.push((own, item, difference.clone(), (reference.slot, reference_item), is_known));
+        }
+    };
+    let bytes = |value: u64| Some(value.to_le_bytes().to_vec());
+    if first.kind != FileType::Symlink {
+        compare(&|_, item| bytes(u64::from(item.stat.st_mode & 0o7777)), Difference::Mode);
+    }
+    compare(&|_, item| bytes(u64::from(item.stat.st_uid) << 32 | u64::from(item.stat.st_gid)), Difference::Owner);
+    if first.kind != FileType::Directory {
+        compare(&|_, item| bytes(item.stat.st_nlink), Difference::Links);
+    }
+    let names: BTreeSet<&Vec<u8>> = alike.iter().flat_map(|(own, _)| own.attributes.keys()).collect();
+    for name in names {
+        compare(&|own, _| own.attributes.get(name).cloned(), Difference::Attribute(name.clone()));
+    }
+    if first.kind == FileType::RegularFile && !is_open {
+        // Times that are as good as the same count as the same.
+        let mut times: Vec<i128> = alike.iter().map(|(_, item)| modified_ns(item)).collect();
+        times.sort_unstable();
+        let middle = times[times.len() / 2];
+        let near = |item: &Item| (modified_ns(item) - middle).abs() < TIME_TOLERANCE_NS;
+        compare(&|_, item| if near(item) { None } else { Some(modified_ns(item).to_le_bytes().to_vec()) }, Difference::Modified);
+    }
+    found
+}
+
+fn modified_ns(item: &Item) -> i128 {
+    i128::from(item.stat.st_mtime) * 1_000_000_000 + i128::from(item.stat.st_mtime_nsec)
+}
