@@ -48,6 +48,8 @@ pub(crate) enum Command {
     Rebuild(Rebuild),
     Replace(Replace),
     Scrub(Scrub),
+    Fail(Fail),
+    Remove(Remove),
     Stop(Stop),
     Access(Access),
     Gc(Gc),
@@ -409,6 +411,42 @@ impl Scrub {
         let first = if let Some(First::Path(path)) = &self.first { Some(path) } else { None };
         first.into_iter().chain(&self.paths).map(PathBuf::as_path)
     }
+}
+
+/// Take a member out of use by hand, while programs run
+///
+/// As mdadm's --fail: the member counts as failed from now on. Every process that uses the array serves from the other members by its next operation; what was stored through mappings is brought to them first, so nothing is lost. The member
+/// lacks what changes afterwards, and is not used again before 'cxlraid rebuild' has made it anew. A member that the others cannot do without is refused, with the names of files that would be lost; --force takes it out all the
+/// same: what only it has cannot be read then, until 'cxlraid stop', and since nothing of that is put on record the next use of the array has the member again.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cxlraid fail db /mnt/b")]
+pub(crate) struct Fail {
+    /// Name of the array
+    pub(crate) array: ArrayName,
+    /// The member
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(crate) member: PathBuf,
+    /// Do it, also if files cannot be read afterwards
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+/// Empty the place of a member that is out
+///
+/// As mdadm's --remove: only a member that has failed, or was failed by hand, is removed. Nothing in its directory is changed; from now on no directory is believed to be that member, and 'cxlraid replace' (or 'cxlraid rebuild', which makes it anew)
+/// fills its place. Processes that were running when the member was in use may have its directory open until they end.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cxlraid remove db /mnt/b")]
+pub(crate) struct Remove {
+    /// Name of the array
+    pub(crate) array: ArrayName,
+    /// The member
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(crate) member: PathBuf,
 }
 
 /// End an array's runtime state once no program uses it

@@ -4,7 +4,7 @@ use crate::{
     access,
     args::{Add, Assemble, Command, JournalAction, Rebuild, Replace, Retrieve, Status},
     copy::Copy,
-    create, examine,
+    create, examine, fail,
     failure::{Exit, Failure},
     files::ArrayFiles,
     gc, inspect, journal, manual,
@@ -43,6 +43,14 @@ pub(crate) fn execute(command: Command) -> Result<Exit, Failure> {
             let (text, exit) = scrub::scrub(&source, called(&source), &arguments)?;
             print(&text)?;
             Ok(exit)
+        }
+        Command::Fail(arguments) => {
+            let source = source(Some(&arguments.array))?;
+            print(&fail::fail(&source, called(&source), &arguments.member, arguments.force)?)
+        }
+        Command::Remove(arguments) => {
+            let source = source(Some(&arguments.array))?;
+            print(&fail::remove(&source, called(&source), &arguments.member)?)
         }
         Command::Stop(arguments) => stop(arguments.name.as_ref()),
         Command::Gc(arguments) => {

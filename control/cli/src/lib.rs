@@ -13,6 +13,7 @@ mod commands;
 mod copy;
 mod create;
 mod examine;
+mod fail;
 mod failure;
 mod files;
 mod gc;

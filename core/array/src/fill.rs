@@ -18,7 +18,7 @@ use crate::superblock::{
     for_slot, make_directories, make_tables, open_meta, probe, random_uuid, read, start_superblock, write_copy,
 };
 use crate::tables;
-use format::{MemberEntry, MemberState, Superblock};
+use format::{MemberEntry, MemberState, Superblock, Uuid};
 use sys::OsError;
 use sys::rustix::fs::syncfs;
 use units::{MemberSet, Slot};
@@ -103,6 +103,19 @@ impl Array {
                 }
             })
         })
+    }
+
+    /// Says in the superblocks that the place of a member, which is out, is empty: no directory is believed to be that member any more.
+    ///
+    /// # Errors
+    /// `BUSY` if the member is in use; what the kernel says where a superblock cannot be written.
+    pub fn remove_member(&self, slot: Slot) -> Result<(), OsError> {
+        if self.in_use().contains(slot) {
+            return Err(OsError::BUSY);
+        }
+        self.before_change()?;
+        let empty = MemberEntry { uuid: Uuid::NIL, state: MemberState::Missing };
+        self.runtime.with_superblocks(|| self.rewrite_superblocks(|superblock| superblock.members[slot] = empty))
     }
 
     /// Makes the missing directories on the way to `path` on a member that is out.

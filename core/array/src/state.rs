@@ -197,6 +197,17 @@ impl Array {
         }
     }
 
+    /// Takes a member out of use that works, in order as [`Self::let_go`] does, and puts that on record if the others can do without it. The caller tells of it. No lock is held.
+    ///
+    /// # Errors
+    /// What the kernel says where superblocks cannot be written.
+    pub fn take_out(&self, slot: Slot, settle: impl Fn()) -> Result<(), OsError> {
+        self.runtime.claim_telling(slot);
+        settle();
+        self.runtime.let_go(MemberSet::EMPTY.with(slot), settle);
+        if self.geometry.survives(self.runtime.out()) { self.before_change() } else { Ok(()) }
+    }
+
     /// Returns the array, which from now on tells what happens to its members by these functions.
     #[must_use]
     pub fn telling(self, tell: Tell) -> Self {

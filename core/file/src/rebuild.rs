@@ -128,6 +128,21 @@ impl Files {
         table.persist_all(array)
     }
 
+    /// The files that have bytes.
+    ///
+    /// # Errors
+    /// As for [`Self::unbuilt`].
+    pub fn with_bytes(&self) -> Result<Vec<Attribute>, OsError> {
+        let mut found = Vec::new();
+        self.each_record(|number, record| {
+            if record.size > 0 {
+                found.push(Attribute { inode: number, generation: record.generation });
+            }
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
     /// How many bytes files have.
     ///
     /// # Errors

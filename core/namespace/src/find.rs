@@ -22,6 +22,20 @@ impl Namespace {
         });
     }
 
+    /// Logical paths of files with these attributes, `most` of them at most, one of each that has a name.
+    #[must_use]
+    pub fn paths_of(&self, wanted: &[Attribute], most: usize) -> Vec<Vec<u8>> {
+        let (mut wanted, mut found) = (wanted.to_vec(), Vec::new());
+        self.search(|path, attribute| {
+            if wanted.contains(&attribute) {
+                found.push(path.to_vec());
+                wanted.retain(|other| *other != attribute);
+            }
+            found.len() < most && !wanted.is_empty()
+        });
+        found
+    }
+
     /// A logical path of the file with this attribute.
     pub(crate) fn path_of(&self, wanted: Attribute) -> Option<Vec<u8>> {
         let mut found = None;

@@ -2,6 +2,8 @@
 //! member goes out that this process did not find while others still reach it ([`array::Array::let_go`]).
 
 use crate::Namespace;
+use sys::Result;
+use units::Slot;
 
 impl Namespace {
     /// This process has attached: it sees to what the dead left, and to members that are missing.
@@ -10,11 +12,21 @@ impl Namespace {
             // Stores through mappings are the affair of those that have mappings of the same file, or open it: most deaths leave some, and files are searched by name.
             self.settle_files(false);
         }
-        self.array().let_go(|| {
-            // A change of names that a process did not finish. What cannot be made good now is tried again by the next change.
-            let _ = self.locked(|_| Ok(()));
-            self.settle_files(true);
-        });
+        self.array().let_go(|| self.settle_all());
+    }
+
+    /// Takes a member out of use that works, after it has helped to make good what dead processes left.
+    ///
+    /// # Errors
+    /// What the kernel says where superblocks cannot be written.
+    pub fn take_out(&self, slot: Slot) -> Result<()> {
+        self.array().take_out(slot, || self.settle_all())
+    }
+
+    fn settle_all(&self) {
+        // A change of names that a process did not finish. What cannot be made good now is tried again by the next change.
+        let _ = self.locked(|_| Ok(()));
+        self.settle_files(true);
     }
 
     fn settle_files(&self, mappings: bool) {

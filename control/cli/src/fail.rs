@@ -1,0 +1,104 @@
+//! `fail` and `remove`: members are taken out by hand, while programs run.
+//!
+//! `fail` does what the failure of a member does, but in order, as mdadm's --fail: what dead processes left half done and what was stored through mappings is made good with the member's help, then every process serves from the others, and
+//! the superblocks say that the member has failed. `remove` then empties its place, as mdadm's --remove: only of a member that is out.
+
+use crate::{failure::Failure, files::ArrayFiles, inspect, spec::Source};
+use array::Array;
+use format::Attribute;
+use std::{
+    io,
+    os::unix::ffi::OsStrExt as _,
+    path::{Path, PathBuf},
+};
+use sys::OsError;
+use units::{MemberSet, Shown, Slot};
+
+/// How many files are named that would be lost.
+const NAMED_MAX: usize = 10;
+
+/// Takes a member out of use. Returns what is to be printed.
+pub(crate) fn fail(source: &Source, thing: &str, member: &Path, force: bool) -> Result<String, Failure> {
+    let (files, slot) = attach(source, thing, member)?;
+    let array = files.core().array();
+    let shown = array.members()[slot].shown();
+    if !array.in_use().contains(slot) {
+        return Err(Failure::new(
+            shown,
+            "is out of use already",
+            "'cxlraid remove' empties its place, 'cxlraid rebuild' makes it anew",
+        ));
+    }
+    let cannot = |error: OsError| inspect::refused(thing, &io::Error::from(error).to_string());
+    let out = array.runtime().out().with(slot);
+    let survives = array.geometry().survives(out);
+    let lost = lost_with(&files, out, survives).map_err(cannot)?;
+    if !force && (!survives || !lost.is_empty()) {
+        return Err(Failure::new(
+            shown,
+            would_be_lost(&files, &lost),
+            "rebuild the others first; --force takes it out all the same",
+        ));
+    }
+    files.names().take_out(slot).map_err(cannot)?;
+    if survives {
+        return Ok(format!("{thing}: {shown} is out of use; 'cxlraid rebuild' makes it anew\n"));
+    }
+    Ok(format!(
+        "{thing}: {shown} is out of use, and what only it has cannot be read until 'cxlraid stop'; nothing is on record\n"
+    ))
+}
+
+/// Empties the place of a member that is out. Returns what is to be printed.
+pub(crate) fn remove(source: &Source, thing: &str, member: &Path) -> Result<String, Failure> {
+    let (files, slot) = attach(source, thing, member)?;
+    let array = files.core().array();
+    let found = &array.members()[slot];
+    if array.in_use().contains(slot) {
+        return Err(Failure::new(found.shown(), "is in use", "take it out with 'cxlraid fail' first"));
+    }
+    array.remove_member(slot).map_err(|error| inspect::refused(thing, &io::Error::from(error).to_string()))?;
+    let processes = crate::runtime::attached(array.uuid());
+    let held = match &processes[..] {
+        [] => String::new(),
+        pids => {
+            let pids = pids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+            format!("; processes may have it open until they end: {pids}")
+        }
+    };
+    Ok(format!("{thing}: {} is removed{held}; 'cxlraid replace' puts another directory in its place\n", found.shown()))
+}
+
+fn attach(source: &Source, thing: &str, member: &Path) -> Result<(ArrayFiles, Slot), Failure> {
+    let array = Array::attach(&inspect::config(source)?).map_err(|error| inspect::refused(thing, &error.to_string()))?;
+    let path = std::path::absolute(member).unwrap_or_else(|_| member.to_owned());
+    let path: PathBuf = path.components().collect();
+    let found = array.members().iter().find(|found| found.path == path.as_os_str().as_bytes()).map(|found| found.slot);
+    let slot =
+        found.ok_or_else(|| Failure::new(member.display(), "not a member of the array", "'cxlraid status' lists its members"));
+    // Whatever is wrong with the path, the array is left as by any other program.
+    let files = ArrayFiles::open(array)?;
+    Ok((files, slot?))
+}
+
+/// The files that could not be read any more with `out` out of use: those of the array, unless it `survives`, else those that wait to be rebuilt on what is left.
+fn lost_with(files: &ArrayFiles, out: MemberSet, survives: bool) -> Result<Vec<Attribute>, OsError> {
+    if !survives {
+        return files.core().with_bytes();
+    }
+    let geometry = files.core().array().geometry();
+    let waiting = files.core().unbuilt()?.into_iter();
+    Ok(waiting.filter(|file| file.bytes > 0 && !geometry.survives(out.union(file.lost))).map(|file| file.attribute).collect())
+}
+
+fn would_be_lost(files: &ArrayFiles, lost: &[Attribute]) -> String {
+    if lost.is_empty() {
+        return "the others cannot do without it".to_owned();
+    }
+    let mut named: Vec<String> = files.names().paths_of(lost, NAMED_MAX).iter().map(|path| Shown(path).to_string()).collect();
+    if lost.len() > named.len() {
+        named.push(format!("{} more", lost.len() - named.len()));
+    }
+    let noun = if lost.len() == 1 { "a file" } else { "files" };
+    format!("{noun} would be lost: {}", named.join(", "))
+}
