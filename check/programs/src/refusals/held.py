@@ -1,7 +1,7 @@
 """What the kernel holds for a program on objects of a member, used after the member's directory was moved away.
 
 Arguments: a directory, and the directory that is moved away in the middle (`-` for none). One line is printed for each thing held. No program starts between the
-move and the last lines: one that starts finds the member missing and takes it out, and what is held on a member that is out is another matter (ARCHITECTURE.md).
+move and the last lines: one that starts finds the member missing and takes it out, and what is held on a member that is out is another matter (docs/losses.md).
 """
 
 import ctypes
