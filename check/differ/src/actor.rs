@@ -349,9 +349,16 @@ fn timed(call: &Call, values: &[i64; AREA_COUNT]) -> (i64, i32) {
         libc::SYS_fallocate => values[1] &= !i64::from(libc::FALLOC_FL_ZERO_RANGE),
         // A file that is sent to its own end grows until it is stopped.
         libc::SYS_sendfile if is_same_file(values[0], values[1]) => values[3] = (values[3] as u64).min(SENT_TO_ITSELF_MAX) as i64,
+        // A child without any memory cannot be made: only of its own part does a program advise that.
+        libc::SYS_madvise if values[2] == i64::from(libc::MADV_DONTFORK) && values[1] > MAP_BYTES / 64 => {
+            values[2] = i64::from(libc::MADV_DOFORK);
+        }
         libc::SYS_preadv2 | libc::SYS_pwritev2 => values[5] &= !i64::from(libc::RWF_NOWAIT | RWF_DONTCACHE),
         _ => {}
     }
+    // A regular file does not wait, and is to be sent to itself without an end before its time.
+    let may_wait = call.number != libc::SYS_sendfile || !is_same_file(values[0], values[1]);
+    let start = if may_wait { start } else { stop };
     // SAFETY: whatever the arguments are, the calls of the table store only where pointers lead that were made here, map and unmap only in the program's own part of the address
     // space, and never end this process.
     unsafe {

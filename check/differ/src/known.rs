@@ -21,7 +21,7 @@ const LOCKED: i64 = libc::MAP_LOCKED as i64;
 const READ_WRITE: i64 = 3;
 const HUGE: i64 = i64::MAX;
 
-const PROGRAMS: [fn() -> Vec<Step>; 16] = [
+const PROGRAMS: [fn() -> Vec<Step>; 26] = [
     // FICLONE of a directory of the array, from what is no descriptor, and onto what is none of the array's.
     || vec![ioctl(5, 0x4004_9409), call("ioctl", vec![Number(3), Number(0x4004_9409), Number(-1)])],
     || vec![call("ioctl", vec![Number(9), Number(0x4004_9409), Number(3)]), ioctl_of(3, 4), ioctl_of(3, 5), ioctl_of(10, 4)],
@@ -124,6 +124,96 @@ const PROGRAMS: [fn() -> Vec<Step>; 16] = [
             send(3, 3, Bytes(200_i64.to_ne_bytes().to_vec(), Place::Good), 20_000),
         ]
     },
+    // An empty path means the current directory, which is every member's.
+    || {
+        vec![
+            call("fchmodat2", vec![Number(-100), path(""), Number(0o700), Number(0x1000)]),
+            call("fchownat", vec![Number(-100), path(""), Number(1001), Number(-1), Number(0x1000)]),
+            call("utimensat", vec![Number(-100), path(""), Memory(Place::Null), Number(0x1000)]),
+            rights(Rights::DropEffective),
+            call("faccessat2", vec![Number(-100), path(""), Number(2), Number(0x1000)]),
+            call("newfstatat", vec![Number(-100), path(""), Memory(Place::Good), Number(0x1000)]),
+        ]
+    },
+    // access(2) asks for the real user, on the way to the file as well.
+    || {
+        vec![
+            call("chmod", vec![path("d0"), Number(0o700)]),
+            rights(Rights::DropEffective),
+            call("access", vec![path("d0/f0"), Number(4)]),
+            call("faccessat2", vec![Number(-100), path("d0/f0"), Number(4), Number(0x200)]),
+            call("open", vec![path("d0/f0"), Number(0), Number(0)]),
+        ]
+    },
+    // What may not be cut, before whose file it is.
+    || vec![rights(Rights::DropForFiles), call("openat", vec![Number(-100), path("f2"), Number(0x4_0200), Number(0)])],
+    // Out of the array and in again, by symlinks of both, and past what is no directory.
+    || {
+        vec![
+            call("symlink", vec![path("%/hs"), path("d1/new")]),
+            call("stat", vec![path("d1/new"), Memory(Place::Good)]),
+            call("open", vec![path("d1/new"), Number(0), Number(0)]),
+            call("open", vec![path("d1/new/x"), Number(0), Number(0)]),
+            call("stat", vec![path("d1/new/../f0"), Memory(Place::Good)]),
+            link((-100, "../data/s4/../f0"), (5, "../data/l2"), 0),
+            call("unlink", vec![path("d1/new")]),
+        ]
+    },
+    // mremap of a mapping of a file: lengths that cannot be, and a copy that may not move.
+    || {
+        vec![
+            map(0, 2 * PAGE, READ_WRITE, SHARED | FIXED, 3),
+            remapped(0, 0, 16 * PAGE, 0, 0),
+            remapped(0, PAGE, HUGE, 1, 0),
+            remapped(0, PAGE, 1 << 47, 1, 0),
+            remapped(0, PAGE, 2 * PAGE, 2, 40),
+            remapped(0, PAGE, 2 * PAGE, 7, 40),
+            remapped(0, PAGE, PAGE, 3, 1 << 36),
+            remapped(0, 0, PAGE, 3, 40),
+            load(0, 2 * PAGE),
+            load(40, PAGE),
+        ]
+    },
+    // What is said of the limit, the flags and the pipe comes before what is said of the bytes.
+    || {
+        let pieces = Argument::Pieces(vec![(Place::Null, 5000), (Place::Good, 1)], Place::Good);
+        vec![
+            call("pwritev2", vec![Number(3), pieces, Number(2), Number(8 << 20), Number(0), Number(1)]),
+            ioctl_to_nowhere(5),
+            ioctl_to_nowhere(3),
+            call("close", vec![Number(7)]),
+            send(8, 10, Number(0), 10_000),
+            call("splice", vec![Number(10), Number(0), Number(8), Number(0), Number(100), Number(0)]),
+        ]
+    },
+    // A pipe takes so many pages, of which the first may begin in its middle.
+    || {
+        let offset = Bytes(4095_i64.to_ne_bytes().to_vec(), Place::Good);
+        vec![call("splice", vec![Number(4), offset, Number(8), Number(0), Number(65_536), Number(0)])]
+    },
+    // openat2 below a directory that is the root for it: `..` leaves nothing.
+    || {
+        let how = [0_u64, 0, 0x11].iter().flat_map(|word| word.to_ne_bytes()).collect();
+        vec![call("openat2", vec![Number(13), path("../data/s2/f0"), Bytes(how, Place::Good), Number(24)])]
+    },
+    // A limit that is set by a call which fails.
+    || {
+        let limit = [5_000_001_u64, 8 << 20].iter().flat_map(|word| word.to_ne_bytes()).collect();
+        vec![
+            call("prlimit64", vec![Number(0), Number(1), Bytes(limit, Place::Good), Memory(Place::Unmapped)]),
+            call("ftruncate", vec![Number(3), Number(5_000_001)]),
+            call("ftruncate", vec![Number(3), Number(5_000_002)]),
+        ]
+    },
+    // Flags of calls on the current directory by an empty path are looked at.
+    || {
+        vec![
+            call("newfstatat", vec![Number(-100), path(""), Memory(Place::Good), Number(0x1400)]),
+            call("newfstatat", vec![Number(-100), Memory(Place::Null), Memory(Place::Good), Number(0x1000)]),
+            call("statx", vec![Number(-100), path(""), Number(0x1200), Number(0xfff), Memory(Place::Good)]),
+            call("statx", vec![Number(-100), path(""), Number(0x1000), Number(0xfff), Memory(Place::ReadOnly)]),
+        ]
+    },
 ];
 
 /// The program with a number, if it is one of these.
@@ -184,6 +274,15 @@ fn link_to_nothing(fd: i64) -> Step {
 
 fn send(to: i64, from: i64, offset: Argument, bytes: i64) -> Step {
     call("sendfile", vec![Number(to), Number(from), offset, Number(bytes)])
+}
+
+fn remapped(page: i64, old: i64, new: i64, flags: i64, to: i64) -> Step {
+    call("mremap", vec![at(page), Number(old), Number(new), Number(flags), at(to)])
+}
+
+/// FS_IOC_SETFLAGS without flags.
+fn ioctl_to_nowhere(fd: i64) -> Step {
+    call("ioctl", vec![Number(fd), Number(0x4008_6602), Memory(Place::Null)])
 }
 
 /// An ioctl(2) whose argument is no descriptor.

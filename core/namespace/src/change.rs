@@ -197,7 +197,12 @@ impl Namespace {
                 Reached::Array(from) => Some(self.doubting(&from.path, || self.asking_first(|on| from.on(on)?.stat()))?),
                 Reached::Host(_) => None,
             };
-            both(from, self.target(to)?)?.and_then(|(from, to)| {
+            let to = self.target(to);
+            if to.is_err() && matches!(from, Reached::Host(_)) {
+                // The first path is to be looked at first: whoever knows the host does that.
+                return Err(OsError::XDEV);
+            }
+            both(from, to?)?.and_then(|(from, to)| {
                 let make = |on: &On, goal: &Located<'_>| {
                     let source = from.on(on)?;
                     match linkat(source.directory(), source.name(), goal.directory(), goal.name(), AtFlags::empty()) {

@@ -81,6 +81,8 @@ impl Namespace {
                     {
                         return Err(OsError::ISDIR);
                     }
+                    // That the file may not be cut the kernel says before it asks whose file it is (O_NOATIME).
+                    Err(Trouble::Os(OsError::PERM)) if self.may_not_cut(path, flags) => return Err(OsError::ACCESS),
                     Err(Trouble::Os(error)) => return Err(error),
                     Err(Trouble::Changed) => {}
                     Ok(reached) => return Ok(reached),
@@ -100,6 +102,17 @@ impl Namespace {
         let found = self.find(path, OFlags::PATH | OFlags::CLOEXEC, !flags.contains(OFlags::NOFOLLOW));
         let Ok(Reached::Array(found)) = found else { return false };
         fstat(&found.fd).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
+    }
+
+    /// Whether a file is to be opened for reading and cut which this process may not write to.
+    fn may_not_cut(&self, path: ProgramPath<'_>, flags: OFlags) -> bool {
+        if !flags.contains(OFlags::TRUNC) || flags & OFlags::RWMODE != OFlags::RDONLY {
+            return false;
+        }
+        let found = self.find(path, OFlags::PATH | OFlags::CLOEXEC, !flags.contains(OFlags::NOFOLLOW));
+        let Ok(Reached::Array(found)) = found else { return false };
+        let link = crate::descriptor::link(found.fd.as_raw_fd());
+        accessat(CWD, link.as_slice(), FileAccess::WRITE_OK, AtFlags::EACCESS) == Err(OsError::ACCESS)
     }
 
     /// What the kernel says of a name that a call which makes no directory cannot make: it has a slash behind it, or is `.` or `..`.

@@ -11,7 +11,7 @@
 
 use crate::arena;
 use crate::calls::data::{self, Buffer};
-use crate::calls::{directory, handler};
+use crate::calls::{OPEN, directory, handler};
 use crate::dispatch::{Call, Verdict};
 use crate::{array, guest, process, program, renewal, signals};
 use core::ptr::null_mut;
@@ -20,6 +20,7 @@ use heap::boxed::Box;
 use heap::vec::Vec;
 use linux_raw_sys::general as nr;
 use linux_raw_sys::general::{__WALL, CLONE_FILES, CLONE_FS, CLONE_VFORK};
+use namespace::Node;
 use sys::raw::syscall;
 use sys::{OsError, RawFd, high_fd};
 
@@ -109,7 +110,12 @@ fn act(call: &mut Call, answer: *mut Answer, guest: u32) -> ! {
         && guest::opens(call.number)
         && let Ok(namespace) = array::namespace()
     {
-        // The file must not be freed with this process.
+        // The file must not be freed with this process, and one without a name (O_TMPFILE) is to be found again.
+        if let Some(held) = OPEN.lookup(descriptor as RawFd)
+            && let Node::File(file) = held.node()
+        {
+            file.keep_nameless();
+        }
         let _ = namespace.hold_for(guest, directory::borrow(descriptor as RawFd));
     }
     array::leave();

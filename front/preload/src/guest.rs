@@ -111,6 +111,8 @@ fn concerning(call: &Call, row: &Row) -> Option<[usize; 6]> {
         let base = links::base_of(call, row, path);
         match paths::locate(base, call.args[path]) {
             Where::Array(_) => concerns = true,
+            // An empty path may mean the current directory (AT_EMPTY_PATH).
+            Where::Host if base == AT_FDCWD && is_current(call.args[path]) => concerns = true,
             Where::Host => {
                 if let Some(entered) = links::entered_by(call, row, base, path) {
                     concerns = true;
@@ -121,6 +123,11 @@ fn concerning(call: &Call, row: &Row) -> Option<[usize; 6]> {
     }
     let mut descriptors = (0..args.len()).filter(|index| row.descriptors >> index & 1 == 1);
     (concerns || descriptors.any(|index| is_anchor(call.descriptor(index)))).then_some(args)
+}
+
+/// Whether a path is empty and the current directory, which it may mean, is the array's.
+fn is_current(path: usize) -> bool {
+    path != 0 && paths::is_empty(path) && directory::is_ours(AT_FDCWD)
 }
 
 /// Whether calls on a descriptor come here at all: it is an anchor, or was one.

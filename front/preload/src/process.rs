@@ -156,7 +156,8 @@ pub(crate) fn may_have_guests() -> bool {
 #[cold]
 pub(crate) fn is_guest() -> bool {
     notice_fork();
-    word(crate::thread::word::APART).load(Ordering::Relaxed) != 0 || !has_memory()
+    let shares_all = || word(crate::thread::word::DESCRIPTORS_SHARED).load(Ordering::Relaxed) != 0;
+    word(crate::thread::word::APART).load(Ordering::Relaxed) != 0 || !shares_all() && !has_memory()
 }
 
 /// Whether the caller may change the tables.
@@ -168,6 +169,11 @@ pub(crate) fn owns_tables() -> bool {
 /// Whether the caller's signal actions are those that this memory tells of: a child that shares the memory may share them, or have its own.
 pub(crate) fn owns_actions() -> bool {
     word(crate::thread::word::ACTIONS_APART).load(Ordering::Relaxed) == 0 || has_memory()
+}
+
+/// Notes for the child that the calling thread is about to make in this memory and with this thread's block whether it shares descriptors: then it is no guest.
+pub(crate) fn note_descriptors(shared: bool) {
+    word(crate::thread::word::DESCRIPTORS_SHARED).store(usize::from(shared), Ordering::Relaxed);
 }
 
 /// Notes for the child that the calling thread is about to make in this memory whether it shares signal actions.

@@ -173,6 +173,23 @@ fn registers_survive_calls_outside_libc() {
 }
 
 #[test]
+fn the_current_directory_is_changed_on_every_member() {
+    use std::os::unix::fs::MetadataExt as _;
+    let array = Array::new("current");
+    let (program, source) = (array.folder.join("current"), Path::new(FOLDER).join("tests/current.c"));
+    assert!(Command::new("cc").args(["-O1", "-w", "-o"]).arg(&program).arg(source).status().unwrap().success());
+    let output = array.command(&program).arg("/cxlraid-preload-test/changed").output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    for member in 0..array.members {
+        let found = |name: &str| {
+            let path = array.folder.join(std::format!("{member}/cxlraid-preload-test/{name}"));
+            fs::metadata(path).unwrap().mode() & 0o7777
+        };
+        assert_eq!((found("changed"), found("changed/child")), (0o711, 0o750), "member {member}");
+    }
+}
+
+#[test]
 fn calls_from_places_that_were_not_patched_are_shown() {
     run("unpatched", false);
     let log = run("unpatched", true);

@@ -32,6 +32,8 @@ pub(crate) mod word {
     pub(crate) const INTERRUPTED: usize = 15;
     /// The arena that this thread has mapped, kept for its next guest; 0 for none.
     pub(crate) const ARENA_KEPT: usize = 14;
+    /// 1 if children that use this block have the descriptors of the process whose memory they share.
+    pub(crate) const DESCRIPTORS_SHARED: usize = 18;
     /// 1 while the thread is single-stepped out of a trampoline or stub.
     pub(crate) const STEPPING: usize = 4;
     /// Memory for an environment rebuilt for exec, kept for the next one: address and length.

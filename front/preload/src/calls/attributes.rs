@@ -41,6 +41,19 @@ fn means_descriptor(call: &Call, path: usize, flags: u32) -> bool {
     flags & AT_EMPTY_PATH != 0 && paths::is_empty(call.args[path])
 }
 
+/// Whether the descriptor that an empty path means is the current directory, and that is the array's. It has no descriptor that could be looked up: to the kernel it is a directory of one member.
+fn is_current(call: &Call) -> bool {
+    call.descriptor(0) == directory::AT_FDCWD && directory::is_ours(directory::AT_FDCWD)
+}
+
+/// Serves a call that means the current directory by an empty path as one that calls it `.`.
+fn by_name(call: &mut Call, serve: impl FnOnce(&Call) -> Verdict) -> Verdict {
+    let kept = core::mem::replace(&mut call.args[1], c".".as_ptr() as usize);
+    let verdict = serve(call);
+    call.args[1] = kept;
+    verdict
+}
+
 pub(crate) fn stat(call: &mut Call) -> Verdict {
     stat_path(call, At::cwd(0), call.args[1], true)
 }
@@ -55,14 +68,19 @@ pub(crate) fn fstat(call: &mut Call) -> Verdict {
 
 pub(crate) fn newfstatat(call: &mut Call) -> Verdict {
     let flags = call.args[3] as u32;
+    let (means_descriptor, is_current) = (means_descriptor(call, 1, flags), is_current(call));
     // The kernel does not look at other flags then.
-    if means_descriptor(call, 1, flags) {
+    if means_descriptor && !is_current {
         return stat_descriptor(call.descriptor(0), call.args[2]);
     }
     if let Some(refusal) = judge::odd(call, &[AT], call.args[3], AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH | AT_NO_AUTOMOUNT) {
         return refusal;
     }
-    stat_path(call, At::directory(0, 1), call.args[2], flags & AT_SYMLINK_NOFOLLOW == 0)
+    let buffer = call.args[2];
+    if means_descriptor {
+        return by_name(call, |call| stat_path(call, AT, buffer, true));
+    }
+    stat_path(call, AT, buffer, flags & AT_SYMLINK_NOFOLLOW == 0)
 }
 
 fn stat_path(call: &Call, at: At, buffer: usize, follow: bool) -> Verdict {
@@ -87,20 +105,28 @@ pub(crate) fn statx(call: &mut Call) -> Verdict {
     let [_, _, flags, mask, buffer, _] = call.args;
     let (bits, mask) = (flags as u32, StatxFlags::from_bits_retain(mask as u32));
     let sync = AtFlags::from_bits_retain(bits & 0x6000);
-    if (!means_descriptor(call, 1, bits) && bits & !(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH | AT_NO_AUTOMOUNT) != 0
+    let (means_descriptor, is_current) = (means_descriptor(call, 1, bits), is_current(call));
+    if ((!means_descriptor || is_current) && bits & !(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH | AT_NO_AUTOMOUNT) != 0
         || mask.bits() & STATX__RESERVED != 0)
         && let Some(refusal) = judge::refusal(call, &[AT])
     {
         return refusal;
     }
-    if means_descriptor(call, 1, bits) {
+    if means_descriptor {
         let descriptor = call.descriptor(0);
+        if is_current {
+            return by_name(call, |call| statx_path(call, sync, mask, true));
+        }
         return on_descriptor(descriptor, |held| {
             let stat = array::namespace()?.fstatx(directory::borrow(descriptor), held.node(), sync, mask)?;
             program::write(buffer, &stat).map(|()| 0)
         });
     }
-    let follow = bits & AT_SYMLINK_NOFOLLOW == 0;
+    statx_path(call, sync, mask, bits & AT_SYMLINK_NOFOLLOW == 0)
+}
+
+fn statx_path(call: &Call, sync: AtFlags, mask: StatxFlags, follow: bool) -> Verdict {
+    let buffer = call.args[4];
     on_path::serve_followed(
         call,
         At::directory(0, 1),
@@ -135,14 +161,17 @@ fn access_path(call: &Call, at: At, mode: usize, flags: u32) -> Verdict {
     }
     let wanted = Access::from_bits_retain(mode as u32);
     let (own, follow) = (AtFlags::from_bits_retain(flags & AT_EACCESS), flags & AT_SYMLINK_NOFOLLOW == 0);
-    on_path::serve_followed(
+    let real = if own.is_empty() { super::rights::Real::take() } else { None };
+    let verdict = on_path::serve_followed(
         call,
         at,
         follow,
         |path| array::namespace()?.access(path, wanted, own, follow),
         |link| array::namespace()?.access_open(link.descriptor(), link.node(), wanted, own),
         |()| Ok(0),
-    )
+    );
+    drop(real);
+    verdict
 }
 
 pub(crate) fn chmod(call: &mut Call) -> Verdict {
@@ -175,6 +204,9 @@ pub(crate) fn fchmodat(call: &mut Call) -> Verdict {
     }
     if is_meant(call, 1, flags) {
         let (descriptor, mode) = (call.descriptor(0), call.args[2] as u32);
+        if is_current(call) {
+            return by_name(call, |call| chmod_path(call, AT, mode, true));
+        }
         return on_descriptor(descriptor, |held| {
             array::namespace()?.fchmod(directory::borrow(descriptor), held.node(), mode).map(|()| 0)
         });
@@ -204,6 +236,9 @@ pub(crate) fn fchownat(call: &mut Call) -> Verdict {
         return refusal;
     }
     if is_meant(call, 1, flags) {
+        if is_current(call) {
+            return by_name(call, |call| chown_path(call, AT, owners, true));
+        }
         return chown_descriptor(call.descriptor(0), owners);
     }
     chown_path(call, At::directory(0, 1), owners, flags & AT_SYMLINK_NOFOLLOW == 0)
@@ -237,6 +272,9 @@ pub(crate) fn utimensat(call: &mut Call) -> Verdict {
     // Flags are refused for an open file (utimensat(2)).
     if path == 0 && (flags as u32 != 0 || super::only_names(call.descriptor(0))) {
         return Verdict::Pass;
+    }
+    if path != 0 && means_descriptor(call, 1, flags as u32) && is_current(call) {
+        return by_name(call, |call| set_times(call, AT, || timespecs(times), true));
     }
     if path == 0 || means_descriptor(call, 1, flags as u32) {
         let descriptor = call.descriptor(0);

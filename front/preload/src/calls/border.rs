@@ -91,13 +91,13 @@ fn stat(base: RawFd, path: &[u8], follow: bool) -> Result<Stat, OsError> {
     match paths::locate_bytes(base, path) {
         Where::Host => match host(base, &terminated) {
             // A symlink of the host's may lead into the array.
-            Err(OsError::NOENT) if path.starts_with(b"/") => {
+            Err(error @ (OsError::NOENT | OsError::NOTDIR | OsError::ACCESS)) if path.starts_with(b"/") => {
                 let follow = follow || path.ends_with(b"/");
-                let again = array::namespace()?.entered_from_host(trimmed(path), follow).ok_or(OsError::NOENT)?;
+                let again = array::namespace()?.entered_from_host(trimmed(path), follow).ok_or(error)?;
                 match array::namespace()?.stat(ProgramPath::from(again.as_slice()), follow)? {
                     Reached::Array(stat) if path.ends_with(b"/") && stat.st_mode & S_IFMT != S_IFDIR => Err(OsError::NOTDIR),
                     Reached::Array(stat) => Ok(stat),
-                    Reached::Host(_) => Err(OsError::NOENT),
+                    Reached::Host(_) => Err(error),
                 }
             }
             found => found,

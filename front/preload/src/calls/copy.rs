@@ -336,7 +336,7 @@ fn overlap(input: &End, output: &End, bytes: usize) -> Result<Option<usize>, OsE
 }
 
 /// How many bytes the kernel takes from a file at once when it copies them: as many pages as its pipe holds, as far as the file reaches.
-fn piece_bytes(input: &End) -> Result<usize, OsError> {
+pub(super) fn piece_bytes(input: &End) -> Result<usize, OsError> {
     const PIPE_BYTES: usize = 16 * PAGE_BYTES;
     let Some((held, file)) = input.file() else { return Ok(PIPE_BYTES) };
     let start = input.start(held, file)?;

@@ -279,7 +279,10 @@ fn write_buffers(held: &Held, file: &FileRef, fd: RawFd, at: At, buffers: &[Buff
             one.check()?;
             *one
         }
-        _ => gather(buffers, &mut gathered)?,
+        _ => match gather(buffers, &mut gathered) {
+            Err(OsError::FAULT) if begins_behind_limit(held, file, fd, at, append)? => return Err(OsError::FBIG),
+            whole => whole?,
+        },
     };
     let written = match at {
         // A pwrite to a descriptor that appends appends, and leaves the position alone (pwrite(2), BUGS).
@@ -309,6 +312,17 @@ fn write_buffers(held: &Held, file: &FileRef, fd: RawFd, at: At, buffers: &[Buff
         file.sync()?;
     }
     Ok(written)
+}
+
+/// Whether a write would begin where the process may have no file reach (RLIMIT_FSIZE): that the kernel says before it looks at the bytes.
+#[cold]
+fn begins_behind_limit(held: &Held, file: &FileRef, fd: RawFd, at: At, append: bool) -> Result<bool, OsError> {
+    let start = match at {
+        _ if append => file.size(),
+        At::Offset(offset) => offset,
+        At::Position => held.with_position(fd, file, |position| Ok(*position))?,
+    };
+    Ok(start >= sys::file_limit::bytes())
 }
 
 /// The address to write from. A null pointer means zeros for the core, so another address takes its place where there is no memory either.

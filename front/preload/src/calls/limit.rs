@@ -14,7 +14,8 @@ pub(crate) fn set(call: &mut Call) -> Verdict {
         return Verdict::Pass;
     }
     let result = call.kernel();
-    if result == 0 && process::owns_tables() && process::has_memory() {
+    // Also of a call that fails: the limit is set before the old one is stored.
+    if process::owns_tables() && process::has_memory() {
         sys::file_limit::refresh();
     }
     Verdict::Done(result)

@@ -108,8 +108,7 @@ pub(crate) fn serve(call: &mut Call) -> Verdict {
                 return verdict;
             }
             let result = call.kernel();
-            let missing = result == -(OsError::NOENT.raw_os_error() as isize);
-            missing.then(|| retry(call, row, follow, false)).flatten().unwrap_or(Verdict::Done(result))
+            is_missing(result).then(|| retry(call, row, follow, false)).flatten().unwrap_or(Verdict::Done(result))
         }
         Kind::Open { follow } => {
             if leads_through_proc(call, row)
@@ -123,9 +122,14 @@ pub(crate) fn serve(call: &mut Call) -> Verdict {
     }
 }
 
+/// Whether an answer of the kernel's may mean that a path leads into the array: there the host has nothing, no directory, or one that this process may not search.
+fn is_missing(result: isize) -> bool {
+    [OsError::NOENT, OsError::NOTDIR, OsError::ACCESS].iter().any(|error| result == -(error.raw_os_error() as isize))
+}
+
 /// The kernel has opened something, or found nothing.
 fn opened(call: &mut Call) -> isize {
-    if call.result != -(OsError::NOENT.raw_os_error() as isize) && !is_directory_below(call) {
+    if !is_missing(call.result) && !is_directory_below(call) {
         return call.result;
     }
     match retry(call, &ROWS[call.number], matches!(kind(call), Kind::Open { follow: true }), false) {
@@ -243,12 +247,12 @@ fn leads_through(base: RawFd, path: &[u8]) -> bool {
     may_be && directory::path_of(base).is_some_and(|start| start.starts_with(b"/proc"))
 }
 
-/// Where in the array a path of the host leads that a symlink of the array led out to, by what /proc says of a process.
+/// Where in the array a path of the host leads that a symlink of the array led out to: by what /proc says of a process, or by a symlink of the host's.
 pub(crate) fn entered_again(path: &[u8], follow: bool) -> Option<Vec<u8>> {
-    if !leads_through(AT_FDCWD, path) {
-        return None;
-    }
-    array::namespace().ok()?.entered_from_host(path, follow)
+    let mut found = entered_by_text(AT_FDCWD, path, follow, leads_through(AT_FDCWD, path))?;
+    // Its NUL.
+    found.pop();
+    Some(found)
 }
 
 fn names_a_process(path: &[u8]) -> bool {

@@ -93,7 +93,8 @@ fn restricted(call: &Call, path: &Asked, how: &How) -> Result<Opened, OsError> {
     }
     // The way into the array leads across its border, as onto a file system that is mounted there.
     let starts_outside = absolute && !resolve.contains(ResolveFlags::IN_ROOT) || !directory::is_ours(base);
-    if resolve.contains(ResolveFlags::NO_XDEV) && (starts_outside || leaves(path)) {
+    let is_rooted = resolve.contains(ResolveFlags::IN_ROOT);
+    if resolve.contains(ResolveFlags::NO_XDEV) && (starts_outside || !is_rooted && leaves(path)) {
         return Err(OsError::XDEV);
     }
     let (flags, namespace) = (OFlags::from_bits_retain(how.flags as u32), array::namespace()?);

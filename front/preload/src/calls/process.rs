@@ -95,6 +95,9 @@ fn make(call: &Call, child: Child) -> Verdict {
     }
     if child.shares(CLONE_VM) && !child.shares(CLONE_THREAD) {
         quiet::memory_is_shared();
+        if !child.shares(CLONE_SETTLS) {
+            process::note_descriptors(child.shares(CLONE_FILES));
+        }
     }
     match (child.shares(CLONE_VM), child.shares(CLONE_FILES)) {
         (true, true) => Verdict::Pass,

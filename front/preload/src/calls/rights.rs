@@ -6,9 +6,56 @@
 
 use crate::array;
 use crate::dispatch::{Call, Verdict};
+use core::sync::atomic::{AtomicBool, Ordering};
+use linux_raw_sys::general::{__NR_getresgid, __NR_getresuid, __NR_setfsgid, __NR_setfsuid};
+use sys::raw::syscall;
+
+/// Whether the process has changed its rights: only then may its real user be another than the one whose rights files are looked at with.
+static HAVE_CHANGED: AtomicBool = AtomicBool::new(false);
+
+/// While it lives, the calling thread looks at files as the process' real user and group, as access(2) does, also at the directories on the way.
+pub(super) struct Real {
+    user: usize,
+    group: usize,
+}
+
+impl Real {
+    /// None if the thread does so anyway.
+    pub(super) fn take() -> Option<Self> {
+        if !HAVE_CHANGED.load(Ordering::Relaxed) {
+            return None;
+        }
+        let real = |number: u32| {
+            let mut numbers = [0_u32; 3];
+            let [real, effective, saved] = &mut numbers;
+            let args = [real, effective, saved].map(|number| core::ptr::from_mut(number) as usize);
+            // SAFETY: the kernel stores three numbers.
+            unsafe { syscall(number as usize, [args[0], args[1], args[2], 0, 0, 0]) };
+            numbers[0] as usize
+        };
+        let become_for_files = |number: u32, id: usize| {
+            // SAFETY: concerns the calling thread's looks at files; what may not be is not done. The answer is what it was before.
+            unsafe { syscall(number as usize, [id, 0, 0, 0, 0, 0]) as usize }
+        };
+        // The group first: the right to change it may go with the user.
+        let group = become_for_files(__NR_setfsgid, real(__NR_getresgid));
+        let user = become_for_files(__NR_setfsuid, real(__NR_getresuid));
+        Some(Self { user, group })
+    }
+}
+
+impl Drop for Real {
+    fn drop(&mut self) {
+        for (number, id) in [(__NR_setfsuid, self.user), (__NR_setfsgid, self.group)] {
+            // SAFETY: as in `take`.
+            let _ = unsafe { syscall(number as usize, [id, 0, 0, 0, 0, 0]) };
+        }
+    }
+}
 
 /// A call that changes credentials. The kernel makes the change, and says whether it may be.
 pub(crate) fn change(_: &mut Call) -> Verdict {
+    HAVE_CHANGED.store(true, Ordering::Relaxed);
     end_keeping();
     Verdict::Pass
 }

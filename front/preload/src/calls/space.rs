@@ -199,7 +199,8 @@ pub(crate) fn ioctl(call: &mut Call) -> Verdict {
     // Of a directory they would change one member's alone.
     if is_for_file_systems(request) && OPEN.lookup(call.descriptor(0)).is_some_and(|held| matches!(held.node(), Node::Directory))
     {
-        return Verdict::error(OsError::OPNOTSUPP);
+        let are_read = request != SETFLAGS || program::read::<u32>(call.args[2]).is_ok();
+        return Verdict::error(if are_read { OsError::OPNOTSUPP } else { OsError::FAULT });
     }
     on_file(call, |held, file, call| {
         if request == FIONREAD {

@@ -3,16 +3,17 @@
 //! Inside the library the pipe is asked without waiting (RWF_NOWAIT). If it is not ready and the call may wait, the stub waits in the
 //! program's stead, where signals arrive: it writes as much as a pipe takes at once, or reads what comes first.
 
-use super::copy::{End, check_named, check_open, kind, verify_from};
+use super::copy::{End, check_named, check_open, kind, piece_bytes, verify_from};
 use super::limit;
 use crate::dispatch::{Call, Verdict};
-use crate::program;
+use crate::{program, signals};
 use heap::boxed::Box;
 use heap::vec::Vec;
 use linux_raw_sys::general::{
-    __NR_poll, __NR_preadv2, __NR_pwritev2, __NR_read, __NR_write, POLLIN, POLLOUT, RWF_NOWAIT, S_IFDIR, S_IFIFO,
+    __NR_poll, __NR_preadv2, __NR_pwritev2, __NR_read, __NR_write, POLLERR, POLLIN, POLLOUT, RWF_NOWAIT, S_IFDIR, S_IFIFO,
 };
 use sys::raw::{check, syscall};
+use sys::rustix::fs::{OFlags, fcntl_getfl};
 use sys::{OsError, RawFd};
 
 /// The most moved by one call: what a pipe holds by default.
@@ -80,18 +81,48 @@ fn is_pipe(descriptor: RawFd) -> bool {
     kind(descriptor) == S_IFIFO
 }
 
+/// What the kernel says of a pipe before it looks at what is to be put into it: nobody reads from it, or it is full and the call does not wait.
+fn refusal_of_pipe(pipe: RawFd, waits: bool) -> Option<Verdict> {
+    const SIGPIPE: usize = 13;
+    match poll(pipe, POLLOUT) {
+        Ok(found) if found & POLLERR != 0 => {
+            signals::raise(SIGPIPE);
+            Some(Verdict::error(OsError::PIPE))
+        }
+        Ok(found) if found & POLLOUT == 0 && !waits => Some(Verdict::error(OsError::AGAIN)),
+        _ => None,
+    }
+}
+
+/// Which of the events asked for, and of the bad ones, have come to pass.
+fn poll(descriptor: RawFd, event: u32) -> Result<u32, OsError> {
+    // `struct pollfd`: the descriptor, what is asked for in the lower half of the second word, and what has come in the upper.
+    let mut asked = [descriptor as u32, event];
+    // SAFETY: one structure of eight bytes; a timeout of 0 does not wait.
+    check(unsafe { syscall(__NR_poll as usize, [asked.as_mut_ptr() as usize, 1, 0, 0, 0, 0]) })?;
+    Ok(asked[1] >> 16)
+}
+
 /// sendfile(2) from a file of the array to a pipe or socket: the stub writes, as long as it takes.
 pub(super) fn send(call: &mut Call, file: RawFd, output: RawFd) -> Verdict {
+    let waits = !fcntl_getfl(super::directory::borrow(output)).is_ok_and(|flags| flags.contains(OFlags::NONBLOCK));
+    if is_pipe(output)
+        && let Some(refusal) = refusal_of_pipe(output, waits)
+    {
+        return refusal;
+    }
     let bytes = call.args[3].min(SEND_BYTES_MAX);
-    match read(file, call.args[2], bytes) {
+    match read(file, call.args[2], bytes, false) {
         Ok((_, buffer)) if buffer.is_empty() => Verdict::Done(0),
         Ok((file, buffer)) => write_out(call, file, output, buffer, true),
         Err(error) => Verdict::error(error),
     }
 }
 
-fn read(file: RawFd, offset: usize, bytes: usize) -> Result<(End, Vec<u8>), OsError> {
+fn read(file: RawFd, offset: usize, bytes: usize, fills_pipe: bool) -> Result<(End, Vec<u8>), OsError> {
     let mut file = End::reading(file, offset)?;
+    // The kernel moves pages: of a pipe's worth of them the first may begin in its middle.
+    let bytes = if fills_pipe { bytes.min(piece_bytes(&file)?) } else { bytes };
     let mut buffer = heap::vec![0; bytes];
     let count = file.read(&mut buffer)?;
     buffer.truncate(count);
@@ -142,7 +173,10 @@ fn put(mut file: End, bytes: &[u8]) -> Result<usize, OsError> {
 }
 
 fn to_pipe(call: &mut Call, file: RawFd, offset: usize, pipe: RawFd, bytes: usize, waits: bool) -> Verdict {
-    let (mut file, mut buffer) = match read(file, offset, bytes) {
+    if let Some(refusal) = refusal_of_pipe(pipe, waits) {
+        return refusal;
+    }
+    let (mut file, mut buffer) = match read(file, offset, bytes, true) {
         Ok((file, buffer)) if buffer.is_empty() => return Verdict::from_result(file.store_offset().map(|()| 0)),
         Ok(ready) => ready,
         Err(error) => return Verdict::error(error),
@@ -180,10 +214,7 @@ fn at_once(number: u32, pipe: RawFd, address: *mut u8, bytes: usize) -> Result<u
 /// The same by asking first: a pipe that is ready takes or gives something at once.
 fn when_ready(number: u32, pipe: RawFd, address: *mut u8, bytes: usize) -> Result<usize, OsError> {
     let (event, number) = if number == __NR_preadv2 { (POLLIN, __NR_read) } else { (POLLOUT, __NR_write) };
-    // `struct pollfd`: the descriptor, and what is asked for in the lower half of the second word.
-    let mut asked = [pipe as u32, event];
-    // SAFETY: one structure of eight bytes; a timeout of 0 does not wait.
-    if check(unsafe { syscall(__NR_poll as usize, [asked.as_mut_ptr() as usize, 1, 0, 0, 0, 0]) })? == 0 {
+    if poll(pipe, event)? == 0 {
         return Err(OsError::AGAIN);
     }
     // SAFETY: the buffer is ours and `bytes` long.

@@ -198,27 +198,31 @@ pub(crate) fn mremap(call: &mut Call) -> Verdict {
         }
         return Verdict::Pass;
     };
-    let known = MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP;
     let may_move = flags & MREMAP_MAYMOVE != 0;
     // As in the kernel, what cannot be rounded up is nothing.
     let round = |bytes: usize| bytes.wrapping_add(PAGE - 1) / PAGE * PAGE;
     let (old_bytes, new_bytes) = (round(old_bytes), round(new_bytes));
     let keeps = flags & MREMAP_DONTUNMAP != 0;
-    if !address.is_multiple_of(PAGE)
-        || keeps && (!may_move || old_bytes != new_bytes)
-        || new_bytes == 0
-        || flags & !known != 0
-        || fixed && (!may_move || !target.is_multiple_of(PAGE))
-    {
+    if !address.is_multiple_of(PAGE) {
         return Verdict::error(OsError::INVAL);
     }
-    // No program has memory from here on (with four levels of page tables).
-    const END: usize = (1 << 47) - PAGE;
-    if fixed && (new_bytes > END || target > END - new_bytes) {
-        return Verdict::error(OsError::INVAL);
+    if let Some(refusal) = refusal_of_remap(call) {
+        return refusal;
     }
     let wish = Remap { address, old_bytes, new_bytes, target: fixed.then_some(target), may_move, keep: keeps };
     Verdict::from_result(table.remap(index, &wish))
+}
+
+/// What the kernel says of the arguments of mremap(2) but for the address: it is asked with one at which nothing can be mapped.
+fn refusal_of_remap(call: &Call) -> Option<Verdict> {
+    // The first one that no program can have (with four levels of page tables).
+    const NOWHERE: usize = 1 << 47;
+    let [_, rest @ ..] = call.args;
+    let mut args = [NOWHERE; 6];
+    args[1..].copy_from_slice(&rest);
+    // SAFETY: nothing is mapped there, so nothing is moved.
+    let result = unsafe { syscall(call.number, args) };
+    (result != -(OsError::FAULT.raw_os_error() as isize)).then_some(Verdict::Done(result))
 }
 
 /// What mremap(2) was asked for, whole pages.
@@ -330,6 +334,9 @@ impl super::Mappings {
             if !wish.may_move {
                 return Err(OsError::NOMEM);
             }
+        }
+        if wish.target.is_none() && !wish.may_move {
+            return Err(OsError::NOMEM);
         }
         if is_shortened && let Some(target) = wish.target {
             let target_end = target.checked_add(new_bytes).ok_or(OsError::INVAL)?;
