@@ -50,6 +50,7 @@ pub(crate) enum Command {
     Scrub(Scrub),
     Fail(Fail),
     Remove(Remove),
+    Events(Events),
     Stop(Stop),
     Access(Access),
     Gc(Gc),
@@ -447,6 +448,27 @@ pub(crate) struct Remove {
     /// The member
     #[arg(value_hint = ValueHint::DirPath)]
     pub(crate) member: PathBuf,
+}
+
+/// Show what happened to arrays
+///
+/// Members that failed or were taken out, starts without a member, rebuilds, scrubs and what they found, tables that were healed: programs under 'cxlraid run' and these commands append each to the log of the array, one JSON object a line, in
+/// $XDG_STATE_HOME/cxlraid, else in /var/lib/cxlraid (root) or ~/.local/state/cxlraid. An array without a name has a log where CXLRAID_EVENTS says. A log may be renamed at any time (logrotate).
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cxlraid events
+  cxlraid events db --follow
+  cxlraid events db --json | jq 'select(.event == \"Fail\")'")]
+pub(crate) struct Events {
+    /// Name of the array [default: every named array]
+    pub(crate) array: Option<ArrayName>,
+    /// Go on showing what happens, until SIGINT or SIGTERM
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+    /// Print the lines of the log as they are
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// End an array's runtime state once no program uses it

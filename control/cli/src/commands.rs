@@ -4,7 +4,7 @@ use crate::{
     access,
     args::{Add, Assemble, Command, JournalAction, Rebuild, Replace, Retrieve, Status},
     copy::Copy,
-    create, examine, fail,
+    create, events, examine, fail,
     failure::{Exit, Failure},
     files::ArrayFiles,
     gc, inspect, journal, manual,
@@ -51,6 +51,15 @@ pub(crate) fn execute(command: Command) -> Result<Exit, Failure> {
         Command::Remove(arguments) => {
             let source = source(Some(&arguments.array))?;
             print(&fail::remove(&source, called(&source), &arguments.member)?)
+        }
+        Command::Events(arguments) => {
+            // Of the environment's array if it says where its log is.
+            let source = match &arguments.array {
+                None if Source::environment_is_set() => Some(Source::Environment),
+                None => None,
+                name => Some(source(name.as_ref())?),
+            };
+            events::events(source.as_ref(), arguments.follow, arguments.json)
         }
         Command::Stop(arguments) => stop(arguments.name.as_ref()),
         Command::Gc(arguments) => {

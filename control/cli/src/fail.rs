@@ -3,8 +3,8 @@
 //! `fail` does what the failure of a member does, but in order, as mdadm's --fail: what dead processes left half done and what was stored through mappings is made good with the member's help, then every process serves from the others, and
 //! the superblocks say that the member has failed. `remove` then empties its place, as mdadm's --remove: only of a member that is out.
 
-use crate::{failure::Failure, files::ArrayFiles, inspect, spec::Source};
-use array::Array;
+use crate::{events, failure::Failure, files::ArrayFiles, inspect, spec::Source};
+use array::{Array, events::EventKind};
 use format::Attribute;
 use std::{
     io,
@@ -41,6 +41,7 @@ pub(crate) fn fail(source: &Source, thing: &str, member: &Path, force: bool) -> 
         ));
     }
     files.names().take_out(slot).map_err(cannot)?;
+    events::tell(EventKind::Fail, Some(&array.members()[slot].path), None, "member was taken out of use by hand");
     if survives {
         return Ok(format!("{thing}: {shown} is out of use; 'cxlraid rebuild' makes it anew\n"));
     }
@@ -58,6 +59,7 @@ pub(crate) fn remove(source: &Source, thing: &str, member: &Path) -> Result<Stri
         return Err(Failure::new(found.shown(), "is in use", "take it out with 'cxlraid fail' first"));
     }
     array.remove_member(slot).map_err(|error| inspect::refused(thing, &io::Error::from(error).to_string()))?;
+    events::tell(EventKind::Removed, Some(&found.path), None, "the member's place was emptied by hand");
     let processes = crate::runtime::attached(array.uuid());
     let held = match &processes[..] {
         [] => String::new(),
@@ -77,7 +79,8 @@ fn attach(source: &Source, thing: &str, member: &Path) -> Result<(ArrayFiles, Sl
     let slot =
         found.ok_or_else(|| Failure::new(member.display(), "not a member of the array", "'cxlraid status' lists its members"));
     // Whatever is wrong with the path, the array is left as by any other program.
-    let files = ArrayFiles::open(array)?;
+    let tell = events::begin(source, thing, array.uuid());
+    let files = ArrayFiles::open(array.telling(tell))?;
     Ok((files, slot?))
 }
 

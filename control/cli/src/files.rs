@@ -46,12 +46,9 @@ impl ArrayFiles {
     }
 
     /// Opens a file, if there is one, without following a symlink: for writing if this user may write to it and nothing prevents that, as a program of the array that runs, so that what waits for the first to open it is done.
-    pub(crate) fn open_to_scrub(&self, path: &Path, for_writing: bool) -> io::Result<Option<FileRef>> {
+    pub(crate) fn open_to_scrub(&self, path: &Path) -> io::Result<Option<FileRef>> {
         let try_to = |flags| open_strictly(&self.names, bytes(path), flags);
-        let opened = match for_writing.then(|| try_to(OFlags::RDWR)) {
-            Some(Ok(opened)) => opened,
-            _ => try_to(OFlags::RDONLY)?,
-        };
+        let opened = try_to(OFlags::RDWR).or_else(|_| try_to(OFlags::RDONLY))?;
         Ok(if let Node::File(file) = &opened.node { Some(file.clone()) } else { None })
     }
 

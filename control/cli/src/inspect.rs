@@ -153,6 +153,13 @@ pub(crate) fn view(source: &Source) -> Result<ArrayView, Failure> {
     let mut members = members(&paths, &found, newest, config.uuid);
     note_rebuilds(&mut members);
     let refused = foreseen(&config, &mut members);
+    let last_scrub = uuid.and_then(|uuid| crate::events::last_scrub(source, &uuid.to_string()));
+    let last_scrub = last_scrub.map(|logged| view::ScrubView {
+        ns: logged.ns,
+        time: logged.time(),
+        wrong: logged.count.unwrap_or(0),
+        result: logged.what,
+    });
     Ok(ArrayView {
         refused,
         journal: newest.and_then(|superblock| crate::journal::summary(&config, superblock)),
@@ -164,6 +171,7 @@ pub(crate) fn view(source: &Source) -> Result<ArrayView, Failure> {
         paths: config.prefixes.iter().map(|prefix| String::from_utf8_lossy(prefix).into_owned()).collect(),
         processes: uuid.map(crate::runtime::attached).unwrap_or_default(),
         mappings: uuid.and_then(crate::mapped::mappings),
+        last_scrub,
         format_version: SUPPORTED.to_string(),
     })
 }

@@ -12,6 +12,7 @@ mod args;
 mod commands;
 mod copy;
 mod create;
+mod events;
 mod examine;
 mod fail;
 mod failure;

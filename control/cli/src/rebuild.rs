@@ -4,6 +4,7 @@
 //! work. The inode tables say which files wait, so a command that was cut short is given again and goes on where it was.
 
 use crate::{
+    events,
     failure::Failure,
     files::ArrayFiles,
     inspect,
@@ -11,7 +12,7 @@ use crate::{
     spec::{ArraySpec, Source},
     view::bytes_text,
 };
-use array::{Array, Member, Standing};
+use array::{Array, Member, Standing, events::EventKind};
 use file::Unbuilt;
 use format::{INODE_RECORD_BYTES, InodeRecord, inode_record_offset};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -123,13 +124,20 @@ fn compute(source: &Source, thing: &str) -> Result<String, Failure> {
     let array = Array::attach(&inspect::config(source)?).map_err(|error| inspect::refused(thing, &error.to_string()))?;
     let cannot = |error: OsError| inspect::refused(thing, &std::io::Error::from(error).to_string());
     let rebuilding: MemberSet = array.members().iter().filter(|member| member.is_rebuilding).map(|member| member.slot).collect();
-    let files = ArrayFiles::open(array)?;
+    let tell = events::begin(source, thing, array.uuid());
+    let files = ArrayFiles::open(array.telling(tell))?;
     let core = files.core();
     let waits =
         |files: Vec<Unbuilt>| -> BTreeMap<u64, u64> { files.iter().map(|file| (file.attribute.inode, file.bytes)).collect() };
     let mut left = waits(core.unbuilt().map_err(cannot)?);
     let (count, bytes, begun) = (left.len(), left.values().sum::<u64>(), Instant::now());
     let progress = progress(bytes);
+    let tell_of = |kind, count: usize, what: &str| {
+        for slot in rebuilding.iter() {
+            events::tell(kind, Some(&core.array().members()[slot].path), Some(count as u64), what);
+        }
+    };
+    tell_of(EventKind::RebuildStarted, count, "files wait to be computed");
     files.open_each_to_write(|inode| {
         if let Some(bytes) = left.remove(&inode) {
             progress.inc(bytes);
@@ -148,6 +156,7 @@ fn compute(source: &Source, thing: &str) -> Result<String, Failure> {
         return Err(Failure::new(thing, what, todo));
     }
     core.array().end_rebuild(rebuilding).map_err(cannot)?;
+    tell_of(EventKind::RebuildFinished, count, "the member is in sync");
     let (seconds, members) = (begun.elapsed().as_secs_f64(), core.array().members());
     let names: Vec<String> = rebuilding.iter().map(|slot| Shown(&members[slot].path).to_string()).collect();
     Ok(format!("{thing}: {} in sync; {count} files, {} computed in {seconds:.1} s\n", names.join(", "), bytes_text(bytes)))

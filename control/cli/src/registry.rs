@@ -67,9 +67,7 @@ impl Registry {
     /// The directories of this process' user.
     pub(crate) fn from_environment() -> Self {
         let absolute = |variable| env::var_os(variable).map(PathBuf::from).filter(|path: &PathBuf| path.is_absolute());
-        // Services have no HOME.
-        let in_passwd = || home_in(&fs::read_to_string("/etc/passwd").ok()?, sys::rustix::process::geteuid().as_raw());
-        let home = || absolute("HOME").or_else(in_passwd).map(|home| home.join(".config"));
+        let home = || home().map(|home| home.join(".config"));
         let config = absolute("XDG_CONFIG_HOME").or_else(home);
         let system = absolute(SYSTEM_VARIABLE).unwrap_or_else(|| PathBuf::from(SYSTEM_DIRECTORY));
         Self::new(config.map(|config| config.join("cxlraid/arrays")), system)
@@ -217,6 +215,12 @@ fn replace(temporary: &Path, file: &Path, text: &str) -> io::Result<()> {
     out.sync_all()?;
     fs::rename(temporary, file)?;
     fs::File::open(file.parent().unwrap_or(Path::new("/")))?.sync_all()
+}
+
+/// The home directory of the caller: services have no HOME.
+pub(crate) fn home() -> Option<PathBuf> {
+    let given = env::var_os("HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    given.or_else(|| home_in(&fs::read_to_string("/etc/passwd").ok()?, sys::rustix::process::geteuid().as_raw()))
 }
 
 /// The home directory of a user, as passwd(5) has it.

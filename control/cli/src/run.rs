@@ -3,6 +3,7 @@
 //! Nothing of the array is touched here: the library attaches to it inside the program, and says itself what is wrong.
 
 use crate::{
+    events,
     failure::{Exit, Failure},
     program,
     spec::{JOURNAL, Source},
@@ -36,6 +37,12 @@ pub(crate) fn run(source: &Source, program: &[OsString]) -> Result<std::convert:
     command.args(arguments).env(PRELOAD, preload_value(&library, env::var_os(PRELOAD).as_deref())?);
     if matches!(source, Source::Named(..)) {
         command.envs(source.variables()).env_remove(JOURNAL);
+    }
+    if let Source::Named(_, _, Some(uuid)) = source
+        && let Ok(Some(log)) = events::made(source, uuid)
+    {
+        // Without a log nothing is said: standard error is the program's.
+        command.env(events::EVENTS, log);
     }
     let error = command.exec();
     let thing = Path::new(name).display();

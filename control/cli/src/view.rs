@@ -170,8 +170,23 @@ pub(crate) struct ArrayView {
     pub(crate) refused: Option<String>,
     /// Where its journal is, and in which state; None for an array without one.
     pub(crate) journal: Option<JournalSummary>,
+    /// The last scrub that came to an end, as the log of events has it.
+    pub(crate) last_scrub: Option<ScrubView>,
     /// Format version of the superblocks the array has or would get.
     pub(crate) format_version: String,
+}
+
+/// A scrub that ended.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct ScrubView {
+    /// When it ended, in nanoseconds since 1970 (UTC).
+    pub(crate) ns: u64,
+    /// The same for people (RFC 3339).
+    pub(crate) time: String,
+    /// How many things did not fit.
+    pub(crate) wrong: u64,
+    /// Its mode and its result.
+    pub(crate) result: String,
 }
 
 impl ArrayView {
@@ -253,6 +268,9 @@ impl ArrayView {
         }
         if let Some(mappings) = &self.mappings {
             text += &format!("  mapped: {}\n", mappings.text());
+        }
+        if let Some(scrub) = &self.last_scrub {
+            text += &format!("  last scrub: {}, {}, {} wrong\n", scrub.time, shown(&scrub.result), scrub.wrong);
         }
         text
     }
@@ -378,6 +396,7 @@ impl Serialize for ArrayView {
             mappings: &'a MappingsView,
             journal: &'a Option<JournalSummary>,
             members: &'a [MemberView],
+            last_scrub: &'a Option<ScrubView>,
             #[serde(skip_serializing_if = "Option::is_none")]
             refused: &'a Option<String>,
         }
@@ -393,6 +412,7 @@ impl Serialize for ArrayView {
             mappings: self.mappings.as_ref().unwrap_or(&MappingsView::default()),
             journal: &self.journal,
             members: &self.members,
+            last_scrub: &self.last_scrub,
             refused: &self.refused,
         }
         .serialize(serializer)
@@ -429,6 +449,7 @@ pub(crate) mod tests {
             mappings: None,
             refused: None,
             journal: None,
+            last_scrub: None,
             format_version: "1.0".to_owned(),
         }
     }
@@ -590,7 +611,8 @@ Paths
           "bytes_total": null,
           "bytes_free": null
         }
-      ]
+      ],
+      "last_scrub": null
     }
   ]
 }"#;

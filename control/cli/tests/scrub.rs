@@ -219,6 +219,29 @@ fn every_flipped_byte_is_reported_with_a_journal_on_the_members() {
     flips("5", &["m0", "m1", "m2"], &["--journal", "internal"], 15, 40);
 }
 
+/// The lanes name what was written last, also after an orderly end, and the first to open a file for writing makes parity of that from the data.
+#[test]
+fn what_rots_after_the_last_write_is_told_before_a_resync_makes_it_right() {
+    for (level, members) in [("5", &["m0", "m1", "m2"][..]), ("6", &["m0", "m1", "m2", "m3"]), ("1", &["m0", "m1"])] {
+        let bench = filled(level, members, &[]);
+        rot(&bench.path("m1/data/files/sub/7"), 5000, 1);
+        for _ in 0..2 {
+            let scrubbed = bench.run(&["scrub", "db"]);
+            assert_exit(&scrubbed, 3);
+            let line = "/data/files/sub/7: 1 byte does not fit in 4.0 KiB from ";
+            assert!(out(&scrubbed).contains(line) && out(&scrubbed).contains("1 thing does not fit"), "{}", out(&scrubbed));
+        }
+        let json = out(&bench.run(&["scrub", "db", "--json"]));
+        let is_told = json.contains("\"mended\": \"waits\"");
+        assert!(is_told, "{json}");
+        assert_exit(&bench.run(&["scrub", "db", "--repair"]), 3);
+        assert_exit(&bench.run(&["scrub", "db"]), 0);
+        if level == "6" {
+            assert_content(&bench);
+        }
+    }
+}
+
 #[test]
 fn names_that_differ_are_reported() {
     let bench = filled("5", &["m0", "m1", "m2"], &[]);
@@ -290,8 +313,8 @@ fn a_scrub_that_is_interrupted_says_what_it_has_found() {
     std::thread::sleep(Duration::from_millis(40));
     let _ = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status();
     let output = child.wait_with_output().unwrap();
-    // A quick machine may have come to its end.
-    assert!(matches!(output.status.code(), Some(0 | 1)), "{output:?}");
+    // A quick machine may have come to its end, and a slow one not to where it is asked for signals.
+    assert!(matches!(output.status.code(), Some(0 | 1) | None), "{output:?}");
     if output.status.code() == Some(1) {
         assert!(out(&output).trim_end().ends_with("interrupted"), "{}", out(&output));
     }

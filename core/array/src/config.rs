@@ -34,6 +34,8 @@ pub struct Config {
     pub journal_lanes: usize,
     /// Whom a new array is open to, and the directories of its prefixes; None for the user who makes it alone.
     pub access: Option<format::Access>,
+    /// The log of events ([`crate::events`]); None tells nobody.
+    pub events: Option<Vec<u8>>,
 }
 
 /// Writes that can be in a new journal at once.
@@ -177,6 +179,9 @@ impl Config {
         if let Some(text) = get("CXLRAID_UUID").filter(|text| !text.is_empty()) {
             config.uuid = Some(Uuid::parse(&text).ok_or_else(|| ConfigError::Uuid(shown(&text)))?);
         }
+        if let Some(path) = get("CXLRAID_EVENTS").filter(|path| !path.is_empty()) {
+            config.events = absolute("CXLRAID_EVENTS", &[path])?.pop();
+        }
         match get("CXLRAID_JOURNAL").filter(|journal| !journal.is_empty()) {
             None => Ok(Some(config)),
             Some(journal) => config.with_journal(&JournalPlace::parse(&journal)).map(Some),
@@ -228,6 +233,7 @@ impl Config {
             journal: None,
             journal_lanes: JOURNAL_LANES_DEFAULT,
             access: None,
+            events: None,
         })
     }
 

@@ -11,6 +11,7 @@ mod assemble;
 pub mod config;
 mod emptied;
 mod error;
+pub mod events;
 mod exclusive;
 mod fill;
 pub mod journal;

@@ -310,6 +310,19 @@ impl Files {
         for_writing: bool,
         backing: impl FnOnce() -> Result<(BackingFds, Access), OsError>,
     ) -> Result<FileRef, OsError> {
+        self.open_as_it_is(attribute, for_writing, backing)?.agreed()
+    }
+
+    /// The same; what waits to be made good in the file is left as it is, whoever may write to it. For who looks at it first.
+    ///
+    /// # Errors
+    /// As for [`Self::open`].
+    pub fn open_as_it_is(
+        &'static self,
+        attribute: Attribute,
+        for_writing: bool,
+        backing: impl FnOnce() -> Result<(BackingFds, Access), OsError>,
+    ) -> Result<FileRef, OsError> {
         let key = key(attribute.inode, attribute.generation);
         let may_take = self.keep.count != 0 && (self.keep.allowed)();
         let mut held = self.held.lock();
@@ -320,7 +333,7 @@ impl Files {
             opened.handle_count += 1;
             let file = FileRef(opened.inode.clone());
             drop(held);
-            return file.agreed();
+            return Ok(file);
         }
         if may_take
             && let Some((place, inode)) = self.take(idle, key)
@@ -328,7 +341,7 @@ impl Files {
         {
             open.insert(key, Opened { inode: inode.clone(), handle_count: 1, shown_count: 0 });
             drop(held);
-            return FileRef(inode).agreed();
+            return Ok(FileRef(inode));
         }
         let opened_in = self.array.runtime().epochs();
         let (fds, access) = backing()?;
@@ -342,12 +355,12 @@ impl Files {
             opened.handle_count += 1;
             let file = FileRef(opened.inode.clone());
             drop(held);
-            return file.agreed();
+            return Ok(file);
         }
         let inode = self.array.runtime().with_open_files(|_| self.enter(attribute, key, backing, writable, opened_in))?;
         open.insert(key, Opened { inode: inode.clone(), handle_count: 1, shown_count: 0 });
         drop(held);
-        FileRef(inode).agreed()
+        Ok(FileRef(inode))
     }
 
     fn take_backing(&self, fds: BackingFds, access: Access) -> Result<Vec<Option<Backing>>, OsError> {

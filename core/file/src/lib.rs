@@ -53,5 +53,5 @@ pub use mapped::Mapped;
 pub use nameless::{Name, orphan_path};
 pub use pieces::Piece;
 pub use rebuild::{Unbuilt, times_of};
-pub use scrub::{Mended, Scrubbed, Watch};
+pub use scrub::{Mended, ScrubMode, Scrubbed, Watch};
 pub use table::InodeTable;

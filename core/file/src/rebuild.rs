@@ -51,6 +51,21 @@ impl Files {
         Ok(found)
     }
 
+    /// The numbers of the inodes of files of which bytes wait for resync, but of those that members have lost: where the last use of the array was writing.
+    ///
+    /// # Errors
+    /// As for [`Self::unbuilt`].
+    pub fn waiting_for_resync(&self) -> Result<Vec<u64>, OsError> {
+        let mut found = Vec::new();
+        self.each_record(|number, record| {
+            if record.resync.is_some_and(|resync| resync.lost.is_empty()) {
+                found.push(number);
+            }
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
     /// Notes of every file that a member, which is out, has lost its bytes. The caller is alone with the array, and nobody has a file open.
     ///
     /// # Errors

@@ -44,6 +44,25 @@ pub enum Mended {
     Failed(OsError),
 }
 
+/// What a scrub is to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ScrubMode {
+    /// To tell what does not fit.
+    Check,
+    /// To tell also what does not fit where bytes wait for resync: of a file that is open as it is, whose bytes the first to open it for writing would make agree, so that nobody heard of it.
+    CheckWaiting,
+    /// To mend what does not fit.
+    Repair,
+    /// To mend also where bytes wait for resync what is located, and to leave the rest to the resync.
+    RepairWaiting,
+}
+
+impl ScrubMode {
+    const fn is_before_resync(self) -> bool {
+        matches!(self, Self::CheckWaiting | Self::RepairWaiting)
+    }
+}
+
 /// Whom a scrub of a file tells.
 pub struct Watch<'a> {
     /// What does not fit, and what became of it.
@@ -75,7 +94,7 @@ impl Inode {
     ///
     /// # Errors
     /// `IO` if more members failed than the level bears, or the file's redundancy is on members that are out; what the kernel says.
-    pub fn scrub(&self, repair: bool, watch: &mut Watch<'_>) -> Result<Scrubbed, OsError> {
+    pub fn scrub(&self, mode: ScrubMode, watch: &mut Watch<'_>) -> Result<Scrubbed, OsError> {
         // What cannot be made good now counts as not settled where it does not fit.
         let _ = self.finish_mappings();
         let (end, block) = (self.size(), self.geometry.lock_block_bytes());
@@ -93,9 +112,9 @@ impl Inode {
             let stop = end.min((at / step + 1) * step);
             let mut reached = at;
             if at < stop {
-                let look = self.look_settled(at..stop, &mut scrubbed)?;
+                let look = self.look_settled(at..stop, mode, &mut scrubbed)?;
                 reached = look.end.max(at);
-                self.judge(&look.found, repair, watch);
+                self.judge(&look.found, mode, watch);
                 scrubbed.bytes += reached - at;
             }
             if !(watch.goes_on)(reached - at, hole) {
@@ -108,14 +127,19 @@ impl Inode {
             at = stop;
         }
         let behind = self.look_behind_end()?;
-        self.judge(&behind, repair, watch);
+        self.judge(&behind, mode, watch);
         scrubbed.out = scrubbed.out.union(self.out());
         Ok(scrubbed)
     }
 
-    fn judge(&self, found: &[Mismatch], repair: bool, watch: &mut Watch<'_>) {
+    fn judge(&self, found: &[Mismatch], mode: ScrubMode, watch: &mut Watch<'_>) {
         for mismatch in found {
-            let mended = if repair { self.mend(mismatch) } else { Mended::No };
+            let can_mend = match mode {
+                ScrubMode::Check | ScrubMode::CheckWaiting => false,
+                ScrubMode::Repair => true,
+                ScrubMode::RepairWaiting => matches!(mismatch.verdict, Verdict::Located(_)),
+            };
+            let mended = if can_mend { self.mend(mismatch) } else { Mended::No };
             if mended != Mended::AlreadyRight {
                 (watch.found)(mismatch, mended);
             }
@@ -160,7 +184,7 @@ impl Inode {
     }
 
     /// What does not fit in a range, without what is not settled.
-    fn look_settled(&self, range: Range<u64>, scrubbed: &mut Scrubbed) -> Result<Look, OsError> {
+    fn look_settled(&self, range: Range<u64>, mode: ScrubMode, scrubbed: &mut Scrubbed) -> Result<Look, OsError> {
         let mut look = self.look(range.clone())?;
         for _ in 0..FOLLOW_COUNT {
             if !look.found.iter().any(|mismatch| self.is_stored_to(&mismatch.file)) {
@@ -170,7 +194,7 @@ impl Inode {
             look = self.look(range.clone())?;
         }
         look.found.retain(|mismatch| {
-            let is_settled = !self.is_stored_to(&mismatch.file) && !self.waits(&mismatch.file);
+            let is_settled = !self.is_stored_to(&mismatch.file) && !self.waits(&mismatch.file, mode);
             if !is_settled {
                 scrubbed.unsettled_bytes += mismatch.file.end - mismatch.file.start;
             }
@@ -190,10 +214,11 @@ impl Inode {
     }
 
     /// Whether something waits there for a process that may store to the file.
-    fn waits(&self, file: &Range<u64>) -> bool {
+    fn waits(&self, file: &Range<u64>, mode: ScrubMode) -> bool {
         let shared = self.shared();
         let mask = Blocks::of(&self.geometry, file.start, (file.end - file.start).max(1)).mask();
-        shared.resync_waits.load(Ordering::Acquire) != 0 || shared.stripes_unfinished.load(Ordering::Acquire) & mask != 0
+        let waits_for_resync = !mode.is_before_resync() && shared.resync_waits.load(Ordering::Acquire) != 0;
+        waits_for_resync || shared.stripes_unfinished.load(Ordering::Acquire) & mask != 0
     }
 
     fn look(&self, range: Range<u64>) -> Result<Look, OsError> {

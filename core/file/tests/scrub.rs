@@ -4,7 +4,7 @@ mod common;
 
 use array::{Mismatch, Verdict};
 use common::{Random, TestArray, read, write};
-use cxlraid_file::{FileRef, Mended, Watch};
+use cxlraid_file::{FileRef, Mended, ScrubMode, Watch};
 use layout::Level;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -25,7 +25,8 @@ const SHAPES: [(Level, usize); 7] = [
 fn scrub(file: &FileRef, repair: bool) -> Vec<(Mismatch, Mended)> {
     let mut found = Vec::new();
     let mut add = |mismatch: &Mismatch, mended| found.push((mismatch.clone(), mended));
-    let scrubbed = file.scrub(repair, &mut Watch { found: &mut add, goes_on: &mut |_, _| true }).unwrap();
+    let mode = if repair { ScrubMode::Repair } else { ScrubMode::Check };
+    let scrubbed = file.scrub(mode, &mut Watch { found: &mut add, goes_on: &mut |_, _| true }).unwrap();
     assert_eq!(scrubbed.unsettled_bytes, 0);
     found
 }
@@ -102,7 +103,7 @@ fn a_member_that_is_out_is_said_to_be_and_what_is_left_is_compared() {
     flip(&array, 1, 100);
     let found = scrub(&file, false);
     assert!(found.len() == 1 && found[0].0.verdict == Verdict::Unknown, "{found:?}");
-    let scrubbed = file.scrub(false, &mut Watch { found: &mut |_, _| {}, goes_on: &mut |_, _| true }).unwrap();
+    let scrubbed = file.scrub(ScrubMode::Check, &mut Watch { found: &mut |_, _| {}, goes_on: &mut |_, _| true }).unwrap();
     assert!(scrubbed.out.contains(4));
 }
 
@@ -117,7 +118,7 @@ fn holes_cost_nothing() {
         (bytes, holes, steps) = (bytes + more, holes + hole, steps + 1);
         true
     };
-    file.scrub(false, &mut Watch { found: &mut |_, _| panic!("nothing is wrong"), goes_on: &mut goes_on }).unwrap();
+    file.scrub(ScrubMode::Check, &mut Watch { found: &mut |_, _| panic!("nothing is wrong"), goes_on: &mut goes_on }).unwrap();
     assert!(bytes <= 2 << 20 && bytes + holes == 1 << 42 && steps < 10, "{bytes} {holes} {steps}");
 }
 
@@ -131,7 +132,7 @@ fn a_scrub_ends_when_it_is_told_to() {
         steps += 1;
         steps < 2
     };
-    let scrubbed = file.scrub(false, &mut Watch { found: &mut |_, _| {}, goes_on: &mut goes_on }).unwrap();
+    let scrubbed = file.scrub(ScrubMode::Check, &mut Watch { found: &mut |_, _| {}, goes_on: &mut goes_on }).unwrap();
     assert_eq!(scrubbed.bytes, 2 << 20);
 }
 

@@ -9,13 +9,15 @@
 //! Mending makes modes, owners, extended attributes and file times those that count. Names themselves are never made or removed by a scrub: a file that a member lacks has lost its bytes, and a rebuild of the member gives them back.
 
 use crate::Namespace;
-use crate::located::{Located, names_in};
+use crate::located::{Located, names_in, open_below};
 use crate::recover::{Item, xattrs};
 use crate::resolve::join;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+use dax::Access;
+use file::{BackingFds, FileRef};
 use format::Attribute;
-use sys::rustix::fs::{AtFlags, FileType, Timespec, Timestamps, UTIME_OMIT, utimensat};
+use sys::rustix::fs::{AtFlags, FileType, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, utimensat};
 use sys::{AsFd, OsError, Result};
 use units::{MemberSet, Slot};
 
@@ -153,6 +155,28 @@ impl Namespace {
             let Some(reference) = in_use.iter().collect::<Vec<_>>().into_iter().rev().max_by_key(count) else { return Ok(()) };
             in_use.without(reference).iter().try_for_each(|slot| self.files().copy_name_log(reference, slot))
         })
+    }
+
+    /// Opens a file so that nothing is made good of what waits there: resync, or bytes that members have lost. Unless it is `for_writing` its backing files are opened for reading alone, as by who may not write to them.
+    ///
+    /// # Errors
+    /// `NOENT` if the file has not this name any more; what the kernel says.
+    pub fn open_as_it_is(&self, path: &[u8], attribute: Attribute, for_writing: bool) -> Result<FileRef> {
+        let (wanted, access) = if for_writing { (OFlags::RDWR, Access::ReadWrite) } else { (OFlags::RDONLY, Access::ReadOnly) };
+        let backing = || {
+            let mut fds: BackingFds = Vec::new();
+            fds.resize_with(self.array().members().len(), || None);
+            for slot in self.array().in_use().iter() {
+                let flags = wanted | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+                let fd = open_below(self.root(slot)?, &path[1..], flags, Mode::empty())?;
+                if !self.is_bound(slot, &fd, attribute)? {
+                    return Err(OsError::NOENT);
+                }
+                fds[slot] = Some(fd);
+            }
+            Ok((fds, access))
+        };
+        self.files().open_as_it_is(attribute, for_writing, backing)
     }
 
     /// The namespace lock is held.

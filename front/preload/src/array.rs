@@ -6,6 +6,7 @@ use crate::environment::Environment;
 use crate::lock::{Lock, RawLock};
 use crate::report::{self, report};
 use ::array::config::{PATHS_DEFAULT, is_below, normalise};
+use ::array::events::{EventKind, LOG};
 use ::array::{Array, Config, Standing};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use file::{Files, Keep};
@@ -78,6 +79,8 @@ pub(crate) fn tell() {
     if !state.notices.is_empty() && !state.told.swap(true, Ordering::Relaxed) {
         state.notices.iter().for_each(|(lost, notice)| match (lost, &state.namespace) {
             (Some(slot), Ok(namespace)) if namespace.files().array().runtime().claim_telling(*slot) => {
+                let member = namespace.files().array().members().get(*slot).map(|member| member.path.as_slice());
+                LOG.tell(EventKind::DegradedArray, member, None, "a program started without this member");
                 report::to_all(format_args!("{notice}"))
             }
             (Some(_), Ok(_)) => {}
@@ -88,13 +91,16 @@ pub(crate) fn tell() {
 
 /// Tells that this process has taken a member out of use. The caller may hold locks of the array, so nothing here looks at descriptors through the table.
 fn tell_loss(member: &::array::Member) {
+    LOG.tell(EventKind::Fail, Some(&member.path), None, "member failed and is out of use; the array is degraded");
     let (member, remedy) = (member.shown(), "see 'cxlraid status'");
     report::to_all(format_args!("{member}: member failed and is out of use; the array is degraded; {remedy}"));
 }
 
 /// Tells that records of a member's table did not fit their checks. The caller may hold locks of the array.
 fn tell_mend(member: &::array::Member) {
-    let (member, what) = (member.shown(), "records of .cxlraid/inodes were damaged, or cut short by a crash");
+    let what = "records of .cxlraid/inodes were damaged, or cut short by a crash";
+    LOG.tell(EventKind::Healed, Some(&member.path), None, what);
+    let member = member.shown();
     report::to_all(format_args!(
         "{member}: {what}; they were made anew from the other members; unless there was a crash, check its medium"
     ));
@@ -102,6 +108,12 @@ fn tell_mend(member: &::array::Member) {
 
 /// Tells that a member goes out of use since it has not what the others have at a path.
 fn tell_lost_name(member: &::array::Member, path: &[u8]) {
+    LOG.tell(
+        EventKind::Fail,
+        Some(&member.path),
+        None,
+        "member lacks a name that the others have, and is out of use; the array is degraded",
+    );
     let (member, path) = (member.shown(), units::Shown(path));
     report::to_all(format_args!(
         "{member}: member has lost {path}, which the others have (removed or replaced by hand), and is out of use; the array is degraded; put back what was taken away, see 'cxlraid status'"
@@ -253,6 +265,9 @@ fn attach(config: &Config, notices: &mut Notices) -> Result<Namespace, OsError> 
             answer(error.os_error())
         })?
         .telling(::array::Tell { loss: tell_loss, lost_name: tell_lost_name, difference: tell_difference, mend: tell_mend });
+    if let Some(path) = &config.events {
+        LOG.begin(path, &config.name, array.uuid());
+    }
     notice_members(&array, notices);
     let keep = Keep { count: kept_count(array.members().len()), allowed: crate::process::owns_tables };
     let files = Files::keeping_open(array, keep).map_err(|error| {

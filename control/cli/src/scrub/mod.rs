@@ -2,8 +2,8 @@
 //!
 //! First what lies under `.cxlraid` is read as files (`tables`); then the array is attached as by any program, and of each directory the names (`namespace::scrub_directory`), of each file copies and parity are compared (`file::Inode::scrub`).
 //!
-//! A check changes nothing but what every program that opens a file changes: what a crash or a dead process left is made good, and a damaged inode record is made anew from another member's. A file that waits to be rebuilt is opened for
-//! reading only, so that a check does not rebuild.
+//! A check changes nothing but what every program that opens a file changes: what a dead process left is made good, and a damaged inode record is made anew from another member's. A file that waits to be rebuilt is opened for
+//! reading only, so that a check does not rebuild; and so is one of which bytes wait for resync, which would make parity from whatever the data are by now: the lanes name what was written last also after an orderly end.
 
 mod report;
 mod tables;
@@ -11,14 +11,15 @@ mod tables;
 use crate::{
     args::Scrub,
     commands::absolute,
+    events,
     failure::{Exit, Failure},
     files::ArrayFiles,
     inspect,
     spec::Source,
     view::MemberState,
 };
-use array::Array;
-use file::Watch;
+use array::{Array, events::EventKind};
+use file::{FileRef, ScrubMode, Watch};
 use format::Attribute;
 use indicatif::{ProgressBar, ProgressStyle};
 use namespace::{FileType, Scanned};
@@ -45,6 +46,7 @@ const ENDING: [i32; 2] = [signal_hook::consts::SIGINT, signal_hook::consts::SIGT
 /// Compares what is asked for. Returns what is to be printed, and the exit status.
 pub(crate) fn scrub(source: &Source, thing: &str, arguments: &Scrub) -> Result<(String, Exit), Failure> {
     let begun = Instant::now();
+    let is_ended = ending(thing)?;
     let config = inspect::config(source)?;
     let view = inspect::view(source)?;
     let superblock = inspect::newest(source, thing)?;
@@ -71,16 +73,23 @@ pub(crate) fn scrub(source: &Source, thing: &str, arguments: &Scrub) -> Result<(
             return Err(inspect::refused(thing, &error.to_string()));
         }
     };
-    let is_ended = ending(thing)?;
-    let files = ArrayFiles::open(array)?;
+    let files = ArrayFiles::open(array.telling(events::begin(source, thing, superblock.array_uuid)))?;
     paths.iter().try_for_each(|path| files.require_inside(path))?;
     let core = files.core();
     let cannot = |error: OsError| inspect::refused(thing, &io::Error::from(error).to_string());
     let waiting = core.unbuilt().map_err(cannot)?.iter().map(|file| file.attribute.inode).collect();
+    let resync = core.waiting_for_resync().map_err(cannot)?.into_iter().collect();
+    let mode = if arguments.repair { "repair" } else { "check" };
+    // A scrub of some paths says nothing of the array.
+    let is_whole = paths.is_empty();
+    if is_whole {
+        events::tell(EventKind::ScrubStarted, None, None, mode);
+    }
     let mut walk = Walk {
         files: &files,
         repair: arguments.repair,
         waiting,
+        resync,
         seen: BTreeSet::new(),
         report: Report::new(thing, superblock.array_uuid.to_string(), arguments.repair),
         progress: progress(&files, &paths),
@@ -98,6 +107,7 @@ pub(crate) fn scrub(source: &Source, thing: &str, arguments: &Scrub) -> Result<(
     report.out = out.collect();
     report.interrupted = is_ended.load(Ordering::Relaxed);
     report.seconds = begun.elapsed().as_secs_f64();
+    report.tell(is_whole, &members);
     let exit = match (report.is_fine(), report.interrupted && report.wrong() == 0) {
         (true, _) => Exit::Fine,
         (_, true) => Exit::Error,
@@ -111,7 +121,7 @@ pub(crate) fn scrub(source: &Source, thing: &str, arguments: &Scrub) -> Result<(
 }
 
 /// A flag that is set by a signal which asks the command to end. A second signal ends it at once.
-fn ending(thing: &str) -> Result<Arc<AtomicBool>, Failure> {
+pub(crate) fn ending(thing: &str) -> Result<Arc<AtomicBool>, Failure> {
     let flag = Arc::new(AtomicBool::new(false));
     for signal in ENDING {
         let second = signal_hook::flag::register_conditional_default(signal, Arc::clone(&flag));
@@ -145,6 +155,8 @@ struct Walk<'a> {
     repair: bool,
     /// The inodes that wait to be rebuilt.
     waiting: BTreeSet<u64>,
+    /// The inodes of files of which bytes wait for resync.
+    resync: BTreeSet<u64>,
     /// The inodes, with their generations, that were compared: a file may have several names.
     seen: BTreeSet<(u64, u64)>,
     report: Report,
@@ -197,26 +209,55 @@ impl Walk<'_> {
             return;
         }
         let waits = self.waiting.contains(&attribute.inode);
+        let waits_for_resync = self.resync.contains(&attribute.inode);
         let path = Path::new(OsStr::from_bytes(path));
-        let opened = self.files.open_to_scrub(path, !waits);
-        let file = match opened {
-            Ok(Some(file)) => file,
-            // It went, or another file took its place, since its name was compared.
-            Ok(None) => return,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return,
-            Err(error) => return self.report.unread.push(unread(path, &error)),
-        };
+        if waits_for_resync {
+            let names = self.files.names();
+            let as_it_is = |for_writing| names.open_as_it_is(path.as_os_str().as_bytes(), attribute, for_writing);
+            match self.repair.then(|| as_it_is(true)) {
+                Some(Ok(file)) => self.compare(path, &file, ScrubMode::RepairWaiting),
+                _ => {
+                    let Some(file) = self.told(path, as_it_is(false).map(Some).map_err(io::Error::from)) else { return };
+                    self.compare(path, &file, ScrubMode::CheckWaiting);
+                }
+            }
+        }
+        if !waits_for_resync || self.repair && !self.is_ended() {
+            let opened = if waits {
+                let opened = self.files.names().open_as_it_is(path.as_os_str().as_bytes(), attribute, false);
+                opened.map(Some).map_err(io::Error::from)
+            } else {
+                self.files.open_to_scrub(path)
+            };
+            let Some(file) = self.told(path, opened) else { return };
+            self.compare(path, &file, if self.repair { ScrubMode::Repair } else { ScrubMode::Check });
+        }
         self.report.files += 1;
         self.report.waiting_files += u64::from(waits);
+    }
+
+    /// None, and it is told, if a file could not be opened; None, too, if it went, or another file took its place, since its name was compared.
+    fn told(&mut self, path: &Path, opened: io::Result<Option<FileRef>>) -> Option<FileRef> {
+        match opened {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => {
+                self.report.unread.push(unread(path, &error));
+                None
+            }
+        }
+    }
+
+    fn compare(&mut self, path: &Path, file: &FileRef, mode: ScrubMode) {
         let (report, progress, is_ended) = (&mut self.report, &self.progress, self.is_ended);
         let mut found =
-            |mismatch: &array::Mismatch, mended| report.add(DataView::new(path.as_os_str().as_bytes(), mismatch, mended));
+            |mismatch: &array::Mismatch, mended| report.add(DataView::new(path.as_os_str().as_bytes(), mismatch, mended, mode));
         let mut goes_on = |bytes, hole| {
             progress.inc(bytes);
             progress.set_length(progress.length().unwrap_or(0).saturating_sub(hole));
             !is_ended.load(Ordering::Relaxed)
         };
-        match file.scrub(self.repair, &mut Watch { found: &mut found, goes_on: &mut goes_on }) {
+        match file.scrub(mode, &mut Watch { found: &mut found, goes_on: &mut goes_on }) {
             Ok(scrubbed) => {
                 self.report.bytes += scrubbed.bytes;
                 self.report.unsettled_bytes += scrubbed.unsettled_bytes;

@@ -3,12 +3,12 @@
 //! The JSON form is an interface: keys are added within `version` 1, never renamed or removed.
 
 use super::tables::Fault;
-use crate::view::bytes_text;
-use array::{Mismatch, Role, Verdict};
-use file::Mended;
+use crate::{events, view::bytes_text};
+use array::{Mismatch, Role, Verdict, events::EventKind};
+use file::{Mended, ScrubMode};
 use namespace::{Difference, NameMismatch};
 use serde::Serialize;
-use std::{io, path::Path};
+use std::{collections::BTreeSet, io, path::Path};
 use units::{Shown, Slot};
 
 /// The version of the JSON document.
@@ -59,7 +59,7 @@ pub(crate) struct DataView {
     pub(crate) holds: Option<&'static str>,
     /// What can be said of it: "located", "unknown" or "several".
     pub(crate) verdict: &'static str,
-    /// "no", "rewritten", "recomputed" or "failed".
+    /// "no", "rewritten", "recomputed" or "failed"; "waits": the next program that opens the file for writing makes copies and parity from the data, and a scrub with --repair has done so.
     pub(crate) mended: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) why: Option<String>,
@@ -95,7 +95,7 @@ pub(crate) struct Unread {
 }
 
 impl DataView {
-    pub(crate) fn new(path: &[u8], mismatch: &Mismatch, mended: Mended) -> Self {
+    pub(crate) fn new(path: &[u8], mismatch: &Mismatch, mended: Mended, mode: ScrubMode) -> Self {
         let (wrong, holds, verdict) = match &mismatch.verdict {
             Verdict::Located(wrong) => {
                 let holds = wrong.first().map(|(_, role, _)| match role {
@@ -109,6 +109,7 @@ impl DataView {
             Verdict::Several => (Vec::new(), None, "several"),
         };
         let (mended, why) = match mended {
+            Mended::No if matches!(mode, ScrubMode::CheckWaiting | ScrubMode::RepairWaiting) => ("waits", None),
             Mended::No | Mended::AlreadyRight => ("no", None),
             Mended::Rewritten => ("rewritten", None),
             Mended::Recomputed => ("recomputed", None),
@@ -155,6 +156,7 @@ impl DataView {
         let done = match (self.mended, &self.why) {
             ("rewritten", _) => "; rewritten from the others".to_owned(),
             ("recomputed", _) => "; copies and parity made from the data".to_owned(),
+            ("waits", _) => "; it waits for resync, which makes copies and parity from the data".to_owned(),
             ("failed", why) => format!("; cannot be mended: {}", why.as_deref().unwrap_or("unknown")),
             _ => String::new(),
         };
@@ -288,6 +290,31 @@ impl Report {
         }
     }
 
+    /// Tells the log of events what does not fit, each file and member once, and how a scrub of the whole array ended.
+    pub(crate) fn tell(&self, is_whole: bool, members: &[String]) {
+        let mut told = BTreeSet::new();
+        let mut tell = |path: &str, slots: &[Slot], what: &str| {
+            if told.insert((path.to_owned(), slots.to_vec())) {
+                let member = slots.first().and_then(|&slot| members.get(slot)).filter(|_| slots.len() == 1);
+                events::tell(EventKind::Mismatch, member.map(String::as_bytes), None, &format!("{path}: {what}"));
+            }
+        };
+        self.tables.iter().for_each(|table| tell(&table.file, table.slot.as_slice(), &table.what));
+        self.names.iter().for_each(|name| tell(&name.path, &[name.slot], &format!("members differ: {}", name.difference)));
+        let done = |data: &DataView| if data.mended == "no" { String::new() } else { format!("; {}", data.mended) };
+        self.mismatches.iter().for_each(|data| tell(&data.path, &data.wrong, &format!("redundancy does not fit{}", done(data))));
+        if is_whole {
+            let end = match (self.interrupted, self.is_fine(), self.wrong()) {
+                (true, ..) => "interrupted",
+                (_, true, _) => "everything fits",
+                (.., 0) => "not everything could be compared",
+                _ => "something does not fit",
+            };
+            let what = format!("{}: {end}", self.mode);
+            events::tell(EventKind::ScrubFinished, None, Some(self.wrong() as u64), &what);
+        }
+    }
+
     pub(crate) fn json(&self) -> String {
         // Strings, numbers and lists only: there is nothing that could fail.
         serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
@@ -317,7 +344,8 @@ mod tests {
     #[test]
     fn lines_say_what_is_known() {
         let members: Vec<String> = ["/mnt/a", "/mnt/b", "/mnt/c"].map(str::to_owned).to_vec();
-        let line = |verdict, mended| DataView::new(b"/data/f\n", &mismatch(8192, verdict), mended).line(&members);
+        let line =
+            |verdict, mended| DataView::new(b"/data/f\n", &mismatch(8192, verdict), mended, ScrubMode::Check).line(&members);
         let located = Verdict::Located(vec![(1, Role::Data, Vec::new())]);
         assert_eq!(
             line(located.clone(), Mended::Rewritten),
@@ -335,7 +363,7 @@ mod tests {
     fn what_goes_on_is_one_thing() {
         let mut report = Report::new("db", String::new(), false);
         for offset in [0, 4096, 12288] {
-            report.add(DataView::new(b"/data/f", &mismatch(offset, Verdict::Unknown), Mended::No));
+            report.add(DataView::new(b"/data/f", &mismatch(offset, Verdict::Unknown), Mended::No, ScrubMode::Check));
         }
         assert_eq!(
             report.mismatches.iter().map(|found| (found.offset, found.bytes)).collect::<Vec<_>>(),

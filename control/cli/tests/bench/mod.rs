@@ -31,6 +31,7 @@ impl Bench {
         for (variable, _) in std::env::vars().filter(|(variable, _)| variable.starts_with("CXLRAID_")) {
             command.env_remove(variable);
         }
+        command.env("XDG_STATE_HOME", self.path("state"));
         command.env("XDG_CONFIG_HOME", self.path("config")).env_remove("LD_PRELOAD");
         // The machine may have arrays.
         command.env("CXLRAID_SYSTEM_ARRAYS", self.path("system"));
