@@ -1,9 +1,13 @@
-//! Memory that processes share by way of a file: where the file is cut short, other memory stands in for it.
+//! Memory that processes share by way of a file: where the file is cut short, other memory stands
+//! in for it.
 //!
-//! The fault it exists for: whoever may write to the file cuts it, and the next access of every process raises SIGBUS, outside of any guard, since nobody expects that memory to
-//! fail. What stands in is zeros and what its owner puts there; the interrupted access is done again, on those.
+//! The fault it exists for: a user who may write to the file cuts it. The next access of every
+//! process raises SIGBUS, outside of any guard, since nobody expects that memory to fail. The
+//! memory that stands in holds zeros and what its owner puts there. The interrupted access is done
+//! again, on that memory.
 //!
-//! Invariant: memory stands in once and for good, for the whole range at once. No allocation and no lock: this runs in a handler.
+//! Invariant: memory stands in once and for good, for the whole range at once. No allocation and no
+//! lock: this runs in a signal handler.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 use sys::raw::syscall;

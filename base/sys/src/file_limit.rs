@@ -1,7 +1,8 @@
-//! How long a file the process may make one (RLIMIT_FSIZE), so that asking costs one load.
+//! How long a file the process may make (RLIMIT_FSIZE), remembered so that asking costs one load.
 //!
-//! The kernel holds our own growing of backing files to this limit too, and kills the program where it is passed: so nothing of ours
-//! reaches beyond it, and what the program may not do is refused before the kernel is asked.
+//! The kernel also applies this limit when the library makes backing files grow, and kills the
+//! program where it is passed. So the library keeps its own files below the limit, and refuses what
+//! the program may not do before the kernel is asked.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use rustix::process::{Resource, getrlimit};

@@ -1,8 +1,9 @@
-//! Descriptors of our own, kept out of the way of the program's.
+//! The library's own descriptors, kept out of the way of the program's.
 //!
-//! A program expects the lowest free number from open(2) and may use any number up to its limit. Ours therefore live in the upper
-//! half of what the limit allows, are closed on exec, and are remembered, so that a program that closes every number it can think of does
-//! not close ours.
+//! A program expects the lowest free number from open(2) and may use any number up to its limit.
+//! The library's descriptors therefore live in the upper half of what the limit allows. They are
+//! closed on exec, and are remembered, so that a program that closes every number it can think of
+//! does not close them.
 
 use crate::{OwnedFd, RawFd, Result};
 use core::ops::Deref;

@@ -1,7 +1,9 @@
-//! Waiting for what others may keep from us for long: a signal that ends the process ends the wait.
+//! Waiting for locks and answers that other processes may hold back for long: a signal that ends
+//! the process ends the wait.
 //!
-//! The library starts with the program's signals blocked. Whoever holds a lock that a start waits for would keep the program from being interrupted or ended
-//! but by SIGKILL; so the signals that the program was started with open are let in while it rests.
+//! The library starts with the program's signals blocked. Another process that holds a lock for
+//! which a start waits could therefore keep the program from being ended by anything but SIGKILL.
+//! So the signals that the program was started with unblocked are let in during the wait.
 
 use crate::raw::syscall;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,7 +1,8 @@
-//! Text of others on a terminal: a path or a name that lies on a member is whatever somebody made it.
+//! Text of other users on a terminal: a path or a name on a member may hold any bytes.
 //!
-//! Invariant: what is shown has one line, moves no cursor and reads in the order in which it is written. A backslash stays as it is, so that what was shown once stays
-//! the same when it is shown again.
+//! Invariant: text that is shown has one line, moves no cursor and reads in the order in which it
+//! is written. A backslash stays as it is, so that text that was shown once stays the same when it
+//! is shown again.
 
 use core::fmt::{self, Write};
 

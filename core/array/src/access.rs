@@ -1,9 +1,13 @@
 //! Who may use an array: its owner alone, its group as well, or everybody.
 //!
-//! The superblocks say it ([`Access`]), and everything under the members' `.cxlraid`, the journal and the runtime segment has that owner, group and mode. Whoever attaches opens all of that to read and
-//! to write, so the kernel checks it at each attach; whoever may do that is trusted with the whole array. Files of the array have owners and modes of their own.
+//! The superblocks say it ([`Access`]). Everything under the members' `.cxlraid`, the journal and
+//! the runtime segment has that owner, group and mode. A process that attaches opens all of these
+//! files for reading and writing, so the kernel checks at each attach whether it may. A user who
+//! may do that is trusted with the whole array. Files of the array have owners and modes of their
+//! own.
 //!
-//! Invariant: what is made here is given away before others can find it in its place, or is of no use to them until then.
+//! Invariant: a file that is made here gets its owner, group and mode before other users can find
+//! it in its place, or is of no use to them until then.
 
 use crate::Array;
 use crate::error::AttachError;

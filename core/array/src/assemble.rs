@@ -1,11 +1,16 @@
-//! From a configuration to an array in use: which directories are its members, and which of them can be believed.
+//! From a configuration to an array in use: which directories are its members, and which of them
+//! can be believed.
 //!
 //! Invariants:
 //! - a start that is refused has changed nothing on any member;
-//! - a directory without a superblock, where others expect a member, is a missing member (an unmounted device), never a fresh one;
-//! - a member is in sync only if a superblock with the highest event count says so and its own count is at most one behind (the
-//!   superblocks are written one after the other before the first byte that the missing member does not get);
-//! - who is alone writes those that are one behind before anything else, or a start without the others would believe what they say.
+//! - a directory without a superblock, where others expect a member, is a missing member (an
+//!   unmounted device), never a fresh one;
+//! - a member is in sync only if a superblock with the highest event count says so and its own
+//!   count is at most one behind (the superblocks are written one after the other before the first
+//!   byte that the missing member does not get);
+//! - a process that is alone with the array writes the superblocks that are one behind before
+//!   anything else. Otherwise a later start without the other members would believe what these
+//!   superblocks say.
 
 use crate::access;
 use crate::config::Config;

@@ -1,4 +1,5 @@
-//! Members whose tree was removed by hand, of which `.cxlraid` alone is left, or the directories of the prefixes.
+//! Members whose tree was removed by hand: only `.cxlraid` is left of them, or only the directories
+//! of the prefixes.
 
 use crate::member::{Member, Standing};
 use alloc::vec::Vec;

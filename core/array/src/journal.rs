@@ -1,9 +1,12 @@
-//! The array's journal as a file: where it is, how it is made, and whether the one that is there is the one the array was last used with.
+//! The array's journal as a file: where it is, how it is made, and whether the file found there is
+//! the journal that the array was last used with.
 //!
 //! Invariants:
-//! - an array that has a journal is not attached without it: its last writes may be in it. Giving it up is for the operator to say ([`Array::set_journal`]);
+//! - an array that has a journal is not attached without it: its last writes may be in the journal.
+//!   Only the operator can give it up ([`Array::set_journal`]);
 //! - a file that another array may need is not overwritten;
-//! - superblocks may say any path: there only what carries the array's UUID is read or written, and nothing is made that nobody asked for;
+//! - superblocks may name any path. A file there is read or written only if it carries the array's
+//!   UUID, and no file is made that nobody asked for;
 //! - the superblocks name a journal only when it is whole.
 
 use crate::Array;

@@ -1,10 +1,13 @@
-//! The root of a member that this process does not find any more, from a process that has it open.
+//! Finds the root of a member that this process does not find any more, in a process that has it
+//! open.
 //!
-//! When a member's directory was renamed, or another file system lies over it, those that use the array still reach the member by their descriptors. A process that starts then takes
-//! the root from one of them, by the links of /proc, so that what only that member has can be brought to the others before it goes out of use
-//! ([`crate::Runtime::let_go`]).
+//! When a member's directory was renamed, or another file system lies over it, processes that use
+//! the array still reach the member by their descriptors. A process that starts then takes the root
+//! from one of them, by the links of /proc, so that what only that member has can be brought to the
+//! others before the member goes out of use ([`crate::Runtime::let_go`]).
 //!
-//! Only processes of root, of this process' user and of the array's owner are asked: whoever else wrote a pid into the runtime segment is not believed.
+//! Only processes of root, of this process' user and of the array's owner are asked. A pid that
+//! another user wrote into the runtime segment is not believed.
 
 use crate::member::{Finding, Standing, inspect};
 use crate::{Member, Runtime};

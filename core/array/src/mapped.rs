@@ -1,15 +1,19 @@
-//! Who has writable mappings of which file, in the runtime segment: so that what a process stored through them is not forgotten when it dies.
+//! Records of writable mappings, in the runtime segment: which process has one of which file. So
+//! what a process stored through a mapping is not forgotten when the process dies.
 //!
-//! A record belongs to one process and one file; it names the range of the file that the process may store to, and the write-intent lane that says
-//! the same on the members. A record whose owner is dead says that redundancy of its range may not fit: whoever has the file open claims it,
-//! makes redundancy follow the data, and only then frees it.
+//! A record belongs to one process and one file. It names the range of the file that the process
+//! may store to, and the write-intent lane that says the same on the members. A record whose owner
+//! is dead says that the redundancy of its range may not fit. A process that has the file open
+//! claims such a record, makes the redundancy agree with the data, and only then frees the record.
 //!
-//! A process can ask the others that have a file mapped to look at it now (it was cut, or is to be synchronised): it raises
-//! `SharedFile::calls` and rings the segment's bell; each answers in its records when it is done.
+//! A process can ask the others that have a file mapped to look at it now (because it was cut, or
+//! is to be synchronised): it raises `SharedFile::calls` and rings the segment's bell. Each process
+//! answers in its records when it is done.
 //!
-//! Invariants: records are taken, claimed and freed under the open-files lock, and `SharedFile::mapped` is the number of records with the file's key;
-//! it is counted anew with each change, so that a death in the middle of one leaves nothing wrong. The range of a record with an owner only
-//! grows.
+//! Invariants: records are taken, claimed and freed under the open-files lock, and
+//! `SharedFile::mapped` is the number of records with the file's key. That number is counted anew
+//! with each change, so that a death in the middle of one leaves nothing wrong. The range of a
+//! record with an owner only grows.
 
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -1,11 +1,16 @@
-//! The payload of a redo record of the journal: made of what a write stores, and put in place from there.
+//! The payload of a redo record of the journal: made of what a write stores, and put in place from
+//! there.
 //!
-//! It holds the new data, filled up to whole lines, then for levels with parity the parities of each run of rows in the order in which a write comes to them, P before Q,
-//! each filled up to whole lines (docs/format/journal.md). Nothing of it depends on which members are in, so where a byte of it goes is known from the range alone.
+//! The payload holds the new data, filled up to whole lines. For levels with parity the parities of
+//! each run of rows follow, in the order in which a write comes to the runs, P before Q, each
+//! filled up to whole lines (docs/format/journal.md). The payload does not depend on which members
+//! are in, so the range alone says where each of its bytes goes.
 //!
 //! Invariants:
-//! - Making it changes nothing on any member. The program's buffer is read once: parities are those of the data in the payload, whatever the program does meanwhile.
-//! - Putting it in place reads nothing but the payload: it may be done again, by anybody, with more members out, after any part of it.
+//! - Making a payload changes nothing on any member. The program's buffer is read once: parities
+//!   are those of the data in the payload, whatever the program does meanwhile.
+//! - Putting a payload in place reads nothing but the payload. So any process may do it again, with
+//!   more members out, after any part of it was done.
 
 use crate::stripe::{Scratch, Shape};
 use crate::striper::{BLOCK_BYTES, Done, IoFault, Stop, Striper, probe};

@@ -1,7 +1,9 @@
-//! Files under `.cxlraid`, and a journal's, opened so that what lies in their place holds nobody up.
+//! Opens files under `.cxlraid`, and a journal's, in such a way that nothing that lies in their
+//! place can block or mislead a program.
 //!
-//! The fault it exists for: whoever may write a member's `.cxlraid` puts a pipe, a device or a symlink where a file should be, and every program that starts with the array
-//! waits for the pipe, acts on the device, or opens a file of the host.
+//! The fault it exists for: a user who may write a member's `.cxlraid` puts a pipe, a device or a
+//! symlink where a file should be. Every program that starts with the array would then wait for the
+//! pipe, act on the device, or open a file of the host.
 
 use sys::rustix::fs::{self, AtFlags, FileType, Mode, OFlags, Stat};
 use sys::{BorrowedFd, OsError, OwnedFd, Result};

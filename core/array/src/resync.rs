@@ -1,4 +1,4 @@
-//! Redundancy of stripes with parity made to agree with the data again, or compared with it.
+//! Makes the redundancy of stripes with parity agree with the data again, or compares the two.
 
 use crate::mirror::differences;
 use crate::stripe::{Lost, Scratch, Shape};

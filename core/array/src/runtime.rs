@@ -1,10 +1,10 @@
 //! The runtime segment: what the processes attached to one array share while they run.
 //!
-//! A file in shared memory, one per array, gone with the machine: attached processes, which members are out (with an epoch), open
-//! files with their locks, lane owners. Nothing in it is needed after a restart; what must survive is on the members.
+//! It is a file in shared memory, one per array, and is gone with the machine. It holds the attached processes, which members are
+//! out (with an epoch), the open files with their locks, and the owners of lanes. What must survive a restart is on the members.
 //!
-//! Invariants: every word is an atomic or a lock, all zeros is the empty state, and whoever dies at any instruction leaves something the
-//! next process can take over: a slot names pid and start time, a lock names its slot, a slot lists the files it holds open.
+//! Invariants: every word is an atomic or a lock, and all zeros is the empty state. A process that dies at any instruction leaves
+//! what the next can take over: a slot names pid and start time, a lock names its slot, a slot lists the files it holds open.
 
 mod anchors;
 mod entry;

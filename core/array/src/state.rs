@@ -1,5 +1,5 @@
-//! What is asked of an array in use: who its members are, which are out, and the rule that nothing is modified before a missing
-//! member is on record.
+//! Answers about an array in use: what its members are and which of them are out. This module also
+//! keeps the rule that nothing is modified before a missing member is on record.
 
 use crate::member::{Member, Standing, has_failed, show};
 use crate::{Array, Config, Runtime, Tell};

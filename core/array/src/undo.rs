@@ -1,17 +1,25 @@
-//! What makes a block of stripes whole again if its change ends half way while a member that holds data of it is out: kept in the runtime segment until the change is done.
+//! Undo records: they make a block of stripes whole again if its change ends half way while a
+//! member that holds data of it is out. The runtime segment keeps a record until the change is
+//! done.
 //!
-//! With all members in, a stripe that a dead process left half written is mended by making its parity follow its data. With a data chunk out that is not
-//! possible: the parity *is* that chunk, and parity that does not fit what was stored beside it turns bytes of the chunk into something that
-//! nobody wrote. So what each member that is stored to has in a block of rows is put into a record first: what it was where parities are updated, what it is to be where
-//! they are computed from the new data (then nothing need be loaded that is stored over). Of who dies in the middle of the block the record goes to the members, and the
-//! block is old or new, those before it are new. One parity stored alone needs no record: each of its bytes is old or new. The segment outlives processes and not
-//! the machine; after a crash only a journal does the same.
+//! With all members in, a stripe that a dead process left half written is mended: its parity is
+//! computed from its data. With a data chunk out that is not possible: the parity *is* that chunk,
+//! and parity that does not fit the bytes stored beside it turns bytes of the chunk into something
+//! that nobody wrote. So before a block of rows is stored to, a record gets the bytes of each
+//! member in it. Where parities are updated, the record gets the old bytes. Where parities are
+//! computed from the new data, it gets the new bytes (so nothing that is stored over need be
+//! loaded). If a process dies in the middle of a block, the record's bytes are put on the members:
+//! that block is old or new, and the blocks before it are new. A single parity that is stored alone
+//! needs no record: each of its bytes is old or new. The segment outlives processes and not the
+//! machine; after a crash only a journal does the same.
 //!
 //! Invariants:
-//! - A record belongs to one thread, from [`UndoRecords::take`] to its drop. It is armed only while that thread's stores may be half done, and only under the
-//!   stripe locks of what it names.
-//! - An armed record whose owner died is nobody's until it is put back. Who inherits any lock of the file does so before it does anything else to
-//!   the file's stripes, alone among all processes ([`crate::Runtime::with_undo`]); so nothing newer can be overwritten by it.
+//! - A record belongs to one thread, from [`UndoRecords::take`] to its drop. It is armed only while
+//!   that thread's stores may be half done, and only under the stripe locks of what it names.
+//! - An armed record whose owner died is given to nobody until its bytes are put back. A process
+//!   that inherits any lock of the file does that before it does anything else to the file's
+//!   stripes, alone among all processes ([`crate::Runtime::with_undo`]). So nothing newer can be
+//!   overwritten by a record.
 
 use crate::striper::BLOCK_BYTES;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, compiler_fence};

@@ -1,6 +1,7 @@
-//! Locks on files (flock(2)) that others may hold: waiting for them ends, and a signal ends the process meanwhile.
+//! Waiting for locks on files (flock(2)) that other processes may hold: the wait ends after a time,
+//! and a signal that ends the process ends it, too.
 //!
-//! The fault it exists for: whoever may open a file may lock it, and never let go.
+//! The fault it exists for: a user who may open a file may lock it, and never let go.
 
 use sys::rustix::fs::{FlockOperation, flock};
 use sys::{OsError, OwnedFd, Result};

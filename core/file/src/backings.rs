@@ -1,10 +1,15 @@
-//! Which backing file of a member belongs to which inode: the members' tables of backing files (docs/format/backings.md).
+//! Which backing file of a member belongs to which inode: the members' tables of backing files
+//! (docs/format/backings.md).
 //!
-//! The fault it exists for: the attribute by which a backing file says whose it is can be written by the file's owner. So the owner could have his file taken for another user's: programs would then
-//! read and write the other file's bytes, and recovery would give the other file away. A backing file is an inode's if the inode's record here does not name another one.
+//! The fault it exists for: a backing file's attribute says which inode it belongs to, and the
+//! file's owner can write that attribute. So the owner could make the library take the file for
+//! another user's: programs would then read and write the other file's bytes, and recovery would
+//! give the other file away. A backing file is an inode's only if the inode's record here does not
+//! name another one.
 //!
-//! Invariants: a record is stored before the attribute is put on the backing file. A record that cannot be stored or read is not known, and that is no error: it says nothing that
-//! any byte of a file depends on.
+//! Invariants: a record is stored before the attribute is put on the backing file. A record that
+//! cannot be stored or read counts as not known. That is no error, since no byte of a file depends
+//! on it.
 
 use crate::files::Files;
 use crate::table::{header, open_meta_file, open_tables};

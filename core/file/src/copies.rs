@@ -1,10 +1,15 @@
-//! The copies of one inode record that members have: which of them is right, and how the others become it.
+//! The copies of one inode record that members have: which of them is right, and how the others are
+//! made like it.
 //!
-//! The fault it exists for: a bit of a record is flipped on one member, or the member's whole table is put back from an older copy or overwritten while programs run. No member's copy is believed for being the
-//! lowest: all are compared at every load, and where they differ each must fit its checks, and its table's header must be this array's and marked for this use.
+//! The fault it exists for: a bit of a record is flipped on one member, or the member's whole table
+//! is put back from an older copy or overwritten while programs run. So the lowest member's copy is
+//! not believed just because it is the lowest's. All copies are compared at every load. Where they
+//! differ, each must fit its checks, and its table's header must be this array's and marked for
+//! this use.
 //!
-//! Invariants: a difference may be a change under way (the members are stored to one after the other), so it is looked at a few times before anything follows from it; a copy is overwritten only while nobody has the file
-//! open, with the inode lock held.
+//! Invariants: a difference may be a change under way (the members are stored to one after the
+//! other), so it is looked at a few times before anything follows from it. A copy is overwritten
+//! only while nobody has the file open, with the inode lock held.
 
 use crate::table::{InodeTable, Record};
 use alloc::vec::Vec;

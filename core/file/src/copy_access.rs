@@ -1,9 +1,11 @@
-//! Who may open the shared copy of a file: who may open the file.
+//! Rights of the shared copy of a file: the users who may open the file may open the copy.
 //!
-//! The copy has the file's owner, group, mode and access control list. A process that makes it may not be able to give it away (only root may): then it stays
-//! the maker's, and a list names the file's owner and group with what they may do to the file.
+//! The copy has the file's owner, group, mode and access control list. A process that makes the
+//! copy may not be able to give it away (only root may). Then the copy stays the maker's, and an
+//! access control list names the file's owner and group with what they may do to the file.
 //!
-//! What the directories above the file keep out they do not keep out here; programs reach a copy by a name in shared memory.
+//! Directories above the file that keep users out do not keep them out of the copy: programs reach
+//! a copy by a name in shared memory.
 
 use alloc::vec::Vec;
 use sys::rustix::fs::{Gid, Mode, Uid, XattrFlags, fchmod, fchown, fremovexattr, fsetxattr, fstat, getxattr};

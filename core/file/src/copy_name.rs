@@ -1,10 +1,13 @@
-//! What the shared copy of a file is called, and how it is known for what it is.
+//! The name of a file's shared copy, and how the copy is recognised.
 //!
-//! The fault it exists for: every user may make names in /dev/shm. A copy whose name can be foretold is made first by somebody else, and then programs cannot map the
-//! file, or store what they have into somebody else's file.
+//! The fault it exists for: every user may make names in /dev/shm. If another user can guess a
+//! copy's name, that user can make the file first. Then programs cannot map the file, or they store
+//! what they have into the other user's file.
 //!
-//! The name ends with a number drawn at random, which the runtime segment keeps beside the copy's inode number: what has the name and not the number is not opened, given rights or
-//! stored to. In a directory with the sticky bit, as /dev/shm is, nobody else can rename or remove a copy.
+//! The name ends with a number drawn at random. The runtime segment keeps that number beside the
+//! copy's inode number: a file with the copy's name and another inode number is not opened, given
+//! rights or stored to. In a directory with the sticky bit, as /dev/shm is, no other user can
+//! rename or remove a copy.
 
 use crate::files::Files;
 use array::SharedFile;

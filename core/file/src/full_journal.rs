@@ -1,9 +1,12 @@
-//! Every lane of the journal waits to be replayed: their writers are dead, and this process has none of their files open.
+//! What to do when every lane of the journal waits to be replayed: their writers are dead, and this
+//! process has none of their files open.
 //!
-//! Files are opened by name, which this layer does not know; so a [`Finder`] that knows names opens them, and with that they are replayed. It walks the tree. That
-//! happens at most once in as many deaths as there are lanes, and the alternative is to refuse to write.
+//! Files are opened by name, and this layer knows no names. So a [`Finder`] that knows names walks
+//! the tree and opens the files, which replays their records. A walk is needed at most once in as
+//! many deaths as there are lanes, and the alternative is to refuse to write.
 //!
-//! The caller of [`Files::with_lanes`] holds no lock of a file: opening others takes them.
+//! The caller of [`Files::with_lanes`] holds no lock of a file, since opening other files takes
+//! them.
 
 use crate::Inode;
 use crate::files::Files;

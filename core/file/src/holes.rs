@@ -1,8 +1,9 @@
 //! Where a file's holes are (lseek(2) SEEK_DATA, SEEK_HOLE).
 //!
-//! The members know: a stripe of which no member holds data is a hole. Nothing is ever called a hole that was written, also with a
-//! member out: what was stored on it left its mark in the redundancy. A stripe with data on any member counts as data, whole; on a mirror
-//! the members' own answer is exact.
+//! The members know: a stripe of which no member holds data is a hole. A range that was written is
+//! never called a hole, also with a member out, since what was stored on that member left its mark
+//! in the redundancy. A stripe with data on any member counts as data, whole; on a mirror the
+//! members' own answer is exact.
 
 use crate::Inode;
 use core::ops::Range;

@@ -1,19 +1,25 @@
-//! Backing files kept open for a while after the last close of a process, so that opening the file again costs no system call here.
+//! Kept files: backing files stay open for a while after a process has closed the file for the last
+//! time, so that opening the file again costs no system call here.
 //!
-//! The program has closed the file: sizes, times and space are settled as by every close, and the runtime segment does not count the
-//! process as a user. What stays is the [`Inode`] with its descriptors and mappings, at one of a few places; who was closed least
-//! recently goes first. The segment counts the processes that keep a file, so that
-//! - whoever removes its last name cuts the backing files: their blocks must not wait for a process that does not know;
-//! - an entry of the segment is not given to another file while somebody keeps this one.
+//! The program has closed the file: its sizes, times and space are stored as by every close, and
+//! the runtime segment does not count the process as a user. What stays is the [`Inode`] with its
+//! descriptors and mappings, at one of a few places; the file that was closed least recently goes
+//! first. The segment counts the processes that keep a file, so that
+//! - a process that removes the file's last name cuts the backing files: their blocks must not wait
+//!   for a process that does not know of the removal;
+//! - an entry of the segment is not given to another file while a process keeps this one.
 //!
 //! Invariants:
-//! - Only what could be opened anew in the same way is kept: no change of members, directories or symlinks since it was opened, the file
-//!   has a name, and whoever may attach to the array may write to it (so that whoever removes it can cut it).
-//! - What is taken out again is entered like a file just opened: the inode table must still know it. Whether the program may open it
-//!   the kernel has said, by the anchor.
-//! - A process that changes its rights (setresuid(2) and the like) keeps nothing from then on: what is open by its former rights goes with the program's own descriptors.
-//! - A child of fork lets go of everything at once: the segment counts its parent only. A child that shares memory (vfork) keeps and
-//!   takes nothing ([`Keep::allowed`]).
+//! - A file is kept only if it could be opened anew in the same way: no change of members,
+//!   directories or symlinks since it was opened, the file has a name, and every process that may
+//!   attach to the array may write to the file (so that a process that removes the file can cut
+//!   it).
+//! - A kept file that is taken out again is entered like a file just opened: the inode table must
+//!   still know it. Whether the program may open it the kernel has said, by the anchor.
+//! - A process that changes its rights (setresuid(2) and the like) keeps nothing from then on: what
+//!   is open by its former rights goes with the program's own descriptors.
+//! - A child of fork lets go of everything at once: the segment counts its parent only. A child
+//!   that shares memory (vfork) keeps and takes nothing ([`Keep::allowed`]).
 
 use crate::files::{Files, Held};
 use crate::inode::{Inode, key};

@@ -1,12 +1,17 @@
 //! Journaled writes, and the replay of those that a death or a crash cut short.
 //!
-//! The order of a write, under the stripe locks of its range: payload, announced in the write-intent lane, committed, in place, size, settled; see
-//! docs/crash-consistency.md. From committed on nothing but the payload is read, so a member that fails meanwhile is left out and nothing is done twice.
+//! The order of a write, under the stripe locks of its range: payload, announced in the
+//! write-intent lane, committed, in place, size, settled; see docs/crash-consistency.md. Once a
+//! record is committed, only its payload is read, so a member that fails from then on is left out
+//! and nothing is done twice.
 //!
 //! Invariants:
-//! - Whoever holds a stripe lock finds at most one record that is not settled for a byte it guards, and only one whose writer is dead: it is replayed before anything else.
-//! - A lane is given back when its record is settled, and kept from everybody (`JOURNAL_LANE_WAITS`) when that could not be done.
-//! - Two processes that inherited locks of one record replay it one after the other, the second finding it settled.
+//! - A process that holds a stripe lock finds at most one record that is not settled for a byte
+//!   that the lock guards, and only one whose writer is dead: it is replayed before anything else.
+//! - A lane is given back when its record is settled. If the record cannot be settled, nobody gets
+//!   the lane (`JOURNAL_LANE_WAITS`).
+//! - Two processes that inherited locks of one record replay it one after the other; the second
+//!   finds it settled.
 
 use crate::files::Files;
 use crate::inode::{Inode, key};

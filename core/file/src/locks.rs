@@ -1,13 +1,18 @@
 //! Locks of programs (fcntl(2), flock(2)) on a file whose descriptors lie on several backing files.
 //!
-//! The kernel keeps a lock on the backing file that the descriptor is open on ([`array::Anchors`]). While all descriptors of a file lie on one, nothing is to be done
-//! here. When the lowest member in use was lost, or came back, while the file was open, older descriptors lie on another backing file than younger
-//! ones. Whoever asks for a lock then asks the kernel (proc(5), `/proc/locks`) for the locks on the others first, while nobody else asks for one on the
-//! file. The locks themselves stay the kernel's: they go when their process dies or closes the file, and with a description wherever that goes.
+//! The kernel keeps a lock on the backing file that the descriptor is open on ([`array::Anchors`]).
+//! While all descriptors of a file lie on one backing file, nothing is to be done here. When the
+//! lowest member in use was lost, or came back, while the file was open, older descriptors lie on
+//! another backing file than younger ones. A process that asks for a lock then first asks the
+//! kernel (proc(5), `/proc/locks`) for the locks on the other backing files, while no other process
+//! asks for one on the file. The locks themselves stay the kernel's: they go when their process
+//! dies or closes the file, and with a description wherever that goes.
 //!
-//! That list does not hold the locks of other PID namespaces, and outside the first one no lock by flock(2) whose taker has ended while another process still has
-//! the description. It is given in steps, and a lock can be missing if others went between two of them. So it is read twice where it is long,
-//! and the descriptors of the attached processes are looked at, too, as far as this process may: those tell of every lock.
+//! `/proc/locks` lacks the locks of other PID namespaces. Outside the first namespace it also lacks
+//! every lock by flock(2) whose taker has ended while another process still has the description.
+//! The kernel gives it in steps, and a lock can be missing if others went between two of them. So
+//! it is read twice where it is long, and the descriptors of the attached processes are looked at,
+//! too, as far as this process may: those tell of every lock.
 
 use crate::files::Files;
 use crate::inode::Inode;

@@ -1,11 +1,14 @@
 //! Files that are open and have no name.
 //!
-//! A process that never had such a file open may be given a descriptor of it (over exec, or by SCM_RIGHTS), and then has to find the backing
-//! files of the other members, which no path leads to. So a file that loses its last name while it is open is linked as
-//! `.cxlraid/orphan-<inode>-<generation>` on every member; so is a file that never had one (O_TMPFILE) before it is handed on.
+//! A process that never had such a file open may be given a descriptor of it (over exec, or by
+//! SCM_RIGHTS). It then has to find the backing files of the other members, which no path leads to.
+//! So a file that loses its last name while it is open is linked as
+//! `.cxlraid/orphan-<inode>-<generation>` on every member. A file that never had a name (O_TMPFILE)
+//! is linked in this way before it is handed on.
 //!
-//! Invariants: the link is made before the last name goes, and goes before the inode is freed. Whoever frees the inode removes it; after the
-//! death of all who had the file open, the next process to attach does.
+//! Invariants: the link is made before the last name goes, and goes before the inode is freed. The
+//! process that frees the inode removes the link; after the death of all processes that had the
+//! file open, the next process to attach does.
 
 use crate::files::{FileRef, Files};
 use crate::inode::key;

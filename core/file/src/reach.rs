@@ -1,9 +1,11 @@
-//! How far an inode table reaches, and which of its records can be of any file.
+//! How far an inode table reaches, and which of its records can belong to any file.
 //!
-//! The fault it exists for: a table that is a sparse file of 1 TiB. Whoever has written a member's table may have given it any length, which costs nothing; every program that
-//! starts alone with the array would look at 2^34 records of it, and shared memory would be filled by looking.
+//! The fault it exists for: a table that is a sparse file of 1 TiB. A user who can write a member's
+//! table can give it any length, which costs nothing. Every program that starts alone with the
+//! array would then look at 2^34 records of it, and would fill shared memory by looking.
 //!
-//! A record in a hole is all zeros, and so free. So only what members hold data for is looked at (lseek(2), SEEK_DATA), which costs its owner as much as those who look.
+//! A record in a hole is all zeros, and so free. So only ranges for which members hold data are
+//! looked at (lseek(2), SEEK_DATA), and these cost the one who made them as much as those who look.
 
 use crate::holes::seek_member;
 use crate::table::InodeTable;

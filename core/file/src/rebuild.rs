@@ -1,9 +1,13 @@
-//! What a member that is made anew is to hold of the files, and how much of it is still to be computed.
+//! What a member that is made anew is to hold of the files, and how much of it is still to be
+//! computed.
 //!
-//! The inode tables say of each file which members have lost its bytes ([`format::Resync`]). A member that comes back empty has lost those of all files; its place in a rebuild is therefore known at
-//! any instant, and survives every crash: a file that still says that the member has lost it waits, any other is done.
+//! The inode tables say of each file which members have lost its bytes ([`format::Resync`]). A
+//! member that comes back empty has lost the bytes of all files. So how far its rebuild has come is
+//! known at any instant, and survives every crash: a file whose record still says that the member
+//! has lost it waits, and every other file is done.
 //!
-//! Invariants: a file's note is durable on all members in use before the member may count as in sync (`array::fill`), and goes only when the bytes are there (`resync`).
+//! Invariants: a file's note is durable on all members in use before the member may count as in
+//! sync (`array::fill`), and goes only when the bytes are there (`resync`).
 
 use crate::files::Files;
 use alloc::vec::Vec;

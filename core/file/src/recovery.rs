@@ -1,13 +1,16 @@
-//! After a crash: the inode tables of all members are made the same, and what the lanes name is noted for resync.
+//! After a crash: the inode tables of all members are made the same, and the ranges that lanes name
+//! are noted for resync.
 //!
-//! It runs before any file is opened, in the process that has the array alone, and looks at tables only, never at the tree: about 0.1 µs
-//! per file. A crash in the middle of it is no different from the one before: lanes are emptied only when all that they name is durable
-//! in the inode table, and each record is put right by itself.
+//! Recovery runs before any file is opened, in the process that has the array alone. It looks at
+//! tables only, never at the tree: about 0.1 µs per file. A crash in the middle of it is no
+//! different from the one before: lanes are emptied only when all that they name is durable in the
+//! inode table, and each record is put right by itself.
 //!
-//! A member that is away is put on record before a record of another one is made to agree. That bytes wait for resync is noted without: the
-//! lanes of the member that is away say the same, and they are looked at when it comes back.
+//! A member that is away is put on record before a record of another member is made to agree. A
+//! note that bytes wait for resync is stored without that: the lanes of the member that is away
+//! name the same bytes, and are looked at when it comes back.
 //!
-//! Which record is right where members differ [`format::judge`] says.
+//! [`format::judge`] says which record is right where members differ.
 
 use crate::files::Files;
 use crate::table::{InodeTable, open_tables};

@@ -1,15 +1,20 @@
-//! What a crash may have left disagreeing between the members of a file, and how it is made to agree before anybody reads it.
+//! What a crash may have left disagreeing between the members of a file, and how it is made to
+//! agree before anybody reads it.
 //!
-//! The inode table tells which bytes those are ([`Resync`]): after a crash `recovery` puts there what the lanes named. The first process
-//! to open the file that may write to it makes them agree, with every reader and writer kept out, and only then takes the note away; so
-//! a second crash at any instant finds the note again. A note that is no longer needed costs one comparison.
+//! The inode table tells which bytes those are ([`Resync`]): after a crash `recovery` puts there
+//! what the lanes named. The first process to open the file that may write to it makes them agree,
+//! with every reader and writer kept out, and only then takes the note away. So a second crash at
+//! any instant finds the note again. A note that is no longer needed costs one comparison.
 //!
-//! While a member is away that is not on record yet, bytes that agree on the others are left as they are, with their note: nothing is stored, and
-//! if nobody stores anything else the member comes back in sync. Then, or once it is on record, the note is dealt with.
+//! While a member is away that is not on record yet, bytes that agree on the others are left as
+//! they are, with their note. If no process stores anything else, the member then comes back in
+//! sync. The note is dealt with when the member has come back, or is on record.
 //!
-//! Copies follow the lowest member in use, parity follows the data. What a member lost that had to make its backing file anew is
-//! computed from the others. With a member out, parity that does not fit its data cannot be told from parity that does: what is
-//! computed from it may be bytes that nobody wrote. The file is marked then ([`format::FLAG_DOUBTFUL`]), and what lies behind its end is made zeros before it grows.
+//! Copies are made from the lowest member in use, parity from the data. If a member lost its
+//! backing file and got a new one, its bytes are computed from the others. With a member out,
+//! parity that does not fit its data cannot be told from parity that does: what is computed from it
+//! may be bytes that nobody wrote. The file is marked then ([`format::FLAG_DOUBTFUL`]), and what
+//! lies behind its end is made zeros before it grows.
 
 use crate::Inode;
 use crate::rebuild::times_of;

@@ -1,15 +1,23 @@
-//! A scrub of one file: all copies and parities are read and compared, while programs write; on request what does not fit is mended.
+//! A scrub of one file: all copies and parities are read and compared, while programs write. On
+//! request the scrub mends what does not fit.
 //!
-//! Looking takes no lock in the common case: what was compared counts if no writer had the lock of its block meanwhile, which the locks' sequence counts tell, as they tell readers. So writers are not held up, and
-//! whoever kills a scrub leaves no lock to be inherited. Only a block that writers do not leave alone is compared under its lock.
+//! Looking takes no lock in the common case. A comparison counts if no writer had the lock of its
+//! block meanwhile, which the locks' sequence counts tell, as they tell readers. So writers are not
+//! held up, and a scrub that is killed leaves no lock to be inherited. Only a block that writers do
+//! not leave alone is compared under its lock.
 //!
 //! Invariants:
-//! - what waits to be made good (a resync, what a dead process left, what others have stored through mappings and not followed yet) is no mismatch: it is made good first where this process may, and else counts
-//!   as not settled;
-//! - a unit is mended under its lock, after it has been looked at once more. A member that is known to be wrong gets what the others say; where nothing says which is wrong, parity and later copies are made from the
-//!   data, as by resync;
-//! - who inherits the lock of a scrub that was killed must not make parity from the data, which would make the wrong member's bytes right. So the runtime segment has a record (core/array/src/undo.rs) which says that the lock's
-//!   owner only looks, or what the unit is to be that is being stored. After a crash of the machine the unit has one wrong member as before, since no lane names it.
+//! - Bytes that wait to be made good are no mismatch: bytes that wait for a resync, bytes that a
+//!   dead process left, and bytes that others have stored through mappings and not followed yet.
+//!   They are made good first where this process may do that, and otherwise count as not settled.
+//! - A unit is mended under its lock, after it has been looked at once more. A member that is known
+//!   to be wrong gets what the others say. Where nothing says which member is wrong, parity and
+//!   later copies are made from the data, as by resync.
+//! - A process that inherits the lock of a killed scrub must not make parity from the data, which
+//!   would make the wrong member's bytes right. So the runtime segment has a record
+//!   (core/array/src/undo.rs), which says that the lock's owner only looks, or what the unit is to
+//!   be that is being stored. After a crash of the machine the unit has one wrong member as before,
+//!   since no lane names it.
 
 use crate::inode::Inode;
 use crate::stripes::{Blocks, Snapshot};

@@ -1,19 +1,25 @@
-//! The shared copy of a file: what its mappings show where they cannot show the members.
+//! The shared copy of a file: mappings show it where they cannot show the members.
 //!
-//! Chunks smaller than a page cannot be mapped one by one, very many would exceed what the kernel allows a process, and a column whose member is out
-//! is nowhere to be mapped. Then the file is copied, once for all processes, into a file in shared memory beside the runtime segment.
+//! Chunks smaller than a page cannot be mapped one by one. Very many chunks would exceed what the
+//! kernel allows a process. A column whose member is out is nowhere to be mapped. In these cases
+//! the file is copied, once for all processes, into a file in shared memory beside the runtime
+//! segment.
 //!
 //! Invariants:
-//! - The copy exists from the first such mapping to the last, of all processes, and for a while longer if those who had it say so (SQLite maps its database anew for each
-//!   transaction), or until what a dead process left is made good. `SharedFile::copy` is odd meanwhile, and each copy
-//!   has another number.
-//! - It is made and removed under the size lock and all stripe locks. While it exists every write() goes into it and then from it into the array, under
-//!   the stripe locks; truncation and holes go to both; reads come from it.
-//! - "While it exists" is what [`array::SharedFile::is_mapped`] says, not while there are mappings: between the end of the last one and the copy's
-//!   removal another may begin, and find it as it is.
-//! - Who may open it is who may open the file ([`crate::copy_access`]), also after that was changed.
-//! - So it differs from the array only in pages that were stored to through a mapping and not followed yet: following writes them to the array as
-//!   any writer would.
+//! - The copy exists from the first such mapping to the last, of all processes. It exists a while
+//!   longer if the processes that had it say so (SQLite maps its database anew for each
+//!   transaction), or until what a dead process left is made good. `SharedFile::copy` is odd
+//!   meanwhile, and each copy has another number.
+//! - It is made and removed under the size lock and all stripe locks. While it exists every write()
+//!   goes into it and then from it into the array, under the stripe locks; truncation and holes go
+//!   to both; reads come from it.
+//! - [`array::SharedFile::is_mapped`] says whether the copy exists, not whether there are mappings:
+//!   between the end of the last mapping and the copy's removal another mapping may begin, and find
+//!   the copy as it is.
+//! - The users who may open the file may open the copy ([`crate::copy_access`]), also after the
+//!   file's rights were changed.
+//! - So the copy differs from the array only in pages that were stored to through a mapping and not
+//!   followed yet. Following writes these pages to the array as any writer would.
 
 use crate::files::Files;
 use crate::inode::{Inode, key};

@@ -1,10 +1,15 @@
 //! A backing file that somebody else has made shorter while the array uses it.
 //!
-//! The fault it exists for: the owner of a file may cut its backing file on one member by hand. A load or store of the array's behind the new end is answered by SIGBUS, as where the member's
-//! memory has failed. But the member works, and no user without rights to the array may put one out. So for this one file the member counts as out ([`array::SharedFile::cut`]): what it
-//! held is computed from the others. The inode table notes that it is lost before anything is stored without it, and the next open that may write makes it anew (`resync`).
+//! The fault it exists for: the owner of a file may cut its backing file on one member by hand. A
+//! load from or a store to the array's file behind the new end is answered by SIGBUS, as where the
+//! member's memory has failed. But the member works, and a user without rights to the array must
+//! not be able to put a member out. So the member counts as out for this one file
+//! ([`array::SharedFile::cut`]): the bytes it held are computed from the others. The inode table
+//! notes that they are lost before anything is stored without the member, and the next open that
+//! may write makes the backing file anew (`resync`).
 //!
-//! Where only root and the array's owner may cut a backing file, one that is too short is the member's failure.
+//! Where only root and the array's owner may cut a backing file, one that is too short is the
+//! member's failure.
 
 use crate::Inode;
 use core::sync::atomic::Ordering;

@@ -1,7 +1,9 @@
 //! The inode table on the members: one record per file, the same on each.
 //!
-//! Records are stored on every member in use, the lowest first, and read from all of them ([`crate::copies`]). A record is filled while it is free and its
-//! state is stored last. A size and its check are two stores; so are the notes (state, flags, what waits for resync) and theirs. Sizes change under the file's size lock, notes under the inode lock.
+//! Records are stored on every member in use, the lowest first, and read from all of them
+//! ([`crate::copies`]). A record is filled while it is free, and its state is stored last. A size
+//! and its check are two stores; the notes (state, flags, what waits for resync) and their check
+//! are separate stores, too. Sizes change under the file's size lock, notes under the inode lock.
 
 use alloc::vec::Vec;
 use array::{Array, Member, has_failed};

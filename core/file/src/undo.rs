@@ -1,5 +1,5 @@
-//! Changes of stripes while a member that holds data of them is out: a block in whose middle their process dies is made what it was, or what it was to be
-//! (core/array/src/undo.rs).
+//! Changes of stripes while a member that holds data of them is out. If a process dies in the
+//! middle of a block, the block is made what it was, or what it was to be (core/array/src/undo.rs).
 
 use crate::files::Files;
 use crate::inode::{Inode, key, number_of};

@@ -1,14 +1,19 @@
-//! What a process that died in the middle of a change left behind, and how the next one makes it good.
+//! What a process that died in the middle of a change left behind, and how the next process makes
+//! it good.
 //!
-//! A lock that is inherited tells of it. What it guards is repaired before anybody uses it; a process that may not store into the file
-//! leaves a note in the runtime segment for one that may.
+//! A lock that is inherited tells of the death. What the lock guards is repaired before anybody
+//! uses it. A process that may not store into the file leaves a note in the runtime segment for one
+//! that may.
 //!
-//! Whoever opens the file or calls fsync inherits all locks of the dead at once (`settle_dead`), as until then the loss of a member would find stripes that do not fit (the
+//! A process that opens the file or calls fsync inherits all locks of dead processes at once
+//! (`settle_dead`), since until then the loss of a member would find stripes that do not fit (the
 //! write hole).
 //!
-//! - Behind a stripe lock redundancy may not fit its data. It is made to follow the data, or with data out what was being stored is undone.
-//! - Behind the size lock the file was growing or shrinking. The size is whole, since it is stored in one word, but members may differ in
-//!   it, and bytes that had been stored behind it are no zeros: the next growth would show them.
+//! - Behind a stripe lock, redundancy may not fit its data. It is computed from the data, or, with
+//!   a data chunk out, what was being stored is undone.
+//! - Behind the size lock, the file was growing or shrinking. The size is whole, since it is stored
+//!   in one word, but members may differ in it, and bytes that had been stored behind it are no
+//!   zeros: the next growth would show them.
 
 use crate::Inode;
 use crate::files::Files;

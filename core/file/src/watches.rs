@@ -1,7 +1,11 @@
-//! Events for those who watch a file: the kernel raises them for system calls only, and a store or load of the array makes none.
+//! Events for processes that watch a file: the kernel raises them for system calls only, and a
+//! store to or load from the array makes none.
 //!
-//! So whoever has stored or loaded makes a call on the program's anchor that raises the event and changes nothing: a byte is read (IN_ACCESS), or a hole is punched far behind the end, where
-//! nothing is (IN_MODIFY). It is the program's own descriptor, so that the event tells of the name by which it was opened. If that cannot be done nobody is told: the store is complete.
+//! So a process that has stored or loaded makes a call on the program's anchor that raises the
+//! event and changes nothing: it reads a byte (IN_ACCESS), or punches a hole far behind the end,
+//! where nothing is (IN_MODIFY). It uses the program's own descriptor, so that the event tells the
+//! name by which the file was opened. If the call cannot be made, no watcher is told: the store is
+//! complete.
 
 use crate::inode::Inode;
 use sys::rustix::fs::{FallocateFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, fallocate, futimens};

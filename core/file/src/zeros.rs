@@ -1,8 +1,11 @@
-//! Zeros: what is less than a stripe of a range that is cut off or punched.
+//! Zeros: the parts of a range that is cut off or punched which are less than a stripe.
 //!
-//! Where space is left holes are filled first, as for every store. Where none is left, holes stay, since they are zeros already, and only what lies on the members is
-//! overwritten: making a file smaller takes no space. What is allocated on some members only holds zeros (tmpfs gives a page to a hole that is loaded from, and an allocation can
-//! fail halfway), but where a member was rebuilt and its zeros became holes; that is the only case left in which room is missing, and it is found before anything is changed.
+//! Where there is space, holes are filled first, as for every store. Where there is none, holes
+//! stay, since they are zeros already, and only bytes that are allocated on the members are
+//! overwritten: making a file smaller takes no space. What is allocated on some members only holds
+//! zeros (tmpfs gives a page to a hole that is loaded from, and an allocation can fail halfway).
+//! The one exception is a member that was rebuilt and whose zeros became holes. In that case only,
+//! room can be missing, and that is found before anything is changed.
 
 use crate::Inode;
 use crate::journal::{After, FileJournal};

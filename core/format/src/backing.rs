@@ -1,10 +1,14 @@
-//! `.cxlraid/backings`: which backing file belongs to each inode on this member, 32 bytes each; not the same on any two members.
+//! `.cxlraid/backings`: which backing file belongs to each inode on this member, 32 bytes each; not
+//! the same on any two members.
 //!
-//! The attribute of a backing file says to which inode it belongs, and whoever owns the file can write that of another one on it. This table, which only the array's own processes
-//! write, says the same from the other side: a backing file is an inode's if both name each other.
+//! The attribute of a backing file says to which inode it belongs, and the owner of the file can
+//! write another file's attribute on it. This table, which only the array's own processes write,
+//! says the same from the other side: a backing file is an inode's if both name each other.
 //!
-//! Invariants: record 0 names the table itself, by the inode number it has in the member's file system. Where that is another one the member was copied file by file, so that all
-//! numbers have changed, and no record means anything. A record of another generation than the file's says nothing about the file, and one that does not fit its check says nothing at all.
+//! Invariants: record 0 names the table itself, by the inode number it has in the member's file
+//! system. If the table has another number, the member was copied file by file, all numbers have
+//! changed, and no record means anything. A record of another generation than the file's says
+//! nothing about the file, and a record that does not fit its check says nothing at all.
 
 use crate::lane::words_checksum;
 use core::mem::{offset_of, size_of};

@@ -1,11 +1,16 @@
-//! The journal: redo records of writes under way, so that each is old or new as a whole, with its redundancy.
+//! The journal: redo records of writes under way, so that each is old or new as a whole, with its
+//! redundancy.
 //!
-//! A lane holds one record and its payload: the new data and the parities they make. The payload is durable before the record is stored, the record before
-//! anything is stored in place, and all of that before the record is settled: the sequence stored a second time, in a word of its own. So a record that is whole and
-//! not settled is a write that a crash or a death may have cut short, and its payload says what everything it touched is to be. A hole that is being made needs none.
+//! A lane holds one record and its payload: the new data and the parities they make. The payload is
+//! durable before the record is stored, and the record before anything is stored in place. When all
+//! of that is durable the record is *settled*: its sequence is stored a second time, in a word of
+//! its own. So a record that is whole and not settled is a write that a crash or a death may have
+//! cut short, and its payload says what everything it touched is to be. The record of a hole has no
+//! payload.
 //!
-//! The checksum tells a torn record from a whole one, and one of another journal from one of this: the journal's UUID, which is drawn at random, goes into it. It is the
-//! same as a lane's and for the same reason: it is on the path of every write.
+//! The checksum tells a torn record from a whole one, and a record of another journal from one of
+//! this: the journal's UUID, which is drawn at random, goes into it. It is computed like a lane's,
+//! and for the same reason: it is on the path of every write.
 //!
 //! Invariant: an all-zero record, as in a file just created, is none.
 

@@ -1,7 +1,10 @@
-//! The first 4096 bytes of `.cxlraid/inodes`, `.cxlraid/lanes`, `.cxlraid/names` and `.cxlraid/backings`: what follows, and whose it is.
+//! The first 4096 bytes of `.cxlraid/inodes`, `.cxlraid/lanes`, `.cxlraid/names` and
+//! `.cxlraid/backings`: what kind of table follows, and which array and member it belongs to.
 //!
-//! What the table is and whose is written once, when the file is created. Two marks follow that say in which use of the array the table was last in use: they are overwritten in turn, so that a
-//! mark cut short leaves the one before it. A table with a lower mark than the superblocks ask for was put back from an older copy.
+//! That part of the header is written once, when the file is created. Two marks follow, which say
+//! in which use of the array the table was last in use. They are overwritten in turn, so that a
+//! mark that is cut short leaves the one before it. A table with a lower mark than the superblocks
+//! ask for was put back from an older copy.
 //!
 //! Invariant: magic, version and checksum stay where they are in every version to come.
 

@@ -1,11 +1,13 @@
 //! The journal in memory: lanes with a record and its payload each, on one or several media.
 //!
-//! What is done when is core/file's; here is where a lane lies, how its record is stored on all copies of the journal, and which of them is to be believed. The order that
-//! everything rests on: payload, fence, record, fence, in place, fence, settled.
+//! core/file decides when to do what. This module knows where a lane lies, how its record is stored
+//! on all copies of the journal, and which copy is to be believed. Everything rests on this order:
+//! payload, fence, record, fence, in place, fence, settled.
 //!
 //! Invariants:
-//! - A lane has one user at a time: a thread that writes, or nobody while its record waits to be replayed (docs/crash-consistency.md).
-//! - The record before is settled on every copy before a payload is touched.
+//! - A lane has one user at a time: a thread that writes, or nobody while its record waits to be
+//!   replayed (docs/crash-consistency.md).
+//! - Before a payload is touched, the record before it is settled on every copy.
 
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};

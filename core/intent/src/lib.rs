@@ -1,15 +1,18 @@
 //! Write-intent lanes: which bytes of which file may disagree between members after a crash.
 //!
-//! Before a thread stores the first byte of a write, its lane on every member in use names inode, offset and length, and a fence has
-//! passed. The record stays until the lane's next use: a stale one costs one needless resync. (The write-intent log of md, per
-//! thread and without a bitmap.)
+//! Before a thread stores the first byte of a write, its lane on every member in use names inode,
+//! offset and length, and a fence has passed. The record stays until the lane's next use: a stale
+//! one costs one needless resync. (The write-intent log of md, per thread and without a bitmap.)
 //!
-//! A lane whose owner died may name a change that was cut short. Who takes it over first puts what it names where it is not forgotten
-//! (`inherit` of [`Lanes::own`]): the lane is about to be overwritten. So what the lanes and the inode table name together covers, at
-//! every moment, all bytes that may disagree.
+//! A lane whose owner died may name a change that was cut short. The lane is about to be
+//! overwritten, so a thread that takes it over first stores what it names in the inode table, where
+//! it is not forgotten (`inherit` of [`Lanes::own`]). So what the lanes and the inode table name
+//! together covers, at every moment, all bytes that may disagree.
 //!
-//! A lane belongs to one thread: the thread block remembers the lane, the runtime segment's owner word proves that it is still ours
-//! (a child of fork inherits the block, not the lane). Or it belongs to a process' writable mappings of one file, for as long as there are any.
+//! A lane belongs to one thread: the thread block remembers the lane, and the runtime segment's
+//! owner word proves that it is still the thread's (a child of fork inherits the block, not the
+//! lane). Or a lane belongs to a process' writable mappings of one file, for as long as there are
+//! any.
 #![cfg_attr(not(test), no_std)]
 
 extern crate alloc;

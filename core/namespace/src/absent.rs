@@ -1,15 +1,24 @@
 //! Names that the lowest member denies, or has something else at, while other members have them.
 //!
-//! The fault it exists for: somebody removes or replaces names in the tree of the lowest member by hand (`rm -rf MEMBER/data/*`). That member answers every look-up, so programs would learn that there are no
-//! such files, list fewer names, and make new files in the place of what the other members still have.
+//! The fault it exists for: somebody removes or replaces names in the tree of the lowest member by
+//! hand (`rm -rf MEMBER/data/*`). That member answers every look-up. So programs would learn that
+//! there are no such files, list fewer names, and make new files in the place of what the other
+//! members still have.
 //!
-//! What the lowest member says is believed at once while nothing contradicts it: a file that it has is opened on all members anyway. Where it has nothing, where it has something else than a file, and
-//! when a directory is opened to be listed, other members are asked (*witnesses*: as many as the array could lose, two at most), which costs a system call each. If they say otherwise the name is looked
-//! at again on all members with the namespace lock held, when no change is under way.
+//! The lowest member is believed at once while nothing contradicts it: a file that it has is opened
+//! on all members anyway. Other members (*witnesses*: as many as the array could lose, two at most)
+//! are asked in three cases, which costs a system call each: where the lowest member has nothing,
+//! where it has something else than a file, and when a directory is opened to be listed. If they
+//! contradict it, the name is looked at again on all members with the namespace lock held, when no
+//! change is under way.
 //!
-//! A regular file is *proven* if its attribute, its member's table of backing files and the inode table name each other. An inode that has a name has one on every member, so a member without any name for a
-//! proven file of another's has lost it. Such a member goes out, and the others serve. But where somebody else than root and the array's owner may change names, that user may have made the difference:
-//! there nobody goes out, and the call answers EIO. Directories, symlinks and special files prove nothing by themselves; one that only the others have is made on the lowest member again.
+//! A regular file is *proven* if its attribute, its member's table of backing files and the inode
+//! table name each other. An inode that has a name has one on every member. So if one member has a
+//! proven file and another has no name for it, that other member has lost it. Such a member goes
+//! out, and the others serve. But where somebody else than root and the array's owner may change
+//! names, that user may have made the difference: there no member goes out, and the call answers
+//! EIO. Directories, symlinks and special files prove nothing by themselves; one that only the
+//! other members have is made on the lowest member again.
 
 use crate::Namespace;
 use crate::located::{Located, names_in};

@@ -1,7 +1,9 @@
 //! Which file of the array a backing file belongs to.
 //!
-//! The backing file's attribute says so, and its owner can write what he likes there. It is believed unless the member's table of backing files names another one (core/file's
-//! `backings`); then the file counts as one without an attribute: put there by other hands.
+//! The backing file's attribute says so, and the file's owner can write anything there. The
+//! attribute is believed unless the member's table of backing files names another file (core/file's
+//! `backings`). A file that is not believed counts as one without an attribute: somebody put it
+//! there.
 
 use crate::Namespace;
 use crate::create::with_owner_access;

@@ -1,7 +1,7 @@
-//! A member that fails while names are made good after a death or a crash: it goes out, and what remains is made good without it. A start that met it must not be refused
-//! for it.
+//! A member that fails while names are made good after a death or a crash goes out, and the rest is
+//! made good without it. A start that meets such a member is not refused for it.
 //!
-//! An error there does not say which of two members it comes from; so each is looked at.
+//! An error there does not say which of two members it comes from, so each is looked at.
 
 use crate::Namespace;
 use crate::everywhere::is_dead_to_changes;

@@ -1,7 +1,9 @@
 //! A member that is made anew gets every name that the others have.
 //!
-//! The member is out while this runs, so nothing here can put a good member out for it, and whatever is cut short is done again from the beginning: the member's tree is emptied first. Files are made empty; what they held is
-//! noted as lost (`file::Files::note_lost_everywhere`), and computed later from the other members. The process is alone with the array.
+//! The member is out while this runs, so nothing here can put a good member out for it. Whatever is
+//! cut short is done again from the beginning: the member's tree is emptied first. Files are made
+//! empty; their bytes are noted as lost (`file::Files::note_lost_everywhere`), and computed later
+//! from the other members. The process is alone with the array.
 
 use crate::Namespace;
 use crate::change::link_on;

@@ -1,5 +1,6 @@
-//! Files found by what they are and not by their name: those that the journal has no room for others because of (core/file's `full_journal`), and those that
-//! a descriptor on a lost member stands for.
+//! Finds files by what they are and not by their name, for two purposes: to replay records of files
+//! when the journal has no free lane (core/file's `full_journal`), and to find the file that a
+//! descriptor on a lost member stands for.
 
 use crate::Namespace;
 use crate::located::names_in;

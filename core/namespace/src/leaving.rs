@@ -1,5 +1,6 @@
-//! What processes left half done when they died is made good before the loss of a member makes that impossible: by a process that starts and finds that others have died, and when a
-//! member goes out that this process did not find while others still reach it ([`array::Array::let_go`]).
+//! Makes good what processes left half done when they died, before the loss of a member makes that
+//! impossible. It does so when a process starts and finds that others have died, and when a member
+//! goes out that this process did not find while others still reach it ([`array::Array::let_go`]).
 
 use crate::Namespace;
 use sys::Result;

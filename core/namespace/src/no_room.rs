@@ -1,8 +1,9 @@
-//! A change of names that a process left half made when it died, and a member that has no room for it: nobody could get at the array to make
-//! room if every start were refused for it.
+//! A change of names that a process left half made when it died, and a member that has no room for
+//! it. If every start were refused for that, nobody could get at the array to make room.
 //!
-//! The last change is undone, as if the member had refused it to the program that asked. Where that cannot be, the member goes out, if the
-//! array can spare it. The namespace lock is held, and `replay` begins anew afterwards.
+//! The last change is undone, as if the member had refused it to the program that asked. Where it
+//! cannot be undone, the member goes out, if the array can bear that. The namespace lock is held,
+//! and `replay` begins anew afterwards.
 
 use crate::Namespace;
 use crate::change::remove_on;

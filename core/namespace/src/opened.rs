@@ -1,7 +1,8 @@
-//! Calls by a path that leads to what a descriptor is open on (its link under /proc): they act on that, whatever it is called by now and whatever
-//! has its name.
+//! Calls by a path that leads to what a descriptor is open on (its link under /proc). They act on
+//! the open file, whatever its name is by now and whatever has its old name.
 //!
-//! The kernel's checks are those of such a link: of the file itself, not of the way to a name of it.
+//! The kernel's checks are those of such a link: of the file itself, not of the way to a name of
+//! it.
 
 use crate::open::MAKING;
 use crate::{Namespace, Node, Opened, ProgramPath};

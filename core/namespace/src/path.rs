@@ -1,9 +1,12 @@
 //! A path as a program gives it to a call, and which part of the path is known already.
 //!
-//! A relative path starts at a directory that the program has open (or is in). What the kernel calls that directory is the first part of the path's text: that part has been
-//! walked when the directory was opened. It is never walked as one that the program wrote, with symlinks followed: whoever owns a directory on the way could put a symlink
-//! in its place, and lead a program that relies on its open directory to wherever he likes. On the member that the directory lies on the call is made relative to the
-//! directory itself; everywhere else the known part is reached without symlinks or not at all.
+//! A relative path starts at a directory that the program has open (or is in). The kernel's name of
+//! that directory is the first part of the path's text; it was walked when the directory was
+//! opened. The library never walks it again like a path that the program wrote, with symlinks
+//! followed: a user who owns a directory on the way could put a symlink in its place, and lead a
+//! program that relies on its open directory anywhere. On the member that the directory lies on,
+//! the call is made relative to the directory itself. On the other members the known part is
+//! reached without symlinks or not at all.
 
 use crate::Namespace;
 use alloc::vec::Vec;

@@ -1,12 +1,15 @@
-//! What looking at names has shown, so that it need not be looked at again: which directories are reached without symlinks, and which file
-//! a backing file belongs to.
+//! What earlier looks at names have shown, so that they need not be repeated: which directories are
+//! reached without symlinks, and which file a backing file belongs to.
 //!
-//! The kernel still walks every path with the program's own rights; what is saved is asking whether there is a symlink on the way, and
-//! reading the attribute. Both are good for one state of the array's tree: any process that changes where directories or symlinks lie raises
-//! the names' epoch (`Runtime::restructuring`), and a change of members raises theirs. What is kept carries the epochs in its token.
+//! The kernel still walks every path with the program's own rights. What is saved is asking whether
+//! there is a symlink on the way, and reading the attribute. Both answers are good for one state of
+//! the array's tree. Any process that changes where directories or symlinks lie raises the names'
+//! epoch (`Runtime::restructuring`), and a change of members raises the members' epoch. An entry
+//! carries both epochs in its token.
 //!
-//! Invariants: no locks, so that a fork finds nothing held; an entry that is torn does not fit its token. An attribute is only used as
-//! long as the inode table says that the file has a name: its backing file is gone before the number is given out again.
+//! Invariants: no locks, so that a fork finds nothing held; an entry that is torn does not fit its
+//! token. An attribute is only used as long as the inode table says that the file has a name: its
+//! backing file is gone before the number is given out again.
 
 use crate::Namespace;
 use core::sync::atomic::{AtomicU64, Ordering};

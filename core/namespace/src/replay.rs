@@ -1,15 +1,20 @@
-//! After a death or a crash: changes of names that not every member has made are made on the others, from the log.
+//! After a death or a crash: changes of names that not every member has made are made on the
+//! others, from the log.
 //!
-//! A member that outlives a crash has made the changes up to its position, perhaps one more, and no later one: its file system's
-//! journal keeps their order. So the changes behind its position are done again one after the other, each only if it is not done yet, which
-//! a file's attribute tells, of anything else that it is there. On volatile members, which see deaths only, that is the last change.
-//! What no member has any more is not invented: a new name that none has kept was never made. Names are compared as a whole
-//! (`recover`) only if the log does not reach back far enough or is damaged.
+//! A member that outlives a crash has made the changes up to its position, perhaps one more, and no
+//! later one: its file system's journal keeps their order. So the changes behind its position are
+//! done again one after the other, each only if it is not done yet. A file's attribute tells
+//! whether its change is done; of anything else its presence tells. On volatile members, which see
+//! deaths only, that is the last change alone. A change that no member has kept is not invented: a
+//! new name that no member has was never made. Names are compared as a whole (`recover`) only if
+//! the log does not reach back far enough or is damaged.
 //!
-//! The namespace lock is held. Whoever dies in here leaves what the next can do again. A member's position follows each change that is done again on
-//! it, for a crash in here to leave the member as the first one did. Only where a file could not be brought to a name that it had meanwhile do positions stay until the end, and a
-//! crash leaves changes that were done again and positions before them: so nothing is removed that the log does not say was there, neither what is in a
-//! directory nor the last name of a file.
+//! The namespace lock is held. A process that dies in here leaves what the next one can do again. A
+//! member's position follows each change that is done again on it, so that a crash in here leaves
+//! the member as the first crash did. The one exception is a file that could not be brought to a
+//! name that it had meanwhile: then positions stay until the end, and a crash leaves changes that
+//! were done again and positions before them. So nothing is removed that the log does not say was
+//! there, neither what is in a directory nor the last name of a file.
 
 use crate::Namespace;
 use crate::change::{link_on, remove_on, rename_on};

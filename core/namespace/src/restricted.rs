@@ -1,5 +1,5 @@
-//! openat2(2) with RESOLVE_*: how far a path may lead is for the kernel to say, which walks it on the first member. What it finds is then
-//! opened by its name.
+//! openat2(2) with RESOLVE_*: the kernel decides how far a path may lead, and walks it on the first
+//! member. What it finds is then opened by its name.
 
 use crate::{Namespace, Opened, ProgramPath, Reached};
 use alloc::vec::Vec;

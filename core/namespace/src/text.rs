@@ -1,8 +1,10 @@
 //! The text of a running program is not written to (ETXTBSY).
 //!
-//! The kernel sees to it for what it executes. Of a file that is spread over members it executes a copy; so the process holds a lock on the
-//! anchor, on a byte past every file's end, for as long as it lives: it passes through fork and exec, and ends with the last
-//! process that has it, however that ends. Who opens an executable file for writing asks for that lock.
+//! The kernel guarantees that for a file that it executes. A file that is spread over members is
+//! executed as a copy. So the process holds a lock on the anchor, on a byte past every file's end,
+//! for as long as it lives: the lock passes through fork and exec, and ends with the last process
+//! that has it, however that ends. A process that opens an executable file for writing asks for
+//! that lock.
 
 use sys::{AsFd, OsError, Result, ofd_lock};
 

@@ -1,15 +1,19 @@
-//! Guests: tasks that run in this memory, or in a copy of it, while the tables tell nothing of their descriptors.
+//! Guests: tasks that run in this memory, or in a copy of it, while the tables say nothing about
+//! their descriptors.
 //!
-//! The fault this exists for: a child of vfork or posix_spawn runs on its parent's memory with descriptors, directory and signal actions of its
-//! own, while the parent's other threads go on. Whatever it did to the tables, to a file's last use or to a lock would be done to the parent, with
-//! numbers that mean something else there, and a child may be killed at any instruction.
+//! The fault this exists for: a child of vfork or posix_spawn runs on its parent's memory with
+//! descriptors, directory and signal actions of its own, while the parent's other threads go on. If
+//! the child changed the tables, a file's last use or a lock, it would change them for the parent,
+//! whose numbers mean something else. And a child may be killed at any instruction.
 //!
-//! So a guest takes no lock of the library, allocates from an arena of its own, and neither reads nor changes what the process knows of open files. What the
-//! kernel can do on an anchor it does: numbers, offsets and flags are the kernel's, since they were shared before the guest was made. All
-//! else that concerns the array is done by a deputy ([`crate::deputy`]), which is slow (about a millisecond) and right. What concerns the memory
-//! (munmap, mprotect) is the process' affair and served as in any of its threads.
+//! So a guest takes no lock of the library, allocates from an arena of its own, and neither reads
+//! nor changes what the process knows of open files. What the kernel can do on an anchor, the
+//! kernel does: numbers, offsets and flags are the kernel's, since they were shared before the
+//! guest was made. A deputy ([`crate::deputy`]) does everything else that concerns the array, which
+//! is slow (about a millisecond) and right. Calls that concern the memory (munmap, mprotect) are
+//! the process' affair and served as in any of its threads.
 //!
-//! Which tasks are guests is said by [`crate::process`].
+//! [`crate::process`] tells which tasks are guests.
 
 use crate::arch::entry::OURS;
 use crate::arena::Arena;

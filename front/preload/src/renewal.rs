@@ -1,11 +1,14 @@
-//! A copy of the process that begins anew: it has one thread, and memory in which other threads of the original may have been in the middle of anything.
+//! A copy of the process that begins anew: it has one thread, and memory in which other threads of
+//! the original may have been in the middle of anything.
 //!
-//! Such a copy comes of a clone with a stack of its own, of a fork by a guest ([`crate::guest`]), and is what a deputy is ([`crate::deputy`]). It
-//! forgets what the tables say without looking into them, since a list may be half changed and a lock held by nobody, and attaches to the array as a
-//! process of its own. What never changes after the start is believed: the environment, the patched sites, the actions of signals.
+//! Such a copy is made by a clone with a stack of its own, or by a fork by a guest
+//! ([`crate::guest`]); a deputy ([`crate::deputy`]) is one, too. It forgets what the tables say
+//! without looking into them, since a list may be half changed and a lock held by nobody, and
+//! attaches to the array as a process of its own. It believes what never changes after the start:
+//! the environment, the patched sites, the actions of signals.
 //!
-//! The copy has the original's mappings as well, and does not follow its stores to them. A child of an ordinary fork is no such copy, and follows its
-//! own stores ([`crate::mappings::process`]).
+//! The copy has the original's mappings as well, and does not follow its stores to them. A child of
+//! an ordinary fork is no such copy, and follows its own stores ([`crate::mappings::process`]).
 
 use crate::calls::{OPEN, directory};
 use crate::{array, mappings, process, stack};

@@ -1,7 +1,10 @@
-//! One-line messages to standard error, without allocation: what happened, where, and what was done; what an operator must hear of goes to the system's log, too.
+//! One-line messages to standard error, without allocation: what happened, where, and what was
+//! done. What an operator must hear of goes to the system's log, too.
 //!
-//! Where standard error is a file of the array, nothing is written to it: that would be a write of the program's, made in the middle of another one. The message goes to the system's log
-//! then. The log is a local socket (`/dev/log`, syslog(3)); if nobody listens there, nobody is told.
+//! If standard error is a file of the array, nothing is written to it: that would be a write of the
+//! program's, made in the middle of another one. The message then goes to the system's log alone.
+//! The log is a local socket (`/dev/log`, syslog(3)); if no process listens there, the message is
+//! lost.
 
 use core::fmt::{self, Write};
 use linux_raw_sys::general::{__NR_sendto, __NR_socket};

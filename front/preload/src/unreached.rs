@@ -1,12 +1,16 @@
 //! Programs that run without this library, and what they are not given of the array.
 //!
-//! The fault this exists for: such a program writes to what it inherits without anybody's knowledge. An anchor is one member's backing file, a working
-//! directory of the array is a directory of one member: what is written or made there is on that member alone, past redundancy. So before such a program
-//! is executed its anchors are marked close-on-exec, and it is started in another directory ([`PLACES`]); or, if the setting `CXLRAID_UNREACHED` is `refuse`, it
-//! is not executed. One line on standard error says so. If the exec fails, everything is as it was before.
+//! The fault this exists for: such a program writes to what it inherits without anybody's
+//! knowledge. An anchor is one member's backing file, and a working directory of the array is a
+//! directory of one member: what is written or made there is on that member alone, past redundancy.
+//! So before such a program is executed, its anchors are marked close-on-exec, and it is started in
+//! another directory ([`PLACES`]). If the setting `CXLRAID_UNREACHED` is `refuse`, it is not
+//! executed. One line on standard error says so. If the exec fails, everything is as it was before.
 //!
-//! The library is not loaded into a program that is linked statically, or is for another processor (a 32-bit one): ld.so does that, or one that can load it. Nor into
-//! one that gains rights by being executed (ld.so(8), secure-execution mode). In one that is linked with another C library than glibc it stands aside.
+//! ld.so loads the library. So the library is not loaded into a program that is linked statically,
+//! or is for another processor than ld.so's (a 32-bit one), or gains rights by being executed
+//! (ld.so(8), secure-execution mode). In a program that is linked with another C library than
+//! glibc, the library stands aside.
 
 use crate::calls::{OPEN, directory};
 use crate::exec::{Target, descriptor_flags};

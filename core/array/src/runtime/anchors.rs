@@ -1,11 +1,15 @@
-//! Which backing files of an open file descriptors of programs lie on.
+//! On which backing files the programs' descriptors of an open file lie.
 //!
-//! Record locks and flock(2) are kept by the kernel on the backing file that a program's descriptor is open on: that of the lowest member in use when the
-//! file was opened. When members went or came while the file was open there are several, and the kernel knows nothing of a lock on one of them when it is
-//! asked for a lock on another. Whoever locks such a file asks for the locks on the others as well.
+//! The kernel keeps record locks and flock(2) on the backing file that a program's descriptor is
+//! open on: the one of the member that was the lowest in use when the file was opened. If members
+//! went or came while the file was open, descriptors lie on several backing files, and the kernel
+//! does not compare a lock on one with locks on the others. A process that locks such a file
+//! therefore also asks for the locks on the other backing files.
 //!
-//! Programs tell files by device and inode number (stat(2)). What they are told of an open file are those of the first one, also when its member is out: else a process
-//! would take the file it has open for another than the one of that name (SQLite then writes no more).
+//! Programs identify files by device and inode number (stat(2)). Of an open file they are told the
+//! numbers of its first backing file, also when that member is out. Otherwise a process would take
+//! the file that it has open for another file than the one of that name (SQLite then writes no
+//! more).
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 

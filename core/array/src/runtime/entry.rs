@@ -1,8 +1,11 @@
 //! The way into the runtime segment: its file in /dev/shm, examined before anything is waited for.
 //!
-//! Every user may make a name there, and hold a lock on a file of it for ever. So a file of somebody else's is not opened, and waiting for the lock ends. The first name that a segment has can be
-//! foretold, since it is the array's UUID. Where somebody else has made it, the segment gets another one, which is found by listing the directory; a second segment of the same array cannot be used meanwhile, whatever
-//! is made and removed there ([`crate::exclusive`]).
+//! Every user may make a name in /dev/shm, and hold a lock on a file there for ever. So a file of
+//! another user is not opened, and the wait for the lock ends. The first name of a segment is made
+//! of the array's UUID, so other users can guess it. If another user has made a file of that name,
+//! the segment gets another name, which processes find by listing the directory. A second segment
+//! of the same array cannot be used at the same time, whatever is made and removed there
+//! ([`crate::exclusive`]).
 
 use super::segment_path;
 use crate::access;

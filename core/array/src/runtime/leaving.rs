@@ -1,11 +1,16 @@
 //! Members that are about to go out of use while their memory can still be read.
 //!
-//! The loss of a member is most often seen by a process that starts and does not find its directory; those that have it open go on loading and storing there. What only that
-//! member has must reach the others before it counts as out: what processes left half done when they died, and what was stored through mappings and not followed yet. So
-//! who sees such a loss announces it first. While it is announced nobody stores through mappings that show members, and each process with such mappings makes
-//! redundancy follow them; then the member goes out, and stores go on when all mappings show other members.
+//! A process that starts is usually the first to notice that a member's directory is gone.
+//! Processes that have the member open go on loading and storing there. Two things that only that
+//! member has must reach the others before it counts as out: what processes left half done when
+//! they died, and what was stored through mappings and not followed yet. So the process that
+//! notices the loss announces it first. While the loss is announced, nobody stores through mappings
+//! that show members, and each process with such mappings makes redundancy follow them. Then the
+//! member goes out, and stores go on when all mappings show other members.
 //!
-//! Invariants: one process announces at a time, and if it dies nothing is announced any more. An announcement is made before the bell is rung, and looked at after that was heard.
+//! Invariants: one process announces at a time, and if it dies nothing is announced any more. A
+//! process announces before it rings the bell; the others look at the announcement after they have
+//! heard the bell.
 
 use super::{ANSWER_STEP, Runtime};
 use alloc::collections::BTreeSet;

@@ -1,7 +1,10 @@
-//! What lies under /dev/shm and belongs to nobody: segments of arrays that nobody uses, and shared copies of files that no segment names.
+//! Finds files under /dev/shm that belong to nobody: segments of arrays that nobody uses, and
+//! shared copies of files that no segment names.
 //!
-//! Invariants: nothing goes that a living process uses, or that alone knows what a dead one left unfinished; what cannot be judged stays. Names there may be anybody's: only regular files of this user's are
-//! looked into (of everybody's for root, if asked), their locks are not waited for, and what is in them is believed no more than that of a segment in use.
+//! Invariants: no file is removed that a living process uses, or that alone knows what a dead
+//! process left unfinished. A file that cannot be judged stays. Names in /dev/shm may be anybody's:
+//! only regular files of this user are looked into (of every user for root, if asked), their locks
+//! are not waited for, and what is in them is believed no more than what is in a segment in use.
 
 use super::entry::{DIRECTORY, OPEN, UNNAMED};
 use super::{MAGIC, Runtime, Segment, VERSION, pid_namespace};

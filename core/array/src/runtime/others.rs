@@ -1,10 +1,13 @@
-//! Files that are held for a process that cannot hold them itself: it has descriptors of them, and no view of the segment yet, or none that it may use.
+//! Files that are held for a process that cannot hold them itself: it has descriptors of them, but
+//! has not attached to the segment yet, or may not.
 //!
-//! The fault it exists for: a child of vfork inherits a file without a name, its parent closes it, and with the parent's the file's last user is
-//! gone before the program that the child executes has begun: its bytes are freed under an open descriptor.
+//! The fault it exists for: a child of vfork inherits a file without a name, and its parent closes
+//! the file. The parent was the file's last user, so the file's bytes would be freed under an open
+//! descriptor before the program that the child executes has begun.
 //!
-//! Such a process gets a slot of its own, which ends as any other does: with the process, or when the next program of that process has found what
-//! it was given and gives back what was held for it ([`Runtime::forget_former_programs`]).
+//! Such a process gets a slot of its own. The slot ends as any other does: with the process, or
+//! when the next program of that process has found what it was given and gives back what was held
+//! for it ([`Runtime::forget_former_programs`]).
 
 use super::{ATTACH_SLOT_COUNT, Runtime, slot_of};
 use crate::liveness::ProcessId;

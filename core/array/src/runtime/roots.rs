@@ -1,8 +1,10 @@
-//! The roots of members, remembered beyond their loss.
+//! The roots of members, remembered beyond the loss of a member.
 //!
-//! A program's descriptors and its working directory are objects in the tree of the lowest member in use. When that member is lost, perhaps because its
-//! directory was renamed or another file system lies over it, processes that start afterwards cannot open its root, and yet inherit such objects. They tell
-//! them by the root's device and inode number, which the segment keeps.
+//! A program's descriptors and its working directory are objects in the tree of the lowest member
+//! in use. When that member is lost, perhaps because its directory was renamed or another file
+//! system lies over it, processes that start afterwards cannot open its root, and yet inherit such
+//! objects. They recognise these objects by the root's device and inode number, which the segment
+//! keeps.
 
 use super::Runtime;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};

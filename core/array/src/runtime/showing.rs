@@ -1,11 +1,15 @@
-//! Who has mappings of which file, also to load from only, in the runtime segment: so that each process learns at once that a file was cut, that its
-//! mappings show a shared copy from now on, or that a member is out.
+//! Which process has mappings of which file, also mappings to load from only, in the runtime
+//! segment. So each process learns at once that a file was cut, that its mappings show a shared
+//! copy from now on, or that a member is out.
 //!
-//! A process has a bit for each file that it has mappings of, and a thread that hears the bell. When the thread has looked at all mappings, it notes how
-//! often the bell had been rung before. That costs no lock and knows no limit; what a process may store to is another matter ([`crate::mapped`]).
+//! A process has a bit for each file that it has mappings of, and a thread that hears the bell.
+//! When the thread has looked at all mappings, it notes how often the bell had been rung before.
+//! That needs no lock and has no limit. The ranges that a process may store to are in
+//! [`crate::mapped`].
 //!
-//! Invariant: a process sets the bit of a file before it looks at the file's state to show it. Whoever changes that state rings the bell afterwards and then
-//! looks at the bits; so a mapping shows the new state from its beginning, or its process is waited for.
+//! Invariant: a process sets the bit of a file before it looks at the file's state to show it. A
+//! process that changes that state rings the bell afterwards and then looks at the bits. So a
+//! mapping shows the new state from its beginning, or its process is waited for.
 
 use super::{ATTACH_SLOT_COUNT, FileEntry, MAGIC, OPEN_WORDS, Runtime, Segment, VERSION, owner_id, slot_of};
 use crate::liveness::{ProcessId, process_lives};

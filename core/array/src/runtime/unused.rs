@@ -1,8 +1,11 @@
-//! Segments that nobody uses: how that is known, and how they go.
+//! Segments that nobody uses: how that is known, and how they are removed.
 //!
-//! A process that uses a segment has its file open, and a read lock on one byte of it that belongs to that open (an OFD lock, fcntl(2)). A child of a fork has both without having attached, and a program
-//! that is being executed has neither; its slot names it, since it stays the same process. So a segment is unused if no other open has the lock and no process of a slot lives. What looks holds the
-//! segment's file locked (flock), so that nobody attaches meanwhile.
+//! A process that uses a segment has its file open, and a read lock on one byte of it that belongs
+//! to that open file description (an OFD lock, fcntl(2)). A child of a fork has both without having
+//! attached. A program that is being executed has neither, but its slot names the process, which
+//! stays the same. So a segment is unused if no other description has the lock and no process of a
+//! slot lives. The process that finds this out holds the segment's file locked (flock) meanwhile,
+//! so that nobody attaches.
 
 use super::Runtime;
 use core::sync::atomic::Ordering;

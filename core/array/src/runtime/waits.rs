@@ -1,6 +1,9 @@
-//! Which process waits for which other one's lock (fcntl(2) F_SETLKW) where the two lie on different backing files, so that a circle of such waits is found.
+//! Which process waits for which other process' lock (fcntl(2) F_SETLKW) where the two locks lie on
+//! different backing files, so that a circle of such waits is found.
 //!
-//! The kernel finds circles among the waits it knows. Who waits for a lock on another backing file asks for it again and again, and the kernel knows nothing of it: that wait is noted here.
+//! The kernel finds circles among the waits that it knows. A process that waits for a lock on
+//! another backing file asks for it again and again, and the kernel knows nothing of that wait; it
+//! is noted here.
 
 use super::{ATTACH_SLOT_COUNT, Runtime, slot_of};
 use core::sync::atomic::Ordering;

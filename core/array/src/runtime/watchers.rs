@@ -1,7 +1,10 @@
 //! Whether anybody may watch files of the array (inotify, fanotify, dnotify).
 //!
-//! The kernel tells watchers of what system calls do. A store or load of an array's file makes none, so whoever makes one while somebody may watch has the kernel tell of it by another
-//! call. To know that costs one load: the segment counts the attached processes that have such watches, or may have them. A process counts from its first watch to its end.
+//! The kernel tells watchers what system calls do. A store to or load from an array's file makes no
+//! system call. So while somebody may watch, a process that has stored or loaded makes another call
+//! that raises the event. To know whether that is needed costs one load: the segment counts the
+//! attached processes that have such watches, or may have them. A process counts from its first
+//! watch to its end.
 
 use super::{Runtime, slot_of};
 use core::sync::atomic::Ordering;

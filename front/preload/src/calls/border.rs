@@ -1,4 +1,6 @@
-//! Calls with two paths of which one is in the array and the other is not: EXDEV, as between two file systems. But what the kernel would say first of either path it says here, too.
+//! Calls with two paths of which one is in the array and the other is not: they answer EXDEV, as
+//! between two file systems. But first they answer whatever error the kernel would find in either
+//! path before that.
 
 use super::on_path::At;
 use super::paths::{self, AT_FDCWD, Where};

@@ -1,9 +1,12 @@
-//! Watches: inotify, fanotify and dnotify tell of loads and stores that made no system call, as the kernel tells of those that do.
+//! Watches: inotify, fanotify and dnotify tell of loads and stores that made no system call, as the
+//! kernel tells of system calls.
 //!
-//! A process that begins to watch something of the array counts as a watcher from then on, in the runtime segment; so does a child of it, and a program that is given a descriptor of inotify or
-//! fanotify. While any process counts, whoever loads or stores has the kernel raise the event ([`file::Inode::tell_modified`]); otherwise that costs a look at one word.
+//! A process that begins to watch something of the array counts as a watcher from then on, in the
+//! runtime segment. So does a child of it, and a program that is given a descriptor of inotify or
+//! fanotify. While any process counts, every process that loads or stores has the kernel raise the
+//! event ([`file::Inode::tell_modified`]). Otherwise a load or a store costs a look at one word.
 //!
-//! What is stored through a mapping is told of as little as with any other file (inotify(7)).
+//! Stores through a mapping raise no event, as with any other file (inotify(7)).
 
 use super::directory::{borrow, link_target_of_any};
 use crate::array;

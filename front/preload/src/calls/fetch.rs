@@ -1,12 +1,16 @@
-//! pidfd_getfd(2): a descriptor of another process, whose offset may be a word in that process' memory.
+//! pidfd_getfd(2): a descriptor of another process, whose offset may be a word in that process'
+//! memory.
 //!
-//! SCM_RIGHTS, fork and exec share a description from the side that has it. Here it is taken from the other side, which is not asked. Whoever may
-//! take it may also read and write that process' memory (PTRACE_MODE_ATTACH_REALCREDS, as process_vm_readv(2)), and in it lies the same library:
-//! so the fetcher does there what [`super::process::share`] would have done. Meanwhile nobody there moves a private offset: whoever is about to
-//! sees [`FETCHER`] and waits.
+//! SCM_RIGHTS, fork and exec share a description from the side that has it. Here it is taken from
+//! the other side, and its process is not asked. A process that may take it may also read and write
+//! that process' memory (PTRACE_MODE_ATTACH_REALCREDS, as process_vm_readv(2)), and in it lies the
+//! same library. So the fetcher does there what [`super::process::share`] would have done.
+//! Meanwhile no thread there moves a private offset: a thread that is about to do so sees
+//! [`FETCHER`] and waits.
 //!
-//! Invariants: a holder of a position's lock that came before the fetcher is waited for; one that comes later looks at [`FETCHER`] once it has
-//! the lock, and gives it back. What cannot be shared is not given out.
+//! Invariants: a holder of a position's lock that came before the fetcher is waited for; one that
+//! comes later looks at [`FETCHER`] once it has the lock, and gives it back. What cannot be shared
+//! is not given out.
 
 use super::OPEN;
 use super::node::Node;

@@ -1,4 +1,5 @@
-//! RLIMIT_FSIZE: who makes a file grow past the limit gets EFBIG, and SIGXFSZ with it (setrlimit(2)).
+//! RLIMIT_FSIZE: a program that makes a file grow past the limit gets EFBIG, and SIGXFSZ with it
+//! (setrlimit(2)).
 
 use crate::dispatch::{Call, Verdict};
 use crate::{process, signals};

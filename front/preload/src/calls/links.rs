@@ -1,9 +1,11 @@
 //! Paths of the host that lead into the array, by a symlink or by /proc.
 //!
-//! Nothing is asked before a call of the host's that looks at what is there: only if the kernel finds nothing is it seen whether there was a symlink
-//! on the way, and whether it leads into the array. Before a call that makes a name that is asked first, with one system call, so that
-//! nothing is made on the host that belongs into the array. Paths under /proc that lead through a process' directories and files are walked first too:
-//! they lead to a member, where the kernel would find something.
+//! A call of the host that only looks at a name goes to the kernel first. Only if the kernel finds
+//! nothing does the library look for a symlink on the way that leads into the array. A call that
+//! makes a name is different: the library looks first, with one system call, so that nothing is
+//! made on the host that belongs into the array. Paths under /proc that lead through a process'
+//! directories and files are walked first, too: they lead to a member, where the kernel would find
+//! something.
 
 use super::paths::{self, AT_FDCWD};
 use super::{directory, handler};

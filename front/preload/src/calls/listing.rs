@@ -1,7 +1,10 @@
-//! Listings of this process' own descriptors, which /proc keeps as directories: the library's own are left out, so that a program finds what it has opened and no more.
+//! Listings of this process' own descriptors, which /proc keeps as directories. The library's own
+//! descriptors are left out, so that a program finds what it has opened and no more.
 //!
-//! The kernel lists, and what it has listed is looked at: a name that is the number of a descriptor of ours counts only in a directory that is such a listing, about which the kernel is asked only then.
-//! Nothing here allocates: a child that shares its parent's memory lists its descriptors to close them.
+//! The kernel makes the listing, and the library looks at its result. A name that is the number of
+//! one of the library's descriptors is left out only if the directory is such a listing; only then
+//! is the kernel asked about the directory. Nothing here allocates: a child that shares its
+//! parent's memory lists its descriptors to close them.
 
 use crate::dispatch::{Call, Verdict};
 use crate::{process, program};

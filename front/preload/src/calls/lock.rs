@@ -1,12 +1,18 @@
-//! Locks of programs (fcntl(2) F_SETLK, F_OFD_SETLK and their like, flock(2)): the kernel keeps them on the anchor.
+//! Locks of programs (fcntl(2) F_SETLK, F_OFD_SETLK and their like, flock(2)): the kernel keeps
+//! them on the anchor.
 //!
-//! What is told relative to the position or the end of the file is made absolute first, since the anchor knows neither. A lock to the
-//! end of all offsets leaves the last bytes alone, which are ours (`file::RESERVED_OFFSET`).
+//! A range that is given relative to the position or the end of the file is made absolute first,
+//! since the anchor knows neither. A lock to the end of all offsets leaves out the last bytes,
+//! which are the library's (`file::RESERVED_OFFSET`).
 //!
-//! Since the file was opened the lowest member in use may have gone or come back. Then descriptors lie on several backing files, and a lock is given only if
-//! it fits those on the others ([`file::FileLock`]). Who waits for one of them asks again and again: the kernel wakes nobody for a lock on another
-//! file, and finds no deadlock, so that is looked for each time. A descriptor on another backing file may come between the first look and the kernel's answer, so whoever was given a lock looks
-//! once more; whoever opens the file notes the backing file before it can ask for a lock, so that at least one of the two sees the other.
+//! Since the file was opened, the lowest member in use may have gone or come back. Then descriptors
+//! lie on several backing files, and a lock is given only if it fits the locks on the others
+//! ([`file::FileLock`]). A process that waits for such a lock asks for it again and again: the
+//! kernel wakes nobody for a lock on another file, and finds no deadlock, so the library looks for
+//! deadlocks each time. A descriptor on another backing file may appear between the first look and
+//! the kernel's answer. So a process that was given a lock looks once more, and a process that
+//! opens the file notes the backing file before it can ask for a lock: at least one of the two sees
+//! the other.
 
 use super::OPEN;
 use super::node::{Held, Node};

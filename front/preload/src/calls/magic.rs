@@ -1,10 +1,12 @@
 //! Magic links: the paths under /proc that lead to what a descriptor is open on.
 //!
-//! The kernel follows such a link to the open file itself, whatever that is called by now and whatever has its name. So does a call that
-//! follows its path: it acts on the open file. A call that does not follow it meets the link, which is the kernel's.
+//! The kernel follows such a link to the open file itself, whatever its name is by now and whatever
+//! has its old name. A call that follows its path does likewise here: it acts on the open file. A
+//! call that does not follow its path meets the link, which is the kernel's.
 //!
-//! A link of this process leads to a description of ours. One of another process, or one written in a way that is not recognised as ours, is
-//! opened first (O_PATH), which also asks the kernel whether it may be followed.
+//! A link of this process leads to a description of ours. A link of another process, or one written
+//! in a way that is not recognised as ours, is opened first (O_PATH), which also asks the kernel
+//! whether it may be followed.
 
 use super::node::Held;
 use super::paths::{AT_FDCWD, PATH_BYTES_MAX};

@@ -1,8 +1,10 @@
 //! mmap of files of the array.
 //!
-//! A shared mapping is composed of the members' chunks and followed ([`crate::mappings`]). A private one is composed of MAP_FIXED pieces here, so that
-//! nothing is copied and what others write shows; of pages whose member loses its memory [`private`] makes copies. Where that cannot be (chunks smaller than a page, very many pieces, a member out), it is filled from a
-//! copy.
+//! A shared mapping is composed of the members' chunks and followed ([`crate::mappings`]). A
+//! private mapping is composed of MAP_FIXED pieces here, so that nothing is copied and the writes
+//! of other processes show. If a member loses its memory, [`private`] makes copies of the pages
+//! that show it. A mapping that cannot be composed (chunks smaller than a page, very many pieces, a
+//! member out) is filled from a copy.
 
 use super::OPEN;
 use crate::array;

@@ -1,8 +1,11 @@
-//! Calls that give the kernel a place of the array for good: mounts, swap files, the log of accounting, quota files, loop devices.
+//! Calls that give the kernel a place of the array for good: mounts, swap files, the log of
+//! accounting, quota files, loop devices.
 //!
-//! What the kernel would take is one member's directory or backing file. A mount there hides one member's names, a swap file or loop device writes to one member past
-//! redundancy. Only binding a directory of the array onto another is served: it is done on every member. Everything else is refused, with the error that a
-//! file system gives which cannot do it and, for those who would have the right to do it, one line. What concerns the host alone is the kernel's.
+//! The kernel would take one member's directory or backing file. A mount there hides one member's
+//! names; a swap file or loop device writes to one member past redundancy. Only binding a directory
+//! of the array onto another is served, on every member. Everything else is refused, with the error
+//! of a file system that cannot do it and, for programs that would have the right to do it, one
+//! line. What concerns the host alone is the kernel's.
 
 use super::border::Looks;
 use super::on_path::{self, At};

@@ -1,4 +1,5 @@
-//! The frame of every call that takes a path: is it the array's, what does the array say, and what if a symlink leads out of it.
+//! The frame of every call that takes a path. It finds out whether the path is the array's, asks
+//! the array, and goes on where a symlink leads out of the array.
 
 use super::border::{self, Looks};
 use super::links;

@@ -1,9 +1,11 @@
-//! What a path argument means: a name of the array, or the host's affair.
+//! What a path argument means: a name of the array, or a path of the host.
 //!
-//! Most paths of most programs are not ours, so that is decided first and from few bytes: an absolute path whose first component
-//! begins no prefix, or a relative one that can neither climb (`..`) nor come upon a prefix from where it starts.
+//! Most paths of most programs are not the array's, so that is decided first and from few bytes: an
+//! absolute path whose first component begins no prefix, or a relative one that can neither climb
+//! (`..`) nor come upon a prefix from where it starts, is the host's.
 //!
-//! A path that cannot be read from the program's memory is the host's: the kernel answers EFAULT or ENAMETOOLONG as it would.
+//! A path that cannot be read from the program's memory is the host's: the kernel answers EFAULT or
+//! ENAMETOOLONG as it would.
 
 use super::directory;
 use crate::array::{self, Prefixes, prefixes};

@@ -1,6 +1,7 @@
-//! What the kernel says of sockets' names: a path on a member is told as the array's.
+//! Names of sockets that the kernel tells: a path on a member is told as the array's.
 //!
-//! A call that may wait is made by the stub, with an address of ours in place of the program's, as long as any address can be.
+//! A call that may wait is made by the stub, with an address buffer of the library's in place of
+//! the program's, which has room for any address.
 
 use super::socket::{AF_UNIX, Address, PATH_BYTES_MAX, in_use};
 use crate::array;

@@ -1,8 +1,11 @@
-//! A thread changes its credentials (setresuid(2), capset(2), setns(2), a new user namespace): what the program has open stays open, as the kernel has it; what the
-//! library keeps open beyond that, for speed, goes. What the library will need to go on it opens before: the log of names.
+//! A thread changes its credentials (setresuid(2), capset(2), setns(2), a new user namespace). What
+//! the program has open stays open, as the kernel has it. What the library keeps open beyond that,
+//! for speed, is closed. What the library will need to go on, which is the log of names, it opens
+//! before the change.
 //!
-//! The C library changes them in every thread, each of which makes the call (nptl(7)); the first one ends the keeping for all. Which of these calls takes rights away is not
-//! asked: a process that changes them has nothing kept from then on.
+//! The C library changes credentials in every thread, and each thread makes the call (nptl(7)); the
+//! first one ends the keeping for all. The library does not ask which of these calls takes rights
+//! away: a process that changes its credentials has nothing kept from then on.
 
 use crate::array;
 use crate::dispatch::{Call, Verdict};

@@ -1,7 +1,10 @@
-//! splice(2) between a pipe and a file of the array, and sendfile(2) from one to what is no file: the kernel would move pages of the anchor, so the bytes are copied.
+//! splice(2) between a pipe and a file of the array, and sendfile(2) from a file of the array to
+//! something that is no file. The kernel would move pages of the anchor, so the library copies the
+//! bytes.
 //!
-//! Inside the library the pipe is asked without waiting (RWF_NOWAIT). If it is not ready and the call may wait, the stub waits in the
-//! program's stead, where signals arrive: it writes as much as a pipe takes at once, or reads what comes first.
+//! Inside the library the pipe is asked without waiting (RWF_NOWAIT). If it is not ready and the
+//! call may wait, the stub waits in the program's stead, where signals arrive: it writes as much as
+//! a pipe takes at once, or reads what comes first.
 
 use super::copy::{End, check_named, check_open, kind, piece_bytes, verify_from};
 use super::limit;

@@ -1,4 +1,6 @@
-//! madvise(2) on mappings of array files. Most advice concerns pages, whatever they map; some would lose what is known about them, or concerns the file.
+//! madvise(2) on mappings of array files. Most advice concerns pages, whatever they map, and is
+//! left to the kernel. Some advice would lose what is known of stores to the pages, and some
+//! concerns the file; both kinds are served here.
 
 use super::change::{is_locked, pages};
 use super::{Mappings, any, table};

@@ -1,4 +1,5 @@
-//! Faults on our mappings: a store or load that only has to wait, or that finds the file grown.
+//! Faults on mappings of array files: a store or load that only has to wait, or that finds that the
+//! file has grown.
 
 use super::private::{self, Mended};
 use super::{Mapping, Mappings, PAGE, any, table};

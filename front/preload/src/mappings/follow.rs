@@ -1,4 +1,5 @@
-//! Following: which pages of watched mappings were stored to, and their redundancy made to fit.
+//! Following: finds the pages of watched mappings that were stored to, and makes their redundancy
+//! fit.
 
 use super::rights::protect;
 use super::{Mapping, Mappings, any, table};

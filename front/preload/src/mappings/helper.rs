@@ -1,10 +1,12 @@
-//! The period: a thread of our own that follows the process' mappings every 100 ms, so that little is lost with a member and little is to be
-//! resynced after a kill.
+//! The period: a thread of the library follows the process' mappings every 100 ms, so that little
+//! is lost with a member and little is to be resynced after a kill.
 //!
-//! It exists only in processes that have mapped an array file shared. Between rounds it listens to the bell of the runtime segment: another process has cut
-//! a file or synchronises one, and waits until all have looked at it. It is made by a bare clone, with every signal blocked, runs on a stack and thread
-//! block of its own, and holds the table's lock for a short time only. It takes no more than a few percent of one processor: the
-//! longer a round took, the later the next. A fork child makes its own.
+//! The thread exists only in processes that have mapped an array file shared. Between rounds it
+//! listens to the bell of the runtime segment, by which another process that has cut a file or
+//! synchronises one calls all processes to look at it, and waits until they have. The thread is
+//! made by a bare clone, with every signal blocked, runs on a stack and thread block of its own,
+//! and holds the table's lock for a short time only. It takes no more than a few percent of one
+//! processor: the longer a round took, the later the next. A fork child makes its own.
 
 use super::{any, table};
 use crate::arch::helper::{spawn, thread_bytes};

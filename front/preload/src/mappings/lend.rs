@@ -1,11 +1,14 @@
 //! System calls that store into protected pages of mappings.
 //!
-//! Where stores are let through by the granule ([`super::rights`]) the kernel refuses the stores of its own calls (EFAULT): a read from a pipe into a
-//! mapping. So the buffers of calls that are not served here are looked at before: what of them lies in such granules is let through, and lent
-//! to the call until it returns. What is lent is followed, but not protected again.
+//! Where stores are let through by the granule ([`super::rights`]), the kernel refuses the stores
+//! of its own calls (EFAULT), for example a read from a pipe into a mapping. So the library looks
+//! at the buffers of calls that it does not serve, before they are made. Granules in these buffers
+//! are let through, and *lent* to the call until it returns. What is lent is followed, but not
+//! protected again.
 //!
-//! Invariant: a granule that was lent counts as stored to until a follow after the call has protected it. A thread that never comes back from its call (a
-//! handler that jumps) leaves it lent: followed with every round, which costs time and nothing else.
+//! Invariant: a granule that was lent counts as stored to until a follow after the call has
+//! protected it. A thread that never comes back from its call (a handler that jumps) leaves it
+//! lent: it is followed with every round, which costs time and nothing else.
 
 use super::{Mappings, PAGE, table};
 use crate::arch::entry::WANTED;

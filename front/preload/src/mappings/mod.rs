@@ -1,14 +1,20 @@
-//! The shared mappings of array files in this address space: what each address means, and which of it can be stored to.
+//! The shared mappings of array files in this address space: what each address means, and which of
+//! it can be stored to.
 //!
-//! A mapping is *composed* of pieces of the members' chunks up to the end of its file ([`compose`]); the rest is the mapping of an empty file, on
-//! which the kernel sends SIGBUS as it does behind any file's end, until the file has grown ([`fault`]). Of a mapping that can be stored to the pages
-//! are watched, and the redundancy of those stored to follows ([`follow`]): when the program asks, when the mapping goes, and by
-//! a short period ([`helper`]). [`change`] is what munmap, mprotect, mremap and their like do to it, [`process`] what fork, exec and the end do.
+//! A mapping is *composed* of pieces of the members' chunks up to the end of its file
+//! ([`compose`]). The rest is the mapping of an empty file, on which the kernel sends SIGBUS as it
+//! does behind any file's end, until the file has grown ([`fault`]). The pages of a mapping that
+//! can be stored to are watched, and the redundancy of those stored to *follows* ([`follow`]): when
+//! the program asks for it, when the mapping goes, and by a short period ([`helper`]). [`change`]
+//! holds what munmap, mprotect, mremap and their like do to a mapping, [`process`] what fork, exec
+//! and the end of the process do.
 //!
 //! Invariants:
-//! - The table is changed together with the address space, under its lock. It is the first lock of all: taken before those of the open files.
+//! - The table is changed together with the address space, under its lock. It is the first lock of
+//!   all: taken before those of the open files.
 //! - Code of the program never runs with the lock held, so a fault of the program may take it.
-//! - A page that can be stored to is watched, and its file's range is announced, before the program learns of it.
+//! - A page that can be stored to is watched, and its file's range is announced, before the program
+//!   learns of it.
 //! - Nothing watched is unmapped without having been followed, with stores kept out meanwhile.
 
 pub(crate) mod advice;

@@ -1,11 +1,14 @@
 //! Private mappings of array files, for when a member's memory is gone.
 //!
-//! The kernel shows the members' chunks and needs no help: what the program stores is its own. But a page that was not stored to shows a member, and where that has lost
-//! its memory the kernel sends SIGBUS although the array still has the bytes. Such pages become the program's own then, with what the array has; a page that
-//! the program has stored to is never among them, since it does not fault.
+//! The kernel shows the members' chunks and needs no help: what the program stores is its own. But
+//! a page that the program has not stored to shows a member. If that member loses its memory, the
+//! kernel sends SIGBUS although the array still has the bytes. Such pages then become the program's
+//! own, with the bytes that the array has. A page that the program has stored to is never among
+//! them, since it does not fault.
 //!
-//! Invariant: an entry is there as long as its mapping is. One that outlives it (the program has other ways to replace memory than the calls that are served)
-//! does nothing: what is replaced is what /proc/self/maps says is the private mapping of a file.
+//! Invariant: an entry is there as long as its mapping is. One that outlives it (the program has
+//! other ways to replace memory than the calls that are served) does nothing: only memory that
+//! /proc/self/maps shows as the private mapping of a file is replaced.
 
 use super::{Mappings, PAGE, table};
 use crate::alloc::map_anonymous;

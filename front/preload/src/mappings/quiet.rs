@@ -1,11 +1,13 @@
 //! Mappings that need no scan, because nothing can have been stored to them since the last.
 //!
-//! The first store to a protected page is a page fault, and the kernel counts those of a process. A mapping all of which was found protected, or was
-//! protected, and then no fault of this process: nothing was stored to it. A scan of 1 GiB in chunks of 64 KiB takes 3 ms, the question half a microsecond; most
-//! of all it spares an idle process the scan of each period.
+//! The first store to a protected page is a page fault, and the kernel counts the page faults of a
+//! process. If all of a mapping was protected and the process has had no page fault since, nothing
+//! was stored to the mapping. A scan of 1 GiB in chunks of 64 KiB takes 3 ms, and this question
+//! half a microsecond. Most of all, it spares an idle process the scan of each period.
 //!
-//! Not counted here is what others store into this process' memory: a child that shares it (from the first of which on every scan is made), and ptrace(2),
-//! process_vm_writev(2) and their like of another process, which the scan of every few periods finds.
+//! The kernel does not count here what others store into this process' memory. From the first child
+//! on that shares the memory, every scan is made. Stores by ptrace(2), process_vm_writev(2) and
+//! their like of another process are found by the scan of every few periods.
 
 use super::{Mapping, PAGE};
 use core::sync::atomic::{AtomicBool, Ordering};

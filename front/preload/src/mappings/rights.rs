@@ -1,13 +1,16 @@
-//! Stores that are let through one granule at a time, by way of our fault handler.
+//! Stores that are let through one granule at a time, by way of the library's fault handler.
 //!
 //! For two reasons a mapping that the program may store to is write-protected at first:
-//! - *Space.* A store into a hole needs space on every member, and a mapping cannot ask for it. Where that is too much to be got at once (or is not there),
-//!   the first store to each 2 MiB gets it, or SIGBUS, as from a file system that is full.
-//! - *Stores.* Where the kernel does not tell which pages were stored to (userfaultfd not permitted, before Linux 6.7, or a DAX file system), the first store to each 64 KiB tells;
-//!   following takes the right back first.
+//! - *Space.* A store into a hole needs space on every member, and a mapping cannot ask for it.
+//!   Where that is too much to be got at once (or is not there), the first store to each 2 MiB gets
+//!   it, or SIGBUS, as from a file system that is full.
+//! - *Stores.* Where the kernel does not tell which pages were stored to (userfaultfd not
+//!   permitted, before Linux 6.7, or a DAX file system), the first store to each 64 KiB tells;
+//!   following takes the right to store back first.
 //!
-//! Invariant: a granule that is given is writable up to where the mapping is composed, and only such a one is. What changes the addresses of a mapping
-//! revokes all of them.
+//! Invariant: a granule that may be stored to is writable up to where the mapping is composed, and
+//! no other memory is. A change of a mapping's addresses takes the right to store back from all of
+//! its granules.
 
 use super::compose::{show_file, show_nothing};
 use super::{Mapping, Mappings, PAGE};

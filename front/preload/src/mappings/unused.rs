@@ -1,7 +1,9 @@
-//! Shared copies of files that this process maps no more: kept for a moment.
+//! Shared copies of files that this process has no mappings of any more: kept for a moment.
 //!
-//! SQLite maps its database anew for each transaction; to copy the file each time costs more than all else (133 MB, a member missing, four processes: 85
-//! transactions per second, 2900 with this). A copy takes memory, and every write goes into it too: after a second it goes, earlier if the file is closed.
+//! SQLite maps its database anew for each transaction. To copy the file each time costs more than
+//! all else (133 MB, a member missing, four processes: 85 transactions per second, and 2900 with
+//! this). A copy takes memory, and every write goes into it too. So it is removed after a second,
+//! or earlier if the file is closed.
 
 use super::helper;
 use core::sync::atomic::{AtomicBool, Ordering};
