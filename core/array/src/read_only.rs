@@ -1,8 +1,10 @@
 //! Whether a member's file system takes no changes any more.
 //!
-//! The fault it exists for: after an error of its disk a file system makes itself read-only (ext4's `errors=remount-ro`). Every change answers EROFS then, and so does every open for writing; stores through
-//! mappings still reach its page cache, and never its disk. Such a member has failed. A mount that is read-only for one process alone (a sandbox, a bind mount) answers EROFS as well; that says nothing of the member,
-//! and must not put it out of use for everybody.
+//! The fault it exists for: after an error of its disk a file system makes itself read-only (ext4's
+//! `errors=remount-ro`). Every change answers EROFS then, and so does every open for writing.
+//! Stores through mappings still reach its page cache, and never its disk. Such a member has
+//! failed. A mount that is read-only for one process alone (a sandbox, a bind mount) answers EROFS
+//! as well; that says nothing about the member, and must not put it out of use for everybody.
 
 use crate::proc_file;
 use alloc::format;

@@ -1,10 +1,16 @@
-//! Which copies of a piece of a file are wrong, where its redundancy does not fit: what a level can say of it.
+//! Which copies of a piece of a file are wrong, where its redundancy does not fit, as far as its
+//! level can say.
 //!
-//! Bytes are judged in units of [`UNIT_BYTES`] of each chunk, as md's raid6check does with pages. P alone says that a stripe does not fit, and not where. P and Q together name the column if one column is wrong: with the
-//! differences p and q of what the two parities ought to be, q / p = 2^column in every byte that is wrong (H. P. Anvin, "The mathematics of RAID-6", section 4). Copies of three and more name what most of them do not
-//! have. A unit in which bytes name different columns has more than one wrong column, and none of them is believed.
+//! Bytes are judged in units of [`UNIT_BYTES`] of each chunk, as md's raid6check judges pages. P
+//! alone says that a stripe does not fit, but not which column is wrong. P and Q together name the
+//! column if one column is wrong: with the differences p and q between the two parities and what
+//! they ought to be, q / p = 2^column in every byte that is wrong (H. P. Anvin, "The mathematics of
+//! RAID-6", section 4). Three copies and more name the copies that differ from most of them. A unit
+//! in which bytes name different columns has more than one wrong column, and none of them is
+//! believed.
 //!
-//! Invariants: looking stores nothing. The caller holds the locks of the range, or compares their counts afterwards. What is right is computed from what was read in the same look.
+//! Invariants: looking stores nothing. The caller holds the locks of the range, or compares their
+//! counts afterwards. The right bytes are computed from what one and the same look has read.
 
 use crate::striper::{BLOCK_BYTES, Done, IoFault, Striper};
 use crate::walk::{Pieces, Stripes};

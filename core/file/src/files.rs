@@ -1,7 +1,8 @@
-//! What this process has open of one array.
+//! The files of one array that this process has open.
 //!
-//! A file is opened once per process, however many descriptors there are; its entry in the runtime segment counts processes. The last
-//! process to close a file trims it, and frees it if it has no name any more. Its backing files may stay open for a while (`idle`).
+//! A file is opened once per process, however many descriptors there are; its entry in the runtime
+//! segment counts processes. The last process to close a file trims it, and frees it if it has no
+//! name any more. Its backing files may stay open for a while (`idle`).
 
 use crate::backings::Backings;
 use crate::full_journal::Finder;

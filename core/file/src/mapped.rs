@@ -1,18 +1,23 @@
 //! Writable mappings: redundancy follows what a program stores through them.
 //!
-//! Stores of a mapping land in the data of the members directly (of copies: in the first that is in use, [`Inode::primary`]), and nobody sees them. Whoever
-//! owns the address space knows which pages were stored to; [`Mapped::follow`] then makes copies and parity of those pages agree with the data, under
-//! the same locks as any writer.
+//! Stores through a mapping land in the data of the members directly (on levels with copies in the
+//! first copy in use, [`Inode::primary`]), and nobody sees them. The front end, which owns the
+//! address space, knows which pages were stored to. [`Mapped::follow`] then makes copies and parity
+//! of those pages agree with the data, under the same locks as any writer.
 //!
 //! Invariants:
-//! - A page is protected again *before* it is followed. A store after that makes it a page to follow once more, so whatever the copy or the
-//!   sum made of a store in between is made good later.
-//! - A write() beside it keeps that: it updates redundancy by the difference, which leaves a difference still to be followed as it was, or computes it
-//!   anew from the data.
-//! - What a mapping may store to is announced *before* it can: in a record of the runtime segment ([`array::mapped`]) for the death of the process, and in a
-//!   write-intent lane on the members for the death of the machine; out of lanes, by a flag of the inode that means the whole file.
-//! - While a file has such records its copies are read where the stores land.
-//! - What was stored behind the end of the file, in its last page, is zeroed before the file grows over it and when the last mapping goes.
+//! - A page is protected again *before* it is followed. A store after that makes it a page to
+//!   follow once more, so whatever the copy or the sum made of a store in between is made good
+//!   later.
+//! - A write() at the same time keeps that: it updates redundancy by the difference, which leaves a
+//!   difference still to be followed as it was, or computes it anew from the data.
+//! - The range that a mapping may store to is announced *before* the program can store: in a record
+//!   of the runtime segment ([`array::mapped`]) for the death of the process, and in a write-intent
+//!   lane on the members for a crash of the machine. If no lane is free, a flag of the inode
+//!   announces the whole file.
+//! - While a file has such records, its copies are read where the stores land.
+//! - Bytes that were stored behind the end of the file, in its last page, are zeroed before the
+//!   file grows over them and when the last mapping goes.
 
 use crate::files::FileRef;
 use crate::inode::Inode;

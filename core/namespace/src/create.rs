@@ -1,7 +1,9 @@
 //! New files: the same name, mode and attribute on every member, or nowhere.
 //!
-//! A file gets an inode number, as a file without a name, is noted in the log, and is made on the first member with its attribute, then the
-//! same on the others, all under the namespace lock. A crash in between leaves an empty file that lacks its attribute or is not on every member: `complete` makes it whole.
+//! A file gets an inode number, as a file without a name, and is noted in the log. It is made on
+//! the first member with its attribute, and then in the same way on the others, all under the
+//! namespace lock. A crash in between leaves an empty file that lacks its attribute or is not on
+//! every member: `complete` makes it whole.
 
 use crate::absent::AGAIN;
 use crate::everywhere::{NOTHING, On};

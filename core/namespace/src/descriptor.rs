@@ -1,4 +1,4 @@
-//! What a descriptor the program already has stands for, and the current directory.
+//! The file or directory that a descriptor of the program stands for, and the current directory.
 
 use crate::open::Trouble;
 use crate::{Namespace, Node, ProgramPath, Reached};

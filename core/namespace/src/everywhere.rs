@@ -1,4 +1,5 @@
-//! One change on every member: the first decides, the others follow, and in the end all that are in use are the same.
+//! One change on every member: the first member's result decides, the others follow, and in the end
+//! all members in use are alike.
 
 use crate::Namespace;
 use crate::absent::{AGAIN, CONTRADICTED, is_absence};

@@ -1,21 +1,28 @@
-//! Names of one array: what a path or descriptor of the program means, and changes of names on all members.
+//! Names of one array: what a path or descriptor of the program means, and changes of names on all
+//! members.
 //!
-//! Every member carries the whole tree at the same paths. A *logical path* is absolute as the program sees it (`/data/x`); on a member it
-//! lies below the member's directory. The lowest member in use answers lookups and its files are the *anchors*, the descriptors
-//! that programs get; changes are made on it first and its result decides, the others follow.
+//! Every member carries the whole tree at the same paths. A *logical path* is absolute as the
+//! program sees it (`/data/x`); on a member it lies below the member's directory. The lowest member
+//! in use answers look-ups and its files are the *anchors*, the descriptors that programs get.
+//! Changes are made on it first and its result decides; the others follow.
 //!
 //! Invariants:
 //! - changes run under the array's namespace lock, and after `Array::before_change`;
-//! - a change that one member refuses (no space, say) is undone on those that made it; a member that cannot follow is taken out;
-//! - a change is noted in the log before it is made; one that was cut short is made good from there before the next one, and after a
-//!   crash before the first look-up (`log`, `replay`; `recover` where the log does not help);
-//! - paths are never handed to a member's kernel with symlinks to follow: those are the program's and may lead out of the array
-//!   (`resolve`); and what is changed on a member is reached beneath its root without any, whatever has been put there (`located`).
+//! - a change that one member refuses (no space, say) is undone on those that made it; a member
+//!   that cannot follow is taken out;
+//! - a change is noted in the log before it is made. A change that was cut short is made good from
+//!   the log before the next one, and after a crash before the first look-up (`log`, `replay`;
+//!   `recover` where the log does not help);
+//! - paths are never handed to a member's kernel with symlinks to follow: symlinks are the
+//!   program's and may lead out of the array (`resolve`). What is changed on a member is reached
+//!   beneath its root without any symlink, whatever has been put there (`located`).
 //!
-//! The name of a new file is visible before its attribute is on it. Who finds a file without attribute, or one that differs between
-//! members, takes the namespace lock and looks again (`open`); a file still half made then is completed: its maker died.
+//! The name of a new file is visible before its attribute is on it. A process that finds a file
+//! without attribute, or one that differs between members, takes the namespace lock and looks again
+//! (`open`). If the file is still half made then, its maker has died, and the file is completed.
 //!
-//! Lock order: the namespace lock comes first of all (ARCHITECTURE.md). Errors are the system's (`OsError`).
+//! Lock order: the namespace lock comes before all locks but that of the process' table of mappings
+//! (ARCHITECTURE.md). Errors are the system's (`OsError`).
 #![cfg_attr(not(test), no_std)]
 
 extern crate alloc;

@@ -1,11 +1,13 @@
 //! Where a name lies on one member: its directory as a descriptor, and the last component.
 //!
-//! The first member's path says where a name is; on every member, the first included, somebody who owns a directory there may have put a symlink in its place
-//! since, which leads out of the array. So no call that concerns a member gets a path of several components: the kernel resolves the directory beneath
-//! the member's root without a symlink (openat2), and the call is made on that descriptor. It follows no symlink as the last component either.
+//! The first member's path says where a name is. But on every member, the first included, a user
+//! who owns a directory on the way may have put a symlink in its place since, which leads out of
+//! the array. So no call that concerns a member gets a path of several components. The kernel
+//! resolves the directory beneath the member's root without a symlink (openat2), and the call is
+//! made on that descriptor. It follows no symlink as the last component either.
 //!
-//! A name directly below the root needs no resolving. A directory is resolved once per member and operation ([`Directories`]), which is what this costs: an
-//! openat2(2) and a close(2).
+//! A name directly below the root needs no resolving. A directory is resolved once per member and
+//! operation ([`Directories`]), which costs an openat2(2) and a close(2).
 
 use crate::mounts::open_within;
 use crate::resolve::split_last;

@@ -1,8 +1,11 @@
-//! Mounts inside a member's tree that somebody outside made.
+//! Mounts inside a member's tree that somebody outside the array made.
 //!
-//! What such a mount shows is no part of the member. Taken for it, names would be made there and not on the member, names of the other members would be
-//! removed as left over, and the member would go out for names that it has underneath. So no path below a member's root is walked across a mount, except one of the
-//! member's own file system: that is what [`crate::Namespace::bind_mount`] makes, on every member alike. The error is [`FOREIGN_MOUNT`]; the member stays in use.
+//! What such a mount shows is no part of the member. If it were taken for the member, names would
+//! be made there and not on the member, names of the other members would be removed as left over,
+//! and the member would go out for names that it has underneath the mount. So no path below a
+//! member's root is walked across a mount, except a mount of the member's own file system: that is
+//! what [`crate::Namespace::bind_mount`] makes, on every member alike. The error is
+//! [`FOREIGN_MOUNT`]; the member stays in use.
 
 use crate::resolve::split_last;
 use alloc::vec::Vec;

@@ -1,11 +1,13 @@
-//! After a change was cut short: the names on every member are made the first's again.
+//! After a change was cut short: the names on every member are made like the first member's again.
 //!
-//! The fault it exists for: a process dies between two members, so that a name is here on one and there on the other; or a power
-//! failure, after which each member's file system has come back to a moment of its own. Files are told by their attribute, not by
-//! their name, so a backing file that a rename left behind is found and moved, never copied.
+//! The fault it exists for: a process dies between two members, so that a name is here on one and
+//! there on the other; or a power failure, after which each member's file system has come back to a
+//! moment of its own. Files are told by their attribute, not by their name, so a backing file that
+//! a rename left behind is found and moved, never copied.
 //!
-//! Invariants: the first member is only read, but for empty files that lack their attribute; a backing file that any name of the first
-//! refers to is set aside in `.cxlraid` before its place is cleared; whoever dies in here leaves what the next run can finish. Cost: it
+//! Invariants: the first member is only read, but for empty files that lack their attribute. A
+//! backing file that any name of the first member refers to is set aside in `.cxlraid` before its
+//! place is cleared. A process that dies in here leaves what the next run can finish. Cost: it
 //! walks the trees. The namespace lock is held.
 
 use crate::Namespace;

@@ -1,12 +1,19 @@
-//! A scrub of names: what the members have in one directory is compared, name by name, while programs make changes.
+//! A scrub of names: what the members have in one directory is compared, name by name, while
+//! programs make changes.
 //!
-//! Changes of names are made on all members under the namespace lock, so with that held the members' names, modes, owners, targets, extended attributes, numbers of links and the inodes of files must be the same. The lock is
-//! held for a few names at a time.
+//! Changes of names are made on all members under the namespace lock. So while a scrub holds that
+//! lock, the members' names, modes, owners, targets, extended attributes, numbers of links and the
+//! inodes of files must agree. The lock is held for a few names at a time.
 //!
-//! Of each property that what most members say counts; of two members that differ nothing says which is right, and the lowest is shown to programs. Not compared are a directory's times, which each member's kernel sets by
-//! its own clock; the times of files that are open; differences of file times below [`TIME_TOLERANCE_NS`], for the same reason; and times of access, which the lowest member alone has.
+//! Of each property the value that most members have counts. Of two members that differ nothing
+//! says which is right, and the lowest is what programs see. Not compared are a directory's times,
+//! which each member's kernel sets by its own clock; the times of files that are open; differences
+//! of file times below [`TIME_TOLERANCE_NS`], since they come of clocks, too; and times of access,
+//! which the lowest member alone has.
 //!
-//! Mending makes modes, owners, extended attributes and file times those that count. Names themselves are never made or removed by a scrub: a file that a member lacks has lost its bytes, and a rebuild of the member gives them back.
+//! Mending gives modes, owners, extended attributes and file times the values that count. A scrub
+//! never makes or removes names: a file that a member lacks has lost its bytes, and a rebuild of
+//! the member gives them back.
 
 use crate::Namespace;
 use crate::located::{Located, names_in, open_below};

@@ -1,8 +1,10 @@
-//! What a program is told about something: the anchor's values, with the array's size and time.
+//! What a program is told about a file or directory: the anchor's values, with the array's size and
+//! time.
 //!
-//! The anchor's own size says nothing about a striped file: the logical size is the runtime segment's or the inode table's. Space is
-//! allocated alike on all members, so the anchor's blocks times their number are the file's. A write whose time the members do not
-//! know yet gives modification and change time.
+//! The anchor's own size says nothing about a striped file: the logical size is the runtime
+//! segment's or the inode table's. Space is allocated alike on all members, so the anchor's blocks
+//! times their number are the file's. If there was a write whose time the members do not know yet,
+//! that write gives modification and change time.
 
 use crate::absent::identity;
 use crate::everywhere::{On, is_dead};

@@ -1,13 +1,17 @@
 //! Deputies: processes that live for one call, which a guest cannot make itself.
 //!
-//! A guest ([`crate::guest`]) must not touch what its process knows of open files. So it forks: the deputy has the guest's descriptors and directory in
-//! common with it (clone(2): CLONE_FILES, CLONE_FS), and a copy of the memory, in which it forgets all that the tables say, attaches to the array as a process of
-//! its own, and serves the call as any process would. What it opens, the guest has open; where it changes the directory, the guest is. What the
-//! call stores into memory is carried back by way of the arena ([`crate::arena`]), which both see at one address, and so is a call that is still to be
-//! made by the guest itself. Nobody hears of a deputy's end: it sends no signal, and the guest waits for it.
+//! A guest ([`crate::guest`]) must not touch what its process knows of open files. So it forks. The
+//! deputy has the guest's descriptors and directory in common with it (clone(2): CLONE_FILES,
+//! CLONE_FS), and a copy of the memory. It forgets all that the tables in that copy say, attaches
+//! to the array as a process of its own, and serves the call as any process would. A file that it
+//! opens, the guest has open; a directory that it changes to is the guest's. Two things are carried
+//! back by way of the arena ([`crate::arena`]), which both see at one address: what the call stores
+//! into memory, and a call that the guest is still to make itself. A deputy's end sends no signal;
+//! only the guest waits for it.
 //!
-//! Invariants: of the copied memory only what never changes after the start is believed (configuration, prefixes, patched sites): a thread of the
-//! process may have been in the middle of anything. When a deputy has ended, no descriptor of the library's that it opened is left.
+//! Invariants: of the copied memory only what never changes after the start is believed
+//! (configuration, prefixes, patched sites): a thread of the process may have been in the middle of
+//! anything. When a deputy has ended, no descriptor of the library's that it opened is left.
 
 use crate::arena;
 use crate::calls::data::{self, Buffer};

@@ -1,9 +1,11 @@
-//! Programs stored on the array: what the kernel is given to execute instead of a path it does not know.
+//! Programs stored on the array: what the kernel is given to execute instead of a path it does not
+//! know.
 //!
-//! - A script names its interpreter; that is executed, with the script's path as the program knows it: the interpreter opens it through the
-//!   library.
-//! - A binary whose backing file is the plain file (RAID 1) is executed from there; one that is spread over members is copied into a memfd
-//!   first, and so is one whose backing file a process still keeps open for writing (the kernel would say ETXTBSY).
+//! - A script names its interpreter. The interpreter is executed, with the script's path as the
+//!   program knows it, and opens the script through the library.
+//! - A binary whose backing file is the plain file (RAID 1) is executed from there. A binary that
+//!   is spread over members is copied into a memfd first. So is one whose backing file a process
+//!   still keeps open for writing (the kernel would say ETXTBSY).
 //!
 //! Anything else is ENOEXEC, as from the kernel.
 

@@ -1,7 +1,7 @@
 //! The current directory, and the paths of directory descriptors.
 //!
-//! A current directory in the array is the kernel's too: the anchor's directory on the first member. What the program is told is its path in
-//! the array.
+//! A current directory in the array is the kernel's too: the anchor's directory on the first
+//! member. The program is told its path in the array.
 
 pub(crate) use super::paths::AT_FDCWD;
 use super::paths::{self, Where};

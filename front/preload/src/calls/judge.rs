@@ -1,7 +1,9 @@
-//! This module finds out what the kernel refuses before it looks at any path: flags that it does not know or does not take together.
+//! This module finds out what the kernel refuses before it looks at any path: flags that it does
+//! not know or does not take together.
 //!
-//! Which flags those are depends on the kernel, and so does the error. So a call with unusual flags is made once with a path that leads nowhere: relative to a descriptor that is none. If
-//! the kernel comes as far as the path, it answers EBADF, and the flags are good.
+//! Which flags those are depends on the kernel, and so does the error. So the library makes a call
+//! with unusual flags once with a path that leads nowhere: relative to a number that is no
+//! descriptor. If the kernel comes as far as the path, it answers EBADF, and the flags are good.
 
 use super::on_path::At;
 use crate::dispatch::{Call, Verdict};

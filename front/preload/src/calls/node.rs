@@ -1,7 +1,8 @@
-//! What an open file description of ours refers to, and the offset it carries.
+//! What an open file description of an array's file refers to, and the offset it carries.
 //!
-//! While only this process holds a description its offset is a word in memory. Once another may (fork, exec, SCM_RIGHTS) the kernel's
-//! offset of the anchor is the truth, and a lock shared by all processes makes using and moving it one step.
+//! While only this process holds a description, its offset is a word in memory. Once another
+//! process may hold it (fork, exec, SCM_RIGHTS), the kernel's offset of the anchor is the truth,
+//! and a lock shared by all processes makes using and moving it one step.
 
 use super::descriptor::SETTABLE;
 use super::fetch;

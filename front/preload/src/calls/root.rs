@@ -1,7 +1,8 @@
-//! chroot: into a directory of the host it is the kernel's affair, and the array's paths are not there any more; into the array it is refused.
+//! chroot: into a directory of the host it is the kernel's affair, and the array's paths are not
+//! there any more; into the array it is refused.
 //!
-//! What the kernel would make the root is a member's directory: of the files there it knows only their parts, and neither the runtime
-//! segment nor /proc can be reached from it.
+//! The kernel would make a member's directory the root. Of the files there it knows only the parts
+//! that lie on that member, and neither the runtime segment nor /proc can be reached from it.
 
 use super::paths::{self, AT_FDCWD, Where};
 use crate::array;

@@ -1,6 +1,8 @@
-//! Calls that name a file to the kernel for good: inotify, fanotify, file handles. The anchor stands for the file.
+//! Calls that name a file to the kernel for good: inotify, fanotify, file handles. The anchor
+//! stands for the file.
 //!
-//! Changes of names and attributes are made on the anchor like on every member, so they are seen. Of data that is stored and loaded [`super::events`] tells.
+//! Changes of names and attributes are made on the anchor as on every member, so the kernel raises
+//! their events. [`super::events`] raises events for data that is stored and loaded.
 
 use super::node::Node;
 use super::on_path::{self, At};
