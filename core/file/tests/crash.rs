@@ -1,7 +1,9 @@
-//! After a crash of the machine the members agree, and every byte is old or new: whatever lines of the last write reached them, wherever
-//! the recovery itself was cut short, and with sizes and records that some members have and others not.
+//! After a crash of the machine the members agree, and every byte is old or new: whatever lines of
+//! the last write reached them, wherever the recovery itself was cut short, and with sizes and
+//! records that some members have and others not.
 //!
-//! A crash is made by hand: of the lines that a step changed on the members some are put back as they were, and the runtime segment goes.
+//! A test makes a crash by hand: it puts some of the lines that a step changed on the members back
+//! as they were, and removes the runtime segment.
 
 mod common;
 

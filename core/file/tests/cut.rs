@@ -1,4 +1,5 @@
-//! Files of a member that somebody has cut: what is missing is taken from the other members, and zeros are never taken for what was there.
+//! Files of a member that somebody has cut: the missing bytes are taken from the other members, and
+//! zeros are never taken for them.
 
 mod common;
 

@@ -1,7 +1,8 @@
-//! With a journal each write is old or new as a whole, wherever a death or a crash cuts it short, with any member lost in the same crash, and however often its replay is
-//! cut short itself.
+//! With a journal each write is old or new as a whole, wherever a death or a crash cuts it short,
+//! with any member lost in the same crash, and however often its replay is cut short itself.
 //!
-//! The steps of a write are made by hand: of the lines that it changed some are put back as they were (see `crash.rs`), on the members and in the journal.
+//! A test makes the steps of a write by hand: it puts some of the lines that the write changed, on
+//! the members and in the journal, back as they were (see `crash.rs`).
 
 mod common;
 

@@ -1,4 +1,5 @@
-//! Stores that reach the members past the file, as those of a mapping do: redundancy follows, and outlives whoever stored.
+//! Stores that reach the members past the file, as those through a mapping do: redundancy follows
+//! them, also after the process that stored has died.
 
 mod common;
 

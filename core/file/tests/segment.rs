@@ -1,8 +1,9 @@
-//! A runtime segment in which any word may be any other: calls fail or do what they do to the array, but no process panics, hangs, is killed by a signal or changes anything outside of the
-//! array.
+//! A runtime segment in which any word may be any other: calls fail or do their work on the array,
+//! but no process panics, hangs, is killed by a signal or changes anything outside of the array.
 //!
-//! A child process, which has a time limit, uses an array from several threads while another one stores words drawn from a seed to places drawn from it. Owners of locks that
-//! live are not among the words: whoever may attach may also hold a lock and stop.
+//! A child process, which has a time limit, uses an array from several threads while another
+//! process stores words drawn from a seed to places drawn from it. Owners of locks that live are
+//! not among the words: a user who may attach may also hold a lock and stop.
 
 mod common;
 

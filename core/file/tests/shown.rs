@@ -1,4 +1,5 @@
-//! Processes with mappings of a file hear of what happens to it before whoever did it goes on.
+//! A process that changes a file waits until all processes with mappings of the file have heard of
+//! the change.
 
 mod common;
 

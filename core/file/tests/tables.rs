@@ -1,4 +1,5 @@
-//! What whoever may write a member's `.cxlraid` puts there, and no program may be held up by: tables of any length, and what is no file.
+//! A user who may write a member's `.cxlraid` can put anything there: tables of any length, and
+//! pipes, devices or symlinks in the place of files. No program is held up by them.
 
 mod common;
 

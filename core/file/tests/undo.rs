@@ -1,4 +1,5 @@
-//! A process dies in the middle of a change of stripes while a member with data of them is out: nothing beside what it was changing is lost.
+//! A process dies in the middle of a change of stripes while a member with data of them is out: no
+//! byte beside the bytes that it was changing is lost.
 
 mod common;
 

@@ -1,4 +1,5 @@
-//! What a process that died in the middle of a change left behind is made good by the next one.
+//! A process that dies in the middle of a change leaves it to the next process, which makes it
+//! good.
 
 mod common;
 

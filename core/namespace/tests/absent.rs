@@ -1,4 +1,6 @@
-//! Names that are removed or replaced by hand on the lowest member while a process uses the array: what the others prove is served from them, and the member goes out by name.
+//! Names that are removed or replaced by hand on the lowest member while a process uses the array:
+//! names that the other members prove are served from them, and the lowest member goes out, with a
+//! message that names it.
 
 mod common;
 

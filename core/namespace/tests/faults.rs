@@ -1,4 +1,5 @@
-//! What goes wrong on the way: no space on a later member, a member that dies, processes that meet and processes that are killed.
+//! Faults in the middle of a change of names: no space on a later member, a member that dies,
+//! processes that meet and processes that are killed.
 
 mod common;
 

@@ -1,4 +1,5 @@
-//! The attribute of one user's file on a backing file of another's: nobody takes it for that file.
+//! A user puts the attribute of another user's file on a backing file of his own: no process takes
+//! it for that file.
 
 mod common;
 

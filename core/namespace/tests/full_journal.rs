@@ -1,4 +1,5 @@
-//! Every lane of the journal waits for files of dead processes that nobody has open: who writes another file has them found and replayed.
+//! Every lane of the journal waits for files of dead processes that nobody has open: a process that
+//! writes another file has these files found and replayed.
 
 mod common;
 

@@ -1,4 +1,5 @@
-//! Files held for a process that has descriptors of them and no view of the array yet: a child that is about to execute its program.
+//! Files held for a process that has descriptors of them and has not attached to the array yet: a
+//! child that is about to execute its program.
 
 mod common;
 

@@ -1,4 +1,5 @@
-//! Backing files that a process keeps open after the last close: what others do meanwhile must be seen, and nothing may wait for them.
+//! Backing files that a process keeps open after the last close: it sees what other processes do to
+//! the file meanwhile, and nothing waits for it.
 
 mod common;
 

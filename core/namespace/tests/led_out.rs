@@ -1,4 +1,5 @@
-//! A symlink that somebody puts in the place of a directory of his on one member leads no change out of the array.
+//! A user puts a symlink in the place of his directory on one member: it leads no change out of the
+//! array.
 
 mod common;
 

@@ -1,4 +1,5 @@
-//! Descriptors that lie on a lost member: a process that starts after the loss, and inherits them, tells them for what they are.
+//! Descriptors that lie on a lost member: a process that starts after the loss, and inherits them,
+//! recognises what they stand for.
 
 mod common;
 

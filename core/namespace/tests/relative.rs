@@ -1,4 +1,5 @@
-//! Paths that start from an open directory: they lead where the kernel leads them, which holds the directory itself, whatever has its name by now.
+//! Paths that start from an open directory: they lead where the kernel leads them, since the kernel
+//! holds the directory itself, whatever has its name by now.
 
 mod common;
 

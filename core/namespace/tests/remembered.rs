@@ -1,4 +1,5 @@
-//! What a look has remembered of directories and files must not outlive them; and names that are more than files.
+//! What a process remembers of directories and files ends with them. Also names that are more than
+//! files.
 
 mod common;
 

@@ -1,4 +1,5 @@
-//! A scrub of names tells what members have differently, mends what it says, and sees nothing wrong while names are changed.
+//! A scrub of names reports where members differ, mends what it reports, and finds no fault while
+//! names are changed.
 
 mod common;
 

@@ -1,6 +1,8 @@
-//! What the golden images hold. `examples/golden.rs` writes them from this, `golden` compares them with it.
+//! The values that the golden images hold. `examples/golden.rs` writes the images from them,
+//! `golden` compares the images with them.
 //!
-//! Never change a value here: the images are frozen. A new version of a structure gets values of its own.
+//! Never change a value here: the images are frozen. A new version of a structure gets values of
+//! its own.
 
 use cxlraid_format::*;
 use layout::Level;

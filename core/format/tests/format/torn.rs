@@ -1,4 +1,5 @@
-//! Writes cut short: what is found afterwards is the old or the new, never a mixture and never nothing.
+//! Writes cut short: a reader then finds the old value or the new one, never a mixture and never
+//! nothing.
 
 use crate::fixture;
 use crate::properties::superblocks;
