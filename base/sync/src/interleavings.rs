@@ -5,7 +5,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use loom::thread;
 
-/// Who died.
+/// The owner that died.
 struct Dead(u32);
 
 impl Liveness for Dead {

@@ -6,7 +6,7 @@
 use crate::kernel::{AtomicU32, Ordering, sleep, spin_loop, wake};
 use core::num::NonZeroU32;
 
-/// Who holds a lock: a process attached to the runtime segment. Never 0, below 2^31.
+/// The holder of a lock: a process attached to the runtime segment. Never 0, below 2^31.
 pub type OwnerId = NonZeroU32;
 
 const WAITERS: u32 = 1 << 31;
@@ -109,7 +109,7 @@ impl OwnedLock {
         }
     }
 
-    /// Who holds the lock, for reports.
+    /// The process that holds the lock, for reports.
     #[must_use]
     pub fn owner(&self) -> Option<OwnerId> {
         OwnerId::new(self.0.load(Ordering::Relaxed) & !WAITERS)

@@ -35,7 +35,7 @@ impl StripeLock {
         self.lock.unlock();
     }
 
-    /// Who holds the lock.
+    /// The process that holds the lock.
     #[must_use]
     pub fn owner(&self) -> Option<OwnerId> {
         self.lock.owner()

@@ -113,7 +113,7 @@ impl Tracker {
         request(&self.userfault, read_write_request(0xaa, 6, size_of::<WriteProtect>()), &mut protect).map(|_| ())
     }
 
-    /// The same of a range whose pages are all there, and cannot be stored to meanwhile: huge ones stay huge.
+    /// Watches a range whose pages are all present and cannot be stored to meanwhile. Huge pages stay huge.
     pub fn watch_present(&self, start: usize, bytes: usize) -> Result<()> {
         self.watch_inherited(start, bytes)?;
         let (mut at, end) = (start, start + bytes);

@@ -97,12 +97,14 @@ impl Array {
         Self::attach_if(config, Losses::InOrder, journal::find).inspect(Self::let_in)
     }
 
-    /// The same, but what is missing goes out at once; who starts meanwhile waits until [`Self::let_in`], and finds then what was changed.
+    /// Attaches as [`Self::attach`], but a missing member goes out at once. A process that starts meanwhile waits until
+    /// [`Self::let_in`], and then finds what was changed.
     pub fn attach_holding(config: &Config) -> Result<Self, AttachError> {
         Self::attach_if(config, Losses::AtOnce, journal::find)
     }
 
-    /// The same without looking for the journal, to give it up: nothing is written to the array's files.
+    /// Attaches as [`Self::attach_holding`] without looking for the journal, to give it up: nothing is written to the
+    /// array's files.
     pub fn attach_holding_without_journal(config: &Config) -> Result<Self, AttachError> {
         Self::attach_if(config, Losses::AtOnce, |_, _, _| Ok(None))
     }

@@ -237,7 +237,7 @@ impl Config {
         })
     }
 
-    /// The same with a journal.
+    /// This configuration with a journal at `place`.
     pub fn with_journal(mut self, place: &JournalPlace) -> Result<Self, ConfigError> {
         let place = match place {
             JournalPlace::Members => JournalPlace::Members,

@@ -48,12 +48,13 @@ pub fn holders(geometry: &Geometry) -> MemberSet {
     (0..geometry.copy_count()).map(|copy| geometry.data_slot(0, 0, copy)).collect()
 }
 
-/// Who says where a journal is to be made.
+/// The authority that says where a journal is to be made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SaidBy {
-    /// Whoever gives the order.
+    /// The operator's command.
     Operator,
-    /// The members' superblocks, which say what their owner likes: nothing is made or given away there but in place of a journal of the array.
+    /// The members' superblocks, in which their owner can write anything: a journal is made or given away there only in
+    /// the place of a journal of the array.
     Superblocks,
 }
 

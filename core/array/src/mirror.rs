@@ -154,7 +154,7 @@ impl<M: Medium> Copies<'_, '_, M> {
         Ok(())
     }
 
-    /// The same where not all copies are mapped: by way of a block on the stack, which keeps the copies equal.
+    /// Writes where not all copies are mapped, by way of a block on the stack, which keeps the copies equal.
     #[inline(never)]
     unsafe fn write_staged(&self, src: *const u8) -> Done {
         let mut stage = MaybeUninit::<Block>::uninit();

@@ -183,7 +183,7 @@ impl<M: Medium, const PARITIES: usize> Write<'_, '_, '_, M, PARITIES> {
         Some(())
     }
 
-    /// The same by way of buffers, where members are out or not mapped.
+    /// Makes the sums by way of buffers, where members are out or not mapped.
     #[inline(never)]
     unsafe fn sum_by_bytes(&self, sums: [*mut u8; 2]) -> Done {
         let shape = self.shape;

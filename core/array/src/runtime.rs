@@ -73,7 +73,8 @@ struct AttachSlot {
     watches: AtomicU32,
 }
 
-/// Who uses a lane of the journal, on a line of its own: 0 free, otherwise owner in the upper half and thread id in the lower, or [`JOURNAL_LANE_WAITS`].
+/// The thread that uses a lane of the journal, on a line of its own: 0 free, otherwise owner in the upper half and thread
+/// id in the lower, or [`JOURNAL_LANE_WAITS`].
 #[repr(C, align(64))]
 pub struct JournalLane(pub AtomicU64);
 
@@ -136,7 +137,7 @@ struct Segment {
     pid_namespace: AtomicU64,
     attach: [AttachSlot; ATTACH_SLOT_COUNT],
     lanes: [AtomicU64; format::LANE_COUNT],
-    /// Who uses each lane of the journal.
+    /// The thread that uses each lane of the journal.
     journal_lanes: [JournalLane; format::JOURNAL_LANE_COUNT_MAX],
     /// Held while what a dead process left in the journal is replayed.
     journal_lock: OwnedLock,
@@ -557,7 +558,7 @@ impl Runtime {
 
     // --- members
 
-    /// The same for an array of so many members.
+    /// This runtime, for an array of `count` members.
     #[must_use]
     pub(crate) fn with_members(mut self, count: usize) -> Self {
         self.members = MemberSet::first(count);
@@ -789,14 +790,14 @@ impl Runtime {
 
     // --- lanes
 
-    /// Who owns each write-intent lane: 0 free, otherwise owner in the upper half and thread id in the lower.
+    /// The owner of each write-intent lane: 0 free, otherwise owner in the upper half and thread id in the lower.
     pub fn lanes(&self) -> &[AtomicU64] {
         &self.segment().lanes
     }
 }
 
 impl Runtime {
-    /// Who uses each lane of the journal.
+    /// The thread that uses each lane of the journal.
     #[inline]
     pub fn journal_lanes(&self) -> &[JournalLane] {
         &self.segment().journal_lanes

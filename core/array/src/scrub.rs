@@ -63,7 +63,7 @@ pub struct Mismatch {
     pub verdict: Verdict,
 }
 
-/// The same bytes of all chunks of a stripe, or of one chunk of a level that keeps copies.
+/// The bytes at one offset of all chunks of a stripe, or of one chunk of a level that keeps copies.
 struct Unit {
     stripe: u64,
     column: usize,

@@ -52,7 +52,7 @@ impl Array {
         self.name
     }
 
-    /// Who may use it.
+    /// Who may use the array.
     #[must_use]
     pub const fn access(&self) -> Access {
         self.access

@@ -138,7 +138,7 @@ impl Iterator for Stripes<'_> {
     }
 }
 
-/// The same bytes of every chunk of a stripe, of which a run of data columns is meant.
+/// Rows: the bytes at one offset of every chunk of a stripe. A run of their data columns is meant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Rows {
     /// Offset within the chunks.

@@ -175,7 +175,7 @@ impl Files {
         Self::keeping_open(array, Keep::NOTHING)
     }
 
-    /// The same; the backing files of what the program closes stay open for a while.
+    /// The files of an array, as by [`Self::new`]. The backing files of a file that the program closes stay open for a while.
     pub fn keeping_open(array: Array, keep: Keep) -> Result<&'static Self, OsError> {
         let table = InodeTable::open(&array)?;
         let backings = Backings::open(&array)?;
@@ -314,7 +314,8 @@ impl Files {
         self.open_as_it_is(attribute, for_writing, backing)?.agreed()
     }
 
-    /// The same; what waits to be made good in the file is left as it is, whoever may write to it. For who looks at it first.
+    /// Opens a file as [`Self::open`], but leaves whatever waits to be made good in it as it is, also if the process
+    /// may write to it. For a scrub, which looks at the file first.
     ///
     /// # Errors
     /// As for [`Self::open`].
@@ -376,7 +377,7 @@ impl Files {
         self.held.try_lock()?.open.get(&key).map(|opened| opened.inode.clone())
     }
 
-    /// The same for who may wait.
+    /// The file with this key, if it is open here. Waits while others open or close files.
     pub(crate) fn open_here(&self, key: u64) -> Option<Arc<Inode>> {
         self.held.lock().open.get(&key).map(|opened| opened.inode.clone())
     }
@@ -571,7 +572,7 @@ impl Files {
         }
     }
 
-    /// The same of a file that has a name; None of any other.
+    /// What a program is told of a file that has a name; None of any other file.
     #[must_use]
     pub fn told_of_named(&self, attribute: Attribute) -> Option<Told> {
         if let Some(shared) = self.shared_if_open(attribute) {

@@ -20,7 +20,7 @@ use sys::OsError;
 /// Opens these files for writing, as far as it finds them and may, and closes them.
 type Open = Box<dyn Fn(Vec<Attribute>) + Send + Sync>;
 
-/// Whoever knows where files are by what they are; nobody at first.
+/// The function that finds and opens files by their attribute; none at first.
 pub(crate) struct Finder(AtomicPtr<Open>);
 
 impl Finder {

@@ -44,7 +44,7 @@ pub(crate) enum After {
     FileEnds,
     /// A larger change that has announced it and sees to the size.
     NothingElse,
-    /// The same, and whole stripes become a hole.
+    /// A larger change that has announced the range and sees to the size. Whole stripes become a hole.
     Hole,
 }
 

@@ -270,7 +270,7 @@ fn each_lock(files: &[[u64; 2]], visit: &mut impl FnMut(FileLock)) {
     }
 }
 
-/// The same with the locks of one process' open file descriptions, as far as this process may look at them.
+/// Visits the locks of one process' open file descriptions on these files, as far as this process may look at them.
 fn each_lock_of(pid: u32, files: &[[u64; 2]], visit: &mut impl FnMut(FileLock)) {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let Ok(directory) = open(alloc::format!("/proc/{pid}/fd").as_str(), flags, Mode::empty()) else { return };
@@ -287,7 +287,8 @@ fn each_lock_of(pid: u32, files: &[[u64; 2]], visit: &mut impl FnMut(FileLock)) 
     }
 }
 
-/// Who waits in the kernel for whose lock of its own (fcntl(2) F_SETLKW). In `/proc/locks` a request that waits stands behind what it waits for, further to the right:
+/// Which process waits in the kernel for which other process' lock (fcntl(2) F_SETLKW). In `/proc/locks` a request that
+/// waits stands behind what it waits for, further to the right:
 /// `1:  -> POSIX  ADVISORY  WRITE 5678 00:13:11254 0 EOF`.
 fn waits_in_kernel(text: &[u8]) -> Vec<(u32, u32)> {
     let mut waits = Vec::new();

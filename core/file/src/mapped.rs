@@ -70,7 +70,7 @@ impl Parts {
     }
 }
 
-/// Who is asked to look at a file.
+/// The processes that are asked to look at a file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Whom {
     /// Every process with mappings of it.
@@ -133,12 +133,13 @@ impl Mapped {
         self.record.set_units(units);
     }
 
-    /// Says that none will any more: they are kept out.
+    /// Says that no thread will store to the members any more: stores are kept out.
     pub fn store_no_more(&self) {
         self.record.set_direct(false);
     }
 
-    /// The same for a child that is about to be forked: what it may store to is announced before the parent can give up its own.
+    /// A record for a child that is about to be forked: the range that the child may store to is announced before the
+    /// parent can give up its own record.
     ///
     /// # Errors
     /// As [`Self::new`] and [`Self::cover`].
@@ -191,7 +192,7 @@ impl Mapped {
         self.file.shared().resync_waits.store(1, Ordering::Release);
     }
 
-    /// Whether that was answered.
+    /// Whether this process has looked at the file since call number `call`.
     #[must_use]
     pub fn has_answered(&self, call: u32) -> bool {
         self.record.has_answered(call)
@@ -454,7 +455,8 @@ impl Inode {
         self.shared().calls.load(Ordering::Acquire)
     }
 
-    /// The same and the state of members: while it stays as it is there is nothing new that mappings of the file would have to show.
+    /// The number of the last call, and the epoch of the members' states. While both stay as they are, mappings of the
+    /// file have nothing new to show.
     #[must_use]
     pub fn news(&self) -> (u32, u64) {
         (self.last_call(), self.files.array().runtime().epoch())
@@ -505,7 +507,7 @@ impl Inode {
         }
     }
 
-    /// Whether that is asked for.
+    /// Whether a process asks for a shared copy of the file.
     #[must_use]
     pub fn is_copy_wanted(&self) -> bool {
         self.shared().copy_wanted.load(Ordering::Acquire) != 0

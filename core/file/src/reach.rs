@@ -44,7 +44,7 @@ impl InodeTable {
         Ok(next)
     }
 
-    /// The same on one member.
+    /// The next numbers, from `first` on, for which the table of one member has data; None if there are none.
     fn run_on(&self, slot: Slot, first: u64) -> Result<Option<Range<u64>>, OsError> {
         let table = self.member(slot).ok_or(OsError::NODEV)?;
         if first > INODE_COUNT_MAX {

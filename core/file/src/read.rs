@@ -70,7 +70,7 @@ impl Inode {
         unsafe { self.read_mapped(offset, dst, bytes) }
     }
 
-    /// The same after a fault: a member that is merely full can still be read.
+    /// Reads again after a fault: a member that is merely full can still be read.
     #[cold]
     unsafe fn read_range_again(&self, offset: u64, dst: *mut u8, bytes: usize) -> Result<(), IoFault> {
         // SAFETY: as the caller promises.

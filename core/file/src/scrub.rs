@@ -289,7 +289,7 @@ impl Inode {
         result
     }
 
-    /// The same block by block: writers are at work somewhere in the range.
+    /// Looks at a range block by block, because writers are at work somewhere in it.
     fn look_by_blocks(&self, range: Range<u64>) -> Result<Look, OsError> {
         let block = self.geometry.lock_block_bytes();
         let mut whole = Look { found: Vec::new(), end: range.start };

@@ -156,7 +156,7 @@ impl Inode {
         Ok(())
     }
 
-    /// Who may open the file was changed: the same goes for its copy.
+    /// Gives the copy the file's rights, after these were changed.
     pub fn change_copy_access(&self) {
         if let Some((_, anchor)) = self.backing_fds().next() {
             self.files.change_copy_access(self.attribute(), anchor);
@@ -261,7 +261,8 @@ impl Files {
         }
     }
 
-    /// Who may open a file was changed, of which `anchor` is a backing file: the same goes for its copy, if it has one and is open.
+    /// Gives the copy of a file the file's rights, after these were changed, if the file is open and has a copy.
+    /// `anchor` is a backing file of the file.
     pub fn change_copy_access(&self, attribute: Attribute, anchor: BorrowedFd<'_>) {
         let Some(shared) = self.shared_if_open(attribute).filter(|shared| shared.copy.load(Ordering::Acquire) & 1 == 1) else {
             return;

@@ -210,7 +210,7 @@ impl Inode {
         })
     }
 
-    /// The same within the size. The size lock is held.
+    /// Punches a hole within the size. The size lock is held.
     fn punch_within(&self, offset: u64, end: u64) -> Result<(), OsError> {
         self.add_flags(format::FLAG_HOLES);
         let held = self.lock_stripes(Blocks::ALL)?;

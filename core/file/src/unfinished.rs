@@ -49,7 +49,7 @@ impl Inode {
         self.lock_masked(blocks.mask())
     }
 
-    /// The same of several ranges: the union of their masks.
+    /// Takes the locks of several ranges, as [`Self::lock_stripes`]. `mask` is the union of their masks.
     pub(crate) fn lock_masked(&self, mask: u64) -> Result<StripesHeld<'_>, OsError> {
         let held = StripesHeld::lock(self.files.array(), self.shared(), mask);
         let inherited = if held.inherited == 0 { 0 } else { held.inherited & !self.only_looked_at(held.inherited) };
@@ -170,7 +170,7 @@ impl Inode {
         result
     }
 
-    /// The same for what changes the file: nothing goes on over an end that is not finished.
+    /// Runs a change of the file under the size lock. It does not begin while the file's end is not finished.
     pub(crate) fn change_size_locked<T>(&self, change: impl FnOnce(u64) -> Result<T, OsError>) -> Result<T, OsError> {
         self.with_size_locked(|_| {
             if undo::is_needed(&self.geometry, self.out()) {

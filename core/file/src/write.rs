@@ -125,7 +125,7 @@ impl Inode {
         unsafe { self.store_mapped(offset, src, bytes) }
     }
 
-    /// The same while there are mappings: by way of their shared copy, if there is one.
+    /// Stores while there are mappings: by way of their shared copy, if there is one.
     #[cold]
     unsafe fn store_mapped(&self, offset: u64, src: *const u8, bytes: usize) -> Result<(), OsError> {
         let Some(copy) = self.copy()? else {
@@ -164,7 +164,7 @@ impl Inode {
         }
     }
 
-    /// The same with a member out. The range is announced.
+    /// Stores with a member out. The range is announced.
     ///
     /// # Safety
     /// As [`Self::store`].

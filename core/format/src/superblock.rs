@@ -106,7 +106,7 @@ pub struct Superblock {
     pub level: Level,
     /// The chunk of files for which no rule says otherwise.
     pub chunk: ChunkBytes,
-    /// Who is trusted with the array.
+    /// The users who are trusted with the array.
     pub access: Access,
     /// When the array was created, in nanoseconds since 1970 (UTC).
     pub created_ns: u64,

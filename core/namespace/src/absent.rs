@@ -125,7 +125,7 @@ impl Namespace {
         Ok(false)
     }
 
-    /// The same for a regular file that is none of the array's.
+    /// Whether a regular file that is none of the array's is contradicted by the other members.
     pub(crate) fn is_foreign_contradicted(&self, path: &[u8]) -> Result<bool> {
         Ok(self.is_denied(path) && self.arbitrate(path)?)
     }

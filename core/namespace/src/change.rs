@@ -274,7 +274,7 @@ impl Namespace {
         self.changing(|| self.with_present(path, &change))
     }
 
-    /// The same for a change with two paths.
+    /// Runs a change with two paths alone among all changes of names.
     fn changing_two<T>(
         &self,
         from: ProgramPath<'_>,

@@ -35,7 +35,8 @@ impl Namespace {
         self.placed(host).map(|(path, _)| path)
     }
 
-    /// The same, with the slot of the member; None for what was a member and is none.
+    /// The logical path of a host path, as [`Self::logical`], with the slot of the member. The slot is None if the path
+    /// lies in a directory that was a member and is none any more.
     #[must_use]
     pub fn placed<'a>(&self, host: &'a [u8]) -> Option<(&'a [u8], Option<Slot>)> {
         let below = |root: &Vec<u8>| !root.is_empty() && array::config::is_below(host, root);
@@ -149,7 +150,7 @@ impl Namespace {
         }
     }
 
-    /// The same with the namespace lock held.
+    /// Joins an open file, as [`Self::attach_open`] does, with the namespace lock held.
     pub(crate) fn attach_open_locked(&self, fd: BorrowedFd<'_>, attribute: Attribute, for_writing: bool) -> Result<FileRef> {
         let path = self.logical_path_of(fd)?.ok_or(OsError::STALE)?;
         let orphan = [b"/", file::orphan_path(attribute).as_slice()].concat();

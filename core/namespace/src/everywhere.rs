@@ -13,7 +13,8 @@ use sys::rustix::fs::{AtFlags, FileType, Mode, unlinkat};
 use sys::{OsError, OwnedFd, Result};
 use units::{MemberSet, Slot};
 
-/// The same for a change, without a look at the member: a file system that was writable and is not may have made itself read-only after an error.
+/// Whether an error of a change says that a member is dead, without a look at the member. A file system that was writable
+/// and is not may have made itself read-only after an error.
 pub(crate) fn is_dead_to_changes(error: OsError) -> bool {
     is_dead(error) || matches!(error, OsError::ROFS | OsError::NODEV)
 }

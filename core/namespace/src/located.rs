@@ -47,7 +47,7 @@ impl<'a> Located<'a> {
         Ok(Self { directory: open_directory(root, parent)?, name })
     }
 
-    /// The same for a second name, whose directory may be that of this one.
+    /// Where a second name lies on this member. Its directory may be the first name's.
     pub(crate) fn and<'b>(&'b self, root: &'b OwnedFd, own: &[u8], other: &'b [u8]) -> Result<Located<'b>> {
         let (parent, name) = split_last(other);
         let is_beside = split_last(own).0 == parent;

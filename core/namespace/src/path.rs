@@ -86,7 +86,7 @@ impl<'a> ProgramPath<'a> {
         Some((start.directory, if rest.iter().all(|&byte| byte == b'/') { b"." } else { rest }))
     }
 
-    /// The same path cut off behind `bytes` of its text. They reach beyond what is known.
+    /// This path cut off behind `bytes` of its text, which reach beyond the known part.
     pub(crate) fn up_to(&self, bytes: usize) -> Self {
         Self { text: &self.text[..bytes], ..*self }
     }

@@ -118,7 +118,8 @@ impl Namespace {
         self.asking_first(|on| ask(on.root))
     }
 
-    /// The same for what depends on which member it is.
+    /// Asks the member whose answers count, and says to `ask` which member that is; if its file system is gone, asks
+    /// the next one.
     pub(crate) fn asking_first<T>(&self, ask: impl Fn(&On) -> Result<T>) -> Result<T> {
         self.array().asking_first(|slot| ask(&On { slot, root: self.root(slot)?, first: true, afresh: false }))
     }

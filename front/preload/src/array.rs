@@ -235,7 +235,7 @@ pub(crate) fn logical(host: &[u8]) -> Option<Vec<u8>> {
     placed(host).map(|(path, _)| path)
 }
 
-/// The same, with the slot of the member if that is in use.
+/// The logical path of a host path, as [`logical`], with the slot of the member if the member is in use.
 pub(crate) fn placed(host: &[u8]) -> Option<(Vec<u8>, Option<Slot>)> {
     let state = state()?;
     if let Ok(namespace) = &state.namespace {

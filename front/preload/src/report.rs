@@ -74,7 +74,7 @@ pub(crate) fn print(message: fmt::Arguments<'_>) {
     }
 }
 
-/// The same, and to the system's log.
+/// Writes a message to standard error and to the system's log.
 pub(crate) fn to_all(message: fmt::Arguments<'_>) {
     if !is_on_member() {
         log(message);

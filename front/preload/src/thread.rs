@@ -39,7 +39,7 @@ pub(crate) mod word {
     /// Memory for an environment rebuilt for exec, kept for the next one: address and length.
     pub(crate) const EXEC_SCRATCH: usize = 5;
     pub(crate) const EXEC_SCRATCH_BYTES: usize = 6;
-    /// The same for the argument list of a script.
+    /// Memory for the argument list of a script, kept for the next one: address and length.
     pub(crate) const ARGUMENT_SCRATCH: usize = 9;
     pub(crate) const ARGUMENT_SCRATCH_BYTES: usize = 10;
     /// 1 if a handler of the program has begun since a call that waits set this to 0.

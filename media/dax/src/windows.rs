@@ -105,7 +105,7 @@ impl Window {
         unsafe { self.granules.load(Ordering::Acquire).as_ref() }
     }
 
-    /// The same, created on first use.
+    /// The window's granules, created on first use.
     pub(crate) fn granules_or_new(&self) -> &Granules {
         install(&self.granules, Granules::new)
     }

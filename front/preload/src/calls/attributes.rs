@@ -26,7 +26,8 @@ fn on_descriptor(descriptor: RawFd, act: impl FnOnce(&Held) -> Result<usize, OsE
     }
 }
 
-/// The same, but for descriptors that only name something (O_PATH): those the kernel refuses.
+/// Serves a call on a descriptor, as [`on_descriptor`], but leaves descriptors that only name something (O_PATH) to the
+/// kernel, which refuses them.
 fn on_opened(descriptor: RawFd, act: impl FnOnce(&Held) -> Result<usize, OsError>) -> Verdict {
     if super::only_names(descriptor) { Verdict::Pass } else { on_descriptor(descriptor, act) }
 }

@@ -195,7 +195,7 @@ pub(crate) fn verify(offset: u64, bytes: usize) -> Result<(), OsError> {
     }
 }
 
-/// The same for a vectored call that says where it begins.
+/// Checks the range of a vectored call that says where it begins.
 fn verify_all(at: At, buffers: &[Buffer]) -> Result<(), OsError> {
     match at {
         At::Offset(offset) => verify(offset, buffers.iter().map(|buffer| buffer.bytes).sum()),

@@ -49,7 +49,7 @@ pub(crate) fn refusal_of_socket(descriptor: sys::RawFd) -> Option<Verdict> {
     (result < 0).then_some(Verdict::Done(result))
 }
 
-/// The same, asked only if there are other flags than the `common` ones.
+/// What the kernel refuses, asked only if there are other flags than the `common` ones.
 pub(crate) fn odd(call: &Call, paths: &[At], flags: usize, common: u32) -> Option<Verdict> {
     if flags as u32 & !common == 0 { None } else { refusal(call, paths) }
 }

@@ -266,7 +266,7 @@ pub(crate) fn entered(base: RawFd, address: usize, follow: bool, surely: bool) -
     entered_by_text(base, &paths::text(address).ok()?, follow, surely)
 }
 
-/// The same of a path that is not a string of the program's.
+/// Where in the array a path leads that is not a string of the program's.
 pub(crate) fn entered_by_text(base: RawFd, path: &[u8], follow: bool, surely: bool) -> Option<Vec<u8>> {
     let namespace = array::namespace().ok().filter(|_| !path.is_empty())?;
     if !surely {

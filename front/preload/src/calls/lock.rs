@@ -53,7 +53,7 @@ struct Request {
     waits: bool,
     /// For the kernel.
     args: [usize; 6],
-    /// The same so that it does not wait.
+    /// The arguments for the kernel with which the call does not wait.
     args_at_once: [usize; 6],
 }
 

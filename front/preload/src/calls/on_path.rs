@@ -37,7 +37,7 @@ impl At {
         Self { directory: Some(directory), path, by_name: false }
     }
 
-    /// The same; a magic link means the name of what it leads to (mount points have one).
+    /// This path, with a magic link meaning the name of what it leads to (mount points have one).
     pub(crate) const fn by_name(self) -> Self {
         Self { by_name: true, ..self }
     }
@@ -104,7 +104,8 @@ pub(crate) fn serve<T>(
     on_name(call, at, false, act, answer, |path| elsewhere(call, &[(at, path)]))
 }
 
-/// The same for a call that follows the last component if `follow`. Of a magic link that leads to something of the array `open` asks what is open.
+/// Serves a call that follows the last component if `follow`. Of a magic link that leads to something of the array `open`
+/// asks what is open.
 pub(crate) fn serve_followed<T>(
     call: &Call,
     at: At,

@@ -150,7 +150,7 @@ fn serve(call: &Call, at: At, flags: u32, mode: u32) -> Verdict {
     serve_opening(call, at, kinds, mode, follow, false)
 }
 
-/// The same for openat2(2), which has had its flags judged, perhaps without links under /proc.
+/// Serves openat2(2), whose flags have been judged. With `no_magic`, links under /proc are not followed.
 fn serve_but(call: &Call, at: At, flags: u32, mode: u32, no_magic: bool) -> Verdict {
     let kinds = OFlags::from_bits_retain(flags);
     let follow = !kinds.contains(OFlags::NOFOLLOW) && !kinds.contains(OFlags::CREATE | OFlags::EXCL);

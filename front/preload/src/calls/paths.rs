@@ -83,7 +83,7 @@ pub(crate) fn locate(directory: RawFd, address: usize) -> Where {
     }
 }
 
-/// The same of a path that is not a string of the program's.
+/// What a path means that is not a string of the program's.
 pub(crate) fn locate_bytes(directory: RawFd, path: &[u8]) -> Where {
     prefixes().map_or(Where::Host, |prefixes| locate_text(prefixes, directory, path))
 }

@@ -214,7 +214,7 @@ fn at_once(number: u32, pipe: RawFd, address: *mut u8, bytes: usize) -> Result<u
     }
 }
 
-/// The same by asking first: a pipe that is ready takes or gives something at once.
+/// Moves bytes after asking whether the pipe is ready: a ready pipe takes or gives something at once.
 fn when_ready(number: u32, pipe: RawFd, address: *mut u8, bytes: usize) -> Result<usize, OsError> {
     let (event, number) = if number == __NR_preadv2 { (POLLIN, __NR_read) } else { (POLLOUT, __NR_write) };
     if poll(pipe, event)? == 0 {

@@ -112,7 +112,7 @@ pub(super) fn reserve(address: usize, bytes: usize, place: usize) -> Result<usiz
     kernel_map(address, bytes, 0, flags, -1, 0)
 }
 
-/// The same, such that offsets that are a multiple of a huge page lie at such addresses.
+/// Reserves addresses such that file offsets that are multiples of a huge page lie at addresses that are.
 fn reserve_for_huge(bytes: usize, offset: u64) -> Result<usize, OsError> {
     let Some(wide) = bytes.checked_add(HUGE_PAGE_BYTES) else { return Err(OsError::NOMEM) };
     let reserved = reserve(0, wide, 0)?;

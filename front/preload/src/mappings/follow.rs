@@ -56,7 +56,7 @@ impl Mappings {
         }
     }
 
-    /// The same for one mapping.
+    /// Answers the calls of other processes for one mapping.
     pub(super) fn answer(&mut self, index: usize) {
         let mut mapping = self.list.remove(index);
         mapping.answered = mapping.file.news();
@@ -178,7 +178,7 @@ impl Mappings {
         self.list.insert(index, mapping);
     }
 
-    /// The same of a mapping that is not in the table at the moment.
+    /// Keeps stores out of a range of a mapping that is not in the table at the moment.
     pub(super) fn keep_out(&mut self, mapping: &mut Mapping, start: usize, end: usize) {
         if !mapping.stored {
             return;

@@ -11,10 +11,10 @@ use file::Mapped;
 use format::Attribute;
 use heap::vec::Vec;
 
-/// How long.
+/// How long a shared copy is kept after this process' last mapping of the file.
 const KEEP_NS: u64 = 1_000_000_000;
 
-/// Whether there are any.
+/// Whether any shared copies are kept.
 static SOME: AtomicBool = AtomicBool::new(false);
 
 /// Which files, and since when.
@@ -68,7 +68,7 @@ pub(super) fn drop_old() {
     }
 }
 
-/// Whether there are any.
+/// Whether any shared copies are kept.
 pub(super) fn any() -> bool {
     SOME.load(Ordering::Acquire)
 }

@@ -29,7 +29,7 @@ pub(crate) fn plain(continuation: usize) -> [u8; PLAIN_BYTES] {
     bytes
 }
 
-/// The same, placed at `address`, of a call that makes a child, which is armed first.
+/// The bytes of a detour of a call that makes a child, placed at `address`. The child is armed first.
 pub(crate) fn child(address: usize, continuation: usize) -> Option<[u8; CHILD_BYTES]> {
     let mut bytes = [0xcc; CHILD_BYTES];
     bytes[..2].copy_from_slice(&SYSCALL);
