@@ -208,6 +208,7 @@ pub(crate) fn dist() -> Outcome {
     let copies = [
         (from.join("cxlraid"), "bin/cxlraid"),
         (from.join("libcxlraid.so"), "lib/cxlraid/libcxlraid.so"),
+        (root().join("control/systemd/cxlraid-monitor.service"), "lib/systemd/system/cxlraid-monitor.service"),
         (root().join("README.md"), "share/doc/cxlraid/README.md"),
         (root().join("CHANGELOG.md"), "share/doc/cxlraid/CHANGELOG.md"),
         (root().join("LICENSE-MIT"), "share/doc/cxlraid/LICENSE-MIT"),

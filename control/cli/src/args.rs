@@ -51,6 +51,7 @@ pub(crate) enum Command {
     Fail(Fail),
     Remove(Remove),
     Events(Events),
+    Monitor(Monitor),
     Stop(Stop),
     Access(Access),
     Gc(Gc),
@@ -469,6 +470,27 @@ pub(crate) struct Events {
     /// Print the lines of the log as they are
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Tell a program what happens to arrays, as it happens
+///
+/// For each event the program is run with the event, the array's name and, if the event is about one, the member as its arguments, as by mdadm --monitor: Fail, DegradedArray, RebuildStarted, RebuildFinished, ScrubStarted, ScrubFinished,
+/// Mismatch, Healed, Removed. Events come from the arrays' logs ('cxlraid events'); besides, the members are looked at every --delay seconds, since a member that nobody uses fails without anybody who could log it. The command stays in the
+/// foreground until SIGINT or SIGTERM, and says READY=1 to the socket that NOTIFY_SOCKET names; control/systemd has a unit for it.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cxlraid monitor --program /etc/cxlraid/event
+  cxlraid monitor db bank --program ./mail-me --delay 60")]
+pub(crate) struct Monitor {
+    /// Names of arrays [default: every named array, as of now]
+    pub(crate) arrays: Vec<ArrayName>,
+    /// The program
+    #[arg(short, long, value_name = "PROGRAM", value_hint = ValueHint::ExecutablePath)]
+    pub(crate) program: PathBuf,
+    /// Seconds between looks at the members
+    #[arg(short, long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub(crate) delay: u64,
 }
 
 /// End an array's runtime state once no program uses it

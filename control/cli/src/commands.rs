@@ -7,7 +7,7 @@ use crate::{
     create, events, examine, fail,
     failure::{Exit, Failure},
     files::ArrayFiles,
-    gc, inspect, journal, manual,
+    gc, inspect, journal, manual, monitor,
     name::ArrayName,
     rebuild,
     registry::Registry,
@@ -22,6 +22,7 @@ use std::{
     io::{self, Write as _},
     os::unix::ffi::{OsStrExt as _, OsStringExt as _},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 /// Does what was asked.
@@ -60,6 +61,9 @@ pub(crate) fn execute(command: Command) -> Result<Exit, Failure> {
                 name => Some(source(name.as_ref())?),
             };
             events::events(source.as_ref(), arguments.follow, arguments.json)
+        }
+        Command::Monitor(arguments) => {
+            monitor::monitor(&arguments.arrays, &absolute(&arguments.program)?, Duration::from_secs(arguments.delay))
         }
         Command::Stop(arguments) => stop(arguments.name.as_ref()),
         Command::Gc(arguments) => {

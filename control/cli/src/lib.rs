@@ -22,6 +22,7 @@ mod inspect;
 mod journal;
 mod manual;
 mod mapped;
+mod monitor;
 mod name;
 mod new_name;
 mod program;
