@@ -296,10 +296,11 @@ impl Runtime {
 
     fn map(file: Raised, path: alloc::string::String) -> Result<Self> {
         let (read_write, bytes) = (ProtFlags::READ | ProtFlags::WRITE, size_of::<Segment>());
-        // SAFETY: new mappings chosen by the kernel, of the file's full length and of one page.
+        let wishes = [bytes, units::PAGE_BYTES].map(|bytes| sys::place::wish(bytes) as *mut _);
+        // SAFETY: new mappings where the kernel agrees to them, of the file's full length and of one page.
         let (segment, page) = unsafe {
-            let segment = mmap(core::ptr::null_mut(), bytes, read_write, MapFlags::SHARED, &file, 0)?;
-            let page = mmap_anonymous(core::ptr::null_mut(), units::PAGE_BYTES, read_write, MapFlags::PRIVATE)?;
+            let segment = mmap(wishes[0], bytes, read_write, MapFlags::SHARED, &file, 0)?;
+            let page = mmap_anonymous(wishes[1], units::PAGE_BYTES, read_write, MapFlags::PRIVATE)?;
             madvise(page, units::PAGE_BYTES, Advice::LinuxWipeOnFork)?;
             (segment, page)
         };

@@ -33,9 +33,15 @@ impl OomHandler for Reserve {
 
 /// Maps `bytes` of zeroed private memory and returns its address.
 pub(crate) fn map_anonymous(bytes: usize) -> sys::Result<usize> {
-    let arguments =
-        [0, bytes, (PROT_READ | PROT_WRITE) as usize, (MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE) as usize, usize::MAX, 0];
-    // SAFETY: a fresh anonymous mapping at an address of the kernel's choice overlaps nothing.
+    let arguments = [
+        sys::place::wish(bytes),
+        bytes,
+        (PROT_READ | PROT_WRITE) as usize,
+        (MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE) as usize,
+        usize::MAX,
+        0,
+    ];
+    // SAFETY: a fresh anonymous mapping at an address that the kernel agrees to overlaps nothing.
     check(unsafe { syscall(__NR_mmap as usize, arguments) })
 }
 

@@ -48,8 +48,9 @@ impl Arena {
         if base == 0 {
             let protection = (PROT_READ | PROT_WRITE) as usize;
             let flags = (MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE) as usize;
-            // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
-            base = check(unsafe { syscall(__NR_mmap as usize, [0, ARENA_BYTES, protection, flags, usize::MAX, 0]) }).ok()?;
+            let wish = sys::place::wish(ARENA_BYTES);
+            // SAFETY: a new mapping at an address that the kernel agrees to overlaps nothing.
+            base = check(unsafe { syscall(__NR_mmap as usize, [wish, ARENA_BYTES, protection, flags, usize::MAX, 0]) }).ok()?;
             kept.store(base, Ordering::Relaxed);
         }
         let next = &header(base).next;

@@ -37,7 +37,7 @@ static SHARING: AtomicU32 = AtomicU32::new(0);
 pub(crate) fn start() {
     PID.store(getpid(), Ordering::Relaxed);
     let protection = (PROT_READ | PROT_WRITE) as usize;
-    let arguments = [0, PAGE_BYTES, protection, (MAP_PRIVATE | MAP_ANONYMOUS) as usize, usize::MAX, 0];
+    let arguments = [sys::place::wish(PAGE_BYTES), PAGE_BYTES, protection, (MAP_PRIVATE | MAP_ANONYMOUS) as usize, usize::MAX, 0];
     // SAFETY: a new private mapping; advice on it concerns nobody else.
     let page = unsafe {
         check(syscall(__NR_mmap as usize, arguments)).and_then(|page| {

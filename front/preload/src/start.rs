@@ -108,6 +108,7 @@ unsafe fn begin(variables: *const *const c_char, auxiliary: &Auxiliary) {
     #[cfg(not(test))]
     crate::arch::entry::prepare();
     process::start();
+    crate::arch::entry::place_stacks();
     sys::file_limit::refresh();
     // SAFETY: the caller's promise.
     unsafe { crate::needed::take_back(variables) };

@@ -218,7 +218,8 @@ fn discard<T>(place: &AtomicPtr<T>) {
 /// Maps one window. The kernel aligns a mapping for huge pages where the file system has them; if it did not, one more try
 /// asks for the aligned address just below, which is free as a rule.
 fn map_window(fd: BorrowedFd<'_>, offset: u64, bytes: u64, mapping: &Mapping) -> Option<NonNull<u8>> {
-    let first = map_at(ptr::null_mut(), fd, offset, bytes, mapping)?;
+    let wish = sys::place::wish(bytes as usize) as *mut u8;
+    let first = map_at(wish, fd, offset, bytes, mapping)?;
     let excess = first.addr().get() % HUGE_PAGE_BYTES;
     if excess == 0 {
         return Some(first);

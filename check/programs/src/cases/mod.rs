@@ -80,7 +80,7 @@ const WATCHED: &[(&str, &str)] = &[("pread64", "tells of loads"), ("fallocate", 
 const FIO: &[&str] = &["/threads.", "/processes.", "/odd.", "/overwrite.", "/append.", "/own.", "/many."];
 
 /// All cases, in no particular order.
-pub(crate) const CASES: [Case; 56] = [
+pub(crate) const CASES: [Case; 57] = [
     case("stdio", "stdio.sh", 1),
     Case { uncounted: COPYING, ..case("cat", "cat.sh", 2) },
     case("dd", "dd.sh", 2),
@@ -139,6 +139,7 @@ pub(crate) const CASES: [Case; 56] = [
     program("threads", &[("PROGRAM", "threads")], 1),
     Case { shapes: &[Shape::RAID1, Shape::RAID5], uncounted: COPYING, ..program("magic", &[("PROGRAM", "magic")], 60) },
     program("maps", &[("PROGRAM", "maps")], 1),
+    program("memory", &[("PROGRAM", "memory")], 5),
     Case { uncounted: WATCHED, ..program("watches", &[("PROGRAM", "watches")], 20) },
     program("readers", &[("PROGRAM", "readers")], 2),
     program("sites", &[("PROGRAM", "sites")], 1),

@@ -26,9 +26,9 @@ impl Original {
             .max()?
             .checked_next_multiple_of(PAGE_BYTES as u64)?;
         let bytes = usize::try_from(end.checked_sub(start)?).ok()?;
-        // SAFETY: a new mapping, for which the kernel chooses the place.
-        let address =
-            unsafe { mmap_anonymous(core::ptr::null_mut(), bytes, ProtFlags::empty(), MapFlags::PRIVATE) }.ok()? as usize;
+        // SAFETY: a new mapping at a place that the kernel agrees to.
+        let address = unsafe { mmap_anonymous(sys::place::wish(bytes) as *mut _, bytes, ProtFlags::empty(), MapFlags::PRIVATE) }
+            .ok()? as usize;
         let original = Self { image: image.moved_to((address as u64).wrapping_sub(start)), address, bytes };
         for header in loaded {
             let range = header.range()?;

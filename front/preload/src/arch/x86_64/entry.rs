@@ -17,7 +17,7 @@ use crate::dispatch::Call;
 use crate::thread::word;
 use core::arch::global_asm;
 use core::mem::offset_of;
-use core::sync::atomic::AtomicU8;
+use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use sys::thread::ThreadBlock;
 
 /// Indexed by the low 16 bits of the number: 0 not wanted, 1 always, 2 if the first argument is a descriptor of ours.
@@ -40,6 +40,15 @@ const WIDE_MASK: usize = 0xe6;
 const WIDE_BYTES: usize = 4096;
 /// The stack a thread has for its time inside.
 pub(crate) const PRIVATE_STACK_BYTES: usize = 256 << 10;
+/// Where the next private stack is wished for ([`sys::place`]).
+static NEXT_STACK: AtomicUsize = AtomicUsize::new(0x4700_0000_0000);
+
+/// Has the private stacks of threads lie where nobody knows it beforehand. Called by the constructor, before any thread has one.
+pub(crate) fn place_stacks() {
+    /// Room for thousands of threads at a time.
+    const ROOM_BYTES: usize = 1 << 30;
+    NEXT_STACK.store(sys::place::wish(ROOM_BYTES), Ordering::Relaxed);
+}
 const NR: usize = VECTOR_BYTES + offset_of!(Call, number);
 const ARGS: usize = VECTOR_BYTES + offset_of!(Call, args);
 const RESULT: usize = VECTOR_BYTES + offset_of!(Call, result);
@@ -123,7 +132,9 @@ global_asm!(
     "push \\r",
     ".endr",
     "mov eax, 9",
-    "xor edi, edi",
+    // What is left free below a stack keeps it from the next one.
+    "mov edi, {private_stack_bytes} + 4096",
+    "lock xadd qword ptr [rip + {next_stack}], rdi",
     "mov esi, {private_stack_bytes}",
     "mov edx, 3",
     "mov r10d, 0x4022",
@@ -300,6 +311,7 @@ global_asm!(
     wide_bytes = const WIDE_BYTES,
     wide_mask = const WIDE_MASK,
     private_stack_bytes = const PRIVATE_STACK_BYTES,
+    next_stack = sym NEXT_STACK,
     stack_word = const STACK_WORD,
     nr = const NR,
     args = const ARGS,

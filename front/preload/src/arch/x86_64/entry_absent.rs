@@ -25,6 +25,9 @@ macro_rules! absent {
 }
 absent!(unblocked, run, ran, signal_entry, signal_return);
 
+/// See [`libc_entry`].
+pub(crate) fn place_stacks() {}
+
 /// There is no frame.
 pub(crate) unsafe fn frame<'a>(_: usize) -> (&'a mut crate::dispatch::Call, u32) {
     unreachable!("no stub runs in a test program")
