@@ -2,9 +2,10 @@
 
 use crate::{
     damage::{Damage, Sources, copy, damage},
+    mounts,
     options::Options,
     shape::{Journal, Shape},
-    work::{ACROSS, CHANGE, LIST, LISTED, SCRUB, across, change, list},
+    work::{ACROSS, CHANGE, FILL, LIST, LISTED, SCRUB, Stopped, across_again, change, list},
 };
 use oracle::Rng;
 use stage::{
@@ -42,7 +43,8 @@ pub(crate) fn all(options: &Options) -> Result<bool, String> {
     let command = stage::options::copied(&options.command, &root)?;
     let this = std::env::current_exe().map_err(|error| error.to_string())?;
     let this = stage::options::copied(&this, &root)?;
-    let ground = Ground { root, library, command, this, janitor, only: options.only.clone(), keep: options.keep };
+    let can_mount = mounts::can_mount(&root);
+    let ground = Ground { root, library, command, this, janitor, only: options.only.clone(), keep: options.keep, can_mount };
     let shapes: Vec<Shape> = Shape::ALL.into_iter().filter(|shape| options.wants(shape.label)).collect();
     let (report, next) = (Report::default(), AtomicU64::new(0));
     thread::scope(|scope| {
@@ -62,7 +64,11 @@ pub(crate) fn all(options: &Options) -> Result<bool, String> {
     if options.keep {
         ground.janitor.keep();
     }
-    Ok(report.finish("operator", begun.elapsed()))
+    let passed = report.finish("operator", begun.elapsed());
+    if !can_mount {
+        println!("not drawn: members made read-only, unmounted or full, since mounting is not permitted here");
+    }
+    Ok(passed)
 }
 
 /// What cases have in common.
@@ -74,6 +80,7 @@ struct Ground {
     janitor: Janitor,
     only: Vec<String>,
     keep: bool,
+    can_mount: bool,
 }
 
 fn one(ground: &Ground, seed: u64, shape: Shape, report: &Report) {
@@ -92,6 +99,9 @@ fn one(ground: &Ground, seed: u64, shape: Shape, report: &Report) {
     if complaints.is_empty() || !ground.keep {
         case.remove();
     }
+    if case.mounted {
+        case.members.iter().for_each(|member| ground.janitor.unmounted(member));
+    }
 }
 
 struct Case<'a> {
@@ -106,14 +116,16 @@ struct Case<'a> {
     members: Vec<PathBuf>,
     /// Whether programs run as root, or as a user without rights who owns the members.
     as_root: bool,
+    /// Whether each member is a file system of its own.
+    mounted: bool,
 }
 
 /// What a start came to.
 enum Start {
     /// Everything is as it should be; the lines of the library.
     Right(Vec<String>),
-    /// It was refused.
-    Refused,
+    /// It was refused, with these lines.
+    Refused(Vec<String>),
     /// Neither.
     Wrong,
 }
@@ -126,12 +138,18 @@ impl<'a> Case<'a> {
         let members = (0..shape.member_count).map(|slot| root.join(format!("m{slot}"))).collect();
         // An ordinary user is somebody whom chmod keeps out; only root can play one.
         let as_root = !rustix::process::geteuid().is_root() || seed % 4 != 3;
-        Self { ground, seed, shape, root, data, prefix, members, as_root }
+        let mounted = ground.can_mount && seed / 4 % 3 == 0;
+        Self { ground, seed, shape, root, data, prefix, members, as_root, mounted }
     }
 
     fn remove(&self) {
         let here = fs::read_dir(&self.root).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
         stage::segment::forget(here);
+        if self.mounted {
+            mounts::unmount_all(&self.members);
+            let kept = fs::read_dir(self.place("aside")).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
+            mounts::unmount_all(&kept.collect::<Vec<_>>());
+        }
         // What cannot be removed now the janitor removes later.
         let _ = remove(&self.root);
     }
@@ -170,6 +188,17 @@ impl<'a> Case<'a> {
         }
     }
 
+    /// Changes files of an array on which there may be no room, and the plain directory likewise.
+    fn change_while_room(&self, seed: u64) -> Result<(), String> {
+        let output =
+            self.played(&self.members, &[FILL, &self.data.display().to_string(), &seed.to_string(), &CHANGES.to_string()]);
+        if !output.succeeded() {
+            return Err(with_output("changes while there is room", &output) + &output.notices.join("\n"));
+        }
+        let repeated = Stopped::split(&output.stdout).0.repeat(&self.place("plain"), seed, CHANGES);
+        repeated.map_err(|error| format!("the plain directory: {error}"))
+    }
+
     fn played(&self, members: &[PathBuf], words: &[&str]) -> Output {
         self.library(members, "output").args(words).output()
     }
@@ -195,6 +224,12 @@ impl<'a> Case<'a> {
         let io = |error: std::io::Error| error.to_string();
         for directory in self.members.iter().cloned().chain(["plain", "aside", "older", "others"].map(|name| self.place(name))) {
             fs::create_dir_all(directory).map_err(io)?;
+        }
+        if self.mounted {
+            for member in &self.members {
+                self.ground.janitor.mounted(member);
+                mounts::mount_tmpfs(member).map_err(io)?;
+            }
         }
         self.members.iter().chain([&self.root]).try_for_each(|directory| self.give(directory)).map_err(io)?;
         let beside = |name: &str| -> Vec<PathBuf> {
@@ -232,7 +267,7 @@ impl<'a> Case<'a> {
         let first = rng.below(self.members.len() as u64) as usize;
         if self.shape.bears > 1 && rng.one_in(4) {
             // A member is out already, and on record.
-            damages.push(Damage::of_lost(&self.members[first], &self.place("aside/out"), first).map_err(io)?);
+            damages.push(Damage::of_lost(&self.members[first], &self.place("aside/out"), first, self.mounted).map_err(io)?);
             self.change(self.seed << 8 | 4)?;
             self.stop()?;
         }
@@ -245,6 +280,7 @@ impl<'a> Case<'a> {
             others: &others,
             aside: &self.place("aside"),
             prefix: &self.prefix,
+            mounted: self.mounted,
         };
         let first = (first + damages.len()) % self.members.len();
         if sources.in_use {
@@ -307,10 +343,11 @@ impl<'a> Case<'a> {
         });
         damages.extend(damaged.map_err(|error| error.to_string())?);
         let plain = self.place("plain");
-        fs::remove_file(&marks[0]).and_then(|()| fs::remove_file(&marks[1])).map_err(|error| error.to_string())?;
-        fs::write(&marks[1], "").map_err(|error| error.to_string())?;
-        across(&plain, seed, CHANGES, &marks[0], &marks[1])?;
-        if !output.succeeded() || output.stdout != list(&plain)? {
+        marks.iter().try_for_each(fs::remove_file).map_err(|error| error.to_string())?;
+        let (stopped, listed) = Stopped::split(&output.stdout);
+        across_again(&plain, seed, CHANGES, &stopped)?;
+        let may_stop = stopped == Stopped::default() || damages.iter().any(Damage::is_full);
+        if !output.succeeded() || listed != list(&plain)? || !may_stop {
             let notices = output.notices.join("\n");
             complaints.push(format!("{}\n{notices}", with_output("a program that used the array meanwhile", &output)));
         }
@@ -329,7 +366,8 @@ impl<'a> Case<'a> {
             if damages.iter().any(|damage| damage.slot == slot && damage.what.starts_with("member")) {
                 continue;
             }
-            if let Some(damage) = damage(rng, sources, slot, &self.ground.only)? {
+            let is_whole = sources.bears == self.shape.bears && damages.is_empty();
+            if let Some(damage) = damage(rng, sources, slot, &self.ground.only, is_whole)? {
                 let ends = damage.what.starts_with("member");
                 damages.push(damage);
                 if ends {
@@ -353,12 +391,21 @@ impl<'a> Case<'a> {
         }
         let by_use = damages.iter().any(Damage::is_of_a_name);
         self.compare_status(&status, &start, by_use, when, complaints);
+        if let Start::Right(notices) = &start
+            && damages.iter().all(Damage::is_full)
+            && notices.iter().any(|line| line.contains("degraded"))
+        {
+            complaints.push(format!("{when}: a member without room is out\n{}", notices.join("\n")));
+        }
         let is_mended = when.contains("back");
         match start {
             Start::Wrong => return Ok(false),
-            Start::Refused => {
+            Start::Refused(notices) => {
                 if is_mended || !damages.iter().any(Damage::may_be_refused) {
-                    complaints.push(format!("{when}: a start is refused, although what is not damaged is enough"));
+                    complaints.push(format!(
+                        "{when}: a start is refused, although what is not damaged is enough\n{}",
+                        notices.join("\n")
+                    ));
                 }
                 return Ok(true);
             }
@@ -367,12 +414,17 @@ impl<'a> Case<'a> {
         if !changes {
             return self.stop().map(|()| true);
         }
-        self.change(self.seed << 8 | if is_mended { 3 } else { 2 })?;
+        if !is_mended && damages.iter().any(Damage::is_full) {
+            self.change_while_room(self.seed << 8 | 2)?;
+        } else {
+            self.change(self.seed << 8 | if is_mended { 3 } else { 2 })?;
+        }
         self.start(&format!("{when}, changed"), complaints);
         self.stop()?;
         self.start(&format!("{when}, changed and stopped"), complaints);
         self.stop()?;
-        if damages.iter().any(Damage::leaves_names_apart) {
+        // To compare what lies in holes takes room on a tmpfs.
+        if damages.iter().any(Damage::leaves_names_apart) || !is_mended && damages.iter().any(Damage::is_full) {
             return Ok(true);
         }
         let scrubbed = self.program(&self.ground.this, &self.members).arg(SCRUB).output();
@@ -418,7 +470,7 @@ impl<'a> Case<'a> {
                 with_output(&format!("{when}: a start is refused by a line that names no member"), &output)
             ));
         }
-        Start::Refused
+        Start::Refused(output.notices)
     }
 
     /// The exit status of `status` tells what a start does.
@@ -430,13 +482,13 @@ impl<'a> Case<'a> {
             Start::Right(notices) => {
                 status.status == if notices.iter().any(|line| line.contains("degraded")) { "3" } else { "0" }
             }
-            Start::Refused => status.status == "1",
+            Start::Refused(_) => status.status == "1",
             Start::Wrong => true,
         };
         if !fits {
             let did = match start {
                 Start::Right(notices) => format!("a start works: {}", notices.join("; ")),
-                Start::Refused => "a start is refused".to_owned(),
+                Start::Refused(_) => "a start is refused".to_owned(),
                 Start::Wrong => String::new(),
             };
             complaints

@@ -1,5 +1,6 @@
 //! Mistakes, and how they are taken back.
 
+use crate::mounts;
 use oracle::Rng;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use std::{
@@ -46,6 +47,12 @@ pub(crate) enum OnMember {
     Copied,
     /// chmod 000.
     Locked,
+    /// Its file system is read-only.
+    ReadOnly,
+    /// Its file system is not mounted: the mount point is left.
+    Unmounted,
+    /// Its file system has no room left, or a few pages.
+    Full,
 }
 
 /// Files of `.cxlraid`, on which everything can be done.
@@ -88,8 +95,26 @@ const ON_MEMBERS: [OnMember; 11] = [
     OnMember::Copied,
     OnMember::Locked,
 ];
+/// What can be done to a member that is a file system of its own. Its files are changed in place only.
+const ON_MOUNTED: [OnMember; 3] = [OnMember::ReadOnly, OnMember::Unmounted, OnMember::Full];
+/// What is done to a file without moving it, which cannot leave its file system.
+const IN_PLACE: [OnFile; 9] = [
+    OnFile::CutToNothing,
+    OnFile::CutInHalf,
+    OnFile::Grown,
+    OnFile::Zeroed,
+    OnFile::Random,
+    OnFile::BitFlipped,
+    OnFile::OfAnotherMember,
+    OnFile::OfAnotherArray,
+    OnFile::Older,
+];
+/// The name of the damage that lets programs fail with ENOSPC.
+const FULL: &str = "member Full";
+/// At most so many pages less one are left on a full file system.
+const PAGES_LEFT_MAX: u64 = 4;
 /// What can happen while programs use the array and is more than the death of one that they notice.
-const IN_USE: [&str; 10] = [
+const IN_USE: [&str; 12] = [
     "member Gone",
     "member EmptyDirectory",
     "member OnlyMeta",
@@ -100,6 +125,8 @@ const IN_USE: [&str; 10] = [
     "file MadeDirectory",
     "file MadePipe",
     "file MadeSymlink",
+    "member Unmounted",
+    FULL,
 ];
 
 /// Where what a damage needs can be found.
@@ -119,6 +146,8 @@ pub(crate) struct Sources<'a> {
     pub(crate) aside: &'a Path,
     /// The directory of the prefix, below a member.
     pub(crate) prefix: &'a Path,
+    /// Whether each member is a file system of its own.
+    pub(crate) mounted: bool,
 }
 
 /// A damage that was done.
@@ -138,11 +167,17 @@ enum Undo {
     Exchange(PathBuf, PathBuf),
     /// A directory gets this mode.
     Mode(PathBuf, u32),
+    /// A file system can be written to again.
+    Writable(PathBuf),
+    /// What is kept at the second path is mounted at the first.
+    Mounted(PathBuf, PathBuf),
+    /// A file system has room again.
+    Room(PathBuf),
 }
 
 /// A damage and its name.
 fn drawn(rng: &mut Rng, sources: &Sources<'_>, slot: usize) -> io::Result<(String, Target)> {
-    let target = match rng.below(8) {
+    let target = match rng.below(if sources.mounted { 16 } else { 8 }) {
         0..4 => {
             let name = TABLES[rng.below(TABLES.len() as u64) as usize];
             let how = ON_TABLES[rng.below(ON_TABLES.len() as u64) as usize];
@@ -158,7 +193,8 @@ fn drawn(rng: &mut Rng, sources: &Sources<'_>, slot: usize) -> io::Result<(Strin
             (format!("file {how:?}"), Target::File(path, how))
         }
         _ => {
-            let how = ON_MEMBERS[rng.below(ON_MEMBERS.len() as u64) as usize];
+            let ways: &[OnMember] = if sources.mounted { &ON_MOUNTED } else { &ON_MEMBERS };
+            let how = ways[rng.below(ways.len() as u64) as usize];
             (format!("member {how:?}"), Target::Member(how))
         }
     };
@@ -193,14 +229,31 @@ pub(crate) fn copy(from: &Path, to: &Path) -> io::Result<()> {
     if status.success() { Ok(()) } else { Err(io::Error::other(format!("cp -aT {} {}: {status}", from.display(), to.display()))) }
 }
 
-/// Draws a damage and does it. None if it would not be one, or none of `only`.
-pub(crate) fn damage(rng: &mut Rng, sources: &Sources<'_>, slot: usize, only: &[String]) -> io::Result<Option<Damage>> {
+/// Draws a damage and does it. None if it would not be one, or none of `only`. `is_whole`: every member is in use so far.
+pub(crate) fn damage(
+    rng: &mut Rng,
+    sources: &Sources<'_>,
+    slot: usize,
+    only: &[String],
+    is_whole: bool,
+) -> io::Result<Option<Damage>> {
     let (what, target) = drawn(rng, sources, slot)?;
+    // What another member lacks is computed from mappings, and a tmpfs without room has no page for a hole that is loaded from (README, Limits).
+    if what == FULL && !is_whole {
+        return Ok(None);
+    }
     if sources.in_use && !IN_USE.contains(&what.as_str()) || sources.as_root && what == "member Locked" {
+        return Ok(None);
+    }
+    if sources.mounted && matches!(target, Target::File(_, how) if !IN_PLACE.contains(&how)) {
         return Ok(None);
     }
     if !only.is_empty() && !only.iter().any(|word| what.starts_with(word)) {
         return Ok(None);
+    }
+    if sources.mounted && matches!(target, Target::Member(_)) {
+        let Target::Member(how) = target else { return Ok(None) };
+        return Ok(Some(Damage { slot, what, undo: on_mounted(rng, sources, slot, how)? }));
     }
     let place = match &target {
         Target::File(path, _) => sources.members[slot].join(path),
@@ -326,12 +379,34 @@ fn on_member(rng: &mut Rng, sources: &Sources<'_>, slot: usize, how: OnMember) -
             fs::set_permissions(member, Permissions::from_mode(0o0))?;
             Ok(vec![Undo::Mode(member.clone(), mode)])
         }
+        // Done by `on_mounted`.
+        OnMember::ReadOnly | OnMember::Unmounted | OnMember::Full => Ok(Vec::new()),
         OnMember::Swapped => {
             let other = &sources.members[(slot + 1) % sources.members.len()];
             exchange(member, other)?;
             Ok(vec![Undo::Exchange(member.clone(), other.clone())])
         }
     }
+}
+
+fn on_mounted(rng: &mut Rng, sources: &Sources<'_>, slot: usize, how: OnMember) -> io::Result<Vec<Undo>> {
+    let member = sources.members[slot].clone();
+    let undo = match how {
+        OnMember::ReadOnly => {
+            mounts::make_read_only(&member, true)?;
+            Undo::Writable(member)
+        }
+        OnMember::Unmounted => {
+            let aside = kept(sources, rng);
+            mounts::take_away(&member, &aside)?;
+            Undo::Mounted(member, aside)
+        }
+        _ => {
+            mounts::fill(&member, rng.below(PAGES_LEFT_MAX))?;
+            Undo::Room(member)
+        }
+    };
+    Ok(vec![undo])
 }
 
 fn exchange(one: &Path, other: &Path) -> io::Result<()> {
@@ -352,11 +427,20 @@ impl Damage {
             || self.what == "journal OfAnotherArray"
     }
 
-    /// The loss of a whole member.
-    pub(crate) fn of_lost(member: &Path, aside: &Path, slot: usize) -> io::Result<Self> {
-        fs::rename(member, aside)?;
-        let undo = vec![Undo::Back(member.to_owned(), aside.to_owned())];
-        Ok(Self { slot, what: "member Gone".to_owned(), undo })
+    /// The loss of a whole member; `mounted`: it is a file system of its own.
+    pub(crate) fn of_lost(member: &Path, aside: &Path, slot: usize, mounted: bool) -> io::Result<Self> {
+        let (member, aside) = (member.to_owned(), aside.to_owned());
+        if mounted {
+            mounts::take_away(&member, &aside)?;
+            return Ok(Self { slot, what: "member Unmounted".to_owned(), undo: vec![Undo::Mounted(member, aside)] });
+        }
+        fs::rename(&member, &aside)?;
+        Ok(Self { slot, what: "member Gone".to_owned(), undo: vec![Undo::Back(member, aside)] })
+    }
+
+    /// Whether programs may fail because there is no room.
+    pub(crate) fn is_full(&self) -> bool {
+        self.what == FULL
     }
 
     /// Whether single names of a member were taken away or replaced: who uses them finds that out, and no start looks at all names.
@@ -388,6 +472,9 @@ impl Damage {
                 }
                 Undo::Content(path, content) => put(path, content)?,
                 Undo::Exchange(one, other) => exchange(one, other)?,
+                Undo::Writable(path) => mounts::make_read_only(path, false)?,
+                Undo::Mounted(path, aside) => mounts::bring_back(path, aside)?,
+                Undo::Room(path) => mounts::empty(path)?,
                 Undo::Mode(path, mode) => fs::set_permissions(path, Permissions::from_mode(*mode))?,
             }
         }

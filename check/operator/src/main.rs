@@ -8,6 +8,7 @@
 
 mod case;
 mod damage;
+mod mounts;
 mod options;
 mod shape;
 mod work;
@@ -25,6 +26,7 @@ fn main() -> ExitCode {
             }
         };
     }
+    mounts::go_apart();
     let options = options::Options::from_arguments(std::env::args_os().skip(1));
     stage::options::conclude("cxlraid-operator", options::HELP, options, case::all)
 }

@@ -8,7 +8,7 @@ pub(crate) const HELP: &str = "\
 cxlraid-operator [OPTIONS]
 
 Arrays are filled, stopped and damaged on as many members as their level bears: files of .cxlraid and backing files deleted, cut, overwritten, replaced by others; members emptied, swapped, copied over others,
-put back from older copies. Then they are read, written, mended and read again, and compared with a plain directory.
+put back from older copies; and, where mounting is permitted, file systems of members made read-only, unmounted, full. Then they are read, written, mended and read again, and compared with a plain directory.
 
   --cases N       how many cases (1000); 10000 take ten minutes
   --seed S        of the first case, the next have the numbers behind it (else drawn, and printed)

@@ -22,6 +22,9 @@ while read -r word value; do
     ended) groups="${groups%% $value *} ${groups#* $value }" ;;
     mounted) mounts="$value
 $mounts" ;;
+    unmounted) mounts="${mounts%%"$value
+"*}${mounts#*"$value
+"}" ;;
     kept) set -- ;;
     esac
 done
@@ -87,6 +90,11 @@ impl Janitor {
     /// A file system was mounted here.
     pub fn mounted(&self, at: &Path) {
         self.tell("mounted", &at.display().to_string());
+    }
+
+    /// What was mounted here last is unmounted.
+    pub fn unmounted(&self, at: &Path) {
+        self.tell("unmounted", &at.display().to_string());
     }
 
     /// The directories are to stay.
