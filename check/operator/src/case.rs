@@ -138,7 +138,7 @@ impl<'a> Case<'a> {
         let members = (0..shape.member_count).map(|slot| root.join(format!("m{slot}"))).collect();
         // An ordinary user is somebody whom chmod keeps out; only root can play one.
         let as_root = !rustix::process::geteuid().is_root() || seed % 4 != 3;
-        let mounted = ground.can_mount && seed / 4 % 3 == 0;
+        let mounted = ground.can_mount && (seed / 4).is_multiple_of(3);
         Self { ground, seed, shape, root, data, prefix, members, as_root, mounted }
     }
 

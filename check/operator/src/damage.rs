@@ -129,6 +129,16 @@ const IN_USE: [&str; 12] = [
     FULL,
 ];
 
+/// The tables that are damaged while programs use them, and how.
+const TABLES_IN_USE: [&str; 4] = ["inodes", "lanes", "names", "backings"];
+const ON_TABLES_IN_USE: [&str; 5] = ["Deleted", "CutToNothing", "CutInHalf", "Zeroed", "Random"];
+
+/// Whether a damage is also done while programs use the array.
+fn is_for_use(what: &str) -> bool {
+    let of_table = |(name, how): (&str, &str)| TABLES_IN_USE.contains(&name) && ON_TABLES_IN_USE.contains(&how);
+    IN_USE.contains(&what) || what.split_once(' ').is_some_and(of_table)
+}
+
 /// Where what a damage needs can be found.
 pub(crate) struct Sources<'a> {
     pub(crate) members: &'a [PathBuf],
@@ -242,7 +252,7 @@ pub(crate) fn damage(
     if what == FULL && !is_whole {
         return Ok(None);
     }
-    if sources.in_use && !IN_USE.contains(&what.as_str()) || sources.as_root && what == "member Locked" {
+    if sources.in_use && !is_for_use(&what) || sources.as_root && what == "member Locked" {
         return Ok(None);
     }
     if sources.mounted && matches!(target, Target::File(_, how) if !IN_PLACE.contains(&how)) {

@@ -122,13 +122,23 @@ impl Array {
         let Verdict { superblock, mut members } = judge(config, steady(config, findings)?)?;
         let journal = journal::find(config, &superblock, &members)?;
         let lost = journal.map_or(MemberSet::EMPTY, |journal| journal.lost);
+        let (array_uuid, use_count) = (superblock.array_uuid, superblock.use_count);
+        let mut outdated = MemberSet::EMPTY;
         for member in members.iter_mut().filter(|member| member.standing == Standing::InSync) {
-            member.meta().map_or(Ok(()), |meta| access::check_tables(meta, &member.path))?;
-            let has_tables =
-                member.meta().is_some_and(|meta| tables::are_whole(meta, superblock.array_uuid, superblock.use_count));
-            if lost.contains(member.slot) || !has_tables {
+            let slot = member.slot;
+            let Some(meta) = member.meta() else { continue };
+            access::check_tables(meta, &member.path)?;
+            let has_tables = tables::are_whole(meta, array_uuid, use_count);
+            if !has_tables && tables::are_outdated(meta, array_uuid, member.uuid, use_count) {
+                outdated = outdated.with(slot);
+            }
+            if lost.contains(slot) || !has_tables {
                 member.standing = Standing::Damaged;
             }
+        }
+        // Who starts alone makes an inode table of an earlier use anew from those of the others.
+        if !exclusive::is_used(&members) && members.iter().any(|member| member.standing == Standing::InSync) {
+            outdated.minus(lost).iter().for_each(|slot| members[slot].standing = Standing::InSync);
         }
         let members = emptied::without_names(&config.prefixes, members);
         let geometry = superblock.geometry()?;
@@ -210,6 +220,10 @@ impl Array {
             return Ok(None);
         }
         if alone {
+            for meta in members.iter().filter(|member| member.standing == Standing::InSync).filter_map(Member::meta) {
+                // If that fails the table is damaged, as it was.
+                let _ = tables::finish_header(meta, superblock.array_uuid, superblock.use_count);
+            }
             let failed = superblock::finish_update(&superblock, &members);
             let out = out.union(failed);
             // What one member has not been given back yet, another may be the last to have: a start without that one would change what the rebuild needs.
@@ -426,6 +440,7 @@ fn standing(own: &Superblock, newest: &Superblock) -> Standing {
 mod tests {
     use super::*;
     use crate::{SaidBy, config::JournalPlace};
+    use format::{TABLE_HEADER_BYTES, TableHeader, TableKind};
     use std::path::PathBuf;
 
     struct Home(PathBuf);
@@ -641,6 +656,63 @@ mod tests {
         assert_eq!(found, (Some(made), true));
     }
 
+    /// The CRC-32C of docs/format, bit by bit.
+    fn crc32c(bytes: &[u8]) -> u32 {
+        let step = |crc: u32, _| if crc & 1 == 1 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 };
+        !bytes.iter().fold(!0, |crc, &byte| (0..8).fold(crc ^ u32::from(byte), step))
+    }
+
+    /// The header of a table as version 1 had it.
+    fn header_of_version_1(header: &[u8]) -> Vec<u8> {
+        let mut bytes = header.to_vec();
+        bytes[8..10].copy_from_slice(&1u16.to_le_bytes());
+        bytes[32..].fill(0);
+        let checksum = crc32c(&bytes[..4092]);
+        bytes[4092..].copy_from_slice(&checksum.to_le_bytes());
+        bytes
+    }
+
+    #[test]
+    fn a_power_cut_while_the_inode_table_gets_its_new_header_costs_no_member() {
+        let (home, config) = made("header");
+        let place = |name: &str| home.0.join(std::format!("m0/.cxlraid/{name}"));
+        let header = std::fs::read(place("inodes")).unwrap();
+        let new = &header[..TABLE_HEADER_BYTES];
+        let old = header_of_version_1(new);
+        assert!(TableHeader::decode(TableKind::Inodes, &old).is_ok_and(|header| !header.is_checked));
+        // Which words of the new header are in the table, and how many bytes of the file beside it.
+        let mut word = 0x9e37_79b9_7f4a_7c15u64;
+        for case in 0..64 {
+            let mut cut = old.clone();
+            for at in (0..TABLE_HEADER_BYTES).step_by(8) {
+                word ^= word << 13;
+                word ^= word >> 7;
+                word ^= word << 17;
+                let arrived = if case < 20 { at < 8 * case } else { word & 1 == 1 };
+                if arrived {
+                    cut[at..at + 8].copy_from_slice(&new[at..at + 8]);
+                }
+            }
+            put_back(&home, 0, "inodes", &cut);
+            put_back(&home, 0, "inodes.header", new);
+            assert_eq!(Array::foresee(&config).unwrap()[0].standing, Standing::InSync, "{case}");
+            let array = Array::attach(&config).unwrap();
+            remove_segment(array.uuid);
+            let found = std::fs::read(place("inodes")).unwrap();
+            assert!(found == new || found == old, "{case}");
+            assert!(!place("inodes.header").exists());
+            array.runtime.detach();
+            exclusive::release(&array.members);
+        }
+        // The file beside it is not whole yet, and the table has its old header: it is none to go by.
+        put_back(&home, 0, "inodes", &old);
+        put_back(&home, 0, "inodes.header", &new[..2048]);
+        let array = Array::attach(&config).unwrap();
+        remove_segment(array.uuid);
+        assert_eq!(std::fs::read(place("inodes")).unwrap(), old);
+        assert!(!place("inodes.header").exists());
+    }
+
     /// Gives a file of a member's `.cxlraid` the content that it had in a copy.
     fn put_back(home: &Home, slot: usize, name: &str, content: &[u8]) {
         std::fs::write(home.0.join(std::format!("m{slot}/.cxlraid/{name}")), content).unwrap();
@@ -659,6 +731,26 @@ mod tests {
         let standings: Vec<_> = Array::foresee(&config).unwrap().iter().map(|member| member.standing).collect();
         remove_segment(uuid);
         assert_eq!(standings, [Standing::Stale, Standing::InSync, Standing::InSync]);
+    }
+
+    #[test]
+    fn an_inode_table_of_an_earlier_use_is_made_anew_by_who_starts_alone() {
+        let (home, config) = made("outdated");
+        let path = |slot: usize| home.0.join(std::format!("m{slot}/.cxlraid/inodes"));
+        let older = std::fs::read(path(0)).unwrap();
+        let array = Array::attach(&config).unwrap();
+        let uuid = array.uuid;
+        array.before_change().unwrap();
+        array.end_use().unwrap();
+        put_back(&home, 0, "inodes", &older);
+        let foreseen = || -> Vec<Standing> { Array::foresee(&config).unwrap().iter().map(|member| member.standing).collect() };
+        assert_eq!(foreseen(), [Standing::Damaged, Standing::InSync, Standing::InSync], "it is in use");
+        drop(array);
+        remove_segment(uuid);
+        assert_eq!(foreseen(), [Standing::InSync; 3]);
+        // Of another member it is not this member's.
+        put_back(&home, 1, "inodes", &older);
+        assert_eq!(foreseen(), [Standing::InSync, Standing::Damaged, Standing::InSync]);
     }
 
     #[test]

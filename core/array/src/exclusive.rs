@@ -64,6 +64,11 @@ pub(crate) fn is_shared(members: &[Member], byte: i64) -> bool {
     members.iter().filter_map(Member::meta).any(|meta| ofd_lock::is_held_by_others(meta.as_fd(), byte, 1) == Ok(true))
 }
 
+/// Whether any process uses the members. Nothing is changed; a process that has claimed them itself does not count.
+pub(crate) fn is_used(members: &[Member]) -> bool {
+    members.iter().filter_map(Member::meta).any(|meta| ofd_lock::is_held_by_others(meta.as_fd(), 0, 0) == Ok(true))
+}
+
 /// Lets go of the members, as the end of the process would.
 pub(crate) fn release(members: &[Member]) {
     for meta in members.iter().filter_map(Member::meta) {

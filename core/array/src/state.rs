@@ -244,6 +244,18 @@ impl Array {
         })
     }
 
+    /// Gives a member's inode table, whose records have their checks and are those of this use, the header that says so. A power cut meanwhile costs nothing. The process has the array alone.
+    ///
+    /// # Errors
+    /// `NODEV` if the member is missing.
+    pub fn upgrade_inodes(&self, slot: Slot) -> Result<(), OsError> {
+        let meta = self.members[slot].meta().ok_or(OsError::NODEV)?;
+        self.runtime.with_superblocks(|| {
+            let header = TableHeader::new(TableKind::Inodes, self.uuid, self.members[slot].uuid, self.runtime.use_count());
+            crate::tables::replace_header(meta, &header, self.access)
+        })
+    }
+
     /// Makes the directories of prefixes that were added to the configuration since the array was made, if this process may. One in which a member has something was not added, but lost by the others, and
     /// is left as it is.
     pub fn make_added_prefixes(&self) {

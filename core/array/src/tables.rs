@@ -5,9 +5,10 @@
 
 use crate::member::read_fully;
 use crate::regular::open_regular;
+use crate::superblock::{open_new, write_fully};
 use core::ffi::CStr;
-use format::{LANE_FILE_BYTES, TABLE_HEADER_BYTES, TableError, TableHeader, TableKind, Uuid};
-use sys::rustix::fs::{OFlags, fdatasync, fstat};
+use format::{Access, LANE_FILE_BYTES, TABLE_HEADER_BYTES, TableError, TableHeader, TableKind, Uuid};
+use sys::rustix::fs::{AtFlags, OFlags, fdatasync, fstat, fsync, unlinkat};
 use sys::{AsFd as _, OsError, OwnedFd, Result};
 
 /// The tables that are marked: an older one of these says something wrong. An older copy of the lanes costs needless resyncs at most, and an older log of names lacks records that other members have.
@@ -43,7 +44,8 @@ fn is_whole(meta: &OwnedFd, kind: TableKind, name: &CStr, array: Uuid, use_count
         Ok(_) if kind == TableKind::Lanes && !fstat(&file).is_ok_and(|stat| stat.st_size as u64 >= LANE_FILE_BYTES as u64) => {
             false
         }
-        Ok(length) => is_usable(kind, array, use_count, &bytes[..length]),
+        Ok(length) if is_usable(kind, array, use_count, &bytes[..length]) => true,
+        Ok(length) => kind == TableKind::Inodes && is_cut(&bytes[..length]) && header_to_be(meta, array, use_count).is_some(),
         Err(_) => false,
     }
 }
@@ -59,6 +61,21 @@ pub fn is_usable(kind: TableKind, array: Uuid, use_count: u64, header: &[u8]) ->
             header.is_ok_and(|header| header.array_uuid == array && (kind != TableKind::Inodes || header.use_count >= use_count))
         }
     }
+}
+
+/// Whether a file that begins with `header` is the inode table of this member, as it was in an earlier use: somebody has put it back from a copy. What the other members have replaces it.
+#[must_use]
+pub fn is_outdated(array: Uuid, member: Uuid, use_count: u64, header: &[u8]) -> bool {
+    TableHeader::decode(TableKind::Inodes, header).is_ok_and(|header| {
+        header.array_uuid == array && [member, Uuid::NIL].contains(&header.member_uuid) && header.use_count < use_count
+    })
+}
+
+/// Whether a member's tables are whole but for an inode table of an earlier use.
+pub(crate) fn are_outdated(meta: &OwnedFd, array: Uuid, member: Uuid, use_count: u64) -> bool {
+    let mut bytes = [0; TABLE_HEADER_BYTES];
+    let length = open_regular(meta.as_fd(), format::INODES_FILE, OFlags::RDONLY).and_then(|file| read_fully(&file, &mut bytes));
+    length.is_ok_and(|length| is_outdated(array, member, use_count, &bytes[..length])) && are_whole(meta, array, 0)
 }
 
 /// Marks a member's tables with `use_count`. Their marks must be `least` at least: what somebody has put in the place of one meanwhile does not become a current table by this. Returns whether all could be marked: a table of version 1
@@ -85,8 +102,58 @@ pub(crate) fn mark(meta: &OwnedFd, array: Uuid, least: u64, use_count: u64) -> R
         }
         let next = TableHeader::next_mark(kind, &bytes[..length], use_count).ok().filter(|_| is_current);
         let (offset, mark) = next.ok_or(OsError::IO)?;
-        crate::superblock::write_fully(&file, &mark, offset)?;
+        write_fully(&file, &mark, offset)?;
         fdatasync(&file)?;
     }
     Ok(true)
+}
+
+/// Gives a member's inode table a header of another version. No part of a header can be overwritten such that each half of it is one, so the new one is durable in a file of its own before: a power cut in between costs
+/// nothing ([`finish_header`]).
+pub(crate) fn replace_header(meta: &OwnedFd, header: &TableHeader, access: Access) -> Result<()> {
+    let bytes = header.encode();
+    let beside = open_new(meta, format::INODES_HEADER_FILE, access)?;
+    write_fully(&beside, &bytes, 0)?;
+    fsync(&beside)?;
+    fsync(meta)?;
+    put_header(meta, &bytes)
+}
+
+/// Goes on where [`replace_header`] was cut short. The caller has the array alone.
+///
+/// # Errors
+/// What the kernel says; the table is what it was then.
+pub(crate) fn finish_header(meta: &OwnedFd, array: Uuid, use_count: u64) -> Result<()> {
+    let mut bytes = [0; TABLE_HEADER_BYTES];
+    let beside = match open_regular(meta.as_fd(), format::INODES_HEADER_FILE, OFlags::RDONLY) {
+        Err(OsError::NOENT) => return Ok(()),
+        beside => beside?,
+    };
+    drop(beside);
+    let length = read_fully(&open_regular(meta.as_fd(), format::INODES_FILE, OFlags::RDONLY)?, &mut bytes)?;
+    match header_to_be(meta, array, use_count).filter(|_| is_cut(&bytes[..length])) {
+        Some(header) => put_header(meta, &header),
+        None => unlinkat(meta, format::INODES_HEADER_FILE, AtFlags::empty()),
+    }
+}
+
+fn put_header(meta: &OwnedFd, bytes: &[u8]) -> Result<()> {
+    let file = open_regular(meta.as_fd(), format::INODES_FILE, OFlags::RDWR)?;
+    write_fully(&file, bytes, 0)?;
+    fsync(&file)?;
+    unlinkat(meta, format::INODES_HEADER_FILE, AtFlags::empty())
+}
+
+/// Whether a header may be what is left of one that was being overwritten by another.
+fn is_cut(header: &[u8]) -> bool {
+    matches!(TableHeader::decode(TableKind::Inodes, header), Err(TableError::BadChecksum { .. }))
+}
+
+/// The header that a member's inode table was to get, if there is one, whole, of the array, and of no earlier use.
+fn header_to_be(meta: &OwnedFd, array: Uuid, use_count: u64) -> Option<[u8; TABLE_HEADER_BYTES]> {
+    let file = open_regular(meta.as_fd(), format::INODES_HEADER_FILE, OFlags::RDONLY).ok()?;
+    let mut bytes = [0; TABLE_HEADER_BYTES];
+    let is_whole = read_fully(&file, &mut bytes) == Ok(TABLE_HEADER_BYTES);
+    let header = TableHeader::decode(TableKind::Inodes, &bytes).ok().filter(|header| header.is_checked && is_whole)?;
+    (header.array_uuid == array && header.use_count >= use_count).then_some(bytes)
 }

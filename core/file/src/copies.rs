@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 use array::{Array, tables};
 use core::sync::atomic::Ordering;
 use format::{INODE_RECORD_BYTES, InodeRecord, InodeState, Resync, STATE_OFFSET, Sound, TABLE_HEADER_BYTES, TableKind, bad_part};
-use format::{inode_record_offset, is_whole, judge, with_checks};
+use format::{inode_record_offset, inode_table_bytes, is_whole, judge, with_checks};
 use medium::Medium;
 use persist::fault::guard;
 use sys::OsError;
@@ -163,6 +163,49 @@ impl InodeTable {
         }
     }
 
+    /// Makes tables of an earlier use anew from those of the other members: all records, then the header. Whoever dies in it leaves a table without a header, which takes its member out. This process has the array alone.
+    pub(crate) fn renew(&self, array: &Array, volatile_order: bool) -> Result<(), OsError> {
+        let outdated = self.outdated();
+        for slot in outdated.iter().filter(|&slot| array.in_use().contains(slot)) {
+            match self.renew_on(array, slot, array.in_use().minus(outdated), volatile_order) {
+                Ok(()) => self.tell_mend(array, slot),
+                Err(_) => array.fail_member(slot)?,
+            }
+        }
+        self.outdated.store(0, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The members whose table is of an earlier use.
+    pub(crate) fn outdated(&self) -> MemberSet {
+        MemberSet::from_bits(self.outdated.load(Ordering::Relaxed))
+    }
+
+    fn renew_on(&self, array: &Array, slot: Slot, sources: MemberSet, volatile_order: bool) -> Result<(), OsError> {
+        let table = self.member(slot).ok_or(OsError::NODEV)?;
+        table.set_len(0)?;
+        table.forget_allocations();
+        let mut count = 0;
+        for source in sources.iter() {
+            count = count.max(self.count(source)?);
+        }
+        table.allocate(0, inode_table_bytes(count))?;
+        let mut next = 1;
+        while let Some(run) = self.next_run(array, next)?.filter(|run| run.start <= count) {
+            next = run.end;
+            for number in run.start..next.min(count + 1) {
+                let copies: Vec<Record> = sources.iter().filter_map(|source| self.load_checked(source, number).ok()).collect();
+                // What is whole nowhere is left for people to look at.
+                let right = judge(number, copies.iter(), volatile_order).or(copies.first().copied()).ok_or(OsError::IO)?;
+                self.store_bytes(slot, number, &right)?;
+            }
+        }
+        table.persist(0, table.bytes()?)?;
+        array.upgrade_inodes(slot)?;
+        self.note_checked(slot);
+        Ok(())
+    }
+
     /// Gives the records of tables that programs of version 1 made their checks, and then the tables the header that says so. Whoever dies in it leaves it to the next. This process has the array alone.
     pub(crate) fn upgrade(&self, array: &Array) -> Result<(), OsError> {
         for slot in array.in_use().iter().filter(|&slot| !self.is_checked(slot)) {
@@ -187,7 +230,7 @@ impl InodeTable {
             }
         }
         table.persist(0, table.bytes()?)?;
-        array.make_table(slot, TableKind::Inodes, format::INODES_FILE)?;
+        array.upgrade_inodes(slot)?;
         self.note_checked(slot);
         Ok(())
     }

@@ -214,6 +214,10 @@ impl Files {
             files.backings.renew(&files.array, files.array.in_use());
             files.recover_tables()
         })?;
+        // Only who recovers the tables can make them anew.
+        for slot in files.table.outdated().iter() {
+            files.array.do_without(slot, OsError::IO)?;
+        }
         files.backings.believe(&files.array);
         let runtime = files.array.runtime();
         if files.array.was_alone() || runtime.has_reaped_nameless() {

@@ -29,9 +29,10 @@ impl Files {
     /// Makes the tables whole, and notes what the lanes name.
     pub(crate) fn recover_tables(&self) -> Result<(), OsError> {
         let (array, table) = (self.array(), self.table());
+        let volatile_order = self.domains().contains(&PersistenceDomain::PageCache);
+        table.renew(array, volatile_order)?;
         table.equal_lengths(array)?;
         table.upgrade(array)?;
-        let volatile_order = self.domains().contains(&PersistenceDomain::PageCache);
         table.each_odd(array, |number, _| table.make_equal(array, number, volatile_order))?;
         self.recover_journal()?;
         for lane in 0..LANE_COUNT {

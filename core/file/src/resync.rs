@@ -81,7 +81,7 @@ impl Inode {
         if shared.resync_waits.load(Ordering::Relaxed) == WAITS_FOR_MEMBER && is_away() {
             return Ok(());
         }
-        self.with_size_locked(|_| {
+        let finished = self.with_size_locked(|_| {
             if shared.resync_waits.load(Ordering::Relaxed) == 0 {
                 return Ok(());
             }
@@ -99,7 +99,16 @@ impl Inode {
             self.resync_noted()?;
             drop(held);
             Ok(())
-        })
+        });
+        match finished {
+            // A member has no room for what is to be stored, or (tmpfs) to look at what lies in holes. No data are lost and every member is there, so the file can be read; its redundancy waits for room.
+            Err(OsError::NOSPC | OsError::DQUOT)
+                if self.out().is_empty() && self.noted().is_none_or(|noted| noted.lost.is_empty()) =>
+            {
+                Ok(())
+            }
+            finished => finished,
+        }
     }
 
     fn noted(&self) -> Option<Resync> {

@@ -32,6 +32,8 @@ pub struct InodeTable {
     known_count: AtomicU64,
     /// The members whose records have checks of size and notes, as bits: their tables are none of version 1.
     checked: AtomicU32,
+    /// The members whose table is of an earlier use, and is to be made anew from the others' ([`Self::renew`]), as bits.
+    pub(crate) outdated: AtomicU32,
     /// The members of which this process has told that records were mended, as bits.
     pub(crate) told: AtomicU32,
 }
@@ -39,10 +41,13 @@ pub struct InodeTable {
 impl InodeTable {
     /// Opens the tables of the members that are there.
     pub fn open(array: &Array) -> Result<Self, OsError> {
-        let members = open_tables(array, TableKind::Inodes, format::INODES_FILE)?;
+        let outdated = outdated(array);
+        let members = open_tables_but(array, TableKind::Inodes, format::INODES_FILE, outdated)?;
         let is_checked = |table: &Backing| header(table, TableKind::Inodes).is_some_and(|header| header.is_checked);
         let checked: MemberSet = (0..members.len()).filter(|&slot| members[slot].as_ref().is_some_and(is_checked)).collect();
-        Ok(Self { members, known_count: AtomicU64::new(0), checked: AtomicU32::new(checked.bits()), told: AtomicU32::new(0) })
+        let (known_count, checked, outdated) =
+            (AtomicU64::new(0), AtomicU32::new(checked.bits()), AtomicU32::new(outdated.bits()));
+        Ok(Self { members, known_count, checked, outdated, told: AtomicU32::new(0) })
     }
 
     /// Whether the records of a member have checks of size and notes.
@@ -396,6 +401,39 @@ pub(crate) fn why_unmapped(table: &Backing) -> OsError {
 /// Opens a table under `.cxlraid` on every member that is there and has not failed; None where an older program made the member without it. A member whose table is missing, or is none of the array's, goes out if
 /// it can be spared.
 pub(crate) fn open_tables(array: &Array, kind: TableKind, name: &core::ffi::CStr) -> Result<Vec<Option<Backing>>, OsError> {
+    open_tables_but(array, kind, name, MemberSet::EMPTY)
+}
+
+/// The members in use whose inode table is of an earlier use, if this process can make them anew: it has the array alone, and another member has a table of this use.
+fn outdated(array: &Array) -> MemberSet {
+    if !array.was_alone() {
+        return MemberSet::EMPTY;
+    }
+    let use_count = array.runtime().use_count();
+    let headers: Vec<_> = array
+        .in_use()
+        .iter()
+        .filter_map(|slot| {
+            let (file, _) = open_meta_file(&array.members()[slot], format::INODES_FILE).ok()?;
+            Some((slot, beginning(&file)))
+        })
+        .collect();
+    let is_current = |header: &[u8]| array::tables::is_usable(TableKind::Inodes, array.uuid(), use_count, header);
+    if !headers.iter().any(|(_, header)| is_current(header)) {
+        return MemberSet::EMPTY;
+    }
+    let is_outdated =
+        |slot: Slot, header: &[u8]| array::tables::is_outdated(array.uuid(), array.members()[slot].uuid, use_count, header);
+    headers.iter().filter(|(slot, header)| is_outdated(*slot, header)).map(|(slot, _)| *slot).collect()
+}
+
+/// The same; what the tables of the members in `unasked` say of themselves is not asked.
+fn open_tables_but(
+    array: &Array,
+    kind: TableKind,
+    name: &core::ffi::CStr,
+    unasked: MemberSet,
+) -> Result<Vec<Option<Backing>>, OsError> {
     let is_optional = array::tables::is_optional(kind);
     let use_count = array.runtime().use_count();
     let is_table = |file: &Backing| array::tables::is_usable(kind, array.uuid(), use_count, &beginning(file));
@@ -409,7 +447,7 @@ pub(crate) fn open_tables(array: &Array, kind: TableKind, name: &core::ffi::CStr
             }
             match open_meta_file(member, name) {
                 Err(OsError::NOENT) if is_optional => Ok(None),
-                Ok((file, _)) if is_usable(&file) => Ok(Some(file)),
+                Ok((file, _)) if unasked.contains(member.slot) || is_usable(&file) => Ok(Some(file)),
                 Ok(_) => array.do_without(member.slot, OsError::IO).map(|()| None),
                 Err(error) if is_no_file(error) => array.do_without(member.slot, OsError::IO).map(|()| None),
                 // This may be a member that is out already, too.

@@ -227,6 +227,38 @@ fn a_bit_flipped_in_any_part_of_a_record_of_the_lowest_member_is_mended() {
     }
 }
 
+/// Ends the use of an array: nobody has it open any more.
+fn end_use(files: &'static Files) {
+    files.array().end_use().unwrap();
+    files.array().abandon();
+}
+
+#[test]
+fn an_inode_table_that_is_put_back_from_an_earlier_use_is_made_anew_from_the_others() {
+    for slot in [0, 2] {
+        let array = TestArray::new(Level::Raid5, 3, 4096);
+        let made = three_files(&array);
+        end_use(array.files);
+        let earlier = std::fs::read(table(&array, slot)).unwrap();
+        let files = start_again(&array);
+        // A file that is longer, and new ones behind the end of the earlier table.
+        write(&array.open_in(files, "f0", made[0].1), 2, b" and more");
+        (0..1100).for_each(|_| files.has_name(files.create_inode().unwrap()));
+        end_use(files);
+        std::fs::write(table(&array, slot), &earlier).unwrap();
+        let files = start_again(&array);
+        assert_eq!(files.array().in_use().len(), 3, "member {slot}");
+        assert_eq!(read(&array.open_in(files, "f0", made[0].1), 0, 100), b"f0 and more");
+        are_whole(&array, files, &made[1..]);
+        let records = |slot: usize| std::fs::read(table(&array, slot)).unwrap()[4096..].to_vec();
+        let (renewed, others) = (records(slot), records(1));
+        let length = renewed.len().min(others.len());
+        assert!(renewed[..length] == others[..length], "member {slot}");
+        assert!(renewed[length..].iter().chain(&others[length..]).all(|&byte| byte == 0));
+        files.array().abandon();
+    }
+}
+
 #[test]
 fn a_table_that_is_overwritten_while_a_program_runs_puts_its_member_out() {
     for what in ["zeros", "noise", "of an earlier use"] {
@@ -248,6 +280,44 @@ fn a_table_that_is_overwritten_while_a_program_runs_puts_its_member_out() {
             assert_eq!(files.array().in_use().len(), 2, "{what} on member {slot}");
             assert!(!files.array().in_use().contains(slot));
             files.create_inode().unwrap();
+        }
+    }
+}
+
+#[test]
+fn lanes_names_and_backings_that_are_damaged_while_a_program_runs_cost_no_byte() {
+    for name in ["lanes", "names", "backings"] {
+        for how in ["cut", "deleted", "overwritten"] {
+            for slot in [0, 2] {
+                let array = TestArray::new(Level::Raid5, 3, 4096);
+                let (files, made) = (array.files, three_files(&array));
+                files.open_name_log().unwrap();
+                let path = array.member_path(slot).join(".cxlraid").join(name);
+                let length = std::fs::metadata(&path).unwrap().len();
+                match how {
+                    "cut" => lengthen(&path, 0),
+                    "deleted" => std::fs::remove_file(&path).unwrap(),
+                    _ => overwrite(&path, 0, &vec![0xa5; length as usize]),
+                }
+                // The program goes on: it writes to what it has, and makes more.
+                for (name, attribute) in &made {
+                    write(&array.open(name, *attribute), 1, b"changed");
+                }
+                files.has_name(files.create_inode().unwrap());
+                let are_right = |files: &'static Files| {
+                    for (name, attribute) in &made {
+                        let expected = [&name.as_bytes()[..1], b"changed"].concat();
+                        assert_eq!(read(&array.open_in(files, name, *attribute), 0, 100), expected, "{name} {how} {slot}");
+                    }
+                };
+                are_right(files);
+                // The next one finds that a member has lost a table, or makes it anew.
+                let files = start_again(&array);
+                assert!(files.array().in_use().len() >= 2);
+                are_right(files);
+                files.open_name_log().unwrap();
+                files.array().abandon();
+            }
         }
     }
 }

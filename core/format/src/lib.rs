@@ -62,6 +62,8 @@ pub const ORPHAN_PREFIX: &str = "orphan-";
 pub const SUPERBLOCK_FILE: &core::ffi::CStr = c"superblock";
 /// The inode table's name within [`DIRECTORY`].
 pub const INODES_FILE: &core::ffi::CStr = c"inodes";
+/// The header that the inode table is being given, of a version that it has not had yet. There only while that is under way, or was cut short.
+pub const INODES_HEADER_FILE: &core::ffi::CStr = c"inodes.header";
 /// The log of names' name within [`DIRECTORY`].
 pub const NAMES_FILE: &core::ffi::CStr = c"names";
 /// The table of backing files' name within [`DIRECTORY`].
