@@ -21,7 +21,7 @@ const LOCKED: i64 = libc::MAP_LOCKED as i64;
 const READ_WRITE: i64 = 3;
 const HUGE: i64 = i64::MAX;
 
-const PROGRAMS: [fn() -> Vec<Step>; 26] = [
+const PROGRAMS: [fn() -> Vec<Step>; 30] = [
     // FICLONE of a directory of the array, from what is no descriptor, and onto what is none of the array's.
     || vec![ioctl(5, 0x4004_9409), call("ioctl", vec![Number(3), Number(0x4004_9409), Number(-1)])],
     || vec![call("ioctl", vec![Number(9), Number(0x4004_9409), Number(3)]), ioctl_of(3, 4), ioctl_of(3, 5), ioctl_of(10, 4)],
@@ -212,6 +212,33 @@ const PROGRAMS: [fn() -> Vec<Step>; 26] = [
             call("newfstatat", vec![Number(-100), Memory(Place::Null), Memory(Place::Good), Number(0x1000)]),
             call("statx", vec![Number(-100), path(""), Number(0x1200), Number(0xfff), Memory(Place::Good)]),
             call("statx", vec![Number(-100), path(""), Number(0x1000), Number(0xfff), Memory(Place::ReadOnly)]),
+        ]
+    },
+    // A range of copy_file_range that ends behind all offsets, from the descriptor's position.
+    || {
+        let copied = |from: i64, to: i64| {
+            call("copy_file_range", vec![Number(from), Number(0), Number(to), Number(0), Number(-1), Number(0)])
+        };
+        vec![call("lseek", vec![Number(3), Number(1), Number(0)]), copied(3, 11), copied(11, 3), copied(4, 11)]
+    },
+    // With AT_EMPTY_PATH a descriptor that was opened with other rights leads nowhere, whatever the path.
+    || vec![rights(Rights::DropForFiles), link((13, "f0"), (4, "./s4"), 0x1000), link((13, "@/f0"), (4, "./s4"), 0x1000)],
+    // sendfile to a pipe moves pages, and to a socket of messages no more than one of them.
+    || {
+        let offset = Bytes(4097_i64.to_ne_bytes().to_vec(), Place::Good);
+        vec![
+            send(8, 4, offset, 1 << 20),
+            call("fallocate", vec![Number(3), Number(0), Number(1 << 20), Number(4095)]),
+            send(15, 3, Number(0), i64::MAX),
+        ]
+    },
+    // The rights of the host's directories above the array hold.
+    || {
+        vec![
+            call("chmod", vec![path(".."), Number(0o644)]),
+            rights(Rights::Drop),
+            call("open", vec![path("%/hs"), Number(0), Number(0)]),
+            call("unlink", vec![path("%/hs/x")]),
         ]
     },
 ];

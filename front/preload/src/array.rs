@@ -28,6 +28,15 @@ impl Prefixes {
         self.0.iter().any(|prefix| is_below(path, prefix))
     }
 
+    /// Whether the host's directories above the prefixes may be searched by this process.
+    pub(crate) fn may_be_reached(&self) -> bool {
+        use sys::rustix::fs::{Access, AtFlags, CWD, accessat};
+        self.0.iter().all(|prefix| {
+            let parent = prefix.iter().rposition(|&byte| byte == b'/').map_or(&b"/"[..], |slash| &prefix[..slash.max(1)]);
+            accessat(CWD, parent, Access::EXEC_OK, AtFlags::EACCESS) != Err(OsError::ACCESS)
+        })
+    }
+
     /// Whether a path that begins with this component could lead to a prefix: an absolute one, or one from some directory on the way.
     pub(crate) fn may_begin_with(&self, component: &[u8], absolute: bool) -> bool {
         self.0.iter().any(|prefix| {

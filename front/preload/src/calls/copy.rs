@@ -266,6 +266,9 @@ fn copy_range(input: RawFd, output: RawFd, call: &Call) -> Result<usize, OsError
     };
     // What the source holds now is copied, not what the copy adds to it.
     let (from, to) = (input.start(source_held, source)?, output.start(target_held, target)?);
+    if [from, to].iter().any(|start| start.checked_add(call.args[4] as u64).is_none()) {
+        return Err(OsError::OVERFLOW);
+    }
     let bytes = (call.args[4] as u64).min(source.size().saturating_sub(from));
     if source.number() == target.number() && from.abs_diff(to) < bytes {
         return Err(OsError::INVAL);

@@ -126,7 +126,10 @@ pub(crate) fn serve(call: &mut Call) -> Verdict {
 
 /// Whether an answer of the kernel's may mean that a path leads into the array: there the host has nothing, no directory, or one that this process may not search.
 fn is_missing(result: isize) -> bool {
-    [OsError::NOENT, OsError::NOTDIR, OsError::ACCESS].iter().any(|error| result == -(error.raw_os_error() as isize))
+    let is = |error: OsError| result == -(error.raw_os_error() as isize);
+    // What is above the prefix is the host's, and its rights hold.
+    let may_be_reached = || array::prefixes().is_some_and(array::Prefixes::may_be_reached);
+    is(OsError::NOENT) || is(OsError::NOTDIR) || is(OsError::ACCESS) && may_be_reached()
 }
 
 /// The kernel has opened something, or found nothing.

@@ -11,6 +11,7 @@ use crate::program;
 use linux_raw_sys::general::{AT_EMPTY_PATH, AT_REMOVEDIR, AT_SYMLINK_FOLLOW, S_IFDIR};
 use namespace::{FileType, ProgramPath, Reached, RenameFlags};
 use sys::OsError;
+use sys::raw::syscall;
 
 type Done = Result<Reached<()>, OsError>;
 
@@ -147,6 +148,11 @@ pub(crate) fn linkat(call: &mut Call) -> Verdict {
     {
         return refusal;
     }
+    if flags & AT_EMPTY_PATH != 0
+        && let Some(refusal) = refusal_of_base(call, to)
+    {
+        return refusal;
+    }
     if means_itself && directory::is_ours(call.descriptor(0)) && is_directory(call.descriptor(0)) {
         // A directory has no other name: what the kernel says of its name `.` it says of itself.
         let kept = core::mem::replace(&mut call.args[1], c".".as_ptr() as usize);
@@ -163,6 +169,20 @@ pub(crate) fn linkat(call: &mut Call) -> Verdict {
     }
     let looks = if means_itself { Looks::LinkOpen } else { Looks::Link { follow: flags & AT_SYMLINK_FOLLOW != 0 } };
     link_at(call, [from, to], looks)
+}
+
+/// With AT_EMPTY_PATH no path is followed from a descriptor that was opened with other rights (ENOENT), be it empty or not.
+fn refusal_of_base(call: &Call, to: At) -> Option<Verdict> {
+    let starts_at_root = paths::text(call.args[1]).map_or(true, |path| path.starts_with(b"/"));
+    if call.descriptor(0) == AT_FDCWD || starts_at_root {
+        return None;
+    }
+    let mut args = call.args;
+    to.lead_nowhere(&mut args);
+    args[1] = c"".as_ptr() as usize;
+    // SAFETY: the paths are ours; the second leads nowhere.
+    let result = unsafe { syscall(call.number, args) };
+    (result == -(OsError::NOENT.raw_os_error() as isize)).then_some(Verdict::Done(result))
 }
 
 fn is_directory(descriptor: sys::RawFd) -> bool {

@@ -13,7 +13,8 @@ use crate::{program, signals};
 use heap::boxed::Box;
 use heap::vec::Vec;
 use linux_raw_sys::general::{
-    __NR_poll, __NR_preadv2, __NR_pwritev2, __NR_read, __NR_write, POLLERR, POLLIN, POLLOUT, RWF_NOWAIT, S_IFDIR, S_IFIFO,
+    __NR_getsockopt, __NR_poll, __NR_preadv2, __NR_pwritev2, __NR_read, __NR_write, POLLERR, POLLIN, POLLOUT, RWF_NOWAIT,
+    S_IFDIR, S_IFIFO,
 };
 use sys::raw::{check, syscall};
 use sys::rustix::fs::{OFlags, fcntl_getfl};
@@ -80,6 +81,18 @@ pub(crate) fn splice(call: &mut Call) -> Verdict {
     }
 }
 
+/// Whether what is written to a descriptor goes on where the last write has ended: to a socket it may be a message of its own.
+fn is_stream(descriptor: RawFd) -> bool {
+    const SOL_SOCKET: usize = 1;
+    const SO_TYPE: usize = 3;
+    const SOCK_STREAM: u32 = 1;
+    let (mut kind, mut bytes) = (SOCK_STREAM, size_of::<u32>() as u32);
+    let args = [descriptor as usize, SOL_SOCKET, SO_TYPE, &raw mut kind as usize, &raw mut bytes as usize, 0];
+    // SAFETY: asks a descriptor what it is; there is room for the answer, which is not stored of what is no socket.
+    let _ = unsafe { syscall(__NR_getsockopt as usize, args) };
+    kind == SOCK_STREAM
+}
+
 fn is_pipe(descriptor: RawFd) -> bool {
     kind(descriptor) == S_IFIFO
 }
@@ -115,7 +128,9 @@ pub(super) fn send(call: &mut Call, file: RawFd, output: RawFd) -> Verdict {
         return refusal;
     }
     let bytes = call.args[3].min(SEND_BYTES_MAX);
-    match read(file, call.args[2], bytes, false) {
+    // A pipe takes so many pages; of a message nothing is left for later.
+    let fills_pipe = is_pipe(output) || !is_stream(output);
+    match read(file, call.args[2], bytes, fills_pipe) {
         Ok((_, buffer)) if buffer.is_empty() => Verdict::Done(0),
         Ok((file, buffer)) => write_out(call, file, output, buffer, true),
         Err(error) => Verdict::error(error),
