@@ -353,6 +353,8 @@ fn timed(call: &Call, values: &[i64; AREA_COUNT]) -> (i64, i32) {
         libc::SYS_madvise if values[2] == i64::from(libc::MADV_DONTFORK) && values[1] > MAP_BYTES / 64 => {
             values[2] = i64::from(libc::MADV_DOFORK);
         }
+        // What lies elsewhere is not the same on both sides: the library's memory is of another kind than the program's.
+        libc::SYS_madvise if values[2] == i64::from(libc::MADV_REMOVE) => values[1] = values[1].min(MAP_BYTES / 64),
         libc::SYS_preadv2 | libc::SYS_pwritev2 => values[5] &= !i64::from(libc::RWF_NOWAIT | RWF_DONTCACHE),
         _ => {}
     }
