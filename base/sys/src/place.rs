@@ -12,6 +12,9 @@ const END: usize = 0x5000_0000_0000;
 const PAGE_BYTES: usize = 4096;
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
+/// The part as a range of addresses.
+pub const PART: core::ops::Range<usize> = START..END;
+
 /// Where the next mapping is wished for; 0 before the first one.
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 

@@ -3,7 +3,7 @@
 use crate::{
     calls::Call,
     draw::{Argument, MAPS, Place},
-    program::{Deed, Program, Rights, Step, Who},
+    program::{Child, Deed, Program, Rights, Step, Who},
     table::CALLS,
 };
 use Argument::{Bytes, Memory, Number, Path};
@@ -21,7 +21,7 @@ const LOCKED: i64 = libc::MAP_LOCKED as i64;
 const READ_WRITE: i64 = 3;
 const HUGE: i64 = i64::MAX;
 
-const PROGRAMS: [fn() -> Vec<Step>; 30] = [
+const PROGRAMS: [fn() -> Vec<Step>; 31] = [
     // FICLONE of a directory of the array, from what is no descriptor, and onto what is none of the array's.
     || vec![ioctl(5, 0x4004_9409), call("ioctl", vec![Number(3), Number(0x4004_9409), Number(-1)])],
     || vec![call("ioctl", vec![Number(9), Number(0x4004_9409), Number(3)]), ioctl_of(3, 4), ioctl_of(3, 5), ioctl_of(10, 4)],
@@ -240,6 +240,12 @@ const PROGRAMS: [fn() -> Vec<Step>; 30] = [
             call("open", vec![path("%/hs"), Number(0), Number(0)]),
             call("unlink", vec![path("%/hs/x")]),
         ]
+    },
+    // What is advised of all memory is not advised of the library's, which a child needs.
+    || {
+        let mut step = call("read", vec![Number(3), Memory(Place::Good), Number(10_000)]);
+        step.who = Who::Child(Child::Fork, 1);
+        vec![advise(0, HUGE, 18), step]
     },
 ];
 

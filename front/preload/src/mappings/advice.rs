@@ -12,10 +12,42 @@ use linux_raw_sys::general::{
     __NR_madvise, MADV_COLD, MADV_COLLAPSE, MADV_DOFORK, MADV_DONTFORK, MADV_DONTNEED, MADV_DONTNEED_LOCKED, MADV_HUGEPAGE,
     MADV_NOHUGEPAGE, MADV_PAGEOUT, MADV_REMOVE,
 };
+use sys::place::PART;
 use sys::{OsError, RawFd};
 
-/// `madvise`.
+/// `madvise`. What is advised of all memory is not advised of the library's: a child without it (MADV_WIPEONFORK) or its pages (MADV_DONTNEED) would end the program.
 pub(crate) fn madvise(call: &mut Call) -> Verdict {
+    let [start, bytes, ..] = call.args;
+    match pages(start, bytes) {
+        Some((start, end)) if start < PART.start && end > PART.start => around_ours(call, start, end),
+        _ => advise(call),
+    }
+}
+
+/// Advises what lies below and above the library's part of the address space, as if nothing were mapped there.
+fn around_ours(call: &mut Call, start: usize, end: usize) -> Verdict {
+    const NOT_MAPPED: isize = -(OsError::NOMEM.raw_os_error() as isize);
+    let kept = call.args;
+    let mut answer = Verdict::Done(NOT_MAPPED);
+    for (from, to) in [(start, PART.start), (PART.end, end)] {
+        if from >= to {
+            continue;
+        }
+        (call.args[0], call.args[1]) = (from, to - from);
+        let result = match advise(call) {
+            Verdict::Done(result) => result,
+            _ => call.kernel(),
+        };
+        if result != 0 && result != NOT_MAPPED {
+            answer = Verdict::Done(result);
+            break;
+        }
+    }
+    call.args = kept;
+    answer
+}
+
+fn advise(call: &mut Call) -> Verdict {
     let Some((start, end)) = pages(call.args[0], call.args[1]).filter(|_| any()) else { return Verdict::Pass };
     let mut table = table();
     if table.touching(start, end).is_empty() {
