@@ -149,7 +149,12 @@ impl Namespace {
                 let path = renamed(path, &window[index + 1..]);
                 let Some(item) = self.item_or_none(reference, &path)? else { continue };
                 for slot in self.array().in_use().without(reference).iter() {
-                    let result = if self.item_or_none(slot, &path)?.is_none_or(|own| !own.is_like(&item)) {
+                    let own = self.item_or_none(slot, &path)?;
+                    if own.as_ref().is_some_and(|own| self.has_lost(record, &item, own)) {
+                        // Who uses the name finds out which member that is, and what the others have stays.
+                        continue;
+                    }
+                    let result = if own.is_none_or(|own| !own.is_like(&item)) {
                         self.bring_from(reference, &path, slot, &path, &item)
                     } else {
                         self.equalise_with(reference, &path, slot, &path, &item)
@@ -162,6 +167,13 @@ impl Namespace {
             }
         }
         Ok(true)
+    }
+
+    /// Whether the reference has something else at a name than the file that a change gave that name, which another member has there as `own`, and which was not removed since: somebody has put it there by hand, and
+    /// no change of the log.
+    fn has_lost(&self, record: &NameRecord<'_>, item: &Item, own: &Item) -> bool {
+        let Some(file) = record.file.filter(|&file| own.attribute == Some(file)) else { return false };
+        item.attribute.is_none() && self.files().state_of(file) == Some(InodeState::Used)
     }
 
     fn bring_from(&self, reference: Slot, there: &[u8], slot: Slot, path: &[u8], item: &Item) -> Result<()> {

@@ -436,3 +436,28 @@ fn recovery_does_not_follow_a_symlink_out_of_the_array() {
         assert_eq!(array.assert_same_trees(), wanted);
     }
 }
+
+/// Somebody has put something else in the place of the file that was made last, on the member that came furthest: the log says which file it was, and the other members keep it.
+#[test]
+fn what_is_put_by_hand_in_the_place_of_the_last_file_is_not_given_to_the_other_members() {
+    for slot in [0, 2] {
+        for kind in ["directory", "file", "symlink"] {
+            let mut array = TestArray::with(Level::Raid1, 3);
+            write(&create(array.namespace, "/data/last"), 0, b"what was stored");
+            let place = array.members[slot].join("data/last");
+            std::fs::remove_file(&place).unwrap();
+            match kind {
+                "directory" => std::fs::create_dir(&place).unwrap(),
+                "file" => std::fs::write(&place, "other").unwrap(),
+                _ => std::os::unix::fs::symlink("elsewhere", &place).unwrap(),
+            }
+            array.restart();
+            for other in (0..3).filter(|&other| other != slot) {
+                let kept = std::fs::read(array.members[other].join("data/last")).unwrap();
+                assert_eq!(kept, b"what was stored", "{kind} on member {slot}: member {other}");
+            }
+            let opened = inside(array.namespace.open(b"/data/last", OFlags::RDONLY, 0));
+            assert_eq!(read(&opened), b"what was stored", "{kind} on member {slot}");
+        }
+    }
+}
