@@ -311,6 +311,7 @@ const fn runtime_remedy(error: OsError) -> &'static str {
     match error {
         OsError::PROTO => "end the processes that use the array and run 'cxlraid stop' on it",
         OsError::TIMEDOUT => "see which process with 'fuser', and end it",
+        OsError::USERS => "end some of its programs",
         _ => "check that /dev/shm is a writable tmpfs",
     }
 }
@@ -346,6 +347,7 @@ pub(crate) fn describe(error: OsError) -> String {
         OsError::PROTO => "it was made by another version of cxlraid",
         OsError::LOOP => "too many symbolic links",
         OsError::TIMEDOUT => "a process keeps it locked",
+        OsError::USERS => "16384 processes use the array, and no more can",
         OsError::OPNOTSUPP => "not supported",
         _ => return alloc::format!("error {}", error.raw_os_error()),
     };

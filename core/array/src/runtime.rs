@@ -7,6 +7,7 @@
 //! what the next can take over: a slot names pid and start time, a lock names its slot, a slot lists the files it holds open.
 
 mod anchors;
+mod attach;
 mod entry;
 mod leaving;
 pub mod litter;
@@ -19,11 +20,13 @@ mod waits;
 mod watchers;
 
 pub use anchors::Anchors;
+pub use attach::ATTACH_SLOT_COUNT;
+use attach::{AttachSlot, owner_id, slot_of};
 pub use entry::{find_segment, segment_paths};
 pub use open_files::{FileEntry, SharedFile};
 pub use showing::{ANSWER_STEP, ANSWER_STEPS, MappingCounts, count_mappings, others_are_to_hear};
 
-use crate::liveness::{ProcessId, process_lives};
+use crate::liveness::process_lives;
 use crate::mapped::MappedRecords;
 use crate::undo::{Undo, UndoRecord, UndoRecords};
 use core::mem::offset_of;
@@ -35,11 +38,9 @@ use sys::rustix::fs::{self, FlockOperation, Mode};
 use sys::rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 use sys::rustix::thread::futex;
 use sys::rustix::time::Timespec;
-use sys::{AsRawFd, BorrowedFd, OsError, Result};
+use sys::{BorrowedFd, OsError, Result};
 use units::MemberSet;
 
-/// Processes that can be attached at once.
-pub const ATTACH_SLOT_COUNT: usize = 1024;
 /// Files that can be open at once, by all processes together.
 pub const OPEN_FILE_COUNT: usize = 16384;
 /// Stripe locks per open file.
@@ -48,30 +49,8 @@ pub const STRIPE_LOCK_COUNT: usize = 64;
 pub const IDLE_COUNT: usize = 64;
 const OPEN_WORDS: usize = OPEN_FILE_COUNT / 64;
 const MAGIC: u64 = u64::from_le_bytes(*b"CXLRrun\x01");
-const SLOT_BITS: u32 = ATTACH_SLOT_COUNT.trailing_zeros();
 /// Raised whenever the layout below changes.
-const VERSION: u32 = 24;
-
-/// One attached process.
-#[repr(C)]
-struct AttachSlot {
-    pid: AtomicU32,
-    /// How often the slot was taken or freed: odd while it is taken. The count of a taken slot is part of its process' owner id, so that
-    /// a lock held by a dead process is not mistaken for the slot's next owner's.
-    tenancy: AtomicU32,
-    /// Start time in clock ticks since boot (proc(5)), so that a reused pid is recognised.
-    start_ticks: AtomicU64,
-    /// How often the bell had been rung when its process last looked at all of its mappings.
-    heard: AtomicU32,
-    /// The thread that hears the bell for it; 0 for none.
-    listener: AtomicU32,
-    /// Files it has mappings of, at most.
-    shown_count: AtomicU32,
-    /// The process whose lock it waits for (waits.rs) in the lower half, when that was noted in the upper one; 0 for none.
-    waits_for: AtomicU64,
-    /// 1 if its process may watch files of the array (watchers.rs).
-    watches: AtomicU32,
-}
+const VERSION: u32 = 25;
 
 /// The thread that uses a lane of the journal, on a line of its own: 0 free, otherwise owner in the upper half and thread
 /// id in the lower, or [`JOURNAL_LANE_WAITS`].
@@ -136,6 +115,8 @@ struct Segment {
     /// The PID namespace that the pids below belong to.
     pid_namespace: AtomicU64,
     attach: [AttachSlot; ATTACH_SLOT_COUNT],
+    /// One bit for each slot that is taken by a process.
+    attached: [AtomicU64; ATTACH_SLOT_COUNT / 64],
     lanes: [AtomicU64; format::LANE_COUNT],
     /// The thread that uses each lane of the journal.
     journal_lanes: [JournalLane; format::JOURNAL_LANE_COUNT_MAX],
@@ -372,183 +353,6 @@ impl Runtime {
     fn segment(&self) -> &Segment {
         // SAFETY: mapped for the life of self; all fields are atomics, any bytes are valid.
         unsafe { self.segment.as_ref() }
-    }
-
-    /// This process as a lock owner. A child of fork attaches itself here.
-    #[inline]
-    pub fn me(&self) -> OwnerId {
-        // SAFETY: the page is mapped for the life of self.
-        let me = unsafe { self.me.as_ref() }.owner.load(Ordering::Relaxed);
-        match OwnerId::new(me) {
-            Some(me) => me,
-            None => self.attach_child(),
-        }
-    }
-
-    #[cold]
-    fn attach_child(&self) -> OwnerId {
-        loop {
-            if let Ok(me) = self.attach() {
-                return me;
-            }
-            // All slots are taken by living processes; one will end.
-            sys::rustix::thread::sched_yield();
-        }
-    }
-
-    fn attach(&self) -> Result<OwnerId> {
-        let me = self.attach_as(ProcessId::current())?;
-        // SAFETY: the page is mapped for the life of self.
-        let myself = unsafe { self.me.as_ref() };
-        myself.file.store(self.file.as_raw_fd() as u32, Ordering::Relaxed);
-        myself.owner.store(me.get(), Ordering::Relaxed);
-        Ok(me)
-    }
-
-    /// Takes a slot for `process`, which must be alive.
-    fn attach_as(&self, process: ProcessId) -> Result<OwnerId> {
-        let start = process.pid as usize % ATTACH_SLOT_COUNT;
-        for pass in 0..2 {
-            for step in 0..ATTACH_SLOT_COUNT {
-                let index = (start + step) % ATTACH_SLOT_COUNT;
-                let slot = &self.segment().attach[index];
-                if pass == 1 {
-                    self.reclaim_if_dead(index);
-                }
-                let free = slot.tenancy.load(Ordering::Acquire);
-                let taken = free.wrapping_add(1);
-                if free & 1 == 0 && slot.tenancy.compare_exchange(free, taken, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-                    slot.start_ticks.store(process.start_ticks, Ordering::Relaxed);
-                    slot.heard.store(self.rings(), Ordering::Relaxed);
-                    slot.waits_for.store(0, Ordering::Relaxed);
-                    slot.pid.store(process.pid, Ordering::Release);
-                    return Ok(owner_id(index, taken));
-                }
-            }
-        }
-        Err(OsError::AGAIN)
-    }
-
-    /// Gives back everything this process holds. Called when a program ends in order.
-    pub fn detach(&self) {
-        // SAFETY: the page is mapped for the life of self.
-        let me = unsafe { self.me.as_ref() }.owner.swap(0, Ordering::Relaxed);
-        if let Some(me) = OwnerId::new(me) {
-            self.release_lane(me);
-            self.release_slot(slot_of(me));
-        }
-    }
-
-    /// What the calling thread announced is complete: its lane names nothing that others would have to see to. Other threads may be in
-    /// the middle of a write, and end with the process there.
-    fn release_lane(&self, me: OwnerId) {
-        let held = &sys::thread::block().lane;
-        if let Some(lane) = self.segment().lanes.get((held.load(Ordering::Relaxed) as usize).wrapping_sub(1))
-            && lane.load(Ordering::Relaxed) >> 32 == u64::from(me.get())
-        {
-            held.store(0, Ordering::Relaxed);
-            lane.store(0, Ordering::Release);
-        }
-    }
-
-    /// Gives back what dead processes held. Returns how many processes live.
-    pub fn reap(&self) -> usize {
-        let lives = |&index: &usize| {
-            let known = self.slot_is_taken(index) && self.slot_process(index).pid != 0;
-            known && !self.reclaim_if_dead(index)
-        };
-        (0..ATTACH_SLOT_COUNT).filter(lives).count()
-    }
-
-    /// Whether this process has found that another had died.
-    pub fn has_reaped(&self) -> bool {
-        self.reaped.load(Ordering::Relaxed)
-    }
-
-    /// Whether this process has found that the last to have a file without a name open had died.
-    pub fn has_reaped_nameless(&self) -> bool {
-        self.reaped_nameless.load(Ordering::Relaxed)
-    }
-
-    /// With nobody attached no file is open, whatever processes left behind that died between fork and their first call.
-    fn forget_open_files(&self) {
-        let segment = self.segment();
-        for index in self.used_entries() {
-            if segment.keys[index].load(Ordering::Relaxed) != 0 {
-                segment.files[index].users.store(0, Ordering::Relaxed);
-                segment.files[index].idle.store(0, Ordering::Relaxed);
-                segment.files[index].in_flight.store(0, Ordering::Relaxed);
-            }
-        }
-        segment.idle_count.store(0, Ordering::Relaxed);
-        self.forget_watchers();
-    }
-
-    fn slot_is_taken(&self, index: usize) -> bool {
-        self.segment().attach[index].tenancy.load(Ordering::Acquire) & 1 == 1
-    }
-
-    fn slot_process(&self, index: usize) -> ProcessId {
-        let slot = &self.segment().attach[index];
-        ProcessId { pid: slot.pid.load(Ordering::Acquire), start_ticks: slot.start_ticks.load(Ordering::Relaxed) }
-    }
-
-    fn reclaim_if_dead(&self, index: usize) -> bool {
-        let slot = &self.segment().attach[index];
-        let process = self.slot_process(index);
-        if !self.slot_is_taken(index) || process.pid == 0 || process_lives(process) {
-            return false;
-        }
-        // Only one of several reapers goes on.
-        if slot.pid.compare_exchange(process.pid, 0, Ordering::AcqRel, Ordering::Relaxed).is_err() {
-            return false;
-        }
-        self.segment().unclean.store(1, Ordering::Relaxed);
-        self.reaped.store(true, Ordering::Relaxed);
-        self.release_slot(index);
-        true
-    }
-
-    /// Gives back what earlier programs of this very process held, which exec ended. What they left open and this program has too must be its own
-    /// by now.
-    pub fn forget_former_programs(&self) {
-        let process = ProcessId::current();
-        let mine = slot_of(self.me());
-        let former = |&index: &usize| index != mine && self.slot_is_taken(index) && self.slot_process(index) == process;
-        for index in (0..ATTACH_SLOT_COUNT).filter(former) {
-            self.release_slot(index);
-        }
-    }
-
-    fn release_slot(&self, index: usize) {
-        let segment = self.segment();
-        self.end_showing_in(index);
-        self.end_watching_in(index);
-        for (word_index, word) in segment.open_by_slot[index].iter().enumerate() {
-            let mut bits = word.swap(0, Ordering::AcqRel);
-            while bits != 0 {
-                let file = word_index * 64 + bits.trailing_zeros() as usize;
-                bits &= bits - 1;
-                let file = &segment.files[file];
-                if file.users.fetch_sub(1, Ordering::AcqRel) == 1 && file.unlinked.load(Ordering::Acquire) != 0 {
-                    self.reaped_nameless.store(true, Ordering::Relaxed);
-                }
-            }
-        }
-        for place in &segment.idle_by_slot[index] {
-            self.end_idle_in(place);
-        }
-        segment.attach[index].pid.store(0, Ordering::Relaxed);
-        segment.attach[index].tenancy.fetch_add(1, Ordering::AcqRel);
-    }
-
-    /// The processes attached now, pids of living ones.
-    pub fn attached(&self) -> impl Iterator<Item = u32> {
-        (0..ATTACH_SLOT_COUNT)
-            .filter(|&index| self.slot_is_taken(index))
-            .map(|index| self.slot_process(index))
-            .filter(|&process| process.pid != 0 && process_lives(process))
-            .map(|process| process.pid)
     }
 
     /// What processes left that are gone is looked at again by the next that is alone, also what they left when they ended in order: a thread may have been in the middle
@@ -886,14 +690,4 @@ fn lose(address: usize, myself: usize) {
 /// The number of this process' PID namespace (namespaces(7)); 0 if proc is not mounted.
 fn pid_namespace() -> u64 {
     fs::stat(c"/proc/self/ns/pid").map_or(0, |stat| stat.st_ino)
-}
-
-/// Slot index in the lower bits, tenancy above, never 0 because tenancy is odd, below 2^31 for the bit that marks waiters.
-fn owner_id(slot: usize, tenancy: u32) -> OwnerId {
-    let id = (tenancy << SLOT_BITS | slot as u32) & (u32::MAX >> 1);
-    OwnerId::new(id).unwrap_or(OwnerId::MAX)
-}
-
-const fn slot_of(owner: OwnerId) -> usize {
-    owner.get() as usize % ATTACH_SLOT_COUNT
 }

@@ -322,6 +322,7 @@ const fn answer(error: OsError) -> OsError {
         | OsError::MEDIUMTYPE
         | OsError::AGAIN
         | OsError::TIMEDOUT
+        | OsError::USERS
         | namespace::FOREIGN_MOUNT => OsError::IO,
         error => error,
     }

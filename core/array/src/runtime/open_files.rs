@@ -1,7 +1,8 @@
 //! Files that processes have open, in the runtime segment: one entry per file, found by its key. It counts the processes that have the file open
 //! and those that only keep its backing files ready.
 
-use super::{Anchors, OPEN_FILE_COUNT, OPEN_WORDS, Runtime, STRIPE_LOCK_COUNT, slot_of};
+use super::attach::slot_of;
+use super::{Anchors, OPEN_FILE_COUNT, OPEN_WORDS, Runtime, STRIPE_LOCK_COUNT};
 use core::num::NonZeroU64;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use sync::{OwnedLock, StripeLock};

@@ -9,20 +9,18 @@
 //! when the next program of that process has found what it was given and gives back what was held
 //! for it ([`Runtime::forget_former_programs`]).
 
-use super::{ATTACH_SLOT_COUNT, Runtime, slot_of};
+use super::Runtime;
+use super::attach::slot_of;
 use crate::liveness::ProcessId;
 use core::sync::atomic::Ordering;
 use sys::Result;
-
-/// How many slots are looked at for one that the process has already: it gets another if it is not among them, which does no harm.
-const LOOK_COUNT: usize = 16;
 
 impl Runtime {
     /// Counts process `pid` as a user of the file `key`, if any process has that open. It ends with that process, or as its next program does
     /// begin. Takes no lock.
     ///
     /// # Errors
-    /// `AGAIN` if all slots are taken.
+    /// `USERS` if all slots are taken.
     pub fn hold_for(&self, pid: u32, key: u64) -> Result<()> {
         let Some(file) = self.find_file(key) else { return Ok(()) };
         let one_more = |users: u32| users.checked_add(1).filter(|_| users != 0);
@@ -47,9 +45,7 @@ impl Runtime {
 
     fn slot_for(&self, pid: u32) -> Result<usize> {
         let process = ProcessId::of(pid);
-        let start = pid as usize % ATTACH_SLOT_COUNT;
-        let mut near = (0..LOOK_COUNT).map(|step| (start + step) % ATTACH_SLOT_COUNT);
-        match near.find(|&index| self.slot_is_taken(index) && self.slot_process(index) == process) {
+        match self.taken_slots().find(|&index| self.slot_process(index) == process) {
             Some(index) => Ok(index),
             None => self.attach_as(process).map(slot_of),
         }

@@ -11,7 +11,8 @@
 //! process that changes that state rings the bell afterwards and then looks at the bits. So a
 //! mapping shows the new state from its beginning, or its process is waited for.
 
-use super::{ATTACH_SLOT_COUNT, FileEntry, MAGIC, OPEN_WORDS, Runtime, Segment, VERSION, owner_id, slot_of};
+use super::attach::{owner_id, slot_of, taken_slots_in};
+use super::{FileEntry, MAGIC, OPEN_WORDS, Runtime, Segment, VERSION};
 use crate::liveness::{ProcessId, process_lives};
 use crate::mapped::UNITS_BYTES;
 use core::sync::atomic::{AtomicBool, Ordering, fence};
@@ -93,7 +94,7 @@ fn count_in(segment: &Segment) -> Option<MappingCounts> {
     };
     let mut counts = MappingCounts::default();
     let mut shown = [0u64; OPEN_WORDS];
-    for index in (0..ATTACH_SLOT_COUNT).filter(shows) {
+    for index in taken_slots_in(segment).filter(shows) {
         counts.processes += 1;
         shown.iter_mut().zip(&segment.shown_by_slot[index]).for_each(|(all, own)| *all |= own.load(Ordering::Relaxed));
     }
@@ -193,7 +194,7 @@ impl Runtime {
                 // It dies with the process, and when that becomes another program.
                 && sys::task::is_there(slot.pid.load(Ordering::Acquire), listener)
         };
-        (0..ATTACH_SLOT_COUNT)
+        self.taken_slots()
             .filter(waits)
             .filter_map(|index| OwnerId::new(owner_id(index, self.segment().attach[index].tenancy.load(Ordering::Acquire)).get()))
     }

@@ -5,7 +5,8 @@
 //! another backing file asks for it again and again, and the kernel knows nothing of that wait; it
 //! is noted here.
 
-use super::{ATTACH_SLOT_COUNT, Runtime, slot_of};
+use super::Runtime;
+use super::attach::slot_of;
 use core::sync::atomic::Ordering;
 
 /// How long a wait that was noted counts. It is noted again every few milliseconds; who was led out of it by a jump from a signal handler did not say so.
@@ -30,7 +31,7 @@ impl Runtime {
     /// The process whose lock an attached process waits for.
     #[must_use]
     pub fn waits_for(&self, process: u32) -> Option<u32> {
-        let slot = (0..ATTACH_SLOT_COUNT).find(|&index| self.slot_is_taken(index) && self.slot_process(index).pid == process)?;
+        let slot = self.taken_slots().find(|&index| self.slot_process(index).pid == process)?;
         let noted = self.segment().attach[slot].waits_for.load(Ordering::Acquire);
         let is_fresh = noted != 0 && now_ms().wrapping_sub((noted >> 32) as u32) <= COUNTS_FOR_MS;
         is_fresh.then_some(noted as u32)

@@ -6,7 +6,8 @@
 //! attached processes that have such watches, or may have them. A process counts from its first
 //! watch to its end.
 
-use super::{Runtime, slot_of};
+use super::Runtime;
+use super::attach::slot_of;
 use core::sync::atomic::Ordering;
 
 /// After so many events that were told, it is asked whether the processes that watch still live.
