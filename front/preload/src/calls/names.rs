@@ -143,7 +143,8 @@ pub(crate) fn linkat(call: &mut Call) -> Verdict {
     let link = linked(call, flags);
     let means_itself = flags & AT_EMPTY_PATH != 0 && call.args[1] != 0 && paths::is_empty(call.args[1]);
     // Who may name what is open the kernel says: not who has other rights than when it was opened.
-    if (means_itself || link.is_some())
+    // The kernel does not find a symlink of the array that leads to the open file.
+    if (means_itself || link.is_some() && matches!(from.locate(call), Where::Host))
         && let Some(refusal) = judge::refusal(call, &[to])
     {
         return refusal;
