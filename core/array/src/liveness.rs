@@ -2,8 +2,8 @@
 
 use core::mem::MaybeUninit;
 use core::sync::atomic::AtomicU32;
-use sys::rustix::fs::{Mode, OFlags, RawDir, open};
 use sys::rustix::event::{PollFd, PollFlags, poll};
+use sys::rustix::fs::{Mode, OFlags, RawDir, open};
 use sys::rustix::process::{Pid, PidfdFlags, getpid, pidfd_open, test_kill_process};
 use sys::rustix::time::Timespec;
 use sys::{OsError, Result};
