@@ -6,9 +6,10 @@
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-/// The part: above everything that lies at a fixed address in usual programs and runtimes, below where the kernel puts programs, heaps, mappings and stacks.
-const START: usize = 0x4800_0000_0000;
-const END: usize = 0x5000_0000_0000;
+/// The part: below where the kernel puts programs that can lie anywhere (0x5555_5555_4000 and above), their heaps, mappings and stacks. It is one of the parts in which the
+/// sanitizers of compilers let a program have memory; ThreadSanitizer ends a program that has some elsewhere (from 0x5500_0000_0000 to 0x5680_0000_0000 it may).
+const START: usize = 0x5500_0000_0000;
+const END: usize = 0x5550_0000_0000;
 const PAGE_BYTES: usize = 4096;
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
