@@ -122,7 +122,7 @@ pub(crate) fn replace_header(meta: &OwnedFd, header: &TableHeader, access: Acces
 /// Goes on where [`replace_header`] was cut short. The caller has the array alone.
 ///
 /// # Errors
-/// What the kernel says; the table is what it was then.
+/// The kernel's error; then the table is what it was before the call.
 pub(crate) fn finish_header(meta: &OwnedFd, array: Uuid, use_count: u64) -> Result<()> {
     let mut bytes = [0; TABLE_HEADER_BYTES];
     let beside = match open_regular(meta.as_fd(), format::INODES_HEADER_FILE, OFlags::RDONLY) {

@@ -346,7 +346,7 @@ impl Inode {
                 }
                 Verdict::Unknown | Verdict::Several => {
                     if let Some(record) = record {
-                        // Who inherits the lock goes on with this.
+                        // A process that inherits the lock goes on with the resync.
                         record.disarm();
                     }
                     self.announce(LaneKind::Write, start, end - start, self.out())?;

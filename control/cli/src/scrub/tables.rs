@@ -1,4 +1,4 @@
-//! What a scrub finds in members' `.cxlraid`: superblocks, tables, the log of names, the journal.
+//! This module has the part of a scrub that reads members' `.cxlraid`: superblocks, tables, the log of names, the journal.
 //!
 //! Everything is read as files, before the array is attached: a start heals some of it, and then nobody would hear that a member had rotted.
 //!

@@ -20,7 +20,7 @@ use sys::{BorrowedFd, IntoRawFd, OsError, RawFd};
 
 /// Whether the current directory is in the array.
 static CWD_IS_OURS: AtomicBool = AtomicBool::new(false);
-/// Whether the current directory may have changed since, so that the kernel is to be asked.
+/// Whether the current directory may have changed since it was last noted, so that the kernel is to be asked.
 static MOVES: AtomicBool = AtomicBool::new(false);
 
 /// Finds out where the program starts. A directory under a prefix that exists on the host alone is made in the array (thesis

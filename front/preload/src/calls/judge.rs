@@ -49,7 +49,7 @@ pub(crate) fn refusal_of_socket(descriptor: sys::RawFd) -> Option<Verdict> {
     (result < 0).then_some(Verdict::Done(result))
 }
 
-/// What the kernel refuses, asked only if there are other flags than the `common` ones.
+/// The kernel's refusal of a call's flags, if there is one. The kernel is asked only if the call has other flags than the `common` ones.
 pub(crate) fn odd(call: &Call, paths: &[At], flags: usize, common: u32) -> Option<Verdict> {
     if flags as u32 & !common == 0 { None } else { refusal(call, paths) }
 }

@@ -58,7 +58,7 @@ fn advise(call: &mut Call) -> Verdict {
         advice @ (MADV_DONTNEED | MADV_DONTNEED_LOCKED | MADV_COLD | MADV_PAGEOUT | MADV_COLLAPSE) => {
             Verdict::Done(table.walk(call, start, end, |table, index, from, to| {
                 let is_refused = match advice {
-                    // As the kernel says of a file without huge pages.
+                    // The kernel gives this error for a file without huge pages.
                     MADV_COLLAPSE => !table.list[index].keeps_huge(),
                     MADV_DONTNEED_LOCKED => false,
                     _ => is_locked(from, to),
