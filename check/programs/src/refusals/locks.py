@@ -146,8 +146,8 @@ def main(data, member):
             if name == "circle-old":
                 assert answer(waits, 0.3) is None
             fcntl.fcntl(fd, fcntl.F_SETLKW, struct.pack(RECORD, EXCLUSIVE, 0, second, 20, 0))
-            # The kernel tells the one who closes the circle. Either may be told where it was closed by both.
-            assert name == "circle-young" and answer(waits) == "deadlock", name
+            # The kernel tells the one who closes the circle: on a busy machine the other process may have asked for its second lock after this one.
+            assert answer(waits) == "deadlock", name
         except OSError as error:
             assert error.errno == errno.EDEADLK, error
             lock(fd, "process", NONE)
