@@ -7,6 +7,7 @@
 
 use crate::Inode;
 use crate::inode::Modification;
+use crate::privileges::SET_ID;
 use crate::stripes::Blocks;
 use core::sync::atomic::Ordering;
 use dax::Backing;
@@ -88,6 +89,7 @@ impl Inode {
     pub fn truncate(&self, new: u64) -> Result<(), OsError> {
         self.files.array().before_change()?;
         let is_cut = self.with_lanes(|| {
+            self.drop_privileges()?;
             self.change_size_locked(|size| {
                 if new > size {
                     within_limit(new)?;
@@ -156,7 +158,10 @@ impl Inode {
     pub fn allocate(&self, offset: u64, bytes: u64, keep_size: bool) -> Result<(), OsError> {
         let end = offset.checked_add(bytes).filter(|&end| end <= i64::MAX as u64).ok_or(OsError::FBIG)?;
         self.files.array().before_change()?;
-        self.with_lanes(|| self.allocate_to(offset, end, keep_size))
+        self.with_lanes(|| {
+            self.drop_privileges()?;
+            self.allocate_to(offset, end, keep_size)
+        })
     }
 
     fn allocate_to(&self, offset: u64, end: u64, keep_size: bool) -> Result<(), OsError> {
@@ -189,7 +194,10 @@ impl Inode {
     pub fn punch(&self, offset: u64, bytes: u64, grow: bool) -> Result<(), OsError> {
         let end = offset.checked_add(bytes).filter(|&end| end <= i64::MAX as u64).ok_or(OsError::FBIG)?;
         self.files.array().before_change()?;
-        self.with_lanes(|| self.punch_to(offset, end, grow))
+        self.with_lanes(|| {
+            self.drop_privileges()?;
+            self.punch_to(offset, end, grow)
+        })
     }
 
     fn punch_to(&self, offset: u64, end: u64, grow: bool) -> Result<(), OsError> {
@@ -327,9 +335,6 @@ impl Inode {
         if failed { self.files.array().before_change() } else { Ok(()) }
     }
 }
-
-/// Set-user-id and set-group-id.
-const SET_ID: u32 = 0o6000;
 
 /// Cuts a backing file and keeps its time of modification and its mode: the program has changed nothing.
 fn cut_unnoticed(backing: &Backing, bytes: u64, present: Option<&Modification>) -> Result<(), OsError> {

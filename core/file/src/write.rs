@@ -34,6 +34,7 @@ impl Inode {
         self.files.array().before_change()?;
         let end = end_of(offset, bytes)?;
         let bytes = (end - offset) as usize;
+        self.drop_privileges()?;
         let shared = self.shared();
         while end <= shared.size() {
             let held = self.lock_stripes(Blocks::of(&self.geometry, offset, bytes as u64))?;
@@ -70,8 +71,11 @@ impl Inode {
             return Ok((self.size(), 0));
         }
         self.files.array().before_change()?;
-        // SAFETY: as the caller promises.
-        self.with_lanes(|| unsafe { self.write_growing(None, src, bytes) })
+        self.with_lanes(|| {
+            self.drop_privileges()?;
+            // SAFETY: as the caller promises.
+            unsafe { self.write_growing(None, src, bytes) }
+        })
     }
 
     /// A write that may end past the size. Returns the offset after its last byte, and its bytes.

@@ -76,6 +76,16 @@ impl Change<'_> {
         }
     }
 
+    /// Whether the file may give privileges to whoever executes it by this change, or by undoing it on a file that has this mode.
+    fn concerns_privileges(&self, mode: u32) -> bool {
+        match *self {
+            Self::Mode(new) => (new.bits() | mode) & 0o6000 != 0,
+            Self::Owner(..) => mode & 0o6000 != 0,
+            Self::Times(_) => false,
+            Self::Set(name, ..) | Self::Remove(name) => name == file::CAPABILITIES.to_bytes(),
+        }
+    }
+
     fn sets_modification_time(&self) -> bool {
         matches!(self, Self::Times(times) if times.last_modification.tv_nsec != UTIME_OMIT)
     }
@@ -237,9 +247,16 @@ impl Namespace {
                 let _ = previous.as_change(change).at(self, on, &subject);
             }
         };
-        self.logged(record(NameKind::Attributes, path, None), || {
+        let result = self.logged(record(NameKind::Attributes, path, None), || {
             self.everywhere(&[path], |on| change.at(self, on, &subject), Some(&undo))
-        })?;
+        });
+        if kind == FileType::RegularFile && change.concerns_privileges(stat.st_mode) {
+            match attribute {
+                Some(attribute) => self.files.note_privileges(attribute),
+                None => self.files.note_privileges_of_any(),
+            }
+        }
+        result?;
         if let Some(attribute) = attribute {
             if change.sets_modification_time() {
                 self.files.discard_pending_times(attribute);
@@ -292,12 +309,16 @@ impl Namespace {
         };
         let act = |on: &On| backing(on).map_or(Ok(()), |fd| change.on_descriptor(on, fd));
         // What has no name is nobody's to find after a crash.
-        match self.logical_path_of(fd)? {
+        let result = match self.logical_path_of(fd)? {
             Some(path) if self.leads_to(&path, fd) => {
                 self.logged(record(NameKind::Attributes, &path, None), || self.everywhere(&[&path], act, Some(&undo)))
             }
             _ => self.everywhere(&[], act, Some(&undo)),
-        }?;
+        };
+        if change.concerns_privileges(stat.st_mode) {
+            file.note_privileges();
+        }
+        result?;
         if change.sets_modification_time() {
             file.discard_pending_times();
         }

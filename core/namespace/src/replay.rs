@@ -43,6 +43,8 @@ impl Namespace {
     /// that, as after a start of the machine in order, it comes back as it is.
     pub(crate) fn replay(&self) -> Result<()> {
         while !self.without_failing(|| self.replay_once())? {}
+        // Who died after a change of a mode on the members has not told those that have the file open.
+        self.files().note_privileges_of_any();
         Ok(())
     }
 

@@ -5,7 +5,7 @@ use super::{
     scene::{Scene, is_root, must},
 };
 use crate::{
-    process::Output,
+    process::{Output, without_notices},
     report::{Complaints, compare},
 };
 use std::{io, os::unix::fs::PermissionsExt as _, path::Path};
@@ -135,6 +135,28 @@ pub(super) fn rights_dropped(scene: &mut Scene<'_>, complaints: &mut Complaints)
         compare(&format!("changes of names after rights were dropped by {way}"), &expected, &output, complaints);
     }
     std::fs::remove_dir(everybodys)?;
+    std::fs::remove_file(script)?;
+    Ok(Outcome::Ran)
+}
+
+/// Whoever writes to a setuid or setgid program, or to one with file capabilities, takes them from it, exactly where a plain directory does.
+pub(super) fn privileges_of_files(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
+    if !is_root() {
+        return Ok(Outcome::NotRun("needs root, to make setuid programs and to be somebody else"));
+    }
+    scene.make(complaints);
+    let (script, plain) = (scene.beside("privileges.py"), scene.beside("plain"));
+    std::fs::write(&script, include_str!("privileges.py"))?;
+    std::fs::create_dir(&plain)?;
+    let expected = scene.run("python3", &[&script, &plain]);
+    let directory = scene.data("file").with_file_name("");
+    // Without rights there is no userfaultfd, which the library tells of where it begins to follow a mapping.
+    let output = without_notices(scene.run("python3", &[&script, &directory]));
+    if !expected.succeeded() {
+        complaints.push(crate::report::with_output("on the plain directory", &expected));
+    }
+    compare("writes to programs with privileges", &expected, &output, complaints);
+    std::fs::remove_dir(plain)?;
     std::fs::remove_file(script)?;
     Ok(Outcome::Ran)
 }

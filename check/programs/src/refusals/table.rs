@@ -22,7 +22,7 @@ const fn case(name: &'static str, act: fn(&mut Scene<'_>, &mut Complaints) -> Re
     Case { name, shape: Shape::RAID5, act }
 }
 
-pub(super) const CASES: [Case; 49] = [
+pub(super) const CASES: [Case; 50] = [
     case("level-unknown", level_unknown),
     case("settings-missing", settings_missing),
     case("members-too-few", members_too_few),
@@ -48,6 +48,7 @@ pub(super) const CASES: [Case; 49] = [
     case("texts-of-others", texts_of_others),
     case("numbers-of-ours", numbers_of_ours),
     case("rights-dropped", others::rights_dropped),
+    case("privileges-of-files", others::privileges_of_files),
     case("open-to-a-group", others::open_to_a_group),
     case("stores-outlive-a-stop", others::stores_outlive_a_stop),
     case("segment-held", others::segment_held),

@@ -33,6 +33,8 @@ pub struct SharedFile {
     pub flags: AtomicU32,
     /// The members that count as out for this file alone, as bits: its owner has cut its backing files there.
     pub cut: AtomicU32,
+    /// Whether the file is known to give no privileges to whoever executes it; see core/file's `privileges`.
+    pub privileges: AtomicU32,
     /// 1 once the last name is gone.
     pub unlinked: AtomicU32,
     /// How many processes have writable mappings of it, or died with them and were not followed yet: see [`crate::mapped`].
@@ -150,6 +152,7 @@ impl Runtime {
         let first = file.users.load(Ordering::Acquire) == 0;
         if first {
             file.anchors.clear();
+            file.privileges.store(0, Ordering::Release);
         }
         let mut replaced = None;
         if found.is_none() {
@@ -197,6 +200,11 @@ impl Runtime {
         let used = &self.segment().used;
         let is_used = |block: &usize| used[block / 64].load(Ordering::Relaxed) >> (block % 64) & 1 == 1;
         (0..OPEN_WORDS).filter(is_used).flat_map(|block| block * 64..(block + 1) * 64)
+    }
+
+    /// Every entry that may be that of a file.
+    pub fn entered_files(&self) -> impl Iterator<Item = &SharedFile> {
+        self.used_entries().map(|index| &self.segment().files[index])
     }
 
     /// The key of an open file of which a descriptor lies on a backing file with this inode number, and this device number if that is known.
