@@ -33,10 +33,11 @@ pub fn were_used_apart(one: &Superblock, other: &Superblock) -> bool {
     calls_out(one, other) && calls_out(other, one)
 }
 
-/// Whether the superblock of one member says that the other member is out, and that it is itself in sync.
+/// Whether the superblock of one member says that the other member is out, and that it is itself in sync. A member that was made anew since has another UUID, and is not the one that this superblock calls out.
 fn calls_out(own: &Superblock, other: &Superblock) -> bool {
-    let state = |slot: usize| own.members.get(slot).map(|entry| entry.state);
-    state(own.slot).is_some_and(MemberState::is_in_use) && !state(other.slot).is_some_and(MemberState::is_in_use)
+    let entry =
+        |superblock: &Superblock| own.members.get(superblock.slot).filter(|entry| entry.uuid == superblock.member_uuid).copied();
+    entry(own).is_some_and(|entry| entry.state.is_in_use()) && entry(other).is_some_and(|entry| !entry.state.is_in_use())
 }
 
 /// Decides for what the member at a path has and those that were used with it: the others count as stale from now on. Nobody uses the array. Returns the paths of the others; none if the members

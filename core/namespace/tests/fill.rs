@@ -183,6 +183,31 @@ fn a_second_member_that_is_lost_before_the_first_is_rebuilt_is_not_given_up() {
 }
 
 #[test]
+fn a_member_that_failed_while_another_was_out_is_stale_and_was_not_used_apart() {
+    let mut filled = Filled::new(Level::Raid6, 4, 99);
+    filled.lose(2, Loss::Stale);
+    filled.lose(0, Loss::Stale);
+    // What is in the place of the first still says that the third is out, but that one is another by now.
+    fill(&filled.array.config, 2).unwrap();
+    filled.array.restart();
+    assert_eq!(filled.array.namespace.files().array().runtime().out(), MemberSet::EMPTY.with(0));
+    assert_contents(&filled.array, &filled.contents);
+    filled.open_all();
+    fill_at_rest(&mut filled, 0);
+    assert_contents(&filled.array, &filled.contents);
+}
+
+/// Makes a member anew when nothing waits on another.
+fn fill_at_rest(filled: &mut Filled, slot: usize) {
+    filled.array.namespace.files().detach();
+    filled.array.namespace.files().array().abandon();
+    fs::remove_file(filled.array.segment()).unwrap();
+    fill(&filled.array.config, slot).unwrap();
+    filled.array.restart();
+    assert!(filled.array.namespace.files().array().runtime().out().is_empty());
+}
+
+#[test]
 fn of_two_lost_members_one_is_made_anew_after_the_other() {
     let mut filled = Filled::new(Level::Raid6, 4, 77);
     filled.lose(0, Loss::Stale);
@@ -208,7 +233,7 @@ fn a_member_that_does_not_come_back_after_all_costs_no_file_anything() {
     let files = filled.array.namespace.files();
     // What else the loss of the member has left to be made good.
     filled.open_all();
-    let table = file::InodeTable::open(files.array()).unwrap();
+    let table = file::InodeTable::open(files.array(), false).unwrap();
     let is_doubtful = |file: &file::Unbuilt| {
         let record = table.load(files.array(), file.attribute.inode).unwrap().unwrap();
         record.flags & format::FLAG_DOUBTFUL != 0
