@@ -436,9 +436,9 @@ pub fn is_whole(inode: u64, bytes: &[u8; INODE_RECORD_BYTES]) -> bool {
 
 /// The record that is right among the copies of `inode`'s that members have, lowest member first. None if no copy's constant part is whole and not all say that the record is free.
 ///
-/// Of whole copies the first counts, since each change is stored there first; but a newer generation counts more, a file with a name more than nothing but zeros (the medium has lost that copy), and,
-/// where the order of stores may be lost (`volatile_order`), a file more than none. If no copy is whole, size and notes are those of copies in which they fit their check, or else
-/// those that most copies agree on.
+/// Of whole copies those of the newest generation count; a file with a name counts more than nothing but zeros (the medium has lost that copy), and, where the order of stores may be lost
+/// (`volatile_order`), a file more than none. Where these differ in size or notes, that counts which most of them have, and of equally many the lowest member's, since each change is stored there first. If
+/// no copy is whole, size and notes are those of copies in which they fit their check, or else of all copies, likewise by their number.
 pub fn judge<'a>(
     inode: u64,
     copies: impl Iterator<Item = &'a [u8; INODE_RECORD_BYTES]> + Clone,
@@ -447,32 +447,52 @@ pub fn judge<'a>(
     let view = |copy: &'a [u8; INODE_RECORD_BYTES]| -> &'a Bytes { zerocopy::transmute_ref!(copy) };
     let is_void = |copy: &[u8; INODE_RECORD_BYTES]| copy.iter().all(|&byte| byte == 0);
     let is_named = |copy: &[u8; INODE_RECORD_BYTES]| copy[STATE_OFFSET] == InodeState::Used.code();
+    let rank = |copy| if volatile_order { view(copy).rank() } else { (view(copy).rank().0, 0) };
     let whole = copies.clone().filter(|copy| is_whole(inode, copy));
-    let right = whole.reduce(|present, candidate| {
-        let (was, is) = (view(present).rank(), view(candidate).rank());
-        let counts_more = if volatile_order { is > was } else { is.0 > was.0 };
-        if is_void(present) && is_named(candidate) || counts_more { candidate } else { present }
+    let newest = whole.clone().reduce(|present, candidate| {
+        if is_void(present) && is_named(candidate) || rank(candidate) > rank(present) { candidate } else { present }
     });
-    if let Some(right) = right {
-        return Some(*right);
+    if let Some(newest) = newest {
+        let counting = whole.filter(|copy| rank(copy) == rank(newest) && is_void(copy) == is_void(newest));
+        let notes = most_agreed(counting.clone(), |one, other| notes_of(one) == notes_of(other))?;
+        let of_files = counting.filter(|copy| copy[STATE_OFFSET] != InodeState::Free.code());
+        let mut right = *notes;
+        if notes[STATE_OFFSET] != InodeState::Free.code()
+            && let Some(size) = most_agreed(of_files, has_size_of)
+        {
+            put_size(&mut right, size);
+        }
+        return Some(right);
     }
     let is_constant_whole = |copy: &&'a [u8; INODE_RECORD_BYTES]| Sound::of(inode, copy).constant;
     let base = copies.clone().filter(is_constant_whole);
     let base = base.reduce(|one, other| if view(other).rank().0 > view(one).rank().0 { other } else { one });
     let Some(base) = base else { return judge_free(inode, &copies) };
     let of_file = copies.filter(is_constant_whole).filter(|copy| view(copy).generation == view(base).generation);
-    let size = part(of_file.clone(), |copy| Sound::of(inode, copy).size, |one, other| one[..8] == other[..8])?;
-    let notes_of = |copy: &'a [u8; INODE_RECORD_BYTES]| {
-        (copy[STATE_OFFSET], &copy[FLAGS_OFFSET..CHECKSUM_OFFSET], &copy[RESYNC_START_OFFSET..NOTES_CHECK_OFFSET])
-    };
+    let size = part(of_file.clone(), |copy| Sound::of(inode, copy).size, has_size_of)?;
     let notes = part(of_file, |copy| Sound::of(inode, copy).notes, |one, other| notes_of(one) == notes_of(other))?;
     let mut right = *base;
     right[STATE_OFFSET] = notes[STATE_OFFSET];
     for range in [FLAGS_OFFSET..CHECKSUM_OFFSET, RESYNC_START_OFFSET..NOTES_CHECK_OFFSET] {
         right[range.clone()].copy_from_slice(&notes[range]);
     }
-    right[SIZE_OFFSET..GENERATION_OFFSET].copy_from_slice(&size[SIZE_OFFSET..GENERATION_OFFSET]);
+    put_size(&mut right, size);
     Some(with_checks(inode, right))
+}
+
+/// State, flags and what waits for resync.
+fn notes_of(copy: &[u8; INODE_RECORD_BYTES]) -> (u8, &[u8], &[u8]) {
+    (copy[STATE_OFFSET], &copy[FLAGS_OFFSET..CHECKSUM_OFFSET], &copy[RESYNC_START_OFFSET..NOTES_CHECK_OFFSET])
+}
+
+fn has_size_of(one: &[u8; INODE_RECORD_BYTES], other: &[u8; INODE_RECORD_BYTES]) -> bool {
+    one[SIZE_OFFSET..GENERATION_OFFSET] == other[SIZE_OFFSET..GENERATION_OFFSET]
+}
+
+/// Gives a record the size that another copy of it has, with its check.
+fn put_size(record: &mut [u8; INODE_RECORD_BYTES], from: &[u8; INODE_RECORD_BYTES]) {
+    record[SIZE_OFFSET..GENERATION_OFFSET].copy_from_slice(&from[SIZE_OFFSET..GENERATION_OFFSET]);
+    record[SIZE_CHECK_OFFSET..].copy_from_slice(&from[SIZE_CHECK_OFFSET..]);
 }
 
 /// A free record, if all copies say that it is free: one that was being filled on every member when a crash came, and that nothing refers to.
@@ -489,15 +509,20 @@ fn judge_free<'a>(
     Some(with_checks(inode, record))
 }
 
-/// The first copy in which a part is sound; if there is none, one of those that most others agree with on it, the first of these.
+/// Of the copies in which a part is sound, or of all if there is none, one of those that most others agree with on it, the first of these.
 fn part<'a>(
     copies: impl Iterator<Item = &'a [u8; INODE_RECORD_BYTES]> + Clone,
     is_sound: impl Fn(&[u8; INODE_RECORD_BYTES]) -> bool,
-    agree: impl Fn(&'a [u8; INODE_RECORD_BYTES], &'a [u8; INODE_RECORD_BYTES]) -> bool,
+    agree: impl Fn(&[u8; INODE_RECORD_BYTES], &[u8; INODE_RECORD_BYTES]) -> bool,
 ) -> Option<&'a [u8; INODE_RECORD_BYTES]> {
-    if let Some(sound) = copies.clone().find(|copy| is_sound(copy)) {
-        return Some(sound);
-    }
+    most_agreed(copies.clone().filter(|copy| is_sound(copy)), &agree).or_else(|| most_agreed(copies, &agree))
+}
+
+/// One of the copies that most others agree with, the first of these.
+fn most_agreed<'a>(
+    copies: impl Iterator<Item = &'a [u8; INODE_RECORD_BYTES]> + Clone,
+    agree: impl Fn(&[u8; INODE_RECORD_BYTES], &[u8; INODE_RECORD_BYTES]) -> bool,
+) -> Option<&'a [u8; INODE_RECORD_BYTES]> {
     let all = copies.clone();
     let votes = |copy| all.clone().filter(|other| agree(copy, other)).count();
     copies.reduce(|one, other| if votes(other) > votes(one) { other } else { one })

@@ -254,6 +254,33 @@ proptest! {
         }
     }
 
+    // One member's medium has lost the last store, or has one that nobody else has: two whole copies count more than a third, wherever it lies; of two that differ the lowest's counts.
+    #[test]
+    fn of_whole_copies_that_differ_the_most_count_and_never_just_the_lowest(
+        record in records(), size in 0..=i64::MAX as u64, flags in any::<u32>(), odd in 0usize..3, volatile_order in any::<bool>(),
+    ) {
+        prop_assume!(record.size != size);
+        let (right, wrong) = (record.encode(7), InodeRecord { size, flags, ..record }.encode(7));
+        let copies: Vec<_> = (0..3).map(|slot| if slot == odd { wrong } else { right }).collect();
+        prop_assert_eq!(judge(7, copies.iter(), volatile_order), Some(right));
+        prop_assert_eq!(judge(7, [right, wrong].iter(), volatile_order), Some(right));
+        prop_assert_eq!(judge(7, [wrong, right].iter(), volatile_order), Some(wrong));
+        // Size and notes are judged apart: each of three copies may lack another store.
+        let sized = InodeRecord { size, ..record }.encode(7);
+        let noted = InodeRecord { flags, ..record }.encode(7);
+        prop_assert_eq!(judge(7, [right, sized, wrong].iter(), volatile_order), Some(sized));
+        if flags != record.flags {
+            prop_assert_eq!(judge(7, [sized, noted, right].iter(), volatile_order), Some(right));
+        }
+        // Two that were put back from the same older copy know less than one of a newer generation.
+        let newer = InodeRecord { generation: record.generation.wrapping_add(1).max(1), ..record };
+        if newer.generation > record.generation {
+            let mut copies = [right; 3];
+            copies[odd] = newer.encode(7);
+            prop_assert_eq!(judge(7, copies.iter(), volatile_order), Some(newer.encode(7)));
+        }
+    }
+
     #[test]
     fn a_shape_lists_each_member_once_from_its_start_on(shape in shapes()) {
         let slots: Vec<_> = shape.slots().collect();
