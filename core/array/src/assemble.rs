@@ -224,6 +224,14 @@ impl Array {
                 // If that fails the table is damaged, as it was.
                 let _ = tables::finish_header(meta, superblock.array_uuid, superblock.use_count);
             }
+            let is_outdated = |member: &Member| {
+                let meta = member.meta().filter(|_| member.standing == Standing::InSync);
+                meta.is_some_and(|meta| tables::are_outdated(meta, superblock.array_uuid, member.uuid, superblock.use_count))
+            };
+            if members.iter().any(is_outdated) {
+                // Who makes the tables whole makes these anew.
+                runtime.note_deaths();
+            }
             let failed = superblock::finish_update(&superblock, &members);
             let out = out.union(failed);
             // What one member has not been given back yet, another may be the last to have: a start without that one would change what the rebuild needs.

@@ -332,21 +332,40 @@ impl Runtime {
         self.segment().recovered.load(Ordering::Acquire) == Recovery::Needed as u32
     }
 
-    /// Runs `recover` alone, if what a crash left behind has not been made good up to `goal`, and notes that it has. Whoever dies in it
-    /// leaves it to the next.
-    pub fn recover_to(&self, goal: Recovery, recover: impl FnOnce() -> Result<()>) -> Result<()> {
+    /// Begins to make good what a crash left behind, if that has not been done up to `goal`, and returns whether this process is to do it: then [`Self::end_recovery`] must follow, and no other process comes
+    /// past here before. Whoever dies in between leaves it to the next.
+    pub fn begin_recovery(&self, goal: Recovery) -> bool {
         let segment = self.segment();
         let is_done = || segment.recovered.load(Ordering::Acquire) >= goal as u32;
         if is_done() {
-            return Ok(());
+            return false;
         }
-        self.with_lock(&segment.recovery_lock, |_| {
-            if !is_done() {
-                recover()?;
-                segment.recovered.store(goal as u32, Ordering::Release);
-            }
-            Ok(())
-        })
+        let _ = segment.recovery_lock.lock(self.me(), self);
+        if is_done() {
+            segment.recovery_lock.unlock();
+            return false;
+        }
+        true
+    }
+
+    /// Ends what [`Self::begin_recovery`] began. `reached` says how far it came; None if it failed, and the next process is to begin anew.
+    pub fn end_recovery(&self, reached: Option<Recovery>) {
+        let segment = self.segment();
+        if let Some(reached) = reached {
+            segment.recovered.store(reached as u32, Ordering::Release);
+        }
+        segment.recovery_lock.unlock();
+    }
+
+    /// Runs `recover` alone, if what a crash left behind has not been made good up to `goal`, and notes that it has. Whoever dies in it
+    /// leaves it to the next.
+    pub fn recover_to(&self, goal: Recovery, recover: impl FnOnce() -> Result<()>) -> Result<()> {
+        if self.begin_recovery(goal) {
+            let result = recover();
+            self.end_recovery(result.is_ok().then_some(goal));
+            return result;
+        }
+        Ok(())
     }
 
     #[inline]

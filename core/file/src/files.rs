@@ -165,6 +165,41 @@ impl Told {
     }
 }
 
+/// What a process opens of an array's tables.
+struct Parts {
+    table: InodeTable,
+    backings: Backings,
+    lanes: Lanes<Backing>,
+    journal: Option<FileJournal>,
+    domains: Vec<PersistenceDomain>,
+    kernels: &'static persist::Kernels,
+    shape: Shape,
+}
+
+impl Parts {
+    /// `makes_whole`: this process makes the tables whole, and nobody else has them open.
+    fn open(array: &Array, makes_whole: bool) -> Result<Self, OsError> {
+        let table = InodeTable::open(array, makes_whole)?;
+        let backings = Backings::open(array)?;
+        let domain = |member: &array::Member| match member.root() {
+            Some(root) => dax::detect(sys::AsFd::as_fd(root)),
+            None => PersistenceDomain::Volatile,
+        };
+        let domains: Vec<_> = array.members().iter().map(domain).collect();
+        // One member that needs write-back decides for all.
+        let (journal, journal_domain) = journal::open(array)?;
+        let adr = domains.contains(&PersistenceDomain::Adr) || journal_domain == PersistenceDomain::Adr;
+        let kernels = persist::kernels_for(if adr { PersistenceDomain::Adr } else { PersistenceDomain::Eadr });
+        let lanes = Lanes::new(open_tables(array, format::TableKind::Lanes, format::LANES_FILE)?, kernels);
+        let volatile_order = [&domains[..], &[journal_domain]].concat().contains(&PersistenceDomain::PageCache);
+        let journal = FileJournal::new(array, journal, kernels, volatile_order)?;
+        let geometry = *array.geometry();
+        let members = MemberSet::first(geometry.member_count());
+        let shape = Shape::new(geometry.level(), geometry.chunk(), members, 0).map_err(|_| OsError::INVAL)?;
+        Ok(Self { table, backings, lanes, journal, domains, kernels, shape })
+    }
+}
+
 /// The backing files of one file, by slot; None where a member is out.
 pub type BackingFds = Vec<Option<OwnedFd>>;
 
@@ -176,24 +211,20 @@ impl Files {
     }
 
     /// The files of an array, as by [`Self::new`]. The backing files of a file that the program closes stay open for a while.
+    ///
+    /// While another process makes the tables whole, none is opened: one that is being made anew would be taken for a damaged one.
     pub fn keeping_open(array: Array, keep: Keep) -> Result<&'static Self, OsError> {
-        let table = InodeTable::open(&array)?;
-        let backings = Backings::open(&array)?;
-        let domain = |member: &array::Member| match member.root() {
-            Some(root) => dax::detect(sys::AsFd::as_fd(root)),
-            None => PersistenceDomain::Volatile,
+        let makes_whole = array.runtime().begin_recovery(Recovery::Tables);
+        let parts = match Parts::open(&array, makes_whole) {
+            Ok(parts) => parts,
+            Err(error) => {
+                if makes_whole {
+                    array.runtime().end_recovery(None);
+                }
+                return Err(error);
+            }
         };
-        let domains: Vec<_> = array.members().iter().map(domain).collect();
-        // One member that needs write-back decides for all.
-        let (journal, journal_domain) = journal::open(&array)?;
-        let adr = domains.contains(&PersistenceDomain::Adr) || journal_domain == PersistenceDomain::Adr;
-        let kernels = persist::kernels_for(if adr { PersistenceDomain::Adr } else { PersistenceDomain::Eadr });
-        let lanes = Lanes::new(open_tables(&array, format::TableKind::Lanes, format::LANES_FILE)?, kernels);
-        let volatile_order = [&domains[..], &[journal_domain]].concat().contains(&PersistenceDomain::PageCache);
-        let journal = FileJournal::new(&array, journal, kernels, volatile_order)?;
-        let geometry = *array.geometry();
-        let members = MemberSet::first(geometry.member_count());
-        let shape = Shape::new(geometry.level(), geometry.chunk(), members, 0).map_err(|_| OsError::INVAL)?;
+        let Parts { table, backings, lanes, journal, domains, kernels, shape } = parts;
         let held = LocalLock::new(Held { open: BTreeMap::new(), idle: Idle::new() });
         let files = Box::leak(Box::new(Self {
             array,
@@ -210,13 +241,11 @@ impl Files {
             held,
             kept_over_exec: KeptOverExec::new(),
         }));
-        files.array.runtime().recover_to(Recovery::Tables, || {
+        if makes_whole {
             files.backings.renew(&files.array, files.array.in_use());
-            files.recover_tables()
-        })?;
-        // Only who recovers the tables can make them anew.
-        for slot in files.table.outdated().iter() {
-            files.array.do_without(slot, OsError::IO)?;
+            let whole = files.recover_tables();
+            files.array.runtime().end_recovery(whole.is_ok().then_some(Recovery::Tables));
+            whole?;
         }
         files.backings.believe(&files.array);
         let runtime = files.array.runtime();

@@ -39,9 +39,9 @@ pub struct InodeTable {
 }
 
 impl InodeTable {
-    /// Opens the tables of the members that are there.
-    pub fn open(array: &Array) -> Result<Self, OsError> {
-        let outdated = outdated(array);
+    /// Opens the tables of the members that are there. `may_renew`: this process makes the tables whole, and nobody else has them open.
+    pub fn open(array: &Array, may_renew: bool) -> Result<Self, OsError> {
+        let outdated = if may_renew { outdated(array) } else { MemberSet::EMPTY };
         let members = open_tables_but(array, TableKind::Inodes, format::INODES_FILE, outdated)?;
         let is_checked = |table: &Backing| header(table, TableKind::Inodes).is_some_and(|header| header.is_checked);
         let checked: MemberSet = (0..members.len()).filter(|&slot| members[slot].as_ref().is_some_and(is_checked)).collect();
@@ -404,11 +404,8 @@ pub(crate) fn open_tables(array: &Array, kind: TableKind, name: &core::ffi::CStr
     open_tables_but(array, kind, name, MemberSet::EMPTY)
 }
 
-/// The members in use whose inode table is of an earlier use, if this process can make them anew: it has the array alone, and another member has a table of this use.
+/// The members in use whose inode table is of an earlier use, if another member has a table of this use to make them anew from.
 fn outdated(array: &Array) -> MemberSet {
-    if !array.was_alone() {
-        return MemberSet::EMPTY;
-    }
     let use_count = array.runtime().use_count();
     let headers: Vec<_> = array
         .in_use()

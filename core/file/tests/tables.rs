@@ -259,6 +259,57 @@ fn an_inode_table_that_is_put_back_from_an_earlier_use_is_made_anew_from_the_oth
     }
 }
 
+/// An array at rest whose member 0 has the inode table of an earlier use, and the file that was made longer since.
+fn with_an_earlier_table() -> (TestArray, Attribute) {
+    let array = TestArray::new(Level::Raid5, 3, 4096);
+    let made = three_files(&array);
+    end_use(array.files);
+    let earlier = std::fs::read(table(&array, 0)).unwrap();
+    let files = start_again(&array);
+    write(&array.open_in(files, "f0", made[0].1), 2, b" and more");
+    files.array().end_use().unwrap();
+    files.detach();
+    files.array().abandon();
+    std::fs::write(table(&array, 0), &earlier).unwrap();
+    (array, made[0].1)
+}
+
+#[test]
+fn processes_that_start_at_the_same_moment_find_the_earlier_table_made_anew() {
+    // The one that was not the first to attach opens the tables first; then all at once.
+    let (array, longer) = with_an_earlier_table();
+    std::fs::remove_file(array::runtime::segment_path(array.files.array().uuid())).unwrap();
+    let [first, second] = [0, 1].map(|_| Array::attach(&array.config).unwrap());
+    assert!(first.was_alone() && !second.was_alone());
+    for attached in [second, first] {
+        let files = in_time(move || Files::new(attached).unwrap());
+        assert_eq!(files.array().in_use().len(), 3);
+        assert_eq!(read(&array.open_in(files, "f0", longer), 0, 100), b"f0 and more");
+    }
+    for _ in 0..8 {
+        let (array, longer) = with_an_earlier_table();
+        std::fs::remove_file(array::runtime::segment_path(array.files.array().uuid())).unwrap();
+        let starts: Vec<_> = (0..4)
+            .map(|_| array.config.clone())
+            .map(|config| std::thread::spawn(move || Files::new(Array::attach(&config).unwrap()).unwrap()))
+            .collect();
+        for start in starts {
+            let files = start.join().unwrap();
+            assert_eq!(files.array().in_use().len(), 3);
+            assert_eq!(read(&array.open_in(files, "f0", longer), 0, 100), b"f0 and more");
+        }
+    }
+}
+
+#[test]
+fn an_earlier_table_is_made_anew_also_where_the_segment_is_left() {
+    let (array, longer) = with_an_earlier_table();
+    let files = array.again();
+    assert!(files.array().was_alone());
+    assert_eq!(files.array().in_use().len(), 3);
+    assert_eq!(read(&array.open_in(files, "f0", longer), 0, 100), b"f0 and more");
+}
+
 #[test]
 fn a_table_that_is_overwritten_while_a_program_runs_puts_its_member_out() {
     for what in ["zeros", "noise", "of an earlier use"] {
