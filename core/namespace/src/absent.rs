@@ -131,12 +131,18 @@ impl Namespace {
     }
 
     /// Whether a directory that is opened to be listed lacks names on the lowest member, and is to be opened again since that is settled.
+    ///
+    /// Each witness is asked, whatever the one before it said: that one may itself have lost the directory.
     pub(crate) fn lists_fewer(&self, path: &[u8], stat: &Stat, epochs: Option<Epochs>) -> Result<bool> {
         for slot in self.witnesses() {
-            let Some(other) = self.hinted(slot, path) else { return self.arbitrate(path) };
-            if FileType::from_raw_mode(other.st_mode) != FileType::Directory {
-                return self.arbitrate(path);
-            }
+            let other = self.hinted(slot, path);
+            let is_directory = |stat: &Stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+            let Some(other) = other.filter(is_directory) else {
+                if self.arbitrate(path)? {
+                    return Ok(true);
+                }
+                continue;
+            };
             if is_listed_alike(stat, &other) {
                 continue;
             }
@@ -359,6 +365,45 @@ impl Namespace {
             Some((path, _)) => Err(self.begin_without(reference, path)),
             None => Ok(()),
         }
+    }
+
+    /// Before the names of all members are made those of `reference`: takes that one out if it lacks files that another member proves, and no change that is noted in the log accounts for it. Returns the
+    /// member whose names are to count.
+    ///
+    /// # Errors
+    /// `IO` if no member is left.
+    pub(crate) fn reference_that_lacks_nothing(&self, mut reference: Slot) -> Result<Slot> {
+        loop {
+            let mut is_left = true;
+            for slot in self.array().in_use().without(reference).iter() {
+                let lost = self.lost_by(reference, slot)?;
+                if let Some(path) = lost.first()
+                    && self.array().fail_without_name(reference, path).is_ok()
+                {
+                    is_left = false;
+                    break;
+                }
+            }
+            if is_left {
+                return Ok(reference);
+            }
+            reference = self.array().first_in_use()?;
+        }
+    }
+
+    /// The logical paths of files that a member proves and that `reference` has no name for, though no change that is noted in the log has removed them or made them only just before a crash.
+    /// What users without rights to the array may have moved is none of them.
+    pub(crate) fn lost_by(&self, reference: Slot, slot: Slot) -> Result<Vec<Vec<u8>>> {
+        let (names, removed) = (self.name_counts(reference)?, self.removed_by_log()?);
+        let mut lost = Vec::new();
+        for (path, item) in self.tree(slot)? {
+            let Some(attribute) = item.attribute.filter(|_| self.is_proven(&item)) else { continue };
+            let is_accounted_for = names.contains_key(&key(attribute)) || removed.contains(&key(attribute));
+            if !is_accounted_for && !self.is_in_foreign_hands(&path) && !self.never_had(reference, attribute)? {
+                lost.push(path);
+            }
+        }
+        Ok(lost)
     }
 
     /// At a start: takes members out whose directories of the prefixes hold nothing any more, while those of others hold files.

@@ -156,7 +156,7 @@ impl Namespace {
 
     fn catch_up(&self, on: &On, names: &[&[u8]], act: &mut impl FnMut(&On) -> Result<()>) -> Result<()> {
         self.refuse_reference(self.array().first_in_use()?, on.slot, names)?;
-        let is_whole = self.restructuring(|| self.recover_member(on.slot, self.array().first_in_use()?))?;
+        let is_whole = self.restructuring(|| self.recover_member(on.slot, self.array().first_in_use()?, &[]))?;
         match act(&On { afresh: true, ..*on }) {
             Err(error) if is_divergence(error) && is_whole => Ok(()),
             result => result,

@@ -90,15 +90,15 @@ impl Namespace {
     fn fill_member(&self, slot: Slot) -> Result<()> {
         let runtime = self.array().runtime();
         runtime.with_namespace(|_| {
+            let reference = self.reference_that_lacks_nothing(self.array().first_in_use()?)?;
             self.array().before_change()?;
-            let reference = self.array().first_in_use()?;
             self.empty_member(slot)?;
             self.files().note_lost_everywhere(slot)?;
             self.files().copy_tables_to(slot)?;
             for prefix in &self.array().config().prefixes {
                 self.array().make_directories_on(slot, prefix)?;
             }
-            if !self.restructuring(|| self.recover_member(slot, reference))? {
+            if !self.restructuring(|| self.recover_member(slot, reference, &[]))? {
                 return Err(OsError::AGAIN);
             }
             let wanted = self.tree(reference)?;

@@ -17,6 +17,7 @@ use crate::located::{Located, names_in, open_below};
 use crate::resolve::join;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use array::config::is_below;
 use core::cell::Cell;
 use format::{ATTRIBUTE_NAME, Attribute, InodeState};
 use sync::Acquired;
@@ -114,11 +115,14 @@ impl Namespace {
         self.refuse_emptied_locked(false)?;
         let is_left = self.array().in_use().contains(reference);
         let reference = if is_left { reference } else { self.array().first_in_use()? };
+        let reference = self.reference_that_lacks_nothing(reference)?;
         self.array().before_change()?;
         self.files().clear_orphans();
         self.complete_first(reference)?;
         for slot in self.array().in_use().without(reference).iter() {
-            match self.recover_member(slot, reference) {
+            // What the reference has lost and cannot be spared for stays where it is.
+            let kept = self.lost_by(reference, slot)?;
+            match self.recover_member(slot, reference, &kept) {
                 // Also what is read-only for this process alone: a start is not refused for it.
                 Err(error) if is_dead_to_changes(error) => self.array().do_without(slot, error)?,
                 Err(error) => self.take_out_full(MemberSet::EMPTY.with(slot), error)?,
@@ -143,23 +147,27 @@ impl Namespace {
     }
 
     /// Makes one member's names those of `reference`. Returns whether all are: a user without rights to the array may change names of his meanwhile, and what he moves away by hand on
-    /// `reference` alone stays where it is on this member.
+    /// `reference` alone stays where it is on this member. So do the names in `kept`, and the directories on the way to them.
     ///
     /// # Errors
     /// `IO` if the member lacks bytes of a file that the first has.
-    pub(crate) fn recover_member(&self, slot: Slot, reference: Slot) -> Result<bool> {
-        let is_whole = Cell::new(true);
+    pub(crate) fn recover_member(&self, slot: Slot, reference: Slot, kept: &[Vec<u8>]) -> Result<bool> {
+        let is_whole = Cell::new(kept.is_empty());
+        let is_kept = |path: &[u8]| kept.iter().any(|name| is_below(name, path) || is_below(path, name));
         let wanted = self.tree(reference)?;
         let present = self.tree(slot)?;
         let mut places = self.set_aside(slot, &wanted, &present, &is_whole)?;
         let root = self.root(slot)?;
         for (path, item) in &present {
-            if !wanted.get(path).is_some_and(|other| other.is_like(item)) {
+            if !wanted.get(path).is_some_and(|other| other.is_like(item)) && !is_kept(path) {
                 self.unless_changed(path, self.clear_from(slot, path, item, wanted.contains_key(path)), &is_whole)?;
             }
         }
         for (path, item) in &wanted {
             let is_there = present.get(path).is_some_and(|other| other.is_like(item));
+            if !is_there && is_kept(path) {
+                continue;
+            }
             let mut make = || {
                 if is_there || self.put(slot, path, item, &mut places)? {
                     self.equalise_with(reference, path, slot, path, item)?;

@@ -23,7 +23,7 @@ use crate::mounts::open_within;
 use crate::no_room::is_full;
 use crate::recover::{Item, Places};
 use crate::resolve::join;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use array::config::is_below;
 use file::Name;
@@ -203,6 +203,13 @@ impl Namespace {
         };
         let records = log.read(self.array().in_use());
         Ok(records.range(position + 1..).any(|(_, found)| found_record(found).is_some_and(|record| makes(&record))))
+    }
+
+    /// The files whose last name went in a change that the log notes.
+    pub(crate) fn removed_by_log(&self) -> Result<BTreeSet<(u64, u64)>> {
+        let records = self.log()?.read(self.array().in_use());
+        let noted = records.values().filter_map(found_record).filter(|record| !record.exchange);
+        Ok(noted.filter_map(|record| record.replaced).map(|file| (file.inode, file.generation)).collect())
     }
 
     /// Whether a member has made a change.

@@ -5,7 +5,7 @@
 mod common;
 
 use common::{TestArray, create, inside, read, refused, write};
-use cxlraid_namespace::{Namespace, OFlags, RenameFlags};
+use cxlraid_namespace::{Namespace, Node, OFlags, RenameFlags};
 use layout::Level;
 use std::fs;
 use std::path::Path;
@@ -27,6 +27,15 @@ fn filled(level: Level, member_count: usize) -> TestArray {
 
 fn content(names: Namespace, path: &str) -> Vec<u8> {
     read(&inside(names.open(path.as_bytes(), OFlags::RDONLY, 0)))
+}
+
+/// The names that a program finds in a directory, in order.
+fn listed(names: Namespace, path: &[u8]) -> Vec<std::ffi::OsString> {
+    let opened = inside(names.open(path, OFlags::RDONLY | OFlags::DIRECTORY, 0));
+    let link = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&opened.anchor));
+    let mut listed: Vec<_> = fs::read_dir(link).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    listed.sort();
+    listed
 }
 
 fn remove(path: &Path) {
@@ -130,11 +139,34 @@ fn a_directory_does_not_list_fewer_names() {
     let array = filled(Level::Raid5, 3);
     let names = array.namespace;
     remove(&array.members[0].join("data/d/f"));
-    let opened = inside(names.open(b"/data/d", OFlags::RDONLY | OFlags::DIRECTORY, 0));
-    let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&opened.anchor));
-    let listed: Vec<_> = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let listed = listed(names, b"/data/d");
     assert_eq!(listed, ["f"]);
     assert_served(&array, 0);
+}
+
+#[test]
+fn a_witness_that_has_lost_the_directory_itself_does_not_end_the_asking() {
+    type Spoil = fn(&Path);
+    let spoils: [(&str, Spoil); 2] = [
+        ("gone", |_| {}),
+        ("a file", |path| {
+            fs::write(path, "plain").unwrap();
+        }),
+    ];
+    for (level, count) in [(Level::Raid1, 3), (Level::Raid6, 4)] {
+        for (what, spoil) in spoils {
+            let array = filled(level, count);
+            let names = array.namespace;
+            write(&create(names, "/data/d/g"), 0, b"second");
+            remove(&array.members[0].join("data/d/f"));
+            remove(&array.members[1].join("data/d"));
+            spoil(&array.members[1].join("data/d"));
+            let listed = listed(names, b"/data/d");
+            assert_eq!(listed, ["f", "g"], "{level:?}, m1 {what}");
+            assert_eq!(content(names, "/data/d/f"), [7; 20_000]);
+            assert_eq!(content(names, "/data/d/g"), b"second");
+        }
+    }
 }
 
 #[test]
@@ -212,4 +244,68 @@ fn what_cannot_be_spared_answers_an_error_and_no_absence() {
     remove(&array.members[0].join("data/d/f"));
     assert_eq!(refused(array.namespace.stat(FILE, true)), OsError::IO);
     assert_eq!(content(array.namespace, "/data/other"), b"other");
+}
+
+#[test]
+fn comparing_all_names_takes_nothing_from_others_that_the_reference_has_lost() {
+    for (level, count) in [(Level::Raid1, 2), (Level::Raid1, 3), (Level::Raid5, 3), (Level::Raid6, 4)] {
+        for lost in ["data/d/f", "data/d"] {
+            let array = filled(level, count);
+            remove(&array.members[0].join(lost));
+            assert_eq!(array.namespace.recover(), Ok(count - 1), "{level:?} {lost}");
+            assert_served(&array, 0);
+        }
+    }
+}
+
+#[test]
+fn comparing_all_names_keeps_what_the_reference_has_lost_and_cannot_be_spared_for() {
+    for in_its_place in [false, true] {
+        let array = filled(Level::Raid5, 3);
+        write(&create(array.namespace, "/data/d/beside"), 0, b"beside");
+        array.namespace.files().array().fail_member(2).unwrap();
+        remove(&array.members[0].join("data/d"));
+        if in_its_place {
+            fs::write(array.members[0].join("data/d"), "put there by hand").unwrap();
+        }
+        assert_eq!(array.namespace.recover(), Ok(2));
+        let kept = |name: &str| array.members[1].join("data/d").join(name);
+        assert!(kept("f").exists() && kept("beside").exists());
+        assert_eq!(refused(array.namespace.stat(FILE, true)), OsError::IO);
+        assert_eq!(content(array.namespace, "/data/other"), b"other");
+    }
+}
+
+#[test]
+fn what_the_log_has_removed_is_not_lost() {
+    let array = filled(Level::Raid1, 2);
+    let names = array.namespace;
+    let attribute = match &inside(names.open(FILE, OFlags::RDONLY, 0)).node {
+        Node::File(file) => file.attribute(),
+        _ => panic!("no file"),
+    };
+    // The last change was cut short: the second member still has the name, and the inode table the file.
+    let [place, aside] = ["data/d/f", "aside"].map(|path| array.members[1].join(path));
+    fs::hard_link(&place, &aside).unwrap();
+    inside(names.unlink(FILE));
+    fs::rename(&aside, &place).unwrap();
+    names.files().has_name(attribute);
+    assert_eq!(names.recover(), Ok(2));
+    assert!(!place.exists());
+}
+
+#[test]
+fn a_member_is_not_made_anew_from_one_that_has_lost_names() {
+    let mut array = filled(Level::Raid1, 3);
+    array.namespace.files().array().fail_member(2).unwrap();
+    array.namespace.files().array().before_change().unwrap();
+    remove(&array.members[0].join("data/d"));
+    array.namespace.files().detach();
+    array.namespace.files().array().abandon();
+    fs::remove_file(array.segment()).unwrap();
+    cxlraid_namespace::fill(&array.config, 2).unwrap();
+    array.restart();
+    assert_eq!(array.namespace.files().array().runtime().out(), MemberSet::EMPTY.with(0));
+    assert_eq!(content(array.namespace, "/data/d/f"), [7; 20_000]);
+    assert_eq!(fs::read(array.members[2].join("data/d/f")).unwrap(), [7; 20_000]);
 }
