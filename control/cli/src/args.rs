@@ -200,15 +200,19 @@ pub(crate) struct Examine {
     pub(crate) member: PathBuf,
 }
 
-/// Copy a file or directory from the host into the array
+/// Copy a file or directory from the host into the array; with --spare give the array a spare
 ///
 /// Programs under `cxlraid run` cannot see host files below the array's paths; this command can.
+///
+/// With --spare no file is copied: an empty directory on a device of its own becomes a spare of the array that is named. The spare takes the place of a member that is out, by itself while 'cxlraid monitor' runs, else at the next 'cxlraid rebuild'; 'cxlraid status' lists
+/// spares, and 'cxlraid remove ARRAY DIR' takes one away. Nothing is written into a spare before it takes a place. Refused are a directory that is a member or a spare, that is not empty, or in which no member could be made (read-only, no user extended attributes, less free than a member holds).
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   cxlraid add --array db valkey.conf /data/valkey.conf
   cxlraid add --array db -r corpus /data/corpus
-  cxlraid add /home/me/notes        (same path on both sides, array from the environment)")]
+  cxlraid add /home/me/notes        (same path on both sides, array from the environment)
+  cxlraid add db --spare /mnt/s")]
 pub(crate) struct Add {
     /// Name of the array; without it the environment says which
     #[arg(short, long)]
@@ -216,7 +220,10 @@ pub(crate) struct Add {
     /// Copy directories with all they contain
     #[arg(short, long)]
     pub(crate) recursive: bool,
-    /// The file on the host
+    /// Give the array, whose name then stands in the place of HOST, this directory as a spare
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with_all = ["array", "recursive", "path"])]
+    pub(crate) spare: Option<PathBuf>,
+    /// The file on the host; with --spare the array's name
     #[arg(value_hint = ValueHint::AnyPath)]
     pub(crate) host: PathBuf,
     /// Its path on the array; missing directories are made [default: the same path, or the name below the array's path if it has one]
@@ -310,12 +317,15 @@ pub(crate) enum JournalAction {
 /// Make members that were lost whole again, in their own directories
 ///
 /// A member that is out comes back: an empty directory (a new device mounted where the old one was), or a member that was away, whose old content is given up. It gets all names while no program uses the array, which takes
-/// seconds; what its files held is computed from the other members afterwards, while programs work. Until then each file has the redundancy that it had without the member, and the array is degraded. Cut short,
+/// seconds: --wait lets the command begin when the programs have ended that use it; what its files held is computed from the other members afterwards, while programs work. Until then each file has the redundancy that it had without the member, and the array is degraded. Cut short,
 /// the command goes on where it was when it is given again.
+///
+/// If the array has spares ('cxlraid add ARRAY --spare DIR') and no member is named, spares take the places of members that are out, and only the other members are made whole in their own directories.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   cxlraid rebuild db
+  cxlraid rebuild db --wait 600
   cxlraid rebuild db /mnt/b")]
 pub(crate) struct Rebuild {
     /// Name of the array; without it the environment says which
@@ -323,6 +333,19 @@ pub(crate) struct Rebuild {
     /// The member [default: every member that is out]
     #[arg(value_hint = ValueHint::DirPath)]
     pub(crate) member: Option<PathBuf>,
+    /// Only put spares in the places of members that are out, and go on with what was cut short
+    #[arg(long, conflicts_with = "member")]
+    pub(crate) spares: bool,
+    #[command(flatten)]
+    pub(crate) patience: Patience,
+}
+
+/// How long a rebuild waits to begin.
+#[derive(Args, Debug)]
+pub(crate) struct Patience {
+    /// Wait so long for the programs to end that use the array, and begin when there are none
+    #[arg(short, long, value_name = "SECONDS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=31_536_000))]
+    pub(crate) wait: u64,
 }
 
 /// Put a new directory in the place of a member that is lost, and rebuild
@@ -341,6 +364,8 @@ pub(crate) struct Replace {
     /// The directory that takes its place
     #[arg(value_hint = ValueHint::DirPath)]
     pub(crate) new: PathBuf,
+    #[command(flatten)]
+    pub(crate) patience: Patience,
 }
 
 /// Read everything that members hold and compare it, while programs work
@@ -435,7 +460,7 @@ pub(crate) struct Fail {
     pub(crate) force: bool,
 }
 
-/// Empty the place of a member that is out
+/// Empty the place of a member that is out, or take a spare away
 ///
 /// As mdadm's --remove: only a member that has failed, or was failed by hand, is removed. Nothing in its directory is changed; from now on no directory is believed to be that member, and 'cxlraid replace' (or 'cxlraid rebuild', which makes it anew)
 /// fills its place. Processes that were running when the member was in use may have its directory open until they end.
@@ -446,7 +471,7 @@ Examples:
 pub(crate) struct Remove {
     /// Name of the array
     pub(crate) array: ArrayName,
-    /// The member
+    /// The member or the spare
     #[arg(value_hint = ValueHint::DirPath)]
     pub(crate) member: PathBuf,
 }
@@ -475,8 +500,10 @@ pub(crate) struct Events {
 /// Tell a program what happens to arrays, as it happens
 ///
 /// For each event the program is run with the event, the array's name and, if the event is about one, the member as its arguments, as by mdadm --monitor: Fail, DegradedArray, RebuildStarted, RebuildFinished, ScrubStarted, ScrubFinished,
-/// Mismatch, Healed, Removed. Events come from the arrays' logs ('cxlraid events'); besides, the members are looked at every --delay seconds, since a member that nobody uses fails without anybody who could log it. The command stays in the
+/// Mismatch, Healed, Removed, SpareUsed. Events come from the arrays' logs ('cxlraid events'); besides, the members are looked at every --delay seconds, since a member that nobody uses fails without anybody who could log it. The command stays in the
 /// foreground until SIGINT or SIGTERM, and says READY=1 to the socket that NOTIFY_SOCKET names; control/systemd has a unit for it.
+///
+/// While a member is out and the array has a spare that is ready ('cxlraid add ARRAY --spare DIR'), the command has 'cxlraid rebuild ARRAY --spares' run, which waits for the programs to end that use the array. That goes on, too, with a rebuild that was cut short.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

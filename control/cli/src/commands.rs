@@ -9,9 +9,9 @@ use crate::{
     files::ArrayFiles,
     gc, inspect, journal, manual, monitor,
     name::ArrayName,
-    rebuild,
+    rebuild::{self, Begin},
     registry::Registry,
-    run, runtime, scrub,
+    run, runtime, scrub, spare,
     spec::Source,
     tree::Host,
     view::{self, ArrayView},
@@ -50,6 +50,9 @@ pub(crate) fn execute(command: Command) -> Result<Exit, Failure> {
             print(&fail::fail(&source, called(&source), &arguments.member, arguments.force)?)
         }
         Command::Remove(arguments) => {
+            if let Some(text) = spare::remove(&Registry::from_environment(), &arguments.array, &arguments.member)? {
+                return print(&text);
+            }
             let source = source(Some(&arguments.array))?;
             print(&fail::remove(&source, called(&source), &arguments.member)?)
         }
@@ -142,6 +145,11 @@ fn worst(exits: impl Iterator<Item = Exit>) -> Exit {
 }
 
 fn add(arguments: &Add) -> Result<Exit, Failure> {
+    if let Some(directory) = &arguments.spare {
+        let wrong = |what: String| Failure::new("ARRAY", what, "say 'cxlraid add ARRAY --spare DIR'").with_exit(Exit::Usage);
+        let name = arguments.host.to_string_lossy().parse().map_err(wrong)?;
+        return print(&spare::add(&Registry::from_environment(), &name, &absolute(directory)?)?);
+    }
     let files = ArrayFiles::open(attach(&source(arguments.array.as_ref())?)?)?;
     let host = absolute(&arguments.host)?;
     let target = arguments.path.as_deref().map_or_else(|| Ok(files.default_target(&host)), absolute)?;
@@ -210,8 +218,22 @@ fn journal_command(action: &JournalAction) -> Result<Exit, Failure> {
 }
 
 fn rebuild(arguments: &Rebuild) -> Result<Exit, Failure> {
-    let source = source(arguments.name.as_ref())?;
-    print(&rebuild::rebuild(&source, arguments.member.as_deref(), called(&source))?)
+    let begin = Begin::within(Duration::from_secs(arguments.patience.wait));
+    let from = source(arguments.name.as_ref())?;
+    let mut taken = String::new();
+    if let (Source::Named(name, ..), None) = (&from, &arguments.member) {
+        taken = spare::take(&Registry::from_environment(), name, &begin)?;
+        // What was done is said, whatever becomes of the rest.
+        print(&taken)?;
+    }
+    let from = source(arguments.name.as_ref())?;
+    let thing = called(&from);
+    match rebuild::rebuild(&from, arguments.member.as_deref(), thing, arguments.spares, &begin)? {
+        Some(text) => print(&text),
+        None if !taken.is_empty() => Ok(Exit::Fine),
+        None if arguments.spares => print(&format!("{thing}: there is nothing for a spare to do\n")),
+        None => print(&format!("{thing}: every member is in sync; there is nothing to rebuild\n")),
+    }
 }
 
 fn replace(arguments: &Replace) -> Result<Exit, Failure> {
@@ -219,7 +241,8 @@ fn replace(arguments: &Replace) -> Result<Exit, Failure> {
     let array = registry.find(&arguments.name)?;
     let others = array.spec.members.iter().filter(|member| **member != arguments.old).cloned();
     let members: Vec<PathBuf> = others.chain([arguments.new.clone()]).collect();
-    let text = rebuild::replace(&registry, array, &arguments.old, &arguments.new)?;
+    let begin = Begin::within(Duration::from_secs(arguments.patience.wait));
+    let text = rebuild::replace(&registry, &array, &arguments.old, &arguments.new, &begin)?;
     for warning in create::shared_devices(&members).iter().filter(|warning| warning.is_about(&arguments.new)) {
         eprintln!("{warning}");
     }

@@ -171,6 +171,7 @@ pub(crate) fn view(source: &Source) -> Result<ArrayView, Failure> {
         paths: config.prefixes.iter().map(|prefix| String::from_utf8_lossy(prefix).into_owned()).collect(),
         processes: uuid.map(crate::runtime::attached).unwrap_or_default(),
         mappings: uuid.and_then(crate::mapped::mappings),
+        spares: crate::spare::views(source),
         last_scrub,
         format_version: SUPPORTED.to_string(),
     })

@@ -31,6 +31,7 @@ mod registry;
 mod run;
 mod runtime;
 mod scrub;
+mod spare;
 mod spec;
 mod tree;
 mod view;

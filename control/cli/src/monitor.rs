@@ -2,6 +2,8 @@
 //!
 //! What programs and commands log is passed on as it comes. Besides, the members are looked at every now and then: one that nobody uses fails without anybody who could log it. What is seen so is logged here, and passed on from the log like
 //! everything else, so each event is told once.
+//!
+//! Where a member is out and a spare is ready, or a rebuild was cut short, a process of this command does what 'cxlraid rebuild --spares' does.
 
 use crate::{
     events::{self, Follower, Logged},
@@ -10,7 +12,7 @@ use crate::{
     name::ArrayName,
     registry::Registry,
     spec::Source,
-    view::MemberState,
+    view::{ArrayView, MemberState},
 };
 use array::events::{Event, EventKind, append};
 use format::Uuid;
@@ -26,7 +28,7 @@ use std::{
         },
     },
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::{Child, Command, Stdio},
     sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant},
 };
@@ -35,6 +37,10 @@ use std::{
 const PERIOD: Duration = Duration::from_millis(100);
 /// How soon a loss is logged by who has seen it, at the latest.
 const LOGGED: Duration = Duration::from_millis(500);
+
+/// How long a rebuild that has failed is not run again: longer each time.
+const PAUSE_MIN: Duration = Duration::from_secs(5);
+const PAUSE_MAX: Duration = Duration::from_secs(3600);
 
 /// An array that is watched.
 struct Watched {
@@ -47,6 +53,65 @@ struct Watched {
     pending: Vec<Vec<u8>>,
     /// The members that are out, as far as the log or an earlier look says.
     out: BTreeSet<String>,
+    /// The log says that a member has failed: the members are looked at now.
+    is_due: bool,
+    repair: Repair,
+}
+
+/// The rebuild that is run for an array.
+struct Repair {
+    child: Option<Child>,
+    /// It is not run again before.
+    not_before: Instant,
+    /// How long it is not run after it has failed.
+    pause: Duration,
+}
+
+impl Repair {
+    fn new() -> Self {
+        Self { child: None, not_before: Instant::now(), pause: PAUSE_MIN }
+    }
+
+    /// Runs it if the array needs it and it does not run already.
+    fn attend(&mut self, name: &str, view: &ArrayView) {
+        if let Some(child) = &mut self.child {
+            let Ok(Some(status)) = child.try_wait() else { return };
+            self.child = None;
+            self.pause = if status.success() { PAUSE_MIN } else { (2 * self.pause).min(PAUSE_MAX) };
+            self.not_before = Instant::now() + if status.success() { Duration::ZERO } else { self.pause };
+        }
+        let can_take =
+            view.spares.iter().any(|spare| spare.state.works()) && view.members.iter().any(|member| is_out(member.state));
+        let was_cut_short = view.members.iter().any(|member| member.state == MemberState::Rebuilding);
+        if !(can_take || was_cut_short) || Instant::now() < self.not_before {
+            return;
+        }
+        // The same program, also if its file was replaced since.
+        let mut command = Command::new("/proc/self/exe");
+        command.args(["rebuild", name, "--spares", "--wait", "31536000"]).stdin(Stdio::null()).stdout(Stdio::null());
+        match command.spawn() {
+            Ok(child) => self.child = Some(child),
+            Err(error) => {
+                eprintln!("{}", Failure::new(name, format!("a rebuild cannot be started: {error}"), "run 'cxlraid rebuild'"));
+                self.not_before = Instant::now() + PAUSE_MAX;
+            }
+        }
+    }
+}
+
+impl Drop for Repair {
+    /// What it was in the middle of goes on when it is run again.
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Whether a member in this state is out of use.
+const fn is_out(state: MemberState) -> bool {
+    !matches!(state, MemberState::InSync | MemberState::Rebuilding | MemberState::New)
 }
 
 /// Watches arrays until a signal asks it to end.
@@ -74,10 +139,11 @@ pub(crate) fn monitor(names: &[ArrayName], program: &Path, delay: Duration) -> R
             notify("STOPPING=1");
             return Ok(Exit::Fine);
         }
-        if looked.elapsed() >= delay {
+        let all = looked.elapsed() >= delay;
+        if all {
             looked = Instant::now();
-            watched.iter_mut().for_each(|watched| watched.look(EventKind::Fail));
         }
+        watched.iter_mut().filter(|watched| all || watched.is_due).for_each(|watched| watched.look(EventKind::Fail));
     }
 }
 
@@ -91,7 +157,8 @@ impl Watched {
         let no_place = || Failure::new(name, "there is no place for its log of events", "set XDG_STATE_HOME");
         let log = events::made(&source, &found.uuid)?.ok_or_else(no_place)?;
         let follower = Follower::new(log.clone(), true);
-        Ok(Self { source, name: name.to_string(), uuid, log, follower, pending: Vec::new(), out: BTreeSet::new() })
+        let (pending, out, repair) = (Vec::new(), BTreeSet::new(), Repair::new());
+        Ok(Self { source, name: name.to_string(), uuid, log, follower, pending, out, is_due: false, repair })
     }
 
     /// Reads the log on, and takes note of what it says of members.
@@ -99,7 +166,10 @@ impl Watched {
         for line in self.follower.more() {
             if let Ok(Logged { event, member: Some(member), .. }) = serde_json::from_slice(&line) {
                 match event.as_str() {
-                    "Fail" => drop(self.out.insert(member)),
+                    "Fail" => {
+                        self.is_due = true;
+                        self.out.insert(member);
+                    }
                     "RebuildFinished" => drop(self.out.remove(&member)),
                     _ => {}
                 }
@@ -110,8 +180,14 @@ impl Watched {
 
     /// Looks at the members, and logs those that are out and were not before. What cannot be looked at is looked at again later.
     fn look(&mut self, kind: EventKind) {
+        self.is_due = false;
+        // A replacement changes which directories are the members.
+        if let (Source::Named(name, ..), registry) = (&self.source, Registry::from_environment())
+            && let Ok(found) = registry.find(name)
+        {
+            self.source = Source::Named(name.clone(), found.spec, Some(found.uuid));
+        }
         let Ok(view) = inspect::view(&self.source) else { return };
-        let is_out = |state| !matches!(state, MemberState::InSync | MemberState::Rebuilding | MemberState::New);
         let out: BTreeSet<String> =
             view.members.iter().filter(|member| is_out(member.state)).map(|member| member.path.clone()).collect();
         if kind == EventKind::Fail && !out.is_subset(&self.out) {
@@ -131,6 +207,7 @@ impl Watched {
             }
         }
         self.out = out;
+        self.repair.attend(&self.name, &view);
     }
 }
 

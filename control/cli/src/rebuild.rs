@@ -1,7 +1,7 @@
 //! `rebuild` and `replace`: a member that was lost is made anew, and what it held is computed from the other members.
 //!
-//! First the member gets all names and tables, while no program uses the array (`namespace::fill`); that takes seconds. Then this process opens one file after the other for writing, which has the bytes of each computed, while programs
-//! work. The inode tables say which files wait, so a command that was cut short is given again and goes on where it was.
+//! First the member gets all names and tables, while no program uses the array (`namespace::fill`); that takes seconds, and a command can wait until the programs have ended. Then this process opens one file after the other for writing, which has the bytes of each computed, while programs
+//! work. The inode tables say which files wait, so a command that was cut short is given again and goes on where it was. One command at a time does this to an array.
 
 use crate::{
     events,
@@ -9,23 +9,26 @@ use crate::{
     files::ArrayFiles,
     inspect,
     registry::{NamedArray, Registry},
+    runtime::attached,
     spec::{ArraySpec, Source},
     view::bytes_text,
 };
 use array::{Array, Member, Standing, events::EventKind};
 use file::Unbuilt;
-use format::{INODE_RECORD_BYTES, InodeRecord, inode_record_offset};
+use format::{INODE_RECORD_BYTES, InodeRecord, Uuid, inode_record_offset};
 use indicatif::{ProgressBar, ProgressStyle};
 use namespace::FillError;
 use std::{
     collections::BTreeMap,
     ffi::OsStr,
+    fs::{File, TryLockError},
     io::{IsTerminal as _, stderr},
     os::{
         fd::AsFd as _,
         unix::{ffi::OsStrExt as _, fs::FileExt as _},
     },
     path::{Path, PathBuf},
+    thread,
     time::{Duration, Instant},
 };
 use sys::{
@@ -34,9 +37,103 @@ use sys::{
 };
 use units::{MemberSet, Shown, Slot};
 
-/// Makes members that are out anew in their directories: `member`, or all of them. Returns what is to be printed.
-pub(crate) fn rebuild(source: &Source, member: Option<&Path>, thing: &str) -> Result<String, Failure> {
+/// How often a command that waits tries to begin.
+const PERIOD: Duration = Duration::from_millis(200);
+
+/// Until when a command waits for the programs to end that use an array.
+pub(crate) struct Begin(Option<Instant>);
+
+impl Begin {
+    /// It waits so long from now on at most.
+    pub(crate) fn within(time: Duration) -> Self {
+        Self(Instant::now().checked_add(time))
+    }
+
+    fn is_over(&self) -> bool {
+        self.0.is_some_and(|until| Instant::now() >= until)
+    }
+}
+
+/// Held by the only command that makes members of an array anew.
+struct Repairing {
+    /// The `.cxlraid` directories of members in use, locked (flock(2)).
+    _held: Vec<File>,
+}
+
+impl Repairing {
+    /// None if another command holds it.
+    fn begin(members: &[Member]) -> Option<Self> {
+        let mut held = Vec::new();
+        for member in members.iter().filter(|member| member.standing == Standing::InSync && !member.is_rebuilding) {
+            let meta = Path::new(OsStr::from_bytes(&member.path)).join(OsStr::from_bytes(format::DIRECTORY.to_bytes()));
+            // On a file system without locks nobody is kept out.
+            let Ok(file) = File::open(meta) else { continue };
+            match file.try_lock() {
+                Err(TryLockError::WouldBlock) => return None,
+                _ => held.push(file),
+            }
+        }
+        Some(Self { _held: held })
+    }
+}
+
+/// Gives the members in `slots`, which are out, all that the others have but the bytes of files, as soon as no program uses the array. Nobody else does so until what is returned is dropped. What was so before this command waited
+/// need not be so any more: `check` is asked before each attempt.
+fn fill(
+    source: &Source,
+    slots: &[Slot],
+    thing: &str,
+    begin: &Begin,
+    check: impl Fn() -> Result<(), Failure>,
+) -> Result<Repairing, Failure> {
     let config = inspect::config(source)?;
+    let busy = "another command makes members of the array anew";
+    let mut left = slots;
+    loop {
+        let Some(repairing) = Repairing::begin(&foreseen(source, thing)?) else {
+            if begin.is_over() {
+                return Err(Failure::new(thing, busy, "wait until it has ended; --wait SECONDS waits for it"));
+            }
+            thread::sleep(PERIOD);
+            continue;
+        };
+        loop {
+            let Some((&slot, rest)) = left.split_first() else { return Ok(repairing) };
+            check()?;
+            match namespace::fill(&config, slot) {
+                Ok(()) => left = rest,
+                Err(FillError::InUse) if !begin.is_over() => break,
+                Err(FillError::InUse) => return Err(in_use(source, thing)),
+                Err(error) => return Err(not_filled(thing, error)),
+            }
+        }
+        // Not while it waits: another command may be able to begin.
+        drop(repairing);
+        thread::sleep(PERIOD);
+    }
+}
+
+/// Says which processes keep a rebuild from beginning.
+fn in_use(source: &Source, thing: &str) -> Failure {
+    let pids = inspect::newest(source, thing).map_or_else(|_| Vec::new(), |superblock| attached(superblock.array_uuid));
+    let todo = "end its programs, and start them again when the member is in: its data is computed while they run; \
+                --wait SECONDS waits for them to end";
+    let what = match &pids[..] {
+        [] => "is in use".to_owned(),
+        [pid] => format!("is in use by process {pid}"),
+        pids => format!("is in use by processes {}", pids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")),
+    };
+    Failure::new(thing, what, todo)
+}
+
+/// Makes members that are out anew in their directories: `member`, or all of them, or none with `only_go_on`; and goes on with those that are being rebuilt. Returns what is to be printed; None if there was nothing to do.
+pub(crate) fn rebuild(
+    source: &Source,
+    member: Option<&Path>,
+    thing: &str,
+    only_go_on: bool,
+    begin: &Begin,
+) -> Result<Option<String>, Failure> {
     let members = foreseen(source, thing)?;
     let is_wanted = |found: &&Member| member.is_none_or(|member| is_at(found, member));
     let wanted: Vec<&Member> = members.iter().filter(is_wanted).collect();
@@ -44,22 +141,21 @@ pub(crate) fn rebuild(source: &Source, member: Option<&Path>, thing: &str) -> Re
         let todo = "'cxlraid status' lists its members; 'cxlraid replace' puts a new directory in the place of one of them";
         return Err(Failure::new(member.display(), "not a member of the array", todo));
     }
-    let out: Vec<&&Member> = wanted.iter().filter(|member| member.standing != Standing::InSync).collect();
+    let is_out = |member: &&&Member| member.standing != Standing::InSync && !only_go_on;
+    let out: Vec<Slot> = wanted.iter().filter(is_out).map(|member| member.slot).collect();
     if out.is_empty() && !wanted.iter().any(|member| member.is_rebuilding) {
         return match member {
             Some(member) => Err(Failure::new(member.display(), "is in sync", "there is nothing to rebuild")),
-            None => Ok(format!("{thing}: every member is in sync; there is nothing to rebuild\n")),
+            None => Ok(None),
         };
     }
     persist::fault::install_handlers().map_err(|error| inspect::refused(thing, &std::io::Error::from(error).to_string()))?;
-    for member in out {
-        namespace::fill(&config, member.slot).map_err(|error| not_filled(thing, error))?;
-    }
-    compute(source, thing)
+    let _repairing = fill(source, &out, thing, begin, || Ok(()))?;
+    compute(source, thing).map(Some)
 }
 
-/// Puts the directory `new` in the place of the member `old`, which is out. Returns what is to be printed.
-pub(crate) fn replace(registry: &Registry, array: NamedArray, old: &Path, new: &Path) -> Result<String, Failure> {
+/// Puts the directory `new`, a spare or not, in the place of the member `old`, which is out. Returns what is to be printed.
+pub(crate) fn replace(registry: &Registry, array: &NamedArray, old: &Path, new: &Path, begin: &Begin) -> Result<String, Failure> {
     let thing = array.name.to_string();
     let [old, new] = [old, new].map(|path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
     let [old, new]: [PathBuf; 2] = [old, new].map(|path| path.components().collect());
@@ -74,28 +170,45 @@ pub(crate) fn replace(registry: &Registry, array: NamedArray, old: &Path, new: &
         };
         return Err(Failure::new(old.display(), "not a member of the array", todo));
     };
-    let works = |member: &Member| is_at(member, &old) && member.standing == Standing::InSync;
-    if foreseen(&source(&spec), &thing)?.iter().any(works) {
+    let require_out = || {
+        let works = |member: &Member| is_at(member, &old) && member.standing == Standing::InSync;
+        if !foreseen(&source(&array.spec), &thing)?.iter().any(works) {
+            return Ok(());
+        }
         let todo = "only a member that is out can be replaced: unmount or move it first";
-        return Err(Failure::new(old.display(), "is in sync", todo));
-    }
+        Err(Failure::new(old.display(), "is in sync", todo))
+    };
+    require_out()?;
     spec.members[place] = new.clone();
+    let is_spare = spec.spares.contains(&new);
+    spec.spares.retain(|spare| *spare != new);
     spec.check()?;
     let changed = source(&spec);
     let members = foreseen(&changed, &thing)?;
     let Some(member) = members.iter().find(|member| is_at(member, &new)) else {
         return Err(Failure::new(new.display(), "has no place in the array", "'cxlraid status' lists its members"));
     };
-    if member.standing != Standing::InSync {
-        persist::fault::install_handlers().map_err(|error| inspect::refused(&thing, &std::io::Error::from(error).to_string()))?;
-        namespace::fill(&inspect::config(&changed)?, member.slot).map_err(|error| not_filled(&thing, error))?;
+    let slots = if member.standing == Standing::InSync { vec![] } else { vec![member.slot] };
+    persist::fault::install_handlers().map_err(|error| inspect::refused(&thing, &std::io::Error::from(error).to_string()))?;
+    let check = || {
+        if registry.find(&array.name)?.spec != array.spec {
+            let todo = "look at it with 'cxlraid status', and give the command again";
+            return Err(Failure::new(&thing, "members or spares were changed meanwhile", todo));
+        }
+        require_out()
+    };
+    let _repairing = fill(&changed, &slots, &thing, begin, check)?;
+    registry.change(&NamedArray { spec, name: array.name.clone(), uuid: array.uuid.clone() })?;
+    if is_spare && let Some(uuid) = Uuid::parse(array.uuid.as_bytes()) {
+        let _ = events::begin(&changed, &thing, uuid);
+        let what = format!("a spare takes the place of {}", Shown(old.as_os_str().as_bytes()));
+        events::tell(EventKind::SpareUsed, Some(new.as_os_str().as_bytes()), None, &what);
     }
-    registry.change(&NamedArray { spec, ..array })?;
     compute(&changed, &thing)
 }
 
 /// The members as a start would find them.
-fn foreseen(source: &Source, thing: &str) -> Result<Vec<Member>, Failure> {
+pub(crate) fn foreseen(source: &Source, thing: &str) -> Result<Vec<Member>, Failure> {
     let members = Array::foresee(&inspect::config(source)?).map_err(|error| inspect::refused(thing, &error.to_string()))?;
     if members.is_empty() {
         return Err(Failure::new(thing, "has no members yet", "'cxlraid create' makes an array"));

@@ -51,6 +51,8 @@ struct ArrayToml {
     chunk: String,
     members: Vec<String>,
     paths: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    spares: Vec<String>,
 }
 
 /// Where named arrays are kept.
@@ -272,6 +274,7 @@ pub(crate) fn to_toml(array: &NamedArray) -> Result<String, Failure> {
         chunk: chunk_text(array.spec.chunk),
         members: strings(&array.spec.members),
         paths: strings(&array.spec.paths),
+        spares: strings(&array.spec.spares),
     };
     toml::to_string(&keys).map_err(|error| Failure::new(&array.name, error, "report this as a bug"))
 }
@@ -286,6 +289,7 @@ pub(crate) fn from_toml(text: &str) -> Result<NamedArray, String> {
         chunk: parse_chunk(&keys.chunk).map_err(|error| format!("chunk: {error}"))?,
         members: keys.members.into_iter().map(PathBuf::from).collect(),
         paths: keys.paths.into_iter().map(PathBuf::from).collect(),
+        spares: keys.spares.into_iter().map(PathBuf::from).collect(),
     };
     spec.check().map_err(|failure| failure.to_string().replacen("cxlraid: ", "", 1))?;
     Ok(NamedArray { name: keys.name.parse().map_err(|error| format!("name: {error}"))?, uuid: keys.uuid, spec })
@@ -311,6 +315,7 @@ mod tests {
                 chunk: ChunkBytes::DEFAULT,
                 members: ["/mnt/a", "/mnt/b \"x\"", "/mnt/c", "/mnt/ü"].map(PathBuf::from).into(),
                 paths: vec!["/data".into()],
+                spares: Vec::new(),
             },
         }
     }
@@ -335,6 +340,11 @@ paths = ["/data"]
 "#;
         assert_eq!(text, expected);
         assert_eq!(from_toml(&text).unwrap(), array("db"));
+        let mut with_spare = array("db");
+        with_spare.spec.spares.push("/mnt/s".into());
+        let text = to_toml(&with_spare).unwrap();
+        assert_eq!(text, expected.to_owned() + "spares = [\"/mnt/s\"]\n");
+        assert_eq!(from_toml(&text).unwrap(), with_spare);
     }
 
     #[test]

@@ -39,6 +39,8 @@ pub(crate) struct ArraySpec {
     pub(crate) members: Vec<PathBuf>,
     /// Programs see the array's files below these.
     pub(crate) paths: Vec<PathBuf>,
+    /// Empty directories that take the places of members that fail.
+    pub(crate) spares: Vec<PathBuf>,
 }
 
 impl ArraySpec {
@@ -50,14 +52,20 @@ impl ArraySpec {
         paths: &[PathBuf],
     ) -> Result<Self, Failure> {
         let members = members.iter().map(|member| normal(&std::path::absolute(member).unwrap_or_else(|_| member.clone())));
-        let spec = Self { level, chunk, members: members.collect(), paths: paths.iter().map(|path| normal(path)).collect() };
+        let spec = Self {
+            level,
+            chunk,
+            members: members.collect(),
+            paths: paths.iter().map(|path| normal(path)).collect(),
+            spares: Vec::new(),
+        };
         spec.check()?;
         Ok(spec)
     }
 
     /// Everything that can be said without looking at a file system.
     pub(crate) fn check(&self) -> Result<(), Failure> {
-        for path in self.members.iter().chain(&self.paths) {
+        for path in self.members.iter().chain(&self.paths).chain(&self.spares) {
             check_path(path)?;
         }
         Geometry::new(self.level, self.members.len(), self.chunk).map_err(|error| {
@@ -76,6 +84,23 @@ impl ArraySpec {
             if let Some(path) = self.paths.iter().find(|path| path.starts_with(member)) {
                 let what = format!("lies inside the member {}", member.display());
                 return Err(usage(path, &what, "choose a path outside every member"));
+            }
+        }
+        for (place, spare) in self.spares.iter().enumerate() {
+            if self.members.contains(spare) {
+                return Err(usage(spare, "is a member of the array", "a spare is a directory of its own"));
+            }
+            if self.spares[..place].contains(spare) {
+                return Err(usage(spare, "is a spare of the array already", "'cxlraid status' lists its spares"));
+            }
+            let others = || self.members.iter().chain(&self.spares).filter(|other| *other != spare);
+            if let Some(other) = others().find(|other| spare.starts_with(other) || other.starts_with(spare)) {
+                let what = format!("lies inside {}, or that inside it", other.display());
+                return Err(usage(spare, &what, "give a directory that contains no member and lies in none"));
+            }
+            if let Some(path) = self.paths.iter().find(|path| path.starts_with(spare) || spare.starts_with(path)) {
+                let what = format!("programs see the array's files below {}", path.display());
+                return Err(usage(spare, &what, "choose a directory outside the array's paths"));
             }
         }
         if self.paths.is_empty() {

@@ -170,10 +170,52 @@ pub(crate) struct ArrayView {
     pub(crate) refused: Option<String>,
     /// Where its journal is, and in which state; None for an array without one.
     pub(crate) journal: Option<JournalSummary>,
+    /// Directories that take the places of members that fail.
+    pub(crate) spares: Vec<SpareView>,
     /// The last scrub that came to an end, as the log of events has it.
     pub(crate) last_scrub: Option<ScrubView>,
     /// Format version of the superblocks the array has or would get.
     pub(crate) format_version: String,
+}
+
+/// A directory that takes the place of a member that fails.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct SpareView {
+    pub(crate) path: String,
+    pub(crate) state: SpareState,
+    /// Why it cannot be used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) note: Option<String>,
+}
+
+/// The state of a spare.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum SpareState {
+    /// An empty directory.
+    Ready,
+    /// It was being put in a member's place when that was cut short.
+    Begun,
+    /// It is not there.
+    Missing,
+    /// It is there, and cannot be used.
+    Failed,
+}
+
+impl SpareState {
+    const fn text(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Begun => "begun",
+            Self::Missing => "missing",
+            Self::Failed => "failed",
+        }
+    }
+
+    /// Whether it can take a member's place.
+    pub(crate) const fn works(self) -> bool {
+        matches!(self, Self::Ready | Self::Begun)
+    }
 }
 
 /// A scrub that ended.
@@ -259,6 +301,10 @@ impl ArrayView {
             let note = member.note.as_ref().map(|note| format!(": {}", shown(note))).unwrap_or_default();
             let path = shown(&member.path);
             text += &format!("  {:>2}  {path:width$}  {}{persistence}{note}\n", member.slot, member.state.text());
+        }
+        for spare in &self.spares {
+            let note = spare.note.as_ref().map(|note| format!(": {}", shown(note))).unwrap_or_default();
+            text += &format!("  spare: {}, {}{note}\n", shown(&spare.path), spare.state.text());
         }
         if let Some(refused) = &self.refused {
             text += &format!("  no program can start: {}\n", shown(refused));
@@ -396,6 +442,7 @@ impl Serialize for ArrayView {
             mappings: &'a MappingsView,
             journal: &'a Option<JournalSummary>,
             members: &'a [MemberView],
+            spares: &'a [SpareView],
             last_scrub: &'a Option<ScrubView>,
             #[serde(skip_serializing_if = "Option::is_none")]
             refused: &'a Option<String>,
@@ -412,6 +459,7 @@ impl Serialize for ArrayView {
             mappings: self.mappings.as_ref().unwrap_or(&MappingsView::default()),
             journal: &self.journal,
             members: &self.members,
+            spares: &self.spares,
             last_scrub: &self.last_scrub,
             refused: &self.refused,
         }
@@ -449,6 +497,7 @@ pub(crate) mod tests {
             mappings: None,
             refused: None,
             journal: None,
+            spares: Vec::new(),
             last_scrub: None,
             format_version: "1.0".to_owned(),
         }
@@ -612,6 +661,7 @@ Paths
           "bytes_free": null
         }
       ],
+      "spares": [],
       "last_scrub": null
     }
   ]

@@ -2,56 +2,12 @@
 
 mod bench;
 
-use bench::{Bench, err, out, refused};
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Stdio,
-    time::Duration,
+use bench::{
+    err,
+    filled::{FILES, assert_bears, assert_whole, filled},
+    out, refused,
 };
-
-/// How many files of how many bytes the array has.
-const FILES: usize = 40;
-const FILE_BYTES: usize = 50_000;
-
-fn content(index: usize) -> Vec<u8> {
-    (0..FILE_BYTES + index * 100).map(|place| (place * 31 + index * 7 + place / 251) as u8).collect()
-}
-
-/// An array called db with some files under /data/files.
-fn filled() -> Bench {
-    let bench = Bench::new();
-    assert!(bench.create().status.success());
-    fs::create_dir(bench.path("files")).unwrap();
-    for index in 0..FILES {
-        fs::write(bench.path("files").join(index.to_string()), content(index)).unwrap();
-    }
-    let added = bench.run(&["add", "--array", "db", "-r", "files", "/data/files"]);
-    assert!(added.status.success(), "{}", err(&added));
-    stop(&bench);
-    bench
-}
-
-#[track_caller]
-fn stop(bench: &Bench) {
-    let stopped = bench.run(&["stop", "db"]);
-    assert!(stopped.status.success(), "{}", err(&stopped));
-}
-
-/// All files are there and hold what they should; `missing` is moved away meanwhile.
-#[track_caller]
-fn assert_bears(bench: &Bench, missing: &str) {
-    stop(bench);
-    fs::rename(bench.path(missing), bench.path("gone")).unwrap();
-    let _ = fs::remove_dir_all(bench.path("back"));
-    let retrieved = bench.run(&["retrieve", "--array", "db", "-r", "/data/files", "back"]);
-    assert!(retrieved.status.success(), "without {missing}: {}", err(&retrieved));
-    for index in 0..FILES {
-        assert!(fs::read(bench.path("back").join(index.to_string())).unwrap() == content(index), "{index} without {missing}");
-    }
-    stop(bench);
-    fs::rename(bench.path("gone"), bench.path(missing)).unwrap();
-}
+use std::{fs, process::Stdio, time::Duration};
 
 #[test]
 fn a_new_device_in_a_members_place_is_rebuilt() {
@@ -137,14 +93,4 @@ fn a_rebuild_that_is_killed_goes_on_when_it_is_given_again() {
     for missing in ["m0", "m1", "m2"] {
         assert_bears(&bench, missing);
     }
-}
-
-#[track_caller]
-fn assert_whole(bench: &Bench) {
-    let back: PathBuf = bench.path("back");
-    let _ = fs::remove_dir_all(&back);
-    let retrieved = bench.run(&["retrieve", "--array", "db", "-r", "/data/files", "back"]);
-    assert!(retrieved.status.success(), "{}", err(&retrieved));
-    let holds = |index: usize| fs::read(Path::new(&back).join(index.to_string())).unwrap() == content(index);
-    assert!((0..FILES).all(holds));
 }

@@ -95,6 +95,14 @@ pub enum AttachError {
         /// The other.
         other: Vec<u8>,
     },
+    /// A directory that is to become a member is one of an array.
+    #[error("{}: belongs to array {found}; give an empty directory that no array uses", show(.path))]
+    OfArray {
+        /// The directory.
+        path: Vec<u8>,
+        /// Its array.
+        found: Uuid,
+    },
     /// A member that is to be made anew is in use.
     #[error("{}: is in sync; only a member that is out can be rebuilt", show(.path))]
     InSync {
@@ -295,6 +303,7 @@ impl AttachError {
             Self::Vanished => OsError::AGAIN,
             Self::InUseElsewhere { .. } | Self::OtherPidNamespace { .. } => OsError::BUSY,
             Self::OtherArray { .. }
+            | Self::OfArray { .. }
             | Self::SlotTwice { .. }
             | Self::OtherLevel { .. }
             | Self::OtherCount { .. }

@@ -37,6 +37,8 @@ pub enum EventKind {
     Healed,
     /// The place of a member was emptied.
     Removed,
+    /// A spare takes the place of a member that is out.
+    SpareUsed,
 }
 
 impl EventKind {
@@ -53,6 +55,7 @@ impl EventKind {
             Self::Mismatch => "Mismatch",
             Self::Healed => "Healed",
             Self::Removed => "Removed",
+            Self::SpareUsed => "SpareUsed",
         }
     }
 }

@@ -127,6 +127,18 @@ impl Array {
     }
 }
 
+/// Whether a member could be made in a directory: it is there, empty and no member of an array, and files with attributes can be made in it. Nothing is changed there.
+///
+/// # Errors
+/// [`AttachError::OfArray`] for a member of an array; else as for a member of an array to be created.
+pub fn check_blank(path: &[u8]) -> Result<(), AttachError> {
+    let finding = inspect(path)?;
+    if let Some(superblock) = finding.superblock() {
+        return Err(AttachError::OfArray { path: path.to_vec(), found: superblock.array_uuid });
+    }
+    probe(path, finding.blank_root()?)
+}
+
 /// The superblock of a member with a new UUID that is to be filled. It names the others as the newest superblock does.
 fn stale(newest: &Superblock, slot: Slot) -> Result<Superblock, OsError> {
     let mut fresh = newest.clone();

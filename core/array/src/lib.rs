@@ -44,6 +44,7 @@ pub use assemble::{Array, Tell};
 pub use config::{Config, ConfigError, JournalPlace};
 pub use emptied::holds_names;
 pub use error::AttachError;
+pub use fill::check_blank;
 pub use journal::{ArrayJournal, SaidBy};
 pub use member::{Member, Standing, check_rights, has_failed, is_empty};
 pub use read_only::is_read_only;

@@ -1,0 +1,165 @@
+//! Spares: empty directories that take the places of members that fail.
+//!
+//! Which spares an array has is in the file that keeps its name; nothing is written into a spare before it takes a place. `cxlraid rebuild` puts spares in the places of members that are out, and `cxlraid monitor` has that done as soon as it sees one that is out.
+
+use crate::{
+    create,
+    failure::{Exit, Failure},
+    inspect::{self, Found, look},
+    name::ArrayName,
+    rebuild::{self, Begin},
+    registry::{NamedArray, Registry},
+    runtime,
+    spec::{ArraySpec, Source},
+    view::{SpareState, SpareView, bytes_text},
+};
+use array::{AttachError, Standing};
+use std::{
+    collections::BTreeSet,
+    fs,
+    os::unix::{ffi::OsStrExt as _, fs::MetadataExt as _},
+    path::{Path, PathBuf},
+};
+use units::Slot;
+
+/// Notes a directory as a spare of an array. Returns what is to be printed.
+pub(crate) fn add(registry: &Registry, name: &ArrayName, spare: &Path) -> Result<String, Failure> {
+    let spare = absolute(spare);
+    let mut array = registry.find(name)?;
+    array.spec.spares.push(spare.clone());
+    array.spec.check()?;
+    for other in registry.names()?.iter().filter(|other| *other != name) {
+        // What is wrong with another array's file is no reason to refuse.
+        let Ok(other) = registry.find(other) else { continue };
+        let roles = [("member", &other.spec.members), ("spare", &other.spec.spares)];
+        if let Some((role, _)) = roles.iter().find(|(_, paths)| paths.contains(&spare)) {
+            let what = format!("is a {role} of the array {}", other.name);
+            return Err(Failure::new(spare.display(), what, "give a directory that no array uses"));
+        }
+    }
+    require_blank(&spare)?;
+    require_room(&array.spec, &spare)?;
+    registry.change(&array)?;
+    let devices: Vec<PathBuf> = array.spec.members.iter().cloned().chain([spare.clone()]).collect();
+    for warning in create::shared_devices(&devices).iter().filter(|warning| warning.is_about(&spare)) {
+        eprintln!("{warning}");
+    }
+    let todo = "'cxlraid monitor' and 'cxlraid rebuild' put it in the place of a member that fails";
+    Ok(format!("{name}: {} is a spare; {todo}\n", spare.display()))
+}
+
+/// Takes a spare from an array that has it. Returns what is to be printed, None if it is no spare of the array.
+pub(crate) fn remove(registry: &Registry, name: &ArrayName, spare: &Path) -> Result<Option<String>, Failure> {
+    let spare = absolute(spare);
+    let mut array = registry.find(name)?;
+    let count = array.spec.spares.len();
+    array.spec.spares.retain(|path| *path != spare);
+    if array.spec.spares.len() == count {
+        return Ok(None);
+    }
+    registry.change(&array)?;
+    Ok(Some(format!("{name}: {} is no spare any more; it is as it was\n", spare.display())))
+}
+
+/// The spares of an array, as found now.
+pub(crate) fn views(source: &Source) -> Vec<SpareView> {
+    let Source::Named(_, spec, uuid) = source else { return Vec::new() };
+    spec.spares.iter().map(|path| view(path, uuid.as_deref())).collect()
+}
+
+fn view(path: &Path, uuid: Option<&str>) -> SpareView {
+    let (state, note) = match look(path) {
+        Found::Blank => (SpareState::Ready, None),
+        Found::Nothing("no superblock") => (SpareState::Failed, Some("the directory is not empty".to_owned())),
+        Found::Nothing(what) => (SpareState::Missing, Some(what.to_owned())),
+        Found::Member(own) if uuid.is_some_and(|uuid| own.array_uuid.to_string() == uuid) => {
+            (SpareState::Begun, Some(format!("takes the place of member {}; 'cxlraid rebuild' goes on", own.slot)))
+        }
+        Found::Member(own) => (SpareState::Failed, Some(format!("belongs to array {}", own.array_uuid))),
+        Found::Unusable(error) => (SpareState::Failed, Some(error.to_string())),
+        Found::Failed(error) => (SpareState::Failed, Some(error.to_string())),
+    };
+    SpareView { path: path.display().to_string(), state, note }
+}
+
+/// Puts spares in the places of members that are out, as long as there are both. Returns what is to be printed; nothing if there was nothing to do.
+pub(crate) fn take(registry: &Registry, name: &ArrayName, begin: &Begin) -> Result<String, Failure> {
+    let mut text = String::new();
+    loop {
+        let array = registry.find(name)?;
+        let Some((old, spare)) = next(&array)? else { return Ok(text) };
+        text += &rebuild::replace(registry, &array, &old, &spare, begin)?;
+    }
+}
+
+/// A member that is out, and the spare for its place: the one that was begun for it, else the first that is ready.
+fn next(array: &NamedArray) -> Result<Option<(PathBuf, PathBuf)>, Failure> {
+    if array.spec.spares.is_empty() {
+        return Ok(None);
+    }
+    let source = Source::Named(array.name.clone(), array.spec.clone(), Some(array.uuid.clone()));
+    let members = rebuild::foreseen(&source, array.name.as_str())?;
+    for member in members.iter().filter(|member| member.standing != Standing::InSync) {
+        let is_begun = |path: &&PathBuf| begun_for(path, &array.uuid) == Some(member.slot);
+        let is_ready = |path: &&PathBuf| matches!(look(path), Found::Blank);
+        let spares = &array.spec.spares;
+        if let Some(spare) = spares.iter().find(is_begun).or_else(|| spares.iter().find(is_ready)) {
+            return Ok(Some((Path::new(std::ffi::OsStr::from_bytes(&member.path)).to_owned(), spare.clone())));
+        }
+    }
+    Ok(None)
+}
+
+/// The place that a spare was being put in when that was cut short.
+fn begun_for(spare: &Path, uuid: &str) -> Option<Slot> {
+    match look(spare) {
+        Found::Member(own) if own.array_uuid.to_string() == uuid => Some(own.slot),
+        _ => None,
+    }
+}
+
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).components().collect()
+}
+
+/// Refuses a directory in which no member could be made.
+fn require_blank(spare: &Path) -> Result<(), Failure> {
+    let refused = |what: String, todo| Err(Failure::new(spare.display(), what, todo));
+    match array::check_blank(spare.as_os_str().as_bytes()) {
+        Ok(()) => Ok(()),
+        Err(AttachError::NotThere { .. }) => refused("no such directory".to_owned(), "create it, or mount the device there"),
+        Err(AttachError::OfArray { found, .. }) => {
+            refused(format!("belongs to array {found}"), "give an empty directory that no array uses")
+        }
+        Err(error) => Err(inspect::refused(&spare.display().to_string(), &error.to_string())),
+    }
+}
+
+/// Refuses a directory without room for what the fullest member holds.
+fn require_room(spec: &ArraySpec, spare: &Path) -> Result<(), Failure> {
+    let Some((_, free)) = runtime::capacity(spare) else { return Ok(()) };
+    let needed = spec.members.iter().map(|member| held_bytes(member)).max().unwrap_or(0);
+    if needed <= free {
+        return Ok(());
+    }
+    let what = format!("is too small: {} are free there, and a member holds {}", bytes_text(free), bytes_text(needed));
+    Err(Failure::new(spare.display(), what, "give a directory on a larger device").with_exit(Exit::Error))
+}
+
+/// The space that what lies in a directory takes, as far as this user may look into it. A file with several names counts once.
+fn held_bytes(directory: &Path) -> u64 {
+    let (mut bytes, mut known, mut left) = (0u64, BTreeSet::new(), vec![directory.to_owned()]);
+    while let Some(directory) = left.pop() {
+        let Ok(entries) = fs::read_dir(directory) else { continue };
+        for entry in entries.filter_map(Result::ok) {
+            let Ok(metadata) = entry.metadata() else { continue };
+            if metadata.is_dir() {
+                left.push(entry.path());
+            }
+            if metadata.is_dir() || metadata.nlink() == 1 || known.insert((metadata.dev(), metadata.ino())) {
+                bytes = bytes.saturating_add(metadata.blocks() * 512);
+            }
+        }
+    }
+    bytes
+}
