@@ -253,6 +253,33 @@ static void holes(void) {
     CHECK(munmap(start, bytes) == 0);
 }
 
+/* The process has as many areas of memory as the kernel allows, so the kernel splits no mapping. Stores succeed all the same, and what is
+   protected in one piece can be stored to again. */
+static void areas(void) {
+    enum { GRANULE = 65536, COUNT = 8 };
+    int fd = open_file(O_RDWR | O_CREAT | O_TRUNC);
+    CHECK(ftruncate(fd, COUNT * GRANULE) == 0 && fallocate(fd, 0, 0, COUNT * GRANULE) == 0);
+    char *start = map(fd, COUNT * GRANULE, 0);
+    for (int granule = 0; granule < COUNT; granule++) start[granule * GRANULE] = 1;
+    CHECK(msync(start, COUNT * GRANULE, MS_SYNC) == 0);
+    for (int granule = 1; granule < 6; granule++) start[granule * GRANULE] = 2;
+    size_t bytes = 200000UL * PAGE, at = PAGE;
+    char *many = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    CHECK(many != MAP_FAILED);
+    while (at < bytes && mprotect(many + at, PAGE, PROT_READ) == 0) at += 2 * PAGE;
+    CHECK(at < bytes && errno == ENOMEM);
+    while (mmap(NULL, PAGE, at % 3 ? PROT_READ : PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) != MAP_FAILED) at++;
+    /* The middle of what can be stored to is followed, and protected. */
+    CHECK(msync(start + 3 * GRANULE, PAGE, MS_SYNC) == 0);
+    for (int granule = 0; granule < COUNT; granule++) start[granule * GRANULE + 5] = 3;
+    CHECK(pread(fd, start + 7 * GRANULE + 100, PAGE, 0) == PAGE && start[7 * GRANULE + 105] == 3);
+    CHECK(msync(start + 3 * GRANULE, PAGE, MS_SYNC) == 0);
+    CHECK(munmap(many, bytes) == 0);
+    for (int granule = 0; granule < COUNT; granule++) start[granule * GRANULE + 6] = 4;
+    for (int granule = 0; granule < COUNT; granule++) CHECK(start[granule * GRANULE + 5] == 3 && start[granule * GRANULE + 6] == 4);
+    CHECK(munmap(start, COUNT * GRANULE) == 0);
+}
+
 /* There is no space for a store: SIGBUS, and the page is as it was. */
 static void full(void) {
     int fd = open_file(O_RDWR | O_CREAT | O_TRUNC);
@@ -1085,6 +1112,7 @@ int main(int count, char **arguments) {
     else if (!strcmp(what, "crowd")) crowd();
     else if (!strcmp(what, "together")) together();
     else if (!strcmp(what, "holes")) holes();
+    else if (!strcmp(what, "areas")) areas();
     else if (!strcmp(what, "full")) full();
     else if (!strcmp(what, "failure")) failure();
     else if (!strcmp(what, "executed")) executed();

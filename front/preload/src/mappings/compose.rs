@@ -400,14 +400,9 @@ impl Mappings {
         }
     }
 
-    /// Takes every right to store back that was given by the granule, and follows.
+    /// Takes the right to store back from all granules, follows what was stored to, and protects all of the mapping.
     pub(super) fn revoke(&mut self, mapping: &mut Mapping) {
-        if mapping.tells_stores() {
-            // What cannot be followed is owed.
-            let _ = self.follow_given(mapping, mapping.start, mapping.end);
-        } else {
-            mapping.take_back(mapping.start, mapping.end);
-        }
+        self.take_back_and_follow(mapping);
         let _ = protect(mapping.start, mapping.composed, mapping.shown_protection());
     }
 

@@ -123,7 +123,11 @@ fn outcome_in(table: &mut Mappings, mapping: &mut Mapping, access: Access) -> Ou
     if table.mend_page(mapping, address) {
         return Outcome::Fault;
     }
-    match mapping.give(address) {
+    let given = match mapping.give(address) {
+        Err(OsError::NOMEM) => table.give_unsplit(mapping, address),
+        given => given,
+    };
+    match given {
         Ok(true) => return Outcome::Again,
         Ok(false) => {}
         Err(_) => return if mapping.break_page(address).is_ok() { Outcome::Again } else { Outcome::Fault },
@@ -176,10 +180,9 @@ pub(crate) fn let_through(address: usize, bytes: usize) -> bool {
     let mut table = table();
     let mut given = false;
     for index in table.touching(address, end) {
-        let mapping = &mut table.list[index];
-        let (from, to) = mapping.part(address, end);
+        let (from, to) = table.list[index].part(address, end);
         for page in (from / PAGE * PAGE..to).step_by(PAGE) {
-            given |= mapping.give(page).unwrap_or(false);
+            given |= table.give(index, page).unwrap_or(false);
         }
     }
     given

@@ -197,14 +197,14 @@ impl Mappings {
             if mapping.rights.is_none() || !mapping.is_writable() {
                 continue;
             }
-            let (from, to) = mapping.part(start, end);
-            for page in (from / PAGE * PAGE..to).step_by(PAGE) {
-                // What cannot be given is the kernel's to refuse.
-                let _ = mapping.give(page);
-            }
             if let Some(rights) = &mut mapping.rights {
                 rights.lent.push((start, end));
                 lent = true;
+            }
+            let (from, to) = mapping.part(start, end);
+            for page in (from / PAGE * PAGE..to).step_by(PAGE) {
+                // If the right cannot be given, the kernel refuses the call.
+                let _ = self.give(index, page);
             }
         }
         lent

@@ -1,16 +1,19 @@
-//! Stores that are let through one granule at a time, by way of the library's fault handler.
+//! Mappings that are write-protected, in which the library's fault handler lets stores through
+//! granule by granule.
 //!
-//! For two reasons a mapping that the program may store to is write-protected at first:
-//! - *Space.* A store into a hole needs space on every member, and a mapping cannot ask for it.
-//!   Where that is too much to be got at once (or is not there), the first store to each 2 MiB gets
-//!   it, or SIGBUS, as from a file system that is full.
-//! - *Stores.* Where the kernel does not tell which pages were stored to (userfaultfd not
-//!   permitted, before Linux 6.7, or a DAX file system), the first store to each 64 KiB tells;
-//!   following takes the right to store back first.
+//! A mapping that the program may store to is write-protected at first in two cases:
+//! - *Space.* A store into a hole needs space on every member, and a file system that is full would
+//!   answer it with a fault. If the space for the whole mapping is much, or cannot be allocated, when
+//!   the mapping is made, then the handler allocates it at the first store to each 2 MiB. If there is
+//!   no space for these, the program gets SIGBUS, as from a file system that is full.
+//! - *Stores.* The kernel may not tell which pages were stored to (userfaultfd is not permitted, Linux
+//!   is older than 6.7, or the members are on a DAX file system). Then the fault at the first store to
+//!   each 64 KiB tells it. Before the library follows the 64 KiB it write-protects them again, so that
+//!   the next store faults again.
 //!
-//! Invariant: a granule that may be stored to is writable up to where the mapping is composed, and
-//! no other memory is. A change of a mapping's addresses takes the right to store back from all of
-//! its granules.
+//! A granule has the *right* to store if the handler has made it writable. Invariant: in a mapping with
+//! [`Rights`], as far as it is composed, the granules in `given` are writable, and no others. Whoever
+//! changes a mapping's addresses calls [`Mapping::take_back`] for all of it first.
 
 use super::compose::{show_file, show_nothing};
 use super::{Mapping, Mappings, PAGE};
@@ -19,48 +22,55 @@ use linux_raw_sys::general::{__NR_mprotect, PROT_WRITE};
 use sys::OsError;
 use sys::raw::{check, syscall};
 
-/// Space is got in steps of this many bytes of the file.
-const SPACE_BYTES: u64 = 2 << 20;
-/// Stores are noticed in steps of this many.
-pub(super) const STORE_BYTES: u64 = 64 << 10;
+/// Bytes of a granule whose space is allocated at the first store.
+const SPACE_GRANULE_BYTES: u64 = 2 << 20;
+/// Bytes of a granule in which the first store tells that there were stores.
+pub(super) const STORE_GRANULE_BYTES: u64 = 64 << 10;
 
-/// Which granules of a mapping can be stored to.
+/// Which granules of a write-protected mapping have the right to store.
 #[derive(Clone)]
 pub(super) struct Rights {
     granule_bytes: u64,
-    /// Whether a granule that is given was stored to, and is to be followed.
+    /// Whether rights are given in order to notice stores: then every granule in `given` was stored
+    /// to and must be followed.
     pub(super) tells_stores: bool,
-    /// Ascending: offset in the file by the granule.
+    /// The granules that have the right, ascending: each is its offset in the file divided by
+    /// `granule_bytes`.
     given: Vec<u64>,
-    /// Ranges of addresses that system calls may store to at the moment.
+    /// Ranges of addresses that system calls may store to at the moment: granules in them keep the right.
     pub(super) lent: Vec<(usize, usize)>,
 }
 
 impl Rights {
+    /// For a mapping whose space is allocated at stores. From now on system calls may meet protected
+    /// pages, so the library begins to lend ([`super::lend`]).
     pub(super) fn for_space() -> Self {
         super::lend::begin();
-        Self { granule_bytes: SPACE_BYTES, tells_stores: false, given: Vec::new(), lent: Vec::new() }
+        Self { granule_bytes: SPACE_GRANULE_BYTES, tells_stores: false, given: Vec::new(), lent: Vec::new() }
     }
 
+    /// For a mapping whose stores are noticed by faults. The library begins to lend here too.
     pub(super) fn for_stores() -> Self {
         super::lend::begin();
-        Self { granule_bytes: STORE_BYTES, tells_stores: true, given: Vec::new(), lent: Vec::new() }
+        Self { granule_bytes: STORE_GRANULE_BYTES, tells_stores: true, given: Vec::new(), lent: Vec::new() }
     }
 }
 
 impl Mapping {
-    /// The protection of pages nobody has a right to yet.
+    /// The protection of a page that shows the file and whose granule does not have the right to store.
+    /// In a mapping without [`Rights`] it is the program's protection.
     pub(super) const fn shown_protection(&self) -> usize {
         if self.rights.is_some() { self.protection & !(PROT_WRITE as usize) } else { self.protection }
     }
 
-    /// The protection of pages that are shown but not watched yet. A thread that stored there meanwhile would have done so unseen: the page is marked
-    /// as protected with all others. It waits in the fault handler instead.
+    /// The protection of pages between being mapped and being watched by the tracker. The tracker
+    /// begins with all pages marked as not stored to, so it would forget a store in between. Hence the
+    /// pages are not writable until then, and a thread that stores waits in the fault handler.
     pub(super) const fn unwatched_protection(&self) -> usize {
         if self.followed { self.shown_protection() & !(PROT_WRITE as usize) } else { self.shown_protection() }
     }
 
-    /// Lets stores through to pages that are watched now.
+    /// Lets stores to `start..end` through: the tracker watches these pages now.
     pub(super) fn open_stores(&self, start: usize, end: usize) -> Result<(), OsError> {
         if self.unwatched_protection() == self.shown_protection() {
             return Ok(());
@@ -68,22 +78,27 @@ impl Mapping {
         protect(start, end, self.shown_protection())
     }
 
-    /// Whether stores are known from the rights given.
+    /// Whether the library knows from the rights given, and not from a tracker, what was stored to.
     pub(super) fn tells_stores(&self) -> bool {
         self.rights.as_ref().is_some_and(|rights| rights.tells_stores)
     }
 
-    /// Addresses of a granule, as far as the mapping is composed.
+    /// The addresses of granule `index`, which reaches into the mapping, cut to what is composed. If it
+    /// begins behind that, the range is empty (start ≥ end).
     fn granule(&self, index: u64, granule_bytes: u64) -> (usize, usize) {
         let from = (index * granule_bytes).saturating_sub(self.offset) as usize;
         let to = ((index + 1) * granule_bytes - self.offset) as usize;
         (self.start + from, (self.start + to).min(self.composed))
     }
 
-    /// Lets stores to the granule at `address` through. False if that is not what keeps them out.
+    /// Gives the granule at `address` the right to store. Returns false if a missing right is not the
+    /// reason why a store there faults: the program may not store to the mapping, it is not composed
+    /// there, or the granule has the right. (Two threads can fault at one granule: for the second
+    /// `fault::is_possible` finds that the store is possible by now.)
     ///
     /// # Errors
-    /// `NOSPC` and its like: there is no space for what is stored.
+    /// `NOSPC`, `DQUOT` and the like: there is no space for what is stored. `NOMEM`: the kernel does
+    /// not split the mapping further (vm.max_map_count).
     pub(super) fn give(&mut self, address: usize) -> Result<bool, OsError> {
         if address >= self.composed || !self.is_writable() || self.sealed {
             return Ok(false);
@@ -101,32 +116,60 @@ impl Mapping {
         Ok(true)
     }
 
-    /// Takes back every right, in what of the mapping lies in `start..end`. Returns what was given: ranges of addresses.
+    /// Gives every granule the right to store. The kernel changes the protection of whole areas of
+    /// memory then and need not split any.
+    ///
+    /// # Errors
+    /// As for [`Self::give`].
+    pub(super) fn give_all(&mut self) -> Result<(), OsError> {
+        let Some(rights) = &self.rights else { return Ok(()) };
+        if self.composed == self.start {
+            return Ok(());
+        }
+        let (from, to) = (self.offset, self.offset_at(self.composed - 1));
+        let all = (from / rights.granule_bytes..=to / rights.granule_bytes).collect();
+        self.file.provide(from, to + 1)?;
+        protect(self.start, self.composed, self.protection)?;
+        if let Some(rights) = &mut self.rights {
+            rights.given = all;
+        }
+        Ok(())
+    }
+
+    /// Takes the right to store back from all granules that touch `start..end`, except those that are
+    /// lent. Returns the addresses of all these granules, also of the lent ones: they may have been
+    /// stored to. More granules than asked for may have to give the right back.
     pub(super) fn take_back(&mut self, start: usize, end: usize) -> Vec<(usize, usize)> {
         let Some(rights) = &self.rights else { return Vec::new() };
-        let (granule_bytes, shown) = (rights.granule_bytes, self.shown_protection());
+        let shown = self.shown_protection();
+        let granule = |index: u64| self.granule(index, rights.granule_bytes);
         let touches = |&(from, to): &(usize, usize)| from < end && start < to;
-        let taken: Vec<(usize, usize)> =
-            rights.given.iter().map(|&index| self.granule(index, granule_bytes)).filter(touches).collect();
-        let is_lent = |&(from, to): &(usize, usize)| rights.lent.iter().any(|&(start, end)| from < end && start < to);
-        for &(from, to) in taken.iter().filter(|range| !is_lent(range)) {
-            // A right that cannot be taken back would be one that nobody knows of: then nothing of the mapping is readable either.
-            if protect(from, to, shown).is_err() {
-                let _ = protect(self.start, self.composed, shown);
-            }
+        let is_lent =
+            |&(from, to): &(usize, usize)| rights.lent.iter().any(|&(lent_start, lent_end)| from < lent_end && lent_start < to);
+        let all = || rights.given.iter().map(|&index| granule(index));
+        let is_refused = |&(from, to): &(usize, usize)| protect(from, to, shown).is_err();
+        // The kernel may refuse to split the mapping further. All of it is protected then, which splits
+        // nothing, and no granule keeps the right but those that are lent.
+        let is_split = !all().filter(touches).filter(|range| !is_lent(range)).any(|range| is_refused(&range));
+        if !is_split {
+            let _ = protect(self.start, self.composed, shown);
+            all().filter(is_lent).for_each(|(from, to)| {
+                let _ = protect(from, to, self.protection);
+            });
         }
-        let kept = |&index: &u64| {
-            let granule = self.granule(index, granule_bytes);
-            !touches(&granule) || is_lent(&granule)
-        };
-        let given = rights.given.iter().copied().filter(kept).collect();
+        let gives_back = |range: &(usize, usize)| !is_split || touches(range);
+        let taken = all().filter(gives_back).collect();
+        let keeps = |&index: &u64| !gives_back(&granule(index)) || is_lent(&granule(index));
+        let given = rights.given.iter().copied().filter(keeps).collect();
         if let Some(rights) = &mut self.rights {
             rights.given = given;
         }
         taken
     }
 
-    /// There is no space for a store to the page at `address`: the next access to it, the same store again, is to be a SIGBUS.
+    /// Makes the page at `address` inaccessible, so that the store that found no space, which the
+    /// processor repeats, raises SIGBUS. [`Mappings::mend_page`] undoes it. A mapping remembers one such
+    /// page.
     pub(super) fn break_page(&mut self, address: usize) -> Result<(), OsError> {
         let page = address / PAGE * PAGE;
         show_nothing(self, page, page + PAGE)?;
@@ -136,26 +179,71 @@ impl Mapping {
 }
 
 impl Mappings {
-    /// If the fault at `address` is the SIGBUS that [`Mapping::break_page`] made, the page is put back as it was.
+    /// Puts the page at `address` back as it was before [`Mapping::break_page`]. Returns whether that
+    /// was the page's state, so whether the fault at `address` is the program's SIGBUS.
     pub(super) fn mend_page(&mut self, mapping: &mut Mapping, address: usize) -> bool {
         let page = address / PAGE * PAGE;
         if mapping.broken != Some(page) {
             return false;
         }
         mapping.broken = None;
-        // What cannot be shown stays a SIGBUS.
+        // If the file cannot be mapped there, the page stays inaccessible. If the tracker cannot watch
+        // the page, it stays write-protected: a store to it would go unseen.
         if show_file(mapping, page, PAGE).is_ok() && mapping.followed {
-            if let Some(tracker) = self.tracker_of(mapping) {
-                let _ = tracker.watch(page, PAGE);
-            }
-            if !mapping.sealed {
+            let is_watched = self.tracker_of(mapping).is_none_or(|tracker| tracker.watch(page, PAGE).is_ok());
+            if is_watched && !mapping.sealed {
                 let _ = mapping.open_stores(page, page + PAGE);
             }
         }
         true
     }
 
-    /// Follows what was stored to in `start..end` of a mapping whose rights tell.
+    /// As [`Mapping::give`] for the mapping at `index` of the list, also if the kernel does not split the mapping further.
+    pub(super) fn give(&mut self, index: usize, address: usize) -> Result<bool, OsError> {
+        match self.list[index].give(address) {
+            Err(OsError::NOMEM) => {
+                let mut mapping = self.list.remove(index);
+                let given = self.give_unsplit(&mut mapping, address);
+                self.list.insert(index, mapping);
+                given
+            }
+            given => given,
+        }
+    }
+
+    /// Gives the granule at `address` of `mapping` the right to store after the kernel has refused to
+    /// split the mapping further. First the granules of all mappings give the right back and are
+    /// followed, so that the kernel joins the pieces. If the kernel still refuses, the program itself
+    /// has as many areas of memory as there may be: then all granules of `mapping` get the right.
+    ///
+    /// # Errors
+    /// As for [`Mapping::give`].
+    pub(super) fn give_unsplit(&mut self, mapping: &mut Mapping, address: usize) -> Result<bool, OsError> {
+        for index in 0..self.list.len() {
+            let mut other = self.list.remove(index);
+            self.take_back_and_follow(&mut other);
+            self.list.insert(index, other);
+        }
+        self.take_back_and_follow(mapping);
+        match mapping.give(address) {
+            Err(OsError::NOMEM) => mapping.give_all().map(|()| true),
+            given => given,
+        }
+    }
+
+    /// Takes the right to store back from all granules of a mapping, and follows those that were stored
+    /// to. What cannot be followed is owed.
+    pub(super) fn take_back_and_follow(&mut self, mapping: &mut Mapping) {
+        let (start, end) = (mapping.start, mapping.end);
+        if mapping.tells_stores() {
+            let _ = self.follow_given(mapping, start, end);
+        } else {
+            mapping.take_back(start, end);
+        }
+    }
+
+    /// Takes the right to store back from the granules of `start..end`, in a mapping with
+    /// [`Rights::tells_stores`], and follows them. All are followed; the first error is returned.
     pub(super) fn follow_given(&mut self, mapping: &mut Mapping, start: usize, end: usize) -> Result<(), OsError> {
         let mut result = Ok(());
         for (from, to) in mapping.take_back(start, end) {
@@ -170,6 +258,6 @@ pub(super) fn protect(start: usize, end: usize, protection: usize) -> Result<(),
     if start >= end {
         return Ok(());
     }
-    // SAFETY: pages of a mapping of ours, with no more rights than the program asked for.
+    // SAFETY: callers pass addresses of a mapping of an array's file, and at most the program's own protection of it.
     check(unsafe { syscall(__NR_mprotect as usize, [start, end - start, protection, 0, 0, 0]) }).map(|_| ())
 }

@@ -335,6 +335,14 @@ fn without_userfaultfd_stores_are_noticed_by_protection() {
     }
 }
 
+/// RAID 1, of which one member's file is mapped in one piece: rights split it.
+#[test]
+fn stores_succeed_though_the_kernel_splits_no_mapping_further() {
+    let scene = Scene::new("areas", SHAPES[0]);
+    assert!(scene.run_with("areas", "protect").success());
+    assert!(scene.fits());
+}
+
 #[test]
 fn with_a_journal_stores_reach_the_members_through_it_alone() {
     let journaled = |what: &str| {
