@@ -134,6 +134,24 @@ static void reading_and_writing(void)
     show_content(in(d, "rw"));
 }
 
+/* Vectored writes of more than the library keeps on its heap at a time. */
+static void wide_vectors(void)
+{
+    static unsigned char wide[5 << 20];
+    struct iovec parts[3] = { { wide, 1 << 20 }, { wide + (1 << 20), 1500000 }, { wide + 3000000, 2000000 } };
+    fill(wide, sizeof wide, 3);
+    int fd = open(in(d, "wide"), O_RDWR | O_CREAT | O_TRUNC, 0644);
+    SHOW(writev(fd, parts, 3));
+    SHOW(lseek(fd, 0, SEEK_CUR));
+    SHOW(pwritev(fd, parts, 2, 4000000));
+    SHOW(pwritev2(fd, parts, 2, 0, RWF_APPEND));
+    parts[1].iov_base = (void *)8;
+    SHOW(pwritev(fd, parts, 3, 9000000));
+    SHOW(lseek(fd, 0, SEEK_END));
+    SHOW(close(fd));
+    show_content(in(d, "wide"));
+}
+
 static void sizes(void)
 {
     int fd = make_in(d, "sizes", block, 70000);
@@ -426,6 +444,7 @@ int main(int argc, char **argv)
     fill(block, sizeof block, 11);
     opening();
     reading_and_writing();
+    wide_vectors();
     sizes();
     punching();
     duplicates();

@@ -66,12 +66,24 @@ pub(crate) fn read_bytes(address: usize, count: usize) -> sys::Result<Vec<u8>> {
     }
     let mut bytes = Vec::<u8>::new();
     bytes.try_reserve_exact(count).map_err(|_| OsError::NOMEM)?;
-    let target = bytes.as_mut_ptr();
-    // SAFETY: the closure owns nothing and may be left anywhere; `target` has room for `count`.
-    unsafe { guard(|| core::ptr::copy_nonoverlapping(address as *const u8, target, count)) }.map_err(|_| OsError::FAULT)?;
-    // SAFETY: the guard ended normally, so every byte was copied.
-    unsafe { bytes.set_len(count) };
+    // SAFETY: room for `count` bytes was just reserved; without an error every one of them was copied.
+    unsafe {
+        copy(address, bytes.as_mut_ptr(), count)?;
+        bytes.set_len(count);
+    }
     Ok(bytes)
+}
+
+/// Copies the `count` bytes at `address` to `target`, which is memory of the library.
+///
+/// # Safety
+/// `target` has room for `count` bytes.
+pub(crate) unsafe fn copy(address: usize, target: *mut u8, count: usize) -> sys::Result<()> {
+    if address == 0 {
+        return if count == 0 { Ok(()) } else { Err(OsError::FAULT) };
+    }
+    // SAFETY: the closure owns nothing and may be left anywhere; the caller promises the room.
+    unsafe { guard(|| core::ptr::copy_nonoverlapping(address as *const u8, target, count)) }.map_err(|_| OsError::FAULT)
 }
 
 /// Stores `bytes` at `address`.

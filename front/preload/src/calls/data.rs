@@ -1,6 +1,7 @@
-//! read, write and their relatives on files of the array: the hot path.
+//! Serves read(2), write(2) and their variants on regular files of the array. This is the hot path.
 //!
-//! A call on something else than a regular file (a directory, a fifo in the tree) goes to the kernel: the descriptor is real.
+//! A call on a directory, a fifo or the like of the array goes to the kernel: the anchor is open on
+//! that very thing. A call on a descriptor whose array cannot be used any more ([`Node::Lost`]) fails.
 
 use super::node::Held;
 use super::{OPEN, events, limit};
@@ -9,30 +10,34 @@ use crate::dispatch::{Call, Verdict};
 use crate::program;
 use file::FileRef;
 use heap::vec::Vec;
+use linux_raw_sys::general::{__NR_munmap, __NR_preadv2, __NR_pwritev2};
 use namespace::Node;
+use sys::raw::syscall;
 use sys::{OsError, RawFd};
 
 /// The most bytes the kernel moves in one call.
 const BYTES_MAX: usize = 0x7fff_f000;
 /// The most buffers of one vectored call.
 const VECTOR_COUNT_MAX: usize = 1024;
-/// A vectored write up to this size is gathered first, so that others see it whole.
-const GATHER_BYTES_MAX: usize = 1 << 20;
+/// The most bytes of a vectored write that are gathered on the library's heap.
+const HEAP_BYTES_MAX: usize = 1 << 20;
 
 const RWF_DSYNC: usize = 2;
 const RWF_SYNC: usize = 4;
 const RWF_APPEND: usize = 0x10;
-/// HIPRI, DSYNC, SYNC, NOWAIT, APPEND, NOAPPEND, DONTCACHE, NOSIGNAL: of these HIPRI, NOWAIT, DONTCACHE and NOSIGNAL change nothing in
-/// memory. ATOMIC is refused, as by a file system without it.
-const RWF_KNOWN: usize = 0x1bf;
 const RWF_NOAPPEND: usize = 0x20;
+/// The flags that are accepted: HIPRI, DSYNC, SYNC, NOWAIT, APPEND, NOAPPEND, DONTCACHE and NOSIGNAL.
+/// HIPRI, NOWAIT, DONTCACHE and NOSIGNAL have no effect, since the files are memory. ATOMIC is refused,
+/// as by a file system without it.
+const RWF_KNOWN: usize = 0x1bf;
 
-/// No program has memory behind it: with five levels of page tables its half of the address space ends there.
+/// The end of the program's half of the address space with five levels of page tables, the most that
+/// processors have.
 const ADDRESS_MAX: usize = 1 << 56;
 
 type Answer = Result<usize, OsError>;
 
-/// One buffer of the program.
+/// A buffer of the program, laid out as `struct iovec`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Buffer {
@@ -41,7 +46,8 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    /// What is not the program's half of the address space is bad whether it is touched or not.
+    /// Refuses a buffer that reaches out of the program's half of the address space, even if no byte
+    /// of it will be touched.
     #[inline]
     fn check(self) -> Result<(), OsError> {
         match self.address.checked_add(self.bytes) {
@@ -54,7 +60,7 @@ impl Buffer {
 /// Where a call reads or writes.
 #[derive(Clone, Copy)]
 enum At {
-    /// At the position of the descriptor, which moves.
+    /// At the offset of the description, which the call then moves.
     Position,
     Offset(u64),
 }
@@ -65,11 +71,13 @@ pub(crate) fn read(call: &mut Call) -> Verdict {
         readable(held)?;
         held.with_position(call.descriptor(0), file, |position| {
             let count = read_one(file, *position, buffer)?;
+            // Whoever watches the file (inotify) is told.
             let count = events::accessed(call.descriptor(0), file, count)?;
             *position += count as u64;
             Ok(count)
         })
     });
+    // The descriptor may be an inotify or fanotify instance, whose events the library changes.
     if verdict == Verdict::Pass { events::read(call) } else { verdict }
 }
 
@@ -97,6 +105,7 @@ pub(crate) fn pwrite(call: &mut Call) -> Verdict {
 
 pub(crate) fn readv(call: &mut Call) -> Verdict {
     on_file(call, |held, file, call| {
+        // As in the kernel, BADF comes before errors of the vector; so in every vectored call.
         readable(held)?;
         read_buffers(held, file, call.descriptor(0), At::Position, &buffers(call)?)
     })
@@ -138,19 +147,21 @@ pub(crate) fn pwritev(call: &mut Call) -> Verdict {
     })
 }
 
-/// Where a vectored call begins; on x86-64 the whole offset is in the low word. -1 means the position, in the newer calls.
+/// Where a vectored call reads or writes. On x86-64 the fourth argument holds the whole offset. For
+/// preadv2 and pwritev2, -1 means the description's offset.
 fn vectored_at(call: &Call) -> Result<At, OsError> {
-    if is_newer(call) && call.args[3] == usize::MAX { Ok(At::Position) } else { Ok(At::Offset(offset(call.args[3])?)) }
+    if has_flags(call) && call.args[3] == usize::MAX { Ok(At::Position) } else { Ok(At::Offset(offset(call.args[3])?)) }
 }
 
-/// Whether a vectored call has flags.
-fn is_newer(call: &Call) -> bool {
-    matches!(call.number, 327 | 328)
+/// Whether a vectored call has an argument of flags: it is preadv2 or pwritev2.
+fn has_flags(call: &Call) -> bool {
+    [__NR_preadv2, __NR_pwritev2].contains(&(call.number as u32))
 }
 
-/// The flags of a vectored call that moves anything: with nothing to be moved the kernel does not look at them.
+/// The checked flags of a vectored call. Not to be called if all buffers are empty: the kernel does not
+/// look at the flags then.
 fn vectored_flags(call: &Call) -> Result<usize, OsError> {
-    let flags = if is_newer(call) { call.args[5] & 0xffff_ffff } else { 0 };
+    let flags = if has_flags(call) { call.args[5] & 0xffff_ffff } else { 0 };
     if flags & !RWF_KNOWN != 0 {
         return Err(OsError::OPNOTSUPP);
     }
@@ -160,7 +171,9 @@ fn vectored_flags(call: &Call) -> Result<usize, OsError> {
     Ok(flags)
 }
 
-/// Runs `act` if the first argument is a regular file of the array; the kernel serves everything else.
+/// Runs `act` if the first argument is a descriptor of a regular file of the array. A descriptor whose
+/// array cannot be used any more gets an error. All other calls pass to the kernel. If the answer is
+/// FBIG, the process also gets SIGXFSZ ([`limit::answer`]).
 #[inline]
 pub(crate) fn on_file(call: &mut Call, act: impl FnOnce(&Held, &FileRef, &Call) -> Answer) -> Verdict {
     let Some(held) = OPEN.lookup(call.descriptor(0)) else { return Verdict::Pass };
@@ -183,7 +196,7 @@ fn offset(argument: usize) -> Result<u64, OsError> {
     if (argument as isize) < 0 { Err(OsError::INVAL) } else { Ok(argument as u64) }
 }
 
-/// Refuses a range that no file can have (rw_verify_area of the kernel): it may not end behind the largest offset.
+/// Refuses a range that ends after the largest offset that a file can have, as the kernel's rw_verify_area does.
 #[inline]
 pub(crate) fn verify(offset: u64, bytes: usize) -> Result<(), OsError> {
     // Of two numbers below 2^62 the sum is below 2^63.
@@ -195,7 +208,8 @@ pub(crate) fn verify(offset: u64, bytes: usize) -> Result<(), OsError> {
     }
 }
 
-/// Checks the range of a vectored call that says where it begins.
+/// Checks the range of a vectored call with an offset. A range at the description's offset is checked
+/// when that is known.
 fn verify_all(at: At, buffers: &[Buffer]) -> Result<(), OsError> {
     match at {
         At::Offset(offset) => verify(offset, buffers.iter().map(|buffer| buffer.bytes).sum()),
@@ -207,30 +221,30 @@ fn read_one(file: &FileRef, offset: u64, buffer: Buffer) -> Answer {
     buffer.check()?;
     verify(offset, buffer.bytes)?;
     let bytes = buffer.bytes.min(BYTES_MAX);
-    // SAFETY: the buffer is the program's, which asked for it to be written.
-    as_far_as_there_is_memory(buffer.address, bytes, true, |bytes| unsafe {
-        file.read_at(offset, buffer.address as *mut u8, bytes)
-    })
+    // SAFETY: the program asked for its buffer to be written. If the address is bad, `read_at` returns FAULT.
+    whole_or_reachable(buffer.address, bytes, true, |bytes| unsafe { file.read_at(offset, buffer.address as *mut u8, bytes) })
 }
 
-/// Moves bytes to the program's memory (`stores`) or from it. If not all of that memory is there, as many bytes are moved as there is memory from the first byte on.
+/// Calls `act` with the number of bytes to move. If that returns FAULT, calls it again with the number
+/// of bytes before the first page that the program cannot access. An `act` that returns FAULT has had
+/// no effect that the second call does not repeat. `stores`: `act` stores to the program's memory.
 #[inline(always)]
-fn as_far_as_there_is_memory<T>(
+fn whole_or_reachable<T>(
     address: usize,
     bytes: usize,
     stores: bool,
     act: impl Fn(usize) -> Result<T, OsError>,
 ) -> Result<T, OsError> {
     match act(bytes) {
-        Err(OsError::FAULT) => as_far_as_reachable(address, bytes, stores, act),
+        Err(OsError::FAULT) => reachable_part(address, bytes, stores, act),
         result => result,
     }
 }
 
-/// Moves the bytes again that there is memory for.
+/// The second try of [`whole_or_reachable`].
 #[cold]
 #[inline(never)]
-fn as_far_as_reachable<T>(
+fn reachable_part<T>(
     address: usize,
     bytes: usize,
     stores: bool,
@@ -242,6 +256,8 @@ fn as_far_as_reachable<T>(
     }
 }
 
+/// Reads into the buffers one after another, and stops at the first that is not filled. An error after
+/// the first bytes ends the call with the number of bytes read.
 fn read_buffers(held: &Held, file: &FileRef, fd: RawFd, at: At, buffers: &[Buffer]) -> Answer {
     readable(held)?;
     let fill = |mut offset: u64| {
@@ -270,37 +286,44 @@ fn read_buffers(held: &Held, file: &FileRef, fd: RawFd, at: At, buffers: &[Buffe
     }
 }
 
+/// Writes the buffers at `at`, or at the end of the file if the description appends (RWF_APPEND and
+/// RWF_NOAPPEND override that). Returns the number of bytes written. If syncing fails, the call fails
+/// though the bytes are written, as in the kernel.
 fn write_buffers(held: &Held, file: &FileRef, fd: RawFd, at: At, buffers: &[Buffer], flags: usize) -> Answer {
     writable(held)?;
     let append = (held.appends(fd, file) || flags & RWF_APPEND != 0) && flags & RWF_NOAPPEND == 0;
-    let mut gathered = Vec::new();
-    let whole = match buffers {
+    let gathered;
+    let source = match buffers {
         [one] => {
             one.check()?;
             *one
         }
-        _ => match gather(buffers, &mut gathered) {
-            Err(OsError::FAULT) if begins_behind_limit(held, file, fd, at, append)? => return Err(OsError::FBIG),
-            whole => whole?,
-        },
+        _ => {
+            gathered = match Gathered::new(buffers) {
+                Err(OsError::FAULT) if begins_after_limit(held, file, fd, at, append)? => return Err(OsError::FBIG),
+                gathered => gathered?,
+            };
+            gathered.buffer
+        }
     };
     let written = match at {
-        // A pwrite to a descriptor that appends appends, and leaves the position alone (pwrite(2), BUGS).
-        At::Offset(offset) if !append => put(file, offset, whole)?,
+        At::Offset(offset) if !append => put(file, offset, source)?,
+        // In append mode pwrite ignores its offset, appends, and does not move the description's offset
+        // (pwrite(2), BUGS).
         At::Offset(offset) => {
-            verify(offset, whole.bytes)?;
-            append_one(file, whole)?.1
+            verify(offset, source.bytes)?;
+            append_one(file, source)?.1
         }
         At::Position if append => held.with_position(fd, file, |position| {
-            let (end, count) = append_one(file, whole)?;
-            // Nothing written moves nothing.
+            let (end, count) = append_one(file, source)?;
+            // An append of no bytes leaves the offset where it was.
             if count > 0 {
                 *position = end;
             }
             Ok(count)
         })?,
         At::Position => held.with_position(fd, file, |position| {
-            let count = put(file, *position, whole)?;
+            let count = put(file, *position, source)?;
             *position += count as u64;
             Ok(count)
         })?,
@@ -314,9 +337,10 @@ fn write_buffers(held: &Held, file: &FileRef, fd: RawFd, at: At, buffers: &[Buff
     Ok(written)
 }
 
-/// Whether a write would begin where the process may have no file reach (RLIMIT_FSIZE): that the kernel says before it looks at the bytes.
+/// Whether a write would begin at or after the process' limit of file sizes (RLIMIT_FSIZE). The kernel
+/// checks this before it touches the buffers, so FBIG wins over FAULT.
 #[cold]
-fn begins_behind_limit(held: &Held, file: &FileRef, fd: RawFd, at: At, append: bool) -> Result<bool, OsError> {
+fn begins_after_limit(held: &Held, file: &FileRef, fd: RawFd, at: At, append: bool) -> Result<bool, OsError> {
     let start = match at {
         _ if append => file.size(),
         At::Offset(offset) => offset,
@@ -325,51 +349,91 @@ fn begins_behind_limit(held: &Held, file: &FileRef, fd: RawFd, at: At, append: b
     Ok(start >= sys::file_limit::bytes())
 }
 
-/// The address to write from. A null pointer means zeros for the core, so another address takes its place where there is no memory either.
+/// The address to write from. `write_at` and `append` take a null pointer for "write zeros", so a null
+/// pointer of the program is replaced by another address at which no program can have memory.
 fn source(buffer: Buffer) -> usize {
-    /// The last page below the end of what a program can have with four levels of page tables: the kernel gives it to nobody.
-    const NOWHERE: usize = (1 << 47) - 4096;
+    /// In the kernel's half of the address space, with four and with five levels of page tables.
+    const NOWHERE: usize = 0xffff_8000_0000_0000;
     if buffer.address == 0 { NOWHERE } else { buffer.address }
 }
 
+/// Writes the buffer at `offset`.
 fn put(file: &FileRef, offset: u64, buffer: Buffer) -> Answer {
     verify(offset, buffer.bytes)?;
     let (address, bytes) = (source(buffer), buffer.bytes.min(BYTES_MAX));
-    // SAFETY: the buffer is the program's; it may be bad.
-    as_far_as_there_is_memory(address, bytes, false, |bytes| unsafe { file.write_at(offset, address as *const u8, bytes) })
+    // SAFETY: the address may be bad: then the call returns FAULT. If it is good, the program asked for these bytes to be written.
+    whole_or_reachable(address, bytes, false, |bytes| unsafe { file.write_at(offset, address as *const u8, bytes) })
 }
 
-/// Returns the offset after the last byte and the count.
+/// Appends the buffer. Returns the file's new end and the number of bytes.
 fn append_one(file: &FileRef, buffer: Buffer) -> Result<(u64, usize), OsError> {
     let (address, bytes) = (source(buffer), buffer.bytes.min(BYTES_MAX));
-    // SAFETY: the buffer is the program's; it may be bad.
-    as_far_as_there_is_memory(address, bytes, false, |bytes| unsafe { file.append(address as *const u8, bytes) })
+    // SAFETY: the address may be bad: then the call returns FAULT. If it is good, the program asked for these bytes to be written.
+    whole_or_reachable(address, bytes, false, |bytes| unsafe { file.append(address as *const u8, bytes) })
 }
 
-/// Makes one buffer of several. What does not fit is left out, as in a short write.
-fn gather(buffers: &[Buffer], gathered: &mut Vec<u8>) -> Result<Buffer, OsError> {
-    for buffer in buffers {
-        let room = GATHER_BYTES_MAX - gathered.len();
-        if room == 0 {
-            break;
-        }
-        match program::read_bytes(buffer.address, buffer.bytes.min(room)) {
-            Ok(bytes) => gathered.extend_from_slice(&bytes),
-            // As much as there is memory.
-            Err(_) => {
-                let bytes = program::reachable(buffer.address, buffer.bytes.min(room), false);
-                gathered.extend_from_slice(&program::read_bytes(buffer.address, bytes)?);
-                if gathered.is_empty() {
-                    return Err(OsError::FAULT);
-                }
+/// A copy of the buffers of a vectored write, so that one write makes them all: others see it whole, and
+/// an append is in one place.
+struct Gathered {
+    /// Lies in `heap` or in `mapped`.
+    buffer: Buffer,
+    heap: Vec<u8>,
+    /// Memory of its own for many bytes: what the heap once got from the kernel it keeps.
+    mapped: Option<Buffer>,
+}
+
+impl Gathered {
+    /// Copies the buffers, up to the first byte that the program cannot access. Without memory for all
+    /// of them it copies the first [`HEAP_BYTES_MAX`] bytes, and the write is short.
+    ///
+    /// # Errors
+    /// FAULT if the program cannot access the first byte. NOMEM.
+    fn new(buffers: &[Buffer]) -> Result<Self, OsError> {
+        let total: usize = buffers.iter().map(|buffer| buffer.bytes).sum();
+        let mut gathered = Self { buffer: Buffer { address: 0, bytes: 0 }, heap: Vec::new(), mapped: None };
+        let mapped = if total > HEAP_BYTES_MAX { crate::alloc::map_anonymous(total).ok() } else { None };
+        let room = match mapped {
+            Some(address) => {
+                gathered.mapped = Some(Buffer { address, bytes: total });
+                gathered.buffer.address = address;
+                total
+            }
+            None => {
+                let room = total.min(HEAP_BYTES_MAX);
+                gathered.heap.try_reserve_exact(room).map_err(|_| OsError::NOMEM)?;
+                gathered.buffer.address = gathered.heap.as_mut_ptr() as usize;
+                room
+            }
+        };
+        for buffer in buffers {
+            let done = gathered.buffer.bytes;
+            let (wanted, target) = (buffer.bytes.min(room - done), (gathered.buffer.address + done) as *mut u8);
+            // SAFETY: `target` has room for `room - done` bytes, in the heap's memory or in the mapping.
+            let copy = |bytes: usize| unsafe { program::copy(buffer.address, target, bytes) }.map(|()| bytes);
+            match whole_or_reachable(buffer.address, wanted, false, copy) {
+                Ok(bytes) => gathered.buffer.bytes += bytes,
+                Err(error) if done == 0 => return Err(error),
+                Err(_) => break,
+            }
+            if gathered.buffer.bytes < done + buffer.bytes {
                 break;
             }
         }
+        Ok(gathered)
     }
-    Ok(Buffer { address: gathered.as_ptr() as usize, bytes: gathered.len() })
 }
 
-/// The buffers of a vectored call: arguments 1 and 2.
+impl Drop for Gathered {
+    fn drop(&mut self) {
+        if let Some(Buffer { address, bytes }) = self.mapped {
+            // SAFETY: the mapping was made by `new`, and nobody uses it any more.
+            unsafe { syscall(__NR_munmap as usize, [address, bytes, 0, 0, 0, 0]) };
+        }
+    }
+}
+
+/// The buffers of a vectored call, from its second and third arguments, cut so that together they have
+/// at most [`BYTES_MAX`].
 pub(crate) fn buffers(call: &Call) -> Result<Vec<Buffer>, OsError> {
     let count = call.args[2];
     if count > VECTOR_COUNT_MAX {
@@ -377,7 +441,7 @@ pub(crate) fn buffers(call: &Call) -> Result<Vec<Buffer>, OsError> {
     }
     let read = |index: usize| {
         let buffer: Buffer = program::read(call.args[1].wrapping_add(index * size_of::<Buffer>()))?;
-        // Each is looked at before the next one is read.
+        // The kernel checks the length of one before it reads the next: that decides between INVAL and FAULT.
         if (buffer.bytes as isize) < 0 { Err(OsError::INVAL) } else { Ok(buffer) }
     };
     let mut buffers: Vec<Buffer> = (0..count).map(read).collect::<Result<_, _>>()?;
