@@ -99,6 +99,16 @@ static void by_handle(void)
     show_content(in(d, "handled"));
     MUST(unlink(in(d, "handled")) == 0);
     SHOW(open_by_handle_at(dir, &handle.head, O_RDWR));
+    /* A file outside the array is truncated although the descriptor is for reading. */
+    int host = make_in(jail, "host", block, 5000), here = open(jail, O_RDONLY | O_DIRECTORY);
+    handle.head.handle_bytes = MAX_HANDLE_SZ;
+    SHOW(name_to_handle_at(here, "host", &handle.head, &mount_id, 0));
+    SHOW((file = open_by_handle_at(here, &handle.head, O_RDONLY | O_TRUNC)) >= 0);
+    SHOW(lseek(host, 0, SEEK_END));
+    MUST(unlink(in(jail, "host")) == 0);
+    close(file);
+    close(host);
+    close(here);
     close(dir);
 }
 

@@ -216,10 +216,28 @@ static void by_fanotify(void)
     close(fd), close(group);
 }
 
+/* The first watch of this process is made by a child of vfork. */
+static void by_child(void)
+{
+    int fd = make_in(d, "child", block, 100);
+    watch = inotify_init1(IN_CLOEXEC);
+    char *path = strdup(in(d, "child"));
+    pid_t child = vfork();
+    if (child == 0)
+        _exit(inotify_add_watch(watch, path, IN_ALL_EVENTS) == 1 ? 0 : 1);
+    int status;
+    MUST(waitpid(child, &status, 0) == child);
+    printf("watched by a child: %d\n", status);
+    SHOW(pwrite(fd, block, 10, 5)); told("pwrite", MOVED);
+    close(fd);
+    close(watch);
+}
+
 int main(int argc, char **arguments)
 {
     d = arguments[1];
     fill((void *)block, sizeof block, 7);
+    by_child();
     calls_of_one_process();
     whole_life();
     across_processes();

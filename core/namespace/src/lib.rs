@@ -198,6 +198,11 @@ impl Namespace {
         self.path_on(self.array().first_in_use()?, path)
     }
 
+    /// As [`Self::anchor_path`] for a process that does not have this process' descriptors: by way of the member's directory, if that was not renamed.
+    pub fn anchor_path_for_others(&self, path: &[u8]) -> Result<Vec<u8>> {
+        Ok(self.host_path(self.array().first_in_use()?, path))
+    }
+
     /// Where a logical path lies on a member, for such calls: by way of the descriptor of the member's root, so that it leads there also when the root has been renamed
     /// and nobody has noticed yet.
     pub(crate) fn path_on(&self, slot: Slot, path: &[u8]) -> Result<Vec<u8>> {

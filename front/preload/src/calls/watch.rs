@@ -1,8 +1,9 @@
-//! Calls that name a file to the kernel for good: inotify, fanotify, file handles. The anchor
-//! stands for the file.
+//! Calls after which the kernel remembers a file by itself: watches (inotify, fanotify) and file
+//! handles. The kernel is given the anchor. At the end: calls that do not exist for paths of the array.
 //!
-//! Changes of names and attributes are made on the anchor as on every member, so the kernel raises
-//! their events. [`super::events`] raises events for data that is stored and loaded.
+//! The library changes names and attributes on every member, so also on the backing file that is
+//! watched, and the kernel raises the events. [`super::events`] raises events for data that are stored
+//! and loaded.
 
 use super::node::Node;
 use super::on_path::{self, At};
@@ -16,10 +17,10 @@ use linux_raw_sys::general::{
 };
 use namespace::{ProgramPath, Reached};
 use sys::raw::{check, syscall};
-use sys::rustix::fs::ftruncate;
 use sys::{AsRawFd, OsError, OwnedFd, RawFd};
 
-/// inotify_add_watch, fanotify_mark, name_to_handle_at.
+/// Makes inotify_add_watch, fanotify_mark or name_to_handle_at on the anchor of what the program names.
+/// Flags and watches that the library does not serve are refused.
 pub(crate) fn by_anchor(call: &mut Call) -> Verdict {
     const IN_DONT_FOLLOW: usize = 0x0200_0000;
     const FAN_MARK_DONT_FOLLOW: usize = 4;
@@ -40,28 +41,42 @@ pub(crate) fn by_anchor(call: &mut Call) -> Verdict {
     if let Some(refusal) = refusal {
         return refusal;
     }
+    // The path is a magic link: the call is made on the path of what its descriptor is open on.
     if follow && let Some(link) = at.link(call) {
         let leads = || array::namespace().map(|namespace| namespace.link_of(link.descriptor(), link.node()));
         return leads().map_or_else(Verdict::error, |path| on_path::elsewhere(call, &[(at, path)]));
     }
     if deputy::is_active() {
-        // What the kernel stores, it is to store into the guest's memory, which has none of our descriptors.
+        // A deputy cannot make this call for its guest: the watch belongs to the guest's descriptors,
+        // and a handle is stored into the guest's memory. In the guest's process the deputy's
+        // descriptors do not exist. So the guest makes the call itself, with the path of the backing file by
+        // way of the member's directory.
+        let is_watch = makes_watch(call);
         let act = |path: ProgramPath<'_>| -> Result<Reached<()>, OsError> {
             let namespace = array::namespace()?;
             match namespace.resolve(path, follow)? {
-                Reached::Array(path) => namespace.anchor_path(&path).map(Reached::Host),
+                Reached::Array(path) => {
+                    if is_watch {
+                        // The guest begins: the deputy's own watches end with it.
+                        deputy::leave_to_guest(begin_watching);
+                    }
+                    namespace.anchor_path_for_others(&path).map(Reached::Host)
+                }
                 Reached::Host(path) => Ok(Reached::Host(path)),
             }
         };
+        // `act` never returns `Reached::Array`, so the last argument is not called.
         return on_path::serve(call, at, act, |()| Ok(0));
     }
-    // The kernel gets the link of the descriptor of what was found, so nobody can put a symlink on the way between the look and the call.
+    // The kernel is given the magic link of a descriptor of what was found. With a path, somebody could
+    // put a symlink into it after the library has resolved it and before the kernel uses it.
     let answer = |found: OwnedFd| {
         let mut link = namespace::link(found.as_raw_fd());
         link.push(0);
         let mut args = call.args;
         at.replace(&mut args, &link);
-        // The link under /proc leads to what the descriptor is open on, be it a symlink, so the kernel has to follow it.
+        // The kernel must follow the magic link. It stops at what the descriptor is open on, even if that
+        // is a symlink.
         if call.number == __NR_inotify_add_watch as usize {
             args[2] &= !IN_DONT_FOLLOW;
         } else if call.number == __NR_fanotify_mark as usize {
@@ -69,23 +84,35 @@ pub(crate) fn by_anchor(call: &mut Call) -> Verdict {
         } else {
             args[4] |= AT_SYMLINK_FOLLOW as usize;
         }
-        if call.number != __NR_name_to_handle_at as usize {
-            // First, so that no store after it is missed.
+        if makes_watch(call) {
+            // Before the watch exists, so that no store after it is missed.
             events::begin();
         }
-        // SAFETY: the program's call with a path of ours, which lives until it returns.
+        // SAFETY: the program's call, with the path `link`, which lives until the call returns.
         check(unsafe { syscall(call.number, args) })
     };
     on_path::serve(call, at, |path| array::namespace()?.look_at(path, follow), answer)
 }
 
-/// `open_by_handle_at`: what it opens on a member becomes the anchor of the file, as if it had been received from another process.
+/// The guest has made its watch: its process may watch files of the array.
+fn begin_watching(call: &mut Call) -> isize {
+    events::begin();
+    call.result
+}
+
+/// Whether a call of [`by_anchor`] makes a watch, and not a file handle.
+fn makes_watch(call: &Call) -> bool {
+    call.number != __NR_name_to_handle_at as usize
+}
+
+/// `open_by_handle_at`. If the handle leads to a backing file, the descriptor becomes an anchor of its
+/// file, as a descriptor does that came through a socket ([`array::adopt`]).
 pub(crate) fn open_handle(call: &mut Call) -> Verdict {
+    // With O_TRUNC the kernel would truncate the backing file on one member only.
     let mut args = call.args;
-    // The kernel would cut one member's copy.
     let truncates = args[2] as u32 & O_TRUNC != 0;
     args[2] &= !(O_TRUNC as usize);
-    // SAFETY: the program's own call without a flag.
+    // SAFETY: the program's own call without O_TRUNC.
     let result = unsafe { syscall(call.number, args) };
     if result < 0 {
         return Verdict::Done(result);
@@ -100,22 +127,33 @@ pub(crate) fn open_handle(call: &mut Call) -> Verdict {
             _ => Ok(descriptor as usize),
         }
     } else if namespace::is_backing(fd) {
-        // A copy without a name that could be found.
+        // A backing file to which none of the array's names leads: no file can be opened for it.
         Err(OsError::STALE)
     } else if truncates {
-        ftruncate(fd, 0).map(|()| descriptor as usize)
+        // Another file. The kernel truncates it as the program asked, also if it is opened for reading only.
+        // SAFETY: the program's own call.
+        check(unsafe { syscall(call.number, call.args) }).map(|second| {
+            close(second);
+            descriptor as usize
+        })
     } else {
         Ok(descriptor as usize)
     };
     if answer.is_err() {
         drop(OPEN.remove(descriptor));
-        // SAFETY: the number was made here and nobody knows it yet.
-        unsafe { syscall(__NR_close as usize, [descriptor as usize, 0, 0, 0, 0, 0]) };
+        close(descriptor as usize);
     }
     Verdict::from_result(answer)
 }
 
-/// Calls so new that every program can do without: not there on array paths.
+/// Closes a descriptor that was opened in this file and of whose number the program has not been told.
+fn close(descriptor: usize) {
+    // SAFETY: nobody else uses the descriptor.
+    unsafe { syscall(__NR_close as usize, [descriptor, 0, 0, 0, 0, 0]) };
+}
+
+/// Calls that are so new that programs must do without them: `ENOSYS` on paths of the array. Elsewhere the
+/// kernel does them. They have the directory in their first argument and the path in their second.
 pub(crate) fn absent(call: &mut Call) -> Verdict {
     on_path::serve(call, At::directory(0, 1), |_| Err::<Reached<()>, _>(OsError::NOSYS), |()| Ok(0))
 }
