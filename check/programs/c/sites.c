@@ -1,7 +1,13 @@
 /* Calls that do not come from libc's wrappers: syscall(), the instruction in the program itself, and in a library opened later. */
 #include "check.h"
 #include <dlfcn.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
+
+#ifndef PR_SET_MDWE
+#define PR_SET_MDWE 65
+#endif
 
 static long in_program(long number, long a, long b, long c, long e)
 {
@@ -35,9 +41,35 @@ static long through_libc(long number, long a, long b, long c, long e)
     return result == -1 ? -errno : result;
 }
 
+/* Opens and closes the library `count` times and makes a call in it, in a process of its own. */
+static void open_often(int count, int forbids_executable)
+{
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        MUST(dup2(open("/dev/null", O_WRONLY), 2) == 2);
+        MUST(!forbids_executable || prctl(PR_SET_MDWE, 1, 0, 0, 0) == 0);
+        for (int round = 0; round < count; round++) {
+            void *library = dlopen(in(getenv("A"), "bin/library.so"), RTLD_NOW | RTLD_LOCAL);
+            MUST(library);
+            long (*in_library)(long, long, long, long, long) = (long (*)(long, long, long, long, long))dlsym(library, "in_library");
+            MUST(in_library(SYS_openat, AT_FDCWD, (long)"/none/such", O_RDONLY, 0) == -ENOENT);
+            dlclose(library);
+        }
+        _exit(0);
+    }
+    int status;
+    MUST(waitpid(child, &status, 0) == child);
+    printf("opened %d times: status %d\n", count, status);
+}
+
 int main(int argc, char **argv)
 {
     (void)argc;
+    /* A process that may not make memory executable any more opens a library with a system call of its own. */
+    open_often(1, 1);
+    /* More often than there are areas for trampolines. */
+    open_often(1100, 0);
     use("syscall()", strdup(in(argv[1], "by-syscall")), through_libc);
     use("in the program", strdup(in(argv[1], "by-program")), in_program);
     for (int round = 0; round < 2; round++) {

@@ -183,7 +183,7 @@ pub(crate) unsafe fn obstacle(auxiliary: &Auxiliary) -> Option<&'static str> {
 }
 
 /// Whether memory that was written to can be made executable, as code that is patched must be. Sandboxes forbid it: systemd's MemoryDenyWriteExecute, prctl(PR_SET_MDWE).
-fn may_make_executable() -> bool {
+pub(crate) fn may_make_executable() -> bool {
     use sys::rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
     let (null, bytes) = (core::ptr::null_mut(), units::PAGE_BYTES);
     // SAFETY: a new mapping of its own, which nobody else knows of.

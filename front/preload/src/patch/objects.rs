@@ -1,8 +1,15 @@
-//! Which objects are patched, and when: those loaded before the constructor, and each later one as soon as ld.so has mapped it.
+//! Which objects are patched, and when. An *object* is an ELF file in memory: the program or a shared
+//! library. Those that are loaded before the library's constructor runs are patched by it, each later
+//! one as soon as ld.so has mapped it.
 //!
-//! The list of loaded objects is ld.so's own (`r_debug`). A later object is noticed because ld.so's own system calls are patched:
-//! a file mapping with PROT_EXEC made by ld.so makes the descriptor *pending*; when ld.so closes it, the object is completely
-//! mapped, not yet relocated, and nobody runs it.
+//! The list of loaded objects is ld.so's own (`r_debug`). A later object is noticed because ld.so's own
+//! system calls are patched. ld.so's mapping of offset 0 of a file makes its descriptor *pending*. An
+//! executable mapping of the same descriptor marks it as an object with code. When ld.so then closes
+//! the descriptor, the object is completely mapped, not yet relocated, and no thread runs it.
+//!
+//! Invariant: no thread executes an object's text while its jumps are written. The constructor writes
+//! them with signals blocked, before there is another thread; [`closing`] before ld.so is done with the
+//! object.
 
 use super::cache::{Cache, Key};
 use super::elf::{Image, Range};
@@ -17,7 +24,8 @@ use crate::lock::Lock;
 use crate::sud;
 use crate::table;
 use core::ffi::CStr;
-use core::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering};
+use heap::borrow::Cow;
 use heap::vec::Vec;
 use sys::rustix::fs::{CWD, Mode, OFlags, fstat, openat};
 use sys::rustix::io::dup;
@@ -25,36 +33,42 @@ use sys::rustix::mm::{MprotectFlags, mprotect};
 use sys::{BorrowedFd, OwnedFd, RawFd};
 use units::PAGE_BYTES;
 
-/// Numbers for a message of the constructor and the trace file.
-#[derive(Default)]
+/// How many objects and sites this process has met, for [`report_counts`].
 pub(crate) struct Counts {
     pub(crate) objects: AtomicU32,
+    /// Objects whose sites were not in the cache.
     pub(crate) objects_scanned: AtomicU32,
+    /// Sites that were patched.
     pub(crate) sites: AtomicU32,
+    /// Patched sites whose `syscall` was moved into the trampoline.
     pub(crate) sites_moved: AtomicU32,
-    pub(crate) sites_hopeless: AtomicU32,
+    /// Sites in scanned objects that have no room for a jump.
+    pub(crate) sites_without_room: AtomicU32,
 }
 
-/// What was patched so far.
+/// The counts up to now.
 pub(crate) static COUNTS: Counts = Counts {
     objects: AtomicU32::new(0),
     objects_scanned: AtomicU32::new(0),
     sites: AtomicU32::new(0),
     sites_moved: AtomicU32::new(0),
-    sites_hopeless: AtomicU32::new(0),
+    sites_without_room: AtomicU32::new(0),
 };
 
-/// ld.so's text in memory: mappings made from there are its objects.
+/// Start and end of ld.so's text. A file mapping that a system call from there makes belongs to an
+/// object that ld.so loads.
 static LINKER_TEXT: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
-/// The descriptor ld.so maps an object from right now, and where that object's first byte is; -1 for none.
+/// The descriptor from which ld.so maps an object right now, or -1. ld.so's own lock guards this word
+/// and the next two: it loads one object at a time.
 static PENDING: AtomicI32 = AtomicI32::new(-1);
+/// Where the first byte of the pending descriptor's file is mapped.
 static PENDING_ADDRESS: AtomicUsize = AtomicUsize::new(0);
-/// Whether an executable mapping of it was seen.
-static PENDING_TEXT: AtomicU32 = AtomicU32::new(0);
-/// One thread patches at a time.
+/// Whether the pending descriptor's file has an executable mapping.
+static PENDING_HAS_TEXT: AtomicBool = AtomicBool::new(false);
+/// One thread patches later objects at a time.
 static PATCHING: Lock<()> = Lock::new(());
 
-/// The locks of this module, to hold them across a fork.
+/// The lock of this module, for fork to hold.
 pub(crate) fn lock() -> &'static crate::lock::RawLock {
     PATCHING.raw()
 }
@@ -66,14 +80,17 @@ struct Object {
     sites: Vec<Site>,
 }
 
-/// All that is loaded when the constructor runs.
+/// The objects to be patched of those that are loaded when the constructor runs.
 pub(crate) struct Prepared {
     patcher: Patcher,
     objects: Vec<Object>,
 }
 
-/// Finds the sites of everything that is loaded. Called by the constructor, with signals blocked, before there is another thread. None if a debugger has a breakpoint
-/// where a jump must go: it would put the old byte back into the middle of that jump.
+/// Finds the sites of all objects that are loaded; none if the linker's list cannot be found. The
+/// constructor calls this, with signals blocked, before there is another thread.
+///
+/// The result is None if the bytes at some site are not the original ones. A debugger's breakpoint does
+/// that. The debugger would later put its old byte back, into the middle of the jump.
 ///
 /// # Safety
 /// `auxiliary` is the kernel's description of this process; no other thread runs.
@@ -95,12 +112,13 @@ pub(crate) unsafe fn prepare(auxiliary: &Auxiliary, environment: &Environment) -
         // SAFETY: as above; the entry's object is loaded.
         objects.extend(unsafe { patcher.entry(entry) });
     }
-    let is_whole = |object: &Object| object.sites.iter().all(|site| is_original(&object.image, site));
-    objects.iter().all(is_whole).then_some(Prepared { patcher, objects })
+    let has_original_bytes = |object: &Object| object.sites.iter().all(|site| is_original(&object.image, site));
+    objects.iter().all(has_original_bytes).then_some(Prepared { patcher, objects })
 }
 
 impl Prepared {
-    /// Puts the jumps into everything that was loaded. Called as [`prepare`] is.
+    /// Writes the jumps into all these objects. Called where [`prepare`] was called: with signals
+    /// blocked, before there is another thread.
     pub(crate) fn patch(mut self) {
         for object in &self.objects {
             self.patcher.patch(object);
@@ -109,69 +127,92 @@ impl Prepared {
     }
 }
 
-/// A file of the host to read from.
+/// Opens a file by the kernel's path. None if it cannot be opened.
 fn open_object(path: &CStr) -> Option<OwnedFd> {
     openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()
 }
 
-/// Whether a system call that goes on at `continuation` is one of ld.so's own.
+/// Whether the instruction behind a system call, `continuation`, lies in ld.so's text.
 pub(crate) fn is_linker(continuation: usize) -> bool {
     (LINKER_TEXT[0].load(Ordering::Relaxed)..LINKER_TEXT[1].load(Ordering::Relaxed)).contains(&continuation)
 }
 
-/// Notes a file mapping ld.so made: `address` and `offset` of what was mapped from `descriptor`.
+/// Called when ld.so has mapped a file from `descriptor`, its bytes from `offset` on at `address`. After an
+/// executable mapping of the pending descriptor, closing the descriptor is reported to [`closing`].
 pub(crate) fn mapped(descriptor: RawFd, address: usize, offset: usize, executable: bool) {
     if offset == 0 {
         PENDING.store(descriptor, Ordering::Relaxed);
         PENDING_ADDRESS.store(address, Ordering::Relaxed);
-        PENDING_TEXT.store(0, Ordering::Relaxed);
+        PENDING_HAS_TEXT.store(false, Ordering::Relaxed);
     }
     if executable && PENDING.load(Ordering::Relaxed) == descriptor {
-        PENDING_TEXT.store(1, Ordering::Relaxed);
+        PENDING_HAS_TEXT.store(true, Ordering::Relaxed);
         crate::dispatch::watch_descriptor(descriptor);
     }
 }
 
-/// Patches the object that was mapped from `descriptor`, which is about to be closed, if there is one.
+/// Called before ld.so closes `descriptor`: patches the object that was mapped from it, if there is one.
 pub(crate) fn closing(descriptor: RawFd) {
-    if PENDING.load(Ordering::Relaxed) != descriptor || PENDING_TEXT.load(Ordering::Relaxed) == 0 {
+    if PENDING.load(Ordering::Relaxed) != descriptor || !PENDING_HAS_TEXT.load(Ordering::Relaxed) {
         return;
     }
     let address = PENDING_ADDRESS.load(Ordering::Relaxed);
     PENDING.store(-1, Ordering::Relaxed);
     crate::dispatch::unwatch_descriptor(descriptor);
     let _patching = PATCHING.lock();
-    // SAFETY: ld.so mapped an object there, from its first byte on, and is not done with it.
+    // With musl, linker and C library are one object, so every mmap(2) of the program looks like the
+    // linker's. The program may have mapped an ELF file as plain data, with less of it in memory than its
+    // header says. Such a file is left alone.
+    if !is_all_mapped(address, address + PAGE_BYTES) {
+        return;
+    }
+    // SAFETY: the file's first page is mapped, and with it the headers that `at` reads.
     let Some(image) = (unsafe { Image::at(address) }) else { return };
-    // musl's linker lies in one text with the C library: the program may have mapped a file that looks like an object, but not as its header says.
     if !image.memory().all(|range| is_all_mapped(range.start as usize, range.end as usize)) {
         return;
     }
     let environment = crate::start::environment();
+    // Only `entry` needs the auxiliary vector.
     let mut patcher = Patcher { cache: Cache::open(environment), area: None, auxiliary: Auxiliary::default() };
     // SAFETY: the program's descriptor is open until this call returns.
     let file = || dup(unsafe { BorrowedFd::borrow_raw(descriptor) }).ok();
     let caller = caller_of(&image);
     let Some(mut object) = patcher.object(image, caller, file) else { return };
+    if object.sites.is_empty() {
+        return;
+    }
+    if !crate::loader::may_make_executable() {
+        let name = object_name(&object.image);
+        return crate::report::report!(
+            "{name}: this process may not make memory executable any more, so the library cannot serve the calls of {name}; load {name} before PR_SET_MDWE or the filter is set"
+        );
+    }
     let count = object.sites.len();
     object.sites.retain(|site| is_original(&object.image, site));
     if object.sites.len() < count {
-        let name = object.image.soname().unwrap_or(c"an object").to_string_lossy();
+        let name = object_name(&object.image);
         crate::report::report!(
-            "{name}: a debugger has breakpoints where its system calls are looked after; set them later, and keep this program off the array until then"
+            "{name}: breakpoints of a debugger stand on system calls that the library must replace, so these calls do not see the array; set the breakpoints after {name} is loaded"
         );
     }
     patcher.patch(&object);
     patcher.seal();
 }
 
-/// The C library's own objects have ordinary stacks.
+/// The object's name, for messages.
+fn object_name(image: &Image) -> Cow<'_, str> {
+    image.soname().unwrap_or(c"an object").to_string_lossy()
+}
+
+/// Which stub an object's trampolines call: `Libc` for the C library's own objects, which have no wide
+/// vectors alive at their system calls; `Foreign` for all others.
 fn caller_of(image: &Image) -> Caller {
     let known: [&CStr; 3] = [c"libc.so.6", c"ld-linux-x86-64.so.2", c"libpthread.so.0"];
     if image.soname().is_some_and(|name| known.contains(&name)) { Caller::Libc } else { Caller::Foreign }
 }
 
-/// Patches objects one after another into shared trampoline areas.
+/// Patches objects one after another. Their trampolines share an area while it has room within reach;
+/// then the area is *sealed*, that is, made executable and read-only.
 struct Patcher {
     cache: Cache,
     area: Option<Area>,
@@ -179,6 +220,10 @@ struct Patcher {
 }
 
 impl Patcher {
+    /// The object of an entry of ld.so's list with its sites. None for the program ([`prepare`] has its
+    /// entry from elsewhere; one that is not position-independent has bias 0), the vDSO, this library,
+    /// and what is not mapped where the list says.
+    ///
     /// # Safety
     /// `entry` is of ld.so's list and its object is loaded.
     unsafe fn entry(&mut self, entry: &LinkMap) -> Option<Object> {
@@ -206,7 +251,9 @@ impl Patcher {
         image.is_text((self.auxiliary.entry as u64).wrapping_sub(image.bias))
     }
 
-    /// Finds the sites of one object. `open` opens its file, which is asked for only if the sites are not known.
+    /// Finds the sites of one object. `open` opens its file: for the cache's key if the object has no
+    /// build id, and for the scan if the cache has no sites that fit. None if the object relocates its
+    /// text.
     fn object(&mut self, image: Image, caller: Caller, open: impl Fn() -> Option<OwnedFd>) -> Option<Object> {
         if image.relocates_text() {
             return None;
@@ -220,13 +267,14 @@ impl Patcher {
         Some(Object { image, caller, sites })
     }
 
-    /// Looks for an object's sites in what its `file` has: in memory there may be breakpoints of a debugger, which are no part of any instruction.
+    /// Finds an object's sites anew. Scans the object's file and not its memory, in which a debugger may
+    /// have put breakpoints; scans memory only without the file.
     fn scan(&mut self, image: &Image, key: Option<&Key>, file: Option<&OwnedFd>) -> Vec<Site> {
         let original = file.and_then(|file| Original::map(image, file));
         let found = scan(original.as_ref().map_or(image, |original| &original.image), table::wants_site);
         COUNTS.objects_scanned.fetch_add(1, Ordering::Relaxed);
-        COUNTS.sites_hopeless.fetch_add(found.hopeless.len() as u32, Ordering::Relaxed);
-        // What was found in memory alone may be wrong for the next process.
+        COUNTS.sites_without_room.fetch_add(found.hopeless.len() as u32, Ordering::Relaxed);
+        // Sites found in memory are not cached: they may be wrong for another process.
         if let (Some(key), Some(_)) = (key, &original) {
             self.cache.store(key, table::fingerprint(), &found.sites);
         }
@@ -245,13 +293,14 @@ impl Patcher {
         }
     }
 
-    /// Writes the trampolines of `sites`, all in `text`, then the jumps.
+    /// Writes the trampolines of `sites`, then the jumps to them. All sites lie in `text`, in ascending
+    /// order ([`scan`]). Without an area, or if the text cannot be made writable, they stay unpatched.
     fn text(&mut self, image: &Image, text: Range, sites: &[Site], caller: Caller) {
         let memory = Range { start: image.bias.wrapping_add(text.start), end: image.bias.wrapping_add(text.end) };
         let bytes = sites.iter().map(Area::room).sum();
         if !self.area.as_ref().is_some_and(|area| area.suits(memory, bytes)) {
-            // Room for the usual objects to come, libc above all.
             self.seal();
+            // At least 8 pages, so that objects patched later (libc above all) share the area.
             self.area = Area::new(memory, bytes.max(8 * PAGE_BYTES));
         }
         let Some(area) = &mut self.area else { return };
@@ -262,8 +311,10 @@ impl Patcher {
         let (Some(first), Some(last)) = (jumps.first(), jumps.last()) else { return };
         let start = first.0 as usize & !(PAGE_BYTES - 1);
         let end = (last.0 as usize + JUMP_BYTES + usize::from(last.2.displaced)).next_multiple_of(PAGE_BYTES);
-        // SAFETY: the pages are text of an object no thread executes now (module invariant); they are made writable to
-        // receive the jumps and executable again before anybody returns there.
+        // The second call changes the protection of just what the first did, so the kernel need not split
+        // areas for it. That it is permitted, `loader::may_make_executable` has found out.
+        // SAFETY: the pages are text of an object that no thread executes now (the module's invariant). They are
+        // executable again before anybody returns there.
         unsafe {
             if mprotect(start as *mut _, end - start, MprotectFlags::READ | MprotectFlags::WRITE).is_err() {
                 return;
@@ -271,12 +322,14 @@ impl Patcher {
             jumps.iter().for_each(|(at, trampoline, site)| write_jump(*at, *trampoline, site));
             let _ = mprotect(start as *mut _, end - start, MprotectFlags::READ | MprotectFlags::EXEC);
         }
-        let stays = jumps.iter().filter(|jump| jump.2.stays());
-        stays.for_each(|(_, _, site)| sud::patched(image.bias.wrapping_add(site.syscall()) as usize + SYSCALL.len()));
+        // Of a `syscall` that stays in its place, Syscall User Dispatch learns that it is patched.
+        let in_place = jumps.iter().filter(|jump| jump.2.stays());
+        in_place.for_each(|(_, _, site)| sud::patched(image.bias.wrapping_add(site.syscall()) as usize + SYSCALL.len()));
         COUNTS.sites.fetch_add(jumps.len() as u32, Ordering::Relaxed);
         COUNTS.sites_moved.fetch_add(jumps.iter().filter(|jump| !jump.2.stays()).count() as u32, Ordering::Relaxed);
     }
 
+    /// Seals the present area.
     fn seal(&mut self) {
         if let Some(area) = self.area.take() {
             area.seal();
@@ -291,8 +344,11 @@ fn report_hopeless(found: &Found) {
     }
 }
 
+/// Fills the site, at `at` in memory, with int3 and puts the jump to `trampoline` at its beginning. The
+/// trampoline is within reach ([`Area::suits`], [`Area::new`]).
+///
 /// # Safety
-/// The displaced bytes of `site`, at `at` in memory, are writable and not being executed.
+/// The displaced bytes of `site`, at least [`JUMP_BYTES`] at `at` in memory, are writable and not being executed.
 unsafe fn write_jump(at: u64, trampoline: u64, site: &Site) {
     let Some(bytes) = jump(at, trampoline) else { return };
     // SAFETY: the caller's promise.
@@ -301,7 +357,7 @@ unsafe fn write_jump(at: u64, trampoline: u64, site: &Site) {
     place[..JUMP_BYTES].copy_from_slice(&bytes);
 }
 
-/// Whether the object still has the bytes the record was made from, and its number is still wanted.
+/// Whether the object has, at `site`, the bytes from which the site was made.
 fn is_original(image: &Image, site: &Site) -> bool {
     let original = site.original();
     let range = Range { start: site.start, end: site.start.saturating_add(original.len() as u64) };
@@ -317,7 +373,7 @@ fn is_all_mapped(start: usize, end: usize) -> bool {
     unsafe { sys::raw::syscall(linux_raw_sys::general::__NR_msync as usize, arguments) == 0 }
 }
 
-/// Says on standard error what was patched (`CXLRAID_DEBUG_SITES`).
+/// Reports the counts. The caller has looked at `CXLRAID_DEBUG_SITES`.
 pub(crate) fn report_counts() {
     let count = |counter: &AtomicU32| counter.load(Ordering::Relaxed);
     crate::report::report!(
@@ -326,6 +382,6 @@ pub(crate) fn report_counts() {
         count(&COUNTS.objects_scanned),
         count(&COUNTS.sites),
         count(&COUNTS.sites_moved),
-        count(&COUNTS.sites_hopeless)
+        count(&COUNTS.sites_without_room)
     );
 }

@@ -45,8 +45,12 @@ pub(crate) struct Area {
 }
 
 impl Area {
-    /// An area with room for the trampolines of `sites` within reach of `text` (a range of memory).
+    /// An area with room for `bytes` of trampolines within reach of `text` (a range of memory). None if
+    /// there is no such place, or if the process has [`AREA_COUNT_MAX`] areas: one more could not be sealed.
     pub(crate) fn new(text: Range, bytes: usize) -> Option<Self> {
+        if AREA_COUNT.load(Ordering::Relaxed) >= AREA_COUNT_MAX {
+            return None;
+        }
         let bytes = (bytes + SLOT_BYTES).next_multiple_of(PAGE_BYTES);
         let base = map_near(text, bytes)?;
         let slots = [libc_entry(), foreign_entry()];
