@@ -1,20 +1,30 @@
-//! Machine code as bytes: what is searched for, and what is written.
+//! The x86-64 instructions of the patcher, as bytes: it searches the code of programs for some, and
+//! writes others into sites and trampolines.
 
-/// The length of the instruction that replaces a site: `jmp rel32`.
+/// Bytes of the `jmp rel32` at the beginning of a patched site.
 pub(crate) const JUMP_BYTES: usize = 5;
 /// `syscall`.
 pub(crate) const SYSCALL: [u8; 2] = [0x0f, 0x05];
-/// `mov $15, %rax` before a `syscall`: the signal return of glibc, which unwinders recognise by its bytes.
+/// `mov rax, 15` before a `syscall` is glibc's signal return. Unwinders recognise it by these bytes, so
+/// such a site is not patched.
 pub(crate) const SIGRETURN_PREFIX: [u8; 7] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0];
 /// What fills the bytes of a site behind the jump: `int3`.
 pub(crate) const FILLER: u8 = 0xcc;
 
-/// Bytes of the trampoline around the displaced instructions, at most.
+/// The most bytes that a trampoline has besides the displaced instructions: those of
+/// [`Writer::call_entry`], a `syscall` and a jump, and some to spare.
 pub(crate) const FRAME_BYTES_MAX: usize = 48;
-/// Where the `jmp` to the end of the call lies, counted from the address the stub returns to.
-const RESUME_JUMP: usize = 10;
+/// `lea rsp, [rsp + 128]`, behind the call of a trampoline.
+const STEP_BACK: [u8; 8] = [0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0];
+/// `jrcxz` over the jump behind it.
+const SKIP_JUMP: [u8; 2] = [0xe3, JUMP_BYTES as u8];
+/// Offset of the jump in [`Writer::call_entry`], counted from the return address of the call. The unwind
+/// entry in `entry.rs` has the same number.
+const RESUME_JUMP: usize = STEP_BACK.len() + SKIP_JUMP.len();
+const _: () = assert!(RESUME_JUMP == 10);
 
-/// Calls `found` with the offset of every `syscall` byte pair in `code`.
+/// Calls `found` with the offset of every pair of bytes in `code` that would be a `syscall`, in ascending
+/// order. Pairs in the middle of other instructions are reported too.
 pub(crate) fn find_syscalls(code: &[u8], mut found: impl FnMut(usize)) {
     use core::arch::x86_64::{__m128i, _mm_cmpeq_epi8, _mm_loadu_si128, _mm_movemask_epi8, _mm_set1_epi8};
     let mut offset = 0;
@@ -40,13 +50,15 @@ pub(crate) fn find_syscalls(code: &[u8], mut found: impl FnMut(usize)) {
     }
 }
 
-/// Calls `found` with the target of everything in `code` (at `address`) that looks like a near jump, conditional or not.
+/// Calls `found` with the target of everything in `code` (at `address`) that looks like a jump with a
+/// displacement of 32 bits, conditional or not (`e9`, `0f 80` to `0f 8f`).
 ///
-/// A superset: byte values inside other instructions are reported too.
+/// A superset: byte values inside other instructions are reported too. Short jumps (`eb`, `70` to `7f`)
+/// are not looked for.
 pub(crate) fn find_near_jumps(code: &[u8], address: u64, mut found: impl FnMut(u64)) {
     let mut at = 0;
     while at + JUMP_BYTES <= code.len() {
-        let displacement = match code[at] {
+        let field = match code[at] {
             0xe9 => at + 1,
             0x0f if code[at + 1] & 0xf0 == 0x80 && at + 6 <= code.len() => at + 2,
             _ => {
@@ -54,31 +66,34 @@ pub(crate) fn find_near_jumps(code: &[u8], address: u64, mut found: impl FnMut(u
                 continue;
             }
         };
-        let bytes = [code[displacement], code[displacement + 1], code[displacement + 2], code[displacement + 3]];
-        let end = address + displacement as u64 + 4;
+        let bytes = [code[field], code[field + 1], code[field + 2], code[field + 3]];
+        let end = address + field as u64 + 4;
         found(end.wrapping_add_signed(i64::from(i32::from_le_bytes(bytes))));
         at += 1;
     }
 }
 
-/// `jmp target` as placed at `address`; None beyond the reach of 2 GiB.
+/// The bytes of `jmp target` for an instruction that stands at `address`. None if `target` is 2 GiB or
+/// more away.
 pub(crate) fn jump(address: u64, target: u64) -> Option<[u8; JUMP_BYTES]> {
-    let reach = i32::try_from(target.wrapping_sub(address + JUMP_BYTES as u64) as i64).ok()?.to_le_bytes();
-    Some([0xe9, reach[0], reach[1], reach[2], reach[3]])
+    let distance = i32::try_from(target.wrapping_sub(address + JUMP_BYTES as u64) as i64).ok()?.to_le_bytes();
+    Some([0xe9, distance[0], distance[1], distance[2], distance[3]])
 }
 
-/// Writes machine code forwards from an address it will run at.
+/// Writes machine code into a buffer, in ascending order. The code will run at `address`, which need not
+/// be the buffer's.
 pub(crate) struct Writer<'a> {
     buffer: &'a mut [u8],
     address: u64,
     length: usize,
-    fits: bool,
+    /// False once a byte had no room or a target was out of reach.
+    is_good: bool,
 }
 
 impl<'a> Writer<'a> {
     /// Code that will run at `address`, written to `buffer`.
     pub(crate) const fn new(buffer: &'a mut [u8], address: u64) -> Self {
-        Self { buffer, address, length: 0, fits: true }
+        Self { buffer, address, length: 0, is_good: true }
     }
 
     /// The address of the next byte.
@@ -86,21 +101,22 @@ impl<'a> Writer<'a> {
         self.address + self.length as u64
     }
 
-    /// Appends bytes.
+    /// Appends bytes. Bytes without room are only counted, and [`Self::finish`] returns None.
     pub(crate) fn put(&mut self, bytes: &[u8]) {
         match self.buffer.get_mut(self.length..self.length + bytes.len()) {
             Some(place) => place.copy_from_slice(bytes),
-            None => self.fits = false,
+            None => self.is_good = false,
         }
         self.length += bytes.len();
     }
 
-    /// Overwrites the four bytes at `position` of what was written so far with the distance from `end` to `target`.
+    /// Stores, in the four bytes that will lie at address `position`, the distance from address `end` to
+    /// address `target`. Those bytes have been written.
     pub(crate) fn fix(&mut self, position: u64, end: u64, target: u64) {
         let at = (position - self.address) as usize;
         match (i32::try_from(target.wrapping_sub(end) as i64), self.buffer.get_mut(at..at + 4)) {
             (Ok(distance), Some(place)) => place.copy_from_slice(&distance.to_le_bytes()),
-            _ => self.fits = false,
+            _ => self.is_good = false,
         }
     }
 
@@ -108,19 +124,26 @@ impl<'a> Writer<'a> {
     pub(crate) fn jump(&mut self, target: u64) {
         match jump(self.here(), target) {
             Some(bytes) => self.put(&bytes),
-            None => self.fits = false,
+            None => self.is_good = false,
         }
     }
 
-    /// Appends: step over the red zone, call through the pointer at `slot`, step back; then, with `rcx` not 0, jump to a place
-    /// given later by [`Self::resume_here`]. Returns a handle for that.
-    pub(crate) fn call_entry(&mut self, slot: u64) -> u64 {
+    /// Appends code that
+    /// 1. lowers the stack pointer by 128, so that the program's red zone (the bytes below its stack
+    ///    pointer that it may use) is kept,
+    /// 2. calls the function whose address lies in memory at `pointer`,
+    /// 3. raises the stack pointer again,
+    /// 4. jumps to the place that [`Self::resume_at`] sets, if the function returned with `rcx` not 0: the
+    ///    system call is done; otherwise goes on behind, where the program's `syscall` is still to run.
+    ///
+    /// Returns the address behind the call, which `resume_at`, [`continuation`] and [`instruction`] take.
+    pub(crate) fn call_entry(&mut self, pointer: u64) -> u64 {
         self.put(&[0x48, 0x8d, 0x64, 0x24, 0x80]); // lea rsp, [rsp - 128]
-        self.put(&[0xff, 0x15, 0, 0, 0, 0]); // call [rip + slot]
+        self.put(&[0xff, 0x15, 0, 0, 0, 0]); // call [pointer]; `fix` sets the distance
         let resume = self.here();
-        self.fix(resume - 4, resume, slot);
-        self.put(&[0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0]); // lea rsp, [rsp + 128]
-        self.put(&[0xe3, JUMP_BYTES as u8]); // jrcxz over the jump
+        self.fix(resume - 4, resume, pointer);
+        self.put(&STEP_BACK);
+        self.put(&SKIP_JUMP);
         self.put(&[0xe9, 0, 0, 0, 0]);
         resume
     }
@@ -133,14 +156,16 @@ impl<'a> Writer<'a> {
 
     /// The number of bytes written, or None if something was out of room or reach.
     pub(crate) const fn finish(self) -> Option<usize> {
-        if self.fits { Some(self.length) } else { None }
+        if self.is_good { Some(self.length) } else { None }
     }
 }
 
-/// Where the program goes on after the call whose stub returns to `resume`: the instruction behind the system call.
+/// Where the program goes on when its system call is done: the target that [`Writer::resume_at`] set in
+/// the trampoline whose call returns to `resume`, which is the instruction behind the program's `syscall`.
 ///
 /// # Safety
-/// `resume` is such an address: the trampoline was written by [`Writer::call_entry`] and is mapped.
+/// [`Writer::call_entry`] returned `resume`, [`Writer::resume_at`] was called for it, and the trampoline is
+/// mapped.
 pub(crate) unsafe fn continuation(resume: usize) -> usize {
     let end = resume + RESUME_JUMP + JUMP_BYTES;
     // SAFETY: the caller's promise: the four bytes before `end` are the displacement of that jump.
@@ -148,11 +173,13 @@ pub(crate) unsafe fn continuation(resume: usize) -> usize {
     end.wrapping_add_signed(distance as isize)
 }
 
-/// Where the program goes on if the instruction is still to run: the trampoline's code behind that jump, which is either the
-/// system call itself or a jump to it.
+/// Where the program goes on if its `syscall` is still to run. Behind the jump of `resume_at` a trampoline
+/// has either a `jmp` to the program's own `syscall`, whose target is returned, or the `syscall` itself,
+/// whose address is returned.
 ///
 /// # Safety
-/// As for [`continuation`].
+/// As for [`continuation`]; at least five bytes of the trampoline's area follow the jump of `resume_at`
+/// ([`FRAME_BYTES_MAX`] has room for them).
 pub(crate) unsafe fn instruction(resume: usize) -> usize {
     let at = resume + RESUME_JUMP + JUMP_BYTES;
     // SAFETY: the caller's promise: at least five bytes of trampoline lie here.
@@ -166,12 +193,15 @@ mod tests {
 
     #[test]
     fn syscalls_are_found_at_every_position() {
-        for position in 0..70 {
-            let mut code = [0x90u8; 80];
-            code[position..position + 2].copy_from_slice(&SYSCALL);
-            let mut found = std::vec::Vec::new();
-            find_syscalls(&code, |offset| found.push(offset));
-            assert_eq!(found, [position]);
+        // Whole blocks of 16 bytes, and every number of bytes behind the last of them.
+        for length in 64..=80 {
+            for position in 0..=length - 2 {
+                let mut code = std::vec![0x90u8; length];
+                code[position..position + 2].copy_from_slice(&SYSCALL);
+                let mut found = std::vec::Vec::new();
+                find_syscalls(&code, |offset| found.push(offset));
+                assert_eq!(found, [position], "of {length}");
+            }
         }
         find_syscalls(&[], |_| panic!());
         find_syscalls(&[5], |_| panic!());
@@ -186,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_knows_where_it_resumes() {
+    fn both_ways_on_are_read_from_a_trampoline() {
         let mut buffer = [0u8; 64];
         let address = buffer.as_ptr() as u64;
         let mut writer = Writer::new(&mut buffer, address);
@@ -199,6 +229,12 @@ mod tests {
             assert_eq!(continuation(resume as usize) as u64, address + 1002);
             assert_eq!(instruction(resume as usize) as u64, address + 1000);
         }
+    }
+
+    #[test]
+    fn a_jump_reaches_less_than_2_gib() {
         assert!(jump(0x1000, 0x1000 + (1 << 33)).is_none());
+        assert!(jump(0x1000, 0x1000 + (1 << 31)).is_some());
+        assert!(jump(0x1000, 0x1005 + (1 << 31)).is_none());
     }
 }
