@@ -28,7 +28,7 @@ impl Namespace {
     pub(crate) fn create(&self, path: ProgramPath<'_>, flags: OFlags, mode: u32) -> Result<Reached<Opened>> {
         self.array().before_change()?;
         if is_dots(path.text()) {
-            return self.refuse_slash(path, if flags.contains(OFlags::EXCL) { OsError::EXIST } else { OsError::ISDIR });
+            return self.refuse_to_make(path, if flags.contains(OFlags::EXCL) { OsError::EXIST } else { OsError::ISDIR });
         }
         let exclusive = flags.intersects(OFlags::EXCL | OFlags::NOFOLLOW);
         let target = match self.target(path)? {

@@ -10,33 +10,37 @@ use sys::rustix::process::getcwd;
 use sys::{AsRawFd, BorrowedFd, OsError, OwnedFd, RawFd, Result};
 use units::Slot;
 
-/// The path under /proc that leads to what a descriptor of ours is open on.
+/// The magic link of descriptor `fd` of this thread (a guest's thread can have other descriptors than its
+/// process).
 #[must_use]
 pub fn link(fd: RawFd) -> Vec<u8> {
     alloc::format!("/proc/thread-self/fd/{fd}").into_bytes()
 }
 
 impl Namespace {
-    /// The logical path of a descriptor, if it is in the array. Of something that has no name any more it ends with ` (deleted)`.
+    /// The logical path of what `fd` is open on; None if that is not the array's. If the thing has lost its
+    /// name, the kernel appends ` (deleted)` to the path; this cannot be told from a name that ends so.
     pub fn logical_path_of(&self, fd: BorrowedFd<'_>) -> Result<Option<Vec<u8>>> {
         let path = readlinkat(CWD, link(fd.as_raw_fd()).as_slice(), Vec::new())?;
         Ok(self.logical(path.as_bytes()).map(<[u8]>::to_vec))
     }
 
-    /// The member that a descriptor lies on, by the path that the kernel says. The result is None if this process cannot see that member.
+    /// The slot of the member that holds what `fd` is open on, judged by the magic link. None if that is no
+    /// member whose root this process has open, or if the link cannot be read.
     pub(crate) fn slot_of(&self, fd: BorrowedFd<'_>) -> Option<Slot> {
         let path = readlinkat(CWD, link(fd.as_raw_fd()).as_slice(), Vec::new()).ok()?;
         self.placed(path.as_bytes())?.1.filter(|&slot| self.root(slot).is_ok())
     }
 
-    /// The logical path of a host path that lies in a member and belongs to the array.
+    /// The logical path of a host path; None if that lies in no member, or is not the array's.
     #[must_use]
     pub fn logical<'a>(&self, host: &'a [u8]) -> Option<&'a [u8]> {
         self.placed(host).map(|(path, _)| path)
     }
 
-    /// The logical path of a host path, as [`Self::logical`], with the slot of the member. The slot is None if the path
-    /// lies in a directory that was a member and is none any more.
+    /// The logical path of a host path, as [`Self::logical`], with the slot of the member. The slot is None
+    /// if the path lies in the directory of a member that is out, of one that was replaced, or of one whose
+    /// directory was renamed since this process opened it.
     #[must_use]
     pub fn placed<'a>(&self, host: &'a [u8]) -> Option<(&'a [u8], Option<Slot>)> {
         let below = |root: &Vec<u8>| !root.is_empty() && array::config::is_below(host, root);
@@ -48,28 +52,34 @@ impl Namespace {
         Some(&host[root_bytes..]).filter(|path| self.owns(path)).map(|path| (path, slot))
     }
 
-    /// Whether descriptors may lie on what was a member and is none.
+    /// Whether a descriptor may lie on a *lost root*: the directory of a member that is out, or the former
+    /// directory of a member that was replaced (the runtime segment knows more roots than there are members
+    /// then).
     fn has_lost_roots(&self) -> bool {
         let runtime = self.array().runtime();
         !runtime.out().is_empty() || runtime.root_count() > self.array().members().len()
     }
 
-    /// Whether the directory of the member that anchors lie on was renamed, which nobody has noticed yet: this process has it open.
-    fn first_root_has_moved(&self) -> bool {
+    /// Whether the directory of the lowest member is no longer at the path that this process knows. Such a
+    /// rename is not noticed otherwise, since the library reaches the member through a descriptor. Any error
+    /// counts as moved: that only costs the slower search.
+    fn lowest_root_has_moved(&self) -> bool {
         let Some(root) = self.array().first_in_use().ok().and_then(|slot| self.roots.get(slot)) else { return false };
         let is_there = |stat: sys::rustix::fs::Stat| self.array().runtime().is_root(stat.st_dev, stat.st_ino);
         !root.is_empty() && !statat(CWD, root.as_slice(), AtFlags::SYMLINK_NOFOLLOW).is_ok_and(is_there)
     }
 
-    /// The length of the part of a host path that is the root of a lost member, wherever that is now: a descriptor that was opened while the member was in
-    /// use still lies in it.
+    /// The length of the shortest prefix of `host` that is the root of a member, be that out, replaced or
+    /// moved: descriptors that were opened while the member was in use still have paths below it. Roots are
+    /// known by device and inode.
     fn lost_root_bytes(&self, host: &[u8]) -> Option<usize> {
-        if !self.has_lost_roots() && !self.first_root_has_moved() {
+        if !self.has_lost_roots() && !self.lowest_root_has_moved() {
             return None;
         }
         let (array, runtime) = (self.array(), self.array().runtime());
         let is_root = |end: &usize| {
-            // Where the member's file system answers nothing any more, its configured path must do.
+            // If the prefix cannot be looked at (the member's file system may be dead), it counts as a root if
+            // it is the configured path of a member.
             let is_configured = || array.members().iter().any(|member| member.path == host[..*end]);
             match statat(CWD, &host[..*end], AtFlags::SYMLINK_NOFOLLOW) {
                 Ok(stat) => runtime.is_root(stat.st_dev, stat.st_ino),
@@ -80,8 +90,9 @@ impl Namespace {
         ends.chain([host.len()]).find(is_root)
     }
 
-    /// Sees to it that the file behind `fd`, an anchor that process `pid` has as well, is not freed before that process' next program has
-    /// found it or the process has ended. See [`array::Runtime::hold_for`].
+    /// Keeps the file of anchor `fd` from being freed while process `pid`, which has the same anchor,
+    /// executes a new program: until that program has opened the file, or the process ends. Does nothing if
+    /// `fd` is no file of the array. See [`array::Runtime::hold_for`].
     pub fn hold_for(&self, pid: u32, fd: BorrowedFd<'_>) -> Result<()> {
         match self.attribute_open(fd)? {
             Some(attribute) => self.array().runtime().hold_for(pid, file::key(attribute.inode, attribute.generation)),
@@ -89,29 +100,33 @@ impl Namespace {
         }
     }
 
-    /// The current directory as the program knows it, if it is in the array.
+    /// The logical path of the current directory; None if that is not in the array.
     pub fn logical_cwd(&self) -> Result<Option<Vec<u8>>> {
         let path = getcwd(Vec::new())?;
         Ok(self.logical(path.as_bytes()).map(<[u8]>::to_vec))
     }
 
-    /// A descriptor (O_PATH, close-on-exec) of a directory for fchdir(2); the kernel checks there whether it may be searched.
-    pub fn enter_directory<'p>(&self, path: impl Into<ProgramPath<'p>>) -> Result<Reached<OwnedFd>> {
+    /// A descriptor (O_PATH, close-on-exec) of a directory, for the caller to give to fchdir(2). Not this
+    /// function but fchdir checks the right to search the directory.
+    pub fn directory_to_enter<'p>(&self, path: impl Into<ProgramPath<'p>>) -> Result<Reached<OwnedFd>> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         self.find(path.into(), flags, true)?.and_then(|found| Ok(found.fd))
     }
 
-    /// A descriptor (O_PATH, close-on-exec) of what a path leads to, for calls that name it to the kernel for good.
+    /// A descriptor (O_PATH, close-on-exec) of what a path leads to, for calls that the kernel makes as a
+    /// whole on this descriptor. `follow`: whether a symlink at the end of the path is followed.
     pub fn look_at<'p>(&self, path: impl Into<ProgramPath<'p>>, follow: bool) -> Result<Reached<OwnedFd>> {
         self.find(path.into(), OFlags::PATH | OFlags::CLOEXEC, follow)?.and_then(|found| Ok(found.fd))
     }
 
-    /// What an anchor stands for that came from before exec, or from another process. None if the descriptor is not the array's.
+    /// What an anchor stands for that this process did not open itself: it was open before exec, or another
+    /// process sent it. None if the descriptor is not the array's, or if its link cannot be read.
     ///
     /// # Errors
-    /// `STALE` for a file whose last name went by hands that could not keep it, and that is not open here: its backing files cannot be
-    /// found; `IO` for damage, and what opening the backing files gives.
-    pub fn inherit(&self, fd: BorrowedFd<'_>) -> Result<Option<Node>> {
+    /// `STALE` if the file's last name was removed by a program that could not make an orphan of the file,
+    /// and this process does not have the file open: no path leads to its backing files. `IO` if the file
+    /// has no attribute. Errors of fcntl(2), fstat(2) and of opening the backing files.
+    pub fn adopt_anchor(&self, fd: BorrowedFd<'_>) -> Result<Option<Node>> {
         let Ok(Some(_)) = self.logical_path_of(fd) else { return Ok(None) };
         let flags = fcntl_getfl(fd)?;
         if flags.contains(OFlags::PATH) {
@@ -124,6 +139,8 @@ impl Namespace {
             _ => return Ok(Some(Node::Other)),
         }
         let attribute = match self.attribute_open(fd) {
+            // The member of the anchor has failed. This process may remember the attribute, or the table of
+            // backing files tells it by device and inode.
             Err(error) if array::has_failed(error) => {
                 let in_table = || self.files.attribute_in_table(self.slot_of(fd)?, fd);
                 self.files.attribute_of_anchor(fd).or_else(in_table).ok_or(error)?
@@ -136,21 +153,23 @@ impl Namespace {
         Ok(Some(Node::File(file)))
     }
 
-    /// The file with this attribute that a descriptor is open on.
+    /// Opens the file with this attribute, on whose backing file `fd` is open.
     ///
     /// # Errors
-    /// As for [`Self::inherit`].
+    /// As for [`Self::adopt_anchor`].
     pub(crate) fn attach_open(&self, fd: BorrowedFd<'_>, attribute: Attribute, for_writing: bool) -> Result<FileRef> {
         let path = self.logical_path_of(fd)?.ok_or(OsError::STALE)?;
         match self.attach(&path, attribute, for_writing) {
-            // It was renamed or removed since, or is being so.
+            // The file was renamed or removed after its path was read, or is being renamed now. While the
+            // namespace lock is held, names stand still.
             Err(Trouble::Changed) => self.locked(|_| self.attach_open_locked(fd, attribute, for_writing)),
             Err(Trouble::Os(error)) => Err(error),
             Ok(file) => Ok(file),
         }
     }
 
-    /// Joins an open file, as [`Self::attach_open`] does, with the namespace lock held.
+    /// As [`Self::attach_open`]; the caller holds the namespace lock. A path that the file no longer has does
+    /// no harm: what lies there does not have the attribute.
     pub(crate) fn attach_open_locked(&self, fd: BorrowedFd<'_>, attribute: Attribute, for_writing: bool) -> Result<FileRef> {
         let path = self.logical_path_of(fd)?.ok_or(OsError::STALE)?;
         let orphan = [b"/", file::orphan_path(attribute).as_slice()].concat();
@@ -158,10 +177,12 @@ impl Namespace {
             Err(Trouble::Changed) => self.attach(&orphan, attribute, for_writing),
             found => found,
         };
-        // What lies on a lost member was not renamed with the others: its name there says nothing. And a file may have lost the name that it was opened by, and have others.
-        let has_others = || fstat(fd).is_ok_and(|stat| stat.st_nlink > 0);
+        // Two cases are left. The descriptor lies on a lost root: renames were not made there, so its path tells
+        // nothing. Or the name by which the file was opened is gone, and the file has other names. In both the
+        // file is looked up by its attribute.
+        let has_other_names = || fstat(fd).is_ok_and(|stat| stat.st_nlink > 0);
         let found = match found {
-            Err(Trouble::Changed) if self.has_lost_roots() || has_others() => match self.path_of(attribute) {
+            Err(Trouble::Changed) if self.has_lost_roots() || has_other_names() => match self.path_of(attribute) {
                 Some(path) => self.attach(&path, attribute, for_writing),
                 None => Err(Trouble::Changed),
             },

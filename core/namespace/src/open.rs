@@ -1,10 +1,12 @@
-//! Opening: the anchor with the program's flags, and behind it the backing files with ours.
+//! Opens files. The kernel opens the anchor with the program's flags, and its check of permissions
+//! decides. The library then opens the backing files with flags of its own: for reading and writing
+//! where that is permitted, with descriptor numbers that programs do not use, and only if this process
+//! does not have the file open yet.
 //!
-//! The kernel's check of the program's open on the anchor member decides. Our own backing files are opened for reading and writing
-//! where that is permitted, moved out of the way of the program's numbers, and only if this process does not have the file open yet.
-//!
-//! The first look takes no lock. If the members do not agree in it (a file being made, renamed or removed), the second is under the
-//! namespace lock, where the answer is final.
+//! First a file is looked for without a lock (not with O_EXCL). If the members disagree (a file is
+//! being made, renamed or removed), or if the file is to be made, the namespace lock is taken and the
+//! file is looked for again. If that cannot decide either, everything starts again, at most
+//! [`TRY_COUNT`] times in all.
 
 use crate::absent::{AGAIN, identity};
 use crate::located::open_below;
@@ -19,12 +21,13 @@ use format::Attribute;
 use sys::rustix::fs::{
     Access as FileAccess, AtFlags, CWD, FileType, Mode, OFlags, Stat, accessat, fcntl_getfl, fstat, openat, statat,
 };
-use sys::{AsRawFd, OsError, OwnedFd, Result};
+use sys::{AsFd as _, AsRawFd, OsError, OwnedFd, Result};
 use units::Slot;
 
-/// How often an open starts anew that meets something else each time it looks.
+/// After so many tries an open gives up with BUSY: names have changed during each of them.
 const TRY_COUNT: u32 = 8;
-/// What openat2(2) takes besides; open(2) ignores unknown bits, openat2 refuses them.
+/// All flags that the kernel knows for opening. open(2) ignores other bits; who serves openat2(2)
+/// refuses them.
 pub(crate) const FLAGS_KNOWN: u32 = {
     const NOCTTY_ASYNC_LARGEFILE: u32 = 0o400 | 0o20_000 | 0o100_000;
     let known = OFlags::ACCMODE.union(OFlags::APPEND).union(OFlags::CREATE).union(OFlags::DIRECTORY).union(OFlags::SYNC);
@@ -32,11 +35,13 @@ pub(crate) const FLAGS_KNOWN: u32 = {
     let known = known.union(OFlags::PATH).union(OFlags::CLOEXEC).union(OFlags::TMPFILE).union(OFlags::NOATIME);
     known.union(OFlags::DIRECT).bits() | NOCTTY_ASYNC_LARGEFILE
 };
-pub(crate) const MAKING: OFlags = OFlags::CREATE.union(OFlags::EXCL).union(OFlags::TRUNC);
+/// Flags with which the kernel would change one member alone: the anchor is opened without them.
+pub(crate) const CHANGING: OFlags = OFlags::CREATE.union(OFlags::EXCL).union(OFlags::TRUNC);
 
 /// Why something could not be opened.
 pub(crate) enum Trouble {
-    /// The members do not agree on what is there: it is being changed, or a change was cut short.
+    /// What lies there is not the file that was looked for, or not on all members: names are being
+    /// changed, or a change was cut short.
     Changed,
     Os(OsError),
 }
@@ -48,11 +53,16 @@ impl From<OsError> for Trouble {
 }
 
 impl Namespace {
-    /// Opens or makes what an absolute path leads to, as open(2) does. `mode` is what the program passed; the kernel applies the umask.
+    /// Opens or makes what a path leads to, as open(2) does. `mode` is what the program passed; the kernel
+    /// applies the umask. Returns [`Reached::Host`] with the path to use if the path leads out of the array.
+    ///
+    /// # Errors
+    /// Those of open(2). `BUSY` if names change all the time, `IO` if the members disagree though the
+    /// namespace lock is held.
     pub fn open<'p>(&self, path: impl Into<ProgramPath<'p>>, flags: OFlags, mode: u32) -> Result<Reached<Opened>> {
         let path = path.into();
         match self.open_once(path, flags, mode) {
-            // What is kept for later must not be in the way of what is wanted now.
+            // No descriptor is free: the kept files are closed, and it is tried once more.
             Err(OsError::MFILE) if self.files.discard_idle() => self.open_once(path, flags, mode),
             result => result,
         }
@@ -65,30 +75,34 @@ impl Namespace {
         } else if flags.contains(OFlags::TMPFILE) {
             return self.open_unnamed(path, flags, mode);
         } else if flags.contains(OFlags::CREATE | OFlags::DIRECTORY) {
+            // As the kernel since 6.4.
             return Err(OsError::INVAL);
         }
+        // open(2) makes no name that has a slash behind it.
         if flags.contains(OFlags::CREATE) && path.text().ends_with(b"/") {
-            return self.refuse_slash(path, OsError::ISDIR);
+            return self.refuse_to_make(path, OsError::ISDIR);
         }
         let exclusive = flags.contains(OFlags::CREATE | OFlags::EXCL);
         for _ in 0..TRY_COUNT {
             if !exclusive {
                 match self.open_existing(path, flags) {
                     Err(Trouble::Os(OsError::NOENT)) if flags.contains(OFlags::CREATE) => {}
-                    // Whether it is a directory the kernel looks at first.
+                    // The kernel checks whether the path leads to a directory before it checks other things, so ISDIR wins.
                     Err(Trouble::Os(OsError::ACCESS | OsError::INVAL | OsError::PERM))
                         if flags.intersects(OFlags::CREATE | OFlags::TRUNC) && self.is_directory(path, flags) =>
                     {
                         return Err(OsError::ISDIR);
                     }
-                    // That the file may not be cut the kernel says before it asks whose file it is (O_NOATIME).
-                    Err(Trouble::Os(OsError::PERM)) if self.may_not_cut(path, flags) => return Err(OsError::ACCESS),
+                    // Two refusals are possible here: no right to truncate the file (ACCESS), and O_NOATIME by
+                    // a user who does not own it (PERM). The kernel checks the first one first.
+                    Err(Trouble::Os(OsError::PERM)) if self.may_not_truncate(path, flags) => return Err(OsError::ACCESS),
                     Err(Trouble::Os(error)) => return Err(error),
                     Err(Trouble::Changed) => {}
                     Ok(reached) => return Ok(reached),
                 }
             }
-            match self.locked(|whole| self.with_present(path, |path| self.open_locked(path, flags, mode, whole))) {
+            // AGAIN: a name on the path was missing on the lowest member alone.
+            match self.locked(|may_change| self.with_present(path, |path| self.open_locked(path, flags, mode, may_change))) {
                 Ok(Some(reached)) => return Ok(reached),
                 Ok(None) | Err(AGAIN) => {}
                 Err(error) => return Err(error),
@@ -97,15 +111,16 @@ impl Namespace {
         Err(OsError::BUSY)
     }
 
-    /// Whether a path leads to a directory, as far as this process may see.
+    /// Whether a path leads to a directory. False if this process may not see it.
     fn is_directory(&self, path: ProgramPath<'_>, flags: OFlags) -> bool {
         let found = self.find(path, OFlags::PATH | OFlags::CLOEXEC, !flags.contains(OFlags::NOFOLLOW));
         let Ok(Reached::Array(found)) = found else { return false };
         fstat(&found.fd).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
     }
 
-    /// Whether a file is to be opened for reading and cut which this process may not write to.
-    fn may_not_cut(&self, path: ProgramPath<'_>, flags: OFlags) -> bool {
+    /// Whether `flags` ask to truncate a file that is opened for reading only, and this process has no
+    /// right to write to the file.
+    fn may_not_truncate(&self, path: ProgramPath<'_>, flags: OFlags) -> bool {
         if !flags.contains(OFlags::TRUNC) || flags & OFlags::RWMODE != OFlags::RDONLY {
             return false;
         }
@@ -115,54 +130,64 @@ impl Namespace {
         accessat(CWD, link.as_slice(), FileAccess::WRITE_OK, AtFlags::EACCESS) == Err(OsError::ACCESS)
     }
 
-    /// What the kernel says of a name that a call which makes no directory cannot make: it has a slash behind it, or is `.` or `..`.
+    /// The kernel's refusal to make `path` as something else than a directory, if the path ends with a
+    /// slash, `.` or `..`; None if it does not. An `Ok` in it is always [`Reached::Host`].
     pub(crate) fn refusal_to_make<T>(&self, path: ProgramPath<'_>) -> Option<Result<Reached<T>>> {
         if crate::create::is_dots(path.text()) {
-            return Some(self.refuse_slash(path, OsError::EXIST));
+            return Some(self.refuse_to_make(path, OsError::EXIST));
         }
         if !path.text().ends_with(b"/") {
             return None;
         }
-        let end = path.text().iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
+        let end = bytes_without_slashes(path.text());
         let is_there = matches!(self.find(path.up_to(end), OFlags::PATH | OFlags::CLOEXEC, false), Ok(Reached::Array(_)));
-        Some(self.refuse_slash(path, if is_there { OsError::EXIST } else { OsError::NOENT }))
+        Some(self.refuse_to_make(path, if is_there { OsError::EXIST } else { OsError::NOENT }))
     }
 
-    /// Refuses to make a name that has a slash behind it, or is `.` or `..`. The kernel answers first what is wrong with the directories on the way.
+    /// Refuses to make `path`. Returns [`Reached::Host`] instead if its directory is not in the array: the
+    /// kernel answers for itself there.
     ///
     /// # Errors
-    /// `error`, and what is wrong with the directories.
-    pub(crate) fn refuse_slash<T>(&self, path: ProgramPath<'_>, error: OsError) -> Result<Reached<T>> {
+    /// That of looking up the directory of `path`, which the kernel does first; `error` otherwise.
+    pub(crate) fn refuse_to_make<T>(&self, path: ProgramPath<'_>, error: OsError) -> Result<Reached<T>> {
         let text = path.text();
-        let end = text.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
-        let cut = text[..end].iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
-        match self.find(path.up_to(cut), OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, true)? {
+        let name_start = text[..bytes_without_slashes(text)].iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+        match self.find(path.up_to(name_start), OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, true)? {
             Reached::Array(_) => Err(error),
-            Reached::Host(directory) => Ok(Reached::Host([directory.as_slice(), b"/", &text[cut..]].concat())),
+            Reached::Host(directory) => Ok(Reached::Host([directory.as_slice(), b"/", &text[name_start..]].concat())),
         }
     }
 
-    /// With the namespace lock held. None if it is no affair of the lock: opening a pipe may wait for long. `whole` is why nothing may be changed,
-    /// if so.
-    fn open_locked(&self, path: ProgramPath<'_>, flags: OFlags, mode: u32, whole: Result<()>) -> Result<Option<Reached<Opened>>> {
+    /// Opens or makes the file; the caller holds the namespace lock. Returns None for a fifo, a socket or a
+    /// device: opening it may wait for long, so the caller opens it without the lock. `may_change` is an
+    /// error, the reason, if names cannot be changed at present.
+    fn open_locked(
+        &self,
+        path: ProgramPath<'_>,
+        flags: OFlags,
+        mode: u32,
+        may_change: Result<()>,
+    ) -> Result<Option<Reached<Opened>>> {
         if !flags.contains(OFlags::CREATE | OFlags::EXCL) {
             match self.find(path, OFlags::PATH | OFlags::CLOEXEC, !flags.contains(OFlags::NOFOLLOW)) {
                 Ok(Reached::Host(path)) => return Ok(Some(Reached::Host(path))),
-                Ok(Reached::Array(found)) => return self.open_found_locked(path, flags, &found, whole),
+                Ok(Reached::Array(found)) => return self.open_found_locked(path, flags, &found, may_change),
                 Err(OsError::NOENT) if flags.contains(OFlags::CREATE) => {}
                 Err(error) => return Err(error),
             }
         }
-        whole?;
+        may_change?;
         self.create(path, flags, mode).map(Some)
     }
 
+    /// Opens what was found. If the members disagree on it though the caller holds the namespace lock, a
+    /// change was cut short: completes it on all members, and opens again.
     fn open_found_locked(
         &self,
         path: ProgramPath<'_>,
         flags: OFlags,
         found: &Found,
-        whole: Result<()>,
+        may_change: Result<()>,
     ) -> Result<Option<Reached<Opened>>> {
         match FileType::from_raw_mode(fstat(&found.fd)?.st_mode) {
             FileType::RegularFile => {}
@@ -173,20 +198,27 @@ impl Namespace {
             Err(Trouble::Changed) => {}
             result => return final_result(result).map(Some),
         }
-        whole?;
+        may_change?;
         self.complete(&found.path)?;
         final_result(self.open_existing(path, flags)).map(Some)
     }
 
+    /// Opens what is there. Looks again as long as a witness contradicts the lowest member: each
+    /// contradiction is settled before the next look, at worst by taking a member out.
     fn open_existing(&self, path: ProgramPath<'_>, flags: OFlags) -> core::result::Result<Reached<Opened>, Trouble> {
         let (epochs, found, stat) = loop {
             let epochs = self.epochs();
-            let found = match self.find(path, flags.difference(MAKING), !flags.contains(OFlags::NOFOLLOW))? {
+            let found = match self.find(path, flags.difference(CHANGING), !flags.contains(OFlags::NOFOLLOW))? {
                 Reached::Array(found) => found,
                 Reached::Host(path) => return Ok(Reached::Host(path)),
             };
             let stat = fstat(&found.fd)?;
             let is_contradicted = match FileType::from_raw_mode(stat.st_mode) {
+                FileType::RegularFile if flags.contains(OFlags::PATH) => {
+                    let (_, known) = self.ask(found.fd.as_fd(), &Node::Path)?;
+                    known.is_ok_and(|known| known.is_none()) && self.is_foreign_contradicted(&found.path)?
+                }
+                // That the members agree shows when the backing files are opened.
                 FileType::RegularFile => false,
                 FileType::Directory if !flags.contains(OFlags::PATH) => self.lists_fewer(&found.path, &stat, epochs)?,
                 _ => self.is_contradicted(&found.path, identity(&stat), epochs)?,
@@ -205,6 +237,11 @@ impl Namespace {
         Ok(Reached::Array(Opened { anchor: found.fd, node, path: found.path, is_made: false }))
     }
 
+    /// Opens the file behind the anchor `found` and, with O_TRUNC, truncates it.
+    ///
+    /// # Errors
+    /// `TXTBSY` for a program that runs, `ACCESS` if the file is to be truncated and may not be written,
+    /// and those of opening and truncating.
     fn file_of(
         &self,
         found: &Found,
@@ -212,63 +249,74 @@ impl Namespace {
         stat: &Stat,
         epochs: Option<Epochs>,
     ) -> core::result::Result<FileRef, Trouble> {
-        let cuts = flags.contains(OFlags::TRUNC);
-        let for_writing = cuts || flags & OFlags::RWMODE != OFlags::RDONLY;
+        let truncates = flags.contains(OFlags::TRUNC);
+        let for_writing = truncates || flags & OFlags::RWMODE != OFlags::RDONLY;
         if for_writing {
             crate::text::refuse_busy(&found.fd, stat.st_mode)?;
         }
-        if cuts && flags & OFlags::RWMODE == OFlags::RDONLY {
-            // The anchor was opened for reading. To cut the file takes the right to write, also where this process has it open for writing already.
+        if truncates && flags & OFlags::RWMODE == OFlags::RDONLY {
+            // The kernel opened the anchor for reading only. Opening the backing files would not find out that
+            // the right to write is missing, if the process has them open already.
             let link = crate::descriptor::link(found.fd.as_raw_fd());
             accessat(CWD, link.as_slice(), FileAccess::WRITE_OK, AtFlags::EACCESS)?;
         }
         let file = self.file_behind(found, [stat.st_dev, stat.st_ino], for_writing, epochs)?;
         file.note_anchor([stat.st_dev, stat.st_ino]);
-        file.let_stay(self.may_be_cut_by_all(stat));
-        if cuts {
+        file.let_stay(self.may_be_truncated_by_all(stat));
+        if truncates {
             file.truncate(0)?;
         }
         Ok(file)
     }
 
-    /// The file of an anchor, known by the anchor's device and inode if it was met before, otherwise by its attribute.
+    /// The file of an anchor. The attribute is remembered from an earlier open of an anchor with the same
+    /// device and inode (`anchor_id`), or read from the anchor. `epochs` is None while what is remembered
+    /// cannot be used.
     fn file_behind(
         &self,
         found: &Found,
-        backing: [u64; 2],
+        anchor_id: [u64; 2],
         for_writing: bool,
         epochs: Option<Epochs>,
     ) -> core::result::Result<FileRef, Trouble> {
-        let known = epochs.and_then(|epochs| self.remembered_attribute(backing, epochs));
+        let known = epochs.and_then(|epochs| self.remembered_attribute(anchor_id, epochs));
         if let Some(attribute) = known {
             match self.attach(&found.path, attribute, for_writing) {
-                // Removed since; the number is another file's now.
+                // The remembered file was removed, and its inode on the member is another file's now.
                 Err(Trouble::Changed) => {}
                 result => return result,
             }
         }
         let attribute = self.attribute_on(found.slot, &found.fd)?.ok_or(Trouble::Changed)?;
         if let Some(epochs) = epochs {
-            self.remember_attribute(backing, attribute, epochs);
+            self.remember_attribute(anchor_id, attribute, epochs);
         }
         self.attach(&found.path, attribute, for_writing)
     }
 
-    /// Whether whoever may attach to the array may also write to a file, and so cut it, and it is no program: then its backing files
-    /// may stay open when it is closed.
-    fn may_be_cut_by_all(&self, stat: &Stat) -> bool {
+    /// Whether a file may be kept open after its last close: if everybody who may attach to the array may
+    /// also truncate it, since who removes a kept file truncates it; and if it is not executable, since
+    /// nothing can be executed that is open for writing.
+    ///
+    /// The kernel asks a user for the right of one class only: the file's owner, its group or others. Where
+    /// it is not known to which class somebody belongs, all that are possible must have the right.
+    fn may_be_truncated_by_all(&self, stat: &Stat) -> bool {
         const OWNER: u32 = 0o200;
         const GROUP: u32 = 0o020;
         const OTHERS: u32 = 0o002;
         let access = self.array().access();
-        let may = |own: bool, bit: u32| stat.st_mode & OTHERS != 0 || own && stat.st_mode & bit != 0;
-        let owner = may(stat.st_uid == access.owner_uid, OWNER);
-        let group = access.mode & 0o060 == 0 || may(stat.st_gid == access.owner_gid, GROUP);
-        let others = access.mode & 0o006 == 0 || stat.st_mode & OTHERS != 0;
-        stat.st_mode & crate::text::EXECUTE == 0 && owner && group && others
+        let mut needed = if stat.st_uid == access.owner_uid { OWNER } else { GROUP | OTHERS };
+        if access.mode & 0o060 != 0 {
+            needed |= if stat.st_gid == access.owner_gid { OWNER | GROUP } else { OWNER | GROUP | OTHERS };
+        }
+        if access.mode & 0o006 != 0 {
+            needed |= OWNER | GROUP | OTHERS;
+        }
+        stat.st_mode & crate::text::EXECUTE == 0 && stat.st_mode & needed == needed
     }
 
-    /// The file that `attribute` names, by its backing files at a logical path if it is not open yet.
+    /// The file of `attribute`. If this process does not have it open, opens its backing files at the
+    /// logical path `path`, which begins with a slash.
     pub(crate) fn attach(&self, path: &[u8], attribute: Attribute, for_writing: bool) -> core::result::Result<FileRef, Trouble> {
         let changed = Cell::new(false);
         let had_locks = Cell::new(false);
@@ -280,12 +328,16 @@ impl Namespace {
                 }
                 Ok(file)
             }
-            // Also IO: the inode table does not know it (any more).
+            // `files.open` gives IO if the inode table has no such file (any more). A real IO error gets here
+            // too; the caller's look with the lock held reports it.
             Err(error) if changed.get() || error == OsError::IO => Err(Trouble::Changed),
             Err(error) => Err(Trouble::Os(error)),
         }
     }
 
+    /// Opens the backing files on all members in use. Sets `changed` if a member has something else at
+    /// `path`; sets `had_locks` if a backing file was open before exec, because the process may then have
+    /// locks of fcntl(2) on it.
     fn open_backing(
         &self,
         path: &[u8],
@@ -305,6 +357,7 @@ impl Namespace {
                 fds[slot] = Some(fd);
                 continue;
             }
+            // NOENT also stands for another file that lies there.
             let result = open_one(root, &path[1..], for_writing)
                 .and_then(|(fd, found)| if self.is_bound(slot, &fd, attribute)? { Ok((fd, found)) } else { Err(OsError::NOENT) });
             match result {
@@ -325,7 +378,8 @@ impl Namespace {
         Ok((fds, access))
     }
 
-    /// A backing file that the former program of this process has left open, for reading and writing.
+    /// The descriptor of a backing file that the program before exec had open, if it is open for reading
+    /// and writing and is of `attribute`. Another descriptor of this file is closed.
     fn taken_over(&self, slot: Slot, root: &OwnedFd, relative: &[u8], attribute: Attribute) -> Option<OwnedFd> {
         let identify = || {
             let stat = statat(root, relative, AtFlags::SYMLINK_NOFOLLOW).ok()?;
@@ -335,17 +389,15 @@ impl Namespace {
         let writes = fcntl_getfl(&fd).is_ok_and(|flags| flags & OFlags::RWMODE == OFlags::RDWR);
         (writes && self.attribute_on(slot, &fd) == Ok(Some(attribute))).then_some(fd)
     }
-}
 
-impl Namespace {
-    /// The backing files of an open file once more, for reading and writing.
+    /// Opens the backing files of `file` a second time, for reading and writing, through their magic links.
     pub(crate) fn backing_again(&self, file: &FileRef) -> Result<(BackingFds, Access)> {
         let mut fds: BackingFds = Vec::new();
         fds.resize_with(self.array().members().len(), || None);
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
         for (slot, backing) in file.backing_fds() {
             let link = crate::descriptor::link(backing.as_raw_fd());
-            match openat(sys::rustix::fs::CWD, link.as_slice(), flags, Mode::empty()) {
+            match openat(CWD, link.as_slice(), flags, Mode::empty()) {
                 Ok(fd) => fds[slot] = Some(fd),
                 Err(error) if self.array().has_member_failed(slot, error) => self.array().spare(slot, error)?,
                 Err(error) => return Err(error),
@@ -355,7 +407,13 @@ impl Namespace {
     }
 }
 
-/// One backing file; for reading only if writing is neither permitted nor needed.
+/// The number of bytes of a path without the slashes at its end.
+fn bytes_without_slashes(path: &[u8]) -> usize {
+    path.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1)
+}
+
+/// Opens one backing file for reading and writing. If that is refused and `for_writing` is false, opens
+/// it for reading.
 fn open_one(root: &OwnedFd, relative: &[u8], for_writing: bool) -> Result<(OwnedFd, Access)> {
     let flags = OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::NONBLOCK;
     match open_below(root, relative, flags | OFlags::RDWR, Mode::empty()) {
@@ -367,9 +425,10 @@ fn open_one(root: &OwnedFd, relative: &[u8], for_writing: bool) -> Result<(Owned
     }
 }
 
+/// Turns `Changed` into IO, after a look with the namespace lock held.
 fn final_result(result: core::result::Result<Reached<Opened>, Trouble>) -> Result<Reached<Opened>> {
     result.map_err(|trouble| match trouble {
-        // The members still disagree though nobody changes anything: a foreign file, or damage.
+        // Nobody can be changing the name, so a foreign file lies there, or the array is damaged.
         Trouble::Changed => OsError::IO,
         Trouble::Os(error) => error,
     })

@@ -4,7 +4,7 @@
 //! The kernel's checks are those of such a link: of the file itself, not of the way to a name of
 //! it.
 
-use crate::open::MAKING;
+use crate::open::CHANGING;
 use crate::{Namespace, Node, Opened, ProgramPath};
 use alloc::vec::Vec;
 use file::FileRef;
@@ -46,7 +46,7 @@ impl Namespace {
         if cuts && !writes {
             self.access_open(fd, node, Access::WRITE_OK, AtFlags::EACCESS)?;
         }
-        let anchor = openat(CWD, link.as_slice(), flags.difference(MAKING), Mode::empty())?;
+        let anchor = openat(CWD, link.as_slice(), flags.difference(CHANGING), Mode::empty())?;
         let node = match kind {
             _ if flags.contains(OFlags::PATH) => Node::Path,
             FileType::RegularFile => Node::File(self.file_open_as(fd, node, writes || cuts)?),

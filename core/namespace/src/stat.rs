@@ -30,7 +30,7 @@ const IDENTITY: StatxFlags = StatxFlags::TYPE.union(StatxFlags::INO);
 
 /// What the array knows better than the anchor.
 #[derive(Clone, Copy)]
-struct Known {
+pub(crate) struct Known {
     told: Told,
     nameless: bool,
 }
@@ -129,8 +129,9 @@ impl Namespace {
         Ok(self.told(stat, known.unwrap_or(None)))
     }
 
-    /// What the kernel says of a descriptor, and the array, which may fail.
-    fn ask(&self, fd: BorrowedFd<'_>, node: &Node) -> Result<(Stat, Result<Option<Known>>)> {
+    /// What the kernel says of a descriptor, and what the array knows of the file; None if it is none of the
+    /// array's. To ask the array may fail.
+    pub(crate) fn ask(&self, fd: BorrowedFd<'_>, node: &Node) -> Result<(Stat, Result<Option<Known>>)> {
         let (epochs, fd) = (self.epochs(), current(fd, node));
         let stat = fstat(fd)?;
         if let Node::File(file) = node {

@@ -8,6 +8,7 @@ use common::{TestArray, create, inside, read, refused, write};
 use cxlraid_namespace::{Namespace, Node, OFlags, RenameFlags};
 use layout::Level;
 use std::fs;
+use std::os::fd::AsFd as _;
 use std::path::Path;
 use sys::OsError;
 use units::MemberSet;
@@ -94,6 +95,17 @@ fn whatever_takes_a_files_place_on_the_lowest_member_is_not_taken_for_it() {
             assert_served(&array, 0);
         }
     }
+}
+
+#[test]
+fn a_descriptor_of_a_path_is_not_of_what_takes_the_files_place() {
+    let array = filled(Level::Raid5, 3);
+    let place = array.members[0].join("data/d/f");
+    fs::remove_file(&place).unwrap();
+    fs::write(&place, "plain").unwrap();
+    let opened = inside(array.namespace.open(FILE, OFlags::PATH, 0));
+    assert_eq!(array.namespace.fstat(opened.anchor.as_fd(), &opened.node).unwrap().st_size, 20_000);
+    assert_served(&array, 0);
 }
 
 #[test]

@@ -204,17 +204,17 @@ fn an_inherited_descriptor_is_recognised() {
     inside(names.mkdir(b"/data/dir", 0o755));
     let member = &array.members[0];
     let raw = std::fs::File::open(member.join("data/file")).unwrap();
-    let Some(Node::File(file)) = names.inherit(raw.as_fd()).unwrap() else { panic!("no file") };
+    let Some(Node::File(file)) = names.adopt_anchor(raw.as_fd()).unwrap() else { panic!("no file") };
     assert_eq!(file.size(), 9);
     drop(file);
     assert_eq!(names.logical_path_of(raw.as_fd()).unwrap().unwrap(), b"/data/file");
     let directory = std::fs::File::open(member.join("data/dir")).unwrap();
-    assert!(matches!(names.inherit(directory.as_fd()), Ok(Some(Node::Directory))));
-    assert!(names.inherit(std::fs::File::open("/dev/null").unwrap().as_fd()).unwrap().is_none());
+    assert!(matches!(names.adopt_anchor(directory.as_fd()), Ok(Some(Node::Directory))));
+    assert!(names.adopt_anchor(std::fs::File::open("/dev/null").unwrap().as_fd()).unwrap().is_none());
     let meta = std::fs::File::open(member.join(".cxlraid/superblock")).unwrap();
-    assert!(names.inherit(meta.as_fd()).unwrap().is_none());
+    assert!(names.adopt_anchor(meta.as_fd()).unwrap().is_none());
     inside(names.unlink(b"/data/file"));
-    assert_eq!(names.inherit(raw.as_fd()).err(), Some(OsError::STALE));
+    assert_eq!(names.adopt_anchor(raw.as_fd()).err(), Some(OsError::STALE));
 }
 
 #[test]

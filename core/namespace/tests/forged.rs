@@ -113,7 +113,7 @@ fn an_anchor_that_says_it_is_an_open_file_is_not_inherited_as_that() {
     let opened = inside(names.open(b"/data/g", RDWR, 0));
     forge(&array);
     for names in [names, other(&array)] {
-        assert!(names.inherit(anchor.as_fd()).is_err());
+        assert!(names.adopt_anchor(anchor.as_fd()).is_err());
     }
     assert_eq!(read(&opened), b"secret");
 }
@@ -126,7 +126,7 @@ fn a_forged_anchor_is_not_inherited_where_a_member_is_missing() {
     array.restart();
     let names = array.namespace;
     let theirs = std::fs::File::open(array.members[0].join("data/t/x")).unwrap();
-    assert!(names.inherit(theirs.as_fd()).is_err());
+    assert!(names.adopt_anchor(theirs.as_fd()).is_err());
     assert_eq!(content(names, "/data/g"), b"secret");
 }
 
@@ -188,7 +188,7 @@ fn an_open_file_is_known_over_the_loss_of_its_anchor() {
             for name in ["/data/g", "/data/second"] {
                 assert_eq!(content(names, name), b"secret", "{name}");
             }
-            assert!(names.inherit(opened.anchor.as_fd()).unwrap().is_some());
+            assert!(names.adopt_anchor(opened.anchor.as_fd()).unwrap().is_some());
         }
     }
     // And a forged one is not.

@@ -46,7 +46,7 @@ fn a_file_without_a_name_outlives_its_last_user_while_it_is_held() {
     }
     drop(node);
     assert!(names.files().is_open(attribute));
-    let node = names.inherit(anchor.as_fd()).unwrap().unwrap();
+    let node = names.adopt_anchor(anchor.as_fd()).unwrap().unwrap();
     let found = Opened { anchor, node, path: Vec::new(), is_made: false };
     assert_eq!(read(&found), b"text");
     drop(found);
@@ -60,11 +60,11 @@ fn a_file_without_a_name_that_nobody_holds_is_gone_with_its_last_user() {
     let array = TestArray::new();
     let Opened { anchor, node, .. } = nameless(&array);
     drop(node);
-    assert!(matches!(array.namespace.inherit(anchor.as_fd()), Err(OsError::STALE)));
+    assert!(matches!(array.namespace.adopt_anchor(anchor.as_fd()), Err(OsError::STALE)));
     // To hold a file that nobody has open changes nothing.
     let sleeper = Sleeper::begin();
     array.namespace.hold_for(sleeper.0.id(), anchor.as_fd()).unwrap();
-    assert!(matches!(array.namespace.inherit(anchor.as_fd()), Err(OsError::STALE)));
+    assert!(matches!(array.namespace.adopt_anchor(anchor.as_fd()), Err(OsError::STALE)));
 }
 
 #[test]

@@ -148,6 +148,10 @@ fn what_others_write_cut_and_rename_is_seen() {
     inside(other.chmod(b"/data/g", 0o444, true));
     assert_eq!(content(names, "/data/g"), [7; 200_000]);
     assert!(descriptors(&array, "/data/g").is_empty(), "its owner may not cut it");
+    // The kernel asks the owner for the owner's right, whatever others may.
+    inside(other.chmod(b"/data/g", 0o446, true));
+    assert_eq!(content(names, "/data/g"), [7; 200_000]);
+    assert!(descriptors(&array, "/data/g").is_empty(), "its owner may not cut it, though others may");
     array.assert_same_trees();
 }
 

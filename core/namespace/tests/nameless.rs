@@ -48,7 +48,7 @@ fn a_process_that_never_had_it_open_is_served() {
     // Another process: a namespace of its own, given the descriptor.
     let mounts: Vec<_> = array.members.iter().map(|member| member.to_string_lossy()).collect();
     let other = attach_again(&mounts.join(":"));
-    let Ok(Some(Node::File(file))) = other.inherit(opened.anchor.as_fd()) else { panic!("not adopted") };
+    let Ok(Some(Node::File(file))) = other.adopt_anchor(opened.anchor.as_fd()) else { panic!("not adopted") };
     drop(opened);
     assert_eq!(orphans(&array), [1; 3]);
     // SAFETY: the slice is valid.

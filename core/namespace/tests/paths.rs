@@ -210,9 +210,9 @@ fn truncation_by_path() {
 fn the_current_directory_is_entered_by_descriptor() {
     let array = array_with_links();
     let names = array.namespace;
-    let fd = inside(names.enter_directory(b"/data/relative"));
+    let fd = inside(names.directory_to_enter(b"/data/relative"));
     assert_eq!(names.logical_path_of(fd.as_fd()).unwrap().unwrap(), b"/data/a/b");
-    assert_eq!(refused(names.enter_directory(b"/data/a/b/file")), OsError::NOTDIR);
-    assert_eq!(outside(names.enter_directory(b"/data/etc")), Path::new("/etc"));
+    assert_eq!(refused(names.directory_to_enter(b"/data/a/b/file")), OsError::NOTDIR);
+    assert_eq!(outside(names.directory_to_enter(b"/data/etc")), Path::new("/etc"));
     assert_eq!(names.logical_cwd(), Ok(None));
 }

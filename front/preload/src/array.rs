@@ -358,7 +358,7 @@ impl Anchored for Node {
         let fd = crate::calls::directory::borrow(descriptor);
         // What cannot be served must not be left to the kernel, which would read and write one member only.
         let node = match &state()?.namespace {
-            Ok(namespace) => namespace.inherit(fd).unwrap_or(Some(Node::Lost))?,
+            Ok(namespace) => namespace.adopt_anchor(fd).unwrap_or(Some(Node::Lost))?,
             Err(_) => refused(fd)?,
         };
         if crate::process::shares_tables()

@@ -140,7 +140,7 @@ fn moved(result: isize, ours: bool) -> Verdict {
 
 fn enter(path: ProgramPath<'_>) -> Result<(), OsError> {
     let namespace = array::namespace()?;
-    let reached = namespace.enter_directory(path)?;
+    let reached = namespace.directory_to_enter(path)?;
     let ours = matches!(reached, Reached::Array(_));
     match reached {
         Reached::Array(directory) => sys::rustix::process::fchdir(directory)?,

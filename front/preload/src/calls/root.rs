@@ -26,7 +26,7 @@ pub(crate) fn is_elsewhere() -> bool {
 pub(crate) fn chroot(call: &mut Call) -> Verdict {
     if let Where::Array(path) = paths::locate(AT_FDCWD, call.args[0]) {
         array::tell();
-        return match array::namespace().and_then(|namespace| namespace.enter_directory(path.path())) {
+        return match array::namespace().and_then(|namespace| namespace.directory_to_enter(path.path())) {
             Ok(Reached::Array(_)) => Verdict::error(OsError::OPNOTSUPP),
             Ok(Reached::Host(mut path)) => {
                 path.push(0);
