@@ -82,7 +82,7 @@ pub(super) fn inode(input: &[u8]) {
         assert!(format::is_whole(number, &right));
         assert!(!format::is_whole(number, &copies[0]) || format::is_whole(number, &copies[1]) || right == copies[0]);
     }
-    let _ = InodeRecord::decode_unchecked(number, &bytes);
+    let _ = InodeRecord::decode_version_1(number, &bytes);
     let _ = InodeRecord::generation_of(&bytes);
     let Ok(Some(record)) = InodeRecord::decode(number, &bytes) else { return };
     assert_eq!(InodeRecord::decode(number, &record.encode(number)), Ok(Some(record)));

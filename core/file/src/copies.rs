@@ -93,7 +93,7 @@ impl InodeTable {
     pub(crate) fn resync_on(&self, slot: Slot, number: u64) -> Option<Resync> {
         let bytes = self.load_checked(slot, number).ok()?;
         (Sound::of(number, &bytes).notes && bytes[STATE_OFFSET] != InodeState::Free.code())
-            .then(|| InodeRecord::resync_in(&bytes))?
+            .then(|| InodeRecord::resync_of(&bytes))?
     }
 
     /// What one member's copy says; None if it is free.
@@ -124,9 +124,9 @@ impl InodeTable {
                 let same = copies.filter(|copy| InodeRecord::generation_of(copy) == record.generation);
                 same.filter(|copy| Sound::of(number, copy).notes && copy[STATE_OFFSET] != InodeState::Free.code())
             };
-            record.resync = copies().filter_map(|copy| InodeRecord::resync_in(&copy)).reduce(Resync::union);
+            record.resync = copies().filter_map(|copy| InodeRecord::resync_of(&copy)).reduce(Resync::union);
             // Each only says that something is to be looked at; a member that was away does not know those noted meanwhile.
-            record.flags = copies().fold(record.flags, |flags, copy| flags | InodeRecord::flags_in(&copy));
+            record.flags = copies().fold(record.flags, |flags, copy| flags | InodeRecord::flags_of(&copy));
             bytes = record.encode(number);
         }
         // Notes alone are no change that a member which is away would miss.

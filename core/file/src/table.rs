@@ -203,10 +203,10 @@ impl InodeTable {
     pub fn change_flags(&self, array: &Array, number: u64, add: u32, remove: u32, known: impl FnOnce(u32)) {
         array.runtime().with_inodes(|_| {
             let record = self.change_notes(array, number, |record| {
-                let flags = InodeRecord::flags_in(record) & !remove | add;
+                let flags = InodeRecord::flags_of(record) & !remove | add;
                 record[FLAGS_OFFSET..][..4].copy_from_slice(&flags.to_le_bytes());
             });
-            known(record.map_or(add, |record| InodeRecord::flags_in(&record)));
+            known(record.map_or(add, |record| InodeRecord::flags_of(&record)));
         });
     }
 

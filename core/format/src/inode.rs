@@ -1,17 +1,24 @@
 //! `.cxlraid/inodes`: one record of 64 bytes per file, the same on every member.
 //!
-//! The table is mapped. A record is one cache line, and its `size`, `state`, `flags` and what waits for resync are changed in place
-//! as atomics at the offsets given here; `size` is the truth about the file's length for all processes.
+//! Processes map the table. A record is one cache line; its size, state, flags and note for resync are
+//! changed in place as atomics at the offsets given here. While no process has the file open, `size` is
+//! the truth about the file's length.
 //!
-//! A record has three parts, each with a check of its own, since different locks guard their changes: generation and shape, which are constant while the record is in use; the size; and the
-//! notes (state, flags, what waits for resync). A size or a note and its check are two stores, of which a crash may leave the first alone: then that part of that one record is not whole, and
-//! another member's counts ([`judge`]).
+//! A record has three parts, each with a *check* of its own, since different locks guard them:
+//! 1. the constant part: generation and shape, constant while the record is in use;
+//! 2. the size;
+//! 3. the *notes*: state, flags, and what waits for resync.
+//!
+//! A process stores a part and then its check. A crash can keep the first store and lose the second:
+//! that part of this member's record does not fit its check then, and another member's copy counts
+//! ([`judge`]). A part that fits its check is *sound*; a record whose parts are all sound is *whole*.
 //!
 //! Invariants:
 //! - numbers start at 1: 0 means "no inode" wherever a number is stored;
-//! - the checksum also covers the inode's number, so that a record in the wrong place is found;
-//! - a record is filled while its state is free, and the state is stored last. A free record therefore means nothing apart
-//!   from its generation, which is at least that of every file that ever had this number.
+//! - each check also covers the inode's number, so that a record in the wrong place is noticed;
+//! - a record is filled while its state is free, and the state is stored after everything else but the
+//!   check of the notes. Of a free record only the generation, which is at least that of every file that
+//!   ever had this number, and the notes are read.
 
 use crate::checksum::crc32c;
 use crate::lane::words_checksum;
@@ -27,21 +34,21 @@ pub const INODE_RECORD_BYTES: usize = 64;
 pub const SIZE_OFFSET: usize = offset_of!(Bytes, size);
 /// Offset of the generation (u64) within a record.
 pub const GENERATION_OFFSET: usize = offset_of!(Bytes, generation);
-/// Offset of the 8 bytes within a record that hold members, level, chunk, start slot and state.
+/// Offset of the 8 bytes within a record that hold the shape (members, level, chunk, start slot) and the
+/// state.
 pub const SHAPE_OFFSET: usize = offset_of!(Bytes, member_mask);
 /// Offset of the state (u8, an [`InodeState`]) within a record.
 pub const STATE_OFFSET: usize = offset_of!(Bytes, state);
 /// Offset of the flags (u32) within a record.
 pub const FLAGS_OFFSET: usize = offset_of!(Bytes, flags);
-/// Offset of the checksum (u32) within a record.
+/// Offset of the check of the constant part (u32) within a record.
 pub const CHECKSUM_OFFSET: usize = offset_of!(Bytes, checksum);
 /// Offset of the first byte that waits for resync (u64) within a record.
 pub const RESYNC_START_OFFSET: usize = offset_of!(Bytes, resync_start);
-/// Offset of the end of what waits for resync (u64) within a record.
+/// Offset of the end of what waits for resync (u64, 0 if nothing waits) within a record.
 pub const RESYNC_END_OFFSET: usize = offset_of!(Bytes, resync_end);
-/// Offset of the members that lost their backing file (u32) within a record.
+/// Offset of the mask of members that lost their backing file (u32) within a record.
 pub const LOST_MASK_OFFSET: usize = offset_of!(Bytes, lost_mask);
-
 /// Offset of the check of the notes (u32) within a record.
 pub const NOTES_CHECK_OFFSET: usize = offset_of!(Bytes, notes_check);
 /// Offset of the check of the size (u64) within a record.
@@ -51,8 +58,8 @@ pub const SIZE_CHECK_OFFSET: usize = offset_of!(Bytes, size_check);
 pub const FLAG_HOLES: u32 = 1;
 /// Flag: backing files may be longer than the size needs.
 pub const FLAG_SLACK: u32 = 2;
-/// Flag: a crash met the file while a member was out, so bytes that nobody wrote may have been computed from parity that did not
-/// fit (the write hole).
+/// Flag: a crash met the file while a member was out, so what is computed of that member may be bytes that
+/// nobody wrote, from parity that did not fit (the write hole).
 pub const FLAG_DOUBTFUL: u32 = 4;
 /// Flag: the whole file may disagree between members after a crash: it has writable mappings that no lane names.
 pub const FLAG_MAPPED: u32 = 8;
@@ -85,7 +92,7 @@ const _: () = assert!(STATE_OFFSET == 23 && FLAGS_OFFSET == 24 && CHECKSUM_OFFSE
 const _: () = assert!(RESYNC_START_OFFSET == 32 && RESYNC_END_OFFSET == 40 && LOST_MASK_OFFSET == 48);
 const _: () = assert!(NOTES_CHECK_OFFSET == 52 && SIZE_CHECK_OFFSET == 56);
 
-/// The highest inode number: a table is no longer than 256 GiB, which every file system can hold.
+/// The highest inode number. A table has at most 256 GiB and its header.
 pub const INODE_COUNT_MAX: u64 = 1 << 32;
 
 /// The byte offset of the record of `inode` (1 to [`INODE_COUNT_MAX`]) within the file.
@@ -104,11 +111,12 @@ pub const fn inode_table_bytes(inode_count: u64) -> u64 {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum InodeState {
-    /// To no file.
+    /// The record belongs to no file.
     Free = 0,
-    /// To a file that has a name.
+    /// The record belongs to a file that has a name.
     Used = 1,
-    /// To a file without a name that is open, or was when its processes died.
+    /// The record belongs to an orphan: a file without a name that is open, or that was open when its
+    /// processes died.
     Orphan = 2,
 }
 
@@ -154,7 +162,7 @@ pub enum ShapeError {
 }
 
 impl Shape {
-    /// A file of `level` on `members`, whose first one is `start_slot`.
+    /// The shape of a file of `level` on `members`; member 0 of its geometry is the one at `start_slot`.
     pub fn new(level: Level, chunk: ChunkBytes, members: MemberSet, start_slot: Slot) -> Result<Self, ShapeError> {
         let geometry = Geometry::new(level, members.len(), chunk)?;
         if !members.contains(start_slot) {
@@ -181,11 +189,13 @@ impl Shape {
         self.geometry
     }
 
-    /// The array's slots in the order of the geometry's: `start_slot`, then ascending, then from the lowest on.
+    /// The file's slots in the order of the geometry's members: from `start_slot` upwards, then from the
+    /// lowest slot up to `start_slot`.
     pub fn slots(&self) -> impl Iterator<Item = Slot> + use<> {
         let below = MemberSet::first(self.start_slot);
-        let (from_start, before_start) = (self.members.minus(below), self.members);
-        from_start.iter().chain(before_start.iter()).take(self.members.len())
+        let from_start = self.members.minus(below);
+        let before_start = self.members.minus(from_start);
+        from_start.iter().chain(before_start.iter())
     }
 }
 
@@ -209,16 +219,17 @@ pub struct InodeRecord {
 /// What a crash may have left disagreeing between the members of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Resync {
-    /// The first byte of the file.
+    /// Offset in the file of the first byte that may disagree.
     pub start: u64,
-    /// The byte after the last, above 0. May lie past the file's end, or before `start`: then nothing but `lost` counts.
+    /// Offset behind the last byte that may disagree; never 0 on media. It may lie past the end of the file.
+    /// If it is not above `start`, no bytes disagree, and only `lost` counts.
     pub end: u64,
     /// Members whose backing file was lost and made anew: what they hold is to be computed from the others.
     pub lost: MemberSet,
 }
 
 impl Resync {
-    /// Both: at least the bytes of each.
+    /// A note that covers both: from the lower start to the higher end, and all members lost in either.
     #[must_use]
     pub fn union(self, other: Self) -> Self {
         let lost = self.lost.union(other.lost);
@@ -229,14 +240,14 @@ impl Resync {
 /// Why a record cannot be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum InodeError {
-    /// The constant part and the checksum do not belong together, or not to this number.
+    /// The constant part and its check do not belong together, or not to this number.
     #[error("the record of inode {inode} is damaged (wrong checksum); scrub restores it from another member")]
     BadChecksum {
         /// Its number.
         inode: u64,
     },
     /// A part that changes and its check do not belong together.
-    #[error("the {part} in the record of inode {inode} and their check do not fit; another member's counts")]
+    #[error("the {part} in this member's record of inode {inode} does not fit its check; another member's copy is used")]
     BadCheck {
         /// Its number.
         inode: u64,
@@ -266,23 +277,23 @@ impl InodeRecord {
         self.shape.geometry
     }
 
-    /// The generation in a record, also a free one.
+    /// The generation in a record, which may be free.
     #[must_use]
     pub fn generation_of(bytes: &[u8; INODE_RECORD_BYTES]) -> u64 {
         let bytes: &Bytes = zerocopy::transmute_ref!(bytes);
         bytes.generation.get()
     }
 
-    /// The flags in a record, also a free one.
+    /// The flags in a record, which may be free.
     #[must_use]
-    pub fn flags_in(bytes: &[u8; INODE_RECORD_BYTES]) -> u32 {
+    pub fn flags_of(bytes: &[u8; INODE_RECORD_BYTES]) -> u32 {
         let bytes: &Bytes = zerocopy::transmute_ref!(bytes);
         bytes.flags.get()
     }
 
-    /// What waits for resync by a record, also a free one.
+    /// The note for resync in a record, which may be free.
     #[must_use]
-    pub fn resync_in(bytes: &[u8; INODE_RECORD_BYTES]) -> Option<Resync> {
+    pub fn resync_of(bytes: &[u8; INODE_RECORD_BYTES]) -> Option<Resync> {
         let bytes: &Bytes = zerocopy::transmute_ref!(bytes);
         bytes.resync()
     }
@@ -312,15 +323,21 @@ impl InodeRecord {
     }
 
     /// The meaning of the record of `inode`; `None` if it is free.
+    ///
+    /// # Errors
+    /// If a check does not fit, or if a field has a value that none can have.
     pub fn decode(inode: u64, bytes: &[u8; INODE_RECORD_BYTES]) -> Result<Option<Self>, InodeError> {
         match bad_part(inode, bytes) {
             Some(part) => Err(InodeError::BadCheck { inode, part }),
-            None => Self::decode_unchecked(inode, bytes),
+            None => Self::decode_version_1(inode, bytes),
         }
     }
 
-    /// The meaning of the record of `inode` in a table of version 1, where nothing but the constant part has a check.
-    pub fn decode_unchecked(inode: u64, bytes: &[u8; INODE_RECORD_BYTES]) -> Result<Option<Self>, InodeError> {
+    /// The meaning of the record of `inode` in a table of version 1, where only the constant part has a check.
+    ///
+    /// # Errors
+    /// As for [`Self::decode`].
+    pub fn decode_version_1(inode: u64, bytes: &[u8; INODE_RECORD_BYTES]) -> Result<Option<Self>, InodeError> {
         let bytes: &Bytes = zerocopy::transmute_ref!(bytes);
         let invalid = |field| InodeError::Invalid { inode, field };
         let state = InodeState::from_code(bytes.state).ok_or(invalid("state"))?;
@@ -356,20 +373,23 @@ impl Bytes {
     }
 
     fn compute_notes_check(&self, inode: u64) -> u32 {
-        let small = u64::from(self.state) << 32 | u64::from(self.flags.get());
+        let state_and_flags = u64::from(self.state) << 32 | u64::from(self.flags.get());
         let (start, end, lost) = (self.resync_start.get(), self.resync_end.get(), self.lost_mask.get());
-        let sum = words_checksum([inode, self.generation.get(), small, start, end, lost.into(), 0]);
-        // The upper half, to which every bit of the sum contributes then; the sum's halves are not independent, so their xor would miss some changes of one bit.
+        let sum = words_checksum([inode, self.generation.get(), state_and_flags, start, end, lost.into(), 0]);
+        // The multiplication spreads every bit of the sum into the upper half, which is the check. The xor of
+        // the sum's two halves would not do: some changes of one bit change both halves alike.
         (sum.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
     }
 
+    /// How much a copy counts: a newer generation first; then a file with a name, one without (or an
+    /// unknown state), none.
     fn rank(&self) -> (u64, u8) {
-        let used = match InodeState::from_code(self.state) {
+        let state = match InodeState::from_code(self.state) {
             Some(InodeState::Used) => 2,
             Some(InodeState::Free) => 0,
             _ => 1,
         };
-        (self.generation.get(), used)
+        (self.generation.get(), state)
     }
 }
 
@@ -399,7 +419,7 @@ pub struct Sound {
 }
 
 impl Sound {
-    /// All zeros are sound: a record before its first use.
+    /// Compares each part of a record with its check. A record of zeros, one before its first use, is whole.
     #[must_use]
     pub fn of(inode: u64, bytes: &[u8; INODE_RECORD_BYTES]) -> Self {
         if bytes.iter().all(|&byte| byte == 0) {
@@ -414,7 +434,9 @@ impl Sound {
     }
 }
 
-/// The part that changes while the record is in use and does not fit its check; None if both do. What is constant is not looked at, and of a free record not the size.
+/// The first of notes and size that does not fit its check; None if both do, and for a record of zeros. Of a
+/// free record the size does not count. Both checks include the generation, so a damaged generation shows as
+/// bad notes.
 #[must_use]
 pub fn bad_part(inode: u64, bytes: &[u8; INODE_RECORD_BYTES]) -> Option<&'static str> {
     if bytes.iter().all(|&byte| byte == 0) {
@@ -428,17 +450,28 @@ pub fn bad_part(inode: u64, bytes: &[u8; INODE_RECORD_BYTES]) -> Option<&'static
     (bytes.state != InodeState::Free.code() && !fits()).then_some("size")
 }
 
-/// Whether a record is whole: a free one need only say so, and which generation it had.
+/// Whether all parts of a record that count are sound: of a free one the notes (with the generation), of
+/// others all three.
 #[must_use]
 pub fn is_whole(inode: u64, bytes: &[u8; INODE_RECORD_BYTES]) -> bool {
     bad_part(inode, bytes).is_none() && (bytes[STATE_OFFSET] == InodeState::Free.code() || Sound::of(inode, bytes).constant)
 }
 
-/// The record that is right among the copies of `inode`'s that members have, lowest member first. None if no copy's constant part is whole and not all say that the record is free.
+/// Decides which record of `inode` is right. `copies` are the members' copies, the lowest member's first.
+/// None if no copy has a sound constant part, unless all copies say that the record is free; None also
+/// without copies.
 ///
-/// Of whole copies those of the newest generation count; a file with a name counts more than nothing but zeros (the medium has lost that copy), and, where the order of stores may be lost
-/// (`volatile_order`), a file more than none. Where these differ in size or notes, that counts which most of them have, and of equally many the lowest member's, since each change is stored there first. If
-/// no copy is whole, size and notes are those of copies in which they fit their check, or else of all copies, likewise by their number.
+/// Of whole copies these count:
+/// - those of the newest generation;
+/// - of these, if the order of stores may have been lost (`volatile_order`): files with a name before
+///   orphans before free records;
+/// - a record of zeros does not count beside a file with a name: the medium has lost that copy.
+///
+/// If those that count differ in size or notes, the size and the notes are right that most of them have, and
+/// of equally many those of the lowest member, since each change is stored there first. If no copy is whole,
+/// the constant part is that of the newest generation among the sound ones. Size and notes are then those of
+/// the copies with this constant part in which they are sound, or else of all of them, likewise by their
+/// number.
 pub fn judge<'a>(
     inode: u64,
     copies: impl Iterator<Item = &'a [u8; INODE_RECORD_BYTES]> + Clone,
@@ -450,7 +483,7 @@ pub fn judge<'a>(
     let rank = |copy| if volatile_order { view(copy).rank() } else { (view(copy).rank().0, 0) };
     let whole = copies.clone().filter(|copy| is_whole(inode, copy));
     let newest = whole.clone().reduce(|present, candidate| {
-        if is_void(present) && is_named(candidate) || rank(candidate) > rank(present) { candidate } else { present }
+        if (is_void(present) && is_named(candidate)) || rank(candidate) > rank(present) { candidate } else { present }
     });
     if let Some(newest) = newest {
         let counting = whole.filter(|copy| rank(copy) == rank(newest) && is_void(copy) == is_void(newest));
@@ -464,11 +497,11 @@ pub fn judge<'a>(
         }
         return Some(right);
     }
-    let is_constant_whole = |copy: &&'a [u8; INODE_RECORD_BYTES]| Sound::of(inode, copy).constant;
-    let base = copies.clone().filter(is_constant_whole);
+    let has_sound_constant = |copy: &&'a [u8; INODE_RECORD_BYTES]| Sound::of(inode, copy).constant;
+    let base = copies.clone().filter(has_sound_constant);
     let base = base.reduce(|one, other| if view(other).rank().0 > view(one).rank().0 { other } else { one });
     let Some(base) = base else { return judge_free(inode, &copies) };
-    let of_file = copies.filter(is_constant_whole).filter(|copy| view(copy).generation == view(base).generation);
+    let of_file = copies.filter(has_sound_constant).filter(|copy| view(copy).generation == view(base).generation);
     let size = part(of_file.clone(), |copy| Sound::of(inode, copy).size, has_size_of)?;
     let notes = part(of_file, |copy| Sound::of(inode, copy).notes, |one, other| notes_of(one) == notes_of(other))?;
     let mut right = *base;
@@ -495,7 +528,8 @@ fn put_size(record: &mut [u8; INODE_RECORD_BYTES], from: &[u8; INODE_RECORD_BYTE
     record[SIZE_CHECK_OFFSET..].copy_from_slice(&from[SIZE_CHECK_OFFSET..]);
 }
 
-/// A free record, if all copies say that it is free: one that was being filled on every member when a crash came, and that nothing refers to.
+/// If all copies say that the record is free: a free record with their highest generation. That happens if a
+/// crash came while the record was being filled on every member; no name refers to it yet.
 fn judge_free<'a>(
     inode: u64,
     copies: &(impl Iterator<Item = &'a [u8; INODE_RECORD_BYTES]> + Clone),
@@ -509,7 +543,8 @@ fn judge_free<'a>(
     Some(with_checks(inode, record))
 }
 
-/// Of the copies in which a part is sound, or of all if there is none, one of those that most others agree with on it, the first of these.
+/// Among the copies in which a part is sound, or among all if there is none, the copy with whose part most
+/// agree, the first if several.
 fn part<'a>(
     copies: impl Iterator<Item = &'a [u8; INODE_RECORD_BYTES]> + Clone,
     is_sound: impl Fn(&[u8; INODE_RECORD_BYTES]) -> bool,
@@ -518,7 +553,7 @@ fn part<'a>(
     most_agreed(copies.clone().filter(|copy| is_sound(copy)), &agree).or_else(|| most_agreed(copies, &agree))
 }
 
-/// One of the copies that most others agree with, the first of these.
+/// The copy with which most copies agree, the first if several.
 fn most_agreed<'a>(
     copies: impl Iterator<Item = &'a [u8; INODE_RECORD_BYTES]> + Clone,
     agree: impl Fn(&[u8; INODE_RECORD_BYTES], &[u8; INODE_RECORD_BYTES]) -> bool,
@@ -528,7 +563,9 @@ fn most_agreed<'a>(
     copies.reduce(|one, other| if votes(other) > votes(one) { other } else { one })
 }
 
-/// A record with the checks of the size and the notes that it has: what a program of version 1 left, or what was changed.
+/// `record` with the checks of its size and its notes computed anew, for a record from a table of version 1
+/// and for one that was changed. The check of the constant part is not touched. A record of zeros stays as
+/// it is.
 #[must_use]
 pub fn with_checks(inode: u64, mut record: [u8; INODE_RECORD_BYTES]) -> [u8; INODE_RECORD_BYTES] {
     if record.iter().all(|&byte| byte == 0) {

@@ -101,7 +101,7 @@ fn assert_inodes_1(file: &[u8], inodes: &[Option<InodeRecord>]) {
     assert_eq!(file.len() as u64, inode_table_bytes(inodes.len() as u64));
     for (inode, expected) in (1..).zip(inodes) {
         let bytes = record(file, inode_record_offset(inode));
-        assert_eq!(InodeRecord::decode_unchecked(inode, bytes), Ok(*expected));
+        assert_eq!(InodeRecord::decode_version_1(inode, bytes), Ok(*expected));
         assert_eq!(expected.map_or([0; 64], |record| record.encode(inode)), with_checks(inode, *bytes));
     }
 }
@@ -148,7 +148,7 @@ fn damaged_parts_of_records_are_told() {
 
 #[test]
 fn damaged_inode_tables_say_what_is_damaged() {
-    let decode = |name, inode| InodeRecord::decode_unchecked(inode, record(&image(name), inode_record_offset(inode)));
+    let decode = |name, inode| InodeRecord::decode_version_1(inode, record(&image(name), inode_record_offset(inode)));
     let bad = |inode| Err(InodeError::BadChecksum { inode });
     assert_eq!(decode("inodes-corrupt-record.bin", 1), bad(1));
     assert_eq!(decode("inodes-corrupt-record.bin", 2), Ok(fixture::inodes()[1]));

@@ -193,7 +193,7 @@ proptest! {
         let mut bytes = record.encode(inode);
         bytes[at] ^= flip;
         prop_assert!(InodeRecord::decode(inode, &bytes).is_err());
-        prop_assert_eq!(InodeRecord::decode_unchecked(inode, &bytes), Err(InodeError::BadChecksum { inode }));
+        prop_assert_eq!(InodeRecord::decode_version_1(inode, &bytes), Err(InodeError::BadChecksum { inode }));
     }
 
     #[test]
