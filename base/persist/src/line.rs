@@ -1,29 +1,35 @@
-//! A cache line in registers: what a processor's module provides and the kernels in `template` are written with.
+//! The operations on 64 bytes in registers. The module of each processor under `arch` implements them, and
+//! the kernels in `template` (the loops that copy and that compute parity) use nothing else.
 //!
-//! Every method is `inline(always)` and may use instructions the build does not assume: it is called only below a
-//! function compiled for them, in a table that is handed out after the processor was asked (`arch`).
+//! A method may use instructions that not every processor has. So it is called only inside of functions that
+//! are compiled with these instructions enabled; `arch` puts these functions into a table, and hands the table
+//! out only if the processor has the instructions. Implementations are `#[inline(always)]`, so that they
+//! become part of these functions.
 
 /// Bytes of a line.
 pub(crate) const LINE: usize = 64;
 
-/// 64 bytes in registers.
+/// A line: 64 bytes in registers.
+///
+/// # Safety
+/// For every method the processor has the instructions of the type.
 pub(crate) trait Line: Copy {
-    /// All zeros.
+    /// A line of zeros.
     ///
     /// # Safety
-    /// The processor has the instructions of this type; so for every method here.
+    /// As for every method here: the processor has the instructions of the type.
     unsafe fn zero() -> Self;
 
-    /// 64 bytes at any alignment.
+    /// Loads 64 bytes, at any alignment.
     ///
     /// # Safety
     /// `from` is readable for 64 bytes.
     unsafe fn load(from: *const u8) -> Self;
 
-    /// `len` bytes (1..=63) at any alignment, then zeros.
+    /// Loads `len` bytes, at any alignment, and fills the line with zeros. Reads not a byte more.
     ///
     /// # Safety
-    /// `from` is readable for `len` bytes; not a byte more is read.
+    /// `len` is at most 63, and `from` is readable for `len` bytes.
     #[inline(always)]
     unsafe fn load_part(from: *const u8, len: usize) -> Self {
         let mut buffer = [0u8; LINE];
@@ -34,22 +40,24 @@ pub(crate) trait Line: Copy {
         }
     }
 
-    /// The same line, of which the compiler has forgotten that it was loaded: it cannot load it a second time.
+    /// Returns the line unchanged. The compiler cannot replace the register by a second load from memory. That
+    /// matters because another process may change the memory, and then data and parity would be computed from
+    /// different bytes.
     ///
     /// # Safety
     /// As [`Line::zero`].
     unsafe fn pin(self) -> Self;
 
-    /// Ordinary store at any alignment.
+    /// Stores the line through the cache, at any alignment.
     ///
     /// # Safety
     /// `to` is writable for 64 bytes.
     unsafe fn store(self, to: *mut u8);
 
-    /// Ordinary store of the first `len` bytes (1..=63) at any alignment.
+    /// Stores the first `len` bytes through the cache, at any alignment. Writes not a byte more.
     ///
     /// # Safety
-    /// `to` is writable for `len` bytes; not a byte more is written.
+    /// `len` is at most 63, and `to` is writable for `len` bytes.
     #[inline(always)]
     unsafe fn store_part(self, to: *mut u8, len: usize) {
         let mut buffer = [0u8; LINE];
@@ -60,32 +68,33 @@ pub(crate) trait Line: Copy {
         }
     }
 
-    /// Non-temporal store.
+    /// Stores the line past the cache (non-temporal). Such stores are weakly ordered: before others rely on
+    /// them the caller fences ([`crate::fence`]).
     ///
     /// # Safety
     /// `to` is writable for 64 bytes and a multiple of 64.
     unsafe fn stream(self, to: *mut u8);
 
-    /// Bitwise exclusive or.
+    /// The bitwise exclusive or of `self` and `other`.
     ///
     /// # Safety
     /// As [`Line::zero`].
     unsafe fn xor(self, other: Self) -> Self;
 
-    /// Exclusive or of three.
+    /// `self ^ second ^ third`. A processor that does that in one instruction overrides it.
     ///
     /// # Safety
     /// As [`Line::zero`].
     #[inline(always)]
-    unsafe fn xor3(self, b: Self, c: Self) -> Self {
+    unsafe fn xor3(self, second: Self, third: Self) -> Self {
         // SAFETY: passed on.
-        unsafe { self.xor(b).xor(c) }
+        unsafe { self.xor(second).xor(third) }
     }
 }
 
-/// Multiplication in GF(2^8) of every byte of a line.
+/// Multiplication of every byte of a line in GF(2^8) with the polynomial 0x11d, that of Linux' RAID 6.
 pub(crate) trait Field<L: Line> {
-    /// A coefficient in the form the multiplication wants.
+    /// A coefficient prepared for [`Field::multiply`], for instance as tables.
     type Factor: Copy;
 
     /// Prepares `coefficient`.
@@ -94,27 +103,30 @@ pub(crate) trait Field<L: Line> {
     /// The processor has the instructions of this type.
     unsafe fn factor(coefficient: u8) -> Self::Factor;
 
-    /// Each byte times the coefficient.
+    /// Multiplies each byte by the coefficient.
     ///
     /// # Safety
     /// As [`Field::factor`].
     unsafe fn multiply(line: L, factor: Self::Factor) -> L;
 
-    /// Each byte times 2.
+    /// Multiplies each byte by 2 in GF(2^8), the common step of computing Q.
     ///
     /// # Safety
     /// As [`Field::factor`].
     unsafe fn double(line: L) -> L;
 }
 
-/// Copies 0..=63 bytes piece by piece: by hand, because `copy_nonoverlapping` of an unknown length calls libc's memcpy.
+/// Copies up to 63 bytes by hand. `copy_nonoverlapping` of an unknown length would be a call of memcpy, which
+/// costs more than the copy.
 ///
 /// # Safety
-/// `from` is readable and `to` writable for `len` bytes; they do not overlap.
+/// `len` is at most 63; `from` is readable and `to` writable for `len` bytes; they do not overlap.
 #[inline(always)]
 pub(crate) unsafe fn copy_part(to: *mut u8, from: *const u8, len: usize) {
+    debug_assert!(len < LINE);
     let mut at = 0;
-    // SAFETY: the pieces are the binary digits of `len`, in descending order, so `at + piece` never passes `len`.
+    // SAFETY: each piece is a power of two that `len` contains, from the largest on, so every access lies within the
+    // `len` bytes that the caller promises.
     unsafe {
         if len & 32 != 0 {
             to.cast::<[u64; 4]>().write_unaligned(from.cast::<[u64; 4]>().read_unaligned());

@@ -1,4 +1,5 @@
-//! Makes the redundancy of stripes with parity agree with the data again, or compares the two.
+//! Resync and scrub for levels with parity: computes the parity of stripes from their data and stores it,
+//! or compares it with theirs. The caller has locked the range.
 
 use crate::mirror::differences;
 use crate::stripe::{Lost, Scratch, Shape};
@@ -8,44 +9,57 @@ use core::ptr::null;
 use medium::Medium;
 use parity::SOURCES_MAX;
 
-/// What is done with each row.
+/// In a mask of parities P is bit 0.
+const Q: u32 = 1 << 1;
+
+/// What is done with the parities.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Task {
     Repair,
     Compare,
 }
 
-/// Recomputes the parities of a range, widened to whole rows.
+/// Computes P and Q of all rows that the file's bytes `offset..offset + bytes` touch, and stores them. Skips
+/// stripes in which members are out so that no parity can be computed.
+///
+/// # Errors
+/// [`Stop::Lost`] if a stripe has lost more columns than it has parities.
 pub(crate) fn resync_stripes<M: Medium, const PARITIES: usize>(io: &Io<'_, M>, offset: u64, bytes: u64) -> Done {
-    each_rows::<M, PARITIES>(io, offset, bytes, Task::Repair).map(|_| ())
+    for_each_block::<M, PARITIES>(io, offset, bytes, Task::Repair).map(|_| ())
 }
 
-/// Counts the bytes of parity that are not what the data says.
+/// Counts the bytes of parity that differ from what the data give. Counts nothing in stripes that cannot be
+/// checked because members are out.
+///
+/// # Errors
+/// As for [`resync_stripes`].
 pub(crate) fn verify_stripes<M: Medium, const PARITIES: usize>(io: &Io<'_, M>, offset: u64, bytes: u64) -> Result<u64, Stop> {
-    each_rows::<M, PARITIES>(io, offset, bytes, Task::Compare)
+    for_each_block::<M, PARITIES>(io, offset, bytes, Task::Compare)
 }
 
-fn each_rows<M: Medium, const PARITIES: usize>(io: &Io<'_, M>, offset: u64, bytes: u64, task: Task) -> Result<u64, Stop> {
+/// Does `task` block by block of rows, and returns the number of bytes that differ; 0 for a repair.
+fn for_each_block<M: Medium, const PARITIES: usize>(io: &Io<'_, M>, offset: u64, bytes: u64, task: Task) -> Result<u64, Stop> {
     let shape = Shape::<M, PARITIES>::new(io);
-    let mut mismatches = 0;
+    let (all, mut mismatches) = ((1 << PARITIES) - 1, 0);
     for part in Stripes::new(io.geometry, offset, bytes) {
         let lost = shape.lost(&part.row);
         if lost.count() > PARITIES {
             return Err(Stop::Lost);
         }
-        // Which parities can be computed: with one column out, Q if P gives the column.
-        let checked = match (lost.columns.count_ones(), lost.parities) {
-            (0, out) => !out & ((1 << PARITIES) - 1),
-            (1, 0) => ((1 << PARITIES) - 1) & 2,
+        // The parities that can be handled, as a mask. If all data columns are there: those whose members are in
+        // use. If one data column is out, P is used up for computing it, so only Q. Else none.
+        let handled = match (lost.columns.count_ones(), lost.parities) {
+            (0, out) => !out & all,
+            (1, 0) => all & Q,
             _ => 0,
         };
-        if checked == 0 {
+        if handled == 0 {
             continue;
         }
         for rows in part.rows(io.geometry) {
             for done in (0..rows.bytes).step_by(BLOCK_BYTES) {
                 let step = BLOCK_BYTES.min(rows.bytes - done);
-                mismatches += shape.block(&part.row, &lost, checked, rows.start + done as u64, step, task)?;
+                mismatches += shape.handle_block(&part.row, &lost, handled, rows.start + done as u64, step, task)?;
             }
         }
     }
@@ -53,37 +67,41 @@ fn each_rows<M: Medium, const PARITIES: usize>(io: &Io<'_, M>, offset: u64, byte
 }
 
 impl<M: Medium, const PARITIES: usize> Shape<'_, '_, M, PARITIES> {
-    /// Repairs or compares the parities in `checked` of one block of rows.
-    fn block(&self, row: &Row, lost: &Lost, checked: u32, within: u64, bytes: usize, task: Task) -> Result<u64, Stop> {
-        if task == Task::Repair && lost.columns == 0 && self.store_sums(row, lost, within, bytes) {
+    /// Repairs or compares the parities in `handled` of one block: `bytes` rows, at most [`BLOCK_BYTES`], from
+    /// offset `within` of the chunks on. Returns the number of bytes that differ; 0 for a repair.
+    fn handle_block(&self, row: &Row, lost: &Lost, handled: u32, within: u64, bytes: usize, task: Task) -> Result<u64, Stop> {
+        if task == Task::Repair && lost.columns == 0 && self.compute_in_place(row, lost, within, bytes) {
             return Ok(0);
         }
         let mut scratch = Scratch::new();
-        let [p, q, block, _] = scratch.blocks();
-        // SAFETY: the buffers hold a block each, `bytes` is at most that.
+        let [p, q, work, _] = scratch.blocks();
+        // SAFETY: each buffer holds BLOCK_BYTES, and `bytes` is at most that.
         unsafe {
-            self.sum(row, lost, within, [p, q, block], bytes)?;
+            self.compute(row, lost, within, [p, q, work], bytes)?;
             if task == Task::Repair {
-                let kept = Lost { columns: 0, parities: !checked };
+                // `store_parities` leaves out what is lost, so what is not to be handled is given to it as lost.
+                let kept = Lost { columns: 0, parities: !handled };
                 self.store_parities(row, &kept, within, [p, q], bytes)?;
                 return Ok(0);
             }
             let mut mismatches = 0;
-            for (which, &sum) in [p, q].iter().enumerate().filter(|(which, _)| checked >> which & 1 == 1) {
+            for (which, &sum) in [p, q].iter().enumerate().filter(|(which, _)| handled >> which & 1 == 1) {
+                // Parity columns are numbered behind the data columns.
                 let slot = self.slot(row, self.columns + which);
-                self.io.fetch(slot, row.member_offset + within, block, bytes)?;
-                mismatches += differences(sum, block, bytes);
+                self.io.fetch(slot, row.member_offset + within, work, bytes)?;
+                mismatches += differences(sum, work, bytes);
             }
             Ok(mismatches)
         }
     }
 
-    /// Sums the data into the parities where they lie: the common case, with nothing that passes through a buffer. False if something of it is not
-    /// mapped. (A source that faults half way leaves the first part of the parity new and the rest as it was: no worse than all of it as it was.)
-    fn store_sums(&self, row: &Row, lost: &Lost, within: u64, bytes: usize) -> bool {
+    /// Computes the parities from mapped data straight into the mapped parities, without buffers. Returns
+    /// false, and does nothing, if a column in use is not mapped. If a source faults in the middle, the first
+    /// rows have new parity and the rest the old: no worse than before.
+    fn compute_in_place(&self, row: &Row, lost: &Lost, within: u64, bytes: usize) -> bool {
         let Some(sources) = self.sources(row, within, bytes) else { return false };
         let Some([p, q]) = self.parities(row, lost, within, bytes) else { return false };
-        // SAFETY: all are mapped for `bytes`; what is out is null.
+        // SAFETY: all are mapped for `bytes`. The pointer of a parity that is out is null, and the kernels skip it.
         unsafe {
             if PARITIES == 1 {
                 self.io.kernels.parity_p(&sources[..self.columns], p, bytes);
@@ -94,7 +112,7 @@ impl<M: Medium, const PARITIES: usize> Shape<'_, '_, M, PARITIES> {
         true
     }
 
-    /// Where the data of a block of rows is mapped, if all of it is.
+    /// Where the data of a block of rows are mapped. None if a column is not mapped or its member is out.
     fn sources(&self, row: &Row, within: u64, bytes: usize) -> Option<[*const u8; SOURCES_MAX]> {
         let mut sources = [null::<u8>(); SOURCES_MAX];
         for (column, source) in sources.iter_mut().enumerate().take(self.columns) {
@@ -103,12 +121,15 @@ impl<M: Medium, const PARITIES: usize> Shape<'_, '_, M, PARITIES> {
         Some(sources)
     }
 
-    /// What the parities of a block of rows ought to be, into the first two buffers; the third is for work.
-    unsafe fn sum(&self, row: &Row, lost: &Lost, within: u64, [p, q, block]: [*mut u8; 3], bytes: usize) -> Done {
+    /// Computes what P and Q ought to be into the buffers `p` and `q`; `work` is room to compute in.
+    ///
+    /// # Safety
+    /// Each buffer is valid for `bytes`.
+    unsafe fn compute(&self, row: &Row, lost: &Lost, within: u64, [p, q, work]: [*mut u8; 3], bytes: usize) -> Done {
         // SAFETY: the sources are mapped for `bytes`, the buffers valid for as many (caller).
         unsafe {
             if let Some(sources) = self.sources(row, within, bytes) {
-                // The result is read again at once.
+                // No stores past the cache: the caller reads the buffers at once.
                 let kernels = self.io.kernels.never_streaming();
                 if PARITIES == 1 {
                     kernels.parity_p(&sources[..self.columns], p, bytes);
@@ -120,8 +141,8 @@ impl<M: Medium, const PARITIES: usize> Shape<'_, '_, M, PARITIES> {
             p.write_bytes(0, bytes);
             q.write_bytes(0, bytes);
             for column in 0..self.columns {
-                self.fetch_column(row, lost, column, within, block, bytes)?;
-                self.add_column([p, q], column, block, bytes);
+                self.fetch_column(row, lost, column, within, work, bytes)?;
+                self.add_column([p, q], column, work, bytes);
             }
         }
         Ok(())

@@ -1,102 +1,115 @@
-//! Undo records: they make a block of stripes whole again if its change ends half way while a
-//! member that holds data of it is out. The runtime segment keeps a record until the change is
-//! done.
+//! Undo records. They put a *block* right if its change ends half way while a member that holds data of it
+//! is out. A block is up to [`BLOCK_BYTES`] at one offset of each member of a stripe. The runtime segment
+//! keeps a record until the change is done.
 //!
-//! With all members in, a stripe that a dead process left half written is mended: its parity is
-//! computed from its data. With a data chunk out that is not possible: the parity *is* that chunk,
-//! and parity that does not fit the bytes stored beside it turns bytes of the chunk into something
-//! that nobody wrote. So before a block of rows is stored to, a record gets the bytes of each
-//! member in it. Where parities are updated, the record gets the old bytes. Where parities are
-//! computed from the new data, it gets the new bytes (so nothing that is stored over need be
-//! loaded). If a process dies in the middle of a block, the record's bytes are put on the members:
-//! that block is old or new, and the blocks before it are new. A single parity that is stored alone
-//! needs no record: each of its bytes is old or new. The segment outlives processes and not the
-//! machine; after a crash only a journal does the same.
+//! If all members are in use, the process that inherits a half-written stripe computes its parity from its
+//! data. With a data chunk out that is not possible: the parity *is* that chunk, and parity that does not
+//! fit the bytes stored beside it turns bytes of the chunk into something that nobody wrote. So before a
+//! thread stores to a block, it saves the block's bytes of each member in a record. In a read-modify-write
+//! it saves the old bytes, to go back to them. In a reconstruct-write it saves the new bytes, to go on to
+//! them, so that it need not load what it stores over. If a process dies in the middle of a block, the
+//! record's bytes are put on the members: that block is old or new, and the blocks before it are new. A
+//! change that stores one parity and nothing else needs no record: each byte is old or new, and so is the
+//! byte of the lost chunk for which it stands.
+//!
+//! The runtime segment survives the death of a process but not a crash. After a crash only a journal can
+//! put blocks right.
 //!
 //! Invariants:
-//! - A record belongs to one thread, from [`UndoRecords::take`] to its drop. It is armed only while
-//!   that thread's stores may be half done, and only under the stripe locks of what it names.
-//! - An armed record whose owner died is given to nobody until its bytes are put back. A process
-//!   that inherits any lock of the file does that before it does anything else to the file's
-//!   stripes, alone among all processes ([`crate::Runtime::with_undo`]). So nothing newer can be
-//!   overwritten by a record.
+//! - A record belongs to one thread, from [`UndoRecords::take`] to the drop of the [`Undo`] that `take`
+//!   returned. It is armed only while that thread's stores may be half done, and only under the stripe locks
+//!   of what it names.
+//! - An armed record whose owner died is given to nobody until its bytes are put back. A process that
+//!   inherits a lock of the file first puts them back, and only then touches the file's stripes.
+//!   [`crate::Runtime::with_undo`] lets one process at a time do so. So a record can overwrite nothing that
+//!   is newer.
 
 use crate::striper::BLOCK_BYTES;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, compiler_fence};
 use sync::OwnerId;
 use units::{CACHE_LINE_BYTES, MemberSet};
 
-/// Threads that can be in the middle of such a change at once.
+/// Records per array: how many threads can change blocks with a member out at the same time.
 pub const UNDO_COUNT: usize = 128;
-/// Bytes a record can save: a block of each of 8 members, or less of more.
+/// Bytes a record can save: a whole block of each of up to 8 members, and less of each if there are more.
 const UNDO_BYTES: usize = 8 * BLOCK_BYTES;
 
-const NOTHING: u32 = 0;
+/// Values of [`Head::armed`]. The record is disarmed.
+const DISARMED: u32 = 0;
+/// The record has saved bytes.
 const SAVED: u32 = 1;
+/// The owner is zeroing a range on every member.
 const ZEROED: u32 = 2;
+/// The owner holds locks and stores nothing under them.
 const LOOKING: u32 = 3;
 
-/// Whose a record is and what it names.
+/// The head of a record: its owner, and which bytes of which members it names.
 #[repr(C, align(64))]
 struct Head {
     owner: AtomicU32,
-    /// [`NOTHING`], [`SAVED`], [`ZEROED`] or [`LOOKING`]. Stored last, and taken back first.
+    /// [`DISARMED`], [`SAVED`], [`ZEROED`] or [`LOOKING`]. [`UndoRecord::arm`] stores `DISARMED` before it
+    /// changes the other fields, and the kind after them.
     armed: AtomicU32,
-    /// The file.
+    /// The key of the file in the runtime segment.
     key: AtomicU64,
-    /// Where on each member; while looking, the locks that are held, a bit each.
+    /// The offset on each member. Of a record that is [`LOOKING`], the stripe locks that are held: bit i
+    /// stands for lock i.
     offset: AtomicU64,
-    /// How much of each.
+    /// Bytes of each member from `offset` on.
     bytes: AtomicU64,
     members: AtomicU32,
-    /// 1 once shared memory has been allocated for what it saves.
+    /// 1 once the pages of the record's [`Data`] have been allocated in the segment's file, so that stores to
+    /// them cannot fault.
     has_space: AtomicU32,
 }
 
-/// What a record saves: of each member so many bytes, in ascending order of members.
+/// The saved bytes: for each saved member, in ascending order, room for [`UndoRecord::step_bytes`], of which
+/// [`Head::bytes`] are used.
 #[repr(C, align(4096))]
 struct Data([AtomicU8; UNDO_BYTES]);
 
-/// The records of an array. All zeros: all free.
+/// The records of an array. In a segment of zeros all records are free.
 #[repr(C, align(4096))]
 pub(crate) struct UndoRecords {
     heads: [Head; UNDO_COUNT],
     datas: [Data; UNDO_COUNT],
 }
 
-/// A record.
+/// A reference to a record, of which the caller need not be the owner.
 #[derive(Clone, Copy)]
 pub struct UndoRecord<'a> {
     head: &'a Head,
     data: &'a Data,
 }
 
-/// A record while it is its thread's. Dropped, it is free, whatever it names.
+/// A thread's ownership of a record. To drop it frees the record, even while it is armed: the thread has
+/// ended its change.
 #[derive(Debug)]
 pub struct Undo<'a>(UndoRecord<'a>);
 
-/// What a dead owner left to be done on members, all of it bytes of backing files.
+/// What a dead owner left to be done on members.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unfinished {
     /// The saved bytes go to their members ([`crate::Striper::put_back`]).
     Saved,
-    /// These were becoming zeros, and are to be.
+    /// The owner was zeroing this range on every member; the process that inherits must zero all of it.
     Zeroed {
         /// First byte on each member.
         offset: u64,
         /// Bytes on each member.
         bytes: u64,
     },
-    /// Nothing: the owner held these locks of the file, a bit each, and has stored nothing behind them. What they guard is as whole as it was before.
+    /// Nothing: the owner held these stripe locks of the file and stored nothing to the blocks that they guard.
     Looking {
-        /// The locks.
+        /// Bit i stands for lock i.
         locks: u64,
     },
 }
 
 impl UndoRecords {
-    /// Takes a free record for file `key`, beginning the search at `hint`. None if there is none. `allocate` sees to shared memory for the record's data (address and
-    /// bytes), once for each.
+    /// Takes a free record for file `key`, beginning the search at index `hint`. Ok(None) if all records are
+    /// taken. The first time that a record is taken, `allocate` is called with the address and the length of
+    /// its data, to allocate shared memory; its error is returned.
     pub(crate) fn take<E>(
         &self,
         me: OwnerId,
@@ -119,7 +132,7 @@ impl UndoRecords {
         Ok(Some(undo))
     }
 
-    /// The records whose owner is gone.
+    /// The records whose owner is dead, armed or not.
     pub(crate) fn abandoned(&self, is_alive: impl Fn(OwnerId) -> bool) -> impl Iterator<Item = UndoRecord<'_>> {
         let owner = |index: usize| OwnerId::new(self.heads[index].owner.load(Ordering::Acquire));
         let is_abandoned = move |index: &usize| owner(*index).is_some_and(|owner| !is_alive(owner));
@@ -132,86 +145,95 @@ impl UndoRecords {
 }
 
 impl<'a> UndoRecord<'a> {
-    /// The file it is about.
+    /// The key of the file that the record is about.
     #[must_use]
     pub fn key(&self) -> u64 {
         self.head.key.load(Ordering::Relaxed)
     }
 
-    /// What its owner was in the middle of, if anything.
+    /// What the record's owner was in the middle of, if anything.
     #[must_use]
     pub fn unfinished(&self) -> Option<Unfinished> {
         match self.head.armed.load(Ordering::Acquire) {
-            NOTHING => None,
+            DISARMED => None,
             ZEROED => {
                 let (offset, bytes) = (self.head.offset.load(Ordering::Relaxed), self.head.bytes.load(Ordering::Relaxed));
                 Some(Unfinished::Zeroed { offset, bytes })
             }
             LOOKING => Some(Unfinished::Looking { locks: self.head.offset.load(Ordering::Relaxed) }),
+            // SAVED. Another value is damage: `saved` checks what the record names.
             _ => Some(Unfinished::Saved),
         }
     }
 
-    /// Makes the record of a dead owner free: there is nothing to be done any more. [`crate::Runtime::with_undo`] is held.
+    /// Makes the record free: nothing is to be done any more. A living owner calls this when it drops its
+    /// [`Undo`]; for a dead owner's record only a process inside [`crate::Runtime::with_undo`] may call it.
     pub fn free(&self) {
         self.disarm();
         self.head.owner.store(0, Ordering::Release);
     }
 
-    /// How many bytes of each of `member_count` members it can save, a multiple of a line.
-    pub(crate) const fn step_bytes(member_count: usize) -> usize {
-        let most = UNDO_BYTES / member_count / CACHE_LINE_BYTES * CACHE_LINE_BYTES;
+    /// How many bytes of each of `saved_members` members a record can save, a multiple of a line.
+    pub(crate) const fn step_bytes(saved_members: usize) -> usize {
+        let most = UNDO_BYTES / saved_members / CACHE_LINE_BYTES * CACHE_LINE_BYTES;
         if most < BLOCK_BYTES { most } else { BLOCK_BYTES }
     }
 
-    /// Where it saves what the member has that comes `index`th of `member_count`.
-    pub(crate) fn place(&self, index: usize, member_count: usize) -> *mut u8 {
+    /// The address where the record saves bytes of the `index`th of `saved_members` members.
+    pub(crate) fn place(&self, index: usize, saved_members: usize) -> *mut u8 {
         let first = self.data.0.as_ptr().cast::<u8>().cast_mut();
-        first.wrapping_add(index * Self::step_bytes(member_count))
+        first.wrapping_add(index * Self::step_bytes(saved_members))
     }
 
-    /// The members whose bytes it saves, where, and how many of each. None if that cannot be: whoever may write to the segment may have damaged it, and what lies
-    /// behind the record is not to be stored on members.
-    pub(crate) fn saved(&self, member_count: usize) -> Option<(MemberSet, u64, usize)> {
+    /// The members whose bytes the record has saved, their offset, and the bytes of each, in an array of
+    /// `array_members`. None if the head is damaged, as any process can damage it that can write to the
+    /// segment: memory outside of the record must not be stored on members.
+    pub(crate) fn saved(&self, array_members: usize) -> Option<(MemberSet, u64, usize)> {
         let members = MemberSet::from_bits(self.head.members.load(Ordering::Relaxed));
         let (offset, bytes) = (self.head.offset.load(Ordering::Relaxed), self.head.bytes.load(Ordering::Relaxed) as usize);
-        let exist = !members.is_empty() && members.minus(MemberSet::first(member_count)).is_empty();
+        let exist = !members.is_empty() && members.minus(MemberSet::first(array_members)).is_empty();
         let fits = exist && bytes <= Self::step_bytes(members.len()) && offset.checked_add(bytes as u64).is_some();
         fits.then_some((members, offset, bytes))
     }
 
-    /// What was saved at [`Self::place`] makes `members` agree: from here on they may be stored to.
+    /// Arms the record: the caller has saved, at [`Self::place`], bytes that make `members` agree if they are
+    /// put on them. After this the caller may store to these members.
     pub(crate) fn arm_saved(&self, members: MemberSet, offset: u64, bytes: usize) {
         self.arm(SAVED, members, offset, bytes as u64);
     }
 
-    /// From here on every member may be zeroed there.
+    /// Arms the record: from now on the caller may zero `bytes` bytes at `offset` of every member.
     pub fn arm_zeros(&self, offset: u64, bytes: u64) {
         self.arm(ZEROED, MemberSet::EMPTY, offset, bytes);
     }
 
-    /// The owner has these locks of the file, a bit each, and stores nothing until it says otherwise: who inherits them need not make anything behind them good. To be said once the locks are held, and disarmed before they are
-    /// let go.
+    /// Arms the record to tell that the owner holds `locks` (bit i: stripe lock i of the file) and stores
+    /// nothing under them, so that who inherits them has nothing to make good. The caller calls this after it
+    /// has taken the locks; it calls [`Self::disarm`] before its first store under them, and before it releases
+    /// them.
     pub fn arm_looking(&self, locks: u64) {
         self.arm(LOOKING, MemberSet::EMPTY, locks, 0);
     }
 
     fn arm(&self, what: u32, members: MemberSet, offset: u64, bytes: u64) {
-        // It may still be armed, after a fault: a death in between is not to find the one kind at the other's place.
-        self.head.armed.store(NOTHING, Ordering::Relaxed);
+        // After a fault the record can still be armed. It is disarmed first, so that a process that dies
+        // between these stores never leaves an armed record with the kind of one change and the place of
+        // another.
+        self.head.armed.store(DISARMED, Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
         self.head.members.store(members.bits(), Ordering::Relaxed);
         self.head.offset.store(offset, Ordering::Relaxed);
         self.head.bytes.store(bytes, Ordering::Relaxed);
         self.head.armed.store(what, Ordering::Release);
-        // Who reads it finds the thread stopped at some instruction: only the order of instructions counts.
+        // Others read the record only after this thread is dead, and see all of its stores up to some
+        // instruction. So only the compiler must not move stores (to the record, or to members) over this line.
         compiler_fence(Ordering::SeqCst);
     }
 
-    /// All that was to be stored is stored.
+    /// Disarms the record: the caller has stored all that it wanted to store, or nothing.
     pub fn disarm(&self) {
         compiler_fence(Ordering::SeqCst);
-        self.head.armed.store(NOTHING, Ordering::Release);
+        self.head.armed.store(DISARMED, Ordering::Release);
     }
 }
 
@@ -222,7 +244,7 @@ impl core::fmt::Debug for UndoRecord<'_> {
 }
 
 impl<'a> Undo<'a> {
-    /// The record.
+    /// A reference to the record.
     #[must_use]
     pub const fn record(&self) -> UndoRecord<'a> {
         self.0
@@ -240,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_saves_no_more_than_it_has_room_for() {
+    fn a_record_with_a_damaged_head_is_refused() {
         let layout = std::alloc::Layout::new::<UndoRecords>();
         // SAFETY: all zeros is a value of it; freed below.
         let records = unsafe { &*std::alloc::alloc_zeroed(layout).cast::<UndoRecords>() };

@@ -1,20 +1,21 @@
-//! What a crash may have left disagreeing between the members of a file, and how it is made to
-//! agree before anybody reads it.
+//! What a crash may have left disagreeing between the members of a file, and how it is made to agree
+//! before anybody reads it.
 //!
-//! The inode table tells which bytes those are ([`Resync`]): after a crash `recovery` puts there
-//! what the lanes named. The first process to open the file that may write to it makes them agree,
-//! with every reader and writer kept out, and only then takes the note away. So a second crash at
-//! any instant finds the note again. A note that is no longer needed costs one comparison.
+//! The inode table has a *note* of these bytes for each file ([`Resync`]). After a crash
+//! [`crate::recovery`] writes the notes from what the lanes name. The first process that opens the file
+//! for writing makes the bytes agree, with every reader and writer kept out, and only then takes the
+//! note away. So a second crash at any instant finds the note again. If the bytes agree already, the
+//! work is to read and compare them once.
 //!
-//! While a member is away that is not on record yet, bytes that agree on the others are left as
-//! they are, with their note. If no process stores anything else, the member then comes back in
-//! sync. The note is dealt with when the member has come back, or is on record.
+//! While a member is out and no superblock says so yet, bytes that agree on the others are left as they
+//! are, with their note. If no process stores anything else, the member then comes back in sync. The
+//! note is dealt with when the member has come back, or when a superblock says that it is out.
 //!
-//! Copies are made from the lowest member in use, parity from the data. If a member lost its
-//! backing file and got a new one, its bytes are computed from the others. With a member out,
-//! parity that does not fit its data cannot be told from parity that does: what is computed from it
-//! may be bytes that nobody wrote. The file is marked then ([`format::FLAG_DOUBTFUL`]), and what
-//! lies behind its end is made zeros before it grows.
+//! Copies are made from the lowest member in use, parity from the data. If a member lost its backing
+//! file and got a new one, its bytes are computed from the others. With a member out nobody can tell
+//! whether parity fits its data, so what is computed from parity may be bytes that nobody wrote. Before
+//! resync goes on in that case, it marks the file ([`format::FLAG_DOUBTFUL`]); what lies behind the
+//! file's end is made zeros before the file grows.
 
 use crate::Inode;
 use crate::rebuild::times_of;
@@ -33,19 +34,22 @@ use units::MemberSet;
 
 /// Bytes of a file that are made to agree at a time, widened to whole stripes.
 const STEP_BYTES: u64 = 1 << 20;
-/// [`array::SharedFile::resync_waits`]: what waits agrees on the members that are here, and waits for the one that is away.
+/// A value of [`array::SharedFile::resync_waits`]: the noted bytes agree on all members in use, and the note
+/// is kept for a member that is out. (0: no note; any other value: there is work to do.)
 const WAITS_FOR_MEMBER: u32 = 2;
-/// No bytes of a file.
+/// A range without bytes. It is never stored: on media the end of a note is not 0.
 const NOTHING: Resync = Resync { start: u64::MAX, end: 0, lost: MemberSet::EMPTY };
 
 impl InodeTable {
-    /// What waits for resync of the file with this record.
+    /// The note of the file with inode `number`: the union of what members in use note, or else that of the
+    /// record which the table judges right. None if nothing is noted, and also if no record can be read:
+    /// such a file cannot be opened.
     pub(crate) fn resync(&self, array: &Array, number: u64) -> Option<Resync> {
         let noted = array.in_use().iter().filter_map(|slot| self.resync_on(slot, number)).reduce(Resync::union);
         noted.or_else(|| self.load(array, number).ok().flatten().and_then(|record| record.resync))
     }
 
-    /// Notes that more waits for resync.
+    /// Adds `more` to the file's note, on all members in use.
     pub(crate) fn add_resync(&self, array: &Array, number: u64, more: Resync) {
         array.runtime().with_inodes(|_| {
             let resync = self.resync(array, number).map_or(more, |present| present.union(more));
@@ -57,7 +61,7 @@ impl InodeTable {
         });
     }
 
-    /// Takes the note away, unless more was noted than `done`.
+    /// Takes the note away if it still is `done`.
     fn end_resync(&self, array: &Array, number: u64, done: Option<Resync>) {
         array.runtime().with_inodes(|_| {
             if self.resync(array, number) == done {
@@ -68,11 +72,17 @@ impl InodeTable {
 }
 
 impl Inode {
-    /// Makes what waits for resync agree, if this process may. Others wait behind the size lock meanwhile.
+    /// Makes the noted bytes agree, if this process can write to the file. Other processes wait for the size
+    /// lock meanwhile.
+    ///
+    /// # Errors
+    /// `IO` if this process cannot write and the members that have all their bytes do not suffice; those of
+    /// [`Self::resync_noted`].
     #[cold]
     pub(crate) fn finish_resync(&self) -> Result<(), OsError> {
         if !self.writable {
-            // The bytes that a member lost read as zeros there until they are made anew. So each read computes them from the other members.
+            // This process cannot repair. Members that lost their backing file count as out for it, so that its
+            // reads compute their bytes from the others.
             self.leave_out_unfinished();
             return if self.geometry.survives(self.out()) { Ok(()) } else { Err(OsError::IO) };
         }
@@ -86,7 +96,7 @@ impl Inode {
                 return Ok(());
             }
             let held = self.lock_stripes(Blocks::ALL)?;
-            // What the journal has is right, whichever members are left.
+            // The journal goes first: all its bytes are right even with members out.
             self.replay_behind(u64::MAX)?;
             self.undo_dead()?;
             let size = self.size();
@@ -96,12 +106,14 @@ impl Inode {
                 shared.resync_waits.store(WAITS_FOR_MEMBER, Ordering::Release);
                 return Ok(());
             }
-            self.resync_noted()?;
+            let done = self.resync_noted();
             drop(held);
-            Ok(())
+            done
         });
         match finished {
-            // A member has no room for what is to be stored, or (tmpfs) to look at what lies in holes. No data are lost and every member is there, so the file can be read; its redundancy waits for room.
+            // A member is full. (On tmpfs even reading a hole through a mapping takes room.) No member is out and
+            // none has lost its file, so all data can be read. The note stays, and the next to open the file
+            // tries again.
             Err(OsError::NOSPC | OsError::DQUOT)
                 if self.out().is_empty() && self.noted().is_none_or(|noted| noted.lost.is_empty()) =>
             {
@@ -115,16 +127,19 @@ impl Inode {
         self.files.table().resync(self.files.array(), self.number)
     }
 
-    /// Makes what waits for resync agree. The size lock and all stripe locks are held; what the journal has is replayed, what the dead left is undone.
+    /// Makes the noted bytes agree. The caller holds the size lock and all stripe locks, has replayed the
+    /// journal and undone what dead processes left.
     ///
     /// # Errors
-    /// `IO`, and nothing is changed, while members are out without which what others lost cannot be computed; as for any change otherwise.
+    /// `IO` if members lost bytes that only members which are out could help to compute. If the note says so,
+    /// nothing has been changed; if more loss shows meanwhile, the note has grown. Other errors are those of
+    /// any change of a file.
     pub(crate) fn resync_noted(&self) -> Result<(), OsError> {
         let (array, size, mut noted) = (self.files.array(), self.size(), self.noted());
         let mut range = noted.unwrap_or(NOTHING);
         self.can_compute(range.lost)?;
         array.before_change()?;
-        let times = self.times_without(range.lost);
+        let times = self.times_from_others_than(range.lost);
         self.with_cut_back(|cut| {
             range.lost = range.lost.union(cut).union(self.note_short(size, range.lost.union(cut)));
             noted = self.noted();
@@ -144,8 +159,9 @@ impl Inode {
         Ok(())
     }
 
-    /// The times of the file, if members have lost it: when those are given its bytes, theirs change.
-    fn times_without(&self, lost: MemberSet) -> Option<Timestamps> {
+    /// The file's times, from a member that did not lose it; None if `lost` is empty. To store bytes on the
+    /// others changes their files' times, so the caller sets them afterwards.
+    fn times_from_others_than(&self, lost: MemberSet) -> Option<Timestamps> {
         if lost.is_empty() {
             return None;
         }
@@ -164,8 +180,12 @@ impl Inode {
         self.in_use().filter(|(_, backing)| backing.bytes().is_ok_and(|bytes| bytes < wanted)).map(|(slot, _)| slot).collect()
     }
 
-    /// Notes, before they are made longer, that members have lost what their backing files are too short to hold, and returns them: somebody has cut these files, or a member's file system had not made the length
-    /// durable. If it cannot be computed from the others there are none: then it is zeros, and no fsync of it ever returned.
+    /// Finds the members in use whose backing files are too short: somebody has cut these files, or a
+    /// member's file system had not made the length durable. If the other members can compute the missing
+    /// bytes, notes that these members lost them and returns these members. That is done before the files
+    /// are made longer, since afterwards nothing would show it. If the others cannot compute the bytes, it
+    /// returns no members, and the bytes become zeros. After a crash no fsync of them had returned then; if
+    /// somebody cut the files of more members than the level bears, data are lost.
     fn note_short(&self, size: u64, lost: MemberSet) -> MemberSet {
         let short = self.short(size);
         if short.is_empty() || !self.geometry.survives(self.out().union(lost).union(short)) {
@@ -175,7 +195,8 @@ impl Inode {
         short
     }
 
-    /// Whether nothing need be stored, as far as can be told without the members that are out. The size lock and all stripe locks are held.
+    /// Whether the noted bytes agree on the members in use. An error of reading counts as no. The caller holds
+    /// the size lock and all stripe locks.
     fn agrees(&self, range: &Resync, size: u64) -> bool {
         let verify = |offset, bytes| match self.striper(self.out()).verify(offset, bytes) {
             Ok(0) => Ok(()),
@@ -185,8 +206,9 @@ impl Inode {
         range.lost.is_empty() && !self.is_short(size) && self.each_step(start, end, verify).is_ok()
     }
 
-    /// The bytes whose redundancy a change of `range` may have touched: from the beginning of its first stripe, since parity of what lies
-    /// behind the end of the file is that of bytes before it too.
+    /// `range` widened down to the beginning of its first stripe and cut at `size`, as (start, end). A byte of
+    /// parity stands for one byte of each chunk, so a byte behind the end of the file shares its parity with
+    /// bytes before the end, which lie in the same stripe.
     const fn stripes_of(&self, range: &Resync, size: u64) -> (u64, u64) {
         if range.start >= range.end {
             return (0, 0);
@@ -195,19 +217,21 @@ impl Inode {
         (range.start / self.stripe_step() * self.stripe_step(), end)
     }
 
-    /// Resync goes by multiples of this.
+    /// Resync handles whole multiples of this many bytes: a stripe, or 1 if there are no chunks.
     const fn stripe_step(&self) -> u64 {
         if self.geometry.level().has_chunks() { self.geometry.stripe_bytes() } else { 1 }
     }
 
-    /// Gives backing files the length that the size asks for, and returns whether one was shorter. It holds zeros there now.
+    /// Gives backing files the length that the size asks for, and returns whether one was shorter. The new
+    /// part of each is a hole and reads as zeros.
     fn lengthen_backing(&self, size: u64) -> Result<bool, OsError> {
         if !self.is_short(size) {
             return Ok(false);
         }
         let wanted = self.geometry.member_bytes(size);
         self.add_flags(format::FLAG_HOLES);
-        // Nothing is counted upon meanwhile, or a file that is too short would be taken for one that somebody has just cut.
+        // While this is 0 no process relies on the files' length. Otherwise one would take a file that is still
+        // short for a file that somebody has just cut.
         self.shared().allocated_end.store(0, Ordering::Release);
         self.on_members(|backing| if backing.bytes()? < wanted { backing.set_len(wanted) } else { Ok(()) })?;
         self.shared().allocated_end.store(wanted, Ordering::Release);
@@ -215,7 +239,8 @@ impl Inode {
         Ok(true)
     }
 
-    /// The size lock and all stripe locks are held.
+    /// Computes what members in `range.lost` lost, then makes copies and parity of `range` (of the whole file if
+    /// members lost it) agree and durable. The caller holds the size lock and all stripe locks.
     fn make_agree(&self, range: &Resync, size: u64) -> Result<(), OsError> {
         let lost = range.lost.minus(self.out());
         if !lost.is_empty() && self.can_compute(range.lost)? {
@@ -231,8 +256,10 @@ impl Inode {
         self.on_members(|backing| backing.persist(start, end - start))
     }
 
-    /// Redundancy up to `end` (0: of nothing) is made to fit what is there: with members out what is then computed of them may be bytes that nobody wrote, zeros behind the end
-    /// of the file not excepted. Those it must not grow over.
+    /// Marks the file as doubtful if a member with data is out: the caller is about to make parity fit what the
+    /// other members hold, up to `end` (0: nowhere), and what is computed of the missing member may then be
+    /// bytes that nobody wrote. That holds for the zeros behind the end of the file too; `doubt_tail` sees to
+    /// it that they are zeroed before the file grows.
     fn doubt(&self, end: u64) {
         if end != 0 && undo::is_needed(&self.geometry, self.out()) {
             self.add_flags(format::FLAG_DOUBTFUL);
@@ -240,7 +267,8 @@ impl Inode {
         }
     }
 
-    /// Calls `act` with the pieces of a range that members in use may hold data of. A size that is damaged may be any: what lies between data costs nothing.
+    /// Calls `act` with pieces (offset and bytes) of `start..end`, from the beginning of a stripe on where data
+    /// begin, and skips what is a hole on all members. So even a damaged size of 2^60 costs no time.
     pub(crate) fn each_step(
         &self,
         mut start: u64,
@@ -250,7 +278,7 @@ impl Inode {
         let stripe = self.stripe_step();
         let step = STEP_BYTES.next_multiple_of(stripe);
         while start < end {
-            // Where members cannot be asked there is data.
+            // If the members cannot tell, it is taken for data.
             match self.data_from(start).unwrap_or(Some(start)) {
                 None => break,
                 Some(data) => start = start.max(data / stripe * stripe),
@@ -265,7 +293,8 @@ impl Inode {
         Ok(())
     }
 
-    /// Stores only where members disagree: most of what is noted agrees, and holes stay holes.
+    /// Makes `bytes` at `offset` agree. Stores only if members disagree there: most of what is noted agrees, and
+    /// holes stay holes. After a fault it tries again with the members that are left.
     fn agree_step(&self, offset: u64, bytes: u64) -> Result<(), OsError> {
         loop {
             let done = self.striper(self.out()).verify(offset, bytes).and_then(|mismatches| {
@@ -284,15 +313,19 @@ impl Inode {
         }
     }
 
-    /// Whether what these members lost can be computed from the others: `IO` if it could be but for members that are out. More than the level bears nobody will ever
-    /// compute; their file systems had not kept the file, so no fsync of it ever returned, and it holds zeros there.
+    /// Whether the bytes that these members lost can be computed from the others now. False if more members
+    /// lost them than the level bears: nobody will ever compute them, and they are zeros.
+    ///
+    /// # Errors
+    /// `IO` if they could be computed if the members that are out were in use.
     fn can_compute(&self, lost: MemberSet) -> Result<bool, OsError> {
         let can = self.geometry.survives(self.out().union(lost));
         if !can && self.geometry.survives(lost) { Err(OsError::IO) } else { Ok(can) }
     }
 
-    /// Computes what the members in `lost` held from the others, and stores it: as whole stripes, with the zeros behind the end of the file, so that parity is what it was
-    /// whenever this is cut short, and it can be done again.
+    /// Reads whole stripes without the members in `lost`, and writes them to all members in use, with the zeros
+    /// behind the end of the file. Parity comes out as it was, so this can be cut short and repeated. Does
+    /// nothing if the others do not suffice and never will.
     fn rebuild_step(&self, lost: MemberSet, offset: u64, bytes: u64) -> Result<(), OsError> {
         let whole = bytes.next_multiple_of(self.stripe_step());
         self.fill_holes(offset, offset + whole)?;
@@ -302,7 +335,7 @@ impl Inode {
             if lost.is_empty() || !self.can_compute(lost)? {
                 return Ok(());
             }
-            // SAFETY: the buffer is ours and that long.
+            // SAFETY: `data` has `whole` bytes, and `bytes` is no more.
             let copied = unsafe {
                 self.striper(self.out().union(lost))
                     .read(offset, data.as_mut_ptr(), bytes as usize)

@@ -1,5 +1,9 @@
-//! AVX-512 (F, BW, VL): a line is one register, partial lines are masked; multiplication by pshufb tables, or by GFNI where
-//! the processor has it.
+//! The kernels for AVX-512 (F, BW, VL). A line is one register; a part of a line is loaded and stored under a
+//! mask. The kernels multiply with look-up tables (vpshufb), or with an instruction of GFNI where the processor
+//! has it.
+//!
+//! *The AVX-512 promise:* every function in this file is called only from functions that are compiled for
+//! AVX-512 (F, BW, VL), which run only on processors that have it.
 
 use super::kernel_table;
 use crate::gf::{MATRICES, NIBBLES};
@@ -11,16 +15,17 @@ use core::arch::x86_64::*;
 #[derive(Clone, Copy)]
 pub(crate) struct Zmm(__m512i);
 
-/// The lowest `len` (1..=63) bytes of a line.
+/// The mask for the lowest `len` bytes of a line. `len` is at most 63: whole lines go without a mask.
 #[inline(always)]
 fn mask(len: usize) -> __mmask64 {
+    debug_assert!(len < 64);
     (1 << len) - 1
 }
 
 impl Line for Zmm {
     #[inline(always)]
     unsafe fn zero() -> Self {
-        // SAFETY: called below a function compiled for AVX-512 only, as everything in this file.
+        // SAFETY: the AVX-512 promise.
         unsafe { Self(_mm512_setzero_si512()) }
     }
 
@@ -38,7 +43,7 @@ impl Line for Zmm {
 
     #[inline(always)]
     unsafe fn pin(self) -> Self {
-        // SAFETY: as in zero.
+        // SAFETY: the AVX-512 promise.
         unsafe { Self(pin_line(self.0)) }
     }
 
@@ -50,7 +55,7 @@ impl Line for Zmm {
 
     #[inline(always)]
     unsafe fn store_part(self, to: *mut u8, len: usize) {
-        // SAFETY: as load_part.
+        // SAFETY: `len` writable bytes are the caller's promise; bytes that are masked out are not accessed and cannot fault.
         unsafe { _mm512_mask_storeu_epi8(to.cast(), mask(len), self.0) }
     }
 
@@ -62,36 +67,41 @@ impl Line for Zmm {
 
     #[inline(always)]
     unsafe fn xor(self, other: Self) -> Self {
-        // SAFETY: as in zero.
+        // SAFETY: the AVX-512 promise.
         unsafe { Self(_mm512_xor_si512(self.0, other.0)) }
     }
 
     #[inline(always)]
     unsafe fn xor3(self, b: Self, c: Self) -> Self {
-        // SAFETY: as in zero. 0x96 is the truth table of a ^ b ^ c.
+        // SAFETY: the AVX-512 promise. 0x96 is the truth table of a ^ b ^ c.
         unsafe { Self(_mm512_ternarylogic_epi64::<0x96>(self.0, b.0, c.0)) }
     }
 }
 
-/// [`Line::pin`]; the register class wants the feature declared.
+/// Does [`Line::pin`]. A function of its own, because `asm!` accepts `zmm_reg` only where the feature is
+/// declared.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn pin_line(mut line: __m512i) -> __m512i {
-    // SAFETY: no instruction; not `pure`, so that it is neither repeated nor moved.
+    // SAFETY: the assembly contains no instruction. It is not `pure`, so the compiler must take the register's value
+    // as new here and cannot compute it again from where it came.
     unsafe { asm!("/* {0} */", inout(zmm_reg) line, options(nomem, nostack, preserves_flags)) }
     line
 }
 
-/// Multiplies each nibble by a table look-up.
+/// Multiplication by look-up: the product of a byte is the xor of the products of its two nibbles, which stand
+/// in two tables of 16.
 pub(crate) struct Nibbles;
 
 impl Field<Zmm> for Nibbles {
+    /// The products of low nibbles and of high nibbles, each table once in each quarter of the register.
     type Factor = (__m512i, __m512i);
 
     #[inline(always)]
     unsafe fn factor(coefficient: u8) -> Self::Factor {
         let tables = NIBBLES[coefficient as usize].as_ptr();
-        // SAFETY: the two tables are 16 bytes each; AVX-512 as in zero.
+        // SAFETY: `NIBBLES[c]` is 32 bytes, the tables for low and for high nibbles one after the other; the AVX-512
+        // promise.
         unsafe {
             (
                 _mm512_broadcast_i32x4(_mm_loadu_si128(tables.cast())),
@@ -102,26 +112,29 @@ impl Field<Zmm> for Nibbles {
 
     #[inline(always)]
     unsafe fn multiply(line: Zmm, (low, high): Self::Factor) -> Zmm {
-        // SAFETY: as in zero.
+        // SAFETY: the AVX-512 promise.
         unsafe {
-            let mask = _mm512_set1_epi8(0x0f);
-            let from_low = _mm512_shuffle_epi8(low, _mm512_and_si512(line.0, mask));
-            let from_high = _mm512_shuffle_epi8(high, _mm512_and_si512(_mm512_srli_epi64::<4>(line.0), mask));
+            let low_nibbles = _mm512_set1_epi8(0x0f);
+            let from_low = _mm512_shuffle_epi8(low, _mm512_and_si512(line.0, low_nibbles));
+            // The shift brings in bits of the neighbouring byte; the mask drops them.
+            let from_high = _mm512_shuffle_epi8(high, _mm512_and_si512(_mm512_srli_epi64::<4>(line.0), low_nibbles));
             Zmm(_mm512_xor_si512(from_low, from_high))
         }
     }
 
     #[inline(always)]
     unsafe fn double(line: Zmm) -> Zmm {
-        // SAFETY: as in zero. Bytes with the top bit set get the polynomial.
+        // SAFETY: the AVX-512 promise.
         unsafe {
+            // Bytes whose top bit is set overflow when doubled: they are reduced by the polynomial 0x11d.
             let overflow = _mm512_maskz_set1_epi8(_mm512_movepi8_mask(line.0), 0x1d);
             Zmm(_mm512_xor_si512(_mm512_add_epi8(line.0, line.0), overflow))
         }
     }
 }
 
-/// Multiplies by a bit matrix.
+/// Multiplication by a matrix of 8 × 8 bits (vgf2p8affineqb). GFNI's own multiplication is for the polynomial
+/// 0x11b, not for 0x11d.
 pub(crate) struct Gfni;
 
 impl Field<Zmm> for Gfni {
@@ -129,13 +142,13 @@ impl Field<Zmm> for Gfni {
 
     #[inline(always)]
     unsafe fn factor(coefficient: u8) -> __m512i {
-        // SAFETY: as in zero.
+        // SAFETY: the AVX-512 promise.
         unsafe { _mm512_set1_epi64(MATRICES[coefficient as usize] as i64) }
     }
 
     #[inline(always)]
     unsafe fn multiply(line: Zmm, factor: __m512i) -> Zmm {
-        // SAFETY: called below a function compiled for AVX-512 and GFNI only.
+        // SAFETY: the AVX-512 promise, and the caller is compiled for GFNI.
         unsafe { Zmm(_mm512_gf2p8affine_epi64_epi8::<0>(line.0, factor)) }
     }
 
