@@ -1,4 +1,10 @@
-//! What the attacker does: tables of actions, each a call or a few that the kernel grants or refuses by his own rights.
+//! What the attacker does: tables of actions. Each makes one or a few system calls, with no rights but those of
+//! the attacker's user.
+//!
+//! Names below the array's root: `t` is the attacker's own directory, `r` root's, `u` another user's, and `shared`
+//! is a sticky directory of all. `f…` are files, `e…` and `d…` directories, `n…` names of the others' work;
+//! `stash…` are names to which the attacker moves things aside. All members lie in one file system, so links and
+//! renames between members are possible.
 
 use crate::{
     kernel::{self, HERE},
@@ -15,23 +21,25 @@ use std::{
 
 /// How many files the attacker keeps open at most.
 const KEPT_MAX: usize = 24;
-/// Longer files he does not make: what others read of them costs time and no more.
+/// The attribute of backing files.
+const ATTRIBUTE_NAME: &str = "user.cxlraid";
+/// The attacker makes no longer files: they would cost the other processes time and test nothing else.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// The attacker.
+/// The attacker. `uuid` is the array's, by which the files in /dev/shm are named.
 pub(crate) struct Attacker {
     pub(crate) places: Places,
     pub(crate) member_count: usize,
     pub(crate) uuid: String,
     pub(crate) random: Rng,
-    /// Files that he opened and did not close: what becomes of them he sees.
+    /// Files that he keeps open, with the path that each had: what becomes of them shows through the descriptors.
     pub(crate) kept: Vec<(PathBuf, File)>,
 }
 
-/// One kind of action. The kernel refuses it, or has done it.
+/// One kind of action. `Err`: the kernel refused a call, or there was nothing to act on; calls before it stay done.
 type Act = fn(&mut Attacker) -> io::Result<()>;
 
-/// What he does at any time; what is there twice he does more often.
+/// Actions of every run. An action that is listed several times is that much likelier.
 pub(crate) const ACTIONS: [Act; 44] = [
     write,
     truncate,
@@ -69,17 +77,17 @@ pub(crate) const ACTIONS: [Act; 44] = [
     shared_name_of_others,
     others_file,
     others_name,
-    own_files_of_array,
+    array_metadata,
     segment,
     shared_copies,
-    copy_names,
+    squat_shared_copies,
     home_file,
     home_swap,
-    home_program,
+    home_set_ids,
     retrieved,
 ];
 
-/// What writes attributes that say of his file that it is another one.
+/// Actions that give a file of his the attribute of another file. They are for runs whose orders ask for them.
 pub(crate) const FORGERIES: [Act; 6] =
     [forge_attribute, forge_attribute, forge_attribute, forge_attribute, forge_seen_attribute, forge_seen_attribute];
 
@@ -92,7 +100,7 @@ impl Attacker {
         self.random.below(self.member_count as u64) as usize
     }
 
-    /// A path in his own directory, relative to the prefix.
+    /// A random path below his directory, relative to the array's root.
     fn own(&mut self) -> String {
         let directory = self.pick(&["t", "t", "t/e0", "t/e0", "t/e1", "t/e0/sub", "t/e1/sub"]);
         let name =
@@ -100,7 +108,8 @@ impl Attacker {
         format!("{directory}/{name}")
     }
 
-    fn own_backing(&mut self) -> PathBuf {
+    /// One of his paths, on a random member: two calls give two members.
+    fn random_own_backing(&mut self) -> PathBuf {
         let (slot, own) = (self.slot(), self.own());
         self.places.backing(slot, &own)
     }
@@ -111,7 +120,7 @@ impl Attacker {
         self.places.backing(slot, own)
     }
 
-    /// Another's file where it lies on a member.
+    /// Another user's file or directory where it lies on a member.
     fn others(&mut self) -> PathBuf {
         let slot = self.slot();
         let owner = self.pick(&["r", "u", "shared"]);
@@ -122,7 +131,8 @@ impl Attacker {
         self.places.backing(slot, &format!("{owner}/{name}"))
     }
 
-    /// What symlinks lead to.
+    /// A path for a symlink to lead to: a member's `.cxlraid`, a path in the array, a backing file, a relative path
+    /// upwards, a loop, or else a name in the directory outside of the array.
     fn target(&mut self) -> PathBuf {
         let outside = self.places.outside();
         let word = self.pick(&[
@@ -142,7 +152,8 @@ impl Attacker {
         }
     }
 
-    /// Moves what has a path aside, to where a swap finds it again.
+    /// Renames `path` to a stash beside it, and removes what was there; `swap` can exchange the two again. Does
+    /// nothing if `path` is that stash.
     fn set_aside(&mut self, path: &Path) -> io::Result<()> {
         let aside = path.with_file_name(self.pick(&["stash0", "stash1"]));
         if aside != path {
@@ -162,30 +173,35 @@ fn opened(path: &Path, flags: i32) -> io::Result<File> {
 }
 
 fn write(attacker: &mut Attacker) -> io::Result<()> {
-    let file = opened(&attacker.own_backing(), libc::O_WRONLY)?;
+    let file = opened(&attacker.random_own_backing(), libc::O_WRONLY)?;
     let at = attacker.random.below(9000);
     file.write_all_at(b"by the attacker\n", at)
 }
 
 fn truncate(attacker: &mut Attacker) -> io::Result<()> {
-    let file = opened(&attacker.own_backing(), libc::O_WRONLY)?;
+    let file = opened(&attacker.random_own_backing(), libc::O_WRONLY)?;
     let bytes = [0, 1, 4095, 4096, 20_000, FILE_BYTES_MAX][attacker.random.below(6) as usize];
     file.set_len(bytes)
 }
 
 fn create(attacker: &mut Attacker) -> io::Result<()> {
-    let file = opened(&attacker.own_backing(), libc::O_CREAT | libc::O_WRONLY)?;
+    let file = opened(&attacker.random_own_backing(), libc::O_CREAT | libc::O_WRONLY)?;
     file.write_all_at(b"made by the attacker\n", 0)
 }
 
 fn keep_open(attacker: &mut Attacker) -> io::Result<()> {
-    let path = attacker.own_backing();
+    let path = attacker.random_own_backing();
     let file = opened(&path, libc::O_RDWR)?;
+    keep(attacker, path, file);
+    Ok(())
+}
+
+/// Keeps a file open. The one that was opened first is closed if there are too many.
+fn keep(attacker: &mut Attacker, path: PathBuf, file: File) {
     if attacker.kept.len() == KEPT_MAX {
         attacker.kept.remove(0);
     }
     attacker.kept.push((path, file));
-    Ok(())
 }
 
 fn one_kept(attacker: &mut Attacker) -> io::Result<usize> {
@@ -205,18 +221,18 @@ fn read_kept(attacker: &mut Attacker) -> io::Result<()> {
 }
 
 fn lock(attacker: &mut Attacker) -> io::Result<()> {
-    let path = attacker.own_backing();
+    let path = attacker.random_own_backing();
     let file = opened(&path, libc::O_RDWR)?;
     kernel::lock(&file)?;
-    attacker.kept.truncate(KEPT_MAX - 1);
-    attacker.kept.push((path, file));
+    keep(attacker, path, file);
     Ok(())
 }
 
 fn mode(attacker: &mut Attacker) -> io::Result<()> {
     let modes = [0o000, 0o600, 0o644, 0o666, 0o755, 0o777, 0o1777, 0o2777, 0o4755, 0o6755, 0o111, 0o700];
     let mode = modes[attacker.random.below(modes.len() as u64) as usize];
-    let path = if attacker.random.one_in(3) { attacker.own_directory() } else { attacker.own_backing() };
+    let path = if attacker.random.one_in(3) { attacker.own_directory() } else { attacker.random_own_backing() };
+    // chmod follows symlinks, to files of his that are to stay as they are.
     if path.is_symlink() {
         return Err(io::ErrorKind::InvalidInput.into());
     }
@@ -224,30 +240,41 @@ fn mode(attacker: &mut Attacker) -> io::Result<()> {
 }
 
 fn times(attacker: &mut Attacker) -> io::Result<()> {
-    kernel::touch_at(HERE, &attacker.own_backing())
+    kernel::touch_at(HERE, &attacker.random_own_backing())
 }
 
-/// acl(5) as the kernel has it: version 2, then tag, permissions and user of each entry.
+/// A user who is neither the attacker nor one of the others.
+const THIRD_USER: u32 = 1001;
+
+/// Sets an access list, acl(5), as the kernel has it: version 2, then tag, permissions and user of each entry.
 fn access_list(attacker: &mut Attacker) -> io::Result<()> {
-    let entry = |tag: u16, rights: u16, user: u32| [&tag.to_le_bytes()[..], &rights.to_le_bytes(), &user.to_le_bytes()].concat();
+    let [user_obj, user, group_obj, mask, other] = [1, 2, 4, 16, 32];
+    let entry =
+        |tag: u16, permissions: u16, id: u32| [&tag.to_le_bytes()[..], &permissions.to_le_bytes(), &id.to_le_bytes()].concat();
     let any = u32::MAX;
-    let entries = [entry(1, 6, any), entry(2, 6, 1001), entry(4, 4, any), entry(16, 7, any), entry(32, 4, any)];
+    let entries = [
+        entry(user_obj, 6, any),
+        entry(user, 6, THIRD_USER),
+        entry(group_obj, 4, any),
+        entry(mask, 7, any),
+        entry(other, 4, any),
+    ];
     let list = [&2_u32.to_le_bytes()[..], &entries.concat()].concat();
-    kernel::set_attribute(&attacker.own_backing(), "system.posix_acl_access", &list)
+    kernel::set_attribute(&attacker.random_own_backing(), "system.posix_acl_access", &list)
 }
 
 fn noise_attribute(attacker: &mut Attacker) -> io::Result<()> {
     let mut value = vec![0; [0, 1, 23, 24, 25, 200][attacker.random.below(6) as usize]];
     attacker.random.fill(&mut value);
-    kernel::set_attribute(&attacker.own_backing(), "user.cxlraid", &value)
+    kernel::set_attribute(&attacker.random_own_backing(), ATTRIBUTE_NAME, &value)
 }
 
 fn remove_attribute(attacker: &mut Attacker) -> io::Result<()> {
-    kernel::remove_attribute(&attacker.own_backing(), "user.cxlraid")
+    kernel::remove_attribute(&attacker.random_own_backing(), ATTRIBUTE_NAME)
 }
 
 fn remove(attacker: &mut Attacker) -> io::Result<()> {
-    fs::remove_file(attacker.own_backing())
+    fs::remove_file(attacker.random_own_backing())
 }
 
 fn remove_tree(attacker: &mut Attacker) -> io::Result<()> {
@@ -258,54 +285,62 @@ fn make_directory(attacker: &mut Attacker) -> io::Result<()> {
     fs::create_dir(attacker.own_directory())
 }
 
+/// Renames a path of his on one member.
 fn rename(attacker: &mut Attacker) -> io::Result<()> {
     let (slot, from, to) = (attacker.slot(), attacker.own(), attacker.own());
     fs::rename(attacker.places.backing(slot, &from), attacker.places.backing(slot, &to))
 }
 
+/// Renames a path of his from one member to another (or, by chance, on one).
 fn rename_across(attacker: &mut Attacker) -> io::Result<()> {
-    fs::rename(attacker.own_backing(), attacker.own_backing())
+    fs::rename(attacker.random_own_backing(), attacker.random_own_backing())
 }
 
+/// Exchanges two paths of his on one member.
 fn exchange(attacker: &mut Attacker) -> io::Result<()> {
     let (slot, from, to) = (attacker.slot(), attacker.own(), attacker.own());
     let (from, to) = (attacker.places.backing(slot, &from), attacker.places.backing(slot, &to));
     kernel::rename_at((HERE, &from), (HERE, &to), true)
 }
 
+/// Exchanges paths of his on two members (or, by chance, on one).
 fn exchange_across(attacker: &mut Attacker) -> io::Result<()> {
-    let (from, to) = (attacker.own_backing(), attacker.own_backing());
+    let (from, to) = (attacker.random_own_backing(), attacker.random_own_backing());
     kernel::rename_at((HERE, &from), (HERE, &to), true)
 }
 
+/// Links a file of his on one member.
 fn link(attacker: &mut Attacker) -> io::Result<()> {
     let (slot, from, to) = (attacker.slot(), attacker.own(), attacker.own());
     fs::hard_link(attacker.places.backing(slot, &from), attacker.places.backing(slot, &to))
 }
 
+/// Links a file of his from one member to another (or, by chance, on one).
 fn link_across(attacker: &mut Attacker) -> io::Result<()> {
-    fs::hard_link(attacker.own_backing(), attacker.own_backing())
+    fs::hard_link(attacker.random_own_backing(), attacker.random_own_backing())
 }
 
-/// The kernel refuses it where fs.protected_hardlinks is 1, and grants it where it is 0.
+/// Links another user's file. With fs.protected_hardlinks = 1 the kernel refuses it for files that he may not both
+/// read and write.
 fn link_others(attacker: &mut Attacker) -> io::Result<()> {
-    fs::hard_link(attacker.others(), attacker.own_backing())
+    fs::hard_link(attacker.others(), attacker.random_own_backing())
 }
 
 fn symlink(attacker: &mut Attacker) -> io::Result<()> {
-    std::os::unix::fs::symlink(attacker.target(), attacker.own_backing())
+    std::os::unix::fs::symlink(attacker.target(), attacker.random_own_backing())
 }
 
-/// Puts a symlink where a file or directory of his was, which he keeps beside it.
+/// Renames a file or directory of his to its stash and puts a symlink in its place.
 fn symlink_in_place(attacker: &mut Attacker) -> io::Result<()> {
-    let path = if attacker.random.one_in(2) { attacker.own_directory() } else { attacker.own_backing() };
+    let path = if attacker.random.one_in(2) { attacker.own_directory() } else { attacker.random_own_backing() };
     attacker.set_aside(&path)?;
     std::os::unix::fs::symlink(attacker.target(), path)
 }
 
-/// Exchanges what has a name and what was set aside: back and forth, a swap is a race with whoever looked before.
+/// Exchanges a path with a stash, and half the time exchanges them back at once. A process that has checked the path
+/// before and uses it afterwards then meets the other one.
 fn swap(attacker: &mut Attacker) -> io::Result<()> {
-    let path = if attacker.random.one_in(2) { attacker.own_directory() } else { attacker.own_backing() };
+    let path = if attacker.random.one_in(2) { attacker.own_directory() } else { attacker.random_own_backing() };
     let aside = path.with_file_name(attacker.pick(&["stash0", "stash1"]));
     kernel::rename_at((HERE, &path), (HERE, &aside), true)?;
     if attacker.random.one_in(2) {
@@ -315,19 +350,19 @@ fn swap(attacker: &mut Attacker) -> io::Result<()> {
 }
 
 fn pipe_in_place(attacker: &mut Attacker) -> io::Result<()> {
-    let path = attacker.own_backing();
+    let path = attacker.random_own_backing();
     attacker.set_aside(&path)?;
     kernel::make_node_at(HERE, &path, libc::S_IFIFO | 0o666)
 }
 
 fn socket_in_place(attacker: &mut Attacker) -> io::Result<()> {
-    let path = attacker.own_backing();
+    let path = attacker.random_own_backing();
     attacker.set_aside(&path)?;
     kernel::make_node_at(HERE, &path, libc::S_IFSOCK | 0o666)
 }
 
 fn directory_in_place(attacker: &mut Attacker) -> io::Result<()> {
-    let path = attacker.own_backing();
+    let path = attacker.random_own_backing();
     attacker.set_aside(&path)?;
     fs::create_dir(path)
 }
@@ -338,19 +373,20 @@ fn shared_name(attacker: &mut Attacker) -> io::Result<()> {
     remove_whatever(&path);
     match attacker.random.below(4) {
         0 => std::os::unix::fs::symlink(attacker.target(), path),
-        1 => fs::hard_link(attacker.own_backing(), path),
+        1 => fs::hard_link(attacker.random_own_backing(), path),
         2 => kernel::make_node_at(HERE, &path, libc::S_IFIFO | 0o666),
-        _ => fs::rename(attacker.own_backing(), path),
+        _ => fs::rename(attacker.random_own_backing(), path),
     }
 }
 
-/// A name that another user is going to make, on one member; and its removal, which the directory's mode keeps for the name's owner.
+/// On one member, makes a name in `shared` that another user is about to use, or removes it. The directory is sticky, so
+/// the kernel lets him remove only what is his.
 fn shared_name_of_others(attacker: &mut Attacker) -> io::Result<()> {
     let (slot, name) = (attacker.slot(), attacker.pick(&["shared/r0", "shared/r1", "shared/u0", "shared/u1"]));
     let path = attacker.places.backing(slot, name);
     match attacker.random.below(6) {
         0 => std::os::unix::fs::symlink(attacker.target(), path),
-        1 => fs::hard_link(attacker.own_backing(), path),
+        1 => fs::hard_link(attacker.random_own_backing(), path),
         2 => kernel::make_node_at(HERE, &path, libc::S_IFIFO | 0o666),
         3 => opened(&path, libc::O_CREAT | libc::O_EXCL | libc::O_RDWR).map(drop),
         _ => fs::remove_file(path),
@@ -362,7 +398,7 @@ fn others_file(attacker: &mut Attacker) -> io::Result<()> {
     match attacker.random.below(4) {
         0 => opened(&path, libc::O_WRONLY)?.write_all_at(b"by the attacker\n", 0),
         1 => fs::set_permissions(&path, fs::Permissions::from_mode(0o666)),
-        2 => kernel::set_attribute(&path, "user.cxlraid", b"x"),
+        2 => kernel::set_attribute(&path, ATTRIBUTE_NAME, b"x"),
         _ => {
             let mut bytes = [0; 64];
             opened(&path, libc::O_RDONLY)?.read(&mut bytes).map(drop)
@@ -374,14 +410,14 @@ fn others_name(attacker: &mut Attacker) -> io::Result<()> {
     let path = attacker.others();
     match attacker.random.below(5) {
         0 => fs::remove_file(path),
-        1 => fs::rename(path, attacker.own_backing()),
-        2 => fs::rename(attacker.own_backing(), path),
-        3 => kernel::give_at(HERE, &path, 1001),
+        1 => fs::rename(path, attacker.random_own_backing()),
+        2 => fs::rename(attacker.random_own_backing(), path),
+        3 => kernel::give_at(HERE, &path, THIRD_USER),
         _ => std::os::unix::fs::symlink(attacker.target(), path.with_file_name("by-the-attacker")),
     }
 }
 
-fn own_files_of_array(attacker: &mut Attacker) -> io::Result<()> {
+fn array_metadata(attacker: &mut Attacker) -> io::Result<()> {
     let slot = attacker.slot();
     let directory = attacker.places.member(slot).join(".cxlraid");
     let name = attacker.pick(&["superblock", "inodes", "names", "lanes", "backings", "journal"]);
@@ -402,20 +438,21 @@ fn segment(attacker: &mut Attacker) -> io::Result<()> {
     match attacker.random.below(5) {
         0 => fs::remove_file(path),
         1 => fs::rename(&path, path.with_extension("gone")),
-        4 => fs::OpenOptions::new().create_new(true).write(true).open(path)?.write_all_at(b"x", 0),
         2 => kernel::lock(&opened(&path, libc::O_RDONLY)?),
+        3 => fs::OpenOptions::new().create_new(true).write(true).open(path)?.write_all_at(b"x", 0),
         _ => opened(&path, libc::O_RDWR)?.write_all_at(b"x", 4096),
     }
 }
 
-fn copies(attacker: &Attacker) -> io::Result<Vec<PathBuf>> {
+/// The paths of the array's shared copies.
+fn shared_copy_paths(attacker: &Attacker) -> io::Result<Vec<PathBuf>> {
     let prefix = format!("{}-map-", segment_path(attacker).display());
     let entries = fs::read_dir("/dev/shm")?.flatten().map(|entry| entry.path());
     Ok(entries.filter(|path| path.to_string_lossy().starts_with(&prefix)).collect())
 }
 
 fn shared_copies(attacker: &mut Attacker) -> io::Result<()> {
-    let Some(path) = copies(attacker)?.pop() else { return Err(io::ErrorKind::NotFound.into()) };
+    let Some(path) = shared_copy_paths(attacker)?.pop() else { return Err(io::ErrorKind::NotFound.into()) };
     match attacker.random.below(3) {
         0 => fs::remove_file(path),
         1 => fs::set_permissions(path, fs::Permissions::from_mode(0o666)),
@@ -423,7 +460,8 @@ fn shared_copies(attacker: &mut Attacker) -> io::Result<()> {
     }
 }
 
-fn copy_names(attacker: &mut Attacker) -> io::Result<()> {
+/// Occupies the names of shared copies of files with low inode numbers (0 is none).
+fn squat_shared_copies(attacker: &mut Attacker) -> io::Result<()> {
     let path = PathBuf::from(format!("{}-map-{:016x}", segment_path(attacker).display(), attacker.random.below(4)));
     remove_whatever(&path);
     match attacker.random.below(3) {
@@ -433,6 +471,7 @@ fn copy_names(attacker: &mut Attacker) -> io::Result<()> {
     }
 }
 
+/// A random path in his home, from which root stores files into the array.
 fn home_path(attacker: &mut Attacker) -> PathBuf {
     let name = attacker.pick(&["f0", "f1", "f2", "e0/f0", "e0/f1", "e0", "e0/sub", "e1"]);
     attacker.places.home().join(name)
@@ -461,7 +500,8 @@ fn home_swap(attacker: &mut Attacker) -> io::Result<()> {
     Ok(())
 }
 
-fn home_program(attacker: &mut Attacker) -> io::Result<()> {
+/// Makes a file in his home set-user-ID and set-group-ID.
+fn home_set_ids(attacker: &mut Attacker) -> io::Result<()> {
     let path = home_path(attacker);
     if path.is_symlink() {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -469,7 +509,8 @@ fn home_program(attacker: &mut Attacker) -> io::Result<()> {
     fs::set_permissions(path, fs::Permissions::from_mode(0o6755))
 }
 
-/// What root is retrieving, or has retrieved.
+/// Replaces, moves or removes something in the directory into which root copies files out of the array
+/// (`cxlraid retrieve`).
 fn retrieved(attacker: &mut Attacker) -> io::Result<()> {
     let name = attacker.pick(&[
         "r0",
@@ -502,28 +543,29 @@ fn retrieved(attacker: &mut Attacker) -> io::Result<()> {
     }
 }
 
-/// Numbers and generations of inodes are small: he counts. A generation is how often a number was given away.
+/// Sets an attribute with a guessed inode number and generation. Numbers are assigned from 1 on, and a generation
+/// counts how often its number was assigned, so small guesses hit.
 fn forge_attribute(attacker: &mut Attacker) -> io::Result<()> {
     let generation = if attacker.random.one_in(3) { 1 + attacker.random.below(6) } else { 1 };
     let forged = Attribute { inode: 1 + attacker.random.below(48), generation };
     forge(attacker, &forged.encode())
 }
 
-/// Sets the attribute of one of his files, on one member, or on all of them, so that none contradicts.
+/// Sets the attribute of one of his files to `value`: on one member, or on all members, so that no member
+/// contradicts. Ok if at least one member took it, since the file may be missing on others; else the last error.
 fn forge(attacker: &mut Attacker, value: &[u8]) -> io::Result<()> {
     if attacker.random.one_in(3) {
-        return kernel::set_attribute(&attacker.own_backing(), "user.cxlraid", value);
+        return kernel::set_attribute(&attacker.random_own_backing(), ATTRIBUTE_NAME, value);
     }
     let own = format!("{}/{}", attacker.pick(&["t", "t/e0", "t/e1"]), attacker.pick(&["f0", "f1", "f2", "f3"]));
-    let set = |slot| kernel::set_attribute(&attacker.places.backing(slot, &own), "user.cxlraid", value);
-    // Where he has removed the file there is none to set; the others count.
-    let results: Vec<io::Result<()>> = (0..attacker.member_count).map(set).collect();
-    results.into_iter().find(io::Result::is_ok).unwrap_or(Err(io::ErrorKind::NotFound.into()))
+    let set = |slot| kernel::set_attribute(&attacker.places.backing(slot, &own), ATTRIBUTE_NAME, value);
+    let results = (0..attacker.member_count).map(set);
+    results.reduce(|one, other| if one.is_ok() { one } else { other }).unwrap_or(Err(io::ErrorKind::NotFound.into()))
 }
 
 /// The attribute of a file that he may read, or of another file of his.
 fn forge_seen_attribute(attacker: &mut Attacker) -> io::Result<()> {
-    let from = if attacker.random.one_in(2) { attacker.others() } else { attacker.own_backing() };
-    let value = kernel::attribute(&from, "user.cxlraid")?;
+    let from = if attacker.random.one_in(2) { attacker.others() } else { attacker.random_own_backing() };
+    let value = kernel::attribute(&from, ATTRIBUTE_NAME)?;
     forge(attacker, &value)
 }

@@ -112,7 +112,7 @@ impl Limit<'_> {
         let (work, [first, second]) = match (places[column], places[1 - column], places[2]) {
             (Some(data), Some(_), _) => (self.loops.copy[0], [data, data]),
             (Some(data), None, Some(parity)) => (self.loops.update, [data, parity]),
-            (None, Some(other), Some(parity)) => (self.loops.beside, [other, parity]),
+            (None, Some(other), Some(parity)) => (self.loops.update_without_member, [other, parity]),
             _ => unreachable!("one is out"),
         };
         vec![Step { work, places: [first, second, second], from: 0, bytes: self.buffer.len() }]
@@ -126,8 +126,8 @@ impl Limit<'_> {
                 let copy = self.loops.copy[0];
                 vec![step(copy, [first; 3], from), step(copy, [second; 3], from + bytes)]
             }
-            [Some(data), None, Some(parity)] => vec![step(self.loops.pair[0], [data, parity, parity], from)],
-            [None, Some(data), Some(parity)] => vec![step(self.loops.pair[1], [data, parity, parity], from)],
+            [Some(data), None, Some(parity)] => vec![step(self.loops.stripe_without_member[0], [data, parity, parity], from)],
+            [None, Some(data), Some(parity)] => vec![step(self.loops.stripe_without_member[1], [data, parity, parity], from)],
             _ => unreachable!("one is out"),
         }
     }

@@ -1,35 +1,45 @@
-//! The limits: what the work itself costs, as a plain loop without an engine would do it.
+//! Limits: the shortest time in which the processor can do a piece of work at all. A plain loop makes the same
+//! loads and stores as the library would, and nothing else.
 //!
-//! A line of 64 bytes at a time: load what is needed, store non-temporally. No locks, no records, no fences, no checks, no layout: the
-//! addresses are worked out before the clock starts. Reading is the C library's memcpy.
+//! A loop handles one register at a time (64, 32 or 16 bytes). It loads what it needs and stores past the
+//! cache. It takes no locks, writes no records, checks nothing and computes no addresses: these are worked out
+//! before the clock starts. There is one fence, at the end of each measurement. Reading is
+//! `copy_from_nonoverlapping`, which becomes the C library's memcpy.
 
 use crate::members::Mapped;
 use crate::rounds::Contender;
 use layout::{Geometry, Level};
 use std::slice::ChunksExact;
 
-/// Up to three places of one piece of work.
+/// The addresses on the members that one step of work touches. Entries that the work does not need hold any of
+/// the others.
 pub(crate) type Piece = [*mut u8; 3];
-/// A loop: works on `bytes` at each place, from the program's buffer.
+/// A loop `(places, source, bytes)`: handles `bytes` at each place, with new data from `source`.
+///
+/// # Safety
+/// Source and places are valid for `bytes` (the source for twice as many, for full stripes). `bytes` is a
+/// multiple of the register's size, and the places are aligned to it.
 pub(crate) type Loop = unsafe fn(&Piece, *const u8, usize);
 
-/// The loops of one instruction set.
+/// The loops of one instruction set. In brackets: what the entries of the first argument are.
 #[derive(Clone, Copy)]
 pub(crate) struct Loops {
     /// Copies `bytes` to the first one, two or three places.
     pub(crate) copy: [Loop; 3],
     /// `[data, parity, _]`: read-modify-write.
     pub(crate) update: Loop,
-    /// `[data, data, parity]`: a full stripe of two chunks of `bytes`, which follow each other in the source.
+    /// `[data, data, parity]`: writes a full stripe of two chunks of `bytes`. The source holds the chunks one
+    /// after the other.
     stripe: Loop,
-    /// `[other data, parity, _]`: what is written has no place, and is in the parity only.
-    pub(crate) beside: Loop,
-    /// `[data, parity, _]`: a full stripe of which only the first or the second chunk has a place.
-    pub(crate) pair: [Loop; 2],
+    /// `[other data, parity, _]`: writes a chunk whose member is out. Only the parity changes, to the xor of the
+    /// new data and the other chunk.
+    pub(crate) update_without_member: Loop,
+    /// `[data, parity, _]`: writes a full stripe while the member of the second (first) chunk is out.
+    pub(crate) stripe_without_member: [Loop; 2],
     name: &'static str,
 }
 
-/// Loops over lines of one register (or several) of an instruction set.
+/// Defines the loops of one instruction set; a step is one register.
 macro_rules! loops {
     ($name:ident, $feature:literal, $line:ty, $load:ident, $stream:ident, $xor:ident) => {
         mod $name {
@@ -40,8 +50,8 @@ macro_rules! loops {
                 copy: [copy::<1>, copy::<2>, copy::<3>],
                 update,
                 stripe,
-                beside,
-                pair: [pair::<0>, pair::<1>],
+                update_without_member,
+                stripe_without_member: [stripe_without_member::<0>, stripe_without_member::<1>],
                 name: $feature,
             };
             const STEP: usize = size_of::<$line>();
@@ -49,7 +59,7 @@ macro_rules! loops {
             #[target_feature(enable = $feature)]
             unsafe fn copy<const COUNT: usize>(places: &Piece, src: *const u8, bytes: usize) {
                 for at in (0..bytes).step_by(STEP) {
-                    // SAFETY: all are valid for `bytes`, a multiple of the step, and aligned to it. So in every loop here.
+                    // SAFETY: the promise of [`super::Loop`]; so in every loop here.
                     unsafe {
                         let line = $load(src.add(at).cast());
                         for place in &places[..COUNT] {
@@ -87,7 +97,7 @@ macro_rules! loops {
             }
 
             #[target_feature(enable = $feature)]
-            unsafe fn beside(&[other, parity, _]: &Piece, src: *const u8, bytes: usize) {
+            unsafe fn update_without_member(&[other, parity, _]: &Piece, src: *const u8, bytes: usize) {
                 for at in (0..bytes).step_by(STEP) {
                     // SAFETY: as in copy.
                     unsafe {
@@ -98,7 +108,7 @@ macro_rules! loops {
             }
 
             #[target_feature(enable = $feature)]
-            unsafe fn pair<const KEPT: usize>(&[data, parity, _]: &Piece, src: *const u8, bytes: usize) {
+            unsafe fn stripe_without_member<const KEPT: usize>(&[data, parity, _]: &Piece, src: *const u8, bytes: usize) {
                 for at in (0..bytes).step_by(STEP) {
                     // SAFETY: as in copy; the source has twice `bytes`.
                     unsafe {
@@ -116,7 +126,7 @@ loops!(avx2, "avx2", __m256i, _mm256_loadu_si256, _mm256_stream_si256, _mm256_xo
 loops!(sse2, "sse2", __m128i, _mm_loadu_si128, _mm_stream_si128, _mm_xor_si128);
 
 impl Loops {
-    /// Those of the best instruction set there is.
+    /// The loops for the widest registers that this processor has.
     pub(crate) fn best() -> Self {
         if std::is_x86_feature_detected!("avx512f") {
             avx512::LOOPS
@@ -136,17 +146,17 @@ impl Loops {
 /// What a limit does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Work {
-    /// memcpy from the members.
+    /// Copies from the place of the data; of mirrors from the first.
     Read,
-    /// The same bytes to the first so many members.
+    /// Stores the same bytes on the first 1, 2 or 3 members (mirrors), or on one (levels without redundancy).
     Copies(usize),
     /// Read-modify-write of data and parity.
     Update,
-    /// Full stripes.
+    /// Full stripes of two data chunks and one parity.
     Stripes,
 }
 
-/// A limit as a contender.
+/// A limit in the form that the rounds measure ([`Contender`]).
 pub(crate) struct Limit<'a> {
     loops: Loops,
     work: Work,
@@ -154,12 +164,15 @@ pub(crate) struct Limit<'a> {
     members: &'a [Mapped],
     buffer: &'a mut [u8],
     pieces: Vec<Piece>,
-    /// Bytes of the program's buffer that a piece stands for.
+    /// The number of bytes of the buffer that one piece handles.
     piece_bytes: usize,
 }
 
 impl<'a> Limit<'a> {
-    /// Calls of `buffer`'s length.
+    /// A limit in which each call moves as many bytes as `buffer` has.
+    ///
+    /// # Panics
+    /// If the loops would leave the buffer or cross chunks.
     pub(crate) fn new(work: Work, geometry: &'a Geometry, members: &'a [Mapped], buffer: &'a mut [u8]) -> Self {
         let chunked = geometry.level() != Level::Raid1;
         let piece_bytes = match work {
@@ -167,6 +180,8 @@ impl<'a> Limit<'a> {
             _ if chunked => buffer.len().min(geometry.chunk().bytes() as usize),
             _ => buffer.len(),
         };
+        assert!(buffer.len().is_multiple_of(piece_bytes), "a call of {} bytes in pieces of {piece_bytes}", buffer.len());
+        assert!(work != Work::Stripes || geometry.stripe_bytes() == 2 * geometry.chunk().bytes(), "a stripe has two data chunks");
         Self { loops: Loops::best(), work, geometry, members, buffer, pieces: Vec::new(), piece_bytes }
     }
 
@@ -174,16 +189,20 @@ impl<'a> Limit<'a> {
     fn piece(&self, offset: u64) -> Piece {
         let at = |slot: usize, offset: u64| self.members[slot].at(offset);
         if self.geometry.level() == Level::Raid1 {
-            return [at(0, offset), at(1, offset), at(2, offset)];
+            let member = |slot: usize| at(slot.min(self.members.len() - 1), offset);
+            return [member(0), member(1), member(2)];
         }
         let place = self.geometry.locate(offset);
         let start = self.geometry.member_offset(place.stripe);
-        let data = |column: usize| self.geometry.data_slot(place.stripe, column, 0);
-        let parity = self.geometry.parity_slot(place.stripe, 0);
+        const FIRST_COPY: usize = 0;
+        const P: usize = 0;
+        let data = |column: usize| self.geometry.data_slot(place.stripe, column, FIRST_COPY);
+        let parity = self.geometry.parity_slot(place.stripe, P);
         match self.work {
             Work::Stripes => [at(data(0), start), at(data(1), start), at(parity, start)],
             _ => {
                 let data = at(data(place.column), start + place.within);
+                // No such work needs the third.
                 [data, at(parity, start + place.within), data]
             }
         }
@@ -200,7 +219,9 @@ impl Contender for Limit<'_> {
     fn run(&mut self, offsets: &[u64]) {
         let (bytes, loops, start) = (self.piece_bytes, self.loops, self.buffer.as_mut_ptr());
         let calls = self.pieces.chunks_exact(self.pieces.len() / offsets.len());
-        // SAFETY: the members are mapped where the pieces say, for as many bytes; the buffer holds all pieces of a call.
+        // The offsets are those of `prepare`, and at least one.
+        // SAFETY: `piece` took the addresses from mapped members. The buffer holds all pieces of a call: `new` has
+        // asserted that its length is a multiple of `piece_bytes`.
         unsafe {
             match self.work {
                 Work::Read => each(calls, start, bytes, |piece, buffer| buffer.copy_from_nonoverlapping(piece[0], bytes)),
@@ -213,12 +234,12 @@ impl Contender for Limit<'_> {
     }
 }
 
-/// Runs `work` on each piece of each call with its part of the buffer.
+/// Runs `act` on each piece of each call with its part of the buffer.
 #[inline(always)]
-fn each(calls: ChunksExact<'_, Piece>, buffer: *mut u8, piece_bytes: usize, work: impl Fn(&Piece, *mut u8)) {
+fn each(calls: ChunksExact<'_, Piece>, buffer: *mut u8, piece_bytes: usize, act: impl Fn(&Piece, *mut u8)) {
     for call in calls {
         for (index, piece) in call.iter().enumerate() {
-            work(piece, buffer.wrapping_add(index * piece_bytes));
+            act(piece, buffer.wrapping_add(index * piece_bytes));
         }
     }
 }

@@ -1,8 +1,10 @@
-//! After a crash of the machine each member's file system may have come back to an earlier moment of its own; the log of names brings all
-//! of them to its end.
+//! After a crash each member's file system may show an earlier moment than another's. Recovery replays the log of
+//! names, so that all members show the log's last change.
 //!
-//! The members lie on a file system that outlives a crash as far as the array knows. After each change the trees are copied; then, for seeded
-//! choices of one moment per member, the copies are put in place, the runtime segment is removed, and the array is attached anew.
+//! Two tests use [`Run`]: after each change it copies the members' trees; then, for seeded choices of one moment per
+//! member, the copies are put in place, the runtime segment is removed, and the array is attached anew. The other
+//! tests make one state by hand. All but the last need members on a file system that `dax::detect` does not call
+//! volatile; elsewhere they do nothing.
 
 mod common;
 
@@ -25,7 +27,8 @@ fn copy(from: &Path, to: &Path) {
     assert!(status.success(), "cp -a {} {}", from.display(), to.display());
 }
 
-/// A member's files are put back as copies, which have other numbers than the files that the member's table of backing files knows: it is made anew.
+/// Replaces a member's files by the copies in `from`. Copies have other inode numbers than the member's table of
+/// backing files tells, so the table is removed; the next attach makes a new one.
 fn put_files_back(from: &Path, member: &Path) {
     copy(from, &member.join("data"));
     let _ = std::fs::remove_file(member.join(".cxlraid/backings"));
@@ -42,7 +45,7 @@ fn set_position(member: &Path, position: u64) {
     fsetxattr(file.as_fd(), format::ATTRIBUTE_NAME, &position.to_le_bytes(), XattrFlags::empty()).unwrap();
 }
 
-/// One change of names, whatever comes of it.
+/// Makes one random change of names, or of a mode. Errors are ignored: many of these changes are impossible.
 fn change(array: &TestArray, random: &mut Rng) {
     let names = array.namespace;
     let name = |random: &mut Rng| -> Vec<u8> {
@@ -68,6 +71,8 @@ fn change(array: &TestArray, random: &mut Rng) {
     }
 }
 
+/// A new array on members that survive a crash. None, with a line on standard output, if the file system of the
+/// target directory does not: the test then checks nothing.
 fn durable_array(level: Level, member_count: usize) -> Option<TestArray> {
     let home = tempfile::Builder::new().prefix("cxlraid-names-").tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let root = std::fs::File::open(home.path()).unwrap();
@@ -80,7 +85,7 @@ fn durable_array(level: Level, member_count: usize) -> Option<TestArray> {
     Some(TestArray::on(level, home, members))
 }
 
-/// An array whose members' trees were copied after each step of a run.
+/// An array, copies of its members' trees after each of a number of steps, and its members' positions then.
 struct Run {
     array: TestArray,
     copies: PathBuf,
@@ -89,7 +94,8 @@ struct Run {
 }
 
 impl Run {
-    /// Does `step` number 1 to `step_count` on a new array.
+    /// Makes an array, calls `step` with 1 to `step_count`, and copies the trees before the first and after each;
+    /// at last it copies the members' `.cxlraid`. None as for [`durable_array`].
     fn new(level: Level, member_count: usize, step_count: usize, mut step: impl FnMut(&TestArray, usize)) -> Option<Self> {
         let array = durable_array(level, member_count)?;
         let copies = array.home.path().join("copies");
@@ -114,17 +120,19 @@ impl Run {
         self.copies.join(format!("{step}-{slot}"))
     }
 
-    /// A member as it was after `step`; its position may be one change behind its tree.
+    /// Puts back a member's tree as it was after `step`, with `.cxlraid` as it was after the last step, and with the
+    /// position of `step` or, once in three, of the step before. The table of backing files does not fit the copies:
+    /// recovery has to find that out here.
     fn put_back(&self, slot: usize, step: usize, random: &mut Rng) {
         let member = &self.array.members[slot];
         copy(&self.copy_of(step, slot), &member.join("data"));
         copy(&member.with_extension("meta"), &member.join(".cxlraid"));
-        let behind = if random.below(3) == 0 { step.saturating_sub(1) } else { step };
-        set_position(member, self.positions[behind][slot]);
+        let position_step = if random.below(3) == 0 { step.saturating_sub(1) } else { step };
+        set_position(member, self.positions[position_step][slot]);
     }
 }
 
-/// Shapes, each with every seed: one, or as many as CXLRAID_TEST_SEEDS says (20 for long).
+/// Each level and number of members with each seed from 1 to CXLRAID_TEST_SEEDS (1 if it is not set).
 fn with_seeds(shapes: [(Level, usize); 3]) -> impl Iterator<Item = (Level, usize, u64)> {
     let seeds: u64 = std::env::var("CXLRAID_TEST_SEEDS").map_or(1, |text| text.parse().unwrap());
     shapes.into_iter().flat_map(move |(level, member_count)| (1..=seeds).map(move |seed| (level, member_count, seed)))
@@ -134,6 +142,7 @@ fn with_seeds(shapes: [(Level, usize); 3]) -> impl Iterator<Item = (Level, usize
 fn members_that_come_back_at_different_moments_end_at_the_same_one() {
     let steps = 20;
     for (level, member_count, seed) in with_seeds([(Level::Raid5, 3), (Level::Raid1, 2), (Level::Raid6, 4)]) {
+        // A stream of random numbers of its own for each test.
         let mut random = Rng(seed | 1 << 40);
         let Some(mut run) = Run::new(level, member_count, steps, |array, _| change(array, &mut random)) else { return };
         let last = run.array.assert_same_trees();
@@ -151,7 +160,7 @@ fn members_that_come_back_at_different_moments_end_at_the_same_one() {
                 let Node::File(file) = &opened.node else { panic!("{} is no file", path.display()) };
                 assert_eq!(file.verify(), Ok(0), "{} {entry:?}", path.display());
             }
-            // With one member at the end nothing is lost, but for names made since on others.
+            // If some member came back at the last step, no name is lost. Modes and contents are not compared.
             if moments.contains(&steps) {
                 let paths = |tree: &std::collections::BTreeMap<PathBuf, Entry>| tree.keys().cloned().collect::<Vec<_>>();
                 assert_eq!(paths(&tree), paths(&last));
@@ -160,13 +169,14 @@ fn members_that_come_back_at_different_moments_end_at_the_same_one() {
     }
 }
 
-/// Members are lost in the same crash, as many as the level bears: every name that is left leads to a file that opens.
+/// In the crash the array also loses as many members as the level bears. Every file name that is left must open.
 #[test]
 fn with_members_lost_in_the_crash_every_name_still_opens() {
     let steps = 16;
     for (level, member_count, seed) in with_seeds([(Level::Raid6, 4), (Level::Raid5, 3), (Level::Raid1, 3)]) {
         let mut random = Rng(seed | 1 << 41);
-        // A journal as SQLite keeps it, and others.
+        // Odd steps create a file and most even steps remove it, as SQLite does with its rollback journal. Some even
+        // steps make a random change.
         let step = |array: &TestArray, number: usize| {
             if number % 2 == 1 {
                 if let Ok(Reached::Array(opened)) = array.namespace.open(b"/data/journal", CREATE, 0o640) {
@@ -204,7 +214,7 @@ fn with_members_lost_in_the_crash_every_name_still_opens() {
     }
 }
 
-/// A file of which more is lost than the level bears takes no other with it.
+/// A file that is lost on more members than the level bears cannot be opened. Other files, and the array, stay usable.
 #[test]
 fn a_file_beyond_repair_gives_eio_and_leaves_the_array_in_use() {
     let Some(mut array) = durable_array(Level::Raid5, 3) else { return };
@@ -221,7 +231,7 @@ fn a_file_beyond_repair_gives_eio_and_leaves_the_array_in_use() {
     assert_eq!(open(b"/data/whole", OFlags::RDWR), Ok(()));
     assert_eq!(open(b"/data/new", CREATE), Ok(()));
     assert_eq!(array.namespace.files().array().in_use().len(), 2);
-    // It can be moved and removed like any other.
+    // The lost file can be moved and removed like any other.
     let names = array.namespace;
     assert!(matches!(names.rename(b"/data/lost", b"/data/moved", RenameFlags::empty()), Ok(Reached::Array(()))));
     assert_eq!(open(b"/data/moved", OFlags::RDWR), Err(OsError::IO));
@@ -230,8 +240,8 @@ fn a_file_beyond_repair_gives_eio_and_leaves_the_array_in_use() {
     array.assert_same_trees();
 }
 
-/// What was done again in the first recovery is durable, but not that it was: the position is an attribute that is set behind it. The second one
-/// begins where the first did, and finds things of later changes at the same names.
+/// The first recovery's changes are durable, but not the positions that it set after them. So the second recovery
+/// begins where the first began, and finds at some names the things that later changes put there.
 #[test]
 fn a_second_crash_before_positions_are_durable_takes_nothing_away() {
     type Change = fn(cxlraid_namespace::Namespace);
@@ -280,7 +290,8 @@ fn a_second_crash_before_positions_are_durable_takes_nothing_away() {
                 tree
             };
             let wanted = contents(&array, 0);
-            // The last one is done again only if some member has made it, and this one is not invented.
+            // Recovery makes the last change of the log only if a member has made it, and it makes up nothing: so two
+            // more changes that cancel each other, and the changes under test are not the last.
             inside(names.mkdir(b"/data/last", 0o750));
             inside(names.rmdir(b"/data/last"));
             for &slot in behind {
@@ -298,6 +309,9 @@ fn a_second_crash_before_positions_are_durable_takes_nothing_away() {
     }
 }
 
+const WNOHANG: i32 = 1;
+const SIGKILL: i32 = 9;
+
 unsafe extern "C" {
     fn fork() -> i32;
     fn _exit(status: i32) -> !;
@@ -305,10 +319,11 @@ unsafe extern "C" {
     fn kill(pid: i32, signal: i32) -> i32;
 }
 
-/// Attaches the array in another process, which is killed as soon as `is_time` says so.
+/// Attaches the array in another process, which is killed as soon as `is_time` says so; it may also end before that.
 fn recover_until(array: &TestArray, is_time: impl Fn() -> bool) {
     let _ = std::fs::remove_file(array.segment());
-    // SAFETY: libc's fork; the child attaches and ends without destructors.
+    // SAFETY: libc's fork. The child allocates, which glibc allows after fork, attaches the array, for which no lock is
+    // held (`Keep` keeps nothing and the parent has detached), and ends without destructors.
     let pid = unsafe { fork() };
     if pid == 0 {
         let attach = || array.attach_keeping(Keep { count: 0, allowed: || false });
@@ -317,21 +332,29 @@ fn recover_until(array: &TestArray, is_time: impl Fn() -> bool) {
         unsafe { _exit(status) };
     }
     let mut status = 0;
-    // SAFETY: our child, and a word of ours.
-    while unsafe { waitpid(pid, &raw mut status, 1) } == 0 {
-        if is_time() {
-            // SAFETY: our child, which is not waited for yet.
-            unsafe { kill(pid, 9) };
+    let ended = loop {
+        // SAFETY: our child, and a word of ours.
+        match unsafe { waitpid(pid, &raw mut status, WNOHANG) } {
+            0 if is_time() => {
+                // SAFETY: our child, which is not waited for yet.
+                unsafe { kill(pid, SIGKILL) };
+            }
+            0 => {}
+            ended => break ended,
         }
-    }
-    assert!(status == 0 || status == 9, "{status:#x}");
+    };
+    assert!(ended == pid && (status == 0 || status == SIGKILL), "{ended} {status:#x}");
 }
 
-/// The second crash comes in the middle of the first recovery. What that has done so far is durable, in its order.
+/// The second crash comes in the middle of the first recovery. All that the first recovery had done until it was
+/// killed is durable.
 #[test]
 fn a_second_crash_in_the_middle_of_recovery_leaves_no_name_twice() {
     for slot in [1, 0] {
-        for (ready, behind_first) in [("e", false), ("d", false), ("d/g", false), ("d/g", true), ("f", true), ("d/last", true)] {
+        // The path at which the first recovery is killed, and whether a directory with a file was moved before.
+        for (kill_at, with_moved_directory) in
+            [("e", false), ("d", false), ("d/g", false), ("d/g", true), ("f", true), ("d/last", true)]
+        {
             let Some(mut array) = durable_array(Level::Raid1, 2) else { return };
             let names = array.namespace;
             let data = array.members[slot].join("data");
@@ -340,8 +363,8 @@ fn a_second_crash_in_the_middle_of_recovery_leaves_no_name_twice() {
             write(&inside(names.open(b"/data/old/1", CREATE, 0o640)), 0, b"old");
             let (start, copied) = (position(&array.members[slot]), array.members[slot].with_extension("data"));
             copy(&data, &copied);
-            if behind_first {
-                // What is made in a directory that is renamed then.
+            if with_moved_directory {
+                // A file is made in a directory that is renamed then, and both again at the old names.
                 inside(names.mkdir(b"/data/c", 0o700));
                 inside(names.open(b"/data/c/f", CREATE, 0o640));
                 inside(names.rename(b"/data/c", b"/data/f", RenameFlags::empty()));
@@ -360,16 +383,16 @@ fn a_second_crash_in_the_middle_of_recovery_leaves_no_name_twice() {
             put_files_back(&copied, &array.members[slot]);
             set_position(&array.members[slot], start);
             let paths = |member: &Path| tree(member).into_keys().collect::<Vec<_>>();
-            // Both when it is there and when it is there and there is something else in its place later.
-            recover_until(&array, || data.join(ready).exists());
+            // Recovery makes the path. At some of these paths it puts something else later; the kill can hit either.
+            recover_until(&array, || data.join(kill_at).exists());
             println!(
-                "member {slot} behind, {ready}: {:?}, position {} of {start}",
+                "member {slot} behind, {kill_at}: {:?}, position {}, started at {start}",
                 paths(&array.members[slot]),
                 position(&array.members[slot])
             );
             recover_until(&array, || data.join("d/last").exists());
             array.restart();
-            assert_eq!(array.assert_same_trees(), wanted, "member {slot} behind, {ready}");
+            assert_eq!(array.assert_same_trees(), wanted, "member {slot} behind, {kill_at}");
             for (path, content) in [("/data/d/g", &b"content"[..]), ("/data/d/last/1", b"old")] {
                 assert_eq!(read(&inside(array.namespace.open(path.as_bytes(), OFlags::RDWR, 0))), content, "{path}");
             }
@@ -377,9 +400,11 @@ fn a_second_crash_in_the_middle_of_recovery_leaves_no_name_twice() {
     }
 }
 
-/// The first recovery died when it had made a file and not yet said whose it is; the second one as soon as it had come behind that change.
+/// The first recovery, which is played by hand, died after it had made a file and before it set the file's attribute
+/// and mode. The second one is killed when it has passed that change. A third one must still put the file right.
 #[test]
-fn what_a_recovery_made_and_had_no_time_to_give_its_mode_gets_it_by_the_next() {
+fn a_file_without_its_mode_is_put_right_by_a_later_recovery() {
+    // The kill comes at another instruction each time.
     for round in 0..20 {
         let Some(mut array) = durable_array(Level::Raid1, 2) else { return };
         let names = array.namespace;
@@ -403,7 +428,8 @@ fn what_a_recovery_made_and_had_no_time_to_give_its_mode_gets_it_by_the_next() {
     }
 }
 
-/// A directory of the array is a symlink by now: what was in it is not looked for, nor removed, where that leads.
+/// The log has changes below a directory that a symlink has since replaced. Recovery does not follow the symlink: it
+/// neither looks for nor removes anything in the directory to which the symlink leads.
 #[test]
 fn recovery_does_not_follow_a_symlink_out_of_the_array() {
     for slot in [0, 1] {
@@ -417,6 +443,7 @@ fn recovery_does_not_follow_a_symlink_out_of_the_array() {
         inside(names.mkdir(b"/data/kept", 0o750));
         let (start, copied) = (position(&array.members[slot]), array.members[slot].with_extension("data"));
         copy(&array.members[slot].join("data"), &copied);
+        // Each of these is a change that recovery would make in `host` if it followed `/data/d`.
         inside(names.mkdir(b"/data/d", 0o750));
         inside(names.symlink(b"x", b"/data/d/file"));
         inside(names.chmod(b"/data/d", 0o700, true));
@@ -437,7 +464,8 @@ fn recovery_does_not_follow_a_symlink_out_of_the_array() {
     }
 }
 
-/// Somebody has put something else in the place of the file that was made last, on the member that came furthest: the log says which file it was, and the other members keep it.
+/// On one member somebody has replaced the file that was made last, by hand. The log tells which file it was, so
+/// recovery does not copy the replacement to the other members.
 #[test]
 fn what_is_put_by_hand_in_the_place_of_the_last_file_is_not_given_to_the_other_members() {
     for slot in [0, 2] {
