@@ -18,6 +18,7 @@ use crate::calls::data::{self, Buffer};
 use crate::calls::{OPEN, directory, handler};
 use crate::dispatch::{Call, Verdict};
 use crate::{array, guest, process, program, renewal, signals};
+use core::mem::ManuallyDrop;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
 use heap::boxed::Box;
@@ -71,8 +72,9 @@ pub(crate) fn serve(call: &mut Call, args: [usize; 6]) -> Verdict {
     }
     // SAFETY: waits for the deputy, and stores nothing.
     unsafe { syscall(nr::__NR_wait4 as usize, [pid as usize, 0, __WALL as usize, 0, 0, 0]) };
-    // SAFETY: the deputy is gone, and nobody else knows the address.
-    let answer = unsafe { &*answer };
+    // For the compiler nothing in this process has stored to the answer since it was made: it is loaded as what another process has changed.
+    // SAFETY: the deputy is gone, and nobody else knows the address. What the answer owns lies in the arena, which frees nothing by itself.
+    let answer = unsafe { ManuallyDrop::new(answer.read_volatile()) };
     for (address, bytes) in &answer.stored {
         // The deputy has stored to a copy of the same page.
         let _ = program::write_bytes(*address, bytes);
@@ -128,8 +130,8 @@ fn act(call: &mut Call, answer: *mut Answer, guest: u32) -> ! {
     }
     // SAFETY: the guest waits until this process has ended.
     unsafe {
-        (*answer).scratch = call.scratch;
-        (*answer).verdict = Some(verdict);
+        (&raw mut (*answer).scratch).write_volatile(call.scratch);
+        (&raw mut (*answer).verdict).write_volatile(Some(verdict));
     }
     end()
 }
