@@ -21,7 +21,7 @@ const LOCKED: i64 = libc::MAP_LOCKED as i64;
 const READ_WRITE: i64 = 3;
 const HUGE: i64 = i64::MAX;
 
-const PROGRAMS: [fn() -> Vec<Step>; 31] = [
+const PROGRAMS: [fn() -> Vec<Step>; 36] = [
     // FICLONE of a directory of the array, from what is no descriptor, and onto what is none of the array's.
     || vec![ioctl(5, 0x4004_9409), call("ioctl", vec![Number(3), Number(0x4004_9409), Number(-1)])],
     || vec![call("ioctl", vec![Number(9), Number(0x4004_9409), Number(3)]), ioctl_of(3, 4), ioctl_of(3, 5), ioctl_of(10, 4)],
@@ -246,6 +246,68 @@ const PROGRAMS: [fn() -> Vec<Step>; 31] = [
         let mut step = call("read", vec![Number(3), Memory(Place::Good), Number(10_000)]);
         step.who = Who::Child(Child::Fork, 1);
         vec![advise(0, HUGE, 18), step]
+    },
+    // A key that nobody has made comes before what the mapping may be protected as.
+    || {
+        let protect = |key: i64| call("pkey_mprotect", vec![at(0), Number(PAGE), Number(READ_WRITE), Number(key)]);
+        vec![map(0, 2 * PAGE, 1, SHARED | FIXED, 4), protect(15), protect(-2), protect(0), protect(-1), load(0, PAGE)]
+    },
+    // What is said of a pipe comes before what is said of a directory.
+    || {
+        let offset = || Bytes(4097_i64.to_ne_bytes().to_vec(), Place::Good);
+        vec![
+            call("write", vec![Number(8), Memory(Place::Good), Number(70_000)]),
+            send(8, 5, offset(), 70_000),
+            call("splice", vec![Number(13), offset(), Number(8), Number(0), Number(100), Number(2)]),
+            send(3, 5, Number(0), 100),
+            call("close", vec![Number(7)]),
+            send(8, 5, Number(0), 100),
+            call("splice", vec![Number(13), offset(), Number(8), Number(0), Number(i64::MAX), Number(5)]),
+        ]
+    },
+    // Without symlinks on its way a path may leave the array and come back.
+    || {
+        let open = |base: i64, text: &str| {
+            let how = [0_u64, 0, 4].iter().flat_map(|word| word.to_ne_bytes()).collect();
+            call("openat2", vec![Number(base), path(text), Bytes(how, Place::Good), Number(24)])
+        };
+        vec![
+            open(13, ".."),
+            open(5, "../.."),
+            open(13, "../data/f0"),
+            open(5, "../../data/d0/../f2"),
+            open(5, "../../nothing/../data/f0"),
+            open(5, "../../data/s0"),
+            open(5, "../s2/../../data/f0"),
+            open(5, "../f0/../.."),
+            open(-100, "@/../data/f2/"),
+            open(-100, "../data/../data/nothing"),
+            call("fstat", vec![Number(17), Memory(Place::Good)]),
+            call("read", vec![Number(18), Memory(Place::Good), Number(100)]),
+        ]
+    },
+    // A thread that has left the others' descriptors is told first what is wrong with a mapping.
+    || {
+        let mut steps = vec![
+            call("close_range-apart", vec![Number(18), Number(400), Number(6)]),
+            call("mmap", vec![at(20), Number(PAGE), Number(READ_WRITE), Number(0x1f), Number(13), Number(0)]),
+            map(0, PAGE, READ_WRITE, 0x0f, 3),
+            map(0, PAGE, READ_WRITE, SHARED | FIXED, 4),
+        ];
+        steps.iter_mut().for_each(|step| step.who = Who::Thread(1));
+        steps
+    },
+    // Where a mapping is to go that stays where it is (MREMAP_DONTUNMAP) is a wish, and may not be where it is.
+    || {
+        vec![
+            map(0, 2 * PAGE, READ_WRITE, SHARED | FIXED, 3),
+            remapped(0, PAGE, PAGE, 5, 40),
+            remapped(0, PAGE, PAGE, 5, 40),
+            remapped(0, 2 * PAGE, 2 * PAGE, 5, 1),
+            remapped(0, 2 * PAGE, 2 * PAGE, 7, 1),
+            load(40, PAGE),
+            load(0, 2 * PAGE),
+        ]
     },
 ];
 

@@ -226,6 +226,10 @@ pub(crate) fn all(options: &Options) -> Result<bool, String> {
             for (&seed, plain) in &plain {
                 let nothing = Vec::new();
                 if let Some(found) = difference(plain, array.get(&seed).unwrap_or(&nothing)) {
+                    let is_new = side.differing.iter().all(|(_, other)| class(other) != class(&found));
+                    if is_new && programs > batch {
+                        eprintln!("{} differs: {}, first {seed}", side.shape.label, class(&found));
+                    }
                     side.differing.push((seed, found));
                 }
             }

@@ -182,10 +182,13 @@ fn on_memory(call: &mut Call) -> Verdict {
     if mappings::any() || mappings::private::any() { handler(call.number)(call) } else { Verdict::Pass }
 }
 
-/// A file of the array cannot be mapped by a guest: its process would have the mapping, but not the file.
+/// A file of the array cannot be mapped by a guest: its process would have the mapping, but not the file. What else is wrong with the call the kernel says first.
 fn map(call: &mut Call) -> Verdict {
     let anonymous = call.args[3] as u32 & MAP_ANONYMOUS != 0;
-    if !anonymous && is_anchor(call.descriptor(4)) { Verdict::error(OsError::NODEV) } else { handler(call.number)(call) }
+    if anonymous || !is_anchor(call.descriptor(4)) {
+        return handler(call.number)(call);
+    }
+    Verdict::error(crate::calls::map::judged(call).err().unwrap_or(OsError::NODEV))
 }
 
 /// A call that needs nothing but memory, and the kernel's answers.

@@ -79,7 +79,7 @@ fn check_wish(call: &Call, readable: bool, writable: bool) -> Result<(), OsError
 }
 
 /// The kernel's answer to a mapping of the anchor, made as the program wants it and taken away again. A place that the program has fixed is judged apart, with a mapping of nothing that replaces nothing.
-fn judged(call: &Call) -> Result<(), OsError> {
+pub(crate) fn judged(call: &Call) -> Result<(), OsError> {
     let [address, bytes, protection, flags, fd, offset] = call.args;
     let is_fixed = flags as u32 & (MAP_FIXED | MAP_FIXED_NOREPLACE) == MAP_FIXED;
     // What is put into memory beforehand, or kept there, is put there once.

@@ -12,7 +12,7 @@ use ::array::config::normalise;
 use heap::vec::Vec;
 use namespace::{OFlags, Opened, Reached, ResolveFlags};
 use sys::raw::{check, syscall};
-use sys::{IntoRawFd, OsError, RawFd};
+use sys::{AsRawFd, IntoRawFd, OsError, RawFd};
 
 /// `struct open_how` (openat2(2)).
 #[derive(Clone, Copy)]
@@ -77,7 +77,52 @@ pub(crate) fn openat2(call: &mut Call) -> Verdict {
     if let Some(link) = link {
         return Verdict::from_result(restricted_link(call, &link, &how));
     }
+    let climbs = !resolve.intersects(ResolveFlags::BENEATH | ResolveFlags::IN_ROOT | ResolveFlags::NO_XDEV) && leaves(&path);
+    if climbs && resolve.contains(ResolveFlags::NO_SYMLINKS) {
+        return across(call, at, &path, &how).unwrap_or_else(Verdict::error);
+    }
     Verdict::from_result(restricted(call, &path, &how).and_then(|opened| publish(opened, how.flags as u32)))
+}
+
+/// A path without symlinks (RESOLVE_NO_SYMLINKS) that leaves the array by `..`, and may come back. Each part of it is looked at where it lies: a part in the array in the array's tree, a part outside by
+/// the kernel on the host.
+fn across(call: &Call, at: At, path: &Asked, how: &How) -> Result<Verdict, OsError> {
+    let (namespace, resolve) = (array::namespace()?, ResolveFlags::from_bits_retain(how.resolve));
+    let directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let (program, base) = (paths::text(call.args[1])?, call.descriptor(0));
+    // How much of the path is the name of a directory of the array that is open, from which the kernel starts.
+    let is_relative = !program.starts_with(b"/") && directory::is_ours(base);
+    let mut open_bytes = if is_relative { path.text().len() - program.len() } else { 0 };
+    let mut rest = path.text().to_vec();
+    while let Some(climb) = way_out(&rest) {
+        let inside = &rest[..climb];
+        match inside.get(open_bytes..).filter(|part| open_bytes > 0 && !part.is_empty()) {
+            Some(part) => drop(namespace.open_restricted(Some(directory::borrow(base)), part, directory, 0, resolve)?),
+            None if open_bytes > 0 => {}
+            None => drop(namespace.open_restricted(None, inside, directory, 0, resolve)?),
+        }
+        // The host's directory above the array, by its name without symlinks: the kernel comes to it from below.
+        let above = [normalise(&rest[..climb + 3]).as_slice(), b"/"].concat();
+        let above = sys::rustix::fs::open(above.as_slice(), directory, sys::rustix::fs::Mode::empty())?;
+        let above = directory::link_target(above.as_raw_fd()).ok_or(OsError::NOENT)?;
+        rest = [above.as_slice(), &rest[climb + 3..]].concat();
+        open_bytes = 0;
+    }
+    if array::prefixes().is_some_and(|prefixes| prefixes.own(&normalise(&rest))) {
+        let reached =
+            namespace.open_restricted(None, &rest, OFlags::from_bits_retain(how.flags as u32), how.mode as u32, resolve)?;
+        let Reached::Array(opened) = reached else { return Err(OsError::XDEV) };
+        return publish(opened, how.flags as u32).map(|descriptor| Verdict::Done(descriptor as isize));
+    }
+    Ok(on_path::elsewhere(call, &[(at, rest)]))
+}
+
+/// Where the first `/..` of a path begins that leads out of the array.
+fn way_out(path: &[u8]) -> Option<usize> {
+    let prefixes = array::prefixes()?;
+    let is_whole = |at: usize| path.get(at + 3).is_none_or(|&byte| byte == b'/');
+    let mut climbs = path.windows(3).enumerate().filter(|&(at, part)| part == b"/.." && is_whole(at)).map(|(at, _)| at);
+    climbs.find(|&at| prefixes.own(&normalise(&path[..at])) && !prefixes.own(&normalise(&path[..at + 3])))
 }
 
 /// The kernel applies the restrictions on the first member, whose tree is the array's.

@@ -3,7 +3,9 @@
 use super::compose::{Wish, reserve};
 use super::{Mapping, PAGE, any, private, table};
 use crate::dispatch::{Call, Verdict};
-use linux_raw_sys::general::{__NR_msync, __NR_munmap, MAP_FIXED, MAP_FIXED_NOREPLACE, PROT_READ, PROT_WRITE};
+use linux_raw_sys::general::{
+    __NR_msync, __NR_munmap, __NR_pkey_mprotect, MAP_FIXED, MAP_FIXED_NOREPLACE, PROT_READ, PROT_WRITE,
+};
 use sys::OsError;
 use sys::raw::{check, syscall};
 
@@ -13,6 +15,8 @@ const MREMAP_DONTUNMAP: usize = 4;
 const MS_ASYNC: usize = 1;
 const MS_INVALIDATE: usize = 2;
 const MS_SYNC: usize = 4;
+/// The first address that no program can have (with four levels of page tables).
+const NOWHERE: usize = 1 << 47;
 /// No file reaches further.
 const FILE_BYTES_MAX: usize = i64::MAX as usize;
 
@@ -74,6 +78,11 @@ pub(crate) fn mprotect(call: &mut Call) -> Verdict {
     if table.touching(start, end).is_empty() || call.args[2] & !KNOWN != 0 {
         return Verdict::Pass;
     }
+    if call.number == __NR_pkey_mprotect as usize
+        && let Some(refusal) = refusal_of_key(call)
+    {
+        return refusal;
+    }
     let mut at = start;
     while at < end {
         let (stop, result) = match table.at(at) {
@@ -92,6 +101,13 @@ pub(crate) fn mprotect(call: &mut Call) -> Verdict {
         at = stop;
     }
     Verdict::Done(0)
+}
+
+/// What the kernel says of the protection key of pkey_mprotect(2) before it looks at any mapping: it is asked with an address at which nothing can be mapped.
+fn refusal_of_key(call: &Call) -> Option<Verdict> {
+    // SAFETY: nothing is mapped there, so nothing is protected.
+    let result = unsafe { syscall(call.number, [NOWHERE, PAGE, call.args[2], call.args[3], 0, 0]) };
+    (result != -(OsError::NOMEM.raw_os_error() as isize)).then_some(Verdict::Done(result))
 }
 
 /// The program's call on a range of addresses (arguments 0 and 1) on a part of that range, with `third` as argument 2.
@@ -209,14 +225,18 @@ pub(crate) fn mremap(call: &mut Call) -> Verdict {
     if let Some(refusal) = refusal_of_remap(call) {
         return refusal;
     }
-    let wish = Remap { address, old_bytes, new_bytes, target: fixed.then_some(target), may_move, keep: keeps };
+    let overlaps = target < address.wrapping_add(old_bytes) && address < target.wrapping_add(new_bytes);
+    if (fixed || keeps) && overlaps {
+        return Verdict::error(OsError::INVAL);
+    }
+    // With MREMAP_DONTUNMAP an address is a wish that is granted where nothing is mapped.
+    let hint = if keeps && !fixed { target } else { 0 };
+    let wish = Remap { address, old_bytes, new_bytes, target: fixed.then_some(target), hint, may_move, keep: keeps };
     Verdict::from_result(table.remap(index, &wish))
 }
 
 /// What the kernel says of the arguments of mremap(2) but for the address: it is asked with one at which nothing can be mapped.
 fn refusal_of_remap(call: &Call) -> Option<Verdict> {
-    // The first one that no program can have (with four levels of page tables).
-    const NOWHERE: usize = 1 << 47;
     let [_, rest @ ..] = call.args;
     let mut args = [NOWHERE; 6];
     args[1..].copy_from_slice(&rest);
@@ -231,6 +251,8 @@ struct Remap {
     old_bytes: usize,
     new_bytes: usize,
     target: Option<usize>,
+    /// Where it is to be moved if nothing is there; 0: wherever there is room.
+    hint: usize,
     may_move: bool,
     keep: bool,
 }
@@ -414,7 +436,7 @@ impl super::Mappings {
                 }
                 self.replace(target, end, || reserve(target, new_bytes, MAP_FIXED as usize))?
             }
-            None => reserve(0, new_bytes, 0)?,
+            None => reserve(wish.hint, new_bytes, 0)?,
         };
         // Another part of the table may have gone.
         let index = self.at(address).unwrap_or(index);
