@@ -12,13 +12,14 @@ use crate::log::change;
 use crate::resolve::join;
 use crate::target::Target;
 use crate::{Namespace, Node, Opened, ProgramPath, Reached};
-use alloc::vec::Vec;
+use core::cell::Cell;
 use core::sync::atomic::Ordering;
 use dax::Access;
 use file::{BackingFds, FileRef, Name};
 use format::{Attribute, NameKind, NameRecord};
 use sys::rustix::fs::{AtFlags, Gid, Mode, OFlags, Stat, Uid, fchmod, fchown, fstat};
 use sys::{AsFd, AsRawFd, OsError, OwnedFd, Result};
+use units::Slot;
 
 const OURS: OFlags = OFlags::RDWR.union(OFlags::CLOEXEC);
 const NEW: OFlags = OURS.union(OFlags::CREATE).union(OFlags::EXCL).union(OFlags::NOFOLLOW);
@@ -73,14 +74,14 @@ impl Namespace {
             }
             Err(error) => {
                 // No descriptor left, most likely; the kernel would have said so before it made the file.
+                let attribute = file.attribute();
+                drop(file);
+                self.files.discard_idle();
                 let remove = |on: &On| on.remove(&target, AtFlags::empty());
-                let record = NameRecord {
-                    replaced: Some(file.attribute()),
-                    ..change(NameKind::Unlink, &target.path, Some(file.attribute()))
-                };
+                let record = NameRecord { replaced: Some(attribute), ..change(NameKind::Unlink, &target.path, Some(attribute)) };
                 let _ = self.logged(record, || {
                     self.everywhere(&[&target.path], remove, NOTHING)?;
-                    self.files.unlinked(file.attribute(), Name::None, || false);
+                    self.files.unlinked(attribute, Name::None, || false);
                     Ok(())
                 });
                 Err(error)
@@ -100,24 +101,36 @@ impl Namespace {
         remove: impl Fn(&On),
     ) -> Result<FileRef> {
         let attribute = self.files.create_nameless_inode()?;
-        let mut fds: BackingFds = Vec::new();
-        fds.resize_with(self.array().members().len(), || None);
+        let fds: Cell<BackingFds> = Cell::default();
+        let hold = |slot: Slot, fd: Option<OwnedFd>| {
+            let mut held = fds.take();
+            if held.len() <= slot {
+                held.resize_with(self.array().members().len(), || None);
+            }
+            held[slot] = fd;
+            fds.set(held);
+        };
+        // A process that has no descriptor left needs the file's own to reach its name.
+        let take_back = |on: &On| {
+            hold(on.slot, None);
+            remove(on);
+        };
         let mut first_mode = None;
-        let make_all = || {
+        let mut make_all = || {
             self.everywhere(
                 path.as_slice(),
                 |on| {
                     let fd = make_one(on)?;
                     let result = self.follow_mode(&fd, &mut first_mode).and_then(|()| self.bind(on.slot, &fd, attribute));
+                    hold(on.slot, Some(fd));
                     if result.is_err() {
-                        remove(on);
+                        take_back(on);
                     }
-                    fds[on.slot] = Some(fd);
                     result
                 },
-                Some(&remove),
+                Some(&take_back),
             )?;
-            let opened = self.files.open(attribute, true, || Ok((fds, Access::ReadWrite)));
+            let opened = self.files.open(attribute, true, || Ok((fds.take(), Access::ReadWrite)));
             if opened.is_err() {
                 let remove_one = |on: &On| {
                     remove(on);

@@ -104,7 +104,7 @@ impl Namespace {
             match result {
                 Ok(()) => done = done.with(slot),
                 Err(error @ (AGAIN | CONTRADICTED)) => {
-                    self.undo(done, undo)?;
+                    self.undo(done, undo, error)?;
                     return Err(if error == AGAIN { AGAIN } else { OsError::IO });
                 }
                 Err(error) => {
@@ -120,7 +120,7 @@ impl Namespace {
                         failed = true;
                         continue;
                     }
-                    self.undo(done, undo)?;
+                    self.undo(done, undo, error)?;
                     if is_foreign {
                         self.array().tell_difference(slot, names.last().copied().unwrap_or_default());
                         return Err(OsError::IO);
@@ -135,10 +135,12 @@ impl Namespace {
         if failed { self.array().before_change() } else { Ok(()) }
     }
 
-    fn undo(&self, done: MemberSet, undo: Option<&dyn Fn(&On)>) -> Result<()> {
+    /// Undoes what an error has ended. A process that has no descriptor or memory left cannot find directories anew: it goes back by those that the change has found, which are still open.
+    fn undo(&self, done: MemberSet, undo: Option<&dyn Fn(&On)>, error: OsError) -> Result<()> {
+        let afresh = !matches!(error, OsError::MFILE | OsError::NFILE | OsError::NOMEM);
         for slot in done.minus(self.array().runtime().out()).iter() {
             if let Some(undo) = undo {
-                undo(&On { slot, root: self.root(slot)?, first: false, afresh: true });
+                undo(&On { slot, root: self.root(slot)?, first: false, afresh });
             }
         }
         Ok(())

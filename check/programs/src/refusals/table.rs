@@ -22,7 +22,7 @@ const fn case(name: &'static str, act: fn(&mut Scene<'_>, &mut Complaints) -> Re
     Case { name, shape: Shape::RAID5, act }
 }
 
-pub(super) const CASES: [Case; 50] = [
+pub(super) const CASES: [Case; 51] = [
     case("level-unknown", level_unknown),
     case("settings-missing", settings_missing),
     case("members-too-few", members_too_few),
@@ -47,6 +47,7 @@ pub(super) const CASES: [Case; 50] = [
     case("journal-set", journal_set),
     case("texts-of-others", texts_of_others),
     case("numbers-of-ours", numbers_of_ours),
+    case("descriptors-short", descriptors_short),
     case("rights-dropped", others::rights_dropped),
     case("privileges-of-files", others::privileges_of_files),
     case("open-to-a-group", others::open_to_a_group),
@@ -419,6 +420,22 @@ fn numbers_of_ours(scene: &mut Scene<'_>, complaints: &mut Complaints) -> Result
     let output = scene.run("python3", &[Path::new("-c"), Path::new(NUMBERS), &scene.data("file")]);
     let expected = Output { stdout: "numbers True\n".into(), stderr: Vec::new(), status: "0".into() };
     compare("descriptors of ours", &expected, &output, complaints);
+    scene.expect_content("file", "before\n", complaints);
+    Ok(Outcome::Ran)
+}
+
+/// What a process without descriptors left cannot do leaves nothing behind.
+fn descriptors_short(scene: &mut Scene<'_>, complaints: &mut Complaints) -> Result {
+    const PROGRAM: &str = include_str!("short.py");
+    scene.make(complaints);
+    let data = scene.data("");
+    let below = data.strip_prefix("/").unwrap_or(&data);
+    let members: Vec<_> = (0..3).map(|slot| scene.member(slot).join(below)).collect();
+    let mut arguments = vec![Path::new("-c"), Path::new(PROGRAM), &data];
+    arguments.extend(members.iter().map(|member| member.as_path()));
+    let output = scene.run("python3", &arguments);
+    let expected = Output { stdout: "130 True True\n".into(), stderr: Vec::new(), status: "0".into() };
+    compare("changes with few descriptors", &expected, &output, complaints);
     scene.expect_content("file", "before\n", complaints);
     Ok(Outcome::Ran)
 }
