@@ -16,12 +16,13 @@ pub(crate) const COUNT: u64 = PROGRAMS.len() as u64;
 const PAGE: i64 = 4096;
 /// mmap(2) and madvise(2) by numbers, as programs are written down.
 const SHARED: i64 = libc::MAP_SHARED as i64;
+const PRIVATE: i64 = libc::MAP_PRIVATE as i64;
 const FIXED: i64 = libc::MAP_FIXED as i64;
 const LOCKED: i64 = libc::MAP_LOCKED as i64;
 const READ_WRITE: i64 = 3;
 const HUGE: i64 = i64::MAX;
 
-const PROGRAMS: [fn() -> Vec<Step>; 36] = [
+const PROGRAMS: [fn() -> Vec<Step>; 37] = [
     // FICLONE of a directory of the array, from what is no descriptor, and onto what is none of the array's.
     || vec![ioctl(5, 0x4004_9409), call("ioctl", vec![Number(3), Number(0x4004_9409), Number(-1)])],
     || vec![call("ioctl", vec![Number(9), Number(0x4004_9409), Number(3)]), ioctl_of(3, 4), ioctl_of(3, 5), ioctl_of(10, 4)],
@@ -296,6 +297,29 @@ const PROGRAMS: [fn() -> Vec<Step>; 36] = [
         ];
         steps.iter_mut().for_each(|step| step.who = Who::Thread(1));
         steps
+    },
+    // A private mapping of several chunks is one mapping.
+    || {
+        let map = |bytes: i64| map(0, bytes, READ_WRITE, PRIVATE | FIXED, 3);
+        vec![
+            call("write", vec![Number(3), Memory(Place::Good), Number(70_000)]),
+            map(3 * PAGE),
+            call("store", vec![at(1), Number(100)]),
+            remapped(0, 3 * PAGE, 5 * PAGE, 0, 0),
+            load(0, 5 * PAGE),
+            remapped(0, 5 * PAGE, 2 * PAGE, 3, 40),
+            load(40, 2 * PAGE),
+            remapped(40, 2 * PAGE, 6 * PAGE, 3, 80),
+            load(80, 6 * PAGE),
+            remapped(80, PAGE, 2 * PAGE, 1, 0),
+            map(5 * PAGE),
+            remapped(0, HUGE, 5 * PAGE, 3, 40),
+            remapped(0, 5 * PAGE, 6 * PAGE, 0, 40),
+            remapped(0, 3 * PAGE, 3 * PAGE, 5, 40),
+            load(40, 3 * PAGE),
+            load(0, 6 * PAGE),
+            remapped(0, 0, PAGE, 1, 40),
+        ]
     },
     // Where a mapping is to go that stays where it is (MREMAP_DONTUNMAP) is a wish, and may not be where it is.
     || {

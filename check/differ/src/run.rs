@@ -33,6 +33,8 @@ const BATCH: u64 = 200;
 const BATCH_OF_FEW: u64 = 50;
 /// How long a batch may take; it takes some seconds.
 const LIMIT: Duration = Duration::from_secs(120);
+/// How often a program is run again that was interrupted on one side.
+const TRIES: usize = 3;
 /// A long run says how far it is about this often.
 const SILENCE: Duration = Duration::from_secs(60);
 
@@ -117,6 +119,24 @@ impl Ground {
             complaints.push(with_output(&format!("programs from seed {first_seed}"), &output));
         }
         by_seed(&text)
+    }
+
+    /// Whether programs differ because a busy machine interrupted a call before it was begun, on one side only: one answer is EINTR, and the program run again gives on the plain directory what the
+    /// array has given, or on the array what the plain directory gives.
+    fn is_interrupted(&self, shape: &Shape, seed: u64, found: &(String, String), array: &[String], steps: &[usize]) -> bool {
+        let is_interruption = |line: &str| line.ends_with(&format!(" = E{}", libc::EINTR));
+        if !is_interruption(&found.0) && !is_interruption(&found.1) {
+            return false;
+        }
+        let nothing = Vec::new();
+        (0..TRIES).any(|_| {
+            let mut complaints = Complaints::new();
+            let plain = self.run(None, seed, 1, steps, &mut complaints);
+            let plain = plain.get(&seed).unwrap_or(&nothing);
+            let again = self.run(Some(shape), seed, 1, steps, &mut complaints);
+            let again = again.get(&seed).unwrap_or(&nothing);
+            complaints.is_empty() && (difference(plain, array).is_none() || difference(plain, again).is_none())
+        })
     }
 
     fn plain(&self) -> Run<'_> {
@@ -225,7 +245,12 @@ pub(crate) fn all(options: &Options) -> Result<bool, String> {
             let array = ground.run(Some(side.shape), seed, count, &options.steps, &mut side.complaints);
             for (&seed, plain) in &plain {
                 let nothing = Vec::new();
-                if let Some(found) = difference(plain, array.get(&seed).unwrap_or(&nothing)) {
+                let array = array.get(&seed).unwrap_or(&nothing);
+                if let Some(found) = difference(plain, array) {
+                    if ground.is_interrupted(side.shape, seed, &found, array, &options.steps) {
+                        side.interrupted += 1;
+                        continue;
+                    }
                     let is_new = side.differing.iter().all(|(_, other)| class(other) != class(&found));
                     if is_new && programs > batch {
                         eprintln!("{} differs: {}, first {seed}", side.shape.label, class(&found));
@@ -242,7 +267,7 @@ pub(crate) fn all(options: &Options) -> Result<bool, String> {
             eprintln!("{done} programs on each array so far, {differing} differ, {} s", begun.elapsed().as_secs());
         }
     }
-    for Side { shape, mut complaints, differing, time } in sides {
+    for Side { shape, mut complaints, differing, interrupted, time } in sides {
         // One program of each class is cut down.
         let mut classes: BTreeMap<String, Vec<&Differing>> = BTreeMap::new();
         differing.iter().for_each(|found| classes.entry(class(&found.1)).or_default().push(found));
@@ -257,7 +282,8 @@ pub(crate) fn all(options: &Options) -> Result<bool, String> {
         for (class, programs) in &classes {
             println!("{:<6} {:>6} programs: {class}, first {}", shape.label, programs.len(), programs[0].0);
         }
-        let note = format!("{programs} programs, {} differ", differing.len());
+        let busy = if interrupted > 0 { format!(", {interrupted} interrupted once") } else { String::new() };
+        let note = format!("{programs} programs, {} differ{busy}", differing.len());
         report.result(shape.label, "differ", time, &note, &complaints);
     }
     if options.keep {
@@ -273,6 +299,8 @@ struct Side {
     shape: &'static Shape,
     complaints: Complaints,
     differing: Vec<Differing>,
+    /// Programs whose difference was an interrupted call, on either side, and was gone when they were run again.
+    interrupted: usize,
     time: Duration,
 }
 

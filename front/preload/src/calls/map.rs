@@ -119,9 +119,11 @@ fn check_synchronous(wish: &Wish) -> Result<(), OsError> {
 }
 
 fn map(file: &FileRef, wish: &Wish, writable: bool) -> Result<usize, OsError> {
-    if is_shared(wish) {
-        return compose::map(file, wish, writable);
-    }
+    if is_shared(wish) { compose::map(file, wish, writable) } else { map_private(file, wish) }
+}
+
+/// Makes a private mapping.
+pub(crate) fn map_private(file: &FileRef, wish: &Wish) -> Result<usize, OsError> {
     let bytes = wish.bytes.checked_next_multiple_of(PAGE_BYTES).ok_or(OsError::NOMEM)?;
     let place = (MAP_FIXED | MAP_FIXED_NOREPLACE) as usize;
     let kept = wish.flags & !(MAP_TYPE as usize);
@@ -136,7 +138,8 @@ fn map(file: &FileRef, wish: &Wish, writable: bool) -> Result<usize, OsError> {
         // Some pieces may be there, of a member that has failed.
         let flags = kept & !place | (MAP_PRIVATE | MAP_FIXED) as usize;
         if map_copy(file, wish, reserved, bytes, flags).is_ok() {
-            return Ok(());
+            // What the file grows by later is not in the copy.
+            return private::begin(file, reserved, bytes, wish.offset);
         }
         kernel_map(reserved, bytes, wish.protection, flags | MAP_ANONYMOUS as usize, usize::MAX, 0)?;
         fill(file, wish, reserved, bytes)

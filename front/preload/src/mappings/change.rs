@@ -236,7 +236,7 @@ pub(crate) fn mremap(call: &mut Call) -> Verdict {
 }
 
 /// What the kernel says of the arguments of mremap(2) but for the address: it is asked with one at which nothing can be mapped.
-fn refusal_of_remap(call: &Call) -> Option<Verdict> {
+pub(super) fn refusal_of_remap(call: &Call) -> Option<Verdict> {
     let [_, rest @ ..] = call.args;
     let mut args = [NOWHERE; 6];
     args[1..].copy_from_slice(&rest);

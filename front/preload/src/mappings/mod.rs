@@ -25,6 +25,7 @@ pub(crate) mod follow;
 mod helper;
 pub(crate) mod lend;
 pub(crate) mod private;
+mod private_move;
 pub(crate) mod process;
 pub(crate) mod quiet;
 mod rights;

@@ -10,6 +10,8 @@
 //! other ways to replace memory than the calls that are served) does nothing: only memory that
 //! /proc/self/maps shows as the private mapping of a file is replaced.
 
+use super::change::refusal_of_remap;
+use super::private_move::Move;
 use super::{Mappings, PAGE, table};
 use crate::alloc::map_anonymous;
 use crate::dispatch::{Call, Verdict};
@@ -75,13 +77,28 @@ pub(super) fn mremap(call: &mut Call) -> Option<Verdict> {
     let (old_end, new_bytes) = (address.checked_add(old_bytes)?, new_bytes.checked_next_multiple_of(PAGE)?);
     let mut table = table();
     let found = table.privates.iter().find(|private| private.start <= address && address < private.end)?;
-    let (file, offset) = (found.file.clone(), found.offset + (address - found.start) as u64);
+    let (file, offset, end) = (found.file.clone(), found.offset + (address - found.start) as u64, found.end);
     let is_fixed = flags & MREMAP_FIXED as usize != 0;
-    if is_fixed && !table.touching(target, target.saturating_add(new_bytes)).is_empty() {
-        // Over a shared one, which is to be followed first; what is moved there is the kernel's affair.
-        return None;
+    let old_pages = old_bytes.checked_next_multiple_of(PAGE)?;
+    let parts = move |file| Move { file, offset, end, address, old_bytes: old_pages, new_bytes, flags, target };
+    // The kernel would enlarge a piece of a member's file, which goes on with what other pages of the array's file hold.
+    let grows = old_pages < new_bytes;
+    // What a shared one has stored is to be followed first.
+    let is_over_shared = is_fixed && !table.touching(target, target.saturating_add(new_bytes)).is_empty();
+    if (grows || is_over_shared) && old_pages != 0 && address.is_multiple_of(PAGE) {
+        drop(table);
+        let overlaps = target < address.wrapping_add(old_pages) && address < target.wrapping_add(new_bytes);
+        let judged = match refusal_of_remap(call) {
+            None if is_fixed && overlaps => Some(Verdict::error(OsError::INVAL)),
+            refusal => refusal,
+        };
+        return Some(judged.unwrap_or_else(|| Verdict::from_result(parts(file).make())));
     }
     let result = call.kernel();
+    if check(result) == Err(OsError::FAULT) {
+        drop(table);
+        return Some(Verdict::from_result(parts(file).make()));
+    }
     if let Ok(start) = check(result) {
         if is_fixed {
             table.forget_private(start, start + new_bytes);
@@ -111,6 +128,11 @@ pub(super) enum Mended {
 }
 
 impl Mappings {
+    /// Notes a part of a mapping that was moved.
+    pub(super) fn note_private(&mut self, file: &FileRef, start: usize, end: usize, offset: u64) {
+        self.add_private(Private { start, end, offset, file: file.clone() });
+    }
+
     fn add_private(&mut self, private: Private) {
         self.privates.push(private);
         COUNT.store(self.privates.len(), Ordering::Release);
