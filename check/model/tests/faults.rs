@@ -18,7 +18,7 @@ fn geometry(level: Level) -> Geometry {
 
 fn striper<'a, M>(geometry: &'a Geometry, members: &'a [Option<M>], out: MemberSet) -> Striper<'a, M> {
     persist::fault::install_handlers().unwrap();
-    Striper { geometry, members, out: out.union(absent(members)), kernels: persist::kernels(), undo: None }
+    Striper { geometry, members, out: out.union(absent(members)), turn: 0, kernels: persist::kernels(), undo: None }
 }
 
 fn files(geometry: &Geometry) -> Vec<Option<Backing>> {

@@ -14,7 +14,7 @@ use units::{MEMBER_COUNT_MAX, Slot};
 ///
 /// By region, not in turn as in the thesis (section 4.2): the same bytes come from the same copy each time, so the processor's caches
 /// hold them once and not once per copy, a sequential reader stays one stream for the prefetcher, and no counter is shared.
-/// Readers of different regions still spread over all members.
+/// Readers of different regions still spread over all members, and so do readers of different files: the first region of each file is another copy's ([`crate::Striper::turn`]).
 const READ_REGION_SHIFT: u32 = 20;
 
 /// A run of bytes on all its copies.
@@ -44,10 +44,10 @@ pub(crate) const fn region_left(offset: u64) -> u64 {
     (1 << READ_REGION_SHIFT) - (offset & ((1 << READ_REGION_SHIFT) - 1))
 }
 
-/// The copy to read what lies at `offset` of the members from.
+/// The copy to read what lies at `offset` of the members from, of a file whose turn is `turn`.
 #[inline(always)]
-pub(crate) const fn preferred_copy(geometry: &Geometry, offset: u64) -> usize {
-    let region = offset >> READ_REGION_SHIFT;
+pub(crate) const fn preferred_copy(geometry: &Geometry, offset: u64, turn: u64) -> usize {
+    let region = (offset >> READ_REGION_SHIFT).wrapping_add(turn);
     if geometry.level().has_chunks() { region as usize % geometry.copy_count() } else { geometry.turn(region) }
 }
 
@@ -125,7 +125,7 @@ impl<M: Medium> Copies<'_, '_, M> {
     /// The member to read from.
     #[inline(always)]
     fn preferred(&self) -> Option<Slot> {
-        let slot = self.io.geometry.data_slot(0, self.column, preferred_copy(self.io.geometry, self.offset));
+        let slot = self.io.geometry.data_slot(0, self.column, preferred_copy(self.io.geometry, self.offset, self.io.turn));
         if !self.io.out.contains(slot) { Some(slot) } else { self.slots().next() }
     }
 

@@ -43,6 +43,8 @@ pub struct Striper<'a, M> {
     pub members: &'a [Option<M>],
     /// Members not to be used: failed, or missing. Contains [`absent`] of the members, which is not worked out on every call.
     pub out: MemberSet,
+    /// Where copies take turns to be read, the file's place in that: its number, so that files are spread over the copies. Whatever it is, the bytes are the same.
+    pub turn: u64,
     /// `persist::kernels_for` the members' domain, of several the one that asks most.
     pub kernels: &'static Kernels,
     /// Where what makes a block whole is saved while its stripe has data on a member that is out; None if nobody would put it there.
@@ -145,10 +147,10 @@ impl<M: Medium> Striper<'_, M> {
         let (slot, offset, left) = if geometry.level().has_chunks() {
             let place = geometry.locate(offset);
             let at = geometry.member_offset(place.stripe) + place.within;
-            let copy = if geometry.copy_count() == 1 { 0 } else { mirror::preferred_copy(geometry, at) };
+            let copy = if geometry.copy_count() == 1 { 0 } else { mirror::preferred_copy(geometry, at, self.turn) };
             (geometry.data_slot(place.stripe, place.column, copy), at, geometry.chunk().bytes() - place.within)
         } else {
-            (mirror::preferred_copy(geometry, offset), offset, mirror::region_left(offset))
+            (mirror::preferred_copy(geometry, offset, self.turn), offset, mirror::region_left(offset))
         };
         if bytes as u64 > left || self.out.contains(slot) {
             return None;
@@ -244,7 +246,8 @@ impl<M: Medium> Striper<'_, M> {
     #[inline(always)]
     pub(crate) fn io(&self) -> Io<'_, M> {
         debug_assert!(absent(self.members).minus(self.out).is_empty(), "a member that is not open is out");
-        Io { geometry: self.geometry, members: self.members, out: self.out, kernels: self.kernels, undo: self.undo }
+        let Self { geometry, members, out, turn, kernels, undo } = *self;
+        Io { geometry, members, out, turn, kernels, undo }
     }
 
     #[inline(always)]
@@ -298,6 +301,7 @@ pub(crate) struct Io<'a, M> {
     pub(crate) geometry: &'a Geometry,
     members: &'a [Option<M>],
     pub(crate) out: MemberSet,
+    pub(crate) turn: u64,
     pub(crate) kernels: &'static Kernels,
     pub(crate) undo: Option<UndoRecord<'a>>,
 }

@@ -216,7 +216,8 @@ impl Inode {
 
     #[inline]
     pub(crate) fn striper(&self, out: MemberSet) -> Striper<'_, Backing> {
-        Striper { geometry: &self.geometry, members: &self.backing, out, kernels: self.files.kernels(), undo: None }
+        let (geometry, kernels) = (&self.geometry, self.files.kernels());
+        Striper { geometry, members: &self.backing, out, turn: self.number, kernels, undo: None }
     }
 
     /// The backing files of the members in use.
