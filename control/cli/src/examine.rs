@@ -158,6 +158,7 @@ mod tests {
             created_ns: 1_700_000_000 * 1_000_000_000,
             event_count: 4,
             use_count: 0,
+            clean_count: 0,
             update_ns: 1_700_000_000 * 1_000_000_000 + 7,
             copy_sequence: 6,
             members,

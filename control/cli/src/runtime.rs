@@ -105,7 +105,8 @@ pub(crate) fn stop(source: &Source, thing: &str) -> Result<bool, Failure> {
     stop_after(source, thing, false)
 }
 
-/// Makes copies of members stale that were made while the array was in use, if it was and nobody uses it any more. What prevents that is no reason not to stop the array.
+/// Makes copies of members stale that were made while the array was in use, if it was and nobody uses it any more; and, if nothing waits to be made good, says on the members that the array was ended in order. What prevents that is no reason not
+/// to stop the array.
 fn end_use(source: &Source, thing: &str) -> Result<(), Failure> {
     let superblock = inspect::newest(source, thing)?;
     let (uuid, access) = (superblock.array_uuid, superblock.access);
@@ -115,10 +116,19 @@ fn end_use(source: &Source, thing: &str) -> Result<(), Failure> {
     let was_changed =
         Runtime::open(uuid, access, |_, _| Ok(true)).is_ok_and(|(runtime, alone)| alone && runtime.is_use_recorded());
     if was_changed && let Ok(array) = Array::attach_holding(&inspect::config(source)?) {
-        if array.was_alone() {
-            let _ = array.end_use();
+        if !array.was_alone() {
+            array.let_in();
+            return Ok(());
         }
-        array.let_in();
+        match ArrayFiles::open(array) {
+            Ok(files) => {
+                let core = files.core();
+                let is_clean = core.end_in_order() == Ok(true);
+                let _ = core.array().end_use(is_clean);
+                core.array().let_in();
+            }
+            Err(failure) => eprintln!("{failure}"),
+        }
     }
     Ok(())
 }

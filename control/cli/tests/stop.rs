@@ -183,3 +183,24 @@ fn what_a_thread_had_committed_when_its_process_ended_is_replayed_first() {
     expected[200_000..204_000].fill(0xa5);
     assert!(bench.back() == expected);
 }
+
+#[test]
+fn a_stop_says_on_the_members_that_the_array_was_ended_in_order() {
+    // In memory, and behind a page cache.
+    for below in ["/dev/shm", env!("CARGO_TARGET_TMPDIR")] {
+        let bench = Bench::new(below, &[]);
+        let is_clean = |member: &str| {
+            let bytes = fs::read(bench.at(member).join(".cxlraid/superblock")).unwrap();
+            format::Superblock::choose(&bytes).unwrap().0.is_clean()
+        };
+        let are_clean = || ["m0", "m1", "m2"].map(is_clean);
+        assert_eq!(are_clean(), [true; 3], "{below}");
+        bench.run(&["add", "-a", "db", "file", "/data/other"]);
+        assert_eq!(are_clean(), [false; 3], "{below}: it was changed since");
+        bench.run(&["stop", "db"]);
+        assert_eq!(are_clean(), [true; 3], "{below}");
+        // What reads changes nothing.
+        assert!(bench.back() == bench.content);
+        assert_eq!(are_clean(), [true; 3], "{below}");
+    }
+}

@@ -241,6 +241,9 @@ impl Array {
             let recorded = (0..superblock.member_count).filter(|&slot| !superblock.members[slot].state.is_in_use()).collect();
             runtime.set_out(out, recorded);
             runtime.set_use_count(superblock.use_count);
+            if superblock.is_clean() {
+                runtime.note_clean();
+            }
         } else if !geometry.survives(MemberSet::from_bits(runtime.out().bits() | out.bits())) {
             return Err(AttachError::too_many_out(&geometry, &members));
         } else {
@@ -732,7 +735,7 @@ mod tests {
         let array = Array::attach(&config).unwrap();
         array.before_change().unwrap();
         let copy = std::fs::read(home.0.join("m0/.cxlraid/superblock")).unwrap();
-        array.end_use().unwrap();
+        array.end_use(false).unwrap();
         let uuid = array.uuid;
         drop(array);
         put_back(&home, 0, "superblock", &copy);
@@ -749,7 +752,7 @@ mod tests {
         let array = Array::attach(&config).unwrap();
         let uuid = array.uuid;
         array.before_change().unwrap();
-        array.end_use().unwrap();
+        array.end_use(false).unwrap();
         put_back(&home, 0, "inodes", &older);
         let foreseen = || -> Vec<Standing> { Array::foresee(&config).unwrap().iter().map(|member| member.standing).collect() };
         assert_eq!(foreseen(), [Standing::Damaged, Standing::InSync, Standing::InSync], "it is in use");
@@ -779,7 +782,7 @@ mod tests {
         put_back(&home, 0, "inodes", &table(1));
         assert_eq!(foreseen(&config), [Standing::InSync; 3]);
         // A table that is put back between two uses does not become current by the mark of the next.
-        array.end_use().unwrap();
+        array.end_use(false).unwrap();
         drop(array);
         put_back(&home, 0, "inodes", &right);
         let again = Array::attach(&config).unwrap();

@@ -374,6 +374,11 @@ impl Runtime {
         unsafe { self.segment.as_ref() }
     }
 
+    /// Notes that the last use of the array was ended in order: there was no crash of the machine in the middle of anything.
+    pub(crate) fn note_clean(&self) {
+        self.segment().recovered.fetch_max(Recovery::Deaths as u32, Ordering::AcqRel);
+    }
+
     /// What processes left that are gone is looked at again by the next that is alone, also what they left when they ended in order: a thread may have been in the middle
     /// of a write.
     pub fn note_deaths(&self) {

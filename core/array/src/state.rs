@@ -152,12 +152,14 @@ impl Array {
     }
 
     /// Ends a use of the array in which something was changed: the event counts are raised as at the beginning of one, so that a member that was copied meanwhile is stale when the copy is put in its place. Members that are missing and
-    /// not on record as that stay what they are: then nothing is raised. The caller has the array alone.
+    /// not on record as that stay what they are: then nothing is raised. `is_clean`: nothing waits to be made good, and all that the members hold is durable; then the next start, if that is the next change, compares nothing. The caller
+    /// has the array alone.
     ///
     /// # Errors
     /// What the kernel says where superblocks cannot be written.
-    pub fn end_use(&self) -> Result<(), OsError> {
-        self.runtime.with_superblocks(|| if self.runtime.out_unrecorded().is_empty() { self.record_use() } else { Ok(()) })
+    pub fn end_use(&self, is_clean: bool) -> Result<(), OsError> {
+        let is_recorded = || self.runtime.out_unrecorded().is_empty();
+        self.runtime.with_superblocks(|| if is_recorded() { self.record_end(is_clean) } else { Ok(()) })
     }
 
     /// Takes a member out of use because its memory or file system failed. Fails if the array does not bear that.

@@ -133,6 +133,7 @@ fn blank(config: &Config) -> Result<Superblock> {
         created_ns: now_ns,
         event_count: 0,
         use_count: 0,
+        clean_count: 0,
         update_ns: now_ns,
         copy_sequence: 0,
         members,
@@ -405,6 +406,15 @@ impl Array {
     /// earlier use is then two behind, and stale. In between the members' tables are marked with the count; the second time the superblocks ask for that mark. The caller holds the superblock lock. A
     /// process that may not write superblocks leaves it to others.
     pub(crate) fn record_use(&self) -> Result<()> {
+        self.record(false)
+    }
+
+    /// As [`Self::record_use`], at the end of a use. `is_clean`: nothing waits to be made good, and all that the members hold is durable; the superblocks say so until their next update.
+    pub(crate) fn record_end(&self, is_clean: bool) -> Result<()> {
+        self.record(is_clean)
+    }
+
+    fn record(&self, is_clean: bool) -> Result<()> {
         let Some(use_count) = self.raise(|_| {})? else { return Ok(()) };
         let least = self.runtime.use_count();
         let mut is_marked = true;
@@ -420,7 +430,13 @@ impl Array {
         }
         self.go_on_without(failed)?;
         let asked = if is_marked { use_count } else { least };
-        if self.raise(|superblock| superblock.use_count = asked)?.is_some() {
+        let mark = |superblock: &mut Superblock| {
+            superblock.use_count = asked;
+            if is_clean {
+                superblock.clean_count = superblock.event_count;
+            }
+        };
+        if self.raise(mark)?.is_some() {
             self.runtime.set_use_count(asked);
             self.runtime.set_use_recorded();
         }

@@ -702,6 +702,7 @@ impl Files {
                 }
             });
         }
+        self.give_back_lanes(open.values().map(|opened| &*opened.inode));
         runtime.detach();
     }
 
@@ -709,6 +710,7 @@ impl Files {
     pub fn detach(&self) {
         self.for_each_open(|inode| _ = inode.flush_times());
         self.discard_idle();
+        self.give_back_lanes(self.held.lock().open.values().map(|opened| &*opened.inode));
         self.array.runtime().detach();
     }
 }

@@ -11,6 +11,7 @@
 extern crate alloc;
 
 mod backings;
+mod clean;
 mod copies;
 mod copy_access;
 mod copy_name;

@@ -229,7 +229,7 @@ fn a_bit_flipped_in_any_part_of_a_record_of_the_lowest_member_is_mended() {
 
 /// Ends the use of an array: nobody has it open any more.
 fn end_use(files: &'static Files) {
-    files.array().end_use().unwrap();
+    files.array().end_use(false).unwrap();
     files.array().abandon();
 }
 
@@ -267,7 +267,7 @@ fn with_an_earlier_table() -> (TestArray, Attribute) {
     let earlier = std::fs::read(table(&array, 0)).unwrap();
     let files = start_again(&array);
     write(&array.open_in(files, "f0", made[0].1), 2, b" and more");
-    files.array().end_use().unwrap();
+    files.array().end_use(false).unwrap();
     files.detach();
     files.array().abandon();
     std::fs::write(table(&array, 0), &earlier).unwrap();

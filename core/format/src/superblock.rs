@@ -22,8 +22,8 @@ pub const COPY_BYTES: usize = 4096;
 /// Bytes of the file: two copies.
 pub const SUPERBLOCK_BYTES: usize = 2 * COPY_BYTES;
 /// The version this program writes, and the highest it reads.
-// 1.1: the journal. 1.2: the use of the array that tables must be of.
-pub const SUPPORTED: Version = Version { major: 1, minor: 2 };
+// 1.1: the journal. 1.2: the use of the array that tables must be of. 1.3: the mark of an orderly end.
+pub const SUPPORTED: Version = Version { major: 1, minor: 3 };
 
 /// Bytes of the journal's path, with at least one NUL.
 const JOURNAL_PATH_BYTES: usize = 1024;
@@ -68,7 +68,8 @@ struct Bytes {
     reserved_1217: [u8; 7],
     journal_uuid: Uuid,
     journal_path: [u8; JOURNAL_PATH_BYTES],
-    reserved_2264: [u8; 1828],
+    clean_count: U64,
+    reserved_2272: [u8; 1820],
     checksum: U32,
 }
 
@@ -85,6 +86,7 @@ const _: () = assert!(size_of::<MemberBytes>() == 32);
 const _: () = assert!(offset_of!(Bytes, array_uuid) == 40);
 const _: () = assert!(offset_of!(Bytes, members) == 192);
 const _: () = assert!(offset_of!(Bytes, journal_kind) == 1216);
+const _: () = assert!(offset_of!(Bytes, clean_count) == 2264);
 const _: () = assert!(offset_of!(Bytes, checksum) == 4092);
 
 /// One copy of a superblock.
@@ -114,6 +116,8 @@ pub struct Superblock {
     pub event_count: u64,
     /// The event count of the array when it was last taken into use: tables with a lower mark were put back from an older copy. 0 before the first use, and in superblocks of versions before 1.2.
     pub use_count: u64,
+    /// The event count with which the array was last ended in order. 0 if it never was, and in superblocks of versions before 1.3.
+    pub clean_count: u64,
     /// When this copy was written, in nanoseconds since 1970 (UTC). For people; nothing is decided by it.
     pub update_ns: u64,
     /// Raised by each write of this file.
@@ -333,7 +337,8 @@ impl Superblock {
             reserved_1217: [0; 7],
             journal_uuid: self.journal.map_or(Uuid::NIL, |journal| journal.uuid),
             journal_path: self.journal.and_then(|journal| journal.path).map_or([0; JOURNAL_PATH_BYTES], |path| path.0),
-            reserved_2264: [0; 1828],
+            clean_count: self.clean_count.into(),
+            reserved_2272: [0; 1820],
             checksum: U32::ZERO,
         };
         bytes.checksum = bytes.compute_checksum().into();
@@ -378,6 +383,12 @@ impl Superblock {
     #[must_use]
     pub const fn next_copy(current: usize) -> usize {
         1 - current % 2
+    }
+
+    /// Whether the array was ended in order, and nothing was changed since: all that its members hold was durable then, and agrees.
+    #[must_use]
+    pub const fn is_clean(&self) -> bool {
+        self.event_count != 0 && self.clean_count == self.event_count
     }
 
     /// The byte offset of a copy within the file.
@@ -485,6 +496,7 @@ impl Bytes {
             created_ns: self.created_ns.get(),
             event_count: self.event_count.get(),
             use_count: self.use_count.get(),
+            clean_count: self.clean_count.get(),
             update_ns: self.update_ns.get(),
             copy_sequence: self.copy_sequence.get(),
             members: self.decode_members()?,
@@ -557,7 +569,8 @@ mod tests {
                 reserved_1217,
                 journal_uuid,
                 journal_path,
-                reserved_2264,
+                clean_count,
+                reserved_2272,
                 checksum
             ]
         );

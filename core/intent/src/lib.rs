@@ -75,6 +75,27 @@ pub fn reserved(owners: &[AtomicU64], record: u32) -> impl Iterator<Item = usize
     (0..owners.len()).step_by(MAPPINGS_SHARE).filter(move |&lane| is_reserved(owners, lane, record))
 }
 
+/// Gives back the lanes of process `me` whose changes are complete: the calling thread's, and those of threads that have ended. `empty` is called for each before it is free. No thread of the process is in the middle of a change
+/// that it announced in one of these.
+pub fn give_back(owners: &[AtomicU64], me: OwnerId, mut empty: impl FnMut(usize)) {
+    let pid = sys::rustix::process::getpid().as_raw_nonzero().get() as u32;
+    let word = u64::from(me.get()) << 32 | gettid().as_raw_nonzero().get() as u64;
+    for (lane, owner) in owners.iter().enumerate() {
+        let present = owner.load(Ordering::Relaxed);
+        if present >> 32 != u64::from(me.get()) || present & OF_MAPPINGS != 0 {
+            continue;
+        }
+        // Another thread may take over the lane of one that has ended.
+        let is_ended = || !sys::task::is_there(pid, present as u32);
+        let take = || owner.compare_exchange(present, word, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        if present == word || is_ended() && take() {
+            empty(lane);
+            owner.store(0, Ordering::Release);
+        }
+    }
+    sys::thread::block().lane.store(0, Ordering::Relaxed);
+}
+
 /// What is about to change.
 #[derive(Clone, Copy, Debug)]
 pub struct Change {
@@ -139,6 +160,12 @@ impl<M: Medium> Lanes<M> {
     /// Empties every lane on `members`: what they named is seen to, and nobody uses them. Durable after [`Self::persist`]. Returns the members whose memory
     /// failed.
     pub fn clear(&self, members: MemberSet) -> MemberSet {
+        self.empty(0..LANE_COUNT, members)
+    }
+
+    /// Empties some lanes on `members`, as [`Self::clear`] does all. The caller owns them.
+    pub fn empty(&self, lanes: core::ops::Range<usize>, members: MemberSet) -> MemberSet {
+        debug_assert!(lanes.end <= LANE_COUNT);
         let clean = LaneRecord { sequence: next_sequence(), ..LaneRecord::CLEAN }.encode();
         let store_all = |slot: Slot| {
             let base = self.bases[slot];
@@ -146,9 +173,10 @@ impl<M: Medium> Lanes<M> {
             base == 0
                 || unsafe {
                     guard(|| {
-                        for lane in 0..LANE_COUNT {
+                        for lane in lanes.clone() {
                             self.store((base as *mut u8).add(lane * LANE_RECORD_BYTES), &clean);
                         }
+                        persist::fence();
                     })
                 }
                 .is_ok()

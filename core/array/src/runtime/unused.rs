@@ -49,7 +49,8 @@ impl Runtime {
     }
 
     /// This process as a lock owner, if it is attached; unlike [`Self::me`] it does not attach.
-    fn own(&self) -> Option<OwnerId> {
+    #[must_use]
+    pub fn own(&self) -> Option<OwnerId> {
         // SAFETY: the page is mapped for the life of self, and holds atomics.
         OwnerId::new(unsafe { self.me.as_ref() }.owner.load(Ordering::Relaxed))
     }

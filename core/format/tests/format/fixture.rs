@@ -40,6 +40,7 @@ pub(crate) fn superblock() -> Superblock {
         created_ns: 1_700_000_000_123_456_789,
         event_count: 41,
         use_count: 0,
+        clean_count: 0,
         update_ns: 1_700_000_100_000_000_000,
         copy_sequence: 7,
         members,
@@ -78,6 +79,11 @@ pub(crate) fn superblocks_1_1() -> [Superblock; 2] {
 /// The same with what version 1.2 added.
 pub(crate) fn superblocks_1_2() -> [Superblock; 2] {
     superblocks_1_1().map(|superblock| Superblock { use_count: 40, ..superblock })
+}
+
+/// The same with what version 1.3 added: the first was ended in order, the second is in use since.
+pub(crate) fn superblocks_1_3() -> [Superblock; 2] {
+    superblocks_1_2().map(|superblock| Superblock { clean_count: 41, ..superblock })
 }
 
 pub(crate) const JOURNAL: Uuid =

@@ -61,6 +61,7 @@ pub(crate) fn superblocks() -> impl Strategy<Value = Superblock> {
                     created_ns,
                     event_count: events,
                     use_count: events / 2,
+                    clean_count: events - events % 3,
                     update_ns,
                     copy_sequence: sequence,
                     members,

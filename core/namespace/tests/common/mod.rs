@@ -56,9 +56,10 @@ impl TestArray {
         Self { home, members, config, namespace }
     }
 
-    /// Lets this process go, and attaches it anew: as after a restart.
+    /// Lets this process go, and attaches it anew: as after a restart. Its lanes name what it wrote last, as those of a process do that was killed.
     pub fn restart(&mut self) {
-        self.namespace.files().detach();
+        self.namespace.files().for_each_open(|inode| _ = inode.flush_times());
+        self.namespace.files().array().runtime().detach();
         self.namespace.files().array().abandon();
         let _ = std::fs::remove_file(self.segment());
         self.namespace = attach(&self.config);
