@@ -7,7 +7,7 @@
 //! - a process that dies between those steps leaves a slot that nobody has, until the segment is made anew.
 
 use super::{Runtime, Segment};
-use crate::liveness::{ProcessId, process_lives, seems_to_live};
+use crate::liveness::{ProcessId, exists, process_lives};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use sync::OwnerId;
 use sys::{AsRawFd, OsError, Result};
@@ -138,15 +138,22 @@ impl Runtime {
         }
     }
 
-    /// Gives back what dead processes held. Returns how many processes live.
+    /// Gives back what dead processes held. Returns how many processes live; 0 only if none does.
     ///
-    /// Of many processes some are only asked whether they have ended: one that is just ending is then given back by whoever meets a lock of it, as at any other time.
+    /// Of many processes most are only asked whether they are there. One that has died and is still there (its parent has not waited for it, or it is just ending) is given back
+    /// by whoever meets a lock of it, or by a process that starts later: each looks closely at others.
     pub fn reap(&self) -> usize {
-        let lives = |&(order, index): &(usize, usize)| {
+        let first = sys::rustix::process::getpid().as_raw_nonzero().get() as usize % self.taken_slots().count().max(1);
+        let mut living = 0;
+        for (order, index) in self.taken_slots().skip(first).chain(self.taken_slots().take(first)).enumerate() {
             let process = self.slot_process(index);
-            process.pid != 0 && (order >= LOOK_COUNT && seems_to_live(process) || !self.reclaim_if_dead(index))
-        };
-        self.taken_slots().enumerate().filter(lives).count()
+            // Until one is known to live, a process that is only there is not enough.
+            let is_near = order < LOOK_COUNT || living == 0;
+            if process.pid != 0 && (!is_near && exists(process) || !self.reclaim_if_dead(index)) {
+                living += 1;
+            }
+        }
+        living
     }
 
     /// Whether this process has found that another had died.
@@ -300,6 +307,20 @@ mod tests {
         runtime.release_slot(7);
         assert!(runtime.taken_slots().all(|slot| slot != 7));
         assert_eq!(runtime.attach_as(INIT).map(slot_of), Ok(7));
+        sys::rustix::fs::unlink(runtime.path.as_str()).unwrap();
+    }
+
+    #[test]
+    fn all_that_are_gone_are_given_back_however_many_there_are() {
+        let runtime = segment(3);
+        for count in [1, LOOK_COUNT, 20 * LOOK_COUNT] {
+            for _ in 0..count {
+                runtime.attach_as(NOBODY).unwrap();
+            }
+            // This process lives.
+            assert_eq!(runtime.reap(), 1, "{count}");
+            assert_eq!(runtime.taken_slots().count(), 1, "{count}");
+        }
         sys::rustix::fs::unlink(runtime.path.as_str()).unwrap();
     }
 
