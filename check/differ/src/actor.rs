@@ -213,7 +213,10 @@ impl<'a> Actor<'a> {
             // SAFETY: the descriptor is the program's.
             unsafe { libc::lseek(values[0] as i32, 0, libc::SEEK_SET) };
         }
-        let mut line = format!("{} = {}", call.name, if result < 0 { format!("E{error}") } else { told(call, result) });
+        // MADV_POPULATE_READ and MADV_POPULATE_WRITE say so of what a load or store would tell by a signal.
+        let is_private = call.number == libc::SYS_madvise && error == libc::EFAULT && probe::is_private(values[0]);
+        let private = if is_private { "-private" } else { "" };
+        let mut line = format!("{} = {}", call.name, if result < 0 { format!("E{error}{private}") } else { told(call, result) });
         let shown = match call.shown {
             Shown::Bytes => {
                 let after = self.seen(call, arguments);

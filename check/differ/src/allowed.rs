@@ -27,6 +27,8 @@ pub(crate) const ALLOWED: &[Allowed] = &[
     may("execveat", "E26", "E8", TEXT),
     may("load", "SIGBUS-private", "", PRIVATE_TAIL),
     may("store", "SIGBUS-private", "0", PRIVATE_TAIL),
+    may("madvise", "E14-private", "0", PRIVATE_TAIL),
+    may("madvise", "E14-private", "E12", PRIVATE_TAIL),
     may("ioctl", "0", "E95", "an array has no flags of files (FS_IOC_SETFLAGS), as file systems that lack them"),
     may(
         "ioctl",

@@ -22,7 +22,7 @@ const LOCKED: i64 = libc::MAP_LOCKED as i64;
 const READ_WRITE: i64 = 3;
 const HUGE: i64 = i64::MAX;
 
-const PROGRAMS: [fn() -> Vec<Step>; 37] = [
+const PROGRAMS: [fn() -> Vec<Step>; 39] = [
     // FICLONE of a directory of the array, from what is no descriptor, and onto what is none of the array's.
     || vec![ioctl(5, 0x4004_9409), call("ioctl", vec![Number(3), Number(0x4004_9409), Number(-1)])],
     || vec![call("ioctl", vec![Number(9), Number(0x4004_9409), Number(3)]), ioctl_of(3, 4), ioctl_of(3, 5), ioctl_of(10, 4)],
@@ -321,6 +321,21 @@ const PROGRAMS: [fn() -> Vec<Step>; 37] = [
             remapped(0, 0, PAGE, 1, 40),
         ]
     },
+    // What no file can hold comes before the limit for files and before the bytes, of all pieces together.
+    || {
+        let pieces = |first: Place| Argument::Pieces(vec![(first, 5000), (Place::Good, 100)], Place::Good);
+        vec![
+            call("lseek", vec![Number(3), Number(i64::MAX - 5050), Number(0)]),
+            call("writev", vec![Number(3), pieces(Place::Unmapped), Number(2)]),
+            call("writev", vec![Number(3), pieces(Place::Good), Number(2)]),
+            call("readv", vec![Number(3), pieces(Place::Good), Number(2)]),
+            call("lseek", vec![Number(10), Number(i64::MAX - 5050), Number(0)]),
+            call("writev", vec![Number(10), pieces(Place::Unmapped), Number(2)]),
+            call("writev", vec![Number(10), pieces(Place::Good), Number(2)]),
+        ]
+    },
+    // A file system that is read-only comes before the border of the array.
+    || vec![call("chdir", vec![path("/")]), call("link", vec![path("@/f0"), path("x")]), link((3, ""), (-100, "x"), 0x1000)],
     // Where a mapping is to go that stays where it is (MREMAP_DONTUNMAP) is a wish, and may not be where it is.
     || {
         vec![

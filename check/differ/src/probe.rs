@@ -80,7 +80,7 @@ fn trouble(address: i64) -> Option<String> {
 }
 
 /// Whether what is mapped at an address is the program's own copy.
-fn is_private(address: i64) -> bool {
+pub(crate) fn is_private(address: i64) -> bool {
     let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
     maps.lines().any(|line| {
         let mut fields = line.split(' ');

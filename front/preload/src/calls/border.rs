@@ -6,9 +6,11 @@ use super::on_path::At;
 use super::paths::{self, AT_FDCWD, Where};
 use crate::array;
 use crate::dispatch::Call;
-use linux_raw_sys::general::{__NR_newfstatat, AT_SYMLINK_NOFOLLOW, S_IFDIR, S_IFMT};
-use namespace::{ProgramPath, Reached, Stat};
+use heap::vec::Vec;
+use linux_raw_sys::general::{__NR_newfstatat, __NR_openat, AT_SYMLINK_NOFOLLOW, S_IFDIR, S_IFMT};
+use namespace::{OFlags, ProgramPath, Reached, Stat};
 use sys::raw::{check, syscall};
+use sys::rustix::fs::{StatVfsMountFlags, fstatvfs};
 use sys::{OsError, RawFd};
 
 /// What is looked at of each path before the border between them is met.
@@ -54,9 +56,27 @@ fn look_at_new_name(base: RawFd, goal: &[u8]) -> Result<(), OsError> {
         Ok(_) => Err(OsError::EXIST),
         // A name that is to be made has no slash behind it.
         Err(OsError::NOENT) if goal.ends_with(b"/") => Err(OsError::NOENT),
+        Err(OsError::NOENT) if is_read_only(base, goal) => Err(OsError::ROFS),
         Err(OsError::NOENT) => Ok(()),
         Err(error) => Err(error),
     }
+}
+
+/// Whether a name of the host would be made on a file system that is mounted read-only.
+fn is_read_only(base: RawFd, goal: &[u8]) -> bool {
+    if !matches!(paths::locate_bytes(base, goal), Where::Host) {
+        return false;
+    }
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let path = [directory_of(goal).as_slice(), b"\0"].concat();
+    let args = [base as usize, path.as_ptr() as usize, flags.bits() as usize, 0, 0, 0];
+    // SAFETY: the path ends with a NUL; what is opened is closed below.
+    let opened = check(unsafe { syscall(__NR_openat as usize, args) });
+    let Ok(directory) = opened else { return false };
+    let directory = directory as RawFd;
+    let found = fstatvfs(super::directory::borrow(directory)).is_ok_and(|stat| stat.f_flag.contains(StatVfsMountFlags::RDONLY));
+    super::descriptor::close_unheld(directory);
+    found
 }
 
 /// Looks at the directory that a path's last component is in.
@@ -64,15 +84,19 @@ fn look_at_directory(base: RawFd, path: &[u8]) -> Result<(), OsError> {
     if path.is_empty() {
         return Err(OsError::NOENT);
     }
+    let stat = stat(base, &directory_of(path), true)?;
+    if stat.st_mode & S_IFMT == S_IFDIR { Ok(()) } else { Err(OsError::NOTDIR) }
+}
+
+/// The path of the directory that a path's last component is in.
+fn directory_of(path: &[u8]) -> Vec<u8> {
     let end = path.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
     // Its own name for itself takes the right to search it, as the last component does.
-    let directory = match path[..end].iter().rposition(|&byte| byte == b'/') {
+    match path[..end].iter().rposition(|&byte| byte == b'/') {
         Some(slash) => [&path[..=slash], b"."].concat(),
         None if path.starts_with(b"/") => b"/".to_vec(),
         None => b".".to_vec(),
-    };
-    let stat = stat(base, &directory, true)?;
-    if stat.st_mode & S_IFMT == S_IFDIR { Ok(()) } else { Err(OsError::NOTDIR) }
+    }
 }
 
 /// What is at a path, in the array or not.

@@ -212,7 +212,7 @@ pub(crate) fn verify(offset: u64, bytes: usize) -> Result<(), OsError> {
 /// when that is known.
 fn verify_all(at: At, buffers: &[Buffer]) -> Result<(), OsError> {
     match at {
-        At::Offset(offset) => verify(offset, buffers.iter().map(|buffer| buffer.bytes).sum()),
+        At::Offset(offset) => verify(offset, bytes_of(buffers)),
         At::Position => Ok(()),
     }
 }
@@ -261,6 +261,7 @@ fn reachable_part<T>(
 fn read_buffers(held: &Held, file: &FileRef, fd: RawFd, at: At, buffers: &[Buffer]) -> Answer {
     readable(held)?;
     let fill = |mut offset: u64| {
+        verify(offset, bytes_of(buffers))?;
         let mut total = 0;
         for buffer in buffers {
             let count = match read_one(file, offset, *buffer) {
@@ -291,6 +292,7 @@ fn read_buffers(held: &Held, file: &FileRef, fd: RawFd, at: At, buffers: &[Buffe
 /// though the bytes are written, as in the kernel.
 fn write_buffers(held: &Held, file: &FileRef, fd: RawFd, at: At, buffers: &[Buffer], flags: usize) -> Answer {
     writable(held)?;
+    let total = bytes_of(buffers);
     let append = (held.appends(fd, file) || flags & RWF_APPEND != 0) && flags & RWF_NOAPPEND == 0;
     let gathered;
     let source = match buffers {
@@ -300,7 +302,10 @@ fn write_buffers(held: &Held, file: &FileRef, fd: RawFd, at: At, buffers: &[Buff
         }
         _ => {
             gathered = match Gathered::new(buffers) {
-                Err(OsError::FAULT) if begins_after_limit(held, file, fd, at, append)? => return Err(OsError::FBIG),
+                Err(OsError::FAULT) => {
+                    check_place(held, file, fd, at, append, total)?;
+                    return Err(OsError::FAULT);
+                }
                 gathered => gathered?,
             };
             gathered.buffer
@@ -315,6 +320,7 @@ fn write_buffers(held: &Held, file: &FileRef, fd: RawFd, at: At, buffers: &[Buff
             append_one(file, source)?.1
         }
         At::Position if append => held.with_position(fd, file, |position| {
+            verify(*position, total)?;
             let (end, count) = append_one(file, source)?;
             // An append of no bytes leaves the offset where it was.
             if count > 0 {
@@ -323,6 +329,7 @@ fn write_buffers(held: &Held, file: &FileRef, fd: RawFd, at: At, buffers: &[Buff
             Ok(count)
         })?,
         At::Position => held.with_position(fd, file, |position| {
+            verify(*position, total)?;
             let count = put(file, *position, source)?;
             *position += count as u64;
             Ok(count)
@@ -337,16 +344,23 @@ fn write_buffers(held: &Held, file: &FileRef, fd: RawFd, at: At, buffers: &[Buff
     Ok(written)
 }
 
-/// Whether a write would begin at or after the process' limit of file sizes (RLIMIT_FSIZE). The kernel
-/// checks this before it touches the buffers, so FBIG wins over FAULT.
+/// Checks where a write begins before its buffers are read, as the kernel does: INVAL if it would end
+/// after the largest offset that a file can have, FBIG if it would begin at or after the process' limit
+/// of file sizes (RLIMIT_FSIZE). Both win over FAULT.
 #[cold]
-fn begins_after_limit(held: &Held, file: &FileRef, fd: RawFd, at: At, append: bool) -> Result<bool, OsError> {
+fn check_place(held: &Held, file: &FileRef, fd: RawFd, at: At, append: bool, total: usize) -> Result<(), OsError> {
     let start = match at {
-        _ if append => file.size(),
         At::Offset(offset) => offset,
         At::Position => held.with_position(fd, file, |position| Ok(*position))?,
     };
-    Ok(start >= sys::file_limit::bytes())
+    verify(start, total)?;
+    let start = if append { file.size() } else { start };
+    if start >= sys::file_limit::bytes() { Err(OsError::FBIG) } else { Ok(()) }
+}
+
+/// The number of bytes of all buffers. Those of a vectored call have at most [`BYTES_MAX`] together.
+fn bytes_of(buffers: &[Buffer]) -> usize {
+    buffers.iter().fold(0, |total: usize, buffer| total.saturating_add(buffer.bytes))
 }
 
 /// The address to write from. `write_at` and `append` take a null pointer for "write zeros", so a null
