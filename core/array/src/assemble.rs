@@ -745,6 +745,23 @@ mod tests {
     }
 
     #[test]
+    fn of_one_own_member_and_two_foreign_ones_the_foreign_ones_are_named() {
+        let (home, config) = made("own");
+        let (foreign, _) = made("foreign");
+        let uuid = inspect(&config.mounts[0]).unwrap().superblock().unwrap().array_uuid;
+        for slot in [1, 2] {
+            let [place, other] = [&home, &foreign].map(|home| home.0.join(std::format!("m{slot}")));
+            std::fs::remove_dir_all(&place).unwrap();
+            std::fs::rename(other, place).unwrap();
+        }
+        let config = Config { uuid: Some(uuid), ..config };
+        let refused = Array::attach(&config).map(drop).unwrap_err();
+        assert!(matches!(refused, AttachError::TooManyOut { .. }), "{refused}");
+        let text = std::string::ToString::to_string(&refused);
+        assert!(text.contains("m1 missing") && text.contains("m2 missing") && !text.contains("m0 "), "{text}");
+    }
+
+    #[test]
     fn an_inode_table_of_an_earlier_use_is_made_anew_by_who_starts_alone() {
         let (home, config) = made("outdated");
         let path = |slot: usize| home.0.join(std::format!("m{slot}/.cxlraid/inodes"));

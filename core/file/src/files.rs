@@ -395,7 +395,11 @@ impl Files {
         let inode = self.array.runtime().with_open_files(|_| self.enter(attribute, key, backing, writable, opened_in))?;
         open.insert(key, Opened { inode: inode.clone(), handle_count: 1, shown_count: 0 });
         drop(held);
-        Ok(FileRef(inode))
+        let file = FileRef(inode);
+        if !file.entry.first {
+            file.leave_out_short()?;
+        }
+        Ok(file)
     }
 
     fn take_backing(&self, fds: BackingFds, access: Access) -> Result<Vec<Option<Backing>>, OsError> {
@@ -488,8 +492,8 @@ impl Files {
         Ok(Arc::new(inode))
     }
 
-    /// Enters a file whose backing files were kept at `place`; false if it must be opened anew: the table does not know it any more, or
-    /// something of it waits to be made good. The open-files lock is held.
+    /// Enters a file whose backing files were kept at `place`; false if it must be opened anew: the table does not know it any more,
+    /// something of it waits to be made good, or somebody has cut a backing file. The open-files lock is held.
     fn enter_again(&self, attribute: Attribute, place: usize, inode: &Inode) -> bool {
         let runtime = self.array.runtime();
         let whole =
@@ -501,8 +505,11 @@ impl Files {
             self.forget_mappings(replaced.get(), runtime.file(entry));
         }
         let (Some(record), Some(entry)) = (record, entry) else { return false };
-        if !entry.is_at(inode.entry) || entry.first && !whole(&record) {
-            // In another place: it was not counted, and its own was given to another file.
+        if !entry.is_at(inode.entry)
+            || entry.first && !whole(&record)
+            || inode.is_short(if entry.first { record.size } else { inode.size() })
+        {
+            // In another place: it was not counted, and its own was given to another file. Cut by hand: a load from the rest of its last page would give zeros.
             runtime.leave_file(entry);
             return false;
         }

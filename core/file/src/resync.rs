@@ -170,12 +170,13 @@ impl Inode {
         Some(times_of(&stat))
     }
 
-    fn is_short(&self, size: u64) -> bool {
+    /// Whether a member in use has less of the file than the size asks for.
+    pub(crate) fn is_short(&self, size: u64) -> bool {
         !self.short(size).is_empty()
     }
 
     /// The members in use whose backing files are shorter than the size asks for.
-    fn short(&self, size: u64) -> MemberSet {
+    pub(crate) fn short(&self, size: u64) -> MemberSet {
         let wanted = self.geometry.member_bytes(size);
         self.in_use().filter(|(_, backing)| backing.bytes().is_ok_and(|bytes| bytes < wanted)).map(|(slot, _)| slot).collect()
     }

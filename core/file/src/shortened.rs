@@ -53,6 +53,26 @@ impl Inode {
         Ok(true)
     }
 
+    /// A file that others have open already, and that this process opens: members whose backing files somebody has cut go out, for the file alone where its owner may have done that. A load
+    /// from what was cut off the last page gives zeros, and no fault that would tell.
+    ///
+    /// # Errors
+    /// `IO` if the file does not bear the loss of those members.
+    pub(crate) fn leave_out_short(&self) -> Result<(), OsError> {
+        if !self.is_short(self.size()) {
+            return Ok(());
+        }
+        // Another process may just have made the file shorter.
+        self.with_size_locked(|_| {
+            for slot in self.short(self.size()).iter() {
+                if !self.leave_out_if_cut(slot)? {
+                    self.files.array().fail_member(slot)?;
+                }
+            }
+            Ok(())
+        })
+    }
+
     /// Runs `rebuild`, which makes anew what the members held that count as out for this file. The size lock and all stripe locks are held.
     pub(crate) fn with_cut_back<T>(&self, rebuild: impl FnOnce(MemberSet) -> Result<T, OsError>) -> Result<T, OsError> {
         let (shared, cut) = (self.shared(), self.left_out());

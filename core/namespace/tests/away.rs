@@ -183,6 +183,50 @@ fn a_member_put_back_from_an_older_copy_is_stale() {
     }
 }
 
+/// Two members that are put back from copies of the same moment agree with each other, and are stale nevertheless: of three copies they would be the most.
+#[test]
+fn two_members_put_back_from_the_same_older_copy_do_not_outvote_a_third() {
+    for (level, member_count) in [(Level::Raid1, 3), (Level::Raid6, 4), (Level::Raid5, 3)] {
+        for slots in [[0, 1], [0, 2], [1, 2]] {
+            let mut array = filled(level, member_count);
+            let copy = |slot: usize| array.members[slot].with_extension("copy");
+            for slot in slots {
+                let copied =
+                    std::process::Command::new("cp").arg("-a").args([&array.members[slot], &copy(slot)]).status().unwrap();
+                assert!(copied.success());
+            }
+            let copies = slots.map(copy);
+            array.restart();
+            write(&inside(array.namespace.open(b"/data/file", CREATE, 0)), 40_000, &[9; 30_000]);
+            let wanted = content_unchecked(&array);
+            assert_eq!(wanted.len(), 70_000);
+            for (slot, copy) in slots.into_iter().zip(copies) {
+                std::fs::rename(&array.members[slot], away(&array, slot)).unwrap();
+                std::fs::rename(copy, &array.members[slot]).unwrap();
+            }
+            let stale = MemberSet::EMPTY.with(slots[0]).with(slots[1]);
+            if level == Level::Raid5 {
+                array.namespace.files().detach();
+                array.namespace.files().array().abandon();
+                std::fs::remove_file(array.segment()).unwrap();
+                let refused = array::Array::attach(&array.config).map(drop).unwrap_err();
+                assert!(matches!(refused, array::AttachError::TooManyOut { .. }), "{refused}");
+                // The good ones come back.
+                for slot in slots {
+                    std::fs::remove_dir_all(&array.members[slot]).unwrap();
+                    std::fs::rename(away(&array, slot), &array.members[slot]).unwrap();
+                }
+                array.namespace = array.attach_keeping(file::Keep::NOTHING);
+                assert_eq!(array.namespace.files().array().runtime().out(), MemberSet::EMPTY);
+            } else {
+                array.restart();
+                assert_eq!(array.namespace.files().array().runtime().out(), stale, "{level:?} {slots:?}");
+            }
+            assert!(content_unchecked(&array) == wanted, "{level:?} {slots:?}");
+        }
+    }
+}
+
 /// The first change of a use raises the count of every superblock twice, while others start: none of them may take a member for stale.
 #[test]
 fn a_start_beside_the_first_change_of_a_use_takes_no_member_for_stale() {
