@@ -193,22 +193,33 @@ fn note_rebuilds(members: &mut [MemberView]) {
 fn foreseen(config: &Config, members: &mut [MemberView]) -> Option<String> {
     match Array::foresee(config) {
         Ok(found) => {
-            for member in members.iter_mut().filter(|member| member.state.works()) {
-                let standing = found.iter().find(|found| found.slot == member.slot).map(|found| found.standing);
-                let note = match standing {
-                    None | Some(Standing::InSync) => continue,
-                    Some(Standing::Damaged) => "files of its .cxlraid are missing or damaged",
-                    Some(Standing::Emptied) => "somebody has removed its files",
-                    Some(Standing::Failed) => "its file system fails or is read-only",
-                    Some(Standing::Missing | Standing::Stale | Standing::Leaving) => "a start does without it",
-                };
-                (member.state, member.note) = (MemberState::Failed, Some(note.to_owned()));
-            }
+            let found = found.iter().map(|found| (Path::new(OsStr::from_bytes(&found.path)), found.slot, found.standing));
+            note_standings(&found.collect::<Vec<_>>(), members);
             None
         }
         Err(AttachError::Os { error: OsError::ROFS, .. }) => None,
         Err(error) => Some(error.to_string()),
     }
+}
+
+/// Notes of members in which slot a start would have them, and what it would find wrong. A member is known by its directory: what lies there may have the superblock of another member, which a start does not come to
+/// read.
+fn note_standings(found: &[(&Path, usize, Standing)], members: &mut [MemberView]) {
+    for member in members.iter_mut().filter(|member| member.state.works()) {
+        let Some(&(_, slot, standing)) = found.iter().find(|(path, ..)| path.display().to_string() == member.path) else {
+            continue;
+        };
+        member.slot = slot;
+        let note = match standing {
+            Standing::InSync => continue,
+            Standing::Damaged => "files of its .cxlraid are missing or damaged",
+            Standing::Emptied => "somebody has removed its files",
+            Standing::Failed => "its file system fails or is read-only",
+            Standing::Missing | Standing::Stale | Standing::Leaving => "a start does without it",
+        };
+        (member.state, member.note) = (MemberState::Failed, Some(note.to_owned()));
+    }
+    members.sort_by_key(|member| member.slot);
 }
 
 fn superblock(found: &Found) -> Option<&Superblock> {
@@ -302,6 +313,26 @@ fn standing(own: &Superblock, newest: &Superblock) -> (MemberState, Option<Strin
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_member_with_another_members_superblock_is_known_by_its_place() {
+        let at = |slot, path: &str| MemberView {
+            slot,
+            path: path.to_owned(),
+            state: MemberState::InSync,
+            note: None,
+            event_count: None,
+            persistence: None,
+            bytes_total: None,
+            bytes_free: None,
+        };
+        // The second directory holds a copy of the third's superblock, and its file system is read-only.
+        let mut members = [at(0, "/m0"), at(2, "/m1"), at(2, "/m2")];
+        let found = [("/m0", 0, Standing::InSync), ("/m1", 1, Standing::Failed), ("/m2", 2, Standing::InSync)];
+        note_standings(&found.map(|(path, slot, standing)| (Path::new(path), slot, standing)), &mut members);
+        let told = members.each_ref().map(|member| (member.slot, member.path.as_str(), member.state.works()));
+        assert_eq!(told, [(0, "/m0", true), (1, "/m1", false), (2, "/m2", true)]);
+    }
 
     #[test]
     fn core_errors_keep_their_parts() {
