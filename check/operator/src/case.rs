@@ -347,7 +347,7 @@ impl<'a> Case<'a> {
         let (stopped, listed) = Stopped::split(&output.stdout);
         across_again(&plain, seed, CHANGES, &stopped)?;
         let may_stop = stopped == Stopped::default() || damages.iter().any(Damage::is_full);
-        if !output.succeeded() || listed != list(&plain)? || !may_stop {
+        if !output.succeeded() || !is_same_list(listed, &list(&plain)?, &damages) || !may_stop {
             let notices = output.notices.join("\n");
             complaints.push(format!("{}\n{notices}", with_output("a program that used the array meanwhile", &output)));
         }
@@ -385,7 +385,8 @@ impl<'a> Case<'a> {
         if self.undamaged(damages) != before {
             complaints.push(format!("{when}: cxlraid status has changed a member"));
         }
-        let start = self.start(when, complaints);
+        let is_mended = when.contains("back");
+        let start = self.start(when, if is_mended { &[] } else { damages }, complaints);
         if self.undamaged(damages) != before {
             complaints.push(format!("{when}: reading has changed a member without damage"));
         }
@@ -397,7 +398,6 @@ impl<'a> Case<'a> {
         {
             complaints.push(format!("{when}: a member without room is out\n{}", notices.join("\n")));
         }
-        let is_mended = when.contains("back");
         match start {
             Start::Wrong => return Ok(false),
             Start::Refused(notices) => {
@@ -419,9 +419,9 @@ impl<'a> Case<'a> {
         } else {
             self.change(self.seed << 8 | if is_mended { 3 } else { 2 })?;
         }
-        self.start(&format!("{when}, changed"), complaints);
+        self.start(&format!("{when}, changed"), &[], complaints);
         self.stop()?;
-        self.start(&format!("{when}, changed and stopped"), complaints);
+        self.start(&format!("{when}, changed and stopped"), &[], complaints);
         self.stop()?;
         // To compare what lies in holes takes room on a tmpfs.
         if damages.iter().any(Damage::leaves_names_apart) || !is_mended && damages.iter().any(Damage::is_full) {
@@ -439,12 +439,12 @@ impl<'a> Case<'a> {
         self.program(&self.ground.command, &self.members).arg("status").output()
     }
 
-    /// Reads everything.
-    fn start(&self, when: &str, complaints: &mut Complaints) -> Start {
+    /// Reads everything. With `damages` that nobody has met yet.
+    fn start(&self, when: &str, damages: &[Damage], complaints: &mut Complaints) -> Start {
         let output = self.played(&self.members, &[LIST, &self.data.display().to_string()]);
         let expected = list(&self.place("plain")).unwrap_or_default();
         if output.succeeded() && output.stdout.ends_with(&format!("{LISTED}\n")) {
-            if output.stdout == expected {
+            if is_same_list(&output.stdout, &expected, damages) {
                 return Start::Right(output.notices);
             }
             let differs =
@@ -501,5 +501,34 @@ impl<'a> Case<'a> {
         let is_whole = |slot: &usize| damages.iter().all(|damage| damage.slot != *slot && !damage.what.contains("Swapped"));
         let slots = (0..self.members.len()).filter(is_whole);
         slots.map(|slot| list(&self.members[slot].join(&self.prefix)).unwrap_or_else(|error| error)).collect()
+    }
+}
+
+/// Whether an array's list is the plain directory's. Until the lost name of a file is met, the member that has lost it may tell of one name fewer (README, Limits).
+fn is_same_list(found: &str, expected: &str, damages: &[Damage]) -> bool {
+    found == expected || damages.iter().any(Damage::is_of_a_name) && without_name_counts(found).eq(without_name_counts(expected))
+}
+
+/// The lines of a list, without how many names each file has.
+fn without_name_counts(text: &str) -> impl Iterator<Item = Vec<&str>> {
+    text.lines().map(|line| {
+        let is_file = line.split(' ').nth(1) == Some("file");
+        line.split(' ').enumerate().filter(|&(at, _)| !is_file || at != 3).map(|(_, word)| word).collect()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_without_counts_of_names_differ_in_everything_else() {
+        let same = |one, other| without_name_counts(one).eq(without_name_counts(other));
+        assert!(same("d/f file 10 1 10 ab\nlisted\n", "d/f file 10 2 10 ab\nlisted\n"));
+        for other in
+            ["d/f file 11 1 10 ab\nlisted\n", "d/f file 10 1 10 ac\nlisted\n", "d/g file 10 1 10 ab\nlisted\n", "listed\n"]
+        {
+            assert!(!same("d/f file 10 1 10 ab\nlisted\n", other), "{other}");
+        }
     }
 }
