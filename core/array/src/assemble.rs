@@ -748,7 +748,12 @@ mod tests {
     fn of_one_own_member_and_two_foreign_ones_the_foreign_ones_are_named() {
         let (home, config) = made("own");
         let (foreign, _) = made("foreign");
-        let uuid = inspect(&config.mounts[0]).unwrap().superblock().unwrap().array_uuid;
+        let uuid_at = |home: &Home| {
+            let path = home.0.join("m0").into_os_string().into_encoded_bytes();
+            inspect(&path).unwrap().superblock().unwrap().array_uuid
+        };
+        let uuid = uuid_at(&home);
+        [uuid, uuid_at(&foreign)].into_iter().for_each(remove_segment);
         for slot in [1, 2] {
             let [place, other] = [&home, &foreign].map(|home| home.0.join(std::format!("m{slot}")));
             std::fs::remove_dir_all(&place).unwrap();
