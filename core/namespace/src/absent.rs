@@ -261,7 +261,13 @@ impl Namespace {
             return Ok(Verdict::Stands);
         }
         let bare = contradicting().find(|(_, other)| !other.is_file());
+        // What most members lack was removed, and one of them was put back as it was before.
+        let is_kept_by_few = |item: &Item| {
+            let count = others.iter().filter(|(_, other)| other.is_like(item)).count();
+            2 * count < self.array().in_use().len()
+        };
         Ok(match (own, bare) {
+            (None, Some((_, item))) if is_kept_by_few(item) => Verdict::Stands,
             (None, Some((slot, _))) => Verdict::Given(*slot),
             (Some(_), Some(_)) if agree && others.len() > 1 => Verdict::Lost,
             _ => Verdict::Stands,

@@ -321,3 +321,26 @@ fn a_member_is_not_made_anew_from_one_that_has_lost_names() {
     assert_eq!(content(array.namespace, "/data/d/f"), [7; 20_000]);
     assert_eq!(fs::read(array.members[2].join("data/d/f")).unwrap(), [7; 20_000]);
 }
+
+#[test]
+fn what_proves_nothing_and_most_members_lack_was_removed() {
+    let array = filled(Level::Raid1, 3);
+    let names = array.namespace;
+    inside(names.mkdir(b"/data/empty", 0o750));
+    inside(names.rmdir(b"/data/empty"));
+    inside(names.unlink(b"/data/link"));
+    // One member's tree is put back as it was before.
+    fs::create_dir(array.members[1].join("data/empty")).unwrap();
+    std::os::unix::fs::symlink("d/f", array.members[1].join("data/link")).unwrap();
+    for path in [&b"/data/empty"[..], b"/data/link"] {
+        assert_eq!(refused(names.stat(path, false)), OsError::NOENT);
+    }
+    assert_eq!(listed(names, b"/data"), ["d", "other"]);
+    assert!(!array.members[0].join("data/empty").exists());
+    assert_eq!(names.files().array().in_use().len(), 3);
+    // It is in nobody's way.
+    inside(names.mkdir(b"/data/empty", 0o700));
+    inside(names.symlink(b"elsewhere", b"/data/link"));
+    assert_eq!(inside(names.readlink(b"/data/link")), b"elsewhere");
+    array.assert_same_trees();
+}
