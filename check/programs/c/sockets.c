@@ -1,7 +1,8 @@
-/* Local sockets with names in the directory: what every call says of them is the program's own path. The names are short, so that they fit
-   into an address on a member too. */
+/* Local sockets with names in the directory: what every call says of them is the program's own path. Most names are short, so that they
+   fit into an address on a member too. */
 #include "check.h"
 #include <stddef.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -107,12 +108,102 @@ static void streams(void)
     SHOW(unlink(in(d, "o")));
 }
 
+static struct mmsghdr addressed(struct sockaddr_un *to, struct iovec *part)
+{
+    return (struct mmsghdr){ .msg_hdr = { .msg_name = to, .msg_namelen = sizeof *to, .msg_iov = part, .msg_iovlen = 1 } };
+}
+
+/* Sends a batch to these addresses; prints what sendmmsg returns, and how many messages have come to `server`. */
+static void batch(const char *what, int server, int client, struct sockaddr_un *to[], int count)
+{
+    struct iovec part = { "text", 4 };
+    struct mmsghdr many[4];
+    for (int index = 0; index < count; index++)
+        many[index] = addressed(to[index], &part);
+    printf("%s: ", what);
+    SHOW(sendmmsg(client, many, count, MSG_DONTWAIT));
+    int come = 0;
+    for (char text[10]; recv(server, text, sizeof text, MSG_DONTWAIT) > 0;)
+        come++;
+    printf("%d come\n", come);
+}
+
+/* Addresses that lead to no socket. The kernel looks at everything else before the path; of a batch it sends what comes before. */
+static void nowhere(void)
+{
+    struct sockaddr_un there = address("s2"), none = address("none"), below = address("file/x"), loop = address("loop/x");
+    int server = bound(SOCK_DGRAM, "s2"), client = bound(SOCK_DGRAM, "c2"), stream = socket(AF_UNIX, SOCK_STREAM, 0), ends[2];
+    close(make_in(d, "file", "x", 1));
+    MUST(symlink("loop", in(d, "loop")) == 0 && pipe(ends) == 0);
+    struct sockaddr_un *to[4] = { &none, &there, &below, &loop };
+    struct iovec part = { "text", 4 };
+    for (int index = 0; index < 4; index++) {
+        struct mmsghdr one = addressed(to[index], &part);
+        SHOW(sendmsg(client, &one.msg_hdr, 0));
+        SHOW(sendmsg(client, &one.msg_hdr, MSG_OOB));
+        SHOW(sendmsg(stream, &one.msg_hdr, 0));
+        SHOW(sendmsg(ends[1], &one.msg_hdr, 0));
+        SHOW(sendmsg(-1, &one.msg_hdr, 0));
+        SHOW(sendto(stream, "x", 1, 0, (struct sockaddr *)to[index], sizeof *to[index]));
+        char buffer[10];
+        while (recv(server, buffer, sizeof buffer, MSG_DONTWAIT) > 0)
+            ;
+    }
+    batch("none", server, client, (struct sockaddr_un *[]){ &none }, 1);
+    batch("all below a file", server, client, (struct sockaddr_un *[]){ &below, &none }, 2);
+    batch("a loop first", server, client, (struct sockaddr_un *[]){ &loop, &there }, 2);
+    batch("below a file first", server, client, (struct sockaddr_un *[]){ &below, &there }, 2);
+    batch("none in the middle", server, client, (struct sockaddr_un *[]){ &there, &none, &there }, 3);
+    batch("a loop at the end", server, client, (struct sockaddr_un *[]){ &there, &there, &loop }, 3);
+    batch("to a stream", server, stream, (struct sockaddr_un *[]){ &there, &none }, 2);
+    batch("by a pipe", server, ends[1], (struct sockaddr_un *[]){ &there, &none }, 2);
+    batch("by nothing", server, -1, (struct sockaddr_un *[]){ &none, &there }, 2);
+    /* The third header cannot be read. */
+    char *pages = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    MUST(pages != MAP_FAILED && mprotect(pages + 4096, 4096, PROT_NONE) == 0);
+    struct mmsghdr *many = (struct mmsghdr *)(pages + 4096) - 2, one = addressed(&there, &part);
+    many[0] = many[1] = one;
+    SHOW(sendmmsg(client, many, 3, 0));
+    SHOW(sendmmsg(client, many + 2, 1, 0));
+    char text[10];
+    SHOW(recv(server, text, sizeof text, MSG_DONTWAIT));
+    SHOW(recv(server, text, sizeof text, MSG_DONTWAIT));
+    SHOW(recv(server, text, sizeof text, MSG_DONTWAIT));
+    close(server), close(client), close(stream), close(ends[0]), close(ends[1]);
+    MUST(unlink(in(d, "s2")) == 0 && unlink(in(d, "c2")) == 0 && unlink(in(d, "loop")) == 0 && unlink(in(d, "file")) == 0);
+}
+
+/* A name as long as an address takes: on a member it is longer. */
+static void long_names(void)
+{
+    char name[108];
+    memset(name, 'n', sizeof name);
+    name[sizeof ((struct sockaddr_un *)0)->sun_path - 1 - strlen(d) - 1] = 0;
+    struct sockaddr_un there = address(name);
+    struct iovec part = { "text", 4 };
+    struct mmsghdr one = addressed(&there, &part);
+    int server = bound(SOCK_DGRAM, name), client = socket(AF_UNIX, SOCK_DGRAM, 0);
+    char text[10];
+    printf("a long name\n");
+    SHOW(sendto(client, "x", 1, 0, (struct sockaddr *)&there, sizeof there));
+    SHOW(sendmsg(client, &one.msg_hdr, 0));
+    SHOW(sendmmsg(client, &one, 1, 0));
+    SHOW(connect(client, (struct sockaddr *)&there, sizeof there));
+    SHOW(send(client, "y", 1, 0));
+    for (int index = 0; index < 5; index++)
+        SHOW(recv(server, text, sizeof text, MSG_DONTWAIT));
+    close(server), close(client);
+    MUST(unlink(in(d, name)) == 0);
+}
+
 int main(int argc, char **argv)
 {
     (void)argc;
     d = argv[1];
     datagrams();
     streams();
+    nowhere();
+    long_names();
     SHOW(unlink(in(d, "s")));
     SHOW(unlink(in(d, "c")));
     SHOW(unlink(in(d, "l")));

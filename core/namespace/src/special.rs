@@ -7,12 +7,13 @@ use crate::log::change as record;
 use crate::{HostPair, Namespace, ProgramPath, Reached};
 use alloc::vec::Vec;
 use format::NameKind;
+use sys::high_fd::Raised;
 use sys::rustix::fs::{AtFlags, FileType, Mode, OFlags, mknodat};
 use sys::rustix::mount::{UnmountFlags, mount_bind, mount_bind_recursive, unmount};
-use sys::{AsFd, AsRawFd, OsError, OwnedFd, Result};
+use sys::{AsFd, AsRawFd, OsError, Result};
 
 impl Namespace {
-    /// bind(2) of a local socket: `bind` gives it a name on the first member, the others get a socket that nobody listens on. `longest` is
+    /// bind(2) of a local socket: `bind` gives it a name on the lowest member, the others get a socket that nobody listens on. `longest` is
     /// the most bytes that fit into an address.
     pub fn bind_socket<'p>(
         &self,
@@ -45,12 +46,12 @@ impl Namespace {
         })
     }
 
-    /// Where the socket at `path` lies, for connect(2): a path of at most `longest` bytes, good while the descriptor is open.
+    /// A path of at most `longest` bytes to the socket at `path`, for connect(2). It is valid while the descriptor is open, if there is one.
     pub fn socket_path<'p>(
         &self,
         path: impl Into<ProgramPath<'p>>,
         longest: usize,
-    ) -> Result<Reached<(Vec<u8>, Option<OwnedFd>)>> {
+    ) -> Result<Reached<(Vec<u8>, Option<Raised>)>> {
         self.resolve(path, true)?.and_then(|path| {
             let slot = self.array().first_in_use()?;
             let on = On { slot, root: self.root(slot)?, first: true, afresh: false };
@@ -58,8 +59,8 @@ impl Namespace {
         })
     }
 
-    /// The path on a member; if that is too long, one through a descriptor of the directory.
-    fn short_path(&self, on: &On, path: &[u8], longest: usize) -> Result<(Vec<u8>, Option<OwnedFd>)> {
+    /// The path on a member; if that has more than `longest` bytes, one through a descriptor of the directory.
+    fn short_path(&self, on: &On, path: &[u8], longest: usize) -> Result<(Vec<u8>, Option<Raised>)> {
         let host = self.host_path(on.slot, path);
         if host.len() <= longest {
             return Ok((host, None));
@@ -67,6 +68,8 @@ impl Namespace {
         let cut = path.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
         let parent: Vec<u8> = [b".", &path[..cut]].concat();
         let directory = open_below(on.root, &parent, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        // The path tells the descriptor's number, so it gets its final one first.
+        let directory = Raised::new(directory)?;
         let short = [link(directory.as_raw_fd()).as_slice(), &path[cut..]].concat();
         if short.len() > longest { Err(OsError::NAMETOOLONG) } else { Ok((short, Some(directory))) }
     }

@@ -21,12 +21,22 @@ const MANY_COUNT_MAX: usize = 1024;
 /// `struct msghdr`.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Message {
-    name: [usize; 2],
+pub(super) struct Message {
+    /// Where the address of a socket is.
+    pub(super) name: usize,
+    pub(super) name_bytes: u32,
+    _padding: u32,
     parts: [usize; 2],
     control: usize,
     control_bytes: usize,
     flags: u64,
+}
+
+impl Message {
+    /// Names a socket by the address at a pointer, with a length.
+    pub(super) const fn set_name(&mut self, (pointer, bytes): (usize, usize)) {
+        (self.name, self.name_bytes) = (pointer, bytes as u32);
+    }
 }
 
 /// `struct cmsghdr`.
@@ -45,17 +55,19 @@ pub(crate) fn send(call: &mut Call) -> Verdict {
     }
     let mut nameless = false;
     descriptors(call.args[1], |descriptor| nameless |= share_one(descriptor));
-    let verdict = super::socket::send_message(call);
-    if !nameless || verdict != Verdict::Pass {
-        return verdict;
+    let addressed = super::socket::send(call);
+    if !nameless && addressed.is_none() {
+        return Verdict::Pass;
     }
+    call.scratch[1] = u64::from(addressed.is_some());
     call.then = Some(|call| {
-        if call.result < 0 {
+        let result = if call.scratch[1] != 0 { super::socket::sent(call) } else { call.result };
+        if result < 0 {
             descriptors(call.args[1], take_back);
         }
-        call.result
+        result
     });
-    Verdict::PassWith { number: call.number, args: call.args }
+    addressed.unwrap_or(Verdict::PassWith { number: call.number, args: call.args })
 }
 
 /// Whether a message names a descriptor of the library's own, which the program never got.
@@ -79,17 +91,15 @@ pub(crate) fn send_many(call: &mut Call) -> Verdict {
     }
     call.scratch[1] = u64::from(addressed.is_some());
     call.then = Some(|call| {
-        if call.scratch[1] != 0 {
-            super::socket::sent_many(call);
-        }
-        let mut sent = call.result.max(0);
+        let result = if call.scratch[1] != 0 { super::socket::sent_many(call) } else { call.result };
+        let mut sent = result.max(0);
         each(call.args[1], call.args[2], |message| {
             sent -= 1;
             if sent < 0 {
                 descriptors(message, take_back);
             }
         });
-        call.result
+        result
     });
     addressed.unwrap_or(Verdict::PassWith { number: call.number, args: call.args })
 }

@@ -1,27 +1,37 @@
-//! Local sockets with a name on the array: bind, connect, sendto, sendmsg. What the kernel says of their names is `peer`'s.
+//! Unix sockets with a path on the array: bind, connect, sendto, sendmsg and sendmmsg. Module `peer` serves the calls that return
+//! the names of sockets (getsockname, recvfrom and others).
 //!
-//! The socket that the kernel knows lies on the first member. A name that does not fit into an address there is reached through a
-//! descriptor of its directory; of such a socket getsockname tells the path under /proc.
+//! The kernel's socket file is on the lowest member, so the address in a call is replaced by one that leads there. An address has
+//! room for a path of 108 bytes. If the path on the member is longer, the library opens the directory and names the socket through
+//! /proc/self/fd; getsockname then returns this path.
+//!
+//! Invariant: what replaces the program's address lies in a box, whose pointer is in `call.scratch[0]` from the making of the
+//! verdict until the system call is over. What is called then frees it: the closure of [`to_address`], [`sent`] or [`sent_many`].
 
+use super::message::Message;
 use super::paths::{self, AT_FDCWD, Asked, Where};
 use super::{judge, links};
 use crate::array;
 use crate::dispatch::{Call, Verdict};
 use crate::program;
-use core::mem::size_of;
+use core::mem::{offset_of, size_of};
 use core::sync::atomic::{AtomicBool, Ordering};
 use heap::boxed::Box;
 use heap::vec::Vec;
 use namespace::{Namespace, Reached};
-use sys::OsError;
 use sys::high_fd::Raised;
 use sys::raw::{check, syscall};
+use sys::rustix::fs::{Mode, OFlags, open};
+use sys::{AsRawFd, OsError};
 
 pub(super) const AF_UNIX: u16 = 1;
 const FAMILY_BYTES: usize = size_of::<u16>();
 pub(super) const PATH_BYTES_MAX: usize = 108;
+/// A path at which the kernel never finds a socket: looking for one there is `ENOENT`.
+const NOWHERE: &[u8] = b"/proc/self/nowhere";
 
-/// Whether this process has named a socket of the array: until then no address need be looked at.
+/// Whether this process has named a path of the array in a socket call. Until then, an address that the kernel returns cannot be
+/// the array's, and is not translated.
 static USED: AtomicBool = AtomicBool::new(false);
 
 /// `struct sockaddr_un`.
@@ -33,7 +43,8 @@ pub(super) struct Address {
 }
 
 impl Address {
-    /// The address of a path, and its length.
+    /// The address of a path of at most [`PATH_BYTES_MAX`] bytes, and its length. A path of that many bytes has no NUL behind it,
+    /// which the kernel accepts.
     pub(super) fn of(path: &[u8]) -> (Self, usize) {
         let mut address = Self { family: AF_UNIX, path: [0; PATH_BYTES_MAX] };
         address.path[..path.len()].copy_from_slice(path);
@@ -41,13 +52,15 @@ impl Address {
     }
 }
 
-/// The array's path in the address at `address`; None if the address is no affair of the array.
-fn located(address: usize, bytes: usize, follow: bool) -> Option<(&'static Namespace, Asked)> {
+/// The path on the array that the program's address of `bytes` bytes at `pointer` names; with `follow` it may also be a path of the
+/// host whose last component is a symlink into the array. None for every other address, so for one that cannot be read or is
+/// ill-formed (the kernel refuses it), and for unnamed and abstract sockets, whose path begins with a NUL.
+fn located(pointer: usize, bytes: usize, follow: bool) -> Option<(&'static Namespace, Asked)> {
     let namespace = array::namespace().ok()?;
-    if address == 0 || !(FAMILY_BYTES + 1..=size_of::<Address>()).contains(&bytes) || program::read(address) != Ok(AF_UNIX) {
+    if pointer == 0 || !(FAMILY_BYTES + 1..=size_of::<Address>()).contains(&bytes) || program::read(pointer) != Ok(AF_UNIX) {
         return None;
     }
-    let path = program::read_bytes(address + FAMILY_BYTES, bytes - FAMILY_BYTES).ok()?;
+    let path = program::read_bytes(pointer + FAMILY_BYTES, bytes - FAMILY_BYTES).ok()?;
     let end = path.iter().position(|&byte| byte == 0).unwrap_or(path.len());
     match paths::locate_bytes(AT_FDCWD, &path[..end]) {
         Where::Array(path) => {
@@ -56,6 +69,7 @@ fn located(address: usize, bytes: usize, follow: bool) -> Option<(&'static Names
         }
         Where::Host => {
             let mut found = links::entered_by_text(AT_FDCWD, &path[..end], follow, false)?;
+            // The path's NUL.
             found.pop();
             USED.store(true, Ordering::Relaxed);
             Some((namespace, Asked::absolute(found)))
@@ -63,129 +77,127 @@ fn located(address: usize, bytes: usize, follow: bool) -> Option<(&'static Names
     }
 }
 
+/// `bind`: makes the socket's file on the members, by binding to the path on the member.
 pub(crate) fn bind(call: &mut Call) -> Verdict {
     let Some((namespace, path)) = located(call.args[1], call.args[2], false) else { return Verdict::Pass };
     if let Some(refusal) = judge::refusal_of_socket(call.descriptor(0)) {
         return refusal;
     }
     array::tell();
-    let bound = namespace.bind_socket(path.path(), PATH_BYTES_MAX, |host| {
-        let (address, bytes) = Address::of(host);
+    let bound = namespace.bind_socket(path.path(), PATH_BYTES_MAX, |member_path| {
+        let (address, bytes) = Address::of(member_path);
         // SAFETY: the address is read while the call runs.
         check(unsafe { syscall(call.number, [call.args[0], &raw const address as usize, bytes, 0, 0, 0]) }).map(|_| ())
     });
     match bound {
         Ok(Reached::Array(())) => Verdict::Done(0),
         Ok(Reached::Host(_)) => Verdict::Pass,
+        // bind(2) has its own error for a path that exists.
         Err(OsError::EXIST) => Verdict::error(OsError::ADDRINUSE),
         Err(error) => Verdict::error(error),
     }
 }
 
+/// `connect`.
 pub(crate) fn connect(call: &mut Call) -> Verdict {
     to_address(call, 1, 2)
 }
 
+/// `sendto`.
 pub(crate) fn sendto(call: &mut Call) -> Verdict {
     to_address(call, 4, 5)
 }
 
-/// A call that may block, with the address of the member's socket in place of the program's.
-fn to_address(call: &mut Call, address: usize, bytes: usize) -> Verdict {
-    let Some((namespace, path)) = located(call.args[address], call.args[bytes], true) else { return Verdict::Pass };
-    if let Some(refusal) = judge::refusal_of_socket(call.descriptor(0)) {
-        return refusal;
-    }
-    match member_address(namespace, &path) {
-        Ok(None) => Verdict::Pass,
-        Ok(Some(place)) => {
-            let mut args = call.args;
-            (args[address], args[bytes]) = (core::ptr::from_ref(&place.address) as usize, place.bytes);
-            give_back_after(call, place);
-            Verdict::PassWith { number: call.number, args }
-        }
-        Err(error) => refused_by_path(call, address, bytes, error),
-    }
-}
-
-/// The socket's name cannot be found. Whatever else is wrong with the call the kernel says first: it is given a name that leads nowhere, and if that is all that it finds wrong, it is the error of the
-/// name that the program gets.
-fn refused_by_path(call: &mut Call, address: usize, bytes: usize, error: OsError) -> Verdict {
-    const NOWHERE: &[u8; 18] = b"/proc/self/nowhere";
-    let (nowhere, length) = Address::of(NOWHERE);
-    let place = Box::new(Place { address: nowhere, bytes: length, message: [0; 7], _directory: None });
+/// Serves a call whose arguments number `pointer_index` and `bytes_index` are an address. The call may block, so the stub makes it,
+/// with the replaced address.
+fn to_address(call: &mut Call, pointer_index: usize, bytes_index: usize) -> Verdict {
+    let Some((namespace, path)) = located(call.args[pointer_index], call.args[bytes_index], true) else { return Verdict::Pass };
+    let replacement = Replacement::of(namespace, &path);
     let mut args = call.args;
-    (args[address], args[bytes]) = (core::ptr::from_ref(&place.address) as usize, place.bytes);
-    call.scratch[0] = Box::into_raw(place) as u64;
-    call.scratch[1] = error.raw_os_error() as u64;
+    (args[pointer_index], args[bytes_index]) = replacement.argument();
+    call.scratch[0] = Box::into_raw(replacement) as u64;
     call.then = Some(|call| {
-        // SAFETY: put there by `refused_by_path` for this very call.
-        drop(unsafe { Box::from_raw(call.scratch[0] as *mut Place) });
-        let is_nowhere = call.result == -(OsError::NOENT.raw_os_error() as isize);
-        if is_nowhere { -(call.scratch[1] as isize) } else { call.result }
+        // SAFETY: put there by `to_address` for this very call.
+        unsafe { Box::from_raw(call.scratch[0] as *mut Replacement) }.result(call.result)
     });
     Verdict::PassWith { number: call.number, args }
 }
 
-/// An address in memory of its own, and the message that names it.
-struct Place {
+/// What takes the place of an address of the array. It is boxed, because the kernel is given pointers into it.
+struct Replacement {
     address: Address,
     bytes: usize,
-    message: [usize; 7],
-    /// The directory a long path goes through.
+    /// For sendmsg: the copy of the program's message that points to `address`.
+    message: Option<Message>,
+    /// Why the socket was not found. `address` is that of [`NOWHERE`] then.
+    error: Option<OsError>,
+    /// Keeps the directory open through which a long path is named.
     _directory: Option<Raised>,
 }
 
-fn member_address(namespace: &Namespace, path: &Asked) -> Result<Option<Box<Place>>, OsError> {
-    let reached = namespace.socket_path(path.path(), PATH_BYTES_MAX)?;
-    Ok(match reached {
-        Reached::Array((path, directory)) => {
-            let directory = directory.map(Raised::new).transpose()?;
-            let (address, bytes) = Address::of(&path);
-            Some(Box::new(Place { address, bytes, message: [0; 7], _directory: directory }))
-        }
-        // A symlink of the array's leads there.
-        Reached::Host(path) if path.len() < PATH_BYTES_MAX => {
-            let (address, bytes) = Address::of(&path);
-            Some(Box::new(Place { address, bytes, message: [0; 7], _directory: None }))
-        }
-        Reached::Host(_) => None,
-    })
-}
-
-/// Keeps `place` until the call is over.
-fn give_back_after(call: &mut Call, place: Box<Place>) {
-    call.scratch[0] = Box::into_raw(place) as u64;
-    call.then = Some(|call| {
-        // SAFETY: put there by `give_back_after` for this very call.
-        drop(unsafe { Box::from_raw(call.scratch[0] as *mut Place) });
-        call.result
-    });
-}
-
-/// For sendmsg: the call to make if its message names a socket of the array.
-pub(crate) fn send_message(call: &mut Call) -> Verdict {
-    let Ok(mut message) = program::read::<[usize; 7]>(call.args[1]) else { return Verdict::Pass };
-    let [name, bytes, ..] = message;
-    let Some((namespace, path)) = located(name, bytes as u32 as usize, true) else { return Verdict::Pass };
-    if let Some(refusal) = judge::refusal_of_socket(call.descriptor(0)) {
-        return refusal;
+impl Replacement {
+    /// The address of the socket at `path` on its member, or of a path outside of the array to which a symlink of the array leads.
+    ///
+    /// If the path cannot be looked up, it is an address at which no socket is. The kernel reports everything else that is wrong
+    /// with a call before it looks for the socket; so only if it finds none is nothing else wrong, and the program gets the error
+    /// of the look-up ([`Self::result`]).
+    fn of(namespace: &Namespace, path: &Asked) -> Box<Self> {
+        let found = namespace.socket_path(path.path(), PATH_BYTES_MAX).and_then(|reached| match reached {
+            Reached::Array(found) => Ok(found),
+            Reached::Host(path) if path.len() <= PATH_BYTES_MAX => Ok((path, None)),
+            Reached::Host(path) => through_directory(&path).map(|(path, directory)| (path, Some(directory))),
+        });
+        let (path, directory, error) = match found {
+            Ok((path, directory)) => (path, directory, None),
+            Err(error) => (NOWHERE.to_vec(), None, Some(error)),
+        };
+        let (address, bytes) = Address::of(&path);
+        Box::new(Self { address, bytes, message: None, error, _directory: directory })
     }
-    match member_address(namespace, &path) {
-        Ok(None) => Verdict::Pass,
-        Ok(Some(mut place)) => {
-            (message[0], message[1]) = (core::ptr::from_ref(&place.address) as usize, place.bytes);
-            place.message = message;
-            let mut args = call.args;
-            args[1] = core::ptr::from_ref(&place.message) as usize;
-            give_back_after(call, place);
-            Verdict::PassWith { number: call.number, args }
+
+    /// Pointer and length of the address.
+    fn argument(&self) -> (usize, usize) {
+        (core::ptr::from_ref(&self.address) as usize, self.bytes)
+    }
+
+    /// What the program gets if the call with this address had the result `result`.
+    fn result(&self, result: isize) -> isize {
+        match self.error {
+            Some(error) if result == -(OsError::NOENT.raw_os_error() as isize) => -(error.raw_os_error() as isize),
+            _ => result,
         }
-        Err(error) => Verdict::error(error),
     }
 }
 
-/// Whether this process has to do with sockets of the array.
+/// A path of the host that is too long for an address: a short one, through a descriptor of its directory.
+fn through_directory(path: &[u8]) -> Result<(Vec<u8>, Raised), OsError> {
+    let cut = path.iter().rposition(|&byte| byte == b'/').ok_or(OsError::NAMETOOLONG)?;
+    let directory = open(&path[..=cut], OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let directory = Raised::new(directory)?;
+    let short = [namespace::link(directory.as_raw_fd()).as_slice(), &path[cut..]].concat();
+    if short.len() > PATH_BYTES_MAX { Err(OsError::NAMETOOLONG) } else { Ok((short, directory)) }
+}
+
+/// The call that the stub makes in place of a sendmsg whose message names a socket of the array; None for any other message. After
+/// the call [`sent`] must be called, once.
+pub(super) fn send(call: &mut Call) -> Option<Verdict> {
+    let mut message = program::read::<Message>(call.args[1]).ok()?;
+    let (namespace, path) = located(message.name, message.name_bytes as usize, true)?;
+    let mut replacement = Replacement::of(namespace, &path);
+    message.set_name(replacement.argument());
+    let mut args = call.args;
+    args[1] = core::ptr::from_ref(replacement.message.insert(message)) as usize;
+    call.scratch[0] = Box::into_raw(replacement) as u64;
+    Some(Verdict::PassWith { number: call.number, args })
+}
+
+/// Ends what [`send`] began: returns the program's result.
+pub(super) fn sent(call: &mut Call) -> isize {
+    // SAFETY: put there by `send` for this very call.
+    unsafe { Box::from_raw(call.scratch[0] as *mut Replacement) }.result(call.result)
+}
+
+/// Whether addresses that the kernel returns may be the array's.
 pub(super) fn in_use() -> bool {
     USED.load(Ordering::Relaxed)
 }
@@ -193,52 +205,63 @@ pub(super) fn in_use() -> bool {
 /// `struct mmsghdr`.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Many {
-    message: [usize; 7],
-    sent_bytes: usize,
+struct CountedMessage {
+    message: Message,
+    /// How many bytes of the message were sent; the kernel stores it.
+    sent_bytes: u32,
+    _padding: u32,
 }
 
-/// sendmmsg with messages to sockets of the array: copies of its headers, and the addresses they name.
+/// What a sendmmsg with messages to sockets of the array is made with: copies of the program's headers, and what they point to.
 struct Batch {
-    headers: Vec<Many>,
-    #[expect(clippy::vec_box, reason = "the headers point into the places")]
-    _places: Vec<Box<Place>>,
+    headers: Vec<CountedMessage>,
+    #[expect(clippy::vec_box, reason = "the headers point into the replacements")]
+    _replacements: Vec<Box<Replacement>>,
+    /// Why the socket of the first message was not found. An error of a later one is not reported: the kernel returns the number of
+    /// messages that it has sent before.
+    error: Option<OsError>,
 }
 
-/// For sendmmsg: the call to make if any of its messages names a socket of the array; `then` is to be called afterwards.
+/// The call that the stub makes in place of a sendmmsg of which a message names a socket of the array; None for any other batch.
+/// After the call [`sent_many`] must be called, once.
 pub(super) fn send_many(call: &mut Call, count: usize) -> Option<Verdict> {
-    let headers = (0..count).map(|index| program::read::<Many>(call.args[1] + index * size_of::<Many>()));
-    let mut headers: Vec<Many> = headers.collect::<Result<_, _>>().ok()?;
-    let mut places = Vec::new();
-    for header in &mut headers {
-        let [name, bytes, ..] = header.message;
-        let Some((namespace, path)) = located(name, bytes as u32 as usize, true) else { continue };
-        match member_address(namespace, &path) {
-            Ok(Some(place)) => {
-                (header.message[0], header.message[1]) = (core::ptr::from_ref(&place.address) as usize, place.bytes);
-                places.push(place);
-            }
-            Ok(None) => {}
-            // Those before it are sent; the kernel finds no socket here.
-            Err(_) => header.message[0] = c"".as_ptr() as usize,
+    let header = |index| program::read::<CountedMessage>(call.args[1] + index * size_of::<CountedMessage>());
+    // The kernel sends what comes before a header that it cannot read.
+    let mut headers: Vec<CountedMessage> = (0..count).map_while(|index| header(index).ok()).collect();
+    let mut replacements = Vec::new();
+    let mut error = None;
+    for (index, CountedMessage { message, .. }) in headers.iter_mut().enumerate() {
+        let Some((namespace, path)) = located(message.name, message.name_bytes as usize, true) else { continue };
+        let replacement = Replacement::of(namespace, &path);
+        message.set_name(replacement.argument());
+        if index == 0 {
+            error = replacement.error;
         }
+        replacements.push(replacement);
     }
-    if places.is_empty() {
+    if replacements.is_empty() {
         return None;
     }
-    let batch = Box::new(Batch { headers, _places: places });
+    let batch = Box::new(Batch { headers, _replacements: replacements, error });
     let mut args = call.args;
-    args[1] = batch.headers.as_ptr() as usize;
+    (args[1], args[2]) = (batch.headers.as_ptr() as usize, batch.headers.len());
     call.scratch[0] = Box::into_raw(batch) as u64;
     Some(Verdict::PassWith { number: call.number, args })
 }
 
-/// Tells the program how many bytes of each message were sent.
-pub(super) fn sent_many(call: &mut Call) {
+/// Ends what [`send_many`] began: stores in the program's headers how much of each message was sent, and returns the program's
+/// result.
+pub(super) fn sent_many(call: &mut Call) -> isize {
     // SAFETY: put there by `send_many` for this very call.
     let batch = unsafe { Box::from_raw(call.scratch[0] as *mut Batch) };
     for (index, header) in batch.headers.iter().take(call.result.max(0) as usize).enumerate() {
-        let place = call.args[1] + index * size_of::<Many>() + size_of::<[usize; 7]>();
-        let _ = program::write(place, &(header.sent_bytes as u32));
+        // `args` are the program's: those of the call that was made are in `instead`.
+        let place = call.args[1] + index * size_of::<CountedMessage>() + offset_of!(CountedMessage, sent_bytes);
+        // The program's headers were read a moment ago. If another thread has unmapped them, nobody misses the number.
+        let _ = program::write(place, &header.sent_bytes);
+    }
+    match batch.error {
+        Some(error) if call.result == -(OsError::NOENT.raw_os_error() as isize) => -(error.raw_os_error() as isize),
+        _ => call.result,
     }
 }
