@@ -57,6 +57,13 @@ static void told(const char *after, uint32_t wanted)
     printf("\n");
 }
 
+static const char *shown_number(int number)
+{
+    static char text[20];
+    snprintf(text, sizeof text, "%d", number);
+    return text;
+}
+
 #define MOVED (IN_ACCESS | IN_MODIFY)
 
 /* Every call that stores or loads, on a file that has a watch and in a directory that has one. */
@@ -85,6 +92,9 @@ static void calls_of_one_process(void)
     SHOW(ftruncate(fd, 150)); told("ftruncate", MOVED);
     SHOW(ftruncate(fd, 150)); told("ftruncate to the same", MOVED);
     SHOW(truncate(in(d, "dir/file"), 120)); told("truncate", MOVED);
+    SHOW(truncate(in(d, "dir/file"), 120)); told("truncate to the same", MOVED);
+    SHOW(truncate(in(d, "dir/file"), 130)); told("truncate to more", MOVED);
+    SHOW(truncate(in("/proc/self/fd", shown_number(fd)), 130)); told("truncate by a link under /proc", MOVED);
     SHOW(fallocate(fd, 0, 0, 200)); told("fallocate", MOVED);
     SHOW(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 50)); told("punch", MOVED);
     off_t from = 0;

@@ -82,10 +82,16 @@ impl Namespace {
         }
         self.access_open(fd, node, Access::WRITE_OK, AtFlags::EACCESS)?;
         let file = self.file_open_as(fd, node, true)?;
-        if let Some((_, backing)) = file.backing_fds().next() {
+        let lowest = file.backing_fds().next().map(|(_, backing)| backing);
+        if let Some(backing) = lowest {
             crate::text::refuse_busy(backing, stat.st_mode)?;
         }
-        file.truncate(bytes)
+        file.truncate(bytes)?;
+        // Members' files need not change with the size. The program has no descriptor by which those who watch could be told.
+        if let Some(backing) = lowest.filter(|_| file.may_be_watched()) {
+            file.tell_modified(backing);
+        }
+        Ok(())
     }
 
     /// access(2), faccessat2(2). `flags` may hold AT_EACCESS.
