@@ -68,11 +68,12 @@ impl MappedRecords {
 
     /// The records of file `key` with their owners.
     pub fn of(&self, key: u64) -> impl Iterator<Item = (&MappedRecord, OwnerId)> {
-        let used = self.used();
-        let owner = |record: &MappedRecord| OwnerId::new(record.owner.load(Ordering::Acquire));
-        used.iter()
-            .filter_map(move |record| owner(record).map(|owner| (record, owner)))
-            .filter(move |(record, _)| record.key() == key)
+        self.owned().filter(move |(record, _)| record.key() == key)
+    }
+
+    /// The records of all files with their owners.
+    pub fn owned(&self) -> impl Iterator<Item = (&MappedRecord, OwnerId)> {
+        self.used().iter().filter_map(|record| record.owner().map(|owner| (record, owner)))
     }
 
     /// The records that were ever used. How many that are lies in shared memory.
@@ -83,7 +84,7 @@ impl MappedRecords {
     /// Of how many files stores are followed in each of [`UNITS_BYTES`], by owners for which `lives` holds.
     pub(crate) fn files_by_unit(&self, lives: impl Fn(OwnerId) -> bool) -> [usize; UNITS_BYTES.len()] {
         let used = self.used();
-        let lives = |record: &&MappedRecord| OwnerId::new(record.owner.load(Ordering::Acquire)).is_some_and(&lives);
+        let lives = |record: &&MappedRecord| record.owner().is_some_and(&lives);
         let mut files: Vec<(u64, u32)> = used.iter().filter(lives).map(|record| (record.key(), record.units())).collect();
         files.sort_unstable();
         files.dedup_by(|later, first| {
@@ -127,8 +128,16 @@ impl MappedRecord {
         self.units.store(units, Ordering::Relaxed);
     }
 
-    fn key(&self) -> u64 {
+    /// The file's key.
+    #[must_use]
+    pub fn key(&self) -> u64 {
         self.key.load(Ordering::Relaxed)
+    }
+
+    /// The process whose record it is; None if it is free.
+    #[must_use]
+    pub fn owner(&self) -> Option<OwnerId> {
+        OwnerId::new(self.owner.load(Ordering::Acquire))
     }
 
     /// The range of the file, as offsets; empty if the end is not greater than the start.

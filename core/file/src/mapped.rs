@@ -19,9 +19,10 @@
 //! - Bytes that were stored behind the end of the file, in its last page, are zeroed before the
 //!   file grows over them and when the last mapping goes.
 
-use crate::files::FileRef;
+use crate::files::{FileRef, Files};
 use crate::inode::Inode;
 use crate::stripes::Blocks;
+use alloc::vec::Vec;
 use array::IoFault;
 use array::mapped::MappedRecord;
 use array::runtime::{ANSWER_STEP, ANSWER_STEPS};
@@ -85,6 +86,39 @@ pub struct Mapped {
     record: &'static MappedRecord,
     /// Whose it was when it was made.
     owner: OwnerId,
+}
+
+impl Files {
+    /// Asks the other processes that store to any file of the array through mappings to follow all that they have stored, as
+    /// [`Inode::call_writers`] does for one file. This process need not have the files open. No lock may be held.
+    pub fn call_writers(&self) {
+        let runtime = self.array().runtime();
+        let called: Vec<(&MappedRecord, OwnerId, u32)> = runtime.with_open_files(|_| {
+            let others = runtime.mapped().owned().filter(|&(_, owner)| owner != runtime.me());
+            others
+                .filter_map(|(record, owner)| {
+                    let file = runtime.find_file(record.key())?;
+                    Some((record, owner, file.calls.fetch_add(1, Ordering::AcqRel).wrapping_add(1)))
+                })
+                .collect()
+        });
+        if called.is_empty() {
+            return;
+        }
+        let rings = runtime.ring();
+        for step in 0..ANSWER_STEPS {
+            let waits = |&(record, owner, call): &(&MappedRecord, OwnerId, u32)| {
+                record.owner() == Some(owner)
+                    && !record.has_answered(call)
+                    && !runtime.has_heard(owner, rings)
+                    && (step < DOUBT_STEP || runtime.is_alive(owner))
+            };
+            if !called.iter().any(waits) {
+                return;
+            }
+            let _ = sys::rustix::thread::nanosleep(&ANSWER_STEP);
+        }
+    }
 }
 
 impl Mapped {
@@ -442,7 +476,8 @@ impl Inode {
         }
     }
 
-    /// Asks those that store to it through mappings: all that was stored is to be followed.
+    /// Asks the other processes that store to the file through mappings to follow all that they have stored. Returns when they have, or
+    /// when one does not answer.
     pub fn call_writers(&self) {
         if self.records_of_others().next().is_some() {
             self.call(Whom::Writers, None);

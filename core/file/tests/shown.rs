@@ -107,6 +107,31 @@ fn who_cuts_a_file_waits_for_those_that_show_it() {
     }
 }
 
+/// syncfs(2) concerns what all processes have stored, also to files that its caller has not open.
+#[test]
+fn who_synchronises_all_files_waits_for_those_that_store_to_any() {
+    for (level, member_count, chunk) in SHAPES {
+        let array = TestArray::new(level, member_count, chunk);
+        let attribute = array.create("f");
+        let other = Other::new(&array, attribute);
+        write(&other.file, 0, &Random(5).bytes(10_000));
+        beside_another(&other, || {
+            array.files.call_writers();
+            assert_eq!(other.answers.load(SeqCst), 0, "{level}: nobody stores");
+            let mapped = Mapped::new(&other.file).unwrap();
+            let before = other.file.last_call();
+            array.files.call_writers();
+            assert_eq!(other.answers.load(SeqCst), 1, "{level}");
+            assert_ne!(other.file.last_call(), before, "{level}: the call is for the file");
+            // Its own stores are followed by the caller itself.
+            let own = other.files.array().runtime().rings();
+            other.files.call_writers();
+            assert_eq!(other.files.array().runtime().rings(), own, "{level}");
+            drop(mapped);
+        });
+    }
+}
+
 #[test]
 fn who_stores_into_a_shared_copy_waits_for_those_that_show_the_members() {
     for (level, member_count, chunk) in SHAPES {

@@ -260,3 +260,44 @@ pub(super) fn stores_outlive_a_stop(scene: &mut Scene<'_>, complaints: &mut Comp
     compare("what a killed process had stored", &expected, &output, complaints);
     Ok(Outcome::Ran)
 }
+
+/// Synchronises in four ways while another process, which then is killed, stores through a mapping. The files are not open here but for fsync.
+const SYNCHRONISES: &str = "
+import ctypes, os, subprocess, sys
+STORES = \"\"\"
+import mmap, os, sys, time
+shown = mmap.mmap(os.open(sys.argv[1], os.O_RDWR), 8192)
+shown[100:106] = b'stored'
+print(flush=True)
+time.sleep(60)
+\"\"\"
+ways = {'syncfs': ctypes.CDLL(None).syncfs, 'sync': lambda _: os.sync(), 'fsync': os.fsync, 'nothing': lambda _: None}
+for way, synchronise in ways.items():
+    path = sys.argv[1] + '/' + way
+    subprocess.run(['sh', '-c', 'head -c 8192 /dev/zero > \"$0\"', path], check=True)
+    writer = subprocess.Popen([sys.executable, '-c', STORES, path], stdout=subprocess.PIPE)
+    writer.stdout.readline()
+    descriptor = os.open(path if way == 'fsync' else sys.argv[1], os.O_RDONLY)
+    synchronise(descriptor)
+    writer.kill()
+    writer.wait()
+os.kill(os.getpid(), 9)
+";
+
+/// What another process has stored through a mapping is in the members' files when fsync, syncfs or sync returns.
+pub(super) fn stores_are_synchronised(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
+    scene.make(complaints);
+    // No round of the library's thread comes in between.
+    scene.set("CXLRAID_MAP_PERIOD_MS", "60000");
+    scene.run("python3", &[Path::new("-c"), Path::new(SYNCHRONISES), &scene.data("")]);
+    for (name, expected) in [("syncfs", true), ("sync", true), ("fsync", true), ("nothing", false)] {
+        let holds = |member: &std::path::PathBuf| {
+            std::fs::read(scene.array.on_member(member).join(name)).is_ok_and(|bytes| bytes.get(100..106) == Some(b"stored"))
+        };
+        if scene.array.members.iter().any(holds) != expected {
+            let found = if expected { "lack" } else { "have, so that this case proves nothing," };
+            complaints.push(format!("after {name} the members' files {found} what another process has stored"));
+        }
+    }
+    Ok(Outcome::Ran)
+}

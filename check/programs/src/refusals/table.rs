@@ -22,7 +22,7 @@ const fn case(name: &'static str, act: fn(&mut Scene<'_>, &mut Complaints) -> Re
     Case { name, shape: Shape::RAID5, act }
 }
 
-pub(super) const CASES: [Case; 51] = [
+pub(super) const CASES: [Case; 52] = [
     case("level-unknown", level_unknown),
     case("settings-missing", settings_missing),
     case("members-too-few", members_too_few),
@@ -52,6 +52,7 @@ pub(super) const CASES: [Case; 51] = [
     case("privileges-of-files", others::privileges_of_files),
     case("open-to-a-group", others::open_to_a_group),
     case("stores-outlive-a-stop", others::stores_outlive_a_stop),
+    case("stores-synchronised", others::stores_are_synchronised),
     case("segment-held", others::segment_held),
     case("segment-name-taken", others::segment_name_taken),
     case("segment-damaged", others::segment_damaged),

@@ -1,4 +1,8 @@
-//! Size, space and durability of a file: lseek, truncate, fallocate, fsync.
+//! Calls that concern the size, the space, the position or the durability of a file of the array (lseek, truncate, fallocate, fsync),
+//! advice about it, and ioctl.
+//!
+//! Where an argument is wrong and the kernel would look at nothing of the file's contents, the call is passed: the kernel makes it on
+//! the anchor and finds the error.
 
 use super::OPEN;
 use super::copy;
@@ -10,7 +14,10 @@ use super::on_path::{self, At};
 use crate::array;
 use crate::dispatch::{Call, Verdict};
 use crate::{mappings, program};
-use linux_raw_sys::general::{__NR_readahead, __NR_sync_file_range, S_IFDIR, S_IFREG};
+use linux_raw_sys::general::{
+    __NR_readahead, __NR_sync_file_range, FALLOC_FL_COLLAPSE_RANGE, FALLOC_FL_INSERT_RANGE, FALLOC_FL_KEEP_SIZE,
+    FALLOC_FL_PUNCH_HOLE, FALLOC_FL_UNSHARE_RANGE, FALLOC_FL_ZERO_RANGE, POSIX_FADV_NOREUSE, S_IFDIR, S_IFREG,
+};
 use namespace::{Node, ProgramPath};
 use sys::{BorrowedFd, OsError};
 
@@ -20,12 +27,25 @@ const SEEK_END: usize = 2;
 const SEEK_DATA: usize = 3;
 const SEEK_HOLE: usize = 4;
 
-const FALLOC_KEEP_SIZE: usize = 1;
-const FALLOC_PUNCH_HOLE: usize = 2;
-const FALLOC_ZERO_RANGE: usize = 0x10;
-/// The modes of fallocate(2) that the kernel passes on to file systems: allocating, punching and zeroing ranges, and collapsing (8), inserting (0x20) and unsharing (0x40) them.
-const FALLOC_KNOWN: [usize; 9] = [0, 1, 3, 8, 0x10, 0x11, 0x20, 0x40, 0x41];
+const ALLOCATE: u32 = 0;
+const ALLOCATE_KEEP: u32 = FALLOC_FL_KEEP_SIZE;
+const PUNCH: u32 = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+const ZERO: u32 = FALLOC_FL_ZERO_RANGE;
+const ZERO_KEEP: u32 = FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE;
+/// The modes of fallocate(2) that the kernel passes on to file systems. Any other is refused before it looks at the descriptor.
+const FALLOC_KNOWN: [u32; 9] = [
+    ALLOCATE,
+    ALLOCATE_KEEP,
+    PUNCH,
+    ZERO,
+    ZERO_KEEP,
+    FALLOC_FL_COLLAPSE_RANGE,
+    FALLOC_FL_INSERT_RANGE,
+    FALLOC_FL_UNSHARE_RANGE,
+    FALLOC_FL_UNSHARE_RANGE | FALLOC_FL_KEEP_SIZE,
+];
 
+/// `lseek`.
 pub(crate) fn lseek(call: &mut Call) -> Verdict {
     on_file(call, |held, file, call| {
         let (delta, whence) = (call.args[1] as i64, call.args[2] & 0xffff_ffff);
@@ -48,6 +68,7 @@ pub(crate) fn lseek(call: &mut Call) -> Verdict {
     })
 }
 
+/// `ftruncate`. The signal of RLIMIT_FSIZE is [`on_file`]'s affair.
 pub(crate) fn ftruncate(call: &mut Call) -> Verdict {
     on_file(call, |held, file, call| {
         if !held.is_writable() {
@@ -55,11 +76,13 @@ pub(crate) fn ftruncate(call: &mut Call) -> Verdict {
         }
         file.truncate(length(call.args[1])?)?;
         events::modified(call.descriptor(0), file);
+        // This process' mappings of the file show its new size.
         mappings::fault::catch_up();
         Ok(0)
     })
 }
 
+/// `truncate`. The namespace tells those who watch the file; the program has no descriptor by which to do so.
 pub(crate) fn truncate(call: &mut Call) -> Verdict {
     let bytes = call.args[1];
     let act = |path: ProgramPath<'_>| array::namespace()?.truncate(path, length(bytes)?);
@@ -68,19 +91,20 @@ pub(crate) fn truncate(call: &mut Call) -> Verdict {
         Ok(0)
     };
     let open = |link: &Link| array::namespace()?.truncate_open(link.descriptor(), link.node(), length(bytes)?);
-    limit::notice(on_path::serve_followed(call, At::cwd(0), true, act, open, answer))
+    let follow = true;
+    limit::notice(on_path::serve_followed(call, At::cwd(0), follow, act, open, answer))
 }
 
+/// An argument that is a length; `INVAL` if it is negative.
 fn length(argument: usize) -> Result<u64, OsError> {
     u64::try_from(argument as i64).map_err(|_| OsError::INVAL)
 }
 
+/// `fallocate`. A range that is to be zeroed is punched: an array does not promise to keep its space.
 pub(crate) fn fallocate(call: &mut Call) -> Verdict {
     on_file(call, |held, file, call| {
-        let (offset, bytes, mode) = (call.args[2] as i64, call.args[3] as i64, call.args[1] & 0xffff_ffff);
-        const PUNCH: usize = FALLOC_PUNCH_HOLE | FALLOC_KEEP_SIZE;
-        const ZERO_KEEP: usize = FALLOC_ZERO_RANGE | FALLOC_KEEP_SIZE;
-        // What is wrong first decides the error, in the kernel's order.
+        let (offset, bytes, mode) = (call.args[2] as i64, call.args[3] as i64, call.args[1] as u32);
+        // The kernel makes these checks in this order; the first that fails gives the error.
         if offset < 0 || bytes <= 0 {
             return Err(OsError::INVAL);
         }
@@ -93,14 +117,14 @@ pub(crate) fn fallocate(call: &mut Call) -> Verdict {
         if offset.checked_add(bytes).is_none() {
             return Err(OsError::FBIG);
         }
-        if !matches!(mode, 0 | FALLOC_KEEP_SIZE | PUNCH | FALLOC_ZERO_RANGE | ZERO_KEEP) {
-            return Err(OsError::OPNOTSUPP);
-        }
         let (offset, bytes) = (offset as u64, bytes as u64);
         match mode {
+            ALLOCATE => file.allocate(offset, bytes, false),
+            ALLOCATE_KEEP => file.allocate(offset, bytes, true),
             PUNCH | ZERO_KEEP => file.punch(offset, bytes, false),
-            FALLOC_ZERO_RANGE => file.punch(offset, bytes, true),
-            _ => file.allocate(offset, bytes, mode == FALLOC_KEEP_SIZE),
+            ZERO => file.punch(offset, bytes, true),
+            // An array cannot collapse, insert or unshare ranges.
+            _ => return Err(OsError::OPNOTSUPP),
         }?;
         events::modified(call.descriptor(0), file);
         mappings::fault::catch_up();
@@ -108,13 +132,13 @@ pub(crate) fn fallocate(call: &mut Call) -> Verdict {
     })
 }
 
-/// fsync, fdatasync, sync_file_range of a file or directory.
+/// fsync, fdatasync, sync_file_range: makes durable what was stored in a file or directory. sync_file_range does as much as fsync.
 pub(crate) fn sync(call: &mut Call) -> Verdict {
     let fd = call.descriptor(0);
     let Some(held) = OPEN.lookup(fd) else { return Verdict::Pass };
     if call.number as u32 == __NR_sync_file_range {
         let (offset, bytes) = (call.args[1] as i64, call.args[2] as i64);
-        // What is wrong the kernel says, of the anchor.
+        // If an argument is wrong, the kernel makes the call on the anchor and finds the error.
         if offset < 0 || bytes < 0 || offset.checked_add(bytes).is_none() || call.args[3] as u32 & !7 != 0 {
             return Verdict::Pass;
         }
@@ -122,11 +146,11 @@ pub(crate) fn sync(call: &mut Call) -> Verdict {
     match held.node() {
         Node::File(file) => {
             let result = mappings::follow::file(file);
-            // What other processes stored through mappings is synchronised too.
+            // Returns when other processes have followed their mappings of the file too: `sync` covers what they stored.
             file.call_writers();
             Verdict::from_result(result.and_then(|()| file.sync()).map(|()| 0))
         }
-        // SAFETY: the descriptor is open: it was looked up.
+        // SAFETY: the descriptor was open when it was looked up. If another thread has closed it, the call gets `BADF`.
         Node::Directory => Verdict::from_result(
             array::namespace().and_then(|names| names.sync_directory(unsafe { BorrowedFd::borrow_raw(fd) })).map(|()| 0),
         ),
@@ -135,34 +159,41 @@ pub(crate) fn sync(call: &mut Call) -> Verdict {
     }
 }
 
-/// syncfs on anything of the array: everything that is stored in it.
+/// syncfs: makes durable what all processes have stored in the array. Mappings are followed, the files that this process has open are
+/// synced, and then the members' file systems. The first error is reported; it keeps nothing else from being synced.
 pub(crate) fn sync_file_system(call: &mut Call) -> Verdict {
     let Some(held) = OPEN.lookup(call.descriptor(0)) else { return Verdict::Pass };
     if matches!(held.node(), Node::Path) {
         return Verdict::Pass;
     }
     let sync = || {
-        mappings::follow::all()?;
+        let mut result = mappings::follow::all();
         let names = array::namespace()?;
-        let mut result = Ok(());
+        names.files().call_writers();
         names.files().for_each_open(|file| result = result.and(file.sync()));
-        result.and_then(|()| names.sync_file_systems())
+        let synced = names.sync_file_systems();
+        result.and(synced)
     };
     Verdict::from_result(sync().map(|()| 0))
 }
 
-/// sync: the array's part of it, then the kernel's.
+/// sync: what all processes have stored through mappings of the array is followed. Then the kernel syncs all file systems, the members'
+/// among them.
 pub(crate) fn sync_all(_: &mut Call) -> Verdict {
-    // It reports nothing.
+    // sync(2) has no errors to report.
     let _ = mappings::follow::all();
+    if let Ok(names) = array::namespace() {
+        names.files().call_writers();
+    }
     Verdict::Pass
 }
 
-/// posix_fadvise and readahead: advice about pages the kernel does not move for us.
+/// posix_fadvise and readahead: advice about the kernel's page cache, through which the array's files are not read. Valid advice is accepted
+/// and has no effect.
 pub(crate) fn advise(call: &mut Call) -> Verdict {
-    let (is_readahead, length) = (call.number as u32 == __NR_readahead, call.args[2] as isize);
-    // What is wrong the kernel says, of the anchor.
-    if length < 0 || !is_readahead && call.args[3] as u32 > 5 {
+    let (is_readahead, bytes) = (call.number as u32 == __NR_readahead, call.args[2] as isize);
+    // If an argument is wrong, the kernel makes the call on the anchor and finds the error.
+    if bytes < 0 || !is_readahead && call.args[3] as u32 > POSIX_FADV_NOREUSE {
         return Verdict::Pass;
     }
     on_file(call, |held, _, _| if is_readahead && !held.is_readable() { Err(OsError::BADF) } else { Ok(0) })
@@ -171,9 +202,10 @@ pub(crate) fn advise(call: &mut Call) -> Verdict {
 const FIONREAD: usize = 0x541b;
 const FICLONE: usize = 0x4004_9409;
 const FICLONERANGE: usize = 0x4020_940d;
-/// FS_IOC_SETFLAGS. The flags are read first.
+/// FS_IOC_SETFLAGS. The kernel reads the new flags from the program's memory before it refuses them.
 const SETFLAGS: usize = 0x4008_6602;
-/// Requests that only ask about the inode: the anchor knows.
+/// Requests that the kernel may answer on the anchor: they ask about the inode, or set flags of the descriptor or its description, which are
+/// the anchor's own.
 const ANSWERED_BY_ANCHOR: [usize; 7] = [
     0x2,         // FIGETBSZ
     0x5450,      // FIONCLEX
@@ -184,7 +216,7 @@ const ANSWERED_BY_ANCHOR: [usize; 7] = [
     0x801c_581f, // FS_IOC_FSGETXATTR
 ];
 
-/// ioctl: what would act on the anchor's bytes (cloning, mapping of extents, flags) is not supported, as on a file system without it.
+/// ioctl. A request that would change the anchor alone, or tell where its bytes lie, is refused, as by a file system that lacks it.
 pub(crate) fn ioctl(call: &mut Call) -> Verdict {
     let request = call.args[1] & 0xffff_ffff;
     if let Some(verdict) = super::mount::given_by_ioctl(call) {
@@ -196,11 +228,14 @@ pub(crate) fn ioctl(call: &mut Call) -> Verdict {
     if ANSWERED_BY_ANCHOR.contains(&request) {
         return Verdict::Pass;
     }
-    // Of a directory they would change one member's alone.
+    let unsupported = |call: &Call| match request {
+        SETFLAGS => program::read::<u32>(call.args[2]).map_or_else(|error| error, |_| OsError::OPNOTSUPP),
+        _ => OsError::OPNOTSUPP,
+    };
+    // The kernel would make a file system's request on the directory of one member alone.
     if is_for_file_systems(request) && OPEN.lookup(call.descriptor(0)).is_some_and(|held| matches!(held.node(), Node::Directory))
     {
-        let are_read = request != SETFLAGS || program::read::<u32>(call.args[2]).is_ok();
-        return Verdict::error(if are_read { OsError::OPNOTSUPP } else { OsError::FAULT });
+        return Verdict::error(unsupported(call));
     }
     on_file(call, |held, file, call| {
         if request == FIONREAD {
@@ -208,35 +243,32 @@ pub(crate) fn ioctl(call: &mut Call) -> Verdict {
             let rest = file.settled_size().saturating_sub(position).min(i32::MAX as u64) as i32;
             return program::write(call.args[2], &rest).map(|()| 0);
         }
-        if request == SETFLAGS {
-            program::read::<u32>(call.args[2])?;
-        }
-        Err(if is_for_file_systems(request) { OsError::OPNOTSUPP } else { OsError::NOTTY })
+        Err(if is_for_file_systems(request) { unsupported(call) } else { OsError::NOTTY })
     })
 }
 
-/// FICLONE, FICLONERANGE: the array shares no bytes between files, and to the kernel the anchors would be files that do. What is wrong with the two descriptors comes first, in the kernel's order.
+/// FICLONE, FICLONERANGE: refused for files of the array, which cannot share bytes. The kernel, if it made the call, would clone one anchor
+/// into the other, on one member alone. Errors of the two descriptors come first, in the kernel's order.
 fn clone_bytes(call: &Call, request: usize) -> Verdict {
-    let goal = call.descriptor(0);
+    let destination = call.descriptor(0);
     let source = match request {
         FICLONE => Ok(call.args[2]),
         // The first word of the structure that says which range is to be shared.
         _ => program::read::<[usize; 4]>(call.args[2]).map(|range| range[0]),
     };
-    // The kernel says EFAULT when it knows that the descriptor is open.
+    // The structure cannot be read. The kernel makes the call, and finds that or that the descriptor is not open.
     let Ok(source) = source else { return Verdict::Pass };
     let source = source as sys::RawFd;
-    let are_ours = (super::is_ours(goal), super::is_ours(source));
+    let are_ours = (super::is_ours(destination), super::is_ours(source));
     if are_ours == (false, false) {
         return Verdict::Pass;
     }
-    let kinds = || [source, goal].map(copy::kind);
-    let refusal = || {
-        copy::check_named(goal)?;
+    let kinds = || [source, destination].map(copy::kind);
+    let check = || {
+        copy::check_named(destination)?;
         copy::check_named(source)?;
-        match are_ours {
-            (true, true) => {}
-            _ => return Err(OsError::XDEV),
+        if are_ours != (true, true) {
+            return Err(OsError::XDEV);
         }
         if kinds().contains(&S_IFDIR) {
             return Err(OsError::ISDIR);
@@ -244,14 +276,16 @@ fn clone_bytes(call: &Call, request: usize) -> Verdict {
         if kinds() != [S_IFREG; 2] {
             return Err(OsError::INVAL);
         }
+        // The source is read, the destination written.
         copy::check_open(source, false)?;
-        copy::check_open(goal, true)?;
-        if copy::appends(goal) { Err(OsError::BADF) } else { Err(OsError::OPNOTSUPP) }
+        copy::check_open(destination, true)?;
+        if copy::appends(destination) { Err(OsError::BADF) } else { Ok(()) }
     };
-    Verdict::from_result(refusal())
+    Verdict::error(check().err().unwrap_or(OsError::OPNOTSUPP))
 }
 
-/// Whether an ioctl(2) is one of file systems: 0x94 has FICLONERANGE and FIDEDUPERANGE, 'f' has flags and encryption, 'X' has FSSETXATTR, FIFREEZE and FITRIM.
+/// Whether a request of ioctl(2) has a type byte that file systems use: 0x94 (btrfs, FIDEDUPERANGE), 'f' (flags, encryption) or 'X' (xfs,
+/// FIFREEZE, FITRIM).
 const fn is_for_file_systems(request: usize) -> bool {
-    matches!(request >> 8 & 0xff, 0x94 | 0x66 | 0x58)
+    matches!((request >> 8) as u8, 0x94 | b'f' | b'X')
 }
