@@ -1,7 +1,9 @@
-//! `cxlraid journal`: what the journal holds, its replay, and the operator's decision to give it up (thesis section 4.14).
+//! The subcommands of `cxlraid journal`: they show an array's journal, replay its records, and add, empty and remove it.
 //!
-//! `show` reads files only, as `status` does. Everything else attaches, which replays nothing by itself: a record waits until its file is opened for writing, and `replay` opens
-//! every one that waits.
+//! [`show`], [`summary`] and [`summary_of_member`] only read files. The others work on an attached array. Attaching replays nothing: a
+//! record waits until the file to which its bytes belong is opened for writing. [`replay`] opens every file for which a record waits.
+//!
+//! In all of them `thing` is what the operator called the array, for messages.
 
 use crate::{
     failure::{Exit, Failure, without_numbers},
@@ -12,7 +14,7 @@ use crate::{
 };
 use array::{Array, AttachError, Config, JournalPlace, SaidBy};
 use file::Files;
-use format::{JOURNAL_RECORD_BYTES, JournalEntry, JournalHeader, JournalRecord, Superblock};
+use format::{JOURNAL_RECORD_BYTES, JournalEntry, JournalError, JournalHeader, JournalRecord, Superblock};
 use serde::Serialize;
 use std::{
     collections::BTreeMap,
@@ -24,7 +26,7 @@ use std::{
 };
 use units::Shown;
 
-/// What `show` prints; its keys only ever grow within a version.
+/// What `show --json` prints. Within a version keys are added, and never removed or changed.
 #[derive(Serialize, Debug)]
 struct JournalView {
     version: u32,
@@ -33,11 +35,11 @@ struct JournalView {
     place: Option<String>,
     uuid: Option<String>,
     state: State,
-    /// What is wrong, if it is lost.
+    /// What is wrong with the first copy that cannot be used.
     problem: Option<String>,
     lanes: usize,
     lane_bytes: usize,
-    /// What a store to it needs to survive power loss.
+    /// The persistence domain of the journal's file (of its first copy): "volatile", "page cache", and so on.
     persistence: Option<String>,
     waiting: Vec<WaitingView>,
 }
@@ -47,14 +49,16 @@ struct JournalView {
 enum State {
     /// The array has no journal.
     None,
-    /// Nothing waits.
+    /// No record waits.
     Clean,
-    /// Writes that a crash cut short wait to be replayed, or are under way at this moment.
+    /// Records wait to be replayed, because a death or a crash cut their writes short; or they belong to writes that are under way.
     Waiting,
-    /// It is not there, or not this array's.
+    /// The array cannot be attached, because of its journal: no copy of it can be used, or a copy is not the journal that the array was
+    /// last used with.
     Lost,
 }
 
+/// A record that waits: which bytes of which file it holds.
 #[derive(Serialize, Debug)]
 struct WaitingView {
     inode: u64,
@@ -63,14 +67,23 @@ struct WaitingView {
     bytes: u64,
 }
 
-/// Prints what the journal is and holds.
+/// Why a copy of the journal cannot be used.
+#[derive(Debug)]
+struct Unusable {
+    what: String,
+    /// Whether the member has only lost it, and the array is attached with the other copies; else attaching is refused.
+    is_lost: bool,
+}
+
+/// The text or JSON of the journal's state, and the exit code that goes with it.
 pub(crate) fn show(source: &Source, thing: &str, as_json: bool) -> Result<(String, Exit), Failure> {
     let superblock = inspect::newest(source, thing)?;
     let view = view(&inspect::config(source)?, &superblock, thing);
     let exit = match view.state {
-        State::None | State::Clean => Exit::Fine,
-        State::Waiting => Exit::Degraded,
         State::Lost => Exit::Error,
+        State::Waiting => Exit::Degraded,
+        State::None | State::Clean if view.problem.is_some() => Exit::Degraded,
+        State::None | State::Clean => Exit::Fine,
     };
     let text = if as_json { serde_json::to_string_pretty(&view).unwrap_or_default() + "\n" } else { view.text() };
     Ok((text, exit))
@@ -79,32 +92,37 @@ pub(crate) fn show(source: &Source, thing: &str, as_json: bool) -> Result<(Strin
 /// Where an array's journal is, and in which state; None without one.
 pub(crate) fn summary(config: &Config, superblock: &Superblock) -> Option<JournalSummary> {
     let entry = superblock.journal.as_ref()?;
-    summed(view_of(superblock, "", &paths(config, superblock, entry)))
+    summary_of_view(view_of(superblock, "", &paths(config, superblock, entry)))
 }
 
-/// The same as one member shows it: by its own copy, if the journal is on the members.
+/// Where an array's journal is, and in which state, as one member shows it: of a journal on the members only this member's copy is read.
 pub(crate) fn summary_of_member(member: &Path, superblock: &Superblock) -> Option<JournalSummary> {
     let path = |entry: &JournalEntry| match &entry.path {
         Some(path) => PathBuf::from(OsStr::from_bytes(path.as_bytes())),
         None => member.join(".cxlraid/journal"),
     };
-    let is_holder = |entry: &JournalEntry| {
+    // A journal at a path can be read whatever the member.
+    let is_readable = |entry: &JournalEntry| {
         let holders = superblock.geometry().map(|geometry| array::journal::holders(&geometry));
         entry.path.is_some() || holders.is_ok_and(|holders| holders.contains(superblock.slot))
     };
     let entry = superblock.journal.as_ref()?;
-    if is_holder(entry) {
-        return summed(view_of(superblock, "", &[path(entry)]));
+    if is_readable(entry) {
+        return summary_of_view(view_of(superblock, "", &[path(entry)]));
     }
     Some(JournalSummary { place: "internal".to_owned(), state: "on other members".to_owned(), lanes: 0, lanes_waiting: 0 })
 }
 
-fn summed(view: JournalView) -> Option<JournalSummary> {
+/// The lines of other commands' views for a journal; None if there is none.
+fn summary_of_view(view: JournalView) -> Option<JournalSummary> {
     let (lanes, lanes_waiting) = (view.lanes, view.waiting.len());
+    let with_problem = |state: String| {
+        view.problem.as_ref().map_or_else(|| state.clone(), |problem| format!("{state}; a copy is lost: {problem}"))
+    };
     let state = match (view.state, &view.problem) {
         (State::None, _) => return None,
-        (State::Clean, _) => "clean".to_owned(),
-        (State::Waiting, _) => format!("{lanes_waiting} writes wait to be replayed"),
+        (State::Clean, _) => with_problem("clean".to_owned()),
+        (State::Waiting, _) => with_problem(format!("{lanes_waiting} writes wait to be replayed")),
         (State::Lost, problem) => format!("lost: {}", problem.as_deref().unwrap_or("no copy is there")),
     };
     Some(JournalSummary { place: view.place?, state, lanes, lanes_waiting })
@@ -115,7 +133,7 @@ fn view(config: &Config, superblock: &Superblock, thing: &str) -> JournalView {
     view_of(superblock, thing, &paths.unwrap_or_default())
 }
 
-/// What the journal's files at `paths` show.
+/// What the copies of the journal at `paths` show.
 fn view_of(superblock: &Superblock, thing: &str, paths: &[PathBuf]) -> JournalView {
     let mut view = JournalView {
         version: 1,
@@ -136,28 +154,30 @@ fn view_of(superblock: &Superblock, thing: &str, paths: &[PathBuf]) -> JournalVi
     view.persistence = paths.first().and_then(|path| runtime::persistence(path.parent()?));
     let opened: Vec<_> = paths.iter().map(|path| (path, open(path, superblock, entry))).collect();
     let copies: Vec<_> = opened.iter().filter_map(|(_, opened)| opened.as_ref().ok()).collect();
-    view.problem = opened.iter().find_map(|(path, opened)| Some(format!("{}: {}", path.display(), opened.as_ref().err()?)));
+    let unusable: Vec<_> = opened.iter().filter_map(|(path, opened)| Some((path, opened.as_ref().err()?))).collect();
+    view.problem = unusable.first().map(|(path, unusable)| format!("{}: {}", path.display(), unusable.what));
     let Some((_, header)) = copies.first() else {
         view.state = State::Lost;
         return view;
     };
     (view.lanes, view.lane_bytes) = (header.lane_count, header.lane_bytes);
     view.waiting = (0..header.lane_count).filter_map(|lane| waiting(&copies, lane)).collect();
-    view.state = match (&view.problem, view.waiting.is_empty()) {
-        (Some(_), _) => State::Lost,
-        (None, true) => State::Clean,
-        (None, false) => State::Waiting,
+    view.state = match view.waiting.is_empty() {
+        _ if unusable.iter().any(|(_, unusable)| !unusable.is_lost) => State::Lost,
+        true => State::Clean,
+        false => State::Waiting,
     };
     view
 }
 
-/// The files of the journal that are to be there.
+/// The paths of the journal's copies: that of the superblock's entry, or one for each holder that is in sync and found. A holder that is
+/// out has no copy that counts; `status` shows that it is out.
 fn paths(config: &Config, superblock: &Superblock, entry: &JournalEntry) -> Vec<PathBuf> {
     if let Some(path) = &entry.path {
         return vec![PathBuf::from(OsStr::from_bytes(path.as_bytes()))];
     }
     let Ok(geometry) = superblock.geometry() else { return Vec::new() };
-    // Members are given in any order; a superblock says which one it is.
+    // The configuration lists members in any order; a member's superblock has its slot.
     let members = config.mounts.iter().map(|mount| Path::new(OsStr::from_bytes(mount)));
     let slots: BTreeMap<usize, &Path> = members
         .filter_map(|member| match inspect::look(member) {
@@ -170,18 +190,26 @@ fn paths(config: &Config, superblock: &Superblock, entry: &JournalEntry) -> Vec<
     held.iter().filter(in_sync).filter_map(|slot| Some(slots.get(&slot)?.join(".cxlraid/journal"))).collect()
 }
 
-fn open(path: &Path, superblock: &Superblock, entry: &JournalEntry) -> Result<(File, JournalHeader), String> {
-    let cannot = |error: io::Error| without_numbers(format!("cannot be read: {error}"));
+/// Opens the copy of the journal at `path`, and checks that it is whole and the journal that the superblock names.
+fn open(path: &Path, superblock: &Superblock, entry: &JournalEntry) -> Result<(File, JournalHeader), Unusable> {
+    let cannot = |error: io::Error| Unusable {
+        is_lost: error.kind() != io::ErrorKind::PermissionDenied,
+        what: without_numbers(format!("cannot be read: {error}")),
+    };
+    let unfit = |error: JournalError| Unusable {
+        is_lost: matches!(error, JournalError::NotAJournal | JournalError::BadChecksum | JournalError::Cut { .. }),
+        what: error.to_string(),
+    };
     let mut file = inspect::open_regular(path).map_err(cannot)?;
     let mut bytes = Vec::new();
     (&mut file).take(format::JOURNAL_HEADER_BYTES as u64).read_to_end(&mut bytes).map_err(cannot)?;
-    let header = JournalHeader::decode(&bytes).map_err(|error| error.to_string())?;
-    header.check(superblock.array_uuid, entry.uuid).map_err(|error| error.to_string())?;
-    header.check_bytes(file.metadata().map_err(cannot)?.len()).map_err(|error| error.to_string())?;
+    let header = JournalHeader::decode(&bytes).map_err(unfit)?;
+    header.check(superblock.array_uuid, entry.uuid).map_err(unfit)?;
+    header.check_bytes(file.metadata().map_err(cannot)?.len()).map_err(unfit)?;
     Ok((file, header))
 }
 
-/// The record of a lane that is not settled on any copy.
+/// The newest record of lane number `lane` on all copies, if no copy has it settled. A copy of which the lane cannot be read is passed over.
 fn waiting(copies: &[&(File, JournalHeader)], lane: usize) -> Option<WaitingView> {
     let record = |(file, header): &&(File, JournalHeader)| {
         let mut bytes = [0; JOURNAL_RECORD_BYTES];
@@ -211,8 +239,10 @@ impl JournalView {
         }
         if let Some(persistence) = &self.persistence {
             let note = match persistence.as_str() {
-                "volatile" => ": for deaths of processes only, a crash of the machine takes it",
-                "page cache" => ": for deaths of processes only, it is not believed after a crash of the machine",
+                "volatile" => ": it protects against deaths of processes only, and is lost in a crash of the machine",
+                "page cache" => {
+                    ": it protects against deaths of processes only, and is not believed after a crash of the machine"
+                }
                 _ => "",
             };
             text += &format!("  persistence: {persistence}{note}\n");
@@ -224,15 +254,16 @@ impl JournalView {
     }
 }
 
-/// Opens every file that something waits for, which replays it. Returns how many records that were.
+/// Opens every file for which records wait, for writing; opening replays them. Returns how many records waited before.
 pub(crate) fn replay(array: Array, thing: &str) -> Result<usize, Failure> {
     if array.journal().is_none() {
         return Err(Failure::new(thing, "has no journal", "make one with 'cxlraid journal add'"));
     }
     let files = ArrayFiles::open(array)?;
+    // Records of files that exist no longer wait for nothing.
     files.core().forget_gone_records().map_err(|error| inspect::refused(thing, &io::Error::from(error).to_string()))?;
     let before = files.core().waiting_records().len();
-    // What cannot be opened keeps waiting, and is counted below.
+    // Goes on while a record waits. A file that cannot be opened keeps its records waiting; they are counted below.
     files.open_each_to_write(|_| !files.core().waiting_records().is_empty());
     let left = files.core().waiting_records().len();
     if left == 0 {
@@ -242,34 +273,41 @@ pub(crate) fn replay(array: Array, thing: &str) -> Result<usize, Failure> {
     Err(Failure::new(thing, what, "run it as a user who may write to every file"))
 }
 
-/// A configuration with a journal at a place that was typed. What the core says of it names the variable that programs have for it, which nobody set here.
+/// `config` with the journal at `place`, which the operator typed. The core's message for a bad place begins with `CXLRAID_JOURNAL: `, the
+/// variable by which programs name the place; the operator did not set it, so that is cut off.
 pub(crate) fn with_place(config: &Config, place: &JournalPlace) -> Result<Config, Failure> {
     config.clone().with_journal(place).map_err(|error| {
         inspect::refused("journal", &error.to_string().replacen("CXLRAID_JOURNAL: ", "", 1)).with_exit(Exit::Usage)
     })
 }
 
-fn alone(array: &Array, thing: &str) -> Result<(), Failure> {
+/// Refuses an array that other processes use.
+fn check_alone(array: &Array, thing: &str) -> Result<(), Failure> {
     let processes = runtime::attached(array.uuid()).len();
     if array.was_alone() && processes == 0 {
         return Ok(());
     }
-    Err(Failure::new(thing, format!("is in use by {processes} processes"), "stop them first"))
+    let users = if processes == 0 { "another process".to_owned() } else { format!("{processes} processes") };
+    Err(Failure::new(thing, format!("is in use by {users}"), "stop them first"))
 }
 
-/// Nobody else comes in until this process ends or the journal is set: who did would go on with the old one.
-fn hold(config: &Config, thing: &str) -> Result<Array, Failure> {
+/// Attaches, and keeps other processes from attaching until [`set`] lets them in or this process ends: a process that attached earlier
+/// would go on with the old journal.
+fn attach_holding(config: &Config, thing: &str) -> Result<Array, Failure> {
     Array::attach_holding(config).map_err(|error| inspect::refused(thing, &error.to_string()))
 }
 
-fn take(array: Array, thing: &str) -> Result<&'static Files, Failure> {
+/// The files of the array, for the rest of this process' life.
+fn files_of(array: Array, thing: &str) -> Result<&'static Files, Failure> {
     let cannot = |error: sys::OsError| inspect::refused(thing, &io::Error::from(error).to_string());
     persist::fault::install_handlers().map_err(cannot)?;
-    // Also what a thread was in the middle of whose process ended in order is found to wait.
+    // A process can end in order while one of its threads is in the middle of a write. The record of such a write counts as waiting, too.
     array.runtime().note_deaths();
     Files::new(array).map_err(cannot)
 }
 
+/// Writes `place` into the superblocks as that of the journal (None: there is no journal any more). Then, also if that failed, detaches and
+/// lets other processes attach.
 fn set(files: &Files, place: Option<(&JournalPlace, SaidBy)>, thing: &str) -> Result<(), Failure> {
     let done = files.array().set_journal(place).map_err(|error| inspect::refused(thing, &error.to_string()));
     files.detach();
@@ -277,13 +315,18 @@ fn set(files: &Files, place: Option<(&JournalPlace, SaidBy)>, thing: &str) -> Re
     done
 }
 
-/// Empties the journal: what waits in it is given up, and redundancy follows the data as that is. A lost or foreign journal is replaced by a new one, at a
-/// path only if `to` names it or the array's journal is there.
+/// Empties the journal, by making a new one: the records that wait are given up, and copies and parity are computed anew from the data as
+/// it is now.
+///
+/// A journal that is lost, or in whose place there is another one, is replaced by a new one as well. At a path outside the members that is
+/// done only if `to` names the path, or if a journal of this array lies there.
 pub(crate) fn clear(config: &Config, to: Option<&JournalPlace>, thing: &str) -> Result<String, Failure> {
     let cannot = |error: sys::OsError| inspect::refused(thing, &io::Error::from(error).to_string());
     if let Some(to) = to {
+        // Refuses a bad place before anything is done.
         with_place(&Config { journal: None, ..config.clone() }, to)?;
     }
+    // Not by the function `attach_holding`: which error it is decides.
     let (array, lost) = match Array::attach_holding(config) {
         Ok(array) => (array, None),
         Err(error @ (AttachError::JournalLost { .. } | AttachError::JournalForeign { .. })) => {
@@ -293,13 +336,13 @@ pub(crate) fn clear(config: &Config, to: Option<&JournalPlace>, thing: &str) -> 
         }
         Err(error) => return Err(inspect::refused(thing, &error.to_string())),
     };
-    alone(&array, thing)?;
+    check_alone(&array, thing)?;
     let place = array.journal_place().map_err(cannot)?;
     let place = place.ok_or_else(|| Failure::new(thing, "has no journal", "make one with 'cxlraid journal add'"))?;
-    // What superblocks say is not enough to make a file somewhere, or to give one away.
+    // Superblocks may be forged. That they name a path is not enough to make a file there, or to change the owner of one.
     let (to, said_by) = to.map_or((&place, SaidBy::Superblocks), |to| (to, SaidBy::Operator));
     array.check_journal_place(to, said_by).map_err(|error| inspect::refused(thing, &error.to_string()))?;
-    let files = take(array, thing)?;
+    let files = files_of(array, thing)?;
     let given_up = files.give_up_journal(lost.is_some()).map_err(cannot)?;
     set(files, Some((to, said_by)), thing)?;
     let what = match lost {
@@ -309,30 +352,32 @@ pub(crate) fn clear(config: &Config, to: Option<&JournalPlace>, thing: &str) -> 
     Ok(format!("{thing}: journal {} is new and empty; {what}\n", Shown(to.shown())))
 }
 
-/// Gives an array that has none a journal.
+/// Adds a journal to an array without one.
 pub(crate) fn add(config: &Config, place: &JournalPlace, thing: &str) -> Result<String, Failure> {
+    // The array is attached as it is, without the journal that is to be made.
     let config = Config { journal: None, ..config.clone() };
     let checked = with_place(&config, place)?;
-    let array = hold(&config, thing)?;
-    alone(&array, thing)?;
+    let array = attach_holding(&config, thing)?;
+    check_alone(&array, thing)?;
     if array.journal().is_some() {
         return Err(Failure::new(thing, "has a journal", "'cxlraid journal show' says where; remove it first"));
     }
-    let files = take(array, thing)?;
+    let files = files_of(array, thing)?;
     set(files, checked.journal.as_ref().map(|place| (place, SaidBy::Operator)), thing)?;
     Ok(format!("{thing}: journal {}\n", Shown(place.shown())))
 }
 
-/// Takes an array's journal away, once nothing waits in it.
+/// Removes the journal from an array; refuses while records wait in it.
 pub(crate) fn remove(config: &Config, thing: &str) -> Result<String, Failure> {
-    let array = hold(config, thing)?;
-    alone(&array, thing)?;
+    let array = attach_holding(config, thing)?;
+    check_alone(&array, thing)?;
     if array.journal().is_none() {
         return Err(Failure::new(thing, "has no journal", ""));
     }
-    let files = take(array, thing)?;
+    let files = files_of(array, thing)?;
     let waiting = files.waiting_records().len();
     if waiting > 0 {
+        // Others may attach when this process has ended.
         files.detach();
         let what = format!("{waiting} writes wait in the journal");
         return Err(Failure::new(thing, what, "'cxlraid journal replay' first, or 'cxlraid journal clear --force'"));

@@ -326,6 +326,42 @@ fn the_journal_is_shown_replayed_given_up_and_replaced() {
     assert_eq!(fs::read(bench.path("back")).unwrap(), content);
 }
 
+/// The array is used with the copies that are left, and so it is shown; not if a copy is another journal.
+#[test]
+fn a_copy_of_the_journal_that_is_lost_does_not_make_the_journal_lost() {
+    let bench = Bench::new();
+    assert_eq!(
+        bench.run(&["create", "db", "--level", "5", "--at", "/data", "--journal", "internal", "m0", "m1", "m2"]).status.code(),
+        Some(0)
+    );
+    fs::write(bench.path("file"), [7; 100_000]).unwrap();
+    assert_eq!(bench.run(&["add", "-a", "db", "file", "/data/file"]).status.code(), Some(0));
+    assert_eq!(bench.run(&["stop", "db"]).status.code(), Some(0));
+    let show = |status: i32, says: [&str; 2]| {
+        let output = bench.run(&["journal", "show", "db"]);
+        assert!(output.status.code() == Some(status), "{}", out(&output));
+        assert!(says.iter().all(|says| out(&output).contains(says)), "{}", out(&output));
+    };
+    let copy = |member: &str| bench.path(member).join(".cxlraid/journal");
+    show(0, ["db: journal internal, clean", "lanes: "]);
+    fs::rename(copy("m1"), bench.path("kept")).unwrap();
+    show(3, ["db: journal internal, clean", "m1/.cxlraid/journal: cannot be read"]);
+    assert!(unsettle(&copy("m0")));
+    show(3, ["db: journal internal, writes wait to be replayed", "m1/.cxlraid/journal: cannot be read"]);
+    let summary = out(&bench.run(&["status", "db"]));
+    assert!(summary.contains("1 writes wait to be replayed; a copy is lost: "), "{summary}");
+    // Another array's journal was put there by somebody: attaching is refused.
+    let other = Bench::new();
+    let made = other.run(&["create", "db", "--level", "5", "--at", "/data", "--journal", "internal", "m0", "m1", "m2"]);
+    assert_eq!(made.status.code(), Some(0));
+    fs::copy(other.path("m0/.cxlraid/journal"), copy("m1")).unwrap();
+    show(1, ["db: journal internal, lost", "it belongs to array"]);
+    // None of the copies can be used.
+    fs::remove_file(copy("m1")).unwrap();
+    fs::write(copy("m0"), "").unwrap();
+    show(1, ["db: journal internal, lost", "m0/.cxlraid/journal: not a cxlraid journal"]);
+}
+
 /// Who owns the members may put anything in the place of their files, and name any journal.
 #[test]
 fn a_pipe_in_a_files_place_holds_nobody_up() {
