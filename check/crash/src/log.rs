@@ -1,44 +1,47 @@
-//! What a recorded run did to the members, in order, and what it was told to do.
+//! The log of a recorded run: what the run did to the members, in order, and when each operation of its workload began and ended. The
+//! operations themselves are in the workload.
 //!
-//! Stores are what the processor executed: every one traps (`record`), so there is no store that the log does not have. An object is a
-//! file of a member's file system, whatever names it has; trees say which names lead to it.
+//! A store is an instruction of the processor. Each store traps into `record`, so the log has all of them; what a system call writes is a
+//! [`Event::Put`]. An object is a file (an inode) of a member's file system; a [`Tree`] says which names lead to it.
 
 use crate::image::{Image, Tree};
 use crate::model::{Progress, Shown};
-use crate::record::stacks::places;
+use crate::record::stacks;
 use serde::{Deserialize, Serialize};
 
-/// A file of a member's file system, by the order in which it was met.
+/// The number of an object: the recorder counts them from 0, in the order in which it meets them.
 pub(crate) type ObjectId = usize;
 
-/// One thing that happened.
+/// One thing that happened. In all kinds `at` is an offset in the object, and `stack` the index in [`Log::stacks`] of the calls that the
+/// event came from. `Length` and `Zero` have no stack.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Event {
     /// A store instruction; `streamed` if it was non-temporal.
     Store { thread: u8, object: ObjectId, at: u64, bytes: Vec<u8>, streamed: bool, stack: usize },
-    /// clwb, clflushopt or clflush of the line at `at`.
+    /// clwb, clflushopt or clflush of the cache line that begins at `at`.
     Flush { thread: u8, object: ObjectId, at: u64, stack: usize },
     /// sfence or mfence.
     Fence { thread: u8, stack: usize },
-    /// A file got another length (ftruncate, fallocate).
+    /// A file got another length, `bytes` (ftruncate, fallocate).
     Length { object: ObjectId, bytes: u64 },
-    /// A range became zeros (punched).
+    /// fallocate made `bytes` bytes read as zeros: it punched a hole, or zeroed the range.
     Zero { object: ObjectId, at: u64, bytes: u64 },
-    /// pwrite: in the page cache of the member's file system until it is synced.
+    /// pwrite. The bytes are only in the page cache of the member's file system until a `Sync` of the range.
     Put { object: ObjectId, at: u64, bytes: Vec<u8>, stack: usize },
-    /// fsync or fdatasync of a file, or msync of some of it.
-    Sync { object: ObjectId, stack: usize },
-    /// Names, modes or attributes of a member became these.
+    /// The pages of the bytes `start..end` are synced: by msync, or, all of the file, by fsync or fdatasync.
+    Sync { object: ObjectId, start: u64, end: u64, stack: usize },
+    /// A system call has changed names, modes or attributes on a member; `tree` is what they are afterwards.
     Tree { member: usize, tree: Tree, stack: usize },
-    /// The program's call begins.
+    /// The workload's operation number `operation` begins.
     Begin { operation: usize },
-    /// It has returned: from now on its effect is acknowledged. `value` is what it returned.
+    /// The workload's operation number `operation` has returned `value`. From here on a crash must not lose its effect.
     End { operation: usize, value: u64 },
-    /// The recovery that is recorded is over: what it has shown is there from now on.
+    /// The recorded run is a recovery ([`Log::crashed`]), and has recovered the array. From here on a crash must not change what it has
+    /// shown ([`Log::shown`]).
     Recovered,
 }
 
-/// A source line that an instruction came from, innermost function first where functions were inlined.
+/// A source line that an instruction came from, and the function that it is in.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Place {
     pub(crate) function: String,
@@ -52,31 +55,32 @@ impl std::fmt::Display for Place {
     }
 }
 
-/// A run.
+/// The log of one run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Log {
-    /// The members when the first operation began; all of it durable.
+    /// What the members held when the first event was recorded. All of that is durable.
     pub(crate) base: Image,
     pub(crate) events: Vec<Event>,
-    /// How far another run had come, in which the machine crashed, if this one is the recovery from that.
+    /// How far the workload had come when the machine crashed, if this is the log of the recovery from that crash; else None.
     pub(crate) crashed: Option<Progress>,
-    /// What that has shown when it was over.
+    /// What a reader saw of the array when the recovery had ended, if this is the log of a recovery; else None.
     pub(crate) shown: Option<Shown>,
-    /// Whether something was stored through a mapping that does not begin where its file does.
+    /// Whether a store went through a mapping of a window other than the file's first. A workload that is to reach such a window is checked
+    /// by it.
     pub(crate) has_later_windows: bool,
-    /// What events were done by: addresses of this program, innermost first.
+    /// The stacks of calls that events came from: addresses in this program, which records itself, innermost first.
     pub(crate) stacks: Vec<Vec<usize>>,
 }
 
 impl Log {
-    /// The source lines of a stack.
+    /// The source lines of stack number `stack`, innermost first; an inlined call has a line of its own. Empty if there is no such stack.
     pub(crate) fn places(&self, stack: usize) -> Vec<Place> {
-        self.stacks.get(stack).map(|frames| places(frames)).unwrap_or_default()
+        self.stacks.get(stack).map(|frames| stacks::places(frames)).unwrap_or_default()
     }
 }
 
 impl Event {
-    /// The calls it was done by, as an index of the log's stacks.
+    /// The index in [`Log::stacks`] of the calls that the event came from; None for kinds of events that record none.
     pub(crate) const fn stack(&self) -> Option<usize> {
         match self {
             Self::Store { stack, .. }
@@ -85,7 +89,7 @@ impl Event {
             | Self::Put { stack, .. }
             | Self::Sync { stack, .. }
             | Self::Tree { stack, .. } => Some(*stack),
-            _ => None,
+            Self::Length { .. } | Self::Zero { .. } | Self::Begin { .. } | Self::End { .. } | Self::Recovered => None,
         }
     }
 }

@@ -11,7 +11,7 @@ cxlraid-crash [OPTIONS]
 Records runs of the engine store by store, lets it recover from what the members may hold after a crash at any instant, and compares what
 comes back with a model. A failure prints what repeats it.
 
-  --quick           a selection that ends within a minute; at least 5000 states
+  --quick           a selection that ends within a minute; at least 5000 states, unless other options select cases
   --mutations       takes every flush and fence of the source out in turn: each must make a state come back wrong. Chooses the runs by itself unless
                     options name them; fails if a line is not seen, or not reached
   --site F:L        with --mutations: this line only; names no runs, nor does --jobs
@@ -37,6 +37,8 @@ pub(crate) struct Options {
     pub(crate) quick: bool,
     pub(crate) mutations: bool,
     pub(crate) show: bool,
+    /// Whether options other than `--quick` leave cases or states out.
+    pub(crate) selects_cases: bool,
     /// Whether the runs were chosen by options.
     pub(crate) names_runs: bool,
     pub(crate) site: Option<String>,
@@ -60,6 +62,7 @@ impl Options {
             quick: false,
             mutations: false,
             show: false,
+            selects_cases: false,
             names_runs: false,
             site: None,
             list: false,
@@ -77,6 +80,18 @@ impl Options {
         };
         while let Some(argument) = arguments.next() {
             options.names_runs |= !matches!(argument.as_str(), "--mutations" | "--site" | "--jobs");
+            options.selects_cases |= matches!(
+                argument.as_str(),
+                "--level"
+                    | "--chunk"
+                    | "--platform"
+                    | "--workload"
+                    | "--journal"
+                    | "--journal-elsewhere"
+                    | "--no-journal"
+                    | "--again"
+                    | "--states"
+            );
             let mut value = || arguments.next().ok_or_else(|| format!("{argument} needs a value\n\n{HELP}"));
             match argument.as_str() {
                 "--quick" => options.quick = true,

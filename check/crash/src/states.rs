@@ -18,6 +18,7 @@ use crate::record::Platform;
 use oracle::Rng;
 use std::collections::{BTreeMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use units::PAGE_BYTES;
 
 const LINE: u64 = 64;
 const WORD: usize = 8;
@@ -218,7 +219,12 @@ impl<'a> Replay<'a> {
                 let (thread, platform) = (*thread, self.platform);
                 self.commit(|pending| is_certain(pending, pending.flushed, thread, platform));
             }
-            Event::Sync { object, .. } => self.commit(|pending| pending.cached && pending.object == *object),
+            Event::Sync { object, start, end, .. } => {
+                // Of a page that is synced in part the kernel writes all.
+                let page = |at: u64| at / PAGE_BYTES as u64;
+                let is_synced = |at: u64| page(at) >= page(*start) && page(at) <= page(end.saturating_sub(1));
+                self.commit(|pending| pending.cached && pending.object == *object && is_synced(pending.at));
+            }
             Event::Length { object, bytes } => {
                 self.object(*object).set_bytes(*bytes);
                 self.pending.retain(|pending| pending.object != *object || pending.at < *bytes);
@@ -503,6 +509,19 @@ mod tests {
         assert_eq!(found(Platform::Adr, with(&[FLUSH, FENCE, store(512, 1, false)])), [[1, 0, 0], [1, 2, 0]]);
         let streamed = vec![store(0, 1, true), FENCE, store(64, 2, true)];
         assert_eq!(found(Platform::Adr, streamed), [[1, 0, 0], [1, 2, 0]]);
+    }
+
+    #[test]
+    fn what_is_in_the_page_cache_is_certain_once_its_pages_are_synced() {
+        let put = |at: u64, byte: u8| Event::Put { object: 0, at, bytes: vec![byte; 8], stack: 0 };
+        let sync = |start: u64, end: u64| Event::Sync { object: 0, start, end, stack: 0 };
+        assert_eq!(found(Platform::Adr, vec![put(0, 1)]), [[0, 0, 0], [1, 0, 0]]);
+        for (start, end) in [(0, u64::MAX), (0, 4096), (100, 101)] {
+            assert_eq!(found(Platform::Adr, vec![put(0, 1), sync(start, end), put(64, 2)]), [[1, 0, 0], [1, 2, 0]]);
+        }
+        // Another page of the file.
+        let other = vec![put(0, 1), sync(4096, 8192), put(64, 2)];
+        assert_eq!(found(Platform::Adr, other), [[0, 2, 0], [1, 2, 0]]);
     }
 
     #[test]

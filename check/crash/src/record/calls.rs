@@ -206,12 +206,15 @@ fn note(recorder: &mut Recorder, number: libc::c_long, arguments: [usize; 6], re
         }
         libc::SYS_fsync | libc::SYS_fdatasync => {
             if let Some(object) = recorder.object_of_fd(fd) {
-                recorder.push(Event::Sync { object, stack });
+                recorder.push(Event::Sync { object, start: 0, end: u64::MAX, stack });
             }
         }
         libc::SYS_msync => {
-            if let Some(object) = recorder.region(fd).map(|region| region.object) {
-                recorder.push(Event::Sync { object, stack });
+            let (address, bytes) = (fd, one as u64);
+            if let Some((object, start)) =
+                recorder.region(address).map(|region| (region.object, region.at + (address - region.start) as u64))
+            {
+                recorder.push(Event::Sync { object, start, end: start + bytes, stack });
             }
         }
         libc::SYS_openat | libc::SYS_openat2 if !creates(number, arguments) => {}
