@@ -262,7 +262,7 @@ pub(crate) fn make(call: &Call, child: Child) -> Verdict {
             process::share_tables();
         }
         // The new process finds in its copy of this thread's block that it must begin anew.
-        process::lend_copy(call.instruction());
+        process::lend_block_of_guest(call.instruction());
     }
     Verdict::Pass
 }

@@ -104,20 +104,20 @@ pub(crate) fn expect_guests() {
     LOOSE.store(true, Ordering::Release);
 }
 
-/// Says that the calling thread is about to make a child that is a guest as long as it uses this thread's block, or a copy of it, by the
-/// instruction at `instruction`. The thread itself is known again when it next comes by.
-pub(crate) fn lend(instruction: usize) {
+/// Says that the calling thread is about to make a child by the instruction at `instruction`: the child is a guest as long as it uses this
+/// thread's block, or begins anew if it has a copy of the block. When the thread itself next comes by, [`take_back`] ends that.
+pub(crate) fn lend_block(instruction: usize) {
     let pretended = word(crate::thread::word::PRETENDED_MASK).load(Ordering::Relaxed);
     word(crate::thread::word::MASK_BEFORE_LENDING).store(pretended, Ordering::Relaxed);
     word(crate::thread::word::INTERRUPTED).store(0, Ordering::Relaxed);
     lending().store(instruction, Ordering::Relaxed);
 }
 
-/// Does as [`lend`] for a guest, whose thread block may be lent already.
-pub(crate) fn lend_copy(instruction: usize) {
+/// Does as [`lend_block`] for a guest that makes a child, whose thread block may be lent already.
+pub(crate) fn lend_block_of_guest(instruction: usize) {
     if lending().load(Ordering::Relaxed) == 0 {
         begin_sharing();
-        lend(instruction);
+        lend_block(instruction);
     }
 }
 

@@ -1,11 +1,14 @@
-//! Programs that run without this library, and what they are not given of the array.
+//! Programs that run without this library, and how the array's files and directories are kept from
+//! them.
 //!
-//! The fault this exists for: such a program writes to what it inherits without anybody's
-//! knowledge. An anchor is one member's backing file, and a working directory of the array is a
-//! directory of one member: what is written or made there is on that member alone, past redundancy.
-//! So before such a program is executed, its anchors are marked close-on-exec, and it is started in
-//! another directory ([`PLACES`]). If the setting `CXLRAID_UNREACHED` is `refuse`, it is not
-//! executed. One line on standard error says so. If the exec fails, everything is as it was before.
+//! Why this exists: such a program would write to what it inherits, and the library would not
+//! notice. An anchor is one member's backing file, and a working directory of the array is a
+//! directory of one member: what is written or made there is on that member alone, and is not
+//! redundant. So before a process executes such a program, it marks its anchors close-on-exec, and
+//! leaves the array's directory for another one ([`PLACES`]). If the setting `CXLRAID_UNREACHED` is
+//! `refuse`, it does not execute the program. In both cases one line on standard error says what
+//! was done. If the exec fails, the caller calls [`Withheld::give_back`], and everything is as it
+//! was before.
 //!
 //! ld.so loads the library. So the library is not loaded into a program that is linked statically,
 //! or is for another processor than ld.so's (a 32-bit one), or gains rights by being executed
@@ -29,22 +32,24 @@ use sys::{AsRawFd, BorrowedFd, OsError, OwnedFd, RawFd};
 use units::{PAGE_BYTES, Shown};
 
 const PATH_BYTES_MAX: usize = 4096;
-/// The kernel's limit for `#!` lines that name scripts.
-const INTERPRETER_DEPTH_MAX: usize = 5;
-/// The setting that refuses such programs.
+/// How many scripts may name one another as interpreters before the kernel gives up.
+const SCRIPT_DEPTH_MAX: usize = 5;
+/// The setting; if its value is `refuse`, programs without the library are not executed.
 const SETTING: &[u8] = b"CXLRAID_UNREACHED";
 
-/// Where such a program is started: the first of these that is there. Nothing can be made in them, not by root either. The first one is empty.
+/// A process in the array's directory goes to the first of these that exists. Nobody can make files in them, not root either. The first one is
+/// empty, so that a program that looks through its directory finds nothing.
 const PLACES: [&CStr; 3] = [c"/proc/tty/ldisc", c"/proc/fs", c"/proc"];
 
 /// Why a program runs without the library.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Why {
-    /// It has no dynamic linker.
+    /// It names no dynamic linker (PT_INTERP).
     Static,
     /// It is not for x86-64.
     OtherProcessor,
-    /// It is executed with rights that its caller lacks.
+    /// It runs in secure-execution mode (AT_SECURE): with rights that its caller lacks, or because its caller's effective user or group is not
+    /// the real one.
     Rights,
     /// Its C library is not glibc, and the library stands aside in it ([`crate::loader`]).
     OtherLibrary,
@@ -54,29 +59,31 @@ impl fmt::Display for Why {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
             Self::Static => "is linked statically",
-            Self::OtherProcessor => "is not a 64-bit program",
-            Self::Rights => "gains rights when it is executed",
+            Self::OtherProcessor => "is not an x86-64 program",
+            Self::Rights => "runs in secure-execution mode (ld.so(8))",
             Self::OtherLibrary => "is not linked with glibc",
         })
     }
 }
 
-/// The descriptors and the directory that a process gives up before it executes a program without the library, to have them again if the exec fails.
+/// What was kept from a program that is about to be executed, to be given back if the exec fails.
 #[derive(Default)]
 pub(crate) struct Withheld {
-    /// Anchors that are closed by the exec.
+    /// Anchors that were marked close-on-exec, and had not been before.
     anchors: Vec<RawFd>,
-    /// The directory of the array that the process was in.
+    /// A descriptor of the directory of the array in which the process was. The exec closes it, or `give_back`.
     directory: Option<RawFd>,
 }
 
 impl Withheld {
+    /// Whether nothing was withheld.
     pub(crate) fn is_empty(&self) -> bool {
         self.anchors.is_empty() && self.directory.is_none()
     }
 
-    /// Gives it back: the exec failed.
+    /// Gives back what was withheld. To be called, once, if the exec has failed.
     pub(crate) fn give_back(&self) {
+        // If another thread has closed an anchor meanwhile, both calls fail and nothing is lost.
         for &descriptor in &self.anchors {
             let flags = descriptor_flags(descriptor, F_GETFD, 0);
             descriptor_flags(descriptor, F_SETFD, flags as usize & !(FD_CLOEXEC as usize));
@@ -87,12 +94,14 @@ impl Withheld {
     }
 }
 
-/// Why the program to be executed will run without the library; None if it will not, or cannot be executed.
+/// Why the program to be executed will run without the library. None if the library will be in it, or if it cannot be executed. None, too, if it
+/// cannot be told: a program that may not be read (unless its mode shows that it gains rights), or one of a format that binfmt_misc knows.
 pub(crate) fn why(target: Target) -> Option<Why> {
     why_file(&file_of(target)?, 0)
 }
 
-/// Keeps from a program what it must not have of the array.
+/// Keeps the array's files and directory from a program that is about to be executed without the library: marks this process' anchors close-on-exec,
+/// leaves the array's directory, and prints a line that says so.
 ///
 /// # Errors
 /// EACCES if the settings refuse such a program, or there is no directory to start it in.
@@ -133,20 +142,22 @@ pub(crate) fn withhold(target: Target, why: Why) -> Result<Withheld, OsError> {
         descriptor_flags(descriptor, F_SETFD, flags as usize | FD_CLOEXEC as usize);
     }
     let (count, place, inside) = (anchors.len(), Shown(place.to_bytes()), Shown(&inside));
+    let (files, are) = if count == 1 { ("file", "is") } else { ("files", "are") };
+    let closed = format_args!("{count} open {files} of the array {are} closed for it");
     withheld.anchors = anchors;
     let moved = format_args!("it starts in {place}, where nothing can be made, and not in {inside}");
     match (is_inside, count) {
         (true, 0) => report!("{name}: {why} and runs without cxlraid: {moved}"),
-        (true, _) => {
-            report!("{name}: {why} and runs without cxlraid: {count} open files of arrays are closed for it, and {moved}")
-        }
-        (false, _) => report!("{name}: {why} and runs without cxlraid: {count} open files of arrays are closed for it"),
+        (true, _) => report!("{name}: {why} and runs without cxlraid: {closed}, and {moved}"),
+        (false, _) => report!("{name}: {why} and runs without cxlraid: {closed}"),
     }
     Ok(withheld)
 }
 
-/// The anchors that the next program would inherit.
+/// The descriptors of the array's files and directories that the next program would inherit.
 fn inherited_anchors() -> Vec<RawFd> {
+    // The table of open files describes the descriptors of its own process, unless others open and close in them. For anybody else
+    // `guest` goes by what the kernel says.
     let mut anchors = if process::owns_tables() && !process::shares_tables() && !deputy::is_active() {
         OPEN.all().map(|(descriptor, _)| descriptor).collect()
     } else {
@@ -168,8 +179,9 @@ fn name_of(target: Target, buffer: &mut [u8; PATH_BYTES_MAX]) -> &[u8] {
     }
 }
 
-/// The file to be executed.
+/// Opens the file to be executed. None if it cannot be opened, or its name cannot be read.
 pub(crate) fn file_of(target: Target) -> Option<OwnedFd> {
+    // The buffer has the name with the NUL at its end, which `open` needs.
     let mut buffer = [0; PATH_BYTES_MAX];
     match target {
         Target::Path(path) => match program::read_string(path, &mut buffer) {
@@ -187,30 +199,36 @@ pub(crate) fn file_of(target: Target) -> Option<OwnedFd> {
     }
 }
 
-/// A file that is executed by its descriptor, which may be one of O_PATH.
+/// Opens anew, for reading, a file that is executed by its descriptor, which may be one of O_PATH. If the file may not be read, the descriptor is
+/// duplicated.
 fn reopened(file: BorrowedFd<'_>) -> Option<OwnedFd> {
     let link = heap::format!("/proc/thread-self/fd/{}", file.as_raw_fd());
     let opened = openat(CWD, link.as_str(), OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty());
     opened.or_else(|_| dup(file)).ok()
 }
 
-/// Opens a file to read it, or, if only its owner may, to ask about it.
+/// Opens a file for reading; if that fails, with O_PATH, which is enough to ask for its mode.
 fn open(directory: BorrowedFd<'_>, path: &[u8]) -> Option<OwnedFd> {
+    // The opening of a FIFO would wait without NONBLOCK.
     let path = CStr::from_bytes_until_nul(path).ok()?;
     let opened = |flags| openat(directory, path, flags | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty());
     opened(OFlags::RDONLY).or_else(|_| opened(OFlags::PATH)).ok()
 }
 
+/// [`why`], of an open file to which `depth` scripts have led: it looks at the interpreter of a script, then at rights, processor and dynamic
+/// linker.
 fn why_file(file: &OwnedFd, depth: usize) -> Option<Why> {
+    // The last byte stays 0.
     let mut start = [0u8; PAGE_BYTES];
     let Ok(count) = pread(file, &mut start[..PAGE_BYTES - 1], 0) else {
         return gains_rights(file).then_some(Why::Rights);
     };
     if let Some(line) = start[..count].strip_prefix(b"#!") {
-        let name = line.split(|byte| *byte == b'\n').next().unwrap_or(b"").trim_ascii_start();
-        let length = name.iter().position(u8::is_ascii_whitespace).unwrap_or(name.len());
-        let path = [&name[..length], b"\0"].concat();
-        return if depth < INTERPRETER_DEPTH_MAX { why_file(&open(CWD, &path)?, depth + 1) } else { None };
+        // As the kernel reads the line: a name ends at a space or tab. (It reads no more than 256 bytes; if the name is longer, it refuses.)
+        let mut words = line.split(|byte| *byte == b'\n').next().unwrap_or(b"").split(|byte| matches!(byte, b' ' | b'\t'));
+        let name = words.find(|word| !word.is_empty()).unwrap_or(b"");
+        let path = [name, b"\0"].concat();
+        return if depth < SCRIPT_DEPTH_MAX { why_file(&open(CWD, &path)?, depth + 1) } else { None };
     }
     if gains_rights(file) {
         return Some(Why::Rights);
@@ -225,19 +243,21 @@ fn why_file(file: &OwnedFd, depth: usize) -> Option<Why> {
     }
     match interpreter(&headers_of(file, &header)?) {
         None => Some(Why::Static),
-        Some(place) => is_of_other_library(file, place).then_some(Why::OtherLibrary),
+        Some(name) => is_of_other_library(file, name).then_some(Why::OtherLibrary),
     }
 }
 
-/// Whether the kernel tells ld.so that the file is executed with rights that the caller lacks (AT_SECURE).
+/// Whether the kernel will presumably say that the file is executed in secure-execution mode (AT_SECURE). Security modules are not asked, and what
+/// cannot be found out counts as no.
 fn gains_rights(file: &OwnedFd) -> bool {
     let (user, group) = (getuid(), getgid());
     if geteuid() != user || getegid() != group {
         return true;
     }
-    let is_ignored = no_new_privs().unwrap_or(false)
+    // The kernel then ignores set-user-ID and set-group-ID bits and file capabilities.
+    let are_ignored = no_new_privs().unwrap_or(false)
         || fstatvfs(file).is_ok_and(|file_system| file_system.f_flag.contains(StatVfsMountFlags::NOSUID));
-    if is_ignored {
+    if are_ignored {
         return false;
     }
     let changes = fstat(file).is_ok_and(|stat| {
@@ -252,11 +272,12 @@ fn gains_rights(file: &OwnedFd) -> bool {
     changes || !user.is_root() && has_capabilities()
 }
 
-/// Whether a program asks for a dynamic linker of another C library than glibc.
-fn is_of_other_library(file: &OwnedFd, place: core::ops::Range<u64>) -> bool {
+/// Whether a program asks for a dynamic linker of another C library than glibc, or the linker's name cannot be read. `name` is the range of the
+/// file that holds it.
+fn is_of_other_library(file: &OwnedFd, name: core::ops::Range<u64>) -> bool {
     let mut path = [0; PATH_BYTES_MAX];
-    let length = usize::try_from(place.end - place.start).unwrap_or(0).min(PATH_BYTES_MAX);
-    let count = pread(file, &mut path[..length], place.start).unwrap_or(0);
+    let length = usize::try_from(name.end - name.start).unwrap_or(0).min(PATH_BYTES_MAX);
+    let count = pread(file, &mut path[..length], name.start).unwrap_or(0);
     let path = path[..count].split(|&byte| byte == 0).next().unwrap_or(b"");
     !crate::loader::is_glibc_linker(path)
 }
@@ -283,17 +304,23 @@ mod tests {
         let mut other = own[..PAGE_BYTES].to_vec();
         other[4] = 1;
         assert_eq!(of_bytes("32", &other), Some(Why::OtherProcessor));
-        // Without the entry that names the dynamic linker (PT_INTERP, 3).
-        let mut alone = own[..PAGE_BYTES].to_vec();
+        // The program header that names the dynamic linker is of the kind PT_INTERP (3).
         let (offset, count) = (64, usize::from(own[56]));
-        let kinds: Vec<usize> = (0..count).map(|index| offset + index * size_of::<ProgramHeader>()).collect();
-        let interpreter = *kinds.iter().find(|&&at| own[at] == 3).unwrap();
+        let headers: Vec<usize> = (0..count).map(|index| offset + index * size_of::<ProgramHeader>()).collect();
+        let interpreter = *headers.iter().find(|&&at| own[at] == 3).unwrap();
         let place = u64::from_le_bytes(own[interpreter + 8..interpreter + 16].try_into().unwrap()) as usize;
         let mut musl = own[..PAGE_BYTES].to_vec();
         musl[place..place + 25].copy_from_slice(b"/lib/ld-musl-x86_64.so.1\0");
         assert_eq!(of_bytes("musl", &musl), Some(Why::OtherLibrary));
+        let mut alone = own[..PAGE_BYTES].to_vec();
         alone[interpreter] = 0;
         assert_eq!(of_bytes("static", &alone), Some(Why::Static));
+        // A script's interpreter may have any byte in its name but space, tab, newline and NUL.
+        let path = std::env::temp_dir().join(std::format!("cxlraid-unreached-{}-odd\x0c\rname", std::process::id()));
+        std::fs::write(&path, &alone).unwrap();
+        let of_script = of_bytes("odd", &[b"#! \t", path.as_os_str().as_bytes(), b"\t-e\n"].concat());
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(of_script, Some(Why::Static));
         assert_eq!(of_bytes("script", b"#! /bin/sh -e\n"), None);
         assert_eq!(of_bytes("text", b"neither"), None);
     }

@@ -65,7 +65,7 @@ pub(super) fn directory(scene: &mut Scene<'_>, complaints: &mut Complaints) -> i
     let says = format!("{}: is linked statically and runs without cxlraid: it starts in /proc/tty/ldisc", alone.display());
     let lines = found.stderr_text().lines().filter(|line| line.contains(&says)).count();
     // By the shell, which has a file open, by the three children, by the last exec; the failed one says it of `bad`.
-    if lines != 4 || !found.stderr_text().contains("1 open files of arrays are closed for it, and it starts in") {
+    if lines != 4 || !found.stderr_text().contains("1 open file of the array is closed for it, and it starts in") {
         complaints.push(with_output(&format!("{lines} lines say \"{says}\""), &found));
     }
     Ok(Outcome::Ran)

@@ -1,10 +1,17 @@
-//! New processes and new programs.
+//! New processes and new programs: fork, vfork, clone, unshare, exec, exit.
 //!
-//! - A child with memory of its own (fork) is made here, with every lock held, so that it finds our tables whole.
-//! - A child that shares memory (vfork, posix_spawn, a thread) is made by the program's own instruction.
-//! - Before any child with its own descriptors, offsets go to the kernel: from then on they are shared.
-//! - A child for which the tables do not hold is a guest ([`crate::guest`]); so is a thread that leaves the others' descriptors.
+//! - A plain copy of the process (fork) is made here with every lock of the library held, so that the copy finds the tables whole.
+//! - Every other child is made without locks, most by the program's own instruction. One with memory of its own begins anew
+//!   ([`crate::renewal`]).
+//! - A child that shares this memory but not the descriptors which the library's tables describe is a guest ([`crate::guest`]); so is a
+//!   thread that leaves the others' descriptors.
+//! - The library keeps the offsets of open files in its own memory. Before there is a task that uses the same open files with another
+//!   memory or other tables, all offsets are given to the kernel ([`share_all`]); from then on the kernel's are used.
 //! - Before exec the environment is completed, so that the next program is served too ([`crate::exec`]).
+//!
+//! Between `process::begin_sharing` and `end_sharing` descriptions that are opened have their offsets in the kernel from their beginning.
+//! What ends it is: the return of a call that is made here; the next entry of the thread that has lent its block (`process::lend_block`);
+//! [`exec`], if the kernel refuses. Where guests may run beside the owner (`process::expect_guests`) nothing ends it.
 
 use super::node::Node;
 use super::on_path::At;
@@ -34,22 +41,25 @@ struct CloneArguments {
     tls: u64,
 }
 
-/// What a child is to share with its maker.
+/// How a child is to be made.
 #[derive(Clone, Copy)]
 pub(crate) struct Child {
+    /// The flags of clone(2).
     flags: u64,
-    /// 0 if it goes on on a copy of its maker's stack.
+    /// The stack that the program gave for the child; 0 if the child goes on at its maker's stack pointer.
     stack: u64,
     /// The thread pointer of a child with `CLONE_SETTLS`.
     pub(crate) tls: u64,
 }
 
 impl Child {
+    /// Whether `flag` of clone(2) is set.
     pub(crate) const fn shares(self, flag: u32) -> bool {
         self.flags & flag as u64 != 0
     }
 
-    /// Whether it goes on on a copy of its maker's stack, in memory of its own, beside its maker.
+    /// Whether the child is like one of fork(2): its memory is its own, it goes on at its maker's stack pointer, and its maker does not wait
+    /// for it.
     pub(crate) const fn is_forked(self) -> bool {
         !self.shares(CLONE_VM) && !self.shares(CLONE_VFORK) && self.stack == 0
     }
@@ -67,6 +77,7 @@ pub(crate) fn vfork(call: &mut Call) -> Verdict {
 
 /// `clone`.
 pub(crate) fn clone(call: &mut Call) -> Verdict {
+    // The order on x86-64; other processors have others.
     let [flags, stack, _, _, tls, _] = call.args;
     make(call, Child { flags: flags as u64, stack: stack as u64, tls: tls as u64 })
 }
@@ -77,72 +88,80 @@ pub(crate) fn clone3(call: &mut Call) -> Verdict {
         Ok(arguments) if call.args[1] >= size_of::<CloneArguments>() => {
             make(call, Child { flags: arguments.flags, stack: arguments.stack, tls: arguments.tls })
         }
-        // The kernel says what is wrong.
+        // The structure cannot be read, or is an older, shorter one: the kernel makes the call or says what is wrong.
         _ => Verdict::Pass,
     }
 }
 
+/// Decides how a child is made. Before, it notes what is going to be shared.
 fn make(call: &Call, child: Child) -> Verdict {
-    if child.shares(CLONE_VM) && !child.shares(CLONE_THREAD) {
+    let is_process_in_memory = child.shares(CLONE_VM) && !child.shares(CLONE_THREAD);
+    if is_process_in_memory {
         process::note_actions(!child.shares(CLONE_SIGHAND));
     }
     if process::may_be_guest() && process::is_guest() {
         return guest::make(call, child);
     }
-    // A directory that others may change unheard: of a child with our tables, its own; of any other, ours.
+    // The library remembers one current directory per set of tables. It must not trust it any more if the child uses these tables and has
+    // a directory of its own, or if the child has other tables and shares this directory.
     if child.shares(CLONE_FS) != (child.shares(CLONE_VM) && child.shares(CLONE_FILES)) {
         super::directory::expect_moves();
     }
-    if child.shares(CLONE_VM) && !child.shares(CLONE_THREAD) {
+    if is_process_in_memory {
         quiet::memory_is_shared();
+        // A child with a thread pointer of its own does not use this thread's block.
         if !child.shares(CLONE_SETTLS) {
             process::note_descriptors(child.shares(CLONE_FILES));
         }
     }
     match (child.shares(CLONE_VM), child.shares(CLONE_FILES)) {
         (true, true) => Verdict::Pass,
-        (true, false) => with_memory_alone(call, child),
-        (false, true) => with_descriptors_alone(call, child),
-        (false, false) => with_nothing(call, child),
+        (true, false) => sharing_memory_only(call, child),
+        (false, true) => sharing_descriptors_only(call, child),
+        (false, false) => sharing_neither(call, child),
     }
 }
 
-/// A child with our memory and descriptors of its own: a guest.
-fn with_memory_alone(call: &Call, child: Child) -> Verdict {
+/// A child that shares this memory and has descriptors of its own: a guest.
+fn sharing_memory_only(call: &Call, child: Child) -> Verdict {
     process::begin_sharing();
     share_all();
-    let in_our_block = !child.shares(CLONE_SETTLS);
+    let uses_this_block = !child.shares(CLONE_SETTLS);
     if child.shares(CLONE_THREAD) {
-        // It has this process' pid: its own thread block tells.
+        // A thread has the pid of its process, so the pid does not show that it is a guest. A mark in its thread block does.
         process::expect_guests();
-        if !in_our_block {
+        if !uses_this_block {
             guest::mark_apart(child.tls);
         }
-    } else if child.shares(CLONE_VFORK) && in_our_block {
-        // The sharing ends when this thread is seen again.
-        process::lend(call.instruction());
+    } else if child.shares(CLONE_VFORK) && uses_this_block {
+        // The calling thread makes its next call when the child is gone.
+        process::lend_block(call.instruction());
     } else {
         process::expect_guests();
     }
     Verdict::Pass
 }
 
-/// A child with our descriptors and memory of its own: what one side does to descriptors the other's tables never hear.
-fn with_descriptors_alone(call: &Call, child: Child) -> Verdict {
+/// A child that shares these descriptors and has its own memory. The tables of neither side learn what the other opens or closes.
+fn sharing_descriptors_only(call: &Call, child: Child) -> Verdict {
     process::begin_sharing();
     share_all();
     process::share_tables();
-    process::lend(call.instruction());
+    // The child finds in its copy of the block that it must begin anew. The calling thread takes the block back at its next entry, also if no
+    // child could be made.
+    process::lend_block(call.instruction());
     if child.is_forked() { Verdict::Done(call.kernel()) } else { Verdict::Pass }
 }
 
-fn with_nothing(call: &Call, child: Child) -> Verdict {
+/// A child with memory and descriptors of its own.
+fn sharing_neither(call: &Call, child: Child) -> Verdict {
     process::begin_sharing();
     share_all();
     if !child.is_forked() {
-        // A child on a stack of its own cannot return through here, and one that is waited for would find our locks held: it gets the
-        // memory as it is, perhaps with tables half changed by other threads, and begins anew.
-        process::lend(call.instruction());
+        // No locks are taken for two kinds of children. One with another stack cannot return through here and release them. One that its
+        // maker waits for would wait for locks that its maker holds. The tables in its memory may be half changed by other threads, so it
+        // begins anew.
+        process::lend_block(call.instruction());
         return Verdict::Pass;
     }
     let alone = stack::is_alone();
@@ -155,9 +174,11 @@ fn with_nothing(call: &Call, child: Child) -> Verdict {
     Verdict::Done(result)
 }
 
-/// In a child of fork: what the parent's other threads were doing is nobody's here.
+/// Runs first in a child of fork. The parent's other threads do not exist in it, so what they used and held is given up. `was_alone`: there
+/// were none.
 fn be_child(was_alone: bool) {
     process::notice_fork();
+    // Whoever else had the parent's descriptors does not have the child's. But the tables may lag behind what they have become.
     if process::shares_tables() {
         process::own_tables();
         OPEN.begin_anew();
@@ -165,7 +186,8 @@ fn be_child(was_alone: bool) {
     OPEN.drop_uses_of_others();
     super::events::be_child();
     if !was_alone && OPEN.ever_used() {
-        // One of them may have had a number from the kernel that was not in the table yet, or not any more.
+        // Another thread of the parent may have opened a descriptor that it had not entered in the table yet, or taken one out that it had
+        // not closed yet. Such a descriptor is adopted.
         crate::inherit::descriptors(|descriptor| {
             if OPEN.lookup(descriptor).is_none() && !sys::high_fd::is_raised(descriptor) {
                 array::adopt(descriptor);
@@ -175,9 +197,11 @@ fn be_child(was_alone: bool) {
     sud::arm();
 }
 
-/// `unshare`: a thread that leaves the others' descriptors or directory goes on as a guest.
+/// `unshare`. A thread that leaves the others' descriptors goes on as a guest. If it leaves their current directory, the library does not trust
+/// the one that it remembers any more.
 pub(crate) fn unshare(call: &mut Call) -> Verdict {
     let flags = call.args[0] as u32;
+    // The rights of this process change: what it has kept open for reuse is closed. If the call fails, it is opened again when it is needed.
     if flags & CLONE_NEWUSER != 0 {
         super::rights::end_keeping();
     }
@@ -188,16 +212,17 @@ pub(crate) fn unshare(call: &mut Call) -> Verdict {
     Verdict::Done(result)
 }
 
-/// Gives the calling thread descriptors apart from those of the others, if there are others.
+/// Gives the calling thread a descriptor table of its own, unless it has one already (unshare(2) with CLONE_FILES).
 pub(crate) fn leave_descriptors() -> Result<(), sys::OsError> {
-    // SAFETY: the thread's own copy of what it has; no memory is concerned.
+    // SAFETY: the call copies the thread's descriptor table and touches no memory.
     let leave = || unsafe { sys::raw::syscall(__NR_unshare as usize, [CLONE_FILES as usize, 0, 0, 0, 0, 0]) };
     sys::raw::check(leaving_descriptors(leave)).map(|_| ())
 }
 
-/// Runs a system call that gives the calling thread descriptors apart from the others'.
+/// Runs a system call that gives the calling thread a descriptor table of its own, and returns the call's result.
 fn leaving_descriptors(leave: impl FnOnce() -> isize) -> isize {
-    // A child that shares this memory and not its descriptors has its own already, and says nothing about the memory's owner.
+    // A guest has a table of its own already, or leaves one that the tables of this memory do not describe. A task that nobody shares its
+    // table with keeps it.
     if process::may_be_guest() && process::is_guest() || process::has_memory() && is_only_task() {
         return leave();
     }
@@ -205,13 +230,13 @@ fn leaving_descriptors(leave: impl FnOnce() -> isize) -> isize {
     share_all();
     let result = leave();
     if result == 0 {
-        // The thread block of a child that shares the memory is its parent's.
+        // A child that shares its parent's memory also uses its parent's thread block, and must not mark that.
         if process::has_memory() {
             process::be_apart()
         } else {
             process::expect_guests()
         }
-        // The others' directory, too: its deputies change it.
+        // The thread still shares the current directory with the others. When it changes that, a deputy does it, and the tables do not hear.
         super::directory::expect_moves();
     } else {
         process::end_sharing();
@@ -219,40 +244,49 @@ fn leaving_descriptors(leave: impl FnOnce() -> isize) -> isize {
     result
 }
 
-/// Whether nobody shares descriptors with the caller: it is its process' only thread, and no child shares the memory.
+/// Whether the caller is its process' only thread, and no child that shares the memory may run. Another process may share the descriptors
+/// even so; then the offsets were given to the kernel when it was made ([`sharing_descriptors_only`]).
 pub(crate) fn is_only_task() -> bool {
+    // The link count of a directory is 2 and one for each directory in it; this one has a directory per thread.
     !process::may_be_guest() && sys::rustix::fs::stat(c"/proc/self/task").is_ok_and(|stat| stat.st_nlink == 3)
 }
 
-/// Gives every offset to the kernel and marks the descriptions as shared with another process.
+/// Gives every offset to the kernel and marks the descriptions as shared with another process. `process::begin_sharing` comes first, so that none
+/// is closed or opened unseen meanwhile.
 pub(crate) fn share_all() {
     if OPEN.count() == 0 {
         return;
     }
-    OPEN.all().for_each(|(descriptor, user)| share(descriptor, &user));
+    OPEN.all().for_each(|(descriptor, description)| share(descriptor, &description));
 }
 
-/// Gives the offset of a description to the kernel: another process will have it too. While this happens `descriptor` is not closed, if
-/// [`process::is_sharing`] or the caller sees to it.
-pub(crate) fn share(descriptor: sys::RawFd, user: &Use<'static, Node>) {
-    user.acquire_position();
+/// Gives the offset of a description to the kernel: another process will have it too. The caller sees to it that `descriptor` is not closed
+/// meanwhile, or has called `process::begin_sharing`, which makes closing it wait.
+pub(crate) fn share(descriptor: sys::RawFd, description: &Use<'static, Node>) {
+    description.acquire_position();
+    // Who else has the descriptors may close this one unheard: the file stays open until no descriptor means it.
     if process::shares_tables()
-        && let Node::File(file) = user.node()
+        && let Node::File(file) = description.node()
     {
         array::hold_for_good(file);
     }
-    // Whatever else is true, the kernel's offset is moved only by a number that means this description: a closed one may mean another file by now.
-    if OPEN.still_means(descriptor, user) && !user.shared.swap(true, Ordering::AcqRel) {
-        // What is no file has had the kernel's offset all along.
-        if let Node::File(file) = user.node() {
+    // The kernel's offset is set only if `descriptor` means this description: a number that was closed may mean another file by now.
+    if OPEN.still_means(descriptor, description) && !description.shared.swap(true, Ordering::AcqRel) {
+        // The offset of a directory, or of anything else that is no file, is always the kernel's.
+        if let Node::File(file) = description.node() {
+            // The other process finds a file without a name only if it is linked by then.
             file.keep_nameless();
-            let offset = user.offset.load(Ordering::Relaxed) as usize;
-            // SAFETY: moving the offset of our own anchor concerns no memory.
+            let offset = description.offset.load(Ordering::Relaxed) as usize;
+            // SAFETY: moving the offset of an anchor (0 is SEEK_SET) touches no memory.
             unsafe { sys::raw::syscall(__NR_lseek as usize, [descriptor as usize, offset, 0, 0, 0, 0]) };
         }
     }
-    user.position.release();
+    description.position.release();
 }
+
+/// Which argument of execve and of execveat is the environment.
+const ENVIRONMENT_OF_EXECVE: usize = 2;
+const ENVIRONMENT_OF_EXECVEAT: usize = 3;
 
 /// `execve`.
 pub(crate) fn execve(call: &mut Call) -> Verdict {
@@ -261,16 +295,16 @@ pub(crate) fn execve(call: &mut Call) -> Verdict {
     let verdict = match stored::find(AT_FDCWD, path, arguments, environment) {
         Some(Ok(stored)) => exec::prepare_stored(call, &stored),
         Some(Err(error)) => Verdict::error(error),
-        None => exec::prepare(call, exec::Target::Path(path), environment, 2),
+        None => exec::prepare(call, exec::Target::Path(path), environment, ENVIRONMENT_OF_EXECVE),
     };
-    when_refused(verdict)
+    end_sharing_if_refused(verdict)
 }
 
 /// `execveat`.
 pub(crate) fn execveat(call: &mut Call) -> Verdict {
     let means_descriptor = call.args[4] as u32 & AT_EMPTY_PATH != 0;
     if !super::paths::text(call.args[1]).is_ok_and(|path| means_descriptor || !path.is_empty()) {
-        // The kernel says what is wrong with the path before it looks at the flags.
+        // The path cannot be read, or is empty where it may not be. The kernel finds that before it looks at the flags.
         return Verdict::Pass;
     }
     if let Some(refusal) = judge::odd(call, &[At::directory(0, 1)], call.args[4], AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW) {
@@ -281,12 +315,16 @@ pub(crate) fn execveat(call: &mut Call) -> Verdict {
     let verdict = match stored_at(directory as sys::RawFd, path, arguments, environment, flags as u32) {
         Some(Ok(stored)) => exec::prepare_stored(call, &stored),
         Some(Err(error)) => Verdict::error(error),
-        None => exec::prepare(call, exec::Target::At(directory as sys::RawFd, path, flags as u32), environment, 3),
+        None => {
+            let target = exec::Target::At(directory as sys::RawFd, path, flags as u32);
+            exec::prepare(call, target, environment, ENVIRONMENT_OF_EXECVEAT)
+        }
     };
-    when_refused(verdict)
+    end_sharing_if_refused(verdict)
 }
 
-/// What the next program gets of this one: offsets, and redundancy of what was stored. Other threads go on until the kernel ends them.
+/// Prepares the process for an exec: gives offsets to the kernel, follows mappings, and settles the files that are open. Other threads go on
+/// until the kernel ends them.
 fn prepare_process() {
     process::begin_sharing();
     share_all();
@@ -294,15 +332,17 @@ fn prepare_process() {
     array::settle();
 }
 
-/// There will be no exec if its preparation failed; if the kernel refuses it, [`exec`] says so.
-fn when_refused(verdict: Verdict) -> Verdict {
+/// Ends the sharing that [`prepare_process`] has begun if the verdict is that there will be no exec. If the kernel refuses the exec, [`exec`] ends
+/// the sharing.
+fn end_sharing_if_refused(verdict: Verdict) -> Verdict {
     if matches!(verdict, Verdict::Done(_)) {
         process::end_sharing();
     }
     verdict
 }
 
-/// As [`stored::find`], also for fexecve(3): an open file of the array by its descriptor.
+/// The program that an execveat means, if its file is on the array: by a path ([`stored::find`]) or, as fexecve(3) names it, by the descriptor of
+/// an open file. None for any other program.
 fn stored_at(
     directory: sys::RawFd,
     path: usize,
@@ -321,14 +361,16 @@ fn stored_at(
     stored::find(directory, path, arguments, environment)
 }
 
-/// `exit_group`: what the program leaves open is closed in order, while that can still be done.
+/// `exit_group`: the library closes what the program has left open, because afterwards no code of it runs in this process.
 pub(crate) fn exit(_: &mut Call) -> Verdict {
-    // A thread apart, and a process that shares its descriptors, have what the tables hold for good.
+    // The call ends the whole process, whichever thread makes it and whoever else has its descriptors. But a child that shares its parent's
+    // memory leaves the parent's tables alone.
     if process::has_memory() {
         mappings::leave();
         array::leave();
         if process::shares_tables() && stack::is_alone() {
-            // The table goes on with the process that this one is a copy of, and ours would stay in it for good.
+            // If this process is a copy that uses its original's descriptor table, the table goes on with the original. Nobody would ever close
+            // the descriptors that the library has opened in it for the copy. (Other threads, if there are any, may still use them.)
             sys::high_fd::own_beside_others().for_each(|descriptor| super::descriptor::close_unheld(descriptor as sys::RawFd));
         }
     }

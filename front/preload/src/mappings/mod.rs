@@ -248,7 +248,7 @@ impl Mappings {
         };
         for followed in self.files.extract_if(.., is_unused) {
             followed.note_owed();
-            self.unused.leave(followed.mapped);
+            self.unused.keep(followed.mapped);
         }
         for followed in self.files.iter().filter(|followed| followed.mapped.units().count_ones() > 1) {
             // Of one unit none may have gone without the file.

@@ -1,9 +1,11 @@
-//! Shared copies of files that this process has no mappings of any more: kept for a moment.
+//! A shared copy of a file is kept for a second after this process' last mapping of the file is gone.
 //!
 //! SQLite maps its database anew for each transaction. To copy the file each time costs more than
-//! all else (133 MB, a member missing, four processes: 85 transactions per second, and 2900 with
-//! this). A copy takes memory, and every write goes into it too. So it is removed after a second,
-//! or earlier if the file is closed.
+//! all else: with a database of 133 MB, four processes and a missing member there were 85
+//! transactions per second without this, and 2900 with it. A copy takes memory, and every write
+//! goes into it too. So it is removed in the first round of the library's thread after a second.
+//! If the process closes the file before, `core/file` removes the copy then, and the entry here has
+//! no effect.
 
 use super::helper;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -11,13 +13,15 @@ use file::Mapped;
 use format::Attribute;
 use heap::vec::Vec;
 
-/// How long a shared copy is kept after this process' last mapping of the file.
+/// How long a shared copy is kept after this process' last mapping of the file is gone.
 const KEEP_NS: u64 = 1_000_000_000;
 
-/// Whether any shared copies are kept.
-static SOME: AtomicBool = AtomicBool::new(false);
+/// False only if there is nothing to drop, so that this is seen without the lock of the mappings. It may stay true for a while when the last
+/// entry is gone.
+static MAY_HAVE_ANY: AtomicBool = AtomicBool::new(false);
 
-/// Which files, and since when.
+/// The files whose copies are kept, each with the time in ns since when this process has no mapping of it. The table of mappings holds it,
+/// under its lock.
 pub(super) struct Copies(Vec<(Attribute, u64)>);
 
 impl Copies {
@@ -25,55 +29,57 @@ impl Copies {
         Self(Vec::new())
     }
 
-    /// The last mapping of a file is gone.
-    pub(super) fn leave(&mut self, mapped: Mapped) {
-        // Whoever may not write cannot see to it that the copy goes when it closes the file.
+    /// Keeps the copy of a file whose last mapping in this process is gone, if there is one. Otherwise the drop of `mapped` removes it.
+    pub(super) fn keep(&mut self, mapped: Mapped) {
+        // A process that may not write to the file cannot remove the copy when it closes the file. If rounds of the library's thread are
+        // further apart than the time to keep it, the copy would stay for too long.
         if !mapped.file().is_copied() || !mapped.file().is_writable() || helper::period_ns() > KEEP_NS {
             return;
         }
         self.0.push((mapped.file().attribute(), helper::now_ns()));
-        SOME.store(true, Ordering::Release);
+        MAY_HAVE_ANY.store(true, Ordering::Release);
         mapped.leave_copy();
     }
 
-    /// A file is mapped again.
+    /// Forgets a file that is mapped again: its copy is in use.
     pub(super) fn take(&mut self, attribute: Attribute) {
-        self.0.retain(|(left, _)| *left != attribute);
+        self.0.retain(|(kept, _)| *kept != attribute);
     }
 
-    /// Nobody will come back to them: the process ends, or another program takes its place.
+    /// Drops all copies that are kept: the process ends, or another program takes its place.
     pub(super) fn drop_all(&mut self) {
         self.drop_where(|_| true);
     }
 
-    /// In a child of fork: they are the parent's.
+    /// Forgets all files and drops no copy. For a child of fork: the copies are its parent's to drop.
     pub(super) fn forget(&mut self) {
         self.0.clear();
     }
 
+    /// Drops the copies that are due, going by the time since when they are kept.
     fn drop_where(&mut self, is_due: impl Fn(u64) -> bool) {
         let Ok(namespace) = crate::array::namespace() else { return };
         for (attribute, _) in self.0.extract_if(.., |(_, since_ns)| is_due(*since_ns)) {
             namespace.files().drop_unused_copy(attribute);
         }
-        SOME.store(!self.0.is_empty(), Ordering::Release);
+        MAY_HAVE_ANY.store(!self.0.is_empty(), Ordering::Release);
     }
 }
 
-/// Drops those that have been kept long enough.
+/// Drops the copies that have been kept for [`KEEP_NS`]. The library's thread does it in each round.
 pub(super) fn drop_old() {
-    if SOME.load(Ordering::Acquire) {
+    if MAY_HAVE_ANY.load(Ordering::Acquire) {
         let now_ns = helper::now_ns();
         super::table().unused.drop_where(|since_ns| since_ns + KEEP_NS <= now_ns);
     }
 }
 
-/// Whether any shared copies are kept.
+/// Whether shared copies may be kept.
 pub(super) fn any() -> bool {
-    SOME.load(Ordering::Acquire)
+    MAY_HAVE_ANY.load(Ordering::Acquire)
 }
 
-/// In a deputy: they are its process'.
+/// For a deputy, whose table of mappings is a new one: the copies are to be dropped by the process that forked it.
 pub(super) fn abandon() {
-    SOME.store(false, Ordering::Release);
+    MAY_HAVE_ANY.store(false, Ordering::Release);
 }

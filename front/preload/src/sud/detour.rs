@@ -7,7 +7,7 @@
 //! The detours lie in zeroed data of the library, since only one range of addresses is allowed to make system calls.
 
 use super::addresses::Addresses;
-use crate::arch::detour::{CHILD_BYTES, PLAIN_BYTES, child, offset_in, plain, set_image};
+use crate::arch::detour::{CHILD_BYTES, PLAIN_BYTES, child, plain, program_address, set_image};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use sys::rustix::mm::{MprotectFlags, mprotect};
@@ -73,5 +73,5 @@ pub(super) fn origin(address: usize) -> Option<usize> {
     }
     // SAFETY: the room stays mapped; what is executed was written before.
     let room = unsafe { core::slice::from_raw_parts(start as *const u8, ROOM_BYTES) };
-    offset_in(room, address - start)
+    program_address(room, address - start)
 }

@@ -1,17 +1,20 @@
-//! The stubs a trampoline calls, and what leaves through them.
+//! The stubs: code that trampolines call, which hands a system call to `dispatch` and carries out its verdict; and the entry for signals.
 //!
-//! In: the registers of a `syscall` instruction about to run, `rsp` already below the red zone, on top of the stack the address
-//! in the trampoline. Out: `rcx` = 0, all other registers as they came in: run the instruction; or `rcx` = 1: do not, `rax` is
-//! the result. As after a real system call only rax, rcx and r11 change, and the flags do not.
+//! On entry all registers are as for the program's `syscall` instruction, except `rsp`: the trampoline has moved it below the red zone, and
+//! its return address is on top. On return `rcx` = 0 asks the trampoline to run the program's instruction, with rax and the arguments as
+//! they came in; `rcx` = 1 says that `rax` is the result. As after a real system call only rax, rcx and r11 change, and the flags do not.
 //!
-//! 1. Numbers that are not wanted and descriptors that are not ours return at once, without touching flags or stack.
-//! 2. The rest goes to the thread's private stack (the program's may be a signal stack or a coroutine's of a few KiB), saves the
-//!    argument registers (a [`Call`]) and xmm0-15, the part of the vector state that code compiled for the baseline may keep in libc's
-//!    own functions, and calls `dispatch`.
-//! 3. Sites outside libc and ld.so (`foreign`) may sit amid code that keeps wide vectors: they save the whole vector state.
+//! 1. A call whose number is not wanted, or whose descriptor is not of the array, returns at once, without touching flags or stack.
+//! 2. For every other call the stub switches to the thread's private stack, since the program's may have a few KiB (a signal stack, a
+//!    coroutine's). It saves the argument registers (a [`Call`]) and xmm0-15, and calls `dispatch`. Code of libc and ld.so around a
+//!    `syscall` is compiled for the baseline processor, so it keeps nothing in wider registers.
+//! 3. The stub for sites in other objects (`foreign`) saves the whole vector state, since code around them may keep wide vectors.
 //!
-//! Three labels are known to `signals`: `unblocked` (a deferred signal arrives just after the mask was restored: everything
-//! needed to complete the way out is in the frame), `run` and `ran` (the system call made here with changed arguments).
+//! The verdict of `dispatch` is [`crate::dispatch::PASS`] (0: the program's instruction runs; `Call::result` is the number, for rax),
+//! [`crate::dispatch::DONE`] (1: `Call::result` is the result) or [`crate::dispatch::RUN`] (2: the stub makes the call in `Call::instead`).
+//!
+//! Three labels are known to `signals`. At `unblocked` the program's mask has just been restored, so that a deferred signal arrives; all that is
+//! needed to leave is in the frame. `run` is the `syscall` by which the stub makes a call, and `ran` lies behind it.
 
 use crate::dispatch::Call;
 use crate::thread::word;
@@ -20,35 +23,26 @@ use core::mem::offset_of;
 use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use sys::thread::ThreadBlock;
 
-/// Indexed by the low 16 bits of the number: 0 not wanted, 1 always, 2 if the first argument is a descriptor of ours.
+/// What becomes of a call, by the low 16 bits of its number (`dispatch` looks at the rest): 0 the program's instruction runs; 1 `dispatch` is
+/// asked; 2 it is asked if the first argument may be a descriptor of the array.
 pub(crate) static WANTED: [AtomicU8; 1 << 16] = [const { AtomicU8::new(0) }; 1 << 16];
-/// Indexed by the low 16 bits of a descriptor: not 0 if one of that value may be ours (a filter; the table decides).
+/// By the low 16 bits of a descriptor: not 0 if one that ends in these bits may be of the array (the table of open files decides).
 pub(crate) static OURS: [AtomicU8; 1 << 16] = [const { AtomicU8::new(0) }; 1 << 16];
-/// 1 where the processor and kernel keep state beyond xmm.
+/// 1 if xsave can be used: the foreign stub then saves the vector state by it.
 pub(crate) static WIDE_VECTORS: AtomicU8 = AtomicU8::new(0);
+
+// The frame of a stub, from rsp upwards: xmm0-15, the `Call`, the verdict's word, the word that says whether wide vectors are saved, and, in the
+// foreign stub, the area of xsave, which must begin at a multiple of 64.
 
 /// Bytes of xmm0-15, which lie below the `Call` in a stub's frame.
 pub(crate) const VECTOR_BYTES: usize = 256;
-/// The `Call` with the verdict word after it, rounded to the stack's alignment.
+/// The `Call` and the two words behind it, rounded up to a multiple of 64.
 const CALL_BYTES: usize = (size_of::<Call>() + 16 + 63) & !63;
+/// Offset of the verdict in the frame. It is stored only where the program's mask is restored.
 const VERDICT: usize = VECTOR_BYTES + size_of::<Call>();
-/// Whether wide vectors were saved in this frame.
+/// Offset of the word that is not 0 if wide vectors are saved.
 const WIDE: usize = VERDICT + 8;
 const THEN: usize = VECTOR_BYTES + offset_of!(Call, then);
-/// x87 excepted (nothing here uses it): SSE, AVX, opmask, ZMM_Hi256, Hi16_ZMM.
-const WIDE_MASK: usize = 0xe6;
-const WIDE_BYTES: usize = 4096;
-/// The stack a thread has for its time inside.
-pub(crate) const PRIVATE_STACK_BYTES: usize = 256 << 10;
-/// Where the next private stack is wished for ([`sys::place`]).
-static NEXT_STACK: AtomicUsize = AtomicUsize::new(0x4700_0000_0000);
-
-/// Has the private stacks of threads lie where nobody knows it beforehand. Called by the constructor, before any thread has one.
-pub(crate) fn place_stacks() {
-    /// Room for thousands of threads at a time.
-    const ROOM_BYTES: usize = 1 << 30;
-    NEXT_STACK.store(sys::place::wish(ROOM_BYTES), Ordering::Relaxed);
-}
 const NR: usize = VECTOR_BYTES + offset_of!(Call, number);
 const ARGS: usize = VECTOR_BYTES + offset_of!(Call, args);
 const RESULT: usize = VECTOR_BYTES + offset_of!(Call, result);
@@ -57,7 +51,23 @@ const FLAGS: usize = VECTOR_BYTES + offset_of!(Call, flags);
 const UNBLOCK: usize = VECTOR_BYTES + offset_of!(Call, unblock);
 const MASK: usize = VECTOR_BYTES + offset_of!(Call, mask);
 const INSTEAD: usize = VECTOR_BYTES + offset_of!(Call, instead);
+/// Offset of the word with the top of the private stack in the thread block.
 const STACK_WORD: usize = offset_of!(ThreadBlock, front) + 8 * word::PRIVATE_STACK_TOP;
+/// The state components that xsave saves: SSE, AVX, opmask, ZMM_Hi256, Hi16_ZMM. x87 is left out: the library does not use it.
+const WIDE_MASK: usize = 0xe6;
+/// Room for the area of xsave.
+const WIDE_BYTES: usize = 4096;
+/// Size of the stack on which a thread runs in the library.
+pub(crate) const PRIVATE_STACK_BYTES: usize = 256 << 10;
+/// The address that is proposed to mmap for the next private stack. Until [`place_stacks`] has run, it is one where usually nothing is mapped.
+static NEXT_STACK: AtomicUsize = AtomicUsize::new(0x4700_0000_0000);
+
+/// Draws the place of the private stacks, so that nobody can guess their addresses. Called by the constructor, before any thread has one.
+pub(crate) fn place_stacks() {
+    /// Room for the first four thousand stacks; more are proposed behind it.
+    const ROOM_BYTES: usize = 1 << 30;
+    NEXT_STACK.store(sys::place::wish(ROOM_BYTES), Ordering::Relaxed);
+}
 
 global_asm!(
     ".macro cxlraid_label name",
@@ -65,7 +75,7 @@ global_asm!(
     ".hidden \\name",
     "\\name:",
     ".endm",
-    // Everything not ours leaves here; `lea` and `jrcxz` leave the flags alone.
+    // Calls that are none of the array's return here. Only instructions that keep the flags are used, such as `lea` and `jrcxz`.
     ".macro cxlraid_filter leave, stay",
     "lea r11, [rip + {wanted}]",
     "movzx ecx, ax",
@@ -78,15 +88,15 @@ global_asm!(
     "movzx ecx, byte ptr [r11 + rcx]",
     "jrcxz \\leave",
     ".endm",
-    // For unwinders the caller is the program itself, behind its instruction: the stack pointer there is rbp + 144 (two words and
-    // the red zone), the address is `bytes::continuation` of the return address at rbp + 8, in DWARF: dup, +11, deref 4,
-    // sign-extend, plus, +15. Trampolines need no unwind entries then.
+    // Unwinders skip the trampoline, which needs no unwind entries then: the caller is the program, behind its `syscall`. There the stack
+    // pointer is rbp + 144 (the saved rbp, the return address, the red zone of 128 bytes). The address is what `bytes::continuation` makes of
+    // the return address r at rbp + 8: r + 15 + (the i32 at r + 11); in DWARF: dup, +11, deref 4, sign-extend, plus, +15.
     ".macro cxlraid_caller",
     ".cfi_def_cfa rbp, 144",
     ".cfi_offset rbp, -144",
     ".cfi_escape 0x16, 0x10, 0x11, 0x76, 8, 0x06, 0x12, 0x23, 11, 0x94, 4, 0x08, 32, 0x24, 0x08, 32, 0x26, 0x22, 0x23, 15",
     ".endm",
-    // rbp holds the frame on the program's stack from here on; the flags go to ax, the number to rcx.
+    // From here on rbp is where the program's rbp lies on the program's stack. The flags go to ax, the number to rcx.
     ".macro cxlraid_frame",
     "push rbp",
     "mov rbp, rsp",
@@ -110,7 +120,8 @@ global_asm!(
     "movaps [rsp + 16 * \\n], xmm\\n",
     ".endr",
     ".endm",
-    // The private stack, unless we are on it already (a handler of the program that was called on it).
+    // Switches to the private stack, unless the thread is on it already, as a handler of the program is that runs on top of a stub. Goes to
+    // `first` if the thread has none; `cxlraid_first_call`, which must follow in the same stub, comes back to 51.
     ".macro cxlraid_switch first",
     "mov r11, qword ptr [rip + cxlraid_thread_block@GOTTPOFF]",
     "mov r11, qword ptr fs:[r11 + {stack_word}]",
@@ -126,13 +137,15 @@ global_asm!(
     "mov rsp, r11",
     "52:",
     ".endm",
-    // First call of this thread: map its stack. The stack we are on may be small; the kernel keeps all registers but three.
+    // The thread's first call: maps its private stack. Pushed are rax and rcx, which are in use, and the registers that take mmap's arguments;
+    // r11 is free. That is 64 bytes, since the program's stack may be small. If there is no memory, the call goes on upon the program's stack,
+    // and the next call tries again.
     ".macro cxlraid_first_call",
     ".irp r, rax, rcx, rdi, rsi, rdx, r10, r8, r9",
     "push \\r",
     ".endr",
     "mov eax, 9",
-    // What is left free below a stack keeps it from the next one.
+    // Places are 4096 bytes further apart than stacks are long: what overflows a stack faults, if the kernel follows the proposal.
     "mov edi, {private_stack_bytes} + 4096",
     "lock xadd qword ptr [rip + {next_stack}], rdi",
     "mov esi, {private_stack_bytes}",
@@ -173,7 +186,7 @@ global_asm!(
     "cxlraid_dispatch:",
     "lea rdi, [rsp + {vector_bytes}]",
     "call {dispatch}",
-    // ---- the way out, common to both: rsp at the frame, eax the verdict ----
+    // ---- the way out, of both stubs: rsp is the frame of the stub, eax the verdict ----
     "cxlraid_leave:",
     "mov r11d, eax",
     ".irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15",
@@ -214,7 +227,7 @@ global_asm!(
     "cxlraid_label cxlraid_unblocked",
     "mov r11, [rsp + {verdict}]",
     "jmp 31b",
-    // The system call itself, with other arguments than the program's.
+    // The call that the stub makes in the program's place.
     "34:",
     "mov rax, [rsp + {instead}]",
     "mov rdi, [rsp + {instead} + 8]",
@@ -230,6 +243,7 @@ global_asm!(
     "mov ecx, 1",
     "cmp qword ptr [rsp + {then}], 0",
     "je 32b",
+    // Something is to be done after it: `finish` does that, and returns a new verdict.
     "lea rdi, [rsp + {vector_bytes}]",
     "call {finish}",
     "jmp cxlraid_leave",
@@ -241,7 +255,7 @@ global_asm!(
     "13:",
     "cxlraid_first_call",
     ".cfi_endproc",
-    // ---- every other object ----
+    // ---- sites in every other ELF object ----
     ".cfi_startproc",
     "21:",
     "ret",
@@ -258,6 +272,7 @@ global_asm!(
     "mov [rsp + {wide}], rax",
     "test eax, eax",
     "je cxlraid_dispatch",
+    // xsave wants the 64 bytes of its header, at 512, to be zero.
     "lea r11, [rsp + {vector_bytes} + {call_bytes}]",
     "xor eax, eax",
     ".irp n, 0, 1, 2, 3, 4, 5, 6, 7",
@@ -270,7 +285,8 @@ global_asm!(
     "27:",
     "cxlraid_first_call",
     ".cfi_endproc",
-    // ---- signals: ask `arrived` which handler is to run, and become it with the kernel's frame untouched ----
+    // ---- signals: asks `arrived` for the program's handler, and jumps to it with the registers and the stack that the kernel gave; returns if
+    // there is none to run ----
     ".p2align 4",
     "cxlraid_label cxlraid_signal_entry",
     ".cfi_startproc",
@@ -351,16 +367,16 @@ label!(/// Where trampolines of every other object call.
     foreign_entry, cxlraid_entry_foreign);
 label!(/// Just after the mask was restored on the way out.
     unblocked, cxlraid_unblocked);
-label!(/// The system call instruction of `Verdict::PassWith`.
+label!(/// The `syscall` instruction of `Verdict::PassWith`.
     run, cxlraid_run);
-label!(/// Just after it.
+label!(/// Just after the `syscall` instruction of `Verdict::PassWith`.
     ran, cxlraid_ran);
-label!(/// The handler the kernel is given.
+label!(/// The handler that the kernel is given for every signal.
     signal_entry, cxlraid_signal_entry);
-label!(/// The restorer of handlers that are only ours.
+label!(/// The restorer of handlers that the library installs for itself, and of faults' handlers while a test tool catches system calls.
     signal_return, cxlraid_signal_return);
 
-/// The call and the verdict in the frame of a stub.
+/// The call in the frame of a stub, and the verdict, which is valid at [`unblocked`] only.
 ///
 /// # Safety
 /// `stack_pointer` is that of a thread interrupted at one of the labels [`unblocked`], [`run`] or [`ran`]; nobody else uses
@@ -370,7 +386,7 @@ pub(crate) unsafe fn frame<'a>(stack_pointer: usize) -> (&'a mut Call, u32) {
     unsafe { (&mut *((stack_pointer + VECTOR_BYTES) as *mut Call), *((stack_pointer + VERDICT) as *const u64) as u32) }
 }
 
-/// Finds out whether there is vector state beyond xmm. Called once, by the constructor.
+/// Finds out whether xsave can be used. Called once, by the constructor.
 pub(crate) fn prepare() {
     // Bits 26 and 27: xsave is there and the kernel enabled it.
     let ecx = core::arch::x86_64::__cpuid(1).ecx;
