@@ -1,13 +1,14 @@
 //! Who may use an array: its owner alone, its group as well, or everybody.
 //!
-//! The superblocks say it ([`Access`]). Everything under the members' `.cxlraid`, the journal and
-//! the runtime segment has that owner, group and mode. A process that attaches opens all of these
-//! files for reading and writing, so the kernel checks at each attach whether it may. A user who
-//! may do that is trusted with the whole array. Files of the array have owners and modes of their
-//! own.
+//! Every superblock names the owner, the group and the mode ([`Access`]). The array's own files (those
+//! in the members' `.cxlraid`, the journal, the runtime segment) have that group and mode, and that
+//! owner; but a file that another user of the array has made keeps its maker as owner. A process
+//! that attaches opens all of these files for reading and writing, so the kernel checks at each
+//! attach whether it may. A user who may do that is trusted with the whole array. The files that
+//! programs keep on the array have owners and modes of their own.
 //!
-//! Invariant: a file that is made here gets its owner, group and mode before other users can find
-//! it in its place, or is of no use to them until then.
+//! Invariant: whoever creates one of the array's own files calls [`give`] on it before the file has
+//! its final name, or before its contents are of use to anybody.
 
 use crate::Array;
 use crate::error::AttachError;
@@ -20,7 +21,8 @@ use sys::rustix::fs::{self, AtFlags, Dir, Gid, Mode, OFlags, Stat, Uid};
 use sys::rustix::process::{getegid, geteuid, getgroups};
 use sys::{AsFd, BorrowedFd, OsError, OwnedFd, Result};
 
-/// The permission bits that an array may have: a user who may use it reads and writes its tables.
+/// The modes that an array may have. Reading and writing go together, because every user of an array both reads and writes its tables. The
+/// command offers no others.
 pub const MODES: [u32; 3] = [0o600, 0o660, 0o666];
 
 /// The permission bits of a directory that the array keeps for itself: whoever may read may also search.
@@ -28,10 +30,12 @@ pub(crate) const fn directory_mode(mode: u32) -> u32 {
     mode | (mode & 0o444) >> 2
 }
 
-/// Gives an open file, or directory, of the array its owner, group and mode. Where they are right nothing is asked of the kernel: only the owner may.
+/// Gives an open file or directory of the array the owner and group of `access`, and the mode `mode` (which for a directory is another than
+/// that of `access`). What is right already is not set again: only the owner may set it.
 ///
 /// # Errors
-/// What the kernel says. A user who is not the owner may make a file that the group, or everybody, may use.
+/// Those of fstat, fchown and fchmod. If this process may not change the owner, that is no error in an array of a group or of everybody: the
+/// file keeps its maker as owner, and in an array of a group it gets the group.
 pub(crate) fn give(file: impl AsFd, access: Access, mode: u32) -> Result<()> {
     let (uid, gid) = (Uid::from_raw(access.owner_uid), Gid::from_raw(access.owner_gid));
     let stat = fs::fstat(&file)?;
@@ -46,7 +50,8 @@ pub(crate) fn give(file: impl AsFd, access: Access, mode: u32) -> Result<()> {
     if fs::fstat(&file)?.st_mode & 0o7777 == mode { Ok(()) } else { fs::fchmod(&file, Mode::from_raw_mode(mode)) }
 }
 
-/// Whether this process' user is among those whom `access` lets in.
+/// Whether `access` lets this process' effective user in: root and the owner always; a user of the group if the group may write; any other
+/// user if others may. As in the kernel, the bits of others say nothing about a user of the group.
 fn lets_in(access: Access) -> bool {
     let user = geteuid();
     let of_group = || {
@@ -60,7 +65,8 @@ fn lets_in(access: Access) -> bool {
     access.mode & bit != 0
 }
 
-/// What a permission error on `name` in a directory (or on the path itself) means: that this user may not use the array, if the rights of what is there say so.
+/// The error to report when the kernel has refused access to `name` in `directory`. If owner and mode of that file shut this user out, it says
+/// whom they let in; else it is `EACCES` for `action` on `path`, which stands for the array.
 pub(crate) fn denied(directory: BorrowedFd<'_>, name: &[u8], path: &[u8], action: &'static str) -> AttachError {
     let access = |stat: Stat| Access { owner_uid: stat.st_uid, owner_gid: stat.st_gid, mode: stat.st_mode & 0o777 };
     match fs::statat(directory, name, AtFlags::empty()).map(access) {
@@ -69,10 +75,11 @@ pub(crate) fn denied(directory: BorrowedFd<'_>, name: &[u8], path: &[u8], action
     }
 }
 
-/// Whether this user may read and write the tables of a member, as a start needs.
+/// Checks that this process' real user may read and write the tables of the member at `path`, as attaching needs; `meta` is its `.cxlraid`. Only
+/// the command asks, whose real user is its effective one.
 ///
 /// # Errors
-/// The first that the user may not.
+/// [`denied`] for the first table that the user may not read and write. Other errors, as of a missing table, are for others to find.
 pub(crate) fn check_tables(meta: &OwnedFd, path: &[u8]) -> core::result::Result<(), AttachError> {
     let wanted = fs::Access::READ_OK | fs::Access::WRITE_OK;
     for name in [format::INODES_FILE, format::LANES_FILE, format::NAMES_FILE, format::BACKINGS_FILE] {
@@ -83,7 +90,7 @@ pub(crate) fn check_tables(meta: &OwnedFd, path: &[u8]) -> core::result::Result<
     Ok(())
 }
 
-/// "group db and its owner alice": whom an array is open to.
+/// The text that says whom an array is open to, for example "group db and its owner alice".
 #[must_use]
 pub fn shown(access: Access) -> String {
     let owner = name_of("/etc/passwd", access.owner_uid);
@@ -94,7 +101,7 @@ pub fn shown(access: Access) -> String {
     }
 }
 
-/// The name of a user or group, as passwd(5) and group(5) have it; its number if they do not.
+/// The name of a user or group from `file`, which is passwd(5) or group(5); the number if it is not there, as for users of a directory service.
 fn name_of(file: &str, id: u32) -> String {
     let text = crate::proc_file::read(file);
     let of_line = |line: &[u8]| {
@@ -106,13 +113,13 @@ fn name_of(file: &str, id: u32) -> String {
     text.split(|&byte| byte == b'\n').find_map(of_line).unwrap_or_else(|| format!("{id}"))
 }
 
-/// The regular files in a directory, opened to read.
+/// The regular files directly in a member's `.cxlraid`, opened to read.
 fn files_in(meta: &OwnedFd) -> Result<Vec<OwnedFd>> {
     let mut files = Vec::new();
     for entry in Dir::read_from(meta)? {
         match open_regular(meta.as_fd(), entry?.file_name(), OFlags::RDONLY) {
             Ok(file) => files.push(file),
-            // Not of the array's.
+            // A symlink, another kind of file, or one that is gone again: none of the array's own files.
             Err(OsError::LOOP | crate::regular::NOT_A_FILE | OsError::NOENT) => {}
             Err(error) => return Err(error),
         }
@@ -121,15 +128,16 @@ fn files_in(meta: &OwnedFd) -> Result<Vec<OwnedFd>> {
 }
 
 impl Array {
-    /// Opens the array to others, or closes it. The caller is alone with it, holds it ([`Array::attach_holding`]) and is its owner, or root. If this is cut short, some files have the rights of
-    /// before; it can be done again.
+    /// Changes who may use the array. The caller has attached with [`Array::attach_holding`], is the only process attached, and is the array's
+    /// owner or root. After an interruption some files have their former rights; calling it again finishes the change. A member that is out
+    /// keeps its former rights until it is made anew.
     ///
     /// # Errors
-    /// The first thing that could not be given away.
+    /// The first failure, of writing the superblocks or of changing the rights of a file.
     pub fn set_access(&self, access: Access) -> core::result::Result<(), AttachError> {
         let first = &self.config.mounts[0];
         self.before_change().map_err(|error| AttachError::os(first, "write the superblock of", error))?;
-        // What superblocks say comes first: it is what an interrupted change is finished by.
+        // The superblocks first: files that are made after an interruption get the new rights.
         let write = || self.runtime.with_superblocks(|| self.rewrite_superblocks(|superblock| superblock.access = access));
         write().map_err(|error| AttachError::os(first, "write the superblock of", error))?;
         for member in self.in_use().iter().map(|slot| &self.members[slot]) {
@@ -139,13 +147,16 @@ impl Array {
                 give(meta, access, directory_mode(access.mode))?;
                 fs::fsync(meta)
             };
-            give_all().map_err(|error| AttachError::os(&member.path, "give the files under .cxlraid away on", error))?;
+            give_all()
+                .map_err(|error| AttachError::os(&member.path, "change owner and mode of the files under .cxlraid of", error))?;
         }
         if let Some(opened) = self.journal.as_ref().and_then(crate::journal::ArrayJournal::open) {
             let given = opened.and_then(|(file, _)| give(&file, access, access.mode));
-            given.map_err(|error| AttachError::os(first, "give the journal away of", error))?;
+            given.map_err(|error| AttachError::os(first, "change owner and mode of the journal of", error))?;
         }
-        self.runtime.give(access).map_err(|error| AttachError::os(first, "give the runtime segment away of", error))
+        self.runtime
+            .give(access)
+            .map_err(|error| AttachError::os(first, "change owner and mode of the runtime segment of", error))
     }
 }
 

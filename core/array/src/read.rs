@@ -17,7 +17,7 @@ pub(crate) unsafe fn read_columns<M: Medium, const PARITIES: usize>(
 ) -> Done {
     let members = io.geometry.member_count();
     for piece in Pieces::new(io.geometry, offset, bytes as u64) {
-        let slot = piece.row.slot(PARITIES + piece.column, members);
+        let slot = piece.stripe.slot(PARITIES + piece.column, members);
         // SAFETY: the pieces are consecutive and make up `bytes`.
         unsafe {
             if io.out.contains(slot) {
@@ -38,5 +38,5 @@ unsafe fn reconstruct<M: Medium, const PARITIES: usize>(io: &Io<'_, M>, piece: &
     }
     let shape = Shape::<M, PARITIES>::new(io);
     // SAFETY: the caller's promise.
-    unsafe { shape.reconstruct(&piece.row, &shape.lost(&piece.row), piece.column, piece.within, dst, piece.bytes) }
+    unsafe { shape.reconstruct(&piece.stripe, &shape.lost(&piece.stripe), piece.column, piece.within, dst, piece.bytes) }
 }

@@ -72,7 +72,7 @@ impl<M: Medium> Striper<'_, M> {
                 match self.geometry.level().parity_count() {
                     1 => self.put_stripes::<1>(offset, bytes, payload),
                     2 => self.put_stripes::<2>(offset, bytes, payload),
-                    _ => self.put_plainly(offset, payload, bytes),
+                    _ => self.write_guarded(offset, payload, bytes),
                 }
             }
         })
@@ -85,14 +85,14 @@ impl<M: Medium> Striper<'_, M> {
         let mut at = payload.wrapping_add(whole_lines(bytes));
         let mut data = payload.cast_const();
         for part in Stripes::new(self.geometry, offset, bytes as u64) {
-            let lost = shape.lost(&part.row);
+            let lost = shape.lost(&part.stripe);
             if lost.count() > PARITIES {
                 return Err(Stop::Lost);
             }
             let base = data.wrapping_sub(part.start as usize);
             for rows in part.rows(self.geometry) {
                 let sums = [at, at.wrapping_add(whole_lines(rows.bytes))];
-                let write = Write { shape: &shape, row: part.row, lost, rows, base };
+                let write = Write { shape: &shape, stripe: part.stripe, lost, rows, base };
                 // SAFETY: the data and the room for the parities lie within the payload.
                 unsafe { write.make(sums)? };
                 at = at.wrapping_add(PARITIES * whole_lines(rows.bytes));
@@ -108,21 +108,21 @@ impl<M: Medium> Striper<'_, M> {
         let shape = Shape::<M, PARITIES>::new(&io);
         let (mut at, mut data) = (payload.wrapping_add(whole_lines(bytes)), payload);
         for part in Stripes::new(self.geometry, offset, bytes as u64) {
-            let lost = shape.lost(&part.row);
+            let lost = shape.lost(&part.stripe);
             if lost.count() > PARITIES {
                 return Err(Stop::Lost);
             }
             let base = data.wrapping_sub(part.start as usize);
             for rows in part.rows(self.geometry) {
-                let place = part.row.member_offset + rows.start;
-                for column in (rows.first..rows.end).filter(|&column| !lost.has(column)) {
+                let place = part.stripe.member_offset + rows.start;
+                for column in (rows.first_column..rows.end_column).filter(|&column| !lost.has(column)) {
                     let new = base.wrapping_add((column << shape.chunk_shift) + rows.start as usize);
                     // SAFETY: within the payload.
-                    unsafe { io.store(shape.slot(&part.row, column), place, new, rows.bytes)? };
+                    unsafe { io.store(shape.slot(&part.stripe, column), place, new, rows.bytes)? };
                 }
                 let parities = [at, at.wrapping_add(whole_lines(rows.bytes))];
                 // SAFETY: as above.
-                unsafe { shape.store_parities(&part.row, &lost, rows.start, parities, rows.bytes)? };
+                unsafe { shape.store_parities(&part.stripe, &lost, rows.start, parities, rows.bytes)? };
                 at = at.wrapping_add(PARITIES * whole_lines(rows.bytes));
             }
             data = data.wrapping_add((part.end - part.start) as usize);
@@ -138,7 +138,7 @@ impl<M: Medium, const PARITIES: usize> Write<'_, '_, '_, M, PARITIES> {
         // SAFETY: the caller's promise is passed on.
         unsafe {
             if self.lost.count() == 0 {
-                let written = self.rows.end - self.rows.first;
+                let written = self.rows.end_column - self.rows.first_column;
                 let fewer = PARITIES == 1 && self.shape.columns - written > 2 * written;
                 if (if fewer { self.sum_difference(sums) } else { self.sum_columns(sums) }).is_some() {
                     return Ok(());
@@ -154,7 +154,7 @@ impl<M: Medium, const PARITIES: usize> Write<'_, '_, '_, M, PARITIES> {
         let mut sources = [null::<u8>(); SOURCES_MAX];
         let mut count = 1;
         sources[0] = self.mapped(self.shape.columns)?;
-        for column in self.rows.first..self.rows.end {
+        for column in self.rows.first_column..self.rows.end_column {
             sources[count] = self.mapped(column)?;
             sources[count + 1] = self.source(column);
             count += 2;
@@ -203,7 +203,7 @@ impl<M: Medium, const PARITIES: usize> Write<'_, '_, '_, M, PARITIES> {
                         // There is no parity left to be made.
                         continue;
                     } else {
-                        shape.fetch_column(&self.row, &self.lost, column, within, block, step)?;
+                        shape.fetch_column(&self.stripe, &self.lost, column, within, block, step)?;
                     }
                     shape.add_column([p, q], column, block, step);
                 }

@@ -4,7 +4,7 @@
 use crate::mirror::differences;
 use crate::stripe::{Lost, Scratch, Shape};
 use crate::striper::{BLOCK_BYTES, Done, Io, Stop};
-use crate::walk::{Row, Stripes};
+use crate::walk::{Stripe, Stripes};
 use core::ptr::null;
 use medium::Medium;
 use parity::SOURCES_MAX;
@@ -42,7 +42,7 @@ fn for_each_block<M: Medium, const PARITIES: usize>(io: &Io<'_, M>, offset: u64,
     let shape = Shape::<M, PARITIES>::new(io);
     let (all, mut mismatches) = ((1 << PARITIES) - 1, 0);
     for part in Stripes::new(io.geometry, offset, bytes) {
-        let lost = shape.lost(&part.row);
+        let lost = shape.lost(&part.stripe);
         if lost.count() > PARITIES {
             return Err(Stop::Lost);
         }
@@ -59,7 +59,7 @@ fn for_each_block<M: Medium, const PARITIES: usize>(io: &Io<'_, M>, offset: u64,
         for rows in part.rows(io.geometry) {
             for done in (0..rows.bytes).step_by(BLOCK_BYTES) {
                 let step = BLOCK_BYTES.min(rows.bytes - done);
-                mismatches += shape.handle_block(&part.row, &lost, handled, rows.start + done as u64, step, task)?;
+                mismatches += shape.handle_block(&part.stripe, &lost, handled, rows.start + done as u64, step, task)?;
             }
         }
     }
@@ -69,26 +69,34 @@ fn for_each_block<M: Medium, const PARITIES: usize>(io: &Io<'_, M>, offset: u64,
 impl<M: Medium, const PARITIES: usize> Shape<'_, '_, M, PARITIES> {
     /// Repairs or compares the parities in `handled` of one block: `bytes` rows, at most [`BLOCK_BYTES`], from
     /// offset `within` of the chunks on. Returns the number of bytes that differ; 0 for a repair.
-    fn handle_block(&self, row: &Row, lost: &Lost, handled: u32, within: u64, bytes: usize, task: Task) -> Result<u64, Stop> {
-        if task == Task::Repair && lost.columns == 0 && self.compute_in_place(row, lost, within, bytes) {
+    fn handle_block(
+        &self,
+        stripe: &Stripe,
+        lost: &Lost,
+        handled: u32,
+        within: u64,
+        bytes: usize,
+        task: Task,
+    ) -> Result<u64, Stop> {
+        if task == Task::Repair && lost.columns == 0 && self.compute_in_place(stripe, lost, within, bytes) {
             return Ok(0);
         }
         let mut scratch = Scratch::new();
         let [p, q, work, _] = scratch.blocks();
         // SAFETY: each buffer holds BLOCK_BYTES, and `bytes` is at most that.
         unsafe {
-            self.compute(row, lost, within, [p, q, work], bytes)?;
+            self.compute(stripe, lost, within, [p, q, work], bytes)?;
             if task == Task::Repair {
                 // `store_parities` leaves out what is lost, so what is not to be handled is given to it as lost.
                 let kept = Lost { columns: 0, parities: !handled };
-                self.store_parities(row, &kept, within, [p, q], bytes)?;
+                self.store_parities(stripe, &kept, within, [p, q], bytes)?;
                 return Ok(0);
             }
             let mut mismatches = 0;
             for (which, &sum) in [p, q].iter().enumerate().filter(|(which, _)| handled >> which & 1 == 1) {
                 // Parity columns are numbered behind the data columns.
-                let slot = self.slot(row, self.columns + which);
-                self.io.fetch(slot, row.member_offset + within, work, bytes)?;
+                let slot = self.slot(stripe, self.columns + which);
+                self.io.fetch(slot, stripe.member_offset + within, work, bytes)?;
                 mismatches += differences(sum, work, bytes);
             }
             Ok(mismatches)
@@ -98,9 +106,9 @@ impl<M: Medium, const PARITIES: usize> Shape<'_, '_, M, PARITIES> {
     /// Computes the parities from mapped data straight into the mapped parities, without buffers. Returns
     /// false, and does nothing, if a column in use is not mapped. If a source faults in the middle, the first
     /// rows have new parity and the rest the old: no worse than before.
-    fn compute_in_place(&self, row: &Row, lost: &Lost, within: u64, bytes: usize) -> bool {
-        let Some(sources) = self.sources(row, within, bytes) else { return false };
-        let Some([p, q]) = self.parities(row, lost, within, bytes) else { return false };
+    fn compute_in_place(&self, stripe: &Stripe, lost: &Lost, within: u64, bytes: usize) -> bool {
+        let Some(sources) = self.sources(stripe, within, bytes) else { return false };
+        let Some([p, q]) = self.parities(stripe, lost, within, bytes) else { return false };
         // SAFETY: all are mapped for `bytes`. The pointer of a parity that is out is null, and the kernels skip it.
         unsafe {
             if PARITIES == 1 {
@@ -113,10 +121,10 @@ impl<M: Medium, const PARITIES: usize> Shape<'_, '_, M, PARITIES> {
     }
 
     /// Where the data of a block of rows are mapped. None if a column is not mapped or its member is out.
-    fn sources(&self, row: &Row, within: u64, bytes: usize) -> Option<[*const u8; SOURCES_MAX]> {
+    fn sources(&self, stripe: &Stripe, within: u64, bytes: usize) -> Option<[*const u8; SOURCES_MAX]> {
         let mut sources = [null::<u8>(); SOURCES_MAX];
         for (column, source) in sources.iter_mut().enumerate().take(self.columns) {
-            *source = self.mapped(row, column, within, bytes)?;
+            *source = self.mapped(stripe, column, within, bytes)?;
         }
         Some(sources)
     }
@@ -125,10 +133,10 @@ impl<M: Medium, const PARITIES: usize> Shape<'_, '_, M, PARITIES> {
     ///
     /// # Safety
     /// Each buffer is valid for `bytes`.
-    unsafe fn compute(&self, row: &Row, lost: &Lost, within: u64, [p, q, work]: [*mut u8; 3], bytes: usize) -> Done {
+    unsafe fn compute(&self, stripe: &Stripe, lost: &Lost, within: u64, [p, q, work]: [*mut u8; 3], bytes: usize) -> Done {
         // SAFETY: the sources are mapped for `bytes`, the buffers valid for as many (caller).
         unsafe {
-            if let Some(sources) = self.sources(row, within, bytes) {
+            if let Some(sources) = self.sources(stripe, within, bytes) {
                 // No stores past the cache: the caller reads the buffers at once.
                 let kernels = self.io.kernels.never_streaming();
                 if PARITIES == 1 {
@@ -141,7 +149,7 @@ impl<M: Medium, const PARITIES: usize> Shape<'_, '_, M, PARITIES> {
             p.write_bytes(0, bytes);
             q.write_bytes(0, bytes);
             for column in 0..self.columns {
-                self.fetch_column(row, lost, column, within, work, bytes)?;
+                self.fetch_column(stripe, lost, column, within, work, bytes)?;
                 self.add_column([p, q], column, work, bytes);
             }
         }

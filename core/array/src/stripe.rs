@@ -4,7 +4,7 @@
 //! columns, from the member with P on, wrapping around.
 
 use crate::striper::{BLOCK_BYTES, Block, Done, Io, Stop};
-use crate::walk::Row;
+use crate::walk::Stripe;
 use core::mem::MaybeUninit;
 use core::ptr::{null, null_mut};
 use medium::Medium;
@@ -63,18 +63,18 @@ impl<'a, 'b, M: Medium, const PARITIES: usize> Shape<'a, 'b, M, PARITIES> {
 
     /// The member of a source.
     #[inline(always)]
-    pub(crate) fn slot(&self, row: &Row, source: usize) -> Slot {
+    pub(crate) fn slot(&self, stripe: &Stripe, source: usize) -> Slot {
         let distance = if source < self.columns { PARITIES + source } else { source - self.columns };
-        row.slot(distance, self.members)
+        stripe.slot(distance, self.members)
     }
 
     /// What of the stripe is out.
     #[inline(always)]
-    pub(crate) fn lost(&self, row: &Row) -> Lost {
+    pub(crate) fn lost(&self, stripe: &Stripe) -> Lost {
         let mut lost = Lost::default();
         if !self.io.out.is_empty() {
             for source in 0..self.members {
-                if self.io.out.contains(self.slot(row, source)) {
+                if self.io.out.contains(self.slot(stripe, source)) {
                     if source < self.columns {
                         lost.columns |= 1 << source;
                     } else {
@@ -88,17 +88,17 @@ impl<'a, 'b, M: Medium, const PARITIES: usize> Shape<'a, 'b, M, PARITIES> {
 
     /// Where `bytes` of a source are mapped; None if they are not or it is out.
     #[inline(always)]
-    pub(crate) fn mapped(&self, row: &Row, source: usize, within: u64, bytes: usize) -> Option<*mut u8> {
-        self.io.mapped(self.slot(row, source), row.member_offset + within, bytes)
+    pub(crate) fn mapped(&self, stripe: &Stripe, source: usize, within: u64, bytes: usize) -> Option<*mut u8> {
+        self.io.mapped(self.slot(stripe, source), stripe.member_offset + within, bytes)
     }
 
     /// Where the parities are mapped, null for one that is out; None if one that is in is not mapped.
     #[inline(always)]
-    pub(crate) fn parities(&self, row: &Row, lost: &Lost, within: u64, bytes: usize) -> Option<[*mut u8; 2]> {
+    pub(crate) fn parities(&self, stripe: &Stripe, lost: &Lost, within: u64, bytes: usize) -> Option<[*mut u8; 2]> {
         let mut places = [null_mut(); 2];
         for (which, place) in places.iter_mut().enumerate().take(PARITIES) {
             if lost.parities >> which & 1 == 0 {
-                *place = self.mapped(row, self.columns + which, within, bytes)?;
+                *place = self.mapped(stripe, self.columns + which, within, bytes)?;
             }
         }
         Some(places)
@@ -107,7 +107,7 @@ impl<'a, 'b, M: Medium, const PARITIES: usize> Shape<'a, 'b, M, PARITIES> {
     /// Stores whichever parities are in, from buffers.
     pub(crate) unsafe fn store_parities(
         &self,
-        row: &Row,
+        stripe: &Stripe,
         lost: &Lost,
         within: u64,
         parities: [*const u8; 2],
@@ -115,9 +115,9 @@ impl<'a, 'b, M: Medium, const PARITIES: usize> Shape<'a, 'b, M, PARITIES> {
     ) -> Done {
         for (which, &parity) in parities.iter().enumerate().take(PARITIES) {
             if lost.parities >> which & 1 == 0 {
-                let slot = self.slot(row, self.columns + which);
+                let slot = self.slot(stripe, self.columns + which);
                 // SAFETY: the caller's buffers hold `bytes`.
-                unsafe { self.io.store(slot, row.member_offset + within, parity, bytes)? };
+                unsafe { self.io.store(slot, stripe.member_offset + within, parity, bytes)? };
             }
         }
         Ok(())
@@ -129,7 +129,7 @@ impl<'a, 'b, M: Medium, const PARITIES: usize> Shape<'a, 'b, M, PARITIES> {
     /// Inside a guard; `dst` is valid for `bytes` or the program's. The range lies within the chunk.
     pub(crate) unsafe fn reconstruct(
         &self,
-        row: &Row,
+        stripe: &Stripe,
         lost: &Lost,
         column: usize,
         within: u64,
@@ -142,7 +142,7 @@ impl<'a, 'b, M: Medium, const PARITIES: usize> Shape<'a, 'b, M, PARITIES> {
         let mut all_mapped = true;
         for (source, &coefficient) in coefficients.iter().enumerate() {
             if coefficient != 0 {
-                match self.mapped(row, source, within, bytes) {
+                match self.mapped(stripe, source, within, bytes) {
                     Some(place) => sources[source] = place,
                     None => all_mapped = false,
                 }
@@ -154,7 +154,7 @@ impl<'a, 'b, M: Medium, const PARITIES: usize> Shape<'a, 'b, M, PARITIES> {
                 self.io.kernels.dot(coefficients, &sources[..coefficients.len()], dst, bytes);
                 return Ok(());
             }
-            self.reconstruct_by_bytes(row, coefficients, within, dst, bytes)
+            self.reconstruct_by_bytes(stripe, coefficients, within, dst, bytes)
         }
     }
 
@@ -174,17 +174,17 @@ impl<'a, 'b, M: Medium, const PARITIES: usize> Shape<'a, 'b, M, PARITIES> {
 
     /// Reconstruction where not all sources are mapped: summed up source by source.
     #[inline(never)]
-    unsafe fn reconstruct_by_bytes(&self, row: &Row, coefficients: &[u8], within: u64, dst: *mut u8, bytes: usize) -> Done {
+    unsafe fn reconstruct_by_bytes(&self, stripe: &Stripe, coefficients: &[u8], within: u64, dst: *mut u8, bytes: usize) -> Done {
         let mut blocks = MaybeUninit::<[Block; 2]>::uninit();
         let [sum, block] = [0, BLOCK_BYTES].map(|at| blocks.as_mut_ptr().cast::<u8>().wrapping_add(at));
         for done in (0..bytes).step_by(BLOCK_BYTES) {
             let step = BLOCK_BYTES.min(bytes - done);
-            let at = row.member_offset + within + done as u64;
+            let at = stripe.member_offset + within + done as u64;
             // SAFETY: both buffers hold a block; `sum` is zeroed before it is added to; `dst` is the caller's promise.
             unsafe {
                 sum.write_bytes(0, step);
                 for (source, &coefficient) in coefficients.iter().enumerate().filter(|(_, coefficient)| **coefficient != 0) {
-                    self.io.fetch(self.slot(row, source), at, block, step)?;
+                    self.io.fetch(self.slot(stripe, source), at, block, step)?;
                     self.add(sum, coefficient, block, step);
                 }
                 self.io.kernels.copy_from_media(dst.wrapping_add(done), sum, step);
@@ -222,7 +222,7 @@ impl<'a, 'b, M: Medium, const PARITIES: usize> Shape<'a, 'b, M, PARITIES> {
     /// Inside a guard; `dst` is valid for `bytes`.
     pub(crate) unsafe fn fetch_column(
         &self,
-        row: &Row,
+        stripe: &Stripe,
         lost: &Lost,
         column: usize,
         within: u64,
@@ -232,9 +232,9 @@ impl<'a, 'b, M: Medium, const PARITIES: usize> Shape<'a, 'b, M, PARITIES> {
         // SAFETY: the caller's promise.
         unsafe {
             if lost.has(column) {
-                self.reconstruct(row, lost, column, within, dst, bytes)
+                self.reconstruct(stripe, lost, column, within, dst, bytes)
             } else {
-                self.io.fetch(self.slot(row, column), row.member_offset + within, dst, bytes)
+                self.io.fetch(self.slot(stripe, column), stripe.member_offset + within, dst, bytes)
             }
         }
     }

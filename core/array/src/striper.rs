@@ -1,18 +1,20 @@
 //! The striper: reads and writes of a file's bytes on its members, whatever the level.
 //!
-//! The caller (core/file) holds the stripe locks of the range, has allocated its space on every member that is in, clamps
-//! reads to the size, and fences. Here are no locks, no sizes, no allocation and no system calls (but those of media that are
-//! not mapped).
+//! For all but reads the caller (core/file) holds the stripe locks of the range, and has allocated its space on every member in use. It
+//! clamps reads to the size and finds out afterwards whether a writer has torn them. It fences. Here are no locks, no sizes and no
+//! allocation. The only system calls are those of a medium that is not mapped.
 //!
 //! Invariants:
-//! - Every call runs under one fault guard. A fault names a member or the program's buffer; nothing is retried here.
+//! - Every public function of [`Striper`] runs under one fault guard, so none is called inside a guard. A fault names a member or the
+//!   program's buffer; nothing is retried here.
 //! - The bytes of members that a call touches are those of the range and, for levels with parity, the same bytes of every
 //!   chunk of its stripes ("rows"). None lies past `Geometry::member_bytes(offset + bytes)`: a backing file of that length
 //!   is long enough.
-//! - The program's buffer is read once where its bytes go to several places, so that a program that changes its buffer
-//!   meanwhile may write either bytes, but not copies or parities that disagree with the data.
+//! - Where the program's bytes go to several places they are loaded from its buffer once. If the program changes the buffer
+//!   meanwhile, old or new bytes are written, but copies and parities agree with the data.
 //! - After a **write or zero that failed**, redundancy of the range may not fit its data: the caller resyncs the range
-//!   before it lets go of the locks. A bad address of the program is as a rule found before the first store.
+//!   before it lets go of the locks. [`Striper::write`] finds a bad address of the program before the first store, unless the
+//!   program unmaps its buffer meanwhile.
 
 use crate::level::{self, LevelTable};
 use crate::member::has_failed;
@@ -24,13 +26,13 @@ use persist::{Kernels, fault};
 use sys::OsError;
 use units::{MemberSet, PAGE_BYTES, Slot};
 
-/// Bytes that are worked on at a time where something passes through a buffer on the stack.
+/// Size of the buffers on the stack through which operations pass bytes that cannot be worked on in place, and of the steps they take then.
 pub(crate) const BLOCK_BYTES: usize = 4096;
 
-/// The bytes written by `zero`.
+/// Zeros, to be stored to what is not mapped.
 pub(crate) static ZEROS: Block = Block([0; BLOCK_BYTES]);
 
-/// A block of bytes on a line boundary.
+/// A block of bytes at the boundary of a cache line.
 #[repr(C, align(64))]
 pub(crate) struct Block(pub(crate) [u8; BLOCK_BYTES]);
 
@@ -39,15 +41,19 @@ pub(crate) struct Block(pub(crate) [u8; BLOCK_BYTES]);
 pub struct Striper<'a, M> {
     /// The shape of the file.
     pub geometry: &'a Geometry,
-    /// The backing files by slot, at least `geometry.member_count()`.
+    /// The backing files by slot, at least `geometry.member_count()`; None for one that is not open.
     pub members: &'a [Option<M>],
-    /// Members not to be used: failed, or missing. Contains [`absent`] of the members, which is not worked out on every call.
+    /// The members that are out. The caller includes those whose backing file is not open ([`absent`]): they are not searched for on
+    /// every call.
     pub out: MemberSet,
-    /// Where copies take turns to be read, the file's place in that: its number, so that files are spread over the copies. Whatever it is, the bytes are the same.
+    /// The file's place where copies take turns to be read: its number, so that files are spread over the copies. Whatever it is, the bytes
+    /// are the same.
     pub turn: u64,
-    /// `persist::kernels_for` the members' domain, of several the one that asks most.
+    /// The copy and parity kernels for the members' persistence domain (`persist::kernels_for`). If the members have several domains, it
+    /// is the one whose stores have to get furthest.
     pub kernels: &'static Kernels,
-    /// Where what makes a block whole is saved while its stripe has data on a member that is out; None if nobody would put it there.
+    /// The undo record in which a write saves what makes a block whole again, while a member with data of the block's stripe is out.
+    /// None if no process would ever put it back.
     pub undo: Option<UndoRecord<'a>>,
 }
 
@@ -56,11 +62,11 @@ pub struct Striper<'a, M> {
 pub enum IoFault {
     /// A member's memory faulted, or its file system says that it has failed: the member has failed, or its backing file is shorter than it must be.
     Member(Slot),
-    /// The program's buffer is not there.
+    /// The fault was in no member's memory, so it was the program's buffer that is not mapped.
     BadAddress,
     /// More members are out than the level bears for this range.
     Lost,
-    /// The kernel said so, of a medium that is not mapped.
+    /// A system call on a member that is not mapped gave this error.
     Os(OsError),
 }
 
@@ -77,10 +83,11 @@ impl core::fmt::Display for IoFault {
 
 impl core::error::Error for IoFault {}
 
-/// Why an operation stopped by itself: [`IoFault`] but for faults, which the guard catches.
+/// Why an operation returned early. Its variants are those of [`IoFault`], but here they come from checks and system calls: an
+/// operation whose memory faults does not return, the guard ends it.
 ///
-/// Small on purpose: `Done` is returned in a register. As a struct in memory it was written in parts and read as a whole,
-/// which has to wait until the stores before it, those to the members, have left the processor: 400 ns per random write.
+/// [`Done`], which holds it, fits a register on purpose. When it was returned in memory, it was written by two stores and read by one
+/// load. Such a load waits until the stores before it, here those to the members, have left the processor: 400 ns per random write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stop {
     BadAddress,
@@ -91,11 +98,12 @@ pub(crate) enum Stop {
 }
 
 impl Stop {
-    /// After a system call on a member that is not mapped: a file system that has failed may refuse the mapping, and then the call as well.
+    /// What the error of a system call on the member at `slot`, which is not mapped, means. The file system may have refused the mapping
+    /// because it has failed; then it refuses the call as well.
     #[cold]
     fn after_call(slot: Slot, error: OsError) -> Self {
         match error {
-            // The kernel met a pointer of the program that is not mapped; our own are.
+            // The kernel met a pointer that is not mapped: the program's, since the library's own always are.
             OsError::FAULT => Self::BadAddress,
             // The file is open for writing, so EROFS does not speak of this process' mount: the file system has made itself read-only.
             error if error == OsError::ROFS || has_failed(error) => Self::Member(slot as u8),
@@ -125,7 +133,7 @@ impl<M: Medium> Striper<'_, M> {
     /// Reads the range, reconstructing what is on members that are out.
     ///
     /// # Safety
-    /// `dst..dst + bytes` is the program's to be written to, or not mapped (then [`IoFault::BadAddress`]). Not inside a guard.
+    /// `dst..dst + bytes` is the program's and may be written to, or is not mapped (then [`IoFault::BadAddress`]). No guard is open.
     #[inline]
     pub unsafe fn read(&self, offset: u64, dst: *mut u8, bytes: usize) -> Result<(), IoFault> {
         let Some(from) = self.in_one_piece(offset, bytes) else {
@@ -138,27 +146,32 @@ impl<M: Medium> Striper<'_, M> {
         result.map_err(|fault| self.blame(fault.address))
     }
 
-    /// Where the range is mapped if it lies in one piece on one member that is in: then reading is no more than a copy.
+    /// Where the range is mapped, if it lies in one piece on one member in use: then reading is no more than one copy.
     ///
-    /// Everything on the way to that copy delays the first load of it, so this does nothing but find the place.
+    /// The load of the first byte waits for every instruction before it, so this function does nothing but find the place.
     #[inline(always)]
     fn in_one_piece(&self, offset: u64, bytes: usize) -> Option<*const u8> {
         let geometry = self.geometry;
-        let (slot, offset, left) = if geometry.level().has_chunks() {
+        let (slot, member_offset, left) = if geometry.level().has_chunks() {
             let place = geometry.locate(offset);
             let at = geometry.member_offset(place.stripe) + place.within;
             let copy = if geometry.copy_count() == 1 { 0 } else { mirror::preferred_copy(geometry, at, self.turn) };
             (geometry.data_slot(place.stripe, place.column, copy), at, geometry.chunk().bytes() - place.within)
         } else {
+            // RAID 1: each member holds a copy of all bytes, so the number of a copy is a slot.
             (mirror::preferred_copy(geometry, offset, self.turn), offset, mirror::region_left(offset))
         };
         if bytes as u64 > left || self.out.contains(slot) {
             return None;
         }
-        let span = self.members.get(slot)?.as_ref()?.span(offset)?;
+        let span = self.members.get(slot)?.as_ref()?.span(member_offset)?;
         (span.bytes >= bytes).then_some(span.start.as_ptr().cast_const())
     }
 
+    /// [`Self::read`] of a range that is not mapped in one piece, or whose member is out.
+    ///
+    /// # Safety
+    /// As for [`Self::read`].
     #[inline(never)]
     unsafe fn read_pieces(&self, offset: u64, dst: *mut u8, bytes: usize) -> Result<(), IoFault> {
         let io = self.io();
@@ -168,12 +181,12 @@ impl<M: Medium> Striper<'_, M> {
 
     /// Writes the range with its redundancy.
     ///
-    /// Data of a chunk whose member is out goes into the parities only; parities that are out are left out.
-    /// An error may leave any part of the range written; see the module's invariants for what the caller does then.
+    /// Data of a chunk whose member is out goes into the parities or copies only. A parity or copy whose member is out is not written.
+    /// An error may leave any part of the range written; the module's invariants say what the caller does then.
     ///
     /// # Safety
-    /// `src..src + bytes` is the program's, or not mapped (then [`IoFault::BadAddress`]). Not inside a guard. The caller holds the
-    /// locks of the range and has allocated it on all members that are in.
+    /// `src..src + bytes` is the program's, or not mapped (then [`IoFault::BadAddress`]). No guard is open. The caller holds the locks of
+    /// the range and has allocated it on all members in use.
     #[inline]
     pub unsafe fn write(&self, offset: u64, src: *const u8, bytes: usize) -> Result<(), IoFault> {
         let io = self.io();
@@ -186,10 +199,10 @@ impl<M: Medium> Striper<'_, M> {
         })
     }
 
-    /// Touches each page of the program's buffer: a bad one is found before anything is stored.
+    /// Loads a byte of each page of the program's buffer, so that a bad address is found before anything is stored.
     ///
     /// # Safety
-    /// As [`Self::write`].
+    /// As for [`Self::write`].
     pub unsafe fn probe_source(&self, src: *const u8, bytes: usize) -> Result<(), IoFault> {
         self.guarded(|| {
             // SAFETY: inside a guard.
@@ -198,13 +211,14 @@ impl<M: Medium> Striper<'_, M> {
         })
     }
 
-    /// Writes zeros with their redundancy. The caller does as for [`Self::write`].
+    /// Writes zeros with their redundancy. No guard is open; the caller holds the locks of the range and has allocated it on all members
+    /// in use.
     pub fn zero(&self, offset: u64, bytes: u64) -> Result<(), IoFault> {
         let io = self.io();
         self.guarded(|| (self.table().zero)(&io, offset, bytes))
     }
 
-    /// Puts what a record saved on the members that are in. `IO` if it is damaged.
+    /// Stores what `record` saved back to the members in use. [`IoFault::Os`] with `IO` if the record is damaged. No guard is open.
     pub fn put_back(&self, record: &UndoRecord<'_>) -> Result<(), IoFault> {
         let io = self.io();
         let Some((members, offset, bytes)) = record.saved(self.members.len()) else { return Err(IoFault::Os(OsError::IO)) };
@@ -217,17 +231,19 @@ impl<M: Medium> Striper<'_, M> {
         })
     }
 
-    /// Makes redundancy agree with the data again: copies from the lowest member that is in, parities from the data. The
-    /// range is widened to whole rows. With a data chunk out there is nothing to recompute parity from; RAID 6 with one
-    /// out believes P and makes Q agree.
+    /// Makes redundancy agree with the data again: copies are taken from the lowest member in use, parities are computed from the data. The
+    /// range is widened to whole rows. No guard is open.
+    ///
+    /// If a data chunk of a stripe is out, its parities say what the chunk holds, and are believed. Then nothing is changed, but at RAID 6
+    /// with both parities: P is believed, and Q made to agree with it.
     pub fn resync(&self, offset: u64, bytes: u64) -> Result<(), IoFault> {
         let io = self.io();
         self.guarded(|| (self.table().resync)(&io, offset, bytes))
     }
 
-    /// How many bytes of redundancy disagree with the data in the range, widened to whole rows: bytes of copies that differ
-    /// from the lowest copy that is in, and bytes of P and of Q that are not what the data says. What cannot be told because
-    /// a data chunk is out counts as agreeing.
+    /// How many bytes of redundancy disagree with the data in the range, widened to whole rows: bytes of copies that differ from the copy on
+    /// the lowest member in use, and bytes of P and of Q that are not what the data says. What cannot be told because a data chunk is out
+    /// counts as agreeing. No guard is open.
     pub fn verify(&self, offset: u64, bytes: u64) -> Result<u64, IoFault> {
         let io = self.io();
         let mut mismatches = 0;
@@ -236,9 +252,12 @@ impl<M: Medium> Striper<'_, M> {
         Ok(mismatches)
     }
 
-    /// Writes the range as it is, of a level without parity. Inside the guard.
+    /// [`Self::write`] for a caller that has opened the guard, and without a look at the buffer before. For levels without parity.
+    ///
+    /// # Safety
+    /// As for [`Self::write`], but inside a guard.
     #[inline]
-    pub(crate) unsafe fn put_plainly(&self, offset: u64, src: *const u8, bytes: usize) -> Done {
+    pub(crate) unsafe fn write_guarded(&self, offset: u64, src: *const u8, bytes: usize) -> Done {
         // SAFETY: the buffer is the caller's promise.
         unsafe { (self.table().write)(&self.io(), offset, src, bytes) }
     }
@@ -255,19 +274,21 @@ impl<M: Medium> Striper<'_, M> {
         level::table(self.geometry.level())
     }
 
-    /// Runs `operation` under a guard and says whose memory faulted.
+    /// Runs `operation` under a guard. The error is the operation's own, or says whose memory faulted.
     #[inline(always)]
     pub(crate) fn guarded(&self, operation: impl FnOnce() -> Done) -> Result<(), IoFault> {
         let mut done = Ok(());
         let result = &mut done;
         // SAFETY: nothing in this crate's operations owns anything or takes a lock; a half-done write is dealt with by the
-        // caller (module docs). No guard is open: the public functions require it, and nothing below opens one.
+        // caller (module docs). No guard is open: the public functions say so, and nothing below opens one.
         match unsafe { fault::guard(|| *result = operation()) } {
             Ok(()) => done.map_err(IoFault::from),
             Err(fault) => Err(self.blame(fault.address)),
         }
     }
 
+    /// Whose memory faulted: the member's that owns `address`, else the program's. (A fault in the runtime segment, where undo records lie,
+    /// does not end a guard: zeros stand in for the segment.)
     #[cold]
     fn blame(&self, address: usize) -> IoFault {
         let owner = self.members.iter().position(|member| member.as_ref().is_some_and(|member| member.owns(address)));
@@ -275,28 +296,31 @@ impl<M: Medium> Striper<'_, M> {
     }
 }
 
-/// The members that are not open.
+/// The slots whose backing file is not open.
 #[must_use]
 pub fn absent<M>(members: &[Option<M>]) -> MemberSet {
     let absent = members.iter().enumerate().filter(|(_, member)| member.is_none());
     absent.fold(MemberSet::EMPTY, |set, (slot, _)| set.with(slot))
 }
 
-/// Touches each page of the program's buffer, so that a bad one faults before anything is stored.
+/// Loads a byte of each page of the program's buffer, so that a bad address faults before anything is stored.
+///
+/// # Safety
+/// Inside a guard; the buffer is the program's, or not mapped.
 #[inline(always)]
 pub(crate) unsafe fn probe(src: *const u8, bytes: usize) {
     if bytes == 0 {
         return;
     }
     let touch = |at: usize| {
-        // SAFETY: inside a guard; the buffer is the program's or faults.
+        // SAFETY: the caller's promise.
         _ = unsafe { src.wrapping_add(at).read_volatile() };
     };
     (0..bytes).step_by(PAGE_BYTES).for_each(touch);
     touch(bytes - 1);
 }
 
-/// What the operations work with, inside the guard.
+/// The fields of [`Striper`] as the operations of the levels get them, inside the guard.
 pub(crate) struct Io<'a, M> {
     pub(crate) geometry: &'a Geometry,
     members: &'a [Option<M>],
@@ -307,7 +331,7 @@ pub(crate) struct Io<'a, M> {
 }
 
 impl<M: Medium> Io<'_, M> {
-    /// The member at `slot`, if it is in.
+    /// The member at `slot`. [`Stop::Lost`] if it is out: operations ask only for members that they cannot do without.
     #[inline(always)]
     fn member(&self, slot: Slot) -> Result<&M, Stop> {
         match &self.members[slot] {
@@ -316,58 +340,64 @@ impl<M: Medium> Io<'_, M> {
         }
     }
 
-    /// Where `bytes` at `offset` of a member are mapped in one piece; None if the member is out or they are not.
+    /// Where `bytes` at `offset` of a member are mapped in one piece; None if the member is out, or the bytes are not mapped in one piece.
     #[inline(always)]
     pub(crate) fn mapped(&self, slot: Slot, offset: u64, bytes: usize) -> Option<*mut u8> {
         let span = self.member(slot).ok()?.span(offset)?;
         (span.bytes >= bytes).then_some(span.start.as_ptr())
     }
 
-    /// Copies from a member that is in.
+    /// Copies from a member in use.
     ///
     /// # Safety
-    /// Inside a guard; `dst` is valid for `bytes` or the program's.
+    /// Inside a guard; `dst` is valid for `bytes`, or the program's.
     #[inline(always)]
     pub(crate) unsafe fn fetch(&self, slot: Slot, offset: u64, dst: *mut u8, bytes: usize) -> Done {
         match self.mapped(slot, offset, bytes) {
             // SAFETY: mapped for `bytes`; `dst` is the caller's promise.
             Some(from) => unsafe { self.kernels.copy_from_media(dst, from, bytes) },
             // SAFETY: the caller's promise.
-            None => return unsafe { self.get(slot, offset, dst, bytes) },
+            None => return unsafe { self.fetch_by_call(slot, offset, dst, bytes) },
         }
         Ok(())
     }
 
-    /// [`Self::fetch`] of what is not mapped in one piece.
+    /// [`Self::fetch`] by a call of the medium, of what is not mapped in one piece.
+    ///
+    /// # Safety
+    /// As for [`Self::fetch`].
     #[cold]
-    unsafe fn get(&self, slot: Slot, offset: u64, dst: *mut u8, bytes: usize) -> Done {
+    unsafe fn fetch_by_call(&self, slot: Slot, offset: u64, dst: *mut u8, bytes: usize) -> Done {
         // SAFETY: the caller's promise.
         unsafe { self.member(slot)?.get(offset, dst, bytes) }.map_err(|error| Stop::after_call(slot, error))
     }
 
-    /// Copies to a member that is in.
+    /// Copies to a member in use.
     ///
     /// # Safety
-    /// Inside a guard; `src` is valid for `bytes` or the program's.
+    /// Inside a guard; `src` is valid for `bytes`, or the program's.
     #[inline(always)]
     pub(crate) unsafe fn store(&self, slot: Slot, offset: u64, src: *const u8, bytes: usize) -> Done {
         match self.mapped(slot, offset, bytes) {
             // SAFETY: mapped for `bytes`; `src` is the caller's promise.
             Some(to) => unsafe { self.kernels.copy_to_media(to, src, bytes) },
             // SAFETY: the caller's promise.
-            None => return unsafe { self.put(slot, offset, src, bytes) },
+            None => return unsafe { self.store_by_call(slot, offset, src, bytes) },
         }
         Ok(())
     }
 
-    /// [`Self::store`] of what is not mapped in one piece.
+    /// [`Self::store`] by a call of the medium, of what is not mapped in one piece.
+    ///
+    /// # Safety
+    /// As for [`Self::store`].
     #[cold]
-    unsafe fn put(&self, slot: Slot, offset: u64, src: *const u8, bytes: usize) -> Done {
+    unsafe fn store_by_call(&self, slot: Slot, offset: u64, src: *const u8, bytes: usize) -> Done {
         // SAFETY: the caller's promise.
         unsafe { self.member(slot)?.put(offset, src, bytes) }.map_err(|error| Stop::after_call(slot, error))
     }
 
-    /// Zeroes a range of every member that is in.
+    /// Zeroes the bytes at `offset` of every member in use. [`Stop::Lost`] if the level does not bear the loss of those that are out.
     pub(crate) fn zero_members(&self, offset: u64, bytes: u64) -> Done {
         let members = MemberSet::first(self.geometry.member_count()).minus(self.out);
         if !self.geometry.survives(self.out) {
@@ -376,6 +406,7 @@ impl<M: Medium> Io<'_, M> {
         members.iter().try_for_each(|slot| self.zero_member(slot, offset, bytes))
     }
 
+    /// Zeroes the bytes at `offset` of one member in use.
     fn zero_member(&self, slot: Slot, mut offset: u64, mut bytes: u64) -> Done {
         let member = self.member(slot)?;
         while bytes > 0 {

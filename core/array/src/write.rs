@@ -14,7 +14,7 @@
 use crate::stripe::{Lost, Scratch, Shape};
 use crate::striper::{BLOCK_BYTES, Done, Io, Stop, ZEROS};
 use crate::undo::UndoRecord;
-use crate::walk::{Row, Rows, Stripes};
+use crate::walk::{Rows, Stripe, Stripes};
 use core::mem::MaybeUninit;
 use core::ptr::null_mut;
 use core::slice;
@@ -35,14 +35,14 @@ pub(crate) unsafe fn write_stripes<M: Medium, const PARITIES: usize>(
 ) -> Done {
     let shape = Shape::<M, PARITIES>::new(io);
     for part in Stripes::new(io.geometry, offset, bytes as u64) {
-        let lost = shape.lost(&part.row);
+        let lost = shape.lost(&part.stripe);
         if lost.count() > PARITIES {
             return Err(Stop::Lost);
         }
         // Where the first byte of the stripe would be in the program's buffer.
         let base = src.wrapping_sub(part.start as usize);
         for rows in part.rows(io.geometry) {
-            let write = Write { shape: &shape, row: part.row, lost, rows, base };
+            let write = Write { shape: &shape, stripe: part.stripe, lost, rows, base };
             // SAFETY: the rows of the part lie within the program's buffer.
             unsafe { write.run()? };
         }
@@ -89,7 +89,7 @@ pub(crate) fn zero_stripes<M: Medium>(
 /// The write of some rows of a stripe.
 pub(crate) struct Write<'a, 'b, 'c, M, const PARITIES: usize> {
     pub(crate) shape: &'a Shape<'b, 'c, M, PARITIES>,
-    pub(crate) row: Row,
+    pub(crate) stripe: Stripe,
     pub(crate) lost: Lost,
     pub(crate) rows: Rows,
     /// Where the stripe's first byte is or would be in the program's buffer, or in the payload of a redo record.
@@ -128,9 +128,9 @@ impl<M: Medium, const PARITIES: usize> Write<'_, '_, '_, M, PARITIES> {
     #[inline(never)]
     unsafe fn undoably(&self, undo: &UndoRecord<'_>) -> Done {
         let shape = self.shape;
-        let written = (self.rows.first..self.rows.end).filter(|&column| !self.lost.has(column));
+        let written = (self.rows.first_column..self.rows.end_column).filter(|&column| !self.lost.has(column));
         let parities = (0..PARITIES).filter(|which| self.lost.parities >> which & 1 == 0).map(|which| shape.columns + which);
-        let members: MemberSet = written.chain(parities).map(|source| shape.slot(&self.row, source)).collect();
+        let members: MemberSet = written.chain(parities).map(|source| shape.slot(&self.stripe, source)).collect();
         if members.len() == 1 {
             // One parity, and it alone is the column that is written: each of its bytes is old or new, whatever happens to the next.
             // SAFETY: the caller's promise is passed on.
@@ -150,10 +150,10 @@ impl<M: Medium, const PARITIES: usize> Write<'_, '_, '_, M, PARITIES> {
     #[inline(always)]
     unsafe fn store_block(&self, undo: &UndoRecord<'_>, members: MemberSet) -> Done {
         let (io, bytes) = (self.shape.io, self.rows.bytes);
-        let at = self.row.member_offset + self.rows.start;
+        let at = self.stripe.member_offset + self.rows.start;
         let saved = || members.iter().enumerate().map(|(index, slot)| (slot, undo.place(index, members.len())));
         let place = |source: usize| {
-            let slot = self.shape.slot(&self.row, source);
+            let slot = self.shape.slot(&self.stripe, source);
             saved().find(|&(member, _)| member == slot).map_or(null_mut(), |(_, place)| place)
         };
         // Read again at once, and in memory that need not be written back to.
@@ -185,35 +185,35 @@ impl<M: Medium, const PARITIES: usize> Write<'_, '_, '_, M, PARITIES> {
 
     #[inline(always)]
     pub(crate) const fn writes(&self, column: usize) -> bool {
-        self.rows.first <= column && column < self.rows.end
+        self.rows.first_column <= column && column < self.rows.end_column
     }
 
     /// Whether to update the parities rather than recompute them: whichever loads less, if both can.
     #[inline(always)]
     const fn prefers_update(&self) -> bool {
-        let written = self.rows.end - self.rows.first;
+        let written = self.rows.end_column - self.rows.first_column;
         if self.lost.columns != 0 {
             let mask = ((1u64 << written) - 1) as u32;
-            return self.lost.columns >> self.rows.first & mask == 0;
+            return self.lost.columns >> self.rows.first_column & mask == 0;
         }
         self.shape.columns - written > written * (1 + PARITIES)
     }
 
     #[inline(always)]
     pub(crate) fn mapped(&self, source: usize) -> Option<*mut u8> {
-        self.shape.mapped(&self.row, source, self.rows.start, self.rows.bytes)
+        self.shape.mapped(&self.stripe, source, self.rows.start, self.rows.bytes)
     }
 
     #[inline(always)]
     fn parities(&self) -> Option<[*mut u8; 2]> {
-        self.shape.parities(&self.row, &self.lost, self.rows.start, self.rows.bytes)
+        self.shape.parities(&self.stripe, &self.lost, self.rows.start, self.rows.bytes)
     }
 
     /// Read-modify-write; None, with nothing stored, if something is not mapped.
     #[inline(always)]
     unsafe fn update(&self) -> Option<()> {
         let [p, q] = self.parities()?;
-        let columns = self.rows.first..self.rows.end;
+        let columns = self.rows.first_column..self.rows.end_column;
         if columns.len() > 1 && columns.clone().any(|column| self.mapped(column).is_none()) {
             return None;
         }
@@ -273,7 +273,7 @@ impl<M: Medium, const PARITIES: usize> Write<'_, '_, '_, M, PARITIES> {
         unsafe {
             let (news, datas) = (slice::from_raw_parts_mut(news, columns), slice::from_raw_parts_mut(datas, columns));
             match reconstructed {
-                None if self.rows.end - self.rows.first == columns => {
+                None if self.rows.end_column - self.rows.first_column == columns => {
                     stripe::<PARITIES>(kernels, news, datas, parities, self.rows.bytes)
                 }
                 None => self.recompute_from_rest(kernels, news, datas, parities),
@@ -328,7 +328,7 @@ impl<M: Medium, const PARITIES: usize> Write<'_, '_, '_, M, PARITIES> {
             news[column] = old;
             // SAFETY: `old` holds a block; the places are valid for `bytes`, of which this is a part.
             unsafe {
-                self.shape.reconstruct(&self.row, &self.lost, column, within, old, step)?;
+                self.shape.reconstruct(&self.stripe, &self.lost, column, within, old, step)?;
                 stripe::<PARITIES>(kernels, news, datas, parities, step);
             }
             advance(news, datas, &mut parities, step);
@@ -339,9 +339,9 @@ impl<M: Medium, const PARITIES: usize> Write<'_, '_, '_, M, PARITIES> {
     /// Data alone: the stripe has no parity left.
     #[inline(never)]
     unsafe fn plainly(&self) -> Done {
-        for column in self.rows.first..self.rows.end {
-            let slot = self.shape.slot(&self.row, column);
-            let at = self.row.member_offset + self.rows.start;
+        for column in self.rows.first_column..self.rows.end_column {
+            let slot = self.shape.slot(&self.stripe, column);
+            let at = self.stripe.member_offset + self.rows.start;
             // SAFETY: the program's buffer is the caller's promise.
             unsafe { self.shape.io.store(slot, at, self.source(column), self.rows.bytes)? };
         }
@@ -363,17 +363,17 @@ impl<M: Medium, const PARITIES: usize> Write<'_, '_, '_, M, PARITIES> {
                 p.write_bytes(0, step);
                 q.write_bytes(0, step);
                 for column in (0..shape.columns).filter(|&column| !self.writes(column)) {
-                    shape.fetch_column(&self.row, &self.lost, column, within, block, step)?;
+                    shape.fetch_column(&self.stripe, &self.lost, column, within, block, step)?;
                     shape.add_column([p, q], column, block, step);
                 }
-                for column in self.rows.first..self.rows.end {
+                for column in self.rows.first_column..self.rows.end_column {
                     shape.io.kernels.copy_from_media(block, self.source(column).wrapping_add(done), step);
                     shape.add_column([p, q], column, block, step);
                     if !self.lost.has(column) {
-                        shape.io.store(shape.slot(&self.row, column), self.row.member_offset + within, block, step)?;
+                        shape.io.store(shape.slot(&self.stripe, column), self.stripe.member_offset + within, block, step)?;
                     }
                 }
-                shape.store_parities(&self.row, &self.lost, within, [p, q], step)?;
+                shape.store_parities(&self.stripe, &self.lost, within, [p, q], step)?;
             }
         }
         Ok(())

@@ -1,9 +1,9 @@
-//! The names of arrays and members that never change and never repeat.
+//! Identifiers (UUIDs) of arrays, members and journals. An identifier never changes, and no two things have the same.
 
 use core::{fmt, str::FromStr};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// 16 bytes that name one array or one member, stored in the order in which they are printed.
+/// The identifier of one array, one member or one journal: 16 bytes, stored in the order in which they are printed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(transparent)]
 pub struct Uuid(pub [u8; 16]);
@@ -13,23 +13,27 @@ pub struct Uuid(pub [u8; 16]);
 #[error("not a UUID; write it as 8-4-4-4-12 hexadecimal digits")]
 pub struct UuidError;
 
-/// Where the printed form has a hyphen.
+/// Indices of the bytes before which the printed form has a hyphen.
+const BYTES_AFTER_HYPHENS: [usize; 4] = [4, 6, 8, 10];
+/// Positions of the hyphens in the printed form: two digits for each byte before, and the hyphens before.
 const HYPHENS: [usize; 4] = [8, 13, 18, 23];
+/// Length of the printed form.
 const TEXT_BYTES: usize = 36;
 
 impl Uuid {
-    /// No array, no member.
+    /// The UUID of all zeros. It stands where nothing is named; nothing has it as its identifier.
     pub const NIL: Self = Self([0; 16]);
 
     /// A version 4 UUID (RFC 9562) from 16 random bytes, of which six bits are overwritten.
     #[must_use]
     pub const fn from_random(mut random: [u8; 16]) -> Self {
+        // Four bits say that the version is 4, two that the layout ("variant") is that of RFC 9562.
         random[6] = random[6] & 0x0f | 0x40;
         random[8] = random[8] & 0x3f | 0x80;
         Self(random)
     }
 
-    /// What [`fmt::Display`] writes, in either case; None for anything else.
+    /// Reads the text that [`fmt::Display`] writes; the digits may be upper or lower case. None for any other text.
     #[must_use]
     pub fn parse(text: &[u8]) -> Option<Self> {
         let is_hyphen = |index: usize| HYPHENS.contains(&index);
@@ -40,6 +44,7 @@ impl Uuid {
         let mut digits = places.filter(|&(index, _)| !is_hyphen(index)).map(|(_, &byte)| char::from(byte).to_digit(16));
         let mut bytes = [0; 16];
         for byte in &mut bytes {
+            // The length is right, so there are 32 characters; None is one that is no hexadecimal digit.
             *byte = (digits.next()?? << 4 | digits.next()??) as u8;
         }
         Some(Self(bytes))
@@ -55,7 +60,7 @@ impl Uuid {
 impl fmt::Display for Uuid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, byte) in self.0.iter().enumerate() {
-            let hyphen = if matches!(index, 4 | 6 | 8 | 10) { "-" } else { "" };
+            let hyphen = if BYTES_AFTER_HYPHENS.contains(&index) { "-" } else { "" };
             write!(f, "{hyphen}{byte:02x}")?;
         }
         Ok(())
@@ -95,7 +100,9 @@ mod tests {
             "12345678-9abc-def0-0102-0304050607080",
             "12345678+9abc-def0-0102-030405060708",
             "12345678-9abc-def0-0102-03040506070g",
+            // The right length, without hyphens.
             "123456789abcdef001020304050607080000",
+            // 36 bytes, but not 36 characters.
             "\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}",
         ] {
             assert_eq!(text.parse::<Uuid>(), Err(UuidError), "{text:?}");
@@ -103,9 +110,9 @@ mod tests {
     }
 
     #[test]
-    fn random_ones_are_version_4() {
-        let ones = Uuid::from_random([0xff; 16]);
-        assert_eq!(ones.to_string(), "ffffffff-ffff-4fff-bfff-ffffffffffff");
+    fn from_random_makes_version_4() {
+        let all_bits_set = Uuid::from_random([0xff; 16]);
+        assert_eq!(all_bits_set.to_string(), "ffffffff-ffff-4fff-bfff-ffffffffffff");
         assert_eq!(Uuid::from_random([0; 16]).to_string(), "00000000-0000-4000-8000-000000000000");
     }
 }
