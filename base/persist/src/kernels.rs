@@ -9,7 +9,8 @@
 //! program changes its buffer (`tests/race.rs`).
 //!
 //! Rules for all kernels: any length, 0 too; any alignment, but destinations on media that are not equal modulo 64 bytes are
-//! stored through the caches; lengths count bytes of each buffer; buffers may be identical, not otherwise overlapping;
+//! stored through the caches; lengths count bytes of each buffer; a source may be the very same buffer as its own destination (new and old
+//! data of an update, source and destination of one column of a stripe, any source of a copy or a sum), otherwise buffers do not overlap;
 //! nothing outside the buffers is read or written. They are meant to run inside [`fault::guard`](crate::fault::guard): they own
 //! nothing and may be left at any instruction.
 

@@ -1,17 +1,31 @@
-//! The kernels, written once over [`Line`] and [`Field`] and compiled for each instruction set by `arch`.
+//! The inner loops ("kernels") that copy, mirror, zero and compute parity: written once over [`Line`] and [`Field`], and compiled for
+//! each instruction set by `arch`.
 //!
-//! All of them walk `len` bytes in the same way: a partial line up to a line boundary of the destination, whole lines, a
-//! partial line. With `STREAM` whole lines are stored non-temporally, for which all destinations must have the same
-//! address modulo 64 (the caller in `kernels` sees to it); without, they are stored ordinarily and any alignment will do.
-//! Each line of each source is read before the line at the same offset of any destination is written, so a source may
-//! be the very same buffer as a destination. What updates and stripes take from the program is loaded once and pinned
-//! ([`Line::pin`]): what is stored and what goes into the parity are the same even while the program changes its buffer.
-//! `BLOCK` lines at a time are worked on where a loop over columns is inside.
+//! A line is [`LINE`] = 64 bytes, a cache line. Every kernel walks `len` bytes in the same way: a partial line up to the next line
+//! boundary of one destination, whole lines, a partial line. The destination is the only one, or the first of `mirror`; P of `update` and
+//! `stripe`, without P it is Q, and without both it is the first data that is stored. With `STREAM` whole lines are stored
+//! non-temporally, for which all destinations must have the same address modulo 64. Without it all lines are stored ordinarily, and
+//! destinations may have any alignment.
+//!
+//! `mirror`, `update` and `stripe` load each byte of the program's once; [`Line::pin`] keeps the compiler from loading it a second time.
+//! So copies, data and parity agree, even if the program changes its buffer meanwhile. `update`, `stripe` and `dot` work on `BLOCK`
+//! lines at a time, `copy` and `mirror` on four.
+//!
+//! # Safety of every function here
+//! The caller (`kernels`) promises that
+//! - the pointers in use are valid for `len` bytes, or the call is inside a guard and the memory is nobody else's to own;
+//! - with `STREAM`, and for `zero`, all destinations have the same address modulo 64;
+//! - slices have an entry per source, where their comment does not say otherwise;
+//! - operands do not overlap. But a source may be the very same buffer as its own destination (`new` and `data` of `update`; source and
+//!   destination of one column of `stripe`; any source of `copy`, `mirror` and `dot`): each line of it is loaded before the line at the
+//!   same offset of that destination is stored.
+//!
+//! Products and sums of parity (`*`, `sum`) are those of GF(2^8).
 
 use crate::arch::prefetch;
 use crate::line::{Field, LINE, Line};
 
-/// How far an update asks for its operands before it starts.
+/// How many bytes of the data and of one parity an update with `STREAM` prefetches before its first line.
 const PREFETCH_BYTES: usize = 512;
 
 /// Stores a whole line.
@@ -21,7 +35,7 @@ unsafe fn put<L: Line, const STREAM: bool>(line: L, to: *mut u8) {
     unsafe { if STREAM { line.stream(to) } else { line.store(to) } }
 }
 
-/// Stores `BLOCK` whole lines. (By reference: moving the array into an iterator goes through memory.)
+/// Stores `BLOCK` whole lines. (The array is taken by reference: moved into an iterator it would go through memory.)
 #[inline(always)]
 unsafe fn put_block<L: Line, const STREAM: bool, const BLOCK: usize>(lines: &[L; BLOCK], to: *mut u8) {
     for (i, line) in lines.iter().enumerate() {
@@ -30,17 +44,17 @@ unsafe fn put_block<L: Line, const STREAM: bool, const BLOCK: usize>(lines: &[L;
     }
 }
 
-/// Bytes up to the next line boundary of `anchor`, at most `len`.
+/// The number of bytes from `destination` to the next line boundary, at most `len`.
 #[inline(always)]
-fn head(anchor: *const u8, len: usize) -> usize {
-    ((anchor as usize).wrapping_neg() % LINE).min(len)
+fn head(destination: *const u8, len: usize) -> usize {
+    ((destination as usize).wrapping_neg() % LINE).min(len)
 }
 
 /// dst = src.
 #[inline(always)]
 pub(crate) unsafe fn copy<L: Line, const STREAM: bool>(dst: *mut u8, src: *const u8, len: usize) {
     let mut at = head(dst, len);
-    // SAFETY: `at` never passes `len`, for which both are valid (caller); lines are at line boundaries of `dst`.
+    // SAFETY: `at` never passes `len`, for which both are valid (caller); whole lines are at line boundaries of `dst`.
     unsafe {
         if at != 0 {
             L::load_part(src, at).store_part(dst, at);
@@ -70,7 +84,8 @@ pub(crate) unsafe fn copy<L: Line, const STREAM: bool>(dst: *mut u8, src: *const
 #[inline(always)]
 pub(crate) unsafe fn mirror<L: Line, const STREAM: bool>(dsts: &[*mut u8], src: *const u8, len: usize) {
     let mut at = dsts.first().map_or(0, |&first| head(first, len));
-    // SAFETY: `at` never passes `len`, for which all are valid (caller); lines are at line boundaries of each `dst`.
+    // SAFETY: `at` never passes `len`, for which all are valid (caller); whole lines are at line
+    // boundaries of the first `dst`, with STREAM of each.
     unsafe {
         if at != 0 {
             let part = L::load_part(src, at).pin();
@@ -106,11 +121,11 @@ pub(crate) unsafe fn mirror<L: Line, const STREAM: bool>(dsts: &[*mut u8], src: 
     }
 }
 
-/// dst = 0, non-temporally.
+/// dst = 0; whole lines are stored non-temporally.
 #[inline(always)]
 pub(crate) unsafe fn zero<L: Line>(dst: *mut u8, len: usize) {
     let mut at = head(dst, len);
-    // SAFETY: `at` never passes `len`, for which `dst` is valid (caller); lines are at line boundaries.
+    // SAFETY: `at` never passes `len`, for which `dst` is valid (caller); whole lines are at line boundaries.
     unsafe {
         let zero = L::zero();
         if at != 0 {
@@ -131,19 +146,19 @@ pub(crate) unsafe fn zero<L: Line>(dst: *mut u8, len: usize) {
 pub(crate) struct Update {
     /// The old data, and the place of the new.
     pub data: *mut u8,
-    /// P, unused if the kernel has none.
+    /// P; used only if the constant `P` is true.
     pub p: *mut u8,
-    /// Q, unused if the kernel has none.
+    /// Q; used only if the constant `Q` is true.
     pub q: *mut u8,
     /// The new data.
     pub new: *const u8,
-    /// Q's coefficient of this column.
+    /// The factor with which the column enters Q: 2^i for column i.
     pub coefficient: u8,
-    /// Bytes.
+    /// Length of each operand.
     pub len: usize,
 }
 
-/// p ^= old ^ new; q ^= coefficient * (old ^ new), each only if its constant says so; data = new.
+/// p ^= old ^ new, if the constant `P` is true; q ^= coefficient * (old ^ new), if `Q` is; data = new. One of the two is true at least.
 #[inline(always)]
 pub(crate) unsafe fn update<L, G, const STREAM: bool, const P: bool, const Q: bool, const BLOCK: usize>(u: Update)
 where
@@ -152,13 +167,14 @@ where
 {
     let mut at = head(if P { u.p } else { u.q }, u.len);
     if STREAM {
-        // The non-temporal stores of the first lines would otherwise keep the next loads waiting: 610 against 680 ns per 4 KiB.
+        // Otherwise the loads of the next lines wait behind the non-temporal stores of the first: 4 KiB take 680 ns, not 610.
         for ahead in (0..PREFETCH_BYTES.min(u.len)).step_by(LINE) {
             prefetch(u.data.wrapping_add(ahead));
             prefetch((if P { u.p } else { u.q }).wrapping_add(ahead));
         }
     }
-    // SAFETY: `at` never passes `len`, for which all operands in use are valid (caller); lines are at line boundaries.
+    // SAFETY: `at` never passes `len`, for which all operands in use are valid (caller); whole lines are at line boundaries of
+    // P, else of Q; with STREAM of all destinations.
     unsafe {
         let factor = G::factor(u.coefficient);
         if at != 0 {
@@ -236,18 +252,19 @@ where
     }
 }
 
-/// The operands of a pass over a whole stripe.
+/// The operands of a pass over one range of all chunks of a stripe.
 #[derive(Clone, Copy)]
 pub(crate) struct Stripe<'a> {
     /// The data of each column.
     pub sources: &'a [*const u8],
-    /// Where each column's data goes; null: nowhere. Unused, and may be empty, if the kernel stores no data.
+    /// Where the data of each column goes, an entry per source; null: nowhere. Used only if the constant `DATA` is true, else it may be
+    /// empty.
     pub datas: &'a [*mut u8],
     /// P; null: not stored.
     pub p: *mut u8,
-    /// Q, unused if the kernel has none; null: not stored.
+    /// Q; used only if the constant `Q` is true; null: not stored.
     pub q: *mut u8,
-    /// Bytes of each.
+    /// Length of each operand.
     pub len: usize,
 }
 
@@ -258,15 +275,17 @@ where
     L: Line,
     G: Field<L>,
 {
-    let anchor = if !s.p.is_null() {
+    // If nothing is stored it is null, which is at a line boundary.
+    let destination = if !s.p.is_null() {
         s.p
     } else if Q && !s.q.is_null() {
         s.q
     } else {
         s.datas.iter().copied().find(|data| DATA && !data.is_null()).unwrap_or(s.p)
     };
-    let mut at = head(anchor, s.len);
-    // SAFETY: `at` never passes `len`, for which all operands are valid or null (caller); lines are at line boundaries.
+    let mut at = head(destination, s.len);
+    // SAFETY: `at` never passes `len`, for which the sources are valid, and the destinations valid or null (caller); whole lines are
+    // at line boundaries of `destination`, with STREAM of all destinations.
     unsafe {
         if at != 0 {
             stripe_part::<L, G, DATA, Q>(s, 0, at);
@@ -296,6 +315,7 @@ where
     unsafe {
         let mut p = [L::zero(); BLOCK];
         let mut q = [L::zero(); BLOCK];
+        // The highest column first: q is doubled before each further column is added, so column i is doubled i times.
         for column in (0..s.sources.len()).rev() {
             let source = s.sources.get_unchecked(column).add(at);
             let data = if DATA { *s.datas.get_unchecked(column) } else { core::ptr::null_mut() };
@@ -330,6 +350,7 @@ where
     unsafe {
         let mut p = L::zero();
         let mut q = L::zero();
+        // The highest column first, as in `stripe_block`.
         for column in (0..s.sources.len()).rev() {
             let line = L::load_part(s.sources.get_unchecked(column).add(at), len).pin();
             if DATA && !s.datas.get_unchecked(column).is_null() {
@@ -349,15 +370,14 @@ where
     }
 }
 
-/// dst = sum of coefficient i * source i. With all coefficients one it is a plain exclusive or. A source whose
-/// coefficient is 0 is not read.
+/// dst = sum of coefficient i * source i; a coefficient per source. A source whose coefficient is 0 is not read.
 #[inline(always)]
 pub(crate) unsafe fn dot<L, G, const BLOCK: usize>(coefficients: &[u8], sources: &[*const u8], dst: *mut u8, len: usize)
 where
     L: Line,
     G: Field<L>,
 {
-    // SAFETY: passed on.
+    // SAFETY: the caller's promise is passed on. With all coefficients 1 the sum is an exclusive or.
     unsafe {
         if coefficients.iter().all(|&coefficient| coefficient == 1) {
             dot_walk::<L, G, false, BLOCK>(coefficients, sources, dst, len);
@@ -367,6 +387,7 @@ where
     }
 }
 
+/// [`dot`], without multiplications of whole lines if `MULTIPLY` is false: all coefficients are 1 then.
 #[inline(always)]
 unsafe fn dot_walk<L, G, const MULTIPLY: bool, const BLOCK: usize>(
     coefficients: &[u8],
@@ -378,7 +399,7 @@ unsafe fn dot_walk<L, G, const MULTIPLY: bool, const BLOCK: usize>(
     G: Field<L>,
 {
     let mut at = head(dst, len);
-    // SAFETY: `at` never passes `len`, for which all operands are valid (caller); lines are at line boundaries of `dst`.
+    // SAFETY: `at` never passes `len`, for which all operands in use are valid (caller); whole lines are at line boundaries of `dst`.
     unsafe {
         if at != 0 {
             dot_part::<L, G>(coefficients, sources, dst, 0, at);
@@ -425,7 +446,7 @@ unsafe fn dot_block<L, G, const MULTIPLY: bool, const BLOCK: usize>(
     }
 }
 
-/// [`dot`] of a partial line.
+/// [`dot`] of a partial line; it multiplies in any case, which costs little here.
 #[inline(always)]
 unsafe fn dot_part<L, G>(coefficients: &[u8], sources: &[*const u8], dst: *mut u8, at: usize, len: usize)
 where

@@ -1,18 +1,25 @@
-//! A mutual-exclusion lock in shared memory that outlives its owner.
+//! A mutual-exclusion lock in shared memory. It outlives the process that holds it: another process inherits it.
 //!
-//! Word: 0 = free; otherwise bits 0..=30 hold the owner and bit 31 says that somebody sleeps in the kernel.
-//! Invariant: a word with an owner changes only by that owner's `unlock` or by a take-over after the owner was found dead.
+//! The lock is one word. 0: it is free. Otherwise bits 0..=30 are the owner, and bit 31 says that somebody may sleep in the kernel,
+//! so that `unlock` has to wake.
+//!
+//! Invariant: the owner in a word changes only by that owner's `unlock`, or when another process inherits the lock after it has found
+//! the owner dead. Waiters set bit 31 at any time.
 
 use crate::kernel::{AtomicU32, Ordering, sleep, spin_loop, wake};
 use core::num::NonZeroU32;
 
-/// The holder of a lock: a process attached to the runtime segment. Never 0, below 2^31.
+/// The number of a process that may hold locks, from 1 to 2^31 - 1. The threads of a process have one number. The lock excludes them from
+/// each other too, so a thread that asks for a lock which it holds waits for ever.
 pub type OwnerId = NonZeroU32;
 
+/// The bit of the word that says that somebody may sleep.
 const WAITERS: u32 = 1 << 31;
-/// Tries before sleeping. A stripe is held for about a microsecond; a try costs a few nanoseconds.
+/// How often a thread tries to take the lock before it sleeps: about as long as a stripe lock is held (a microsecond), at a few
+/// nanoseconds per try.
 const SPIN_COUNT: u32 = if cfg!(all(test, loom)) { 0 } else { 200 };
-/// How long to sleep before asking whether the owner lives. Others must go on within 100 ms of a death.
+/// A waiter sleeps so long before it asks whether the owner lives. It may have to do so several times in a row, and is to go on
+/// within 100 ms of a death.
 const DOUBT_AFTER_NS: i64 = 10_000_000;
 
 /// Tells whether an owner still lives.
@@ -20,7 +27,8 @@ pub trait Liveness {
     /// False only if `owner` is certainly gone.
     fn is_alive(&self, owner: OwnerId) -> bool;
 
-    /// Whether `owner` was found dead lately: who died with one lock often held others, and nobody need wait for each of them.
+    /// Whether `owner` was found dead a short while ago. A process that dies often holds several locks; a waiter then sleeps for the first
+    /// of them only. The answer is a hint: an owner's number may be given to a new process, so [`Self::is_alive`] decides.
     fn was_found_dead(&self, owner: OwnerId) -> bool {
         let _ = owner;
         false
@@ -31,9 +39,10 @@ pub trait Liveness {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum Acquired {
-    /// Its last holder released it.
+    /// The lock was free: nobody left half changed what it guards.
     Clean,
-    /// Its last holder died with it: what it guards may be half done.
+    /// The last holder died while it held the lock, or the word named no holder. What the lock guards may be half changed, and the
+    /// caller has to make it good.
     Inherited,
 }
 
@@ -50,7 +59,7 @@ impl OwnedLock {
         Self(AtomicU32::new(0))
     }
 
-    /// Waits until the lock is ours.
+    /// Takes the lock for `me`. Waits for a living owner as long as that takes, and inherits the lock from a dead one.
     #[inline]
     pub fn lock(&self, me: OwnerId, live: &impl Liveness) -> Acquired {
         if self.0.compare_exchange(0, me.get(), Ordering::Acquire, Ordering::Relaxed).is_ok() {
@@ -59,12 +68,14 @@ impl OwnedLock {
         self.lock_slow(me, live)
     }
 
-    /// Takes the lock if it is free.
+    /// Takes the lock for `me` if it is free, and returns whether it did. Never inherits.
     #[inline]
+    #[must_use]
     pub fn try_lock(&self, me: OwnerId) -> bool {
         self.0.compare_exchange(0, me.get(), Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
+    /// [`Self::lock`] of a lock that was not free a moment ago.
     #[cold]
     fn lock_slow(&self, me: OwnerId, live: &impl Liveness) -> Acquired {
         for _ in 0..SPIN_COUNT {
@@ -76,7 +87,7 @@ impl OwnedLock {
         loop {
             let word = self.0.load(Ordering::Relaxed);
             if word == 0 {
-                // Others may sleep too: keep the bit so that our unlock wakes them.
+                // Other threads may still sleep: the bit is set, so that our unlock wakes the next.
                 if self.0.compare_exchange(0, me.get() | WAITERS, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                     return Acquired::Clean;
                 }
@@ -86,22 +97,23 @@ impl OwnedLock {
             if word != marked && self.0.compare_exchange(word, marked, Ordering::Relaxed, Ordering::Relaxed).is_err() {
                 continue;
             }
-            // A word without an owner is one that nobody stored: it is nobody's to wait for.
+            // The bit without an owner is never stored by this code: a process has damaged the word. There is nobody to wait for.
             let Some(owner) = OwnerId::new(marked & !WAITERS) else {
                 if self.0.compare_exchange(marked, me.get() | WAITERS, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                     return Acquired::Inherited;
                 }
                 continue;
             };
-            let is_dead = live.was_found_dead(owner) && !live.is_alive(owner)
-                || sleep(&self.0, marked, DOUBT_AFTER_NS) && !live.is_alive(owner);
+            let is_known_dead = live.was_found_dead(owner) && !live.is_alive(owner);
+            // `sleep` is true if all of that time has passed. A waiter that is woken before has no reason to doubt.
+            let is_dead = is_known_dead || sleep(&self.0, marked, DOUBT_AFTER_NS) && !live.is_alive(owner);
             if is_dead && self.0.compare_exchange(marked, me.get() | WAITERS, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                 return Acquired::Inherited;
             }
         }
     }
 
-    /// Releases the lock. Only its owner calls this.
+    /// Releases the lock. To be called by a thread of the owner; that is not checked.
     #[inline]
     pub fn unlock(&self) {
         if self.0.swap(0, Ordering::Release) & WAITERS != 0 {
@@ -174,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_names_no_owner_is_taken_over() {
+    fn a_word_that_names_no_owner_is_inherited() {
         let lock = Arc::new(OwnedLock(AtomicU32::new(WAITERS)));
         let (sender, receiver) = std::sync::mpsc::channel();
         let waiter = lock.clone();
@@ -205,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_living_owners_lock_is_never_taken_over() {
+    fn a_living_owners_lock_is_never_inherited() {
         let lock = Arc::new(OwnedLock::new());
         assert_eq!(lock.lock(OwnerId::new(1).unwrap(), &AllAliveBut(0)), Acquired::Clean);
         let waiter = {
