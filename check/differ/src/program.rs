@@ -1,7 +1,10 @@
-//! A program of system calls, drawn from a seed: the same on an array and on a plain directory, whatever the calls answer.
+//! A program is a list of steps (system calls, changes of rights) that depends on its seed only. The same list is made on an array and on a
+//! plain directory; no step depends on what earlier calls have answered. Every draw that is added or moved changes the programs of all seeds,
+//! but those that are written by hand ([`known`]).
 //!
-//! Most programs are one process. In some the steps are handed from thread to thread, one at a time, so that their order is always the same. In others, runs of steps are made by children:
-//! by copies (fork), by children that share the memory (vfork, clone with CLONE_VM and CLONE_VFORK), or by programs that are started (posix_spawn). The parent waits for each child and goes on.
+//! Most programs have one thread. In some the steps are handed from thread to thread, one at a time, so that their order is always the same.
+//! In others, runs of steps are made by children: by copies (fork), by children that share the memory (vfork, clone with CLONE_VM and
+//! CLONE_VFORK), or by new processes of this executable (posix_spawn). The parent waits for each child and goes on.
 
 use crate::{
     calls::{Call, Reach},
@@ -22,18 +25,18 @@ pub(crate) enum Who {
     Program,
     /// Another one of its threads, from 1 on.
     Thread(u64),
-    /// A child. Steps next to each other with equal numbers are made by one child.
+    /// A child: how it is started, and its number. Neighbouring steps with one number are made by one child.
     Child(Child, u64),
 }
 
-/// The system call by which a program of the generator starts a child.
+/// How a program starts a child.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Child {
     Fork,
     Vfork,
     /// clone(2) with CLONE_VM, CLONE_VFORK and these flags.
     Clone(i32),
-    /// posix_spawn(3) of this program, which goes on with the steps, after these file actions.
+    /// posix_spawn(3) of this executable with this file action; the new process makes the child's steps.
     Spawn(Action),
 }
 
@@ -42,7 +45,9 @@ pub(crate) enum Child {
 pub(crate) enum Action {
     None,
     Close(i32),
+    /// From the first descriptor to the second.
     Duplicate(i32, i32),
+    /// The descriptor that the file gets.
     Open(i32, &'static str),
     ChangeDirectory(&'static str),
 }
@@ -50,13 +55,13 @@ pub(crate) enum Action {
 /// How a program gives up rights, or takes them back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Rights {
-    /// Those of a user that owns nothing, for good.
+    /// The program becomes a user that owns nothing, for good.
     Drop,
-    /// The effective user's only (seteuid(2)).
+    /// Only the effective user changes (seteuid(2)).
     DropEffective,
-    /// Those that files are looked at with (setfsuid(2)).
+    /// Only the user whose rights count for files changes (setfsuid(2)).
     DropForFiles,
-    /// The capability to pass permissions by (capset(2)).
+    /// The program gives up the capability to ignore permissions of files (capset(2)).
     DropCapability,
     /// The effective user is root again, if it may be.
     TakeBack,
@@ -79,34 +84,39 @@ pub(crate) struct Step {
 /// A program.
 pub(crate) struct Program {
     pub(crate) steps: Vec<Step>,
-    /// Whether its pipe and socket make their readers wait.
+    /// Whether the pipe and the socket that every program is given make their readers wait.
     pub(crate) waits: bool,
-    /// Whether it starts in a directory with a path that is nearly as long as one may be.
+    /// Whether it starts in a directory whose path is nearly as long as a path may be.
     pub(crate) is_deep: bool,
 }
 
-/// What calls a program makes.
+/// What decides which calls a program may make.
 #[derive(Clone, Copy)]
 struct Style {
     has_threads: bool,
-    /// Whether it maps files. A task that leaves the others' descriptors does not: the array's own thread that follows stores to mappings would be left behind.
+    /// Whether the program maps files. If it does, it makes no calls by which a task leaves the descriptors of the others ([`Reach::Alone`]): the
+    /// library's thread, which follows stores to mappings, would stay with the old ones.
     maps: bool,
 }
 
-/// The program of a seed.
+/// The program of a seed: the one that is written by hand, if there is one, else the one that is drawn.
 pub(crate) fn program(seed: u64) -> Program {
     known::program(seed).unwrap_or_else(|| drawn(seed))
 }
 
 fn drawn(seed: u64) -> Program {
     let mut drawer = Drawer::new(seed);
+    // 0 and 1: threads; 2 and 3: fork; 4: children that share the memory; 5: posix_spawn; others: one thread.
     let style = drawer.below(16);
     let (waits, is_deep) = (drawer.one_in(6), drawer.one_in(24));
-    // Which programs may use an array that another user has made is not the question here, nor what README.md says of children that share their parent's memory.
+    // Programs of styles 4 and 5 do not change their rights. A process that is spawned attaches anew, and another user may not use this array;
+    // for children that share memory README.md tells of differences from the kernel.
     let may_change = !matches!(style, 4 | 5);
+    // The first step that changes rights; there is none in most programs.
     let rights_at = if may_change && drawer.one_in(4) { drawer.below(STEP_COUNT) } else { STEP_COUNT };
     let calls = Style { has_threads: style < 2, maps: !drawer.one_in(6) };
     let mut steps = Vec::new();
+    // How many more steps the child in `who` makes.
     let (mut left, mut who, mut child_count) = (0, Who::Program, 0);
     for number in 0..STEP_COUNT {
         match style {
@@ -132,6 +142,7 @@ fn drawn(seed: u64) -> Program {
     Program { steps, waits, is_deep }
 }
 
+/// Draws how a child is started. A value that is listed twice is drawn twice as often.
 fn child(drawer: &mut Drawer, style: u64) -> Child {
     match style {
         2..4 => Child::Fork,
@@ -155,6 +166,7 @@ fn child(drawer: &mut Drawer, style: u64) -> Child {
     }
 }
 
+/// Draws a change of rights. A value that is listed twice is drawn twice as often.
 fn rights(drawer: &mut Drawer) -> Rights {
     drawer.of(&[
         Rights::Drop,
@@ -167,6 +179,7 @@ fn rights(drawer: &mut Drawer) -> Rights {
     ])
 }
 
+/// Draws one of the calls that this task of this program may make, by their weights, and its arguments.
 fn call(drawer: &mut Drawer, who: Who, style: Style) -> Deed {
     let shares_memory = matches!(who, Who::Child(Child::Vfork | Child::Clone(_), _));
     let may_be = |call: &&Call| match call.reach {

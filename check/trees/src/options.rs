@@ -7,12 +7,14 @@ use std::{ffi::OsString, path::PathBuf};
 pub(crate) const HELP: &str = "\
 cxlraid-trees [OPTIONS] [SCENE...]
 
-Runs trees of processes on arrays that lose members meanwhile, and compares what they do with the same on a plain directory.
+Runs trees of processes on arrays that lose members meanwhile, and compares the results with those of the same processes on a plain
+directory.
 
-  --runs N        how many runs (200); 2000 take ten minutes
-  --seed S        of the first run, the next have the numbers behind it (else drawn, and printed)
-  --level L       only arrays of this label: raid1, raid5, raid6, raid10, journal; may be given several times
-  --quick         for make test: 42 runs from seed 1, without those that need the right to mount
+  --runs N        how many runs (200)
+  --seed S        seed of the first run; that of each next run is one more (drawn and printed unless given)
+  --level L       only arrays of the shape with this label: raid1, raid5, raid5/64K, raid6, raid10,
+                  journal; may be given several times
+  --quick         as make test runs it: 42 runs from seed 1 unless --runs and --seed say otherwise, and no members that must be mounted
   --jobs N        runs at a time (2)
   --lib PATH      libcxlraid.so (else CXLRAID_LIB, else beside this program)
   --list          names of the scenes and what they are about
@@ -20,27 +22,31 @@ Runs trees of processes on arrays that lose members meanwhile, and compares what
 
 const RUNS: u64 = 200;
 const RUNS_QUICK: u64 = 42;
+const JOBS: usize = 2;
 
-/// What is asked for.
+/// What the command line asks for.
 #[derive(Debug)]
 pub(crate) struct Options {
+    /// Names of the wanted scenes; if empty, all are wanted.
     pub(crate) scenes: Vec<String>,
-    /// Labels of shapes. Empty: all.
+    /// Labels of the wanted shapes; if empty, all are wanted.
     pub(crate) levels: Vec<String>,
     pub(crate) runs: u64,
     pub(crate) seed: u64,
+    /// Runs at a time.
     pub(crate) jobs: usize,
-    /// Whether members are file systems of their own, too, that are shut down, read-only or full.
+    /// Whether some runs mount a file system for each member, and then shut it down, make it read-only or fill it. That needs the right to
+    /// mount.
     pub(crate) mounts: bool,
     pub(crate) library: PathBuf,
-    /// The operator's command, beside the library.
+    /// Path of `cxlraid`, the operator's command, in the library's directory.
     pub(crate) command: PathBuf,
     pub(crate) list: bool,
     pub(crate) keep: bool,
 }
 
 impl Options {
-    /// None: help is asked for.
+    /// Reads the arguments. None if they ask for help. The error is the message for the user.
     pub(crate) fn from_arguments(arguments: impl Iterator<Item = OsString> + 'static) -> Result<Option<Self>, String> {
         let (mut runs, mut seed, mut quick) = (None, None, false);
         let mut options = Self {
@@ -48,7 +54,7 @@ impl Options {
             levels: Vec::new(),
             runs: 0,
             seed: 0,
-            jobs: 2,
+            jobs: JOBS,
             mounts: true,
             library: library(),
             command: PathBuf::new(),
@@ -60,15 +66,18 @@ impl Options {
             match word.as_str() {
                 "--runs" => runs = Some(words.number()?),
                 "--seed" => seed = Some(words.number()?),
-                "--level" => options.levels.push(known(words.value()?, Shape::ALL.iter().map(|shape| shape.label))?),
+                "--level" => {
+                    options.levels.push(one_of("level", words.value()?, Shape::ALL.iter().map(|shape| shape.label))?);
+                }
                 "--quick" => quick = true,
+                // 0 is taken for 1.
                 "--jobs" => options.jobs = words.number::<usize>()?.max(1),
                 "--lib" => options.library = words.value()?.into(),
                 "--list" => options.list = true,
                 "--keep" => options.keep = true,
                 "--help" | "-h" => return Ok(None),
                 option if is_option(option) => return Err(words.unknown()),
-                _ => options.scenes.push(known(word, scenes::SCENES.iter().map(|scene| scene.name))?),
+                _ => options.scenes.push(one_of("scene", word, scenes::SCENES.iter().map(|scene| scene.name))?),
             }
         }
         options.runs = runs.unwrap_or(if quick { RUNS_QUICK } else { RUNS });
@@ -79,28 +88,30 @@ impl Options {
         Ok(Some(options))
     }
 
-    /// Whether the command line asks for a scene.
+    /// Whether the scene called `name` is wanted.
     pub(crate) fn wants_scene(&self, name: &str) -> bool {
         self.scenes.is_empty() || self.scenes.iter().any(|scene| scene == name)
     }
 
-    /// Whether it asks for arrays of this label.
+    /// Whether arrays of the shape with this label are wanted.
     pub(crate) fn wants_level(&self, label: &str) -> bool {
         self.levels.is_empty() || self.levels.iter().any(|level| level == label)
     }
 
-    pub(crate) fn check_library(&self) -> Result<(), String> {
+    /// An error that says how to build the library or the command, if one of them is missing.
+    pub(crate) fn check_built(&self) -> Result<(), String> {
         must_be_built(&self.library, "cxlraid-preload")?;
         must_be_built(&self.command, "cxlraid-cli")
     }
 }
 
-fn known<'a>(word: String, mut names: impl Iterator<Item = &'a str> + Clone) -> Result<String, String> {
+/// `word` if it is one of `names`, which are names of a `what`; else an error that lists them.
+fn one_of<'a>(what: &str, word: String, mut names: impl Iterator<Item = &'a str> + Clone) -> Result<String, String> {
     if names.clone().any(|name| name == word) {
         return Ok(word);
     }
     let first = names.next().unwrap_or_default().to_owned();
-    Err(format!("unknown: {word}; known are {}", names.fold(first, |all, name| format!("{all}, {name}"))))
+    Err(format!("unknown {what} {word}; there are {}", names.fold(first, |all, name| format!("{all}, {name}"))))
 }
 
 #[cfg(test)]
@@ -124,9 +135,18 @@ mod tests {
     }
 
     #[test]
+    fn the_help_tells_the_defaults() {
+        for default in [format!("({RUNS})"), format!(": {RUNS_QUICK} runs"), format!("({JOBS})")] {
+            assert!(HELP.contains(&default), "{default}");
+        }
+        Shape::ALL.iter().for_each(|shape| assert!(HELP.contains(shape.label), "{}", shape.label));
+    }
+
+    #[test]
     fn mistakes_are_named() {
-        assert!(parse(&["--level", "raid7"]).unwrap_err().contains("raid7"));
-        assert!(parse(&["nonsense"]).unwrap_err().contains("shell"));
+        assert!(parse(&["--level", "raid7"]).unwrap_err().starts_with("unknown level raid7; there are raid1, "));
+        let first = scenes::SCENES[0].name;
+        assert!(parse(&["nonsense"]).unwrap_err().starts_with(&format!("unknown scene nonsense; there are {first}, ")));
         assert!(parse(&["--runs", "x"]).is_err());
     }
 }

@@ -60,7 +60,7 @@ pub(crate) fn all(options: &Options) -> Result<bool, String> {
         SCENES.iter().for_each(|scene| println!("{:<10} {}", scene.name, scene.about));
         return Ok(true);
     }
-    options.check_library()?;
+    options.check_built()?;
     let begun = Instant::now();
     println!("{} runs from seed {}", options.runs, options.seed);
     let wanted = |plan: &Plan| options.wants_scene(plan.scene.name) && options.wants_level(plan.shape.label);

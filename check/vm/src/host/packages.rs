@@ -1,4 +1,8 @@
-//! Kernel, QEMU and the tools of NVDIMMs, CXL and XFS: unpacked by check/vm/packages.sh, once.
+//! What the virtual machine needs: a kernel, QEMU, and tools for NVDIMMs, CXL and XFS.
+//!
+//! The script check/vm/packages.sh, which is compiled into this program, downloads and unpacks them into a directory. When all is there
+//! it makes the file `complete`, which holds the kernel's version; while that file exists, the script is not run again. QEMU is taken
+//! from the directory or, if the script has left it out, from the host.
 
 use super::tool;
 use crate::{Outcome, about};
@@ -9,32 +13,34 @@ use std::{
 };
 
 const SCRIPT: &str = include_str!("../../packages.sh");
-/// Older ones crash the guest (cmpxchg16b) and have no CXL in software emulation.
+/// The oldest major version of QEMU that serves. Older ones crash the virtual machine at the instruction cmpxchg16b, and offer no CXL with
+/// software emulation.
 const QEMU_MAJOR_MIN: u32 = 9;
 
-/// Where things are.
+/// Where the packages' files and QEMU are.
 pub(crate) struct Packages {
-    /// As `uname -r` will say.
+    /// The kernel's version, as `uname -r` prints it in the virtual machine.
     pub(crate) kernel: String,
-    /// What the packages hold, as if it were /.
+    /// The directory into which the packages are unpacked, as if it were the root directory.
     pub(crate) unpacked: PathBuf,
     pub(crate) qemu: PathBuf,
-    /// Where QEMU finds its firmware; none if it knows.
+    /// Directories to name to QEMU for its firmware; empty for the host's QEMU, which knows its own.
     pub(crate) firmware: Vec<PathBuf>,
 }
 
 impl Packages {
-    /// Downloads and unpacks them unless that was done before.
-    pub(crate) fn ready(directory: &Path) -> Outcome<Self> {
+    /// Sees to it that `directory` is complete, which may take a download, and that QEMU serves; says where everything is.
+    pub(crate) fn ensure(directory: &Path) -> Outcome<Self> {
         let complete = directory.join("complete");
         if !complete.exists() {
             fs::create_dir_all(directory).map_err(about(directory.display()))?;
+            // The word after the script is its $0; the directory is its $1.
             tool::output(Command::new("bash").args(["-c", SCRIPT, "packages.sh"]).arg(directory))?;
         }
         let kernel = fs::read_to_string(&complete).map_err(about(complete.display()))?.trim().to_owned();
-        let own = directory.join("qemu/usr/bin/qemu-system-x86_64");
-        let (qemu, firmware) = if own.is_file() {
-            (own, ["qemu", "seabios"].map(|name| directory.join("qemu/usr/share").join(name)).to_vec())
+        let unpacked_qemu = directory.join("qemu/usr/bin/qemu-system-x86_64");
+        let (qemu, firmware) = if unpacked_qemu.is_file() {
+            (unpacked_qemu, ["qemu", "seabios"].map(|name| directory.join("qemu/usr/share").join(name)).to_vec())
         } else {
             (tool::need("qemu-system-x86_64", "qemu-system-x86")?, Vec::new())
         };
@@ -43,10 +49,13 @@ impl Packages {
     }
 }
 
-/// A QEMU that runs, and is new enough.
+/// Checks that `qemu` runs and is new enough.
 fn check_version(qemu: &Path) -> Outcome {
     let version = tool::output(Command::new(qemu).arg("--version")).map_err(|error| {
-        format!("{error}\nits libraries come with the host's own QEMU: run 'check/setup vm', or as root: apt-get install qemu-system-x86")
+        format!(
+            "{error}\nQEMU does not run; the libraries that it needs come with the host's package qemu-system-x86: run 'check/setup vm', or as \
+             root: apt-get install qemu-system-x86"
+        )
     })?;
     let version = String::from_utf8_lossy(&version).into_owned();
     match major(&version) {
@@ -59,6 +68,7 @@ fn check_version(qemu: &Path) -> Outcome {
     }
 }
 
+/// The major version in what `qemu --version` prints.
 fn major(version: &str) -> Option<u32> {
     version.strip_prefix("QEMU emulator version ")?.split('.').next()?.parse().ok()
 }

@@ -158,7 +158,7 @@ pub(crate) fn run(options: &Options) -> Outcome<bool> {
         fs::remove_dir_all(&directory).map_err(about(directory.display()))?;
     }
     fs::create_dir_all(&directory).map_err(about(directory.display()))?;
-    let packages = Packages::ready(&options.directory.join("packages"))?;
+    let packages = Packages::ensure(&options.directory.join("packages"))?;
     let system = root::build(&packages, options, &options.directory)?;
     let seed = options.seed.unwrap_or_else(clock_seed);
     println!("kernel {}, seed {seed}; ready after {:.0} s", packages.kernel, begun.elapsed().as_secs_f64());
