@@ -8,8 +8,8 @@ use std::{collections::BTreeMap, path::Path, process::Command};
 
 /// At most so many there may be, by crate: a tenth more than were counted, since each change moves a few. When there are far fewer, the number is lowered. Functions of core and alloc that are not inlined count as those crates'.
 const REVIEWED: &[(&str, usize)] = &[
-    ("core and alloc", 175),
-    ("cxlraid-array", 290),
+    ("core and alloc", 180),
+    ("cxlraid-array", 295),
     ("cxlraid-dax", 19),
     ("cxlraid-file", 215),
     ("cxlraid-format", 2),
@@ -18,7 +18,7 @@ const REVIEWED: &[(&str, usize)] = &[
     ("cxlraid-namespace", 375),
     ("cxlraid-parity", 13),
     ("cxlraid-persist", 16),
-    ("cxlraid-preload", 385),
+    ("cxlraid-preload", 395),
     ("cxlraid-sys", 3),
     ("cxlraid-units", 8),
     ("iced-x86", 38),

@@ -89,8 +89,17 @@ fn what_rots_after_an_orderly_end_is_found_also_where_was_written_last() {
 #[test]
 fn threads_that_have_ended_leave_nothing_either() {
     let ends = |array: &TestArray, file: FileRef| {
-        let write_more = || write(&file, 100, &[7; 3 * CHUNK as usize]);
-        std::thread::scope(|scope| (0..3).for_each(|_| drop(scope.spawn(write_more))));
+        let write_more = || {
+            write(&file, 100, &[7; 3 * CHUNK as usize]);
+            sys::rustix::thread::gettid().as_raw_nonzero()
+        };
+        let threads = std::thread::scope(|scope| [0; 3].map(|_| scope.spawn(write_more).join().unwrap()));
+        // The kernel knows a thread for a moment longer than whoever joins it.
+        for thread in threads {
+            while std::path::Path::new(&format!("/proc/self/task/{thread}")).exists() {
+                std::thread::yield_now();
+            }
+        }
         array.files.leave();
         std::mem::forget(file);
     };
