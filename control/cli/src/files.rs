@@ -102,8 +102,10 @@ impl ArrayFiles {
 }
 
 impl Drop for ArrayFiles {
+    /// Ends the use of the array. The members are given back too: this process may use them once more, by way of another runtime segment.
     fn drop(&mut self) {
         self.names.files().detach();
+        self.names.files().array().abandon();
     }
 }
 

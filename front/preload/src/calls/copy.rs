@@ -157,8 +157,8 @@ pub(crate) fn sendfile(call: &mut Call) -> Verdict {
     if !super::is_ours(input) && !super::is_ours(output) {
         return Verdict::Pass;
     }
-    if kind(input) == S_IFDIR {
-        // The kernel refuses it when it has looked at everything else, and waited for the pipe.
+    if kind(input) == S_IFDIR && kind(output) != S_IFREG {
+        // The kernel refuses a directory when it has looked at everything else, and waited for the pipe.
         return Verdict::Pass;
     }
     let (address, bytes) = (call.args[2], call.args[3]);
@@ -217,6 +217,7 @@ fn refusal_of_sendfile(call: &Call, kept: Option<i64>) -> Option<Verdict> {
     let result = if kind(output as RawFd) == S_IFIFO { 0 } else { ask(output) };
     match check_open(output as RawFd, true) {
         Err(error) => Some(Verdict::error(error)),
+        Ok(()) if result == 0 && bytes > 0 && kind(fd) == S_IFDIR => Some(Verdict::error(OsError::INVAL)),
         Ok(()) => (result < 0 || bytes == 0).then_some(Verdict::Done(result)),
     }
 }
