@@ -347,7 +347,7 @@ impl<'a> Case<'a> {
         let (stopped, listed) = Stopped::split(&output.stdout);
         across_again(&plain, seed, CHANGES, &stopped)?;
         let may_stop = stopped == Stopped::default() || damages.iter().any(Damage::is_full);
-        if !output.succeeded() || !is_same_list(listed, &list(&plain)?, &damages) || !may_stop {
+        if !output.succeeded() || !is_same_list(listed, &list(&plain)?, damages) || !may_stop {
             let notices = output.notices.join("\n");
             complaints.push(format!("{}\n{notices}", with_output("a program that used the array meanwhile", &output)));
         }
