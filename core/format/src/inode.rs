@@ -465,7 +465,8 @@ pub fn is_whole(inode: u64, bytes: &[u8; INODE_RECORD_BYTES]) -> bool {
 /// - those of the newest generation;
 /// - of these, if the order of stores may have been lost (`volatile_order`): files with a name before
 ///   orphans before free records;
-/// - a record of zeros does not count beside a file with a name: the medium has lost that copy.
+/// - a record of zeros does not count beside a file with a name whose constant part is sound: the medium has
+///   lost that copy. The other copy need not be whole, since a crash may have torn the store of a size.
 ///
 /// If those that count differ in size or notes, the size and the notes are right that most of them have, and
 /// of equally many those of the lowest member, since each change is stored there first. If no copy is whole,
@@ -478,15 +479,14 @@ pub fn judge<'a>(
     volatile_order: bool,
 ) -> Option<[u8; INODE_RECORD_BYTES]> {
     let view = |copy: &'a [u8; INODE_RECORD_BYTES]| -> &'a Bytes { zerocopy::transmute_ref!(copy) };
-    let is_void = |copy: &[u8; INODE_RECORD_BYTES]| copy.iter().all(|&byte| byte == 0);
-    let is_named = |copy: &[u8; INODE_RECORD_BYTES]| copy[STATE_OFFSET] == InodeState::Used.code();
     let rank = |copy| if volatile_order { view(copy).rank() } else { (view(copy).rank().0, 0) };
-    let whole = copies.clone().filter(|copy| is_whole(inode, copy));
-    let newest = whole.clone().reduce(|present, candidate| {
-        if (is_void(present) && is_named(candidate)) || rank(candidate) > rank(present) { candidate } else { present }
-    });
+    let is_void = |copy: &[u8; INODE_RECORD_BYTES]| copy.iter().all(|&byte| byte == 0);
+    let is_file = |copy| view(copy).state == InodeState::Used.code() && Sound::of(inode, copy).constant;
+    let has_file = copies.clone().any(is_file);
+    let whole = copies.clone().filter(|copy| is_whole(inode, copy) && !(has_file && is_void(copy)));
+    let newest = whole.clone().reduce(|present, candidate| if rank(candidate) > rank(present) { candidate } else { present });
     if let Some(newest) = newest {
-        let counting = whole.filter(|copy| rank(copy) == rank(newest) && is_void(copy) == is_void(newest));
+        let counting = whole.filter(|copy| rank(copy) == rank(newest));
         let notes = most_agreed(counting.clone(), |one, other| notes_of(one) == notes_of(other))?;
         let of_files = counting.filter(|copy| copy[STATE_OFFSET] != InodeState::Free.code());
         let mut right = *notes;

@@ -282,6 +282,19 @@ proptest! {
         }
     }
 
+    // A crash has torn the store of a size on every member that still has the record, and the medium of another has lost it.
+    #[test]
+    fn a_torn_size_is_not_given_up_for_a_copy_that_is_lost(
+        record in records(), size in 0..=i64::MAX as u64, lost in 0usize..3, count in 2usize..4, volatile_order in any::<bool>(),
+    ) {
+        prop_assume!(record.size != size);
+        let record = InodeRecord { state: InodeState::Used, ..record };
+        let mut torn = record.encode(7);
+        torn[..8].copy_from_slice(&size.to_le_bytes());
+        let copies: Vec<_> = (0..count).map(|slot| if slot == lost % count { [0; INODE_RECORD_BYTES] } else { torn }).collect();
+        prop_assert_eq!(judge(7, copies.iter(), volatile_order), Some(InodeRecord { size, ..record }.encode(7)));
+    }
+
     #[test]
     fn a_shape_lists_each_member_once_from_its_start_on(shape in shapes()) {
         let slots: Vec<_> = shape.slots().collect();
