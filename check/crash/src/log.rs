@@ -61,9 +61,9 @@ pub(crate) struct Log {
     /// What the members held when the first event was recorded. All of that is durable.
     pub(crate) base: Image,
     pub(crate) events: Vec<Event>,
-    /// How far the workload had come when the machine crashed, if this is the log of the recovery from that crash; else None.
+    /// For the log of a recovery: how far the workload had come when the machine crashed. None for every other log.
     pub(crate) crashed: Option<Progress>,
-    /// What a reader saw of the array when the recovery had ended, if this is the log of a recovery; else None.
+    /// For the log of a recovery: what a reader saw of the array when the recovery had ended. None for every other log.
     pub(crate) shown: Option<Shown>,
     /// Whether a store went through a mapping of a window other than the file's first. A workload that is to reach such a window is checked
     /// by it.

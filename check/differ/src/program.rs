@@ -94,8 +94,8 @@ pub(crate) struct Program {
 #[derive(Clone, Copy)]
 struct Style {
     has_threads: bool,
-    /// Whether the program maps files. If it does, it makes no calls by which a task leaves the descriptors of the others ([`Reach::Alone`]): the
-    /// library's thread, which follows stores to mappings, would stay with the old ones.
+    /// Whether the program maps files. A program that does makes no calls by which a task leaves the descriptors of the others
+    /// ([`Reach::Alone`]): the library's thread, which follows stores to mappings, would stay with the old descriptors.
     maps: bool,
 }
 

@@ -71,10 +71,9 @@ pub(crate) fn access(source: &Source, command: &Command) -> Result<String, Failu
     let access = changed(&command.options, superblock.access)?;
     let pids = runtime::attached(superblock.array_uuid);
     let in_use = |pids: &[u32]| {
-        let pids = pids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
         Failure::new(
             thing,
-            format!("is in use by {}", if pids.is_empty() { "others".to_owned() } else { format!("processes {pids}") }),
+            format!("is in use by {}", runtime::users(pids)),
             "end them first: what they have open they would keep",
         )
     };

@@ -36,9 +36,7 @@ fn line(litter: &Litter, dry_run: bool, names: &BTreeMap<String, String>) -> Str
         None if dry_run => format!("would be removed, {}", bytes_text(litter.bytes)),
         None => format!("removed, {}", bytes_text(litter.bytes)),
         Some(Kept::InUse(pids)) if pids.is_empty() => "in use".to_owned(),
-        Some(Kept::InUse(pids)) => {
-            format!("in use by processes {}", pids.iter().map(u32::to_string).collect::<Vec<_>>().join(", "))
-        }
+        Some(Kept::InUse(pids)) => format!("in use by {}", crate::runtime::users(pids)),
         Some(Kept::Unfinished(_)) => {
             "kept: processes died and left what only this file knows; 'cxlraid stop' the array, or remove the file if its members are gone for good".to_owned()
         }

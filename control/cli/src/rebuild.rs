@@ -9,7 +9,7 @@ use crate::{
     files::ArrayFiles,
     inspect,
     registry::{NamedArray, Registry},
-    runtime::attached,
+    runtime::{attached, users},
     spec::{ArraySpec, Source},
     view::bytes_text,
 };
@@ -118,12 +118,7 @@ fn in_use(source: &Source, thing: &str) -> Failure {
     let pids = inspect::newest(source, thing).map_or_else(|_| Vec::new(), |superblock| attached(superblock.array_uuid));
     let todo = "end its programs, and start them again when the member is in: its data is computed while they run; \
                 --wait SECONDS waits for them to end";
-    let what = match &pids[..] {
-        [] => "is in use".to_owned(),
-        [pid] => format!("is in use by process {pid}"),
-        pids => format!("is in use by processes {}", pids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")),
-    };
-    Failure::new(thing, what, todo)
+    Failure::new(thing, format!("is in use by {}", users(&pids)), todo)
 }
 
 /// Makes members that are out anew in their directories: `member`, or all of them, or none with `only_go_on`; and goes on with those that are being rebuilt. Returns what is to be printed; None if there was nothing to do.

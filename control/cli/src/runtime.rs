@@ -133,6 +133,15 @@ fn end_use(source: &Source, thing: &str) -> Result<(), Failure> {
     Ok(())
 }
 
+/// The processes that use an array, as messages name them.
+pub(crate) fn users(pids: &[u32]) -> String {
+    match pids {
+        [] => "others".to_owned(),
+        [pid] => format!("process {pid}"),
+        pids => format!("processes {}", pids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")),
+    }
+}
+
 fn stop_after(source: &Source, thing: &str, replayed: bool) -> Result<bool, Failure> {
     let superblock = inspect::newest(source, thing)?;
     let Some(segment) = array::runtime::find_segment(superblock.array_uuid, superblock.access) else { return Ok(false) };
@@ -146,9 +155,7 @@ fn stop_after(source: &Source, thing: &str, replayed: bool) -> Result<bool, Fail
         pids.dedup();
     }
     if !pids.is_empty() {
-        let noun = if pids.len() == 1 { "process" } else { "processes" };
-        let pids = pids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
-        return Err(Failure::new(thing, format!("in use by {noun} {pids}"), "end them first"));
+        return Err(Failure::new(thing, format!("in use by {}", users(&pids)), "end them first"));
     }
     // Looked at again: who held the segment until now may have changed the journal.
     if let Ok((held, _)) = &runtime

@@ -62,7 +62,7 @@ fn what_belongs_to_nobody_goes() {
         assert_ne!(std::io::BufRead::read_line(&mut said, &mut line).unwrap(), 0);
     }
     let found = lines(&bench, &["--dry-run"], &uuid);
-    assert!(found[0].starts_with(&format!("{} (db): in use by processes {}", segment.display(), child.id())), "{found:?}");
+    assert!(found[0].starts_with(&format!("{} (db): in use by process {}", segment.display(), child.id())), "{found:?}");
     assert!(found[1].contains("-map-00000000000000ff (db): would be removed, "), "{found:?}");
     assert!(copy.exists());
     assert!(lines(&bench, &[], &uuid)[1].contains("(db): removed, "));

@@ -356,7 +356,9 @@ pub(crate) fn describe(error: OsError) -> String {
         OsError::PROTO => "it was made by another version of cxlraid",
         OsError::LOOP => "too many symbolic links",
         OsError::TIMEDOUT => "a process keeps it locked",
-        OsError::USERS => "16384 processes use the array, and no more can",
+        OsError::USERS => {
+            return alloc::format!("{} processes use the array, and no more can", crate::runtime::ATTACH_SLOT_COUNT);
+        }
         OsError::OPNOTSUPP => "not supported",
         _ => return alloc::format!("error {}", error.raw_os_error()),
     };

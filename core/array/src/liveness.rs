@@ -47,8 +47,7 @@ impl Stat {
 /// False only if the process will certainly not run again: no such pid, a later process with the same pid, or one whose threads are
 /// all on their way out.
 pub(crate) fn process_lives(process: ProcessId) -> bool {
-    let Some(pid) = i32::try_from(process.pid).ok().and_then(Pid::from_raw) else { return false };
-    if test_kill_process(pid) == Err(OsError::SRCH) {
+    if !exists(process) {
         return false;
     }
     match read_stat(process.pid) {
@@ -58,12 +57,12 @@ pub(crate) fn process_lives(process: ProcessId) -> bool {
         }
         Err(OsError::SRCH) => false,
         // NOENT: gone since the test above, or proc is not mounted.
-        Err(_) => test_kill_process(pid) != Err(OsError::SRCH),
+        Err(_) => exists(process),
     }
 }
 
-/// False only if there is no such process. One that has ended counts as long as its parent has not waited for it, and so does a later one with its pid. This takes a fortieth of the
-/// time of [`process_lives`].
+/// False only if there is no such process. One that has ended counts as long as its parent has not waited for it, and so does a later one with its pid. This takes one
+/// system call, where [`process_lives`] takes four.
 pub(crate) fn exists(process: ProcessId) -> bool {
     i32::try_from(process.pid).ok().and_then(Pid::from_raw).is_some_and(|pid| test_kill_process(pid) != Err(OsError::SRCH))
 }

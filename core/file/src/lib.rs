@@ -54,7 +54,7 @@ pub use locks::{FileLock, LockKind, RESERVED_OFFSET, has_locked, keeps_locks};
 pub use mapped::Mapped;
 pub use nameless::{Name, orphan_path};
 pub use pieces::Piece;
-pub use privileges::CAPABILITIES;
+pub use privileges::{CAPABILITIES, SET_ID};
 pub use rebuild::{Unbuilt, times_of};
 pub use scrub::{Mended, ScrubMode, Scrubbed, Watch};
 pub use table::InodeTable;

@@ -24,7 +24,7 @@ use sys::rustix::fs::{fgetxattr, fstat, ftruncate};
 /// The file gives no privileges.
 const NONE: u32 = 1;
 /// The setuid and the setgid bit.
-pub(crate) const SET_ID: u32 = 0o6000;
+pub const SET_ID: u32 = 0o6000;
 /// The extended attribute that holds file capabilities.
 pub const CAPABILITIES: &core::ffi::CStr = c"security.capability";
 

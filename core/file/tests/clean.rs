@@ -2,38 +2,20 @@
 
 mod common;
 
-use common::{Random, TestArray, read, write};
+use common::{Random, SHAPES_WITH_REDUNDANCY as SHAPES, TestArray, flip, read, write};
 use cxlraid_file::{FileRef, Files, ScrubMode, Watch};
 use dax::PersistenceDomain;
 use format::Attribute;
 use layout::Level;
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 
 const CHUNK: u64 = 4096;
 const BYTES: usize = 50_000;
-const SHAPES: [(Level, usize); 7] = [
-    (Level::Raid1, 2),
-    (Level::Raid1, 3),
-    (Level::Raid4, 3),
-    (Level::Raid5, 3),
-    (Level::Raid6, 5),
-    (Level::Raid10, 4),
-    (Level::Raid01, 4),
-];
 
 /// How many units of the file do not fit.
 fn wrong(file: &FileRef) -> usize {
     let mut count = 0;
     file.scrub(ScrubMode::Check, &mut Watch { found: &mut |_, _| count += 1, goes_on: &mut |_, _| true }).unwrap();
     count
-}
-
-fn flip(array: &TestArray, slot: usize, offset: u64) {
-    let file = File::options().read(true).write(true).open(array.member_path(slot).join("data/file")).unwrap();
-    let mut byte = [0];
-    file.read_exact_at(&mut byte, offset).unwrap();
-    file.write_all_at(&[byte[0] ^ 0x10], offset).unwrap();
 }
 
 /// An array with a file that was written, and closed if it is not returned.

@@ -3,24 +3,13 @@
 mod common;
 
 use array::{Mismatch, Verdict};
-use common::{Random, TestArray, read, write};
+use common::{Random, SHAPES_WITH_REDUNDANCY as SHAPES, TestArray, flip, read, write};
 use cxlraid_file::{FileRef, Mended, ScrubMode, Watch};
 use layout::Level;
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 const CHUNK: u64 = 4096;
-const SHAPES: [(Level, usize); 7] = [
-    (Level::Raid1, 2),
-    (Level::Raid1, 3),
-    (Level::Raid4, 3),
-    (Level::Raid5, 3),
-    (Level::Raid6, 5),
-    (Level::Raid10, 4),
-    (Level::Raid01, 4),
-];
 
 fn scrub(file: &FileRef, repair: bool) -> Vec<(Mismatch, Mended)> {
     let mut found = Vec::new();
@@ -29,13 +18,6 @@ fn scrub(file: &FileRef, repair: bool) -> Vec<(Mismatch, Mended)> {
     let scrubbed = file.scrub(mode, &mut Watch { found: &mut add, goes_on: &mut |_, _| true }).unwrap();
     assert_eq!(scrubbed.unsettled_bytes, 0);
     found
-}
-
-fn flip(array: &TestArray, slot: usize, offset: u64) {
-    let file = File::options().read(true).write(true).open(array.member_path(slot).join("data/file")).unwrap();
-    let mut byte = [0];
-    file.read_exact_at(&mut byte, offset).unwrap();
-    file.write_all_at(&[byte[0] ^ 0x10], offset).unwrap();
 }
 
 #[test]

@@ -79,8 +79,8 @@ impl Change<'_> {
     /// Whether the file may give privileges to whoever executes it by this change, or by undoing it on a file that has this mode.
     fn concerns_privileges(&self, mode: u32) -> bool {
         match *self {
-            Self::Mode(new) => (new.bits() | mode) & 0o6000 != 0,
-            Self::Owner(..) => mode & 0o6000 != 0,
+            Self::Mode(new) => (new.bits() | mode) & file::SET_ID != 0,
+            Self::Owner(..) => mode & file::SET_ID != 0,
             Self::Times(_) => false,
             Self::Set(name, ..) | Self::Remove(name) => name == file::CAPABILITIES.to_bytes(),
         }

@@ -4,6 +4,7 @@ use crate::create::is_dots;
 use crate::everywhere::On;
 use crate::located::Located;
 use crate::log::change as record;
+use crate::resolve::without_slashes;
 use crate::target::Target;
 use crate::{Namespace, Node, ProgramPath, Reached};
 use alloc::vec::Vec;
@@ -353,8 +354,7 @@ impl Namespace {
 
 /// Refuses a path of the host whose last component is in nothing that is a directory.
 fn look_at_directory(path: &[u8]) -> Result<()> {
-    let end = path.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
-    let cut = path[..end].iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+    let cut = without_slashes(path).iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
     openat(CWD, &path[..cut], OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).map(|_| ())
 }
 

@@ -67,6 +67,7 @@ pub use descriptor::link;
 pub use fill::{FillError, fill};
 pub use mounts::{FOREIGN_MOUNT, mounts_in_members};
 pub use path::ProgramPath;
+pub use resolve::without_slashes;
 pub use scrub::{Difference, NameMismatch, Scanned, TIME_TOLERANCE_NS};
 pub use sys::rustix::fs::{
     Access, AtFlags, FileType, OFlags, RenameFlags, ResolveFlags, Stat, StatFs, Statx, StatxFlags, Timestamps, XattrFlags,

@@ -10,7 +10,7 @@
 //! operation ([`Directories`]), which costs an openat2(2) and a close(2).
 
 use crate::mounts::open_within;
-use crate::resolve::split_last;
+use crate::resolve::{split_last, without_slashes};
 use alloc::ffi::CString;
 use alloc::vec::Vec;
 use core::cell::OnceCell;
@@ -70,8 +70,7 @@ impl<'a> Located<'a> {
 
     /// The name without slashes behind it, with which the kernel would follow a symlink.
     fn bare(&self) -> &'a [u8] {
-        let end = self.name.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
-        &self.name[..end]
+        without_slashes(self.name)
     }
 
     /// A path to it for calls that take no directory, and must not follow a last symlink. Good for as long as this lives.

@@ -11,7 +11,7 @@
 use crate::absent::{AGAIN, identity};
 use crate::located::open_below;
 use crate::remembered::Epochs;
-use crate::resolve::Found;
+use crate::resolve::{Found, without_slashes};
 use crate::{Namespace, Node, Opened, ProgramPath, Reached};
 use alloc::vec::Vec;
 use core::cell::Cell;
@@ -139,7 +139,7 @@ impl Namespace {
         if !path.text().ends_with(b"/") {
             return None;
         }
-        let end = bytes_without_slashes(path.text());
+        let end = without_slashes(path.text()).len();
         let is_there = matches!(self.find(path.up_to(end), OFlags::PATH | OFlags::CLOEXEC, false), Ok(Reached::Array(_)));
         Some(self.refuse_to_make(path, if is_there { OsError::EXIST } else { OsError::NOENT }))
     }
@@ -151,7 +151,7 @@ impl Namespace {
     /// That of looking up the directory of `path`, which the kernel does first; `error` otherwise.
     pub(crate) fn refuse_to_make<T>(&self, path: ProgramPath<'_>, error: OsError) -> Result<Reached<T>> {
         let text = path.text();
-        let name_start = text[..bytes_without_slashes(text)].iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+        let name_start = without_slashes(text).iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
         match self.find(path.up_to(name_start), OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, true)? {
             Reached::Array(_) => Err(error),
             Reached::Host(directory) => Ok(Reached::Host([directory.as_slice(), b"/", &text[name_start..]].concat())),
@@ -405,11 +405,6 @@ impl Namespace {
         }
         Ok((fds, Access::ReadWrite))
     }
-}
-
-/// The number of bytes of a path without the slashes at its end.
-fn bytes_without_slashes(path: &[u8]) -> usize {
-    path.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1)
 }
 
 /// Opens one backing file for reading and writing. If that is refused and `for_writing` is false, opens

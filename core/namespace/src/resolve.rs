@@ -133,8 +133,8 @@ impl Namespace {
         if plain.is_some_and(|(epochs, parent)| self.is_remembered(parent, epochs)) {
             return Ok(Reached::Array(Target::new(path, path.text().to_vec(), false)));
         }
-        let end = path.text().iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
-        let (whole, slash) = (&path.text()[..end], end < path.text().len());
+        let whole = without_slashes(path.text());
+        let slash = whole.len() < path.text().len();
         let Some(cut) = whole.iter().rposition(|&byte| byte == b'/') else {
             return if whole.is_empty() && slash { Ok(Reached::Host(b"/".to_vec())) } else { Err(OsError::NOENT) };
         };
@@ -301,6 +301,13 @@ impl Walk {
     }
 }
 
+/// A path without the slashes behind it; empty if it has nothing but slashes.
+#[must_use]
+pub fn without_slashes(path: &[u8]) -> &[u8] {
+    let end = path.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
+    &path[..end]
+}
+
 /// `directory`/`name`.
 pub(crate) fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
     let mut path = Vec::with_capacity(directory.len() + 1 + name.len());
@@ -314,8 +321,10 @@ pub(crate) fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
 
 /// The directory of a relative path, empty for the root itself, and the last component with the slashes behind it.
 pub(crate) fn split_last(relative: &[u8]) -> (&[u8], &[u8]) {
-    let end = relative.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
-    relative[..end].iter().rposition(|&byte| byte == b'/').map_or((b"", relative), |cut| (&relative[..cut], &relative[cut + 1..]))
+    without_slashes(relative)
+        .iter()
+        .rposition(|&byte| byte == b'/')
+        .map_or((b"", relative), |cut| (&relative[..cut], &relative[cut + 1..]))
 }
 
 /// An empty path leads nowhere (path_resolution(7)).

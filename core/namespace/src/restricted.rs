@@ -1,6 +1,7 @@
 //! openat2(2) with RESOLVE_*: the kernel decides how far a path may lead, and walks it on the first
 //! member. What it finds is then opened by its name.
 
+use crate::resolve::without_slashes;
 use crate::{Namespace, Opened, ProgramPath, Reached};
 use alloc::vec::Vec;
 use sys::high_fd::Raised;
@@ -82,8 +83,7 @@ const LINK_COUNT_MAX: u32 = 40;
 
 /// The directory of a path, and the name in it, without slashes behind it.
 fn split(path: &[u8]) -> (&[u8], &[u8]) {
-    let end = path.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
-    let path = &path[..end];
+    let path = without_slashes(path);
     match path.iter().rposition(|&byte| byte == b'/') {
         Some(0) => (b"/", &path[1..]),
         Some(cut) => (&path[..cut], &path[cut + 1..]),

@@ -187,7 +187,7 @@ fn a_member_that_failed_while_another_was_out_is_stale_and_was_not_used_apart() 
     let mut filled = Filled::new(Level::Raid6, 4, 99);
     filled.lose(2, Loss::Stale);
     filled.lose(0, Loss::Stale);
-    // What is in the place of the first still says that the third is out, but that one is another by now.
+    // The superblock of the first member still says that the third is out. The third is made anew, with another UUID.
     fill(&filled.array.config, 2).unwrap();
     filled.array.restart();
     assert_eq!(filled.array.namespace.files().array().runtime().out(), MemberSet::EMPTY.with(0));

@@ -7,18 +7,6 @@ use layout::Level;
 use sys::OsError;
 
 const USER: u32 = 1001;
-/// setresuid(2), which as a bare system call concerns the calling thread alone.
-const SETRESUID: i64 = 117;
-
-unsafe extern "C" {
-    fn syscall(number: i64, ...) -> i64;
-}
-
-fn act_as(user: u32) {
-    // SAFETY: concerns this thread only.
-    assert_eq!(unsafe { syscall(SETRESUID, -1, i64::from(user), -1) }, 0);
-}
-
 #[test]
 fn who_may_not_finish_anothers_change_works_on_what_is_there() {
     if sys::rustix::process::geteuid().as_raw() != 0 {

@@ -224,7 +224,7 @@ fn why_file(file: &OwnedFd, depth: usize) -> Option<Why> {
         return gains_rights(file).then_some(Why::Rights);
     };
     if let Some(line) = start[..count].strip_prefix(b"#!") {
-        // As the kernel reads the line: a name ends at a space or tab. (It reads no more than 256 bytes; if the name is longer, it refuses.)
+        // The interpreter's name ends at a space or tab, as the kernel reads the line. The kernel reads 256 bytes of the file at most, and refuses a longer name.
         let mut words = line.split(|byte| *byte == b'\n').next().unwrap_or(b"").split(|byte| matches!(byte, b' ' | b'\t'));
         let name = words.find(|word| !word.is_empty()).unwrap_or(b"");
         let path = [name, b"\0"].concat();
@@ -267,7 +267,7 @@ fn gains_rights(file: &OwnedFd) -> bool {
     });
     let has_capabilities = || {
         let link = heap::format!("/proc/thread-self/fd/{}", file.as_raw_fd());
-        getxattr(link.as_str(), c"security.capability", &mut [0u8; 64]).is_ok()
+        getxattr(link.as_str(), file::CAPABILITIES, &mut [0u8; 64]).is_ok()
     };
     changes || !user.is_root() && has_capabilities()
 }

@@ -425,7 +425,7 @@ fn numbers_of_ours(scene: &mut Scene<'_>, complaints: &mut Complaints) -> Result
     Ok(Outcome::Ran)
 }
 
-/// What a process without descriptors left cannot do leaves nothing behind.
+/// A process has no descriptors left, and its changes of names fail: none of them leaves anything behind on a member.
 fn descriptors_short(scene: &mut Scene<'_>, complaints: &mut Complaints) -> Result {
     const PROGRAM: &str = include_str!("short.py");
     scene.make(complaints);

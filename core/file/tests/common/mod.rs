@@ -6,7 +6,9 @@ use cxlraid_file::{BackingFds, FileRef, Files};
 use dax::Access;
 use format::Attribute;
 use layout::Level;
+use std::fs::File;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use sys::rustix::fs::{Mode, OFlags, XattrFlags, fsetxattr, open};
@@ -213,4 +215,23 @@ pub fn some_lines(random: &mut Random, before: &Image, after: &Image) -> Image {
         }
     }
     mixed
+}
+
+/// Levels with redundancy, with member counts: one shape at least of each.
+pub const SHAPES_WITH_REDUNDANCY: [(Level, usize); 7] = [
+    (Level::Raid1, 2),
+    (Level::Raid1, 3),
+    (Level::Raid4, 3),
+    (Level::Raid5, 3),
+    (Level::Raid6, 5),
+    (Level::Raid10, 4),
+    (Level::Raid01, 4),
+];
+
+/// Flips a bit of the byte at `offset` of the backing file of `file` on a member.
+pub fn flip(array: &TestArray, slot: usize, offset: u64) {
+    let file = File::options().read(true).write(true).open(array.member_path(slot).join("data/file")).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, offset).unwrap();
+    file.write_all_at(&[byte[0] ^ 0x10], offset).unwrap();
 }

@@ -8,7 +8,7 @@ use crate::array;
 use crate::dispatch::Call;
 use heap::vec::Vec;
 use linux_raw_sys::general::{__NR_newfstatat, __NR_openat, AT_SYMLINK_NOFOLLOW, S_IFDIR, S_IFMT};
-use namespace::{OFlags, ProgramPath, Reached, Stat};
+use namespace::{OFlags, ProgramPath, Reached, Stat, without_slashes};
 use sys::raw::{check, syscall};
 use sys::rustix::fs::{StatVfsMountFlags, fstatvfs};
 use sys::{OsError, RawFd};
@@ -52,7 +52,7 @@ pub(crate) fn error_of_new_name(call: &Call, to: At) -> OsError {
 /// Looks whether a name can be made.
 fn look_at_new_name(base: RawFd, goal: &[u8]) -> Result<(), OsError> {
     look_at_directory(base, goal)?;
-    match stat(base, trimmed(goal), false) {
+    match stat(base, without_slashes(goal), false) {
         Ok(_) => Err(OsError::EXIST),
         // A name that is to be made has no slash behind it.
         Err(OsError::NOENT) if goal.ends_with(b"/") => Err(OsError::NOENT),
@@ -90,9 +90,8 @@ fn look_at_directory(base: RawFd, path: &[u8]) -> Result<(), OsError> {
 
 /// The path of the directory that a path's last component is in.
 fn directory_of(path: &[u8]) -> Vec<u8> {
-    let end = path.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
     // Its own name for itself takes the right to search it, as the last component does.
-    match path[..end].iter().rposition(|&byte| byte == b'/') {
+    match without_slashes(path).iter().rposition(|&byte| byte == b'/') {
         Some(slash) => [&path[..=slash], b"."].concat(),
         None if path.starts_with(b"/") => b"/".to_vec(),
         None => b".".to_vec(),
@@ -119,7 +118,7 @@ fn stat(base: RawFd, path: &[u8], follow: bool) -> Result<Stat, OsError> {
             // A symlink of the host's may lead into the array.
             Err(error @ (OsError::NOENT | OsError::NOTDIR | OsError::ACCESS)) if path.starts_with(b"/") => {
                 let follow = follow || path.ends_with(b"/");
-                let again = array::namespace()?.entered_from_host(trimmed(path), follow).ok_or(error)?;
+                let again = array::namespace()?.entered_from_host(without_slashes(path), follow).ok_or(error)?;
                 match array::namespace()?.stat(ProgramPath::from(again.as_slice()), follow)? {
                     Reached::Array(stat) if path.ends_with(b"/") && stat.st_mode & S_IFMT != S_IFDIR => Err(OsError::NOTDIR),
                     Reached::Array(stat) => Ok(stat),
@@ -136,10 +135,4 @@ fn stat(base: RawFd, path: &[u8], follow: bool) -> Result<Stat, OsError> {
             }
         }
     }
-}
-
-/// A path without the slashes behind it.
-fn trimmed(path: &[u8]) -> &[u8] {
-    let end = path.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
-    &path[..end]
 }

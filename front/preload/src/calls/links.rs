@@ -216,8 +216,7 @@ pub(crate) fn entered_by(call: &Call, row: &Row, base: RawFd, path: usize) -> Op
     if matches!(call.number as u32, nr::__NR_rename | nr::__NR_renameat | nr::__NR_renameat2) {
         // A slash behind the name does not make it followed.
         let text = paths::text(call.args[path]).ok()?;
-        let end = text.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
-        return entered_by_text(base, &text[..end], follow, surely);
+        return entered_by_text(base, namespace::without_slashes(&text), follow, surely);
     }
     entered(base, call.args[path], follow, surely)
 }

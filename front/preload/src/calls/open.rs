@@ -117,12 +117,16 @@ fn across(call: &Call, at: At, path: &Asked, how: &How) -> Result<Verdict, OsErr
     Ok(on_path::elsewhere(call, &[(at, rest)]))
 }
 
+/// Where each `/..` of a path begins that is a whole component.
+fn climbs(path: &[u8]) -> impl Iterator<Item = usize> {
+    let is_whole = |at: usize| path.get(at + 3).is_none_or(|&byte| byte == b'/');
+    path.windows(3).enumerate().filter(move |&(at, part)| part == b"/.." && is_whole(at)).map(|(at, _)| at)
+}
+
 /// Where the first `/..` of a path begins that leads out of the array.
 fn way_out(path: &[u8]) -> Option<usize> {
     let prefixes = array::prefixes()?;
-    let is_whole = |at: usize| path.get(at + 3).is_none_or(|&byte| byte == b'/');
-    let mut climbs = path.windows(3).enumerate().filter(|&(at, part)| part == b"/.." && is_whole(at)).map(|(at, _)| at);
-    climbs.find(|&at| prefixes.own(&normalise(&path[..at])) && !prefixes.own(&normalise(&path[..at + 3])))
+    climbs(path).find(|&at| prefixes.own(&normalise(&path[..at])) && !prefixes.own(&normalise(&path[..at + 3])))
 }
 
 /// The kernel applies the restrictions on the first member, whose tree is the array's.
@@ -157,9 +161,7 @@ fn restricted(call: &Call, path: &Asked, how: &How) -> Result<Opened, OsError> {
 /// Whether a path that starts in the array leads out of it by its text, be it for a moment.
 fn leaves(path: &Asked) -> bool {
     let (text, prefixes) = (path.text(), array::prefixes());
-    let is_whole = |at: usize| text.get(at + 3).is_none_or(|&byte| byte == b'/');
-    let climbs = text.windows(3).enumerate().filter(|&(at, part)| part == b"/.." && is_whole(at));
-    prefixes.is_some_and(|prefixes| climbs.into_iter().any(|(at, _)| !prefixes.own(&normalise(&text[..at + 3]))))
+    prefixes.is_some_and(|prefixes| climbs(text).any(|at| !prefixes.own(&normalise(&text[..at + 3]))))
 }
 
 /// A magic link: whether it may be followed the kernel knows, which follows it without opening what it leads to.

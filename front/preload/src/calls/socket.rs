@@ -30,8 +30,8 @@ pub(super) const PATH_BYTES_MAX: usize = 108;
 /// A path at which the kernel never finds a socket: looking for one there is `ENOENT`.
 const NOWHERE: &[u8] = b"/proc/self/nowhere";
 
-/// Whether this process has named a path of the array in a socket call. Until then, an address that the kernel returns cannot be
-/// the array's, and is not translated.
+/// Whether this process has named a path of the array in a socket call. Before the first such call the kernel returns no
+/// address of the array, so no address is translated.
 static USED: AtomicBool = AtomicBool::new(false);
 
 /// `struct sockaddr_un`.

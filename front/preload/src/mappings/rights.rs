@@ -120,7 +120,7 @@ impl Mapping {
     /// memory then and need not split any.
     ///
     /// # Errors
-    /// As for [`Self::give`].
+    /// This function returns the errors of [`Self::give`].
     pub(super) fn give_all(&mut self) -> Result<(), OsError> {
         let Some(rights) = &self.rights else { return Ok(()) };
         if self.composed == self.start {

@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn syscalls_are_found_at_every_position() {
-        // Whole blocks of 16 bytes, and every number of bytes behind the last of them.
+        // The search goes by blocks of 16 bytes: the code has four whole blocks, and from 0 to 16 bytes behind them.
         for length in 64..=80 {
             for position in 0..=length - 2 {
                 let mut code = std::vec![0x90u8; length];
