@@ -181,8 +181,7 @@ impl Runtime {
     /// was rung for the `rings`th time.
     pub fn unheard_by(&self, entry: Option<FileEntry>, rings: u32) -> impl Iterator<Item = OwnerId> {
         // A process that has detached is none of them, and is not attached again for this.
-        // SAFETY: the page is mapped for the life of self.
-        let me = OwnerId::new(unsafe { self.me.as_ref() }.owner.load(Ordering::Relaxed)).map(slot_of);
+        let me = self.own().map(slot_of);
         let waits = move |&index: &usize| {
             let slot = &self.segment().attach[index];
             let listener = slot.listener.load(Ordering::Acquire);
