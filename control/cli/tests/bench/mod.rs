@@ -28,7 +28,12 @@ impl Bench {
     }
 
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_cxlraid"));
+        self.program(Path::new(env!("CARGO_BIN_EXE_cxlraid")), arguments)
+    }
+
+    /// `program`, the command or a copy of it, with what every command of this bench gets.
+    pub(crate) fn program(&self, program: &Path, arguments: &[&str]) -> Command {
+        let mut command = Command::new(program);
         command.args(arguments).current_dir(self.home.path());
         for (variable, _) in std::env::vars().filter(|(variable, _)| variable.starts_with("CXLRAID_")) {
             command.env_remove(variable);
