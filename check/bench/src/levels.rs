@@ -59,8 +59,13 @@ pub(crate) fn write_all(subject: &impl Subject, bytes: u64) {
 /// Fills the region and reads it back.
 pub(crate) fn fill(subject: &impl Subject, bytes: u64) {
     write_all(subject, bytes);
-    let block = content(LARGE_BYTES);
     // Every page of every copy is in the page tables before the clock starts; members map what is written, readers too.
+    read_all(subject, bytes);
+}
+
+/// Reads a filled region.
+pub(crate) fn read_all(subject: &impl Subject, bytes: u64) {
+    let block = content(LARGE_BYTES);
     let mut back = vec![0; LARGE_BYTES];
     for offset in (0..bytes).step_by(LARGE_BYTES) {
         subject.read(offset, &mut back);

@@ -4,8 +4,12 @@ use crate::levels::{self, Bench, FILE};
 use crate::members::{Scratch, plain_file};
 use crate::notours::{self, Calls};
 use crate::party::{self, Ground};
-use crate::plan::{ArrayPlace, Plan, Task};
+use crate::places::{Order, Places};
+use crate::plan::{ArrayPlace, Plan, SMALL_BYTES, Task};
+use crate::repair::{self, Repaired};
 use crate::report::Row;
+use crate::rounds::measure;
+use crate::subject::{Buffer, Reads};
 use crate::{append, degraded, mapped, names, scaling, startup};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -92,6 +96,9 @@ pub(crate) fn rows(plan: &Plan, wanted: impl Fn(&str) -> bool) -> Result<Vec<Row
     if wanted("degraded") {
         rows.extend(degraded_rows(plan, &library)?);
     }
+    if wanted("repair") {
+        rows.extend(repair_rows(plan, &library)?);
+    }
     if wanted("append") {
         rows.push(append_row(plan, &library)?);
     }
@@ -122,7 +129,7 @@ pub(crate) fn rows(plan: &Plan, wanted: impl Fn(&str) -> bool) -> Result<Vec<Row
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
-fn said(error: io::Error) -> String {
+pub(crate) fn said(error: io::Error) -> String {
     error.to_string()
 }
 
@@ -149,6 +156,27 @@ fn degraded_rows(plan: &Plan, library: &Library) -> Result<Vec<Row>, String> {
     let member = &array.members[degraded::OUT];
     std::fs::rename(member, member.with_extension("away")).map_err(said)?;
     result(library.worker(&Task::Degraded { plan: *plan, array: array.clone() }, &array, &scratch)?)
+}
+
+/// Two arrays are filled; one of them loses a member and is read beside the other, the other is scrubbed and rebuilt.
+fn repair_rows(plan: &Plan, library: &Library) -> Result<Vec<Row>, String> {
+    let (whole, lacking) = (scratch("repair")?, scratch("reads")?);
+    let filled = |scratch: &Scratch| {
+        let array = scratch.array("5", 3).map_err(said)?;
+        let () = result(library.worker(&Task::Fill { plan: *plan, array: array.clone() }, &array, scratch)?)?;
+        Ok::<_, String>(array)
+    };
+    let (array, reduced) = (filled(&whole)?, filled(&lacking)?);
+    let member = &reduced.members[degraded::OUT];
+    std::fs::rename(member, member.with_extension("away")).map_err(said)?;
+    let reads = |array: &ArrayPlace, scratch: &Scratch| {
+        result::<f64>(library.worker(&Task::Reads { plan: *plan, array: array.clone() }, array, scratch)?)
+    };
+    let pair = |_| Ok((reads(&reduced, &lacking)?, reads(&array, &whole)?));
+    let pairs = (0..plan.repair_rounds).map(pair).collect::<Result<Vec<_>, String>>()?;
+    let mut rows = vec![repair::degraded_reads(pairs)];
+    rows.extend(Repaired { library, array: &array, scratch: whole.path() }.rows(plan)?);
+    Ok(rows)
 }
 
 fn append_row(plan: &Plan, library: &Library) -> Result<Row, String> {
@@ -227,6 +255,10 @@ pub(crate) fn work(task: &str) -> Result<(), String> {
             let subject = OpenOptions::new().read(true).write(true).open(array.file(FILE)).map_err(said)?;
             say(&degraded::rows(&plan, &array, &subject).map_err(said)?)
         }
+        Task::Reads { plan, array } => {
+            let subject = File::open(array.file(FILE)).map_err(said)?;
+            say(&random_reads(&plan, &subject))
+        }
         Task::Append { plan, array, scratch } => {
             let kernel = plain_file(&scratch.join("kernel"), 0).map_err(said)?;
             let subject = create(&array.file(FILE)).map_err(said)?;
@@ -266,6 +298,14 @@ fn level_work(plan: Plan, array: &ArrayPlace, scratch: &Path) -> io::Result<Vec<
     let subject = create(&array.file(FILE))?;
     levels::fill(&subject, plan.region_bytes);
     Ok(Bench::new(plan, array, &subject, &kernel)?.rows())
+}
+
+/// How long a read of 4 KiB at random takes; nanoseconds. Every page is in the page tables before the clock starts.
+fn random_reads(plan: &Plan, subject: &File) -> f64 {
+    levels::read_all(subject, plan.region_bytes);
+    let mut buffer = Buffer::of(&levels::content(SMALL_BYTES));
+    let places = Places::new(Order::Random, plan.region_bytes, SMALL_BYTES, 0, 1);
+    measure(&mut [(&mut Reads(subject, &mut buffer), places)], plan.rounds, plan.small_calls).nanoseconds(0)
 }
 
 /// A new file on the array.

@@ -18,6 +18,7 @@ mod notours;
 mod party;
 mod places;
 mod plan;
+mod repair;
 mod report;
 mod rounds;
 mod scaling;
@@ -34,11 +35,13 @@ cxlraid-bench [--json] [--sanity] [--engine] [CASE...]
   --json     results as JSON instead of a table
   --sanity   sizes so small that times mean nothing; fails if something does not run or data is wrong
   --engine   the engine itself, without the library
-  CASE       raid1, raid5, degraded, journal, append, mmap, names, scaling, notours, startup; all if none is given
+  CASE       raid1, raid5, degraded, repair, journal, append, mmap, names, scaling, notours,
+             startup; all if none is given
 
 The library is CXLRAID_LIB, or libcxlraid.so beside this program.";
 
-const CASES: [&str; 10] = ["raid1", "raid5", "degraded", "journal", "append", "mmap", "names", "scaling", "notours", "startup"];
+const CASES: [&str; 11] =
+    ["raid1", "raid5", "degraded", "repair", "journal", "append", "mmap", "names", "scaling", "notours", "startup"];
 
 /// What was asked for.
 #[derive(Default)]

@@ -32,6 +32,8 @@ pub(crate) struct Plan {
     pub(crate) rounds_of_two: usize,
     /// Programs started in each way.
     pub(crate) spawns: usize,
+    /// Scrubs, rebuilds, and pairs of processes that read with and without a member.
+    pub(crate) repair_rounds: usize,
     /// Worker processes per side for calls that are not ours.
     pub(crate) pairs: usize,
 }
@@ -51,6 +53,7 @@ impl Plan {
             shared_calls: 4096,
             rounds_of_two: 41,
             spawns: 60,
+            repair_rounds: 7,
             pairs: 9,
         }
     }
@@ -69,6 +72,7 @@ impl Plan {
             shared_calls: 64,
             rounds_of_two: 1,
             spawns: 2,
+            repair_rounds: 1,
             pairs: 1,
         }
     }
@@ -83,6 +87,8 @@ pub(crate) enum Task {
     Fill { plan: Plan, array: ArrayPlace },
     /// Writes to that file with a member out, through the library.
     Degraded { plan: Plan, array: ArrayPlace },
+    /// Reads at random of that file, through the library.
+    Reads { plan: Plan, array: ArrayPlace },
     /// Appends, timed.
     Append { plan: Plan, array: ArrayPlace, scratch: PathBuf },
     /// Appends, to be counted from outside.

@@ -123,6 +123,23 @@ impl Inode {
         }
     }
 
+    /// Runs `change`, which stores to the stripe at `start`, with a note that the file's bytes of this stripe wait
+    /// for resync. After a crash in the middle the next opening makes their parity fit, although no lane names
+    /// them. The caller holds the size lock and all stripe locks, and the file has no other note.
+    pub(crate) fn with_stripe_noted(&self, start: u64, change: impl FnOnce() -> Result<(), OsError>) -> Result<(), OsError> {
+        if self.geometry.level().parity_count() == 0 || self.files.has_journal() {
+            return change();
+        }
+        let (table, array) = (self.files.table(), self.files.array());
+        let stripe = Resync { start, end: self.size(), lost: MemberSet::EMPTY };
+        table.add_resync(array, self.number, stripe);
+        change()?;
+        let (from, to) = (self.geometry.member_bytes(start), self.geometry.member_bytes(start + self.stripe_step()));
+        self.on_members(|backing| backing.persist(from, to - from))?;
+        table.end_resync(array, self.number, Some(stripe));
+        Ok(())
+    }
+
     fn noted(&self) -> Option<Resync> {
         self.files.table().resync(self.files.array(), self.number)
     }

@@ -234,8 +234,10 @@ impl Inode {
         if self.geometry.level().has_chunks() && end > size {
             // Chunks of the last stripe that lie behind the end, as far as its first one reaches.
             self.fill_holes(size, end)?;
-            self.zero(size, end - size)?;
-            self.resync(end - stripe, stripe)?;
+            self.with_stripe_noted(end - stripe, || {
+                self.zero(size, end - size)?;
+                self.resync(end - stripe, stripe)
+            })?;
             self.on_members(|backing| backing.set_len(kept))?;
         }
         shared.tail_unfinished.store(0, Ordering::Relaxed);
