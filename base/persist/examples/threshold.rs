@@ -1,11 +1,14 @@
-//! Measures what the constants in `kernels.rs` were chosen by; prints tables, nanoseconds per call.
+//! Measures from which length on non-temporal stores are faster, for the constants in `src/kernels.rs`. It prints
+//! tables in nanoseconds per call.
 //!
-//!     cargo run --release -p cxlraid-persist --example threshold [directory of three 512 MiB member files, /dev/shm]
+//!     cargo run --release -p cxlraid-persist --example threshold [DIRECTORY]
 //!
-//! Wants a quiet machine; on a busy one compare only within a row.
+//! It makes three member files of 512 MiB in DIRECTORY (/dev/shm if none is given) and unlinks them at once. It needs a
+//! quiet machine: on a busy one only the figures of one row can be compared.
 //!
-//! Non-temporal against ordinary stores per length, hot (a 64 KiB region used over and over) and cold (random places in
-//! 512 MiB per member), and the read-modify-write of RAID 5 against a plain loop without an engine.
+//! Non-temporal stores are compared with ordinary ones for each length, *hot* (a region of 64 KiB that is used over and
+//! over) and *cold* (random places in 512 MiB of each member). The read-modify-write of RAID 5 is compared with a plain
+//! loop.
 
 use cxlraid_persist::fault::guard;
 use cxlraid_persist::{Kernels, PersistenceDomain, fence, kernels, kernels_for};
@@ -19,7 +22,7 @@ use sys::rustix::mm::{MapFlags, ProtFlags, mmap};
 const MEMBER_BYTES: usize = 512 << 20;
 const HOT_BYTES: usize = 64 << 10;
 
-/// A member file, mapped and populated, gone when the process ends.
+/// Makes a member file and maps it with all its pages. The file is unlinked, so it is gone when the process ends.
 fn member(directory: &Path, index: usize) -> *mut u8 {
     let path = directory.join(format!("cxlraid-threshold-{}-{index}", std::process::id()));
     let file: File = OpenOptions::new().read(true).write(true).create_new(true).open(&path).expect("create a member");
@@ -31,7 +34,7 @@ fn member(directory: &Path, index: usize) -> *mut u8 {
     map.expect("map the member").cast()
 }
 
-/// Where the calls of a run go: offsets in `0..region`, multiples of the length rounded to lines.
+/// The offsets at which a run makes its calls: in `0..region`, at multiples of the length rounded up to lines.
 struct Places {
     slots: u64,
     slot_bytes: usize,
@@ -61,7 +64,8 @@ impl Places {
     }
 }
 
-/// Nanoseconds per call of `f(offset)`: the best of five runs of about 20 ms (40 ms for the long ones).
+/// Nanoseconds per call of `f(offset)`: the best of five runs. The longer `len`, the fewer calls a run has, so that a
+/// run takes some 20 to 40 ms.
 fn measure(mut places: Places, len: usize, mut f: impl FnMut(usize)) -> f64 {
     let calls = (40_000_000 / (len + 400)).max(100);
     let mut best = f64::MAX;
@@ -76,7 +80,7 @@ fn measure(mut places: Places, len: usize, mut f: impl FnMut(usize)) -> f64 {
     best
 }
 
-/// The loop a C programmer would write for one chunk: nothing but the work.
+/// The update of one chunk and its parity as a plain loop, with which the kernels are compared.
 #[target_feature(enable = "avx512f")]
 unsafe fn plain_update(data: *mut u8, p: *mut u8, new: *const u8, len: usize) {
     use std::arch::x86_64::*;
@@ -128,7 +132,7 @@ fn read_modify_write(members: &[*mut u8], new: *const u8) {
     let line = |name: &str, f: &dyn Fn(*mut u8, *mut u8)| {
         let run = |random: bool| {
             measure(Places::new(2 * MEMBER_BYTES, 4096, random), 4096, |offset| {
-                // As RAID 5 places it: stripes of two data chunks of 64 KiB, parity rotating.
+                // The bytes lie as on RAID 5: stripes of two data chunks of 64 KiB, each stripe's P on the next member.
                 let (chunk, within) = (offset >> 16, offset & 0xffff);
                 let (stripe, column) = (chunk / 2, chunk % 2);
                 let parity = 2 - stripe % 3;
@@ -141,7 +145,8 @@ fn read_modify_write(members: &[*mut u8], new: *const u8) {
         println!("{name:<28} {:>10.0} {:>8.0}", run(false), run(true));
     };
     let [stream, cached] = [kernels().always_streaming(), kernels().never_streaming()];
-    // SAFETY: data and p have 4096 bytes at line boundaries, `new` and `out` have 1 MiB. So in all lines.
+    // SAFETY: in every call below `data` and `p` have 4096 bytes at line boundaries, `new` has 1 MiB, and `out` is the
+    // upper half of that.
     unsafe {
         if std::is_x86_feature_detected!("avx512f") {
             line("plain loop", &|data, p| plain_update(data, p, new, 4096));
@@ -162,7 +167,7 @@ fn read_modify_write(members: &[*mut u8], new: *const u8) {
     }
 }
 
-/// Throughput in the caches, of every instruction set: 4 KiB buffers, 8 columns.
+/// Times the arithmetic of every instruction set on 8 columns of 4 KiB, which stay in the caches.
 fn arithmetic(new: *const u8) {
     println!("\nin cache, 8 columns of 4 KiB   parity_p   parity_pq   dot (mixed)   stripe_pq   update_pq   ns");
     let buffer = |i: usize| new.cast_mut().wrapping_add(i * 4096);
@@ -202,7 +207,7 @@ fn guard_cost() {
         *black_box(&mut count) += 1;
     });
     let guarded = time(&mut || {
-        // SAFETY: nothing in it can be left half done.
+        // SAFETY: the closure owns nothing, so it may be left at any instruction.
         let result = unsafe { guard(|| *black_box(&mut count) += 1) };
         black_box(&result);
     });

@@ -1,5 +1,6 @@
-//! A program may change its buffer while it is being written. Which bytes are stored is then its own affair, but parity must
-//! fit whatever was stored: a kernel that loads a byte of the new data twice leaves a stripe that reconstructs wrongly.
+//! A program may change its buffer while it is being written. Which bytes are stored is then the program's affair, but parity
+//! must fit whatever was stored: a kernel (of parity) that loads a byte of the new data twice leaves a stripe that
+//! reconstructs wrongly.
 
 mod common;
 

@@ -1,9 +1,9 @@
 //! The block of memory every thread has: thread-local storage without libc's help.
 //!
 //! `#[thread_local]` is not stable, so the block is laid out in `.tbss` by hand and reached by the initial-exec model, which is
-//! right for a program and for a preloaded library alike (both are there when the static TLS area is laid out). It starts
-//! as zeros and has no destructor: what it names must be recoverable when the thread is gone.
-//! A child made by vfork shares its parent's block; the parent is stopped meanwhile.
+//! right for a program and for a preloaded library alike (both are there when the static TLS area is laid out). The block
+//! starts as zeros and has no destructor: what it names must be recoverable when the thread is gone.
+//! A child of vfork uses the block of the thread that made it, which is stopped meanwhile.
 
 use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicU32, AtomicUsize};
@@ -11,15 +11,15 @@ use core::sync::atomic::{AtomicU32, AtomicUsize};
 /// What a thread knows about itself. All fields start as zero.
 #[repr(C, align(64))]
 pub struct ThreadBlock {
-    /// The stack pointer to resume at when a guarded copy faults; 0 outside a guard (persist::fault).
+    /// The stack pointer to resume at when code in a guard faults; 0 outside a guard (`persist::fault`).
     pub fault_resume: AtomicUsize,
     /// The address that faulted, valid after a guard returned an error.
     pub fault_address: AtomicUsize,
-    /// How deep this thread is inside the library; signals are deferred while it is not 0 (front).
+    /// How deep this thread is inside the library; signals are deferred while it is not 0 (front/preload).
     pub inside: AtomicU32,
-    /// The write-intent lane this thread owns, plus one; 0 for none (intent).
+    /// The number of the lane that this thread owns, plus one; 0 for none (core/intent).
     pub lane: AtomicU32,
-    /// Words that belong to the front end.
+    /// Words of front/preload, which has a name for each (`thread::word` there).
     pub front: [AtomicUsize; 24],
 }
 

@@ -7,19 +7,20 @@ use std::{ffi::OsString, path::PathBuf};
 pub(crate) const HELP: &str = "\
 cxlraid-suites [OPTIONS] [NAME...]
 
-Runs the suites of these names, or of families: cpython, stress-ng, programs; all of them without.
+Runs the suites that are named; a family's name (cpython, stress-ng, programs) stands for all of its suites. Without NAME
+all suites are run.
 
   --level LEVEL   only on this shape: raid5, missing (raid5 that lacks a member), raid1, journal; may be given several times
   --lib PATH      libcxlraid.so (else CXLRAID_LIB, else beside this program)
-  --quick         a selection, on raid5
-  --list          names of the suites
-  --keep          leave the members, and what the suites print";
+  --quick         run a selection, on raid5
+  --list          print the names of the suites
+  --keep          do not remove the members, and what the suites print";
 
 /// What is asked for.
 #[derive(Debug)]
 pub(crate) struct Options {
     pub(crate) names: Vec<String>,
-    /// Empty: all.
+    /// The labels of the shapes to run on; if there are none, all shapes, or the one of `quick`.
     levels: Vec<String>,
     pub(crate) library: PathBuf,
     pub(crate) quick: bool,
@@ -28,7 +29,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// None: help is asked for.
+    /// Reads the command line. None if help is asked for.
     pub(crate) fn from_arguments(arguments: impl Iterator<Item = OsString> + 'static) -> Result<Option<Self>, String> {
         let mut options =
             Self { names: Vec::new(), levels: Vec::new(), library: library(), quick: false, list: false, keep: false };

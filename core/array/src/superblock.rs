@@ -1,7 +1,8 @@
 //! Writing superblocks: creation, and the record of members that went out.
 //!
-//! Creation is final with event count 1. It writes superblocks with count 0 first, then everything else a member needs, then count
-//! 1 on all: a creation cut short is begun again by the next start, since nothing can have been stored. One that fails before takes away what it made.
+//! Creation writes superblocks with event count 0 first, then everything else that a member needs, then superblocks with
+//! count 1 on all members. From the first of these on the array exists. If a creation is cut short before, nothing can
+//! have been stored, and the next start begins it again. A creation that fails before takes away what it made.
 
 use crate::Array;
 use crate::access;
@@ -21,10 +22,10 @@ use units::{ChunkBytes, MEMBER_COUNT_MAX, MemberSet, Slot};
 
 /// Permission bits of everything under `.cxlraid` when nothing else is asked for: the creator alone.
 const MODE_DEFAULT: u32 = 0o600;
-/// What a superblock is called under `.cxlraid` until it is whole, where one is replaced.
+/// The name under `.cxlraid` of a superblock that is to replace another one, until it is whole.
 const SUPERBLOCK_TO_BE: &core::ffi::CStr = c"superblock-new";
 
-/// Makes the directories members of a new array.
+/// Makes the directories of `config` members of a new array.
 pub(crate) fn create(config: &Config, roots: &[&OwnedFd]) -> core::result::Result<(), AttachError> {
     for (path, root) in config.mounts.iter().zip(roots) {
         probe(path, root)?;
@@ -33,7 +34,7 @@ pub(crate) fn create(config: &Config, roots: &[&OwnedFd]) -> core::result::Resul
     let draw = |place| New::draw(place, config.journal_lanes, superblock.array_uuid, config.level);
     let journal = config.journal.as_ref().map(draw).transpose()?;
     superblock.journal = journal.as_ref().map(|journal| journal.entry);
-    // First what is not on the members: if it cannot be made they are as they were.
+    // A journal that is not on the members comes first: if it cannot be made they are as they were.
     let elsewhere = journal.as_ref().filter(|journal| journal.is_elsewhere());
     let made =
         elsewhere.map(|journal| journal.make(&config.mounts, &[], &superblock.geometry()?, superblock.access, SaidBy::Operator));
@@ -44,7 +45,7 @@ pub(crate) fn create(config: &Config, roots: &[&OwnedFd]) -> core::result::Resul
         }
         roots.iter().for_each(|root| unmake(root, &config.prefixes));
     })?;
-    // From the first of these on the array exists, and nothing of it is taken away any more.
+    // From the first of these superblocks on the array exists, and nothing of it is taken away any more.
     for (slot, meta) in metas.iter().enumerate() {
         let finished = Superblock { event_count: 1, copy_sequence: 1, ..for_slot(&superblock, slot) };
         write_copy(meta, &finished, 1).map_err(|error| AttachError::os(&config.mounts[slot], "create", error))?;
@@ -71,7 +72,7 @@ fn prepare_members(
         let metas: Vec<_> = metas.iter().map(Some).collect();
         journal.make(&config.mounts, &metas, &superblock.geometry()?, superblock.access, SaidBy::Operator)?;
     }
-    // Last, when nothing more needs space.
+    // The directories come last, when nothing else needs space.
     for (slot, root) in roots.iter().enumerate() {
         let made = config.prefixes.iter().try_for_each(|prefix| make_directories(root, prefix, config.access));
         made.map_err(|error| AttachError::os(&config.mounts[slot], "create", error))?;
@@ -79,25 +80,25 @@ fn prepare_members(
     Ok(metas)
 }
 
-/// Takes away what creation has made on a member, in which there was nothing before: it failed on some member.
+/// Takes away what a creation that has failed made on one member, whose directory was empty before.
 fn unmake(root: &OwnedFd, prefixes: &[Vec<u8>]) {
     prefixes.iter().for_each(|prefix| remove_directories(root, prefix));
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let Ok(meta) = fs::openat(root, format::DIRECTORY, flags, Mode::empty()) else { return };
     let tables = [format::INODES_FILE, format::BACKINGS_FILE, format::LANES_FILE, format::NAMES_FILE, format::JOURNAL_FILE];
-    // The superblock last: without it what is left could not be told from somebody else's.
+    // The superblock goes last: it shows that the other files are those of a creation.
     for name in tables.into_iter().chain([format::SUPERBLOCK_FILE]) {
         let _ = fs::unlinkat(&meta, name, AtFlags::empty());
     }
     let _ = fs::unlinkat(root, format::DIRECTORY, AtFlags::REMOVEDIR);
 }
 
-/// Asks, without leaving anything behind, whether files with attributes can be made here.
+/// Checks whether files with extended attributes can be made in a directory. Leaves nothing behind.
 pub(crate) fn probe(path: &[u8], root: &OwnedFd) -> core::result::Result<(), AttachError> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     let file = match fs::openat(root, c".", flags, Mode::from_raw_mode(0o600)) {
         Ok(file) => file,
-        // No unnamed files here: creation itself will tell.
+        // This file system has no unnamed files: creation itself will meet the error, if there is one.
         Err(OsError::OPNOTSUPP | OsError::ISDIR) => return Ok(()),
         Err(error) => return Err(AttachError::os(path, "write to", error)),
     };
@@ -171,7 +172,8 @@ pub(crate) fn open_meta(root: &OwnedFd, access: Access) -> Result<OwnedFd> {
     fs::openat(root, format::DIRECTORY, flags, Mode::empty())
 }
 
-/// Puts a superblock in the place of the one that is there, if there is one: that belongs to another member UUID, and the two copies of a file name the same member. Whole or not at all.
+/// Makes a member's superblock whole or not at all, in the place of the old one if there is one. The old one belongs to
+/// another member UUID, and both copies in a file name the same member. So the new one is a new file.
 pub(crate) fn start_superblock(meta: &OwnedFd, superblock: &Superblock) -> Result<()> {
     let file = open_new(meta, SUPERBLOCK_TO_BE, superblock.access)?;
     fs::ftruncate(&file, 0)?;
@@ -182,7 +184,7 @@ pub(crate) fn start_superblock(meta: &OwnedFd, superblock: &Superblock) -> Resul
     fs::fsync(meta)
 }
 
-/// Makes the tables.
+/// Makes a member's tables, without records.
 pub(crate) fn make_tables(superblock: &Superblock, meta: &OwnedFd) -> Result<()> {
     let tables = [
         (TableKind::Inodes, format::INODES_FILE, format::TABLE_HEADER_BYTES),
@@ -206,19 +208,21 @@ pub(crate) fn make_tables(superblock: &Superblock, meta: &OwnedFd) -> Result<()>
     fs::fsync(meta)
 }
 
-/// Makes a table that is missing because a program without it made the member, or gives one a new header. Several processes may do that at once: all of them write the same.
+/// Makes a table that the program which made the member did not know, or gives a table a new header. Several processes
+/// may do that at once: all of them write the same.
 pub(crate) fn make_table(meta: &OwnedFd, header: &TableHeader, name: &core::ffi::CStr, access: Access) -> Result<()> {
     fs::fsync(begin_table(meta, header, name, access)?)
 }
 
-/// A table's file with its header; what it holds besides stays.
+/// Opens or makes a table's file, and writes its header. What the file holds besides stays.
 fn begin_table(meta: &OwnedFd, header: &TableHeader, name: &core::ffi::CStr, access: Access) -> Result<OwnedFd> {
     let file = open_new(meta, name, access)?;
     write_fully(&file, &header.encode(), 0)?;
     Ok(file)
 }
 
-/// Removes the empty directories on the way to `path` below a member, from the last one on. `path` is absolute and normalised. No symlink is followed.
+/// Removes the empty directories on the way to `path` below a member, the innermost first. `path` is absolute and
+/// normalised. No symlink is followed.
 fn remove_directories(root: &OwnedFd, path: &[u8]) {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut above: Vec<(OwnedFd, &[u8])> = Vec::new();
@@ -239,7 +243,8 @@ fn remove_directories(root: &OwnedFd, path: &[u8]) {
     }
 }
 
-/// Whether a directory below a member is missing, and this process may make it. `path` is absolute and normalised. No symlink is followed.
+/// Whether a directory below a member is missing, and this process may make it. `path` is absolute and normalised. No
+/// symlink is followed.
 pub(crate) fn could_make(root: &OwnedFd, path: &[u8]) -> bool {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut above: Option<OwnedFd> = None;
@@ -269,8 +274,9 @@ pub(crate) fn has_empty(root: &OwnedFd, path: &[u8]) -> bool {
     entries.all(|entry| entry.is_ok_and(|entry| matches!(entry.file_name().to_bytes(), b"." | b"..")))
 }
 
-/// `mkdir -p` below a member. `path` is absolute and normalised; what it names in full is given to those whom the array is open to, if it is new and `access` says so. No symlink is followed: whoever
-/// owns a directory on the way could lead the others out of the member.
+/// Makes the missing directories of `path` below a member, as `mkdir -p` does. `path` is absolute and normalised. If the
+/// last directory is new, it gets the owner and the rights of `access`, if there is one. No symlink is followed: whoever
+/// owns a directory on the way could lead other users out of the member.
 pub(crate) fn make_directories(root: &OwnedFd, path: &[u8], access: Option<Access>) -> Result<()> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut above: Option<OwnedFd> = None;
@@ -285,7 +291,7 @@ pub(crate) fn make_directories(root: &OwnedFd, path: &[u8], access: Option<Acces
             (Ok(()) | Err(OsError::EXIST), _) => {}
             (Err(error), _) => return Err(error),
         }
-        // What the whole path names need not be a directory.
+        // What is there at the end of the path need not be a directory.
         if names.peek().is_some() {
             above = Some(fs::openat(directory, name, flags, Mode::empty())?);
         }
@@ -339,8 +345,8 @@ pub(crate) fn is_outdated(newest: &Superblock, members: &[Member]) -> bool {
     now.map(|(superblock, _)| superblock.event_count).max().is_some_and(|event_count| event_count > newest.event_count)
 }
 
-/// Gives members in sync whose superblocks an update did not come to, because a death or a crash cut it short, what the others have. The caller is alone with the
-/// array. Returns the members that could not be written.
+/// Finishes an update of superblocks that a death or a crash cut short: the members in sync to which it did not come get
+/// what the others have. The caller is alone with the array. Returns the members that could not be written.
 pub(crate) fn finish_update(newest: &Superblock, members: &[Member]) -> MemberSet {
     let finish = |member: &Member| {
         let meta = member.meta().ok_or(OsError::NODEV)?;
@@ -356,17 +362,19 @@ pub(crate) fn finish_update(newest: &Superblock, members: &[Member]) -> MemberSe
 }
 
 impl Array {
-    /// Takes the array away again that this process has created, and which nobody else has used: the caller holds it since ([`Array::attach_holding`]). What lies on its members besides stays.
+    /// Takes an array away that this process has created and has held since ([`Array::attach_holding`]), so that nobody
+    /// else has used it. Other files on its members stay.
     ///
     /// # Errors
-    /// `BUSY` if this process did not create the array; else a member on which it could not be taken back.
+    /// `BUSY` if this process did not create the array. Otherwise the member that could not be written, and the kernel's
+    /// error.
     pub fn unmake(self) -> core::result::Result<(), (usize, OsError)> {
         if !self.created || !self.alone {
             return Err((0, OsError::BUSY));
         }
         let roots: Vec<_> =
             self.members.iter().filter_map(|member| Some((member.slot, member.root()?, member.meta()?))).collect();
-        // First it is unfinished on all: whoever dies here leaves what the next creation begins anew.
+        // First the superblocks say that creation is unfinished: if this process dies here, the next creation begins anew.
         for &(slot, _, meta) in &roots {
             let again = read(meta).and_then(|(superblock, copy)| {
                 let unfinished = Superblock { event_count: 0, copy_sequence: superblock.copy_sequence + 1, ..superblock };
@@ -378,15 +386,17 @@ impl Array {
             unmake(root, &self.config.prefixes);
         }
         if let Some(Ok((file, _))) = self.journal.as_ref().and_then(crate::journal::ArrayJournal::open) {
-            // Whether it was there before is not known any more; an empty one can be taken for a journal's place again.
+            // Nobody knows any more whether the journal's file was there before. If it is empty, a journal can have its
+            // place again.
             let _ = fs::ftruncate(&file, 0);
         }
         self.runtime.remove();
         Ok(())
     }
 
-    /// Records on every member in use which members are out, with a higher event count: from now on those are stale. A member whose
-    /// superblock cannot be written goes out too. The caller holds the superblock lock.
+    /// Records on every member in use which members are out, with a higher event count. By that count the members that are
+    /// out are stale from now on. A member whose superblock cannot be written goes out too. The caller holds the
+    /// superblock lock.
     pub(crate) fn record_out(&self) -> Result<()> {
         loop {
             let out = self.runtime.out();
@@ -402,14 +412,17 @@ impl Array {
         }
     }
 
-    /// Raises the event count of every member in use by two, one after the other, so that an update cut short leaves them at most one apart. A member that was put back from a copy made in an
-    /// earlier use is then two behind, and stale. In between the members' tables are marked with the count; the second time the superblocks ask for that mark. The caller holds the superblock lock. A
-    /// process that may not write superblocks leaves it to others.
+    /// Raises the event count of every member in use by two, in two updates. Each update goes from member to member, so
+    /// one that is cut short leaves the members at most one apart. A member that is put back from a copy made in an earlier
+    /// use is then two behind at least, and stale. Between the updates the members' tables are marked with the count; the
+    /// second update has the superblocks ask for that mark. The caller holds the superblock lock. A process that may not
+    /// write superblocks leaves this to others.
     pub(crate) fn record_use(&self) -> Result<()> {
         self.record(false)
     }
 
-    /// As [`Self::record_use`], at the end of a use. `is_clean`: nothing waits to be made good, and all that the members hold is durable; the superblocks say so until their next update.
+    /// Does what [`Self::record_use`] does, at the end of a use. `is_clean` says that nothing waits to be made good, and
+    /// that all that the members hold is durable. The superblocks say so until their next update.
     pub(crate) fn record_end(&self, is_clean: bool) -> Result<()> {
         self.record(is_clean)
     }
@@ -423,7 +436,8 @@ impl Array {
             let meta = self.members[slot].meta().ok_or(OsError::NODEV);
             match meta.and_then(|meta| tables::mark(meta, self.uuid, least, use_count)) {
                 Ok(marked) => is_marked &= marked,
-                // With the rights that this process has left the superblocks can be written, and other files cannot be opened: the mark before this one has to do.
+                // This process has the superblocks open, and has no right to open the tables any more: the superblocks go on
+                // asking for the mark before this one.
                 Err(error) if may_not(error) => is_marked = false,
                 Err(_) => failed = failed.with(slot),
             }
@@ -443,7 +457,8 @@ impl Array {
         Ok(())
     }
 
-    /// Changes the superblocks of the members in use, and records the loss of those that cannot be written. Returns the new event count; None if this process may not write them.
+    /// Changes the superblocks of the members in use, and records the loss of members that cannot be written. Returns the
+    /// new event count; None if this process may not write superblocks.
     fn raise(&self, change: impl Fn(&mut Superblock)) -> Result<Option<u64>> {
         let (failed, event_count) = match self.rewrite(self.runtime.out(), change) {
             Err(OsError::ACCESS) => return Ok(None),
@@ -462,7 +477,7 @@ impl Array {
         self.record_out()
     }
 
-    /// Returns the members that could not be written.
+    /// Records once, on every member but those in `out`, that these are out. Returns the members that could not be written.
     fn record_out_once(&self, out: MemberSet) -> Result<MemberSet> {
         self.rewrite(out, |superblock| {
             for gone in out.iter() {
@@ -475,10 +490,10 @@ impl Array {
         .map(|(failed, _)| failed)
     }
 
-    /// Writes both copies of the superblock of every member in use anew: one may be damaged.
+    /// Writes both copies of the superblock of every member in use anew, because one of them may be damaged.
     ///
     /// # Errors
-    /// `IO` where one cannot be written.
+    /// `IO` if a member's superblock cannot be written.
     pub fn renew_superblocks(&self) -> Result<()> {
         self.before_change()?;
         self.runtime.with_superblocks(|| {
@@ -493,7 +508,8 @@ impl Array {
         if failed.is_empty() { Ok(()) } else { Err(OsError::IO) }
     }
 
-    /// Changes the superblocks of all members but those in `out`. Returns the members that could not be written, and the event count of the others.
+    /// Changes the superblocks of all members but those in `out`. Returns the members that could not be written, and the
+    /// event count of the others.
     ///
     /// # Errors
     /// `ACCESS` if this process may not write them: that says nothing of the members.
@@ -510,7 +526,8 @@ impl Array {
         let newest =
             current.iter().map(|(_, (superblock, _))| superblock).max_by_key(|superblock| superblock.event_count).cloned();
         let event_count = newest.as_ref().map_or(0, |newest| newest.event_count) + 1;
-        // What a dead process' update did not come to is made even first: members are never more than one apart.
+        // Members to which the update of a dead process did not come get that update first, so members are never more than
+        // one apart.
         if let Some(newest) = &newest {
             for (slot, (superblock, copy)) in &mut current {
                 if superblock.event_count == newest.event_count {

@@ -5,7 +5,8 @@
 //! array would then look at 2^34 records of it, and would fill shared memory by looking.
 //!
 //! A record in a hole is all zeros, and so free. So only ranges for which members hold data are
-//! looked at (lseek(2), SEEK_DATA), and these cost the one who made them as much as those who look.
+//! looked at (lseek(2), SEEK_DATA). To fill a range with data costs the user as much as it costs
+//! programs to look at it.
 
 use crate::holes::seek_member;
 use crate::table::InodeTable;
@@ -28,7 +29,8 @@ impl InodeTable {
         Ok(count)
     }
 
-    /// The next numbers, from `first` on, of which any member in use has data; None if there are none.
+    /// The next numbers, from `first` on, for which the table of any member in use has data; None if there are none. A
+    /// member whose table cannot be asked goes out.
     pub(crate) fn next_run(&self, array: &Array, first: u64) -> Result<Option<Range<u64>>, OsError> {
         let mut next: Option<Range<u64>> = None;
         for slot in array.in_use().iter() {
@@ -51,12 +53,13 @@ impl InodeTable {
             return Ok(None);
         }
         let from = inode_record_offset(first);
-        // What is no whole record is none. Nobody uses the position of these descriptors.
+        // A record that reaches beyond the data counts as none. Nobody uses the position of these descriptors, which
+        // lseek(2) moves.
         let first_in = |offset: u64| (offset - inode_record_offset(1)) / INODE_RECORD_BYTES as u64 + 1;
         let (start, end) = match seek_member(table.fd(), SeekFrom::Data(from)) {
             Ok(Some(start)) => (start, seek_member(table.fd(), SeekFrom::Hole(start))?.unwrap_or(start)),
             Ok(None) => return Ok(None),
-            // Where it cannot be asked there is data.
+            // A file system that cannot tell holes counts as full of data.
             Err(OsError::INVAL | OsError::OPNOTSUPP) => (from, table.bytes()?),
             Err(error) => return Err(error),
         };
@@ -64,7 +67,7 @@ impl InodeTable {
         Ok(Some(run).filter(|run| !run.is_empty()))
     }
 
-    /// Makes the tables equally long, as far as there are records in any: one may have been grown on some members only.
+    /// Makes every table as long as records reach in any of them, since the table may have been grown on some members only.
     pub(crate) fn equal_lengths(&self, array: &Array) -> Result<(), OsError> {
         let mut reach = 0;
         for slot in array.in_use().iter() {
@@ -79,7 +82,7 @@ impl InodeTable {
                 continue;
             }
             if reach > sys::file_limit::bytes() {
-                // The kernel would kill the program that was limited.
+                // The kernel would kill a program that exceeds its limit on file sizes.
                 return Err(OsError::FBIG);
             }
             if self.member(slot).is_none_or(|table| table.set_len(reach).is_err()) {

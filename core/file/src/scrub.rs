@@ -40,15 +40,15 @@ const FOLLOW_COUNT: u32 = 4;
 /// What became of a unit that did not fit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mended {
-    /// Nothing was asked for, or could be done.
+    /// The unit was not to be mended, or could not be.
     No,
     /// The wrong members got what the others say.
     Rewritten,
     /// Parity, or later copies, were made from the data.
     Recomputed,
-    /// It was right when it was looked at again.
+    /// The unit was right when it was looked at again.
     AlreadyRight,
-    /// It could not be stored.
+    /// The right bytes could not be stored.
     Failed(OsError),
 }
 
@@ -57,11 +57,12 @@ pub enum Mended {
 pub enum ScrubMode {
     /// To tell what does not fit.
     Check,
-    /// To tell also what does not fit where bytes wait for resync: of a file that is open as it is, whose bytes the first to open it for writing would make agree, so that nobody heard of it.
+    /// To tell what does not fit, also where bytes wait for resync. The file is opened as it is for this: the first process
+    /// to open it for writing would make these bytes agree, and nobody would hear that they did not.
     CheckWaiting,
     /// To mend what does not fit.
     Repair,
-    /// To mend also where bytes wait for resync what is located, and to leave the rest to the resync.
+    /// To mend units whose wrong member is known, also where bytes wait for resync, and to leave the others to the resync.
     RepairWaiting,
 }
 
@@ -71,20 +72,20 @@ impl ScrubMode {
     }
 }
 
-/// Whom a scrub of a file tells.
+/// What a scrub of a file calls.
 pub struct Watch<'a> {
-    /// What does not fit, and what became of it.
+    /// Called with each unit that does not fit, and with what became of it.
     pub found: &'a mut dyn FnMut(&Mismatch, Mended),
-    /// After each step: bytes that were compared, and bytes of holes. The scrub ends when this is false.
+    /// Called after each step with the bytes that were compared and the bytes of holes. If it returns false the scrub ends.
     pub goes_on: &'a mut dyn FnMut(u64, u64) -> bool,
 }
 
-/// What was looked at.
+/// What a scrub of a file has looked at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Scrubbed {
     /// Bytes of the file that were compared.
     pub bytes: u64,
-    /// Bytes of units that did not fit and may not have to: something waits to be made good there.
+    /// Bytes of units that did not fit, perhaps only because something waits to be made good there.
     pub unsettled_bytes: u64,
     /// Members whose bytes were not compared: they are out, or have lost the file's bytes.
     pub out: MemberSet,
@@ -93,7 +94,7 @@ pub struct Scrubbed {
 /// What a look at a range came to.
 struct Look {
     found: Vec<Mismatch>,
-    /// The file ended before the range did.
+    /// Where the look ended: before the end of the range if the file ended there.
     end: u64,
 }
 
@@ -103,7 +104,7 @@ impl Inode {
     /// # Errors
     /// `IO` if more members failed than the level bears, or the file's redundancy is on members that are out; what the kernel says.
     pub fn scrub(&self, mode: ScrubMode, watch: &mut Watch<'_>) -> Result<Scrubbed, OsError> {
-        // What cannot be made good now counts as not settled where it does not fit.
+        // Units that do not fit because of stores that cannot be followed now count as not settled.
         let _ = self.finish_mappings();
         let (end, block) = (self.size(), self.geometry.lock_block_bytes());
         let step = STEP_BYTES.next_multiple_of(block);
@@ -112,7 +113,7 @@ impl Inode {
         while at < end.min(self.size()) {
             let mut hole = 0;
             if self.has_holes() || at % step == 0 {
-                // Where members cannot be asked there is data.
+                // If members cannot tell holes, all counts as data.
                 let data = self.data_from(at).unwrap_or(Some(at)).map_or(end, |data| data.min(end) / block * block);
                 hole = data.saturating_sub(at);
                 at = at.max(data);
@@ -129,7 +130,7 @@ impl Inode {
                 break;
             }
             if reached < stop {
-                // It was cut.
+                // The file was cut.
                 break;
             }
             at = stop;
@@ -154,7 +155,8 @@ impl Inode {
         }
     }
 
-    /// What of copies does not fit behind the end of the file: chunks of the last stripe that lie there reach as far as its first one, and are to be zeros. With parity they are compared with the rows before the end.
+    /// Compares what copies hold behind the end of the file. There the chunks of the last stripe, which reach as far as its
+    /// first chunk does, are to be zeros. On levels with parity these bytes are compared together with their rows.
     fn look_behind_end(&self) -> Result<Vec<Mismatch>, OsError> {
         let (shared, geometry) = (self.shared(), &self.geometry);
         if geometry.copy_count() == 1 || !geometry.level().has_chunks() {
@@ -183,7 +185,8 @@ impl Inode {
         Ok(Vec::new())
     }
 
-    /// Whether nobody stores through mappings, or behind an end that a dead process left.
+    /// Whether no other process has a record of mappings of the file, no dead process has left its end unfinished, and
+    /// nothing in it waits for resync.
     fn records_are_quiet(&self) -> bool {
         let shared = self.shared();
         self.records_of_others().next().is_none()
@@ -191,7 +194,7 @@ impl Inode {
             && shared.resync_waits.load(Ordering::Acquire) == 0
     }
 
-    /// What does not fit in a range, without what is not settled.
+    /// Looks at a range and returns what does not fit and is settled. Bytes that are not settled are added to `scrubbed`.
     fn look_settled(&self, range: Range<u64>, mode: ScrubMode, scrubbed: &mut Scrubbed) -> Result<Look, OsError> {
         let mut look = self.look(range.clone())?;
         for _ in 0..FOLLOW_COUNT {
@@ -221,7 +224,7 @@ impl Inode {
         })
     }
 
-    /// Whether something waits there for a process that may store to the file.
+    /// Whether bytes of a range wait for resync, or a dead process has left a stripe there unfinished.
     fn waits(&self, file: &Range<u64>, mode: ScrubMode) -> bool {
         let shared = self.shared();
         let mask = Blocks::of(&self.geometry, file.start, (file.end - file.start).max(1)).mask();
@@ -268,13 +271,15 @@ impl Inode {
         })
     }
 
-    /// Runs `act` with locks held behind which nothing is stored but what `act` says in the record that it gets.
+    /// Runs `act` with the locks of `blocks` held. `act` stores nothing under them but what it notes in the record that it
+    /// gets.
     fn holding_to_look<T>(
         &self,
         blocks: Blocks,
         act: impl FnOnce(Option<UndoRecord<'_>>) -> Result<T, OsError>,
     ) -> Result<T, OsError> {
-        // Before the locks: it may take a system call. Without one, whoever inherits the locks makes parity from the data.
+        // The record is taken before the locks, since that may be a system call. Without a record, a process that inherits
+        // the locks makes parity from the data.
         let undo = self.files.array().runtime().take_undo(self.key()).ok().flatten();
         let record = undo.as_ref().map(Undo::record);
         let held = self.lock_stripes(blocks)?;
@@ -329,7 +334,7 @@ impl Inode {
         self.holding_to_look(Blocks::of(&self.geometry, start, bytes), |record| {
             let end = start + bytes;
             if mismatch.member_offset + bytes > self.geometry.member_bytes(self.size()) {
-                // It was cut.
+                // The file was cut.
                 return Ok(Mended::AlreadyRight);
             }
             let found = self.compare(start..end).or_else(|fault| self.after_fault(fault).map(|()| Vec::new()))?;
@@ -346,7 +351,7 @@ impl Inode {
                 }
                 Verdict::Unknown | Verdict::Several => {
                     if let Some(record) = record {
-                        // A process that inherits the lock goes on with the resync.
+                        // A process that inherits the lock from now on is to go on with the resync.
                         record.disarm();
                     }
                     self.announce(LaneKind::Write, start, end - start, self.out())?;
@@ -363,7 +368,7 @@ impl Inode {
         let striper = Striper { undo: record, ..self.striper(self.out()) };
         match striper.mend(slot, member_offset, right) {
             Ok(()) => Ok(()),
-            // The member is out, or the unit stays as it was.
+            // Either the member is out now, or the unit stays as it was.
             Err(fault) => self.after_fault(fault).and(Err(OsError::IO)),
         }
     }

@@ -1,4 +1,4 @@
-//! The inode table on the members: one record per file, the same on each.
+//! The inode table on the members: one record per file, the same on each member.
 //!
 //! Records are stored on every member in use, the lowest first, and read from all of them
 //! ([`crate::copies`]). A record is filled while it is free, and its state is stored last. A size
@@ -28,18 +28,19 @@ const GROWTH_COUNT: u64 = 1024;
 pub struct InodeTable {
     /// By slot; None for a member that is missing.
     members: Vec<Option<Backing>>,
-    /// Records that are known to lie before the end of the last that was ever used: that only grows.
+    /// How many records this process knows to lie before the table's end. The count only grows.
     known_count: AtomicU64,
-    /// The members whose records have checks of size and notes, as bits: their tables are none of version 1.
+    /// The members whose records have checks of size and notes, as bits. In a table of version 1 records have none.
     checked: AtomicU32,
-    /// The members whose table is of an earlier use, and is to be made anew from the others' ([`Self::renew`]), as bits.
+    /// The members whose table is of an earlier use and is to be made anew from the others' ([`Self::renew`]), as bits.
     pub(crate) outdated: AtomicU32,
-    /// The members of which this process has told that records were mended, as bits.
+    /// The members whose mended records this process has told of, as bits.
     pub(crate) told: AtomicU32,
 }
 
 impl InodeTable {
-    /// Opens the tables of the members that are there. `may_renew`: this process makes the tables whole, and nobody else has them open.
+    /// Opens the tables of the members that are there. `may_renew` says that this process makes the tables whole, and
+    /// that no other process has them open.
     pub fn open(array: &Array, may_renew: bool) -> Result<Self, OsError> {
         let outdated = if may_renew { outdated(array) } else { MemberSet::EMPTY };
         let members = open_tables_but(array, TableKind::Inodes, format::INODES_FILE, outdated)?;
@@ -61,8 +62,8 @@ impl InodeTable {
         self.checked.fetch_or(MemberSet::EMPTY.with(slot).bits(), Ordering::Relaxed);
     }
 
-    /// Gives out an inode number for a file of `shape`, with a record stored on every member in use: of a file without a name, which a crash
-    /// frees.
+    /// Gives out an inode number and a generation for a file of `shape`. The record is stored on every member in use, as
+    /// that of a file without a name, so a start after a crash frees it.
     pub fn create(&self, array: &Array, shape: Shape) -> Result<(u64, u64), OsError> {
         array.runtime().with_inodes(|hint| {
             let number = self.find_free(array, hint.load(Ordering::Relaxed))?;
@@ -91,7 +92,7 @@ impl InodeTable {
                 known = known.max(self.count(slot)?);
                 Ok(())
             })?;
-            // Behind the last that was ever used.
+            // A hint beyond that is wrong: the search goes on behind the last record that was ever used.
             number = number.min(known + 1);
         }
         while number <= known && !self.is_free(array, number)? {
@@ -107,7 +108,7 @@ impl InodeTable {
         }
     }
 
-    /// Whether every member in use says that a number is free. One that has lost its records says so of all.
+    /// Whether every member in use says that a number is free. A member that has lost its records says so of all numbers.
     fn is_free(&self, array: &Array, number: u64) -> Result<bool, OsError> {
         let mut is_free = true;
         self.ask_each(array, |slot| {
@@ -117,7 +118,7 @@ impl InodeTable {
         Ok(is_free)
     }
 
-    /// Asks every member in use; one that turns out to have failed goes out.
+    /// Asks every member in use. A member that turns out to have failed goes out.
     fn ask_each(&self, array: &Array, mut ask: impl FnMut(Slot) -> Result<(), OsError>) -> Result<(), OsError> {
         for slot in array.in_use().iter() {
             match ask(slot) {
@@ -125,23 +126,23 @@ impl InodeTable {
                 result => result?,
             }
         }
-        // Whether any is left.
+        // No member may be left.
         array.first_in_use().map(|_| ())
     }
 
-    /// Gets space for the record of `number` on every member in use, and for more of them if the table is to `grow`. In a table with holes a record before the end has none
-    /// either.
+    /// Gets space for the record of `number` on every member in use, and for [`GROWTH_COUNT`] records if the table is to
+    /// `grow`. A record before the table's end needs it too, since it may lie in a hole.
     fn make_room(&self, array: &Array, number: u64, grow: bool) -> Result<(), OsError> {
         let count = if grow { GROWTH_COUNT } else { 1 };
         let last = (number + count - 1).min(INODE_COUNT_MAX);
         let (from, end) = (inode_record_offset(number), inode_table_bytes(last).min(sys::file_limit::bytes()));
         if number > INODE_COUNT_MAX || end < from + INODE_RECORD_BYTES as u64 {
-            // The kernel would hold the table to the program's limit, and kill the program for it.
+            // The table would exceed the program's limit on file sizes, and the kernel would kill the program for that.
             return Err(OsError::NOSPC);
         }
         for slot in array.in_use().iter() {
             if !self.has_header(slot) {
-                // It was cut to nothing. What is made longer then says that all numbers are free.
+                // The table was cut to nothing. If it were made longer, it would say that all numbers are free.
                 array.fail_member(slot)?;
                 continue;
             }
@@ -191,7 +192,8 @@ impl InodeTable {
     pub fn set_size(&self, array: &Array, number: u64, generation: u64, size: u64) {
         let check = size_check(number, generation, size);
         self.store_everywhere(array, number, |record| {
-            // SAFETY: see `store_everywhere`; records are 64-byte aligned, the size is their first word and its check their last. The check comes last.
+            // SAFETY: see `store_everywhere`; records are 64-byte aligned, the size is their first word and its check
+            // their last. The check is stored last.
             unsafe {
                 AtomicU64::from_ptr(record.add(SIZE_OFFSET).cast()).store(size, Ordering::Release);
                 AtomicU64::from_ptr(record.add(SIZE_CHECK_OFFSET).cast()).store(check, Ordering::Release);
@@ -199,7 +201,8 @@ impl InodeTable {
         });
     }
 
-    /// Adds flags to a record on every member in use, and takes others away. `known` gets what they are then, before anybody else can change them.
+    /// Adds flags to a record on every member in use, and takes others away. `known` is called with the record's new
+    /// flags, before another process can change them.
     pub fn change_flags(&self, array: &Array, number: u64, add: u32, remove: u32, known: impl FnOnce(u32)) {
         array.runtime().with_inodes(|_| {
             let record = self.change_notes(array, number, |record| {
@@ -210,8 +213,9 @@ impl InodeTable {
         });
     }
 
-    /// Changes the notes of a record on every member in use: all of them are stored from what is right now, so that a damaged copy does not get a check that fits. The inode lock is held. Returns the
-    /// record as it is then; None, and nothing is changed, if no member has it whole.
+    /// Changes the notes of a record on every member in use. All notes are stored, made from the copy that is right, so
+    /// that a damaged copy does not get a check that fits its damage. The inode lock is held. Returns the changed record;
+    /// None, with nothing changed, if no member has the record whole.
     pub(crate) fn change_notes(&self, array: &Array, number: u64, change: impl FnOnce(&mut Record)) -> Option<Record> {
         let mut record = self.load_right(array, number).ok()?;
         change(&mut record);
@@ -220,7 +224,8 @@ impl InodeTable {
         let word = |at: usize| u32::from_le_bytes(core::array::from_fn(|index| record[at + index]));
         let long = |at: usize| u64::from_le_bytes(core::array::from_fn(|index| record[at + index]));
         self.store_everywhere(array, number, |to| {
-            // SAFETY: see `store_everywhere`; each field lies at a multiple of its size. The end of what waits for resync comes after what it gives a meaning, the state after all that, and the check last.
+            // SAFETY: see `store_everywhere`; each field lies at a multiple of its size. The end of the range that waits
+            // for resync is stored after the notes to which it gives a meaning, then the state, and the check last.
             unsafe {
                 for at in [LOST_MASK_OFFSET, FLAGS_OFFSET] {
                     AtomicU32::from_ptr(to.add(at).cast()).store(word(at), Ordering::Release);
@@ -235,8 +240,9 @@ impl InodeTable {
         Some(record)
     }
 
-    /// Runs `store` on the address of a record on every member in use, inside a guard. A member whose memory fails goes out, and is on record before
-    /// anybody is told that the change is made: as the lowest member it would take the change back when it is there again.
+    /// Runs `store` on the address of a record on every member in use, inside a guard. A member whose memory fails goes
+    /// out, and its loss is on record before this returns. Otherwise that member could come back as the lowest one and
+    /// undo the change.
     pub(crate) fn store_everywhere(&self, array: &Array, number: u64, store: impl Fn(*mut u8)) {
         let mut failed = false;
         for slot in array.in_use().iter() {
@@ -265,7 +271,7 @@ impl InodeTable {
         }
         persist::fence();
         if failed {
-            // With too many out the next change says so.
+            // If too many members are out, the next change returns the error.
             let _ = array.before_change();
         }
     }
@@ -275,7 +281,8 @@ impl InodeTable {
         let record = self.address(slot, number)?;
         let mut bytes = [0u8; INODE_RECORD_BYTES];
         let out = bytes.as_mut_ptr();
-        // SAFETY: both are 64 bytes; the closure owns nothing. The size may be torn by nobody: it is one aligned word, copied as such.
+        // SAFETY: both are 64 bytes; the closure owns nothing. The size cannot be torn: it is one aligned word, and is
+        // copied as one.
         unsafe {
             guard(|| {
                 for word in 0..INODE_RECORD_BYTES / 8 {
@@ -288,7 +295,7 @@ impl InodeTable {
         Ok(bytes)
     }
 
-    /// Whether a member's table begins as one does.
+    /// Whether a member's table begins with a header and not with zeros. True also if the table cannot be mapped.
     fn has_header(&self, slot: Slot) -> bool {
         let Some(span) = self.members[slot].as_ref().and_then(|table| table.span(0)) else { return true };
         let mut magic = 0;
@@ -305,8 +312,8 @@ impl InodeTable {
         self.load_bytes(slot, number).map(|bytes| InodeRecord::generation_of(&bytes))
     }
 
-    /// Fills a free record, the state last. Nothing is written back: the record is one line, which keeps the order of its stores, and nothing
-    /// refers to it before its state changes ([`Self::set_state`]).
+    /// Fills a free record, the state last. The record is not written back: it is one line, whose stores become durable
+    /// in their order, and nothing on the members refers to it before [`Self::set_state`] changes its state.
     fn store_new(&self, slot: Slot, number: u64, bytes: &[u8; INODE_RECORD_BYTES]) -> Result<(), OsError> {
         let record = self.address(slot, number)?;
         let mut pending = *bytes;
@@ -326,7 +333,7 @@ impl InodeTable {
         .map_err(|_| OsError::IO)
     }
 
-    /// Overwrites a record as a whole, for recovery: a store cut short leaves a record that is not whole.
+    /// Overwrites a record as a whole, for recovery. A store that is cut short leaves a record that is not whole.
     pub(crate) fn store_bytes(&self, slot: Slot, number: u64, bytes: &[u8; INODE_RECORD_BYTES]) -> Result<(), OsError> {
         let (record, flush, bytes) = (self.address(slot, number)?, self.flush(slot), bytes.as_ptr());
         // SAFETY: 64 bytes each; nobody else uses the record; the closure owns nothing.
@@ -342,7 +349,8 @@ impl InodeTable {
         .map_err(|_| OsError::IO)
     }
 
-    /// Runs an operation on one member; if it fails the member goes out, and only too many of those are an error.
+    /// Runs an operation on one member. If it fails the member goes out, which is an error only if the array does not bear
+    /// that.
     fn on_member(&self, array: &Array, slot: Slot, act: impl FnOnce() -> Result<(), OsError>) -> Result<(), OsError> {
         match act() {
             Ok(()) => Ok(()),
@@ -352,7 +360,7 @@ impl InodeTable {
 
     fn address(&self, slot: Slot, number: u64) -> Result<*mut u8, OsError> {
         let table = self.members[slot].as_ref().ok_or(OsError::NODEV)?;
-        // What members and shared memory name may be any number.
+        // A number that was read from a member or from shared memory may be damaged.
         if !(1..=INODE_COUNT_MAX).contains(&number) {
             return Err(OsError::IO);
         }
@@ -386,7 +394,8 @@ impl InodeTable {
     }
 }
 
-/// Why a table cannot be mapped: its file system has failed or takes no changes any more, or this process has no room.
+/// Why a table cannot be mapped: its file system has failed or takes no changes any more (`IO`), or this process has no
+/// room in its address space (`NOMEM`).
 #[cold]
 pub(crate) fn why_unmapped(table: &Backing) -> OsError {
     let mut byte = 0;
@@ -398,13 +407,14 @@ pub(crate) fn why_unmapped(table: &Backing) -> OsError {
     }
 }
 
-/// Opens a table under `.cxlraid` on every member that is there and has not failed; None where an older program made the member without it. A member whose table is missing, or is none of the array's, goes out if
-/// it can be spared.
+/// Opens a table under `.cxlraid` on every member that is there and has not failed; None where an older program made the
+/// member without this table. A member whose table is missing, or is not the array's, goes out if it can be spared.
 pub(crate) fn open_tables(array: &Array, kind: TableKind, name: &core::ffi::CStr) -> Result<Vec<Option<Backing>>, OsError> {
     open_tables_but(array, kind, name, MemberSet::EMPTY)
 }
 
-/// The members in use whose inode table is of an earlier use, if another member has a table of this use to make them anew from.
+/// The members in use whose inode table is of an earlier use. None of them if no member has a table of this use, from
+/// which they could be made anew.
 fn outdated(array: &Array) -> MemberSet {
     let use_count = array.runtime().use_count();
     let headers: Vec<_> = array
@@ -424,7 +434,7 @@ fn outdated(array: &Array) -> MemberSet {
     headers.iter().filter(|(slot, header)| is_outdated(*slot, header)).map(|(slot, _)| *slot).collect()
 }
 
-/// The same; what the tables of the members in `unasked` say of themselves is not asked.
+/// Opens tables as [`open_tables`] does. Those of the members in `unasked` are opened whatever their headers say.
 fn open_tables_but(
     array: &Array,
     kind: TableKind,
@@ -447,7 +457,7 @@ fn open_tables_but(
                 Ok((file, _)) if unasked.contains(member.slot) || is_usable(&file) => Ok(Some(file)),
                 Ok(_) => array.do_without(member.slot, OsError::IO).map(|()| None),
                 Err(error) if is_no_file(error) => array.do_without(member.slot, OsError::IO).map(|()| None),
-                // This may be a member that is out already, too.
+                // The member may be out already.
                 Err(error) if array.has_member_failed(member.slot, error) => array.spare(member.slot, error).map(|()| None),
                 Err(error) => Err(error),
             }
@@ -475,7 +485,7 @@ const fn is_no_file(error: OsError) -> bool {
     matches!(error, OsError::NOENT | OsError::LOOP | OsError::ISDIR | OsError::MEDIUMTYPE)
 }
 
-/// Opens a file under `.cxlraid` of a member that is there; also gives the member's persistence domain.
+/// Opens a file under `.cxlraid` of a member that is there. Also returns the member's persistence domain.
 pub(crate) fn open_meta_file(member: &Member, name: &core::ffi::CStr) -> Result<(Backing, PersistenceDomain), OsError> {
     let (Some(meta), Some(root)) = (member.meta(), member.root()) else { return Err(OsError::NODEV) };
     let file = array::open_regular(meta.as_fd(), name, OFlags::RDWR)?;

@@ -40,13 +40,15 @@ const WITNESS_COUNT_MAX: usize = 2;
 /// A change of names reaches all members within this time, if its process is not kept from running.
 const CHANGE_NS_MAX: i128 = 100_000_000;
 const NS_PER_SECOND: i128 = 1_000_000_000;
-/// What the root of a member's file system has of its own.
+/// The name of a directory that mkfs makes in the root of a file system: one member may have it alone.
 const OF_FILE_SYSTEM: &[u8] = b"lost+found";
 
-/// The error that means, within this crate, that a member went out since it lacks names: the operation is to be begun anew without it.
+/// The error that means, within this crate, that a member went out because it lacks names: the operation is to be begun
+/// anew without that member.
 pub(crate) const AGAIN: OsError = OsError::RESTART;
 
-/// The error that means, within this crate, that the lowest member lacks names and cannot be spared: the operation is refused, and nobody goes out for it.
+/// The error that means, within this crate, that the lowest member lacks names and cannot be spared: the operation is
+/// refused, and no member goes out for it.
 pub(crate) const CONTRADICTED: OsError = OsError::REMOTEIO;
 
 /// Whether an error says that a name is not there.
@@ -56,13 +58,14 @@ pub(crate) fn is_absence(error: OsError) -> bool {
 
 /// What is to be done about a name at which the members differ.
 enum Verdict {
-    /// The lowest member is right, or nobody can prove that it is not.
+    /// The lowest member is right, or no other member proves that it is not.
     Stands,
     /// The lowest member has lost what the others have.
     Lost,
-    /// Members contradict each other, and nothing says which is right or nobody may go out for it; this member is named to the user.
+    /// Members contradict each other, and either nothing says which of them is right or none may go out for it. This member
+    /// is named to the user.
     Undecided(Slot),
-    /// Only this one has it, and nothing is lost if the lowest member is given it.
+    /// This member has what the lowest one lacks, and nothing is lost if the lowest member is given it.
     Given(Slot),
 }
 
@@ -70,7 +73,7 @@ enum Verdict {
 type NameCounts = BTreeMap<(u64, u64), u32>;
 
 impl Namespace {
-    /// Runs `act` as the thread that has the namespace lock.
+    /// Runs `act`, and notes meanwhile that this thread has the namespace lock.
     pub(crate) fn holding<T>(&self, act: impl FnOnce() -> T) -> T {
         self.holder.store(own_thread(), Ordering::Relaxed);
         let result = act();
@@ -87,13 +90,14 @@ impl Namespace {
         (0..array.members().len()).filter(move |&slot| in_use.contains(slot)).skip(1).take(count)
     }
 
-    /// What a witness has at a logical path. The kernel follows symlinks on the way, so it is no more than a hint.
+    /// What a witness has at a logical path. The kernel follows symlinks on the way, so the answer is only a hint.
     fn hinted(&self, slot: Slot, path: &[u8]) -> Option<Stat> {
         let end = path.iter().rposition(|&byte| byte != b'/')? + 1;
         statat(self.root(slot).ok()?, &path[1..end], AtFlags::SYMLINK_NOFOLLOW).ok()
     }
 
-    /// Asks, and if the answer is that a logical path is not there while others have it, once more when that is settled.
+    /// Calls `ask`. If it answers that a logical path is not there, and a witness has the path, the contradiction is settled
+    /// and `ask` is called once more.
     pub(crate) fn doubting<T>(&self, path: &[u8], ask: impl Fn() -> Result<T>) -> Result<T> {
         loop {
             match ask() {
@@ -108,8 +112,9 @@ impl Namespace {
         self.witnesses().any(|slot| self.hinted(slot, path).is_some())
     }
 
-    /// Whether what was found at a logical path on the lowest member is something else than a witness has, and is to be looked for again since that is settled. It is no regular file; `identity` is its device,
-    /// inode number and mode.
+    /// Whether the lowest member has something of another kind at a logical path than a witness, and the path is to be
+    /// looked up again since that is settled. What the lowest member has there is no regular file; `identity` is its
+    /// device, inode number and mode.
     pub(crate) fn is_contradicted(&self, path: &[u8], identity: [u64; 3], epochs: Option<Epochs>) -> Result<bool> {
         if epochs.is_some_and(|epochs| self.is_confirmed(&identity, epochs)) {
             return Ok(false);
@@ -125,14 +130,16 @@ impl Namespace {
         Ok(false)
     }
 
-    /// Whether a regular file that is none of the array's is contradicted by the other members.
+    /// Whether other members contradict a regular file of the lowest member that is none of the array's, and the path is to
+    /// be looked up again since that is settled.
     pub(crate) fn is_foreign_contradicted(&self, path: &[u8]) -> Result<bool> {
         Ok(self.is_denied(path) && self.arbitrate(path)?)
     }
 
-    /// Whether a directory that is opened to be listed lacks names on the lowest member, and is to be opened again since that is settled.
+    /// Whether a directory that is opened to be listed lacks names on the lowest member, and is to be opened again since
+    /// that is settled.
     ///
-    /// Each witness is asked, whatever the one before it said: that one may itself have lost the directory.
+    /// Every witness is asked, since each of them may itself have lost the directory.
     pub(crate) fn lists_fewer(&self, path: &[u8], stat: &Stat, epochs: Option<Epochs>) -> Result<bool> {
         for slot in self.witnesses() {
             let other = self.hinted(slot, path);
@@ -161,7 +168,8 @@ impl Namespace {
         Ok(false)
     }
 
-    /// Looks at a logical path on all members. Returns whether the lowest member is to be asked again: it is another one, or has the name now.
+    /// Looks at a logical path on all members. Returns whether the lowest member is to be asked again: another member is the
+    /// lowest now, or the lowest member has the name now.
     ///
     /// # Errors
     /// `IO` if members contradict each other and none may go out for it.
@@ -169,7 +177,8 @@ impl Namespace {
         self.with_names_held(|| self.arbitrate_locked(path))
     }
 
-    /// Runs `judge` with the namespace lock held. While a change that a dead process began cannot be made good, nothing is judged.
+    /// Runs `judge` with the namespace lock held. While a change that a dead process began cannot be made good, nothing is
+    /// judged, and the result is false.
     fn with_names_held(&self, judge: impl FnOnce() -> Result<bool>) -> Result<bool> {
         if self.holder.load(Ordering::Relaxed) == own_thread() {
             return judge();
@@ -177,7 +186,7 @@ impl Namespace {
         self.locked(|whole| if whole.is_err() { Ok(false) } else { judge() })
     }
 
-    /// The namespace lock is held.
+    /// Does what [`Self::arbitrate`] does. The namespace lock is held.
     pub(crate) fn arbitrate_locked(&self, path: &[u8]) -> Result<bool> {
         let path = normalise(path);
         let ends = path.iter().enumerate().skip(1).filter(|&(_, &byte)| byte == b'/').map(|(end, _)| end);
@@ -194,7 +203,7 @@ impl Namespace {
                 .without(first)
                 .iter()
                 .filter_map(|slot| {
-                    // What this process may not see it does not judge by.
+                    // This process does not judge by what it may not see.
                     Some((slot, self.item_or_none(slot, part).ok()??))
                 })
                 .collect();
@@ -250,7 +259,8 @@ impl Namespace {
                 (false, true) => return Ok(Verdict::Stands),
                 (false, false) => {}
             }
-            // All that is in it has other names on the lowest member: somebody has renamed it by hand, there or here.
+            // All proven files in it have other names on the lowest member: somebody has renamed them by hand, on the
+            // lowest member or on this one.
             return Ok(match (agree, others.len()) {
                 (true, 2..) => Verdict::Lost,
                 (true, _) => Verdict::Undecided(*slot),
@@ -261,7 +271,7 @@ impl Namespace {
             return Ok(Verdict::Stands);
         }
         let bare = contradicting().find(|(_, other)| !other.is_file());
-        // What most members lack was removed, and one of them was put back as it was before.
+        // If most members lack it, it was removed, and a member that has it was put back from an older copy.
         let is_kept_by_few = |item: &Item| {
             let count = others.iter().filter(|(_, other)| other.is_like(item)).count();
             2 * count < self.array().in_use().len()
@@ -284,13 +294,14 @@ impl Namespace {
         let mut add = |item: &Item| found.extend(item.attribute.filter(|_| self.is_proven(item)));
         add(item);
         if item.kind == FileType::Directory {
-            // What this process may not see it does not judge by.
+            // This process does not judge by what it may not see.
             self.tree_below(slot, [path.to_vec()].into()).unwrap_or_default().values().for_each(add);
         }
         found
     }
 
-    /// How many names each file has on a member. They are counted: the kernel's count tells of links that lie elsewhere, too.
+    /// How many names each file has on a member. The names in the tree are counted, since the kernel's count of links
+    /// includes links that lie elsewhere.
     fn name_counts(&self, slot: Slot) -> Result<NameCounts> {
         let mut counts = NameCounts::new();
         for attribute in self.tree(slot)?.values().filter_map(|item| item.attribute) {
@@ -299,7 +310,7 @@ impl Namespace {
         Ok(counts)
     }
 
-    /// Makes what is no file on a member that lacks it, like another member's.
+    /// Makes a directory, symlink or special file on member `slot`, which lacks it, like the one on member `from`.
     fn give(&self, from: Slot, slot: Slot, path: &[u8]) -> Result<()> {
         self.array().before_change()?;
         self.restructuring(|| {
@@ -309,7 +320,8 @@ impl Namespace {
         })
     }
 
-    /// Settles the names that a witness has in a directory and the lowest member has not. The namespace lock is held.
+    /// Settles the names that a witness has in a directory and the lowest member has not, and returns whether the lowest
+    /// member is to be asked again. The namespace lock is held.
     fn compare_names(&self, path: &[u8], witness: Slot) -> Result<bool> {
         let first = self.array().first_in_use()?;
         let names = |slot| names_in(self.root(slot)?, &path[1..]);
@@ -326,10 +338,12 @@ impl Namespace {
         Ok(false)
     }
 
-    /// Removes what a later member has at a name, where the lowest member had nothing or has something else by now, as [`Self::clear`] does.
+    /// Removes what a later member has at a name, as [`Self::clear`] does. The lowest member had nothing there, or has
+    /// something else by now.
     ///
     /// # Errors
-    /// [`AGAIN`] if something is there that the lowest member must have and has lost: that goes out, or the error is [`CONTRADICTED`].
+    /// [`AGAIN`] if there are files that the lowest member must have and has lost, and the lowest member went out for that;
+    /// [`CONTRADICTED`] if it cannot be spared.
     pub(crate) fn clear_unproven(&self, slot: Slot, at: &Located<'_>, path: &[u8]) -> Result<()> {
         self.refuse_loss(slot, path)?;
         self.clear(slot, at)
@@ -357,7 +371,9 @@ impl Namespace {
         self.array().fail_without_name(first, path).map_or(CONTRADICTED, |()| AGAIN)
     }
 
-    /// Before a later member's names are made the lowest member's: takes that one out if it lacks files that this one proves. `changing` are the names that are being changed.
+    /// Comes before the names of a later member (`slot`) are made those of the lowest member (`reference`). Takes `reference`
+    /// out if it lacks files that the later member proves. `changing` are the names that are being changed; they do not
+    /// count.
     ///
     /// # Errors
     /// [`AGAIN`] if it went out, [`CONTRADICTED`] if it cannot be spared.
@@ -373,8 +389,9 @@ impl Namespace {
         }
     }
 
-    /// Before the names of all members are made those of `reference`: takes that one out if it lacks files that another member proves, and no change that is noted in the log accounts for it. Returns the
-    /// member whose names are to count.
+    /// Comes before the names of all members are made those of `reference`. Takes `reference` out if it lacks files that
+    /// another member proves, and no change in the log of names accounts for that. Returns the member whose names are to
+    /// count.
     ///
     /// # Errors
     /// `IO` if no member is left.
@@ -397,8 +414,9 @@ impl Namespace {
         }
     }
 
-    /// The logical paths of files that a member proves and that `reference` has no name for, though no change that is noted in the log has removed them or made them only just before a crash.
-    /// What users without rights to the array may have moved is none of them.
+    /// The logical paths of files that a member proves and for which `reference` has no name, although no change in the log
+    /// of names has removed them, or has made them only just before a crash. Files that users without rights to the array
+    /// may have moved are left out.
     pub(crate) fn lost_by(&self, reference: Slot, slot: Slot) -> Result<Vec<Vec<u8>>> {
         let (names, removed) = (self.name_counts(reference)?, self.removed_by_log()?);
         let mut lost = Vec::new();
@@ -412,23 +430,24 @@ impl Namespace {
         Ok(lost)
     }
 
-    /// At a start: takes members out whose directories of the prefixes hold nothing any more, while those of others hold files.
-    /// Before names are made good after a crash, only members whose file systems lose nothing in one are judged (`volatile`).
+    /// Takes members out, at a start, whose directories of the prefixes hold nothing any more while those of others hold
+    /// files. With `volatile`, which is for the time before names are made good after a crash, only members are judged
+    /// whose file systems are volatile: these lose all or nothing in a crash.
     pub(crate) fn refuse_emptied(&self, volatile: bool) -> Result<()> {
         let prefixes = &self.array().config().prefixes;
         if prefixes.iter().all(|prefix| self.emptied(prefix).is_none()) {
             return Ok(());
         }
         if volatile {
-            // Nothing is made good here, and the lock's holder may have died: that is for the recovery that follows.
+            // If the lock's last holder died, the recovery that follows makes good what it left, and not this function.
             self.array().runtime().with_namespace(|_| self.holding(|| self.refuse_emptied_locked(true)))?;
-            // What recovery does next counts upon it that who is out is on record.
+            // The recovery that follows counts upon it that members which are out are on record.
             return if self.array().runtime().out_unrecorded().is_empty() { Ok(()) } else { self.array().before_change() };
         }
         self.with_names_held(|| self.refuse_emptied_locked(false).map(|()| false)).map(|_| ())
     }
 
-    /// The namespace lock is held.
+    /// Does what [`Self::refuse_emptied`] does. The namespace lock is held.
     pub(crate) fn refuse_emptied_locked(&self, volatile: bool) -> Result<()> {
         for prefix in &self.array().config().prefixes {
             let Some((slots, other)) = self.emptied(prefix) else { continue };
@@ -437,7 +456,7 @@ impl Namespace {
             let Some(attribute) = proof.and_then(|(_, item)| item.attribute) else { continue };
             for slot in slots.into_iter().filter(|&slot| !volatile || !self.is_durable(slot)) {
                 if !self.name_counts(slot)?.contains_key(&key(attribute)) {
-                    // The array goes on with it if it cannot do without: what is missing is answered with an error.
+                    // If the array cannot do without the member it goes on with it, and calls on what the member lacks fail.
                     let _ = self.array().fail_without_name(slot, prefix);
                 }
             }
@@ -452,7 +471,7 @@ impl Namespace {
             match self.root(slot).and_then(|root| array::holds_names(root.as_fd(), prefix)) {
                 Ok(true) => other = Some(slot),
                 Ok(false) => empty.push(slot),
-                // What this process may not see it does not judge by.
+                // This process does not judge by what it may not see.
                 Err(_) => {}
             }
         }
@@ -477,7 +496,8 @@ fn changed_ns(stat: &Stat) -> i128 {
     i128::from(stat.st_mtime) * NS_PER_SECOND + i128::from(stat.st_mtime_nsec)
 }
 
-/// Whether two members' directories look as if they held the same names: as many directories, as many bytes, and changed at the same time.
+/// Whether two members' directories look as if they held the same names: they have as many directories and bytes, and
+/// were changed at the same time.
 fn is_listed_alike(one: &Stat, other: &Stat) -> bool {
     let is_same = (one.st_nlink, one.st_size) == (other.st_nlink, other.st_size);
     is_same && (changed_ns(one) - changed_ns(other)).abs() <= CHANGE_NS_MAX

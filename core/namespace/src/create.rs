@@ -58,7 +58,7 @@ impl Namespace {
                 let _ = on.remove(&target, AtFlags::empty());
             },
         )?;
-        // Not by NOFOLLOW, which the program would see in the descriptor's flags.
+        // NOFOLLOW is not added here: the program would see it in the descriptor's flags.
         let flags = flags.difference(OFlags::CREATE | OFlags::EXCL | OFlags::TRUNC);
         let anchor = || self.asking_first(|on| target.open(on, flags, Mode::empty()));
         match open_as_owner(&file, anchor) {
@@ -73,7 +73,8 @@ impl Namespace {
                 Ok(Reached::Array(Opened { anchor, node: Node::File(file), path: target.path, is_made: true }))
             }
             Err(error) => {
-                // No descriptor left, most likely; the kernel would have said so before it made the file.
+                // Most likely the process has no descriptor left. The kernel would have said so before it made the file, so the
+                // file is taken away again.
                 let attribute = file.attribute();
                 drop(file);
                 self.files.discard_idle();
@@ -110,7 +111,7 @@ impl Namespace {
             held[slot] = fd;
             fds.set(held);
         };
-        // A process that has no descriptor left needs the file's own to reach its name.
+        // The file's descriptor is closed first: a process that has no other left needs its number to reach the name.
         let take_back = |on: &On| {
             hold(on.slot, None);
             remove(on);
@@ -142,7 +143,8 @@ impl Namespace {
         };
         let opened = match path {
             Some(path) => self.logged(change(NameKind::Make, path, Some(attribute)), || {
-                // Not before: without the log nobody would know that it belongs to no file.
+                // The inode counts as named only once the log has the change: without the log nobody would know, after a death,
+                // that the inode belongs to no file.
                 self.files.has_name(attribute);
                 make_all()
             }),
@@ -177,7 +179,7 @@ impl Namespace {
             let found = self.find(given, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, follow)?;
             found.and_then(|found| {
                 let path = found.path;
-                // The program's descriptor is to have its number.
+                // The number of this descriptor is to be free for the program's.
                 drop(found.fd);
                 let here = Target::new(given, join(&path, b"."), false);
                 let file =
@@ -199,11 +201,12 @@ impl Namespace {
         })
     }
 
-    /// Makes an empty file whole that was left half made, at a logical path without symlinks. A member that lacks a file with bytes
-    /// in it may have it elsewhere (`recover`); otherwise it has lost them, and goes out. The namespace lock is held.
+    /// Makes an empty file whole that was left half made, at a logical path without symlinks. A member that lacks a file with
+    /// bytes in it may have that file at another name (`recover`); otherwise it has lost the bytes, and goes out. The
+    /// namespace lock is held.
     ///
     /// # Errors
-    /// `IO` if the first member's has no attribute and there is something in it: then it was put there by other hands, or is damaged.
+    /// `IO` if the first member's file has no attribute and is not empty: somebody has put it there by hand, or it is damaged.
     pub(crate) fn complete(&self, path: &[u8]) -> Result<()> {
         self.array().before_change()?;
         let relative = &path[1..];
@@ -242,7 +245,7 @@ impl Namespace {
         result
     }
 
-    /// An empty backing file like the first member's.
+    /// Makes an empty backing file like the first member's, in the place of what the member has there.
     pub(crate) fn make_stub(&self, on: &On, relative: &[u8], stat: &Stat, attribute: Attribute) -> Result<()> {
         self.clear(on.slot, &Located::below(on.root.as_fd(), relative)?)?;
         let fd = open_below(on.root, relative, NEW, Mode::from_raw_mode(0o600))?;
@@ -260,13 +263,14 @@ pub(crate) fn is_dots(path: &[u8]) -> bool {
     matches!(path.rsplit(|&byte| byte == b'/').next(), Some(b"." | b".."))
 }
 
-/// Opens an anchor on a file just made: the program may open it once in a way that its mode forbids.
+/// Opens an anchor on a file just made. The call that makes a file may open it in a way that the file's mode forbids.
 fn open_as_owner(file: &FileRef, open: impl Fn() -> Result<OwnedFd>) -> Result<OwnedFd> {
     let (_, fd) = file.backing_fds().next().ok_or(OsError::IO)?;
     with_owner_access(fd, open)
 }
 
-/// Runs `act`; if the mode of the file `fd` forbids it, once more while the owner may read and write it. This process is its owner.
+/// Runs `act`. If the mode of the file `fd` forbids it, `act` runs once more while the owner may read and write the file.
+/// This process is the file's owner.
 pub(crate) fn with_owner_access<T>(fd: impl AsFd, act: impl Fn() -> Result<T>) -> Result<T> {
     match act() {
         Err(OsError::ACCESS) => {

@@ -5,11 +5,12 @@
 //! lock, the members' names, modes, owners, targets, extended attributes, numbers of links and the
 //! inodes of files must agree. The lock is held for a few names at a time.
 //!
-//! Of each property the value that most members have counts. Of two members that differ nothing
-//! says which is right, and the lowest is what programs see. Not compared are a directory's times,
-//! which each member's kernel sets by its own clock; the times of files that are open; differences
-//! of file times below [`TIME_TOLERANCE_NS`], since they come of clocks, too; and times of access,
-//! which the lowest member alone has.
+//! Of each property the value that most members have counts. If no value has a majority, as between
+//! two members that differ, nothing says which is right; then the value of the lowest member counts,
+//! since programs see that. Some properties are not compared: a directory's times, which each
+//! member's kernel sets by its own clock; the times of files that are open; differences of file
+//! times below [`TIME_TOLERANCE_NS`], since they come of clocks, too; and times of access, which the
+//! lowest member alone has.
 //!
 //! Mending gives modes, owners, extended attributes and file times the values that count. A scrub
 //! never makes or removes names: a file that a member lacks has lost its bytes, and a rebuild of
@@ -30,7 +31,7 @@ use units::{MemberSet, Slot};
 
 /// How many names are compared under one hold of the namespace lock.
 const BATCH_COUNT: usize = 16;
-/// Members that make the same change one after the other note times as far apart.
+/// Members make the same change one after the other, so the times that they note may be this far apart.
 pub const TIME_TOLERANCE_NS: i128 = 1_000_000_000;
 /// How often a backing file that is too short for the size is looked at again: it may be about to grow.
 const LOOK_COUNT: u32 = 3;
@@ -38,13 +39,13 @@ const LOOK_COUNT: u32 = 3;
 /// In what a member differs from what counts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Difference {
-    /// It has nothing there.
+    /// The member has nothing there.
     Missing,
-    /// It has something that the others have not.
+    /// The member has something there that the others have not.
     Extra,
-    /// It has something of another kind: a directory for a file, say, or another device.
+    /// The member has something of another kind there: a directory for a file, say, or another device.
     Kind,
-    /// It has another inode's file there.
+    /// The member has another inode's file there.
     File,
     /// A symlink leads elsewhere.
     Target,
@@ -69,11 +70,11 @@ pub struct NameMismatch {
     pub path: Vec<u8>,
     /// The member that differs.
     pub slot: Slot,
-    /// In what.
+    /// In what the member differs.
     pub difference: Difference,
     /// Whether most members say otherwise. If not, nothing says which is right.
     pub is_known: bool,
-    /// Whether it was made what counts.
+    /// Whether the member was given what counts.
     pub is_mended: bool,
 }
 
@@ -82,9 +83,9 @@ pub struct NameMismatch {
 pub struct Scanned {
     /// The logical path.
     pub path: Vec<u8>,
-    /// What it is.
+    /// What has this name.
     pub kind: FileType,
-    /// Of a file of the array.
+    /// The attribute of a file of the array.
     pub attribute: Option<Attribute>,
 }
 
@@ -96,7 +97,7 @@ struct Own {
 }
 
 impl Namespace {
-    /// Compares what members in use have at a path.
+    /// Compares what members in use have at a path, and tells what programs are shown there; None if no member has anything.
     ///
     /// # Errors
     /// What the kernel says where this process may not look.
@@ -158,13 +159,14 @@ impl Namespace {
             whole?;
             let (log, in_use) = (self.log()?, self.array().in_use());
             let count = |slot: &Slot| log.read(MemberSet::EMPTY.with(*slot)).len();
-            // The lowest of those that have as many.
+            // Of members that have as many records the lowest is taken.
             let Some(reference) = in_use.iter().collect::<Vec<_>>().into_iter().rev().max_by_key(count) else { return Ok(()) };
             in_use.without(reference).iter().try_for_each(|slot| self.files().copy_name_log(reference, slot))
         })
     }
 
-    /// Opens a file so that nothing is made good of what waits there: resync, or bytes that members have lost. Unless it is `for_writing` its backing files are opened for reading alone, as by who may not write to them.
+    /// Opens a file so that nothing that waits there is made good: no resync, and no bytes that members have lost. Unless it
+    /// is opened `for_writing`, its backing files are opened for reading only, as by a user who may not write to them.
     ///
     /// # Errors
     /// `NOENT` if the file has not this name any more; what the kernel says.
@@ -186,12 +188,12 @@ impl Namespace {
         self.files().open_as_it_is(attribute, for_writing, backing)
     }
 
-    /// The namespace lock is held.
+    /// Does what [`Self::scrub_name`] does. The namespace lock is held.
     fn scrub_held(&self, path: &[u8], repair: bool, found: &mut dyn FnMut(NameMismatch)) -> Result<Option<Scanned>> {
         let owns = self.array().in_use().iter().map(|slot| self.own_of(slot, path)).collect::<Result<Vec<_>>>()?;
         let is_there = |own: &Own| own.item.is_some();
         if !owns.iter().any(is_there) {
-            // It went since the directory was listed.
+            // The name went since the directory was listed.
             return Ok(None);
         }
         let mut tell = |slot, difference, is_known, is_mended| {
@@ -240,7 +242,7 @@ impl Namespace {
     fn short(&self, path: &[u8], attribute: Attribute, alike: &[(&Own, &Item)]) -> Result<MemberSet> {
         let mut bytes: Vec<(Slot, u64)> = alike.iter().map(|(own, item)| (own.slot, item.stat.st_size as u64)).collect();
         for look in 0.. {
-            // Its record may be damaged on all members: then the file cannot be opened, which is told elsewhere.
+            // The file's record may be damaged on all members: then the file cannot be opened, which is told elsewhere.
             let Ok(wanted) = self.files().backing_bytes(attribute) else { return Ok(MemberSet::EMPTY) };
             let short: MemberSet = bytes.iter().filter(|(_, bytes)| *bytes < wanted).map(|&(slot, _)| slot).collect();
             if short.is_empty() || look == LOOK_COUNT {
@@ -274,7 +276,8 @@ impl Namespace {
     }
 }
 
-/// What most members say, and whether most do; the lowest member's word if not. At least one member is asked.
+/// The value that most members have, and true. If no value has a majority: the lowest member's value, and false. At least
+/// one member is asked.
 fn counting<T, V: PartialEq>(owns: &[T], value: impl Fn(&T) -> V) -> (V, bool) {
     let is_most = |own: &&T| {
         let own = value(own);
@@ -286,7 +289,7 @@ fn counting<T, V: PartialEq>(owns: &[T], value: impl Fn(&T) -> V) -> (V, bool) {
     }
 }
 
-/// What makes names of members different things.
+/// The differences by which members have different things at one name: in kind, file or target.
 fn identities(there: &[(&Own, &Item)]) -> Vec<(Slot, Difference, bool)> {
     let mut found = Vec::new();
     let (kind, is_known) = counting(there, |(_, item)| (item.kind, item.stat.st_rdev));
@@ -304,7 +307,8 @@ fn identities(there: &[(&Own, &Item)]) -> Vec<(Slot, Difference, bool)> {
     found
 }
 
-/// What of one thing members have differently, each with a member that has what counts.
+/// A property in which a member differs: the member, what it has at the name, the difference, a member that has the value
+/// which counts, and whether most members have that value.
 type Property<'a> = (&'a Own, &'a Item, Difference, (Slot, &'a Item), bool);
 
 fn properties<'a>(alike: &[(&'a Own, &'a Item)], is_open: bool) -> Vec<Property<'a>> {
@@ -330,7 +334,7 @@ fn properties<'a>(alike: &[(&'a Own, &'a Item)], is_open: bool) -> Vec<Property<
         compare(&|own, _| own.attributes.get(name).cloned(), Difference::Attribute(name.clone()));
     }
     if first.kind == FileType::RegularFile && !is_open {
-        // Times that are as good as the same count as the same.
+        // Times within the tolerance of the middle one count as the same.
         let mut times: Vec<i128> = alike.iter().map(|(_, item)| modified_ns(item)).collect();
         times.sort_unstable();
         let middle = times[times.len() / 2];

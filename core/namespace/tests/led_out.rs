@@ -39,7 +39,7 @@ fn xattr_names(path: &Path) -> Vec<u8> {
     names
 }
 
-/// A directory of the host with what the directory in the array has too, and more.
+/// Makes a directory of the host that has the names of the array's directory `/data/e`, and more.
 fn host_directory(array: &TestArray) -> PathBuf {
     let host = array.home.path().join("elsewhere");
     std::fs::create_dir(&host).unwrap();
@@ -66,7 +66,7 @@ fn filled() -> TestArray {
     array
 }
 
-/// What the owner of a directory does to it on one member.
+/// Puts a symlink in the place of a name on one member, as the owner of a directory may do with it.
 fn replace(array: &TestArray, slot: usize, name: &str, target: &Path) {
     let own = array.members[slot].join(name);
     std::fs::rename(&own, array.home.path().join("was")).unwrap();

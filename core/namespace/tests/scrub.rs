@@ -23,7 +23,7 @@ fn scrub(namespace: &Namespace, repair: bool) -> Vec<NameMismatch> {
         if scanned.kind == FileType::Directory {
             let mut add = |mismatch| found.push(mismatch);
             match namespace.scrub_directory(&scanned.path, repair, &mut add, &mut |scanned| pending.push(scanned)) {
-                // It was removed meanwhile.
+                // The directory was removed meanwhile.
                 Err(OsError::NOENT) | Ok(()) => {}
                 Err(error) => panic!("{error:?}"),
             }
@@ -95,7 +95,7 @@ fn each_difference_is_told_and_what_can_be_is_mended() {
             let is_known = members > 2;
             let expected =
                 NameMismatch { path: path.as_bytes().to_vec(), slot, difference: difference.clone(), is_known, is_mended: false };
-            // Where nothing says which is right, the lowest counts, and something extra is something that it lacks.
+            // Of two members nothing says which is right: then the lowest counts, and what it lacks is extra on the other.
             assert_eq!(found, [expected], "{level:?} {members}");
             let found = scrub(&array.namespace, true);
             assert_eq!(found.iter().map(|found| found.is_mended).collect::<Vec<_>>(), [*can_mend], "{difference:?}");
@@ -135,7 +135,7 @@ fn a_scrub_beside_changes_of_names_sees_nothing_wrong() {
                     while !done.load(Ordering::Relaxed) {
                         let (one, other) = (path(&mut rng), path(&mut rng));
                         let (one, other) = (one.as_bytes(), other.as_bytes());
-                        // Most of these are refused: what they name is not there, or is.
+                        // Most of these calls are refused, since what they name is not there, or is there already.
                         match rng.below(8) {
                             0 => drop(names.mkdir(one, 0o700)),
                             1 => drop(names.unlink(one)),

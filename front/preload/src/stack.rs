@@ -1,7 +1,7 @@
-//! The private stacks: a list, so that those of ended threads are given back.
+//! The list of the private stacks of threads, by which the stacks of ended threads are given back.
 //!
-//! A thread's stack is mapped by the entry stub at its first call. Threads end without telling; so each new one looks at a few
-//! entries of the list and unmaps the stacks whose thread is gone.
+//! A thread's private stack is mapped by the entry stub at the thread's first call. Threads end without telling, so each new
+//! thread looks at a few entries of the list and unmaps the stacks whose threads are gone.
 
 use crate::arch::entry::PRIVATE_STACK_BYTES;
 use crate::lock::{Lock, RawLock};
@@ -63,14 +63,15 @@ fn add(top: usize) {
     stacks.entries.push(Stack { thread: thread(), top });
 }
 
-/// In a copy of the process: the stacks are those of threads that are not here, but for the calling one's.
+/// Forgets the list in a copy of the process: its stacks belong to threads that the copy does not have, except for the
+/// calling thread's.
 pub(crate) fn abandon() {
     STACKS.raw().reset();
     core::mem::forget(core::mem::take(&mut STACKS.lock().entries));
     word(crate::thread::word::STACK_LISTED).store(0, Ordering::Relaxed);
 }
 
-/// In a fork child: the calling thread, which has a new number, keeps its stack.
+/// Notes in a child of fork that the calling thread, which has another number than in the parent, keeps its stack.
 pub(crate) fn relist() {
     let top = word(crate::thread::word::PRIVATE_STACK_TOP).load(Ordering::Relaxed);
     let mut stacks = STACKS.lock();
@@ -79,7 +80,7 @@ pub(crate) fn relist() {
     }
 }
 
-/// Whether no other thread of this process has ever come by that may still run.
+/// Whether no other thread that has ever entered the library may still run.
 pub(crate) fn is_alone() -> bool {
     let own = thread();
     STACKS.lock().entries.iter().all(|stack| stack.thread == own || is_gone(stack.thread))

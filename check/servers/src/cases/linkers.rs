@@ -1,6 +1,6 @@
-//! Linkers that write their output by mapping it (gold, lld and mold) and one that does not (GNU ld): programs and shared libraries of megabytes, byte for byte
-//! as outside, which run from where they were made. strace shows that the output was mapped, and of which linker it was not.
-//! gcc maps its precompiled headers, privately and to write.
+//! Linkers that write their output by mapping it (gold, lld and mold), and one that does not (GNU ld), make programs and shared
+//! libraries of megabytes. These are byte for byte what the linkers make outside of the array, and run from where they were
+//! made. strace shows which linkers mapped their output. gcc maps its precompiled headers, privately and writable.
 
 use super::{Numbers, Scene, postgresql::lose_one};
 use crate::{Outcome, audit::same};
@@ -38,12 +38,13 @@ blob_end:
     .section .note.GNU-stack,\"\",@progbits
 ";
 
-/// One linker after the other; each links over what it made before, too.
+/// The linkers link one after the other. Each of them also links over what it made before.
 const LINK: &str = r#"
 set -e -o pipefail
 cd "$1"
 gcc -O1 -c main.c -o main.o; gcc -O1 -fPIC -DLIBRARY -c main.c -o library.o; gcc -c blob.s -o blob.o
-# gcc under strace, but strace itself as if there were no array; what it wrote by mapping it, without the windows of the library, which are of 1 GiB.
+# Runs gcc under strace, which itself runs without the library. Says whether gcc mapped its output; mappings of 1 GiB are the
+# library's windows and do not count.
 link() {
     env -u LD_PRELOAD strace -f -y --seccomp-bpf -s 0 -e trace=mmap -E LD_PRELOAD="$LD_PRELOAD" -o "$W/calls" gcc "$@"
     grep 'mmap(' "$W/calls" | grep -v ', 1073741824,' >"$W/mapped"
@@ -88,7 +89,7 @@ pub(super) fn run(scene: &Scene<'_>) -> Outcome<String> {
     let expected = array.outside("bash").args(["-c", LINK, "link"]).arg(&outside).text()?;
     let count = |what: &str| expected.lines().filter(|line| line.ends_with(what)).count();
     if (count(": mapped"), count(": written")) != (9, 3) || expected.contains("bfd: mapped") {
-        return Err(format!("outside, these linkers map otherwise than they are known to\n{expected}"));
+        return Err(format!("outside of the array these linkers do not map their outputs as they are known to\n{expected}"));
     }
     same("what linkers make", &expected, &array.inside("bash").args(["-c", LINK, "link"]).arg(&inside).text()?)?;
     lose_one(scene)?;

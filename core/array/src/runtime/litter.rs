@@ -33,47 +33,48 @@ pub struct Litter {
 /// Why a file stays.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Kept {
-    /// Processes use it, as far as they are known.
+    /// Processes use the file. These are the ones that are known.
     InUse(Vec<u32>),
-    /// It alone knows what so many writes, or files, of dead processes need.
+    /// The file alone knows what this many writes, or files, of dead processes need.
     Unfinished(usize),
     /// Processes of another PID namespace used it last: whether they live cannot be told.
     OtherNamespace,
-    /// It was made by another version of cxlraid, or is no segment.
+    /// Another version of cxlraid made the file, or it is no segment.
     OtherVersion,
-    /// It is another user's.
+    /// The file is another user's.
     OtherUser(u32),
-    /// It was used, or made, a short time ago.
+    /// The file was used, or made, a short time ago.
     Recent,
-    /// It could not be looked into or removed.
+    /// The file could not be looked into or removed.
     Error(sys::OsError),
 }
 
 /// The work that a search for litter is asked to do.
 #[derive(Clone, Copy, Debug)]
 pub struct Sweep {
-    /// Nothing is removed.
+    /// Whether nothing is to be removed.
     pub dry_run: bool,
-    /// Only what was not used for so long.
+    /// Files that were used within so many seconds stay.
     pub idle_seconds: i64,
-    /// Other users' files are looked into as well, which only root may.
+    /// Whether other users' files are looked into as well, which only root may.
     pub of_all_users: bool,
-    /// Only what this array's UUID names.
+    /// The array whose files alone are looked at; None for those of all arrays.
     pub only: Option<Uuid>,
 }
 
-/// A file that is being made has no other sign than its age.
+/// Up to this age a file may be one that is being made: nothing else shows that.
 const NEW_SECONDS: i64 = 60;
 
-/// How long a segment that nobody needs is kept at the least: a start that finds one is faster.
+/// For how long at least a segment stays that nobody needs: a start that finds one is faster.
 const KEPT_SECONDS: i64 = 3600;
 
-/// What the first process of an array does for others: nobody else comes to the segments of arrays that are not used any more.
+/// Removes the litter of all arrays. The first process of an array does this for the others, since no process comes to the
+/// segments of arrays that are not used any more.
 pub(super) fn sweep_after_long() {
     let _ = sweep(Sweep { dry_run: false, idle_seconds: KEPT_SECONDS, of_all_users: false, only: None });
 }
 
-/// Looks through /dev/shm and removes what belongs to nobody. The files in ascending order.
+/// Looks through /dev/shm and removes what belongs to nobody. Returns the files in ascending order.
 #[must_use]
 pub fn sweep(sweep: Sweep) -> Vec<Litter> {
     let mut by_array: BTreeMap<[u8; 16], Vec<(String, Stat)>> = BTreeMap::new();
@@ -119,7 +120,7 @@ fn sweep_array(sweep: Sweep, uuid: Uuid, files: &[(String, Stat)]) -> Vec<Litter
         } else if is_new {
             (now - stat.st_mtime < NEW_SECONDS).then_some(Kept::Recent)
         } else if now - stat.st_mtime < sweep.idle_seconds {
-            // Not looked into: who has it mapped for a moment would seem to use it.
+            // The segment is not looked into: this process would seem to use it while it has it mapped.
             Some(Kept::Recent)
         } else {
             look(sweep, path, now, &mut named)
@@ -128,7 +129,8 @@ fn sweep_array(sweep: Sweep, uuid: Uuid, files: &[(String, Stat)]) -> Vec<Litter
         unknown |= !is_new && kept.is_some() && !matches!(kept, Some(Kept::InUse(_)));
         judge(path, stat, kept);
     }
-    // The names were listed before the segments were looked into, and a copy is named there before it is made: what is not named is none any more.
+    // The directory was listed before the segments were looked into, and a segment names a copy before the copy is made. So
+    // nobody needs a copy that no segment names.
     for (path, stat) in files.iter().filter(|(path, _)| is_kind(path, "-map-")) {
         let number = path.rsplit('-').next().and_then(|text| u64::from_str_radix(text, 16).ok());
         let kept = if !may_look(sweep, stat) {
@@ -141,7 +143,7 @@ fn sweep_array(sweep: Sweep, uuid: Uuid, files: &[(String, Stat)]) -> Vec<Litter
         judge(path, stat, kept);
     }
     if !sweep.dry_run {
-        // Segments are gone already, while they were held.
+        // `look` has removed segments already, while it held their locks.
         for litter in found.iter_mut().filter(|litter| litter.kept.is_none()) {
             match fs::unlink(litter.path.as_str()) {
                 Ok(()) | Err(sys::OsError::NOENT) => {}
@@ -156,7 +158,8 @@ fn may_look(sweep: Sweep, stat: &Stat) -> bool {
     stat.st_uid == geteuid().as_raw() || sweep.of_all_users && geteuid().is_root()
 }
 
-/// Why a segment stays; one that does not is removed while it is held. The names of the copies that it knows come to `named`, if it stays.
+/// Says why a segment stays. A segment that does not stay is removed here, while its lock is held. If it stays, the names
+/// of the copies that it knows are added to `named`.
 fn look(sweep: Sweep, path: &str, now: i64, named: &mut Vec<u64>) -> Option<Kept> {
     let opened = fs::open(path, OPEN, Mode::empty()).and_then(Raised::new);
     let file = match opened {
@@ -168,7 +171,7 @@ fn look(sweep: Sweep, path: &str, now: i64, named: &mut Vec<u64>) -> Option<Kept
     }
     match fs::fstat(&file) {
         Ok(stat) if stat.st_size as usize == size_of::<Segment>() => {}
-        // Nobody has come to use it.
+        // The process that made the file died before it made a segment of it.
         Ok(stat) if stat.st_size == 0 && now - stat.st_mtime >= NEW_SECONDS => return None,
         _ => return Some(Kept::OtherVersion),
     }
@@ -196,7 +199,7 @@ fn look(sweep: Sweep, path: &str, now: i64, named: &mut Vec<u64>) -> Option<Kept
             runtime.used_entries().map(|index| segment.files[index].copy_name.load(Ordering::Acquire)).filter(|&name| name != 0),
         );
     } else if !sweep.dry_run {
-        // Whoever waits for it finds it gone, and makes another.
+        // A process that waits for the lock then finds that the segment is gone, and makes another.
         runtime.remove();
     }
     kept

@@ -1,16 +1,17 @@
-//! pidfd_getfd(2): a descriptor of another process, whose offset may be a word in that process'
-//! memory.
+//! pidfd_getfd(2): a process, the *fetcher*, takes a descriptor of another process. The library in
+//! the other process may keep the descriptor's offset in its own memory: the offset is *private*.
 //!
-//! SCM_RIGHTS, fork and exec share a description from the side that has it. Here it is taken from
-//! the other side, and its process is not asked. A process that may take it may also read and write
-//! that process' memory (PTRACE_MODE_ATTACH_REALCREDS, as process_vm_readv(2)), and in it lies the
-//! same library. So the fetcher does there what [`super::process::share`] would have done.
-//! Meanwhile no thread there moves a private offset: a thread that is about to do so sees
-//! [`FETCHER`] and waits.
+//! A process that passes a descriptor on itself (SCM_RIGHTS, fork, exec) gives its offset to the
+//! kernel first ([`super::process::share`]). Here the other process is not asked, so the fetcher
+//! does that in its place. A process that may take the descriptor may also read and write the other
+//! process' memory (PTRACE_MODE_ATTACH_REALCREDS, as process_vm_readv(2)), and in that memory lies
+//! the same library. Meanwhile no thread of the other process moves a private offset: a thread that
+//! is about to do so sees [`FETCHER`] and waits.
 //!
-//! Invariants: a holder of a position's lock that came before the fetcher is waited for; one that
-//! comes later looks at [`FETCHER`] once it has the lock, and gives it back. What cannot be shared
-//! is not given out.
+//! Invariants:
+//! - The fetcher waits for threads that had locked a position before [`FETCHER`] was set. A thread
+//!   that locks a position later looks at [`FETCHER`] then, and gives the lock back.
+//! - A descriptor whose offset cannot be given to the kernel is not given out.
 
 use super::OPEN;
 use super::node::Node;
@@ -31,7 +32,7 @@ use sys::{OsError, RawFd};
 static FETCHER: AtomicU32 = AtomicU32::new(0);
 
 const PAUSE_NS: u64 = 50_000;
-/// A position is locked for as long as a read or write takes.
+/// How many pauses the fetcher makes at most for a locked position: it is locked for as long as a read or write takes.
 const PAUSE_COUNT_MAX: usize = 100_000;
 const NO_SUCH_PROCESS: isize = -3;
 
@@ -56,7 +57,7 @@ pub(super) fn wait() {
     }
 }
 
-/// Whether a `pidfd_getfd` of this very process asks for a descriptor of the library's own.
+/// Whether a `pidfd_getfd` on the calling process itself asks for a descriptor of the library's own.
 pub(crate) fn names_ours(call: &Call) -> bool {
     sys::high_fd::is_raised(call.descriptor(1)) && pid_of(call.descriptor(0)) == Some(process::getpid())
 }
@@ -74,14 +75,14 @@ pub(crate) fn fetch(call: &mut Call) -> Verdict {
     }
     let (Some(pid), Ok(namespace)) = (pid_of(call.descriptor(0)), array::namespace()) else { return take(call) };
     let Some(other) = Other::of(pid) else { return take(call) };
-    // One fetcher at a time: nobody who has a position locked waits for this lock.
+    // The namespace lock lets one fetcher in at a time. No thread waits for it that has a position locked.
     match namespace.files().array().runtime().with_namespace(|_| other.fetch(call)) {
         Ok(descriptor) => Verdict::Done(descriptor as isize),
         Err(error) => Verdict::error(error),
     }
 }
 
-/// The kernel's answer alone: the other process' offsets are the kernel's.
+/// Makes the call and nothing else: the other process' offsets are the kernel's.
 fn take(call: &Call) -> Verdict {
     let result = call.kernel();
     if result >= 0 {
@@ -93,7 +94,7 @@ fn take(call: &Call) -> Verdict {
 /// Another process that has this library in it.
 struct Other {
     pid: u32,
-    /// How far behind this process' the library's addresses lie there.
+    /// What is added to an address of the library here to get its address in the other process.
     distance: usize,
 }
 
@@ -114,7 +115,7 @@ impl Other {
         fetched
     }
 
-    /// Private offsets do not move there.
+    /// Fetches the descriptor while private offsets of the other process do not move.
     fn fetch_stopped(&self, call: &Call) -> Result<RawFd, OsError> {
         let number = call.args[1] as u32;
         let described = self.description(number)?;
@@ -134,7 +135,7 @@ impl Other {
         Ok(descriptor)
     }
 
-    /// The address of the description behind a descriptor there; 0 if it is no anchor.
+    /// The address, in the other process, of the description behind one of its descriptors; 0 if that is no anchor.
     fn description(&self, number: u32) -> Result<usize, OsError> {
         let Some((block, index)) = Table::<Node>::place(number) else { return Ok(0) };
         let blocks = core::ptr::from_ref(&OPEN) as usize + self.distance + Table::<Node>::BLOCKS;
@@ -176,7 +177,8 @@ impl Other {
     fn copy(&self, number: u32, own: usize, theirs: usize, bytes: usize) -> Result<(), OsError> {
         let (own, theirs) = ([own, bytes], [theirs, bytes]);
         let args = [self.pid as usize, own.as_ptr() as usize, 1, theirs.as_ptr() as usize, 1, 0];
-        // SAFETY: `own` names memory of the caller's of that length; what is there is the same library's, and is said to wait.
+        // SAFETY: `own` names memory of the caller's of that length. In the other process only memory of the same library
+        // is touched, whose threads wait.
         match check(unsafe { syscall(number as usize, args) }) {
             Ok(count) if count == bytes => Ok(()),
             Ok(_) => Err(OsError::FAULT),

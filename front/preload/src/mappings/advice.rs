@@ -15,7 +15,9 @@ use linux_raw_sys::general::{
 use sys::place::PART;
 use sys::{OsError, RawFd};
 
-/// `madvise`. What is advised of all memory is not advised of the library's: a child without it (MADV_WIPEONFORK) or its pages (MADV_DONTNEED) would end the program.
+/// `madvise`. Advice on a range that begins below the library's part of the address space and reaches into it leaves that
+/// part out: if a child did not have the library's memory (MADV_WIPEONFORK), or its pages were dropped (MADV_DONTNEED), the
+/// program would end.
 pub(crate) fn madvise(call: &mut Call) -> Verdict {
     let [start, bytes, ..] = call.args;
     match pages(start, bytes) {
@@ -54,7 +56,7 @@ fn advise(call: &mut Call) -> Verdict {
         return Verdict::Pass;
     }
     match call.args[2] as u32 {
-        // Pages of a shared mapping come back as they were; dropping them would drop what is known of stores to them.
+        // Dropped pages of a shared mapping come back as they were, but what is known of stores to them would be lost.
         advice @ (MADV_DONTNEED | MADV_DONTNEED_LOCKED | MADV_COLD | MADV_PAGEOUT | MADV_COLLAPSE) => {
             Verdict::Done(table.walk(call, start, end, |table, index, from, to| {
                 let is_refused = match advice {
@@ -74,7 +76,7 @@ fn advise(call: &mut Call) -> Verdict {
             if is_locked(from, to) {
                 return Err(OsError::INVAL);
             }
-            // Whether its pages may be stored to now is not asked, as since Linux 6.8.
+            // As in Linux since 6.8, it does not matter whether the pages may be stored to at the moment.
             if !mapping.may_write {
                 return Err(OsError::ACCESS);
             }
@@ -91,7 +93,8 @@ fn advise(call: &mut Call) -> Verdict {
     }
 }
 
-/// `process_madvise`: a process may give any advice to itself. What concerns pages alone is the kernel's; what concerns the file is done range by range, as by madvise.
+/// `process_madvise`: a process may give any advice to itself. Advice about pages is left to the kernel. Advice about the
+/// file is served range by range, as by madvise.
 pub(crate) fn process_madvise(call: &mut Call) -> Verdict {
     const RANGE_COUNT_MAX: usize = 1024;
     let kept = (call.number, call.args);
@@ -123,7 +126,7 @@ pub(crate) fn process_madvise(call: &mut Call) -> Verdict {
 }
 
 impl Mappings {
-    /// MADV_HUGEPAGE, MADV_NOHUGEPAGE: the unit in which stores to the range are followed.
+    /// Sets the unit in which stores to the range are followed, as MADV_HUGEPAGE and MADV_NOHUGEPAGE wish it.
     fn advise_unit(&mut self, start: usize, end: usize, wants_huge: bool) -> Result<(), OsError> {
         self.split(start);
         self.split(end);

@@ -1,12 +1,13 @@
-//! The period: a thread of the library follows the process' mappings every 100 ms, so that little
-//! is lost with a member and little is to be resynced after a kill.
+//! The library's thread, which follows the process' mappings in rounds, one per *period* of 100 ms.
+//! So little is lost with a member, and little is to be resynced after a kill.
 //!
 //! The thread exists only in processes that have mapped an array file shared. Between rounds it
-//! listens to the bell of the runtime segment, by which another process that has cut a file or
-//! synchronises one calls all processes to look at it, and waits until they have. The thread is
-//! made by a bare clone, with every signal blocked, runs on a stack and thread block of its own,
-//! and holds the table's lock for a short time only. It takes no more than a few percent of one
-//! processor: the longer a round took, the later the next. A fork child makes its own.
+//! listens to the bell of the runtime segment. Another process that has cut a file or synchronises
+//! one rings the bell: all processes are to look at the file, and that process waits until they
+//! have. The thread is made by a bare clone, with every signal blocked, runs on a stack and thread
+//! block of its own, and holds the table's lock for a short time only. It takes no more than a few
+//! percent of one processor: the longer a round took, the later is the next. A child of fork makes
+//! a thread of its own.
 
 use super::{any, table};
 use crate::arch::helper::{spawn, thread_bytes};
@@ -20,14 +21,14 @@ use sys::raw::syscall;
 const PERIOD_MS_DEFAULT: u64 = 100;
 /// A round is followed by at least this many times its own duration of rest.
 const REST_FACTOR: u64 = 30;
-/// Every this many rounds it is asked whether other processes have died with mappings of the same files, and mappings are scanned in which this process
-/// has stored nothing: another may have.
+/// Every this many rounds the thread asks whether other processes have died with mappings of the same files. In that round
+/// it also scans quiet mappings, since another process may have stored to this process' memory.
 const ROUNDS_PER_INQUIRY: u64 = 8;
 
 static RUNNING: AtomicBool = AtomicBool::new(false);
 /// Nanoseconds; 0 before the first use.
 static PERIOD_NS: AtomicU64 = AtomicU64::new(0);
-/// How often the bell had been rung that the thread need not hear any more when it begins.
+/// How often the bell had been rung when the thread was made. The thread need not answer these rings.
 static HEARD: AtomicU32 = AtomicU32::new(0);
 
 /// Makes sure that the thread runs. The table's lock is held.
@@ -41,7 +42,7 @@ pub(super) fn start() {
         return;
     }
     if start_thread().is_none() {
-        // The program's own calls follow; the next mapping tries again.
+        // Without the thread the program's own calls follow its mappings. The next mapping tries to make the thread again.
         RUNNING.store(false, Ordering::Release);
     }
 }
@@ -51,14 +52,14 @@ pub(super) fn period_ns() -> u64 {
     PERIOD_NS.load(Ordering::Relaxed)
 }
 
-/// In a fork child or a deputy: there is no such thread here.
+/// Notes that there is no such thread in this process, a child of fork or a deputy.
 pub(super) fn forget() {
     RUNNING.store(false, Ordering::Release);
 }
 
 fn start_thread() -> Option<()> {
     let memory = crate::alloc::map_anonymous(thread_bytes()).ok()?;
-    // Not asked by the thread itself: the process may have detached from the array by the time it runs.
+    // The thread does not ask this itself: by the time it runs the process may have detached from the array.
     HEARD.store(runtime().map_or(0, Runtime::heard), Ordering::Relaxed);
     // The thread begins with the mask of its maker: everything but the faults of guarded copies.
     let before = set_mask(!(1 << 10 | 1 << 6));
@@ -67,11 +68,11 @@ fn start_thread() -> Option<()> {
     set_mask(before);
     if made > 0 {
         if let Some(runtime) = runtime() {
-            // Before its maker shows anything.
+            // This comes before the thread's maker shows other processes that it has mappings.
             runtime.set_listener(made as u32);
         }
     } else {
-        // SAFETY: nobody uses it.
+        // SAFETY: no thread was made, so nobody uses the memory.
         unsafe { syscall(__NR_munmap as usize, [memory, thread_bytes(), 0, 0, 0, 0]) };
         return None;
     }
@@ -80,7 +81,7 @@ fn start_thread() -> Option<()> {
 
 extern "C" fn run() -> ! {
     let mut rest_ns = PERIOD_NS.load(Ordering::Relaxed);
-    // What was rung since then it answers at once.
+    // The thread answers at once what was rung since it was made.
     let mut rings = HEARD.load(Ordering::Relaxed);
     for round in 1u64.. {
         rest(rest_ns, &mut rings);
@@ -91,7 +92,7 @@ extern "C" fn run() -> ! {
             follow_all(inquires);
             if inquires {
                 table().files.iter().for_each(|followed| {
-                    // What cannot be done now is tried again.
+                    // What cannot be made good now is tried again in a later round.
                     let _ = followed.mapped.finish_others();
                 });
             }
@@ -106,7 +107,8 @@ fn runtime() -> Option<&'static Runtime> {
     crate::array::namespace().ok().map(|namespace| namespace.files().array().runtime())
 }
 
-/// Rests, and answers calls of other processes meanwhile. `rings`: how often the bell had been rung when it was last looked at.
+/// Rests, and answers calls of other processes meanwhile. `rings` is how often the bell had been rung when the thread last
+/// looked at it.
 fn rest(ns: u64, rings: &mut u32) {
     let end = now_ns() + ns;
     loop {
@@ -124,7 +126,7 @@ fn rest(ns: u64, rings: &mut u32) {
     }
 }
 
-/// Looks at the files that others have called for, and says that it has for the bell's ring number `heard`.
+/// Looks at the files that others have called for, and notes that this process has answered the bell up to ring `heard`.
 fn answer(runtime: &Runtime, heard: u32) {
     let mut table = table();
     if !runtime.leaving().is_empty() {
@@ -142,17 +144,19 @@ fn answer(runtime: &Runtime, heard: u32) {
             followed.mapped.answer(call);
         }
     }
-    // And those that are only read, or all if a member went out; and those to which stores were kept out until now.
+    // Mappings that are only loaded from have no record of their file, and answer here. So do mappings from which stores were
+    // kept out until now, and all mappings if a member went out.
     for index in 0..table.list.len() {
         if table.list[index].sealed || table.list[index].answered != table.list[index].file.news() {
             table.answer(index);
         }
     }
-    // With the lock, which a process that has detached never gives back.
+    // This is noted with the table's lock held: a process that has detached never gives that lock back, so it notes nothing.
     runtime.hear(heard);
 }
 
-/// Follows every mapping, a few pages at a time: the program's own calls get the lock in between. Those that are quiet only if `asks`.
+/// Follows every mapping, a few pages at a time: the program's own calls get the lock in between. Quiet mappings are
+/// followed only if `asks`.
 fn follow_all(asks: bool) {
     let mut at = 0;
     loop {

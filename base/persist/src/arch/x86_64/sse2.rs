@@ -1,4 +1,4 @@
-//! SSE2: a line is four 16-byte registers. The fallback; every x86-64 has it.
+//! SSE2: a line is four 16-byte registers. These kernels are the fallback, since every x86-64 processor has SSE2.
 
 use super::kernel_table;
 use crate::line::{Field, Line};
@@ -33,7 +33,7 @@ impl Line for Xmm {
     #[inline(always)]
     unsafe fn pin(self) -> Self {
         let [mut a, mut b, mut c, mut d] = self.0;
-        // SAFETY: no instruction; not `pure`, so that it is neither repeated nor moved.
+        // SAFETY: the text is a comment and no instruction. It is not `pure`, so the compiler neither repeats nor moves it.
         unsafe {
             asm!("/* {0} {1} {2} {3} */", inout(xmm_reg) a, inout(xmm_reg) b, inout(xmm_reg) c, inout(xmm_reg) d,
                 options(nomem, nostack, preserves_flags));
@@ -67,7 +67,7 @@ impl Line for Xmm {
     }
 }
 
-/// Multiplies by doubling, bit by bit of the coefficient.
+/// Multiplication by doubling, for one bit of the coefficient after the other.
 pub(crate) struct Doubling;
 
 impl Field<Xmm> for Doubling {
