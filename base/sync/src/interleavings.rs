@@ -1,11 +1,12 @@
-//! Every interleaving of a few threads, and what the memory model lets each of them see (loom).
+//! Tests of the locks with loom, which runs every interleaving of a few threads and lets each load see every value that
+//! the memory model permits.
 
 use crate::{Acquired, Liveness, OwnedLock, OwnerId, StripeLock};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use loom::thread;
 
-/// The owner that died.
+/// A source of liveness by which one owner has died and all others live.
 struct Dead(u32);
 
 impl Liveness for Dead {
@@ -14,6 +15,7 @@ impl Liveness for Dead {
     }
 }
 
+/// By this all owners live.
 const NOBODY: Dead = Dead(0);
 
 fn id(number: u32) -> OwnerId {

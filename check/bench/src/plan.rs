@@ -1,4 +1,4 @@
-//! How much is measured, and what a worker process is told to do.
+//! The plan of a run of the benchmark (how much is measured), and the tasks that its worker processes are given.
 
 use crate::party::Ground;
 use serde::{Deserialize, Serialize};
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 pub(crate) const SMALL_BYTES: usize = 4 << 10;
 /// Bytes of a large call.
 pub(crate) const LARGE_BYTES: usize = 1 << 20;
-/// Bytes of a call so small that only what surrounds the copy is measured.
+/// Bytes of a call that is so small that nearly all of its time is overhead and not copying.
 pub(crate) const TINY_BYTES: usize = 64;
 
 /// Sizes and counts of one run.
@@ -16,30 +16,34 @@ pub(crate) const TINY_BYTES: usize = 64;
 pub(crate) struct Plan {
     /// Bytes of the file that is read and written.
     pub(crate) region_bytes: u64,
-    /// Rounds per case: in each, every contender runs once.
+    /// Rounds per case. In each round every contender (way to do the same thing) runs once.
     pub(crate) rounds: usize,
-    /// Calls of a contender in one round, small and large ones. Short rounds: most of them are not disturbed.
+    /// Small calls of a contender in one round. Rounds are short, so that most of them are not disturbed.
     pub(crate) small_calls: usize,
+    /// Large calls of a contender in one round.
     pub(crate) large_calls: usize,
-    /// Bytes appended in one round, and how many rounds.
+    /// Bytes appended in one round.
     pub(crate) append_bytes: u64,
+    /// Rounds of appending.
     pub(crate) append_rounds: usize,
-    /// Calls on names in one round, of which each takes microseconds.
+    /// Calls on names in one round. Each call takes microseconds.
     pub(crate) name_calls: usize,
-    /// Bytes of a file on which two work at once, calls of each in one round, and rounds.
+    /// Bytes of a file on which two parties (threads or processes) work at once.
     pub(crate) shared_bytes: u64,
+    /// Calls of each party in one round.
     pub(crate) shared_calls: usize,
+    /// Rounds with two parties.
     pub(crate) rounds_of_two: usize,
     /// Programs started in each way.
     pub(crate) spawns: usize,
     /// Scrubs, rebuilds, and pairs of processes that read with and without a member.
     pub(crate) repair_rounds: usize,
-    /// Worker processes per side for calls that are not ours.
+    /// Worker processes with the library, and as many without it, for calls that do not concern an array.
     pub(crate) pairs: usize,
 }
 
 impl Plan {
-    /// What the goals are judged by.
+    /// The plan by which the goals are judged.
     pub(crate) const fn full() -> Self {
         Self {
             region_bytes: 1 << 30,
@@ -58,7 +62,7 @@ impl Plan {
         }
     }
 
-    /// Enough to see that everything runs; the times mean nothing.
+    /// A plan that is large enough to see that everything runs. Its times mean nothing.
     pub(crate) const fn sanity() -> Self {
         Self {
             region_bytes: 4 << 20,
@@ -78,57 +82,58 @@ impl Plan {
     }
 }
 
-/// What a worker does. It is handed over as JSON on the command line; what it found goes to its standard output.
+/// What a worker process does. The task is handed over as JSON on the worker's command line, and the worker writes its
+/// results to standard output.
 #[derive(Serialize, Deserialize, Debug)]
 pub(crate) enum Task {
-    /// The cases of one level, through the library.
+    /// Measures the cases of one level, through the library.
     Level { plan: Plan, array: ArrayPlace, scratch: PathBuf },
-    /// A file of the array, filled.
+    /// Fills a file of the array.
     Fill { plan: Plan, array: ArrayPlace },
-    /// Writes to that file with a member out, through the library.
+    /// Measures writes to the file of [`Task::Fill`] with a member out, through the library.
     Degraded { plan: Plan, array: ArrayPlace },
     /// Reads at random of that file, through the library.
     Reads { plan: Plan, array: ArrayPlace },
-    /// Appends, timed.
+    /// Measures appends.
     Append { plan: Plan, array: ArrayPlace, scratch: PathBuf },
-    /// Appends, to be counted from outside.
+    /// Appends `appends` times, while another process counts the system calls.
     CountedAppends { path: PathBuf, appends: usize },
-    /// Calls on names, on the array and in an ordinary directory.
+    /// Measures calls on names, on the array and in an ordinary directory.
     Names { plan: Plan, array: ArrayPlace, plain: PathBuf },
-    /// Two parties at once.
+    /// Measures two parties at once.
     Scaling { plan: Plan, ground: Ground },
-    /// One of them, a process.
+    /// Is one of the two parties of [`Task::Scaling`], as a process of its own.
     Party { ground: Ground, index: usize },
-    /// Writable shared mappings, through the library.
+    /// Measures writable shared mappings, through the library.
     Mapped { plan: Plan, array: ArrayPlace, chunk_bytes: u64, scratch: PathBuf },
-    /// The same on members with huge pages, in chunks of 2 MiB.
+    /// Measures writable shared mappings on members with huge pages, in chunks of 2 MiB.
     Units { plan: Plan, array: ArrayPlace },
-    /// Calls that do not concern an array.
+    /// Measures calls that do not concern an array.
     NotOurs { plan: Plan, file: PathBuf },
-    /// Programs started with and without the library; `cache` is where the library looks for its caches.
+    /// Measures the start of programs with and without the library. `cache` is where the library looks for its caches.
     Startup { plan: Plan, library: PathBuf, array: ArrayPlace, cache: PathBuf },
 }
 
 /// An array and the file on it.
 #[derive(Clone, Serialize, Deserialize, Debug)]
 pub(crate) struct ArrayPlace {
-    /// As in CXLRAID_LEVEL.
+    /// The value of `CXLRAID_LEVEL`.
     pub(crate) level: String,
     /// Member directories.
     pub(crate) members: Vec<PathBuf>,
     /// The prefix that belongs to the array.
     pub(crate) prefix: PathBuf,
-    /// As in CXLRAID_JOURNAL; empty for none.
+    /// The value of `CXLRAID_JOURNAL`; empty for no journal.
     pub(crate) journal: String,
 }
 
 impl ArrayPlace {
-    /// A file of the array as programs see it.
+    /// The path of a file of the array as programs see it.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.prefix.join(name)
     }
 
-    /// The same file's backing file on a member.
+    /// The path of that file's backing file on a member.
     pub(crate) fn backing(&self, slot: usize, name: &str) -> PathBuf {
         self.members[slot].join(self.prefix.strip_prefix("/").unwrap_or(&self.prefix)).join(name)
     }

@@ -1,14 +1,16 @@
-//! What files must hold, kept in a file between the worker that knows it and the checks that follow.
+//! The expected contents of files. The worker that knows them saves them in a file, and the checks that run later load
+//! them.
 
 use std::ffi::OsStr;
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-/// One file: its size and what lies in it; the rest is zeros or not known.
+/// The expected contents of one file.
 pub(crate) struct File {
     pub(crate) path: PathBuf,
     pub(crate) size: u64,
+    /// The ranges whose contents are known, each with its offset and bytes. The rest is zeros or not known.
     pub(crate) extents: Vec<(u64, Vec<u8>)>,
 }
 
@@ -61,7 +63,7 @@ fn take_bytes(source: &mut impl Read) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Where two runs of bytes differ first, and what is there.
+/// Says in one line where two byte strings differ, and what both hold at the first difference.
 pub(crate) fn difference(expected: &[u8], got: &[u8]) -> String {
     if expected.len() != got.len() {
         return format!("{} bytes, not {}", got.len(), expected.len());

@@ -1,9 +1,12 @@
-//! Two processes that store at random into one mapped file while a third compares its redundancy, and some are killed.
+//! A case in which two processes (workers) store at random into one mapped file while a third compares the file's
+//! redundancy, and workers are killed.
 //!
-//! Words of the file belong to the processes by turns. Each word says where it lies and how often its owner stored to it; a board outside the array
-//! says what its owner was about to store and what it had stored, so every word that anybody loads or reads must be one of few. From time to time all
-//! call msync and rest: then the redundancy must fit, which a process without interception looks at. One worker has its mapping from its
-//! parent; one that was killed leaves stores that nobody followed, and what it leaves must be made good by who comes next.
+//! The words of the file belong to the workers by turns. Each word holds its own index and how often its owner has
+//! stored to it. A board outside the array says how often the owner was about to store to the word and how often it has
+//! stored, so only few values are right for a word that is loaded or read. From time to time all workers call msync and
+//! rest. Then the redundancy must fit, which a process without the library checks. One worker has its mapping from its
+//! parent. A worker that is killed leaves stores that nobody has followed; the next process that comes must make them
+//! good.
 
 use crate::call::{self, Fd, Mapping};
 use crate::check::{self, Wish};
@@ -20,21 +23,24 @@ use std::time::{Duration, Instant};
 const WORKER_COUNT: usize = 2;
 const WORD_COUNT: usize = 40_001;
 const FILE_BYTES: u64 = WORD_COUNT as u64 * 8;
-/// So often all rest and the redundancy is looked at.
+/// How often in a run all workers rest and the redundancy is checked.
 const REST_COUNT: u64 = 4;
 
-/// What the processes know together.
+/// What all processes of the case share: a file outside the array that each maps.
 #[repr(C)]
 struct Board {
-    /// How often all were told to rest, and went on.
+    /// The number of the last rest that the leader has called.
     rests: AtomicU64,
+    /// The number of the last rest that is over.
     resumed: AtomicU64,
-    /// Which rest a worker has reached.
+    /// The number of the last rest that each worker has reached.
     resting: [AtomicU64; WORKER_COUNT],
+    /// How many stores each worker has made.
     stores: [AtomicU64; WORKER_COUNT],
     stop: AtomicU64,
-    /// How often each word was about to be stored, and was.
+    /// How many stores to each word have begun.
     announced: [AtomicU64; WORD_COUNT],
+    /// How many stores to each word were complete.
     committed: [AtomicU64; WORD_COUNT],
 }
 
@@ -52,12 +58,12 @@ impl Board {
     }
 }
 
-/// What word `index` is after `count` stores to it; before the first it is zero.
+/// The value of word `index` after `count` stores to it; zero before the first.
 const fn word(index: usize, count: u64) -> u64 {
     if count == 0 { 0 } else { (index as u64) << 40 | count }
 }
 
-/// The role of a worker or of the one that compares.
+/// Runs a process of the case: a worker, or the process that compares.
 pub(crate) fn role(words: &[String]) -> Result<(), String> {
     let board = Board::open(&crate::path(words, "--board").ok_or("--board is missing")?)?;
     if words.first().is_some_and(|word| word == "compare") {
@@ -74,7 +80,8 @@ pub(crate) fn role(words: &[String]) -> Result<(), String> {
     if ended == Ok(0) { Ok(()) } else { Err(format!("the child that stores ended: {ended:?}")) }
 }
 
-/// Compares redundancy again and again; in between stores it need not fit, but nothing may go wrong.
+/// Compares the redundancy again and again. While workers store, the redundancy need not fit, but there must be no
+/// other complaint.
 fn compare(board: &Board) -> Result<(), String> {
     while board.stop.load(SeqCst) == 0 {
         let wrong = check::check(&Wish { live: true, ..Wish::default() })?;
@@ -114,7 +121,7 @@ impl Worker {
         Ok(())
     }
 
-    /// A word of this worker, among few pages for a while: so that the same ones are stored to and followed at once.
+    /// A word of this worker, mostly on few pages, so that the same pages are stored to and followed at once.
     fn own_word(&mut self) -> usize {
         let near = self.rng.below(8) * 5000 + self.rng.below(600);
         let any = if self.rng.one_in(4) { self.rng.below(WORD_COUNT as u64) } else { near };
@@ -131,7 +138,8 @@ impl Worker {
         self.board.stores[self.index].fetch_add(1, SeqCst);
     }
 
-    /// What is there must be what was stored between the first look at the board and the last.
+    /// Checks the value `got` of a word. It must be the value after `committed` stores, which the board said before the
+    /// word was loaded, or after a later store that had begun when it was loaded.
     fn look(&self, index: usize, committed: u64, got: u64) -> Result<(), String> {
         let announced = self.board.announced[index].load(SeqCst);
         if (committed..=announced).any(|count| word(index, count) == got) {
@@ -165,7 +173,7 @@ impl Worker {
             .try_for_each(|(at, (bytes, committed))| self.look(first + at, committed, u64::from_le_bytes(*bytes)))
     }
 
-    /// When all are to rest: everything stored is followed first.
+    /// Rests if the leader has called a rest: calls msync, says so on the board, and waits until the rest is over.
     fn rest(&self, map: &Mapping) -> Result<(), String> {
         let rest = self.board.rests.load(SeqCst);
         if rest == self.board.resumed.load(SeqCst) {
@@ -188,11 +196,11 @@ struct Leader<'a> {
     deadline: Instant,
 }
 
-/// Runs the case. Returns the stores done.
+/// Runs the case. Returns how many stores were made.
 pub(crate) fn run(ground: &Ground, seed: u64, operations: u64, limit: Duration) -> Result<u64, String> {
     let board = Board::open(&ground.board())?;
     let file = ground.data().join("words");
-    // By a program of its own: this one sees no array.
+    // This process runs without the library and sees no array, so another program makes the file.
     let mut command = ground.role(&["stores-file", &file.display().to_string()], true).map_err(|error| error.to_string())?;
     let made = command.status().map_err(|error| error.to_string())?;
     if !made.success() {
@@ -243,7 +251,7 @@ impl Leader<'_> {
         let mut rng = Rng::new(self.seed);
         for rest in 1..=REST_COUNT {
             self.until(crowd, || stores() >= operations * rest / REST_COUNT)?;
-            // Every second time one is killed first: the other rests with what it left.
+            // Before every second rest one worker is killed, and the other rests with what the dead worker left.
             let killed = rest.is_multiple_of(2).then(|| rng.below(WORKER_COUNT as u64) as usize);
             if let Some(index) = killed {
                 ground::end_group(&mut crowd[index]);
@@ -267,7 +275,7 @@ impl Leader<'_> {
         self.until_alive(crowd, &all, done)
     }
 
-    /// Waits until `done`, with those of the crowd alive.
+    /// Waits until `done`. Fails if a process of the crowd whose index is in `alive` ends, or at the deadline.
     fn until_alive(&self, crowd: &mut [Child], alive: &[usize], done: impl Fn() -> bool) -> Result<(), String> {
         while !done() {
             for &index in alive {
@@ -284,7 +292,8 @@ impl Leader<'_> {
     }
 }
 
-/// Stores through a mapping that are not followed yet are lost with a member: this is looked at where the process can msync before ([`crate::single`]).
+/// Whether the case can be run with `scenario`. Stores through a mapping that nobody has followed are lost with a member, so
+/// no member's memory goes away in the middle of this case; [`crate::single`] has that, after an msync.
 pub(crate) fn bears(scenario: Scenario) -> bool {
     scenario != Scenario::Cut
 }

@@ -1,7 +1,10 @@
-//! A tree of files, as `add` and `retrieve` need it: the host's and the array's look the same to them.
+//! A tree of files, as the commands `add` and `retrieve` need it. Through these traits the host's files and the array's
+//! look alike to the two commands.
 //!
-//! Invariants: while a tree is copied, its owner may replace any file in it by a symbolic link or a pipe, on either side. So a path is followed once, for what was typed; from there on
-//! names are looked up in an open directory and not followed, what was opened is what counts, and attributes are set on what is open.
+//! Invariants: while a tree is copied, the tree's owner may replace any file in it by a symbolic link or a pipe, at the
+//! source and at the destination. So symbolic links are followed only in the path that the user typed. Below that path,
+//! names are looked up in an open directory and not followed, the kind of a file is that of what was opened, and
+//! attributes are set on open files.
 //!
 //! Errors are `io::Error`, so that the host's and the array's errno read alike.
 
@@ -24,7 +27,7 @@ use sys::rustix::{
     io::Errno,
 };
 
-/// What a name stands for.
+/// What kind of file a name stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     File,
@@ -45,25 +48,26 @@ pub(crate) struct Stat {
     pub(crate) gid: u32,
     pub(crate) accessed: Timespec,
     pub(crate) modified: Timespec,
-    /// How many names it has.
+    /// How many names the file has.
     pub(crate) links: u64,
-    /// What tells it from all others: the numbers of its device and of its inode.
+    /// The file's identity.
     pub(crate) identity: Identity,
 }
 
-/// What tells a file from all others: the numbers of its device and of its inode.
+/// The identity of a file, which tells it from all others: the numbers of its device and of its inode.
 pub(crate) type Identity = (u64, u64);
 
-/// An extended attribute: its name and its value. Access control lists are some of them.
+/// An extended attribute: its name and its value. Access control lists are extended attributes too.
 pub(crate) type Attribute = (CString, Vec<u8>);
 
-/// Whether a copy is to have an attribute. What a security module or the array itself says of a file holds where it is said; capabilities are for root to give.
+/// Whether a copy gets the attribute `name`. An attribute of a security module or of the array itself is true of the
+/// original only, and only root may give capabilities, so none of these is copied.
 pub(crate) fn is_copied(name: &CStr) -> bool {
     let name = name.to_bytes();
     (name.starts_with(b"user.") || name.starts_with(b"system.posix_acl_")) && name != format::ATTRIBUTE_NAME.to_bytes()
 }
 
-/// What `list` and `get` (listxattr(2), getxattr(2)) say of the attributes that a copy is to have.
+/// The attributes that a copy gets, asked for by `list` (listxattr(2)) and `get` (getxattr(2)).
 pub(crate) fn attributes_by(
     list: impl Fn(&mut [u8]) -> io::Result<usize>,
     get: impl Fn(&CStr, &mut [u8]) -> io::Result<usize>,
@@ -77,7 +81,7 @@ pub(crate) fn attributes_by(
     for name in names.filter(|name| is_copied(name)) {
         match whole(|buffer| get(name, buffer)) {
             Ok(value) => attributes.push((name.to_owned(), value)),
-            // It is gone since, or may not be read.
+            // The attribute was removed after it was listed, or may not be read.
             Err(error) if error.raw_os_error() == Some(Errno::NODATA.raw_os_error()) => {}
             Err(error) => return Err(error),
         }
@@ -85,7 +89,8 @@ pub(crate) fn attributes_by(
     Ok(attributes)
 }
 
-/// All that `read` gives: the kernel has a limit for lists and for values (`XATTR_LIST_MAX`, `XATTR_SIZE_MAX`).
+/// All bytes that `read` gives. One buffer of 64 KiB is enough: that is the kernel's limit for a list and for a value
+/// (`XATTR_LIST_MAX`, `XATTR_SIZE_MAX`).
 fn whole(read: impl Fn(&mut [u8]) -> io::Result<usize>) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; 64 << 10];
     let count = read(&mut bytes)?;
@@ -93,11 +98,11 @@ fn whole(read: impl Fn(&mut [u8]) -> io::Result<usize>) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Set-user-ID and set-group-ID.
+/// The mode bits set-user-ID and set-group-ID.
 const RUNS_AS_ANOTHER: u32 = 0o6000;
 
 impl Stat {
-    /// What the system says, in our terms.
+    /// The attributes in a result of stat(2).
     pub(crate) fn of(stat: &SystemStat) -> Self {
         let kind = match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => Kind::File,
@@ -119,7 +124,8 @@ impl Stat {
         }
     }
 
-    /// The mode of a copy. As with `cp -p`, a program whose owner or group could not be kept does not run with the rights of those that it got instead.
+    /// The mode of a copy. If the owner and group could not be kept, the copy loses set-user-ID and set-group-ID, as
+    /// with `cp -p`: a program must not run with the rights of another user than the original's.
     pub(crate) const fn kept_mode(&self, owner_is_kept: bool) -> u32 {
         if owner_is_kept { self.mode } else { self.mode & !RUNS_AS_ANOTHER }
     }
@@ -129,7 +135,8 @@ impl Stat {
     }
 }
 
-/// Whether the owner was set: a user may not give everything away.
+/// Whether the owner was set, from the result of chown(2). A refusal for want of rights is no error, since most users
+/// may not give files away.
 pub(crate) fn owner_is_kept(set: io::Result<()>) -> io::Result<bool> {
     match set {
         Ok(()) => Ok(true),
@@ -144,65 +151,67 @@ pub(crate) struct Found {
     pub(crate) node: Node,
 }
 
-/// The thing itself.
+/// What was found, by its kind.
 pub(crate) enum Node {
     File(Box<dyn Content>),
     Directory(Box<dyn Directory>),
-    /// What the link says.
+    /// The target of the symbolic link.
     Symlink(PathBuf),
     Other,
 }
 
 /// A tree of files.
 pub(crate) trait Tree {
-    /// What an absolute path leads to, to be read. Symbolic links are followed.
+    /// Opens what an absolute path leads to, for reading. Symbolic links are followed.
     fn open(&self, path: &Path) -> io::Result<Found>;
 }
 
 /// An open directory. Names are looked up in it and are not followed.
 pub(crate) trait Directory {
-    /// The names in it, without `.` and `..`.
+    /// The names in the directory, without `.` and `..`.
     fn list(&self) -> io::Result<Vec<OsString>>;
-    /// What `name` stands for, to be read.
+    /// Opens what `name` stands for, for reading.
     fn open(&self, name: &OsStr) -> io::Result<Found>;
-    /// An empty file to be written, new or cut to nothing; a new one is for its owner only.
+    /// Opens a file for writing: a new file that only its owner may use, or the existing file, cut to no bytes.
     fn create(&self, name: &OsStr) -> io::Result<Box<dyn Content>>;
-    /// A directory that only its owner may use; one that is there already stays as it is.
+    /// Makes a directory that only its owner may use, and opens it. An existing directory keeps its attributes.
     fn make_directory(&self, name: &OsStr) -> io::Result<Box<dyn Directory>>;
-    /// A symbolic link with the owner (where permitted) that `stat` says.
+    /// Makes a symbolic link, and gives it (where permitted) the owner in `stat`.
     fn make_symlink(&self, target: &Path, name: &OsStr, stat: &Stat) -> io::Result<()>;
-    /// Another name for the file at an absolute path, which is not followed if it is a symbolic link. Gives the file's identity.
+    /// Makes another name (a hard link) for the file at an absolute path. A symbolic link at the end of the path is not
+    /// followed. Returns the identity of the file that has the new name.
     fn link(&self, file: &Path, name: &OsStr) -> io::Result<Identity>;
     /// Removes the name of a file.
     fn unlink(&self, name: &OsStr) -> io::Result<()>;
-    /// Owner (where permitted), mode ([`Stat::kept_mode`]) and times.
+    /// Sets owner (where permitted), mode ([`Stat::kept_mode`]) and times of the directory.
     fn set_attributes(&self, stat: &Stat) -> io::Result<()>;
-    /// The extended attributes that a copy is to have.
+    /// The extended attributes of the directory that a copy gets.
     fn attributes(&self) -> io::Result<Vec<Attribute>>;
-    /// Gives it one.
+    /// Sets an extended attribute of the directory.
     fn set_attribute(&self, attribute: &Attribute) -> io::Result<()>;
 }
 
 /// An open file.
 pub(crate) trait Content {
-    /// What tells the file from all others.
+    /// The identity of the file.
     fn identity(&self) -> io::Result<Identity>;
-    /// The extended attributes that a copy is to have.
+    /// The extended attributes of the file that a copy gets.
     fn attributes(&self) -> io::Result<Vec<Attribute>>;
-    /// Gives it one.
+    /// Sets an extended attribute of the file.
     fn set_attribute(&self, attribute: &Attribute) -> io::Result<()>;
-    /// Bytes read; 0 at the end only.
+    /// Reads into `buffer`. Returns how many bytes were read: 0 at the end of the file only.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
-    /// Makes the file this long; what is added reads as zeros.
+    /// Cuts or extends the file to `bytes`; what is added reads as zeros.
     fn set_bytes(&self, bytes: u64) -> io::Result<()>;
-    /// Returns when the content is as safe as its medium keeps it.
+    /// Makes the content durable (fsync(2)).
     fn sync(&self) -> io::Result<()>;
-    /// Owner (where permitted), mode ([`Stat::kept_mode`]) and times.
+    /// Sets owner (where permitted), mode ([`Stat::kept_mode`]) and times of the file.
     fn set_attributes(&self, stat: &Stat) -> io::Result<()>;
 }
 
-/// What is opened never becomes the controlling terminal, and a pipe without a partner does not block.
+/// Flags with which every file is opened: a terminal does not become the controlling terminal, and a pipe without a
+/// partner does not block.
 pub(crate) const CAREFULLY: OFlags = OFlags::CLOEXEC.union(OFlags::NOCTTY).union(OFlags::NONBLOCK);
 
 /// The names that a directory's descriptor lists, without `.` and `..`.
@@ -218,7 +227,7 @@ pub(crate) fn names_in(directory: impl AsFd) -> io::Result<Vec<OsString>> {
     Ok(names)
 }
 
-/// The error for a name that was to be a regular file and is something else.
+/// The error for a name that stands for something else than a regular file.
 pub(crate) fn no_file() -> io::Error {
     io::Error::other("not a regular file")
 }
@@ -232,7 +241,8 @@ impl Tree for Host {
     }
 }
 
-/// Opens what a name in a directory stands for. With SYMLINK_NOFOLLOW a symbolic link is not followed, and told as a link.
+/// Opens what a name in a directory stands for. With SYMLINK_NOFOLLOW a symbolic link is returned as a link; without
+/// it, it is followed.
 fn look(directory: BorrowedFd<'_>, name: &OsStr, flags: AtFlags) -> io::Result<Found> {
     let stat = Stat::of(&statat(directory, name, flags)?);
     match stat.kind {
@@ -240,7 +250,7 @@ fn look(directory: BorrowedFd<'_>, name: &OsStr, flags: AtFlags) -> io::Result<F
             let target = readlinkat(directory, name, Vec::new())?.into_bytes();
             return Ok(Found { stat, node: Node::Symlink(OsString::from_vec(target).into()) });
         }
-        // A device may act when it is opened.
+        // A device is not opened, since some devices act when they are opened.
         Kind::Other => return Ok(Found { stat, node: Node::Other }),
         Kind::File | Kind::Directory => {}
     }
@@ -325,7 +335,7 @@ fn attributes_of(opened: impl AsFd + Copy) -> io::Result<Vec<Attribute>> {
     attributes_by(|buffer| Ok(flistxattr(opened, buffer)?), |name, buffer| Ok(fgetxattr(opened, name, buffer)?))
 }
 
-/// The error for a name under which something was made a moment ago, and which stands for something else now.
+/// The error for a name that stands for something else than what was made under that name a moment ago.
 pub(crate) fn changed() -> io::Error {
     io::Error::other("it was replaced while it was copied")
 }
@@ -385,7 +395,8 @@ pub(crate) mod tests {
         thread::{set_thread_res_gid, set_thread_res_uid},
     };
 
-    /// Runs `act` as a user without rights, in a directory of this user's on a file system with attributes.
+    /// Runs `act` as a user without rights. The argument of `act` is a directory of this user on a file system with
+    /// extended attributes.
     pub(crate) fn as_somebody(act: impl FnOnce(&Path) + Send) {
         const SOMEBODY: u32 = 65534;
         let home = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -393,7 +404,7 @@ pub(crate) mod tests {
         if is_root {
             lchown(home.path(), Some(SOMEBODY), Some(SOMEBODY)).unwrap();
         }
-        // The credentials of one thread, not of the other tests.
+        // Only this thread gets other credentials; the threads of other tests keep theirs.
         let enter = || {
             if is_root {
                 let (user, group) = (Uid::from_raw(SOMEBODY), Gid::from_raw(SOMEBODY));
@@ -405,7 +416,7 @@ pub(crate) mod tests {
         std::thread::scope(|scope| scope.spawn(enter).join().unwrap());
     }
 
-    /// A directory that is there.
+    /// Opens an existing directory.
     pub(crate) fn directory(tree: &dyn Tree, path: &Path) -> Box<dyn Directory> {
         match tree.open(path).unwrap().node {
             Node::Directory(directory) => directory,
@@ -413,7 +424,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// A file of root's.
+    /// The attributes of a file of root.
     pub(crate) fn stat_of_another(mode: u32) -> Stat {
         let then = Timespec { tv_sec: 1, tv_nsec: 2 };
         Stat { kind: Kind::File, bytes: 0, mode, uid: 0, gid: 0, accessed: then, modified: then, links: 1, identity: (0, 0) }

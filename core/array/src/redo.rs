@@ -1,16 +1,17 @@
-//! The payload of a redo record of the journal: made of what a write stores, and put in place from
-//! there.
+//! The payload of a redo record of the journal: how the payload is made from what a write stores, and
+//! how the payload is put in place on the members.
 //!
 //! The payload holds the new data, filled up to whole lines. For levels with parity the parities of
 //! each run of rows follow, in the order in which a write comes to the runs, P before Q, each
 //! filled up to whole lines (docs/format/journal.md). The payload does not depend on which members
-//! are in, so the range alone says where each of its bytes goes.
+//! are in: the range of the write alone says where each byte of the payload goes.
 //!
 //! Invariants:
-//! - Making a payload changes nothing on any member. The program's buffer is read once: parities
-//!   are those of the data in the payload, whatever the program does meanwhile.
-//! - Putting a payload in place reads nothing but the payload. So any process may do it again, with
-//!   more members out, after any part of it was done.
+//! - Making a payload changes nothing on any member. The program's buffer is read once, and the
+//!   parities are computed from the data in the payload. So data and parities fit even if the program
+//!   changes its buffer meanwhile.
+//! - Putting a payload in place reads nothing but the payload. So any process may put it in place
+//!   again, with more members out, after a part of it was put in place.
 
 use crate::stripe::{Scratch, Shape};
 use crate::striper::{BLOCK_BYTES, Done, IoFault, Stop, Striper, probe};
@@ -35,14 +36,15 @@ impl<M: Medium> Striper<'_, M> {
         total
     }
 
-    /// Makes the payload of a write of `bytes` from `src` (zeros if null) at `offset`. Nothing on the members changes. Parities of which the member is out are
-    /// left out.
+    /// Makes the payload of a write of `bytes` from `src` (zeros if null) at `offset`. Nothing on the members changes.
+    /// The room for a parity whose member is out is there and may hold anything.
     ///
     /// # Safety
-    /// `payload` is valid for [`Self::redo_bytes`] or faults, and nobody else's. Otherwise as [`Self::write`].
+    /// `payload` is [`Self::redo_bytes`] long, or faults, and nobody else uses it. For `src` the same holds as for
+    /// [`Self::write`].
     pub unsafe fn make_redo(&self, offset: u64, src: *const u8, bytes: usize, payload: *mut u8) -> Result<(), IoFault> {
         self.guarded(|| {
-            // Read again at once, so it stays in the caches.
+            // The payload is read again at once, so the stores leave it in the caches.
             let kernels = self.kernels.never_streaming();
             // SAFETY: as the caller promises.
             unsafe {
@@ -61,10 +63,11 @@ impl<M: Medium> Striper<'_, M> {
         })
     }
 
-    /// Puts a payload in place, on every member that is in. The caller has locked the range and has allocated it.
+    /// Puts a payload in place on every member that is in use. The caller has locked the range and has space for it on
+    /// the members.
     ///
     /// # Safety
-    /// `payload` is valid for [`Self::redo_bytes`] or faults. Not inside a guard.
+    /// `payload` is [`Self::redo_bytes`] long, or faults. The call is not inside a guard.
     pub unsafe fn put_redo(&self, offset: u64, bytes: usize, payload: *const u8) -> Result<(), IoFault> {
         self.guarded(|| {
             // SAFETY: as the caller promises.
@@ -117,11 +120,11 @@ impl<M: Medium> Striper<'_, M> {
                 let place = part.stripe.member_offset + rows.start;
                 for column in (rows.first_column..rows.end_column).filter(|&column| !lost.has(column)) {
                     let new = base.wrapping_add((column << shape.chunk_shift) + rows.start as usize);
-                    // SAFETY: within the payload.
+                    // SAFETY: the new bytes lie within the payload.
                     unsafe { io.store(shape.slot(&part.stripe, column), place, new, rows.bytes)? };
                 }
                 let parities = [at, at.wrapping_add(whole_lines(rows.bytes))];
-                // SAFETY: as above.
+                // SAFETY: the parities lie within the payload.
                 unsafe { shape.store_parities(&part.stripe, &lost, rows.start, parities, rows.bytes)? };
                 at = at.wrapping_add(PARITIES * whole_lines(rows.bytes));
             }
@@ -131,7 +134,8 @@ impl<M: Medium> Striper<'_, M> {
     }
 }
 
-/// The parities of some rows alone, from the payload's data and what the members hold.
+/// Computes the parities of some rows, from the payload's data and what the members hold, and stores nothing on the
+/// members.
 impl<M: Medium, const PARITIES: usize> Write<'_, '_, '_, M, PARITIES> {
     #[inline(always)]
     unsafe fn make(&self, sums: [*mut u8; 2]) -> Done {
@@ -148,7 +152,7 @@ impl<M: Medium, const PARITIES: usize> Write<'_, '_, '_, M, PARITIES> {
         }
     }
 
-    /// P as the sum of old P, old data and new data; None if something is not mapped.
+    /// Makes P as the sum of old P, old data and new data (read-modify-write). None if one of these is not mapped.
     #[inline(always)]
     unsafe fn sum_difference(&self, [p, _]: [*mut u8; 2]) -> Option<()> {
         let mut sources = [null::<u8>(); SOURCES_MAX];
@@ -164,7 +168,8 @@ impl<M: Medium, const PARITIES: usize> Write<'_, '_, '_, M, PARITIES> {
         Some(())
     }
 
-    /// The sums of the new data and what the other columns hold; None if something is not mapped.
+    /// Makes the parities from the new data and what the other columns hold (reconstruct-write). None if one of these
+    /// is not mapped.
     #[inline(always)]
     unsafe fn sum_columns(&self, [p, q]: [*mut u8; 2]) -> Option<()> {
         let mut sources = [null::<u8>(); SOURCES_MAX];
@@ -172,7 +177,7 @@ impl<M: Medium, const PARITIES: usize> Write<'_, '_, '_, M, PARITIES> {
             *source = if self.writes(column) { self.source(column) } else { self.mapped(column)? };
         }
         let (sources, kernels) = (&sources[..self.shape.columns], self.shape.io.kernels.never_streaming());
-        // SAFETY: as above.
+        // SAFETY: the sources are mapped for `bytes` or lie within the payload.
         unsafe {
             if PARITIES == 1 {
                 kernels.parity_p(sources, p, self.rows.bytes);
@@ -183,7 +188,7 @@ impl<M: Medium, const PARITIES: usize> Write<'_, '_, '_, M, PARITIES> {
         Some(())
     }
 
-    /// Makes the sums by way of buffers, where members are out or not mapped.
+    /// Makes the parities by way of buffers. For stripes with a member that is out or not mapped.
     #[inline(never)]
     unsafe fn sum_by_bytes(&self, sums: [*mut u8; 2]) -> Done {
         let shape = self.shape;
@@ -200,7 +205,7 @@ impl<M: Medium, const PARITIES: usize> Write<'_, '_, '_, M, PARITIES> {
                     if self.writes(column) {
                         shape.io.kernels.copy_from_media(block, self.source(column).wrapping_add(done), step);
                     } else if self.lost.parities.count_ones() as usize == PARITIES {
-                        // There is no parity left to be made.
+                        // All parities are lost, so none needs to be made.
                         continue;
                     } else {
                         shape.fetch_column(&self.stripe, &self.lost, column, within, block, step)?;

@@ -6,20 +6,20 @@
 //! segment.
 //!
 //! Invariants:
-//! - The copy exists from the first such mapping to the last, of all processes. It exists a while
-//!   longer if the processes that had it say so (SQLite maps its database anew for each
-//!   transaction), or until what a dead process left is made good. `SharedFile::copy` is odd
-//!   meanwhile, and each copy has another number.
-//! - It is made and removed under the size lock and all stripe locks. While it exists every write()
-//!   goes into it and then from it into the array, under the stripe locks; truncation and holes go
-//!   to both; reads come from it.
+//! - The copy exists from the first such mapping of any process to the last one. The copy exists
+//!   longer if a process asks for it (SQLite maps its database anew for each transaction), or if a
+//!   dead process left something that must be made good first. `SharedFile::copy` is the number of
+//!   the copy: odd while a copy exists, even while there is none, and another for each copy.
+//! - The copy is made and removed under the size lock and all stripe locks. While the copy exists,
+//!   each write() is stored in the copy and then from the copy in the array, under the stripe locks;
+//!   truncations and holes are made in both; reads come from the copy.
 //! - [`array::SharedFile::is_mapped`] says whether the copy exists, not whether there are mappings:
 //!   between the end of the last mapping and the copy's removal another mapping may begin, and find
 //!   the copy as it is.
 //! - The users who may open the file may open the copy ([`crate::copy_access`]), also after the
 //!   file's rights were changed.
-//! - So the copy differs from the array only in pages that were stored to through a mapping and not
-//!   followed yet. Following writes these pages to the array as any writer would.
+//! - The copy differs from the array only in pages that were stored to through a mapping and are not
+//!   followed yet. To *follow* a page is to write it from the copy to the array, as a writer would.
 
 use crate::files::Files;
 use crate::inode::{Inode, key};
@@ -37,7 +37,7 @@ const FILL_BYTES: usize = 64 << 10;
 
 /// This process' view of a file's copy.
 pub(crate) struct CopyView {
-    /// The number of the copy that is open here.
+    /// The number (`SharedFile::copy`) of the copy that `backing` shows.
     number: AtomicU32,
     backing: AtomicPtr<Backing>,
 }
@@ -59,7 +59,7 @@ impl Drop for CopyView {
 }
 
 impl Inode {
-    /// Whether its mappings show a shared copy.
+    /// Whether mappings of the file show a shared copy.
     #[must_use]
     pub fn is_copied(&self) -> bool {
         self.shared().copy.load(Ordering::Acquire) & 1 == 1
@@ -89,12 +89,13 @@ impl Inode {
 
     fn view_copy(&self, number: u32, copy: Backing) {
         let copy = alloc::boxed::Box::into_raw(alloc::boxed::Box::new(copy));
-        // A view of an earlier copy, if there was one, may still be in use by a reader: it stays.
+        // A reader may still use the view of an earlier copy, so that view is not freed.
         self.copy_view.backing.store(copy, Ordering::Release);
         self.copy_view.number.store(number, Ordering::Release);
     }
 
-    /// Makes the copy, if there is none. The caller has a record of mappings of the file (`Mapped`).
+    /// Makes the copy, if there is none. The caller holds a [`crate::Mapped`] of the file, so that nobody removes the
+    /// copy.
     ///
     /// # Errors
     /// `AGAIN` while a process stores to the members directly; `NOSPC` if shared memory is full.
@@ -116,7 +117,7 @@ impl Inode {
         })
     }
 
-    /// The size lock and all stripe locks are held.
+    /// Makes the copy's file, fills it and publishes the copy's number. The size lock and all stripe locks are held.
     fn make_copy(&self, size: u64) -> Result<(), OsError> {
         let file = self.files.make_shared_copy(self.shared())?;
         let (_, anchor) = self.backing_fds().next().ok_or(OsError::IO)?;
@@ -141,14 +142,15 @@ impl Inode {
                     continue;
                 }
             }
-            // What is zeros stays a hole.
+            // Where the file holds only zeros, the copy keeps a hole.
             if buffer[..bytes].iter().any(|&byte| byte != 0) {
                 // SAFETY: the buffer is that long.
                 unsafe { copy.put(at, buffer.as_ptr(), bytes) }?;
             }
             at += bytes as u64;
         }
-        // Seen by this process as it was made: it may not be allowed to open it again.
+        // This process keeps the descriptor by which it made the copy, since the copy's rights may not let it open the
+        // copy again.
         let number = self.shared().copy.load(Ordering::Acquire).wrapping_add(1);
         self.view_copy(number, copy);
         self.shared().copy.store(number, Ordering::Release);
@@ -156,19 +158,20 @@ impl Inode {
         Ok(())
     }
 
-    /// Gives the copy the file's rights, after these were changed.
+    /// Gives the copy of this file the file's rights, after the rights of the file were changed.
     pub fn change_copy_access(&self) {
         if let Some((_, anchor)) = self.backing_fds().next() {
             self.files.change_copy_access(self.attribute(), anchor);
         }
     }
 
-    /// The first offset from `at` on whose stripe is not a hole of every member. (Reading a hole of a tmpfs through a mapping fills it.)
+    /// The first offset from `at` on that may hold data: at least one member in use has no hole in its stripe. Holes
+    /// are skipped, since a load from a hole of a tmpfs through a mapping allocates a page.
     fn next_data(&self, at: u64) -> u64 {
         let place = self.geometry.locate(at);
         let chunked = self.geometry.level().has_chunks();
         let from = self.geometry.member_offset(place.stripe) + if chunked { 0 } else { place.within };
-        // Where it cannot be asked there is data. Nobody uses the position of these descriptors.
+        // A member that cannot answer counts as having data. The seek moves the descriptor's offset, which nobody uses.
         let data = |(_, member): (_, &Backing)| match seek(member.fd(), SeekFrom::Data(from)) {
             Ok(found) => Some(found),
             Err(OsError::NXIO) => None,
@@ -198,7 +201,7 @@ impl Inode {
         })
     }
 
-    /// Reads from the copy.
+    /// Copies a range of the copy into the program's buffer.
     ///
     /// # Safety
     /// As [`array::Striper::read`].
@@ -208,17 +211,17 @@ impl Inode {
         by_spans(copy, offset, bytes, |span, done, step| unsafe { kernels.copy_from_media(dst.wrapping_add(done), span, step) })
     }
 
-    /// Copies the program's bytes into the copy. The stripes are locked, the copy is long enough.
+    /// Copies the program's bytes into the copy. The stripes are locked, and the copy is long enough.
     ///
     /// # Safety
     /// As [`array::Striper::write`].
     pub(crate) unsafe fn fill_copy(&self, copy: &Backing, offset: u64, src: *const u8, bytes: usize) -> Result<(), IoFault> {
         let kernels = self.files.kernels();
-        // SAFETY: as for `read_copy`.
+        // SAFETY: the span is mapped for `step`; the buffer is the caller's promise.
         by_spans(copy, offset, bytes, |span, done, step| unsafe { kernels.copy_from_media(span, src.wrapping_add(done), step) })
     }
 
-    /// Writes a range of the copy to the array. The stripes are locked, the space is there.
+    /// Writes a range of the copy to the array. The stripes are locked, and the members have the space.
     pub(crate) fn store_copy(&self, copy: &Backing, mut offset: u64, mut bytes: usize) -> Result<(), OsError> {
         while bytes > 0 {
             let span = copy.span(offset).ok_or(OsError::IO)?;
@@ -242,7 +245,8 @@ impl Inode {
         while bytes > 0 {
             let span = copy.span(offset).ok_or(OsError::IO)?;
             let step = bytes.min(span.bytes as u64);
-            // SAFETY: as for `read_copy`. Beyond the end of the copy there is nothing to zero: the fault says so.
+            // SAFETY: the span is mapped for `step`. A fault means that the copy ends here, and behind its end nothing
+            // is to be zeroed.
             if unsafe { guard(|| kernels.zero_media(span.start.as_ptr(), step as usize)) }.is_err() {
                 return Ok(());
             }
@@ -253,10 +257,11 @@ impl Inode {
 }
 
 impl Files {
-    /// Removes the copy of a file that nobody maps any more. If this process has closed the file, that has done it.
+    /// Removes the copy of a file that nobody maps any more. If this process has closed the file, the close has removed
+    /// the copy.
     pub fn drop_unused_copy(&self, attribute: Attribute) {
         if let Some(inode) = self.open_here(key(attribute.inode, attribute.generation)) {
-            // What stays is removed by the next one.
+            // If this fails, the next process that drops the copy or maps the file removes it.
             let _ = inode.drop_copy();
         }
     }
@@ -267,13 +272,15 @@ impl Files {
         let Some(shared) = self.shared_if_open(attribute).filter(|shared| shared.copy.load(Ordering::Acquire) & 1 == 1) else {
             return;
         };
-        // Who may change the file's access may change that of a copy that belongs to the same owner; where it belongs to who made it, it keeps what it has.
+        // A process that may change the rights of the file may change those of a copy with the same owner. A copy with
+        // another owner (the user who made it) keeps its rights.
         if let Ok(copy) = self.open_shared_copy(shared, OFlags::RDONLY) {
             let _ = crate::copy_access::give(copy.as_fd(), anchor);
         }
     }
 
-    /// Forgets what dead processes left of mappings of a file that is no more. The open-files lock is held.
+    /// Frees the mapping records and lanes that dead processes left of a file that does not exist any more, and removes
+    /// its copy. The open-files lock is held.
     pub(crate) fn forget_mappings(&self, key: u64, shared: &SharedFile) {
         let runtime = self.array().runtime();
         for (record, _) in runtime.mapped().of(key) {
@@ -285,8 +292,9 @@ impl Files {
     }
 }
 
-/// Runs `act` on each piece of a range of the copy that is mapped in one: where it is, how many bytes lie before it, how many it has. `act` owns
-/// nothing and opens no guard.
+/// Calls `act` for each part of a range of the copy that is mapped contiguously. The arguments of `act` are the part's
+/// address, how many bytes of the range lie before the part, and how many bytes the part has. `act` owns nothing and
+/// opens no guard.
 #[inline]
 fn by_spans(copy: &Backing, offset: u64, bytes: usize, act: impl Fn(*mut u8, usize, usize)) -> Result<(), IoFault> {
     let mut done = 0;
@@ -300,6 +308,7 @@ fn by_spans(copy: &Backing, offset: u64, bytes: usize, act: impl Fn(*mut u8, usi
     Ok(())
 }
 
+/// The error for a fault at `address`: `IO` if the address is the copy's, a bad address of the program otherwise.
 fn blame(copy: &Backing, address: usize) -> IoFault {
     if copy.owns(address) { IoFault::Os(OsError::IO) } else { IoFault::BadAddress }
 }

@@ -1,19 +1,19 @@
 //! What a process that died in the middle of a change left behind, and how the next process makes
 //! it good.
 //!
-//! A lock that is inherited tells of the death. What the lock guards is repaired before anybody
-//! uses it. A process that may not store into the file leaves a note in the runtime segment for one
-//! that may.
+//! A process notices such a death when it inherits a lock. It repairs what the lock guards before
+//! anybody uses that. A process that may not store into the file leaves a note in the runtime segment
+//! for a process that may.
 //!
 //! A process that opens the file or calls fsync inherits all locks of dead processes at once
-//! (`settle_dead`), since until then the loss of a member would find stripes that do not fit (the
-//! write hole).
+//! (`settle_dead`): if a member were lost before that, stripes whose redundancy does not fit would
+//! give wrong bytes (the write hole).
 //!
-//! - Behind a stripe lock, redundancy may not fit its data. It is computed from the data, or, with
-//!   a data chunk out, what was being stored is undone.
-//! - Behind the size lock, the file was growing or shrinking. The size is whole, since it is stored
-//!   in one word, but members may differ in it, and bytes that had been stored behind it are no
-//!   zeros: the next growth would show them.
+//! - In what a stripe lock guards, redundancy may not fit the data. The redundancy is computed from
+//!   the data, or, if a data chunk's member is out, the unfinished store is undone.
+//! - Under the size lock, the file was growing or shrinking. The size itself is whole, since it is
+//!   stored in one word. But members may differ in it, and bytes that were stored behind the end need
+//!   not be zeros: the next growth would show them.
 
 use crate::Inode;
 use crate::files::Files;
@@ -29,7 +29,8 @@ use sync::{Acquired, Liveness as _, OwnerId};
 use sys::OsError;
 
 impl Files {
-    /// The files of which processes that died left something to be made good, writes or (if `mappings`) stores through mappings. Who opens them for writing does that.
+    /// The files in which dead processes left something to be made good: writes or, if `mappings`, stores through
+    /// mappings. A process that opens such a file for writing makes it good.
     #[must_use]
     pub fn left_unfinished(&self, mappings: bool) -> Vec<Attribute> {
         self.array().runtime().left_unfinished(mappings).into_iter().filter_map(|key| self.attribute_of(key)).collect()
@@ -44,12 +45,13 @@ impl Files {
 }
 
 impl Inode {
-    /// Takes the locks, and repairs what a writer that died with one of them may have left half done.
+    /// Takes the stripe locks of `blocks`, and repairs what a writer that died holding one of them may have left half
+    /// done.
     pub(crate) fn lock_stripes(&self, blocks: Blocks) -> Result<StripesHeld<'_>, OsError> {
         self.lock_masked(blocks.mask())
     }
 
-    /// Takes the locks of several ranges, as [`Self::lock_stripes`]. `mask` is the union of their masks.
+    /// Does as [`Self::lock_stripes`] for several ranges. `mask` is the union of their masks ([`Blocks::mask`]).
     pub(crate) fn lock_masked(&self, mask: u64) -> Result<StripesHeld<'_>, OsError> {
         let held = StripesHeld::lock(self.files.array(), self.shared(), mask);
         let inherited = if held.inherited == 0 { 0 } else { held.inherited & !self.only_looked_at(held.inherited) };
@@ -60,9 +62,11 @@ impl Inode {
         Ok(held)
     }
 
-    /// Makes good what processes that died left behind any lock of this file, if this process may. What cannot be made good now is tried again by the next one.
+    /// Makes good what dead processes left half done under any lock of this file, if this process may store into the
+    /// file. What cannot be made good now is left to the next process that tries.
     ///
-    /// Cost: the owner words are read, and each owner is looked for (three system calls) that is another process' and is not the one before.
+    /// Cost: a load of each lock's owner word, and three system calls for each owner that is neither this process nor
+    /// the previous owner.
     pub(crate) fn settle_dead(&self) {
         let (shared, runtime) = (self.shared(), self.files.array().runtime());
         if !self.writable || self.is_left_alone() {
@@ -91,7 +95,8 @@ impl Inode {
         self.shared().stripes_unfinished.fetch_or(locks, Ordering::Relaxed);
         self.leave_out_unfinished();
         if self.writable {
-            // A member that is away and that nobody has missed yet must not come back as if nothing had been stored.
+            // A member that is away unnoticed must not come back in sync after this process has stored something
+            // without it.
             self.files.array().before_change()?;
             self.replay_behind(locks)?;
             self.undo_dead()?;
@@ -104,15 +109,16 @@ impl Inode {
         Ok(())
     }
 
-    /// The locks of a last stripe that the file does not fill; 0 if there is none.
+    /// The mask of the locks of the last stripe if the file ends within it; 0 otherwise.
     fn last_stripe_mask(&self) -> u64 {
         let (size, stripe) = (self.size(), self.geometry.stripe_bytes());
         let rest = size.next_multiple_of(stripe) - size;
         if rest == 0 { 0 } else { Blocks::of(&self.geometry, size, rest).mask() }
     }
 
-    /// With data of them out, stripes up to `end` may not have fitted their parity: if the last one is among them, what is computed as lying behind the end of the file may
-    /// be no zeros.
+    /// Notes that bytes behind the end of the file may be no zeros, if the file's last stripe is among those before
+    /// `end`. The caller has found that parity may not fit the data of these stripes, and a member with data of them is
+    /// out: what is computed of them may be anything.
     pub(crate) fn doubt_tail(&self, end: u64) {
         let (size, stripe) = (self.size(), self.geometry.stripe_bytes());
         if !size.is_multiple_of(stripe) && end > size / stripe * stripe {
@@ -120,20 +126,22 @@ impl Inode {
         }
     }
 
-    /// What lies behind the end of the file may be no zeros: they are made before it grows, by the first to open it if need be.
+    /// Notes that bytes behind the end of the file may be no zeros. They are made zeros before the file grows, if need
+    /// be by the next process that opens the file.
     #[cold]
     pub(crate) fn leave_tail(&self) {
         self.add_flags(format::FLAG_SLACK);
         self.shared().tail_unfinished.store(1, Ordering::Relaxed);
     }
 
-    /// Makes the redundancy of every block behind these locks follow its data.
+    /// Computes from the data the redundancy of every lock block that these locks guard.
     fn repair_blocks(&self, locks: u64) -> Result<(), OsError> {
         let block_bytes = self.geometry.lock_block_bytes();
         let size = self.size();
         let mut block = 0;
         while block < size.div_ceil(block_bytes) {
-            // A size that nobody stored may be any: only what members hold data of is looked at. Where they cannot be asked there is data.
+            // A damaged size may be any number, so only blocks of which members hold data are looked at. Members that
+            // cannot answer count as having data.
             match self.data_from(block * block_bytes).unwrap_or(Some(block * block_bytes)) {
                 None => break,
                 Some(data) if data >= size => break,
@@ -148,6 +156,7 @@ impl Inode {
         Ok(())
     }
 
+    /// Makes copies and parity of a range agree with its data. The stripes are locked.
     pub(crate) fn resync(&self, offset: u64, bytes: u64) -> Result<(), OsError> {
         loop {
             match self.striper(self.out()).resync(offset, bytes) {
@@ -157,7 +166,7 @@ impl Inode {
         }
     }
 
-    /// Runs `change` with the size lock held; it gets the size.
+    /// Runs `change` with the size lock held. The argument of `change` is the size.
     pub(crate) fn with_size_locked<T>(&self, change: impl FnOnce(u64) -> Result<T, OsError>) -> Result<T, OsError> {
         let shared = self.shared();
         let runtime = self.files.array().runtime();
@@ -170,45 +179,50 @@ impl Inode {
         result
     }
 
-    /// Runs a change of the file under the size lock. It does not begin while the file's end is not finished.
+    /// Runs a change of the file under the size lock. The change does not begin before the file's end has been
+    /// repaired.
     pub(crate) fn change_size_locked<T>(&self, change: impl FnOnce(u64) -> Result<T, OsError>) -> Result<T, OsError> {
         self.with_size_locked(|_| {
             if undo::is_needed(&self.geometry, self.out()) {
-                // Who died in the last stripe may have left what would now be shown.
+                // A process that died in the last stripe may have left bytes behind the end, which a growth would show.
                 drop(self.lock_masked(self.last_stripe_mask())?);
             }
-            // A member may have gone out since the caller saw to those that are out: then the end was left alone.
+            // If a member went out after the caller's `before_change`, `finish_tail` has done nothing. So it is called
+            // again.
             while self.writable && self.shared().tail_unfinished.load(Ordering::Relaxed) != 0 {
                 self.files.array().before_change()?;
                 self.finish_tail()?;
             }
             let result = change(self.size())?;
-            // Who went out since lacks some of that, the size perhaps: it is on record before the change counts as made.
+            // A member that went out during the change lacks a part of it, perhaps the size. That is put on record
+            // before the change counts as made.
             self.files.array().before_change()?;
             Ok(result)
         })
     }
 
-    /// The size as programs are told it. What a writer that died had committed to the journal may still be about to make the file longer; who was told that it is not there
-    /// must not be told later that it is.
+    /// The size that programs are told. A write that a dead writer committed to the journal and that is not in place
+    /// yet would make the file longer. It is put in place first: a program that has been told the shorter size must not
+    /// see the write appear later.
     #[inline]
     #[must_use]
     pub fn settled_size(&self) -> u64 {
-        // Whoever has the lock may be dead, or have inherited it from the dead.
+        // The owner of the lock may be dead, or may just be repairing what a dead owner left.
         if self.files.has_journal() && self.writable && self.shared().size_lock.owner().is_some() {
-            // What fails is done by the next one to take it.
+            // If this fails, the next process that takes the lock tries again.
             let _ = self.with_size_locked(|_| Ok(()));
         }
         self.size()
     }
 
-    /// Whether a member is away that nobody has missed yet: it comes back in sync if nothing is stored meanwhile. Who changes the file puts it on
-    /// record first (`Array::before_change`).
+    /// Whether a member is away without that being on record: it comes back in sync if nothing is stored meanwhile. A
+    /// process that changes the file puts it on record first (`Array::before_change`).
     pub(crate) fn is_left_alone(&self) -> bool {
         !self.files.array().runtime().out_unrecorded().is_empty()
     }
 
-    /// Gives every member the size, and makes what lies behind it zeros. The size lock is held.
+    /// Repairs the end of the file: gives every member the size, and makes the bytes behind the end zeros. The size
+    /// lock is held. Does nothing if this process may not store into the file, or must not yet.
     #[cold]
     fn finish_tail(&self) -> Result<(), OsError> {
         if !self.writable || self.is_left_alone() {
@@ -216,12 +230,14 @@ impl Inode {
         }
         self.files.array().before_change()?;
         let held = self.lock_stripes(Blocks::ALL)?;
-        // What is in the journal comes first: it may make the file longer, and nothing may be computed from stripes that do not fit.
+        // What waits in the journal comes first. It may make the file longer, and nothing may be computed from stripes
+        // that do not fit.
         self.replay_behind(u64::MAX)?;
         let (shared, size, stripe) = (self.shared(), self.size(), self.geometry.stripe_bytes());
         if shared.resync_waits.load(Ordering::Relaxed) != 0 {
-            // Before redundancy of the last stripe is made anew: it may be all there is of what a member has lost. And a backing file that is too short is not to be
-            // lengthened unnoticed.
+            // This comes before the redundancy of the last stripe is computed anew, since bytes that a member has lost
+            // may be computable from the old redundancy only. It also comes before a backing file that is too short is
+            // lengthened, which would hide the loss.
             self.undo_dead()?;
             self.resync_noted()?;
         }
@@ -232,7 +248,7 @@ impl Inode {
         shared.allocation_epoch.fetch_add(1, Ordering::AcqRel);
         let end = size.next_multiple_of(stripe);
         if self.geometry.level().has_chunks() && end > size {
-            // Chunks of the last stripe that lie behind the end, as far as its first one reaches.
+            // The rest of the last stripe behind the end becomes zeros on all members, and its redundancy is computed.
             self.fill_holes(size, end)?;
             self.with_stripe_noted(end - stripe, || {
                 self.zero(size, end - size)?;

@@ -1,14 +1,14 @@
-//! `.cxlraid/backings`: which backing file belongs to each inode on this member, 32 bytes each; not
-//! the same on any two members.
+//! The table of backing files, `.cxlraid/backings`: its record of 32 bytes for each inode says which
+//! backing file belongs to the inode on this member. The table differs from member to member.
 //!
 //! The attribute of a backing file says to which inode it belongs, and the owner of the file can
-//! write another file's attribute on it. This table, which only the array's own processes write,
-//! says the same from the other side: a backing file is an inode's if both name each other.
+//! write another file's attribute on it. Only the array's own processes write this table. A backing
+//! file belongs to an inode if the attribute names the inode and the inode's record names the file.
 //!
-//! Invariants: record 0 names the table itself, by the inode number it has in the member's file
-//! system. If the table has another number, the member was copied file by file, all numbers have
-//! changed, and no record means anything. A record of another generation than the file's says
-//! nothing about the file, and a record that does not fit its check says nothing at all.
+//! Invariants: record 0 names the table itself, by the inode number that the table has in the
+//! member's file system. If the table has another inode number, the member was copied file by file:
+//! all inode numbers have changed, and no record is valid. A record with another generation than the
+//! file's says nothing about the file. A record that does not fit its check is not believed.
 
 use crate::lane::words_checksum;
 use core::mem::{offset_of, size_of};
@@ -19,7 +19,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub const BACKING_RECORD_BYTES: usize = 32;
 /// Offset of the backing file's inode number (u64) within a record.
 pub const BACKING_FILE_OFFSET: usize = offset_of!(Bytes, file);
-/// Offset of the inode's generation (u64) within a record: stored last.
+/// Offset of the inode's generation (u64) within a record. The generation is stored after the other fields.
 pub const BACKING_GENERATION_OFFSET: usize = offset_of!(Bytes, generation);
 /// Offset of the record's check (u64) within a record.
 pub const BACKING_CHECK_OFFSET: usize = offset_of!(Bytes, check);
@@ -35,13 +35,14 @@ struct Bytes {
 
 const _: () = assert!(size_of::<Bytes>() == BACKING_RECORD_BYTES);
 
-/// The check of the record of `inode`.
+/// The check of the record of `inode` that names backing file `file` (an inode number of the member's file system).
 #[must_use]
 pub fn backing_check(inode: u64, file: u64, generation: u64) -> u64 {
     words_checksum([inode, file, generation, 0, 0, 0, 0])
 }
 
-/// Whether the record of `inode` is one that this program stores, or all zeros. Of a record that is not, nothing is believed.
+/// Whether the record of `inode` fits its check or is all zeros (no backing file). Nothing in any other record is
+/// believed.
 #[must_use]
 pub fn is_sound_backing(inode: u64, record: &[u8; BACKING_RECORD_BYTES]) -> bool {
     let bytes: &Bytes = zerocopy::transmute_ref!(record);

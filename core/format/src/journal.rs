@@ -3,16 +3,16 @@
 //!
 //! A lane holds one record and its payload: the new data and the parities they make. The payload is
 //! durable before the record is stored, and the record before anything is stored in place. When all
-//! of that is durable the record is *settled*: its sequence is stored a second time, in a word of
-//! its own. So a record that is whole and not settled is a write that a crash or a death may have
-//! cut short, and its payload says what everything it touched is to be. The record of a hole has no
-//! payload.
+//! of that is durable the record is *settled*: its sequence is stored a second time, in the record's
+//! settled word. So a record that is whole and not settled stands for a write that a crash or a death
+//! may have cut short, and its payload holds the new contents of all that the write touches. The
+//! record of a hole has no payload.
 //!
-//! The checksum tells a torn record from a whole one, and a record of another journal from one of
-//! this: the journal's UUID, which is drawn at random, goes into it. It is computed like a lane's,
-//! and for the same reason: it is on the path of every write.
+//! The checksum of a record tells a torn record from a whole one. The journal's random UUID goes into
+//! the checksum, so records of another journal are told as well. The checksum is computed as that of
+//! a write-intent lane (`lane.rs`), which is fast, since every write computes one.
 //!
-//! Invariant: an all-zero record, as in a file just created, is none.
+//! Invariant: an all-zero record, as in a file just created, means that the lane has no record.
 
 use crate::checksum::crc32c;
 use crate::lane::words_checksum;
@@ -28,7 +28,8 @@ pub const JOURNAL_HEADER_BYTES: usize = 4096;
 pub const JOURNAL_RECORD_BYTES: usize = 64;
 /// Bytes of a lane before its payload.
 pub const JOURNAL_LANE_HEAD_BYTES: usize = 4096;
-/// The most bytes of a file that one record holds: writes up to this are failure-atomic.
+/// The most bytes of a file that one record holds. A write of up to so many bytes is old or new as a whole after a
+/// failure.
 pub const JOURNAL_DATA_BYTES_MAX: usize = 1 << 20;
 /// The most lanes.
 pub const JOURNAL_LANE_COUNT_MAX: usize = 128;
@@ -41,7 +42,8 @@ const MAGIC: [u8; 8] = *b"CXLRJNL\0";
 const KIND_WRITE: u8 = 1;
 const KIND_HOLE: u8 = 2;
 const FLAG_GROWS: u8 = 1;
-/// Parities of a range that begins and ends within stripes are filled up to whole lines: at most three runs of rows in each.
+/// Room in a payload for filling up the data and each run of rows of the parities to whole lines. The first and the
+/// last stripe of a range have at most three runs of rows each; the runs of the other stripes are whole chunks.
 const ROUNDING_BYTES: usize = 4096;
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -80,14 +82,14 @@ const _: () = assert!(size_of::<HeaderBytes>() == JOURNAL_HEADER_BYTES);
 const _: () = assert!(size_of::<RecordBytes>() == JOURNAL_RECORD_BYTES);
 const _: () = assert!(offset_of!(RecordBytes, checksum) == 48);
 
-/// What a journal is.
+/// The header of a journal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct JournalHeader {
     /// The array it belongs to.
     pub array_uuid: Uuid,
-    /// Names the journal; the superblocks have it too.
+    /// The UUID of the journal; the superblocks of the array hold it too.
     pub journal_uuid: Uuid,
-    /// Lanes, `1..=JOURNAL_LANE_COUNT_MAX`.
+    /// How many lanes the journal has, `1..=JOURNAL_LANE_COUNT_MAX`.
     pub lane_count: usize,
     /// Bytes of a lane: its head and the longest payload.
     pub lane_bytes: usize,
@@ -96,21 +98,21 @@ pub struct JournalHeader {
 /// Why a file cannot be used as the journal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum JournalError {
-    /// No magic, or shorter than a header.
+    /// The file has no magic, or is shorter than a header.
     #[error("not a cxlraid journal (no magic, or too short)")]
     NotAJournal,
     /// The magic is right, the checksum is not.
     #[error("its header is damaged (wrong checksum)")]
     BadChecksum,
-    /// Written by a program with a newer format.
+    /// The journal was written by a program with a newer format.
     #[error("it has format version {found}, this program reads up to {supported}; use a newer cxlraid")]
     NewerVersion {
-        /// On media.
+        /// The version in the header.
         found: Version,
         /// The highest this program reads.
         supported: Version,
     },
-    /// The checksum is right and a field makes no sense: written by a faulty program.
+    /// The checksum is right and a field makes no sense, so a faulty program wrote the header.
     #[error("its header is whole but its {field} makes no sense; report this")]
     Invalid {
         /// Which field.
@@ -124,13 +126,14 @@ pub enum JournalError {
         /// Bytes that its header counts.
         expected: u64,
     },
-    /// It is another array's.
+    /// The journal belongs to another array.
     #[error("it belongs to array {found}")]
     OtherArray {
-        /// The array it names.
+        /// The array that the header names.
         found: Uuid,
     },
-    /// It is the array's, but not the one in use: an older one, or one that was cleared elsewhere.
+    /// The journal belongs to the array but is not the one in use: the file is an older journal of the array, or the
+    /// journal was made anew while this copy of it was away.
     #[error("it is not the journal that the array was last used with")]
     OtherJournal,
 }
@@ -164,7 +167,7 @@ impl JournalHeader {
         (JOURNAL_HEADER_BYTES + lane * self.lane_bytes) as u64
     }
 
-    /// The longest payload.
+    /// Bytes of the longest payload that a lane holds.
     #[must_use]
     pub const fn payload_bytes_max(&self) -> usize {
         self.lane_bytes - JOURNAL_LANE_HEAD_BYTES
@@ -236,36 +239,38 @@ impl HeaderBytes {
     }
 }
 
-/// One write.
+/// A write, or the making of a hole, as its record in the journal describes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct JournalRecord {
     /// The file, never 0.
     pub inode: u64,
-    /// Its generation.
+    /// The generation of the file.
     pub generation: u64,
     /// The first byte of the file that is written.
     pub offset: u64,
-    /// How many are written: `1..=JOURNAL_DATA_BYTES_MAX`, or up to `u32::MAX` of a hole.
+    /// How many bytes are written: `1..=JOURNAL_DATA_BYTES_MAX`; of a hole up to `u32::MAX`.
     pub length: usize,
-    /// Bytes of the payload: data, parities, and what fills them up to whole lines. 0 of a hole: whole stripes become one.
+    /// Bytes of the payload: data, parities, and what fills them up to whole lines. 0 means that whole stripes become a
+    /// hole.
     pub payload_bytes: usize,
-    /// Members that the payload says nothing about: they were out.
+    /// Members that were out when the payload was made; the payload does not hold what belongs on them.
     pub out: MemberSet,
-    /// Whether the file ends after the last byte written, if it was shorter before.
+    /// Whether the write makes a shorter file end after the last byte written.
     pub grows: bool,
-    /// One more than that of the lane's record before, never 0.
+    /// The sequence: one more than that of the previous record in the lane, never 0.
     pub sequence: u64,
 }
 
 impl JournalRecord {
-    /// Whether it is about this file.
+    /// Whether the record is of this file.
     #[must_use]
     pub const fn is_of(&self, inode: u64, generation: u64) -> bool {
         self.inode == inode && self.generation == generation
     }
 
-    /// The bytes of the record, not settled. `settled` is what the lane's settled word is, the sequence of the record before: stored as it was, so that a store cut
-    /// short cannot take away that the record before was settled, whose payload is gone.
+    /// The bytes of the record before it is settled. `settled` is the lane's present settled word, the sequence of the
+    /// previous record, and is stored unchanged. So a store that is cut short cannot make the previous record, whose
+    /// payload is overwritten by now, look as if it were not settled.
     #[inline]
     #[must_use]
     pub fn encode(&self, seed: u64, settled: u64) -> [u8; JOURNAL_RECORD_BYTES] {
@@ -284,7 +289,9 @@ impl JournalRecord {
         zerocopy::transmute!([a, b, c, d, e, f, checksum(words, seed).into(), settled.into()])
     }
 
-    /// The record in `bytes`, and whether it is settled; None if there is none, or it is torn, of another journal, or of a kind that this program does not know.
+    /// The record in `bytes`, and whether it is settled. None if `bytes` hold no record, or one that is torn, that
+    /// belongs to another journal, or whose kind this program does not know. The caller compares `payload_bytes` with
+    /// the lane.
     #[must_use]
     pub fn decode(bytes: &[u8; JOURNAL_RECORD_BYTES], seed: u64) -> Option<(Self, bool)> {
         let words: &[U64; 8] = zerocopy::transmute_ref!(bytes);
@@ -316,7 +323,7 @@ impl JournalRecord {
         sound.then_some((record, settled >= record.sequence))
     }
 
-    /// Whether whole stripes become a hole.
+    /// Whether the record is of a hole: whole stripes become one.
     #[inline]
     #[must_use]
     pub const fn is_hole(&self) -> bool {

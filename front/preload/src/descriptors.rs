@@ -1,12 +1,15 @@
-//! Which descriptors are ours: descriptor → open file description, found without a lock.
+//! The table of the descriptors that are anchors of array files ("ours"): it gives a descriptor's open file
+//! description, and a look-up takes no lock.
 //!
 //! A description is what POSIX calls an open file description: offset and status flags, shared by every descriptor made from
-//! it by dup. It counts its users: each descriptor, and each call that is under way on it.
+//! it by dup. A description counts its users: each descriptor, and each call that is under way on the description.
 //!
 //! Invariants:
-//! - Descriptions live in a pool that is never given back (type-stable), so a pointer read just before its descriptor was closed is
-//!   harmless: the count is raised first, and then the table must still hold the pointer.
-//! - A description is destroyed by whoever takes its `LIVE` bit away, which needs a count of zero, so exactly once.
+//! - Descriptions live in a pool whose memory is never freed and never holds anything else. So a pointer that was read
+//!   just before its descriptor was closed is harmless: the reader raises the count, and then looks whether the table
+//!   still holds the pointer.
+//! - A description is destroyed by whoever takes its `LIVE` bit away. That needs a count of zero, so it happens exactly
+//!   once.
 //! - While another process has our descriptors (`process::shares_tables`) the table is not used: each look-up asks the kernel.
 //! - A task that shares our memory but not our descriptors (a guest: [`crate::guest`]) never looks at the table and never changes it.
 //! - While a child with descriptors of its own is being made (`process::is_sharing`), every description is shared from its installation on, and
@@ -29,24 +32,28 @@ const BLOCK_COUNT: usize = 1024;
 const BLOCK_DESCRIPTORS: usize = 1024;
 /// How many descriptions the pool grows by.
 const POOL_STEP: usize = 32;
-/// Set in the count while a description is in use.
+/// The bit of `users` that is set while a description has a node.
 const LIVE: u32 = 1 << 31;
-/// Descriptors from here on share their entry of the stub's filter with smaller ones.
+/// The first descriptor that shares its entry of the entry stub's filter with a smaller one.
 const FILTER_DESCRIPTORS: RawFd = 1 << 16;
 
 /// An open file description of a file of type `N`.
 pub(crate) struct Description<N: 'static> {
+    /// How many use the description, and [`LIVE`].
     users: AtomicU32,
     /// `O_*` status flags and access mode.
     pub(crate) flags: AtomicU32,
     /// The file offset while the description is private to this process.
     pub(crate) offset: AtomicU64,
-    /// Other processes may hold it: the kernel's offset of the anchor is the truth.
+    /// Whether other processes may hold the description. Then the kernel's offset of the anchor counts, and not
+    /// `offset`.
     pub(crate) shared: AtomicBool,
     /// Held while the offset is used and moved.
     pub(crate) position: RawLock,
-    /// While others may hold it: the file's count of changed status flags when `flags` were last those of the kernel.
+    /// The file's count of changes of status flags at the time when `flags` were last read from the kernel. Used while
+    /// `shared`.
     pub(crate) flags_seen: AtomicU32,
+    /// The file. Written before the description is live, dropped by [`Table::destroy`].
     node: UnsafeCell<MaybeUninit<N>>,
 }
 
@@ -123,21 +130,22 @@ pub(crate) struct Table<N: 'static> {
     blocks: [AtomicPtr<Block<N>>; BLOCK_COUNT],
     free: Lock<Vec<&'static Description<N>>>,
     count: AtomicU32,
-    /// A descriptor that is not in the table is looked at: it may be an anchor ([`Table::begin_anew`]).
+    /// Whether the kernel is asked about a descriptor that is not in the table, since it may be an anchor
+    /// ([`Table::begin_anew`]).
     discovers: AtomicBool,
     /// One more than the largest descriptor ever installed.
     end: AtomicU32,
 }
 
-/// Whether a descriptor beyond the filter's width was ever ours.
+/// Whether a descriptor from [`FILTER_DESCRIPTORS`] on was ever ours.
 static WIDE: AtomicBool = AtomicBool::new(false);
 
-/// The lock of the pool, to hold it across a fork.
+/// The lock of the pool of descriptions. The caller holds it across a fork.
 pub(crate) fn lock() -> &'static RawLock {
     crate::calls::OPEN.free.raw()
 }
 
-/// Whether the filter entry of `descriptor` may be another's too.
+/// Whether another descriptor may have the same entry of the stub's filter as `descriptor`.
 pub(crate) fn shares_filter(descriptor: RawFd) -> bool {
     descriptor >= FILTER_DESCRIPTORS || WIDE.load(Ordering::Relaxed)
 }
@@ -208,14 +216,14 @@ impl<N: Anchored + 'static> Table<N> {
             let block: Box<Block<N>> = Box::new([const { AtomicPtr::new(core::ptr::null_mut()) }; BLOCK_DESCRIPTORS]);
             let block = Box::into_raw(block);
             if place.compare_exchange(core::ptr::null_mut(), block, Ordering::AcqRel, Ordering::Acquire).is_err() {
-                // SAFETY: another thread was first; this one was never seen by anybody.
+                // SAFETY: another thread has installed its block first; nobody else has seen this block.
                 drop(unsafe { Box::from_raw(block) });
             }
         }
         self.slot(descriptor)
     }
 
-    /// A use of the description behind `descriptor`, if it is ours. A guest has none.
+    /// A use of the description behind `descriptor`; None if the descriptor is not ours, and always None in a guest.
     #[inline]
     pub(crate) fn lookup(&'static self, descriptor: RawFd) -> Option<Use<'static, N>> {
         if may_be_guest() && is_guest() {
@@ -264,8 +272,9 @@ impl<N: Anchored + 'static> Table<N> {
         self.slot(descriptor).is_some_and(|slot| core::ptr::eq(slot.load(Ordering::SeqCst), user.description))
     }
 
-    /// Forgets everything without closing anything, and from now on looks at descriptors as they are asked for. For a process with
-    /// descriptors that it knows nothing of and one thread ([`crate::deputy`]): what the copied table says is another's.
+    /// Empties the table without closing anything. From now on the table finds out what a descriptor means when it is
+    /// first looked up. This is for a process with one thread that does not know its descriptors ([`crate::deputy`]):
+    /// the table that it has copied describes another process.
     pub(crate) fn begin_anew(&'static self) {
         self.blocks.iter().for_each(|block| block.store(core::ptr::null_mut(), Ordering::Relaxed));
         self.free.raw().reset();
@@ -275,8 +284,8 @@ impl<N: Anchored + 'static> Table<N> {
         self.discovers.store(true, Ordering::Relaxed);
     }
 
-    /// In a child of fork, whose only thread calls it: what other threads of the parent were doing with descriptions is nobody's here. Their
-    /// uses are not counted any more, and no position is locked.
+    /// Drops the uses and releases the positions that other threads of the parent held, since these threads do not
+    /// exist in a child of fork. The child's only thread calls this.
     pub(crate) fn drop_uses_of_others(&'static self) {
         let end = self.end.load(Ordering::Relaxed) as RawFd;
         let installed = || (0..end).filter_map(|descriptor| self.slot(descriptor)).map(|slot| slot.load(Ordering::Relaxed));
@@ -299,7 +308,8 @@ impl<N: Anchored + 'static> Table<N> {
         }
         let description = free.pop().expect("the pool was just filled");
         drop(free);
-        // SAFETY: a description from the free list has no node and no user but passing ones, who look at the count only.
+        // SAFETY: a description from the free list has no node. It may have users for a moment, but only from `find`,
+        // which looks at nothing but the count.
         unsafe { (*description.node.get()).write(node) };
         description.flags.store(flags, Ordering::Relaxed);
         description.flags_seen.store(0, Ordering::Relaxed);
@@ -309,7 +319,7 @@ impl<N: Anchored + 'static> Table<N> {
         Use { table: self, description }
     }
 
-    /// A new description of a file whose offset is the kernel's.
+    /// A new description of a file of which the kernel keeps the offset.
     pub(crate) fn describe_shared(&'static self, node: N, flags: u32) -> Use<'static, N> {
         let user = self.describe(node, flags);
         user.shared.store(true, Ordering::Release);
@@ -327,7 +337,7 @@ impl<N: Anchored + 'static> Table<N> {
             WIDE.store(true, Ordering::Relaxed);
         }
         let pointer = core::ptr::from_ref(user.description).cast_mut();
-        // The use becomes the table's.
+        // The table holds the use from here on.
         core::mem::forget(user);
         let previous = slot.swap(pointer, Ordering::SeqCst);
         watch_descriptor(descriptor);
@@ -337,7 +347,8 @@ impl<N: Anchored + 'static> Table<N> {
             Some(previous) => self.release(previous),
             None => _ = self.count.fetch_add(1, Ordering::Relaxed),
         }
-        // A thread that shares all descriptions in this moment has either seen this entry, or has said before that it begins.
+        // Another thread may be sharing all descriptions just now. Either that thread has seen this entry, or
+        // `is_sharing` is true here, since the thread says so before it looks at the table.
         if is_sharing()
             && let Some(user) = self.find(descriptor)
         {
@@ -346,7 +357,8 @@ impl<N: Anchored + 'static> Table<N> {
         true
     }
 
-    /// Takes `descriptor` out of the table. The description ends when the returned use does, if it was the last.
+    /// Takes `descriptor` out of the table. The returned use keeps the description alive; if it is the last use, its
+    /// drop ends the description.
     pub(crate) fn remove(&'static self, descriptor: RawFd) -> Option<Use<'static, N>> {
         if shares_tables() || may_be_guest() && is_guest() {
             return None;
@@ -358,7 +370,8 @@ impl<N: Anchored + 'static> Table<N> {
         self.count.fetch_sub(1, Ordering::Relaxed);
         let user = Use { table: self, description };
         if is_sharing() {
-            // Somebody may be about to move the kernel's offset by this number, which could mean another file in a moment.
+            // Another thread may be about to move the kernel's offset by way of this number. Once the number is closed,
+            // it could mean another file. So the removal waits for that thread.
             user.position.acquire();
             user.position.release();
         }
@@ -384,7 +397,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::AtomicUsize;
 
-    /// A node that counts its end.
+    /// A node that counts its drops.
     struct Node(Arc<AtomicUsize>);
     impl Anchored for Node {
         fn from_anchor(_: RawFd) -> Option<(Self, u32)> {

@@ -1,16 +1,21 @@
 //! The program's signals, kept out of the library.
 //!
-//! The kernel is given our entry for every handler of the program; the program's actions live in a table and are reported
-//! back as it set them. Our entry asks [`arrived`] and then *becomes* the program's handler, on the kernel's own frame.
+//! For every signal with a handler the kernel is given the library's signal entry ("our entry"). The program's own
+//! actions are kept in a table, and sigaction(2) reports them as the program set them. Our entry calls [`arrived`] and
+//! then *becomes* the program's handler: it jumps to it, on the kernel's own frame.
 //!
-//! - **Inside the library** an asynchronous signal is sent to this thread again and everything is blocked; on the way out the stub
-//!   restores the mask, and the signal arrives at the label `unblocked`, where the interrupted registers are completed to those of the
-//!   program just behind its instruction. So a handler never sees a lock held, and an unwinding one (glibc's SIGCANCEL) starts
-//!   in the program's own code.
-//! - **In the few instructions around that** (trampoline, stub) the thread is single-stepped to where it leaves them.
-//! - **SIGSEGV and SIGBUS** are always ours, and never really blocked: a fault in a guarded copy is an error of that copy. Others are the program's.
+//! - **Inside the library** an asynchronous signal is deferred: it is sent to this thread again and everything is
+//!   blocked. When the thread leaves the library, the stub restores the mask, and the signal arrives at the label
+//!   `unblocked`. There the interrupted registers are changed to those of the program just behind its call instruction.
+//!   So no handler of the program runs while the library holds a lock, and a handler that unwinds the stack (glibc's
+//!   SIGCANCEL) starts in the program's own code.
+//! - **In a trampoline or in the stub**, on the way into the library or out of it, the thread is single-stepped until
+//!   it leaves them.
+//! - **SIGSEGV and SIGBUS** always have our entry and are never really blocked: a fault inside a guard is that guard's
+//!   result, and a fault in a mapping of an array file is resolved. All other faults are the program's.
 //!
-//! Invariant: nothing here takes a lock in a handler; the table is words that are read and written atomically.
+//! Invariant: no code that runs in a signal handler takes a lock. The table consists of words that are read and written
+//! atomically.
 
 use crate::arch::bytes::{continuation, instruction};
 use crate::arch::context::Context;
@@ -54,13 +59,14 @@ const fn bit(signal: usize) -> u64 {
     1 << (signal - 1)
 }
 
-/// Signals a mask given to the kernel never holds: a fault while blocked kills. SIGSYS is one where system calls raise it.
+/// The signals that are never in a mask that the kernel is given, since a fault whose signal is blocked kills the
+/// process. SIGSYS is one of them while system calls raise it ([`sud`]).
 #[inline]
 pub(crate) fn never_blocked() -> u64 {
     bit(SIGSEGV) | bit(SIGBUS) | if sud::is_armed() { bit(SIGSYS) } else { 0 }
 }
 
-/// The mask of a thread that is on its way out with a signal waiting.
+/// The mask of a thread that is inside the library while a deferred signal waits: everything that may be blocked.
 fn raised() -> u64 {
     !(never_blocked() | bit(SIGTRAP))
 }
@@ -117,17 +123,18 @@ impl Entry {
 }
 
 static ENTRIES: [Entry; SIGNAL_COUNT + 1] = [const { Entry::new() }; SIGNAL_COUNT + 1];
-/// Serialises changes of the table; handlers do not take it.
+/// The lock of changes of the table. Signal handlers do not take it.
 static CHANGING: Lock<()> = Lock::new(());
-/// Whether our entry was installed for SIGTRAP, which happens when the first thread is stepped.
+/// Whether our entry is installed for SIGTRAP. That is done when the first thread is single-stepped.
 static TRAP_INSTALLED: AtomicBool = AtomicBool::new(false);
 
-/// The lock of this module, to hold it across a fork.
+/// The lock of this module. The caller holds it across a fork.
 pub(crate) fn lock() -> &'static RawLock {
     CHANGING.raw()
 }
 
-/// Installs our entry for the signals that are always ours, and for handlers that were there before. Called by the constructor.
+/// Installs our entry for the signals that always have it, and for those that have a handler already. The library's
+/// constructor calls this.
 pub(crate) fn start() {
     for signal in (1..=SIGNAL_COUNT).filter(|signal| *signal != SIGKILL && *signal != SIGSTOP) {
         let Ok(action) = kernel_action(signal, None) else { continue };
@@ -139,6 +146,7 @@ pub(crate) fn start() {
     }
 }
 
+/// Whether the kernel has our entry for the signal whatever the program's action is.
 fn is_always_ours(signal: usize) -> bool {
     match signal {
         SIGSEGV | SIGBUS => true,
@@ -148,18 +156,19 @@ fn is_always_ours(signal: usize) -> bool {
     }
 }
 
-/// The action the kernel is given for what the program asked.
+/// The action that the kernel is given for the program's action.
 fn for_kernel(signal: usize, action: Action) -> Action {
     let raised_by_calls = signal == SIGSYS && sud::is_armed();
-    // What is done about a system call of the program is not to be interrupted.
+    // No signal interrupts the handling of a SIGSYS that a system call of the program has raised.
     let alone = if raised_by_calls { raised() } else { 0 };
     if action.is_handler() {
-        // The handlers of SIGSEGV and SIGBUS may make calls whose guards fault.
+        // The program's handlers of SIGSEGV and SIGBUS may make calls in whose guards the same signal arrives.
         let nested = if is_always_ours(signal) { SA_NODEFER } else { 0 };
         let flags = (action.flags | SA_SIGINFO | nested) & !SA_RESETHAND;
         let mask = (action.mask | alone) & !never_blocked();
-        // The program's way back from the handler is a system call too: it would raise the next one, and kill it where that is blocked, as
-        // it is where faults are resolved.
+        // While system calls raise SIGSYS, the program's own return from the handler (rt_sigreturn) would raise one
+        // too. Where SIGSYS is blocked, as while faults are resolved, that would kill the process. So the return is
+        // made by code of the library.
         let returns_here = sud::is_armed() && is_always_ours(signal);
         let restorer = if returns_here { entry::signal_return() } else { action.restorer };
         return Action { handler: entry::signal_entry(), flags, restorer, mask };
@@ -176,12 +185,12 @@ fn kernel_action(signal: usize, new: Option<Action>) -> sys::Result<Action> {
     let mut old = Action::default();
     let new = new.as_ref().map_or(0, |action| core::ptr::from_ref(action) as usize);
     let arguments = [signal, new, &raw mut old as usize, MASK_BYTES, 0, 0];
-    // SAFETY: both pointers are null or to structs of the kernel's layout that outlive the call. The handler, if it is ours,
-    // serves every signal; if it is the program's, the program asked for it.
+    // SAFETY: both pointers are null or point to structs of the kernel's layout that outlive the call. Our entry serves
+    // every signal, and for a handler of the program the program has asked.
     check(unsafe { syscall(__NR_rt_sigaction as usize, arguments) }).map(|_| old)
 }
 
-/// `rt_sigaction`: the program's action into the table, ours to the kernel.
+/// Serves `rt_sigaction`: the program's action is put into the table, and the kernel is given the action made of it.
 pub(crate) fn serve_action(call: &mut Call) -> Verdict {
     let [signal, new, old, bytes, ..] = call.args;
     if bytes != MASK_BYTES || !(1..=SIGNAL_COUNT).contains(&signal) || signal == SIGKILL || signal == SIGSTOP {
@@ -197,7 +206,7 @@ pub(crate) fn serve_action(call: &mut Call) -> Verdict {
     // A child that shares our memory has actions of its own: they go to the kernel and not into our table.
     let changed = match new {
         Some(action) if process::owns_actions() => change(signal, action),
-        // There its system calls still raise it.
+        // In such a child system calls still raise SIGSYS, so our entry stays.
         Some(_) if signal == SIGSYS && sud::is_armed() => Ok(ENTRIES[signal].load()),
         new => kernel_action(signal, new).map(|kernel| as_program_sees(signal, kernel)),
     };
@@ -225,7 +234,8 @@ fn change(signal: usize, action: Action) -> sys::Result<Action> {
     }
 }
 
-/// `rt_sigprocmask`: as asked, but for SIGSEGV and SIGBUS, which the program only believes to have blocked.
+/// Serves `rt_sigprocmask`. The kernel blocks what the program asks for, except SIGSEGV and SIGBUS, of which only the
+/// thread's pretended mask says that they are blocked.
 pub(crate) fn serve_mask(call: &mut Call) -> Verdict {
     let [how, set, old, bytes, ..] = call.args;
     let pretended = word(crate::thread::word::PRETENDED_MASK).load(Ordering::Relaxed) as u64;
@@ -272,7 +282,8 @@ fn finish_mask(call: &mut Call) -> isize {
     }
 }
 
-/// On the way out: if a signal was deferred, the stub is to give the thread its mask back.
+/// The last thing before a thread leaves the library: if a signal was deferred, this has the stub restore the thread's
+/// mask.
 #[inline]
 pub(crate) fn leave(call: &mut Call) {
     let deferred = word(crate::thread::word::DEFERRED);
@@ -283,8 +294,9 @@ pub(crate) fn leave(call: &mut Call) {
     }
 }
 
-/// Before an exec: signals that are always ours lose our entry there and become default; those the program ignores must stay
-/// ignored, and those it believes to have blocked are blocked for the next program. From here to the exec there is no guard.
+/// Prepares the signals for an exec. An exec makes signals with a handler default. So signals that have our entry and
+/// that the program ignores are really ignored from here on, and signals that the program believes to have blocked are
+/// really blocked. From here to the exec no guard works.
 pub(crate) fn prepare_for_exec() {
     let ignored = |signal: &usize| is_always_ours(*signal) && ENTRIES[*signal].load().handler == SIG_IGN;
     for signal in [SIGSEGV, SIGBUS, SIGTRAP, SIGSYS].into_iter().filter(ignored) {
@@ -293,7 +305,7 @@ pub(crate) fn prepare_for_exec() {
     block_really(SIG_BLOCK);
 }
 
-/// Has the kernel block, or unblock, what of SIGSEGV and SIGBUS the program believes to have blocked.
+/// Has the kernel block or unblock (`how`) the signals that the program believes to have blocked.
 fn block_really(how: usize) {
     let pretended = word(crate::thread::word::PRETENDED_MASK).load(Ordering::Relaxed) as u64 & never_blocked();
     if pretended != 0 {
@@ -302,19 +314,20 @@ fn block_really(how: usize) {
     }
 }
 
-/// Notes what the program was started with blocked, of which the kernel does not block SIGSEGV and SIGBUS from now on.
+/// Notes which of the signals that are never really blocked were blocked when the program was started.
 pub(crate) fn inherit_mask(mask: u64) {
     word(crate::thread::word::PRETENDED_MASK).store((mask & never_blocked()) as usize, Ordering::Relaxed);
 }
 
-/// In a deputy, whose guest may have set them as it liked: faults in guarded copies end these.
+/// Installs our entry for SIGSEGV and SIGBUS in a deputy, so that its guards work. The deputy has the signal actions of
+/// its guest, which may be any.
 pub(crate) fn catch_faults() {
     for signal in [SIGSEGV, SIGBUS] {
         let _ = kernel_action(signal, Some(for_kernel(signal, Action::default())));
     }
 }
 
-/// The exec failed: they are ours again.
+/// Takes back what [`prepare_for_exec`] did, after the exec has failed.
 pub(crate) fn take_back() {
     block_really(SIG_UNBLOCK);
     for signal in [SIGSEGV, SIGBUS, SIGTRAP, SIGSYS].into_iter().filter(|signal| is_always_ours(*signal)) {
@@ -322,7 +335,7 @@ pub(crate) fn take_back() {
     }
 }
 
-/// The words of siginfo that are read.
+/// The words of siginfo that this module reads.
 #[repr(C)]
 pub(crate) struct Info {
     signal: i32,
@@ -366,7 +379,8 @@ pub(crate) unsafe extern "C" fn arrived(signal: usize, info: *mut Info, context:
     deliver(signal, info, synchronous)
 }
 
-/// Brings the interrupted thread to where the program's handler may see it. False if the signal will arrive again later.
+/// Changes the interrupted context so that the program's handler may run now. False if that cannot be done here and the
+/// signal will arrive again later.
 fn settle(signal: usize, info: &Info, context: &mut Context) -> bool {
     sud::leave_detour(context);
     process::interrupted(context.address(), is_own(context.address()));
@@ -377,7 +391,8 @@ fn settle(signal: usize, info: &Info, context: &mut Context) -> bool {
     if !is_own(address) {
         return true;
     }
-    // Where the system call runs, or the return from a handler of ours: the program's handler may run on top of that.
+    // The thread was interrupted in the system call itself or in our return from a handler. The program's handler may
+    // run on top of either.
     if address == entry::run() || (entry::signal_return()..entry::signal_return() + RETURN_BYTES).contains(&address) {
         return true;
     }
@@ -398,7 +413,7 @@ fn is_own(address: usize) -> bool {
     crate::start::is_own_text(address) || trampoline::contains(address)
 }
 
-/// The thread was interrupted on the way out of a stub, at one of the known labels: puts it where that way ends.
+/// Moves a thread that was interrupted at one of the known labels on the way out of a stub to the end of that way.
 fn complete(context: &mut Context) -> bool {
     let ran = context.address() == entry::ran();
     word(crate::thread::word::STEPPING).store(0, Ordering::Relaxed);
@@ -406,7 +421,7 @@ fn complete(context: &mut Context) -> bool {
     // SAFETY: at these labels the stack pointer is at the frame of the stub, with the call and its verdict in it.
     let (call, verdict) = unsafe { entry::frame(frame) };
     if call.then.is_some() || !ran && verdict == RUN {
-        // More is to be done here: the handler runs now, on top of the stub.
+        // The stub has more to do for this call, so the thread is not moved, and the handler runs on top of the stub.
         context.set_stepping(false);
         return true;
     }
@@ -416,12 +431,12 @@ fn complete(context: &mut Context) -> bool {
     // SAFETY: `resume` was pushed by a trampoline.
     let next =
         unsafe { if ran || verdict != crate::dispatch::PASS { continuation(call.resume) } else { instruction(call.resume) } };
-    // SAFETY: the labels lie behind the restoring of the vectors, and rbp is the stub's frame there.
+    // SAFETY: at the labels the stub has restored the vector registers, and rbp is the stub's frame.
     unsafe { context.leave(call, next) };
     true
 }
 
-/// One step of a thread on its way out of trampoline or stub is done.
+/// Handles the trap after one step of a thread that is stepped out of a trampoline or stub.
 fn step(context: &mut Context) {
     let address = context.address();
     let entered = inside().load(Ordering::Relaxed) != 0;
@@ -430,14 +445,16 @@ fn step(context: &mut Context) {
     }
     context.set_stepping(false);
     word(crate::thread::word::STEPPING).store(0, Ordering::Relaxed);
-    // Entered: the way out will restore the mask. Out: it is restored here, and the signal arrives at this instruction.
+    // If the thread has entered the library, the stub restores the mask later. If the thread has left the trampoline or
+    // stub, the mask is restored here, and the deferred signal arrives at this instruction.
     if !entered {
         word(crate::thread::word::DEFERRED).store(0, Ordering::Relaxed);
         context.set_mask(word(crate::thread::word::DEFERRED_MASK).load(Ordering::Relaxed) as u64);
     }
 }
 
-/// Sends the signal to this thread again and blocks everything until it leaves. False if that cannot be done.
+/// Defers a signal: sends it to this thread again, and blocks everything until the thread leaves the library. False if
+/// the signal cannot be sent.
 fn defer(signal: usize, info: &Info, context: &mut Context) -> bool {
     if !send_again(signal, info) {
         return false;
@@ -448,12 +465,13 @@ fn defer(signal: usize, info: &Info, context: &mut Context) -> bool {
     true
 }
 
-/// Sends the calling thread a signal, as the kernel does of its own accord for what a call asked too much of.
+/// Sends the calling thread a signal, as the kernel does when a call exceeds a limit (SIGXFSZ) or writes into a pipe that
+/// nobody reads (SIGPIPE).
 pub(crate) fn raise(signal: usize) {
-    // SI_USER, from this process; the rest of the 128 bytes stays zero.
+    // The signal is from this process with code SI_USER; the rest of the 128 bytes of siginfo stays zero.
     let mut info = [0u32; 32];
     (info[0], info[4]) = (signal as u32, process::getpid());
-    // SAFETY: the layout begins as Info's, which is only read.
+    // SAFETY: the buffer begins with the fields of Info and is only read.
     send_again(signal, unsafe { &*info.as_ptr().cast() });
 }
 
@@ -472,14 +490,15 @@ fn install_trap() {
     }
 }
 
-/// What the program's action is: its handler, or 0 when there is nothing to run.
+/// Carries out the program's action for a signal. Returns the program's handler, or 0 if none is to run.
 fn deliver(signal: usize, info: &Info, synchronous: bool) -> usize {
     let entry = &ENTRIES[signal];
     let action = entry.load();
     match action.handler {
         SIG_IGN if !synchronous => 0,
         SIG_DFL | SIG_IGN => {
-            // The default, which for every signal that gets here is death: by the kernel's hand, with the right status.
+            // The kernel carries out the default action (mostly death), so that the process ends with the right status.
+            // A fault recurs by itself; any other signal is sent again.
             let _ = kernel_action(signal, Some(Action::default()));
             if !(synchronous && matches!(signal, SIGSEGV | SIGBUS | SIGILL | SIGFPE)) {
                 send_again(signal, info);

@@ -1,7 +1,8 @@
-//! The built library: what the linker made of it, and C programs that look for traces of it in themselves.
+//! Tests of the built library: of what the linker has made, and with C programs that look for traces of the library in
+//! themselves.
 //!
-//! The library is taken from `CXLRAID_LIBRARY` or built in release mode, alone, as it is shipped (features of other crates of the
-//! workspace would be added otherwise).
+//! The library is the file that `CXLRAID_LIBRARY` names. Without that variable it is built in release mode and alone,
+//! as it is shipped: a build together with other crates of the workspace would add their features.
 
 mod mappings;
 
@@ -32,7 +33,8 @@ fn build() -> PathBuf {
     messages[messages[..end].rfind('"').unwrap() + 1..end].into()
 }
 
-/// The sections of a type, as tables of fixed-size entries.
+/// The entries of the first section of type `kind` in a 64-bit ELF file, if it is a table of entries of `entry_bytes`.
+/// Nothing if the file has no such section.
 fn entries(file: &[u8], kind: u32, entry_bytes: usize) -> Vec<&[u8]> {
     let number =
         |at: usize, bytes: usize| file[at..at + bytes].iter().rev().fold(0, |value, byte| value << 8 | usize::from(*byte));
@@ -60,13 +62,13 @@ fn the_library_needs_and_exports_nothing() {
     assert_eq!(entries(&file, SHT_DYNSYM, 24).len(), 1, "the library imports or exports a symbol");
 }
 
-/// An array of its own in memory: its folder, level and number of members.
+/// An array of a test: the members are directories of tmpfs and are removed when it is dropped.
 struct Array {
     folder: PathBuf,
     level: &'static str,
     members: usize,
     chunk: &'static str,
-    /// As in CXLRAID_JOURNAL.
+    /// The value of `CXLRAID_JOURNAL`.
     journal: &'static str,
 }
 
@@ -81,7 +83,7 @@ impl Array {
         Self { folder, level, members, chunk: "65536", journal: "" }
     }
 
-    /// None before its first use.
+    /// The UUID of the array; None before the array's first use.
     fn uuid(&self) -> Option<format::Uuid> {
         let bytes = fs::read(self.folder.join("0/.cxlraid/superblock")).ok()?;
         format::Superblock::choose(&bytes).ok().map(|(superblock, _)| superblock.array_uuid)
@@ -103,7 +105,7 @@ impl Drop for Array {
         if let Some(uuid) = self.uuid() {
             let segment = ::array::runtime::segment_path(uuid);
             let left = fs::read_dir("/dev/shm").unwrap().filter_map(|entry| Some(entry.ok()?.path()));
-            // Also the shared copies of mapped files.
+            // The names of shared copies of mapped files begin as the segment's.
             left.filter(|path| path.to_string_lossy().starts_with(&segment)).for_each(|path| {
                 let _ = fs::remove_file(path);
             });
@@ -112,8 +114,8 @@ impl Drop for Array {
     }
 }
 
-/// Compiles tests/`name`.c and runs it on a file of 100,000 bytes of an array. `watched`: its system calls are under watch
-/// (`sud`); the log is returned.
+/// Compiles tests/`name`.c and runs it on a file of 100,000 bytes of an array. If `watched`, its system calls are
+/// logged ([`crate::sud`]), and the log is returned.
 fn run(name: &str, watched: bool) -> String {
     let array = Array::new(&std::format!("{name}-{watched}"));
     let program = array.folder.join(name);
@@ -134,7 +136,8 @@ fn run(name: &str, watched: bool) -> String {
     if watched { fs::read_to_string(log).unwrap() } else { String::new() }
 }
 
-/// Runs it, and runs it again with its system calls under watch: none of a kind we serve may come from an unknown place.
+/// Runs test program `name`, and runs it again with its system calls logged: the library must have served all that it
+/// should.
 fn run_twice(name: &str) {
     run(name, false);
     let log = run(name, true);

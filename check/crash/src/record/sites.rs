@@ -1,5 +1,5 @@
-//! Where this program flushes and fences: every such instruction of its own text, found by decoding all of it, and replaced by a
-//! breakpoint in the process that is recorded.
+//! The places where this program flushes and fences. They are found by decoding all of the program's own text. In the
+//! process that is recorded a breakpoint takes the place of each.
 
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic};
 use std::collections::HashMap;
@@ -12,7 +12,7 @@ pub(crate) struct Sites(HashMap<usize, Instruction>);
 static SITES: OnceLock<Sites> = OnceLock::new();
 const BREAKPOINT: u8 = 0xcc;
 
-/// What an instruction does to stores before it.
+/// What an instruction does with the stores before it: write their lines back, or order them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Effect {
     Flush,
@@ -27,7 +27,7 @@ fn effect(instruction: &Instruction) -> Option<Effect> {
     }
 }
 
-/// The sites of this program. Looked for once, before any process is forked.
+/// The sites of this program. They are looked for once, before any process is forked.
 pub(crate) fn sites() -> Result<&'static Sites, String> {
     if let Some(sites) = SITES.get() {
         return Ok(sites);
@@ -38,7 +38,7 @@ pub(crate) fn sites() -> Result<&'static Sites, String> {
 
 fn find() -> Result<Sites, String> {
     let (start, end) = text()?;
-    // SAFETY: the kernel says that this is mapped for reading, and nobody unmaps a program's text.
+    // SAFETY: the kernel says that the text is mapped for reading, and nobody unmaps a program's text.
     let bytes = unsafe { std::slice::from_raw_parts(start as *const u8, end - start) };
     let mut decoder = Decoder::with_ip(64, bytes, start as u64, DecoderOptions::NONE);
     let mut sites = HashMap::new();
@@ -49,8 +49,9 @@ fn find() -> Result<Sites, String> {
             sites.insert(instruction.ip() as usize, instruction);
         }
     }
-    // Decoding in a row could lose step with the program; then a fence would be overlooked.
-    // (The complement of the bytes of sfence: they themselves must not stand here.)
+    // If data lies among the instructions, decoding may take the wrong byte for the start of an instruction, and a
+    // fence would be overlooked. So every place with the bytes of sfence must be a site. The constant is the complement
+    // of these bytes, so that the bytes themselves are not in this function's text.
     let sought = std::hint::black_box([0xf0u8, 0x51, 0x07]);
     for (at, window) in bytes.windows(3).enumerate() {
         if window.iter().zip(sought).all(|(&byte, sought)| byte == !sought) && !sites.contains_key(&(start + at)) {
@@ -88,7 +89,7 @@ fn section(file: &[u8], name: &[u8]) -> Option<(usize, usize)> {
 }
 
 impl Sites {
-    /// Puts a breakpoint on each. Only for a process that records.
+    /// Puts a breakpoint on every site of this process, which is about to be recorded.
     pub(crate) fn arm(&self) -> Result<(), String> {
         let (start, end) = text()?;
         let (first, last) = (start & !4095, end.next_multiple_of(4096));

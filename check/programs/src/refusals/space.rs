@@ -1,4 +1,5 @@
-//! A member without room: the program's call fails with ENOSPC, nothing is half written, and all members agree.
+//! Cases with a member that is full or read-only. On a full member the program's call fails with ENOSPC, nothing is
+//! half written, and all members agree.
 
 use super::{
     Case, Outcome,
@@ -58,7 +59,7 @@ impl<'a> Mount<'a> {
         Self::of(Path::new("cxlraid-programs"), place, at, kind, options)
     }
 
-    /// With the file system that is in `source`.
+    /// Mounts the file system that is in `source`.
     pub(super) fn of(source: &Path, place: &'a Place<'a>, at: &Path, kind: &str, options: &str) -> io::Result<Self> {
         place.ground.janitor.mounted(at);
         must(place.run("mount").args(["-t", kind, "-o", options]).arg(source).arg(at))?;
@@ -68,7 +69,7 @@ impl<'a> Mount<'a> {
 
 impl Drop for Mount<'_> {
     fn drop(&mut self) {
-        // If this fails the janitor does it.
+        // If this fails, the janitor unmounts it.
         let _ = self.place.run("umount").arg(&self.at).output();
     }
 }
@@ -88,7 +89,7 @@ fn full_member(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result
     if !is_root() {
         return Ok(Outcome::NotRun("needs root, to mount a small tmpfs"));
     }
-    // The journal of the array, which lies on its first members, takes 65 MiB of it.
+    // The journal lies on the first members of the array and takes 65 MiB of the member that is made small.
     let has_journal = scene.array.shape.label == Shape::JOURNAL.label;
     let mount = small_member(scene, 1, if has_journal { "size=71m,mode=755" } else { "size=6m,mode=755" })?;
     scene.make(complaints);
@@ -134,7 +135,7 @@ fn read_only(scene: &mut Scene<'_>, slot: usize, complaints: &mut Complaints) ->
     remount("remount,ro")?;
     scene.expect_warning("written\n", &[&scene.shown(slot), "member has failed; the array is degraded"], complaints);
     scene.expect_content("file", "before\nwritten\n", complaints);
-    // It lacks what was written meanwhile, and is not believed.
+    // The member that is writable again lacks what was written meanwhile, so the array must not believe it.
     remount("remount,rw")?;
     scene.expect_content("file", "before\nwritten\n", complaints);
     drop(mount);
@@ -159,7 +160,8 @@ fn mount_read_only(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Re
     Ok(Outcome::Ran)
 }
 
-/// No room for the tables of a new member.
+/// A new array on a member without room for the tables cannot be made: the call fails with ENOSPC, and nothing is left
+/// behind.
 fn full_when_made(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
     if !is_root() {
         return Ok(Outcome::NotRun("needs root, to mount a small tmpfs"));
@@ -179,7 +181,8 @@ fn full_when_made(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Res
     Ok(Outcome::Ran)
 }
 
-/// No room for the journal, on a member or elsewhere.
+/// A new array without room for the journal, on a member or elsewhere, cannot be made: the call fails with ENOSPC, and
+/// nothing is left behind.
 fn no_room_for_the_journal(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
     if !is_root() {
         return Ok(Outcome::NotRun("needs root, to mount a small tmpfs"));
@@ -210,7 +213,7 @@ fn no_room_for_the_journal(scene: &mut Scene<'_>, complaints: &mut Complaints) -
     Ok(Outcome::Ran)
 }
 
-/// Nothing of an array is on the members.
+/// Complains of every member that has `.cxlraid`, since no array was made.
 fn expect_untouched(scene: &Scene<'_>, complaints: &mut Complaints) {
     for member in scene.array.present().filter(|member| member.join(".cxlraid").exists()) {
         complaints.push(format!("{} was left half made", member.display()));

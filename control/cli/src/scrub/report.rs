@@ -1,4 +1,4 @@
-//! What a scrub has found, as lines and as JSON.
+//! The report of a scrub: what the scrub has found, as lines and as JSON.
 //!
 //! The JSON form is an interface: keys are added within `version` 1, never renamed or removed.
 
@@ -14,7 +14,7 @@ use units::{Shown, Slot};
 /// The version of the JSON document.
 const JSON_VERSION: u32 = 1;
 
-/// What a scrub came to.
+/// The result of a scrub.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     version: u32,
@@ -22,7 +22,7 @@ pub(crate) struct Report {
     pub(crate) uuid: String,
     /// "check" or "repair".
     pub(crate) mode: &'static str,
-    /// Whether it was ended before everything was compared.
+    /// Whether the scrub was ended before everything was compared.
     pub(crate) interrupted: bool,
     pub(crate) files: u64,
     /// Bytes of files that were compared.
@@ -31,52 +31,58 @@ pub(crate) struct Report {
     pub(crate) mismatches: Vec<DataView>,
     pub(crate) names: Vec<NameView>,
     pub(crate) tables: Vec<TableView>,
-    /// What could not be read, and why.
+    /// The paths that could not be read.
     pub(crate) unread: Vec<Unread>,
-    /// Members that are out of use: what they hold was not compared.
+    /// Members that are out, whose contents were not compared.
     pub(crate) out: Vec<Slot>,
     /// Files that wait to be rebuilt on some member.
     pub(crate) waiting_files: u64,
-    /// Bytes that did not fit since programs store to them through mappings, or something waits to be made good there.
+    /// Bytes whose redundancy did not fit and that are no mismatch: programs store to them through mappings, or a
+    /// resync of them is still to be made.
     pub(crate) unsettled_bytes: u64,
 }
 
-/// Bytes of a file whose redundancy does not fit.
+/// A range of a file whose redundancy does not fit.
 #[derive(Debug, PartialEq, Serialize)]
 pub(crate) struct DataView {
     pub(crate) path: String,
-    /// Bytes of the file: of the wrong chunk if one is known to be wrong, else of the first chunk of the stripe.
+    /// The first byte of the range, as an offset in the file. The range lies in the wrong chunk if one is known to be
+    /// wrong, otherwise in the first chunk of the stripe.
     pub(crate) offset: u64,
     pub(crate) bytes: u64,
-    /// How many bytes do not fit.
+    /// How many bytes of the range do not fit.
     pub(crate) differing: u64,
-    /// The members that hold them.
+    /// The members that hold the stripe.
     pub(crate) members: Vec<Slot>,
     /// The members that are known to be wrong.
     pub(crate) wrong: Vec<Slot>,
-    /// Of the wrong member: "data", "P" or "Q".
+    /// What the wrong member holds of the stripe: "data", "P" or "Q".
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) holds: Option<&'static str>,
-    /// What can be said of it: "located", "unknown" or "several".
+    /// Whether the wrong members are known ("located"), whether it cannot be known which are wrong ("unknown"), or
+    /// whether more than one is wrong ("several").
     pub(crate) verdict: &'static str,
-    /// "no", "rewritten", "recomputed" or "failed"; "waits": the next program that opens the file for writing makes copies and parity from the data, and a scrub with --repair has done so.
+    /// What was done: "no" (nothing), "rewritten" (the wrong members' bytes, from the others), "recomputed" (copies and
+    /// parity, from the data), "failed", or "waits" (for the resync by the next program that opens the file for
+    /// writing).
     pub(crate) mended: &'static str,
+    /// Why mending has failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) why: Option<String>,
 }
 
-/// A name that members have differently.
+/// A difference between members in a name or in its attributes.
 #[derive(Debug, PartialEq, Serialize)]
 pub(crate) struct NameView {
     pub(crate) path: String,
     pub(crate) slot: Slot,
     pub(crate) difference: String,
-    /// Whether most members say otherwise.
+    /// Whether it is known that this member is wrong, since most members agree on something else.
     pub(crate) known: bool,
     pub(crate) mended: bool,
 }
 
-/// Something wrong under `.cxlraid`.
+/// A fault in a file under `.cxlraid`.
 #[derive(Debug, PartialEq, Serialize)]
 pub(crate) struct TableView {
     pub(crate) slot: Option<Slot>,
@@ -87,7 +93,7 @@ pub(crate) struct TableView {
     pub(crate) mended: bool,
 }
 
-/// Something that could not be read.
+/// A path that could not be read, and the reason.
 #[derive(Debug, PartialEq, Serialize)]
 pub(crate) struct Unread {
     pub(crate) path: String,
@@ -129,7 +135,8 @@ impl DataView {
         }
     }
 
-    /// Takes a second one in that goes on where this one ends. False if it does not.
+    /// Joins `next` to this range if `next` begins where this range ends and both are alike otherwise. Returns whether
+    /// it was joined.
     fn absorb(&mut self, next: &Self) -> bool {
         let same = |a: &Self, b: &Self| {
             (&a.path, &a.members, &a.wrong, a.holds, a.verdict, a.mended, &a.why)
@@ -242,24 +249,25 @@ impl Report {
         }
     }
 
-    /// Adds what does not fit. None if it was joined to the one before.
+    /// Adds a range that does not fit. A range that continues the last one is joined to it.
     pub(crate) fn add(&mut self, found: DataView) {
         if !self.mismatches.last_mut().is_some_and(|last| last.absorb(&found)) {
             self.mismatches.push(found);
         }
     }
 
-    /// How many things do not fit.
+    /// How many ranges, names and tables do not fit.
     pub(crate) const fn wrong(&self) -> usize {
         self.mismatches.len() + self.names.len() + self.tables.len()
     }
 
-    /// Whether everything was compared, and fits.
+    /// Whether everything that could be compared was compared and fits. Bytes that programs store to just now
+    /// (`unsettled_bytes`) do not count.
     pub(crate) const fn is_fine(&self) -> bool {
         self.wrong() == 0 && self.unread.is_empty() && self.out.is_empty() && self.waiting_files == 0 && !self.interrupted
     }
 
-    /// All lines but the last.
+    /// All lines of the report but the last, which is [`Report::summary`].
     pub(crate) fn lines(&self, members: &[String]) -> Vec<String> {
         let mut lines: Vec<String> = self.tables.iter().map(TableView::line).collect();
         lines.extend(self.names.iter().map(|name| name.line(members)));
@@ -277,7 +285,7 @@ impl Report {
         lines
     }
 
-    /// What it came to, in one line.
+    /// The result of the scrub in one line.
     pub(crate) fn summary(&self) -> String {
         let files = if self.files == 1 { "1 file".to_owned() } else { format!("{} files", self.files) };
         let compared = format!("{}: {files}, {} compared in {:.1} s", self.array, bytes_text(self.bytes), self.seconds);
@@ -290,7 +298,8 @@ impl Report {
         }
     }
 
-    /// Tells the log of events what does not fit, each file and member once, and how a scrub of the whole array ended.
+    /// Writes into the log of events what does not fit, once for each file and its wrong members. If `is_whole`, also
+    /// how the scrub of the whole array ended.
     pub(crate) fn tell(&self, is_whole: bool, members: &[String]) {
         let mut told = BTreeSet::new();
         let mut tell = |path: &str, slots: &[Slot], what: &str| {
@@ -316,7 +325,7 @@ impl Report {
     }
 
     pub(crate) fn json(&self) -> String {
-        // Strings, numbers and lists only: there is nothing that could fail.
+        // The report holds only strings, numbers and lists, so this cannot fail.
         serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
     }
 }
@@ -325,7 +334,7 @@ fn text(bytes: &[u8]) -> String {
     Shown(bytes).to_string()
 }
 
-/// A path that could not be read.
+/// The entry for a path that could not be read.
 pub(crate) fn unread(path: &Path, error: &io::Error) -> Unread {
     use std::os::unix::ffi::OsStrExt as _;
     Unread { path: text(path.as_os_str().as_bytes()), why: crate::failure::without_numbers(error.to_string()) }

@@ -16,9 +16,9 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use file::FileRef;
 use sys::{OsError, RawFd};
 
-/// Whether this process may watch something of the array.
+/// Whether this process may have a watch on something of the array.
 static WATCHES: AtomicBool = AtomicBool::new(false);
-/// Whether this process has had a group of fanotify.
+/// Whether this process has, or has had, a fanotify group (a descriptor of fanotify_init(2)).
 static HAS_GROUPS: AtomicBool = AtomicBool::new(false);
 
 /// `struct fanotify_event_metadata`.
@@ -40,10 +40,11 @@ pub(crate) fn modified(descriptor: RawFd, file: &FileRef) {
     }
 }
 
-/// The program has loaded `count` bytes of `file` by way of `descriptor`: those who watch it are told, and the kernel sets the time of access as it is mounted to. Returns the count.
+/// The program has loaded `count` bytes of `file` by way of `descriptor`. The kernel tells those who watch the file,
+/// and sets the file's time of access as the mount options of the member say. Returns `count`.
 ///
 /// # Errors
-/// `PERM` if whoever watches forbids it.
+/// `PERM` if a watcher forbids the read.
 #[inline]
 pub(crate) fn accessed(descriptor: RawFd, file: &FileRef, count: usize) -> Result<usize, OsError> {
     if count > 0 && (file.access_is_unheard() || file.may_be_watched()) {
@@ -52,7 +53,8 @@ pub(crate) fn accessed(descriptor: RawFd, file: &FileRef, count: usize) -> Resul
     Ok(count)
 }
 
-/// The program begins to watch something of the array, or may have been given a watch.
+/// Counts this process as a watcher, since the program is about to watch something of the array or may have been given
+/// a watch.
 pub(crate) fn begin() {
     WATCHES.store(true, Ordering::Relaxed);
     if let Ok(namespace) = array::namespace() {
@@ -60,14 +62,15 @@ pub(crate) fn begin() {
     }
 }
 
-/// In a child of fork: it has its parent's watches.
+/// Counts a child of fork as a watcher if its parent was one, since the child has the parent's watches.
 pub(crate) fn be_child() {
     if WATCHES.load(Ordering::Relaxed) {
         begin();
     }
 }
 
-/// A descriptor that is nothing of the array was given to this process: it may have watches.
+/// Looks at a descriptor that was given to this process and is not an anchor: if it is one of inotify or fanotify, it
+/// may hold watches on files of the array.
 pub(crate) fn adopt(descriptor: RawFd) {
     let Some(link) = link_target_of_any(descriptor).filter(|link| link.starts_with(b"anon_inode:")) else { return };
     if link.ends_with(b"inotify") || link.ends_with(b"[fanotify]") {
@@ -78,7 +81,7 @@ pub(crate) fn adopt(descriptor: RawFd) {
     }
 }
 
-/// `fanotify_init`.
+/// Serves `fanotify_init`.
 pub(crate) fn make_group(call: &mut Call) -> Verdict {
     let result = call.kernel();
     if result >= 0 {
@@ -92,7 +95,8 @@ fn made_group(descriptor: RawFd) {
     watch_descriptor(descriptor);
 }
 
-/// A read(2) of what is nothing of the array: if it is a group of fanotify, the descriptors that come with its events may be anchors.
+/// Serves a read(2) of a descriptor that is not an anchor. If the descriptor is a fanotify group, the descriptors in
+/// the events that are read may be anchors.
 pub(crate) fn read(call: &mut Call) -> Verdict {
     let is_group = |descriptor| link_target_of_any(descriptor).is_some_and(|link| link == b"anon_inode:[fanotify]");
     if !HAS_GROUPS.load(Ordering::Relaxed) || !is_group(call.descriptor(0)) {

@@ -1,5 +1,5 @@
-//! The frame of every call that takes a path. It finds out whether the path is the array's, asks
-//! the array, and goes on where a symlink leads out of the array.
+//! What all calls that take a path have in common: this module finds out whether the path leads into
+//! the array, asks the array, and hands the call to the kernel if a symlink leads out of the array.
 
 use super::border::{self, Looks};
 use super::links;
@@ -14,7 +14,7 @@ use namespace::{ProgramPath, Reached};
 use sys::raw::syscall;
 use sys::{OsError, RawFd};
 
-/// How often a path may leave the array and come back (path_resolution(7)).
+/// How often a path may leave the array and come back, as many symlinks as the kernel follows (path_resolution(7)).
 const LINK_COUNT_MAX: u32 = 40;
 
 /// Which arguments are the path and the directory it is relative to.
@@ -22,7 +22,8 @@ const LINK_COUNT_MAX: u32 = 40;
 pub(crate) struct At {
     directory: Option<usize>,
     path: usize,
-    /// Whether a magic link means the name of what it leads to.
+    /// Whether a magic link (`/proc/…/fd/N` or the like) stands for the name of what it leads to, and not for the open
+    /// file.
     by_name: bool,
 }
 
@@ -37,7 +38,8 @@ impl At {
         Self { directory: Some(directory), path, by_name: false }
     }
 
-    /// This path, with a magic link meaning the name of what it leads to (mount points have one).
+    /// The same argument, in a call for which a magic link stands for the name of what it leads to (mount points are
+    /// names).
     pub(crate) const fn by_name(self) -> Self {
         Self { by_name: true, ..self }
     }
@@ -47,11 +49,13 @@ impl At {
         self.path
     }
 
+    /// The descriptor of the directory that the path is relative to.
     pub(crate) fn base(self, call: &Call) -> RawFd {
         self.directory.map_or(AT_FDCWD, |index| call.descriptor(index))
     }
 
-    /// Puts a path in the place of the program's that is relative to a descriptor which is none.
+    /// Replaces the program's path by one that leads nowhere: it is relative to a number that is no descriptor. This
+    /// needs a directory argument.
     pub(crate) fn lead_nowhere(self, args: &mut [usize; 6]) {
         args[self.path] = c"x".as_ptr() as usize;
         if let Some(index) = self.directory {
@@ -59,7 +63,7 @@ impl At {
         }
     }
 
-    /// What the path means.
+    /// Whether the path leads into the array, and to which path there.
     pub(crate) fn locate(self, call: &Call) -> Where {
         if self.by_name
             && let Some(link) = self.link(call)
@@ -70,7 +74,7 @@ impl At {
         paths::locate(self.base(call), call.args[self.path])
     }
 
-    /// Whether the path is the text of a magic link.
+    /// Whether the path names a magic link, and not by the rule of [`At::by_name`].
     pub(crate) fn is_link(self, call: &Call) -> bool {
         !self.by_name && magic::name(self.base(call), call.args[self.path]).is_some()
     }
@@ -80,7 +84,7 @@ impl At {
         magic::at(self.base(call), call.args[self.path])
     }
 
-    /// Puts a host path in the place of the program's.
+    /// Replaces the program's path by an absolute host path that ends with a NUL.
     pub(crate) fn replace(self, args: &mut [usize; 6], path: &[u8]) {
         args[self.path] = path.as_ptr() as usize;
         if let Some(index) = self.directory {
@@ -89,23 +93,23 @@ impl At {
     }
 }
 
-/// Serves a call with one path whose last component is not followed: `act` asks the array, `answer` makes the result of what it said. A host
-/// path goes to the kernel.
+/// Serves a call with one path whose last component is not followed. `act` asks the array, and `answer` makes the
+/// call's result from what `act` returns. The kernel serves a host path.
 pub(crate) fn serve<T>(
     call: &Call,
     at: At,
     act: impl Fn(ProgramPath<'_>) -> Result<Reached<T>, OsError>,
     answer: impl FnOnce(T) -> Result<usize, OsError>,
 ) -> Verdict {
-    // The link itself is meant.
+    // The call is about the magic link itself, which is the kernel's.
     if at.is_link(call) {
         return Verdict::Done(call.kernel());
     }
     on_name(call, at, false, act, answer, |path| elsewhere(call, &[(at, path)]))
 }
 
-/// Serves a call that follows the last component if `follow`. Of a magic link that leads to something of the array `open`
-/// asks what is open.
+/// Serves a call that follows the last component if `follow`. If the path is a magic link to something of the array,
+/// `open` asks the open file. Otherwise as [`serve`].
 pub(crate) fn serve_followed<T>(
     call: &Call,
     at: At,
@@ -141,7 +145,7 @@ fn on_name<T>(
         match act(path.path()) {
             Ok(Reached::Array(value)) => return Verdict::from_result(answer(value)),
             Ok(Reached::Host(host)) if follow && magic::names(&host) => return led_out(host),
-            // Out of the array and back by way of /proc.
+            // A symlink may have led out of the array and back into it, by way of /proc.
             Ok(Reached::Host(host)) => match links::entered_again(&host, follow) {
                 Some(again) => path = Asked::absolute(again),
                 None => return led_out(host),
@@ -152,7 +156,8 @@ fn on_name<T>(
     Verdict::error(OsError::LOOP)
 }
 
-/// Serves a call with two paths. Across the array's border it is EXDEV, as between two file systems.
+/// Serves a call with two paths. If only one of them leads into the array, the call fails with EXDEV, as between two
+/// file systems.
 pub(crate) fn serve_two(
     call: &Call,
     [from, to]: [At; 2],
@@ -170,7 +175,8 @@ pub(crate) fn serve_two(
     match places {
         (Where::Array(one), Where::Array(two)) => match act(one.path(), two.path()) {
             Ok(Reached::Array(())) => Verdict::Done(0),
-            // A way back into the array is not gone: on the host both would lead to one member.
+            // A symlink has led out of the array and another back into it. The library does not follow that: on the
+            // host both paths would lead to one member's backing files.
             Ok(Reached::Host((one, two))) if [&one, &two].iter().any(|path| links::entered_again(path, false).is_some()) => {
                 Verdict::error(OsError::XDEV)
             }
@@ -178,16 +184,16 @@ pub(crate) fn serve_two(
             Err(OsError::XDEV) => Verdict::error(border::error(call, [from, to], looks)),
             Err(error) => Verdict::error(error),
         },
-        // A path that cannot be read counts as the host's.
+        // One path is the host's. A path that cannot be read counts as the host's too.
         _ => Verdict::error(array::namespace().err().unwrap_or_else(|| border::error(call, [from, to], looks))),
     }
 }
 
-/// What a path of the host means that may lead into the array by a symlink.
+/// Whether a path of the host leads into the array by a symlink, and to which path there.
 fn entered(call: &Call, at: At) -> Where {
     match links::entered_by(call, &ROWS[call.number], at.base(call), at.path()) {
         Some(mut path) => {
-            // Its NUL.
+            // The path ends with a NUL, which is not part of it.
             path.pop();
             Where::Array(Asked::absolute(path))
         }
@@ -203,7 +209,8 @@ pub(super) fn elsewhere(call: &Call, paths: &[(At, Vec<u8>)]) -> Verdict {
         at.replace(&mut args, path);
     }
     if deputy::is_active() {
-        // What the kernel stores, it is to store into the guest's memory, which sees the paths.
+        // The kernel must store its results into the guest's memory, so the guest makes the call. The guest sees the
+        // deputy's memory with the paths, and nothing tells when it has read them: they are never freed.
         terminated.drain(..).for_each(|path| _ = path.leak());
         return Verdict::PassWith { number: call.number, args };
     }
