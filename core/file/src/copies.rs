@@ -11,7 +11,7 @@
 //! other), so it is looked at a few times before anything follows from it. A copy is overwritten
 //! only while nobody has the file open, with the inode lock held.
 
-use crate::table::{InodeTable, Record};
+use crate::table::{InodeTable, Record, why_unmapped};
 use alloc::vec::Vec;
 use array::{Array, tables};
 use core::sync::atomic::Ordering;
@@ -29,7 +29,7 @@ impl InodeTable {
     /// Reads and checks a record. None if it is free.
     ///
     /// # Errors
-    /// `IO` if no member has a copy that can be used.
+    /// `IO` if no member has a copy that can be used; `NOMEM` if this process has no address space left to look at them all.
     pub fn load(&self, array: &Array, number: u64) -> Result<Option<InodeRecord>, OsError> {
         match self.load_agreed(array, number).map(|bytes| InodeRecord::decode(number, &bytes)) {
             Some(Ok(record)) => Ok(record),
@@ -54,6 +54,7 @@ impl InodeTable {
     /// The bytes of the record that is right.
     #[cold]
     pub(crate) fn load_right(&self, array: &Array, number: u64) -> Result<Record, OsError> {
+        self.map_record(array, number)?;
         for _ in 0..LOOK_COUNT {
             if let Some(bytes) = self.load_agreed(array, number).filter(|bytes| is_whole(number, bytes)) {
                 return Ok(bytes);
@@ -62,6 +63,16 @@ impl InodeTable {
         }
         self.expel_replaced(array)?;
         self.judged(array, number, false).ok_or(OsError::IO)
+    }
+
+    /// Maps the record of `number` on every member in use, so that whoever changes it then can store to all of them.
+    ///
+    /// # Errors
+    /// `NOMEM` if this process has no address space left for that, which says nothing of a member.
+    #[cold]
+    pub(crate) fn map_record(&self, array: &Array, number: u64) -> Result<(), OsError> {
+        let has_no_room = |slot| self.address(slot, number) == Err(OsError::NOMEM);
+        if array.in_use().iter().any(has_no_room) { Err(OsError::NOMEM) } else { Ok(()) }
     }
 
     /// What [`judge`] makes of the members' copies.
@@ -81,7 +92,8 @@ impl InodeTable {
     }
 
     fn is_in_place(&self, array: &Array, slot: Slot) -> bool {
-        let Some(span) = self.member(slot).and_then(|table| table.span(0)) else { return false };
+        let Some(table) = self.member(slot) else { return false };
+        let Some(span) = table.span(0) else { return why_unmapped(table) == OsError::NOMEM };
         let mut header = [0; TABLE_HEADER_BYTES];
         let (start, out) = (span.start.as_ptr(), header.as_mut_ptr());
         // SAFETY: windows are longer than a header; the closure owns nothing.
@@ -115,6 +127,7 @@ impl InodeTable {
 
     /// Gives all members in use the record that is right. The inode lock is held, or the process has the array alone.
     pub(crate) fn make_equal(&self, array: &Array, number: u64, volatile_order: bool) -> Result<(), OsError> {
+        self.map_record(array, number)?;
         // Whole nowhere: left as it is, for people to look at.
         let Some(mut bytes) = self.judged(array, number, volatile_order) else { return Ok(()) };
         let right = InodeRecord::decode(number, &bytes).ok().flatten();

@@ -74,7 +74,7 @@ pub(crate) fn open(array: &Array) -> Result<(JournalFiles, PersistenceDomain), O
     let mut domain = PersistenceDomain::Volatile;
     let mut files = Vec::new();
     for slot in journal.holders.iter() {
-        let (file, found) = match crate::table::open_meta_file(&array.members()[slot], format::JOURNAL_FILE) {
+        let (file, found) = match crate::table::open_journal(&array.members()[slot]) {
             Err(error) if array.has_member_failed(slot, error) => {
                 array.spare(slot, error)?;
                 continue;

@@ -153,6 +153,7 @@ impl InodeTable {
             let mut number = run.start;
             while number < run.end {
                 let mut odd = [(0u16, 0u8); BATCH_COUNT];
+                self.map_record(array, number)?;
                 let (batch, found) = match self.find_odd(array, number, run.end - 1, &mut odd) {
                     Ok(result) => result,
                     Err(slot) => {

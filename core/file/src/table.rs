@@ -240,9 +240,10 @@ impl InodeTable {
         Some(record)
     }
 
-    /// Runs `store` on the address of a record on every member in use, inside a guard. A member whose memory fails goes
-    /// out, and its loss is on record before this returns. Otherwise that member could come back as the lowest one and
-    /// undo the change.
+    /// Runs `store` on the address of a record on every member in use, inside a guard. The caller has loaded the record
+    /// since it opened the file, so the record is mapped ([`Self::map_record`]). A member whose memory fails goes out, and
+    /// its loss is on record before this returns. Otherwise that member could come back as the lowest one and undo the
+    /// change.
     pub(crate) fn store_everywhere(&self, array: &Array, number: u64, store: impl Fn(*mut u8)) {
         let mut failed = false;
         for slot in array.in_use().iter() {
@@ -358,7 +359,7 @@ impl InodeTable {
         }
     }
 
-    fn address(&self, slot: Slot, number: u64) -> Result<*mut u8, OsError> {
+    pub(crate) fn address(&self, slot: Slot, number: u64) -> Result<*mut u8, OsError> {
         let table = self.members[slot].as_ref().ok_or(OsError::NODEV)?;
         // A number that was read from a member or from shared memory may be damaged.
         if !(1..=INODE_COUNT_MAX).contains(&number) {
@@ -454,7 +455,7 @@ fn open_tables_but(
             }
             match open_meta_file(member, name) {
                 Err(OsError::NOENT) if is_optional => Ok(None),
-                Ok((file, _)) if unasked.contains(member.slot) || is_usable(&file) => Ok(Some(file)),
+                Ok((file, _)) if unasked.contains(member.slot) || is_usable(&file) => has_room(&file).map(|()| Some(file)),
                 Ok(_) => array.do_without(member.slot, OsError::IO).map(|()| None),
                 Err(error) if is_no_file(error) => array.do_without(member.slot, OsError::IO).map(|()| None),
                 // The member may be out already.
@@ -463,6 +464,15 @@ fn open_tables_but(
             }
         })
         .collect()
+}
+
+/// Maps the beginning of a table that this process has just opened. A process without room for it in its address space must
+/// find that here, before it has changed anything; what else keeps a table from being mapped is found at its use.
+fn has_room(table: &Backing) -> Result<(), OsError> {
+    match table.span(0) {
+        None if why_unmapped(table) == OsError::NOMEM => Err(OsError::NOMEM),
+        _ => Ok(()),
+    }
 }
 
 /// The first bytes of a table's file; zeros where it is shorter.
@@ -485,10 +495,23 @@ const fn is_no_file(error: OsError) -> bool {
     matches!(error, OsError::NOENT | OsError::LOOP | OsError::ISDIR | OsError::MEDIUMTYPE)
 }
 
-/// Opens a file under `.cxlraid` of a member that is there. Also returns the member's persistence domain.
+/// Opens the journal of a member that is there. Also returns the member's persistence domain.
+pub(crate) fn open_journal(member: &Member) -> Result<(Backing, PersistenceDomain), OsError> {
+    open_below(member, format::JOURNAL_FILE, Backing::new)
+}
+
+/// Opens a table under `.cxlraid` of a member that is there. Also returns the member's persistence domain.
 pub(crate) fn open_meta_file(member: &Member, name: &core::ffi::CStr) -> Result<(Backing, PersistenceDomain), OsError> {
+    open_below(member, name, Backing::small)
+}
+
+fn open_below(
+    member: &Member,
+    name: &core::ffi::CStr,
+    backing: impl Fn(sys::OwnedFd, Access, PersistenceDomain) -> Backing,
+) -> Result<(Backing, PersistenceDomain), OsError> {
     let (Some(meta), Some(root)) = (member.meta(), member.root()) else { return Err(OsError::NODEV) };
     let file = array::open_regular(meta.as_fd(), name, OFlags::RDWR)?;
     let domain = dax::detect(sys::AsFd::as_fd(root));
-    Ok((Backing::new(sys::high_fd::raise(file)?, Access::ReadWrite, domain), domain))
+    Ok((backing(sys::high_fd::raise(file)?, Access::ReadWrite, domain), domain))
 }

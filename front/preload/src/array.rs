@@ -280,7 +280,11 @@ fn attach(config: &Config, notices: &mut Notices) -> Result<Namespace, OsError> 
     notice_members(&array, notices);
     let keep = Keep { count: kept_count(array.members().len()), allowed: crate::process::owns_tables };
     let files = Files::keeping_open(array, keep).map_err(|error| {
-        let notice = format!("cannot open the array's tables under .cxlraid ({error}); check the members' permissions");
+        let remedy = match error {
+            OsError::NOMEM => "this process has too little address space for them (ulimit -v): give it more",
+            _ => "check the members' permissions",
+        };
+        let notice = format!("cannot open the array's tables under .cxlraid ({error}); {remedy}");
         notices.push((None, notice));
         answer(error)
     })?;

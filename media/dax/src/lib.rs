@@ -50,9 +50,19 @@ impl Backing {
     /// The backing file behind `fd`, which it owns from now on; `domain` is its member's. No system call.
     #[must_use]
     pub fn new(fd: OwnedFd, access: Access, domain: PersistenceDomain) -> Self {
+        Self::mapped_by(fd, access, domain, windows::WINDOW_SHIFT)
+    }
+
+    /// As [`Self::new`], of a file of which a few MiB are used: each of its windows takes 32 MiB of the process' address space.
+    #[must_use]
+    pub fn small(fd: OwnedFd, access: Access, domain: PersistenceDomain) -> Self {
+        Self::mapped_by(fd, access, domain, windows::SMALL_WINDOW_SHIFT)
+    }
+
+    fn mapped_by(fd: OwnedFd, access: Access, domain: PersistenceDomain, window_shift: u32) -> Self {
         let synchronous = matches!(domain, PersistenceDomain::Eadr | PersistenceDomain::Adr);
         let mapping = Mapping { writable: access == Access::ReadWrite, synchronous, refused: AtomicBool::new(false) };
-        Self { fd: fd.into_raw_fd(), mapping, domain, windows: Windows::new() }
+        Self { fd: fd.into_raw_fd(), mapping, domain, windows: Windows::new(window_shift) }
     }
 
     /// The descriptor.

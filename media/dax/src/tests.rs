@@ -156,7 +156,15 @@ fn drop_gives_everything_back() {
 }
 
 #[test]
-#[cfg(feature = "small-windows")]
+fn small_files_take_little_address_space() {
+    let fd = sys::rustix::fs::memfd_create("small", sys::rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    let backing = Backing::small(fd, Access::ReadWrite, PersistenceDomain::Volatile);
+    let spans = [0, 32 << 20].map(|offset| backing.span(offset).unwrap());
+    assert!(spans.iter().all(|span| span.bytes == 32 << 20));
+    assert!(backing.owns(spans[1].start.addr().get() + (32 << 20) - 1));
+}
+
+#[test]
 fn small_files_have_several_windows_where_that_is_asked_for() {
     let mut backing = backing("/dev/shm");
     backing.windows.shift = 17;

@@ -1,4 +1,6 @@
-//! The windows through which a backing file is mapped: fixed pieces of 1 GiB of file offset that, once mapped, never move.
+//! The windows through which a backing file is mapped: fixed pieces of file offset that, once mapped, never move. They
+//! have 1 GiB each; those of the small files under `.cxlraid` have 32 MiB, so that a program with little address space
+//! (`ulimit -v`) can map them.
 //!
 //! A window is larger than the file at first; the part beyond the end faults until the file grows, and becomes valid then
 //! without another system call. The table has two levels; window 0, all that most files have, lies in the table itself, so
@@ -14,8 +16,10 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use sys::BorrowedFd;
 use sys::rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-/// The logarithm of a window's bytes: 1 GiB.
+/// The logarithm of a window's bytes: 1 GiB. No window is larger.
 pub(crate) const WINDOW_SHIFT: u32 = 30;
+/// The logarithm of the bytes of the windows of small files: 32 MiB.
+pub(crate) const SMALL_WINDOW_SHIFT: u32 = 25;
 /// The logarithm of how many windows a file has at most: offsets from 64 TiB on are reached by the byte-range face only.
 pub(crate) const WINDOWS_SHIFT: u32 = 16;
 
@@ -41,7 +45,7 @@ struct Root([AtomicPtr<Leaf>; ROOT_LEAVES]);
 pub(crate) struct Windows {
     first: Window,
     root: AtomicPtr<Root>,
-    #[cfg(feature = "small-windows")]
+    /// The logarithm of a window's bytes.
     pub(crate) shift: u32,
 }
 
@@ -112,34 +116,23 @@ impl Window {
 }
 
 impl Windows {
-    pub(crate) fn new() -> Self {
-        Self {
-            first: Window::new(),
-            root: AtomicPtr::new(ptr::null_mut()),
-            #[cfg(feature = "small-windows")]
-            shift: SHIFT.load(Ordering::Relaxed),
-        }
-    }
-
-    /// The logarithm of a window's bytes.
-    #[inline(always)]
-    const fn shift(&self) -> u32 {
+    /// Windows of 2^`shift` bytes each.
+    pub(crate) fn new(shift: u32) -> Self {
         #[cfg(feature = "small-windows")]
-        return self.shift;
-        #[cfg(not(feature = "small-windows"))]
-        WINDOW_SHIFT
+        let shift = shift.min(SHIFT.load(Ordering::Relaxed));
+        Self { first: Window::new(), root: AtomicPtr::new(ptr::null_mut()), shift }
     }
 
     /// Bytes of a window.
     #[inline(always)]
     pub(crate) const fn bytes(&self) -> u64 {
-        1 << self.shift()
+        1 << self.shift
     }
 
     /// Offsets from here on are in no window.
     #[inline(always)]
     pub(crate) const fn bytes_max(&self) -> u64 {
-        1 << (self.shift() + WINDOWS_SHIFT)
+        1 << (self.shift + WINDOWS_SHIFT)
     }
 
     /// The window that holds `offset`; None beyond what is ever mapped.
@@ -152,7 +145,7 @@ impl Windows {
         if offset >= self.bytes_max() {
             return None;
         }
-        let index = (offset >> self.shift()) as usize;
+        let index = (offset >> self.shift) as usize;
         let root = install(&self.root, || Root([const { AtomicPtr::new(ptr::null_mut()) }; ROOT_LEAVES]));
         let leaf = install(&root.0[index >> LEAF_SHIFT], || Leaf([const { Window::new() }; LEAF_WINDOWS]));
         Some(&leaf.0[index % LEAF_WINDOWS])

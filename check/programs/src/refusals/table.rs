@@ -22,7 +22,7 @@ const fn case(name: &'static str, act: fn(&mut Scene<'_>, &mut Complaints) -> Re
     Case { name, shape: Shape::RAID5, act }
 }
 
-pub(super) const CASES: [Case; 52] = [
+pub(super) const CASES: [Case; 53] = [
     case("level-unknown", level_unknown),
     case("settings-missing", settings_missing),
     case("members-too-few", members_too_few),
@@ -48,6 +48,7 @@ pub(super) const CASES: [Case; 52] = [
     case("texts-of-others", texts_of_others),
     case("numbers-of-ours", numbers_of_ours),
     case("descriptors-short", descriptors_short),
+    case("address-space-short", address_space_short),
     case("rights-dropped", others::rights_dropped),
     case("privileges-of-files", others::privileges_of_files),
     case("open-to-a-group", others::open_to_a_group),
@@ -438,6 +439,29 @@ fn descriptors_short(scene: &mut Scene<'_>, complaints: &mut Complaints) -> Resu
     let expected = Output { stdout: "130 True True\n".into(), stderr: Vec::new(), status: "0".into() };
     compare("changes with few descriptors", &expected, &output, complaints);
     scene.expect_content("file", "before\n", complaints);
+    Ok(Outcome::Ran)
+}
+
+/// Programs that have little address space read the file or are told so; no member goes out for anybody.
+fn address_space_short(scene: &mut Scene<'_>, complaints: &mut Complaints) -> Result {
+    const PROGRAM: &str = r#"
+        exec 3>>"$0"
+        for kib in 40000 70000 100000 200000 300000 450000 700000 1200000 3400000 6000000 8000000 9000000 16000000; do
+            (ulimit -v $kib; exec cat "$0") 2>&1 | grep -q -e '^before' -e 'Cannot allocate memory' -e 'failed to map' || echo "with $kib KiB"
+        done
+        (ulimit -v 1200000; exec cat "$0")
+        echo after >&3
+    "#;
+    scene.make(complaints);
+    let output = scene.run("sh", &[Path::new("-c"), Path::new(PROGRAM), &scene.data("file")]);
+    let expected = Output { stdout: "before\n".into(), stderr: Vec::new(), status: "0".into() };
+    compare("programs with little address space", &expected, &output, complaints);
+    // None of them put a member on record as out: each of the three can be missed.
+    for slot in 0..3 {
+        scene.array.lose(slot)?;
+        scene.expect_content("file", "before\nafter\n", complaints);
+        scene.array.bring_back(slot)?;
+    }
     Ok(Outcome::Ran)
 }
 
