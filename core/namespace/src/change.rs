@@ -248,10 +248,11 @@ impl Namespace {
                 Reached::Host(_) => Err(OsError::XDEV),
             };
         };
-        if matches!(file.name(), Name::Lost | Name::Never) {
-            return Err(OsError::NOENT);
-        }
         self.change_name(to, |target| {
+            // The kernel looks at the new name first.
+            if matches!(file.name(), Name::Lost | Name::Never) {
+                return Err(if self.is_there(target) { OsError::EXIST } else { OsError::NOENT });
+            }
             let make = |on: &On, at: &Located<'_>| {
                 let Some((_, own)) = file.backing_fds().find(|&(slot, _)| slot == on.slot) else { return Err(OsError::IO) };
                 let from = crate::descriptor::link(own.as_raw_fd());

@@ -90,7 +90,8 @@ impl Namespace {
         }
     }
 
-    fn is_there(&self, target: &Target<'_>) -> bool {
+    /// Whether the lowest member has the name.
+    pub(crate) fn is_there(&self, target: &Target<'_>) -> bool {
         self.asking_first(|on| target.on(on)?.stat()).is_ok()
     }
 

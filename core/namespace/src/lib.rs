@@ -79,7 +79,7 @@ use alloc::vec::Vec;
 use array::Array;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use file::{FileRef, Files};
-use sys::rustix::fs::readlinkat;
+use sys::rustix::fs::{fstat, readlinkat};
 use sys::{AsRawFd, OsError, OwnedFd, Result};
 use units::Slot;
 
@@ -89,6 +89,8 @@ pub struct Namespace {
     files: &'static Files,
     /// Where the kernel says each member's directory is, by slot; empty for a missing member. Symlinks on the way are resolved.
     roots: &'static [Vec<u8>],
+    /// The device number of each member's file system (st_dev), of those that are here.
+    devices: &'static [u64],
     remembered: &'static remembered::Remembered,
     /// Another process may change this one's umask (clone(2) with CLONE_FS and memory of its own).
     shares_umask: &'static AtomicBool,
@@ -156,11 +158,14 @@ impl Namespace {
                 .map_or_else(Vec::new, |path| path.into_bytes())
         };
         let roots: Vec<Vec<u8>> = files.array().members().iter().map(place).collect();
+        let device = |member: &array::Member| member.root().and_then(|root| fstat(root).ok()).map(|stat| stat.st_dev);
+        let devices: Vec<u64> = files.array().members().iter().filter_map(device).collect();
         let remembered = Box::leak(Box::new(remembered::Remembered::new()));
         let log = Box::leak(Box::new(log::Log::new()));
         let shares_umask = Box::leak(Box::new(AtomicBool::new(false)));
         let holder = Box::leak(Box::new(AtomicU32::new(0)));
-        let names = Self { files, roots: Box::leak(roots.into_boxed_slice()), remembered, shares_umask, log, holder };
+        let (roots, devices) = (Box::leak(roots.into_boxed_slice()), Box::leak(devices.into_boxed_slice()));
+        let names = Self { files, roots, devices, remembered, shares_umask, log, holder };
         names.refuse_emptied(true)?;
         names.recover_after_crash()?;
         names.refuse_emptied(false)?;
@@ -186,6 +191,13 @@ impl Namespace {
     #[must_use]
     pub fn owns(&self, path: &[u8]) -> bool {
         self.array().config().owns(path)
+    }
+
+    /// Whether a device number (st_dev) is that of a member's file system, so that a file there may be a backing file.
+    #[inline]
+    #[must_use]
+    pub fn is_device_of_member(&self, device: u64) -> bool {
+        self.devices.contains(&device)
     }
 
     /// Whether reading the directory at a logical path must leave `name` out: what the array keeps in its members is not the program's.

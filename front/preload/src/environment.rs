@@ -18,6 +18,8 @@ pub(crate) struct Auxiliary {
     pub(crate) vdso: usize,
     /// The program gained rights by being executed: its environment is not to be trusted.
     pub(crate) secure: bool,
+    /// Where the name lies that the program was executed by, with its NUL; 0 if it is not known.
+    pub(crate) name: usize,
 }
 
 const AT_PHDR: usize = 3;
@@ -25,6 +27,7 @@ const AT_PHNUM: usize = 5;
 const AT_BASE: usize = 7;
 const AT_ENTRY: usize = 9;
 const AT_SECURE: usize = 23;
+const AT_EXECFN: usize = 31;
 const AT_SYSINFO_EHDR: usize = 33;
 
 impl Auxiliary {
@@ -49,6 +52,7 @@ impl Auxiliary {
                     AT_BASE => auxiliary.linker = value,
                     AT_ENTRY => auxiliary.entry = value,
                     AT_SECURE => auxiliary.secure = value != 0,
+                    AT_EXECFN => auxiliary.name = value,
                     AT_SYSINFO_EHDR => auxiliary.vdso = value,
                     _ => {}
                 }

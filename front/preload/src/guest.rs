@@ -26,7 +26,7 @@ use crate::calls::{directory, handler};
 use crate::dispatch::{Call, Verdict, watch_descriptor};
 use crate::table::Row;
 use crate::thread::word;
-use crate::{array, deputy, exec, mappings, process, program};
+use crate::{array, deputy, exec, mappings, process, program, stored};
 use core::mem::offset_of;
 use core::sync::atomic::Ordering;
 use heap::vec::Vec;
@@ -208,7 +208,7 @@ fn execute(call: &mut Call) -> Verdict {
     let is_stored = if by_descriptor {
         is_anchor(base)
     } else {
-        matches!(paths::locate(base, path), Where::Array(_)) || links::entered(base, path, true, false).is_some()
+        matches!(paths::locate(base, path), Where::Array(_)) || stored::is_reached_from_host(base, path)
     };
     if is_stored {
         let verdict = deputy::serve(call, call.args);

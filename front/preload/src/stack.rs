@@ -86,7 +86,7 @@ pub(crate) fn is_alone() -> bool {
     STACKS.lock().entries.iter().all(|stack| stack.thread == own || is_gone(stack.thread))
 }
 
-fn thread() -> usize {
+pub(crate) fn thread() -> usize {
     // SAFETY: gettid() has no preconditions.
     unsafe { syscall(__NR_gettid as usize, [0; 6]) as usize }
 }

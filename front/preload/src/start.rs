@@ -135,6 +135,7 @@ unsafe fn begin(variables: *const *const c_char, auxiliary: &Auxiliary) {
         );
     };
     signals::start();
+    crate::stored::take_name(auxiliary);
     crate::array::start(environment);
     // High numbers come first: among them are those that others are found by.
     let mut inherited = Vec::new();

@@ -13,16 +13,18 @@ use crate::array;
 use crate::calls::magic::{self, Link};
 use crate::calls::paths::{self, Asked, Where};
 use crate::calls::{directory, links};
+use crate::environment::Auxiliary;
 use crate::needed::{self, Source};
 use crate::thread::word;
-use crate::{deputy, exec, program};
+use crate::{deputy, exec, program, unreached};
 use heap::vec::Vec;
 use layout::Level;
-use linux_raw_sys::general::{__NR_execve, __NR_execveat, AT_EMPTY_PATH};
+use linux_raw_sys::general::{__NR_execve, __NR_execveat, __NR_prctl, AT_EMPTY_PATH};
 use namespace::{Access, AtFlags, FileType, Node, OFlags, Opened, Reached};
-use sys::rustix::fs::{MemfdFlags, memfd_create, statat};
-use sys::rustix::io::{FdFlags, fcntl_setfd};
-use sys::{IntoRawFd, OsError, OwnedFd, RawFd};
+use sys::raw::syscall;
+use sys::rustix::fs::{CWD, MemfdFlags, accessat, memfd_create, readlinkat, statat};
+use sys::rustix::io::{FdFlags, fcntl_setfd, pread};
+use sys::{AsFd, IntoRawFd, OsError, OwnedFd, RawFd};
 
 const NO_FOLLOW: AtFlags = AtFlags::SYMLINK_NOFOLLOW;
 const MAGIC: &[u8] = b"\x7fELF";
@@ -47,16 +49,69 @@ pub(crate) struct Stored {
 /// If argument `path` (relative to `directory`) is a program of the array: the call to make instead. `arguments` and `environment` are the
 /// addresses the program passed.
 pub(crate) fn find(directory: RawFd, path: usize, arguments: usize, environment: usize) -> Option<Result<Stored, OsError>> {
+    let by_link = |link: Link| Some(paths::text(path).and_then(|name| prepare_open(&link, name, arguments, environment)));
     if let Some(link) = magic::at(directory, path) {
-        return Some(paths::text(path).and_then(|name| prepare_open(&link, name, arguments, environment)));
+        return by_link(link);
     }
     match paths::locate(directory, path) {
         Where::Host => {
-            let mut found = links::entered(directory, path, true, false)?;
+            if let Some(link) = links::link_behind(directory, path) {
+                return by_link(link);
+            }
+            let Some(mut found) = links::entered(directory, path, true, false) else {
+                let script = Script::of_host(directory, path)?;
+                return Some(prepare_first(None, script.interpreter, script.name, script.inserted, arguments, environment));
+            };
             found.pop();
             Some(paths::text(path).and_then(|name| prepare(Asked::absolute(found), name, arguments, environment)))
         }
         Where::Array(found) => Some(paths::text(path).and_then(|name| prepare(found, name, arguments, environment))),
+    }
+}
+
+/// Whether a path of the host leads to a program of the array, or to a script whose interpreter is one.
+pub(crate) fn is_reached_from_host(directory: RawFd, path: usize) -> bool {
+    links::entered(directory, path, true, false).is_some() || Script::of_host(directory, path).is_some()
+}
+
+/// A script of the host whose interpreter is stored on the array.
+struct Script {
+    interpreter: Asked,
+    name: Vec<u8>,
+    inserted: Vec<Vec<u8>>,
+}
+
+impl Script {
+    /// None if that is not what lies at a path, or it may not be executed: the kernel says so.
+    fn of_host(directory: RawFd, path: usize) -> Option<Self> {
+        array::prefixes()?;
+        let text = paths::text(path).ok()?;
+        // Relative to a descriptor a script has no path that it could be told.
+        if directory != directory::AT_FDCWD && !text.starts_with(b"/") {
+            return None;
+        }
+        let mut start = [0u8; START_BYTES];
+        let file = unreached::file_of(exec::Target::Path(path))?;
+        pread(&file, &mut start, 0).ok()?;
+        let (interpreter, argument) = script(&start)?;
+        let found = located(interpreter)?;
+        accessat(CWD, text.as_slice(), Access::EXEC_OK, AtFlags::EACCESS).ok()?;
+        let mut inserted = Vec::new();
+        insert_script(&mut inserted, interpreter, argument, text);
+        Some(Self { interpreter: found, name: interpreter.to_vec(), inserted })
+    }
+}
+
+/// Where on the array a path leads that a script gives.
+fn located(path: &[u8]) -> Option<Asked> {
+    match paths::locate_bytes(directory::AT_FDCWD, path) {
+        Where::Array(found) => Some(found),
+        Where::Host => {
+            let mut found = links::entered_by_text(directory::AT_FDCWD, path, true, false)?;
+            // Its NUL.
+            found.pop();
+            Some(Asked::absolute(found))
+        }
     }
 }
 
@@ -77,24 +132,24 @@ pub(crate) fn is_symlink(directory: RawFd, path: usize) -> bool {
 
 /// The call that executes the array's program at `path`, which the program calls `name`.
 fn prepare(path: Asked, name: Vec<u8>, arguments: usize, environment: usize) -> Result<Stored, OsError> {
-    prepare_first(None, path, name, arguments, environment)
+    prepare_first(None, path, name, Vec::new(), arguments, environment)
 }
 
 /// Prepares the execution of the program that an open file holds, whatever the file is called by now.
 pub(crate) fn prepare_open(link: &Link, name: Vec<u8>, arguments: usize, environment: usize) -> Result<Stored, OsError> {
     let path = array::namespace()?.logical_path_of(link.descriptor())?.ok_or(OsError::ACCESS)?;
-    prepare_first(Some(link), Asked::known(path), name, arguments, environment)
+    prepare_first(Some(link), Asked::known(path), name, Vec::new(), arguments, environment)
 }
 
 fn prepare_first(
     mut first: Option<&Link>,
     mut path: Asked,
     mut name: Vec<u8>,
+    mut inserted: Vec<Vec<u8>>,
     arguments: usize,
     environment: usize,
 ) -> Result<Stored, OsError> {
     let namespace = array::namespace()?;
-    let mut inserted: Vec<Vec<u8>> = Vec::new();
     for _ in 0..=DEPTH_MAX {
         let opened = match first.take() {
             Some(link) => {
@@ -117,35 +172,59 @@ fn prepare_first(
             Reached::Array(Opened { anchor, node: Node::File(file), .. }) => {
                 let mut start = [0u8; START_BYTES];
                 // SAFETY: the buffer is ours.
-                let count = unsafe { file.read_at(0, start.as_mut_ptr(), START_BYTES) }?;
+                unsafe { file.read_at(0, start.as_mut_ptr(), START_BYTES) }?;
                 if start.starts_with(MAGIC) {
                     let wanted = exec::variable(environment, b"LD_LIBRARY_PATH");
                     let libraries = needed::elements(&Source::Stored(&file), path.text(), wanted.as_deref());
-                    return binary(anchor, &file, &inserted, arguments, environment, libraries);
+                    let name = namespace.logical_path_of(anchor.as_fd())?.unwrap_or_default();
+                    let program = Program { anchor, file: &file, name: &name };
+                    return binary(program, &inserted, arguments, environment, libraries);
                 }
-                let (interpreter, argument) = script(&start[..count]).ok_or(OsError::NOEXEC)?;
+                let (interpreter, argument) = script(&start).ok_or(OsError::NOEXEC)?;
                 insert_script(&mut inserted, interpreter, argument, core::mem::take(&mut name));
                 interpreter.to_vec()
             }
             Reached::Array(_) => return Err(OsError::ACCESS),
         };
-        if !array::prefixes().is_some_and(|prefixes| prefixes.own(&::array::config::normalise(&host))) {
-            return interpreted(&host, &inserted, arguments, environment);
-        }
-        name.clone_from(&host);
-        path = Asked::absolute(host);
+        let Some(found) = located(&host) else { return interpreted(&host, &inserted, arguments, environment) };
+        (name, path) = (host, found);
     }
     Err(OsError::LOOP)
 }
 
-/// What a `#!` line names: the interpreter and the rest of the line as one argument.
-fn script(start: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
-    let line = start.strip_prefix(b"#!")?;
-    let end = line.iter().position(|&byte| byte == b'\n').unwrap_or(line.len());
-    let line = line[..end].trim_ascii();
-    let split = line.iter().position(u8::is_ascii_whitespace).unwrap_or(line.len());
-    let argument = line[split..].trim_ascii();
-    (split != 0).then_some((&line[..split], (!argument.is_empty()).then_some(argument)))
+/// What a `#!` line names: the interpreter and the rest of the line as one argument. The kernel's load_script is the model. Only spaces and tabs part words; a line that goes on behind what is
+/// looked at is cut, and an interpreter that may have been cut is none. What is looked at of a shorter file ends with zeros.
+fn script(start: &[u8; START_BYTES]) -> Option<(&[u8], Option<&[u8]>)> {
+    let text = start.strip_prefix(b"#!")?;
+    let whole_line = text.iter().position(|&byte| byte == b'\n').and_then(|end| text.get(..end));
+    if whole_line.is_none() && !without_blanks(text).iter().any(ends_word) {
+        return None;
+    }
+    let line = whole_line.or_else(|| text.split_last().map(|(_, rest)| rest))?;
+    let end = line.iter().rposition(|byte| !is_blank(byte)).map_or(0, |last| last + 1);
+    let line = without_blanks(line.get(..end)?);
+    if line.is_empty() {
+        return None;
+    }
+    let until_nul = |text: &'_ [u8]| text.iter().position(|&byte| byte == 0).unwrap_or(text.len());
+    let gap = line.iter().position(ends_word).unwrap_or(line.len());
+    let (interpreter, rest) = line.split_at_checked(gap)?;
+    let rest = without_blanks(rest);
+    let argument = rest.get(..until_nul(rest)).filter(|argument| !argument.is_empty());
+    Some((interpreter, argument.filter(|_| line.get(gap).is_some_and(is_blank))))
+}
+
+const fn is_blank(byte: &u8) -> bool {
+    matches!(byte, b' ' | b'\t')
+}
+
+const fn ends_word(byte: &u8) -> bool {
+    is_blank(byte) || *byte == 0
+}
+
+/// A text without the blanks that it begins with.
+fn without_blanks(text: &[u8]) -> &[u8] {
+    text.iter().position(|byte| !is_blank(byte)).and_then(|start| text.get(start..)).unwrap_or(&[])
 }
 
 /// The arguments that come before the program's own, which lose their first: interpreter, its argument, the script.
@@ -173,16 +252,24 @@ fn interpreted(host: &[u8], inserted: &[Vec<u8>], arguments: usize, environment:
     })
 }
 
-fn binary(
+/// A program that is no script.
+struct Program<'a> {
     anchor: OwnedFd,
-    file: &file::FileRef,
+    file: &'a file::FileRef,
+    /// Its path.
+    name: &'a [u8],
+}
+
+fn binary(
+    Program { anchor, file, name }: Program<'_>,
     inserted: &[Vec<u8>],
     arguments: usize,
     environment: usize,
     libraries: Vec<Vec<u8>>,
 ) -> Result<Stored, OsError> {
     let kept = || array::namespace().is_ok_and(|namespace| namespace.files().is_kept_elsewhere(file.attribute()));
-    let image = if is_plain(file) && !kept() { anchor } else { copy(file).and_then(|image| hold(anchor).map(|()| image))? };
+    let image =
+        if is_plain(file) && !kept() { anchor } else { copy(file, name).and_then(|image| hold(anchor).map(|()| image))? };
     let list = if inserted.is_empty() { arguments } else { argument_list(inserted, None, arguments)?.address };
     // Closed by the exec; if that fails, by the exit of the child that tried it.
     let image = sys::high_fd::raise(image)?.into_raw_fd();
@@ -199,7 +286,7 @@ fn is_plain(file: &file::FileRef) -> bool {
 
 /// What the kernel can map as the file's content: the backing file, or a copy.
 pub(crate) fn image(anchor: OwnedFd, file: &file::FileRef) -> Result<OwnedFd, OsError> {
-    if is_plain(file) { Ok(anchor) } else { copy(file) }
+    if is_plain(file) { Ok(anchor) } else { copy(file, b"") }
 }
 
 /// Keeps a file that is executed as a copy from being written to, in the process that the exec makes and its children.
@@ -212,9 +299,38 @@ fn hold(anchor: OwnedFd) -> Result<(), OsError> {
     Ok(())
 }
 
-/// The file's bytes in memory of their own.
-fn copy(file: &file::FileRef) -> Result<OwnedFd, OsError> {
-    let image = memfd_create(c"cxlraid-program", MemfdFlags::CLOEXEC)?;
+/// What the kernel calls a copy, before the path of the file: `/memfd:cxlraid:/data/program (deleted)`.
+const COPY_NAME: &[u8] = b"cxlraid:";
+/// The longest name of a memfd (memfd_create(2)).
+const COPY_NAME_BYTES_MAX: usize = 249;
+
+/// The path of the file that a program was copied from, by what the kernel calls the copy.
+pub(crate) fn path_of_copy(link: &[u8]) -> Option<&[u8]> {
+    link.strip_prefix(b"/memfd:")?.strip_prefix(COPY_NAME)?.strip_suffix(b" (deleted)").filter(|path| path.starts_with(b"/"))
+}
+
+/// At the start of a program that is such a copy: the kernel has named its thread after the copy (prctl(2), PR_SET_NAME), and is told the file's name.
+pub(crate) fn take_name(auxiliary: &Auxiliary) {
+    const BY_DESCRIPTOR: &[u8; 8] = b"/dev/fd/";
+    const PR_SET_NAME: usize = 15;
+    if auxiliary.name == 0 || program::read::<[u8; 8]>(auxiliary.name) != Ok(*BY_DESCRIPTOR) {
+        return;
+    }
+    let Ok(link) = readlinkat(CWD, "/proc/self/exe", Vec::new()) else { return };
+    if let Some(path) = path_of_copy(link.as_bytes()) {
+        let name = [path.rsplit(|&byte| byte == b'/').next().unwrap_or(path), b"\0"].concat();
+        // SAFETY: the kernel reads a string that ends with a NUL, and of that at most 16 bytes.
+        unsafe { syscall(__NR_prctl as usize, [PR_SET_NAME, name.as_ptr() as usize, 0, 0, 0, 0]) };
+    }
+}
+
+/// The file's bytes in memory of their own, which is called by the file's path if that is not too long.
+fn copy(file: &file::FileRef, path: &[u8]) -> Result<OwnedFd, OsError> {
+    let mut name = [COPY_NAME, path].concat();
+    if name.len() > COPY_NAME_BYTES_MAX {
+        name.truncate(COPY_NAME.len());
+    }
+    let image = memfd_create(name, MemfdFlags::CLOEXEC)?;
     let mut buffer = heap::vec![0; COPY_BYTES];
     let mut offset = 0;
     loop {
@@ -277,4 +393,49 @@ fn argument_list(inserted: &[Vec<u8>], path: Option<&[u8]>, arguments: usize) ->
 fn scratch(bytes: usize) -> Result<usize, OsError> {
     let (address, length) = (word(word::ARGUMENT_SCRATCH), word(word::ARGUMENT_SCRATCH_BYTES));
     exec::scratch_in(address, length, bytes).ok_or(OsError::NOMEM)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(text: &[u8]) -> [u8; START_BYTES] {
+        let mut start = [0; START_BYTES];
+        let count = text.len().min(START_BYTES);
+        start[..count].copy_from_slice(&text[..count]);
+        start
+    }
+
+    #[test]
+    fn interpreters_are_read_as_the_kernel_reads_them() {
+        let long = [b"#!/bin/".to_vec(), std::vec![b'a'; 400]].concat();
+        let late = [b"#!".to_vec(), std::vec![b' '; 300], b"/bin/sh\n".to_vec()].concat();
+        for none in [&b"#!\n"[..], b"#! \t \n", b"# !/bin/sh\n", b"", b"echo\n", &long, &late] {
+            assert_eq!(script(&line(none)), None, "{none:?}");
+        }
+        let told = |text: &[u8], interpreter: &[u8], argument: Option<&[u8]>| {
+            assert_eq!(script(&line(text)), Some((interpreter, argument)), "{text:?}");
+        };
+        told(b"#!", b"", None);
+        told(b"#!/bin/sh\n", b"/bin/sh", None);
+        told(b"#!/bin/sh", b"/bin/sh", None);
+        told(b"#! \t/bin/sh  \t\nx y", b"/bin/sh", None);
+        told(b"#!/bin/sh -x y \nz", b"/bin/sh", Some(b"-x y"));
+        // Only spaces and tabs part words, and a NUL ends them.
+        told(b"#!/bin/sh\r\n", b"/bin/sh\r", None);
+        told(b"#!/bin/sh\x0cx\n", b"/bin/sh\x0cx", None);
+        told(b"#!/bin/sh a\0b\n", b"/bin/sh", Some(b"a"));
+        told(b"#!/bin/sh\0 a\n", b"/bin/sh", None);
+        // Behind what is looked at an argument is cut, an interpreter is not guessed.
+        let cut = [b"#!/bin/sh ".to_vec(), std::vec![b'a'; 400]].concat();
+        told(&cut, b"/bin/sh", Some(&[b'a'; START_BYTES - 1 - 10]));
+    }
+
+    #[test]
+    fn copies_are_called_by_their_files() {
+        let name = |link: &'static str| path_of_copy(link.as_bytes());
+        assert_eq!(name("/memfd:cxlraid:/data/a (deleted)"), Some(&b"/data/a"[..]));
+        assert_eq!(name("/memfd:cxlraid: (deleted)"), None);
+        assert_eq!(name("/memfd:other (deleted)"), None);
+    }
 }

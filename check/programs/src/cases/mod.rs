@@ -80,7 +80,7 @@ const WATCHED: &[(&str, &str)] = &[("pread64", "tells of loads"), ("fallocate", 
 const FIO: &[&str] = &["/threads.", "/processes.", "/odd.", "/overwrite.", "/append.", "/own.", "/many."];
 
 /// All cases, in no particular order.
-pub(crate) const CASES: [Case; 57] = [
+pub(crate) const CASES: [Case; 59] = [
     case("stdio", "stdio.sh", 1),
     Case { uncounted: COPYING, ..case("cat", "cat.sh", 2) },
     case("dd", "dd.sh", 2),
@@ -138,6 +138,9 @@ pub(crate) const CASES: [Case; 57] = [
     program("times", &[("PROGRAM", "times")], 2),
     program("threads", &[("PROGRAM", "threads")], 1),
     Case { shapes: &[Shape::RAID1, Shape::RAID5], uncounted: COPYING, ..program("magic", &[("PROGRAM", "magic")], 60) },
+    Case { uncounted: COPYING, ..program("links", &[("PROGRAM", "links")], 3) },
+    // strace parts the calls of two threads, and does not show then that no bytes are asked for.
+    Case { traceable: false, ..program("sends", &[("PROGRAM", "sends")], 2) },
     program("maps", &[("PROGRAM", "maps")], 1),
     program("memory", &[("PROGRAM", "memory")], 5),
     Case { uncounted: WATCHED, ..program("watches", &[("PROGRAM", "watches")], 20) },

@@ -20,7 +20,36 @@ first() {
     find . -name echo -exec {} found \;
     cp "$A/bin/library.so" library.so
     python3 -c 'import ctypes, sys; print(ctypes.CDLL(sys.argv[1]).through_stdio(sys.argv[2].encode()))' "$D/library.so" "$D/by-library"
+    interpreters
     build
+}
+# What names the program that runs: its own name, and its link under /proc.
+interpreters() {
+    cp /bin/cat mycat
+    cp "$(readlink -f /usr/bin/readlink)" myreadlink
+    ./mycat /proc/self/comm
+    ./myreadlink /proc/self/exe
+    # Lines that name an interpreter, read as the kernel reads them.
+    local line
+    for line in '/bin/sh\r' '' ' /bin/echo  a b ' '\t/bin/echo\ta' '/bin/echo\fa' '/nowhere/x' '/bin/echo a\0b' "/$(printf 'a%.0s' {1..300})" "$(printf ' %.0s' {1..300})/bin/echo" "/bin/echo $(printf 'a%.0s' {1..300})"; do
+        printf "#!$line\necho not the interpreter\n" >lines
+        chmod +x lines
+        # Without the shell's own second try.
+        python3 -c 'import os, sys
+try: os.execv(sys.argv[1], ["lines", "1"])
+except OSError as error: print(error.strerror)' "$D/lines"
+    done
+    # A script of the host with an interpreter of the array, and one that is named by a relative path.
+    printf '#!/bin/echo interpreted by\n' >interpreter
+    chmod +x interpreter
+    printf '#!%s first\n' "$D/interpreter" >"$W/host-script"
+    chmod +x "$W/host-script"
+    "$W/host-script" a b | sed "s|$W|W|"
+    env "$W/host-script" c | sed "s|$W|W|"
+    printf '#!./interpreter\n' >relative
+    chmod +x relative
+    ./relative d
+    rm "$W/host-script"
 }
 build() {
     cp "$A/c/stdio.c" "$A/c/check.h" .

@@ -342,13 +342,15 @@ fn overlap(input: &End, output: &End, bytes: usize) -> Result<Option<usize>, OsE
     Ok(to.checked_sub(from).map(|ahead| ahead as usize).filter(|ahead| (1..bytes).contains(ahead)))
 }
 
-/// How many bytes the kernel takes from a file at once when it copies them: as many pages as its pipe holds, as far as the file reaches.
-pub(super) fn piece_bytes(input: &End) -> Result<usize, OsError> {
-    const PIPE_BYTES: usize = 16 * PAGE_BYTES;
-    let Some((held, file)) = input.file() else { return Ok(PIPE_BYTES) };
+/// The bytes of a pipe, if nobody has changed its size (pipe(7)).
+pub(super) const PIPE_BYTES: usize = 16 * PAGE_BYTES;
+
+/// How many bytes the kernel takes from a file at once when it copies them by way of a pipe: as many pages as the pipe holds, as far as the file reaches.
+pub(super) fn piece_bytes(input: &End, pipe_bytes: usize) -> Result<usize, OsError> {
+    let Some((held, file)) = input.file() else { return Ok(pipe_bytes) };
     let start = input.start(held, file)?;
     let rest = usize::try_from(file.size().saturating_sub(start)).unwrap_or(usize::MAX);
-    Ok(rest.min(PIPE_BYTES - start as usize % PAGE_BYTES))
+    Ok(rest.min(pipe_bytes - start as usize % PAGE_BYTES))
 }
 
 fn move_bytes(mut input: End, mut output: End, bytes: usize) -> Result<usize, OsError> {
@@ -359,7 +361,9 @@ fn move_bytes(mut input: End, mut output: End, bytes: usize) -> Result<usize, Os
     while total < bytes {
         let step = buffer.len().min(bytes - total);
         let read = match ahead {
-            Some(ahead) => piece_bytes(&input).and_then(|piece| read_ahead(&mut input, &mut buffer[..step.min(piece)], ahead)),
+            Some(ahead) => {
+                piece_bytes(&input, PIPE_BYTES).and_then(|piece| read_ahead(&mut input, &mut buffer[..step.min(piece)], ahead))
+            }
             None => input.read(&mut buffer[..step]),
         };
         let count = match read {

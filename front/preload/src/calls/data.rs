@@ -220,9 +220,9 @@ fn verify_all(at: At, buffers: &[Buffer]) -> Result<(), OsError> {
 fn read_one(file: &FileRef, offset: u64, buffer: Buffer) -> Answer {
     buffer.check()?;
     verify(offset, buffer.bytes)?;
-    let bytes = buffer.bytes.min(BYTES_MAX);
+    let (address, bytes) = (somewhere(buffer), buffer.bytes.min(BYTES_MAX));
     // SAFETY: the program asked for its buffer to be written. If the address is bad, `read_at` returns FAULT.
-    whole_or_reachable(buffer.address, bytes, true, |bytes| unsafe { file.read_at(offset, buffer.address as *mut u8, bytes) })
+    whole_or_reachable(address, bytes, true, |bytes| unsafe { file.read_at(offset, address as *mut u8, bytes) })
 }
 
 /// Calls `act` with the number of bytes to move. If that returns FAULT, calls it again with the number
@@ -363,9 +363,10 @@ fn bytes_of(buffers: &[Buffer]) -> usize {
     buffers.iter().fold(0, |total: usize, buffer| total.saturating_add(buffer.bytes))
 }
 
-/// The address to write from. `write_at` and `append` take a null pointer for "write zeros", so a null
-/// pointer of the program is replaced by another address at which no program can have memory.
-fn source(buffer: Buffer) -> usize {
+/// The address of a buffer. `write_at` and `append` take a null pointer for "write zeros", and none may be
+/// copied to, so a null pointer of the program is replaced by another address at which no program can
+/// have memory.
+fn somewhere(buffer: Buffer) -> usize {
     /// In the kernel's half of the address space, with four and with five levels of page tables.
     const NOWHERE: usize = 0xffff_8000_0000_0000;
     if buffer.address == 0 { NOWHERE } else { buffer.address }
@@ -374,14 +375,14 @@ fn source(buffer: Buffer) -> usize {
 /// Writes the buffer at `offset`.
 fn put(file: &FileRef, offset: u64, buffer: Buffer) -> Answer {
     verify(offset, buffer.bytes)?;
-    let (address, bytes) = (source(buffer), buffer.bytes.min(BYTES_MAX));
+    let (address, bytes) = (somewhere(buffer), buffer.bytes.min(BYTES_MAX));
     // SAFETY: the address may be bad: then the call returns FAULT. If it is good, the program asked for these bytes to be written.
     whole_or_reachable(address, bytes, false, |bytes| unsafe { file.write_at(offset, address as *const u8, bytes) })
 }
 
 /// Appends the buffer. Returns the file's new end and the number of bytes.
 fn append_one(file: &FileRef, buffer: Buffer) -> Result<(u64, usize), OsError> {
-    let (address, bytes) = (source(buffer), buffer.bytes.min(BYTES_MAX));
+    let (address, bytes) = (somewhere(buffer), buffer.bytes.min(BYTES_MAX));
     // SAFETY: the address may be bad: then the call returns FAULT. If it is good, the program asked for these bytes to be written.
     whole_or_reachable(address, bytes, false, |bytes| unsafe { file.append(address as *const u8, bytes) })
 }

@@ -3,6 +3,7 @@
 //! A current directory in the array is the kernel's too: the anchor's directory on the first
 //! member. The program is told its path in the array.
 
+use super::magic::Link;
 pub(crate) use super::paths::AT_FDCWD;
 use super::paths::{self, Where};
 use crate::array;
@@ -106,11 +107,7 @@ fn host_cwd() -> Option<Vec<u8>> {
 
 pub(crate) fn chdir(call: &mut Call) -> Verdict {
     if let Some(link) = super::magic::at(AT_FDCWD, call.args[0]) {
-        let moved = sys::rustix::process::fchdir(link.descriptor());
-        if moved.is_ok() {
-            CWD_IS_OURS.store(true, Ordering::Relaxed);
-        }
-        return Verdict::from_result(moved.map(|()| 0));
+        return enter_open(&link);
     }
     match paths::locate(AT_FDCWD, call.args[0]) {
         Where::Array(path) => {
@@ -118,12 +115,24 @@ pub(crate) fn chdir(call: &mut Call) -> Verdict {
             Verdict::from_result(enter(path.path()).map(|()| 0))
         }
         Where::Host => {
+            if let Some(link) = super::links::link_behind(AT_FDCWD, call.args[0]) {
+                return enter_open(&link);
+            }
             if let Some(path) = super::links::entered(AT_FDCWD, call.args[0], true, false) {
                 return Verdict::from_result(enter(path[..path.len() - 1].into()).map(|()| 0));
             }
             moved(call.kernel(), false)
         }
     }
+}
+
+/// Enters what a magic link leads to.
+fn enter_open(link: &Link) -> Verdict {
+    let moved = sys::rustix::process::fchdir(link.descriptor());
+    if moved.is_ok() {
+        CWD_IS_OURS.store(true, Ordering::Relaxed);
+    }
+    Verdict::from_result(moved.map(|()| 0))
 }
 
 pub(crate) fn fchdir(call: &mut Call) -> Verdict {
@@ -199,8 +208,9 @@ pub(crate) fn getcwd(call: &mut Call) -> Verdict {
     Verdict::from_result(program::write_bytes(address, &path).map(|()| path.len()))
 }
 
-/// A descriptor of the program's, to be asked about. The program may name any number: -1, which no borrowed descriptor may be, becomes another one that is never open.
+/// A descriptor of the program's, to be asked about. The program may name any number: in the place of one that no borrowed descriptor may be comes another that is never open.
 pub(crate) fn borrow<'a>(descriptor: RawFd) -> BorrowedFd<'a> {
+    let is_possible = descriptor >= 0 || descriptor == AT_FDCWD;
     // SAFETY: only passed to calls that answer EBADF if it is not open.
-    unsafe { BorrowedFd::borrow_raw(if descriptor == -1 { RawFd::MIN } else { descriptor }) }
+    unsafe { BorrowedFd::borrow_raw(if is_possible { descriptor } else { RawFd::MAX }) }
 }

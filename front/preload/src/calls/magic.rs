@@ -14,8 +14,9 @@ use super::{OPEN, directory};
 use crate::{array, process, program};
 use heap::vec::Vec;
 use namespace::{Node, OFlags};
+use sys::high_fd::Raised;
 use sys::rustix::fs::{CWD, Mode, openat};
-use sys::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use sys::{AsFd, BorrowedFd, RawFd};
 
 /// The text of a magic link.
 #[derive(PartialEq, Eq, Debug)]
@@ -29,8 +30,8 @@ pub(crate) enum Name {
 /// A magic link that leads to something of the array.
 pub(crate) enum Link {
     Own(RawFd, Held),
-    /// Opened with O_PATH.
-    Other(OwnedFd),
+    /// Opened with O_PATH, at a number that the program's call is not to be given.
+    Other(Raised),
 }
 
 impl Link {
@@ -58,6 +59,7 @@ impl Name {
             Self::Own(descriptor) => OPEN.lookup(descriptor).map(|held| Link::Own(descriptor, held)),
             Self::Other(path) => {
                 let fd = openat(CWD, path.as_slice(), OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
+                let fd = Raised::new(fd).ok()?;
                 let is_ours = matches!(array::namespace().ok()?.logical_path_of(fd.as_fd()), Ok(Some(_)));
                 is_ours.then_some(Link::Other(fd))
             }
@@ -105,7 +107,6 @@ pub(crate) fn named(base: RawFd, path: &[u8]) -> Option<Name> {
 fn of_absolute(path: &[u8]) -> Option<Name> {
     let mut parts = path.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && *part != b".");
     let (first, second) = (parts.next()?, parts.next()?);
-    let number = |part: &[u8]| core::str::from_utf8(part).ok()?.parse::<RawFd>().ok();
     let (owner, is_thread, descriptor) = match (first, second, parts.next(), parts.next(), parts.next()) {
         (b"dev", b"stdin", None, ..) => return Some(Name::Own(0)),
         (b"dev", b"stdout", None, ..) => return Some(Name::Own(1)),
@@ -121,11 +122,26 @@ fn of_absolute(path: &[u8]) -> Option<Name> {
         }
         _ => return None,
     };
-    let is_own = match owner {
-        b"self" | b"thread-self" => true,
-        pid => number(pid)? as u32 == process::getpid(),
-    };
-    Some(if is_own && !is_thread { Name::Own(descriptor) } else { Name::Other(path.to_vec()) })
+    Some(if is_this_process(owner)? && !is_thread { Name::Own(descriptor) } else { Name::Other(path.to_vec()) })
+}
+
+/// A number in a path under /proc, as the kernel reads it: without a sign, and without a zero before another digit.
+fn number(part: &[u8]) -> Option<RawFd> {
+    let is_plain = part == b"0" || matches!(part.first(), Some(b'1'..=b'9'));
+    core::str::from_utf8(part).ok().filter(|_| is_plain)?.parse().ok()
+}
+
+/// Whether a directory of /proc is this process'; None if it is no process'.
+fn is_this_process(owner: &[u8]) -> Option<bool> {
+    match owner {
+        b"self" | b"thread-self" => Some(true),
+        pid => Some(number(pid)? as u32 == process::getpid()),
+    }
+}
+
+/// A descriptor's number in a directory of /proc, if that is this process'.
+pub(crate) fn own_number(owner: &[u8], descriptor: &[u8]) -> Option<RawFd> {
+    number(descriptor).filter(|_| is_this_process(owner) == Some(true))
 }
 
 /// What the path at `address`, relative to `base`, leads to, if it is a magic link to something of the array.
@@ -165,6 +181,9 @@ mod tests {
             "/proc/self/fd/7/",
             "/proc/self/fd",
             "/proc/self/fd/x",
+            "/proc/self/fd/07",
+            "/dev/fd/00",
+            "/proc/+1/fd/7",
             "/proc/self/fd/7/1",
             "/proc/self/fdinfo/7",
             "/dev/sda1",

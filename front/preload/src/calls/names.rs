@@ -204,7 +204,7 @@ fn linked(call: &Call, flags: u32) -> Option<Link> {
             Ok(Reached::Host(path)) => magic::at_host(&path),
             _ => None,
         },
-        Where::Host => None,
+        Where::Host => links::link_behind(from.base(call), call.args[1]),
     })
 }
 
@@ -217,9 +217,10 @@ pub(crate) fn readlinkat(call: &mut Call) -> Verdict {
 }
 
 fn read_link(call: &Call, at: At, [buffer, bytes]: [usize; 2]) -> Verdict {
-    if bytes as i32 <= 0 {
+    // The kernel takes the lower half as a number with a sign.
+    let Some(bytes) = usize::try_from(bytes as i32).ok().filter(|&bytes| bytes > 0) else {
         return Verdict::error(OsError::INVAL);
-    }
+    };
     if let Some(verdict) = process_link(call, at, buffer, bytes) {
         return verdict;
     }
@@ -240,6 +241,7 @@ fn process_link(call: &Call, at: At, buffer: usize, bytes: usize) -> Option<Verd
     }
     let base = directory::borrow(if at.path() == 0 { AT_FDCWD } else { call.descriptor(0) });
     let target = sys::rustix::fs::readlinkat(base, path.as_slice(), heap::vec::Vec::new()).ok()?;
-    let logical = namespace.logical(target.as_bytes())?;
+    let target = target.as_bytes();
+    let logical = namespace.logical(target).or_else(|| crate::stored::path_of_copy(target))?;
     Some(Verdict::from_result(store_link(logical, buffer, bytes)))
 }

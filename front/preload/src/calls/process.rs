@@ -284,6 +284,18 @@ pub(crate) fn share(descriptor: sys::RawFd, description: &Use<'static, Node>) {
     description.position.release();
 }
 
+/// Tells the kernel the offset behind a descriptor of ours; it stays this process' affair.
+pub(crate) fn tell_offset(descriptor: sys::RawFd) {
+    let Some(held) = OPEN.lookup(descriptor) else { return };
+    held.acquire_position();
+    if !held.shared.load(Ordering::Acquire) && matches!(held.node(), Node::File(_)) && OPEN.still_means(descriptor, &held) {
+        let offset = held.offset.load(Ordering::Relaxed) as usize;
+        // SAFETY: moving the offset of an anchor (0 is SEEK_SET) touches no memory.
+        unsafe { sys::raw::syscall(__NR_lseek as usize, [descriptor as usize, offset, 0, 0, 0, 0]) };
+    }
+    held.position.release();
+}
+
 /// Which argument of execve and of execveat is the environment.
 const ENVIRONMENT_OF_EXECVE: usize = 2;
 const ENVIRONMENT_OF_EXECVEAT: usize = 3;

@@ -10,16 +10,18 @@ use super::data::on_file;
 use super::events;
 use super::limit;
 use super::magic::Link;
+use super::node::Held;
 use super::on_path::{self, At};
 use crate::array;
 use crate::dispatch::{Call, Verdict};
 use crate::{mappings, program};
+use file::FileRef;
 use linux_raw_sys::general::{
     __NR_readahead, __NR_sync_file_range, FALLOC_FL_COLLAPSE_RANGE, FALLOC_FL_INSERT_RANGE, FALLOC_FL_KEEP_SIZE,
     FALLOC_FL_PUNCH_HOLE, FALLOC_FL_UNSHARE_RANGE, FALLOC_FL_ZERO_RANGE, POSIX_FADV_NOREUSE, S_IFDIR, S_IFREG,
 };
 use namespace::{Node, ProgramPath};
-use sys::{BorrowedFd, OsError};
+use sys::{BorrowedFd, OsError, RawFd};
 
 const SEEK_SET: usize = 0;
 const SEEK_CUR: usize = 1;
@@ -102,34 +104,37 @@ fn length(argument: usize) -> Result<u64, OsError> {
 
 /// `fallocate`. A range that is to be zeroed is punched: an array does not promise to keep its space.
 pub(crate) fn fallocate(call: &mut Call) -> Verdict {
-    on_file(call, |held, file, call| {
-        let (offset, bytes, mode) = (call.args[2] as i64, call.args[3] as i64, call.args[1] as u32);
-        // The kernel makes these checks in this order; the first that fails gives the error.
-        if offset < 0 || bytes <= 0 {
-            return Err(OsError::INVAL);
-        }
-        if !FALLOC_KNOWN.contains(&mode) {
-            return Err(OsError::OPNOTSUPP);
-        }
-        if !held.is_writable() {
-            return Err(OsError::BADF);
-        }
-        if offset.checked_add(bytes).is_none() {
-            return Err(OsError::FBIG);
-        }
-        let (offset, bytes) = (offset as u64, bytes as u64);
-        match mode {
-            ALLOCATE => file.allocate(offset, bytes, false),
-            ALLOCATE_KEEP => file.allocate(offset, bytes, true),
-            PUNCH | ZERO_KEEP => file.punch(offset, bytes, false),
-            ZERO => file.punch(offset, bytes, true),
-            // An array cannot collapse, insert or unshare ranges.
-            _ => return Err(OsError::OPNOTSUPP),
-        }?;
-        events::modified(call.descriptor(0), file);
-        mappings::fault::catch_up();
-        Ok(0)
-    })
+    let (offset, bytes, mode) = (call.args[2] as i64, call.args[3] as i64, call.args[1] as u32);
+    on_file(call, |held, file, call| change_space(held, file, call.descriptor(0), mode, [offset, bytes]))
+}
+
+/// What fallocate(2) does to a range of a file, from an offset on, of so many bytes.
+fn change_space(held: &Held, file: &FileRef, fd: RawFd, mode: u32, [offset, bytes]: [i64; 2]) -> Result<usize, OsError> {
+    // The kernel makes these checks in this order; the first that fails gives the error.
+    if offset < 0 || bytes <= 0 {
+        return Err(OsError::INVAL);
+    }
+    if !FALLOC_KNOWN.contains(&mode) {
+        return Err(OsError::OPNOTSUPP);
+    }
+    if !held.is_writable() {
+        return Err(OsError::BADF);
+    }
+    if offset.checked_add(bytes).is_none() {
+        return Err(OsError::FBIG);
+    }
+    let (offset, bytes) = (offset as u64, bytes as u64);
+    match mode {
+        ALLOCATE => file.allocate(offset, bytes, false),
+        ALLOCATE_KEEP => file.allocate(offset, bytes, true),
+        PUNCH | ZERO_KEEP => file.punch(offset, bytes, false),
+        ZERO => file.punch(offset, bytes, true),
+        // An array cannot collapse, insert or unshare ranges.
+        _ => return Err(OsError::OPNOTSUPP),
+    }?;
+    events::modified(fd, file);
+    mappings::fault::catch_up();
+    Ok(0)
 }
 
 /// fsync, fdatasync, sync_file_range: makes durable what was stored in a file or directory. sync_file_range does as much as fsync.
@@ -206,7 +211,7 @@ const FICLONERANGE: usize = 0x4020_940d;
 const SETFLAGS: usize = 0x4008_6602;
 /// Requests that the kernel may answer on the anchor: they ask about the inode, or set flags of the descriptor or its description, which are
 /// the anchor's own.
-const ANSWERED_BY_ANCHOR: [usize; 7] = [
+const ANSWERED_BY_ANCHOR: [usize; 9] = [
     0x2,         // FIGETBSZ
     0x5450,      // FIONCLEX
     0x5451,      // FIOCLEX
@@ -214,7 +219,30 @@ const ANSWERED_BY_ANCHOR: [usize; 7] = [
     0x8008_6601, // FS_IOC_GETFLAGS
     0x8008_7601, // FS_IOC_GETVERSION
     0x801c_581f, // FS_IOC_FSGETXATTR
+    0x8011_1500, // FS_IOC_GETFSUUID
+    0x8081_1501, // FS_IOC_GETFSSYSFSPATH
 ];
+const FIBMAP: usize = 1;
+const FIOQSIZE: usize = 0x5460;
+/// The older forms of fallocate(2), with the mode that each stands for: FS_IOC_RESVSP, FS_IOC_RESVSP64, FS_IOC_UNRESVSP, FS_IOC_UNRESVSP64, FS_IOC_ZERO_RANGE.
+const SPACE_REQUESTS: [(usize, u32); 5] = [
+    (0x4030_5828, ALLOCATE_KEEP),
+    (0x4030_582a, ALLOCATE_KEEP),
+    (0x4030_5829, PUNCH),
+    (0x4030_582b, PUNCH),
+    (0x4030_5839, ZERO_KEEP),
+];
+
+/// `struct space_resv`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Space {
+    kind: i16,
+    whence: i16,
+    start: i64,
+    length: i64,
+    rest: [u32; 6],
+}
 
 /// ioctl. A request that would change the anchor alone, or tell where its bytes lie, is refused, as by a file system that lacks it.
 pub(crate) fn ioctl(call: &mut Call) -> Verdict {
@@ -238,8 +266,28 @@ pub(crate) fn ioctl(call: &mut Call) -> Verdict {
         return Verdict::error(unsupported(call));
     }
     on_file(call, |held, file, call| {
+        let fd = call.descriptor(0);
+        let position = || held.with_position(fd, file, |position| Ok(*position));
+        if let Some((_, mode)) = SPACE_REQUESTS.iter().find(|(number, _)| *number == request) {
+            let space: Space = program::read(call.args[2])?;
+            let base = match space.whence {
+                0 => 0,
+                1 => position()? as i64,
+                2 => file.settled_size() as i64,
+                _ => return Err(OsError::INVAL),
+            };
+            return change_space(held, file, fd, *mode, [base.wrapping_add(space.start), space.length]);
+        }
+        if request == FIBMAP {
+            // Who may not ask is told so by the kernel. Where on its device a member has the file's bytes nobody is told.
+            return sys::raw::check(call.kernel()).and(Err(OsError::INVAL));
+        }
+        if request == FIOQSIZE {
+            let stat = array::namespace()?.fstat(super::directory::borrow(fd), held.node())?;
+            return program::write(call.args[2], &(stat.st_blocks * 512)).map(|()| 0);
+        }
         if request == FIONREAD {
-            let position = held.with_position(call.descriptor(0), file, |position| Ok(*position))?;
+            let position = position()?;
             let rest = file.settled_size().saturating_sub(position).min(i32::MAX as u64) as i32;
             return program::write(call.args[2], &rest).map(|()| 0);
         }

@@ -6,26 +6,27 @@
 //! call may wait, the stub waits in the program's stead, where signals arrive: it writes as much as
 //! a pipe takes at once, or reads what comes first.
 
-use super::copy::{End, check_named, check_open, kind, piece_bytes, verify_from};
+use super::copy::{End, PIPE_BYTES, check_named, check_open, kind, piece_bytes, verify_from};
 use super::limit;
 use crate::dispatch::{Call, Verdict};
 use crate::{program, signals};
 use heap::boxed::Box;
 use heap::vec::Vec;
 use linux_raw_sys::general::{
-    __NR_getsockopt, __NR_poll, __NR_preadv2, __NR_pwritev2, __NR_read, __NR_write, POLLERR, POLLIN, POLLOUT, RWF_NOWAIT,
-    S_IFDIR, S_IFIFO,
+    __NR_fcntl, __NR_getsockopt, __NR_poll, __NR_preadv2, __NR_pwritev2, __NR_read, __NR_write, F_GETPIPE_SZ, POLLERR, POLLIN,
+    POLLOUT, RWF_NOWAIT, S_IFDIR, S_IFIFO,
 };
 use sys::raw::{check, syscall};
 use sys::rustix::fs::{OFlags, fcntl_getfl};
 use sys::{OsError, RawFd};
+use units::PAGE_BYTES;
 
-/// The most moved by one call: what a pipe holds by default.
-const BYTES_MAX: usize = 64 << 10;
 /// What a pipe takes whole once there is room for anything.
-const PIPE_BYTES: usize = 4096;
-/// The most one sendfile to a pipe or socket moves.
-const SEND_BYTES_MAX: usize = 1 << 20;
+const AT_ONCE_BYTES: usize = 4096;
+/// The most that one call moves, as in the kernel.
+const BYTES_MAX: usize = 0x7fff_f000;
+/// So much of a file is read at once for a sendfile to what is no pipe.
+const STEP_BYTES: usize = 1 << 20;
 const FLAGS_KNOWN: usize = 0xf;
 const NONBLOCK: usize = 2;
 
@@ -45,7 +46,7 @@ pub(crate) fn splice(call: &mut Call) -> Verdict {
         return Verdict::Pass;
     }
     let [_, input_offset, _, output_offset, bytes, flags] = call.args;
-    let (whole, bytes, waits) = (bytes, bytes.min(BYTES_MAX), flags & NONBLOCK == 0);
+    let (whole, waits) = (bytes, flags & NONBLOCK == 0);
     if bytes == 0 {
         return Verdict::Done(0);
     }
@@ -73,6 +74,7 @@ pub(crate) fn splice(call: &mut Call) -> Verdict {
     if let Err(error) = verified {
         return Verdict::error(error);
     }
+    let bytes = whole.min(pipe_bytes(if pipes[0] { input } else { output }));
     match pipes {
         [true, false] => from_pipe(call, input, output, output_offset, bytes, waits),
         [false, true] => to_pipe(call, input, input_offset, output, bytes, waits),
@@ -96,6 +98,13 @@ fn is_stream(descriptor: RawFd) -> bool {
 
 fn is_pipe(descriptor: RawFd) -> bool {
     kind(descriptor) == S_IFIFO
+}
+
+/// How much a pipe holds (fcntl(2), F_GETPIPE_SZ).
+fn pipe_bytes(pipe: RawFd) -> usize {
+    // SAFETY: asks a descriptor for a number.
+    let bytes = unsafe { syscall(__NR_fcntl as usize, [pipe as usize, F_GETPIPE_SZ as usize, 0, 0, 0, 0]) };
+    check(bytes).map_or(PIPE_BYTES, |bytes| bytes.max(PAGE_BYTES))
 }
 
 /// What the kernel says of a pipe before it looks at what is to be put into it: nobody reads from it, or it is full and the call does not wait.
@@ -128,20 +137,74 @@ pub(super) fn send(call: &mut Call, file: RawFd, output: RawFd) -> Verdict {
     {
         return refusal;
     }
-    let bytes = call.args[3].min(SEND_BYTES_MAX);
+    let bytes = call.args[3].min(BYTES_MAX);
     // A pipe takes so many pages; of a message nothing is left for later.
-    let fills_pipe = is_pipe(output) || !is_stream(output);
-    match read(file, call.args[2], bytes, fills_pipe) {
+    let pipe = match is_pipe(output) {
+        true => Some(pipe_bytes(output)),
+        false => (!is_stream(output)).then_some(PIPE_BYTES),
+    };
+    match read(file, call.args[2], bytes.min(pipe.unwrap_or(STEP_BYTES)), pipe) {
         Ok((_, buffer)) if buffer.is_empty() => Verdict::Done(0),
-        Ok((file, buffer)) => write_out(call, file, output, buffer, true),
+        Ok((file, buffer)) if pipe.is_some() => write_out(call, file, output, buffer, true),
+        Ok((file, buffer)) => {
+            let rest = bytes - buffer.len();
+            send_on(call, Sending { file, output, bytes: buffer, sent: 0, rest })
+        }
         Err(error) => Verdict::error(error),
     }
 }
 
-fn read(file: RawFd, offset: usize, bytes: usize, fills_pipe: bool) -> Result<(End, Vec<u8>), OsError> {
+/// A sendfile to what is neither a pipe nor takes messages: it ends when all is sent, or not all of a piece was taken.
+struct Sending {
+    file: End,
+    output: RawFd,
+    /// What is being written.
+    bytes: Vec<u8>,
+    /// How much was written before that.
+    sent: usize,
+    /// How much is to be sent after that.
+    rest: usize,
+}
+
+/// The stub writes a piece, and is told of the next one when it has written all of it.
+fn send_on(call: &mut Call, sending: Sending) -> Verdict {
+    let args = [sending.output as usize, sending.bytes.as_ptr() as usize, sending.bytes.len(), 0, 0, 0];
+    call.scratch[0] = Box::into_raw(Box::new(sending)) as u64;
+    call.then = Some(sent_on);
+    Verdict::PassWith { number: __NR_write as usize, args }
+}
+
+fn sent_on(call: &mut Call) -> isize {
+    // SAFETY: put there by `send_on` for this very call.
+    let mut sending = unsafe { *Box::from_raw(call.scratch[0] as *mut Sending) };
+    let count = call.result.max(0) as usize;
+    sending.file.unread(sending.bytes.len() - count);
+    sending.sent += count;
+    if count == sending.bytes.len() && sending.rest > 0 {
+        sending.bytes.resize(sending.rest.min(STEP_BYTES), 0);
+        if let Ok(read @ 1..) = sending.file.read(&mut sending.bytes) {
+            sending.bytes.truncate(read);
+            sending.rest -= read;
+            if let Verdict::PassWith { number, args } = send_on(call, sending) {
+                call.instead[0] = number;
+                call.instead[1..].copy_from_slice(&args);
+            }
+            return call.result;
+        }
+    }
+    // What has failed after something was sent is met by the next call.
+    let result = if sending.sent > 0 { sending.sent as isize } else { call.result };
+    sending.file.store_offset().map_or_else(|error| -(error.raw_os_error() as isize), |()| result)
+}
+
+/// Reads up to so many bytes of a file, which are to go into a pipe of `pipe` bytes if that is given.
+fn read(file: RawFd, offset: usize, bytes: usize, pipe: Option<usize>) -> Result<(End, Vec<u8>), OsError> {
     let mut file = End::reading(file, offset)?;
     // The kernel moves pages: of a pipe's worth of them the first may begin in its middle.
-    let bytes = if fills_pipe { bytes.min(piece_bytes(&file)?) } else { bytes };
+    let bytes = match pipe {
+        Some(pipe) => bytes.min(piece_bytes(&file, pipe)?),
+        None => bytes,
+    };
     let mut buffer = heap::vec![0; bytes];
     let count = file.read(&mut buffer)?;
     buffer.truncate(count);
@@ -195,7 +258,7 @@ fn to_pipe(call: &mut Call, file: RawFd, offset: usize, pipe: RawFd, bytes: usiz
     if let Some(refusal) = refusal_of_pipe(pipe, waits) {
         return refusal;
     }
-    let (mut file, mut buffer) = match read(file, offset, bytes, true) {
+    let (mut file, mut buffer) = match read(file, offset, bytes, Some(pipe_bytes(pipe))) {
         Ok((file, buffer)) if buffer.is_empty() => return Verdict::from_result(file.store_offset().map(|()| 0)),
         Ok(ready) => ready,
         Err(error) => return Verdict::error(error),
@@ -206,9 +269,9 @@ fn to_pipe(call: &mut Call, file: RawFd, offset: usize, pipe: RawFd, bytes: usiz
             Verdict::from_result(file.store_offset().map(|()| count))
         }
         Err(OsError::AGAIN) if waits => {
-            let less = buffer.len().saturating_sub(PIPE_BYTES);
+            let less = buffer.len().saturating_sub(AT_ONCE_BYTES);
             file.unread(less);
-            buffer.truncate(PIPE_BYTES);
+            buffer.truncate(AT_ONCE_BYTES);
             write_out(call, file, pipe, buffer, false)
         }
         Err(error) => {
@@ -225,7 +288,7 @@ fn at_once(number: u32, pipe: RawFd, address: *mut u8, bytes: usize) -> Result<u
     // SAFETY: one buffer, ours and `bytes` long.
     match check(unsafe { syscall(number as usize, args) }) {
         // Pages were moved into this pipe before, and the kernel does not promise any more not to wait.
-        Err(OsError::OPNOTSUPP) => when_ready(number, pipe, address, bytes.min(PIPE_BYTES)),
+        Err(OsError::OPNOTSUPP) => when_ready(number, pipe, address, bytes.min(AT_ONCE_BYTES)),
         result => result,
     }
 }
