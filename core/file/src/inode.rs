@@ -1,7 +1,7 @@
 //! One file of the array as this process has it open.
 
+use crate::copy_view::CopyView;
 use crate::files::{Files, Told};
-use crate::shared_copy::CopyView;
 use alloc::vec::Vec;
 use array::Striper;
 use array::{FileEntry, SharedFile};

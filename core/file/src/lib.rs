@@ -15,6 +15,7 @@ mod clean;
 mod copies;
 mod copy_access;
 mod copy_name;
+mod copy_view;
 mod files;
 mod full_journal;
 mod full_tmpfs;

@@ -354,7 +354,7 @@ impl Inode {
     pub(crate) unsafe fn read_mapped(&self, offset: u64, dst: *mut u8, bytes: usize) -> Result<(), IoFault> {
         if let Some(copy) = self.copy().map_err(IoFault::Os)? {
             // SAFETY: as the caller promises.
-            return unsafe { self.read_copy(copy, offset, dst, bytes) };
+            return unsafe { self.read_copy(&copy, offset, dst, bytes) };
         }
         let out = self.out();
         let out = if self.geometry.copy_count() > 1 { self.all_but_primaries(out) } else { out };
@@ -415,7 +415,7 @@ impl Inode {
             }
             match self.copy()? {
                 // Lock blocks need not be whole pages: this one may begin behind the end.
-                Some(copy) => self.store_copy(copy, start, end.min(size).saturating_sub(start) as usize)?,
+                Some(copy) => self.store_copy(&copy, start, end.min(size).saturating_sub(start) as usize)?,
                 None => {
                     self.write_back(start, end);
                     self.resync(start, end - start)?;

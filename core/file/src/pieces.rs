@@ -65,7 +65,7 @@ impl Inode {
     ) -> Result<bool, E> {
         if copied {
             let Ok(Some(copy)) = self.copy() else { return Ok(false) };
-            return visit(Piece { backing: copy, slot: 0, member_offset: offset, bytes }).map(|()| true);
+            return visit(Piece { backing: &copy, slot: 0, member_offset: offset, bytes }).map(|()| true);
         }
         let end = offset + bytes;
         let mut at = offset;

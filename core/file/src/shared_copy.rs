@@ -21,10 +21,11 @@
 //! - The copy differs from the array only in pages that were stored to through a mapping and are not
 //!   followed yet. To *follow* a page is to write it from the copy to the array, as a writer would.
 
+use crate::copy_view::CopyInUse;
 use crate::files::Files;
 use crate::inode::{Inode, key};
 use array::{IoFault, SharedFile};
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::Ordering;
 use dax::{Access, Backing, PersistenceDomain};
 use format::Attribute;
 use medium::Medium;
@@ -35,29 +36,6 @@ use sys::{AsFd, BorrowedFd, OsError};
 /// How many bytes are copied at a time when a copy is made.
 const FILL_BYTES: usize = 64 << 10;
 
-/// This process' view of a file's copy.
-pub(crate) struct CopyView {
-    /// The number (`SharedFile::copy`) of the copy that `backing` shows.
-    number: AtomicU32,
-    backing: AtomicPtr<Backing>,
-}
-
-impl CopyView {
-    pub(crate) const fn new() -> Self {
-        Self { number: AtomicU32::new(0), backing: AtomicPtr::new(core::ptr::null_mut()) }
-    }
-}
-
-impl Drop for CopyView {
-    fn drop(&mut self) {
-        let backing = *self.backing.get_mut();
-        if !backing.is_null() {
-            // SAFETY: made by Box::into_raw in `open_copy`, and nobody uses it any more.
-            drop(unsafe { alloc::boxed::Box::from_raw(backing) });
-        }
-    }
-}
-
 impl Inode {
     /// Whether mappings of the file show a shared copy.
     #[must_use]
@@ -66,16 +44,17 @@ impl Inode {
     }
 
     /// The shared copy, if there is one.
-    pub(crate) fn copy(&self) -> Result<Option<&Backing>, OsError> {
-        let number = self.shared().copy.load(Ordering::Acquire);
-        if number & 1 == 0 {
-            return Ok(None);
-        }
-        if self.copy_view.number.load(Ordering::Acquire) != number {
+    pub(crate) fn copy(&self) -> Result<Option<CopyInUse<'_>>, OsError> {
+        loop {
+            let number = self.shared().copy.load(Ordering::Acquire);
+            if number & 1 == 0 {
+                return Ok(None);
+            }
+            if let Some(copy) = self.copy_view.of(number) {
+                return Ok(Some(copy));
+            }
             self.open_copy(number)?;
         }
-        // SAFETY: stored before the number; freed only with the inode.
-        Ok(unsafe { self.copy_view.backing.load(Ordering::Acquire).as_ref() })
     }
 
     #[cold]
@@ -83,15 +62,12 @@ impl Inode {
         let access = if self.writable { OFlags::RDWR } else { OFlags::RDONLY };
         let file = self.files.open_shared_copy(self.shared(), access)?;
         let access = if self.writable { Access::ReadWrite } else { Access::ReadOnly };
-        self.view_copy(number, Backing::new(sys::high_fd::raise(file)?, access, PersistenceDomain::Volatile));
+        let copy = Backing::new(sys::high_fd::raise(file)?, access, PersistenceDomain::Volatile);
+        if self.shared().copy.load(Ordering::Acquire) == number {
+            // Otherwise what was opened may be a later copy.
+            self.copy_view.replace(number, copy);
+        }
         Ok(())
-    }
-
-    fn view_copy(&self, number: u32, copy: Backing) {
-        let copy = alloc::boxed::Box::into_raw(alloc::boxed::Box::new(copy));
-        // A reader may still use the view of an earlier copy, so that view is not freed.
-        self.copy_view.backing.store(copy, Ordering::Release);
-        self.copy_view.number.store(number, Ordering::Release);
     }
 
     /// Makes the copy, if there is none. The caller holds a [`crate::Mapped`] of the file, so that nobody removes the
@@ -152,7 +128,7 @@ impl Inode {
         // This process keeps the descriptor by which it made the copy, since the copy's rights may not let it open the
         // copy again.
         let number = self.shared().copy.load(Ordering::Acquire).wrapping_add(1);
-        self.view_copy(number, copy);
+        self.copy_view.replace(number, copy);
         self.shared().copy.store(number, Ordering::Release);
         self.shared().copy_wanted.store(0, Ordering::Release);
         Ok(())
@@ -194,6 +170,7 @@ impl Inode {
             if self.is_copied() && self.shared().mapped.load(Ordering::Acquire) == 0 {
                 let held = self.lock_all_stripes()?;
                 self.shared().copy.fetch_add(1, Ordering::AcqRel);
+                self.copy_view.clear();
                 drop(held);
                 self.files.remove_shared_copy(self.shared());
             }

@@ -137,8 +137,8 @@ impl Inode {
             return unsafe { self.store_directly(offset, src, bytes) };
         };
         // SAFETY: as above; the copy reaches as far as the file, and further if the write makes it grow.
-        match unsafe { self.fill_copy(copy, offset, src, bytes) } {
-            Ok(()) => self.store_copy(copy, offset, bytes),
+        match unsafe { self.fill_copy(&copy, offset, src, bytes) } {
+            Ok(()) => self.store_copy(&copy, offset, bytes),
             Err(fault) => self.after_fault(fault),
         }
     }
@@ -211,6 +211,13 @@ impl Inode {
     /// Stores a new size on every member and for every process. The size lock is held.
     pub(crate) fn set_size(&self, size: u64) {
         self.files.table().set_size(self.files.array(), self.number, self.generation, size);
+        // A process that dies in the middle leaves the size lock to one that gives the copy the size found here. So a
+        // file that becomes shorter has its new size before the copy is cut. Otherwise the copy would be made longer
+        // again, with zeros.
+        let is_cut = size < self.shared().size();
+        if is_cut {
+            self.shared().size.store(size, Ordering::Release);
+        }
         // If it cannot follow, mappings show a file as long as before.
         let _ = self.set_copy_bytes(size);
         self.shared().size.store(size, Ordering::Release);
