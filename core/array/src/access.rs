@@ -75,19 +75,30 @@ pub(crate) fn denied(directory: BorrowedFd<'_>, name: &[u8], path: &[u8], action
     }
 }
 
-/// Checks that this process' real user may read and write the tables of the member at `path`, as attaching needs; `meta` is its `.cxlraid`. Only
-/// the command asks, whose real user is its effective one.
+/// Whether a file in a member's `.cxlraid` shuts out users whom the array is open to, as after a mistaken chmod: then the
+/// kernel's refusal says something of the member, and nothing of the user.
+pub(crate) fn is_shut(meta: &OwnedFd, name: &core::ffi::CStr, access: Access) -> bool {
+    fs::statat(meta, name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|stat| stat.st_mode & access.mode != access.mode)
+}
+
+/// Checks that this process' real user may read and write the tables of the member at `path`, as attaching needs; `meta` is
+/// its `.cxlraid`. False if a table shuts out users whom `access` lets in. Only the command asks, whose real user is its
+/// effective one.
 ///
 /// # Errors
-/// [`denied`] for the first table that the user may not read and write. Other errors, as of a missing table, are for others to find.
-pub(crate) fn check_tables(meta: &OwnedFd, path: &[u8]) -> core::result::Result<(), AttachError> {
+/// [`denied`] for the first table that the user may not read and write. Other errors, as of a missing table, are for others
+/// to find.
+pub(crate) fn check_tables(meta: &OwnedFd, path: &[u8], access: Access) -> core::result::Result<bool, AttachError> {
     let wanted = fs::Access::READ_OK | fs::Access::WRITE_OK;
     for name in [format::INODES_FILE, format::LANES_FILE, format::NAMES_FILE, format::BACKINGS_FILE] {
         if let Err(OsError::ACCESS) = fs::accessat(meta, name, wanted, AtFlags::empty()) {
+            if is_shut(meta, name, access) {
+                return Ok(false);
+            }
             return Err(denied(meta.as_fd(), name.to_bytes(), path, "open the tables under .cxlraid of"));
         }
     }
-    Ok(())
+    Ok(true)
 }
 
 /// The text that says whom an array is open to, for example "group db and its owner alice".

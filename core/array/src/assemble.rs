@@ -14,6 +14,7 @@
 
 use crate::access;
 use crate::config::Config;
+use crate::creation;
 use crate::emptied;
 use crate::error::AttachError;
 use crate::exclusive;
@@ -58,11 +59,14 @@ pub struct Tell {
     pub difference: fn(&Member, &[u8]),
     /// Damaged records of the member's table of inodes were made anew from other members'.
     pub mend: fn(&Member),
+    /// A file is refused, since its backing file at a host path is too short, and the other members in use cannot give what
+    /// is missing.
+    pub short: fn(&Member, &[u8]),
 }
 
 impl Tell {
     /// Nobody hears of anything.
-    pub const NOTHING: Self = Self { loss: |_| {}, lost_name: |_, _| {}, difference: |_, _| {}, mend: |_| {} };
+    pub const NOTHING: Self = Self { loss: |_| {}, lost_name: |_, _| {}, difference: |_, _| {}, mend: |_| {}, short: |_, _| {} };
 }
 
 /// When members go out that are missing while other processes use the array.
@@ -117,6 +121,7 @@ impl Array {
         let findings = inspect_all(config)?;
         if config.uuid.is_none() && findings.iter().all(Finding::is_unfinished) {
             findings.iter().try_for_each(|finding| finding.blank_root().map(|_| ()))?;
+            creation::check(config)?;
             return Ok(Vec::new());
         }
         let Verdict { superblock, mut members } = judge(config, steady(config, findings)?)?;
@@ -127,8 +132,8 @@ impl Array {
         for member in members.iter_mut().filter(|member| member.standing == Standing::InSync) {
             let slot = member.slot;
             let Some(meta) = member.meta() else { continue };
-            access::check_tables(meta, &member.path)?;
-            let has_tables = tables::are_whole(meta, array_uuid, use_count);
+            let has_tables =
+                access::check_tables(meta, &member.path, superblock.access)? && tables::are_whole(meta, array_uuid, use_count);
             if !has_tables && tables::are_outdated(meta, array_uuid, member.uuid, use_count) {
                 outdated = outdated.with(slot);
             }
@@ -346,6 +351,7 @@ fn create_if_still_blank(config: &Config, findings: &[Finding]) -> Result<bool, 
         roots.push(finding.blank_root()?);
     }
     let Some(first) = roots.first() else { return Ok(false) };
+    creation::check(config)?;
     waiting::lock(first).map_err(|error| AttachError::os(&config.mounts[0], "lock", error))?;
     let again = inspect_all(config)?;
     let still_blank = again.iter().all(Finding::is_unfinished);
@@ -764,6 +770,57 @@ mod tests {
         assert!(matches!(refused, AttachError::TooManyOut { .. }), "{refused}");
         let text = std::string::ToString::to_string(&refused);
         assert!(text.contains("m1 missing") && text.contains("m2 missing") && !text.contains("m0 "), "{text}");
+    }
+
+    #[test]
+    fn a_member_that_was_copied_while_it_was_in_use_is_stale_when_the_last_process_has_left() {
+        for has_others in [false, true] {
+            let (home, config) = made(if has_others { "left-others" } else { "left" });
+            let array = Array::attach(&config).unwrap();
+            array.before_change().unwrap();
+            let other = has_others.then(|| Array::attach(&config).unwrap());
+            let copy = std::fs::read(home.0.join("m0/.cxlraid/superblock")).unwrap();
+            let uuid = array.uuid;
+            array.end_use_if_last();
+            array.runtime.detach();
+            drop(array);
+            if let Some(other) = other {
+                assert_eq!(std::fs::read(home.0.join("m0/.cxlraid/superblock")).unwrap(), copy, "it is still in use");
+                other.end_use_if_last();
+                other.runtime.detach();
+            }
+            put_back(&home, 0, "superblock", &copy);
+            // The segment is still there.
+            let array = Array::attach(&config).unwrap();
+            remove_segment(uuid);
+            assert_eq!((array.alone, array.in_use()), (true, MemberSet::from_bits(0b110)));
+        }
+    }
+
+    #[test]
+    fn of_processes_that_leave_at_the_same_time_one_ends_the_use() {
+        let (home, config) = made("left-together");
+        let [one, other] = [0, 1].map(|_| Array::attach(&config).unwrap());
+        one.let_in();
+        other.before_change().unwrap();
+        let copy = std::fs::read(home.0.join("m0/.cxlraid/superblock")).unwrap();
+        // Both are still attached when each looks for the other.
+        one.end_use_if_last();
+        other.end_use_if_last();
+        put_back(&home, 0, "superblock", &copy);
+        remove_segment(one.uuid);
+        assert_eq!(Array::foresee(&config).unwrap()[0].standing, Standing::Stale);
+    }
+
+    #[test]
+    fn who_leaves_last_and_has_changed_nothing_writes_nothing() {
+        let (home, config) = made("left-unchanged");
+        let superblock = || std::fs::read(home.0.join("m0/.cxlraid/superblock")).unwrap();
+        let before = superblock();
+        let array = Array::attach(&config).unwrap();
+        array.end_use_if_last();
+        remove_segment(array.uuid);
+        assert!(superblock() == before);
     }
 
     #[test]

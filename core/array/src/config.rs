@@ -28,6 +28,8 @@ pub struct Config {
     pub name: String,
     /// The array that is meant, where its name is known: none is made in its place, and no other one is used.
     pub uuid: Option<Uuid>,
+    /// Whether a start makes the array if every member directory is empty.
+    pub creation: Creation,
     /// Where the journal is; None takes the array's own, none for a new array.
     pub journal: Option<JournalPlace>,
     /// Lanes of a new journal.
@@ -36,6 +38,17 @@ pub struct Config {
     pub access: Option<format::Access>,
     /// The log of events ([`crate::events`]); None tells nobody.
     pub events: Option<Vec<u8>>,
+}
+
+/// Whether a start makes an array of empty directories.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Creation {
+    /// It does.
+    Asked,
+    /// It does not.
+    Refused,
+    /// It does, unless one of the directories is, or lies below, a mount point on which nothing is mounted.
+    OnPlainDirectories,
 }
 
 /// Writes that can be in a new journal at once.
@@ -108,6 +121,8 @@ pub enum ConfigError {
         /// The member or prefix.
         directory: String,
     },
+    /// What is to become of empty directories is said by 1 or 0.
+    Creation(String),
     /// A UUID that is none.
     Uuid(String),
     /// A prefix that would put the whole file system into the array.
@@ -147,6 +162,10 @@ impl fmt::Display for ConfigError {
             Self::Uuid(text) => {
                 write!(f, "CXLRAID_UUID={text}: not a UUID; unset it, or give the one that 'cxlraid status' shows of the array")
             }
+            Self::Creation(text) => write!(
+                f,
+                "CXLRAID_CREATE={text}: neither 0 nor 1; 1 lets a start make a new array of empty directories, 0 forbids it"
+            ),
             Self::RootPrefix => f.write_str("CXLRAID_PATHS: / would hold the whole system; name directories below it"),
         }
     }
@@ -179,6 +198,12 @@ impl Config {
         if let Some(text) = get("CXLRAID_UUID").filter(|text| !text.is_empty()) {
             config.uuid = Some(Uuid::parse(&text).ok_or_else(|| ConfigError::Uuid(shown(&text)))?);
         }
+        config.creation = match get("CXLRAID_CREATE").unwrap_or_default().as_slice() {
+            b"" => Creation::OnPlainDirectories,
+            b"0" => Creation::Refused,
+            b"1" => Creation::Asked,
+            text => return Err(ConfigError::Creation(shown(text))),
+        };
         if let Some(path) = get("CXLRAID_EVENTS").filter(|path| !path.is_empty()) {
             config.events = absolute("CXLRAID_EVENTS", &[path])?.pop();
         }
@@ -230,6 +255,7 @@ impl Config {
             prefixes,
             name,
             uuid: None,
+            creation: Creation::OnPlainDirectories,
             journal: None,
             journal_lanes: JOURNAL_LANES_DEFAULT,
             access: None,
@@ -356,6 +382,7 @@ mod tests {
             (&[level, ("CXLRAID_MOUNTS", "/a:/b:/b/c")], "/b/c: lies inside member /b"),
             (&[level, ("CXLRAID_MOUNTS", "/a:b:/c")], "b: not an absolute path"),
             (&[level, three, ("CXLRAID_STRIPE_SIZE", "3000")], "not a chunk size"),
+            (&[level, three, ("CXLRAID_CREATE", "yes")], "CXLRAID_CREATE=yes: neither 0 nor 1"),
             (&[level, three, ("CXLRAID_PATHS", "/b/data")], "/b/data: lies inside member /b"),
             (&[level, three, ("CXLRAID_PATHS", "/")], "would hold the whole system"),
             (&[level, three, ("CXLRAID_PATHS", "/.cxlraid")], "/.cxlraid: members keep"),

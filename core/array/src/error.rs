@@ -87,6 +87,18 @@ pub enum AttachError {
         /// The array.
         expected: Uuid,
     },
+    /// All member directories are empty, and the configuration forbids to make an array of them.
+    #[error("{}: neither this directory nor any other given holds a member of an array, and CXLRAID_CREATE=0 forbids to make one; mount the members' devices, or set CXLRAID_CREATE=1 to make a new array", show(.path))]
+    NotAsked {
+        /// The first member.
+        path: Vec<u8>,
+    },
+    /// All member directories are empty, and one of them is in a file system that is not mounted.
+    #[error("{}: a file system is to be mounted here (/etc/fstab, or a unit of systemd), and none is; mount it, or set CXLRAID_CREATE=1 to make a new array without it", show(.path))]
+    NothingMounted {
+        /// The mount point.
+        path: Vec<u8>,
+    },
     /// Two members have changes that the other one has not.
     #[error("{} and {} were each used without the other, and neither has the other's changes; choose with 'cxlraid assemble --prefer MEMBER' whose are kept", show(.one), show(.other))]
     UsedApart {
@@ -295,6 +307,8 @@ impl AttachError {
             Self::TooManyOut { .. }
             | Self::UsedApart { .. }
             | Self::NotMounted { .. }
+            | Self::NotAsked { .. }
+            | Self::NothingMounted { .. }
             | Self::Superblock { .. }
             | Self::JournalForeign { .. } => OsError::IO,
             Self::JournalInTheWay { .. } | Self::InSync { .. } => OsError::EXIST,

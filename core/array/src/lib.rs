@@ -9,6 +9,7 @@ extern crate alloc;
 pub mod access;
 mod assemble;
 pub mod config;
+mod creation;
 mod emptied;
 mod error;
 pub mod events;
@@ -41,7 +42,7 @@ mod walk;
 mod write;
 
 pub use assemble::{Array, Tell};
-pub use config::{Config, ConfigError, JournalPlace};
+pub use config::{Config, ConfigError, Creation, JournalPlace};
 pub use emptied::holds_names;
 pub use error::AttachError;
 pub use fill::check_blank;

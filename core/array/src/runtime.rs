@@ -9,6 +9,7 @@
 mod anchors;
 mod attach;
 mod entry;
+mod last;
 mod leaving;
 pub mod litter;
 mod open_files;
@@ -50,7 +51,7 @@ pub const IDLE_COUNT: usize = 64;
 const OPEN_WORDS: usize = OPEN_FILE_COUNT / 64;
 const MAGIC: u64 = u64::from_le_bytes(*b"CXLRrun\x01");
 /// Raised whenever the layout below changes.
-const VERSION: u32 = 26;
+const VERSION: u32 = 27;
 
 /// The thread that uses a lane of the journal, on a line of its own: 0 free, otherwise owner in the upper half and thread
 /// id in the lower, or [`JOURNAL_LANE_WAITS`].
@@ -452,9 +453,9 @@ impl Runtime {
         self.segment().use_recorded.load(Ordering::Acquire) != 0
     }
 
-    /// Notes that the superblocks know of this use of the array.
-    pub fn set_use_recorded(&self) {
-        self.segment().use_recorded.store(1, Ordering::Release);
+    /// Notes whether the superblocks know of this use of the array.
+    pub fn set_use_recorded(&self, is_recorded: bool) {
+        self.segment().use_recorded.store(is_recorded.into(), Ordering::Release);
     }
 
     /// The least mark that the superblocks ask for in the members' tables ([`crate::tables`]).
@@ -554,6 +555,16 @@ impl Runtime {
     /// Runs `change` alone among everything that writes superblocks.
     pub(crate) fn with_superblocks<T>(&self, change: impl FnOnce() -> T) -> T {
         self.with_lock(&self.segment().superblock_lock, |_| change())
+    }
+
+    /// Runs `change` with the superblock lock held, if nobody holds that lock. The calling thread may be one that was
+    /// interrupted while it held the lock.
+    pub(crate) fn with_free_superblocks(&self, change: impl FnOnce()) {
+        let lock = &self.segment().superblock_lock;
+        if lock.try_lock(self.me()) {
+            change();
+            lock.unlock();
+        }
     }
 
     /// Runs `change` with a lock of the segment held, and says how it was obtained.

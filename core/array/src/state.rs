@@ -162,6 +162,15 @@ impl Array {
         self.runtime.with_superblocks(|| if is_recorded() { self.record_end(is_clean) } else { Ok(()) })
     }
 
+    /// Ends a use as [`Self::end_use`] does, without the mark of an orderly end, if this process is the last that has the
+    /// array and something was changed in this use. The process is about to detach. If the superblocks cannot be written
+    /// now, they stay as they are: that is no reason to stay attached.
+    pub fn end_use_if_last(&self) {
+        if self.runtime.is_use_recorded() && self.runtime.out_unrecorded().is_empty() {
+            self.runtime.if_last(|| self.runtime.with_free_superblocks(|| _ = self.record_end(false)));
+        }
+    }
+
     /// Takes a member out of use because its memory or file system failed. Fails if the array does not bear that.
     #[cold]
     pub fn fail_member(&self, slot: Slot) -> Result<(), OsError> {
@@ -220,6 +229,19 @@ impl Array {
     #[cold]
     pub fn tell_mend(&self, slot: Slot) {
         (self.tell.mend)(&self.members[slot]);
+    }
+
+    /// Whether a file in a member's `.cxlraid` shuts out users whom the array is open to.
+    #[must_use]
+    pub fn is_shut(&self, slot: Slot, name: &core::ffi::CStr) -> bool {
+        self.members[slot].meta().is_some_and(|meta| crate::access::is_shut(meta, name, self.access))
+    }
+
+    /// Tells that a file is refused, since a member's backing file at a host path is too short, and the others in use cannot
+    /// give what is missing.
+    #[cold]
+    pub fn tell_short(&self, slot: Slot, host_path: &[u8]) {
+        (self.tell.short)(&self.members[slot], host_path);
     }
 
     /// Whether a user is root or the array's owner, who may change everything on the members.

@@ -452,7 +452,8 @@ impl Array {
         };
         if self.raise(mark)?.is_some() {
             self.runtime.set_use_count(asked);
-            self.runtime.set_use_recorded();
+            // The next change, if there is one before all processes are gone, ends the mark of an orderly end.
+            self.runtime.set_use_recorded(!is_clean);
         }
         Ok(())
     }

@@ -693,7 +693,8 @@ impl Files {
     }
 
     /// Closes everything this process has open, as its last act: other threads may still be writing.
-    pub fn leave(&self) {
+    /// `may_end_use`: the kernel does not end the process for a system call that it has not made before.
+    pub fn leave(&self, may_end_use: bool) {
         let runtime = self.array.runtime();
         let Held { open, .. } = &mut *self.held.lock();
         for opened in open.values() {
@@ -710,6 +711,9 @@ impl Files {
             });
         }
         self.give_back_lanes(open.values().map(|opened| &*opened.inode));
+        if may_end_use {
+            self.array.end_use_if_last();
+        }
         runtime.detach();
     }
 
@@ -718,6 +722,7 @@ impl Files {
         self.for_each_open(|inode| _ = inode.flush_times());
         self.discard_idle();
         self.give_back_lanes(self.held.lock().open.values().map(|opened| &*opened.inode));
+        self.array.end_use_if_last();
         self.array.runtime().detach();
     }
 }

@@ -84,7 +84,13 @@ impl Inode {
             // This process cannot repair. Members that lost their backing file count as out for it, so that its
             // reads compute their bytes from the others.
             self.leave_out_unfinished();
-            return if self.geometry.survives(self.out()) { Ok(()) } else { Err(OsError::IO) };
+            let short = self.short(self.size());
+            self.leave_out_for_reading(short);
+            if self.geometry.survives(self.out()) {
+                return Ok(());
+            }
+            self.tell_short(short);
+            return Err(OsError::IO);
         }
         let (array, shared) = (self.files.array(), self.shared());
         let is_away = || !array.runtime().out_unrecorded().is_empty();
@@ -148,17 +154,26 @@ impl Inode {
     /// journal and undone what dead processes left.
     ///
     /// # Errors
-    /// `IO` if members lost bytes that only members which are out could help to compute. If the note says so,
-    /// nothing has been changed; if more loss shows meanwhile, the note has grown. Other errors are those of
-    /// any change of a file.
+    /// `IO` if members lost bytes that only members which are out could help to compute, or if somebody has cut
+    /// more backing files than the file bears; nothing has been changed then. If more loss shows meanwhile, the
+    /// note has grown. Other errors are those of any change of a file.
     pub(crate) fn resync_noted(&self) -> Result<(), OsError> {
         let (array, size, mut noted) = (self.files.array(), self.size(), self.noted());
         let mut range = noted.unwrap_or(NOTHING);
-        self.can_compute(range.lost)?;
+        let short = self.short(size);
+        let can = self.can_compute(range.lost.union(self.left_out()).union(short));
+        // If no crash has left anything of this file unfinished, zeros in what is missing would be bytes that nobody wrote.
+        let was_closed = self.shared().flags.load(Ordering::Relaxed) & format::FLAG_SLACK == 0;
+        let is_refused = can == Err(OsError::IO) || can == Ok(false) && noted.is_none() && was_closed;
+        if !short.is_empty() && is_refused {
+            self.tell_short(short);
+            return Err(OsError::IO);
+        }
+        can?;
         array.before_change()?;
         let times = self.times_from_others_than(range.lost);
         self.with_cut_back(|cut| {
-            range.lost = range.lost.union(cut).union(self.note_short(size, range.lost.union(cut)));
+            range.lost = range.lost.union(cut).union(self.note_short(size, range.lost.union(cut))?);
             noted = self.noted();
             if self.lengthen_backing(size)? {
                 (range.start, range.end) = (0, size);
@@ -201,16 +216,18 @@ impl Inode {
     /// Finds the members in use whose backing files are too short: somebody has cut these files, or a
     /// member's file system had not made the length durable. If the other members can compute the missing
     /// bytes, notes that these members lost them and returns these members. That is done before the files
-    /// are made longer, since afterwards nothing would show it. If the others cannot compute the bytes, it
-    /// returns no members, and the bytes become zeros. After a crash no fsync of them had returned then; if
-    /// somebody cut the files of more members than the level bears, data are lost.
-    fn note_short(&self, size: u64, lost: MemberSet) -> MemberSet {
+    /// are made longer, since afterwards nothing would show it. If the others will never be able to compute the
+    /// bytes, it returns no members, and the bytes become zeros: after a crash no fsync of them had returned then.
+    ///
+    /// # Errors
+    /// `IO` if the bytes could be computed if the members that are out were in use.
+    fn note_short(&self, size: u64, lost: MemberSet) -> Result<MemberSet, OsError> {
         let short = self.short(size);
-        if short.is_empty() || !self.geometry.survives(self.out().union(lost).union(short)) {
-            return MemberSet::EMPTY;
+        if short.is_empty() || !self.can_compute(lost.union(short))? {
+            return Ok(MemberSet::EMPTY);
         }
         self.files.table().add_resync(self.files.array(), self.number, Resync { start: 0, end: size, lost: short });
-        short
+        Ok(short)
     }
 
     /// Whether the noted bytes agree on the members in use. An error of reading counts as no. The caller holds

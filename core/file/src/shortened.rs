@@ -12,10 +12,12 @@
 //! member's failure.
 
 use crate::Inode;
+use alloc::ffi::CString;
+use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 use format::Resync;
-use sys::OsError;
-use sys::rustix::fs::fstat;
+use sys::rustix::fs::{fstat, readlink};
+use sys::{AsRawFd as _, OsError};
 use units::{MemberSet, Slot};
 
 impl Inode {
@@ -86,6 +88,23 @@ impl Inode {
             shared.allocation_epoch.fetch_add(1, Ordering::AcqRel);
         }
         result
+    }
+
+    /// Takes members out for this file in a process that may only read it, and that has found their backing files too
+    /// short. Nobody stores to the file before a process that may write has opened it, and has made them anew.
+    #[cold]
+    pub(crate) fn leave_out_for_reading(&self, short: MemberSet) {
+        self.shared().cut.fetch_or(short.bits(), Ordering::AcqRel);
+    }
+
+    /// Tells which backing files are too short for this file to be used.
+    #[cold]
+    pub(crate) fn tell_short(&self, short: MemberSet) {
+        for (slot, backing) in self.in_use().filter(|(slot, _)| short.contains(*slot)) {
+            let link = alloc::format!("/proc/self/fd/{}", backing.fd().as_raw_fd());
+            let path = readlink(link, Vec::new()).map(CString::into_bytes);
+            self.files.array().tell_short(slot, &path.unwrap_or_default());
+        }
     }
 
     /// Takes members out for this file that a process was making anew when it died.

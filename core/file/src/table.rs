@@ -458,6 +458,9 @@ fn open_tables_but(
                 Ok((file, _)) if unasked.contains(member.slot) || is_usable(&file) => has_room(&file).map(|()| Some(file)),
                 Ok(_) => array.do_without(member.slot, OsError::IO).map(|()| None),
                 Err(error) if is_no_file(error) => array.do_without(member.slot, OsError::IO).map(|()| None),
+                Err(error @ OsError::ACCESS) if array.is_shut(member.slot, name) => {
+                    array.do_without(member.slot, error).map(|()| None)
+                }
                 // The member may be out already.
                 Err(error) if array.has_member_failed(member.slot, error) => array.spare(member.slot, error).map(|()| None),
                 Err(error) => Err(error),

@@ -61,7 +61,7 @@ fn what_rots_after_an_orderly_end_is_found_also_where_was_written_last() {
         };
         assert_eq!(found_after(level, members, closes), members, "{level:?} {members}: closed");
         let leaves = |array: &TestArray, file: FileRef| {
-            array.files.leave();
+            array.files.leave(true);
             std::mem::forget(file);
         };
         assert_eq!(found_after(level, members, leaves), members, "{level:?} {members}: left open");
@@ -82,7 +82,7 @@ fn threads_that_have_ended_leave_nothing_either() {
                 std::thread::yield_now();
             }
         }
-        array.files.leave();
+        array.files.leave(true);
         std::mem::forget(file);
     };
     assert_eq!(found_after(Level::Raid5, 3, ends), 3);

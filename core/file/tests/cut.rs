@@ -8,6 +8,7 @@ use cxlraid_file::{Files, Keep};
 use format::Attribute;
 use layout::Level;
 use std::path::Path;
+use sys::OsError;
 
 const LEVELS: [(Level, usize); 4] = [(Level::Raid1, 3), (Level::Raid5, 3), (Level::Raid6, 4), (Level::Raid10, 4)];
 
@@ -51,6 +52,81 @@ fn what_a_backing_file_was_cut_by_while_nobody_had_it_open_is_made_anew() {
                 let what = format!("{level:?}, member {slot} cut to {bytes}");
                 assert_eq!(read(&array.open("f", attribute), 0, data.len() + 1), data, "{what}");
                 assert_eq!(array.files.array().in_use().len(), member_count, "{what}");
+                is_whole(&array, attribute, &data, &what);
+            }
+        }
+    }
+}
+
+/// Opens the file as it is now, to write to it or not.
+fn opened(
+    array: &TestArray,
+    files: &'static Files,
+    attribute: Attribute,
+    writes: bool,
+) -> Result<cxlraid_file::FileRef, OsError> {
+    let access = if writes { dax::Access::ReadWrite } else { dax::Access::ReadOnly };
+    files.open(attribute, writes, || Ok((array.backing(files, "f"), access)))
+}
+
+/// What one member was cut by, and another that is away has, is neither made up nor forgotten.
+#[test]
+fn with_another_member_away_what_was_cut_is_refused_until_that_one_is_back() {
+    for (level, member_count, gone, slot) in
+        [(Level::Raid5, 3, 1, 0), (Level::Raid5, 3, 0, 2), (Level::Raid10, 4, 1, 0), (Level::Raid4, 3, 0, 1)]
+    {
+        for (bytes, writes) in [(0, true), (100, true), (4096, true), (0, false), (100, false), (4096, false)] {
+            let (array, attribute, data) = with_file(level, member_count);
+            cut(&array.member_path(slot).join("data/f"), bytes);
+            let away = array.member_path(gone).with_extension("away");
+            std::fs::rename(array.member_path(gone), &away).unwrap();
+            array.lose_segment();
+            let files = array.again();
+            assert_eq!(files.array().in_use().len(), member_count - 1);
+            let what = format!("{level:?}, without member {gone}, member {slot} cut to {bytes}, to write: {writes}");
+            assert_eq!(opened(&array, files, attribute, writes).map(drop), Err(OsError::IO), "{what}");
+            assert_eq!(std::fs::metadata(array.member_path(slot).join("data/f")).unwrap().len(), bytes, "{what}");
+            files.detach();
+            std::fs::rename(&away, array.member_path(gone)).unwrap();
+            array.lose_segment();
+            let files = array.again();
+            assert_eq!(files.array().in_use().len(), member_count, "{what}");
+            assert_eq!(read(&opened(&array, files, attribute, true).unwrap(), 0, data.len() + 1), data, "{what}");
+        }
+    }
+}
+
+/// More than the level bears was cut, and no crash explains it.
+#[test]
+fn what_nobody_can_compute_is_refused_and_not_shown_as_zeros() {
+    for writes in [true, false] {
+        let (array, attribute, _) = with_file(Level::Raid5, 3);
+        array.files.detach();
+        [0, 1].iter().for_each(|&slot| cut(&array.member_path(slot).join("data/f"), 4096));
+        let files = array.again();
+        assert_eq!(opened(&array, files, attribute, writes).map(drop), Err(OsError::IO));
+        assert_eq!(std::fs::metadata(array.member_path(0).join("data/f")).unwrap().len(), 4096);
+    }
+}
+
+#[test]
+fn who_may_only_read_is_never_shown_zeros_for_what_was_cut() {
+    for (level, member_count) in LEVELS {
+        for slot in 0..member_count {
+            for bytes in [0, 100, 4096] {
+                let (array, attribute, data) = with_file(level, member_count);
+                array.files.detach();
+                cut(&array.member_path(slot).join("data/f"), bytes);
+                let files = array.again();
+                let what = format!("{level:?}, member {slot} cut to {bytes}");
+                let file = opened(&array, files, attribute, false).unwrap();
+                assert_eq!(read(&file, 0, data.len() + 1), data, "{what}");
+                // A process that may write makes it anew meanwhile.
+                let writer = array.again();
+                assert_eq!(read(&opened(&array, writer, attribute, true).unwrap(), 0, data.len() + 1), data, "{what}");
+                assert_eq!(read(&file, 0, data.len() + 1), data, "{what}");
+                drop(file);
+                files.detach();
                 is_whole(&array, attribute, &data, &what);
             }
         }

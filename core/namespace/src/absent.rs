@@ -6,9 +6,9 @@
 //! members still have.
 //!
 //! The lowest member is believed at once while nothing contradicts it: a file that it has is opened
-//! on all members anyway. Other members (*witnesses*: as many as the array could lose, two at most)
-//! are asked in three cases, which costs a system call each: where the lowest member has nothing,
-//! where it has something else than a file, and when a directory is opened to be listed. If they
+//! on all members anyway. Other members (*witnesses*: as many as the array could still lose) are
+//! asked in three cases, which costs a system call each: where the lowest member has nothing, where
+//! it has something else than a file, and when a directory is opened to be listed. If they
 //! contradict it, the name is looked at again on all members with the namespace lock held, when no
 //! change is under way.
 //!
@@ -21,7 +21,7 @@
 //! other members have is made on the lowest member again.
 
 use crate::Namespace;
-use crate::located::{Located, names_in};
+use crate::located::{Located, kinds_in};
 use crate::recover::{Item, Places};
 use crate::remembered::Epochs;
 use crate::resolve::join;
@@ -33,10 +33,8 @@ use format::Attribute;
 use sys::rustix::fs::{AtFlags, FileType, Stat, statat};
 use sys::rustix::thread::gettid;
 use sys::{AsFd, OsError, Result};
-use units::Slot;
+use units::{MemberSet, Slot};
 
-/// More witnesses than this are not asked.
-const WITNESS_COUNT_MAX: usize = 2;
 /// A change of names reaches all members within this time, if its process is not kept from running.
 const CHANGE_NS_MAX: i128 = 100_000_000;
 const NS_PER_SECOND: i128 = 1_000_000_000;
@@ -81,13 +79,13 @@ impl Namespace {
         result
     }
 
-    /// The members that are asked beside the lowest.
+    /// The members that are asked beside the lowest: as many as may have lost the name as well while the array still bears
+    /// that, so that one member which has the name is among all that are asked.
     fn witnesses(&self) -> impl Iterator<Item = Slot> {
         let (array, count) = (self.array(), self.array().members().len());
         let in_use = array.in_use();
         let bears = array.geometry().level().failures_max(count).saturating_sub(count - in_use.len());
-        let count = bears.clamp(1, WITNESS_COUNT_MAX);
-        (0..array.members().len()).filter(move |&slot| in_use.contains(slot)).skip(1).take(count)
+        (0..count).filter(move |&slot| in_use.contains(slot)).skip(1).take(bears.max(1))
     }
 
     /// What a witness has at a logical path. The kernel follows symlinks on the way, so the answer is only a hint.
@@ -310,6 +308,19 @@ impl Namespace {
         Ok(counts)
     }
 
+    /// Those of some members on which a file has no name at all, and was not set aside by a recovery that was cut short. The
+    /// namespace lock is held.
+    pub(crate) fn without_file(&self, members: MemberSet, attribute: Attribute) -> Result<MemberSet> {
+        let mut without = MemberSet::EMPTY;
+        for slot in members.iter() {
+            let has_name = self.name_counts(slot)?.contains_key(&key(attribute));
+            if !has_name && !self.has_set_aside(slot, attribute)? {
+                without = without.with(slot);
+            }
+        }
+        Ok(without)
+    }
+
     /// Makes a directory, symlink or special file on member `slot`, which lacks it, like the one on member `from`.
     fn give(&self, from: Slot, slot: Slot, path: &[u8]) -> Result<()> {
         self.array().before_change()?;
@@ -320,14 +331,14 @@ impl Namespace {
         })
     }
 
-    /// Settles the names that a witness has in a directory and the lowest member has not, and returns whether the lowest
-    /// member is to be asked again. The namespace lock is held.
+    /// Settles the names that a witness has in a directory and the lowest member has not, or has as something of another kind.
+    /// Returns whether the lowest member is to be asked again. The namespace lock is held.
     fn compare_names(&self, path: &[u8], witness: Slot) -> Result<bool> {
         let first = self.array().first_in_use()?;
-        let names = |slot| names_in(self.root(slot)?, &path[1..]);
-        let (Ok(own), Ok(others)) = (names(first), names(witness)) else { return Ok(false) };
+        let kinds = |slot| kinds_in(self.root(slot)?, &path[1..]);
+        let (Ok(own), Ok(others)) = (kinds(first), kinds(witness)) else { return Ok(false) };
         let is_foreign = self.is_in_foreign_hands(&join(path, b"."));
-        for name in others.iter().filter(|name| !own.contains(name)) {
+        for (name, _) in others.iter().filter(|(name, kind)| own.get(*name).is_none_or(|own| differ(*own, **kind))) {
             match self.arbitrate_locked(&join(path, name)) {
                 Ok(false) => {}
                 // Names that one user may have put there do not keep others from listing the directory.
@@ -440,9 +451,12 @@ impl Namespace {
         }
         if volatile {
             // If the lock's last holder died, the recovery that follows makes good what it left, and not this function.
-            self.array().runtime().with_namespace(|_| self.holding(|| self.refuse_emptied_locked(true)))?;
-            // The recovery that follows counts upon it that members which are out are on record.
-            return if self.array().runtime().out_unrecorded().is_empty() { Ok(()) } else { self.array().before_change() };
+            let runtime = self.array().runtime();
+            let before = runtime.out();
+            runtime.with_namespace(|_| self.holding(|| self.refuse_emptied_locked(true)))?;
+            // The recovery that follows counts upon it that members which went out here are on record. A member that is only
+            // away may be needed for what another one has lost, and does not become stale by a look.
+            return if runtime.out() == before { Ok(()) } else { self.array().before_change() };
         }
         self.with_names_held(|| self.refuse_emptied_locked(false).map(|()| false)).map(|_| ())
     }
@@ -486,6 +500,11 @@ pub(crate) fn identity(stat: &Stat) -> [u64; 3] {
 
 fn key(attribute: Attribute) -> (u64, u64) {
     (attribute.inode, attribute.generation)
+}
+
+/// Whether two kinds are known and different. Some file systems do not tell kinds in directories.
+fn differ(one: FileType, other: FileType) -> bool {
+    one != other && one != FileType::Unknown && other != FileType::Unknown
 }
 
 fn own_thread() -> u32 {

@@ -19,7 +19,7 @@ use file::{BackingFds, FileRef, Name};
 use format::{Attribute, NameKind, NameRecord};
 use sys::rustix::fs::{AtFlags, Gid, Mode, OFlags, Stat, Uid, fchmod, fchown, fstat};
 use sys::{AsFd, AsRawFd, OsError, OwnedFd, Result};
-use units::Slot;
+use units::{MemberSet, Slot};
 
 const OURS: OFlags = OFlags::RDWR.union(OFlags::CLOEXEC);
 const NEW: OFlags = OURS.union(OFlags::CREATE).union(OFlags::EXCL).union(OFlags::NOFOLLOW);
@@ -209,12 +209,30 @@ impl Namespace {
     /// # Errors
     /// `IO` if the first member's file has no attribute and is not empty: somebody has put it there by hand, or it is damaged.
     pub(crate) fn complete(&self, path: &[u8]) -> Result<()> {
-        self.array().before_change()?;
         let relative = &path[1..];
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let (slot, first) = self.asking_first(|on| Ok((on.slot, open_below(on.root, relative, flags, Mode::empty())?)))?;
         let stat = fstat(&first)?;
         let found = self.attribute_on(slot, &first)?;
+        let has = |slot: Slot, attribute: Attribute| {
+            let there = self.root(slot).and_then(|root| open_below(root, relative, flags, Mode::empty()));
+            there.and_then(|there| self.attribute_on(slot, &there)) == Ok(Some(attribute))
+        };
+        if let Some(attribute) = found {
+            let lacking: MemberSet = self.array().in_use().iter().filter(|&slot| !has(slot, attribute)).collect();
+            let Some(one) = lacking.lowest() else {
+                // Nothing was cut short here. What is missing of the file itself is no matter of names, and a member that is
+                // away may be needed for it: that member is not to become stale by this.
+                return Ok(());
+            };
+            let bears = |lost: MemberSet| self.array().geometry().survives(self.array().runtime().out().union(lost));
+            if !bears(lacking) && self.files.size_on_members(attribute)? != 0 && !bears(self.without_file(lacking, attribute)?) {
+                // To make the file there anew would need bytes that only members which are out may still have.
+                self.array().tell_difference(one, path);
+                return Err(OsError::IO);
+            }
+        }
+        self.array().before_change()?;
         if found.is_none_or(|attribute| self.files.told_of_named(attribute).is_none()) && self.is_foreign_contradicted(path)? {
             return Err(AGAIN);
         }

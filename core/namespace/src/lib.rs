@@ -56,7 +56,6 @@ mod scrub;
 mod special;
 mod stat;
 mod statfs;
-mod sticky;
 mod sync;
 mod target;
 mod text;

@@ -11,6 +11,7 @@
 
 use crate::mounts::open_within;
 use crate::resolve::{split_last, without_slashes};
+use alloc::collections::BTreeMap;
 use alloc::ffi::CString;
 use alloc::vec::Vec;
 use core::cell::OnceCell;
@@ -173,20 +174,35 @@ fn clear(directory: BorrowedFd<'_>, name: &[u8], is_needed: &dyn Fn(&Located<'_>
     unlinkat(directory, name, AtFlags::REMOVEDIR)
 }
 
+/// How a directory is opened to be listed.
+const LISTED: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
 /// The names in a directory below a member's root.
 pub(crate) fn names_in(root: &OwnedFd, directory: &[u8]) -> Result<Vec<Vec<u8>>> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    names_of(&*open_below(root, directory, flags, Mode::empty()).and_then(Raised::new)?)
+    names_of(&*open_below(root, directory, LISTED, Mode::empty()).and_then(Raised::new)?)
+}
+
+/// The names in a directory below a member's root, and of what kind the file system says each is.
+pub(crate) fn kinds_in(root: &OwnedFd, directory: &[u8]) -> Result<BTreeMap<Vec<u8>, FileType>> {
+    let opened = open_below(root, directory, LISTED, Mode::empty()).and_then(Raised::new)?;
+    let mut kinds = BTreeMap::new();
+    each_name(&opened, |name, kind| _ = kinds.insert(name.to_vec(), kind))?;
+    Ok(kinds)
 }
 
 fn names_of(directory: &OwnedFd) -> Result<Vec<Vec<u8>>> {
     let mut names = Vec::new();
+    each_name(directory, |name, _| names.push(name.to_vec()))?;
+    Ok(names)
+}
+
+fn each_name(directory: &OwnedFd, mut visit: impl FnMut(&[u8], FileType)) -> Result<()> {
     for entry in Dir::read_from(directory)? {
         let entry = entry?;
         let name = entry.file_name().to_bytes();
         if !matches!(name, b"." | b"..") {
-            names.push(name.to_vec());
+            visit(name, entry.file_type());
         }
     }
-    Ok(names)
+    Ok(())
 }

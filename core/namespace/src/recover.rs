@@ -133,6 +133,13 @@ impl Namespace {
         self.array().before_change()
     }
 
+    /// Whether a recovery that was cut short has set a file aside on a member.
+    pub(crate) fn has_set_aside(&self, slot: Slot, attribute: Attribute) -> Result<bool> {
+        let name = alloc::format!("{}", attribute.inode);
+        let names = names_in(self.root(slot)?, format::DIRECTORY.to_bytes())?;
+        Ok(names.iter().any(|other| other.strip_prefix(ASIDE) == Some(name.as_bytes())))
+    }
+
     /// Gives files of the first member their attribute whose maker died before.
     fn complete_first(&self, first: Slot) -> Result<()> {
         for (path, item) in self.tree(first)? {

@@ -98,6 +98,45 @@ fn whatever_takes_a_files_place_on_the_lowest_member_is_not_taken_for_it() {
 }
 
 #[test]
+fn a_name_that_all_but_one_have_lost_is_served_from_that_one() {
+    for (level, count, lost) in [(Level::Raid1, 4, 3), (Level::Raid1, 5, 4), (Level::Raid6, 5, 2)] {
+        for lists_first in [false, true] {
+            let array = filled(level, count);
+            (0..lost).for_each(|slot| remove(&array.members[slot].join("data/d/f")));
+            let names = array.namespace;
+            if lists_first {
+                assert_eq!(listed(names, b"/data/d"), ["f"]);
+            } else {
+                assert_eq!(inside(names.stat(FILE, true)).st_size, 20_000);
+            }
+            assert_eq!(content(names, "/data/d/f"), [7; 20_000]);
+            assert_eq!(names.files().array().runtime().out(), MemberSet::first(lost), "{level:?} {count}");
+        }
+    }
+}
+
+#[test]
+fn what_all_but_one_lack_and_proves_nothing_is_not_there() {
+    let array = filled(Level::Raid1, 4);
+    fs::create_dir(array.members[3].join("data/put")).unwrap();
+    assert_eq!(refused(array.namespace.stat(b"/data/put", true)), OsError::NOENT);
+    assert_eq!(array.namespace.files().array().in_use().len(), 4);
+}
+
+#[test]
+fn a_pipe_in_a_files_place_is_told_when_the_directory_is_listed() {
+    let array = filled(Level::Raid5, 3);
+    let place = array.members[0].join("data/d/f");
+    fs::remove_file(&place).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(&place).status().unwrap().success());
+    // Directories that changed at the same time look alike where the file system does not count names.
+    let changed = std::time::SystemTime::now() - std::time::Duration::from_secs(9);
+    fs::File::open(array.members[0].join("data/d")).unwrap().set_modified(changed).unwrap();
+    assert_eq!(listed(array.namespace, b"/data/d"), ["f"]);
+    assert_served(&array, 0);
+}
+
+#[test]
 fn a_descriptor_of_a_path_is_not_of_what_takes_the_files_place() {
     let array = filled(Level::Raid5, 3);
     let place = array.members[0].join("data/d/f");
@@ -256,6 +295,30 @@ fn what_cannot_be_spared_answers_an_error_and_no_absence() {
     remove(&array.members[0].join("data/d/f"));
     assert_eq!(refused(array.namespace.stat(FILE, true)), OsError::IO);
     assert_eq!(content(array.namespace, "/data/other"), b"other");
+}
+
+/// A member is away and comes back: what another one has lost meanwhile is refused, and nothing makes the first one stale.
+#[test]
+fn what_only_a_member_that_is_away_can_restore_waits_for_it() {
+    for (lost, gone) in [(0, 1), (1, 0), (1, 2), (2, 1), (2, 0)] {
+        for what in ["data/d/f", "data/d", "data/other"] {
+            let mut array = filled(Level::Raid5, 3);
+            let [present, away] = ["m", "away"].map(|name| array.members[gone].with_file_name(format!("{name}{gone}")));
+            array.namespace.files().detach();
+            fs::rename(&present, &away).unwrap();
+            remove(&array.members[lost].join(what));
+            array.restart();
+            let case = format!("{what} lost on member {lost}, member {gone} away");
+            let path = if what == "data/other" { &b"/data/other"[..] } else { FILE };
+            let opened = array.namespace.open(path, OFlags::RDONLY, 0);
+            assert_eq!(refused(opened), OsError::IO, "{case}");
+            array.namespace.files().detach();
+            fs::rename(&away, &present).unwrap();
+            array.restart();
+            assert_eq!(content(array.namespace, "/data/d/f"), [7; 20_000], "{case}");
+            assert_eq!(content(array.namespace, "/data/other"), b"other", "{case}");
+        }
+    }
 }
 
 #[test]

@@ -141,6 +141,14 @@ fn tell_difference(member: &::array::Member, path: &[u8]) {
     }
 }
 
+/// Tells that a file is refused, since a backing file is too short and the members in use cannot give what is missing.
+fn tell_short(_: &::array::Member, host_path: &[u8]) {
+    let path = units::Shown(host_path);
+    report!(
+        "{path}: is shorter than its file, and the other members in use cannot give what is missing; bring back the members that are out, or put the file back from a backup"
+    );
+}
+
 /// Tells once that a call is refused since it leads across a mount that somebody outside made in a member's tree.
 #[cold]
 pub(crate) fn tell_foreign_mount() {
@@ -273,7 +281,13 @@ fn attach(config: &Config, notices: &mut Notices) -> Result<Namespace, OsError> 
             notices.push((None, error.to_string()));
             answer(error.os_error())
         })?
-        .telling(::array::Tell { loss: tell_loss, lost_name: tell_lost_name, difference: tell_difference, mend: tell_mend });
+        .telling(::array::Tell {
+            loss: tell_loss,
+            lost_name: tell_lost_name,
+            difference: tell_difference,
+            mend: tell_mend,
+            short: tell_short,
+        });
     if let Some(path) = &config.events {
         LOG.begin(path, &config.name, array.uuid());
     }
@@ -514,6 +528,6 @@ pub(crate) fn settle() {
 /// The process ends: what it has open is given back in order.
 pub(crate) fn leave() {
     if let Ok(namespace) = namespace() {
-        namespace.files().leave();
+        namespace.files().leave(!crate::calls::rights::are_calls_restricted());
     }
 }

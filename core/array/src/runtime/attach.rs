@@ -39,6 +39,8 @@ pub(super) struct AttachSlot {
     pub(super) waits_for: AtomicU64,
     /// 1 if its process may watch files of the array (watchers.rs).
     pub(super) watches: AtomicU32,
+    /// 1 once its process changes nothing more and is about to detach (last.rs).
+    pub(super) leaves: AtomicU32,
 }
 
 impl Runtime {
@@ -102,6 +104,7 @@ impl Runtime {
                 slot.start_ticks.store(process.start_ticks, Ordering::Relaxed);
                 slot.heard.store(self.rings(), Ordering::Relaxed);
                 slot.waits_for.store(0, Ordering::Relaxed);
+                slot.leaves.store(0, Ordering::Relaxed);
                 // Before the process is named: whoever looks for processes finds it from then on.
                 segment.attached[index / 64].fetch_or(1 << (index % 64), Ordering::AcqRel);
                 slot.pid.store(process.pid, Ordering::Release);

@@ -142,6 +142,8 @@ const fn handlers() -> [Handler; NUMBER_COUNT] {
         (nr::__NR_setfsgid, rights::change),
         (nr::__NR_capset, rights::change),
         (nr::__NR_setns, rights::change),
+        (nr::__NR_prctl, rights::restrict),
+        (nr::__NR_seccomp, rights::restrict),
         (nr::__NR_umask, names::umask),
         (nr::__NR_getdents, listing::list),
         (nr::__NR_getdents64, listing::list),

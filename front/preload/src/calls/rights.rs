@@ -10,11 +10,17 @@
 use crate::array;
 use crate::dispatch::{Call, Verdict};
 use core::sync::atomic::{AtomicBool, Ordering};
-use linux_raw_sys::general::{__NR_getresgid, __NR_getresuid, __NR_setfsgid, __NR_setfsuid};
+use linux_raw_sys::general::{__NR_getresgid, __NR_getresuid, __NR_seccomp, __NR_setfsgid, __NR_setfsuid};
 use sys::raw::syscall;
 
 /// Whether the process has changed its rights: only then may its real user be another than the one whose rights files are looked at with.
 static HAVE_CHANGED: AtomicBool = AtomicBool::new(false);
+
+/// The option of prctl(2) that restricts system calls.
+const PR_SET_SECCOMP: usize = 22;
+
+/// Whether the process has asked for a filter of its system calls.
+static ARE_CALLS_RESTRICTED: AtomicBool = AtomicBool::new(false);
 
 /// While it lives, the calling thread looks at files as the process' real user and group, as access(2) does, also at the directories on the way.
 pub(super) struct Real {
@@ -61,6 +67,19 @@ pub(crate) fn change(_: &mut Call) -> Verdict {
     HAVE_CHANGED.store(true, Ordering::Relaxed);
     end_keeping();
     Verdict::Pass
+}
+
+/// prctl(2), seccomp(2): a process may forbid itself system calls. A filter may end the process for a call of the library's.
+pub(crate) fn restrict(call: &mut Call) -> Verdict {
+    if call.number == __NR_seccomp as usize || call.args[0] == PR_SET_SECCOMP {
+        ARE_CALLS_RESTRICTED.store(true, Ordering::Relaxed);
+    }
+    Verdict::Pass
+}
+
+/// Whether this process has asked the kernel to forbid it system calls. What its former programs asked for is not known.
+pub(crate) fn are_calls_restricted() -> bool {
+    ARE_CALLS_RESTRICTED.load(Ordering::Relaxed)
 }
 
 /// Files that the program has closed are closed, and the log of names is opened.
