@@ -9,6 +9,7 @@ use crate::{
     files::ArrayFiles,
     gc, inspect, journal, manual, monitor,
     name::ArrayName,
+    names,
     rebuild::{self, Begin},
     registry::Registry,
     run, runtime, scrub, spare,
@@ -104,7 +105,8 @@ pub(crate) fn called(source: &Source) -> &str {
 
 fn attach(source: &Source) -> Result<Array, Failure> {
     let config = inspect::config(source)?;
-    Array::attach(&config).map_err(|error| inspect::refused(called(source), &error.to_string()))
+    let array = Array::attach(&config).map_err(|error| inspect::refused(called(source), &error.to_string()))?;
+    Ok(events::printing(array))
 }
 
 fn status(arguments: &Status) -> Result<Exit, Failure> {
@@ -120,7 +122,10 @@ fn status(arguments: &Status) -> Result<Exit, Failure> {
     let (mut views, mut failures) = (Vec::new(), Vec::new());
     for source in sources {
         match source.and_then(|source| inspect::view(&source)) {
-            Ok(view) => views.push(view),
+            Ok(mut view) => {
+                names::note(&mut view);
+                views.push(view);
+            }
             Err(failure) => failures.push(failure),
         }
     }

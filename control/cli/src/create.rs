@@ -13,7 +13,7 @@ use crate::{
     spec::{ArraySpec, Source},
     view::{self, ArrayView},
 };
-use array::{Array, Config, JournalPlace};
+use array::{Array, Config, Creation, JournalPlace};
 use std::{
     ffi::OsStr,
     fs,
@@ -29,6 +29,7 @@ pub(crate) fn create(arguments: &Create) -> Result<String, Failure> {
     let source = Source::Named(arguments.name.clone(), spec.clone(), None);
     refuse_existing(&inspect::view(&source)?)?;
     let mut config = inspect::config(&source)?;
+    config.creation = Creation::Asked;
     config.access = access::wanted(&arguments.access)?;
     if let Some(place) = &arguments.journal {
         config = journal::with_place(&config, &journal_place(place)?)?;

@@ -10,7 +10,7 @@ use crate::{
     view::shown,
 };
 use array::{
-    Tell,
+    Array, Member, Standing, Tell,
     events::{EventKind, LOG},
 };
 use format::Uuid;
@@ -139,8 +139,47 @@ pub(crate) fn begin(source: &Source, thing: &str, uuid: Uuid) -> Tell {
                 "records of .cxlraid/inodes were damaged, or cut short by a crash",
             )
         },
+        short: print_short,
         ..Tell::NOTHING
     }
+}
+
+/// Prints that a file is refused, since a backing file is too short and the members in use cannot give what is missing.
+fn print_short(_: &Member, host_path: &[u8]) {
+    let what = "is shorter than its file, and the other members in use cannot give what is missing";
+    let todo = "bring back the members that are out, or put the file back from a backup";
+    eprintln!("{}", Failure::new(units::Shown(host_path), what, todo));
+}
+
+/// The array for a command that uses files as a program does. Prints which members it does without, and why.
+pub(crate) fn printing(array: Array) -> Array {
+    for member in array.members() {
+        let state = match member.standing {
+            Standing::Missing | Standing::Leaving => "is missing",
+            Standing::Stale => "is stale",
+            Standing::Damaged => "is damaged",
+            Standing::Emptied => "was emptied by hand",
+            Standing::Failed => "has failed",
+            Standing::InSync => continue,
+        };
+        match &member.refusal {
+            Some(refusal) => eprintln!("cxlraid: warning: {}; the array is degraded without this member", shown(refusal)),
+            None => eprintln!("cxlraid: {}: warning: member {state}; the array is degraded", member.shown()),
+        }
+    }
+    let loss = |member: &Member| {
+        eprintln!(
+            "cxlraid: {}: warning: member failed and is out of use; the array is degraded; see 'cxlraid status'",
+            member.shown()
+        );
+    };
+    let lost_name = |member: &Member, path: &[u8]| {
+        let (member, path) = (member.shown(), units::Shown(path));
+        eprintln!(
+            "cxlraid: {member}: warning: member has lost {path}, which the others have, and is out of use; the array is degraded; see 'cxlraid status'"
+        );
+    };
+    array.telling(Tell { loss, lost_name, short: print_short, ..Tell::NOTHING })
 }
 
 /// Tells that something happened.

@@ -173,6 +173,7 @@ pub(crate) fn view(source: &Source) -> Result<ArrayView, Failure> {
         mappings: uuid.and_then(crate::mapped::mappings),
         spares: crate::spare::views(source),
         last_scrub,
+        names_compared: true,
         format_version: SUPPORTED.to_string(),
     })
 }
@@ -288,6 +289,7 @@ fn member(slot: usize, path: &Path, found: &Found, newest: Option<&Superblock>, 
         persistence: crate::runtime::persistence(path).filter(|_| state != MemberState::Missing),
         bytes_total,
         bytes_free,
+        names_lost: 0,
     }
 }
 
@@ -325,6 +327,7 @@ mod tests {
             persistence: None,
             bytes_total: None,
             bytes_free: None,
+            names_lost: 0,
         };
         // The second directory holds a copy of the third's superblock, and its file system is read-only.
         let mut members = [at(0, "/m0"), at(2, "/m1"), at(2, "/m2")];

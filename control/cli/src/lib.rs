@@ -24,6 +24,7 @@ mod manual;
 mod mapped;
 mod monitor;
 mod name;
+mod names;
 mod new_name;
 mod program;
 mod rebuild;

@@ -26,6 +26,14 @@ pub(crate) struct MemberView {
     /// Of the member's file system.
     pub(crate) bytes_total: Option<u64>,
     pub(crate) bytes_free: Option<u64>,
+    /// Names of files that others have and this one has not, as far as names were compared.
+    #[serde(skip_serializing_if = "is_none")]
+    pub(crate) names_lost: usize,
+}
+
+/// Whether a count says that there are none.
+const fn is_none(count: &usize) -> bool {
+    *count == 0
 }
 
 /// The state of a member.
@@ -174,6 +182,8 @@ pub(crate) struct ArrayView {
     pub(crate) spares: Vec<SpareView>,
     /// The last scrub that came to an end, as the log of events has it.
     pub(crate) last_scrub: Option<ScrubView>,
+    /// Whether all names of the members were compared.
+    pub(crate) names_compared: bool,
     /// Format version of the superblocks the array has or would get.
     pub(crate) format_version: String,
 }
@@ -242,6 +252,12 @@ impl ArrayView {
         self.members.iter().filter(lacks).map(|member| member.slot).collect()
     }
 
+    /// The members that do not hold everything, and those that lack names.
+    fn lacking_anything(&self) -> MemberSet {
+        let lost = self.members.iter().filter(|member| member.names_lost != 0).map(|member| member.slot);
+        self.lacking().union(lost.collect())
+    }
+
     fn geometry(&self) -> Option<Geometry> {
         Geometry::new(self.level, self.members.len(), self.chunk).ok()
     }
@@ -254,6 +270,10 @@ impl ArrayView {
         }
         if out.is_empty() {
             let new = self.members.iter().all(|member| member.state == MemberState::New);
+            // Who uses one of the names goes on without the member.
+            if !self.lacking_anything().is_empty() {
+                return ArrayState::Degraded;
+            }
             return if new { ArrayState::New } else { ArrayState::InSync };
         }
         match self.geometry() {
@@ -264,7 +284,9 @@ impl ArrayView {
 
     /// How many more members may fail, whichever they are.
     pub(crate) fn failures_left(&self) -> usize {
-        let (out, Some(geometry)) = (self.lacking(), self.geometry().filter(|_| self.refused.is_none())) else { return 0 };
+        let (out, Some(geometry)) = (self.lacking_anything(), self.geometry().filter(|_| self.refused.is_none())) else {
+            return 0;
+        };
         let bears_any_other =
             || (0..self.members.len()).filter(|&slot| !out.contains(slot)).all(|slot| geometry.survives(out.with(slot)));
         match self.level {
@@ -305,6 +327,9 @@ impl ArrayView {
         for spare in &self.spares {
             let note = spare.note.as_ref().map(|note| format!(": {}", shown(note))).unwrap_or_default();
             text += &format!("  spare: {}, {}{note}\n", shown(&spare.path), spare.state.text());
+        }
+        if !self.names_compared {
+            text += "  names: not all were compared; 'cxlraid scrub' compares them\n";
         }
         if let Some(refused) = &self.refused {
             text += &format!("  no program can start: {}\n", shown(refused));
@@ -482,6 +507,7 @@ pub(crate) mod tests {
             persistence: there.then(|| "volatile".to_owned()),
             bytes_total: there.then_some(3 << 30),
             bytes_free: there.then_some((3 << 30) - 1),
+            names_lost: 0,
         }
     }
 
@@ -499,11 +525,23 @@ pub(crate) mod tests {
             journal: None,
             spares: Vec::new(),
             last_scrub: None,
+            names_compared: true,
             format_version: "1.0".to_owned(),
         }
     }
 
     use MemberState::{InSync, Missing, New};
+
+    #[test]
+    fn a_member_that_lacks_names_is_one_that_may_not_fail_any_more() {
+        let mut view = array(Level::Raid6, &[InSync; 4]);
+        assert_eq!((view.state(), view.failures_left()), (ArrayState::InSync, 2));
+        view.members[1].names_lost = 1;
+        assert_eq!((view.state(), view.failures_left(), view.exit()), (ArrayState::Degraded, 1, Exit::Degraded));
+        // A start works, whoever lacks names.
+        (0..4).for_each(|slot| view.members[slot].names_lost = 1);
+        assert_eq!((view.state(), view.failures_left()), (ArrayState::Degraded, 0));
+    }
 
     fn journal() -> JournalSummary {
         JournalSummary { place: "internal".to_owned(), state: "clean".to_owned(), lanes: 32, lanes_waiting: 1 }

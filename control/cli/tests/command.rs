@@ -186,10 +186,11 @@ fn files_go_into_the_array_and_come_back() {
     let then = std::time::UNIX_EPOCH + std::time::Duration::new(1_000_000_000, 123_456_789);
     fs::File::options().write(true).open(tree.join("sub/big")).unwrap().set_modified(then).unwrap();
 
-    let done = |arguments: &[&str]| {
+    let done_saying = |arguments: &[&str], said: &str| {
         let output = bench.run(arguments);
-        assert_eq!((output.status.code(), err(&output)), (Some(0), String::new()), "{arguments:?}");
+        assert_eq!((output.status.code(), err(&output).as_str()), (Some(0), said), "{arguments:?}");
     };
+    let done = |arguments: &[&str]| done_saying(arguments, "");
     done(&["add", "--array", "db", "-r", "tree", "/data/tree"]);
     assert!(bench.path("m0/data/tree/sub").is_dir());
     // A full member of three would hold it all: half of it is here, and parity of the other half.
@@ -205,10 +206,11 @@ fn files_go_into_the_array_and_come_back() {
     check(&bench.path("back"));
 
     fs::rename(bench.path("m1"), bench.path("away")).unwrap();
-    done(&["retrieve", "-a", "db", "-r", "/data/tree", "back"]);
+    let without = format!("cxlraid: {}: warning: member is missing; the array is degraded\n", bench.path("m1").display());
+    done_saying(&["retrieve", "-a", "db", "-r", "/data/tree", "back"], &without);
     check(&bench.path("back/tree"));
-    done(&["add", "-a", "db", "tree/sub/big", "/data/tree/empty"]);
-    done(&["retrieve", "-a", "db", "/data/tree/empty", "degraded"]);
+    done_saying(&["add", "-a", "db", "tree/sub/big", "/data/tree/empty"], &without);
+    done_saying(&["retrieve", "-a", "db", "/data/tree/empty", "degraded"], &without);
     assert_eq!(fs::read(bench.path("degraded")).unwrap(), content);
 
     // What came back is stale now.
@@ -217,10 +219,10 @@ fn files_go_into_the_array_and_come_back() {
     assert_eq!(stale.status.code(), Some(3));
     assert!(out(&stale).contains("stale, volatile: changes were made while it was away"), "{}", out(&stale));
 
-    let (status, line) = refused(&bench.run(&["add", "-a", "db", "tree/empty", "/elsewhere"]));
+    let (status, line) = refused_after_warnings(&bench.run(&["add", "-a", "db", "tree/empty", "/elsewhere"]));
     assert_eq!(status, 1);
     assert!(line.ends_with("/elsewhere: is not below the array's paths (/data); give a path below one of them"), "{line}");
-    let (_, line) = refused(&bench.run(&["retrieve", "-a", "db", "/data/none", "x"]));
+    let (_, line) = refused_after_warnings(&bench.run(&["retrieve", "-a", "db", "/data/none", "x"]));
     assert_eq!(line, "cxlraid: /data/none: cannot be read: No such file or directory; check the path");
 }
 
@@ -546,6 +548,64 @@ fn status_tells_what_a_start_would_come_to() {
     let help = bench.command(&["--help"]).stdout(fs::File::options().write(true).open("/dev/full").unwrap()).output().unwrap();
     assert_eq!(help.status.code(), Some(1));
     assert!(err(&help).starts_with("cxlraid: standard output: "), "{}", err(&help));
+}
+
+#[test]
+fn status_tells_of_names_that_a_member_has_lost() {
+    let bench = Bench::new();
+    assert!(bench.create().status.success());
+    fs::create_dir_all(bench.path("host/inner")).unwrap();
+    ["host/one", "host/inner/two"].iter().for_each(|file| fs::write(bench.path(file), "some").unwrap());
+    assert!(bench.run(&["add", "-a", "db", "-r", "host", "/data/x"]).status.success());
+    let status = || {
+        let status = bench.run(&["status", "db"]);
+        (status.status.code(), out(&status))
+    };
+    assert_eq!(status().0, Some(0), "{}", status().1);
+    let find = |member: &str, name: &str| {
+        let found = Command::new("find").arg(bench.path(member)).args(["-name", name]).output().unwrap();
+        std::path::PathBuf::from(String::from_utf8(found.stdout).unwrap().trim_end())
+    };
+    fs::remove_file(find("m1", "one")).unwrap();
+    fs::remove_dir_all(find("m1", "inner")).unwrap();
+    let (code, text) = status();
+    assert_eq!(code, Some(3), "{text}");
+    assert!(text.starts_with("db: degraded, ") && text.contains("3 of 3 members work, 0 more may fail"), "{text}");
+    assert!(text.contains("in sync, volatile: lacks 2 names that others have, such as /data/x/inner"), "{text}");
+    // Nothing was changed: who uses the names restores them on a member that is not the lowest.
+    let json = bench.run(&["status", "db", "--json"]);
+    assert!(out(&json).contains("\"names_lost\": 2"), "{}", out(&json));
+    assert!(bench.run(&["retrieve", "-a", "db", "-r", "/data/x", "back"]).status.success());
+    assert_eq!(fs::read(bench.path("back/inner/two")).unwrap(), b"some");
+    assert_eq!(status().0, Some(0), "{}", status().1);
+}
+
+#[test]
+fn a_start_makes_an_array_of_empty_directories_unless_that_is_forbidden() {
+    let bench = Bench::new();
+    fs::write(bench.path("host"), "some").unwrap();
+    let mounts = ["m0", "m1", "m2"].map(|member| bench.path(member).display().to_string()).join(":");
+    let add = |may_create: Option<&str>| {
+        let mut command = bench.command(&["add", "host", "/data/file"]);
+        command.env("CXLRAID_LEVEL", "5").env("CXLRAID_MOUNTS", &mounts).env("CXLRAID_PATHS", "/data");
+        may_create.iter().for_each(|value| _ = command.env("CXLRAID_CREATE", value));
+        command.output().unwrap()
+    };
+    assert!(refused(&add(Some("0"))).1.contains("set CXLRAID_CREATE=1 to make a new array"));
+    assert_eq!(fs::read_dir(bench.path("m0")).unwrap().count(), 0);
+    assert!(refused(&add(Some("perhaps"))).1.contains("neither 0 nor 1"));
+    let made = add(None);
+    assert!(made.status.success(), "{}", err(&made));
+    // What is there is used.
+    assert!(add(Some("0")).status.success());
+    let others = ["m0", "m1"].map(|member| (bench.path(member), bench.path(&format!("{member}.off"))));
+    for (member, away) in &others {
+        fs::rename(member, away).unwrap();
+        fs::create_dir(member).unwrap();
+    }
+    // One that is still there shows that the others are missing.
+    assert!(refused(&add(Some("1"))).1.contains("2 of 3 members cannot be used"));
+    others.iter().for_each(|(member, _)| assert_eq!(fs::read_dir(member).unwrap().count(), 0));
 }
 
 #[test]
