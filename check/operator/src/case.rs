@@ -1,7 +1,7 @@
 //! One case, and all of them.
 
 use crate::{
-    damage::{Damage, Sources, copy, damage},
+    damage::{COPIED_IN_USE, Damage, Sources, copy, damage},
     mounts,
     options::Options,
     shape::{Journal, Shape},
@@ -271,6 +271,7 @@ impl<'a> Case<'a> {
             self.change(self.seed << 8 | 4)?;
             self.stop()?;
         }
+        let journal = self.place("journal");
         let sources = Sources {
             members: &self.members,
             bears: self.shape.bears - damages.len(),
@@ -281,6 +282,7 @@ impl<'a> Case<'a> {
             aside: &self.place("aside"),
             prefix: &self.prefix,
             mounted: self.mounted,
+            journal: Some(journal.as_path()).filter(|_| self.shape.journal == Journal::File),
         };
         let first = (first + damages.len()) % self.members.len();
         if sources.in_use {
@@ -289,10 +291,19 @@ impl<'a> Case<'a> {
             damages.extend(self.damaged(&mut rng, &sources, first).map_err(io)?);
         }
         let in_use = if sources.in_use { "in use: " } else { "" };
-        *note = in_use.to_owned()
-            + &damages.iter().map(|damage| format!("m{} {}", damage.slot, damage.what)).collect::<Vec<_>>().join(", ");
+        let named = |damage: &Damage| match damage.slot {
+            slot if slot < self.members.len() => format!("m{slot} {}", damage.what),
+            _ => damage.what.clone(),
+        };
+        *note = in_use.to_owned() + &damages.iter().map(named).collect::<Vec<_>>().join(", ");
         if !complaints.is_empty() {
             return Ok(());
+        }
+        if !sources.in_use && damages.iter().all(Damage::is_of_backing_file) && rng.one_in(2) {
+            self.look_without_one_more(&mut rng, &damages, complaints)?;
+            if !complaints.is_empty() {
+                return Ok(());
+            }
         }
         let of_files = damages.iter().any(|damage| !damage.is_of_member());
         // A single file that is put back after changes would be an older one, which nothing tells without checksums.
@@ -302,14 +313,36 @@ impl<'a> Case<'a> {
         } else {
             (true, true)
         };
-        if !self.used(&damages, "after the damage", changes, complaints)? || !goes_back {
+        if !self.used(&damages, "after the damage", changes, sources.in_use, complaints)? || !goes_back {
             return Ok(());
         }
         for damage in damages.iter().rev() {
             damage.take_back().map_err(|error| format!("cannot take back {}: {error}", damage.what))?;
         }
-        self.used(&damages, "after it was taken back", true, complaints)?;
+        self.used(&damages, "after it was taken back", true, sources.in_use, complaints)?;
         Ok(())
+    }
+
+    /// Reads everything while one member without damage is away, which may be one more than the level bears. That may be
+    /// refused, and it must not cost what can be read when the member is back.
+    fn look_without_one_more(&self, rng: &mut Rng, damages: &[Damage], complaints: &mut Complaints) -> Result<(), String> {
+        let first = rng.below(self.members.len() as u64) as usize;
+        let mut slots = (0..self.members.len()).map(|slot| (first + slot) % self.members.len());
+        let Some(slot) = slots.find(|slot| damages.iter().all(|damage| damage.slot != *slot)) else { return Ok(()) };
+        let io = |error: std::io::Error| error.to_string();
+        let away = Damage::of_lost(&self.members[slot], &self.place("aside/away"), slot, self.mounted).map_err(io)?;
+        let output = self.played(&self.members, &[LIST, &self.data.display().to_string()]);
+        let expected = list(&self.place("plain"))?;
+        let is_right = output.succeeded() && is_same_list(&output.stdout, &expected, damages);
+        let is_refused = !output.succeeded() && output.stdout.contains("errno 5");
+        if !is_right && !is_refused {
+            let notices = output.notices.join("\n");
+            complaints.push(format!("{}\n{notices}", with_output(&format!("without m{slot} besides: WRONG DATA"), &output)));
+        }
+        if rng.one_in(2) {
+            self.stop()?;
+        }
+        away.take_back().map_err(io)
     }
 
     /// Gives a directory to the user as whom programs run.
@@ -331,12 +364,19 @@ impl<'a> Case<'a> {
         let text = |path: &Path| path.display().to_string();
         let words =
             [ACROSS.to_owned(), text(&self.data), seed.to_string(), CHANGES.to_string(), text(&marks[0]), text(&marks[1])];
+        let is_copied = !sources.mounted && self.wants(COPIED_IN_USE) && (rng.one_in(4) || !self.ground.only.is_empty());
+        let is_stopped = rng.one_in(2);
+        let copied = self.place("aside/copied");
         let (output, damaged) = thread::scope(|scope| {
             let program = scope.spawn(|| self.library(&self.members, "across").args(&words).output());
             while !marks[0].exists() && !program.is_finished() {
                 thread::sleep(Duration::from_millis(1));
             }
-            let damaged = self.damaged(rng, sources, first);
+            let damaged = if is_copied {
+                copy(&self.members[first], &copied).map(|()| Vec::new())
+            } else {
+                self.damaged(rng, sources, first)
+            };
             let begun = fs::write(&marks[1], "");
             let output = program.join().unwrap_or_default();
             (output, damaged.and_then(|damaged| begun.map(|()| damaged)))
@@ -351,7 +391,21 @@ impl<'a> Case<'a> {
             let notices = output.notices.join("\n");
             complaints.push(format!("{}\n{notices}", with_output("a program that used the array meanwhile", &output)));
         }
-        self.stop()
+        // That the last process has left in order is enough.
+        if is_stopped {
+            self.stop()?;
+        }
+        if is_copied {
+            let copied = Damage::of_copy(&self.members[first], &copied, &self.place("aside/original"), first);
+            damages.push(copied.map_err(|error| error.to_string())?);
+        }
+        Ok(())
+    }
+
+    /// Whether damages of this name are asked for.
+    fn wants(&self, what: &str) -> bool {
+        let only = &self.ground.only;
+        only.is_empty() || only.iter().any(|word| what.starts_with(word))
     }
 
     fn damaged(&self, rng: &mut Rng, sources: &Sources<'_>, first: usize) -> std::io::Result<Vec<Damage>> {
@@ -379,7 +433,14 @@ impl<'a> Case<'a> {
     }
 
     /// Looks at the array, reads it, changes it, and reads it again. Whether nothing wrong was read.
-    fn used(&self, damages: &[Damage], when: &str, changes: bool, complaints: &mut Complaints) -> Result<bool, String> {
+    fn used(
+        &self,
+        damages: &[Damage],
+        when: &str,
+        changes: bool,
+        in_use: bool,
+        complaints: &mut Complaints,
+    ) -> Result<bool, String> {
         let before = self.undamaged(damages);
         let status = self.status();
         if self.undamaged(damages) != before {
@@ -390,13 +451,27 @@ impl<'a> Case<'a> {
         if self.undamaged(damages) != before {
             complaints.push(format!("{when}: reading has changed a member without damage"));
         }
-        let by_use = damages.iter().any(Damage::is_of_a_name);
-        self.compare_status(&status, &start, by_use, when, complaints);
+        let of_a_name = damages.iter().any(Damage::is_of_a_name);
+        // Programs may have met a lost name meanwhile, or removed it from the other members, too.
+        let is_sure = !is_mended && !in_use;
+        if of_a_name && is_sure && matches!(start, Start::Right(_)) && status.status != "3" {
+            complaints.push(with_output(&format!("{when}: status does not tell that a name is lost"), &status));
+        }
+        // While the shared memory of a use lives on, a loss is told once.
+        let was_told = in_use && !is_mended;
+        self.compare_status(&status, &start, of_a_name || was_told, when, complaints);
         if let Start::Right(notices) = &start
             && damages.iter().all(Damage::is_full)
             && notices.iter().any(|line| line.contains("degraded"))
         {
             complaints.push(format!("{when}: a member without room is out\n{}", notices.join("\n")));
+        }
+        if let Start::Right(notices) = &start
+            && !is_mended
+            && damages.iter().any(Damage::is_copied_in_use)
+            && !notices.iter().any(|line| line.contains("degraded"))
+        {
+            complaints.push(format!("{when}: a copy that was made in use is in sync\n{}", notices.join("\n")));
         }
         match start {
             Start::Wrong => return Ok(false),

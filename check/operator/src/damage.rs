@@ -30,6 +30,8 @@ pub(crate) enum OnFile {
     MadeDirectory,
     MadePipe,
     MadeSymlink,
+    /// chmod 000.
+    Locked,
 }
 
 /// What can be done to a member.
@@ -57,7 +59,7 @@ pub(crate) enum OnMember {
 
 /// Files of `.cxlraid`, on which everything can be done.
 const TABLES: [&str; 6] = ["superblock", "inodes", "lanes", "names", "backings", "journal"];
-const ON_TABLES: [OnFile; 13] = [
+const ON_TABLES: [OnFile; 14] = [
     OnFile::Deleted,
     OnFile::CutToNothing,
     OnFile::CutInHalf,
@@ -71,6 +73,7 @@ const ON_TABLES: [OnFile; 13] = [
     OnFile::MadeDirectory,
     OnFile::MadePipe,
     OnFile::MadeSymlink,
+    OnFile::Locked,
 ];
 /// What can be known of a backing file without checksums of its content.
 const ON_BACKING_FILES: [OnFile; 7] = [
@@ -98,7 +101,7 @@ const ON_MEMBERS: [OnMember; 11] = [
 /// What can be done to a member that is a file system of its own. Its files are changed in place only.
 const ON_MOUNTED: [OnMember; 3] = [OnMember::ReadOnly, OnMember::Unmounted, OnMember::Full];
 /// What is done to a file without moving it, which cannot leave its file system.
-const IN_PLACE: [OnFile; 9] = [
+const IN_PLACE: [OnFile; 10] = [
     OnFile::CutToNothing,
     OnFile::CutInHalf,
     OnFile::Grown,
@@ -108,7 +111,25 @@ const IN_PLACE: [OnFile; 9] = [
     OnFile::OfAnotherMember,
     OnFile::OfAnotherArray,
     OnFile::Older,
+    OnFile::Locked,
 ];
+/// What can be done to a journal that is a file beside the members.
+const ON_JOURNALS: [OnFile; 10] = [
+    OnFile::Deleted,
+    OnFile::CutToNothing,
+    OnFile::CutInHalf,
+    OnFile::Grown,
+    OnFile::Zeroed,
+    OnFile::Random,
+    OnFile::BitFlipped,
+    OnFile::MadeDirectory,
+    OnFile::MadePipe,
+    OnFile::MadeSymlink,
+];
+/// How damages of such a journal are named.
+const JOURNAL_FILE: &str = "journal-file";
+/// The name of the damage that puts a copy in a member's place which was made while programs used the array.
+pub(crate) const COPIED_IN_USE: &str = "member CopiedInUse";
 /// The name of the damage that lets programs fail with ENOSPC.
 const FULL: &str = "member Full";
 /// At most so many pages less one are left on a full file system.
@@ -158,10 +179,13 @@ pub(crate) struct Sources<'a> {
     pub(crate) prefix: &'a Path,
     /// Whether each member is a file system of its own.
     pub(crate) mounted: bool,
+    /// The journal, if it is a file beside the members.
+    pub(crate) journal: Option<&'a Path>,
 }
 
 /// A damage that was done.
 pub(crate) struct Damage {
+    /// The number of members for what is on no member.
     pub(crate) slot: usize,
     /// Such as `inodes Zeroed`.
     pub(crate) what: String,
@@ -187,6 +211,10 @@ enum Undo {
 
 /// A damage and its name.
 fn drawn(rng: &mut Rng, sources: &Sources<'_>, slot: usize) -> io::Result<(String, Target)> {
+    if let Some(journal) = sources.journal.filter(|_| rng.one_in(8)) {
+        let how = ON_JOURNALS[rng.below(ON_JOURNALS.len() as u64) as usize];
+        return Ok((format!("{JOURNAL_FILE} {how:?}"), Target::File(journal.to_owned(), how)));
+    }
     let target = match rng.below(if sources.mounted { 16 } else { 8 }) {
         0..4 => {
             let name = TABLES[rng.below(TABLES.len() as u64) as usize];
@@ -252,10 +280,11 @@ pub(crate) fn damage(
     if what == FULL && !is_whole {
         return Ok(None);
     }
-    if sources.in_use && !is_for_use(&what) || sources.as_root && what == "member Locked" {
+    if sources.in_use && !is_for_use(&what) || sources.as_root && what.ends_with(" Locked") {
         return Ok(None);
     }
-    if sources.mounted && matches!(target, Target::File(_, how) if !IN_PLACE.contains(&how)) {
+    let is_of_journal = what.starts_with(JOURNAL_FILE);
+    if sources.mounted && !is_of_journal && matches!(target, Target::File(_, how) if !IN_PLACE.contains(&how)) {
         return Ok(None);
     }
     if !only.is_empty() && !only.iter().any(|word| what.starts_with(word)) {
@@ -281,6 +310,7 @@ pub(crate) fn damage(
         // Who damages is the user whose members they are.
         lchown(&place, Some(uid), Some(gid))?;
     }
+    let slot = if is_of_journal { sources.members.len() } else { slot };
     Ok(undo.map(|undo| Damage { slot, what, undo }))
 }
 
@@ -293,6 +323,11 @@ fn on_file(rng: &mut Rng, sources: &Sources<'_>, slot: usize, path: &Path, how: 
     let file = sources.members[slot].join(path);
     if !fs::symlink_metadata(&file).is_ok_and(|metadata| metadata.is_file()) {
         return Ok(None);
+    }
+    if how == OnFile::Locked {
+        let mode = fs::metadata(&file)?.permissions().mode();
+        fs::set_permissions(&file, Permissions::from_mode(0o0))?;
+        return Ok(Some(vec![Undo::Mode(file, mode)]));
     }
     let content = fs::read(&file)?;
     let mut changed = content.clone();
@@ -310,6 +345,8 @@ fn on_file(rng: &mut Rng, sources: &Sources<'_>, slot: usize, path: &Path, how: 
             }
             return Ok(Some(vec![Undo::Back(file, aside)]));
         }
+        // Done above.
+        OnFile::Locked => return Ok(None),
         OnFile::CutToNothing => changed.clear(),
         OnFile::CutInHalf => changed.truncate(content.len() / 2),
         OnFile::Grown => changed.resize(content.len() + 4096, 0x5a),
@@ -435,6 +472,21 @@ impl Damage {
             || ["member OfAnotherArray", "superblock OfAnotherArray"].contains(&self.what.as_str())
             // A journal that is another array's was put there by somebody.
             || self.what == "journal OfAnotherArray"
+            // What waits in a journal that is lost is not given up without being asked.
+            || self.what.starts_with(JOURNAL_FILE)
+    }
+
+    /// A copy of a member, made while programs used the array, takes the member's place.
+    pub(crate) fn of_copy(member: &Path, copy: &Path, aside: &Path, slot: usize) -> io::Result<Self> {
+        fs::rename(member, aside)?;
+        fs::rename(copy, member)?;
+        let undo = vec![Undo::Back(member.to_owned(), aside.to_owned())];
+        Ok(Self { slot, what: COPIED_IN_USE.to_owned(), undo })
+    }
+
+    /// Whether a copy of a member was put in its place that lacks what programs changed afterwards.
+    pub(crate) fn is_copied_in_use(&self) -> bool {
+        self.what == COPIED_IN_USE
     }
 
     /// The loss of a whole member; `mounted`: it is a file system of its own.
@@ -461,6 +513,11 @@ impl Damage {
     /// Whether a name on a member may be another than the others' until somebody uses it: nothing reads all names yet.
     pub(crate) fn leaves_names_apart(&self) -> bool {
         self.what == "member PrefixEmptied" || self.what == "file Deleted" || self.what.starts_with("file Made")
+    }
+
+    /// Whether it was done to a backing file.
+    pub(crate) fn is_of_backing_file(&self) -> bool {
+        self.what.starts_with("file ")
     }
 
     /// Whether it was done to a whole member.
