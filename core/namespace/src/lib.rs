@@ -56,6 +56,7 @@ mod scrub;
 mod special;
 mod stat;
 mod statfs;
+mod sticky;
 mod sync;
 mod target;
 mod text;

@@ -227,6 +227,9 @@ impl Namespace {
                 break (epochs, found, stat);
             }
         };
+        if flags.contains(OFlags::CREATE) {
+            self.check_opening_made(path, &found.path, &stat)?;
+        }
         let node = match FileType::from_raw_mode(stat.st_mode) {
             _ if flags.contains(OFlags::PATH) => Node::Path,
             FileType::RegularFile => Node::File(self.file_of(&found, flags, &stat, epochs)?),

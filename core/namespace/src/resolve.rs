@@ -14,7 +14,7 @@ use crate::target::Target;
 use crate::{Namespace, Place, ProgramPath, Reached};
 use alloc::vec::Vec;
 use array::config::normalise;
-use sys::rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, fstat, readlinkat, statat};
+use sys::rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, readlinkat, statat};
 use sys::{AsFd, BorrowedFd, OsError, OwnedFd, Result};
 use units::Slot;
 
@@ -111,6 +111,14 @@ impl Namespace {
                 result => result.map(|fd| Ok((on.slot, fd))),
             }
         })?
+    }
+
+    /// What the directory is like that the last component of `text` is in; it was reached without symlinks.
+    pub(crate) fn stat_of_parent(&self, path: ProgramPath<'_>, text: &[u8]) -> Result<Stat> {
+        let cut = text.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+        let parent = join(text.get(..cut).unwrap_or(text), b".");
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        self.open_plainly(path.leading_to(&parent), flags).and_then(|(_, fd)| fstat(&fd))
     }
 
     /// Asks the member whose answers count; if its file system is gone, the next one.
@@ -235,7 +243,7 @@ impl Namespace {
         }
         let next = join(&walk.at, name);
         let epochs = self.epochs();
-        let target = loop {
+        let (target, found) = loop {
             let found = match look(&next) {
                 Err(OsError::LOOP) => return Ok(false),
                 Err(OsError::NOENT) if walk.rest.iter().all(|&byte| byte == b'/') => {
@@ -247,12 +255,18 @@ impl Namespace {
             let target = readlinkat(&found, c"", Vec::new());
             // A symlink that lies on the lowest member alone leads nobody astray.
             if target.is_err() || !self.is_contradicted(&next, identity(&fstat(&found)?), epochs)? {
-                break target;
+                break (target, found);
             }
         };
         match target {
             Ok(_) if keep_link && walk.rest.is_empty() => walk.at = next,
-            Ok(target) => walk.follow(target.as_bytes())?,
+            Ok(target) => {
+                if walk.rest.iter().all(|&byte| byte == b'/') {
+                    let parent = || self.stat_of_parent(path, &next);
+                    self.check_following(&fstat(&found)?, parent)?;
+                }
+                walk.follow(target.as_bytes())?;
+            }
             // Of what is no symlink the kernel says that an empty path leads nowhere.
             Err(OsError::NOENT | OsError::INVAL) => walk.at = next,
             Err(error) => return Err(error),

@@ -139,6 +139,31 @@ pub(super) fn rights_dropped(scene: &mut Scene<'_>, complaints: &mut Complaints)
     Ok(Outcome::Ran)
 }
 
+/// In a directory where everybody may make names, nobody follows another's symlink and opens another's file with O_CREAT, where the kernel is told to protect them.
+pub(super) fn sticky_directories(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
+    if !is_root() {
+        return Ok(Outcome::NotRun("needs root, to be somebody else"));
+    }
+    // The kernel's own settings are the machine's, so the program is shown others in their place.
+    const SHOWN: &str = "mount --bind \"$1\" /proc/sys/fs/protected_symlinks && mount --bind \"$2\" /proc/sys/fs/protected_regular && exec python3 \"$3\" \"$4\" \"$5\"";
+    scene.make(complaints);
+    let [script, symlinks, regular] = ["sticky.py", "symlinks", "regular"].map(|name| scene.beside(name));
+    std::fs::write(&script, include_str!("sticky.py"))?;
+    std::fs::write(&symlinks, "1\n")?;
+    for (setting, refused) in [("0", "40"), ("1", "50"), ("2", "60")] {
+        std::fs::write(&regular, setting)?;
+        let place = scene.data("file").with_file_name(setting);
+        scene.run("mkdir", &[&place]);
+        let words = ["--mount", "--propagation", "private", "sh", "-c", SHOWN, "sh"].map(Path::new);
+        let places: [&Path; 5] = [&symlinks, &regular, &script, &place, Path::new(setting)];
+        let output = scene.run("unshare", &[&words[..], &places[..]].concat());
+        let expected = Output { stdout: format!("576 {refused}\n").into(), stderr: Vec::new(), status: "0".into() };
+        compare(&format!("with protected_regular {setting}"), &expected, &output, complaints);
+    }
+    [script, symlinks, regular].iter().try_for_each(std::fs::remove_file)?;
+    Ok(Outcome::Ran)
+}
+
 /// Whoever writes to a setuid or setgid program, or to one with file capabilities, takes them from it, exactly where a plain directory does.
 pub(super) fn privileges_of_files(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
     if !is_root() {
