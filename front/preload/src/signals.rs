@@ -12,7 +12,10 @@
 //! - **In a trampoline or in the stub**, on the way into the library or out of it, the thread is single-stepped until
 //!   it leaves them.
 //! - **SIGSEGV and SIGBUS** always have our entry and are never really blocked: a fault inside a guard is that guard's
-//!   result, and a fault in a mapping of an array file is resolved. All other faults are the program's.
+//!   result, and a fault in a mapping of an array file is resolved. All other faults are the program's. If somebody
+//!   *sends* one of these signals (kill(2)), or SIGTRAP, while the thread is inside the library or believes to have the
+//!   signal blocked, the thread keeps the signal in a word of its own, and sends it to itself when it leaves the library
+//!   the next time. The handler then sees the process itself as the sender.
 //!
 //! Invariant: no code that runs in a signal handler takes a lock. The table consists of words that are read and written
 //! atomically.
@@ -28,7 +31,7 @@ use crate::process;
 use crate::program;
 use crate::sud;
 use crate::thread::{inside, word};
-use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, compiler_fence};
 use linux_raw_sys::general::{__NR_gettid, __NR_rt_sigaction, __NR_rt_sigprocmask, __NR_rt_tgsigqueueinfo};
 use sys::raw::{check, syscall};
 
@@ -65,6 +68,9 @@ const fn bit(signal: usize) -> u64 {
 pub(crate) fn never_blocked() -> u64 {
     bit(SIGSEGV) | bit(SIGBUS) | if sud::is_armed() { bit(SIGSYS) } else { 0 }
 }
+
+/// The bit of [`word::DEFERRED`] that says that every signal is blocked. No signal that is kept has it: it would be SIGHUP.
+const ALL_BLOCKED: usize = 1;
 
 /// The mask of a thread that is inside the library while a deferred signal waits: everything that may be blocked.
 fn raised() -> u64 {
@@ -238,7 +244,7 @@ fn change(signal: usize, action: Action) -> sys::Result<Action> {
 /// thread's pretended mask says that they are blocked.
 pub(crate) fn serve_mask(call: &mut Call) -> Verdict {
     let [how, set, old, bytes, ..] = call.args;
-    let pretended = word(crate::thread::word::PRETENDED_MASK).load(Ordering::Relaxed) as u64;
+    let pretended = word(word::PRETENDED_MASK).load(Ordering::Relaxed) as u64;
     let asked = match (bytes, set) {
         (MASK_BYTES, 0) => 0,
         (MASK_BYTES, address) => match program::read::<u64>(address) {
@@ -263,7 +269,7 @@ fn finish_mask(call: &mut Call) -> isize {
     if call.result != 0 {
         return call.result;
     }
-    let pretended = word(crate::thread::word::PRETENDED_MASK);
+    let pretended = word(word::PRETENDED_MASK);
     let (before, asked) = (pretended.load(Ordering::Relaxed) as u64, call.scratch[2] & never_blocked());
     let after = match how {
         _ if set == 0 => before,
@@ -283,15 +289,39 @@ fn finish_mask(call: &mut Call) -> isize {
 }
 
 /// The last thing before a thread leaves the library: if a signal was deferred, this has the stub restore the thread's
-/// mask.
+/// mask. The thread counts as outside already.
 #[inline]
 pub(crate) fn leave(call: &mut Call) {
-    let deferred = word(crate::thread::word::DEFERRED);
-    if deferred.load(Ordering::Relaxed) != 0 {
-        deferred.store(0, Ordering::Relaxed);
-        call.unblock = 1;
-        call.mask = word(crate::thread::word::DEFERRED_MASK).load(Ordering::Relaxed) as u64;
+    if word(word::DEFERRED).load(Ordering::Relaxed) != 0 {
+        leave_deferred(call);
     }
+}
+
+#[cold]
+fn leave_deferred(call: &mut Call) {
+    // A thread that is being stepped must not be while SIGTRAP is blocked. The step that finds it inside is the last one.
+    inside().fetch_add(1, Ordering::Relaxed);
+    compiler_fence(Ordering::SeqCst);
+    let mask = end_deferral();
+    compiler_fence(Ordering::SeqCst);
+    inside().fetch_sub(1, Ordering::Relaxed);
+    (call.unblock, call.mask) = (1, mask);
+}
+
+/// Ends the deferral of signals: every signal is blocked from here on, also those that never are, and the signals that
+/// were kept are sent to this thread. Returns the program's mask; when it is restored all of them arrive.
+fn end_deferral() -> u64 {
+    let (all, mut before) = (!0u64, 0u64);
+    let arguments = [SIG_SETMASK, &raw const all as usize, &raw mut before as usize, MASK_BYTES, 0, 0];
+    // SAFETY: both masks outlive the call. Nothing between here and the program's code relies on a fault's signal.
+    unsafe { syscall(__NR_rt_sigprocmask as usize, arguments) };
+    let deferred = word(word::DEFERRED);
+    let waiting = deferred.load(Ordering::Relaxed);
+    let kept = waiting & !ALL_BLOCKED;
+    let ready = kept & !word(word::PRETENDED_MASK).load(Ordering::Relaxed);
+    deferred.store(kept & !ready, Ordering::Relaxed);
+    (1..=SIGNAL_COUNT).filter(|&signal| ready & bit(signal) as usize != 0).for_each(raise);
+    if waiting & ALL_BLOCKED == 0 { before } else { word(word::DEFERRED_MASK).load(Ordering::Relaxed) as u64 }
 }
 
 /// Prepares the signals for an exec. An exec makes signals with a handler default. So signals that have our entry and
@@ -307,7 +337,7 @@ pub(crate) fn prepare_for_exec() {
 
 /// Has the kernel block or unblock (`how`) the signals that the program believes to have blocked.
 fn block_really(how: usize) {
-    let pretended = word(crate::thread::word::PRETENDED_MASK).load(Ordering::Relaxed) as u64 & never_blocked();
+    let pretended = word(word::PRETENDED_MASK).load(Ordering::Relaxed) as u64 & never_blocked();
     if pretended != 0 {
         // SAFETY: the mask outlives the call; the thread's own mask concerns no memory.
         unsafe { syscall(__NR_rt_sigprocmask as usize, [how, &raw const pretended as usize, 0, MASK_BYTES, 0, 0]) };
@@ -316,7 +346,7 @@ fn block_really(how: usize) {
 
 /// Notes which of the signals that are never really blocked were blocked when the program was started.
 pub(crate) fn inherit_mask(mask: u64) {
-    word(crate::thread::word::PRETENDED_MASK).store((mask & never_blocked()) as usize, Ordering::Relaxed);
+    word(word::PRETENDED_MASK).store((mask & never_blocked()) as usize, Ordering::Relaxed);
 }
 
 /// Installs our entry for SIGSEGV and SIGBUS in a deputy, so that its guards work. The deputy has the signal actions of
@@ -368,13 +398,24 @@ pub(crate) unsafe extern "C" fn arrived(signal: usize, info: *mut Info, context:
         unsafe { sud::caught(context) };
         return 0;
     }
-    if signal == SIGTRAP && raised_by_kernel && word(crate::thread::word::STEPPING).load(Ordering::Relaxed) != 0 {
+    if signal == SIGTRAP && raised_by_kernel && word(word::STEPPING).load(Ordering::Relaxed) != 0 {
         step(context);
         return 0;
     }
     let synchronous = raised_by_kernel && matches!(signal, SIGSEGV | SIGBUS | SIGILL | SIGFPE | SIGTRAP | SIGSYS);
-    if !synchronous && !settle(signal, info, context) {
-        return 0;
+    if !synchronous {
+        if is_kept(signal) {
+            if ENTRIES[signal].handler.load(Ordering::Acquire) == SIG_IGN {
+                return 0;
+            }
+            if word(word::PRETENDED_MASK).load(Ordering::Relaxed) & bit(signal) as usize != 0 {
+                keep(signal);
+                return 0;
+            }
+        }
+        if !settle(signal, info, context) {
+            return 0;
+        }
     }
     deliver(signal, info, synchronous)
 }
@@ -402,8 +443,12 @@ fn settle(signal: usize, info: &Info, context: &mut Context) -> bool {
     if !defer(signal, info, context) {
         return true;
     }
+    if is_kept(signal) {
+        // Its thread is not stepped: another one of them, which nothing blocks, could arrive in the handler of a step.
+        return false;
+    }
     install_trap();
-    word(crate::thread::word::STEPPING).store(1, Ordering::Relaxed);
+    word(word::STEPPING).store(1, Ordering::Relaxed);
     context.set_stepping(true);
     false
 }
@@ -416,7 +461,7 @@ fn is_own(address: usize) -> bool {
 /// Moves a thread that was interrupted at one of the known labels on the way out of a stub to the end of that way.
 fn complete(context: &mut Context) -> bool {
     let ran = context.address() == entry::ran();
-    word(crate::thread::word::STEPPING).store(0, Ordering::Relaxed);
+    word(word::STEPPING).store(0, Ordering::Relaxed);
     let frame = context.stack_pointer();
     // SAFETY: at these labels the stack pointer is at the frame of the stub, with the call and its verdict in it.
     let (call, verdict) = unsafe { entry::frame(frame) };
@@ -444,34 +489,53 @@ fn step(context: &mut Context) {
         return;
     }
     context.set_stepping(false);
-    word(crate::thread::word::STEPPING).store(0, Ordering::Relaxed);
     // If the thread has entered the library, the stub restores the mask later. If the thread has left the trampoline or
     // stub, the mask is restored here, and the deferred signal arrives at this instruction.
     if !entered {
-        word(crate::thread::word::DEFERRED).store(0, Ordering::Relaxed);
-        context.set_mask(word(crate::thread::word::DEFERRED_MASK).load(Ordering::Relaxed) as u64);
+        context.set_mask(end_deferral());
     }
+    word(word::STEPPING).store(0, Ordering::Relaxed);
 }
 
-/// Defers a signal: sends it to this thread again, and blocks everything until the thread leaves the library. False if
-/// the signal cannot be sent.
+/// Whether the mask of a thread inside the library cannot hold the signal, so that it must be kept and not blocked.
+fn is_kept(signal: usize) -> bool {
+    raised() & bit(signal) == 0
+}
+
+/// Keeps a signal that cannot be blocked until the thread leaves the library.
+fn keep(signal: usize) {
+    word(word::DEFERRED).fetch_or(bit(signal) as usize, Ordering::Relaxed);
+}
+
+/// Defers a signal: sends it to this thread again, and blocks everything until the thread leaves the library. A signal
+/// that cannot be blocked is kept instead. False if the signal cannot be sent.
 fn defer(signal: usize, info: &Info, context: &mut Context) -> bool {
+    if is_kept(signal) {
+        keep(signal);
+        return true;
+    }
     if !send_again(signal, info) {
         return false;
     }
-    word(crate::thread::word::DEFERRED_MASK).store(context.mask() as usize, Ordering::Relaxed);
-    word(crate::thread::word::DEFERRED).store(1, Ordering::Relaxed);
-    context.set_mask(raised());
+    raise_mask(context);
     true
+}
+
+/// Blocks every signal that may be blocked until the thread leaves the library.
+fn raise_mask(context: &mut Context) {
+    if word(word::DEFERRED).fetch_or(ALL_BLOCKED, Ordering::Relaxed) & ALL_BLOCKED == 0 {
+        word(word::DEFERRED_MASK).store(context.mask() as usize, Ordering::Relaxed);
+    }
+    context.set_mask(raised());
 }
 
 /// Sends the calling thread a signal, as the kernel does when a call exceeds a limit (SIGXFSZ) or writes into a pipe that
 /// nobody reads (SIGPIPE).
 pub(crate) fn raise(signal: usize) {
     // The signal is from this process with code SI_USER; the rest of the 128 bytes of siginfo stays zero.
-    let mut info = [0u32; 32];
-    (info[0], info[4]) = (signal as u32, process::getpid());
-    // SAFETY: the buffer begins with the fields of Info and is only read.
+    let mut info = [0u64; 16];
+    (info[0], info[2]) = (signal as u64, u64::from(process::getpid()));
+    // SAFETY: the buffer begins with the fields of Info, is as long and aligned as a siginfo, and is only read.
     send_again(signal, unsafe { &*info.as_ptr().cast() });
 }
 
@@ -506,7 +570,7 @@ fn deliver(signal: usize, info: &Info, synchronous: bool) -> usize {
             0
         }
         handler => {
-            word(crate::thread::word::HANDLED).store(1, Ordering::Relaxed);
+            word(word::HANDLED).store(1, Ordering::Relaxed);
             if action.flags & SA_RESETHAND != 0 {
                 entry.store(Action::default());
                 if !is_always_ours(signal) {

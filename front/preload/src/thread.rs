@@ -9,7 +9,8 @@ use sys::thread::block;
 pub(crate) mod word {
     /// Top of the thread's private stack; 0 until its first call. The entry stub reads and sets it.
     pub(crate) const PRIVATE_STACK_TOP: usize = 0;
-    /// 1 while a signal was deferred and every signal is blocked until the thread leaves.
+    /// What waits until the thread leaves the library. The lowest bit: a signal was deferred, and every signal is blocked.
+    /// Other bits: signals that cannot be blocked here and that somebody has sent, as in a mask of signals.
     pub(crate) const DEFERRED: usize = 1;
     /// The signal mask to restore then.
     pub(crate) const DEFERRED_MASK: usize = 2;

@@ -68,6 +68,65 @@ static void storm(int file) {
     CHECK(wrong == 0);
 }
 
+static int shared_file;
+
+/* A timer that sends `number` every millisecond: while its handler runs, such a signal is not blocked as it is elsewhere. */
+static timer_t send_often(int number) {
+    struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = number};
+    struct itimerspec period = {{0, 1000000}, {0, 1000000}};
+    timer_t timer;
+    timer_create(CLOCK_MONOTONIC, &event, &timer);
+    timer_settime(timer, 0, &period, NULL);
+    return timer;
+}
+
+static void read_often(long until, int rounds) {
+    char buffer[65536];
+    for (long i = 0; hits < until && i < rounds; i++)
+        if (pread(shared_file, buffer, 64 + (i & 4095), (i & 7) * 4096) != 64 + (i & 4095))
+            failures++;
+}
+
+/* Signals that stand for faults are sent while calls are served: handlers run, ignored ones are nothing, default ones kill, blocked ones wait. */
+static void faults_that_are_sent(void) {
+    int numbers[] = {SIGTRAP, SIGSEGV, SIGBUS};
+    for (int i = 0; i < 3; i++) {
+        struct sigaction action = {.sa_sigaction = on_timer, .sa_flags = SA_SIGINFO | SA_RESTART};
+        sigset_t mask, old;
+        sigaction(numbers[i], &action, NULL);
+        hits = inside = 0;
+        timer_t timer = send_often(numbers[i]);
+        read_often(500, 1 << 30);
+        timer_delete(timer);
+        CHECK(inside == 0);
+        sigprocmask(0, NULL, &mask);
+        for (int k = 1; k < 65; k++)
+            CHECK(!sigismember(&mask, k));
+        sigemptyset(&mask);
+        sigaddset(&mask, numbers[i]);
+        sigprocmask(SIG_BLOCK, &mask, &old);
+        hits = 0;
+        kill(getpid(), numbers[i]);
+        read_often(1, 10);
+        CHECK(hits == 0);
+        sigprocmask(SIG_UNBLOCK, &mask, NULL);
+        CHECK(hits == 1);
+        signal(numbers[i], SIG_IGN);
+        hits = 0;
+        timer = send_often(numbers[i]);
+        read_often(1, 20000);
+        timer_delete(timer);
+        CHECK(hits == 0);
+        memset(&action, 0, sizeof action);
+        sigaction(numbers[i], &action, NULL);
+    }
+}
+
+static void killed_by(int number) { hits = 0; send_often(number); read_often(1, 1 << 30); }
+static void trap_while_reading(void) { killed_by(SIGTRAP); }
+static void segv_while_reading(void) { killed_by(SIGSEGV); }
+static void bus_while_reading(void) { killed_by(SIGBUS); }
+
 static void segv(void) { *(volatile int *)8 = 1; }
 static void bus(void) { *(volatile char *)mmap(0, 4096, 3, MAP_SHARED, memfd_create("x", 0), 0) = 1; }
 static void sent(void) { kill(getpid(), SIGSEGV); }
@@ -152,9 +211,14 @@ int main(int count, char **arguments) {
     CHECK(death(ignored) == 0);
     CHECK(death(ignored_fault) == SIGSEGV);
     CHECK(death(abort) == SIGABRT);
+    shared_file = file;
+    CHECK(death(trap_while_reading) == SIGTRAP);
+    CHECK(death(segv_while_reading) == SIGSEGV);
+    CHECK(death(bus_while_reading) == SIGBUS);
     storm(file);
     actions();
     masks();
+    faults_that_are_sent();
     CHECK(pread(file, (void *)8, 10, 0) == -1 && errno == EFAULT);
     return failures != 0;
 }
