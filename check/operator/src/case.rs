@@ -299,8 +299,10 @@ impl<'a> Case<'a> {
         if !complaints.is_empty() {
             return Ok(());
         }
+        let mut looked = false;
         if !sources.in_use && damages.iter().all(Damage::is_of_backing_file) && rng.one_in(2) {
             self.look_without_one_more(&mut rng, &damages, complaints)?;
+            looked = true;
             if !complaints.is_empty() {
                 return Ok(());
             }
@@ -313,7 +315,7 @@ impl<'a> Case<'a> {
         } else {
             (true, true)
         };
-        if !self.used(&damages, "after the damage", changes, sources.in_use, complaints)? || !goes_back {
+        if !self.used(&damages, "after the damage", changes, sources.in_use || looked, complaints)? || !goes_back {
             return Ok(());
         }
         for damage in damages.iter().rev() {

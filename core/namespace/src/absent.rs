@@ -321,6 +321,26 @@ impl Namespace {
         Ok(without)
     }
 
+    /// Whether member `slot` lacks files at or below a logical path that only a member can restore which is away and not on
+    /// record as out: to give the member these names would make that other member stale. `item` is what member `from` has at
+    /// the path. The namespace lock is held.
+    pub(crate) fn waits_for_away(&self, from: Slot, path: &[u8], slot: Slot, item: &Item) -> Result<bool> {
+        let runtime = self.array().runtime();
+        if runtime.out_unrecorded().is_empty()
+            || self.array().geometry().survives(runtime.out().union(MemberSet::EMPTY.with(slot)))
+        {
+            return Ok(false);
+        }
+        for attribute in self.proven_below(from, path, item) {
+            if self.files().size_on_members(attribute)? != 0
+                && !self.without_file(MemberSet::EMPTY.with(slot), attribute)?.is_empty()
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Makes a directory, symlink or special file on member `slot`, which lacks it, like the one on member `from`.
     fn give(&self, from: Slot, slot: Slot, path: &[u8]) -> Result<()> {
         self.array().before_change()?;

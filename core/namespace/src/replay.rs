@@ -182,6 +182,9 @@ impl Namespace {
         if item.is_file() && item.attribute.is_none() || self.is_behind_symlink(slot, path)? {
             return Ok(());
         }
+        if self.waits_for_away(reference, there, slot, item)? {
+            return Ok(());
+        }
         self.array().before_change()?;
         // A directory with files of the array in it is left: then names are compared as a whole, which sets those files aside first.
         self.clear(slot, &Located::below(self.root(slot)?.as_fd(), &path[1..])?)?;

@@ -321,6 +321,29 @@ fn what_only_a_member_that_is_away_can_restore_waits_for_it() {
     }
 }
 
+/// A start makes the last change of names once more, and does not give names then that a member which is away has to wait for.
+#[test]
+fn what_the_last_change_made_waits_for_a_member_that_is_away() {
+    for (lost, gone) in [(1, 2), (2, 1), (2, 0)] {
+        for what in ["data/last", "data/last/f"] {
+            let mut array = TestArray::with(Level::Raid5, 3);
+            inside(array.namespace.mkdir(b"/data/last", 0o755));
+            write(&create(array.namespace, "/data/last/f"), 0, &[7; 20_000]);
+            inside(array.namespace.chmod(b"/data/last/f", 0o640, true));
+            let [present, away] = ["m", "away"].map(|name| array.members[gone].with_file_name(format!("{name}{gone}")));
+            array.namespace.files().detach();
+            fs::rename(&present, &away).unwrap();
+            remove(&array.members[lost].join(what));
+            array.restart();
+            assert_eq!(refused(array.namespace.open(b"/data/last/f", OFlags::RDONLY, 0)), OsError::IO, "{what}");
+            array.namespace.files().detach();
+            fs::rename(&away, &present).unwrap();
+            array.restart();
+            assert_eq!(content(array.namespace, "/data/last/f"), [7; 20_000], "{what} lost on {lost}, {gone} away");
+        }
+    }
+}
+
 #[test]
 fn comparing_all_names_takes_nothing_from_others_that_the_reference_has_lost() {
     for (level, count) in [(Level::Raid1, 2), (Level::Raid1, 3), (Level::Raid5, 3), (Level::Raid6, 4)] {
