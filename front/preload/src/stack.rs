@@ -86,6 +86,11 @@ pub(crate) fn is_alone() -> bool {
     STACKS.lock().entries.iter().all(|stack| stack.thread == own || is_gone(stack.thread))
 }
 
+/// The threads that have come by, of which some may have ended.
+pub(crate) fn threads() -> Vec<usize> {
+    STACKS.lock().entries.iter().map(|stack| stack.thread).collect()
+}
+
 pub(crate) fn thread() -> usize {
     // SAFETY: gettid() has no preconditions.
     unsafe { syscall(__NR_gettid as usize, [0; 6]) as usize }

@@ -4,6 +4,7 @@
 //! paths are named by their index; a call whose only such argument is its first, a descriptor, is filtered by it before
 //! any other work.
 
+use crate::mappings::lend;
 use crate::patch::cache::hash;
 
 /// What becomes of a call.
@@ -47,17 +48,18 @@ pub(crate) const NUMBER_COUNT: usize = 470;
 /// The table, indexed by number. Numbers the ABI never assigned pass.
 pub(crate) static ROWS: [Row; NUMBER_COUNT] = table();
 
-/// Whether a site with this number is patched; None for a number that is not constant.
+/// Whether a site with this number is patched; None for a number that is not constant. A call that passes is, too, if it may store to a buffer of the program's that is a mapping.
 pub(crate) fn wants_site(number: Option<u32>) -> bool {
-    number.is_none_or(|number| ROWS.get(number as usize).is_some_and(|row| row.way != Pass))
+    let is_wanted = |number: u32| ROWS.get(number as usize).is_some_and(|row| row.way != Pass);
+    number.is_none_or(|number| is_wanted(number) || lend::stores(number))
 }
 
 /// Changes whenever the set of patched sites, the code that finds them or the form of their records may.
 pub(crate) fn fingerprint() -> u64 {
-    const FORMAT: u64 = 3;
+    const FORMAT: u64 = 4;
     let format = FORMAT << 32 | crate::patch::site::SITE_BYTES as u64;
     let code = hash(env!("CXLRAID_PATCH_SOURCES").as_bytes(), format);
-    ROWS.iter().fold(code, |seed, row| hash(&[row.way as u8], seed))
+    (0..NUMBER_COUNT as u32).fold(code, |seed, number| hash(&[u8::from(wants_site(Some(number)))], seed))
 }
 
 struct Line(usize, Row);

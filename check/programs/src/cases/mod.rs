@@ -80,7 +80,7 @@ const WATCHED: &[(&str, &str)] = &[("pread64", "tells of loads"), ("fallocate", 
 const FIO: &[&str] = &["/threads.", "/processes.", "/odd.", "/overwrite.", "/append.", "/own.", "/many."];
 
 /// All cases, in no particular order.
-pub(crate) const CASES: [Case; 59] = [
+pub(crate) const CASES: [Case; 60] = [
     case("stdio", "stdio.sh", 1),
     Case { uncounted: COPYING, ..case("cat", "cat.sh", 2) },
     case("dd", "dd.sh", 2),
@@ -143,6 +143,7 @@ pub(crate) const CASES: [Case; 59] = [
     Case { traceable: false, ..program("sends", &[("PROGRAM", "sends")], 2) },
     program("maps", &[("PROGRAM", "maps")], 1),
     program("memory", &[("PROGRAM", "memory")], 5),
+    Case { uncounted: MAPPED, ..program("robust", &[("PROGRAM", "robust"), ("CXLRAID_MAP_TRACKING", "protect")], 20) },
     Case { uncounted: WATCHED, ..program("watches", &[("PROGRAM", "watches")], 20) },
     program("readers", &[("PROGRAM", "readers")], 2),
     program("sites", &[("PROGRAM", "sites")], 1),

@@ -43,7 +43,7 @@ enum Stores {
 }
 
 /// The calls of which programs may hand in part of a mapping; those on files of the array are served.
-const CALLS: [(u32, Stores); 37] = [
+const CALLS: [(u32, Stores); 40] = [
     (nr::__NR_read, Stores::Buffer(1, 2)),
     (nr::__NR_pread64, Stores::Buffer(1, 2)),
     (nr::__NR_readv, Stores::Vector(1, 2)),
@@ -75,6 +75,9 @@ const CALLS: [(u32, Stores); 37] = [
     (nr::__NR_pipe2, Stores::Fixed(0, 8)),
     (nr::__NR_socketpair, Stores::Fixed(3, 8)),
     (nr::__NR_wait4, Stores::Fixed(1, 4)),
+    (nr::__NR_waitid, Stores::Fixed(2, 128)),
+    (nr::__NR_vmsplice, Stores::Vector(1, 2)),
+    (nr::__NR_epoll_pwait, Stores::Array(1, 2, 12)),
     (nr::__NR_getrusage, Stores::Fixed(1, 144)),
     (nr::__NR_uname, Stores::Fixed(0, 390)),
     (nr::__NR_sysinfo, Stores::Fixed(0, 112)),
@@ -82,6 +85,11 @@ const CALLS: [(u32, Stores); 37] = [
     (nr::__NR_ppoll, Stores::Array(0, 1, 8)),
     (nr::__NR_epoll_wait, Stores::Array(1, 2, 12)),
 ];
+
+/// Whether a call is looked at.
+pub(crate) fn stores(number: u32) -> bool {
+    CALLS.iter().any(|&(other, _)| other == number)
+}
 
 /// From now on calls are looked at.
 pub(super) fn begin() {

@@ -29,6 +29,7 @@ mod private_move;
 pub(crate) mod process;
 pub(crate) mod quiet;
 mod rights;
+mod robust;
 mod unit;
 mod unused;
 

@@ -16,6 +16,7 @@
 //! changes a mapping's addresses calls [`Mapping::take_back`] for all of it first.
 
 use super::compose::{show_file, show_nothing};
+use super::robust;
 use super::{Mapping, Mappings, PAGE};
 use heap::vec::Vec;
 use linux_raw_sys::general::{__NR_mprotect, PROT_WRITE};
@@ -144,8 +145,11 @@ impl Mapping {
         let shown = self.shown_protection();
         let granule = |index: u64| self.granule(index, rights.granule_bytes);
         let touches = |&(from, to): &(usize, usize)| from < end && start < to;
-        let is_lent =
-            |&(from, to): &(usize, usize)| rights.lent.iter().any(|&(lent_start, lent_end)| from < lent_end && lent_start < to);
+        let held = robust::words();
+        let is_lent = |&(from, to): &(usize, usize)| {
+            let meets = |&(lent_start, lent_end): &(usize, usize)| from < lent_end && lent_start < to;
+            rights.lent.iter().any(meets) || held.iter().any(|word| (from..to).contains(word))
+        };
         let all = || rights.given.iter().map(|&index| granule(index));
         let is_refused = |&(from, to): &(usize, usize)| protect(from, to, shown).is_err();
         // The kernel may refuse to split the mapping further. All of it is protected then, which splits
@@ -163,6 +167,11 @@ impl Mapping {
         let given = rights.given.iter().copied().filter(keeps).collect();
         if let Some(rights) = &mut self.rights {
             rights.given = given;
+        }
+        // A lock that a thread has taken just now. If the right cannot be given, the lock is lost with its owner.
+        let shown = self.start..self.composed;
+        for word in robust::words().into_iter().filter(|word| shown.contains(word)) {
+            let _ = self.give(word);
         }
         taken
     }
