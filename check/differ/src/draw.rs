@@ -62,22 +62,8 @@ const NAMES: [&str; 24] = [
     "d0/nothing/x",
     "secret",
 ];
-const OUTSIDE: [&str; 14] = [
-    "%/h0",
-    "%/hd",
-    "%/hs",
-    "%/hs",
-    "%/hd/new",
-    "%/hs/x",
-    "%/hf",
-    "%/hf",
-    "%/hg",
-    "%/hk",
-    "%/hk/f0",
-    "%/hk/new",
-    "%/hw/f1",
-    "%/hw/new2",
-];
+const OUTSIDE: [&str; 13] =
+    ["%/h0", "%/hd", "%/hs", "%/hs", "%/hd/new", "%/hs/x", "%/hf", "%/hf", "%/hk", "%/hk/f0", "%/hk/new", "%/hw/f1", "%/hw/new2"];
 
 /// The program's own pieces of address space for mappings begin here: far from where the kernel puts mappings by itself, so that nobody else's are ever met.
 pub(crate) const MAPS: i64 = 1 << 40;

@@ -55,8 +55,8 @@ pub(crate) fn make(inside: &Path, outside: &Path) -> io::Result<()> {
     fs::write(outside.join("h0"), pattern(5_000))?;
     fs::create_dir(outside.join("hd"))?;
     symlink(inside.join("f0"), outside.join("hs"))?;
-    // By what /proc says of the program: f0, the deleted file, d0, and the working directory.
-    for (name, target) in [("hf", "fd/3"), ("hg", "fd/11"), ("hk", "fd/5"), ("hw", "cwd")] {
+    // By what /proc says of the program: f0, d0, and the working directory.
+    for (name, target) in [("hf", "fd/3"), ("hk", "fd/5"), ("hw", "cwd")] {
         symlink(format!("/proc/self/{target}"), outside.join(name))?;
     }
     Ok(())

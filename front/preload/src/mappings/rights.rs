@@ -84,11 +84,11 @@ impl Mapping {
         self.rights.as_ref().is_some_and(|rights| rights.tells_stores)
     }
 
-    /// The addresses of granule `index`, which reaches into the mapping, cut to what is composed. If it
-    /// begins behind that, the range is empty (start ≥ end).
+    /// The addresses of granule `index`, cut to what is composed. If it begins behind that, or ends
+    /// before the mapping, the range is empty (start ≥ end).
     fn granule(&self, index: u64, granule_bytes: u64) -> (usize, usize) {
         let from = (index * granule_bytes).saturating_sub(self.offset) as usize;
-        let to = ((index + 1) * granule_bytes - self.offset) as usize;
+        let to = ((index + 1) * granule_bytes).saturating_sub(self.offset) as usize;
         (self.start + from, (self.start + to).min(self.composed))
     }
 
