@@ -158,7 +158,12 @@ fn prepare_first(
                 Reached::Array(namespace.reopen(fd, node, OFlags::RDONLY | OFlags::CLOEXEC, 0)?)
             }
             None => {
-                let opened = namespace.open(path.path(), OFlags::RDONLY | OFlags::CLOEXEC, 0)?;
+                // What is no regular file is refused, and not waited for.
+                let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+                let opened = namespace.open(path.path(), flags, 0).map_err(|error| match error {
+                    OsError::NXIO | OsError::NODEV => OsError::ACCESS,
+                    error => error,
+                })?;
                 if matches!(&opened, Reached::Array(Opened { node: Node::File(_), .. }))
                     && let Reached::Host(_) = namespace.access(path.path(), Access::EXEC_OK, AtFlags::EACCESS, true)?
                 {

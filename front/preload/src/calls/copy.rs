@@ -6,7 +6,7 @@ use crate::array;
 use crate::dispatch::{Call, Verdict};
 use crate::program;
 use file::FileRef;
-use linux_raw_sys::general::{__NR_pread64, __NR_pwrite64, __NR_read, __NR_write, S_IFDIR, S_IFIFO, S_IFMT, S_IFREG};
+use linux_raw_sys::general::{__NR_kcmp, __NR_pread64, __NR_pwrite64, __NR_read, __NR_write, S_IFDIR, S_IFIFO, S_IFMT, S_IFREG};
 use namespace::Node;
 use sys::raw::{check, syscall};
 use sys::rustix::fs::{OFlags, fcntl_getfl, fstat};
@@ -314,8 +314,11 @@ pub(super) fn kind(descriptor: RawFd) -> u32 {
 /// Copies from one end to the other. Where both are one description with one position, each end counts from where that was, as in the kernel.
 fn copy(mut input: End, mut output: End, bytes: usize) -> Result<usize, OsError> {
     let shared = match (input.file(), output.file()) {
-        (Some((held, file)), Some((other, _)))
-            if core::ptr::eq(&raw const **held, &raw const **other) && input.offset.is_none() && output.offset.is_none() =>
+        (Some((held, file)), Some((other, copied)))
+            if input.offset.is_none()
+                && output.offset.is_none()
+                && file.number() == copied.number()
+                && (core::ptr::eq(&raw const **held, &raw const **other) || is_one_description(input.fd, output.fd)) =>
         {
             Some((held.clone(), file.clone(), input.start(held, file)?))
         }
@@ -330,6 +333,15 @@ fn copy(mut input: End, mut output: End, bytes: usize) -> Result<usize, OsError>
         *position = start + moved as u64;
         Ok(moved)
     })
+}
+
+/// Whether two descriptors are one open file description, as they may be that the process was started with. Where the kernel does
+/// not tell they are not.
+fn is_one_description(one: RawFd, other: RawFd) -> bool {
+    const KCMP_FILE: usize = 0;
+    let process = crate::process::getpid() as usize;
+    // SAFETY: looks at descriptors and changes nothing.
+    unsafe { syscall(__NR_kcmp as usize, [process, process, KCMP_FILE, one as usize, other as usize, 0]) == 0 }
 }
 
 /// How many bytes an output of fewer than `bytes` lies ahead of the input in the same file, if it does: what is copied is copied again then.

@@ -162,7 +162,8 @@ pub(crate) fn remap_pages(call: &mut Call) -> Verdict {
 /// `msync`.
 pub(crate) fn msync(call: &mut Call) -> Verdict {
     let Some((start, end)) = pages(call.args[0], call.args[1]).filter(|_| any()) else { return Verdict::Pass };
-    let flags = call.args[2];
+    // An int.
+    let flags = call.args[2] as u32 as usize;
     let mut table = table();
     let touched = table.touching(start, end);
     if touched.is_empty() || flags & (MS_SYNC | MS_ASYNC) == 0 {
