@@ -2,12 +2,13 @@
 //! have 1 GiB each; those of the small files under `.cxlraid` have 32 MiB, so that a program with little address space
 //! (`ulimit -v`) can map them.
 //!
-//! A window is larger than the file at first; the part beyond the end faults until the file grows, and becomes valid then
-//! without another system call. The table has two levels; window 0, all that most files have, lies in the table itself, so
-//! a small file costs one mmap and no memory.
+//! A window may reach beyond the end of the file. Loads and stores there fault until the file grows; then they work
+//! without another system call. The table of windows has two levels. Window 0, the only one of most files, lies in the
+//! table itself, so a small file costs one mmap and no other memory.
 //!
 //! Invariant: a window goes from unmapped to mapped (or to "cannot be mapped") once, by compare-and-exchange; whoever loses the race
-//! unmaps its own attempt. Nothing is unmapped before the table is dropped, so a pointer from it is good for that long.
+//! unmaps its own attempt. No window is unmapped before the table is dropped, so an address in a window is valid for
+//! that long.
 
 use crate::allocated::Granules;
 use alloc::boxed::Box;
@@ -20,7 +21,8 @@ use sys::rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 pub(crate) const WINDOW_SHIFT: u32 = 30;
 /// The logarithm of the bytes of the windows of small files: 32 MiB.
 pub(crate) const SMALL_WINDOW_SHIFT: u32 = 25;
-/// The logarithm of how many windows a file has at most: offsets from 64 TiB on are reached by the byte-range face only.
+/// The logarithm of how many windows a file has at most. Offsets behind the last of them (from 64 TiB on, with windows of
+/// 1 GiB) are in no window; they are reached by system calls.
 pub(crate) const WINDOWS_SHIFT: u32 = 16;
 
 const LEAF_SHIFT: u32 = 8;
@@ -53,7 +55,8 @@ pub(crate) struct Windows {
 #[cfg(feature = "small-windows")]
 static SHIFT: core::sync::atomic::AtomicU32 = core::sync::atomic::AtomicU32::new(WINDOW_SHIFT);
 
-/// Files opened from now on are mapped in windows of `bytes` (a power of two, a granule at least; None: as ever), so that small ones have several. For check/crash.
+/// Sets the bytes of a window for files that are opened from now on: a power of two, at least a granule; None for the
+/// usual size. Small files then have several windows, which check/crash needs.
 #[cfg(feature = "small-windows")]
 pub fn set_window_bytes(bytes: Option<u64>) {
     let shift = bytes.map_or(WINDOW_SHIFT, |bytes| bytes.trailing_zeros().max(crate::allocated::GRANULE_SHIFT));
@@ -63,10 +66,11 @@ pub fn set_window_bytes(bytes: Option<u64>) {
 /// How windows of a file are mapped.
 pub(crate) struct Mapping {
     pub(crate) writable: bool,
-    /// Whether stores must be durable by flushing processor caches alone: MAP_SYNC.
+    /// Whether stores must become durable by flushing processor caches alone, which MAP_SYNC provides.
     pub(crate) synchronous: bool,
-    /// Whether a file on a member that grants MAP_SYNC does not grant it itself (dax=inode, and the file lacks the attribute): its
-    /// windows are ordinary mappings, and a system call must make stores durable.
+    /// Whether the kernel refused MAP_SYNC for this file although the member grants it (with the mount option dax=inode
+    /// a file may lack the DAX attribute). Then windows are ordinary mappings, and a system call must make stores
+    /// durable.
     pub(crate) refused: AtomicBool,
 }
 
@@ -75,12 +79,13 @@ impl Window {
         Self { base: AtomicPtr::new(ptr::null_mut()), granules: AtomicPtr::new(ptr::null_mut()) }
     }
 
-    /// Where the window is mapped, if it is.
+    /// The address at which the window is mapped, if it is mapped.
     fn mapped(&self) -> Option<NonNull<u8>> {
         NonNull::new(self.base.load(Ordering::Acquire)).filter(|base| base.as_ptr() != CANNOT)
     }
 
-    /// Where the window is mapped; maps it on first use. `offset` is its place in the file, and it has `bytes`.
+    /// The address at which the window is mapped; the first use maps it. The window begins at `offset` in the file and
+    /// has `bytes`. None if it cannot be mapped.
     #[inline]
     pub(crate) fn base(&self, offset: u64, bytes: u64, fd: BorrowedFd<'_>, mapping: &Mapping) -> Option<NonNull<u8>> {
         let base = self.base.load(Ordering::Acquire);
@@ -102,7 +107,7 @@ impl Window {
         }
     }
 
-    /// What is known to be allocated, if anything ever was.
+    /// What is known of the window's allocated space; None if nothing was ever noted.
     #[inline]
     pub(crate) fn granules(&self) -> Option<&Granules> {
         // SAFETY: null, or a leaked Box that is freed only when the table is dropped.
@@ -129,13 +134,13 @@ impl Windows {
         1 << self.shift
     }
 
-    /// Offsets from here on are in no window.
+    /// The first offset that is in no window.
     #[inline(always)]
     pub(crate) const fn bytes_max(&self) -> u64 {
         1 << (self.shift + WINDOWS_SHIFT)
     }
 
-    /// The window that holds `offset`; None beyond what is ever mapped.
+    /// The window that holds `offset`; None from [`Windows::bytes_max`] on.
     #[inline]
     pub(crate) fn at(&self, offset: u64) -> Option<&Window> {
         if offset < self.bytes() { Some(&self.first) } else { self.at_high(offset) }
@@ -156,7 +161,7 @@ impl Windows {
         // SAFETY: null, or a leaked Box that is freed only when the table is dropped; so for the leaves below.
         let root = unsafe { self.root.load(Ordering::Acquire).as_ref() };
         let leaves = root.into_iter().flat_map(|root| &root.0);
-        // SAFETY: as above.
+        // SAFETY: null, or a leaked Box that is freed only when the table is dropped.
         let leaves = leaves.filter_map(|leaf| unsafe { leaf.load(Ordering::Acquire).as_ref() });
         core::iter::once(&self.first).chain(leaves.flat_map(|leaf| &leaf.0))
     }
@@ -181,7 +186,8 @@ impl Drop for Windows {
     }
 }
 
-/// The value behind `place`, made and installed if there is none yet; the loser of a race drops its own.
+/// The value behind `place`. If there is none, it is made and installed; of several threads that do so at once, all but
+/// one drop theirs.
 fn install<T>(place: &AtomicPtr<T>, make: impl FnOnce() -> T) -> &T {
     let mut found = place.load(Ordering::Acquire);
     if found.is_null() {
@@ -199,7 +205,7 @@ fn install<T>(place: &AtomicPtr<T>, make: impl FnOnce() -> T) -> &T {
     unsafe { &*found }
 }
 
-/// Frees what `install` published. Only for a table nobody else can reach.
+/// Frees what `install` published. The caller is the only one who can reach the table.
 fn discard<T>(place: &AtomicPtr<T>) {
     let found = place.swap(ptr::null_mut(), Ordering::AcqRel);
     if !found.is_null() {
@@ -208,8 +214,8 @@ fn discard<T>(place: &AtomicPtr<T>) {
     }
 }
 
-/// Maps one window. The kernel aligns a mapping for huge pages where the file system has them; if it did not, one more try
-/// asks for the aligned address just below, which is free as a rule.
+/// Maps one window. The kernel aligns a mapping for huge pages if the file system has them. If the address is not
+/// aligned, the window is mapped once more at the aligned address just below, which is free as a rule.
 fn map_window(fd: BorrowedFd<'_>, offset: u64, bytes: u64, mapping: &Mapping) -> Option<NonNull<u8>> {
     let wish = sys::place::wish(bytes as usize) as *mut u8;
     let first = map_at(wish, fd, offset, bytes, mapping)?;
