@@ -87,8 +87,9 @@ pub(crate) fn access(source: &Source, command: &Command) -> Result<String, Failu
         return Err(in_use(&runtime::attached(superblock.array_uuid)));
     }
     let set = array.set_access(access).map_err(|error| inspect::refused(thing, &error.to_string()));
-    array.runtime().remove();
+    let removed = array.runtime().remove();
     set?;
+    removed.map_err(|error| inspect::refused(thing, &format!("its segment cannot be removed: {error}")))?;
     Ok(format!(
         "{}files and directories in it keep their owners and modes ('cxlraid run {thing} -- chgrp' and the like change them)\n",
         shown(access)

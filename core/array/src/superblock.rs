@@ -390,7 +390,7 @@ impl Array {
             // place again.
             let _ = fs::ftruncate(&file, 0);
         }
-        self.runtime.remove();
+        let _ = self.runtime.remove();
         Ok(())
     }
 

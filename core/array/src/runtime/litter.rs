@@ -7,6 +7,7 @@
 //! are not waited for, and what is in them is believed no more than what is in a segment in use.
 
 use super::entry::{DIRECTORY, OPEN, UNNAMED};
+use super::unused::remove_name;
 use super::{MAGIC, Runtime, Segment, VERSION, pid_namespace};
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -65,6 +66,9 @@ pub struct Sweep {
 /// Up to this age a file may be one that is being made: nothing else shows that.
 const NEW_SECONDS: i64 = 60;
 
+/// A shared copy of a file: the array's first segment path, this, and a random number.
+const COPY: &str = "-map-";
+
 /// For how long at least a segment stays that nobody needs: a start that finds one is faster.
 const KEPT_SECONDS: i64 = 3600;
 
@@ -96,7 +100,7 @@ fn names() -> Vec<(String, Uuid)> {
         .filter_map(|entry| {
             let name = entry.ok()?.file_name().to_str().ok()?.to_string();
             let uuid = Uuid::parse(name.strip_prefix("cxlraid-")?.get(..36)?.as_bytes())?;
-            matches!(name.get(44..).map(|rest| rest.get(..5)), Some(None | Some("-run-" | "-new-" | "-map-")))
+            matches!(name.get(44..).map(|rest| rest.get(..5)), Some(None | Some("-run-" | UNNAMED | COPY)))
                 .then_some((name, uuid))
         })
         .collect();
@@ -105,83 +109,120 @@ fn names() -> Vec<(String, Uuid)> {
 }
 
 fn sweep_array(sweep: Sweep, uuid: Uuid, files: &[(String, Stat)]) -> Vec<Litter> {
-    let is_kind = |path: &str, kind: &str| path.contains(&format!("{uuid}{kind}"));
+    let mut found = judge_array(sweep, uuid, files);
+    if !sweep.dry_run {
+        remove_others(&mut found);
+    }
+    found
+}
+
+fn is_kind(litter_path: &str, uuid: Uuid, kind: &str) -> bool {
+    litter_path.contains(&format!("{uuid}{kind}"))
+}
+
+/// Says of each file why it stays. Segments that do not stay are removed here, while their locks are held.
+fn judge_array(sweep: Sweep, uuid: Uuid, files: &[(String, Stat)]) -> Vec<Litter> {
     let now = sys::clock::realtime_coarse_ns() as i64 / 1_000_000_000;
     let (mut found, mut named, mut unknown, mut has_segment) = (Vec::new(), Vec::new(), false, false);
     let bytes = |stat: &Stat| stat.st_blocks as u64 * 512;
     let mut judge = |path: &String, stat: &Stat, kept: Option<Kept>| {
-        let kept = kept.or_else(|| (now - stat.st_mtime < sweep.idle_seconds).then_some(Kept::Recent));
         found.push(Litter { path: path.clone(), array: uuid, bytes: bytes(stat), kept });
     };
-    for (path, stat) in files.iter().filter(|(path, _)| !is_kind(path, "-map-")) {
-        let is_new = is_kind(path, UNNAMED);
-        let kept = if !may_look(sweep, stat) {
-            Some(Kept::OtherUser(stat.st_uid))
-        } else if is_new {
-            (now - stat.st_mtime < NEW_SECONDS).then_some(Kept::Recent)
-        } else if now - stat.st_mtime < sweep.idle_seconds {
+    let if_idle = |stat: &Stat| (now - stat.st_mtime < sweep.idle_seconds).then_some(Kept::Recent);
+    for (path, stat) in files.iter().filter(|(path, _)| !is_kind(path, uuid, COPY)) {
+        if is_kind(path, uuid, UNNAMED) {
+            let kept = if may_look(sweep, stat) {
+                (now - stat.st_mtime < NEW_SECONDS).then_some(Kept::Recent).or_else(|| if_idle(stat))
+            } else {
+                Some(Kept::OtherUser(stat.st_uid))
+            };
+            judge(path, stat, kept);
+            continue;
+        }
+        let looked = if !may_look(sweep, stat) {
+            Looked::unknown(Kept::OtherUser(stat.st_uid))
+        } else if let Some(recent) = if_idle(stat) {
             // The segment is not looked into: this process would seem to use it while it has it mapped.
-            Some(Kept::Recent)
+            Looked::unknown(recent)
         } else {
             look(sweep, path, now, &mut named)
         };
-        has_segment |= !is_new;
-        unknown |= !is_new && kept.is_some() && !matches!(kept, Some(Kept::InUse(_)));
-        judge(path, stat, kept);
+        has_segment = true;
+        unknown |= !looked.copies_known;
+        judge(path, stat, looked.kept);
     }
     // The directory was listed before the segments were looked into, and a segment names a copy before the copy is made. So
     // nobody needs a copy that no segment names.
-    for (path, stat) in files.iter().filter(|(path, _)| is_kind(path, "-map-")) {
+    for (path, stat) in files.iter().filter(|(path, _)| is_kind(path, uuid, COPY)) {
         let number = path.rsplit('-').next().and_then(|text| u64::from_str_radix(text, 16).ok());
         let kept = if !may_look(sweep, stat) {
             Some(Kept::OtherUser(stat.st_uid))
         } else if unknown || number.is_some_and(|number| named.contains(&number)) {
             Some(Kept::InUse(Vec::new()))
         } else {
-            (!has_segment && now - stat.st_mtime < NEW_SECONDS).then_some(Kept::Recent)
+            (!has_segment && now - stat.st_mtime < NEW_SECONDS).then_some(Kept::Recent).or_else(|| if_idle(stat))
         };
         judge(path, stat, kept);
     }
-    if !sweep.dry_run {
-        // `look` has removed segments already, while it held their locks.
-        for litter in found.iter_mut().filter(|litter| litter.kept.is_none()) {
-            match fs::unlink(litter.path.as_str()) {
-                Ok(()) | Err(sys::OsError::NOENT) => {}
-                Err(error) => litter.kept = Some(Kept::Error(error)),
-            }
+    found
+}
+
+/// Removes the files that nobody needs and that are no segments. Their names are random and not used twice. A segment's name is: as soon as a segment
+/// is removed and its lock let go, another process may have made a new one of the same name.
+fn remove_others(found: &mut [Litter]) {
+    let is_other = |litter: &Litter| [UNNAMED, COPY].iter().any(|kind| is_kind(&litter.path, litter.array, kind));
+    for litter in found.iter_mut().filter(|litter| litter.kept.is_none() && is_other(litter)) {
+        match fs::unlink(litter.path.as_str()) {
+            Ok(()) | Err(sys::OsError::NOENT) => {}
+            Err(error) => litter.kept = Some(Kept::Error(error)),
         }
     }
-    found
 }
 
 fn may_look(sweep: Sweep, stat: &Stat) -> bool {
     stat.st_uid == geteuid().as_raw() || sweep.of_all_users && geteuid().is_root()
 }
 
+/// What a look into a segment gave.
+struct Looked {
+    /// Why the segment stays; None if nobody needs it.
+    kept: Option<Kept>,
+    /// Whether all copies that the segment names are known.
+    copies_known: bool,
+}
+
+impl Looked {
+    /// The segment stays, and nobody knows which copies it names.
+    const fn unknown(kept: Kept) -> Self {
+        Self { kept: Some(kept), copies_known: false }
+    }
+}
+
 /// Says why a segment stays. A segment that does not stay is removed here, while its lock is held. If it stays, the names
 /// of the copies that it knows are added to `named`.
-fn look(sweep: Sweep, path: &str, now: i64, named: &mut Vec<u64>) -> Option<Kept> {
+fn look(sweep: Sweep, path: &str, now: i64, named: &mut Vec<u64>) -> Looked {
     let opened = fs::open(path, OPEN, Mode::empty()).and_then(Raised::new);
     let file = match opened {
         Ok(file) => file,
-        Err(error) => return Some(Kept::Error(error)),
+        Err(error) => return Looked::unknown(Kept::Error(error)),
     };
     if fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-        return Some(Kept::InUse(Vec::new()));
+        // A process is about to use the array. Others may use the array too, and its copies.
+        return Looked::unknown(Kept::InUse(Vec::new()));
     }
     match fs::fstat(&file) {
         Ok(stat) if stat.st_size as usize == size_of::<Segment>() => {}
         // The process that made the file died before it made a segment of it.
-        Ok(stat) if stat.st_size == 0 && now - stat.st_mtime >= NEW_SECONDS => return None,
-        _ => return Some(Kept::OtherVersion),
+        Ok(stat) if stat.st_size == 0 && now - stat.st_mtime >= NEW_SECONDS => return remove(sweep, || remove_name(&file, path)),
+        _ => return Looked::unknown(Kept::OtherVersion),
     }
     let runtime = match Runtime::map(file, path.to_string()) {
         Ok(runtime) => runtime,
-        Err(error) => return Some(Kept::Error(error)),
+        Err(error) => return Looked::unknown(Kept::Error(error)),
     };
     let segment = runtime.segment();
     if segment.magic.load(Ordering::Relaxed) != MAGIC || segment.version.load(Ordering::Relaxed) != VERSION {
-        return Some(Kept::OtherVersion);
+        return Looked::unknown(Kept::OtherVersion);
     }
     let attached: Vec<u32> = runtime.attached().collect();
     let kept = if !attached.is_empty() || runtime.is_held_by_others() {
@@ -194,13 +235,89 @@ fn look(sweep: Sweep, path: &str, now: i64, named: &mut Vec<u64>) -> Option<Kept
         let used = fs::fstat(&runtime.file).map_or(now, |stat| stat.st_mtime);
         (now - used < sweep.idle_seconds).then_some(Kept::Recent)
     };
-    if kept.is_some() {
-        named.extend(
-            runtime.used_entries().map(|index| segment.files[index].copy_name.load(Ordering::Acquire)).filter(|&name| name != 0),
-        );
-    } else if !sweep.dry_run {
+    let Some(kept) = kept else {
         // A process that waits for the lock then finds that the segment is gone, and makes another.
-        runtime.remove();
+        return remove(sweep, || runtime.remove());
+    };
+    named.extend(
+        runtime.used_entries().map(|index| segment.files[index].copy_name.load(Ordering::Acquire)).filter(|&name| name != 0),
+    );
+    // Copies of a segment that nobody uses may be needed all the same.
+    let copies_known = matches!(kept, Kept::InUse(_));
+    Looked { kept: Some(kept), copies_known }
+}
+
+/// Removes a segment that nobody needs, whose lock is held.
+fn remove(sweep: Sweep, remove: impl FnOnce() -> sys::Result<()>) -> Looked {
+    let removed = if sweep.dry_run { Ok(()) } else { remove() };
+    Looked { kept: removed.err().map(Kept::Error), copies_known: true }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs as files;
+
+    const ALL: Sweep = Sweep { dry_run: false, idle_seconds: 0, of_all_users: false, only: None };
+
+    fn uuid() -> Uuid {
+        Uuid(sys::random::bytes().unwrap())
     }
-    kept
+
+    fn listed(uuid: Uuid) -> Vec<(String, Stat)> {
+        let path = |(name, _)| format!("{DIRECTORY}/{name}");
+        let paths = names().into_iter().filter(|(_, of)| *of == uuid).map(path);
+        paths.map(|path| (path.clone(), fs::lstat(path.as_str()).unwrap())).collect()
+    }
+
+    /// A file whose modification is long ago.
+    fn make_old(path: &str, bytes: u64) {
+        let file = files::File::create(path).unwrap();
+        file.set_len(bytes).unwrap();
+        file.set_modified(std::time::SystemTime::now() - core::time::Duration::from_secs(7200)).unwrap();
+    }
+
+    #[test]
+    fn a_segment_made_anew_keeps_its_name() {
+        // A file that was to be a segment, and a segment that its maker left before it was one.
+        for bytes in [0, size_of::<Segment>() as u64] {
+            let uuid = uuid();
+            let path = super::super::segment_path(uuid);
+            make_old(&path, bytes);
+            if bytes != 0 {
+                let file = Raised::new(fs::open(path.as_str(), OPEN, Mode::empty()).unwrap()).unwrap();
+                let runtime = Runtime::map(file, path.clone()).unwrap();
+                let segment = runtime.segment();
+                segment.magic.store(MAGIC, Ordering::Relaxed);
+                segment.version.store(VERSION, Ordering::Relaxed);
+                segment.pid_namespace.store(pid_namespace(), Ordering::Relaxed);
+            }
+            let files = listed(uuid);
+            assert!(judge_array(Sweep { dry_run: true, ..ALL }, uuid, &files)[0].kept.is_none());
+            assert!(files::exists(&path).unwrap());
+            let mut found = judge_array(ALL, uuid, &files);
+            assert!(found[0].kept.is_none() && !files::exists(&path).unwrap(), "{bytes}");
+            // The process that waited for the lock makes its segment.
+            files::write(&path, "").unwrap();
+            remove_others(&mut found);
+            files::remove_file(&path).unwrap();
+        }
+    }
+
+    #[test]
+    fn copies_stay_while_a_process_of_the_array_starts() {
+        let uuid = uuid();
+        let path = super::super::segment_path(uuid);
+        let copy = format!("{path}-map-00000000000000ff");
+        make_old(&path, size_of::<Segment>() as u64);
+        make_old(&copy, 1);
+        let starting = files::File::open(&path).unwrap();
+        starting.lock().unwrap();
+        let found = sweep_array(ALL, uuid, &listed(uuid));
+        assert_eq!(found.len(), 2);
+        assert!(found.iter().all(|litter| litter.kept == Some(Kept::InUse(Vec::new()))));
+        assert!(files::exists(&path).unwrap());
+        files::remove_file(&copy).unwrap();
+        files::remove_file(&path).unwrap();
+    }
 }

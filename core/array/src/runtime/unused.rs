@@ -12,7 +12,7 @@ use core::sync::atomic::Ordering;
 use format::Access;
 use sync::{Liveness as _, OwnerId};
 use sys::rustix::fs::{self, Timespec, Timestamps, UTIME_NOW};
-use sys::{AsFd, Result, ofd_lock};
+use sys::{AsFd, OsError, Result, ofd_lock};
 
 /// The byte that every process has a read lock on.
 const USED: i64 = 0;
@@ -39,13 +39,11 @@ impl Runtime {
     }
 
     /// Removes the segment's name: the next process makes another one. The caller holds the segment and is alone with it.
-    pub fn remove(&self) {
-        if fs::fstat(&self.file)
-            .and_then(|own| Ok((own, fs::lstat(self.path.as_str())?)))
-            .is_ok_and(|(own, named)| (own.st_dev, own.st_ino) == (named.st_dev, named.st_ino))
-        {
-            let _ = fs::unlink(self.path.as_str());
-        }
+    ///
+    /// # Errors
+    /// What the kernel says: then the name is still there.
+    pub fn remove(&self) -> Result<()> {
+        remove_name(&self.file, &self.path)
     }
 
     /// This process as a lock owner, if it is attached; unlike [`Self::me`] it does not attach.
@@ -78,5 +76,21 @@ impl Runtime {
         let others = self.attached().any(|pid| pid != sys::rustix::process::getpid().as_raw_nonzero().get() as u32);
         let journal_waits = self.journal_lanes().iter().any(|lane| lane.0.load(Ordering::Acquire) != 0);
         !others && !self.is_held_by_others() && !journal_waits && self.known_here_alone() == 0
+    }
+}
+
+/// Removes the name of a segment, unless it is another file's by now.
+///
+/// # Errors
+/// What the kernel says: then the name is still there.
+pub(super) fn remove_name(segment: &impl AsFd, path: &str) -> Result<()> {
+    let own = fs::fstat(segment)?;
+    match fs::lstat(path) {
+        Ok(named) if (own.st_dev, own.st_ino) == (named.st_dev, named.st_ino) => match fs::unlink(path) {
+            Err(OsError::NOENT) => Ok(()),
+            result => result,
+        },
+        Ok(_) | Err(OsError::NOENT) => Ok(()),
+        Err(error) => Err(error),
     }
 }
