@@ -44,7 +44,8 @@ impl Namespace {
         };
         let mode = Mode::from_raw_mode(mode & 0o7777);
         let file = self.make(
-            Some(&target.path),
+            &target.path,
+            true,
             |on| {
                 let make = || target.open(on, NEW, mode);
                 match make() {
@@ -95,10 +96,11 @@ impl Namespace {
         self.asking_first(|on| target.on(on)?.stat()).is_ok()
     }
 
-    /// Makes the backing files of a new file by `make_one`, and opens it. `path` is its name if it gets one.
+    /// Makes the backing files of a new file by `make_one`, and opens it. `path` is where that happens: its name if it gets one.
     fn make(
         &self,
-        path: Option<&[u8]>,
+        path: &[u8],
+        is_named: bool,
         mut make_one: impl FnMut(&On) -> Result<OwnedFd>,
         remove: impl Fn(&On),
     ) -> Result<FileRef> {
@@ -120,7 +122,7 @@ impl Namespace {
         let mut first_mode = None;
         let mut make_all = || {
             self.everywhere(
-                path.as_slice(),
+                &[path],
                 |on| {
                     let fd = make_one(on)?;
                     let result = self.follow_mode(&fd, &mut first_mode).and_then(|()| self.bind(on.slot, &fd, attribute));
@@ -138,18 +140,19 @@ impl Namespace {
                     remove(on);
                     Ok(())
                 };
-                let _ = self.everywhere(path.as_slice(), remove_one, NOTHING);
+                let _ = self.everywhere(&[path], remove_one, NOTHING);
             }
             opened
         };
-        let opened = match path {
-            Some(path) => self.logged(change(NameKind::Make, path, Some(attribute)), || {
+        let opened = if is_named {
+            self.logged(change(NameKind::Make, path, Some(attribute)), || {
                 // The inode counts as named only once the log has the change: without the log nobody would know, after a death,
                 // that the inode belongs to no file.
                 self.files.has_name(attribute);
                 make_all()
-            }),
-            None => make_all(),
+            })
+        } else {
+            make_all()
         };
         if opened.is_err() {
             self.files.discard_inode(attribute);
@@ -183,12 +186,12 @@ impl Namespace {
                 // The number of this descriptor is to be free for the program's.
                 drop(found.fd);
                 let here = Target::new(given, join(&path, b"."), false);
-                let file =
-                    self.make(None, |on| here.open(on, OURS | OFlags::TMPFILE, mode), |_| {}).map_err(|error| match error {
-                        // A symlink that is not followed is no directory.
-                        OsError::LOOP if !follow => OsError::NOTDIR,
-                        error => error,
-                    })?;
+                let make_one = |on: &On| here.open(on, OURS | OFlags::TMPFILE, mode);
+                let file = self.make(&here.path, false, make_one, |_| {}).map_err(|error| match error {
+                    // A symlink that is not followed is no directory.
+                    OsError::LOOP if !follow => OsError::NOTDIR,
+                    error => error,
+                })?;
                 let name = if flags.contains(OFlags::EXCL) { Name::Never } else { Name::None };
                 self.files.unlinked(file.attribute(), name, || false);
                 let flags = flags.difference(OFlags::TMPFILE | OFlags::EXCL | OFlags::TRUNC | OFlags::NOFOLLOW);

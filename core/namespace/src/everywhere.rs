@@ -68,7 +68,7 @@ impl Namespace {
 
     /// Makes a change on every member in use; the namespace lock is held. What the first member refuses is the result, and nothing is
     /// changed. What a later one refuses is undone on those before it. A member whose tree differs is made like the first; one that
-    /// has failed goes out. `names` are the logical paths of what is changed. Without any, a member that cannot be made like the first goes out.
+    /// has failed goes out. `names` are the logical paths of what is changed. There are none if it has no name.
     ///
     /// A first member that turns out to have lost what is changed goes out, and the result is [`AGAIN`], for [`Self::changing`].
     ///
@@ -111,7 +111,7 @@ impl Namespace {
                     let differs = !on.first && is_divergence(error);
                     let is_kept = !on.first && undo.is_none();
                     let may_be_foreign = differs || is_kept && matches!(error, OsError::ACCESS | OsError::PERM);
-                    let is_foreign = may_be_foreign && names.iter().any(|path| self.is_in_foreign_hands(path));
+                    let is_foreign = may_be_foreign && self.are_any_in_foreign_hands(names);
                     if is_kept && (is_foreign || matches!(error, OsError::BUSY | FOREIGN_MOUNT)) {
                         continue;
                     }
@@ -122,7 +122,9 @@ impl Namespace {
                     }
                     self.undo(done, undo, error)?;
                     if is_foreign {
-                        self.array().tell_difference(slot, names.last().copied().unwrap_or_default());
+                        if let Some(path) = names.last() {
+                            self.array().tell_difference(slot, path);
+                        }
                         return Err(OsError::IO);
                     }
                     return Err(error);
@@ -133,6 +135,11 @@ impl Namespace {
             return Err(OsError::IO);
         }
         if failed { self.array().before_change() } else { Ok(()) }
+    }
+
+    /// Whether a user without rights to the array may have made what is changed differ on a member. What has no name may be anybody's who has it open.
+    fn are_any_in_foreign_hands(&self, names: &[&[u8]]) -> bool {
+        names.is_empty() || names.iter().any(|path| self.is_in_foreign_hands(path))
     }
 
     /// Undoes what an error has ended. A process that has no descriptor or memory left cannot find directories anew: it goes back by those that the change has found, which are still open.

@@ -552,3 +552,24 @@ fn a_call_that_is_refused_for_a_foreign_difference_is_told() {
     assert_eq!(refused(result), OsError::IO);
     assert_eq!(*TOLD.lock().unwrap(), [(array.members[1].display().to_string(), b"/data/t/new".to_vec())]);
 }
+
+#[test]
+fn no_member_goes_out_by_a_file_without_a_name() {
+    let Some(array) = array() else { return };
+    let names = array.namespace;
+    inside(names.mkdir(b"/data/private", 0o700));
+    inside(names.mkdir(b"/data/t/d", 0o755));
+    inside(names.chown(b"/data/t/d", USER, USER, false));
+    // The user's directory is elsewhere on one member, and he may not look at the whole tree.
+    std::fs::rename(array.members[1].join("data/t/d"), array.members[1].join("data/t/was")).unwrap();
+    // SAFETY: concerns this thread only.
+    unsafe { setfsuid(USER) };
+    let result = names.open(b"/data/t/d", OFlags::TMPFILE | RDWR, 0o600);
+    // SAFETY: as above.
+    unsafe { setfsuid(0) };
+    assert_eq!(refused(result), OsError::IO);
+    assert_eq!(names.files().array().in_use().len(), 3);
+    // As soon as the directory is there again, he gets his file.
+    std::fs::rename(array.members[1].join("data/t/was"), array.members[1].join("data/t/d")).unwrap();
+    inside(names.open(b"/data/t/d", OFlags::TMPFILE | RDWR, 0o600));
+}
