@@ -243,12 +243,15 @@ impl Namespace {
             }
             let names = match &names_on_first {
                 Some(names) => names,
-                None => names_on_first.insert(self.name_counts(first)?),
+                None => match self.seen_names(first)? {
+                    Some(names) => names_on_first.insert(names),
+                    None => return Ok(Verdict::Undecided(first)),
+                },
             };
             let mut is_lost = proven.iter().any(|&attribute| !names.contains_key(&key(attribute)));
             if !is_lost && other.is_file() {
                 // Of several names of a file the lowest member may have lost one.
-                let names_there = self.name_counts(*slot)?;
+                let Some(names_there) = self.seen_names(*slot)? else { return Ok(Verdict::Undecided(first)) };
                 is_lost = proven.iter().any(|&attribute| names.get(&key(attribute)) < names_there.get(&key(attribute)));
             }
             match (is_lost, is_foreign) {
@@ -341,6 +344,14 @@ impl Namespace {
         Ok(false)
     }
 
+    /// How many names each file has on a member; None if this process may not see all of them, and so does not judge by them.
+    fn seen_names(&self, slot: Slot) -> Result<Option<NameCounts>> {
+        match self.name_counts(slot) {
+            Err(OsError::ACCESS | OsError::PERM) => Ok(None),
+            counts => counts.map(Some),
+        }
+    }
+
     /// Makes a directory, symlink or special file on member `slot`, which lacks it, like the one on member `from`.
     fn give(&self, from: Slot, slot: Slot, path: &[u8]) -> Result<()> {
         self.array().before_change()?;
@@ -374,7 +385,7 @@ impl Namespace {
     ///
     /// # Errors
     /// [`AGAIN`] if there are files that the lowest member must have and has lost, and the lowest member went out for that;
-    /// [`CONTRADICTED`] if it cannot be spared.
+    /// [`CONTRADICTED`] if it cannot be spared, or this process may not see whether the files have other names there.
     pub(crate) fn clear_unproven(&self, slot: Slot, at: &Located<'_>, path: &[u8]) -> Result<()> {
         self.refuse_loss(slot, path)?;
         self.clear(slot, at)
@@ -390,7 +401,10 @@ impl Namespace {
         if proven.is_empty() {
             return Ok(());
         }
-        let names = self.name_counts(first)?;
+        let Some(names) = self.seen_names(first)? else {
+            self.array().tell_difference(first, path);
+            return Err(CONTRADICTED);
+        };
         if proven.iter().all(|&attribute| names.contains_key(&key(attribute))) {
             return Ok(());
         }
@@ -485,11 +499,15 @@ impl Namespace {
     pub(crate) fn refuse_emptied_locked(&self, volatile: bool) -> Result<()> {
         for prefix in &self.array().config().prefixes {
             let Some((slots, other)) = self.emptied(prefix) else { continue };
-            let tree = self.tree_below(other, [prefix.clone()].into())?;
+            let tree = match self.tree_below(other, [prefix.clone()].into()) {
+                // This process does not judge by what it may not see.
+                Err(OsError::ACCESS | OsError::PERM) => continue,
+                tree => tree?,
+            };
             let proof = tree.iter().find(|(path, item)| self.is_proven(item) && !self.is_in_foreign_hands(path));
             let Some(attribute) = proof.and_then(|(_, item)| item.attribute) else { continue };
             for slot in slots.into_iter().filter(|&slot| !volatile || !self.is_durable(slot)) {
-                if !self.name_counts(slot)?.contains_key(&key(attribute)) {
+                if self.seen_names(slot)?.is_some_and(|names| !names.contains_key(&key(attribute))) {
                     // If the array cannot do without the member it goes on with it, and calls on what the member lacks fail.
                     let _ = self.array().fail_without_name(slot, prefix);
                 }

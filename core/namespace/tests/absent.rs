@@ -4,11 +4,12 @@
 
 mod common;
 
-use common::{TestArray, create, inside, read, refused, write};
+use common::{TestArray, act_as, create, inside, read, refused, write};
 use cxlraid_namespace::{Namespace, Node, OFlags, RenameFlags};
 use layout::Level;
 use std::fs;
 use std::os::fd::AsFd as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use sys::OsError;
 use units::MemberSet;
@@ -429,4 +430,26 @@ fn what_proves_nothing_and_most_members_lack_was_removed() {
     inside(names.symlink(b"elsewhere", b"/data/link"));
     assert_eq!(inside(names.readlink(b"/data/link")), b"elsewhere");
     array.assert_same_trees();
+}
+
+#[test]
+fn who_may_not_see_all_names_does_not_judge() {
+    if !sys::rustix::process::geteuid().is_root() {
+        eprintln!("NOT RUN: who_may_not_see_all_names_does_not_judge needs two users");
+        return;
+    }
+    const USER: u32 = 1001;
+    let array = filled(Level::Raid5, 3);
+    let names = array.namespace;
+    let open = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(array.home.path(), open).unwrap();
+    inside(names.mkdir(b"/data/private", 0o700));
+    remove(&array.members[0].join("data/d/f"));
+    act_as(USER);
+    let results = [refused(names.stat(FILE, true)), refused(names.open(FILE, OFlags::RDONLY, 0))];
+    act_as(0);
+    assert_eq!(results, [OsError::IO; 2]);
+    assert_eq!(names.files().array().in_use().len(), 3);
+    // Who sees all of them finds that the lowest member has lost it.
+    assert_served(&array, 0);
 }
