@@ -19,6 +19,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use array::config::is_below;
 use core::cell::Cell;
+use file::CAPABILITIES;
 use format::{ATTRIBUTE_NAME, Attribute, InodeState};
 use sync::Acquired;
 use sys::rustix::fs::{
@@ -323,15 +324,22 @@ impl Namespace {
     fn equalise_xattrs(&self, reference: &Located<'_>, own: &Located<'_>) -> Result<()> {
         let (from, to) = (reference.path(), own.path());
         let (wanted, present) = (xattrs(&from)?, xattrs(&to)?);
+        // Few processes may change a file's capabilities. Where this one may not, a scrub tells the difference.
+        let is_refused =
+            |name: &[u8], error| name == CAPABILITIES.to_bytes() && matches!(error, OsError::PERM | OsError::OPNOTSUPP);
+        let allowed = |name: &[u8], result: Result<()>| match result {
+            Err(error) if is_refused(name, error) => Ok(()),
+            result => result,
+        };
         for (name, value) in &wanted {
             if present.get(name) != Some(value) {
                 self.array().before_change()?;
-                lsetxattr(to.as_slice(), name, value, XattrFlags::empty())?;
+                allowed(name, lsetxattr(to.as_slice(), name, value, XattrFlags::empty()))?;
             }
         }
         for name in present.keys().filter(|name| !wanted.contains_key(*name)) {
             self.array().before_change()?;
-            lremovexattr(to.as_slice(), name)?;
+            allowed(name, lremovexattr(to.as_slice(), name))?;
         }
         Ok(())
     }
@@ -385,7 +393,7 @@ fn aside(root: &OwnedFd) -> Result<Vec<Vec<u8>>> {
     Ok(names.iter().filter(|name| name.starts_with(ASIDE)).map(|name| join(directory, name)).collect())
 }
 
-/// The extended attributes that programs see. Labels (security.*) are each file system's own affair.
+/// The extended attributes that are the same on all members: those that programs see, and a file's capabilities. Other labels (security.*) are each file system's own affair.
 pub(crate) fn xattrs(host: &[u8]) -> Result<BTreeMap<Vec<u8>, Vec<u8>>> {
     let mut list = alloc::vec![0; XATTR_BYTES_MAX];
     let bytes = match llistxattr(host, list.as_mut_slice()) {
@@ -394,7 +402,8 @@ pub(crate) fn xattrs(host: &[u8]) -> Result<BTreeMap<Vec<u8>, Vec<u8>>> {
     };
     let mut found = BTreeMap::new();
     for name in list[..bytes].split(|&byte| byte == 0) {
-        if name.is_empty() || name == ATTRIBUTE_NAME.to_bytes() || name.starts_with(b"security.") {
+        let is_label = name.starts_with(b"security.") && name != CAPABILITIES.to_bytes();
+        if name.is_empty() || name == ATTRIBUTE_NAME.to_bytes() || is_label {
             continue;
         }
         let mut value = alloc::vec![0; XATTR_BYTES_MAX];

@@ -258,7 +258,15 @@ impl Namespace {
     fn equalise_property(&self, path: &[u8], slot: Slot, own: &Item, reference: (Slot, &Item), what: &Difference) -> Result<()> {
         self.array().before_change()?;
         match what {
-            Difference::Mode | Difference::Owner | Difference::Attribute(_) if own.kind != FileType::Symlink => {
+            Difference::Attribute(name) if own.kind != FileType::Symlink => {
+                self.equalise_with(reference.0, path, slot, path, reference.1)?;
+                let values = [slot, reference.0]
+                    .map(|slot| Ok(xattrs(&Located::below(self.root(slot)?.as_fd(), &path[1..])?.path())?.remove(name)));
+                let [own, wanted] = values;
+                // A file's capabilities may be left as they are.
+                if own? == wanted? { Ok(()) } else { Err(OsError::PERM) }
+            }
+            Difference::Mode | Difference::Owner if own.kind != FileType::Symlink => {
                 self.equalise_with(reference.0, path, slot, path, reference.1)
             }
             Difference::Owner => self.equalise_with(reference.0, path, slot, path, reference.1),

@@ -165,3 +165,37 @@ fn a_scrub_beside_changes_of_names_sees_nothing_wrong() {
         });
     }
 }
+
+#[test]
+fn a_repair_of_the_owner_keeps_the_capabilities_of_a_file() {
+    if !sys::rustix::process::geteuid().is_root() {
+        eprintln!("NOT RUN: a_repair_of_the_owner_keeps_the_capabilities_of_a_file needs root");
+        return;
+    }
+    // cap_net_bind_service, permitted and effective (VFS_CAP_REVISION_2).
+    let mut capabilities = [0u8; 20];
+    capabilities[..6].copy_from_slice(&[1, 0, 0, 2, 0, 4]);
+    let name = c"security.capability";
+    let attribute = || Difference::Attribute(name.to_bytes().to_vec());
+    let array = filled(Level::Raid1, 3);
+    let names = &array.namespace;
+    inside(names.setxattr(b"/data/sub/other", name.to_bytes(), &capabilities, XattrFlags::empty(), true));
+    let on = |slot: usize| array.members[slot].join("data/sub/other");
+    let has = |slot: usize| common::raw_attribute(&on(slot), name.to_str().unwrap()).is_some_and(|value| value == capabilities);
+    assert!((0..3).all(has));
+    // The kernel takes a file's capabilities away when it gets another owner.
+    chown(on(1), Some(1234), None).unwrap();
+    assert!(!has(1));
+    let differences =
+        |found: Vec<NameMismatch>| found.into_iter().map(|found| (found.slot, found.difference)).collect::<Vec<_>>();
+    assert_eq!(differences(scrub(names, false)), [(1, Difference::Owner), (1, attribute())]);
+    assert!(scrub(names, true).iter().all(|found| found.is_mended));
+    assert!((0..3).all(has));
+    assert_eq!(scrub(names, false), []);
+    // The owner of an orderly file on one member is another one again, with the capabilities.
+    chown(on(1), Some(1234), None).unwrap();
+    lsetxattr(on(1), name, &capabilities, XattrFlags::empty()).unwrap();
+    assert_eq!(differences(scrub(names, true)), [(1, Difference::Owner)]);
+    assert!((0..3).all(has));
+    assert_eq!(scrub(names, false), []);
+}
