@@ -123,7 +123,7 @@ impl Inode {
             if at < stop {
                 let look = self.look_settled(at..stop, mode, &mut scrubbed)?;
                 reached = look.end.max(at);
-                self.judge(&look.found, mode, watch);
+                scrubbed.unsettled_bytes += self.judge(&look.found, mode, watch);
                 scrubbed.bytes += reached - at;
             }
             if !(watch.goes_on)(reached - at, hole) {
@@ -136,23 +136,27 @@ impl Inode {
             at = stop;
         }
         let behind = self.look_behind_end()?;
-        self.judge(&behind, mode, watch);
+        scrubbed.unsettled_bytes += self.judge(&behind, mode, watch);
         scrubbed.out = scrubbed.out.union(self.out());
         Ok(scrubbed)
     }
 
-    fn judge(&self, found: &[Mismatch], mode: ScrubMode, watch: &mut Watch<'_>) {
+    /// Mends and tells what does not fit. Returns the bytes of what is not settled any more.
+    fn judge(&self, found: &[Mismatch], mode: ScrubMode, watch: &mut Watch<'_>) -> u64 {
+        let mut unsettled_bytes = 0;
         for mismatch in found {
             let can_mend = match mode {
                 ScrubMode::Check | ScrubMode::CheckWaiting => false,
                 ScrubMode::Repair => true,
                 ScrubMode::RepairWaiting => matches!(mismatch.verdict, Verdict::Located(_)),
             };
-            let mended = if can_mend { self.mend(mismatch) } else { Mended::No };
-            if mended != Mended::AlreadyRight {
-                (watch.found)(mismatch, mended);
+            match if can_mend { self.mend(mismatch, mode) } else { Some(Mended::No) } {
+                None => unsettled_bytes += mismatch.file.end - mismatch.file.start,
+                Some(Mended::AlreadyRight) => {}
+                Some(mended) => (watch.found)(mismatch, mended),
             }
         }
+        unsettled_bytes
     }
 
     /// Compares what copies hold behind the end of the file. There the chunks of the last stripe, which reach as far as its
@@ -205,13 +209,18 @@ impl Inode {
             look = self.look(range.clone())?;
         }
         look.found.retain(|mismatch| {
-            let is_settled = !self.is_stored_to(&mismatch.file) && !self.waits(&mismatch.file, mode);
+            let is_settled = self.is_settled(&mismatch.file, mode);
             if !is_settled {
                 scrubbed.unsettled_bytes += mismatch.file.end - mismatch.file.start;
             }
             is_settled
         });
         Ok(look)
+    }
+
+    /// Whether nobody is to make a unit fit that does not: neither who stores to it past the locks, nor a resync.
+    fn is_settled(&self, file: &Range<u64>, mode: ScrubMode) -> bool {
+        !self.is_stored_to(file) && !self.waits(file, mode)
     }
 
     /// Whether another process has a mapping by which it may store to the stripes of a unit past the locks.
@@ -318,14 +327,15 @@ impl Inode {
         }
     }
 
-    fn mend(&self, mismatch: &Mismatch) -> Mended {
-        match self.with_lanes(|| self.mend_locked(mismatch)) {
-            Ok(mended) => mended,
-            Err(error) => Mended::Failed(error),
-        }
+    /// Mends a unit. None: it is not settled any more.
+    fn mend(&self, mismatch: &Mismatch, mode: ScrubMode) -> Option<Mended> {
+        // Under the size lock no process begins to store past the stripe locks ([`crate::Mapped::store_directly`]).
+        self.with_lanes(|| self.with_size_locked(|_| self.mend_locked(mismatch, mode)))
+            .unwrap_or_else(|error| Some(Mended::Failed(error)))
     }
 
-    fn mend_locked(&self, mismatch: &Mismatch) -> Result<Mended, OsError> {
+    /// Does what [`Self::mend`] does. The size lock is held.
+    fn mend_locked(&self, mismatch: &Mismatch, mode: ScrubMode) -> Result<Option<Mended>, OsError> {
         if !self.writable {
             return Err(OsError::ACCESS);
         }
@@ -335,12 +345,25 @@ impl Inode {
             let end = start + bytes;
             if mismatch.member_offset + bytes > self.geometry.member_bytes(self.size()) {
                 // The file was cut.
-                return Ok(Mended::AlreadyRight);
+                return Ok(Some(Mended::AlreadyRight));
             }
-            let found = self.compare(start..end).or_else(|fault| self.after_fault(fault).map(|()| Vec::new()))?;
-            let Some(present) = found.into_iter().find(|present| present.member_offset == mismatch.member_offset) else {
-                return Ok(Mended::AlreadyRight);
+            if !self.is_settled(&mismatch.file, mode) {
+                return Ok(None);
+            }
+            let found = loop {
+                match self.compare(start..end) {
+                    Ok(found) => break found,
+                    Err(fault) => self.after_fault(fault)?,
+                }
             };
+            let Some(present) = found.into_iter().find(|present| present.member_offset == mismatch.member_offset) else {
+                return Ok(Some(Mended::AlreadyRight));
+            };
+            let is_located = |mismatch: &Mismatch| matches!(mismatch.verdict, Verdict::Located(_));
+            if is_located(mismatch) && !is_located(&present) {
+                // A member that knew which one is wrong is gone. New redundancy would make the wrong bytes right for good.
+                return Ok(Some(Mended::No));
+            }
             if self.has_holes() {
                 self.fill_holes(start, end)?;
             }
@@ -360,7 +383,7 @@ impl Inode {
                 }
             };
             self.on_members(|backing| backing.persist(present.member_offset, bytes))?;
-            Ok(mended)
+            Ok(Some(mended))
         })
     }
 

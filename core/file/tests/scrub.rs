@@ -4,7 +4,7 @@ mod common;
 
 use array::{Mismatch, Verdict};
 use common::{Random, SHAPES_WITH_REDUNDANCY as SHAPES, TestArray, flip, read, write};
-use cxlraid_file::{FileRef, Mended, ScrubMode, Watch};
+use cxlraid_file::{FileRef, Mapped, Mended, ScrubMode, Watch};
 use layout::Level;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -87,6 +87,58 @@ fn a_member_that_is_out_is_said_to_be_and_what_is_left_is_compared() {
     assert!(found.len() == 1 && found[0].0.verdict == Verdict::Unknown, "{found:?}");
     let scrubbed = file.scrub(ScrubMode::Check, &mut Watch { found: &mut |_, _| {}, goes_on: &mut |_, _| true }).unwrap();
     assert!(scrubbed.out.contains(4));
+}
+
+/// Finds two wrong units in one look, and lets something happen before the second one is mended.
+fn with_two_wrong(array: &TestArray, file: &FileRef, act: impl FnOnce()) -> (Vec<(Mismatch, Mended)>, u64) {
+    flip(array, 2, 100);
+    flip(array, 2, 9000);
+    let (mut found, mut act) = (Vec::new(), Some(act));
+    let mut add = |mismatch: &Mismatch, mended| {
+        found.push((mismatch.clone(), mended));
+        if let Some(act) = act.take() {
+            act();
+        }
+    };
+    let scrubbed = file.scrub(ScrubMode::Repair, &mut Watch { found: &mut add, goes_on: &mut |_, _| true }).unwrap();
+    (found, scrubbed.unsettled_bytes)
+}
+
+#[test]
+fn a_wrong_unit_is_told_although_a_member_fails_before_it_is_mended() {
+    let array = TestArray::new(Level::Raid6, 5, CHUNK);
+    let file = array.open("file", array.create("file"));
+    let content = Random(3).bytes(60_000);
+    write(&file, 0, &content);
+    let (found, unsettled) = with_two_wrong(&array, &file, || {
+        let path = array.member_path(0).join("data/file");
+        std::fs::OpenOptions::new().write(true).open(path).unwrap().set_len(0).unwrap();
+    });
+    let told: Vec<_> = found.iter().map(|(mismatch, mended)| (mismatch.member_offset / CHUNK, *mended)).collect();
+    // With one member less nobody knows which one is wrong, and the redundancy is not made from wrong data.
+    assert_eq!((told, unsettled), (vec![(0, Mended::Rewritten), (2, Mended::No)], 0));
+}
+
+#[test]
+fn what_a_process_begins_to_store_to_is_not_mended() {
+    for (level, members) in [(Level::Raid6, 5), (Level::Raid1, 3)] {
+        let array = TestArray::new(level, members, CHUNK);
+        let attribute = array.create("file");
+        let file = array.open("file", attribute);
+        write(&file, 0, &Random(3).bytes(60_000));
+        let other = array.open_in(array.again(), "file", attribute);
+        let mapped = std::cell::OnceCell::new();
+        let (found, unsettled) = with_two_wrong(&array, &file, || {
+            let begun = Mapped::new(&other).unwrap();
+            begun.store_directly().unwrap();
+            begun.cover(0, 60_000).unwrap();
+            assert!(mapped.set(begun).is_ok());
+        });
+        assert_eq!(found.iter().map(|(_, mended)| *mended).collect::<Vec<_>>(), [Mended::Rewritten], "{level:?}");
+        assert_eq!(unsettled, 4096, "{level:?}");
+        drop(mapped);
+        assert_eq!(scrub(&file, true).iter().map(|(_, mended)| *mended).collect::<Vec<_>>(), [Mended::Rewritten], "{level:?}");
+    }
 }
 
 #[test]
