@@ -18,7 +18,7 @@ mod fill;
 pub mod journal;
 mod lent;
 mod level;
-mod liveness;
+pub mod liveness;
 pub mod mapped;
 mod member;
 mod mirror;

@@ -8,10 +8,11 @@ use sys::{OsError, Result};
 
 /// A process, so named that a reused pid is not mistaken for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ProcessId {
-    pub(crate) pid: u32,
+pub struct ProcessId {
+    /// Its pid.
+    pub pid: u32,
     /// Start time in clock ticks since boot; 0 if proc is not mounted.
-    pub(crate) start_ticks: u64,
+    pub start_ticks: u64,
 }
 
 /// What proc(5) says of a process or thread.
@@ -24,7 +25,9 @@ struct Stat {
 }
 
 impl ProcessId {
-    pub(crate) fn current() -> Self {
+    /// The calling process.
+    #[must_use]
+    pub fn current() -> Self {
         Self::of(getpid().as_raw_nonzero().get() as u32)
     }
 
@@ -46,7 +49,8 @@ impl Stat {
 
 /// False only if the process will certainly not run again: no such pid, a later process with the same pid, or one whose threads are
 /// all on their way out.
-pub(crate) fn process_lives(process: ProcessId) -> bool {
+#[must_use]
+pub fn process_lives(process: ProcessId) -> bool {
     if !exists(process) {
         return false;
     }

@@ -51,7 +51,7 @@ pub const IDLE_COUNT: usize = 64;
 const OPEN_WORDS: usize = OPEN_FILE_COUNT / 64;
 const MAGIC: u64 = u64::from_le_bytes(*b"CXLRrun\x01");
 /// Raised whenever the layout below changes.
-const VERSION: u32 = 27;
+const VERSION: u32 = 28;
 
 /// The thread that uses a lane of the journal, on a line of its own: 0 free, otherwise owner in the upper half and thread
 /// id in the lower, or [`JOURNAL_LANE_WAITS`].
@@ -89,6 +89,8 @@ struct Segment {
     open_lock: OwnedLock,
     /// Held while inode numbers are given out.
     inode_lock: OwnedLock,
+    /// Held while a process takes a descriptor of another one (pidfd_getfd(2)).
+    fetch_lock: OwnedLock,
     /// Held while superblocks are written; nothing else is waited for meanwhile.
     superblock_lock: OwnedLock,
     /// 1 while a change of names waits to be made good that a process left unfinished when it died.
@@ -550,6 +552,11 @@ impl Runtime {
     pub fn with_inodes<T>(&self, change: impl FnOnce(&AtomicU64) -> T) -> T {
         let segment = self.segment();
         self.with_lock(&segment.inode_lock, |_| change(&segment.inode_hint))
+    }
+
+    /// Runs `fetch` alone among everything that takes descriptors of other processes. It may wait for the other process, so no lock but this one is held meanwhile.
+    pub fn with_fetching<T>(&self, fetch: impl FnOnce() -> T) -> T {
+        self.with_lock(&self.segment().fetch_lock, |_| fetch())
     }
 
     /// Runs `change` alone among everything that writes superblocks.

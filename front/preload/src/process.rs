@@ -72,6 +72,7 @@ fn adopt(word: &AtomicU32) {
     }
     PID.store(getpid(), Ordering::Relaxed);
     crate::stack::relist();
+    crate::calls::fetch::forget();
     LOOSE.store(false, Ordering::Relaxed);
     SHARING.store(0, Ordering::Relaxed);
 }
@@ -232,6 +233,7 @@ pub(crate) fn own_copy() {
     // SAFETY: WORD points to a word that lives as long as the process.
     unsafe { &*WORD.load(Ordering::Relaxed) }.store(1, Ordering::Relaxed);
     PID.store(getpid(), Ordering::Relaxed);
+    crate::calls::fetch::forget();
     LOOSE.store(false, Ordering::Relaxed);
     SHARING.store(0, Ordering::Relaxed);
     lending().store(0, Ordering::Relaxed);

@@ -6,12 +6,14 @@
 //! does that in its place. A process that may take the descriptor may also read and write the other
 //! process' memory (PTRACE_MODE_ATTACH_REALCREDS, as process_vm_readv(2)), and in that memory lies
 //! the same library. Meanwhile no thread of the other process moves a private offset: a thread that
-//! is about to do so sees [`FETCHER`] and waits.
+//! is about to do so sees [`FETCHER`] and waits. The other process may be stopped in the middle of a
+//! read, so a fetch may take long: the fetcher holds a lock that fetchers alone take.
 //!
 //! Invariants:
 //! - The fetcher waits for threads that had locked a position before [`FETCHER`] was set. A thread
 //!   that locks a position later looks at [`FETCHER`] then, and gives the lock back.
 //! - A descriptor whose offset cannot be given to the kernel is not given out.
+//! - Whatever becomes of a fetch, the fetcher has one more descriptor only if the call succeeds.
 
 use super::OPEN;
 use super::node::Node;
@@ -22,19 +24,35 @@ use crate::lock::RawLock;
 use crate::maps::Area;
 use crate::process;
 use crate::report::report;
+use ::array::liveness::{ProcessId, process_lives};
 use core::mem::{MaybeUninit, offset_of};
-use core::sync::atomic::{AtomicU32, Ordering};
-use linux_raw_sys::general::{__NR_close, __NR_kill, __NR_lseek, __NR_nanosleep, __NR_process_vm_readv, __NR_process_vm_writev};
+use core::sync::atomic::{AtomicU64, Ordering};
+use linux_raw_sys::general::{__NR_close, __NR_lseek, __NR_nanosleep, __NR_process_vm_readv, __NR_process_vm_writev};
 use sys::raw::{check, syscall};
 use sys::{OsError, RawFd};
 
-/// The process that fetches a descriptor of this one just now, by its pid; 0 for none. Set by that process.
-static FETCHER: AtomicU32 = AtomicU32::new(0);
+/// The process that fetches a descriptor of this one just now ([`word_of`]); 0 for none. Set by that process.
+static FETCHER: AtomicU64 = AtomicU64::new(0);
+
+/// A pid has at most so many bits (proc(5), pid_max). Above it [`FETCHER`] has the process' start time.
+const PID_BITS: u32 = 22;
 
 const PAUSE_NS: u64 = 50_000;
 /// How many pauses the fetcher makes at most for a locked position: it is locked for as long as a read or write takes.
 const PAUSE_COUNT_MAX: usize = 100_000;
-const NO_SUCH_PROCESS: isize = -3;
+
+fn word_of(fetcher: ProcessId) -> u64 {
+    fetcher.start_ticks << PID_BITS | u64::from(fetcher.pid)
+}
+
+fn fetcher_of(word: u64) -> ProcessId {
+    ProcessId { pid: (word & ((1 << PID_BITS) - 1)) as u32, start_ticks: word >> PID_BITS }
+}
+
+/// Forgets, in a copy of the process, a fetch that is under way: the fetcher knows nothing of the copy, and the copy's offsets are the kernel's.
+pub(crate) fn forget() {
+    FETCHER.store(0, Ordering::Relaxed);
+}
 
 /// Whether private offsets of this process must not move now.
 #[inline]
@@ -50,7 +68,7 @@ pub(super) fn wait() {
         if fetcher == 0 {
             return;
         }
-        if !is_alive(fetcher) {
+        if !process_lives(fetcher_of(fetcher)) {
             let _ = FETCHER.compare_exchange(fetcher, 0, Ordering::AcqRel, Ordering::Relaxed);
         }
         pause();
@@ -75,8 +93,7 @@ pub(crate) fn fetch(call: &mut Call) -> Verdict {
     }
     let (Some(pid), Ok(namespace)) = (pid_of(call.descriptor(0)), array::namespace()) else { return take(call) };
     let Some(other) = Other::of(pid) else { return take(call) };
-    // The namespace lock lets one fetcher in at a time. No thread waits for it that has a position locked.
-    match namespace.files().array().runtime().with_namespace(|_| other.fetch(call)) {
+    match namespace.files().array().runtime().with_fetching(|| other.fetch(call)) {
         Ok(descriptor) => Verdict::Done(descriptor as isize),
         Err(error) => Verdict::error(error),
     }
@@ -109,9 +126,10 @@ impl Other {
 
     fn fetch(&self, call: &Call) -> Result<RawFd, OsError> {
         let fetcher = core::ptr::from_ref(&FETCHER) as usize + self.distance;
-        self.write(fetcher, &process::getpid())?;
+        self.write(fetcher, &word_of(ProcessId::current()))?;
         let fetched = self.fetch_stopped(call);
-        self.write(fetcher, &0u32)?;
+        // If the other process has ended nobody waits in it.
+        let _ = self.write(fetcher, &0u64);
         fetched
     }
 
@@ -122,13 +140,18 @@ impl Other {
         let descriptor = check(call.kernel())? as RawFd;
         let result = match described {
             0 => Ok(()),
-            _ if self.description(number)? != described => Err(OsError::AGAIN),
-            description => self.share(description, descriptor),
+            description => self
+                .description(number)
+                .and_then(|now| if now == description { self.share(description, descriptor) } else { Err(OsError::AGAIN) }),
         };
         if let Err(error) = result {
-            report!("a descriptor of process {} cannot be shared with it ({error}); it was not fetched", self.pid);
             // SAFETY: the number was made by this call and nobody knows it yet.
             unsafe { syscall(__NR_close as usize, [descriptor as usize, 0, 0, 0, 0, 0]) };
+            if error == OsError::SRCH {
+                // The other process has ended, as it might have before the call.
+                return Err(error);
+            }
+            report!("a descriptor of process {} cannot be shared with it ({error}); it was not fetched", self.pid);
             return Err(OsError::PERM);
         }
         array::adopt(descriptor);
@@ -198,13 +221,24 @@ fn pid_of(descriptor: RawFd) -> Option<u32> {
     text.lines().find_map(|line| line.strip_prefix("Pid:"))?.trim().parse().ok()
 }
 
-fn is_alive(pid: u32) -> bool {
-    // SAFETY: signal 0 is only a question.
-    unsafe { syscall(__NR_kill as usize, [pid as usize, 0, 0, 0, 0, 0]) != NO_SUCH_PROCESS }
-}
-
 fn pause() {
     let time = [0, PAUSE_NS];
     // SAFETY: the kernel reads two words.
     unsafe { syscall(__NR_nanosleep as usize, [&raw const time as usize, 0, 0, 0, 0, 0]) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dead_fetcher_is_not_waited_for_though_its_pid_was_given_out_again() {
+        let me = ProcessId::current();
+        assert_ne!(me.start_ticks, 0);
+        assert_eq!(fetcher_of(word_of(me)), me);
+        FETCHER.store(word_of(ProcessId { start_ticks: me.start_ticks - 1, ..me }), Ordering::Relaxed);
+        assert!(is_under_way());
+        wait();
+        assert!(!is_under_way());
+    }
 }
