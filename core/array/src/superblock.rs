@@ -177,7 +177,8 @@ pub(crate) fn open_meta(root: &OwnedFd, access: Access) -> Result<OwnedFd> {
 pub(crate) fn start_superblock(meta: &OwnedFd, superblock: &Superblock) -> Result<()> {
     let file = open_new(meta, SUPERBLOCK_TO_BE, superblock.access)?;
     fs::ftruncate(&file, 0)?;
-    fs::ftruncate(&file, format::SUPERBLOCK_BYTES as u64)?;
+    // Both copies have their space, also if what follows fills the member: its next update needs none.
+    write_fully(&file, &[0; format::SUPERBLOCK_BYTES], 0)?;
     write_copy_to(&file, superblock, 0)?;
     fs::fsync(&file)?;
     fs::renameat(meta, SUPERBLOCK_TO_BE, meta, format::SUPERBLOCK_FILE)?;
@@ -275,7 +276,8 @@ pub(crate) fn has_empty(root: &OwnedFd, path: &[u8]) -> bool {
 }
 
 /// Makes the missing directories of `path` below a member, as `mkdir -p` does. `path` is absolute and normalised. If the
-/// last directory is new, it gets the owner and the rights of `access`, if there is one. No symlink is followed: whoever
+/// last directory is new, it gets the owner and the rights of `access`, if there is one, and if others than the owner have any, all may pass through the new directories on the way to it, whatever the
+/// umask is. No symlink is followed: whoever
 /// owns a directory on the way could lead other users out of the member.
 pub(crate) fn make_directories(root: &OwnedFd, path: &[u8], access: Option<Access>) -> Result<()> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -287,6 +289,10 @@ pub(crate) fn make_directories(root: &OwnedFd, path: &[u8], access: Option<Acces
             (Ok(()), Some(access)) if names.peek().is_none() => {
                 let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 access::give(fs::openat(directory, name, flags, Mode::empty())?, access, access::directory_mode(access.mode))?;
+            }
+            (Ok(()), Some(access)) if access.mode & 0o077 != 0 => {
+                let directory = fs::openat(directory, name, OFlags::RDONLY | flags.difference(OFlags::PATH), Mode::empty())?;
+                fs::fchmod(&directory, Mode::from_raw_mode(0o755))?;
             }
             (Ok(()) | Err(OsError::EXIST), _) => {}
             (Err(error), _) => return Err(error),
@@ -562,4 +568,59 @@ impl Array {
 /// Whether an error says that this process may not do something, which says nothing of the member.
 const fn may_not(error: OsError) -> bool {
     matches!(error, OsError::ACCESS | OsError::PERM | OsError::BADF)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::ffi::OsStrExt as _;
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+    use sys::rustix::thread::UnshareFlags;
+
+    fn access(mode: u32) -> Access {
+        let (owner_uid, owner_gid) = (sys::rustix::process::geteuid().as_raw(), sys::rustix::process::getegid().as_raw());
+        Access { mode, owner_uid, owner_gid }
+    }
+
+    #[test]
+    fn both_copies_of_a_new_superblock_have_their_space() {
+        let home = tempfile::tempdir_in("/dev/shm").unwrap();
+        let mounts = ["m0", "m1"].map(|member| home.path().join(member).as_os_str().as_bytes().to_vec());
+        let config = Config::new(layout::Level::Raid1, None, &mounts, &[b"/data".to_vec()], String::new()).unwrap();
+        let superblock = Superblock { access: access(0o600), ..blank(&config).unwrap() };
+        let meta = OwnedFd::from(std::fs::File::open(home.path()).unwrap());
+        start_superblock(&meta, &superblock).unwrap();
+        let file = home.path().join(format::SUPERBLOCK_FILE.to_str().unwrap());
+        assert!(file.metadata().unwrap().blocks() * 512 >= format::SUPERBLOCK_BYTES as u64);
+        assert_eq!(read(&meta).unwrap(), (superblock, 0));
+    }
+
+    #[test]
+    fn those_whom_the_array_is_open_to_come_to_a_prefix_whatever_the_umask_is() {
+        let home = tempfile::tempdir_in("/dev/shm").unwrap();
+        let root = OwnedFd::from(std::fs::File::open(home.path()).unwrap());
+        let make = |path: &[u8], mode| {
+            std::thread::scope(|scope| {
+                let thread = scope.spawn(|| {
+                    // SAFETY: only the umask of this thread is concerned.
+                    unsafe { sys::rustix::thread::unshare_unsafe(UnshareFlags::FS) }.unwrap();
+                    sys::rustix::process::umask(Mode::from_raw_mode(0o077));
+                    make_directories(&root, path, Some(access(mode))).unwrap();
+                });
+                thread.join().unwrap();
+            });
+        };
+        make(b"/open/way/data", 0o666);
+        make(b"/own/way/data", 0o600);
+        let modes = |path: &str| {
+            home.path()
+                .join(path)
+                .ancestors()
+                .take(3)
+                .map(|path| path.metadata().unwrap().permissions().mode() & 0o777)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(modes("open/way/data"), [0o777, 0o755, 0o755]);
+        assert_eq!(modes("own/way/data"), [0o700, 0o700, 0o700]);
+    }
 }
