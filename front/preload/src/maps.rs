@@ -14,6 +14,8 @@ pub(crate) struct Area {
     pub(crate) is_shared: bool,
     /// The offset in the file that the first address shows.
     pub(crate) offset: usize,
+    /// The file that it shows: device, inode number. Zeros if it shows none.
+    pub(crate) file: (u64, u64),
     /// Whether it shows no file.
     pub(crate) is_anonymous: bool,
     /// The file's path, or the kernel's name for what is not a file; often empty.
@@ -24,6 +26,11 @@ impl Area {
     /// The one that holds `address`.
     pub(crate) fn around(address: usize) -> Option<Self> {
         Self::find(b"/proc/self/maps\0", |area| area.addresses.contains(&address))
+    }
+
+    /// Whether another process' area shows the same part of the same file, by whatever name.
+    pub(crate) fn shows_the_same(&self, other: &Self) -> bool {
+        !self.is_anonymous && (self.file, self.offset) == (other.file, other.offset)
     }
 
     /// The first in the file `maps`, whose name ends with NUL, that `is_meant`.
@@ -56,9 +63,19 @@ impl Area {
         let right = |index: usize, letter: u8, value: u32| if rights.get(index) == Some(&letter) { value as usize } else { 0 };
         let protection = right(0, b'r', PROT_READ) | right(1, b'w', PROT_WRITE) | right(2, b'x', PROT_EXEC);
         let offset = hexadecimal(words.next()?)?;
-        let is_anonymous = words.nth(1)? == b"0";
+        let mut device = words.next()?.splitn(2, |&byte| byte == b':').map(hexadecimal);
+        let device = (device.next()?? as u64) << 32 | device.next()?? as u64;
+        let inode = core::str::from_utf8(words.next()?).ok()?.parse().ok()?;
         let name = words.next().unwrap_or_default().trim_ascii_start().to_vec();
-        Some(Self { addresses, protection, is_shared: rights.get(3) != Some(&b'p'), offset, is_anonymous, name })
+        Some(Self {
+            addresses,
+            protection,
+            is_shared: rights.get(3) != Some(&b'p'),
+            offset,
+            file: (device, inode),
+            is_anonymous: inode == 0,
+            name,
+        })
     }
 }
 
@@ -73,9 +90,20 @@ mod tests {
         assert_eq!((area.addresses, area.offset), (0x7f0a_1000_0000..0x7f0a_1002_1000, 0x3000));
         assert_eq!((area.protection, &area.name[..]), ((PROT_READ | PROT_EXEC) as usize, &b"/m/a b (deleted)"[..]));
         assert!(!area.is_shared && !area.is_anonymous);
+        assert_eq!(area.file, (0xfe_0000_0001, 131_077));
         let area = Area::parse(b"7ffe0000-7fff0000 rw-s 00000000 00:00 0 ").unwrap();
         assert!(area.is_shared && area.is_anonymous && area.name.is_empty());
         assert_eq!(area.protection, (PROT_READ | PROT_WRITE) as usize);
+    }
+
+    #[test]
+    fn another_file_of_the_same_name_is_another_one() {
+        let line = |end: &str| Area::parse(std::format!("7f0a10000000-7f0a10021000 r-xp 00003000 {end}").as_bytes()).unwrap();
+        let own = line("fe:01 131077 /usr/lib/libcxlraid.so");
+        assert!(own.shows_the_same(&line("fe:01 131077 /usr/lib/libcxlraid.so (deleted)")));
+        assert!(!own.shows_the_same(&line("fe:01 131078 /usr/lib/libcxlraid.so")));
+        assert!(!own.shows_the_same(&line("fe:02 131077 /usr/lib/libcxlraid.so")));
+        assert!(!line("00:00 0 ").shows_the_same(&line("00:00 0 ")));
     }
 
     #[test]

@@ -120,7 +120,7 @@ impl Other {
     fn of(pid: u32) -> Option<Self> {
         let own = Area::around(crate::start::own_address())?;
         let maps = heap::format!("/proc/{pid}/maps\0");
-        let theirs = Area::find(maps.as_bytes(), |area| area.offset == own.offset && area.name == own.name)?;
+        let theirs = Area::find(maps.as_bytes(), |area| own.shows_the_same(area))?;
         (pid != process::getpid()).then_some(Self { pid, distance: theirs.addresses.start.wrapping_sub(own.addresses.start) })
     }
 
