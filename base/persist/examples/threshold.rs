@@ -127,7 +127,7 @@ fn thresholds(members: &[*mut u8], new: *const u8, k: &Kernels, fenced: bool) {
     }
 }
 
-fn read_modify_write(members: &[*mut u8], new: *const u8) {
+fn read_modify_write(members: &[*mut u8], new: *mut u8) {
     println!("\n4 KiB on three members       sequential   random");
     let line = |name: &str, f: &dyn Fn(*mut u8, *mut u8)| {
         let run = |random: bool| {
@@ -157,7 +157,7 @@ fn read_modify_write(members: &[*mut u8], new: *const u8) {
             guard(|| kernels().update_p(data, p, new, 4096)).expect("no fault");
         });
         line("copy_to_media nt", &|data, _| stream.copy_to_media(data, new, 4096));
-        let out = new.cast_mut().add(512 << 10);
+        let out = new.add(512 << 10);
         line("copy_from_media", &|data, _| kernels().copy_from_media(out, data, 4096));
         line("std memcpy from media", &|data, _| {
             std::ptr::copy_nonoverlapping(data, out, 4096);
@@ -168,9 +168,9 @@ fn read_modify_write(members: &[*mut u8], new: *const u8) {
 }
 
 /// Times the arithmetic of every instruction set on 8 columns of 4 KiB, which stay in the caches.
-fn arithmetic(new: *const u8) {
+fn arithmetic(new: *mut u8) {
     println!("\nin cache, 8 columns of 4 KiB   parity_p   parity_pq   dot (mixed)   stripe_pq   update_pq   ns");
-    let buffer = |i: usize| new.cast_mut().wrapping_add(i * 4096);
+    let buffer = |i: usize| new.wrapping_add(i * 4096);
     let sources: Vec<*const u8> = (0..8).map(|i| buffer(i).cast_const()).collect();
     let datas: Vec<*mut u8> = (10..18).map(buffer).collect();
     let (p, q) = (buffer(8), buffer(9));
@@ -217,8 +217,8 @@ fn guard_cost() {
 fn main() {
     let directory = std::env::args().nth(1).unwrap_or_else(|| "/dev/shm".into());
     let members: Vec<*mut u8> = (0..3).map(|index| member(Path::new(&directory), index)).collect();
-    let source = vec![0x5au8; (1 << 20) + 64];
-    let new = source.as_ptr();
+    let mut source = vec![0x5au8; (1 << 20) + 64];
+    let new = source.as_mut_ptr();
     let new = new.wrapping_add(new.align_offset(64));
     println!("instruction set {}", kernels().isa().name());
     guard_cost();
