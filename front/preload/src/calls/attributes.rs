@@ -310,6 +310,10 @@ pub(crate) fn futimesat(call: &mut Call) -> Verdict {
     let address = call.args[2];
     if call.args[1] == 0 {
         let descriptor = call.descriptor(0);
+        if super::only_names(descriptor) {
+            // The kernel refuses it.
+            return Verdict::Pass;
+        }
         return on_descriptor(descriptor, |held| {
             array::namespace()?.futimens(directory::borrow(descriptor), held.node(), &timevals(address)?).map(|()| 0)
         });
