@@ -203,7 +203,7 @@ fn open_without_magic(call: &mut Call) -> Option<Verdict> {
     if !may_have_magic() {
         return None;
     }
-    let no_magic = u64::from(ResolveFlags::NO_MAGICLINKS.bits());
+    let no_magic = ResolveFlags::NO_MAGICLINKS.bits();
     let (base, path, how) = match call.number as u32 {
         nr::__NR_openat2 if call.args[3] == HOW_BYTES => {
             let [flags, mode, resolve] = program::read::<[u64; 3]>(call.args[2]).ok()?;
