@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, path::Path, process::Command};
 const REVIEWED: &[(&str, usize)] = &[
     ("core and alloc", 180),
     ("cxlraid-array", 295),
-    ("cxlraid-dax", 19),
+    ("cxlraid-dax", 24),
     ("cxlraid-file", 215),
     ("cxlraid-format", 2),
     ("cxlraid-intent", 13),
@@ -18,7 +18,7 @@ const REVIEWED: &[(&str, usize)] = &[
     ("cxlraid-namespace", 375),
     ("cxlraid-parity", 13),
     ("cxlraid-persist", 16),
-    ("cxlraid-preload", 395),
+    ("cxlraid-preload", 410),
     ("cxlraid-sys", 3),
     ("cxlraid-units", 8),
     ("iced-x86", 38),
