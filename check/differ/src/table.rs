@@ -284,6 +284,7 @@ pub(crate) const CALLS: &[Call] = &[
 /// Served calls that no program is drawn with, and why. Every other served call must be in the table above.
 #[cfg(test)]
 pub(crate) const LEFT_OUT: &[(&str, &str)] = &[
+    ("seccomp", "looked at alone, since a filter ends the program's other calls"),
     ("prctl", "looked at for filters of system calls alone, which end the program's other calls"),
     ("clone", "children are made between the steps of a program, in every way: draw.rs"),
     ("clone3", "children are made between the steps of a program, in every way: draw.rs"),
