@@ -247,7 +247,7 @@ fn members(paths: &[PathBuf], found: &[Found], newest: Option<&Superblock>, expe
     let superblocks = || found.iter().filter_map(own);
     for member in &mut members {
         let this = superblocks().find(|superblock| superblock.slot == member.slot);
-        let is_apart = |this: &Superblock| superblocks().any(|other| array::split::were_used_apart(this, other));
+        let is_apart = |this: &Superblock| superblocks().any(|other| array::split::were_used_apart(this, other, superblocks));
         if this.is_some_and(is_apart) {
             let note = "used without others, which were used without it; choose with 'cxlraid assemble --prefer MEMBER'";
             (member.state, member.note) = (MemberState::Failed, Some(note.to_owned()));

@@ -19,7 +19,8 @@ pub(crate) fn check<'a>(findings: impl Iterator<Item = &'a Finding> + Clone) -> 
     let views = findings.filter_map(|finding| Some((finding, finding.superblock()?)));
     for (one, own) in views.clone() {
         for (other, theirs) in views.clone() {
-            if own.slot < theirs.slot && were_used_apart(own, theirs) {
+            let all = || views.clone().map(|(_, superblock)| superblock);
+            if own.slot < theirs.slot && were_used_apart(own, theirs, all) {
                 return Err(AttachError::UsedApart { one: one.path.clone(), other: other.path.clone() });
             }
         }
@@ -27,10 +28,15 @@ pub(crate) fn check<'a>(findings: impl Iterator<Item = &'a Finding> + Clone) -> 
     Ok(())
 }
 
-/// Whether two members of one array were each used without the other.
+/// Whether two members of one array were each used without the other. `all` are the superblocks of the array's members
+/// that are there.
 #[must_use]
-pub fn were_used_apart(one: &Superblock, other: &Superblock) -> bool {
-    calls_out(one, other) && calls_out(other, one)
+pub fn were_used_apart<'a, A>(one: &Superblock, other: &Superblock, all: impl Fn() -> A) -> bool
+where
+    A: Iterator<Item = &'a Superblock>,
+{
+    let is_cut_short = |own, other| all().any(|third| never_ended(own, other, third));
+    calls_out(one, other) && calls_out(other, one) && !is_cut_short(one, other) && !is_cut_short(other, one)
 }
 
 /// Whether the superblock of one member says that the other member is out, and that it is itself in sync. A member that was made anew since has another UUID, and is not the one that this superblock calls out.
@@ -38,6 +44,17 @@ fn calls_out(own: &Superblock, other: &Superblock) -> bool {
     let entry =
         |superblock: &Superblock| own.members.get(superblock.slot).filter(|entry| entry.uuid == superblock.member_uuid).copied();
     entry(own).is_some_and(|entry| entry.state.is_in_use()) && entry(other).is_some_and(|entry| !entry.state.is_in_use())
+}
+
+/// Whether a third member shows that the record by which `own` calls `other` out did not come to all members, because a
+/// crash cut it short: the third one, which `own` says is in use, was used with `other` later, and calls `own` out. Nothing
+/// is changed before such a record has come to all, so `own` alone has nothing that the others have not; it is stale.
+fn never_ended(own: &Superblock, other: &Superblock, third: &Superblock) -> bool {
+    let is_used_with_own =
+        own.members.get(third.slot).is_some_and(|entry| entry.uuid == third.member_uuid && entry.state.is_in_use());
+    let is_used_with_other =
+        third.members.get(other.slot).is_some_and(|entry| entry.uuid == other.member_uuid && entry.state.is_in_use());
+    is_used_with_own && is_used_with_other && calls_out(third, own) && third.event_count > own.event_count
 }
 
 /// Decides for what the member at a path has and those that were used with it: the others count as stale from now on. Nobody uses the array. Returns the paths of the others; none if the members

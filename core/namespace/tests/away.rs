@@ -278,6 +278,35 @@ fn members_that_were_used_apart_are_refused_until_one_is_preferred() {
     }
 }
 
+/// A crash cuts the record short that a member is out: one member has it. That one is lost then, and the others are used with the first. When it is back it is stale, and nothing is to be decided.
+#[test]
+fn a_member_with_a_record_that_was_cut_short_was_not_used_apart() {
+    for (level, count) in [(Level::Raid6, 4), (Level::Raid1, 3)] {
+        let mut array = filled(level, count);
+        let superblock = |array: &TestArray, slot: usize| array.members[slot].join(".cxlraid/superblock");
+        let before: Vec<Vec<u8>> = (0..count).map(|slot| std::fs::read(superblock(&array, slot)).unwrap()).collect();
+        let gone = count - 1;
+        std::fs::rename(&array.members[gone], away(&array, gone)).unwrap();
+        array.restart();
+        inside(array.namespace.mkdir(b"/data/never-made", 0o700));
+        inside(array.namespace.rmdir(b"/data/never-made"));
+        std::fs::rename(away(&array, gone), &array.members[gone]).unwrap();
+        (1..gone).for_each(|slot| std::fs::write(superblock(&array, slot), &before[slot]).unwrap());
+        std::fs::rename(&array.members[0], away(&array, 0)).unwrap();
+        array.restart();
+        assert_eq!(array.namespace.files().array().runtime().out(), MemberSet::EMPTY.with(0), "{level}");
+        for change in 0..4 {
+            // Without these the count of the member that is away could be the newest.
+            write(&inside(array.namespace.open(b"/data/file", CREATE, 0)), 0, &[change; 30_000]);
+            array.restart();
+        }
+        std::fs::rename(away(&array, 0), &array.members[0]).unwrap();
+        array.restart();
+        assert_eq!(array.namespace.files().array().runtime().out(), MemberSet::EMPTY.with(0), "{level}");
+        assert_eq!(content_unchecked(&array)[..30_000], vec![3; 30_000]);
+    }
+}
+
 /// The memory of a member's inode table fails for a while: what was acknowledged without it must not be taken back by it.
 #[test]
 fn a_member_that_missed_a_size_stays_out() {
