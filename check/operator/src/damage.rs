@@ -330,6 +330,13 @@ fn on_file(rng: &mut Rng, sources: &Sources<'_>, slot: usize, path: &Path, how: 
         return Ok(Some(vec![Undo::Mode(file, mode)]));
     }
     let content = fs::read(&file)?;
+    let was_cut = || {
+        sources.members.iter().any(|member| fs::metadata(member.join(path)).is_ok_and(|other| other.len() > content.len() as u64))
+    };
+    if how == OnFile::Grown && was_cut() {
+        // A file that is cut and then made as long as before holds other bytes, and nothing shows it.
+        return Ok(None);
+    }
     let mut changed = content.clone();
     let taken = |from: &Path| fs::read(from.join(path)).ok();
     match how {
