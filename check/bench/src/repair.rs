@@ -17,7 +17,7 @@ use std::time::Instant;
 
 /// The member that is lost and rebuilt.
 const LOST: usize = 1;
-/// Words that are handled before the next check of the loop: enough for the compiler to use wide registers.
+/// The loop that sums up takes this many words of each member at a time: enough for the compiler to use wide registers.
 const WORDS: usize = 512;
 
 /// An array of which the command makes repairs, and the command.
@@ -38,7 +38,8 @@ impl Repaired<'_> {
             self.command("rebuild")
         };
         let rebuild = self.row("rebuild", plan.repair_rounds, rebuild, || self.compute())?;
-        self.is_whole()?;
+        // Redundancy fits after the last rebuild.
+        self.sum()?;
         Ok(vec![scrub, rebuild])
     }
 
@@ -123,11 +124,6 @@ impl Repaired<'_> {
         drop(computed);
         fs::remove_file(&path).map_err(said)?;
         Ok(nanoseconds)
-    }
-
-    /// Whether redundancy fits after the last rebuild: the loop that sums up says so.
-    fn is_whole(&self) -> Result<(), String> {
-        self.sum().map(|_| ())
     }
 }
 

@@ -337,7 +337,7 @@ impl<'a> Case<'a> {
         let expected = list(&self.place("plain"))?;
         let is_right = output.succeeded() && is_same_list(&output.stdout, &expected, damages);
         let is_refused = !output.succeeded() && output.stdout.contains("errno 5");
-        // Where nobody is left who was not damaged, nothing contradicts a symlink or a pipe in a file's place.
+        // If every member that is left was damaged, none of them contradicts a symlink or a pipe in a file's place.
         let nobody_contradicts =
             (0..self.members.len()).all(|other| other == slot || damages.iter().any(|damage| damage.slot == other));
         let is_of_names = nobody_contradicts && damages.iter().any(Damage::is_of_a_name);

@@ -10,7 +10,7 @@ use crate::{
     view::shown,
 };
 use array::{
-    Array, Member, Standing, Tell,
+    Array, Member, Tell,
     events::{EventKind, LOG},
 };
 use format::Uuid;
@@ -154,14 +154,7 @@ fn print_short(_: &Member, host_path: &[u8]) {
 /// The array for a command that uses files as a program does. Prints which members it does without, and why.
 pub(crate) fn printing(array: Array) -> Array {
     for member in array.members() {
-        let state = match member.standing {
-            Standing::Missing | Standing::Leaving => "is missing",
-            Standing::Stale => "is stale",
-            Standing::Damaged => "is damaged",
-            Standing::Emptied => "was emptied by hand",
-            Standing::Failed => "has failed",
-            Standing::InSync => continue,
-        };
+        let Some(state) = member.standing.why_unused() else { continue };
         match &member.refusal {
             Some(refusal) => eprintln!("cxlraid: warning: {}; the array is degraded without this member", shown(refusal)),
             None => eprintln!("cxlraid: {}: warning: member {state}; the array is degraded", member.shown()),

@@ -30,6 +30,21 @@ pub enum Standing {
     Failed,
 }
 
+impl Standing {
+    /// What is wrong with a member that a start does without, in the words of a line about it; None of a member in sync.
+    #[must_use]
+    pub const fn why_unused(self) -> Option<&'static str> {
+        Some(match self {
+            Self::Missing | Self::Leaving => "is missing",
+            Self::Stale => "is stale",
+            Self::Damaged => "is damaged",
+            Self::Emptied => "was emptied by hand",
+            Self::Failed => "has failed",
+            Self::InSync => return None,
+        })
+    }
+}
+
 /// One member of an attached array.
 pub struct Member {
     /// Its position.

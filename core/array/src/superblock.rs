@@ -276,9 +276,9 @@ pub(crate) fn has_empty(root: &OwnedFd, path: &[u8]) -> bool {
 }
 
 /// Makes the missing directories of `path` below a member, as `mkdir -p` does. `path` is absolute and normalised. If the
-/// last directory is new, it gets the owner and the rights of `access`, if there is one, and if others than the owner have any, all may pass through the new directories on the way to it, whatever the
-/// umask is. No symlink is followed: whoever
-/// owns a directory on the way could lead other users out of the member.
+/// last directory is new, it gets the owner and the rights of `access`, if there is one. If `access` gives others than the
+/// owner any rights, all users may pass through the new directories on the way, whatever the umask is. No symlink is
+/// followed: whoever owns a directory on the way could lead other users out of the member.
 pub(crate) fn make_directories(root: &OwnedFd, path: &[u8], access: Option<Access>) -> Result<()> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut above: Option<OwnedFd> = None;

@@ -104,7 +104,7 @@ impl CopyView {
             return;
         }
         if self.users.load(SeqCst) != 0 {
-            // Whoever is the last of them frees the views, or the next thread that replaces one.
+            // The last of these threads frees the views when it leaves, or the next thread that replaces a view does.
             self.put_aside(list);
             return;
         }

@@ -7,7 +7,7 @@ use crate::lock::{Lock, RawLock};
 use crate::report::{self, report};
 use ::array::config::{PATHS_DEFAULT, is_below, normalise};
 use ::array::events::{EventKind, LOG};
-use ::array::{Array, Config, Standing};
+use ::array::{Array, Config};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use file::{Files, Keep};
 use heap::boxed::Box;
@@ -355,14 +355,7 @@ fn kept_count(member_count: usize) -> usize {
 /// What an operator should know of at once, said by the process that is the first to see it.
 fn notice_members(array: &Array, notices: &mut Notices) {
     for member in array.members() {
-        let state = match member.standing {
-            Standing::Missing | Standing::Leaving => "is missing",
-            Standing::Stale => "is stale",
-            Standing::Damaged => "is damaged",
-            Standing::Emptied => "was emptied by hand",
-            Standing::Failed => "has failed",
-            Standing::InSync => continue,
-        };
+        let Some(state) = member.standing.why_unused() else { continue };
         if let Some(refusal) = &member.refusal {
             notices.push((Some(member.slot), format!("{refusal}; the array is degraded without this member")));
             continue;

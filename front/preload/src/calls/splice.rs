@@ -160,7 +160,7 @@ struct Sending {
     output: RawFd,
     /// What is being written.
     bytes: Vec<u8>,
-    /// How much was written before that.
+    /// How many bytes this call wrote before the bytes that wait.
     sent: usize,
     /// How much is to be sent after that.
     rest: usize,
