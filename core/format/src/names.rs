@@ -114,6 +114,13 @@ impl<'a> NameRecord<'a> {
         (NAME_RECORD_ALIGN + self.path.len() + self.to.len()).next_multiple_of(NAME_RECORD_ALIGN)
     }
 
+    /// Whether nothing on a member tells if this change is made there: an exchange of two things of which neither is a file, and so neither
+    /// has an attribute.
+    #[must_use]
+    pub const fn leaves_no_trace(&self) -> bool {
+        self.exchange && self.file.is_none() && self.replaced.is_none()
+    }
+
     /// The first 64 bytes of the record; `path` and `to` follow, then nothing that matters. Paths are at most [`PATH_BYTES_MAX`] long.
     #[must_use]
     pub fn encode_head(&self) -> [u8; NAME_RECORD_ALIGN] {

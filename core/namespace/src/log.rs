@@ -59,7 +59,23 @@ impl Namespace {
     }
 
     /// Notes a change, makes it, and notes how it went.
-    pub(crate) fn logged<T>(&self, mut record: NameRecord<'_>, change: impl FnOnce() -> Result<T>) -> Result<T> {
+    pub(crate) fn logged<T>(&self, record: NameRecord<'_>, change: impl FnOnce() -> Result<T>) -> Result<T> {
+        let result = self.logged_once(record, change);
+        if result.is_ok() && record.leaves_no_trace() {
+            // A member whose memory fails here is out already. That is put on record before the next change.
+            let _ = self.end_exchange();
+        }
+        result
+    }
+
+    /// Notes that an exchange that leaves no trace has come to all members in use: a record behind it that asks for nothing. Members that see
+    /// deaths only go by the last record, and nothing on them tells whether the exchange is made. So each start would compare all names
+    /// for it, and call the members that are away stale.
+    pub(crate) fn end_exchange(&self) -> Result<()> {
+        self.logged_once(change(NameKind::Attributes, b"", None), || Ok(()))
+    }
+
+    fn logged_once<T>(&self, mut record: NameRecord<'_>, change: impl FnOnce() -> Result<T>) -> Result<T> {
         let log = self.log()?;
         let state = self.array().runtime().names_log();
         record.sequence = state.sequence.load(Ordering::Relaxed).wrapping_add(1);

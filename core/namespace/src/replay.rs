@@ -78,6 +78,11 @@ impl Namespace {
         }
         self.sync_members()?;
         self.continue_log(log, &records, newest.max(furthest));
+        let last = records.last_key_value().and_then(|(_, found)| found_record(found));
+        if lowest < newest && last.is_some_and(|record| record.leaves_no_trace()) {
+            // Names were compared as a whole, and who is away is on record. The next start has nothing to compare.
+            self.end_exchange()?;
+        }
         Ok(true)
     }
 
@@ -91,8 +96,8 @@ impl Namespace {
         for (index, &record) in window.iter().enumerate() {
             let (sequence, offset) = (record.sequence, records[&record.sequence].offset as u64);
             let later = Later { records: &window[index + 1..], furthest };
-            if record.exchange && record.file.is_none() && record.replaced.is_none() {
-                // Nothing tells whether two directories were exchanged.
+            if record.leaves_no_trace() {
+                // Names are compared as a whole.
                 return Err(OsError::NOTSUP);
             }
             if sequence == newest && !self.is_decided(&record)? {

@@ -100,7 +100,7 @@ fn content_unchecked(array: &TestArray) -> Vec<u8> {
 #[test]
 fn a_member_comes_back_in_sync_after_the_last_change_of_any_kind() {
     type Change = fn(cxlraid_namespace::Namespace);
-    let changes: [(&str, Change); 13] = [
+    let changes: [(&str, Change); 16] = [
         ("create", |names| drop(inside(names.open(b"/data/new", CREATE, 0o600)))),
         ("unlink", |names| inside(names.unlink(b"/data/file"))),
         ("unlink of one of two names", |names| inside(names.unlink(b"/data/second"))),
@@ -118,18 +118,81 @@ fn a_member_comes_back_in_sync_after_the_last_change_of_any_kind() {
             inside(names.rename(b"/data/file", b"/data/second", RenameFlags::EXCHANGE));
         }),
         ("exchange", |names| inside(names.rename(b"/data/file", b"/data/directory/after", RenameFlags::EXCHANGE))),
+        ("exchange of two directories", |names| {
+            inside(names.rename(b"/data/directory", b"/data/empty", RenameFlags::EXCHANGE));
+        }),
+        ("exchange of a directory and a symlink", |names| {
+            inside(names.rename(b"/data/directory", b"/data/symlink", RenameFlags::EXCHANGE));
+        }),
+        ("exchange of a file and a directory", |names| {
+            inside(names.rename(b"/data/file", b"/data/empty", RenameFlags::EXCHANGE));
+        }),
     ];
     for (what, change) in changes {
         for slot in [0, 2] {
             let mut array = filled(Level::Raid5, 4);
             inside(array.namespace.link(b"/data/file", b"/data/second", false));
             inside(array.namespace.mkdir(b"/data/empty", 0o700));
+            inside(array.namespace.symlink(b"file", b"/data/symlink"));
             change(array.namespace);
             let out = without(&mut array, slot, |_| {});
             assert!(out.is_empty(), "{what}: after member {slot} was away {out:?} is out");
             array.assert_same_trees();
         }
     }
+}
+
+/// Nothing on a member tells whether two directories are exchanged there, and a start on members that see deaths only looks at the last change again. Members that are away in turn
+/// have missed nothing.
+#[test]
+fn members_that_are_away_in_turn_after_an_exchange_of_directories_were_not_used_apart() {
+    for (level, member_count) in [(Level::Raid1, 2), (Level::Raid5, 3)] {
+        let mut array = filled(level, member_count);
+        inside(array.namespace.mkdir(b"/data/empty", 0o700));
+        inside(array.namespace.rename(b"/data/directory", b"/data/empty", RenameFlags::EXCHANGE));
+        in_turn(&mut array);
+        read(&inside(array.namespace.open(b"/data/empty/after", OFlags::RDONLY | OFlags::CLOEXEC, 0)));
+        array.assert_same_trees();
+    }
+}
+
+/// A process dies when it has exchanged two directories on all members, and before it has noted that: the next start compares all names, and notes it.
+#[test]
+fn the_start_after_a_death_in_an_exchange_of_directories_ends_it() {
+    for (level, member_count) in [(Level::Raid1, 2), (Level::Raid5, 3)] {
+        let mut array = filled(level, member_count);
+        inside(array.namespace.mkdir(b"/data/empty", 0o700));
+        inside(array.namespace.rename(b"/data/directory", b"/data/empty", RenameFlags::EXCHANGE));
+        for member in &array.members {
+            let path = member.join(".cxlraid/names");
+            let mut log = std::fs::read(&path).unwrap();
+            let places = (format::TABLE_HEADER_BYTES..log.len()).step_by(format::NAME_RECORD_ALIGN);
+            let found = places.filter_map(|at| Some((format::NameRecord::decode(&log[at..])?.sequence, at)));
+            let (_, last) = found.max().unwrap();
+            let record = format::NameRecord::decode(&log[last..]).unwrap();
+            assert!(record.kind == format::NameKind::Attributes && record.path.is_empty(), "{record:?}");
+            log[last..last + format::NAME_RECORD_ALIGN].fill(0);
+            std::fs::write(&path, log).unwrap();
+        }
+        array.restart();
+        in_turn(&mut array);
+        read(&inside(array.namespace.open(b"/data/empty/after", OFlags::RDONLY | OFlags::CLOEXEC, 0)));
+        array.assert_same_trees();
+    }
+}
+
+/// Two members are away one after the other, each for one start of the others. Then all are in sync.
+fn in_turn(array: &mut TestArray) {
+    std::fs::rename(&array.members[0], away(array, 0)).unwrap();
+    array.restart();
+    assert_eq!(array.namespace.files().array().runtime().out(), MemberSet::EMPTY.with(0));
+    std::fs::rename(away(array, 0), &array.members[0]).unwrap();
+    std::fs::rename(&array.members[1], away(array, 1)).unwrap();
+    array.restart();
+    assert_eq!(array.namespace.files().array().runtime().out(), MemberSet::EMPTY.with(1));
+    std::fs::rename(away(array, 1), &array.members[1]).unwrap();
+    array.restart();
+    assert_eq!(array.namespace.files().array().runtime().out(), MemberSet::EMPTY);
 }
 
 /// Superblocks are written one after the other. Those that a crash kept from being written are behind, and must not speak for the member that went out once the
