@@ -192,12 +192,19 @@ pub(crate) fn has_memory() -> bool {
 /// the thread's next child does.
 #[inline]
 pub(crate) fn take_back() {
-    if lending().load(Ordering::Relaxed) != 0
-        && word(crate::thread::word::INTERRUPTED).load(Ordering::Relaxed) == 0
-        && has_memory()
-    {
-        clear_block();
+    if lending().load(Ordering::Relaxed) != 0 && !was_interrupted() && has_memory() {
+        // A signal that arrives while the block is cleared would be deferred by words of the block, and forgotten with them. One that has
+        // arrived before this is noted, and then the block stays as it is.
+        crate::signals::undisturbed(|| {
+            if !was_interrupted() {
+                clear_block();
+            }
+        });
     }
+}
+
+fn was_interrupted() -> bool {
+    word(crate::thread::word::INTERRUPTED).load(Ordering::Relaxed) != 0
 }
 
 /// A signal has arrived at `address`, which lies in the library or a trampoline if `is_own`. If that is before a guest is made, the block stays

@@ -131,7 +131,7 @@ impl Entry {
 static ENTRIES: [Entry; SIGNAL_COUNT + 1] = [const { Entry::new() }; SIGNAL_COUNT + 1];
 /// The lock of changes of the table. Signal handlers do not take it.
 static CHANGING: Lock<()> = Lock::new(());
-/// Whether our entry is installed for SIGTRAP. That is done when the first thread is single-stepped.
+/// Whether a thread has been single-stepped: since then SIGTRAP has our entry.
 static TRAP_INSTALLED: AtomicBool = AtomicBool::new(false);
 
 /// The lock of this module. The caller holds it across a fork.
@@ -365,6 +365,18 @@ pub(crate) fn take_back() {
     }
 }
 
+/// Runs `work` while every signal is blocked in the calling thread that may be blocked while a thread is single-stepped.
+#[cold]
+pub(crate) fn undisturbed(work: impl FnOnce()) {
+    let (during, mut before) = (raised(), 0u64);
+    let arguments = [SIG_SETMASK, &raw const during as usize, &raw mut before as usize, MASK_BYTES, 0, 0];
+    // SAFETY: both masks outlive the call. The signals of faults are in neither of them.
+    unsafe { syscall(__NR_rt_sigprocmask as usize, arguments) };
+    work();
+    // SAFETY: as above.
+    unsafe { syscall(__NR_rt_sigprocmask as usize, [SIG_SETMASK, &raw const before as usize, 0, MASK_BYTES, 0, 0]) };
+}
+
 /// The words of siginfo that this module reads.
 #[repr(C)]
 pub(crate) struct Info {
@@ -548,10 +560,11 @@ fn send_again(signal: usize, info: &Info) -> bool {
     }
 }
 
+/// Installs our entry for SIGTRAP in the calling process. That is done for each thread that is about to be stepped: another thread may have
+/// said that it installs the entry and not have done it yet, and a child that shares this memory may have done it for its own actions alone.
 fn install_trap() {
-    if !TRAP_INSTALLED.swap(true, Ordering::Relaxed) {
-        let _ = kernel_action(SIGTRAP, Some(for_kernel(SIGTRAP, ENTRIES[SIGTRAP].load())));
-    }
+    TRAP_INSTALLED.store(true, Ordering::SeqCst);
+    let _ = kernel_action(SIGTRAP, Some(for_kernel(SIGTRAP, ENTRIES[SIGTRAP].load())));
 }
 
 /// Carries out the program's action for a signal. Returns the program's handler, or 0 if none is to run.

@@ -122,6 +122,26 @@ static void faults_that_are_sent(void) {
     }
 }
 
+/* A child that shares this memory ends, and its SIGCHLD meets its maker at any instruction of the next call. */
+static void children_that_share_memory(void) {
+    struct sigaction action = {.sa_sigaction = on_timer, .sa_flags = SA_SIGINFO | SA_RESTART};
+    sigset_t mask;
+    sigaction(SIGCHLD, &action, NULL);
+    hits = inside = 0;
+    for (int i = 0; i < 4000; i++) {
+        pid_t child = vfork();
+        if (!child)
+            _exit(0);
+        CHECK(sigprocmask(0, NULL, &mask) == 0 && !sigismember(&mask, SIGUSR1));
+        CHECK(waitpid(child, NULL, 0) == child);
+        CHECK(hits == i + 1);
+        if (failures > 8)
+            break;
+    }
+    CHECK(inside == 0);
+    signal(SIGCHLD, SIG_DFL);
+}
+
 static void killed_by(int number) { hits = 0; send_often(number); read_often(1, 1 << 30); }
 static void trap_while_reading(void) { killed_by(SIGTRAP); }
 static void segv_while_reading(void) { killed_by(SIGSEGV); }
@@ -219,6 +239,7 @@ int main(int count, char **arguments) {
     actions();
     masks();
     faults_that_are_sent();
+    children_that_share_memory();
     CHECK(pread(file, (void *)8, 10, 0) == -1 && errno == EFAULT);
     return failures != 0;
 }
