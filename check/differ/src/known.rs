@@ -22,7 +22,7 @@ const LOCKED: i64 = libc::MAP_LOCKED as i64;
 const READ_WRITE: i64 = 3;
 const HUGE: i64 = i64::MAX;
 
-const PROGRAMS: [fn() -> Vec<Step>; 39] = [
+const PROGRAMS: [fn() -> Vec<Step>; 42] = [
     // FICLONE of a directory of the array, from what is no descriptor, and onto what is none of the array's.
     || vec![ioctl(5, 0x4004_9409), call("ioctl", vec![Number(3), Number(0x4004_9409), Number(-1)])],
     || vec![call("ioctl", vec![Number(9), Number(0x4004_9409), Number(3)]), ioctl_of(3, 4), ioctl_of(3, 5), ioctl_of(10, 4)],
@@ -286,6 +286,64 @@ const PROGRAMS: [fn() -> Vec<Step>; 39] = [
             call("fstat", vec![Number(17), Memory(Place::Good)]),
             call("read", vec![Number(18), Memory(Place::Good), Number(100)]),
         ]
+    },
+    // What is wrong with the first path of a rename is said before the second one is looked at.
+    || {
+        vec![
+            call("fchmod", vec![Number(13), Number(0o444)]),
+            call("fchmod", vec![Number(5), Number(0o444)]),
+            rights(Rights::DropForFiles),
+            call("renameat", vec![Number(13), path("s3"), Number(5), path("s2/../f2")]),
+            call("renameat2", vec![Number(5), path("up"), Number(10), path("s2/f0"), Number(2)]),
+            call("renameat2", vec![Number(5), path("up"), Number(11), path("f0"), Number(0)]),
+            call("renameat", vec![Number(5), path("up"), Number(5), Path("x".to_owned(), Place::Unmapped)]),
+            call("linkat", vec![Number(5), path("up"), Number(10), path("s2/f0"), Number(0)]),
+        ]
+    },
+    // The host's directories above the array may be closed to the program.
+    || {
+        let nowhere = Path("d0/nothing/x".to_owned(), Place::Unmapped);
+        vec![
+            call("chmod", vec![path(".."), Number(0)]),
+            rights(Rights::DropForFiles),
+            call("open", vec![path("@/f0"), Number(0), Number(0)]),
+            call("stat", vec![path("@/d0/f0"), Memory(Place::Good)]),
+            call("open", vec![path("f0"), Number(0), Number(0)]),
+            call("stat", vec![path("../data/f0"), Memory(Place::Good)]),
+            call("mkdir", vec![path("@/new"), Number(0o755)]),
+            call("rename", vec![path("@/f0"), path("@/f1")]),
+            call("renameat2", vec![Number(-100), path("@//f2"), Number(5), nowhere, Number(0)]),
+        ]
+    },
+    // A name with slashes behind it is not followed by calls that make, take away or rename it, also if the host has it and it leads into the array.
+    || {
+        let names = |calls: &mut Vec<Step>| {
+            calls.extend(["mkdir", "mkdirat"].map(|name| {
+                let at = (name == "mkdirat").then_some(Number(13));
+                call(name, at.into_iter().chain([path("%/hs//"), Number(0o755)]).collect())
+            }));
+            calls.extend([
+                call("unlink", vec![path("%/hs//")]),
+                call("unlinkat", vec![Number(-100), path("%/hs/"), Number(0)]),
+                call("rmdir", vec![path("%/hs/")]),
+                call("symlink", vec![path("x"), path("%/hs/")]),
+                call("mknod", vec![path("%/hs/"), Number(0o10_644), Number(0)]),
+                link((-100, "f2"), (-100, "%/hs/"), 0),
+                call("rename", vec![path("%/hs//"), path("%/hd/y")]),
+                call("rename", vec![path("f2"), path("%/hs/")]),
+                call("rename", vec![path("d0"), path("%/hs/")]),
+                call("rename", vec![path("%/hs//"), path("%/h0/x")]),
+                call("lstat", vec![path("%/hs/"), Memory(Place::Good)]),
+                call("unlinkat", vec![Number(5), path("%/hk//"), Number(0x200)]),
+                call("rmdir", vec![path("%/hw/")]),
+                call("mkdir", vec![path("%/hk/"), Number(0o755)]),
+            ]);
+        };
+        let mut steps = Vec::new();
+        names(&mut steps);
+        steps.push(call("unlink", vec![path("f0")]));
+        names(&mut steps);
+        steps
     },
     // A thread that has left the others' descriptors is told first what is wrong with a mapping.
     || {

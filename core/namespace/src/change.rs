@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use file::Name;
 use format::{Attribute, InodeState, NameKind, NameRecord};
 use sys::rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Stat, ftruncate, linkat, mkdirat, mknodat, openat, renameat_with,
+    AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Stat, ftruncate, linkat, mkdirat, mknodat, openat, renameat_with, statat,
     symlinkat, unlinkat,
 };
 use sys::{AsFd, AsRawFd, BorrowedFd, OsError, OwnedFd, Result};
@@ -105,7 +105,8 @@ impl Namespace {
         to: impl Into<ProgramPath<'p>>,
         flags: RenameFlags,
     ) -> Result<Reached<(), HostPair>> {
-        self.changing_two(from.into(), to.into(), |from, to| {
+        let (from, to) = (from.into(), to.into());
+        let renamed = self.changing_two(from, to, |from, to| {
             let from = self.target(from)?;
             if let Reached::Host(path) = &from {
                 look_at_directory(path)?;
@@ -115,6 +116,25 @@ impl Namespace {
                 self.refuse_prefix(&to)?;
                 self.rename_targets(&from, &to, flags)
             })
+        });
+        // The kernel looks for the directory of the first path, and whether it may be searched, before it looks at the second path.
+        match renamed {
+            Err(error) => Err(self.look_at_directory_of(from).err().unwrap_or(error)),
+            renamed => renamed,
+        }
+    }
+
+    /// Finds the directory of the name that `path` ends with, and looks whether this process may search it.
+    ///
+    /// # Errors
+    /// What the kernel says of a directory that is not there or may not be searched.
+    pub fn look_at_directory_of<'p>(&self, path: impl Into<ProgramPath<'p>>) -> Result<()> {
+        self.changing_at(path.into(), |path| match self.target(path)? {
+            Reached::Array(target) => self.asking_first(|on| {
+                let at = target.on(on)?;
+                statat(at.directory(), c".", AtFlags::empty()).map(|_| ())
+            }),
+            Reached::Host(path) => look_at_directory(&path),
         })
     }
 

@@ -22,6 +22,8 @@ pub struct ProgramPath<'a> {
     /// The length of the text's first part, in which no symlink is to be followed, without the slash behind it.
     known_bytes: usize,
     start: Option<Start<'a>>,
+    /// Whether the path leads through a directory of the host that the program may not search.
+    is_closed: bool,
 }
 
 /// An open directory that a path is relative to.
@@ -37,13 +39,31 @@ impl<'a> ProgramPath<'a> {
     /// directory's logical path, a slash follows, and then the path relative to the directory. `slot` is the member that the directory lies on ([`Namespace::placed`]).
     #[must_use]
     pub const fn relative(directory: BorrowedFd<'a>, slot: Option<Slot>, text: &'a [u8], known_bytes: usize) -> Self {
-        Self { text, known_bytes, start: Some(Start { directory, slot }) }
+        Self { text, known_bytes, start: Some(Start { directory, slot }), is_closed: false }
     }
 
     /// A path in which no symlink is to be followed: it was found out, not written by the program.
     #[must_use]
     pub const fn known(text: &'a [u8]) -> Self {
-        Self { text, known_bytes: text.len(), start: None }
+        Self { text, known_bytes: text.len(), start: None, is_closed: false }
+    }
+
+    /// A path that leads to the array through a directory of the host which the program may not search: every call with it fails with `ACCES`.
+    #[must_use]
+    pub const fn closed() -> Self {
+        Self { text: b"", known_bytes: 0, start: None, is_closed: true }
+    }
+
+    /// Tells whether the path may lead somewhere.
+    ///
+    /// # Errors
+    /// `ACCES` for a path through a directory that may not be searched; `NOENT` for an empty path (path_resolution(7)).
+    pub(crate) const fn leads_somewhere(&self) -> Result<()> {
+        match self.text {
+            _ if self.is_closed => Err(OsError::ACCESS),
+            [] => Err(OsError::NOENT),
+            _ => Ok(()),
+        }
     }
 
     /// The whole text, beginning with what the kernel called the open directory when it was asked.
@@ -98,15 +118,15 @@ impl<'a> ProgramPath<'a> {
     {
         let is_below = text.get(self.known_bytes) == Some(&b'/') && text.starts_with(self.known_part());
         match self.start {
-            Some(start) if is_below => ProgramPath { text, known_bytes: self.known_bytes, start: Some(start) },
-            _ => ProgramPath { text, known_bytes: 0, start: None },
+            Some(start) if is_below => ProgramPath { text, known_bytes: self.known_bytes, start: Some(start), is_closed: false },
+            _ => text.into(),
         }
     }
 }
 
 impl<'a> From<&'a [u8]> for ProgramPath<'a> {
     fn from(text: &'a [u8]) -> Self {
-        Self { text, known_bytes: 0, start: None }
+        Self { text, known_bytes: 0, start: None, is_closed: false }
     }
 }
 

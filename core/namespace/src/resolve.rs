@@ -49,7 +49,7 @@ impl Namespace {
 
     /// Opens what `path` leads to, on the member whose answers count. `flags` make nothing and cut nothing.
     pub(crate) fn find(&self, path: ProgramPath<'_>, flags: OFlags, follow: bool) -> Result<Reached<Found>> {
-        leads_somewhere(path.text())?;
+        path.leads_somewhere()?;
         let text = normalise(path.text());
         let flags = if follow { flags } else { flags | OFlags::NOFOLLOW };
         if self.owns(&text) {
@@ -135,7 +135,7 @@ impl Namespace {
     /// Finds the directory of the name that `path` ends with. The name itself is not followed. The namespace lock is held, and the path is as it is called now
     /// ([`Self::with_present`]).
     pub(crate) fn target<'a>(&self, path: ProgramPath<'a>) -> Result<Reached<Target<'a>>> {
-        leads_somewhere(path.text())?;
+        path.leads_somewhere()?;
         let epochs = self.epochs();
         let plain = epochs.zip(self.plain_parent(path.text()));
         if plain.is_some_and(|(epochs, parent)| self.is_remembered(parent, epochs)) {
@@ -186,7 +186,7 @@ impl Namespace {
 
     /// Resolves component by component. Also tells whether the path demands a directory (a trailing slash or dot).
     pub(crate) fn walk(&self, path: ProgramPath<'_>, follow: bool) -> Result<(Place, bool)> {
-        leads_somewhere(path.text())?;
+        path.leads_somewhere()?;
         for _ in 0..WALK_COUNT {
             if let Some(found) = self.walk_once(path, follow)? {
                 return Ok(found);
@@ -339,11 +339,6 @@ pub(crate) fn split_last(relative: &[u8]) -> (&[u8], &[u8]) {
         .iter()
         .rposition(|&byte| byte == b'/')
         .map_or((b"", relative), |cut| (&relative[..cut], &relative[cut + 1..]))
-}
-
-/// An empty path leads nowhere (path_resolution(7)).
-const fn leads_somewhere(path: &[u8]) -> Result<()> {
-    if path.is_empty() { Err(OsError::NOENT) } else { Ok(()) }
 }
 
 /// Whether `..` occurs in a path.

@@ -30,11 +30,14 @@ impl Prefixes {
 
     /// Whether the host's directories above the prefixes may be searched by this process.
     pub(crate) fn may_be_reached(&self) -> bool {
-        use sys::rustix::fs::{Access, AtFlags, CWD, accessat};
-        self.0.iter().all(|prefix| {
-            let parent = prefix.iter().rposition(|&byte| byte == b'/').map_or(&b"/"[..], |slash| &prefix[..slash.max(1)]);
-            accessat(CWD, parent, Access::EXEC_OK, AtFlags::EACCESS) != Err(OsError::ACCESS)
-        })
+        !self.0.iter().any(|prefix| is_closed_above(prefix))
+    }
+
+    /// Whether a host's directory above the prefix that a path begins with may not be searched by this process.
+    pub(crate) fn is_closed_above(&self, path: &[u8]) -> bool {
+        let begins =
+            |prefix: &&Vec<u8>| path.strip_prefix(prefix.as_slice()).is_some_and(|rest| rest.is_empty() || rest[0] == b'/');
+        self.0.iter().filter(begins).any(|prefix| is_closed_above(prefix))
     }
 
     /// Whether a path that begins with this component could lead to a prefix: an absolute one, or one from some directory on the way.
@@ -44,6 +47,13 @@ impl Prefixes {
             if absolute { components.next() == Some(component) } else { components.any(|part| part == component) }
         })
     }
+}
+
+/// Whether a host's directory above a prefix may not be searched by this process.
+fn is_closed_above(prefix: &[u8]) -> bool {
+    use sys::rustix::fs::{Access, AtFlags, CWD, accessat};
+    let parent = prefix.iter().rposition(|&byte| byte == b'/').map_or(&b"/"[..], |slash| &prefix[..slash.max(1)]);
+    accessat(CWD, parent, Access::EXEC_OK, AtFlags::EACCESS) == Err(OsError::ACCESS)
 }
 
 struct State {

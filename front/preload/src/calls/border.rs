@@ -2,6 +2,7 @@
 //! between two file systems. But first they answer whatever error the kernel would find in either
 //! path before that.
 
+use super::links;
 use super::on_path::At;
 use super::paths::{self, AT_FDCWD, Where};
 use crate::array;
@@ -116,7 +117,7 @@ fn stat(base: RawFd, path: &[u8], follow: bool) -> Result<Stat, OsError> {
     match paths::locate_bytes(base, path) {
         Where::Host => match host(base, &terminated) {
             // A symlink of the host's may lead into the array.
-            Err(error @ (OsError::NOENT | OsError::NOTDIR | OsError::ACCESS)) if path.starts_with(b"/") => {
+            Err(error) if path.starts_with(b"/") && links::is_absence(error) => {
                 let follow = follow || path.ends_with(b"/");
                 let again = array::namespace()?.entered_from_host(without_slashes(path), follow).ok_or(error)?;
                 match array::namespace()?.stat(ProgramPath::from(again.as_slice()), follow)? {

@@ -252,12 +252,16 @@ fn opened_without_magic(call: &mut Call) -> isize {
     opened(call)
 }
 
-/// Whether an answer of the kernel's may mean that a path leads into the array: there the host has nothing, no directory, or one that this process may not search.
+/// Whether an answer of the kernel's may mean that a path leads into the array ([`is_absence`]).
 fn is_missing(result: isize) -> bool {
-    let is = |error: OsError| result == -(error.raw_os_error() as isize);
+    sys::raw::check(result).is_err_and(is_absence)
+}
+
+/// Whether an error may mean that a path leads into the array: there the host has nothing, no directory, or one that this process may not search.
+pub(super) fn is_absence(error: OsError) -> bool {
     // What is above the prefix is the host's, and its rights hold.
     let may_be_reached = || array::prefixes().is_some_and(array::Prefixes::may_be_reached);
-    is(OsError::NOENT) || is(OsError::NOTDIR) || is(OsError::ACCESS) && may_be_reached()
+    matches!(error, OsError::NOENT | OsError::NOTDIR) || error == OsError::ACCESS && may_be_reached()
 }
 
 /// The kernel has opened something, or found nothing.
@@ -297,6 +301,18 @@ fn is_new_name(call: &Call, path: usize) -> bool {
     call.number == nr::__NR_linkat as usize && path == 3
 }
 
+/// Whether a call is about the name at the end of a path, and not about what a symlink there leads to, also if slashes are behind the name.
+fn is_about_name(call: &Call, path: usize) -> bool {
+    match call.number as u32 {
+        nr::__NR_mkdir | nr::__NR_mkdirat | nr::__NR_mknod | nr::__NR_mknodat | nr::__NR_symlink | nr::__NR_symlinkat => true,
+        nr::__NR_unlink | nr::__NR_unlinkat | nr::__NR_rmdir => true,
+        nr::__NR_rename | nr::__NR_renameat | nr::__NR_renameat2 => true,
+        nr::__NR_link => path == 1,
+        nr::__NR_linkat => path == 3,
+        _ => false,
+    }
+}
+
 /// What is known of a path of the host that may lead into the array.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Clue {
@@ -317,18 +333,32 @@ struct Way {
 }
 
 /// A path that the library recognises, in the place of one of the host that leads into the array.
-fn way_in(base: RawFd, address: usize, follow: bool, clue: Clue) -> Option<Way> {
-    let path = paths::text(address).ok()?;
+fn way_in(base: RawFd, address: usize, follow: bool, about_name: bool, clue: Clue) -> Option<Way> {
+    let text = paths::text(address).ok()?;
+    let path = if about_name { namespace::without_slashes(&text) } else { &text };
     let may_lead_in = match clue {
-        Clue::None => meets(base, &path, follow, ResolveFlags::NO_SYMLINKS),
-        Clue::Magic => meets(base, &path, follow, ResolveFlags::NO_MAGICLINKS),
+        Clue::None => meets(base, path, follow, ResolveFlags::NO_SYMLINKS),
+        Clue::Magic => meets(base, path, follow, ResolveFlags::NO_MAGICLINKS),
         Clue::Proc => true,
     };
     if path.is_empty() || !may_lead_in {
         return None;
     }
-    let by_magic = if follow { by_magic(base, &path) } else { None };
-    by_magic.or_else(|| Some(Way { path: entered_by_text(base, &path, follow, true)?, _open: None }))
+    let by_magic = if follow { by_magic(base, path) } else { None };
+    by_magic.or_else(|| {
+        let mut path = entered_by_text(base, path, follow, true)?;
+        put_slashes(&mut path, &text);
+        Some(Way { path, _open: None })
+    })
+}
+
+/// Puts the slashes behind a path that ends with a NUL which are behind the program's path, and were left out: they say that a directory is meant.
+fn put_slashes(path: &mut Vec<u8>, text: &[u8]) {
+    path.pop();
+    if !path.ends_with(b"/") {
+        path.extend_from_slice(&text[namespace::without_slashes(text).len()..]);
+    }
+    path.push(0);
 }
 
 /// A path by which the library knows what a path of the host leads to by a magic link, whatever that is called by now.
@@ -379,7 +409,7 @@ fn retry(call: &mut Call, row: &Row, follow: bool, clue: Clue) -> Option<Verdict
     let mut ways: [Option<Way>; ARGUMENT_COUNT] = [const { None }; ARGUMENT_COUNT];
     for path in paths_of(call, row) {
         let follow = follow && !is_new_name(call, path);
-        ways[path] = way_in(base_of(call, row, path), call.args[path], follow, clue);
+        ways[path] = way_in(base_of(call, row, path), call.args[path], follow, is_about_name(call, path), clue);
     }
     if ways.iter().all(Option::is_none) {
         return None;
@@ -418,15 +448,10 @@ pub(crate) fn entered_by(call: &Call, row: &Row, base: RawFd, path: usize) -> Op
     };
     let follow = follow && !is_new_name(call, path);
     let surely = leads_through_proc(call, row);
-    if matches!(call.number as u32, nr::__NR_rename | nr::__NR_renameat | nr::__NR_renameat2) {
-        // A slash behind the name does not make it followed.
+    if is_about_name(call, path) {
         let text = paths::text(call.args[path]).ok()?;
-        let name = namespace::without_slashes(&text);
-        let mut found = entered_by_text(base, name, follow, surely)?;
-        // Its NUL comes behind the slashes, which say that a directory is meant.
-        found.pop();
-        found.extend_from_slice(text.get(name.len()..).unwrap_or(&[]));
-        found.push(0);
+        let mut found = entered_by_text(base, namespace::without_slashes(&text), follow, surely)?;
+        put_slashes(&mut found, &text);
         return Some(found);
     }
     entered(base, call.args[path], follow, surely)

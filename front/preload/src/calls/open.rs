@@ -74,6 +74,9 @@ pub(crate) fn openat2(call: &mut Call) -> Verdict {
         return serve_but(call, at, how.flags as u32, how.mode as u32, resolve.contains(ResolveFlags::NO_MAGICLINKS));
     }
     array::tell();
+    if let Err(error) = path.is_open() {
+        return Verdict::error(error);
+    }
     if let Some(link) = link {
         return Verdict::from_result(restricted_link(call, &link, &how));
     }

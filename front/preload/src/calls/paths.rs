@@ -7,7 +7,7 @@
 //! A path that cannot be read from the program's memory is the host's: the kernel answers EFAULT or
 //! ENAMETOOLONG as it would.
 
-use super::directory;
+use super::{directory, rights};
 use crate::array::{self, Prefixes, prefixes};
 use crate::program;
 use ::array::config::normalise;
@@ -45,6 +45,8 @@ enum Start {
     Open(RawFd, Option<Slot>, usize),
     /// Nothing of it is to be followed.
     Known,
+    /// Nowhere: a directory of the host is on the way that the program may not search.
+    Closed,
 }
 
 impl Asked {
@@ -64,7 +66,16 @@ impl Asked {
             Start::Root => self.text.as_slice().into(),
             Start::Open(directory, slot, bytes) => ProgramPath::relative(directory::borrow(directory), slot, &self.text, bytes),
             Start::Known => ProgramPath::known(&self.text),
+            Start::Closed => ProgramPath::closed(),
         }
+    }
+
+    /// Tells whether the program may search the host's directories on the way to the array.
+    ///
+    /// # Errors
+    /// `ACCES`.
+    pub(crate) fn is_open(&self) -> Result<(), OsError> {
+        if matches!(self.start, Start::Closed) { Err(OsError::ACCESS) } else { Ok(()) }
     }
 
     /// The whole, as far as it is known what the directories on its way are called.
@@ -125,8 +136,31 @@ fn locate_text(prefixes: &Prefixes, base: RawFd, path: &[u8]) -> Where {
         text.extend_from_slice(path);
         Asked { text, start }
     };
-    let ours = prefixes.own(&normalise(&asked.text)) || enters_on_its_way(prefixes, &asked.text);
-    if ours { Where::Array(asked) } else { Where::Host }
+    let whole = normalise(&asked.text);
+    match prefixes.own(&whole) || enters_on_its_way(prefixes, &asked.text) {
+        false => Where::Host,
+        true if comes_from_host(prefixes, &asked) && is_closed(prefixes, &whole) => {
+            Where::Array(Asked { start: Start::Closed, ..asked })
+        }
+        true => Where::Array(asked),
+    }
+}
+
+/// Whether the program may not search the host's directories above the prefix that a path leads to. The library asks only in a process that
+/// has changed its rights: one that has not could search them when it, or what started it, came to the array.
+fn is_closed(prefixes: &Prefixes, path: &[u8]) -> bool {
+    rights::may_be_fewer() && prefixes.is_closed_above(path)
+}
+
+/// Whether the kernel would come to the array by way of the host's directories above it.
+fn comes_from_host(prefixes: &Prefixes, asked: &Asked) -> bool {
+    let is_climb = |at: usize| asked.text[at..].starts_with(b"/..") && matches!(asked.text.get(at + 3), None | Some(b'/'));
+    let climbs_out = |at: usize| is_climb(at) && !prefixes.own(&normalise(&asked.text[..at + 3]));
+    match asked.start {
+        Start::Root => true,
+        Start::Open(..) => (0..asked.text.len()).any(climbs_out),
+        Start::Known | Start::Closed => false,
+    }
 }
 
 /// Whether a path with `..` is in the array before it climbs: symlinks may keep it there.

@@ -16,6 +16,11 @@ use sys::raw::syscall;
 /// Whether the process has changed its rights: only then may its real user be another than the one whose rights files are looked at with.
 static HAVE_CHANGED: AtomicBool = AtomicBool::new(false);
 
+/// Whether the process may have fewer rights than when it started, when nothing kept it from the array.
+pub(super) fn may_be_fewer() -> bool {
+    HAVE_CHANGED.load(Ordering::Relaxed)
+}
+
 /// The option of prctl(2) that restricts system calls.
 const PR_SET_SECCOMP: usize = 22;
 
