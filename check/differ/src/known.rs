@@ -22,7 +22,7 @@ const LOCKED: i64 = libc::MAP_LOCKED as i64;
 const READ_WRITE: i64 = 3;
 const HUGE: i64 = i64::MAX;
 
-const PROGRAMS: [fn() -> Vec<Step>; 42] = [
+const PROGRAMS: [fn() -> Vec<Step>; 44] = [
     // FICLONE of a directory of the array, from what is no descriptor, and onto what is none of the array's.
     || vec![ioctl(5, 0x4004_9409), call("ioctl", vec![Number(3), Number(0x4004_9409), Number(-1)])],
     || vec![call("ioctl", vec![Number(9), Number(0x4004_9409), Number(3)]), ioctl_of(3, 4), ioctl_of(3, 5), ioctl_of(10, 4)],
@@ -344,6 +344,43 @@ const PROGRAMS: [fn() -> Vec<Step>; 42] = [
         steps.push(call("unlink", vec![path("f0")]));
         names(&mut steps);
         steps
+    },
+    // mremap of more than a mapping to a place of its own: what is moved lies within the mapping, or its end is given back and nothing is moved.
+    || {
+        vec![
+            map(0, PAGE, READ_WRITE, SHARED | FIXED, 3),
+            map(6, PAGE, READ_WRITE, SHARED | FIXED, 3),
+            map(42, PAGE, READ_WRITE, SHARED | FIXED, 3),
+            remapped(0, 70_000, 5 * PAGE, 3, 40),
+            load(0, PAGE),
+            load(6, PAGE),
+            load(42, PAGE),
+            map(0, 2 * PAGE, READ_WRITE, SHARED | FIXED, 3),
+            remapped(0, 70_000, PAGE, 3, 40),
+            load(0, PAGE),
+            load(40, PAGE),
+            map(0, PAGE, READ_WRITE, PRIVATE | FIXED, 3),
+            remapped(0, 70_000, 5 * PAGE, 3, 40),
+            load(0, PAGE),
+            load(40, PAGE),
+        ]
+    },
+    // A locked mapping is locked also behind the end of the file.
+    || {
+        vec![
+            call(
+                "mmap",
+                vec![at(0), Number(2 * PAGE), Number(READ_WRITE), Number(SHARED | FIXED | LOCKED), Number(3), Number(1 << 16)],
+            ),
+            sync(0, PAGE, 2),
+            sync(0, 5 * PAGE, 6),
+            call("ftruncate", vec![Number(3), Number(70_000)]),
+            sync(0, PAGE, 2),
+            sync(1, PAGE, 2),
+            call("ftruncate", vec![Number(3), Number(0)]),
+            sync(0, PAGE, 2),
+            advise(1, PAGE, 4),
+        ]
     },
     // A thread that has left the others' descriptors is told first what is wrong with a mapping.
     || {

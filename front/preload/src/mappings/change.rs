@@ -338,12 +338,26 @@ impl super::Mappings {
         parts.last().is_some_and(|last| end <= last.end) && parts.windows(2).all(continues)
     }
 
+    /// Where the mapping ends that the kernel makes of `index` and those behind it: they continue each other, in addresses and in the file, with equal rights.
+    fn end_of_one_mapping(&self, index: usize) -> usize {
+        let continues = |pair: &&[Mapping]| {
+            let (one, two) = (&pair[0], &pair[1]);
+            one.end == two.start
+                && one.file.attribute() == two.file.attribute()
+                && one.end_offset() == two.offset
+                && (one.protection, one.may_write, one.dont_fork) == (two.protection, two.may_write, two.dont_fork)
+        };
+        let joined = self.list[index..].windows(2).take_while(continues).count();
+        self.list[index + joined].end
+    }
+
     fn remap(&mut self, index: usize, wish: &Remap) -> Result<usize, OsError> {
         let Remap { address, old_bytes, new_bytes, .. } = *wish;
         let old_end = address.checked_add(old_bytes).ok_or(OsError::INVAL)?;
-        // As for the kernel: the old range lies within one mapping, but where its end is only given back.
+        // As for the kernel: what stays or is moved of the old range lies within one mapping, but where only its end is given back.
         let is_shortened = !wish.keep && (new_bytes < old_bytes || new_bytes == old_bytes && wish.target.is_none());
-        if old_end > self.list[index].end && !is_shortened {
+        let stays = if is_shortened { new_bytes } else { old_bytes };
+        if (!is_shortened || wish.target.is_some()) && address.saturating_add(stays) > self.end_of_one_mapping(index) {
             return Err(OsError::FAULT);
         }
         if wish.target.is_none() && !wish.keep && old_bytes != 0 {

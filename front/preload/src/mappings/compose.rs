@@ -7,7 +7,9 @@ use crate::report::report;
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use file::{FileRef, Mapped, Shown};
-use linux_raw_sys::general::{__NR_madvise, __NR_mmap, __NR_munmap, __NR_nanosleep, MADV_DONTFORK};
+use linux_raw_sys::general::{
+    __NR_madvise, __NR_mlock2, __NR_mmap, __NR_munlock, __NR_munmap, __NR_nanosleep, MADV_DONTFORK, MAP_LOCKED, MLOCK_ONFAULT,
+};
 use linux_raw_sys::general::{
     MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_PRIVATE, MAP_SHARED, MAP_SHARED_VALIDATE, MAP_SYNC, MAP_TYPE, PROT_WRITE,
 };
@@ -136,6 +138,30 @@ impl Mapping {
     fn reach(&self) -> usize {
         let pages_end = self.file.size().next_multiple_of(PAGE as u64);
         self.start + pages_end.saturating_sub(self.offset).min((self.end - self.start) as u64) as usize
+    }
+}
+
+impl Mapping {
+    /// What lies behind the end is locked as the mapping is, but for the pages, of which there are none: msync(2) and madvise(2) ask only
+    /// whether the addresses are locked. What the limit for locked memory (RLIMIT_MEMLOCK) does not permit is left.
+    fn lock_rest(&self) {
+        if self.is_made_locked() && self.composed < self.end {
+            let (start, bytes) = (self.composed, self.end - self.composed);
+            // SAFETY: addresses of this mapping, of which no page is fetched.
+            let _ = unsafe { syscall(__NR_mlock2 as usize, [start, bytes, MLOCK_ONFAULT as usize, 0, 0, 0]) };
+        }
+    }
+
+    /// Addresses that are about to be mapped over are counted once only.
+    fn unlock(&self, start: usize, end: usize) {
+        if self.is_made_locked() {
+            // SAFETY: addresses of this mapping; nothing is lost but the lock.
+            let _ = unsafe { syscall(__NR_munlock as usize, [start, end - start, 0, 0, 0, 0]) };
+        }
+    }
+
+    const fn is_made_locked(&self) -> bool {
+        self.flags & MAP_LOCKED as usize != 0
     }
 }
 
@@ -408,6 +434,12 @@ impl Mappings {
 
     /// Makes the mapping show the file as far as it reaches now. Says whether anything changed.
     pub(super) fn follow_size(&mut self, mapping: &mut Mapping) -> Result<bool, OsError> {
+        let changed = self.follow_reach(mapping);
+        mapping.lock_rest();
+        changed
+    }
+
+    fn follow_reach(&mut self, mapping: &mut Mapping) -> Result<bool, OsError> {
         if mapping.rights.is_some() && mapping.reach() != mapping.composed {
             // A granule that is given lies between what is composed and what is not.
             self.revoke(mapping);
@@ -445,10 +477,11 @@ impl Mappings {
         let (start, bytes) = (mapping.composed, wanted - mapping.composed);
         mapping.quiet_since = None;
         self.get_space(mapping, mapping.offset_at(start), mapping.offset_at(wanted));
+        mapping.unlock(start, wanted);
         if !show_file(mapping, start, bytes)? {
             let has_changed = mapping.file.mapping_source() != source || mapping.file.piece_count(0).is_none();
             // A member went out: another is shown, or a shared copy.
-            return if has_changed && !mapping.copied { self.follow_size(mapping) } else { Err(OsError::IO) };
+            return if has_changed && !mapping.copied { self.follow_reach(mapping) } else { Err(OsError::IO) };
         }
         if mapping.followed {
             self.watch(mapping, start, bytes)?;

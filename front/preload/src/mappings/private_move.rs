@@ -36,6 +36,10 @@ impl Move {
 
     /// Does it. The address where the mapping is then.
     pub(super) fn make(mut self) -> Result<usize, OsError> {
+        let moved_bytes = self.old_bytes.min(self.new_bytes);
+        if self.has(MREMAP_FIXED) && self.address.saturating_add(moved_bytes) > self.end {
+            return Err(OsError::FAULT);
+        }
         if self.new_bytes < self.old_bytes {
             unmap(self.address + self.new_bytes, self.old_bytes - self.new_bytes)?;
             table().forget_private(self.address + self.new_bytes, self.address.saturating_add(self.old_bytes));
