@@ -22,7 +22,7 @@ const LOCKED: i64 = libc::MAP_LOCKED as i64;
 const READ_WRITE: i64 = 3;
 const HUGE: i64 = i64::MAX;
 
-const PROGRAMS: [fn() -> Vec<Step>; 44] = [
+const PROGRAMS: [fn() -> Vec<Step>; 45] = [
     // FICLONE of a directory of the array, from what is no descriptor, and onto what is none of the array's.
     || vec![ioctl(5, 0x4004_9409), call("ioctl", vec![Number(3), Number(0x4004_9409), Number(-1)])],
     || vec![call("ioctl", vec![Number(9), Number(0x4004_9409), Number(3)]), ioctl_of(3, 4), ioctl_of(3, 5), ioctl_of(10, 4)],
@@ -380,6 +380,23 @@ const PROGRAMS: [fn() -> Vec<Step>; 44] = [
             call("ftruncate", vec![Number(3), Number(0)]),
             sync(0, PAGE, 2),
             advise(1, PAGE, 4),
+        ]
+    },
+    // By what /proc says of what is open: a directory gets no other name, but the new name is looked at first; a file without a name is no directory.
+    || {
+        vec![
+            link((-100, "%/hk"), (-100, "d0/nothing/x"), 0x400),
+            link((-100, "%/hk"), (-100, "f0/x"), 0x400),
+            link((-100, "%/hk"), (-100, "f1"), 0x400),
+            link((-100, "%/hk"), (-100, "new/"), 0x400),
+            link((-100, "%/hk"), (-100, "new"), 0x400),
+            call("unlink", vec![path("f0")]),
+            link((13, "%/hf//"), (5, "%/hw/f1"), 0x1400),
+            call("symlink", vec![path("%/hf"), path("f0")]),
+            call("open", vec![path("%/hs"), Number(0), Number(0)]),
+            call("stat", vec![path("f0"), Memory(Place::Good)]),
+            call("lstat", vec![path("f0"), Memory(Place::Good)]),
+            call("open", vec![path("%/hs"), Number(0o10_000_000), Number(0)]),
         ]
     },
     // A thread that has left the others' descriptors is told first what is wrong with a mapping.

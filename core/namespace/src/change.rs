@@ -260,7 +260,15 @@ impl Namespace {
         };
         let ((Node::File(file), _) | (_, Some(file))) = (node, &opened) else {
             if matches!(FileType::from_raw_mode(sys::rustix::fs::fstat(fd)?.st_mode), FileType::Directory) {
-                return Err(OsError::PERM);
+                // The kernel looks at the new name first.
+                return self.change_name(to, |target| {
+                    let is_for_directory = to.text().ends_with(b"/");
+                    match self.asking_first(|on| target.on(on)?.stat()) {
+                        Ok(_) => Err(OsError::EXIST),
+                        Err(OsError::NOENT) if !is_for_directory => Err(OsError::PERM),
+                        Err(error) => Err(error),
+                    }
+                });
             }
             let from = self.logical_path_of(fd)?.ok_or(OsError::XDEV)?;
             return match self.link(ProgramPath::known(&from), to, false)? {

@@ -120,7 +120,10 @@ fn stat(base: RawFd, path: &[u8], follow: bool) -> Result<Stat, OsError> {
             Err(error) if path.starts_with(b"/") && links::is_absence(error) => {
                 let follow = follow || path.ends_with(b"/");
                 let again = array::namespace()?.entered_from_host(without_slashes(path), follow).ok_or(error)?;
-                match array::namespace()?.stat(ProgramPath::from(again.as_slice()), follow)? {
+                let found = array::namespace()?.stat(ProgramPath::from(again.as_slice()), follow);
+                // The kernel has come upon an open file without a name any more, which is no directory.
+                let is_nameless = error == OsError::NOTDIR && matches!(found, Err(OsError::NOENT));
+                match if is_nameless { Err(error) } else { found }? {
                     Reached::Array(stat) if path.ends_with(b"/") && stat.st_mode & S_IFMT != S_IFDIR => Err(OsError::NOTDIR),
                     Reached::Array(stat) => Ok(stat),
                     Reached::Host(_) => Err(error),

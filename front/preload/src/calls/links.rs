@@ -325,11 +325,23 @@ enum Clue {
 }
 
 /// A path that leads into the array.
-struct Way {
+pub(crate) struct Way {
     /// With its NUL.
     path: Vec<u8>,
     /// What the path leads through.
     _open: Option<Raised>,
+}
+
+impl Way {
+    /// The path without its NUL.
+    pub(crate) fn link(&self) -> &[u8] {
+        self.path.strip_suffix(b"\0").unwrap_or(&self.path)
+    }
+}
+
+/// What of the array a path of the host leads to by a magic link that its text does not show.
+pub(crate) fn open_behind(path: &[u8]) -> Option<Way> {
+    if may_have_magic() { by_magic(AT_FDCWD, path) } else { None }
 }
 
 /// A path that the library recognises, in the place of one of the host that leads into the array.

@@ -147,7 +147,11 @@ fn on_name<T>(
             Ok(Reached::Host(host)) if follow && magic::names(&host) => return led_out(host),
             // A symlink may have led out of the array and back into it, by way of /proc.
             Ok(Reached::Host(host)) => match links::entered_again(&host, follow) {
-                Some(again) => path = Asked::absolute(again),
+                Some(again) => match links::open_behind(&host).filter(|_| follow) {
+                    // What is open is meant, whatever it is called by now.
+                    Some(open) => return led_out(open.link().to_vec()),
+                    None => path = Asked::absolute(again),
+                },
                 None => return led_out(host),
             },
             Err(error) => return Verdict::error(error),
