@@ -9,10 +9,11 @@
 //! once more after a while in which every change has reached all members.
 
 use crate::view::{ArrayView, MemberView};
+use format::{Attribute, INODE_RECORD_BYTES, InodeRecord, inode_record_offset};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs::{self, FileType},
-    os::unix::ffi::OsStrExt as _,
+    os::unix::{ffi::OsStrExt as _, fs::FileExt as _},
     path::{Path, PathBuf},
     thread,
     time::Duration,
@@ -101,18 +102,43 @@ fn listed(directory: &Path, is_root: bool) -> Option<BTreeMap<std::ffi::OsString
 
 /// Whether a member has a file of the array at a path, or below it.
 fn holds_file_somewhere(roots: &[PathBuf], path: &Path) -> bool {
-    roots.iter().any(|root| holds_file(&root.join(path)))
+    roots.iter().any(|root| holds_file(roots, &root.join(path)))
 }
 
-fn holds_file(place: &Path) -> bool {
+fn holds_file(roots: &[PathBuf], place: &Path) -> bool {
     let Ok(kind) = fs::symlink_metadata(place).map(|metadata| metadata.file_type()) else { return false };
     if kind.is_file() {
-        // That there is an attribute is enough.
-        let found = lgetxattr(place, format::ATTRIBUTE_NAME, &mut [0u8; 64]);
-        return matches!(found, Ok(_) | Err(OsError::RANGE));
+        let mut value = [0u8; 64];
+        return match lgetxattr(place, format::ATTRIBUTE_NAME, &mut value) {
+            // An attribute that is damaged proves no less that there is a file than one that is whole.
+            Ok(bytes) => Attribute::decode(&value[..bytes]).map_or(true, |attribute| is_known(roots, attribute)),
+            Err(error) => error == OsError::RANGE,
+        };
     }
     let entries = || fs::read_dir(place).into_iter().flatten().flatten();
-    kind.is_dir() && entries().any(|entry| holds_file(&entry.path()))
+    kind.is_dir() && entries().any(|entry| holds_file(roots, &entry.path()))
+}
+
+/// Whether a member's inode table has the file to which an attribute belongs, or no table can be read. A backing file that
+/// was put back after the array had removed the file is known to none: nobody lacks it.
+fn is_known(roots: &[PathBuf], attribute: Attribute) -> bool {
+    let mut records = roots.iter().filter_map(|root| record(root, attribute.inode)).peekable();
+    records.peek().is_none()
+        || records.any(|record| match InodeRecord::decode_version_1(attribute.inode, &record) {
+            Ok(found) => found.is_some_and(|found| found.generation == attribute.generation),
+            Err(_) => true,
+        })
+}
+
+/// The bytes of an inode's record in a member's table; zeros, as in a free record, if the table ends before it. None if
+/// the table cannot be read.
+fn record(root: &Path, inode: u64) -> Option<[u8; INODE_RECORD_BYTES]> {
+    let table = crate::inspect::open_regular(&root.join(".cxlraid/inodes")).ok()?;
+    let mut bytes = [0; INODE_RECORD_BYTES];
+    match table.read_exact_at(&mut bytes, inode_record_offset(inode)) {
+        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Some([0; INODE_RECORD_BYTES]),
+        read => read.ok().map(|()| bytes),
+    }
 }
 
 /// Whether one member has not what others have at a path at which a file of the array is.
@@ -120,10 +146,10 @@ fn lacks(root: &Path, roots: &[PathBuf], path: &Path) -> bool {
     let kind = |root: &Path| fs::symlink_metadata(root.join(path)).ok().map(|metadata| metadata.file_type());
     let own = kind(root);
     let is_like = |other: FileType| own.is_some_and(|own| own.is_file() == other.is_file() && own.is_dir() == other.is_dir());
-    !holds_file(&root.join(path))
+    !holds_file(roots, &root.join(path))
         && roots
             .iter()
-            .filter(|other| holds_file(&other.join(path)))
+            .filter(|other| holds_file(roots, &other.join(path)))
             .any(|other| kind(other).is_some_and(|other| !is_like(other)))
 }
 
@@ -166,6 +192,31 @@ mod tests {
         // Something else in its place.
         fs::create_dir(roots[0].join("f")).unwrap();
         assert_eq!([lacks_it(0, "f"), lacks_it(1, "f")], [true, false]);
+    }
+
+    #[test]
+    fn a_file_that_was_removed_from_the_array_is_lacked_by_nobody() {
+        let home = tempfile::tempdir_in("/dev/shm").unwrap();
+        let roots = members(home.path());
+        let put_back = |generation| {
+            let value = Attribute { inode: 2, generation }.encode();
+            fs::write(roots[1].join("back"), "").unwrap();
+            lsetxattr(roots[1].join("back"), format::ATTRIBUTE_NAME, &value, XattrFlags::empty()).unwrap();
+        };
+        put_back(7);
+        // Without tables nothing says that it was removed.
+        assert_eq!(compare(&roots, 100).differing, [PathBuf::from("back")]);
+        let slots = units::MemberSet::first(2);
+        let shape = format::Shape::new(layout::Level::Raid1, units::ChunkBytes::new(4096).unwrap(), slots, 0).unwrap();
+        let mut table = vec![0u8; inode_record_offset(2) as usize];
+        table.extend(InodeRecord::new(7, shape).encode(2));
+        roots.iter().for_each(|root| fs::write(root.join(".cxlraid/inodes"), &table).unwrap());
+        assert_eq!(compare(&roots, 100).differing, [PathBuf::from("back")]);
+        put_back(6);
+        assert!(compare(&roots, 100).differing.is_empty());
+        // The tables end before its record, as where no file has so high a number.
+        roots.iter().for_each(|root| fs::write(root.join(".cxlraid/inodes"), &table[..4096]).unwrap());
+        assert!(compare(&roots, 100).differing.is_empty());
     }
 
     #[test]
