@@ -465,7 +465,8 @@ impl<'a> Case<'a> {
         }
         // While the shared memory of a use lives on, a loss is told once.
         let was_told = in_use && !is_mended;
-        self.compare_status(&status, &start, of_a_name || was_told, when, complaints);
+        let by_use = was_told || damages.iter().any(Damage::leaves_names_apart);
+        self.compare_status(&status, &start, by_use, when, complaints);
         if let Start::Right(notices) = &start
             && damages.iter().all(Damage::is_full)
             && notices.iter().any(|line| line.contains("degraded"))

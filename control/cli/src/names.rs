@@ -43,8 +43,10 @@ pub(crate) fn note(view: &mut ArrayView) {
         thread::sleep(CHANGE);
         differing.retain(|path| holds_file_somewhere(&roots, path));
     }
-    for (member, root) in view.members.iter_mut().filter(|member| member.state.works()).zip(&roots) {
-        let lost: Vec<&PathBuf> = differing.iter().filter(|path| lacks(root, &roots, path)).collect();
+    let counts: Vec<NameCounts> =
+        if differing.is_empty() { Vec::new() } else { roots.iter().map(|root| name_counts(&roots, root)).collect() };
+    for (slot, member) in view.members.iter_mut().filter(|member| member.state.works()).enumerate() {
+        let lost: Vec<&PathBuf> = differing.iter().filter(|path| lacks(slot, &roots, path, &counts)).collect();
         let Some(example) = lost.first() else { continue };
         let what = match lost.len() {
             1 => "a name that others have".to_owned(),
@@ -106,17 +108,41 @@ fn holds_file_somewhere(roots: &[PathBuf], path: &Path) -> bool {
 }
 
 fn holds_file(roots: &[PathBuf], place: &Path) -> bool {
+    any_file(roots, place, &mut |_| true)
+}
+
+/// Whether a file of the array at a place on a member, or below it, is one that `is_wanted`: it is told which file, or
+/// None if the attribute is damaged. That proves no less that there is a file than an attribute that is whole.
+fn any_file(roots: &[PathBuf], place: &Path, is_wanted: &mut dyn FnMut(Option<Attribute>) -> bool) -> bool {
     let Ok(kind) = fs::symlink_metadata(place).map(|metadata| metadata.file_type()) else { return false };
     if kind.is_file() {
         let mut value = [0u8; 64];
-        return match lgetxattr(place, format::ATTRIBUTE_NAME, &mut value) {
-            // An attribute that is damaged proves no less that there is a file than one that is whole.
-            Ok(bytes) => Attribute::decode(&value[..bytes]).map_or(true, |attribute| is_known(roots, attribute)),
-            Err(error) => error == OsError::RANGE,
+        let attribute = match lgetxattr(place, format::ATTRIBUTE_NAME, &mut value) {
+            Ok(bytes) => Attribute::decode(&value[..bytes]).ok(),
+            Err(OsError::RANGE) => None,
+            Err(_) => return false,
         };
+        return attribute.is_none_or(|attribute| is_known(roots, attribute)) && is_wanted(attribute);
     }
     let entries = || fs::read_dir(place).into_iter().flatten().flatten();
-    kind.is_dir() && entries().any(|entry| holds_file(roots, &entry.path()))
+    kind.is_dir() && entries().any(|entry| any_file(roots, &entry.path(), is_wanted))
+}
+
+/// How many names each file has on a member, by inode number and generation.
+type NameCounts = BTreeMap<(u64, u64), u32>;
+
+fn name_counts(roots: &[PathBuf], root: &Path) -> NameCounts {
+    let mut counts = NameCounts::new();
+    let mut count = |attribute| {
+        if let Some(Attribute { inode, generation }) = attribute {
+            *counts.entry((inode, generation)).or_default() += 1;
+        }
+        false
+    };
+    for name in listed(root, true).unwrap_or_default().keys() {
+        any_file(roots, &root.join(name), &mut count);
+    }
+    counts
 }
 
 /// Whether a member's inode table has the file to which an attribute belongs, or no table can be read. A backing file that
@@ -141,16 +167,23 @@ fn record(root: &Path, inode: u64) -> Option<[u8; INODE_RECORD_BYTES]> {
     }
 }
 
-/// Whether one member has not what others have at a path at which a file of the array is.
-fn lacks(root: &Path, roots: &[PathBuf], path: &Path) -> bool {
+/// Whether member `slot` has not what others have at a path at which a file of the array is. A file that has as many names on this
+/// member as on the others has been renamed: no name is lost.
+fn lacks(slot: usize, roots: &[PathBuf], path: &Path, counts: &[NameCounts]) -> bool {
     let kind = |root: &Path| fs::symlink_metadata(root.join(path)).ok().map(|metadata| metadata.file_type());
-    let own = kind(root);
+    let own = kind(&roots[slot]);
     let is_like = |other: FileType| own.is_some_and(|own| own.is_file() == other.is_file() && own.is_dir() == other.is_dir());
-    !holds_file(roots, &root.join(path))
-        && roots
-            .iter()
-            .filter(|other| holds_file(roots, &other.join(path)))
-            .any(|other| kind(other).is_some_and(|other| !is_like(other)))
+    let has_more = |other: usize, attribute: Option<Attribute>| {
+        attribute.is_none_or(|Attribute { inode, generation }| {
+            let count = |slot: usize| counts[slot].get(&(inode, generation));
+            count(other) > count(slot)
+        })
+    };
+    !holds_file(roots, &roots[slot].join(path))
+        && (0..roots.len()).any(|other| {
+            kind(&roots[other]).is_some_and(|kind| !is_like(kind))
+                && any_file(roots, &roots[other].join(path), &mut |attribute| has_more(other, attribute))
+        })
 }
 
 #[cfg(test)]
@@ -186,7 +219,8 @@ mod tests {
         fs::remove_file(roots[0].join("f")).unwrap();
         fs::remove_dir_all(roots[1].join("d/e")).unwrap();
         assert_eq!(differing(), [PathBuf::from("d/e"), PathBuf::from("f")]);
-        let lacks_it = |slot: usize, path: &str| lacks(&roots[slot], &roots, Path::new(path));
+        let counts: Vec<NameCounts> = roots.iter().map(|root| name_counts(&roots, root)).collect();
+        let lacks_it = |slot: usize, path: &str| lacks(slot, &roots, Path::new(path), &counts);
         assert_eq!([lacks_it(0, "f"), lacks_it(1, "f")], [true, false]);
         assert_eq!([lacks_it(0, "d/e"), lacks_it(1, "d/e")], [false, true]);
         // Something else in its place.
@@ -195,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_removed_from_the_array_is_lacked_by_nobody() {
+    fn a_file_that_was_removed_or_renamed_is_lacked_by_nobody() {
         let home = tempfile::tempdir_in("/dev/shm").unwrap();
         let roots = members(home.path());
         let put_back = |generation| {
@@ -212,6 +246,12 @@ mod tests {
         table.extend(InodeRecord::new(7, shape).encode(2));
         roots.iter().for_each(|root| fs::write(root.join(".cxlraid/inodes"), &table).unwrap());
         assert_eq!(compare(&roots, 100).differing, [PathBuf::from("back")]);
+        // Under that other name the array has it.
+        let counts = || roots.iter().map(|root| name_counts(&roots, root)).collect::<Vec<_>>();
+        assert!(lacks(0, &roots, Path::new("back"), &counts()));
+        let value = Attribute { inode: 2, generation: 7 }.encode();
+        lsetxattr(roots[0].join("f"), format::ATTRIBUTE_NAME, &value, XattrFlags::empty()).unwrap();
+        assert!(!lacks(0, &roots, Path::new("back"), &counts()));
         put_back(6);
         assert!(compare(&roots, 100).differing.is_empty());
         // The tables end before its record, as where no file has so high a number.
