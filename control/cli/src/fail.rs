@@ -1,6 +1,6 @@
 //! `fail` and `remove`: members are taken out by hand, while programs run.
 //!
-//! `fail` does what the failure of a member does, but in order, as mdadm's --fail: what dead processes left half done and what was stored through mappings is made good with the member's help, then every process serves from the others, and
+//! `fail` does what the failure of a member does, but in order, as mdadm's --fail: what a crash or dead processes left half done and what was stored through mappings is made good with the member's help, then every process serves from the others, and
 //! the superblocks say that the member has failed. `remove` then empties its place, as mdadm's --remove: only of a member that is out.
 
 use crate::{events, failure::Failure, files::ArrayFiles, inspect, spec::Source};
@@ -39,6 +39,14 @@ pub(crate) fn fail(source: &Source, thing: &str, member: &Path, force: bool) -> 
             would_be_lost(&files, &lost),
             "rebuild the others first; --force takes it out all the same",
         ));
+    }
+    let waiting = agree(&files).map_err(cannot)?;
+    if !force && !waiting.is_empty() {
+        let what =
+            format!("bytes that a crash left in {} files could not be made to agree with the member's help", waiting.len());
+        let todo =
+            "run it as a user who may write to every file; --force takes it out all the same, and these bytes may then be wrong";
+        return Err(Failure::new(shown, what, todo));
     }
     files.names().take_out(slot).map_err(cannot)?;
     events::tell(EventKind::Fail, Some(&array.members()[slot].path), None, "member was taken out of use by hand");
@@ -82,6 +90,19 @@ fn attach(source: &Source, thing: &str, member: &Path) -> Result<(ArrayFiles, Sl
     let tell = events::begin(source, thing, array.uuid());
     let files = ArrayFiles::open(array.telling(tell))?;
     Ok((files, slot?))
+}
+
+/// Has the parity of all files that wait for a resync after a crash computed: without the member its bytes would be computed from parity that does not fit. Returns the inode numbers of files that could not be
+/// opened for that.
+fn agree(files: &ArrayFiles) -> Result<Vec<u64>, OsError> {
+    let mut waiting = files.core().waiting_for_resync()?;
+    if !waiting.is_empty() {
+        files.open_each_to_write(|inode| {
+            waiting.retain(|other| *other != inode);
+            !waiting.is_empty()
+        });
+    }
+    files.core().waiting_for_resync()
 }
 
 /// The files that could not be read any more with `out` out of use: those of the array, unless it `survives`, else those that wait to be rebuilt on what is left.

@@ -264,8 +264,14 @@ fn compute(source: &Source, thing: &str) -> Result<String, Failure> {
         return Err(Failure::new(thing, what, todo));
     }
     core.array().end_rebuild(rebuilding).map_err(cannot)?;
+    // No file waits for a member that went out meanwhile.
+    let members = core.array().members();
+    if let Some(slot) = rebuilding.minus(core.array().in_use()).lowest() {
+        let todo = "'cxlraid events' tells why; see to it that its device works, and try again";
+        return Err(Failure::new(members[slot].shown(), "went out of use while it was rebuilt", todo));
+    }
     tell_of(EventKind::RebuildFinished, count, "the member is in sync");
-    let (seconds, members) = (begun.elapsed().as_secs_f64(), core.array().members());
+    let seconds = begun.elapsed().as_secs_f64();
     let names: Vec<String> = rebuilding.iter().map(|slot| Shown(&members[slot].path).to_string()).collect();
     Ok(format!("{thing}: {} in sync; {count} files, {} computed in {seconds:.1} s\n", names.join(", "), bytes_text(bytes)))
 }

@@ -3,7 +3,7 @@
 mod bench;
 
 use bench::{Bench, err, out, refused};
-use std::{fs, process::Output};
+use std::{fs, os::unix::fs::FileExt as _, process::Output};
 
 #[track_caller]
 fn assert_fine(output: &Output) {
@@ -132,4 +132,33 @@ fn a_member_is_failed_under_a_running_program() {
         assert_content(&bench, "/data/copy");
         assert_content(&bench, "/data/files");
     }
+}
+
+/// A crash has left a stripe whose parity does not fit, and a note that says so. The member that is failed helps to compute
+/// the parity first: without that its bytes would be computed from what does not fit.
+#[test]
+fn what_a_crash_left_is_made_to_agree_before_a_member_goes_out() {
+    let bench = filled("5", &["m0", "m1", "m2"]);
+    assert_fine(&bench.run(&["stop", "db"]));
+    let (index, content) = (9, content(9));
+    let place = |member: &str| bench.path(member).join("data/files").join(index.to_string());
+    let first = |member: &str| fs::read(place(member)).unwrap()[..4096].to_vec();
+    let holds = |member: &&str| content.chunks(4096).take(2).any(|chunk| first(member) == chunk);
+    let (data, parity): (Vec<&str>, Vec<&str>) = ["m0", "m1", "m2"].into_iter().partition(|member| holds(member));
+    assert_eq!((data.len(), parity.len()), (2, 1));
+    let torn = fs::File::options().write(true).open(place(parity[0])).unwrap();
+    torn.write_all_at(&[0x5a; 4096], 0).unwrap();
+    let mut value = [0; 64];
+    let bytes = sys::rustix::fs::lgetxattr(place("m0"), format::ATTRIBUTE_NAME, &mut value).unwrap();
+    let inode = format::Attribute::decode(&value[..bytes]).unwrap().inode;
+    for member in ["m0", "m1", "m2"] {
+        let table = fs::File::options().read(true).write(true).open(bench.path(member).join(".cxlraid/inodes")).unwrap();
+        let mut bytes = [0; format::INODE_RECORD_BYTES];
+        table.read_exact_at(&mut bytes, format::inode_record_offset(inode)).unwrap();
+        let mut record = format::InodeRecord::decode(inode, &bytes).unwrap().unwrap();
+        record.resync = Some(format::Resync { start: 0, end: 8192, lost: units::MemberSet::EMPTY });
+        table.write_all_at(&record.encode(inode), format::inode_record_offset(inode)).unwrap();
+    }
+    assert_fine(&bench.run(&["fail", "db", data[1]]));
+    assert_content(&bench, "/data/files");
 }

@@ -70,18 +70,31 @@ impl Files {
         Ok(found)
     }
 
-    /// Notes of every file that a member, which is out, has lost its bytes. The caller is alone with the array, and nobody has a file open.
+    /// Asks whether every file bears that a member, if it is out, loses its bytes for good. Nothing is changed.
     ///
     /// # Errors
-    /// `BUSY`, and nothing is noted, if some file still waits to be rebuilt on another member and does not bear this loss as well: its bytes could never be computed. Otherwise as for [`Self::unbuilt`].
-    pub fn note_lost_everywhere(&self, slot: Slot) -> Result<(), OsError> {
-        let (array, table) = (self.array(), self.table());
-        let lost = MemberSet::EMPTY.with(slot);
+    /// `BUSY` if some file still waits to be rebuilt on another member and does not bear this loss as well: its bytes could never be computed, and what the member holds may be all that is left of them. Otherwise as for
+    /// [`Self::unbuilt`].
+    pub fn require_loss_borne(&self, slot: Slot) -> Result<(), OsError> {
+        let (array, lost) = (self.array(), MemberSet::EMPTY.with(slot));
+        if array.in_use().contains(slot) {
+            return Ok(());
+        }
         self.each_record(|_, record| {
             let noted = record.resync.map_or(MemberSet::EMPTY, |resync| resync.lost);
             let out = array.runtime().out().union(noted).union(lost);
             if record.size == 0 || record.geometry().survives(out) { Ok(()) } else { Err(OsError::BUSY) }
-        })?;
+        })
+    }
+
+    /// Notes of every file that a member, which is out, has lost its bytes. The caller is alone with the array, and nobody has a file open.
+    ///
+    /// # Errors
+    /// As for [`Self::require_loss_borne`]; then nothing is noted.
+    pub fn note_lost_everywhere(&self, slot: Slot) -> Result<(), OsError> {
+        let (array, table) = (self.array(), self.table());
+        let lost = MemberSet::EMPTY.with(slot);
+        self.require_loss_borne(slot)?;
         array.before_change()?;
         self.each_record(|number, record| {
             if record.size > 0 {

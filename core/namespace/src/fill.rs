@@ -46,6 +46,7 @@ pub enum FillError {
 /// # Errors
 /// [`FillError`]. The member is out as before, and whoever tries again begins anew.
 pub fn fill(config: &Config, slot: Slot) -> core::result::Result<(), FillError> {
+    require_loss_borne(config, slot)?;
     let held = hold(config)?;
     let begun = held.begin_member(slot);
     held.runtime().detach();
@@ -60,6 +61,20 @@ pub fn fill(config: &Config, slot: Slot) -> core::result::Result<(), FillError> 
     files.array().let_in();
     files.array().abandon();
     filled
+}
+
+/// Refuses to make a member anew whose old bytes some file needs. The member's directory is as it was.
+fn require_loss_borne(config: &Config, slot: Slot) -> core::result::Result<(), FillError> {
+    let files = Files::new(hold(config)?).map_err(FillError::Os)?;
+    let borne = match files.require_loss_borne(slot) {
+        _ if !files.waiting_records().is_empty() => Err(FillError::Waiting),
+        Err(OsError::BUSY) => Err(FillError::Unbuilt),
+        borne => borne.map_err(FillError::Os),
+    };
+    files.detach();
+    files.array().let_in();
+    files.array().abandon();
+    borne
 }
 
 /// The array, with nobody else in it.
@@ -92,8 +107,8 @@ impl Namespace {
         runtime.with_namespace(|_| {
             let reference = self.reference_that_lacks_nothing(self.array().first_in_use()?)?;
             self.array().before_change()?;
-            self.empty_member(slot)?;
             self.files().note_lost_everywhere(slot)?;
+            self.empty_member(slot)?;
             self.files().copy_tables_to(slot)?;
             for prefix in &self.array().config().prefixes {
                 self.array().make_directories_on(slot, prefix)?;

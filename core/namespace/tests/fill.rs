@@ -9,7 +9,7 @@ use cxlraid_namespace::{FillError, OFlags, fill};
 use layout::Level;
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use units::MemberSet;
 
@@ -248,6 +248,33 @@ fn a_member_that_does_not_come_back_after_all_costs_no_file_anything() {
     assert_eq!(noted.iter().map(is_doubtful).collect::<Vec<_>>(), before);
     assert_contents(&filled.array, &filled.contents);
     filled.change(30);
+}
+
+#[test]
+fn a_stale_member_that_a_file_needs_is_not_wiped() {
+    let mut filled = Filled::new(Level::Raid5, 3, 24);
+    filled.lose(2, Loss::Stale);
+    filled.array.restart();
+    let files = filled.array.namespace.files();
+    filled.open_all();
+    let attribute = files.with_bytes().unwrap()[0];
+    let inode = attribute.inode;
+    filled.end();
+    // Somebody has cut the file's backing file on member 1.
+    for member in &filled.array.members[..2] {
+        let table = fs::File::options().read(true).write(true).open(member.join(".cxlraid/inodes")).unwrap();
+        let mut bytes = [0; format::INODE_RECORD_BYTES];
+        table.read_exact_at(&mut bytes, format::inode_record_offset(inode)).unwrap();
+        let mut record = format::InodeRecord::decode(inode, &bytes).unwrap().unwrap();
+        record.resync = Some(format::Resync { start: 0, end: record.size, lost: MemberSet::EMPTY.with(1) });
+        table.write_all_at(&record.encode(inode), format::inode_record_offset(inode)).unwrap();
+    }
+    let member = filled.array.members[2].clone();
+    let seen = || (tree(&member), fs::read(member.join(".cxlraid/superblock")).unwrap());
+    let before = seen();
+    let refused = fill(&filled.array.config, 2).unwrap_err();
+    assert!(matches!(refused, FillError::Unbuilt), "{refused}");
+    assert!(before == seen(), "the member was changed");
 }
 
 #[test]
