@@ -494,6 +494,34 @@ mod tests {
         assert_eq!(first.in_use().len(), 2);
     }
 
+    /// The first change of a use opens the members' tables. A limit on descriptors concerns a whole process, so the test runs
+    /// itself again as a process of its own.
+    #[test]
+    fn a_process_without_a_free_descriptor_puts_no_member_out() {
+        use std::os::fd::AsRawFd as _;
+        use sys::rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+        const ALONE: &str = "CXLRAID_TEST_ALONE";
+        let name = "assemble::tests::a_process_without_a_free_descriptor_puts_no_member_out";
+        if std::env::var_os(ALONE).is_none() {
+            let this = std::env::current_exe().unwrap();
+            let output = std::process::Command::new(this).args(["--exact", name]).env(ALONE, "1").output().unwrap();
+            let said = std::string::String::from_utf8_lossy(&output.stdout);
+            assert!(output.status.success() && said.contains("1 passed"), "{said}");
+            return;
+        }
+        let (_home, config) = made("descriptors");
+        let array = Array::attach(&config).unwrap();
+        remove_segment(array.uuid);
+        assert!(!array.runtime.is_use_recorded());
+        let next = std::fs::File::open("/dev/null").unwrap();
+        let limit = Rlimit { current: Some(next.as_raw_fd() as u64), ..getrlimit(Resource::Nofile) };
+        drop(next);
+        setrlimit(Resource::Nofile, limit).unwrap();
+        array.before_change().unwrap();
+        assert_eq!(array.runtime.out(), MemberSet::EMPTY);
+        assert!(array.runtime.is_use_recorded());
+    }
+
     #[test]
     fn a_member_that_cannot_be_used_is_out_by_name_and_reason_and_refuses_no_start() {
         type Spoil = fn(&std::path::Path);

@@ -442,9 +442,9 @@ impl Array {
             let meta = self.members[slot].meta().ok_or(OsError::NODEV);
             match meta.and_then(|meta| tables::mark(meta, self.uuid, least, use_count)) {
                 Ok(marked) => is_marked &= marked,
-                // This process has the superblocks open, and has no right to open the tables any more: the superblocks go on
-                // asking for the mark before this one.
-                Err(error) if may_not(error) => is_marked = false,
+                // This process has the superblocks open, and cannot open the tables: it has no right to that any more, or
+                // no descriptor left. The superblocks go on asking for the mark before this one.
+                Err(error) if may_not(error) || has_no_room(error) => is_marked = false,
                 Err(_) => failed = failed.with(slot),
             }
         }
@@ -568,6 +568,11 @@ impl Array {
 /// Whether an error says that this process may not do something, which says nothing of the member.
 const fn may_not(error: OsError) -> bool {
     matches!(error, OsError::ACCESS | OsError::PERM | OsError::BADF)
+}
+
+/// Whether an error says that this process or the machine has no room for an open file, which says nothing of the member.
+const fn has_no_room(error: OsError) -> bool {
+    matches!(error, OsError::MFILE | OsError::NFILE | OsError::NOMEM | OsError::INTR)
 }
 
 #[cfg(test)]
