@@ -193,7 +193,16 @@ pub(crate) fn replace(registry: &Registry, array: &NamedArray, old: &Path, new: 
         require_out()
     };
     let _repairing = fill(&changed, &slots, &thing, begin, check)?;
-    registry.change(&NamedArray { spec, name: array.name.clone(), uuid: array.uuid.clone() })?;
+    // Other spares may have come and gone while the member was filled.
+    registry.change(&array.name, |spec| {
+        let Some(place) = spec.members.iter().position(|member| *member == old) else {
+            let todo = "'cxlraid status' shows its members; give the command again";
+            return Err(Failure::new(&thing, "its members were changed meanwhile", todo));
+        };
+        spec.members[place] = new.clone();
+        spec.spares.retain(|spare| *spare != new);
+        spec.check()
+    })?;
     if is_spare && let Some(uuid) = Uuid::parse(array.uuid.as_bytes()) {
         let _ = events::begin(&changed, &thing, uuid);
         let what = format!("a spare takes the place of {}", Shown(old.as_os_str().as_bytes()));

@@ -26,7 +26,7 @@ use std::{
     },
     path::{Path, PathBuf},
 };
-use sys::rustix::fs::{AtFlags, Dir, Mode, OFlags, openat, unlinkat};
+use sys::rustix::fs::{AtFlags, Dir, FlockOperation, Mode, OFlags, flock, openat, unlinkat};
 
 const SYSTEM_DIRECTORY: &str = "/etc/cxlraid/arrays";
 /// Says where system-wide names are instead: for tests, which must not see the machine's arrays.
@@ -179,20 +179,27 @@ impl Registry {
         NewName::begin(name, self.free_file(name, system)?, system)
     }
 
-    /// Writes anew what the file of a named array says, where [`Self::find`] finds it.
-    pub(crate) fn change(&self, array: &NamedArray) -> Result<(), Failure> {
-        let text = to_toml(array)?;
+    /// Has `edit` change what the file of a named array says, where [`Self::find`] finds it. `edit` is given what the file says while no
+    /// other command changes it; if it refuses, the file stays as it is.
+    pub(crate) fn change(
+        &self,
+        name: &ArrayName,
+        edit: impl FnOnce(&mut ArraySpec) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
         for (path, directory) in self.directories()? {
-            let file = file_of(path, &array.name);
-            if self.read(&directory, &file)?.is_some() {
-                let temporary = path.join(format!(".{}.{}", array.name, std::process::id()));
-                return replace(&temporary, &file, &text).map_err(|error| {
-                    let _ = fs::remove_file(&temporary);
-                    cannot(&file, "be written", &error)
-                });
-            }
+            let file = file_of(path, name);
+            // On a file system without locks nobody is kept out.
+            let _ = flock(&directory, FlockOperation::LockExclusive);
+            let Some(mut array) = self.read(&directory, &file)? else { continue };
+            edit(&mut array.spec)?;
+            let text = to_toml(&array)?;
+            let temporary = path.join(format!(".{name}.{}", std::process::id()));
+            return replace(&temporary, &file, &text).map_err(|error| {
+                let _ = fs::remove_file(&temporary);
+                cannot(&file, "be written", &error)
+            });
         }
-        Err(Failure::new(&array.name, "no array has this name", "'cxlraid status' lists the arrays"))
+        Err(Failure::new(name, "no array has this name", "'cxlraid status' lists the arrays"))
     }
 
     /// Removes the name where [`Self::find`] finds it.
@@ -390,6 +397,33 @@ paths = ["/data"]
         assert!(save(&file, &array("db"), false).is_err());
         assert_eq!(fs::read_to_string(&file).unwrap(), "mine");
         assert_eq!(fs::read_dir(home.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn commands_that_change_an_array_at_once_lose_nothing() {
+        let home = tempfile::tempdir().unwrap();
+        let user = home.path().join("user");
+        fs::create_dir(&user).unwrap();
+        let named = array("db");
+        save(&file_of(&user, &named.name), &named, false).unwrap();
+        let registry = || Registry::new(Some(user.clone()), home.path().join("system"));
+        std::thread::scope(|scope| {
+            for command in 0..8 {
+                let (registry, name) = (registry(), &named.name);
+                let change = move || {
+                    for spare in 0..5 {
+                        let spare = PathBuf::from(format!("/spares/{command}-{spare}"));
+                        let added = registry.change(name, |spec| {
+                            spec.spares.push(spare);
+                            Ok(())
+                        });
+                        added.unwrap();
+                    }
+                };
+                scope.spawn(change);
+            }
+        });
+        assert_eq!(registry().find(&named.name).unwrap().spec.spares.len(), 40);
     }
 
     #[test]

@@ -39,7 +39,10 @@ pub(crate) fn add(registry: &Registry, name: &ArrayName, spare: &Path) -> Result
     }
     require_blank(&spare)?;
     require_room(&array.spec, &spare)?;
-    registry.change(&array)?;
+    registry.change(name, |spec| {
+        spec.spares.push(spare.clone());
+        spec.check()
+    })?;
     let devices: Vec<PathBuf> = array.spec.members.iter().cloned().chain([spare.clone()]).collect();
     for warning in create::shared_devices(&devices).iter().filter(|warning| warning.is_about(&spare)) {
         eprintln!("{warning}");
@@ -51,13 +54,13 @@ pub(crate) fn add(registry: &Registry, name: &ArrayName, spare: &Path) -> Result
 /// Takes a spare from an array that has it. Returns what is to be printed, None if it is no spare of the array.
 pub(crate) fn remove(registry: &Registry, name: &ArrayName, spare: &Path) -> Result<Option<String>, Failure> {
     let spare = absolute(spare);
-    let mut array = registry.find(name)?;
-    let count = array.spec.spares.len();
-    array.spec.spares.retain(|path| *path != spare);
-    if array.spec.spares.len() == count {
+    if !registry.find(name)?.spec.spares.contains(&spare) {
         return Ok(None);
     }
-    registry.change(&array)?;
+    registry.change(name, |spec| {
+        spec.spares.retain(|path| *path != spare);
+        Ok(())
+    })?;
     Ok(Some(format!("{name}: {} is no spare any more; it is as it was\n", spare.display())))
 }
 
