@@ -22,7 +22,7 @@ const LOCKED: i64 = libc::MAP_LOCKED as i64;
 const READ_WRITE: i64 = 3;
 const HUGE: i64 = i64::MAX;
 
-const PROGRAMS: [fn() -> Vec<Step>; 45] = [
+const PROGRAMS: [fn() -> Vec<Step>; 46] = [
     // FICLONE of a directory of the array, from what is no descriptor, and onto what is none of the array's.
     || vec![ioctl(5, 0x4004_9409), call("ioctl", vec![Number(3), Number(0x4004_9409), Number(-1)])],
     || vec![call("ioctl", vec![Number(9), Number(0x4004_9409), Number(3)]), ioctl_of(3, 4), ioctl_of(3, 5), ioctl_of(10, 4)],
@@ -397,6 +397,27 @@ const PROGRAMS: [fn() -> Vec<Step>; 45] = [
             call("stat", vec![path("f0"), Memory(Place::Good)]),
             call("lstat", vec![path("f0"), Memory(Place::Good)]),
             call("open", vec![path("%/hs"), Number(0o10_000_000), Number(0)]),
+        ]
+    },
+    // The limit for files comes before what there is to be copied.
+    || {
+        let copied =
+            |bytes: i64| call("copy_file_range", vec![Number(3), Number(0), Number(11), Number(0), Number(bytes), Number(0)]);
+        let limit = |bytes: u64| {
+            let limit = [bytes, 16 << 20].iter().flat_map(|word| word.to_ne_bytes()).collect();
+            call("setrlimit", vec![Number(1), Bytes(limit, Place::Good)])
+        };
+        vec![
+            limit(8 << 20),
+            call("lseek", vec![Number(3), Number(8 << 20), Number(2)]),
+            call("copy_file_range", vec![Number(3), Number(0), Number(3), Number(0), Number(1 << 32), Number(0)]),
+            call("lseek", vec![Number(11), Number(8 << 20), Number(0)]),
+            copied(100),
+            copied(0),
+            call("lseek", vec![Number(3), Number(0), Number(0)]),
+            copied(100),
+            call("lseek", vec![Number(11), Number((8 << 20) - 50), Number(0)]),
+            copied(100),
         ]
     },
     // A thread that has left the others' descriptors is told first what is wrong with a mapping.

@@ -273,7 +273,9 @@ fn copy_range(input: RawFd, output: RawFd, call: &Call) -> Result<usize, OsError
     if [from, to].iter().any(|start| start.checked_add(call.args[4] as u64).is_none()) {
         return Err(OsError::OVERFLOW);
     }
-    let bytes = (call.args[4] as u64).min(source.size().saturating_sub(from));
+    // The limit for files comes before what the source has, also if that is nothing, and before what the ranges have in common.
+    let room = sys::file_limit::bytes().checked_sub(to).filter(|&room| room > 0).ok_or(OsError::FBIG)?;
+    let bytes = (call.args[4] as u64).min(source.size().saturating_sub(from)).min(room);
     if source.number() == target.number() && from.abs_diff(to) < bytes {
         return Err(OsError::INVAL);
     }
