@@ -16,8 +16,9 @@ use sys::rustix::fs::{self, AtFlags, CWD, StatxAttributes, StatxFlags};
 
 /// fstab(5).
 const FILE_SYSTEMS: &str = "/etc/fstab";
-/// Where systemd.mount(5) units lie that an administrator, a package or fstab has made.
-const UNITS: [&str; 4] = ["/etc/systemd/system", "/run/systemd/system", "/run/systemd/generator", "/usr/lib/systemd/system"];
+/// Where systemd.mount(5) units lie that an administrator or fstab has made. Units of packages lie elsewhere; many are not
+/// in use, such as the one that mounts a tmpfs on /tmp.
+const UNITS: [&str; 3] = ["/etc/systemd/system", "/run/systemd/system", "/run/systemd/generator"];
 
 /// Refuses to make an array where `config` does not permit it. Every member directory is empty.
 ///

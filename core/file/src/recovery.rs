@@ -94,13 +94,6 @@ impl Files {
         (record.generation == attribute.generation).then_some(record.state)
     }
 
-    /// Whether no file with a name has this number.
-    #[must_use]
-    pub fn is_orphan_or_free(&self, number: u64) -> bool {
-        let record = self.table().load(self.array(), number);
-        matches!(record, Ok(record) if record.is_none_or(|record| record.state == InodeState::Orphan))
-    }
-
     /// Notes that a file without a name has one, or that the log of names has it: a new one, or one that was being linked when a crash came.
     pub fn has_name(&self, attribute: Attribute) {
         self.table().set_state(self.array(), attribute.inode, InodeState::Used);

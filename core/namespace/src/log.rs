@@ -181,7 +181,7 @@ impl Namespace {
                 Err(error) => Err(error),
                 Ok(()) => {
                     runtime.names_are_whole();
-                    self.without_failing(|| self.clear_orphans())
+                    self.without_failing(|| self.files().free_orphans())
                 }
             })
         })

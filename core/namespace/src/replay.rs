@@ -18,23 +18,19 @@
 
 use crate::Namespace;
 use crate::change::{link_on, remove_on, rename_on};
-use crate::located::{Located, names_in};
+use crate::located::Located;
 use crate::mounts::open_within;
 use crate::no_room::is_full;
 use crate::recover::{Item, Places};
-use crate::resolve::join;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use array::config::is_below;
 use file::Name;
 use format::{Attribute, InodeState, NameKind, NameRecord};
 use intent::Records;
-use sys::rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, ResolveFlags, unlinkat};
+use sys::rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, ResolveFlags};
 use sys::{AsFd, OsError, Result};
 use units::{MemberSet, Slot};
-
-/// How names of files begin, within `.cxlraid`, that have no other; the inode number follows.
-const ORPHAN: &[u8] = b"orphan-";
 
 impl Namespace {
     /// Brings every member to the end of the log.
@@ -430,22 +426,6 @@ impl Namespace {
             }
         }
         Ok(())
-    }
-
-    /// Frees what had no name left when its processes died. Nobody has a file open.
-    pub(crate) fn clear_orphans(&self) -> Result<()> {
-        let directory = format::DIRECTORY.to_bytes();
-        for slot in self.array().in_use().iter() {
-            let root = self.root(slot)?;
-            for name in names_in(root, directory)? {
-                let number = name.strip_prefix(ORPHAN).and_then(|text| core::str::from_utf8(text).ok()?.parse().ok());
-                if number.is_some_and(|number| self.files().is_orphan_or_free(number)) {
-                    self.array().before_change()?;
-                    unlinkat(root, join(directory, &name), AtFlags::empty())?;
-                }
-            }
-        }
-        self.files().free_orphans()
     }
 }
 

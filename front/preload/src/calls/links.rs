@@ -198,9 +198,10 @@ fn has_met_member(call: &Call, result: isize) -> bool {
     device.is_ok_and(|device| array::namespace().is_ok_and(|namespace| namespace.is_device_of_member(device)))
 }
 
-/// The call that opens what a path of the host leads to, but for what magic links lead to. None if the program's own call is as good.
+/// The call that opens what a path of the host leads to, but for what magic links lead to. None if the program's own call is as good, or if the process has forbidden itself calls: it may
+/// be ended for an openat2(2) that it has not made.
 fn open_without_magic(call: &mut Call) -> Option<Verdict> {
-    if !may_have_magic() {
+    if !may_have_magic() || super::rights::are_calls_restricted() {
         return None;
     }
     let no_magic = ResolveFlags::NO_MAGICLINKS.bits();
