@@ -341,6 +341,9 @@ impl Inode {
         match unsafe { self.commit(journal, lane, offset, src, bytes, after) } {
             Ok(record) => {
                 let result = self.complete(journal, lane, &record);
+                if result.is_err() {
+                    self.leave_record(&record);
+                }
                 word.store(if result.is_ok() { 0 } else { JOURNAL_LANE_WAITS }, Ordering::Release);
                 result
             }
@@ -349,6 +352,18 @@ impl Inode {
                 Err(error)
             }
         }
+    }
+
+    /// Leaves a record that is committed and not in place to whoever locks its stripes next, as if this process had died:
+    /// it is put in place before anything newer is stored there. The stripes are locked.
+    #[cold]
+    fn leave_record(&self, record: &JournalRecord) {
+        let shared = self.shared();
+        if record.grows {
+            shared.tail_unfinished.store(1, Ordering::Relaxed);
+        }
+        let mask = Blocks::of(&self.geometry, record.offset, record.length as u64).mask();
+        shared.stripes_unfinished.fetch_or(mask, Ordering::Relaxed);
     }
 
     /// Makes holes of whole stripes, up to 4 GiB at a time. A death or a crash in the middle is made good by doing it again: with a member lost in it, what is left of a stripe

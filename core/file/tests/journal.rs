@@ -756,3 +756,44 @@ fn a_write_that_stops_between_its_pieces_says_how_much_of_it_is_there() {
         }
     }
 }
+
+/// A write is committed, and both members fail before it is in place: it returns an error. Once they work again, what is
+/// written to the same bytes is not replaced by it.
+#[test]
+fn a_write_that_failed_after_its_commit_is_not_replayed_over_a_newer_one() {
+    use sys::rustix::mm::{MprotectFlags, mprotect};
+    for growth in [0, 3000] {
+        let scene = Scene::new((Level::Raid1, 2, 65536), false, 100_000, 3);
+        let file = scene.open(scene.array.files);
+        let offset = 100_000 - 6000 + growth;
+        let protect = |flags| {
+            let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+            for path in scene.paths("data/f") {
+                for line in maps.lines().filter(|line| line.ends_with(path.to_str().unwrap())) {
+                    let (start, rest) = line.split_once('-').unwrap();
+                    let [start, end] = [start, rest.split_once(' ').unwrap().0].map(|at| usize::from_str_radix(at, 16).unwrap());
+                    // SAFETY: mappings of the library's, which asks for a guard before it stores there.
+                    unsafe { mprotect(start as *mut _, end - start, flags) }.unwrap();
+                }
+            }
+        };
+        write(&file, offset as u64, &[1; 10]);
+        protect(MprotectFlags::READ);
+        let failed = [7; 6000];
+        // SAFETY: the buffer is ours.
+        assert_eq!(unsafe { file.write_at(offset as u64, failed.as_ptr(), 6000) }, Err(sys::OsError::IO));
+        protect(MprotectFlags::READ | MprotectFlags::WRITE);
+        scene.array.files.array().runtime().set_out(units::MemberSet::EMPTY, units::MemberSet::EMPTY);
+        write(&file, offset as u64, &[9; 2000]);
+        file.truncate(offset as u64 + 1000).unwrap();
+        drop(file);
+        scene.array.lose_segment();
+        let file = scene.open(scene.array.again());
+        let mut expected = scene.old.clone();
+        expected.truncate(offset);
+        expected.extend([9; 1000]);
+        assert_eq!(file.size(), expected.len() as u64, "growth {growth}");
+        assert!(read(&file, 0, 200_000) == expected, "growth {growth}");
+        assert_eq!(file.verify(), Ok(0));
+    }
+}
