@@ -675,15 +675,15 @@ impl Inode {
     ) -> Result<(), OsError> {
         let (lanes, me) = (self.files.lanes(), self.files.array().runtime().me());
         let change = Change { kind, inode: self.number, generation: self.generation, offset, length };
-        let members = MemberSet::first(self.backing.len()).minus(out);
-        // SAFETY: the lane is ours, and the closure owns nothing.
-        match unsafe { guard(|| lanes.announce(lane, me, &change, members)) } {
-            Ok(()) => Ok(()),
-            Err(fault) => {
-                let slot = lanes.member_at(fault.address).ok_or(OsError::IO)?;
-                self.files.array().fail_member(slot)?;
-                self.files.array().before_change()
-            }
+        let mut members = MemberSet::first(self.backing.len()).minus(out);
+        loop {
+            // SAFETY: the lane is ours, and the closure owns nothing.
+            let Err(fault) = (unsafe { guard(|| lanes.announce(lane, me, &change, members)) }) else { return Ok(()) };
+            let slot = lanes.member_at(fault.address).ok_or(OsError::IO)?;
+            self.files.array().fail_member(slot)?;
+            self.files.array().before_change()?;
+            // The members behind the one that failed have nothing yet.
+            members = members.without(slot);
         }
     }
 }

@@ -154,8 +154,9 @@ impl Inode {
             return unsafe { self.store_journaled(journal, offset, src, bytes, After::FileEnds) };
         }
         loop {
+            self.announce(LaneKind::Write, offset, bytes as u64, self.out())?;
+            // A member may have failed in that.
             let out = self.out();
-            self.announce(LaneKind::Write, offset, bytes as u64, out)?;
             if undo::is_needed(&self.geometry, out) {
                 // SAFETY: as the caller promises.
                 return unsafe { self.store_undoably(offset, src, bytes) };
