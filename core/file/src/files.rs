@@ -344,7 +344,7 @@ impl Files {
         for_writing: bool,
         backing: impl FnOnce() -> Result<(BackingFds, Access), OsError>,
     ) -> Result<FileRef, OsError> {
-        self.open_as_it_is(attribute, for_writing, backing)?.agreed()
+        self.open_unasked(attribute, for_writing, backing)?.agreed()
     }
 
     /// Opens a file as [`Self::open`], but leaves whatever waits to be made good in it as it is, also if the process
@@ -353,6 +353,20 @@ impl Files {
     /// # Errors
     /// As for [`Self::open`].
     pub fn open_as_it_is(
+        &'static self,
+        attribute: Attribute,
+        for_writing: bool,
+        backing: impl FnOnce() -> Result<(BackingFds, Access), OsError>,
+    ) -> Result<FileRef, OsError> {
+        let file = self.open_unasked(attribute, for_writing, backing)?;
+        if file.shared().resync_waits.load(Ordering::Acquire) != 0 {
+            file.leave_out_waiting()?;
+        }
+        Ok(file)
+    }
+
+    /// Opens a file without a look at what waits to be made good in it.
+    fn open_unasked(
         &'static self,
         attribute: Attribute,
         for_writing: bool,

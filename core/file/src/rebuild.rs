@@ -22,7 +22,7 @@ use sys::rustix::io::{pread, pwrite};
 use units::{MemberSet, Slot};
 
 /// A note by which no bytes wait but those that members have lost: where the member does not come back after all, the note costs nothing.
-const NO_BYTES: Resync = Resync { start: u64::MAX, end: 1, lost: MemberSet::EMPTY };
+pub(crate) const NO_BYTES: Resync = Resync { start: u64::MAX, end: 1, lost: MemberSet::EMPTY };
 /// Bytes of a table that are copied at a time.
 const COPY_BYTES: usize = 1 << 20;
 

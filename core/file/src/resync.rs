@@ -37,6 +37,8 @@ const STEP_BYTES: u64 = 1 << 20;
 /// A value of [`array::SharedFile::resync_waits`]: the noted bytes agree on all members in use, and the note
 /// is kept for a member that is out. (0: no note; any other value: there is work to do.)
 const WAITS_FOR_MEMBER: u32 = 2;
+/// How often a resync begins again because a member was left out for the file meanwhile.
+const TRY_COUNT: usize = 3;
 /// A range without bytes. It is never stored: on media the end of a note is not 0.
 const NOTHING: Resync = Resync { start: u64::MAX, end: 0, lost: MemberSet::EMPTY };
 
@@ -51,23 +53,24 @@ impl InodeTable {
 
     /// Adds `more` to the file's note, on all members in use.
     pub(crate) fn add_resync(&self, array: &Array, number: u64, more: Resync) {
-        array.runtime().with_inodes(|_| {
-            let resync = self.resync(array, number).map_or(more, |present| present.union(more));
-            self.change_notes(array, number, |record| {
-                record[LOST_MASK_OFFSET..][..4].copy_from_slice(&resync.lost.bits().to_le_bytes());
-                record[RESYNC_START_OFFSET..][..8].copy_from_slice(&resync.start.to_le_bytes());
-                record[RESYNC_END_OFFSET..][..8].copy_from_slice(&resync.end.to_le_bytes());
-            });
+        array.runtime().with_inodes(|_| self.add_resync_locked(array, number, more));
+    }
+
+    /// Does what [`Self::add_resync`] does. The inode lock is held.
+    pub(crate) fn add_resync_locked(&self, array: &Array, number: u64, more: Resync) {
+        let resync = self.resync(array, number).map_or(more, |present| present.union(more));
+        self.change_notes(array, number, |record| {
+            record[LOST_MASK_OFFSET..][..4].copy_from_slice(&resync.lost.bits().to_le_bytes());
+            record[RESYNC_START_OFFSET..][..8].copy_from_slice(&resync.start.to_le_bytes());
+            record[RESYNC_END_OFFSET..][..8].copy_from_slice(&resync.end.to_le_bytes());
         });
     }
 
-    /// Takes the note away if it still is `done`.
-    fn end_resync(&self, array: &Array, number: u64, done: Option<Resync>) {
-        array.runtime().with_inodes(|_| {
-            if self.resync(array, number) == done {
-                self.change_notes(array, number, |record| record[RESYNC_END_OFFSET..][..8].fill(0));
-            }
-        });
+    /// Takes the note away if it still is `done`. The inode lock is held.
+    fn end_resync_locked(&self, array: &Array, number: u64, done: Option<Resync>) {
+        if self.resync(array, number) == done {
+            self.change_notes(array, number, |record| record[RESYNC_END_OFFSET..][..8].fill(0));
+        }
     }
 }
 
@@ -83,14 +86,7 @@ impl Inode {
         if !self.writable {
             // This process cannot repair. Members that lost their backing file count as out for it, so that its
             // reads compute their bytes from the others.
-            self.leave_out_unfinished();
-            let short = self.short(self.size());
-            self.leave_out_for_reading(short);
-            if self.geometry.survives(self.out()) {
-                return Ok(());
-            }
-            self.tell_short(short);
-            return Err(OsError::IO);
+            return self.leave_out_waiting();
         }
         let (array, shared) = (self.files.array(), self.shared());
         let is_away = || !array.runtime().out_unrecorded().is_empty();
@@ -142,11 +138,11 @@ impl Inode {
         change()?;
         let (from, to) = (self.geometry.member_bytes(start), self.geometry.member_bytes(start + self.stripe_step()));
         self.on_members(|backing| backing.persist(from, to - from))?;
-        table.end_resync(array, self.number, Some(stripe));
+        array.runtime().with_inodes(|_| table.end_resync_locked(array, self.number, Some(stripe)));
         Ok(())
     }
 
-    fn noted(&self) -> Option<Resync> {
+    pub(crate) fn noted(&self) -> Option<Resync> {
         self.files.table().resync(self.files.array(), self.number)
     }
 
@@ -158,13 +154,42 @@ impl Inode {
     /// more backing files than the file bears; nothing has been changed then. If more loss shows meanwhile, the
     /// note has grown. Other errors are those of any change of a file.
     pub(crate) fn resync_noted(&self) -> Result<(), OsError> {
+        for _ in 0..TRY_COUNT {
+            let done = self.resync_once()?;
+            if self.end_resync(done) {
+                break;
+            }
+        }
+        // If members still count as out for this file, their note stays. The next process to open the file for
+        // writing makes anew what they hold.
+        Ok(())
+    }
+
+    /// Takes the note away if it still is `done`, and says so to all processes. Returns false, and leaves all as it is,
+    /// if members count as out for this file: a thread that met a short backing file before the caller had the stripe
+    /// locks has left them out in the middle of the resync, so not all of their bytes have been computed.
+    fn end_resync(&self, done: Option<Resync>) -> bool {
+        let array = self.files.array();
+        array.runtime().with_inodes(|_| {
+            if !self.left_out().is_empty() {
+                return false;
+            }
+            self.files.table().end_resync_locked(array, self.number, done);
+            self.shared().resync_waits.store(0, Ordering::Release);
+            true
+        })
+    }
+
+    /// Makes the noted bytes agree, as [`Self::resync_noted`] does, and returns the note that this has dealt with.
+    fn resync_once(&self) -> Result<Option<Resync>, OsError> {
         let (array, size, mut noted) = (self.files.array(), self.size(), self.noted());
         let mut range = noted.unwrap_or(NOTHING);
         let short = self.short(size);
-        let can = self.can_compute(range.lost.union(self.left_out()).union(short));
+        let can = self.can_compute_short(range.lost.union(self.left_out()), short);
         // If no crash has left anything of this file unfinished, zeros in what is missing would be bytes that nobody wrote.
         let was_closed = self.shared().flags.load(Ordering::Relaxed) & format::FLAG_SLACK == 0;
-        let is_refused = can == Err(OsError::IO) || can == Ok(false) && noted.is_none() && was_closed;
+        let is_agreed = noted.is_none_or(|noted| noted.start >= noted.end);
+        let is_refused = can == Err(OsError::IO) || can == Ok(false) && is_agreed && was_closed;
         if !short.is_empty() && is_refused {
             self.tell_short(short);
             return Err(OsError::IO);
@@ -186,9 +211,7 @@ impl Inode {
                 let _ = futimens(backing.fd(), &times);
             }
         }
-        self.files.table().end_resync(array, self.number, noted);
-        self.shared().resync_waits.store(0, Ordering::Release);
-        Ok(())
+        Ok(noted)
     }
 
     /// The file's times, from a member that did not lose it; None if `lost` is empty. To store bytes on the
@@ -220,10 +243,10 @@ impl Inode {
     /// bytes, it returns no members, and the bytes become zeros: after a crash no fsync of them had returned then.
     ///
     /// # Errors
-    /// `IO` if the bytes could be computed if the members that are out were in use.
+    /// As for [`Self::can_compute_short`].
     fn note_short(&self, size: u64, lost: MemberSet) -> Result<MemberSet, OsError> {
         let short = self.short(size);
-        if short.is_empty() || !self.can_compute(lost.union(short))? {
+        if short.is_empty() || !self.can_compute_short(lost, short)? {
             return Ok(MemberSet::EMPTY);
         }
         self.files.table().add_resync(self.files.array(), self.number, Resync { start: 0, end: size, lost: short });
@@ -238,7 +261,8 @@ impl Inode {
             _ => Err(OsError::IO),
         };
         let (start, end) = self.stripes_of(range, size);
-        range.lost.is_empty() && !self.is_short(size) && self.each_step(start, end, verify).is_ok()
+        let is_whole = range.lost.union(self.left_out()).is_empty() && !self.is_short(size);
+        is_whole && self.each_step(start, end, verify).is_ok()
     }
 
     /// `range` widened down to the beginning of its first stripe and cut at `size`, as (start, end). A byte of
@@ -356,6 +380,20 @@ impl Inode {
     fn can_compute(&self, lost: MemberSet) -> Result<bool, OsError> {
         let can = self.geometry.survives(self.out().union(lost));
         if !can && self.geometry.survives(lost) { Err(OsError::IO) } else { Ok(can) }
+    }
+
+    /// Whether the bytes that these members lost can be computed from the others now, with what is missing of backing
+    /// files that are too short. False if nobody will ever compute that.
+    ///
+    /// # Errors
+    /// `IO` if it could be computed if the members that are out were in use. Members that are out on record come back
+    /// without what was stored since. So the bytes missing of a short backing file are not waited for because of them,
+    /// but the bytes that members are noted to have lost are: those were there.
+    fn can_compute_short(&self, lost: MemberSet, short: MemberSet) -> Result<bool, OsError> {
+        let (can, runtime) = (self.can_compute(lost.union(short)), self.files.array().runtime());
+        let gone = runtime.out().minus(runtime.out_unrecorded());
+        let is_beyond_hope = || !self.geometry.survives(gone.union(lost).union(short));
+        if can == Err(OsError::IO) && self.can_compute(lost).is_ok() && is_beyond_hope() { Ok(false) } else { can }
     }
 
     /// Reads whole stripes without the members in `lost`, and writes them to all members in use, with the zeros

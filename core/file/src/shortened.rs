@@ -12,6 +12,7 @@
 //! member's failure.
 
 use crate::Inode;
+use crate::rebuild::NO_BYTES;
 use alloc::ffi::CString;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
@@ -26,8 +27,13 @@ impl Inode {
     pub(crate) fn left_out(&self) -> MemberSet {
         match self.shared().cut.load(Ordering::Acquire) {
             0 => MemberSet::EMPTY,
-            bits => MemberSet::from_bits(bits & MemberSet::first(self.backing.len()).bits()),
+            bits => self.members_of(bits),
         }
+    }
+
+    /// The members that these bits stand for. Another process may have stored any.
+    fn members_of(&self, bits: u32) -> MemberSet {
+        MemberSet::from_bits(bits & MemberSet::first(self.backing.len()).bits())
     }
 
     /// Takes a member out for this file if the file's owner may have cut its backing file there. Returns whether that is so: then the operation can be done again without the member.
@@ -44,15 +50,42 @@ impl Inode {
         if array.trusts(stat.st_uid) || stat.st_size as u64 >= expected_bytes {
             return Ok(false);
         }
-        let lost = MemberSet::EMPTY.with(slot);
-        if !self.geometry.survives(self.out().union(lost)) {
+        if !self.geometry.survives(self.out().with(slot)) {
             return Err(OsError::IO);
         }
         array.before_change()?;
-        self.files.table().add_resync(array, self.number, Resync { start: 0, end: size.max(1), lost });
-        self.shared().resync_waits.store(1, Ordering::Release);
-        self.shared().cut.fetch_or(lost.bits(), Ordering::AcqRel);
+        self.leave_out_noted(MemberSet::EMPTY, || {
+            let is_short = fstat(backing.fd()).is_ok_and(|stat| (stat.st_size as u64) < expected_bytes);
+            // If not, another process has just made the backing file anew.
+            if is_short { MemberSet::EMPTY.with(slot) } else { MemberSet::EMPTY }
+        })?;
         Ok(true)
+    }
+
+    /// Takes members out for this file: those in `noted`, of which the inode table says already that they have lost its
+    /// bytes, and those that `find_lost` gives, of which it says so afterwards. The note and the bits are changed
+    /// together, with the inode lock held, as at the end of a resync: whoever takes the note away has seen the bits.
+    ///
+    /// # Errors
+    /// `IO`, with nothing changed, if the file does not bear the loss of these members and of those that are noted.
+    fn leave_out_noted(&self, noted: MemberSet, find_lost: impl FnOnce() -> MemberSet) -> Result<(), OsError> {
+        let (array, table, shared) = (self.files.array(), self.files.table(), self.shared());
+        array.runtime().with_inodes(|_| {
+            let lost = find_lost();
+            let known = table.resync(array, self.number).map_or(MemberSet::EMPTY, |resync| resync.lost);
+            if lost.union(noted).is_empty() {
+                return Ok(());
+            }
+            if !self.geometry.survives(self.out().union(known).union(noted).union(lost)) {
+                return Err(OsError::IO);
+            }
+            if !lost.is_empty() {
+                table.add_resync_locked(array, self.number, Resync { lost, ..NO_BYTES });
+                shared.resync_waits.store(1, Ordering::Release);
+            }
+            shared.cut.fetch_or(noted.union(lost).bits(), Ordering::AcqRel);
+            Ok(())
+        })
     }
 
     /// A file that others have open already, and that this process opens: members whose backing files somebody has cut go out, for the file alone where its owner may have done that. A load
@@ -61,11 +94,16 @@ impl Inode {
     /// # Errors
     /// `IO` if the file does not bear the loss of those members.
     pub(crate) fn leave_out_short(&self) -> Result<(), OsError> {
-        if !self.is_short(self.size()) {
+        // Whoever opens the file to use it asks for these members next, and makes them anew where it may.
+        let is_seen_to = || self.shared().resync_waits.load(Ordering::Acquire) == 1;
+        if is_seen_to() || !self.is_short(self.size()) {
             return Ok(());
         }
         // Another process may just have made the file shorter.
         self.with_size_locked(|_| {
+            if is_seen_to() {
+                return Ok(());
+            }
             for slot in self.short(self.size()).iter() {
                 if !self.leave_out_if_cut(slot)? {
                     self.files.array().fail_member(slot)?;
@@ -77,8 +115,8 @@ impl Inode {
 
     /// Runs `rebuild`, which makes anew what the members held that count as out for this file. The size lock and all stripe locks are held.
     pub(crate) fn with_cut_back<T>(&self, rebuild: impl FnOnce(MemberSet) -> Result<T, OsError>) -> Result<T, OsError> {
-        let (shared, cut) = (self.shared(), self.left_out());
-        shared.cut.store(0, Ordering::Release);
+        let shared = self.shared();
+        let cut = self.members_of(shared.cut.swap(0, Ordering::AcqRel));
         let result = rebuild(cut);
         if result.is_err() {
             shared.cut.fetch_or(cut.bits(), Ordering::AcqRel);
@@ -90,11 +128,25 @@ impl Inode {
         result
     }
 
-    /// Takes members out for this file in a process that may only read it, and that has found their backing files too
-    /// short. Nobody stores to the file before a process that may write has opened it, and has made them anew.
+    /// Takes out for this file the members that have lost bytes of it, in a process that makes nothing good. Another
+    /// process that makes their bytes anew, or cuts the file, holds the size lock: what is seen under it is settled.
+    ///
+    /// # Errors
+    /// `IO`, with nothing changed, if the members that have all their bytes do not suffice.
     #[cold]
-    pub(crate) fn leave_out_for_reading(&self, short: MemberSet) {
-        self.shared().cut.fetch_or(short.bits(), Ordering::AcqRel);
+    pub(crate) fn leave_out_waiting(&self) -> Result<(), OsError> {
+        self.with_size_lock(|| {
+            if self.shared().resync_waits.load(Ordering::Acquire) == 0 {
+                return Ok(());
+            }
+            let noted = self.noted().map_or(MemberSet::EMPTY, |noted| noted.lost);
+            let short = self.short(self.size());
+            let left = self.leave_out_noted(noted, || short.minus(noted));
+            if left.is_err() {
+                self.tell_short(short);
+            }
+            left
+        })
     }
 
     /// Tells which backing files are too short for this file to be used.
@@ -107,7 +159,8 @@ impl Inode {
         }
     }
 
-    /// Takes members out for this file that a process was making anew when it died.
+    /// Takes members out for this file that a process was making anew when it died. The caller holds a stripe lock, so
+    /// nobody makes them anew meanwhile.
     #[cold]
     pub(crate) fn leave_out_unfinished(&self) {
         if self.shared().resync_waits.load(Ordering::Acquire) != 0

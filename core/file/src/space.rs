@@ -37,7 +37,7 @@ impl Inode {
         self.add_flags(format::FLAG_SLACK);
         if offset > size {
             // The gap stays a hole; `fill_holes` sees to the rest.
-            self.on_members(|backing| extend(backing, wanted))?;
+            self.on_members(|backing| extend_durably(backing, wanted))?;
             shared.allocated_end.store(wanted, Ordering::Release);
             return Ok(());
         }
@@ -126,7 +126,7 @@ impl Inode {
         // Until the size is stored the backing files are too long: a crash must find that out.
         let had_slack = shared.flags.load(Ordering::Acquire) & format::FLAG_SLACK;
         self.add_flags(format::FLAG_HOLES | format::FLAG_SLACK);
-        self.on_members(|backing| extend(backing, wanted))?;
+        self.on_members(|backing| extend_durably(backing, wanted))?;
         shared.allocated_end.store(wanted, Ordering::Release);
         self.set_size(new);
         if had_slack == 0 && shared.tail_unfinished.load(Ordering::Relaxed) == 0 {
@@ -180,6 +180,7 @@ impl Inode {
             }
             self.fill_holes(offset, end)?;
             if wanted > shared.allocated_end() {
+                self.on_members(Backing::persist_layout)?;
                 shared.allocated_end.store(wanted, Ordering::Release);
             }
             if end > size && !keep_size {
@@ -318,8 +319,12 @@ impl Inode {
                 if !self.leave_out_if_cut(slot)? {
                     self.files.array().fail_member(slot)?;
                     failed = true;
+                    continue;
                 }
-                continue;
+                // If it is not left out, another process has just made it longer.
+                if self.left_out().contains(slot) {
+                    continue;
+                }
             }
             match act(backing) {
                 Ok(()) => {}
@@ -355,9 +360,10 @@ fn within_limit(bytes: u64) -> Result<(), OsError> {
     if bytes > sys::file_limit::bytes() { Err(OsError::FBIG) } else { Ok(()) }
 }
 
-/// Makes a backing file at least `bytes` long.
-fn extend(backing: &Backing, bytes: u64) -> Result<(), OsError> {
-    if backing.bytes()? < bytes { backing.set_len(bytes) } else { Ok(()) }
+/// Makes a backing file at least `bytes` long, and that durable where stores are durable without a system call. The size,
+/// which is stored next, would be durable before the length. After a crash the file would be one that somebody has cut.
+fn extend_durably(backing: &Backing, bytes: u64) -> Result<(), OsError> {
+    if backing.bytes()? < bytes { backing.set_len(bytes).and_then(|()| backing.persist_layout()) } else { Ok(()) }
 }
 
 /// `wanted` and something in advance, in proportion.

@@ -169,12 +169,19 @@ impl Inode {
     /// Runs `change` with the size lock held. The argument of `change` is the size.
     pub(crate) fn with_size_locked<T>(&self, change: impl FnOnce(u64) -> Result<T, OsError>) -> Result<T, OsError> {
         let shared = self.shared();
-        let runtime = self.files.array().runtime();
+        self.with_size_lock(|| {
+            let finished = if shared.tail_unfinished.load(Ordering::Relaxed) == 0 { Ok(()) } else { self.finish_tail() };
+            finished.and_then(|()| change(shared.size()))
+        })
+    }
+
+    /// Runs `look` with the size lock held. What a process that died may have left at the file's end stays as it is.
+    pub(crate) fn with_size_lock<T>(&self, look: impl FnOnce() -> T) -> T {
+        let (shared, runtime) = (self.shared(), self.files.array().runtime());
         if shared.size_lock.lock(runtime.me(), runtime) == Acquired::Inherited {
             shared.tail_unfinished.store(1, Ordering::Relaxed);
         }
-        let finished = if shared.tail_unfinished.load(Ordering::Relaxed) == 0 { Ok(()) } else { self.finish_tail() };
-        let result = finished.and_then(|()| change(shared.size()));
+        let result = look();
         shared.size_lock.unlock();
         result
     }
