@@ -344,6 +344,30 @@ impl Kernels {
         unsafe { self.parity(&stripe, self.stream.parity_pq, self.cached.parity_pq) }
     }
 
+    /// Whether p = sum of the sources, if p is not null. Nothing is stored.
+    ///
+    /// # Safety
+    /// See [`Kernels`].
+    #[inline]
+    #[must_use]
+    pub unsafe fn fits_p(&self, sources: &[*const u8], p: *const u8, len: usize) -> bool {
+        let stripe = Stripe { sources, datas: &[], p: p.cast_mut(), q: null_mut(), len };
+        // SAFETY: the caller's promise.
+        unsafe { (self.cached.fits_p)(&stripe) }
+    }
+
+    /// Whether p = sum of source i and q = sum of 2^i * source i, where not null. Nothing is stored.
+    ///
+    /// # Safety
+    /// See [`Kernels`].
+    #[inline]
+    #[must_use]
+    pub unsafe fn fits_pq(&self, sources: &[*const u8], p: *const u8, q: *const u8, len: usize) -> bool {
+        let stripe = Stripe { sources, datas: &[], p: p.cast_mut(), q: q.cast_mut(), len };
+        // SAFETY: the caller's promise.
+        unsafe { (self.cached.fits_pq)(&stripe) }
+    }
+
     /// dst = sum of coefficient i * source i: reconstruction into the program's or our own memory (ordinary stores, nothing
     /// written back). A source whose coefficient is 0 is not read and may be null.
     ///

@@ -81,6 +81,18 @@ pub(crate) trait Line: Copy {
     /// As [`Line::zero`].
     unsafe fn xor(self, other: Self) -> Self;
 
+    /// The bitwise or of `self` and `other`.
+    ///
+    /// # Safety
+    /// As [`Line::zero`].
+    unsafe fn or(self, other: Self) -> Self;
+
+    /// Whether every byte is 0.
+    ///
+    /// # Safety
+    /// As [`Line::zero`].
+    unsafe fn is_zero(self) -> bool;
+
     /// `self ^ second ^ third`. A processor that does that in one instruction overrides it.
     ///
     /// # Safety

@@ -370,6 +370,86 @@ where
     }
 }
 
+/// Whether P = sum of the sources and Q = sum of 2^i * source i, where they are not null. Stores nothing; `datas` is not used.
+#[inline(always)]
+pub(crate) unsafe fn fits<L, G, const Q: bool, const BLOCK: usize>(s: Stripe<'_>) -> bool
+where
+    L: Line,
+    G: Field<L>,
+{
+    let mut at = 0;
+    // SAFETY: `at` never passes `len`, for which all operands are valid, or null and not read (caller).
+    unsafe {
+        let mut differences = L::zero();
+        while at + BLOCK * LINE <= s.len {
+            differences = differences.or(differences_of_block::<L, G, Q, BLOCK>(s, at));
+            at += BLOCK * LINE;
+        }
+        while at + LINE <= s.len {
+            differences = differences.or(differences_of_block::<L, G, Q, 1>(s, at));
+            at += LINE;
+        }
+        if at < s.len {
+            let load = |from: *const u8| L::load_part(from.add(at), s.len - at);
+            let (mut p, mut q) = (L::zero(), L::zero());
+            // The highest column first, as in `stripe_block`.
+            for source in s.sources.iter().rev() {
+                let line = load(*source);
+                p = p.xor(line);
+                if Q {
+                    q = G::double(q).xor(line);
+                }
+            }
+            if !s.p.is_null() {
+                differences = differences.or(p.xor(load(s.p)));
+            }
+            if Q && !s.q.is_null() {
+                differences = differences.or(q.xor(load(s.q)));
+            }
+        }
+        differences.is_zero()
+    }
+}
+
+/// By what the parities of `BLOCK` whole lines differ from what the sources say: 0 where they fit.
+#[inline(always)]
+unsafe fn differences_of_block<L, G, const Q: bool, const BLOCK: usize>(s: Stripe<'_>, at: usize) -> L
+where
+    L: Line,
+    G: Field<L>,
+{
+    // SAFETY: the block is within the operands (caller, [`fits`]).
+    unsafe {
+        let mut p = [L::zero(); BLOCK];
+        let mut q = [L::zero(); BLOCK];
+        if !s.p.is_null() {
+            for (i, p) in p.iter_mut().enumerate() {
+                *p = L::load(s.p.add(at + i * LINE));
+            }
+        }
+        // The highest column first, as in `stripe_block`.
+        for source in s.sources.iter().rev() {
+            for i in 0..BLOCK {
+                let line = L::load(source.add(at + i * LINE));
+                p[i] = p[i].xor(line);
+                if Q {
+                    q[i] = G::double(q[i]).xor(line);
+                }
+            }
+        }
+        let mut differences = L::zero();
+        for i in 0..BLOCK {
+            if !s.p.is_null() {
+                differences = differences.or(p[i]);
+            }
+            if Q && !s.q.is_null() {
+                differences = differences.or(q[i].xor(L::load(s.q.add(at + i * LINE))));
+            }
+        }
+        differences
+    }
+}
+
 /// dst = sum of coefficient i * source i; a coefficient per source. A source whose coefficient is 0 is not read.
 #[inline(always)]
 pub(crate) unsafe fn dot<L, G, const BLOCK: usize>(coefficients: &[u8], sources: &[*const u8], dst: *mut u8, len: usize)

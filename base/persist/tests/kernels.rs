@@ -134,6 +134,36 @@ fn check_stripes(k: &Kernels, s: &Shape, source_start: usize, columns: usize, ab
     }
 }
 
+/// What fits is seen to fit, and one wrong byte of any operand is seen; what is null is not looked at.
+fn check_fits(k: &Kernels, s: &Shape, source_start: usize, columns: usize, wrong: usize, mask: u8) {
+    let contents: Vec<Vec<u8>> = (0..columns).map(|column| s.content(column)).collect();
+    let p = dot(&vec![1; columns], &contents, s.len);
+    let q = dot(&q_coefficients(columns), &contents, s.len);
+    let mut all: Vec<Buffer> = contents.iter().chain([&p, &q]).map(|content| Buffer::new(content, source_start)).collect();
+    let look = |all: &[Buffer]| {
+        let at: Vec<*const u8> = all.iter().map(Buffer::as_ptr).collect();
+        let (news, p, q, null) = (&at[..columns], at[columns], at[columns + 1], std::ptr::null());
+        // SAFETY: all buffers have `len` bytes.
+        unsafe {
+            [
+                k.fits_p(news, p, s.len),
+                k.fits_p(news, null, s.len),
+                k.fits_pq(news, p, q, s.len),
+                k.fits_pq(news, p, null, s.len),
+                k.fits_pq(news, null, q, s.len),
+            ]
+        }
+    };
+    assert_eq!(look(&all), [true; 5], "{k:?}");
+    if s.len > 0 && mask != 0 {
+        let operand = wrong % (columns + 2);
+        // SAFETY: the buffer has `len` bytes.
+        unsafe { *all[operand].as_mut_ptr().add(wrong % s.len) ^= mask };
+        let (data, in_p, in_q) = (operand < columns, operand == columns, operand == columns + 1);
+        assert_eq!(look(&all), [!(data || in_p), true, false, !(data || in_p), !(data || in_q)], "{k:?} operand {operand}");
+    }
+}
+
 fn check_dots(k: &Kernels, s: &Shape, source_start: usize, coefficients: &[u8]) {
     let contents: Vec<Vec<u8>> = (0..coefficients.len()).map(|i| s.content(i)).collect();
     let buffers: Vec<Buffer> = contents.iter().map(|c| Buffer::new(c, source_start)).collect();
@@ -177,6 +207,15 @@ proptest! {
     #[test]
     fn stripes(shape in shape(), source_start in 0usize..64, columns in 1usize..=30, absent in 0usize..64) {
         variants().iter().for_each(|k| check_stripes(k, &shape, source_start, columns, absent));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
+
+    #[test]
+    fn comparisons(shape in shape(), source_start in 0usize..64, columns in 1usize..=30, wrong in 0usize..100_000, mask in any::<u8>()) {
+        variants().iter().for_each(|k| check_fits(k, &shape, source_start, columns, wrong, mask));
     }
 }
 

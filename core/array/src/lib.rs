@@ -25,6 +25,7 @@ mod mirror;
 pub mod proc_file;
 mod read;
 mod read_only;
+mod rebuild;
 mod redo;
 mod regular;
 mod resync;

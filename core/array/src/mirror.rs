@@ -8,7 +8,7 @@ use crate::walk::Pieces;
 use core::mem::MaybeUninit;
 use layout::Geometry;
 use medium::Medium;
-use units::{MEMBER_COUNT_MAX, Slot};
+use units::{MEMBER_COUNT_MAX, MemberSet, Slot};
 
 /// Readers change to another copy every this many bytes of a member.
 ///
@@ -107,6 +107,13 @@ pub(crate) fn resync<M: Medium>(io: &Io<'_, M>, offset: u64, bytes: u64) -> Done
     each_piece(io, offset, bytes, |copies, _| copies.resync())
 }
 
+/// Copies the lowest copy that is in and not among `lost` over those that are. False if it is not mapped in one piece.
+pub(crate) fn rebuild<M: Medium>(io: &Io<'_, M>, lost: MemberSet, offset: u64, bytes: u64) -> Result<bool, Stop> {
+    let mut is_done = true;
+    each_piece(io, offset, bytes, |copies, _| copies.rebuild(lost).map(|done| is_done &= done))?;
+    Ok(is_done)
+}
+
 /// Counts the bytes in which copies differ from the lowest copy that is in.
 pub(crate) fn verify<M: Medium>(io: &Io<'_, M>, offset: u64, bytes: u64) -> Result<u64, Stop> {
     let mut mismatches = 0;
@@ -176,6 +183,16 @@ impl<M: Medium> Copies<'_, '_, M> {
         slots.try_for_each(|slot| self.copy_between(first, slot))
     }
 
+    fn rebuild(&self, lost: MemberSet) -> Result<bool, Stop> {
+        let first = self.slots().find(|&slot| !lost.contains(slot)).ok_or(Stop::Lost)?;
+        let Some(source) = self.io.mapped(first, self.offset, self.bytes) else { return Ok(false) };
+        for slot in self.slots().filter(|&slot| lost.contains(slot)) {
+            // SAFETY: mapped for `bytes`.
+            unsafe { self.io.store(slot, self.offset, source, self.bytes)? };
+        }
+        Ok(true)
+    }
+
     fn copy_between(&self, from: Slot, to: Slot) -> Done {
         if let Some(source) = self.io.mapped(from, self.offset, self.bytes) {
             // SAFETY: mapped for `bytes`.
@@ -194,7 +211,22 @@ impl<M: Medium> Copies<'_, '_, M> {
         Ok(())
     }
 
+    /// Whether all copies that are in are seen to be equal, in one pass over the mapped bytes. False if they differ, and if
+    /// one of them is not mapped.
+    fn fit_in_place(&self) -> bool {
+        let mut slots = self.slots();
+        let Some(first) = slots.next().and_then(|slot| self.io.mapped(slot, self.offset, self.bytes)) else { return false };
+        slots.all(|slot| {
+            let other = self.io.mapped(slot, self.offset, self.bytes);
+            // SAFETY: both are mapped for `bytes`.
+            other.is_some_and(|other| unsafe { self.io.kernels.fits_p(&[other.cast_const()], first, self.bytes) })
+        })
+    }
+
     fn verify(&self) -> Result<u64, Stop> {
+        if self.fit_in_place() {
+            return Ok(0);
+        }
         let mut blocks = MaybeUninit::<[Block; 2]>::uninit();
         let [first, other] = [0, BLOCK_BYTES].map(|at| blocks.as_mut_ptr().cast::<u8>().wrapping_add(at));
         let mut mismatches = 0;

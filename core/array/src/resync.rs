@@ -57,6 +57,9 @@ fn for_each_block<M: Medium, const PARITIES: usize>(io: &Io<'_, M>, offset: u64,
             continue;
         }
         for rows in part.rows(io.geometry) {
+            if task == Task::Compare && shape.fits_in_place(&part.stripe, &lost, handled, rows.start, rows.bytes) {
+                continue;
+            }
             for done in (0..rows.bytes).step_by(BLOCK_BYTES) {
                 let step = BLOCK_BYTES.min(rows.bytes - done);
                 mismatches += shape.handle_block(&part.stripe, &lost, handled, rows.start + done as u64, step, task)?;
@@ -120,8 +123,28 @@ impl<M: Medium, const PARITIES: usize> Shape<'_, '_, M, PARITIES> {
         true
     }
 
+    /// Whether the parities in `handled` are seen to be what the data give, in one pass over the mapped bytes without buffers.
+    /// False if they differ, and if that cannot be told so: a column in use is not mapped or out.
+    fn fits_in_place(&self, stripe: &Stripe, lost: &Lost, handled: u32, within: u64, bytes: usize) -> bool {
+        if lost.columns != 0 {
+            return false;
+        }
+        let Some(sources) = self.sources(stripe, within, bytes) else { return false };
+        // What is not handled counts as lost: null, and not compared.
+        let compared = Lost { columns: 0, parities: lost.parities | !handled };
+        let Some([p, q]) = self.parities(stripe, &compared, within, bytes) else { return false };
+        // SAFETY: all are mapped for `bytes`; the kernels do not look at a parity that is null.
+        unsafe {
+            if PARITIES == 1 {
+                self.io.kernels.fits_p(&sources[..self.columns], p, bytes)
+            } else {
+                self.io.kernels.fits_pq(&sources[..self.columns], p, q, bytes)
+            }
+        }
+    }
+
     /// Where the data of a block of rows are mapped. None if a column is not mapped or its member is out.
-    fn sources(&self, stripe: &Stripe, within: u64, bytes: usize) -> Option<[*const u8; SOURCES_MAX]> {
+    pub(crate) fn sources(&self, stripe: &Stripe, within: u64, bytes: usize) -> Option<[*const u8; SOURCES_MAX]> {
         let mut sources = [null::<u8>(); SOURCES_MAX];
         for (column, source) in sources.iter_mut().enumerate().take(self.columns) {
             *source = self.mapped(stripe, column, within, bytes)?;

@@ -24,6 +24,7 @@ pub use anchors::Anchors;
 pub use attach::ATTACH_SLOT_COUNT;
 use attach::{AttachSlot, owner_id, slot_of};
 pub use entry::{find_segment, segment_paths};
+pub use last::is_filtered;
 pub use open_files::{FileEntry, SharedFile};
 pub use showing::{ANSWER_STEP, ANSWER_STEPS, MappingCounts, count_mappings, others_are_to_hear};
 

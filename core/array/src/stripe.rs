@@ -9,7 +9,7 @@ use core::mem::MaybeUninit;
 use core::ptr::{null, null_mut};
 use medium::Medium;
 use parity::{Recovery, SOURCES_MAX, q_coefficient};
-use units::Slot;
+use units::{MemberSet, Slot};
 
 /// One stripe level on its members.
 pub(crate) struct Shape<'a, 'b, M, const PARITIES: usize> {
@@ -71,15 +71,19 @@ impl<'a, 'b, M: Medium, const PARITIES: usize> Shape<'a, 'b, M, PARITIES> {
     /// What of the stripe is out.
     #[inline(always)]
     pub(crate) fn lost(&self, stripe: &Stripe) -> Lost {
+        if self.io.out.is_empty() { Lost::default() } else { self.lost_among(stripe, self.io.out) }
+    }
+
+    /// What of the stripe is on these members.
+    #[inline(always)]
+    pub(crate) fn lost_among(&self, stripe: &Stripe, members: MemberSet) -> Lost {
         let mut lost = Lost::default();
-        if !self.io.out.is_empty() {
-            for source in 0..self.members {
-                if self.io.out.contains(self.slot(stripe, source)) {
-                    if source < self.columns {
-                        lost.columns |= 1 << source;
-                    } else {
-                        lost.parities |= 1 << (source - self.columns);
-                    }
+        for source in 0..self.members {
+            if members.contains(self.slot(stripe, source)) {
+                if source < self.columns {
+                    lost.columns |= 1 << source;
+                } else {
+                    lost.parities |= 1 << (source - self.columns);
                 }
             }
         }
@@ -158,7 +162,7 @@ impl<'a, 'b, M: Medium, const PARITIES: usize> Shape<'a, 'b, M, PARITIES> {
         }
     }
 
-    fn recovery(&self, lost: &Lost) -> Result<Recovery, Stop> {
+    pub(crate) fn recovery(&self, lost: &Lost) -> Result<Recovery, Stop> {
         let mut missing = [0; 2];
         let count = lost.columns.count_ones() as usize;
         if count > PARITIES {

@@ -270,7 +270,7 @@ impl<M: Medium> Striper<'_, M> {
     }
 
     #[inline(always)]
-    fn table(&self) -> LevelTable<M> {
+    pub(crate) fn table(&self) -> LevelTable<M> {
         level::table(self.geometry.level())
     }
 

@@ -25,6 +25,7 @@ use crate::undo;
 use alloc::vec::Vec;
 use array::Array;
 use array::IoFault;
+use array::runtime::is_filtered;
 use core::sync::atomic::Ordering;
 use format::{LOST_MASK_OFFSET, RESYNC_END_OFFSET, RESYNC_START_OFFSET, Resync};
 use medium::Medium;
@@ -298,12 +299,26 @@ impl Inode {
         Ok(true)
     }
 
-    /// Computes what members in `range.lost` lost, then makes copies and parity of `range` (of the whole file if
+    /// Computes what members in `range.lost` lost, and makes copies and parity of `range` (of the whole file if
     /// members lost it) agree and durable. The caller holds the size lock and all stripe locks.
     fn make_agree(&self, range: &Resync, size: u64) -> Result<(), OsError> {
         let lost = range.lost.minus(self.out());
         if !lost.is_empty() && self.can_compute(range.lost)? {
-            self.each_step(0, size, |offset, bytes| self.rebuild_step(lost, offset, bytes))?;
+            // A filter of system calls may end the process for a call that it has not made before.
+            let populates = size >= STEP_BYTES && !is_filtered();
+            self.each_step(0, size, |offset, bytes| {
+                self.fill_holes(offset, offset + bytes.next_multiple_of(self.stripe_step()))?;
+                if populates {
+                    self.populate(lost, offset, bytes);
+                }
+                if self.rebuild_step(lost, offset, bytes)? {
+                    return Ok(());
+                }
+                self.doubt(offset + bytes);
+                self.agree_step(offset, bytes)
+            })?;
+            self.doubt(size);
+            return self.on_members(|backing| backing.persist(0, self.geometry.member_bytes(size)));
         }
         let (start, end) = if lost.is_empty() { self.stripes_of(range, size) } else { (0, size) };
         if start >= end {
@@ -396,28 +411,49 @@ impl Inode {
         if can == Err(OsError::IO) && self.can_compute(lost).is_ok() && is_beyond_hope() { Ok(false) } else { can }
     }
 
-    /// Reads whole stripes without the members in `lost`, and writes them to all members in use, with the zeros
-    /// behind the end of the file. Parity comes out as it was, so this can be cut short and repeated. Does
-    /// nothing if the others do not suffice and never will.
-    fn rebuild_step(&self, lost: MemberSet, offset: u64, bytes: u64) -> Result<(), OsError> {
+    /// Puts the pages of these members in place that are about to be stored to: a fault for each of them costs more than computing
+    /// its bytes.
+    fn populate(&self, lost: MemberSet, offset: u64, bytes: u64) {
+        let [start, end] = [offset, offset + bytes].map(|at| self.geometry.member_bytes(at));
+        for (_, backing) in self.in_use().filter(|(slot, _)| lost.contains(*slot)) {
+            backing.populate(start, end - start);
+        }
+    }
+
+    /// Computes what the members in `lost` hold of whole stripes, and of the file's last stripe with the zeros behind its
+    /// end. This can be cut short and repeated: what the other members hold stays as it is. Does nothing if the
+    /// others do not suffice and never will. The range has space. Returns whether the redundancy of the stripes is known to fit now.
+    fn rebuild_step(&self, lost: MemberSet, offset: u64, bytes: u64) -> Result<bool, OsError> {
         let whole = bytes.next_multiple_of(self.stripe_step());
-        self.fill_holes(offset, offset + whole)?;
-        let mut data: Vec<u8> = alloc::vec![0; whole as usize];
+        let before_last = if whole == bytes { bytes } else { whole - self.stripe_step() };
         loop {
             let lost = lost.minus(self.out());
             if lost.is_empty() || !self.can_compute(lost)? {
-                return Ok(());
+                return Ok(false);
             }
-            // SAFETY: `data` has `whole` bytes, and `bytes` is no more.
-            let copied = unsafe {
-                self.striper(self.out().union(lost))
-                    .read(offset, data.as_mut_ptr(), bytes as usize)
-                    .and_then(|()| self.striper(self.out()).write(offset, data.as_ptr(), data.len()))
+            let striper = self.striper(self.out());
+            let done = match striper.rebuild(lost, offset, before_last) {
+                Ok(true) if whole == bytes => return Ok(striper.fits_when_rebuilt(lost)),
+                Ok(true) => self.rebuild_by_copy(lost, offset + before_last, offset + bytes),
+                Ok(false) => self.rebuild_by_copy(lost, offset, offset + bytes),
+                Err(fault) => Err(fault),
             };
-            match copied {
-                Ok(()) => return Ok(()),
+            match done {
+                Ok(()) => return Ok(false),
                 Err(fault) => self.after_fault(fault).and_then(|()| self.files.array().before_change())?,
             }
+        }
+    }
+
+    /// Reads stripes without the members in `lost`, and writes them to all members in use, with the zeros behind the end
+    /// of the file. Parity comes out as it was.
+    fn rebuild_by_copy(&self, lost: MemberSet, offset: u64, end: u64) -> Result<(), IoFault> {
+        let mut data: Vec<u8> = alloc::vec![0; (end - offset).next_multiple_of(self.stripe_step()) as usize];
+        // SAFETY: `data` has as many bytes as the range, or more.
+        unsafe {
+            let without = self.striper(self.out().union(lost));
+            without.read(offset, data.as_mut_ptr(), (end - offset) as usize)?;
+            self.striper(self.out()).write(offset, data.as_ptr(), data.len())
         }
     }
 }

@@ -30,6 +30,8 @@ pub(crate) type ZeroKernel = unsafe fn(*mut u8, usize);
 pub(crate) type UpdateKernel = unsafe fn(&Update);
 /// See [`Stripe`].
 pub(crate) type StripeKernel = unsafe fn(&Stripe<'_>);
+/// See `template::fits`.
+pub(crate) type FitsKernel = unsafe fn(&Stripe<'_>) -> bool;
 /// `(coefficients, sources, destination, bytes)`
 pub(crate) type DotKernel = unsafe fn(&[u8], &[*const u8], *mut u8, usize);
 
@@ -45,5 +47,7 @@ pub(crate) struct Table {
     pub(crate) stripe_pq: StripeKernel,
     pub(crate) parity_p: StripeKernel,
     pub(crate) parity_pq: StripeKernel,
+    pub(crate) fits_p: FitsKernel,
+    pub(crate) fits_pq: FitsKernel,
     pub(crate) dot: DotKernel,
 }

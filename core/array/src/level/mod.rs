@@ -11,6 +11,7 @@ mod raid6;
 use crate::striper::{Done, Io, Stop};
 use layout::Level;
 use medium::Medium;
+use units::MemberSet;
 
 /// What a level promises and how it does it. All operations run inside a guard.
 pub(crate) struct LevelTable<M> {
@@ -28,6 +29,8 @@ pub(crate) struct LevelTable<M> {
     pub(crate) zero: fn(&Io<'_, M>, offset: u64, bytes: u64) -> Done,
     /// Makes redundancy fit the data.
     pub(crate) resync: fn(&Io<'_, M>, offset: u64, bytes: u64) -> Done,
+    /// Computes whole stripes of members, in place, from the others; false if that cannot be done in place.
+    pub(crate) rebuild: fn(&Io<'_, M>, lost: MemberSet, offset: u64, bytes: u64) -> Result<bool, Stop>,
     /// Counts bytes of redundancy that do not fit the data.
     pub(crate) verify: fn(&Io<'_, M>, offset: u64, bytes: u64) -> Result<u64, Stop>,
 }

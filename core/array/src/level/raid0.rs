@@ -17,6 +17,7 @@ pub(super) const fn table<M: Medium>() -> LevelTable<M> {
         write,
         zero: |io, offset, bytes| zero_stripes(io, offset, bytes, write),
         resync: |_, _, _| Ok(()),
+        rebuild: |_, _, _, _| Ok(false),
         verify: |_, _, _| Ok(0),
     }
 }

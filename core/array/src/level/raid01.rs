@@ -15,6 +15,7 @@ pub(super) const fn table<M: Medium>() -> LevelTable<M> {
         write: mirror::write,
         zero: |io, offset, bytes| zero_stripes(io, offset, bytes, mirror::write),
         resync: mirror::resync,
+        rebuild: mirror::rebuild,
         verify: mirror::verify,
     }
 }

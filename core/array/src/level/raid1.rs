@@ -14,6 +14,7 @@ pub(super) const fn table<M: Medium>() -> LevelTable<M> {
         write: mirror::write,
         zero: |io, offset, bytes| io.zero_members(offset, bytes),
         resync: mirror::resync,
+        rebuild: mirror::rebuild,
         verify: mirror::verify,
     }
 }

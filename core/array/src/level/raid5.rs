@@ -2,6 +2,7 @@
 
 use super::LevelTable;
 use crate::read::read_columns;
+use crate::rebuild::rebuild_stripes;
 use crate::resync::{resync_stripes, verify_stripes};
 use crate::write::{write_stripes, zero_stripes};
 use layout::Level;
@@ -16,6 +17,7 @@ pub(super) const fn table<M: Medium>() -> LevelTable<M> {
         write: write_stripes::<M, 1>,
         zero: |io, offset, bytes| zero_stripes(io, offset, bytes, write_stripes::<M, 1>),
         resync: resync_stripes::<M, 1>,
+        rebuild: rebuild_stripes::<M, 1>,
         verify: verify_stripes::<M, 1>,
     }
 }

@@ -52,7 +52,8 @@ impl Runtime {
 
 /// Whether system calls of this process are filtered (seccomp(2)). Such a filter may end the process for a call that the
 /// process has not made before.
-fn is_filtered() -> bool {
+#[must_use]
+pub fn is_filtered() -> bool {
     const FREE: &[u8] = b"\nSeccomp:\t0\n";
     !proc_file::read("/proc/self/status").windows(FREE.len()).any(|window| window == FREE)
 }

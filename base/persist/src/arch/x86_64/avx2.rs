@@ -52,6 +52,21 @@ impl Line for Ymm {
         // SAFETY: as in zero.
         unsafe { Self(_mm256_xor_si256(self.0, other.0), _mm256_xor_si256(self.1, other.1)) }
     }
+
+    #[inline(always)]
+    unsafe fn or(self, other: Self) -> Self {
+        // SAFETY: as in zero.
+        unsafe { Self(_mm256_or_si256(self.0, other.0), _mm256_or_si256(self.1, other.1)) }
+    }
+
+    #[inline(always)]
+    unsafe fn is_zero(self) -> bool {
+        // SAFETY: as in zero.
+        unsafe {
+            let both = _mm256_or_si256(self.0, self.1);
+            _mm256_testz_si256(both, both) == 1
+        }
+    }
 }
 
 /// [`Line::pin`] of a half; the register class wants the feature declared.

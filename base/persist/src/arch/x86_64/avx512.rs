@@ -72,6 +72,18 @@ impl Line for Zmm {
     }
 
     #[inline(always)]
+    unsafe fn or(self, other: Self) -> Self {
+        // SAFETY: the AVX-512 promise.
+        unsafe { Self(_mm512_or_si512(self.0, other.0)) }
+    }
+
+    #[inline(always)]
+    unsafe fn is_zero(self) -> bool {
+        // SAFETY: the AVX-512 promise.
+        unsafe { _mm512_test_epi64_mask(self.0, self.0) == 0 }
+    }
+
+    #[inline(always)]
     unsafe fn xor3(self, b: Self, c: Self) -> Self {
         // SAFETY: the AVX-512 promise. 0x96 is the truth table of a ^ b ^ c.
         unsafe { Self(_mm512_ternarylogic_epi64::<0x96>(self.0, b.0, c.0)) }

@@ -199,6 +199,8 @@ macro_rules! kernel_table {
                 stripe_pq,
                 parity_p,
                 parity_pq,
+                fits_p,
+                fits_pq,
                 dot,
             };
 
@@ -227,6 +229,8 @@ macro_rules! kernel_table {
             kernel_table!(@stripe stripe_pq, $features, $line, $field, $stream, true, true, $block);
             kernel_table!(@stripe parity_p, $features, $line, $field, $stream, false, false, $block);
             kernel_table!(@stripe parity_pq, $features, $line, $field, $stream, false, true, $block);
+            kernel_table!(@fits fits_p, $features, $line, $field, false, $block);
+            kernel_table!(@fits fits_pq, $features, $line, $field, true, $block);
 
             #[target_feature(enable = $features)]
             unsafe fn dot(coefficients: &[u8], sources: &[*const u8], dst: *mut u8, len: usize) {
@@ -247,6 +251,13 @@ macro_rules! kernel_table {
         unsafe fn $name(stripe: &Stripe<'_>) {
             // SAFETY: as in copy.
             unsafe { template::stripe::<$line, $field, $stream, $data, $q, $block>(*stripe) }
+        }
+    };
+    (@fits $name:ident, $features:literal, $line:ty, $field:ty, $q:literal, $block:literal) => {
+        #[target_feature(enable = $features)]
+        unsafe fn $name(stripe: &Stripe<'_>) -> bool {
+            // SAFETY: as in copy.
+            unsafe { template::fits::<$line, $field, $q, $block>(*stripe) }
         }
     };
 }

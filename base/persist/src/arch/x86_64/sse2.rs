@@ -65,6 +65,23 @@ impl Line for Xmm {
             Self([_mm_xor_si128(a[0], b[0]), _mm_xor_si128(a[1], b[1]), _mm_xor_si128(a[2], b[2]), _mm_xor_si128(a[3], b[3])])
         }
     }
+
+    #[inline(always)]
+    unsafe fn or(self, other: Self) -> Self {
+        let (a, b) = (self.0, other.0);
+        // SAFETY: SSE2 is part of x86-64.
+        unsafe { Self([_mm_or_si128(a[0], b[0]), _mm_or_si128(a[1], b[1]), _mm_or_si128(a[2], b[2]), _mm_or_si128(a[3], b[3])]) }
+    }
+
+    #[inline(always)]
+    unsafe fn is_zero(self) -> bool {
+        let [a, b, c, d] = self.0;
+        // SAFETY: SSE2 is part of x86-64.
+        unsafe {
+            let all = _mm_or_si128(_mm_or_si128(a, b), _mm_or_si128(c, d));
+            _mm_movemask_epi8(_mm_cmpeq_epi8(all, _mm_setzero_si128())) == 0xffff
+        }
+    }
 }
 
 /// Multiplication by doubling, for one bit of the coefficient after the other.
