@@ -37,6 +37,9 @@ use sys::{
 };
 use units::{MemberSet, Shown, Slot};
 
+/// What a scrub and a computation add to their nice value (nice(2)): beside a program of the usual priority they get a tenth of a
+/// processor that both want.
+const NICE: i32 = 10;
 /// How often a command that waits tries to begin.
 const PERIOD: Duration = Duration::from_millis(200);
 
@@ -236,8 +239,16 @@ fn not_filled(thing: &str, error: FillError) -> Failure {
     }
 }
 
+/// Lets programs have the processors first. Not as an idle thread would: the bytes of a file are computed under its locks, and who
+/// waits for them must not wait for processors that are never idle.
+pub(crate) fn step_back() {
+    // Where that is refused, the work is done all the same.
+    let _ = sys::rustix::process::nice(NICE);
+}
+
 /// Has the bytes of all files that wait computed, and says in the superblocks that the members are in sync.
 fn compute(source: &Source, thing: &str) -> Result<String, Failure> {
+    step_back();
     let array = Array::attach(&inspect::config(source)?).map_err(|error| inspect::refused(thing, &error.to_string()))?;
     let cannot = |error: OsError| inspect::refused(thing, &std::io::Error::from(error).to_string());
     let rebuilding: MemberSet = array.members().iter().filter(|member| member.is_rebuilding).map(|member| member.slot).collect();

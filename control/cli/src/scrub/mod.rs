@@ -15,6 +15,7 @@ use crate::{
     failure::{Exit, Failure},
     files::ArrayFiles,
     inspect,
+    rebuild::step_back,
     spec::Source,
     view::MemberState,
 };
@@ -46,6 +47,7 @@ const ENDING: [i32; 2] = [signal_hook::consts::SIGINT, signal_hook::consts::SIGT
 /// Compares what is asked for. Returns what is to be printed, and the exit status.
 pub(crate) fn scrub(source: &Source, thing: &str, arguments: &Scrub) -> Result<(String, Exit), Failure> {
     let begun = Instant::now();
+    step_back();
     let is_ended = ending(thing)?;
     let config = inspect::config(source)?;
     let view = inspect::view(source)?;
