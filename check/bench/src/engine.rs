@@ -17,10 +17,11 @@ use std::os::unix::ffi::OsStrExt;
 use sys::rustix::fs::{Mode, OFlags, XattrFlags, fsetxattr, open};
 use units::MemberSet;
 
-/// An array attached to this process. It stays so to the end.
-fn attach(place: &ArrayPlace) -> io::Result<&'static Files> {
-    let error = |error: &dyn std::fmt::Display| io::Error::other(error.to_string());
-    persist::fault::install_handlers().map_err(os)?;
+fn error(error: &dyn std::fmt::Display) -> io::Error {
+    io::Error::other(error.to_string())
+}
+
+fn config(place: &ArrayPlace) -> io::Result<Config> {
     let level = place.level.parse().map_err(|_| error(&"unknown level"))?;
     let mounts: Vec<Vec<u8>> = place.members.iter().map(|member| member.as_os_str().as_bytes().to_vec()).collect();
     let prefix = place.prefix.as_os_str().as_bytes().to_vec();
@@ -28,6 +29,19 @@ fn attach(place: &ArrayPlace) -> io::Result<&'static Files> {
     if !place.journal.is_empty() {
         config = config.with_journal(&JournalPlace::parse(place.journal.as_bytes())).map_err(|found| error(&found))?;
     }
+    Ok(config)
+}
+
+/// Gives a member, which is an empty directory, everything but the bytes of files. Nobody uses the array.
+pub(crate) fn fill_member(place: &ArrayPlace, slot: usize) -> io::Result<()> {
+    persist::fault::install_handlers().map_err(os)?;
+    namespace::fill(&config(place)?, slot).map_err(|found| error(&found))
+}
+
+/// An array attached to this process. It stays so to the end.
+fn attach(place: &ArrayPlace) -> io::Result<&'static Files> {
+    persist::fault::install_handlers().map_err(os)?;
+    let config = config(place)?;
     let array = Array::attach(&config).map_err(|found| error(&found))?;
     Files::new(array).map_err(os)
 }

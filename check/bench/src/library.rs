@@ -10,7 +10,7 @@ use crate::repair::{self, Repaired};
 use crate::report::Row;
 use crate::rounds::measure;
 use crate::subject::{Buffer, Reads};
-use crate::{append, degraded, mapped, names, scaling, startup};
+use crate::{append, beside, degraded, engine, mapped, names, scaling, startup};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fs::{File, OpenOptions};
@@ -42,6 +42,11 @@ impl Library {
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The operator's command, which lies beside the library.
+    pub(crate) fn command(&self) -> PathBuf {
+        self.path.with_file_name("cxlraid")
     }
 
     /// A command that runs on the array in `place`.
@@ -175,7 +180,17 @@ fn repair_rows(plan: &Plan, library: &Library) -> Result<Vec<Row>, String> {
     let pair = |_| Ok((reads(&reduced, &lacking)?, reads(&array, &whole)?));
     let pairs = (0..plan.repair_rounds).map(pair).collect::<Result<Vec<_>, String>>()?;
     let mut rows = vec![repair::degraded_reads(pairs)];
-    rows.extend(Repaired { library, array: &array, scratch: whole.path() }.rows(plan)?);
+    let repaired = Repaired { library, array: &array, scratch: whole.path() };
+    rows.extend(repaired.rows(plan)?);
+    let round = |_| {
+        repaired.lose()?;
+        let () = result(worker(&Task::FillMember { array: array.clone(), slot: repair::LOST })?)?;
+        let task = Task::Beside { plan: *plan, array: array.clone(), command: library.command() };
+        result::<beside::Round>(library.worker(&task, &array, &whole)?)
+    };
+    rows.push(beside::row(&(0..plan.repair_rounds).map(round).collect::<Result<Vec<_>, String>>()?));
+    // Redundancy fits after the last rebuild.
+    repaired.sum()?;
     Ok(rows)
 }
 
@@ -276,6 +291,8 @@ pub(crate) fn work(task: &str) -> Result<(), String> {
             levels::fill(&subject, plan.region_bytes);
             say(&mapped::unit_rows(&plan, &subject).map_err(said)?)
         }
+        Task::FillMember { array, slot } => engine::fill_member(&array, slot).map_err(said).and_then(|()| say(&())),
+        Task::Beside { plan, array, command } => say(&beside::measure(&plan, &array, &command).map_err(said)?),
         Task::CountedAppends { path, appends } => {
             append::appends(&path, appends);
             Ok(())

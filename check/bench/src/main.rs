@@ -5,6 +5,7 @@
 //! short rounds are held against the goals (`report`).
 
 mod append;
+mod beside;
 mod degraded;
 mod engine;
 mod followed;

@@ -96,6 +96,10 @@ pub(crate) enum Task {
     Reads { plan: Plan, array: ArrayPlace },
     /// Measures appends.
     Append { plan: Plan, array: ArrayPlace, scratch: PathBuf },
+    /// Makes a member anew, but for the bytes of files.
+    FillMember { array: ArrayPlace, slot: usize },
+    /// Writes at random to a file, alone and while `command` rebuilds another one, through the library.
+    Beside { plan: Plan, array: ArrayPlace, command: PathBuf },
     /// Appends `appends` times, while another process counts the system calls.
     CountedAppends { path: PathBuf, appends: usize },
     /// Measures calls on names, on the array and in an ordinary directory.

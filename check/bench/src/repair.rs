@@ -16,7 +16,7 @@ use std::process::Command;
 use std::time::Instant;
 
 /// The member that is lost and rebuilt.
-const LOST: usize = 1;
+pub(crate) const LOST: usize = 1;
 /// The loop that sums up takes this many words of each member at a time: enough for the compiler to use wide registers.
 const WORDS: usize = 512;
 
@@ -33,14 +33,17 @@ impl Repaired<'_> {
     pub(crate) fn rows(&self, plan: &Plan) -> Result<Vec<Row>, String> {
         let scrub = self.row("scrub", plan.repair_rounds, || self.command("scrub"), || self.sum())?;
         let rebuild = || {
-            let member = &self.array.members[LOST];
-            fs::remove_dir_all(member).and_then(|()| fs::create_dir(member)).map_err(said)?;
+            self.lose()?;
             self.command("rebuild")
         };
         let rebuild = self.row("rebuild", plan.repair_rounds, rebuild, || self.compute())?;
-        // Redundancy fits after the last rebuild.
-        self.sum()?;
         Ok(vec![scrub, rebuild])
+    }
+
+    /// Empties a member.
+    pub(crate) fn lose(&self) -> Result<(), String> {
+        let member = &self.array.members[LOST];
+        fs::remove_dir_all(member).and_then(|()| fs::create_dir(member)).map_err(said)
     }
 
     /// The command and the loop by turns.
@@ -68,7 +71,7 @@ impl Repaired<'_> {
 
     /// Runs the command to its end; nanoseconds.
     fn command(&self, verb: &str) -> Result<f64, String> {
-        let program = self.library.path().with_file_name("cxlraid");
+        let program = self.library.command();
         let mut command = Command::new(&program);
         command.arg(verb);
         let mut command = self.library.preloaded(command, self.array, self.scratch);
@@ -95,7 +98,7 @@ impl Repaired<'_> {
     }
 
     /// Sums up all three members, as a scrub must at least; nanoseconds. The sum of a stripe is 0.
-    fn sum(&self) -> Result<f64, String> {
+    pub(crate) fn sum(&self) -> Result<f64, String> {
         let begun = Instant::now();
         let members = [self.mapped(0)?, self.mapped(1)?, self.mapped(2)?];
         let [a, b, c] = members.each_ref().map(|member| member.words().chunks(WORDS));
