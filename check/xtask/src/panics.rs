@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, path::Path, process::Command};
 /// At most so many there may be, by crate: a tenth more than were counted, since each change moves a few. When there are far fewer, the number is lowered. Functions of core and alloc that are not inlined count as those crates'.
 const REVIEWED: &[(&str, usize)] = &[
     ("core and alloc", 180),
-    ("cxlraid-array", 295),
+    ("cxlraid-array", 330),
     ("cxlraid-dax", 24),
     ("cxlraid-file", 215),
     ("cxlraid-format", 2),
