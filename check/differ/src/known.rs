@@ -22,7 +22,7 @@ const LOCKED: i64 = libc::MAP_LOCKED as i64;
 const READ_WRITE: i64 = 3;
 const HUGE: i64 = i64::MAX;
 
-const PROGRAMS: [fn() -> Vec<Step>; 46] = [
+const PROGRAMS: [fn() -> Vec<Step>; 47] = [
     // FICLONE of a directory of the array, from what is no descriptor, and onto what is none of the array's.
     || vec![ioctl(5, 0x4004_9409), call("ioctl", vec![Number(3), Number(0x4004_9409), Number(-1)])],
     || vec![call("ioctl", vec![Number(9), Number(0x4004_9409), Number(3)]), ioctl_of(3, 4), ioctl_of(3, 5), ioctl_of(10, 4)],
@@ -419,6 +419,13 @@ const PROGRAMS: [fn() -> Vec<Step>; 46] = [
             call("lseek", vec![Number(11), Number((8 << 20) - 50), Number(0)]),
             copied(100),
         ]
+    },
+    // Locked memory is not locked in a child.
+    || {
+        let locked = SHARED | FIXED | LOCKED;
+        let mut step = sync(0, 5 * PAGE, 3);
+        step.who = Who::Child(Child::Fork, 1);
+        vec![map(0, 5 * PAGE, READ_WRITE, locked, 3), sync(0, 5 * PAGE, 3), step]
     },
     // A thread that has left the others' descriptors is told first what is wrong with a mapping.
     || {

@@ -10,6 +10,7 @@ use crate::report::report;
 use core::sync::atomic::Ordering;
 use file::Mapped;
 use heap::vec::Vec;
+use linux_raw_sys::general::MAP_LOCKED;
 use sys::OsError;
 
 /// Runs the system call that forks, with the table whole for the child.
@@ -39,6 +40,8 @@ impl Mappings {
     fn take_over_all(&mut self, mut promised: Vec<Mapped>) -> Result<(), OsError> {
         self.unused.forget();
         self.list.retain(|mapping| !mapping.dont_fork);
+        // Memory that is locked is not locked in a child (mlock(2)).
+        self.list.iter_mut().for_each(|mapping| mapping.flags &= !(MAP_LOCKED as usize));
         super::COUNT.store(self.list.len(), Ordering::Release);
         // Speaks of the parent's memory; only our descriptors of it are closed.
         self.tracker = None;
