@@ -8,17 +8,17 @@ use std::{collections::BTreeMap, path::Path, process::Command};
 
 /// At most so many there may be, by crate: a tenth more than were counted, since each change moves a few. When there are far fewer, the number is lowered. Functions of core and alloc that are not inlined count as those crates'.
 const REVIEWED: &[(&str, usize)] = &[
-    ("core and alloc", 180),
+    ("core and alloc", 200),
     ("cxlraid-array", 330),
     ("cxlraid-dax", 24),
     ("cxlraid-file", 215),
-    ("cxlraid-format", 2),
+    ("cxlraid-format", 1),
     ("cxlraid-intent", 13),
     ("cxlraid-layout", 5),
     ("cxlraid-namespace", 375),
     ("cxlraid-parity", 13),
     ("cxlraid-persist", 16),
-    ("cxlraid-preload", 410),
+    ("cxlraid-preload", 460),
     ("cxlraid-sys", 3),
     ("cxlraid-units", 8),
     ("iced-x86", 38),
@@ -27,7 +27,7 @@ const REVIEWED: &[(&str, usize)] = &[
 ];
 
 /// Calls that do not return because no memory is left, in all crates.
-const WITHOUT_MEMORY: usize = 595;
+const WITHOUT_MEMORY: usize = 660;
 
 const PANICKING: [&str; 9] = [
     "core::panicking::",
