@@ -503,8 +503,8 @@ mod tests {
         const ALONE: &str = "CXLRAID_TEST_ALONE";
         let name = "assemble::tests::a_process_without_a_free_descriptor_puts_no_member_out";
         if std::env::var_os(ALONE).is_none() {
-            let this = std::env::current_exe().unwrap();
-            let output = std::process::Command::new(this).args(["--exact", name]).env(ALONE, "1").output().unwrap();
+            let mut this = std::process::Command::new(std::env::current_exe().unwrap());
+            let output = this.args(["--exact", name]).env(ALONE, "1").output().unwrap();
             let said = std::string::String::from_utf8_lossy(&output.stdout);
             assert!(output.status.success() && said.contains("1 passed"), "{said}");
             return;
@@ -512,12 +512,12 @@ mod tests {
         let (_home, config) = made("descriptors");
         let array = Array::attach(&config).unwrap();
         remove_segment(array.uuid);
-        assert!(!array.runtime.is_use_recorded());
-        let next = std::fs::File::open("/dev/null").unwrap();
-        let limit = Rlimit { current: Some(next.as_raw_fd() as u64), ..getrlimit(Resource::Nofile) };
-        drop(next);
-        setrlimit(Resource::Nofile, limit).unwrap();
+        let before = getrlimit(Resource::Nofile);
+        let next = std::fs::File::open("/dev/null").unwrap().as_raw_fd() as u64;
+        setrlimit(Resource::Nofile, Rlimit { current: Some(next), ..before }).unwrap();
         array.before_change().unwrap();
+        // What the test has made is removed with descriptors.
+        setrlimit(Resource::Nofile, before).unwrap();
         assert_eq!(array.runtime.out(), MemberSet::EMPTY);
         assert!(array.runtime.is_use_recorded());
     }
