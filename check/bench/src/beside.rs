@@ -20,7 +20,7 @@ use std::time::Instant;
 /// The program's file.
 const WRITTEN: &str = "written";
 
-/// How long writes took, in nanoseconds.
+/// The times that writes took. All fields are in nanoseconds.
 #[derive(Clone, Copy, Serialize, Deserialize, Debug)]
 pub(crate) struct Writes {
     mean: f64,

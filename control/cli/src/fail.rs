@@ -92,8 +92,8 @@ fn attach(source: &Source, thing: &str, member: &Path) -> Result<(ArrayFiles, Sl
     Ok((files, slot?))
 }
 
-/// Has the parity of all files that wait for a resync after a crash computed: without the member its bytes would be computed from parity that does not fit. Returns the inode numbers of files that could not be
-/// opened for that.
+/// Has the parity of all files that wait for a resync after a crash computed: without the member its bytes would be computed from parity that does not fit. Returns the inode numbers of files that still wait,
+/// because they could not be opened.
 fn agree(files: &ArrayFiles) -> Result<Vec<u64>, OsError> {
     let mut waiting = files.core().waiting_for_resync()?;
     if !waiting.is_empty() {

@@ -111,8 +111,8 @@ fn holds_file(roots: &[PathBuf], place: &Path) -> bool {
     any_file(roots, place, &mut |_| true)
 }
 
-/// Whether a file of the array at a place on a member, or below it, is one that `is_wanted`: it is told which file, or
-/// None if the attribute is damaged. That proves no less that there is a file than an attribute that is whole.
+/// Whether a file of the array at a place on a member, or below it, is one that `is_wanted`. That function is told which
+/// file it is, or None if the file's attribute is damaged: a damaged attribute proves as well that there is a file.
 fn any_file(roots: &[PathBuf], place: &Path, is_wanted: &mut dyn FnMut(Option<Attribute>) -> bool) -> bool {
     let Ok(kind) = fs::symlink_metadata(place).map(|metadata| metadata.file_type()) else { return false };
     if kind.is_file() {
@@ -131,6 +131,7 @@ fn any_file(roots: &[PathBuf], place: &Path, is_wanted: &mut dyn FnMut(Option<At
 /// How many names each file has on a member, by inode number and generation.
 type NameCounts = BTreeMap<(u64, u64), u32>;
 
+/// Counts the names of files in the tree of the member `root`.
 fn name_counts(roots: &[PathBuf], root: &Path) -> NameCounts {
     let mut counts = NameCounts::new();
     let mut count = |attribute| {

@@ -37,8 +37,8 @@ use sys::{
 };
 use units::{MemberSet, Shown, Slot};
 
-/// What a scrub and a computation add to their nice value (nice(2)): beside a program of the usual priority they get a tenth of a
-/// processor that both want.
+/// A scrub and a computation of lost bytes add this to their nice value (nice(2)). Where such a process and a program of the usual
+/// priority want one processor, the process gets a tenth of it.
 const NICE: i32 = 10;
 /// How often a command that waits tries to begin.
 const PERIOD: Duration = Duration::from_millis(200);
@@ -239,8 +239,8 @@ fn not_filled(thing: &str, error: FillError) -> Failure {
     }
 }
 
-/// Lets programs have the processors first. Not as an idle thread would: the bytes of a file are computed under its locks, and who
-/// waits for them must not wait for processors that are never idle.
+/// Lets programs have the processors first. The priority is higher than that of an idle process: the bytes of a file are computed under
+/// the file's locks, and a program that waits for such a lock must not wait until a processor is idle.
 pub(crate) fn step_back() {
     // Where that is refused, the work is done all the same.
     let _ = sys::rustix::process::nice(NICE);
@@ -284,7 +284,7 @@ fn compute(source: &Source, thing: &str) -> Result<String, Failure> {
         return Err(Failure::new(thing, what, todo));
     }
     core.array().end_rebuild(rebuilding).map_err(cannot)?;
-    // No file waits for a member that went out meanwhile.
+    // A computation without a member ends that file's note of lost bytes, so a member that went out meanwhile has nothing left that waits.
     let members = core.array().members();
     if let Some(slot) = rebuilding.minus(core.array().in_use()).lowest() {
         let todo = "'cxlraid events' tells why; see to it that its device works, and try again";

@@ -179,8 +179,8 @@ impl Registry {
         NewName::begin(name, self.free_file(name, system)?, system)
     }
 
-    /// Has `edit` change what the file of a named array says, where [`Self::find`] finds it. `edit` is given what the file says while no
-    /// other command changes it; if it refuses, the file stays as it is.
+    /// Has `edit` change what the file of a named array says, where [`Self::find`] finds it. No other command changes the file from the
+    /// moment it is read for `edit` until it is written. If `edit` refuses, the file stays as it is.
     pub(crate) fn change(
         &self,
         name: &ArrayName,

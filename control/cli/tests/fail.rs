@@ -135,7 +135,7 @@ fn a_member_is_failed_under_a_running_program() {
 }
 
 /// A crash has left a stripe whose parity does not fit, and a note that says so. The member that is failed helps to compute
-/// the parity first: without that its bytes would be computed from what does not fit.
+/// the parity first: otherwise its bytes would be computed from parity that does not fit.
 #[test]
 fn what_a_crash_left_is_made_to_agree_before_a_member_goes_out() {
     let bench = filled("5", &["m0", "m1", "m2"]);

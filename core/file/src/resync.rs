@@ -244,7 +244,7 @@ impl Inode {
     /// bytes, it returns no members, and the bytes become zeros: after a crash no fsync of them had returned then.
     ///
     /// # Errors
-    /// As for [`Self::can_compute_short`].
+    /// This fails where [`Self::can_compute_short`] does.
     fn note_short(&self, size: u64, lost: MemberSet) -> Result<MemberSet, OsError> {
         let short = self.short(size);
         if short.is_empty() || !self.can_compute_short(lost, short)? {

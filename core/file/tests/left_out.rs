@@ -41,7 +41,7 @@ fn shared(files: &'static Files, attribute: Attribute) -> &'static array::Shared
     files.array().runtime().find_file(attribute.inode << 24 | attribute.generation).unwrap()
 }
 
-/// What the members hold is right, whoever has left some of them out meanwhile.
+/// Asserts that the members themselves hold the right bytes: without the segment, nobody remembers who was left out.
 fn is_whole(array: &TestArray, attribute: Attribute, data: &[u8], what: &str) {
     array.lose_segment();
     let file = array.open_in(array.again(), "f", attribute);

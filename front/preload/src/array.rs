@@ -49,7 +49,7 @@ impl Prefixes {
     }
 }
 
-/// Whether a host's directory above a prefix may not be searched by this process.
+/// Whether this process may not search the directory of the host above a prefix.
 fn is_closed_above(prefix: &[u8]) -> bool {
     use sys::rustix::fs::{Access, AtFlags, CWD, accessat};
     let parent = prefix.iter().rposition(|&byte| byte == b'/').map_or(&b"/"[..], |slash| &prefix[..slash.max(1)]);
