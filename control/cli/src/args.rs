@@ -316,9 +316,11 @@ pub(crate) enum JournalAction {
 
 /// Make members that were lost whole again, in their own directories
 ///
-/// A member that is out comes back: an empty directory (a new device mounted where the old one was), or a member that was away, whose old content is given up. It gets all names while no program uses the array, which takes
-/// seconds: --wait lets the command begin when the programs have ended that use it; what its files held is computed from the other members afterwards, while programs work. Until then each file has the redundancy that it had without the member, and the array is degraded. Cut short,
-/// the command goes on where it was when it is given again.
+/// A member that is out comes back: an empty directory (a new device mounted where the old one was), or a member that was away, whose old content is given up. It gets all names, and then what its files held is computed from the other members while programs work. Until then each
+/// file has the redundancy that it had without the member, and the array is degraded. Cut short, the command goes on where it was when it is given again.
+///
+/// Programs may run. Those that were started before the member is begun cannot use it: they must end, or be started again one after the other, before it comes into use. The command names them, or waits for them with --wait; given again, it goes on. Files
+/// that are open as the member comes into use go on without it until all programs have closed them, and are computed then. An array with a journal must be at rest.
 ///
 /// If the array has spares ('cxlraid add ARRAY --spare DIR') and no member is named, spares take the places of members that are out, and only the other members are made whole in their own directories.
 #[derive(Args, Debug)]
@@ -340,10 +342,10 @@ pub(crate) struct Rebuild {
     pub(crate) patience: Patience,
 }
 
-/// How long a rebuild waits to begin.
+/// How long a rebuild waits for programs.
 #[derive(Args, Debug)]
 pub(crate) struct Patience {
-    /// Wait so long for the programs to end that use the array, and begin when there are none
+    /// Wait so long for programs to end that keep the member from coming into use, and for files to be closed that are open since before
     #[arg(short, long, value_name = "SECONDS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=31_536_000))]
     pub(crate) wait: u64,
 }
@@ -503,7 +505,7 @@ pub(crate) struct Events {
 /// Mismatch, Healed, Removed, SpareUsed. Events come from the arrays' logs ('cxlraid events'); besides, the members are looked at every --delay seconds, since a member that nobody uses fails without anybody who could log it. The command stays in the
 /// foreground until SIGINT or SIGTERM, and says READY=1 to the socket that NOTIFY_SOCKET names; control/systemd has a unit for it.
 ///
-/// While a member is out and the array has a spare that is ready ('cxlraid add ARRAY --spare DIR'), the command has 'cxlraid rebuild ARRAY --spares' run, which waits for the programs to end that use the array. That goes on, too, with a rebuild that was cut short.
+/// While a member is out and the array has a spare that is ready ('cxlraid add ARRAY --spare DIR'), the command has 'cxlraid rebuild ARRAY --spares' run, which waits for the programs to end or to be started again that run since before. That goes on, too, with a rebuild that was cut short.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

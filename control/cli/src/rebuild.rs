@@ -1,27 +1,27 @@
 //! `rebuild` and `replace`: a member that was lost is made anew, and what it held is computed from the other members.
 //!
-//! First the member gets all names and tables, while no program uses the array (`namespace::fill`); that takes seconds, and a command can wait until the programs have ended. Then this process opens one file after the other for writing, which has the bytes of each computed, while programs
+//! First the member gets all names and tables: at once while no program uses the array (`namespace::fill`), else when every program that uses it has been started since the member was begun (`namespace::Joiner`). Then this process opens one file after the other for writing, which has the bytes of each computed, while programs
 //! work. The inode tables say which files wait, so a command that was cut short is given again and goes on where it was. One command at a time does this to an array.
 
 use crate::{
     events,
     failure::Failure,
     files::ArrayFiles,
-    inspect,
+    inspect::{self, Found, look},
     registry::{NamedArray, Registry},
     runtime::{attached, users},
     spec::{ArraySpec, Source},
     view::bytes_text,
 };
-use array::{Array, Member, Standing, events::EventKind};
+use array::{Array, Config, Member, Standing, events::EventKind};
 use file::Unbuilt;
 use format::{INODE_RECORD_BYTES, InodeRecord, Uuid, inode_record_offset};
 use indicatif::{ProgressBar, ProgressStyle};
-use namespace::FillError;
+use namespace::{FillError, Joiner};
 use std::{
     collections::BTreeMap,
     ffi::OsStr,
-    fs::{File, TryLockError},
+    fs::{self, File, TryLockError},
     io::{IsTerminal as _, stderr},
     os::{
         fd::AsFd as _,
@@ -42,6 +42,10 @@ use units::{MemberSet, Shown, Slot};
 const NICE: i32 = 10;
 /// How often a command that waits tries to begin.
 const PERIOD: Duration = Duration::from_millis(200);
+
+/// So often it is tried at least to open the files that wait, which programs may rename meanwhile, and to bring a member into use while
+/// programs start, which do not use the member in the first moments.
+const TRY_COUNT: u32 = 5;
 
 /// Until when a command waits for the programs to end that use an array.
 pub(crate) struct Begin(Option<Instant>);
@@ -80,18 +84,21 @@ impl Repairing {
     }
 }
 
-/// Gives the members in `slots`, which are out, all that the others have but the bytes of files, as soon as no program uses the array. Nobody else does so until what is returned is dropped. What was so before this command waited
-/// need not be so any more: `check` is asked before each attempt.
+/// Gives the members in `slots`, which are out, all that the others have but the bytes of files: at once if no program uses the array, else as soon as every program has been started anew since the members were begun. Nobody
+/// else does so until what is returned is dropped. What was so before this command waited need not be so any more: `check` is asked before each attempt until a member is begun. `begun` is called once its directory is that of a
+/// member: from then on programs are to find it.
 fn fill(
     source: &Source,
     slots: &[Slot],
     thing: &str,
     begin: &Begin,
     check: impl Fn() -> Result<(), Failure>,
+    mut begun: impl FnMut() -> Result<(), Failure>,
 ) -> Result<Repairing, Failure> {
     let config = inspect::config(source)?;
     let busy = "another command makes members of the array anew";
     let mut left = slots;
+    let (mut joiner, mut tries) = (None, 0);
     loop {
         let Some(repairing) = Repairing::begin(&foreseen(source, thing)?) else {
             if begin.is_over() {
@@ -102,25 +109,119 @@ fn fill(
         };
         loop {
             let Some((&slot, rest)) = left.split_first() else { return Ok(repairing) };
-            check()?;
-            match namespace::fill(&config, slot) {
+            let mut filled = Err(FillError::InUse);
+            if joiner.is_none() {
+                check()?;
+                filled = namespace::fill(&config, slot);
+                if filled.is_ok() {
+                    begun()?;
+                }
+            }
+            if matches!(filled, Err(FillError::InUse)) {
+                filled = join(&config, left, &mut joiner, &mut begun)?;
+            }
+            match filled {
                 Ok(()) => left = rest,
-                Err(FillError::InUse) if !begin.is_over() => break,
+                Err(error) if may_begin_later(&error) && (!begin.is_over() || joiner.is_some() && tries < TRY_COUNT) => break,
                 Err(FillError::InUse) => return Err(in_use(source, thing)),
                 Err(error) => return Err(not_filled(thing, error)),
             }
         }
         // Not while it waits: another command may be able to begin.
         drop(repairing);
+        tries += 1;
         thread::sleep(PERIOD);
+    }
+}
+
+/// Whether what keeps a member from coming into use may end by itself.
+const fn may_begin_later(error: &FillError) -> bool {
+    matches!(error, FillError::InUse | FillError::Unreached(_) | FillError::Nameless | FillError::Busy)
+}
+
+/// Brings the first of the members in `slots` into use while programs use the array. `joiner` is this process as one that uses the array, too, once all of them are begun.
+fn join(
+    config: &Config,
+    slots: &[Slot],
+    joiner: &mut Option<Joiner>,
+    begun: &mut impl FnMut() -> Result<(), Failure>,
+) -> Result<Result<(), FillError>, Failure> {
+    if joiner.as_ref().is_none_or(|joiner| !joiner.reaches()) {
+        joiner.take().into_iter().for_each(Joiner::end);
+        // All are begun before programs start again, so that each need do that once. The command may be one that goes on where another was cut short.
+        for &slot in slots.iter().rev() {
+            joiner.take().into_iter().for_each(Joiner::end);
+            match begin_for(config, slot) {
+                Ok(found) => *joiner = Some(found),
+                Err(error) => return Ok(Err(error)),
+            }
+        }
+        begun()?;
+    }
+    let (Some(present), Some(&slot)) = (joiner.as_ref(), slots.first()) else { return Ok(Err(FillError::Busy)) };
+    let holders = holders(config, slot);
+    let joined = if present.is_in() {
+        Ok(())
+    } else if holders.is_empty() {
+        present.join()
+    } else {
+        Err(FillError::Unreached(holders))
+    };
+    if joined.is_ok() {
+        joiner.take().into_iter().for_each(Joiner::end);
+    }
+    Ok(joined)
+}
+
+/// Attaches to the array to bring a member into use, which is begun if it was not.
+fn begin_for(config: &Config, slot: Slot) -> Result<Joiner, FillError> {
+    let found = Joiner::new(config, slot)?;
+    if found.reaches() {
+        return Ok(found);
+    }
+    found.end();
+    namespace::begin(config, slot)?;
+    let found = Joiner::new(config, slot)?;
+    if found.reaches() {
+        return Ok(found);
+    }
+    found.end();
+    Err(FillError::Busy)
+}
+
+/// The processes that have something open in the directory of a member that is out, or work there: since before the member was lost. The directory is emptied when
+/// the member gets its names.
+fn holders(config: &Config, slot: Slot) -> Vec<u32> {
+    let Some(Ok(members)) = Some(Array::foresee(config)) else { return Vec::new() };
+    let Some(member) = members.into_iter().find(|member| member.slot == slot) else { return Vec::new() };
+    let Ok(directory) = fs::canonicalize(OsStr::from_bytes(&member.path)) else { return Vec::new() };
+    let own = directory.join(OsStr::from_bytes(format::DIRECTORY.to_bytes()));
+    let lies_there = |link: &Path| {
+        let to = fs::read_link(link).unwrap_or_default();
+        to.starts_with(&directory) && to != directory && !to.starts_with(&own) && fs::exists(&to).unwrap_or(false)
+    };
+    let holds = |pid: &u32| {
+        let process = PathBuf::from(format!("/proc/{pid}"));
+        let descriptors = fs::read_dir(process.join("fd")).into_iter().flatten().filter_map(Result::ok).map(|entry| entry.path());
+        descriptors.chain([process.join("cwd")]).any(|link| lies_there(&link))
+    };
+    let Some(uuid) = config.uuid.or_else(|| members_uuid(&own)) else { return Vec::new() };
+    attached(uuid).into_iter().filter(holds).collect()
+}
+
+/// The UUID of the array that a member with this `.cxlraid` belongs to.
+fn members_uuid(meta: &Path) -> Option<Uuid> {
+    match look(meta.parent()?) {
+        Found::Member(superblock) => Some(superblock.array_uuid),
+        _ => None,
     }
 }
 
 /// Says which processes keep a rebuild from beginning.
 fn in_use(source: &Source, thing: &str) -> Failure {
     let pids = inspect::newest(source, thing).map_or_else(|_| Vec::new(), |superblock| attached(superblock.array_uuid));
-    let todo = "end its programs, and start them again when the member is in: its data is computed while they run; \
-                --wait SECONDS waits for them to end";
+    let todo = "the array has a journal: end its programs, and start them again when the member is in: its data is computed \
+                while they run; --wait SECONDS waits for them to end";
     Failure::new(thing, format!("is in use by {}", users(&pids)), todo)
 }
 
@@ -148,8 +249,8 @@ pub(crate) fn rebuild(
         };
     }
     persist::fault::install_handlers().map_err(|error| inspect::refused(thing, &std::io::Error::from(error).to_string()))?;
-    let _repairing = fill(source, &out, thing, begin, || Ok(()))?;
-    compute(source, thing).map(Some)
+    let _repairing = fill(source, &out, thing, begin, || Ok(()), || Ok(()))?;
+    compute(source, thing, begin).map(Some)
 }
 
 /// Puts the directory `new`, a spare or not, in the place of the member `old`, which is out. Returns what is to be printed.
@@ -195,23 +296,33 @@ pub(crate) fn replace(registry: &Registry, array: &NamedArray, old: &Path, new: 
         }
         require_out()
     };
-    let _repairing = fill(&changed, &slots, &thing, begin, check)?;
-    // Other spares may have come and gone while the member was filled.
-    registry.change(&array.name, |spec| {
-        let Some(place) = spec.members.iter().position(|member| *member == old) else {
-            let todo = "'cxlraid status' shows its members; give the command again";
-            return Err(Failure::new(&thing, "its members were changed meanwhile", todo));
-        };
-        spec.members[place] = new.clone();
-        spec.spares.retain(|spare| *spare != new);
-        spec.check()
-    })?;
-    if is_spare && let Some(uuid) = Uuid::parse(array.uuid.as_bytes()) {
-        let _ = events::begin(&changed, &thing, uuid);
-        let what = format!("a spare takes the place of {}", Shown(old.as_os_str().as_bytes()));
-        events::tell(EventKind::SpareUsed, Some(new.as_os_str().as_bytes()), None, &what);
-    }
-    compute(&changed, &thing)
+    let mut is_named = false;
+    // Programs that start from then on are to find the new directory, also while it waits for others to end.
+    let mut name = || {
+        if is_named {
+            return Ok(());
+        }
+        // Other spares may have come and gone while the member was filled.
+        registry.change(&array.name, |spec| {
+            let Some(place) = spec.members.iter().position(|member| *member == old) else {
+                let todo = "'cxlraid status' shows its members; give the command again";
+                return Err(Failure::new(&thing, "its members were changed meanwhile", todo));
+            };
+            spec.members[place] = new.clone();
+            spec.spares.retain(|spare| *spare != new);
+            spec.check()
+        })?;
+        is_named = true;
+        if is_spare && let Some(uuid) = Uuid::parse(array.uuid.as_bytes()) {
+            let _ = events::begin(&changed, &thing, uuid);
+            let what = format!("a spare takes the place of {}", Shown(old.as_os_str().as_bytes()));
+            events::tell(EventKind::SpareUsed, Some(new.as_os_str().as_bytes()), None, &what);
+        }
+        Ok(())
+    };
+    let _repairing = fill(&changed, &slots, &thing, begin, check, &mut name)?;
+    name()?;
+    compute(&changed, &thing, begin)
 }
 
 /// The members as a start would find them.
@@ -229,7 +340,13 @@ fn is_at(member: &Member, path: &Path) -> bool {
 }
 
 fn not_filled(thing: &str, error: FillError) -> Failure {
+    let waits = "give the command again then; --wait SECONDS waits for it";
     match error {
+        FillError::Unreached(pids) => {
+            let what = format!("the member is begun; {} cannot use it: started before that, or in its directory", users(&pids));
+            Failure::new(thing, what, format!("end these, or start them again one after the other, and {waits}"))
+        }
+        error @ (FillError::Nameless | FillError::Busy) => Failure::new(thing, error.to_string(), waits),
         FillError::Os(error) => Failure::new(
             thing,
             format!("the member cannot be filled: {}", std::io::Error::from(error)),
@@ -246,8 +363,8 @@ pub(crate) fn step_back() {
     let _ = sys::rustix::process::nice(NICE);
 }
 
-/// Has the bytes of all files that wait computed, and says in the superblocks that the members are in sync.
-fn compute(source: &Source, thing: &str) -> Result<String, Failure> {
+/// Has the bytes of all files that wait computed, and says in the superblocks that the members are in sync. Files that were open when a member joined are waited for.
+fn compute(source: &Source, thing: &str, begin: &Begin) -> Result<String, Failure> {
     step_back();
     let array = Array::attach(&inspect::config(source)?).map_err(|error| inspect::refused(thing, &error.to_string()))?;
     let cannot = |error: OsError| inspect::refused(thing, &std::io::Error::from(error).to_string());
@@ -266,14 +383,33 @@ fn compute(source: &Source, thing: &str) -> Result<String, Failure> {
         }
     };
     tell_of(EventKind::RebuildStarted, count, "files wait to be computed");
-    files.open_each_to_write(|inode| {
-        if let Some(bytes) = left.remove(&inode) {
-            progress.inc(bytes);
+    let mut misses = 0;
+    let left = loop {
+        files.open_each_to_write(|inode| {
+            if let Some(bytes) = left.remove(&inode) {
+                progress.inc(bytes);
+            }
+            !left.is_empty()
+        });
+        let unbuilt: Vec<Unbuilt> =
+            core.unbuilt().map_err(cannot)?.into_iter().filter(|file| !core.is_about_to_go(file.attribute)).collect();
+        // The last process that closes such a file leaves it to whoever opens it next.
+        let are_open = unbuilt.iter().all(|file| core.goes_without(file.attribute));
+        misses = if are_open { 0 } else { misses + 1 };
+        if unbuilt.is_empty() || misses == TRY_COUNT || are_open && begin.is_over() {
+            break unbuilt;
         }
-        !left.is_empty()
-    });
+        left = waits(unbuilt);
+        thread::sleep(PERIOD);
+        files.names().forget_dead();
+    };
     progress.finish_and_clear();
-    let left = core.unbuilt().map_err(cannot)?;
+    if !left.is_empty() && left.iter().all(|file| core.goes_without(file.attribute)) {
+        let what =
+            format!("{} of {count} files are open since before the member came into use, and go on without it", left.len());
+        let todo = "give the command again when their programs have closed them; --wait SECONDS waits for that";
+        return Err(Failure::new(thing, what, todo));
+    }
     if !left.is_empty() {
         let what = format!(
             "{} of {count} files still wait to be rebuilt ({})",

@@ -150,7 +150,8 @@ fn the_monitor_has_a_spare_put_in_place_as_soon_as_nobody_uses_the_array() {
     let array = used(&bench);
     fs::rename(bench.path("m1"), bench.path("away")).unwrap();
     std::thread::sleep(Duration::from_millis(2500));
-    assert!(status(&bench).1.contains("/spare, ready"), "a spare was used while the array was: {}", status(&bench).1);
+    // It has its place in the array, and waits for the process that uses the array since before.
+    assert!(status(&bench).1.contains("/spare  stale"), "{}", status(&bench).1);
     array.runtime().detach();
     array.abandon();
     drop(array);
@@ -215,13 +216,13 @@ fn a_spare_whose_use_is_killed_takes_its_place_in_the_end() {
 }
 
 #[test]
-fn a_rebuild_names_who_uses_the_array_and_can_wait_for_that_to_end() {
+fn a_rebuild_names_who_uses_the_array_since_before_and_can_wait_for_that_to_end() {
     let bench = filled();
     fs::rename(bench.path("m1"), bench.path("away")).unwrap();
     let array = used(&bench);
     fs::create_dir(bench.path("m1")).unwrap();
     let (_, line) = refused(&bench.run(&["rebuild", "db"]));
-    assert!(line.contains(&format!("db: is in use by process {}; ", std::process::id())), "{line}");
+    assert!(line.contains(&format!("db: the member is begun; process {} cannot use it", std::process::id())), "{line}");
     let mut waiting = bench.command(&["rebuild", "db", "--wait", "60"]).stdout(Stdio::null()).spawn().unwrap();
     std::thread::sleep(Duration::from_millis(700));
     assert!(waiting.try_wait().unwrap().is_none());

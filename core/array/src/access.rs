@@ -149,7 +149,7 @@ impl Array {
         let first = &self.config.mounts[0];
         self.before_change().map_err(|error| AttachError::os(first, "write the superblock of", error))?;
         // The superblocks first: files that are made after an interruption get the new rights.
-        let write = || self.runtime.with_superblocks(|| self.rewrite_superblocks(|superblock| superblock.access = access));
+        let write = || self.recording(|| self.rewrite_superblocks(|superblock| superblock.access = access));
         write().map_err(|error| AttachError::os(first, "write the superblock of", error))?;
         for member in self.in_use().iter().map(|slot| &self.members[slot]) {
             let Some(meta) = member.meta() else { continue };

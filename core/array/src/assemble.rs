@@ -224,6 +224,11 @@ impl Array {
             // A process that has ended took a member out which looked in sync here, perhaps before it failed.
             return Ok(None);
         }
+        let begun = runtime.all_begun();
+        if sight == Sight::First && begun.iter().any(|slot| !is_reached(&runtime, &members, slot)) {
+            // It was begun after the members were looked at, or is gone.
+            return Ok(None);
+        }
         if alone {
             for meta in members.iter().filter(|member| member.standing == Standing::InSync).filter_map(Member::meta) {
                 // If that fails the table is damaged, as it was.
@@ -257,10 +262,12 @@ impl Array {
                 Losses::AtOnce => MemberSet::EMPTY,
                 Losses::InOrder => lent::take_roots(&runtime, &superblock, &mut members, fresh),
             };
-            runtime.add_out(out.minus(fresh));
+            // Who is out already may be about to join.
+            runtime.add_out(out.minus(fresh).minus(runtime.out()));
             // Of what cannot be reached from here only the stores of others are waited for.
             runtime.let_go(fresh.minus(leaving), || {});
         }
+        runtime.note_reach(begun.iter().filter(|&slot| is_reached(&runtime, &members, slot)).collect());
         for stat in members.iter().filter_map(Member::root).filter_map(|root| sys::rustix::fs::fstat(root).ok()) {
             runtime.note_root(stat.st_dev, stat.st_ino);
         }
@@ -309,6 +316,11 @@ impl Array {
     pub fn abandon(&self) {
         exclusive::release(&self.members);
     }
+}
+
+/// Whether what was found in a member's place is the member that was begun there last while programs ran.
+fn is_reached(runtime: &Runtime, members: &[Member], slot: usize) -> bool {
+    members.get(slot).is_some_and(|member| member.directories.is_some() && runtime.begun(slot) == Some(member.uuid))
 }
 
 /// How often a start reads the superblocks anew while other processes keep changing them.

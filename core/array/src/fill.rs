@@ -15,7 +15,7 @@ use crate::error::AttachError;
 use crate::journal::copy_onto;
 use crate::member::{Standing, inspect};
 use crate::superblock::{
-    for_slot, make_directories, make_tables, open_meta, probe, random_uuid, read, start_superblock, write_copy,
+    for_slot, make_directories, make_tables, may_not, open_meta, probe, random_uuid, read, start_superblock, write_copy,
 };
 use crate::tables;
 use format::{MemberEntry, MemberState, Superblock, Uuid};
@@ -26,12 +26,13 @@ use units::{MemberSet, Slot};
 impl Array {
     /// Makes a new `.cxlraid` in the directory of a member that is out: an empty directory, or a member of this array whose content is given up. Its superblock says that it is stale. The next start finds it.
     ///
-    /// The caller is alone with the array and holds it ([`Array::attach_holding`]).
+    /// The caller is alone with the array and holds it ([`Array::attach_holding`]), or keeps others from attaching. Returns the UUID that the
+    /// member has now.
     ///
     /// # Errors
     /// [`AttachError::InSync`] for a member in use. [`AttachError::NotEmpty`], [`AttachError::OtherArray`], [`AttachError::NotThere`] or [`AttachError::Superblock`] for a directory in which no member can be made; then nothing
     /// has been changed in it.
-    pub fn begin_member(&self, slot: Slot) -> Result<(), AttachError> {
+    pub fn begin_member(&self, slot: Slot) -> Result<Uuid, AttachError> {
         let member = self.members.get(slot).ok_or(AttachError::Vanished)?;
         let path = &member.path;
         let failed = |action| move |error| AttachError::os(path, action, error);
@@ -45,14 +46,94 @@ impl Array {
         let meta = self.members[self.first_in_use().map_err(failed("replace"))?].meta();
         let (newest, _) = meta.ok_or(OsError::NODEV).and_then(read).map_err(failed("replace"))?;
         let fresh = stale(&newest, slot).map_err(failed("create"))?;
+        self.runtime.forget_begun(slot);
         let make = || {
             let meta = open_meta(root, newest.access)?;
             start_superblock(&meta, &fresh)?;
             access::give(&meta, newest.access, access::directory_mode(newest.access.mode))?;
             make_tables(&fresh, &meta)?;
+            tables::name_itself(&meta)?;
             copy_onto(self.journal.as_ref(), &self.geometry, slot, &meta, newest.access)
         };
-        make().map_err(failed("create"))
+        make().map_err(failed("create")).map(|()| fresh.member_uuid)
+    }
+
+    /// Does as [`Array::begin_member`] while programs use the array. Processes that attach from now on can use the member once it joins
+    /// ([`Array::join_member`]).
+    ///
+    /// # Errors
+    /// As for [`Array::begin_member`]; `BUSY` if another process does not come to an end with attaching.
+    pub fn begin_member_in_use(&self, slot: Slot) -> Result<(), AttachError> {
+        let begin = || {
+            if self.in_use().contains(slot) {
+                return Err(AttachError::InSync { path: self.members[slot].path.clone() });
+            }
+            // Nothing is stored on it before it is to join.
+            self.runtime.end_joining(MemberSet::EMPTY.with(slot));
+            let uuid = self.begin_member(slot)?;
+            self.runtime.note_begun(slot, uuid);
+            Ok(())
+        };
+        let path = &self.members.get(slot).ok_or(AttachError::Vanished)?.path;
+        self.runtime.while_nobody_attaches(begin).unwrap_or_else(|| Err(AttachError::os(path, "begin", OsError::BUSY)))
+    }
+
+    /// Runs `act` while no process attaches. None if one does not come to an end with attaching.
+    pub fn while_nobody_attaches<T>(&self, act: impl FnOnce() -> T) -> Option<T> {
+        self.runtime.while_nobody_attaches(act)
+    }
+
+    /// Brings a member into use while programs run: it has all that the others have but the bytes of files, and all that it promises is durable, on
+    /// the others as well. The caller keeps others from attaching, and from opening and closing files; every open file says that it goes on without the
+    /// member. If this process dies in here, whoever writes superblocks next finishes it.
+    ///
+    /// # Errors
+    /// `AGAIN` if somebody has taken the member out since it began to join: it is out. Otherwise what the kernel says where a superblock cannot be written; the member is
+    /// out then, too.
+    pub fn join_member(&self, slot: Slot) -> Result<(), OsError> {
+        self.recording(|| {
+            if !self.runtime.take_in(slot) {
+                return Err(OsError::AGAIN);
+            }
+            self.record_join(slot)
+        })
+    }
+
+    /// Runs a change of the superblocks alone among all that write them, after joins are on record that a dead process did not put on record.
+    pub(crate) fn recording<T>(&self, change: impl FnOnce() -> Result<T, OsError>) -> Result<T, OsError> {
+        self.runtime.with_superblocks(|| {
+            self.record_joins()?;
+            change()
+        })
+    }
+
+    /// Puts joins on record whose processes died before they had. The superblock lock is held.
+    pub(crate) fn record_joins(&self) -> Result<(), OsError> {
+        for slot in self.runtime.join_unrecorded().iter() {
+            // Who does not have it open cannot say which member it is.
+            if self.in_use().contains(slot) && !self.runtime.reaches(slot) {
+                self.runtime.add_out(MemberSet::EMPTY.with(slot));
+            }
+            if self.in_use().contains(slot) {
+                self.record_join(slot)?;
+            } else {
+                self.runtime.end_join(slot);
+            }
+        }
+        Ok(())
+    }
+
+    /// Says in the superblocks that a member is in use that has joined. If that fails the member goes out, unless it fails for this process alone. The superblock lock is
+    /// held.
+    fn record_join(&self, slot: Slot) -> Result<(), OsError> {
+        let recorded = self.record_rebuilding(slot);
+        match recorded {
+            Err(error) if may_not(error) => return Err(error),
+            Err(_) => drop(self.runtime.add_out(MemberSet::EMPTY.with(slot))),
+            Ok(()) => {}
+        }
+        self.runtime.end_join(slot);
+        recorded
     }
 
     /// Says in the superblocks of all members that a member, which [`Array::begin_member`] began, is in use and being rebuilt. The caller is alone with the array and holds it, and leaves it to be attached anew.
@@ -60,31 +141,34 @@ impl Array {
     /// # Errors
     /// What the kernel says where a superblock cannot be written. The next start finds the member in use or stale.
     pub fn finish_member(&self, slot: Slot) -> Result<(), OsError> {
-        let member = self.members.get(slot).ok_or(OsError::NODEV)?;
         // The names and tables of the new member, and the notes in the others' tables, were stored without being made durable.
         for slot in self.in_use().with(slot).iter() {
             if let Some(root) = self.members[slot].root() {
                 syncfs(root)?;
             }
         }
-        self.runtime.with_superblocks(|| {
-            // The others were marked when this use began, and this member was out then.
-            tables::mark(member.meta().ok_or(OsError::NODEV)?, self.uuid, 0, self.runtime.use_count())?;
-            let newest = read(self.members[self.first_in_use()?].meta().ok_or(OsError::NODEV)?)?.0;
-            let entry = MemberEntry { uuid: member.uuid, state: MemberState::Rebuilding };
-            let meta = member.meta().ok_or(OsError::NODEV)?;
-            let (own, copy) = read(meta)?;
-            let mut finished = Superblock {
-                event_count: newest.event_count + 1,
-                copy_sequence: own.copy_sequence + 1,
-                update_ns: sys::clock::realtime_coarse_ns(),
-                ..newest.clone()
-            };
-            finished.members[slot] = entry;
-            // The member itself first: with the higher count it is believed, and whoever is alone next writes the others.
-            write_copy(meta, &for_slot(&finished, slot), Superblock::next_copy(copy))?;
-            self.rewrite_superblocks(|superblock| superblock.members[slot] = entry)
-        })
+        self.recording(|| self.record_rebuilding(slot))
+    }
+
+    /// Says in the superblocks of all members that a member is in use and being rebuilt. The superblock lock is held.
+    fn record_rebuilding(&self, slot: Slot) -> Result<(), OsError> {
+        let member = self.members.get(slot).ok_or(OsError::NODEV)?;
+        // The others were marked when this use began, and this member was out then.
+        tables::mark(member.meta().ok_or(OsError::NODEV)?, self.uuid, 0, self.runtime.use_count())?;
+        let newest = read(self.members[self.first_in_use()?].meta().ok_or(OsError::NODEV)?)?.0;
+        let entry = MemberEntry { uuid: member.uuid, state: MemberState::Rebuilding };
+        let meta = member.meta().ok_or(OsError::NODEV)?;
+        let (own, copy) = read(meta)?;
+        let mut finished = Superblock {
+            event_count: newest.event_count + 1,
+            copy_sequence: own.copy_sequence + 1,
+            update_ns: sys::clock::realtime_coarse_ns(),
+            ..newest.clone()
+        };
+        finished.members[slot] = entry;
+        // The member itself first: with the higher count it is believed, and whoever is alone next writes the others.
+        write_copy(meta, &for_slot(&finished, slot), Superblock::next_copy(copy))?;
+        self.rewrite_superblocks(|superblock| superblock.members[slot] = entry)
     }
 
     /// Says in the superblocks that members which were being rebuilt are in sync: no file waits for them any more. Programs may use the array.
@@ -93,7 +177,7 @@ impl Array {
     /// What the kernel says where a superblock cannot be written.
     pub fn end_rebuild(&self, rebuilt: MemberSet) -> Result<(), OsError> {
         self.before_change()?;
-        self.runtime.with_superblocks(|| {
+        self.recording(|| {
             self.rewrite_superblocks(|superblock| {
                 for slot in rebuilt.iter() {
                     let state = &mut superblock.members[slot].state;
@@ -115,7 +199,7 @@ impl Array {
         }
         self.before_change()?;
         let empty = MemberEntry { uuid: Uuid::NIL, state: MemberState::Missing };
-        self.runtime.with_superblocks(|| self.rewrite_superblocks(|superblock| superblock.members[slot] = empty))
+        self.recording(|| self.rewrite_superblocks(|superblock| superblock.members[slot] = empty))
     }
 
     /// Makes the missing directories on the way to `path` on a member that is out.
@@ -144,4 +228,99 @@ fn stale(newest: &Superblock, slot: Slot) -> Result<Superblock, OsError> {
     let mut fresh = newest.clone();
     fresh.members[slot] = MemberEntry { uuid: random_uuid()?, state: MemberState::Stale };
     Ok(Superblock { event_count: 1, copy_sequence: 0, ..for_slot(&fresh, slot) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Config;
+    use std::path::PathBuf;
+    use sys::OwnedFd;
+
+    struct Home(PathBuf);
+
+    impl Drop for Home {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    /// A mirror of three members in use, of which the last is lost and has been begun anew; and a process that reaches it.
+    fn begun(name: &str) -> (Home, Config, Array) {
+        let home = Home(PathBuf::from(std::format!("/dev/shm/fill-{name}-{}", std::process::id())));
+        let mounts: alloc::vec::Vec<alloc::vec::Vec<u8>> =
+            (0..3).map(|slot| home.0.join(std::format!("m{slot}")).into_os_string().into_encoded_bytes()).collect();
+        let path = |mount: &alloc::vec::Vec<u8>| PathBuf::from(std::str::from_utf8(mount).unwrap());
+        mounts.iter().for_each(|mount| std::fs::create_dir_all(path(mount)).unwrap());
+        let config =
+            Config::new(layout::Level::Raid1, None, &mounts, &[b"/data".to_vec()], alloc::string::String::new()).unwrap();
+        let before = Array::attach(&config).unwrap();
+        std::fs::rename(path(&mounts[2]), home.0.join("lost")).unwrap();
+        before.fail_member(2).unwrap();
+        before.before_change().unwrap();
+        std::fs::create_dir(path(&mounts[2])).unwrap();
+        let other = Array::attach(&config).unwrap();
+        other.begin_member_in_use(2).unwrap();
+        let array = Array::attach(&config).unwrap();
+        array.runtime.end_opening(MemberSet::EMPTY);
+        assert!(array.runtime.reaches(2) && !other.runtime.reaches(2));
+        assert_eq!(array.runtime.not_reaching(2).len(), 2);
+        (home, config, array)
+    }
+
+    fn state(home: &Home, member: &str, slot: Slot) -> MemberState {
+        let meta = OwnedFd::from(std::fs::File::open(home.0.join(member).join(".cxlraid")).unwrap());
+        read(&meta).unwrap().0.members[slot].state
+    }
+
+    #[test]
+    fn who_writes_superblocks_next_finishes_the_join_of_a_process_that_died() {
+        let (home, _, array) = begun("dead");
+        array.runtime.begin_joining(2);
+        assert!(array.runtime.take_in(2));
+        // Dead here. Another member fails.
+        assert_eq!(state(&home, "m0", 2), MemberState::Failed);
+        array.fail_member(1).unwrap();
+        array.before_change().unwrap();
+        for member in ["m0", "m2"] {
+            assert_eq!(
+                [0, 1, 2].map(|slot| state(&home, member, slot)),
+                [MemberState::InSync, MemberState::Failed, MemberState::Rebuilding]
+            );
+        }
+        let _ = array.runtime.remove();
+    }
+
+    #[test]
+    fn who_takes_a_member_out_that_joins_keeps_it_out() {
+        let (home, _, array) = begun("out");
+        array.runtime.begin_joining(2);
+        assert_eq!(array.runtime.joining(), MemberSet::EMPTY.with(2));
+        array.fail_member(2).unwrap();
+        assert_eq!(array.join_member(2), Err(OsError::AGAIN));
+        assert_eq!((array.runtime.out(), array.runtime.joining()), (MemberSet::EMPTY.with(2), MemberSet::EMPTY));
+        array.before_change().unwrap();
+        assert_eq!(state(&home, "m0", 2), MemberState::Failed);
+        let _ = array.runtime.remove();
+    }
+
+    #[test]
+    fn a_start_neither_ends_a_join_nor_is_taken_for_one_that_reaches_the_member() {
+        let (home, config, array) = begun("start");
+        array.runtime.begin_joining(2);
+        let start = Array::attach(&config).unwrap();
+        assert_eq!(array.runtime.joining(), MemberSet::EMPTY.with(2));
+        assert_eq!(array.runtime.not_reaching(2).len(), 1);
+        start.runtime.end_opening(MemberSet::EMPTY);
+        assert_eq!(array.runtime.not_reaching(2).len(), 0);
+        array.join_member(2).unwrap();
+        assert_eq!(state(&home, "m2", 2), MemberState::Rebuilding);
+        assert_eq!(array.first_in_use(), Ok(0));
+        // Its loss is put on record like that of any other member.
+        array.fail_member(2).unwrap();
+        assert_eq!(array.runtime.out_unrecorded(), MemberSet::EMPTY.with(2));
+        array.before_change().unwrap();
+        assert_eq!(state(&home, "m0", 2), MemberState::Stale);
+        let _ = array.runtime.remove();
+    }
 }

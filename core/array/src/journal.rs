@@ -374,7 +374,7 @@ impl Array {
             }
         };
         let entry = new.map(|new| new.entry);
-        let write = || self.runtime.with_superblocks(|| self.rewrite_superblocks(|superblock| superblock.journal = entry));
+        let write = || self.recording(|| self.rewrite_superblocks(|superblock| superblock.journal = entry));
         write().map_err(|error| AttachError::os(&self.config.mounts[0], "write the superblock of", error))?;
         if entry.is_none_or(|entry| entry.path.is_some()) {
             remove_from(&metas);

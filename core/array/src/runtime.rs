@@ -9,6 +9,7 @@
 mod anchors;
 mod attach;
 mod entry;
+mod joining;
 mod last;
 mod leaving;
 pub mod litter;
@@ -52,7 +53,7 @@ pub const IDLE_COUNT: usize = 64;
 const OPEN_WORDS: usize = OPEN_FILE_COUNT / 64;
 const MAGIC: u64 = u64::from_le_bytes(*b"CXLRrun\x01");
 /// Raised whenever the layout below changes.
-const VERSION: u32 = 28;
+const VERSION: u32 = 29;
 
 /// The thread that uses a lane of the journal, on a line of its own: 0 free, otherwise owner in the upper half and thread
 /// id in the lower, or [`JOURNAL_LANE_WAITS`].
@@ -84,6 +85,8 @@ struct Segment {
     out_told: AtomicU32,
     /// Members that are about to go out.
     leaving: leaving::Leaving,
+    /// Members that come into use while programs run.
+    joins: joining::Joins,
     /// Held by changes of names.
     namespace: OwnedLock,
     /// Held while a file's entry is found, made or given back.
@@ -193,6 +196,8 @@ pub struct Runtime {
     path: alloc::string::String,
     /// The array's members; whatever else the segment says is out is none of them.
     members: MemberSet,
+    /// Which members that were begun this process reaches.
+    reach: joining::Reach,
     /// The owner this process found dead last; 0 for none.
     found_dead: AtomicU32,
     /// Whether this process gave back what a dead process held.
@@ -298,6 +303,7 @@ impl Runtime {
                 file,
                 path,
                 members: MemberSet::from_bits(u32::MAX),
+                reach: joining::Reach::default(),
                 found_dead: AtomicU32::new(0),
                 reaped: AtomicBool::new(false),
                 reaped_nameless: AtomicBool::new(false),
@@ -425,13 +431,16 @@ impl Runtime {
         self.segment().out_recorded.store(recorded.bits(), Ordering::Release);
         self.segment().use_recorded.store(0, Ordering::Release);
         self.segment().out_told.fetch_and(out.bits(), Ordering::AcqRel);
+        self.forget_joins();
         self.segment().out.store(out.bits(), Ordering::Release);
         self.segment().epoch.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Takes more members out of use. Returns those that were in use until now.
+    /// Takes more members out of use. Returns those that were in use until now. A member that is about to join does not come
+    /// into use any more.
     pub fn add_out(&self, members: MemberSet) -> MemberSet {
-        let before = self.known(self.segment().out.fetch_or(members.bits(), Ordering::AcqRel));
+        self.end_joining(members);
+        let before = self.known(self.segment().out.fetch_or(members.bits(), Ordering::SeqCst));
         let fresh = members.minus(before);
         if !fresh.is_empty() {
             self.segment().epoch.fetch_add(1, Ordering::AcqRel);

@@ -90,10 +90,18 @@ impl Array {
         MemberSet::first(self.members.len()).minus(self.runtime.out())
     }
 
-    /// The member whose answers count: the lowest in use.
+    /// The member whose answers count: the lowest in use, of those that have not joined while programs run. What programs have
+    /// open lies on it: directories, pipes, sockets, files. A member that joined has these as well, but as other things.
     #[inline]
     pub fn first_in_use(&self) -> Result<Slot, OsError> {
-        self.in_use().lowest().ok_or(OsError::IO)
+        let in_use = self.in_use();
+        in_use.minus(self.runtime.joined()).lowest().or(in_use.lowest()).ok_or(OsError::IO)
+    }
+
+    /// These members, those that have joined while programs run last.
+    pub fn in_order(&self, members: MemberSet) -> impl Iterator<Item = Slot> + use<> {
+        let first = members.minus(self.runtime.joined());
+        first.iter().chain(members.minus(first).iter())
     }
 
     /// Asks the member whose answers count; one whose memory or file system turns out to have failed goes out, and the next is asked.
@@ -143,7 +151,7 @@ impl Array {
 
     #[cold]
     fn put_on_record(&self) -> Result<(), OsError> {
-        self.runtime.with_superblocks(|| {
+        self.recording(|| {
             if !self.runtime.out_unrecorded().is_empty() {
                 self.record_out()?;
             }
@@ -159,7 +167,7 @@ impl Array {
     /// What the kernel says where superblocks cannot be written.
     pub fn end_use(&self, is_clean: bool) -> Result<(), OsError> {
         let is_recorded = || self.runtime.out_unrecorded().is_empty();
-        self.runtime.with_superblocks(|| if is_recorded() { self.record_end(is_clean) } else { Ok(()) })
+        self.recording(|| if is_recorded() { self.record_end(is_clean) } else { Ok(()) })
     }
 
     /// Ends a use as [`Self::end_use`] does, without the mark of an orderly end, if this process is the last that has the
@@ -167,7 +175,8 @@ impl Array {
     /// now, they stay as they are: that is no reason to stay attached.
     pub fn end_use_if_last(&self) {
         if self.runtime.is_use_recorded() && self.runtime.out_unrecorded().is_empty() {
-            self.runtime.if_last(|| self.runtime.with_free_superblocks(|| _ = self.record_end(false)));
+            let end = || self.record_joins().and_then(|()| self.record_end(false));
+            self.runtime.if_last(|| self.runtime.with_free_superblocks(|| _ = end()));
         }
     }
 
@@ -301,7 +310,7 @@ impl Array {
             // Whom the array is open to, if it is not its maker's alone, has the directory as well.
             let access = (self.access.mode & 0o066 != 0).then_some(self.access);
             // The lowest last, which says what there is: whoever dies in between leaves it to the next.
-            let roots: Vec<_> = self.in_use().iter().filter_map(|slot| self.members[slot].root()).collect();
+            let roots: Vec<_> = self.in_order(self.in_use()).filter_map(|slot| self.members[slot].root()).collect();
             for root in roots.into_iter().rev() {
                 crate::superblock::make_directories(root, path, access)?;
             }

@@ -448,6 +448,15 @@ impl Array {
                 Err(_) => failed = failed.with(slot),
             }
         }
+        // Members that were begun and have not joined yet keep tables that can be used then.
+        for slot in self.runtime.all_begun().iter().filter(|&slot| self.runtime.out().contains(slot)) {
+            if let Some(member) = self.members.get(slot).filter(|member| self.runtime.begun(slot) == Some(member.uuid))
+                && let Some(meta) = member.meta()
+            {
+                // What cannot be marked is begun again.
+                let _ = tables::mark(meta, self.uuid, least, use_count);
+            }
+        }
         self.go_on_without(failed)?;
         let asked = if is_marked { use_count } else { least };
         let mark = |superblock: &mut Superblock| {
@@ -503,7 +512,7 @@ impl Array {
     /// `IO` if a member's superblock cannot be written.
     pub fn renew_superblocks(&self) -> Result<()> {
         self.before_change()?;
-        self.runtime.with_superblocks(|| {
+        self.recording(|| {
             self.rewrite_superblocks(|_| {})?;
             self.rewrite_superblocks(|_| {})
         })
@@ -566,7 +575,7 @@ impl Array {
 }
 
 /// Whether an error says that this process may not do something, which says nothing of the member.
-const fn may_not(error: OsError) -> bool {
+pub(crate) const fn may_not(error: OsError) -> bool {
     matches!(error, OsError::ACCESS | OsError::PERM | OsError::BADF)
 }
 

@@ -108,6 +108,20 @@ pub(crate) fn mark(meta: &OwnedFd, array: Uuid, least: u64, use_count: u64) -> R
     Ok(true)
 }
 
+/// Has the table of backing files of a new member name itself, as the table of a member that was not copied does.
+pub(crate) fn name_itself(meta: &OwnedFd) -> Result<()> {
+    const GENERATION: u64 = 1;
+    let file = open_regular(meta.as_fd(), format::BACKINGS_FILE, OFlags::RDWR)?;
+    let own = fstat(&file)?.st_ino;
+    let mut record = [0; format::BACKING_RECORD_BYTES];
+    let mut put = |at: usize, word: u64| record[at..][..8].copy_from_slice(&word.to_le_bytes());
+    put(format::BACKING_FILE_OFFSET, own);
+    put(format::BACKING_GENERATION_OFFSET, GENERATION);
+    put(format::BACKING_CHECK_OFFSET, format::backing_check(0, own, GENERATION));
+    write_fully(&file, &record, format::backing_record_offset(0))?;
+    fsync(&file)
+}
+
 /// Gives a member's inode table a header of another version. No part of a header can be overwritten such that each half of it is one, so the new one is durable in a file of its own before: a power cut in between costs
 /// nothing ([`finish_header`]).
 pub(crate) fn replace_header(meta: &OwnedFd, header: &TableHeader, access: Access) -> Result<()> {

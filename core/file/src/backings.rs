@@ -96,7 +96,8 @@ impl Backings {
         self.believed.store(believed.bits(), Ordering::Release);
     }
 
-    fn is_believed(&self, slot: Slot) -> bool {
+    /// Whether a member's table is believed.
+    pub(crate) fn believes(&self, slot: Slot) -> bool {
         MemberSet::from_bits(self.believed.load(Ordering::Acquire)).contains(slot)
     }
 
@@ -173,7 +174,7 @@ unsafe fn word<'a>(record: *mut u8, offset: usize) -> &'a AtomicU64 {
 impl Files {
     /// Notes that a file that was made on a member, with this number in the member's file system, is the backing file of an inode.
     pub fn note_backing(&self, slot: Slot, attribute: Attribute, file: u64) {
-        if self.backings().is_believed(slot) {
+        if self.backings().believes(slot) {
             self.backings().store(slot, Record::of(attribute), file);
         }
     }
@@ -191,7 +192,7 @@ impl Files {
     pub fn attribute_in_table(&self, slot: Slot, backing: BorrowedFd<'_>) -> Option<Attribute> {
         let file = fstat(backing).ok()?.st_ino;
         let last = self.table().count(self.array().first_in_use().ok()?).ok()?;
-        if !self.backings().is_believed(slot) {
+        if !self.backings().believes(slot) {
             return None;
         }
         self.backings().naming(slot, file, last).find(|&attribute| self.state_of(attribute) == Some(InodeState::Used))
@@ -203,7 +204,7 @@ impl Files {
     pub fn is_backing_of(&self, attribute: Attribute, [device, file]: [u64; 2], among: MemberSet) -> Option<bool> {
         let members = self.array().members();
         let known = |slot: Slot| {
-            let is_believed = self.backings().is_believed(slot);
+            let is_believed = self.backings().believes(slot);
             is_believed.then(|| self.backings().find(slot, Record::of(attribute))).flatten()
         };
         // Members may share a file system. If the device is none of theirs, as with subvolumes, any of them may name the file.

@@ -26,6 +26,9 @@ use intent::Lanes;
 use sys::{OsError, OwnedFd};
 use units::MemberSet;
 
+/// After so many members that joined while a process was opening a file it gives up.
+const JOIN_COUNT_MAX: u32 = 64;
+
 /// The files of one array that this process has open.
 pub struct Files {
     array: Array,
@@ -249,6 +252,10 @@ impl Files {
         }
         files.backings.believe(&files.array);
         let runtime = files.array.runtime();
+        let all = MemberSet::first(files.array.members().len());
+        let has_tables =
+            |&slot: &usize| files.table.member(slot).is_some() && files.lanes.has(slot) && files.backings.believes(slot);
+        runtime.end_opening(all.iter().filter(|slot| !has_tables(slot)).collect());
         if files.array.was_alone() || runtime.has_reaped_nameless() {
             runtime.with_namespace(|_| files.clear_orphans());
         }
@@ -342,7 +349,7 @@ impl Files {
         &'static self,
         attribute: Attribute,
         for_writing: bool,
-        backing: impl FnOnce() -> Result<(BackingFds, Access), OsError>,
+        backing: impl FnMut() -> Result<(BackingFds, Access), OsError>,
     ) -> Result<FileRef, OsError> {
         self.open_unasked(attribute, for_writing, backing)?.agreed()
     }
@@ -356,7 +363,7 @@ impl Files {
         &'static self,
         attribute: Attribute,
         for_writing: bool,
-        backing: impl FnOnce() -> Result<(BackingFds, Access), OsError>,
+        backing: impl FnMut() -> Result<(BackingFds, Access), OsError>,
     ) -> Result<FileRef, OsError> {
         let file = self.open_unasked(attribute, for_writing, backing)?;
         if file.shared().resync_waits.load(Ordering::Acquire) != 0 {
@@ -370,7 +377,7 @@ impl Files {
         &'static self,
         attribute: Attribute,
         for_writing: bool,
-        backing: impl FnOnce() -> Result<(BackingFds, Access), OsError>,
+        mut backing: impl FnMut() -> Result<(BackingFds, Access), OsError>,
     ) -> Result<FileRef, OsError> {
         let key = key(attribute.inode, attribute.generation);
         let may_take = self.keep.count != 0 && (self.keep.allowed)();
@@ -392,21 +399,28 @@ impl Files {
             drop(held);
             return Ok(FileRef(inode));
         }
-        let opened_in = self.array.runtime().epochs();
-        let (fds, access) = backing()?;
-        let backing = self.take_backing(fds, access)?;
-        let writable = access == Access::ReadWrite;
-        if let Some(opened) = open.get_mut(&key) {
-            // Open for reading only until now: descriptors from now on use one that can also write.
-            let record = self.record(attribute)?;
-            let (number, entry) = (attribute.inode, opened.inode.entry);
-            opened.inode = Arc::new(Inode::new(self, number, &record, backing, entry, writable, opened_in));
-            opened.handle_count += 1;
-            let file = FileRef(opened.inode.clone());
-            drop(held);
-            return Ok(file);
-        }
-        let inode = self.array.runtime().with_open_files(|_| self.enter(attribute, key, backing, writable, opened_in))?;
+        let mut tries = 0..JOIN_COUNT_MAX;
+        let inode = loop {
+            tries.next().ok_or(OsError::IO)?;
+            let opened_in = self.array.runtime().epochs();
+            let (fds, access) = backing()?;
+            let backing = self.take_backing(fds, access)?;
+            let writable = access == Access::ReadWrite;
+            if let Some(opened) = open.get_mut(&key) {
+                // Open for reading only until now: descriptors from now on use one that can also write.
+                let record = self.record(attribute)?;
+                let (number, entry) = (attribute.inode, opened.inode.entry);
+                opened.inode = Arc::new(Inode::new(self, number, &record, backing, entry, writable, opened_in));
+                opened.handle_count += 1;
+                let file = FileRef(opened.inode.clone());
+                drop(held);
+                return Ok(file);
+            }
+            let entered = self.array.runtime().with_open_files(|_| self.enter(attribute, key, backing, writable, opened_in))?;
+            if let Some(inode) = entered {
+                break inode;
+            }
+        };
         open.insert(key, Opened { inode: inode.clone(), handle_count: 1, shown_count: 0 });
         drop(held);
         let file = FileRef(inode);
@@ -446,7 +460,8 @@ impl Files {
         }
     }
 
-    /// The open-files lock is held.
+    /// Enters a file with backing files that this process has just opened. None if a member has joined since they were opened: they must be
+    /// opened anew, on that member too. The open-files lock is held, so no member joins meanwhile.
     fn enter(
         &'static self,
         attribute: Attribute,
@@ -454,7 +469,7 @@ impl Files {
         backing: Vec<Option<Backing>>,
         writable: bool,
         opened_in: Option<[u64; 2]>,
-    ) -> Result<Arc<Inode>, OsError> {
+    ) -> Result<Option<Arc<Inode>>, OsError> {
         let record = self.record(attribute)?;
         if record.shape.members() != self.shape.members() || record.shape.start_slot() != 0 {
             return Err(OsError::OPNOTSUPP);
@@ -472,6 +487,10 @@ impl Files {
             record = self.record(attribute).unwrap_or(record);
         }
         let inode = Inode::new(self, attribute.inode, &record, backing, entry, writable, opened_in);
+        if !inode.missed().is_empty() {
+            runtime.leave_file(entry);
+            return Ok(None);
+        }
         if entry.first {
             let shared = runtime.file(entry);
             // Of an empty file, as every new one is, what there may be is not counted upon: asking costs a system call per member.
@@ -503,7 +522,7 @@ impl Files {
             shared.unlinked.store(name as u32, Ordering::Relaxed);
             shared.size.store(record.size, Ordering::Release);
         }
-        Ok(Arc::new(inode))
+        Ok(Some(Arc::new(inode)))
     }
 
     /// Enters a file whose backing files were kept at `place`; false if it must be opened anew: the table does not know it any more,
@@ -520,6 +539,7 @@ impl Files {
         }
         let (Some(record), Some(entry)) = (record, entry) else { return false };
         if !entry.is_at(inode.entry)
+            || !inode.missed().is_empty()
             || entry.first && !whole(&record)
             || inode.is_short(if entry.first { record.size } else { inode.size() })
         {
@@ -669,6 +689,10 @@ impl Files {
             runtime.promise_file(opened.inode.entry);
         }
         let result = fork();
+        if result == 0 {
+            // Before the child looks at anything: a member may have joined that its parent does not reach, which may be gone by now.
+            let _ = runtime.me();
+        }
         for opened in open.values() {
             match result {
                 0 => {

@@ -208,7 +208,8 @@ impl Inode {
         &self.shared().status_changes
     }
 
-    /// The members whose backing files cannot be used: out of use, not open here, or cut by the file's owner.
+    /// The members whose backing files cannot be used: out of use, not open here, cut by the file's owner, or joined while the file was
+    /// open. What is out of use for all is asked for first: a member that joins is left out of the open files before it comes into use.
     #[inline]
     pub(crate) fn out(&self) -> MemberSet {
         self.files.array().runtime().out().union(self.absent).union(self.left_out())
@@ -220,14 +221,22 @@ impl Inode {
         Striper { geometry, members: &self.backing, out, turn: self.number, kernels, undo: None }
     }
 
-    /// The backing files of the members in use.
+    /// The backing files of the members in use, the one that programs' descriptors lie on first.
     pub(crate) fn in_use(&self) -> impl Iterator<Item = (Slot, &Backing)> {
-        let out = self.out();
-        self.backing
-            .iter()
-            .enumerate()
-            .filter(move |(slot, _)| !out.contains(*slot))
-            .filter_map(|(slot, backing)| backing.as_ref().map(|backing| (slot, backing)))
+        let members = MemberSet::first(self.backing.len()).minus(self.out());
+        self.files.array().in_order(members).filter_map(|slot| self.backing[slot].as_ref().map(|backing| (slot, backing)))
+    }
+
+    /// The members that are in use for this file and of which this process does not have its backing file: they joined before the
+    /// process entered the file, and after it opened the backing files.
+    #[inline]
+    pub(crate) fn missed(&self) -> MemberSet {
+        if self.absent.is_empty() {
+            return MemberSet::EMPTY;
+        }
+        let runtime = self.files.array().runtime();
+        let lacking = self.absent.minus(runtime.out()).minus(self.left_out());
+        lacking.minus(lacking.minus(runtime.joined()))
     }
 
     /// Space taken on all members, in units of 512 bytes (stat(2)).

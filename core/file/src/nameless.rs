@@ -16,7 +16,7 @@ use alloc::ffi::CString;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering};
 use format::{Attribute, InodeState};
-use sys::rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, linkat, openat, unlinkat};
+use sys::rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, linkat, openat, statat, unlinkat};
 use sys::{AsRawFd, OsError};
 use units::Slot;
 
@@ -181,6 +181,12 @@ impl Files {
             // It has its name, or is another file by now.
             _ => self.discard_orphan(attribute),
         }
+    }
+
+    /// Whether a member has the link of a file in `.cxlraid`.
+    pub(crate) fn has_orphan(&self, slot: Slot, attribute: Attribute) -> bool {
+        let meta = self.array().members()[slot].meta();
+        meta.is_some_and(|meta| statat(meta, orphan_name(attribute).as_c_str(), AtFlags::SYMLINK_NOFOLLOW).is_ok())
     }
 
     fn orphans_on(&self, slot: Slot) -> Result<Vec<Attribute>, OsError> {

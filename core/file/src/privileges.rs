@@ -19,7 +19,8 @@ use core::sync::atomic::Ordering;
 use dax::Backing;
 use format::Attribute;
 use sys::OsError;
-use sys::rustix::fs::{fgetxattr, fstat, ftruncate};
+use sys::rustix::fs::{Mode, fchmod, fgetxattr, fremovexattr, fstat, ftruncate};
+use units::MemberSet;
 
 /// The file gives no privileges.
 const NONE: u32 = 1;
@@ -57,6 +58,23 @@ impl Inode {
     /// Whether any member in use says so: a process that died may have taken them away on some only.
     fn gives_privileges(&self) -> bool {
         self.in_use().any(|(_, backing)| gives(backing))
+    }
+
+    /// Takes privileges away that the backing files of members give which were made anew, and those of the others do not: the file was written
+    /// without these members.
+    pub(crate) fn drop_privileges_on(&self, made: MemberSet) {
+        let Some((_, whole)) = self.in_use().find(|(slot, _)| !made.contains(*slot)) else { return };
+        for (_, backing) in self.in_use().filter(|(slot, _)| made.contains(*slot)) {
+            if !gives(backing) || gives(whole) {
+                continue;
+            }
+            // By itself the kernel takes them away only if this process must not keep them.
+            let _ = truncate_to_own_length(backing);
+            if let Ok(stat) = fstat(whole.fd()) {
+                let _ = fchmod(backing.fd(), Mode::from_raw_mode(stat.st_mode & 0o7777));
+            }
+            let _ = fremovexattr(backing.fd(), CAPABILITIES);
+        }
     }
 
     /// Notes that the file may give privileges from now on.

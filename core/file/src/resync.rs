@@ -18,9 +18,9 @@
 //! file's end is made zeros before the file grows.
 
 use crate::Inode;
-use crate::rebuild::times_of;
+use crate::rebuild::{NO_BYTES, times_of};
 use crate::stripes::Blocks;
-use crate::table::InodeTable;
+use crate::table::{InodeTable, Record};
 use crate::undo;
 use alloc::vec::Vec;
 use array::Array;
@@ -43,6 +43,12 @@ const TRY_COUNT: usize = 3;
 /// A range without bytes. It is never stored: on media the end of a note is not 0.
 const NOTHING: Resync = Resync { start: u64::MAX, end: 0, lost: MemberSet::EMPTY };
 
+fn put_note(record: &mut Record, note: Resync) {
+    record[LOST_MASK_OFFSET..][..4].copy_from_slice(&note.lost.bits().to_le_bytes());
+    record[RESYNC_START_OFFSET..][..8].copy_from_slice(&note.start.to_le_bytes());
+    record[RESYNC_END_OFFSET..][..8].copy_from_slice(&note.end.to_le_bytes());
+}
+
 impl InodeTable {
     /// The note of the file with inode `number`: the union of what members in use note, or else that of the
     /// record which the table judges right. None if nothing is noted, and also if no record can be read:
@@ -60,18 +66,21 @@ impl InodeTable {
     /// Does what [`Self::add_resync`] does. The inode lock is held.
     pub(crate) fn add_resync_locked(&self, array: &Array, number: u64, more: Resync) {
         let resync = self.resync(array, number).map_or(more, |present| present.union(more));
-        self.change_notes(array, number, |record| {
-            record[LOST_MASK_OFFSET..][..4].copy_from_slice(&resync.lost.bits().to_le_bytes());
-            record[RESYNC_START_OFFSET..][..8].copy_from_slice(&resync.start.to_le_bytes());
-            record[RESYNC_END_OFFSET..][..8].copy_from_slice(&resync.end.to_le_bytes());
-        });
+        self.change_notes(array, number, |record| put_note(record, resync));
     }
 
-    /// Takes the note away if it still is `done`. The inode lock is held.
-    fn end_resync_locked(&self, array: &Array, number: u64, done: Option<Resync>) {
-        if self.resync(array, number) == done {
-            self.change_notes(array, number, |record| record[RESYNC_END_OFFSET..][..8].fill(0));
+    /// Takes the note away if it still is `done`. `kept` are members of which it goes on saying that they have lost the file's bytes. The inode lock is held.
+    fn end_resync_locked(&self, array: &Array, number: u64, done: Option<Resync>, kept: MemberSet) {
+        if self.resync(array, number) != done {
+            return;
         }
+        let lost = done.map_or(MemberSet::EMPTY, |done| done.lost);
+        let kept = lost.minus(lost.minus(kept));
+        let left = if kept.is_empty() { None } else { Some(Resync { lost: kept, ..NO_BYTES }) };
+        self.change_notes(array, number, |record| match left {
+            Some(left) => put_note(record, left),
+            None => record[RESYNC_END_OFFSET..][..8].fill(0),
+        });
     }
 }
 
@@ -139,7 +148,7 @@ impl Inode {
         change()?;
         let (from, to) = (self.geometry.member_bytes(start), self.geometry.member_bytes(start + self.stripe_step()));
         self.on_members(|backing| backing.persist(from, to - from))?;
-        array.runtime().with_inodes(|_| table.end_resync_locked(array, self.number, Some(stripe)));
+        array.runtime().with_inodes(|_| table.end_resync_locked(array, self.number, Some(stripe), self.without()));
         Ok(())
     }
 
@@ -172,10 +181,11 @@ impl Inode {
     fn end_resync(&self, done: Option<Resync>) -> bool {
         let array = self.files.array();
         array.runtime().with_inodes(|_| {
-            if !self.left_out().is_empty() {
+            if !self.cut_by_owner().is_empty() {
                 return false;
             }
-            self.files.table().end_resync_locked(array, self.number, done);
+            // Who joined while the file was open keeps its note, which is made with the inode lock held as well.
+            self.files.table().end_resync_locked(array, self.number, done, self.without());
             self.shared().resync_waits.store(0, Ordering::Release);
             true
         })
@@ -212,6 +222,7 @@ impl Inode {
                 let _ = futimens(backing.fd(), &times);
             }
         }
+        self.drop_privileges_on(range.lost);
         Ok(noted)
     }
 

@@ -25,10 +25,21 @@ impl Inode {
     /// The members that count as out for this file alone.
     #[inline]
     pub(crate) fn left_out(&self) -> MemberSet {
-        match self.shared().cut.load(Ordering::Acquire) {
+        let shared = self.shared();
+        match shared.cut.load(Ordering::Acquire) | shared.without.load(Ordering::Acquire) {
             0 => MemberSet::EMPTY,
             bits => self.members_of(bits),
         }
+    }
+
+    /// The members on which the file's owner has cut the backing file.
+    pub(crate) fn cut_by_owner(&self) -> MemberSet {
+        self.members_of(self.shared().cut.load(Ordering::Acquire))
+    }
+
+    /// The members that joined while the file was open: it goes on without them until the last process closes it.
+    pub fn without(&self) -> MemberSet {
+        self.members_of(self.shared().without.load(Ordering::Acquire))
     }
 
     /// The members that these bits stand for. Another process may have stored any.

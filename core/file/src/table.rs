@@ -246,7 +246,10 @@ impl InodeTable {
     /// change.
     pub(crate) fn store_everywhere(&self, array: &Array, number: u64, store: impl Fn(*mut u8)) {
         let mut failed = false;
-        for slot in array.in_use().iter() {
+        // Those that join come last, so that whoever copies a record to them and compares finds it changed meanwhile.
+        let joining = array.runtime().joining();
+        let in_use = array.in_use();
+        for slot in in_use.iter().chain(joining.minus(in_use).iter()) {
             let Ok(record) = self.address(slot, number) else {
                 let _ = array.fail_member(slot);
                 failed = true;

@@ -506,11 +506,13 @@ fn writer_of_blocks() {
     let level = level.parse().unwrap();
     let config = array::Config::new(level, None, &mounts, &[b"/data".to_vec()], String::new()).unwrap();
     let files = Files::new(array::Array::attach(&config).unwrap()).unwrap();
-    let backing = mounts.iter().map(|mount| {
-        let path = [mount, &b"/data/f"[..]].concat();
-        Some(sys::rustix::fs::open(path, sys::rustix::fs::OFlags::RDWR, sys::rustix::fs::Mode::empty()).unwrap())
-    });
-    let opened = files.open(Attribute { inode, generation }, true, || Ok((backing.collect(), dax::Access::ReadWrite)));
+    let backing = || {
+        mounts.iter().map(|mount| {
+            let path = [mount, &b"/data/f"[..]].concat();
+            Some(sys::rustix::fs::open(path, sys::rustix::fs::OFlags::RDWR, sys::rustix::fs::Mode::empty()).unwrap())
+        })
+    };
+    let opened = files.open(Attribute { inode, generation }, true, || Ok((backing().collect(), dax::Access::ReadWrite)));
     let file = opened.unwrap();
     std::thread::scope(|scope| {
         for thread in 0..2 {

@@ -212,8 +212,8 @@ fn who_may_only_read_is_never_shown_what_nobody_wrote() {
             deaths += u32::from(!status.success());
             let reader = scene.array.again();
             let fd = |slot: usize| open(scene.array.member_path(slot).join("data/f"), OFlags::RDONLY, Mode::empty()).unwrap();
-            let fds = (0..shape.1).map(|slot| (!scene.out.contains(slot)).then(|| fd(slot))).collect();
-            let file = reader.open(scene.attribute, false, || Ok((fds, Access::ReadOnly))).unwrap();
+            let fds = || (0..shape.1).map(|slot| (!scene.out.contains(slot)).then(|| fd(slot))).collect();
+            let file = reader.open(scene.attribute, false, || Ok((fds(), Access::ReadOnly))).unwrap();
             for at in (0..FILE_BYTES).step_by(1000) {
                 let mut bytes = [0; 1000];
                 // SAFETY: the buffer is ours.

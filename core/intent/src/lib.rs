@@ -123,6 +123,12 @@ impl<M: Medium> Lanes<M> {
         Self { files, bases, kernels }
     }
 
+    /// Whether a member has lanes that can be stored to.
+    #[must_use]
+    pub fn has(&self, slot: Slot) -> bool {
+        self.bases.get(slot).is_some_and(|&base| base != 0)
+    }
+
     /// The calling thread's lane. `owners` are the owner words of the runtime segment, `is_alive` tells of an owner whether it lives.
     /// `inherit` sees to what a lane names whose owner died, before this returns it.
     #[inline]

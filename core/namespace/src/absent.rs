@@ -85,7 +85,7 @@ impl Namespace {
         let (array, count) = (self.array(), self.array().members().len());
         let in_use = array.in_use();
         let bears = array.geometry().level().failures_max(count).saturating_sub(count - in_use.len());
-        (0..count).filter(move |&slot| in_use.contains(slot)).skip(1).take(bears.max(1))
+        array.in_order(in_use).skip(1).take(bears.max(1))
     }
 
     /// What a witness has at a logical path. The kernel follows symlinks on the way, so the answer is only a hint.

@@ -307,7 +307,15 @@ impl Namespace {
                 let _ = previous.as_change(change).on_descriptor(on, fd);
             }
         };
-        let act = |on: &On| backing(on).map_or(Ok(()), |fd| change.on_descriptor(on, fd));
+        let act = |on: &On| match backing(on) {
+            Some(fd) => change.on_descriptor(on, fd),
+            // What joined while the file was open has it by its name.
+            None if file.without().contains(on.slot) => match self.apart(on, fd, file)? {
+                Some(there) => change.by_link(on, there.as_fd()),
+                None => Ok(()),
+            },
+            None => Ok(()),
+        };
         // What has no name is nobody's to find after a crash.
         let result = match self.logical_path_of(fd)? {
             Some(path) if self.leads_to(&path, fd) => {
@@ -326,6 +334,19 @@ impl Namespace {
             file.change_copy_access();
         }
         Ok(())
+    }
+
+    /// The backing file, only named, of a file on a member that joined while the file was open. None if the file has no name any more that
+    /// leads there. `fd` is a descriptor of the file.
+    pub(crate) fn apart(&self, on: &On, fd: BorrowedFd<'_>, file: &file::FileRef) -> Result<Option<OwnedFd>> {
+        let there = |path: &[u8]| {
+            let found = open_below(on.root, path, ANCHOR, Mode::empty()).ok()?;
+            let is_it = self.attribute_named(on.slot, found.as_fd()) == Ok(Some(file.attribute()));
+            is_it.then_some(found)
+        };
+        let named = self.logical_path_of(fd)?.filter(|path| self.leads_to(path, fd));
+        let known = named.and_then(|path| there(&path[1..])).or_else(|| there(&file::orphan_path(file.attribute())));
+        Ok(known.or_else(|| self.path_of(file.attribute()).and_then(|path| there(&path[1..]))))
     }
 
     /// Whether a logical path still leads to what a descriptor is open on.

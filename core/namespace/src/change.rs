@@ -282,7 +282,16 @@ impl Namespace {
                 return Err(if self.is_there(target) { OsError::EXIST } else { OsError::NOENT });
             }
             let make = |on: &On, at: &Located<'_>| {
-                let Some((_, own)) = file.backing_fds().find(|&(slot, _)| slot == on.slot) else { return Err(OsError::IO) };
+                let apart;
+                let own = match file.backing_fds().find(|&(slot, _)| slot == on.slot) {
+                    Some((_, own)) => own,
+                    None if file.without().contains(on.slot) => {
+                        let own = file.backing_fds().next().map_or(fd, |(_, own)| own);
+                        apart = self.apart(on, own, file)?.ok_or(OsError::IO)?;
+                        apart.as_fd()
+                    }
+                    None => return Err(OsError::IO),
+                };
                 let from = crate::descriptor::link(own.as_raw_fd());
                 linkat(CWD, from.as_slice(), at.directory(), at.name(), AtFlags::SYMLINK_FOLLOW)
             };

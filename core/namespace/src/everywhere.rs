@@ -86,7 +86,7 @@ impl Namespace {
     ) -> Result<()> {
         let mut done = MemberSet::EMPTY;
         let mut failed = false;
-        for slot in self.array().in_use().iter() {
+        for slot in self.array().in_order(self.array().in_use()) {
             let on = On { slot, root: self.root(slot)?, first: done.is_empty(), afresh: false };
             let result = match act(&on) {
                 // What is kept for later must not be in the way of what is wanted now. Where a directory cannot be opened nothing has been changed.

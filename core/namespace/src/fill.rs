@@ -3,18 +3,21 @@
 //! The member is out while this runs, so nothing here can put a good member out for it. Whatever is
 //! cut short is done again from the beginning: the member's tree is emptied first. Files are made
 //! empty; their bytes are noted as lost (`file::Files::note_lost_everywhere`), and computed later
-//! from the other members. The process is alone with the array.
+//! from the other members. The process is alone with the array ([`fill`]), or programs use the array
+//! and the member joins ([`begin`], [`Joiner`]).
 
 use crate::Namespace;
 use crate::change::link_on;
+use crate::everywhere::On;
 use crate::located::{Located, names_in};
 use crate::recover::{Item, Tree};
 use crate::resolve::join;
 use alloc::collections::BTreeMap;
 use alloc::collections::btree_map::Entry;
+use alloc::vec::Vec;
 use array::{Array, AttachError, Config};
-use file::Files;
-use sys::rustix::fs::{AtFlags, FileType, unlinkat, utimensat};
+use file::{Files, Refusal};
+use sys::rustix::fs::{AtFlags, FileType, syncfs, unlinkat, utimensat};
 use sys::{AsFd, OsError, Result};
 use units::Slot;
 
@@ -29,6 +32,15 @@ pub enum FillError {
         "the array is in use; end its programs, and start them again when the member is in: its data is computed while they run"
     )]
     InUse,
+    /// Processes, by pid, started before the member was begun, or cannot open it.
+    #[error("programs run that started before the member was begun; end them, or start them again one after the other")]
+    Unreached(Vec<u32>),
+    /// A process has a file open that no path leads to.
+    #[error("a program has a file open that was made without a name (O_TMPFILE), which the member could not get; end it")]
+    Nameless,
+    /// A process holds a lock of the array, or has taken the member out.
+    #[error("a program keeps a lock of the array for long, as one that is stopped does, or names change all the time; try again")]
+    Busy,
     /// Writes wait in the journal.
     #[error("writes wait in the array's journal; run 'cxlraid journal replay' first")]
     Waiting,
@@ -77,6 +89,89 @@ fn require_loss_borne(config: &Config, slot: Slot) -> core::result::Result<(), F
     borne
 }
 
+impl From<Refusal> for FillError {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Unreached(pids) => Self::Unreached(pids),
+            Refusal::Nameless => Self::Nameless,
+            Refusal::Busy => Self::Busy,
+            Refusal::Unbuilt => Self::Unbuilt,
+            Refusal::Os(error) => Self::Os(error),
+        }
+    }
+}
+
+/// Makes a new `.cxlraid` in the directory of a member that is out, while programs use the array. Those that start from now on can use the
+/// member once it joins ([`Joiner`]).
+///
+/// # Errors
+/// [`FillError`]; `InUse` for an array with a journal, of which a member can only be made anew while no program uses it.
+pub fn begin(config: &Config, slot: Slot) -> core::result::Result<(), FillError> {
+    let files = Files::new(Array::attach(config)?).map_err(FillError::Os)?;
+    let array = files.array();
+    let begun = match files.require_loss_borne(slot) {
+        _ if array.journal().is_some() => Err(FillError::InUse),
+        // What its directory holds is given up with its old beginning.
+        Err(OsError::BUSY) => Err(FillError::Unbuilt),
+        borne => borne.map_err(FillError::Os).and_then(|()| array.begin_member_in_use(slot).map_err(FillError::from)),
+    };
+    files.detach();
+    array.abandon();
+    begun
+}
+
+/// A process that brings a member into use which was begun while programs run ([`begin`]).
+pub struct Joiner {
+    names: Namespace,
+    slot: Slot,
+}
+
+impl Joiner {
+    /// Attaches to the array.
+    ///
+    /// # Errors
+    /// [`FillError`].
+    pub fn new(config: &Config, slot: Slot) -> core::result::Result<Self, FillError> {
+        let files = Files::new(Array::attach(config)?).map_err(FillError::Os)?;
+        Ok(Self { names: Namespace::new(files).map_err(FillError::Os)?, slot })
+    }
+
+    /// Whether the member is there as it was begun last.
+    #[must_use]
+    pub fn reaches(&self) -> bool {
+        self.names.array().runtime().reaches(self.slot)
+    }
+
+    /// Whether the member is in use.
+    #[must_use]
+    pub fn is_in(&self) -> bool {
+        self.names.array().in_use().contains(self.slot)
+    }
+
+    /// Gives the member all that the others have but the bytes of files, and brings it into use. Programs read and write meanwhile, and open files; changes of names
+    /// wait, and in the end opening and closing.
+    ///
+    /// # Errors
+    /// [`FillError`]. The member is out as before. With `Unreached`, `Nameless` and `Busy` this can be tried again.
+    pub fn join(&self) -> core::result::Result<(), FillError> {
+        if self.names.array().journal().is_some() {
+            return Err(FillError::InUse);
+        }
+        self.names.forget_dead();
+        let unreached = self.names.array().runtime().not_reaching(self.slot);
+        if !unreached.is_empty() {
+            return Err(FillError::Unreached(unreached));
+        }
+        self.names.join_member(self.slot)
+    }
+
+    /// Leaves the array.
+    pub fn end(self) {
+        self.names.files().detach();
+        self.names.array().abandon();
+    }
+}
+
 /// The array, with nobody else in it.
 fn hold(config: &Config) -> core::result::Result<Array, FillError> {
     let array = Array::attach_holding(config)?;
@@ -98,6 +193,15 @@ fn fill_held(files: &'static Files, slot: Slot) -> core::result::Result<(), Fill
 }
 
 impl Namespace {
+    /// Gives back what dead processes held, as a process does that starts: files that they had open are open no more.
+    pub fn forget_dead(&self) {
+        let runtime = self.array().runtime();
+        let _ = runtime.reap();
+        if runtime.has_reaped_nameless() {
+            self.clear_nameless();
+        }
+    }
+
     /// Gives a member, which is out and has a new `.cxlraid` (`array::Array::begin_member`), all that the others have but the bytes of files, and notes that it has lost those.
     ///
     /// # Errors
@@ -116,15 +220,78 @@ impl Namespace {
             if !self.restructuring(|| self.recover_member(slot, reference, &[]))? {
                 return Err(OsError::AGAIN);
             }
-            let wanted = self.tree(reference)?;
-            self.link_again(slot, &wanted)?;
-            self.equalise_times(slot, &wanted)?;
-            let log = self.log()?;
-            if let Some(position) = self.position(log, reference) {
-                self.set_position(log, slot, position);
-            }
-            Ok(())
+            self.finish_names(slot, reference)
         })
+    }
+
+    /// Does what [`Self::fill_member`] does while programs use the array, and brings the member into use.
+    fn join_member(&self, slot: Slot) -> core::result::Result<(), FillError> {
+        let mut refusal = None;
+        let joined = self.locked(|whole| {
+            whole?;
+            let reference = self.reference_that_lacks_nothing(self.array().first_in_use()?)?;
+            self.array().before_change()?;
+            self.files().require_loss_borne(slot)?;
+            self.empty_member(slot)?;
+            self.files().copy_name_log(reference, slot)?;
+            for prefix in &self.array().config().prefixes {
+                self.array().make_directories_on(slot, prefix)?;
+            }
+            // Nobody remembers anything of this member, so nothing that is remembered ends with this.
+            if !self.recover_member(slot, reference, &[])? {
+                return Err(OsError::AGAIN);
+            }
+            self.finish_names(slot, reference)?;
+            self.copy_orphans(slot, reference)?;
+            // Most of it is durable before anybody waits for that with a file to be opened.
+            syncfs(self.root(slot)?)?;
+            refusal = self.array().while_nobody_attaches(|| self.files().join(slot)).unwrap_or(Err(Refusal::Busy)).err();
+            Ok(())
+        });
+        match (joined, refusal) {
+            (Err(OsError::AGAIN), _) => Err(FillError::Busy),
+            (Err(OsError::BUSY), _) => Err(FillError::Unbuilt),
+            (Err(error), _) => Err(FillError::Os(error)),
+            (Ok(()), Some(refusal)) => Err(refusal.into()),
+            (Ok(()), None) => Ok(()),
+        }
+    }
+
+    /// Gives a member, which has all names, what names do not say.
+    fn finish_names(&self, slot: Slot, reference: Slot) -> Result<()> {
+        let wanted = self.tree(reference)?;
+        self.link_again(slot, &wanted)?;
+        self.equalise_times(slot, &wanted)?;
+        let log = self.log()?;
+        if let Some(position) = self.position(log, reference) {
+            self.set_position(log, slot, position);
+        }
+        Ok(())
+    }
+
+    /// Gives a member the files that are open and have lost their last name: empty ones.
+    fn copy_orphans(&self, slot: Slot, reference: Slot) -> Result<()> {
+        let directory = format::DIRECTORY.to_bytes();
+        for name in names_in(self.root(slot)?, directory)? {
+            if name.starts_with(format::ORPHAN_PREFIX.as_bytes()) || name.starts_with(crate::recover::ASIDE) {
+                unlinkat(self.root(slot)?, join(directory, &name), AtFlags::empty())?;
+            }
+        }
+        for name in names_in(self.root(reference)?, directory)? {
+            if !name.starts_with(format::ORPHAN_PREFIX.as_bytes()) {
+                continue;
+            }
+            let relative = join(directory, &name);
+            let at = Located::below(self.root(reference)?.as_fd(), &relative)?;
+            let (stat, attribute) = match (at.stat(), self.attribute_at(reference, &at)) {
+                (Ok(stat), Ok(Some(attribute))) => (stat, attribute),
+                // The last process that had it open has just closed it.
+                (Err(OsError::NOENT), _) | (_, Ok(None) | Err(OsError::NOENT)) => continue,
+                (Err(error), _) | (_, Err(error)) => return Err(error),
+            };
+            self.make_stub(&On { slot, root: self.root(slot)?, first: false, afresh: true }, &relative, &stat, attribute)?;
+        }
+        Ok(())
     }
 
     /// Removes everything on a member that belongs to the array, but for what lies in `.cxlraid`.

@@ -30,7 +30,7 @@ use sys::{AsFd, OsError, OwnedFd, Result};
 use units::{MemberSet, Slot};
 
 /// How the names of files set aside begin, within `.cxlraid`; the inode number follows.
-const ASIDE: &[u8] = b"aside-";
+pub(crate) const ASIDE: &[u8] = b"aside-";
 const XATTR_BYTES_MAX: usize = 65536;
 
 /// One name of a member.
@@ -291,6 +291,10 @@ impl Namespace {
     /// opened, if it held anything and anybody is going to ask.
     fn can_be_empty(&self, slot: Slot, file: Attribute) -> Result<bool> {
         if !matches!(self.files().state_of(file), Some(InodeState::Used | InodeState::Orphan)) {
+            return Ok(true);
+        }
+        if !self.array().in_use().contains(slot) {
+            // It is made anew: of all files it is noted that it has lost their bytes, before it comes into use.
             return Ok(true);
         }
         Ok(self.files().size_on_members(file)? == 0 || self.files().note_lost(file, slot) || self.never_had(slot, file)?)

@@ -41,6 +41,8 @@ pub(super) struct AttachSlot {
     pub(super) watches: AtomicU32,
     /// 1 once its process changes nothing more and is about to detach (last.rs).
     pub(super) leaves: AtomicU32,
+    /// The beginnings of members that its process can follow (joining.rs).
+    pub(super) reach: AtomicU64,
 }
 
 impl Runtime {
@@ -59,6 +61,7 @@ impl Runtime {
     fn attach_child(&self) -> OwnerId {
         loop {
             if let Ok(me) = self.attach() {
+                self.leave_unreached();
                 return me;
             }
             // All slots are taken by living processes; one will end.
@@ -105,9 +108,10 @@ impl Runtime {
                 slot.heard.store(self.rings(), Ordering::Relaxed);
                 slot.waits_for.store(0, Ordering::Relaxed);
                 slot.leaves.store(0, Ordering::Relaxed);
+                slot.reach.store(self.reach_told(), Ordering::Relaxed);
                 // Before the process is named: whoever looks for processes finds it from then on.
                 segment.attached[index / 64].fetch_or(1 << (index % 64), Ordering::AcqRel);
-                slot.pid.store(process.pid, Ordering::Release);
+                slot.pid.store(process.pid, Ordering::SeqCst);
                 return Some(owner_id(index, taken));
             }
         }

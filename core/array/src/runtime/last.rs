@@ -14,6 +14,9 @@ use sync::OwnerId;
 use sys::OwnedFd;
 use sys::rustix::fs::{self, FlockOperation, Mode};
 
+/// How often it is tried to keep others from attaching.
+const LOCK_STEPS: u32 = 20_000;
+
 impl Runtime {
     /// Runs `act` if no other process is attached, and if this process may make system calls and write to the array's
     /// own files. A child of this process that has not called the library since fork is not seen: it attaches later.
@@ -38,6 +41,19 @@ impl Runtime {
     /// dead counts.
     fn has_others(&self, own: usize) -> bool {
         self.taken_slots().any(|slot| slot != own && self.segment().attach[slot].leaves.load(Ordering::SeqCst) == 0)
+    }
+
+    /// Runs `act` while nobody attaches. None if another process does not come to an end with attaching.
+    pub(crate) fn while_nobody_attaches<T>(&self, act: impl FnOnce() -> T) -> Option<T> {
+        for _ in 0..LOCK_STEPS {
+            if let Some(lock) = self.lock_apart() {
+                let result = act();
+                drop(lock);
+                return Some(result);
+            }
+            let _ = sys::rustix::thread::nanosleep(&super::ANSWER_STEP);
+        }
+        None
     }
 
     /// The segment's file, locked by this open of it alone; None if somebody keeps it locked, or if it is not there any

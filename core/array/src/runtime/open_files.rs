@@ -33,6 +33,9 @@ pub struct SharedFile {
     pub flags: AtomicU32,
     /// The members that count as out for this file alone, as bits: its owner has cut its backing files there.
     pub cut: AtomicU32,
+    /// The members that count as out for this file alone until the last process has closed it, as bits: they joined while it
+    /// was open, and processes have backing files of it on the others only.
+    pub without: AtomicU32,
     /// Whether the file is known to give no privileges to whoever executes it; see core/file's `privileges`.
     pub privileges: AtomicU32,
     /// 1 once the last name is gone.
@@ -153,6 +156,7 @@ impl Runtime {
         if first {
             file.anchors.clear();
             file.privileges.store(0, Ordering::Release);
+            file.without.store(0, Ordering::Release);
         }
         let mut replaced = None;
         if found.is_none() {
@@ -205,6 +209,14 @@ impl Runtime {
     /// Every entry that may be that of a file.
     pub fn entered_files(&self) -> impl Iterator<Item = &SharedFile> {
         self.used_entries().map(|index| &self.segment().files[index])
+    }
+
+    /// The files that processes have open, or that are on their way to one: their keys, and what is shared of them. The caller
+    /// holds the open-files lock.
+    pub fn open_files(&self) -> impl Iterator<Item = (u64, &SharedFile)> {
+        let segment = self.segment();
+        let files = self.used_entries().map(|index| (segment.keys[index].load(Ordering::Acquire), &segment.files[index]));
+        files.filter(|(key, file)| *key != 0 && file.users.load(Ordering::Acquire) != 0)
     }
 
     /// The key of an open file of which a descriptor lies on a backing file with this inode number, and this device number if that is known.
