@@ -19,15 +19,15 @@ use crate::emptied;
 use crate::error::AttachError;
 use crate::exclusive;
 use crate::journal::{self, ArrayJournal};
+use crate::judge::{Verdict, has_fewer_in_sync, inspect_all, judge, lacking, steady};
 use crate::lent;
-use crate::member::{Finding, Member, Standing, inspect};
+use crate::member::{Finding, Member, Standing};
 use crate::runtime::Runtime;
-use crate::split;
 use crate::superblock;
 use crate::tables;
 use crate::waiting;
 use alloc::vec::Vec;
-use format::{MemberState, Superblock, Uuid};
+use format::{Superblock, Uuid};
 use layout::Geometry;
 use sys::OsError;
 use sys::rustix::fs::{FlockOperation, flock};
@@ -83,13 +83,6 @@ enum Losses {
 enum Sight {
     First,
     Second,
-}
-
-/// What the superblocks say together.
-struct Verdict {
-    superblock: Superblock,
-    /// By slot.
-    members: Vec<Member>,
 }
 
 impl Array {
@@ -323,39 +316,6 @@ fn is_reached(runtime: &Runtime, members: &[Member], slot: usize) -> bool {
     members.get(slot).is_some_and(|member| member.directories.is_some() && runtime.begun(slot) == Some(member.uuid))
 }
 
-/// How often a start reads the superblocks anew while other processes keep changing them.
-const STEADY_COUNT: u32 = 100;
-
-/// Superblocks are read one after the other, and others may raise their counts in between: then those that were read first look as if their members had missed something. So where one is
-/// behind all are read again, until nothing has changed between two looks.
-fn steady(config: &Config, mut findings: Vec<Finding>) -> Result<Vec<Finding>, AttachError> {
-    let counts = |findings: &[Finding]| -> Vec<Option<u64>> {
-        findings.iter().map(|finding| finding.superblock().map(|superblock| superblock.event_count)).collect()
-    };
-    for _ in 0..STEADY_COUNT {
-        let found = counts(&findings);
-        let newest = found.iter().flatten().max().copied().unwrap_or(0);
-        if found.iter().flatten().all(|count| count + 1 >= newest) {
-            break;
-        }
-        findings = inspect_all(config)?;
-        if counts(&findings) == found {
-            break;
-        }
-    }
-    Ok(findings)
-}
-
-/// Whether a member that was in sync is not any more.
-fn has_fewer_in_sync(members: &[Member], before: &[Standing]) -> bool {
-    let is_in_sync = |standing: Standing| standing == Standing::InSync;
-    members.iter().zip(before).any(|(member, &before)| is_in_sync(before) && !is_in_sync(member.standing))
-}
-
-pub(crate) fn inspect_all(config: &Config) -> Result<Vec<Finding>, AttachError> {
-    config.mounts.iter().map(|path| inspect(path)).collect()
-}
-
 /// Creates the array unless another process has done so meanwhile. Returns whether we did.
 fn create_if_still_blank(config: &Config, findings: &[Finding]) -> Result<bool, AttachError> {
     let mut roots = Vec::with_capacity(findings.len());
@@ -370,99 +330,6 @@ fn create_if_still_blank(config: &Config, findings: &[Finding]) -> Result<bool, 
     let result = if still_blank { superblock::create(config, &roots).map(|()| true) } else { Ok(false) };
     let _ = flock(first, FlockOperation::Unlock);
     result
-}
-
-/// Compares what was found with the configuration and decides the standing of each member.
-fn judge(config: &Config, findings: Vec<Finding>) -> Result<Verdict, AttachError> {
-    let is_meant = |superblock: &&Superblock| config.uuid.is_none_or(|uuid| superblock.array_uuid == uuid);
-    let newest = findings.iter().filter_map(Finding::superblock).filter(is_meant).max_by_key(|superblock| superblock.event_count);
-    let refusal = findings.iter().find_map(Finding::refusal).cloned();
-    let newest = newest.cloned().ok_or_else(|| refusal.clone().unwrap_or_else(|| not_there(config, &findings)))?;
-    check_against(config, &newest)?;
-    split::check(findings.iter().filter(|finding| finding.is_of(newest.array_uuid)))?;
-    let mut members: Vec<Option<Member>> = (0..newest.member_count).map(|_| None).collect();
-    let mut without_superblock = Vec::new();
-    for finding in findings {
-        let Some(superblock) = finding.superblock() else {
-            without_superblock.push(finding);
-            continue;
-        };
-        if superblock.array_uuid != newest.array_uuid && config.uuid.is_some() {
-            // Which array is meant is known: another one's member in the place of one of its own is no more than a missing one.
-            without_superblock.push(finding);
-            continue;
-        }
-        if superblock.array_uuid != newest.array_uuid {
-            return Err(AttachError::OtherArray {
-                path: finding.path.clone(),
-                found: superblock.array_uuid,
-                expected: newest.array_uuid,
-            });
-        }
-        let bits = superblock.unknown_read_only_features();
-        if bits != 0 {
-            return Err(AttachError::ReadOnlyFeatures { path: finding.path.clone(), bits });
-        }
-        let slot = superblock.slot;
-        let standing = standing(superblock, &newest);
-        if slot >= members.len() || members[slot].is_some() {
-            return Err(AttachError::SlotTwice { path: finding.path.clone(), slot });
-        }
-        let is_rebuilding = standing == Standing::InSync && newest.members[slot].state == MemberState::Rebuilding;
-        members[slot] = Some(Member { is_rebuilding, ..finding.into_member(slot, standing) });
-    }
-    // What has no superblock stands for the slots that are left, in the order given.
-    let mut rest = without_superblock.into_iter();
-    let members = members
-        .into_iter()
-        .enumerate()
-        .map(|(slot, member)| match member {
-            Some(member) => Ok(member),
-            None => rest.next().map(|finding| finding.into_missing(slot)).ok_or(AttachError::Vanished),
-        })
-        .collect::<Result<Vec<_>, _>>()?;
-    let members = emptied::without_trees(members);
-    match refusal {
-        // Without that one it could be used.
-        Some(refusal) if !newest.geometry()?.survives(lacking(&members)) => Err(refusal),
-        _ => Ok(Verdict { superblock: newest, members }),
-    }
-}
-
-/// The members on which bytes are missing.
-fn lacking(members: &[Member]) -> MemberSet {
-    members.iter().filter(|member| member.lacks_bytes()).map(|member| member.slot).collect()
-}
-
-/// Why no member of the array is found.
-fn not_there(config: &Config, findings: &[Finding]) -> AttachError {
-    let other = findings.iter().find_map(|finding| Some((finding, finding.superblock()?.array_uuid)));
-    match (config.uuid, other) {
-        (Some(expected), Some((finding, found))) => AttachError::OtherArray { path: finding.path.clone(), found, expected },
-        (Some(expected), None) => AttachError::NotMounted { path: config.mounts[0].clone(), expected },
-        (None, _) => AttachError::Vanished,
-    }
-}
-
-fn check_against(config: &Config, superblock: &Superblock) -> Result<(), AttachError> {
-    if superblock.level != config.level {
-        return Err(AttachError::OtherLevel { array: superblock.level, asked: config.level });
-    }
-    if superblock.member_count != config.mounts.len() {
-        return Err(AttachError::OtherCount { array: superblock.member_count, asked: config.mounts.len() });
-    }
-    match config.chunk {
-        Some(chunk) if chunk != superblock.chunk && superblock.level.has_chunks() => {
-            Err(AttachError::OtherChunk { array: superblock.chunk, asked: chunk })
-        }
-        _ => Ok(()),
-    }
-}
-
-fn standing(own: &Superblock, newest: &Superblock) -> Standing {
-    let believed = newest.members[own.slot];
-    let current = own.event_count + 1 >= newest.event_count;
-    if believed.state.is_in_use() && believed.uuid == own.member_uuid && current { Standing::InSync } else { Standing::Stale }
 }
 
 #[cfg(test)]
@@ -796,7 +663,7 @@ mod tests {
         let (foreign, _) = made("foreign");
         let uuid_at = |home: &Home| {
             let path = home.0.join("m0").into_os_string().into_encoded_bytes();
-            inspect(&path).unwrap().superblock().unwrap().array_uuid
+            crate::member::inspect(&path).unwrap().superblock().unwrap().array_uuid
         };
         let uuid = uuid_at(&home);
         [uuid, uuid_at(&foreign)].into_iter().for_each(remove_segment);

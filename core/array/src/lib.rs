@@ -16,6 +16,7 @@ pub mod events;
 mod exclusive;
 mod fill;
 pub mod journal;
+mod judge;
 mod lent;
 mod level;
 pub mod liveness;

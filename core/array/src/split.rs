@@ -3,9 +3,9 @@
 //! A member that is out is not written, so its table goes on saying what it last saw: that the others are in sync. Two members that each call the other out, and themselves in sync, were both used while the
 //! other was away. Nothing says whose changes are to be kept, so a start refuses, and the operator chooses ([`prefer`]).
 
-use crate::assemble::inspect_all;
 use crate::config::Config;
 use crate::error::AttachError;
+use crate::judge::inspect_all;
 use crate::member::Finding;
 use crate::superblock::{read, write_copy};
 use alloc::vec::Vec;
