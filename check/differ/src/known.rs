@@ -22,7 +22,7 @@ const LOCKED: i64 = libc::MAP_LOCKED as i64;
 const READ_WRITE: i64 = 3;
 const HUGE: i64 = i64::MAX;
 
-const PROGRAMS: [fn() -> Vec<Step>; 47] = [
+const PROGRAMS: [fn() -> Vec<Step>; 51] = [
     // FICLONE of a directory of the array, from what is no descriptor, and onto what is none of the array's.
     || vec![ioctl(5, 0x4004_9409), call("ioctl", vec![Number(3), Number(0x4004_9409), Number(-1)])],
     || vec![call("ioctl", vec![Number(9), Number(0x4004_9409), Number(3)]), ioctl_of(3, 4), ioctl_of(3, 5), ioctl_of(10, 4)],
@@ -486,6 +486,68 @@ const PROGRAMS: [fn() -> Vec<Step>; 47] = [
             remapped(0, 2 * PAGE, 2 * PAGE, 7, 1),
             load(40, PAGE),
             load(0, 2 * PAGE),
+        ]
+    },
+    // A file without a name that is open with O_PATH only: it has its length, also when its number is another file's.
+    || {
+        let stat = || call("fstat", vec![Number(6), Memory(Place::Good)]);
+        vec![
+            call("unlink", vec![path("f0")]),
+            stat(),
+            call("dup2", vec![Number(8), Number(3)]),
+            stat(),
+            call("statx", vec![Number(6), path(""), Number(0x1000), Number(0x7ff), Memory(Place::Good)]),
+            call("open", vec![path("f0"), Number(0o102), Number(0o644)]),
+            stat(),
+        ]
+    },
+    // One that nobody had open when its name went.
+    || {
+        vec![
+            call("close", vec![Number(3)]),
+            call("unlink", vec![path("f0")]),
+            call("fstat", vec![Number(6), Memory(Place::Good)]),
+            call("creat", vec![path("f0"), Number(0o644)]),
+            call("newfstatat", vec![Number(6), path(""), Memory(Place::Good), Number(0x1000)]),
+        ]
+    },
+    // mremap of all mappings of a range, with what lies between them.
+    || {
+        vec![
+            map(0, PAGE, READ_WRITE, SHARED | FIXED, 3),
+            remapped(0, 2 * PAGE, 2 * PAGE, 3, 40),
+            load(0, PAGE),
+            load(40, 2 * PAGE),
+            map(2, 2 * PAGE, READ_WRITE, SHARED | FIXED, 3),
+            map(5, 3 * PAGE, READ_WRITE, PRIVATE | FIXED, 4),
+            call("store", vec![at(5), Number(9)]),
+            map(9, PAGE, 1, SHARED | FIXED, 4),
+            map(22, 3 * PAGE, READ_WRITE, SHARED | FIXED, 3),
+            remapped(1, 9 * PAGE, 9 * PAGE, 3, 20),
+            remapped(3, 8 * PAGE, 8 * PAGE, 3, 20),
+            load(0, 20 * PAGE),
+            load(20, 20 * PAGE),
+            call("store", vec![at(20), Number(77)]),
+            remapped(20, 7 * PAGE, 7 * PAGE, 5, 60),
+            remapped(20, 7 * PAGE, 7 * PAGE, 7, 60),
+            load(20, 20 * PAGE),
+            load(60, 20 * PAGE),
+            call("store", vec![at(60), Number(78)]),
+            call("store", vec![at(20), Number(79)]),
+            remapped(20, 7 * PAGE, 9 * PAGE, 3, 60),
+            remapped(20, 7 * PAGE, 7 * PAGE, 3, 24),
+            call("pread64", vec![Number(3), Memory(Place::Good), Number(10_000), Number(0)]),
+        ]
+    },
+    // That a file is no directory is said before that it may not be cut, also by what /proc says of it.
+    || {
+        vec![
+            rights(Rights::DropEffective),
+            call("openat", vec![Number(13), path("%/hw/f1"), Number(0o201_000), Number(0)]),
+            call("openat", vec![Number(13), path("f1"), Number(0o201_000), Number(0)]),
+            call("open", vec![path("%/hf"), Number(0o201_000), Number(0)]),
+            call("open", vec![path("%/hk"), Number(0o201_000), Number(0)]),
+            call("open", vec![path("%/hf"), Number(0o20_200_002), Number(0)]),
         ]
     },
 ];

@@ -15,7 +15,9 @@ use crate::table::{InodeTable, Record, why_unmapped};
 use alloc::vec::Vec;
 use array::{Array, tables};
 use core::sync::atomic::Ordering;
-use format::{INODE_RECORD_BYTES, InodeRecord, InodeState, Resync, STATE_OFFSET, Sound, TABLE_HEADER_BYTES, TableKind, bad_part};
+use format::{
+    Attribute, INODE_RECORD_BYTES, InodeRecord, InodeState, Resync, STATE_OFFSET, Sound, TABLE_HEADER_BYTES, TableKind, bad_part,
+};
 use format::{inode_record_offset, inode_table_bytes, is_whole, judge, with_checks};
 use medium::Medium;
 use persist::fault::guard;
@@ -35,6 +37,17 @@ impl InodeTable {
             Some(Ok(record)) => Ok(record),
             _ => InodeRecord::decode(number, &self.load_right(array, number)?).map_err(|_| OsError::IO),
         }
+    }
+
+    /// How long the file was whose record is free now and was given to no other file since.
+    #[cold]
+    pub(crate) fn bytes_of_freed(&self, array: &Array, attribute: Attribute) -> Option<u64> {
+        let number = attribute.inode;
+        let bytes = self.load_agreed(array, number).or_else(|| self.load_right(array, number).ok())?;
+        let is_it = bytes[STATE_OFFSET] == InodeState::Free.code()
+            && InodeRecord::generation_of(&bytes) == attribute.generation
+            && Sound::of(number, &bytes).size;
+        is_it.then(|| InodeRecord::size_of(&bytes))
     }
 
     /// The record, if all members in use have the same.

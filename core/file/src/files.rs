@@ -5,6 +5,7 @@
 //! name any more. Its backing files may stay open for a while (`idle`).
 
 use crate::backings::Backings;
+use crate::freed::Freed;
 use crate::full_journal::Finder;
 use crate::idle::{Idle, Keep};
 use crate::inode::{Inode, key};
@@ -43,6 +44,7 @@ pub struct Files {
     keep: Keep,
     /// Whether nothing is kept any more: see [`Files::end_keeping_ready`].
     keeps_nothing: AtomicBool,
+    freed: Freed,
     held: LocalLock<Held>,
     kept_over_exec: KeptOverExec,
 }
@@ -241,6 +243,7 @@ impl Files {
             shape,
             keep,
             keeps_nothing: AtomicBool::new(false),
+            freed: Freed::new(),
             held,
             kept_over_exec: KeptOverExec::new(),
         }));
@@ -281,6 +284,10 @@ impl Files {
 
     pub(crate) const fn keeps_nothing(&self) -> &AtomicBool {
         &self.keeps_nothing
+    }
+
+    pub(crate) const fn freed(&self) -> &Freed {
+        &self.freed
     }
 
     pub(crate) const fn kept_over_exec(&self) -> &KeptOverExec {
@@ -576,6 +583,7 @@ impl Files {
         runtime.with_open_files(|_| {
             if runtime.leave_file(inode.entry) {
                 if inode.name() != Name::Has {
+                    self.note_freed(inode.attribute(), inode.size());
                     self.discard_if_kept(inode.attribute(), inode.name());
                     self.table.free(&self.array, inode.number);
                 } else {
@@ -605,9 +613,8 @@ impl Files {
             }
             None => {
                 self.discard_if_kept(attribute, name);
-                if self.record(attribute).is_err() {
-                    return;
-                }
+                let Ok(record) = self.record(attribute) else { return };
+                self.note_freed(attribute, record.size);
                 self.table.free(&self.array, attribute.inode);
                 if self.is_kept(attribute) && !cut() {
                     runtime.recall_idle();
@@ -642,7 +649,10 @@ impl Files {
         }
         match self.shared_if_open(attribute) {
             Some(shared) => Ok(Told::of(shared)),
-            None => self.record(attribute).map(|record| Told::closed(self.size_to_be(attribute, record.size))),
+            None => match self.record(attribute) {
+                Ok(record) => Ok(Told::closed(self.size_to_be(attribute, record.size))),
+                Err(error) => self.bytes_of_freed(attribute).map(Told::closed).ok_or(error),
+            },
         }
     }
 

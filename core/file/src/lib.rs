@@ -17,6 +17,7 @@ mod copy_access;
 mod copy_name;
 mod copy_view;
 mod files;
+mod freed;
 mod full_journal;
 mod full_tmpfs;
 mod holes;

@@ -284,6 +284,13 @@ impl InodeRecord {
         bytes.generation.get()
     }
 
+    /// The size in a record, which may be free.
+    #[must_use]
+    pub fn size_of(bytes: &[u8; INODE_RECORD_BYTES]) -> u64 {
+        let bytes: &Bytes = zerocopy::transmute_ref!(bytes);
+        bytes.size.get()
+    }
+
     /// The flags in a record, which may be free.
     #[must_use]
     pub fn flags_of(bytes: &[u8; INODE_RECORD_BYTES]) -> u32 {

@@ -130,6 +130,8 @@ impl Namespace {
         let Ok(Some(_)) = self.logical_path_of(fd) else { return Ok(None) };
         let flags = fcntl_getfl(fd)?;
         if flags.contains(OFlags::PATH) {
+            // It may be a directory's.
+            self.files.note_path_opened();
             return Ok(Some(Node::Path));
         }
         let stat = fstat(fd)?;

@@ -231,13 +231,21 @@ impl Namespace {
             self.check_opening_made(path, &found.path, &stat)?;
         }
         let node = match FileType::from_raw_mode(stat.st_mode) {
-            _ if flags.contains(OFlags::PATH) => Node::Path,
+            kind if flags.contains(OFlags::PATH) => self.path_node(kind),
             FileType::RegularFile => Node::File(self.file_of(&found, flags, &stat, epochs)?),
             FileType::Directory if flags.intersects(OFlags::CREATE | OFlags::TRUNC) => return Err(OsError::ISDIR.into()),
             FileType::Directory => Node::Directory,
             _ => Node::Other,
         };
         Ok(Reached::Array(Opened { anchor: found.fd, node, path: found.path, is_made: false }))
+    }
+
+    /// What a descriptor stands for that was opened with O_PATH.
+    pub(crate) fn path_node(&self, kind: FileType) -> Node {
+        if kind == FileType::RegularFile {
+            self.files.note_path_opened();
+        }
+        Node::Path
     }
 
     /// Opens the file behind the anchor `found` and, with O_TRUNC, truncates it.

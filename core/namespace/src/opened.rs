@@ -40,6 +40,10 @@ impl Namespace {
                 return Err(OsError::ISDIR);
             }
         }
+        // O_TMPFILE contains O_DIRECTORY. The kernel looks at the kind before it looks at rights.
+        if flags.contains(OFlags::DIRECTORY) && kind != FileType::Directory {
+            return Err(OsError::NOTDIR);
+        }
         let link = self.link_of(fd, node);
         let writes = flags & OFlags::RWMODE != OFlags::RDONLY;
         let cuts = flags.contains(OFlags::TRUNC) && kind == FileType::RegularFile;
@@ -48,7 +52,7 @@ impl Namespace {
         }
         let anchor = openat(CWD, link.as_slice(), flags.difference(CHANGING), Mode::empty())?;
         let node = match kind {
-            _ if flags.contains(OFlags::PATH) => Node::Path,
+            kind if flags.contains(OFlags::PATH) => self.path_node(kind),
             FileType::RegularFile => Node::File(self.file_open_as(fd, node, writes || cuts)?),
             FileType::Directory => Node::Directory,
             _ => Node::Other,

@@ -35,7 +35,7 @@ pub(crate) mod xattr;
 
 use crate::descriptors::Table;
 use crate::dispatch::{Call, Verdict};
-use crate::mappings::{advice, change};
+use crate::mappings::{advice, change, several};
 use crate::process as process_state;
 use crate::signals;
 use crate::table::NUMBER_COUNT;
@@ -74,7 +74,7 @@ const fn handlers() -> [Handler; NUMBER_COUNT] {
         (nr::__NR_munmap, change::munmap),
         (nr::__NR_mprotect, change::mprotect),
         (nr::__NR_pkey_mprotect, change::mprotect),
-        (nr::__NR_mremap, change::mremap),
+        (nr::__NR_mremap, several::mremap),
         (nr::__NR_msync, change::msync),
         (nr::__NR_madvise, advice::madvise),
         (nr::__NR_process_madvise, advice::process_madvise),

@@ -195,8 +195,8 @@ pub(super) fn is_locked(start: usize, end: usize) -> bool {
     result == -(OsError::BUSY.raw_os_error() as isize)
 }
 
-/// `mremap`.
-pub(crate) fn mremap(call: &mut Call) -> Verdict {
+/// `mremap` of one mapping.
+pub(super) fn mremap(call: &mut Call) -> Verdict {
     if let Some(verdict) = private::mremap(call) {
         return verdict;
     }
@@ -349,6 +349,11 @@ impl super::Mappings {
         };
         let joined = self.list[index..].windows(2).take_while(continues).count();
         self.list[index + joined].end
+    }
+
+    /// Where the shared mapping that holds `address` ends, as [`Self::end_of_one_mapping`] says.
+    pub(super) fn end_of_shared(&self, address: usize) -> Option<usize> {
+        self.at(address).map(|index| self.end_of_one_mapping(index))
     }
 
     fn remap(&mut self, index: usize, wish: &Remap) -> Result<usize, OsError> {

@@ -30,6 +30,7 @@ pub(crate) mod process;
 pub(crate) mod quiet;
 mod rights;
 mod robust;
+pub(crate) mod several;
 mod unit;
 mod unused;
 
@@ -203,6 +204,11 @@ impl Mappings {
         let first = self.list.partition_point(|mapping| mapping.end <= start);
         let last = self.list.partition_point(|mapping| mapping.start < end);
         first..last.max(first)
+    }
+
+    /// Whether any mapping of the array's files, shared or private, touches `start..end`.
+    fn touches_any(&self, start: usize, end: usize) -> bool {
+        !self.touching(start, end).is_empty() || self.touches_private(start, end)
     }
 
     fn insert(&mut self, mapping: Mapping) {

@@ -128,6 +128,15 @@ pub(super) enum Mended {
 }
 
 impl Mappings {
+    /// Where the private mapping that holds `address` ends.
+    pub(super) fn end_of_private(&self, address: usize) -> Option<usize> {
+        self.privates.iter().find(|private| private.start <= address && address < private.end).map(|private| private.end)
+    }
+
+    pub(super) fn touches_private(&self, start: usize, end: usize) -> bool {
+        self.privates.iter().any(|private| private.start < end && start < private.end)
+    }
+
     /// Notes a part of a mapping that was moved.
     pub(super) fn note_private(&mut self, file: &FileRef, start: usize, end: usize, offset: u64) {
         self.add_private(Private { start, end, offset, file: file.clone() });
