@@ -2,6 +2,7 @@
 
 use crate::{
     act::Orders,
+    allowed::OWN,
     calls::{Call, Kind, LOAD, Reach, STORE, Shown},
     draw::{Argument, MAPS, Place},
     probe,
@@ -390,19 +391,27 @@ fn told(call: &Call, result: i64) -> String {
     }
 }
 
-/// Bytes of pages, or the signal of the first that has none.
+/// Bytes of pages, or the signal of the first that has none. The bytes of private mappings come last, apart from the others.
 fn load(address: i64, bytes: i64) -> String {
     let pages = (bytes.max(1) as usize).div_ceil(PAGE_BYTES).min(LOAD_PAGES_MAX);
-    let mut found = Vec::new();
+    let (mut found, mut own) = (Vec::new(), Vec::new());
+    let privates = probe::privates();
+    let told = |words: String, found: &[u8], own: &[u8]| {
+        let own = if own.is_empty() { String::new() } else { format!("{OWN}{:x}", tree::hash(own)) };
+        format!("{words} pages {:x}{own}", tree::hash(found))
+    };
     for page in 0..pages {
-        for at in [0, 100, PAGE_BYTES - 1] {
-            match probe::load(address.wrapping_add((page * PAGE_BYTES + at) as i64)) {
+        let start = address.wrapping_add((page * PAGE_BYTES) as i64);
+        let is_private = privates.iter().any(|range| range.contains(&start));
+        for at in [0, 100, PAGE_BYTES as i64 - 1] {
+            match probe::load(start.wrapping_add(at)) {
+                Ok(byte) if is_private => own.push(byte),
                 Ok(byte) => found.push(byte),
-                Err(trouble) => return format!("{trouble} behind {page} pages {:x}", tree::hash(&found)),
+                Err(trouble) => return told(format!("{trouble} behind {page}"), &found, &own),
             }
         }
     }
-    format!("{pages} pages {:x}", tree::hash(&found))
+    told(pages.to_string(), &found, &own)
 }
 
 /// A time, if a program has set it: others are the clock's.

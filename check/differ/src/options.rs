@@ -1,6 +1,6 @@
 //! The command line.
 
-use crate::run::Shape;
+use crate::{program::draw_only, run::Shape};
 use stage::options::{Words, drawn, library, must_be_built};
 use std::{ffi::OsString, path::PathBuf};
 
@@ -16,6 +16,7 @@ It takes root: programs drop their rights on the way.
   --quick         for make test: 4000 calls on each array from seed 1
   --shown N       how many classes of differences are cut down and shown of each array (12); all are counted
   --steps A,B,..  only these steps of the one program --seed
+  --only A,B,..   draws programs from these calls only, by the names of the table; a seed's program is another one then
   --lib PATH      libcxlraid.so (else CXLRAID_LIB, else beside this program)
   --keep          leave the directories and say where they are";
 
@@ -56,6 +57,7 @@ impl Options {
                     let steps: Result<Vec<usize>, _> = text.split(',').map(str::parse).collect();
                     options.steps = steps.map_err(|_| format!("--steps: {text}: numbers with commas between them"))?;
                 }
+                "--only" => draw_only(words.value()?.split(',').map(str::to_owned).collect())?,
                 "--lib" => options.library = words.value()?.into(),
                 "--keep" => options.keep = true,
                 "--help" | "-h" => return Ok(None),

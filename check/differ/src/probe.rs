@@ -2,7 +2,9 @@
 
 use std::{
     arch::global_asm,
-    fs, io, ptr,
+    fs, io,
+    ops::Range,
+    ptr,
     sync::atomic::{AtomicI32, AtomicI64, Ordering},
 };
 
@@ -81,14 +83,20 @@ fn trouble(address: i64) -> Option<String> {
 
 /// Whether what is mapped at an address is the program's own copy.
 pub(crate) fn is_private(address: i64) -> bool {
+    privates().iter().any(|range| range.contains(&address))
+}
+
+/// The addresses of what is mapped privately.
+pub(crate) fn privates() -> Vec<Range<i64>> {
     let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    maps.lines().any(|line| {
+    let private = |line: &str| {
         let mut fields = line.split(' ');
-        let (range, rights) = (fields.next().unwrap_or_default(), fields.next().unwrap_or_default());
+        let (range, rights) = (fields.next()?, fields.next()?);
         let mut ends = range.split('-').map(|end| i64::from_str_radix(end, 16));
-        let (Some(Ok(start)), Some(Ok(end))) = (ends.next(), ends.next()) else { return false };
-        (start..end).contains(&address) && rights.ends_with('p')
-    })
+        let range = ends.next()?.ok()?..ends.next()?.ok()?;
+        rights.ends_with('p').then_some(range)
+    };
+    maps.lines().filter_map(private).collect()
 }
 
 /// The byte at an address, or the signal.

@@ -12,6 +12,7 @@ use crate::{
     known,
     table::CALLS,
 };
+use std::{env, sync::OnceLock};
 
 /// How many steps a program has.
 pub(crate) const STEP_COUNT: u64 = 40;
@@ -97,6 +98,23 @@ struct Style {
     /// Whether the program maps files. A program that does makes no calls by which a task leaves the descriptors of the others
     /// ([`Reach::Alone`]): the library's thread, which follows stores to mappings, would stay with the old descriptors.
     maps: bool,
+}
+
+/// By this variable a process that acts is told of [`only`], with commas between the names.
+pub(crate) const ONLY: &str = "CXLRAID_DIFFER_ONLY";
+static NAMES: OnceLock<Vec<String>> = OnceLock::new();
+
+/// The names of the calls that programs are drawn from. None: all calls.
+pub(crate) fn only() -> &'static [String] {
+    NAMES.get_or_init(|| env::var(ONLY).map_or_else(|_| Vec::new(), |names| names.split(',').map(str::to_owned).collect()))
+}
+
+/// Draws programs from these calls only, from here on. An error names the first one that the table does not have.
+pub(crate) fn draw_only(names: Vec<String>) -> Result<(), String> {
+    match names.iter().find(|&name| CALLS.iter().all(|call| call.name != name)) {
+        Some(name) => Err(format!("--only: {name}: no call of the table")),
+        None => NAMES.set(names).map_err(|_| "--only: given twice".to_owned()),
+    }
 }
 
 /// The program of a seed: the one that is written by hand, if there is one, else the one that is drawn.
@@ -188,10 +206,14 @@ fn call(drawer: &mut Drawer, who: Who, style: Style) -> Deed {
         Reach::Mapping => !shares_memory && style.maps,
         Reach::Alone => !style.has_threads && !style.maps,
     };
-    let all: u64 = CALLS.iter().filter(may_be).map(|call| call.weight).sum();
+    let selected = |call: &&Call| may_be(call) && only().iter().any(|name| name == call.name);
+    // A task that may make none of those that are asked for makes any.
+    let is_any = !CALLS.iter().any(|call| selected(&call));
+    let is_drawn = |call: &&Call| if is_any { may_be(call) } else { selected(call) };
+    let all: u64 = CALLS.iter().filter(is_drawn).map(|call| call.weight).sum();
     let mut left = drawer.below(all);
     let mut found = &CALLS[0];
-    for call in CALLS.iter().filter(may_be) {
+    for call in CALLS.iter().filter(is_drawn) {
         if left < call.weight {
             found = call;
             break;

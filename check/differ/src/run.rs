@@ -4,7 +4,7 @@ use crate::{
     act::{Orders, ROLE},
     allowed, contain, known,
     options::Options,
-    program::{Deed, STEP_COUNT, Step, program},
+    program::{Deed, ONLY, STEP_COUNT, Step, only, program},
     tree::MEMBERS,
 };
 use stage::{
@@ -135,12 +135,13 @@ impl Ground {
             let plain = plain.get(&seed).unwrap_or(&nothing);
             let again = self.run(Some(shape), seed, 1, steps, &mut complaints);
             let again = again.get(&seed).unwrap_or(&nothing);
-            complaints.is_empty() && (difference(plain, array).is_none() || difference(plain, again).is_none())
+            complaints.is_empty() && (difference(shape, plain, array).is_none() || difference(shape, plain, again).is_none())
         })
     }
 
     fn plain(&self) -> Run<'_> {
-        Run::new(&self.this, &self.janitor, self.host.join("run")).directory(Path::new("/")).limit(LIMIT)
+        let run = Run::new(&self.this, &self.janitor, self.host.join("run")).directory(Path::new("/")).limit(LIMIT);
+        if only().is_empty() { run } else { run.env(ONLY, only().join(",")) }
     }
 
     fn on_array(&self, shape: &Shape, words: &[String], complaints: &mut Complaints) -> Output {
@@ -203,11 +204,13 @@ fn by_seed(text: &str) -> Results {
 }
 
 /// The first lines that differ and may not, if any.
-fn difference(plain: &[String], array: &[String]) -> Option<(String, String)> {
+fn difference(shape: &Shape, plain: &[String], array: &[String]) -> Option<(String, String)> {
     let longest = plain.len().max(array.len());
     let nothing = String::from("(nothing)");
     (0..longest).map(|index| (plain.get(index).unwrap_or(&nothing), array.get(index).unwrap_or(&nothing))).find_map(
-        |(plain, array)| (plain != array && allowed::reason(plain, array).is_none()).then(|| (plain.clone(), array.clone())),
+        |(plain, array)| {
+            (plain != array && allowed::reason(plain, array, shape.degraded).is_none()).then(|| (plain.clone(), array.clone()))
+        },
     )
 }
 
@@ -246,7 +249,7 @@ pub(crate) fn all(options: &Options) -> Result<bool, String> {
             for (&seed, plain) in &plain {
                 let nothing = Vec::new();
                 let array = array.get(&seed).unwrap_or(&nothing);
-                if let Some(found) = difference(plain, array) {
+                if let Some(found) = difference(side.shape, plain, array) {
                     if ground.is_interrupted(side.shape, seed, &found, array, &options.steps) {
                         side.interrupted += 1;
                         continue;
@@ -317,7 +320,7 @@ fn shortest(ground: &Ground, shape: &Shape, seed: u64, found: &(String, String),
         let plain = ground.run(None, seed, 1, steps, &mut complaints);
         let array = ground.run(Some(shape), seed, 1, steps, &mut complaints);
         let nothing = Vec::new();
-        difference(plain.get(&seed).unwrap_or(&nothing), array.get(&seed).unwrap_or(&nothing))
+        difference(shape, plain.get(&seed).unwrap_or(&nothing), array.get(&seed).unwrap_or(&nothing))
     };
     let all = program(seed);
     let mut kept: Vec<usize> = if steps.is_empty() { (0..all.steps.len()).collect() } else { steps.to_vec() };
@@ -339,13 +342,14 @@ fn shortest(ground: &Ground, shape: &Shape, seed: u64, found: &(String, String),
     }
     let lines: Vec<String> = kept.iter().map(|&step| format!("  {step} {}", shown(&all.steps[step]))).collect();
     let words: Vec<String> = kept.iter().map(ToString::to_string).collect();
+    let only = if only().is_empty() { String::new() } else { format!(" --only {}", only().join(",")) };
     let state = match (all.is_deep, all.waits) {
         (true, _) => "\n  in a deep directory",
         (_, true) => "\n  waiting",
         _ => "",
     };
     format!(
-        "plain: {}\narray: {}{state}\n{}\nagain: cargo x differ --level {} --seed {seed} --steps {}",
+        "plain: {}\narray: {}{state}\n{}\nagain: cargo x differ --level {} --seed {seed} --steps {}{only}",
         last.0,
         last.1,
         lines.join("\n"),

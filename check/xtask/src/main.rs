@@ -33,7 +33,7 @@ cargo x TASK [ARGUMENTS]
                   shells, make, git, SQLite, daemons, servers while members of their array are lost: as on a plain directory
   attack [--actions N] [--seed S] [--level L] [--forge] [--outages]
                   a user without rights does what the kernel lets him, while others use the array: nothing of theirs is read or changed
-  differ [--calls N] [--seed S] [--level L] [--steps A,B,..]
+  differ [--calls N] [--seed S] [--level L] [--steps A,B,..] [--only CALLS]
                   random programs of system calls on arrays and on a plain directory: what each call answers, and what is left
   differ --suites [NAMES] [--level L] [--list]
                   CPython's tests, stress-ng, dbench and others, case by case as on a plain directory
