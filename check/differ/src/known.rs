@@ -22,7 +22,7 @@ const LOCKED: i64 = libc::MAP_LOCKED as i64;
 const READ_WRITE: i64 = 3;
 const HUGE: i64 = i64::MAX;
 
-const PROGRAMS: [fn() -> Vec<Step>; 51] = [
+const PROGRAMS: [fn() -> Vec<Step>; 55] = [
     // FICLONE of a directory of the array, from what is no descriptor, and onto what is none of the array's.
     || vec![ioctl(5, 0x4004_9409), call("ioctl", vec![Number(3), Number(0x4004_9409), Number(-1)])],
     || vec![call("ioctl", vec![Number(9), Number(0x4004_9409), Number(3)]), ioctl_of(3, 4), ioctl_of(3, 5), ioctl_of(10, 4)],
@@ -538,6 +538,73 @@ const PROGRAMS: [fn() -> Vec<Step>; 51] = [
             remapped(20, 7 * PAGE, 7 * PAGE, 3, 24),
             call("pread64", vec![Number(3), Memory(Place::Good), Number(10_000), Number(0)]),
         ]
+    },
+    // Nobody listens at an open file without a name, by what /proc says of it.
+    || {
+        let address = || Argument::Address("u", "%/hf".to_owned(), Place::Good);
+        let connect = |socket: i64| call("connect", vec![Number(socket), address(), Number(110)]);
+        let bytes = || Memory(Place::Good);
+        vec![
+            connect(15),
+            call("unlink", vec![path("f0")]),
+            connect(15),
+            connect(14),
+            call("sendto", vec![Number(15), bytes(), Number(10), Number(0x40), address(), Number(110)]),
+            call("bind", vec![Number(15), address(), Number(110)]),
+            call("creat", vec![path("f0 (deleted)"), Number(0o644)]),
+            connect(15),
+            call("unlink", vec![path("f0 (deleted)")]),
+            connect(15),
+        ]
+    },
+    // What a private mapping shows of a file that is written to afterwards, on an array that lacks a member.
+    || {
+        vec![
+            map(0, 2 * PAGE, READ_WRITE, PRIVATE | FIXED, 3),
+            map(2, 2 * PAGE, READ_WRITE, SHARED | FIXED, 3),
+            call("pwrite64", vec![Number(3), Memory(Place::Good), Number(8192), Number(0)]),
+            load(0, 4 * PAGE),
+            load(0, 5 * PAGE),
+        ]
+    },
+    // A mapping that cannot be made leaves a private one as it was: it shows what the file grows by.
+    || {
+        let over = |page: i64, bytes: i64, flags: i64, fd: i64| {
+            call("mmap", vec![at(page), Number(bytes), Number(READ_WRITE), Number(flags), Number(fd), Number(0)])
+        };
+        vec![
+            call("mmap", vec![at(0), Number(4 * PAGE), Number(READ_WRITE), Number(PRIVATE | FIXED), Number(3), Number(2 * PAGE)]),
+            over(0, 1 << 47, PRIVATE | FIXED | 0x20, -1),
+            over(0, 1 << 47, SHARED | FIXED, 3),
+            over(0, 1 << 47, PRIVATE | FIXED, 4),
+            call("ftruncate", vec![Number(3), Number(70_000)]),
+            load(0, 4 * PAGE),
+        ]
+    },
+    // A mapping that a driver refuses (a socket's) leaves a gap in the place of what was there.
+    || {
+        let over = |fd: i64| map(2, 2 * PAGE, READ_WRITE, SHARED | FIXED, fd);
+        let mapped = |kind: i64| {
+            vec![
+                map(0, 5 * PAGE, READ_WRITE, kind | FIXED, 3),
+                call("store", vec![at(0), Number(7)]),
+                call("store", vec![at(2), Number(7)]),
+                over(15),
+                sync(0, 5 * PAGE, 4),
+                sync(2, 2 * PAGE, 1),
+                load(0, 5 * PAGE),
+                load(2, PAGE),
+                load(4, PAGE),
+                map(2, PAGE, READ_WRITE, PRIVATE | 0x10_0020, -1),
+                call("store", vec![at(2), Number(9)]),
+                call("pwrite64", vec![Number(3), Memory(Place::Good), Number(10_000), Number(0)]),
+                call("ftruncate", vec![Number(3), Number(9_000)]),
+                load(2, PAGE),
+                call("mprotect", vec![at(0), Number(5 * PAGE), Number(1)]),
+                call("munmap", vec![at(0), Number(5 * PAGE)]),
+            ]
+        };
+        [mapped(SHARED), mapped(PRIVATE)].concat()
     },
     // That a file is no directory is said before that it may not be cut, also by what /proc says of it.
     || {

@@ -18,7 +18,7 @@ use core::mem::{offset_of, size_of};
 use core::sync::atomic::{AtomicBool, Ordering};
 use heap::boxed::Box;
 use heap::vec::Vec;
-use namespace::{Namespace, Reached};
+use namespace::{Namespace, ProgramPath, Reached};
 use sys::high_fd::Raised;
 use sys::raw::{check, syscall};
 use sys::rustix::fs::{Mode, OFlags, open};
@@ -71,10 +71,19 @@ fn located(pointer: usize, bytes: usize, follow: bool) -> Option<(&'static Names
             let mut found = links::entered_by_text(AT_FDCWD, &path[..end], follow, false)?;
             // The path's NUL.
             found.pop();
+            if follow && is_nameless(namespace, &found) {
+                return None;
+            }
             USED.store(true, Ordering::Relaxed);
             Some((namespace, Asked::absolute(found)))
         }
     }
+}
+
+/// Whether a path into the array is what /proc says of something open that has no name any more. The kernel finds it by the link
+/// that the program has named.
+fn is_nameless(namespace: &Namespace, path: &[u8]) -> bool {
+    path.ends_with(b" (deleted)") && matches!(namespace.stat(ProgramPath::from(path), true), Err(OsError::NOENT))
 }
 
 /// `bind`: makes the socket's file on the members, by binding to the path on the member.

@@ -26,15 +26,19 @@ pub(super) fn pages(address: usize, bytes: usize) -> Option<(usize, usize)> {
     (address.is_multiple_of(PAGE) && address < end).then_some((address, end))
 }
 
+/// Whether there are mappings of the array's files, shared or private.
+fn any_of_either() -> bool {
+    any() || private::any()
+}
+
 /// `munmap`.
 pub(crate) fn munmap(call: &mut Call) -> Verdict {
     let Some((start, end)) = pages(call.args[0], call.args[1]) else { return Verdict::Pass };
-    private::forget(start, end);
-    if !any() {
+    if !any_of_either() {
         return Verdict::Pass;
     }
     let mut table = table();
-    if table.touching(start, end).is_empty() {
+    if !table.touches_any(start, end) {
         return Verdict::Pass;
     }
     Verdict::from_result(table.replace(start, end, || check(call.kernel())))
@@ -46,12 +50,11 @@ pub(crate) fn replaced(call: &Call) -> Option<Verdict> {
         return None;
     }
     let (start, end) = pages(call.args[0], call.args[1])?;
-    private::forget(start, end);
-    if !any() {
+    if !any_of_either() {
         return None;
     }
     let mut table = table();
-    if table.touching(start, end).is_empty() {
+    if !table.touches_any(start, end) {
         return None;
     }
     Some(Verdict::from_result(table.replace(start, end, || check(call.kernel()))))
@@ -62,8 +65,7 @@ pub(crate) fn make_way(wish: &Wish, bytes: usize, make: impl FnOnce() -> Result<
     if wish.flags & MAP_FIXED as usize == 0 || !wish.address.is_multiple_of(PAGE) {
         return make();
     }
-    private::forget(wish.address, wish.address.saturating_add(bytes));
-    if !any() {
+    if !any_of_either() {
         return make();
     }
     table().replace(wish.address, wish.address.saturating_add(bytes), make)
@@ -195,12 +197,19 @@ pub(super) fn is_locked(start: usize, end: usize) -> bool {
     result == -(OsError::BUSY.raw_os_error() as isize)
 }
 
+/// Whether all of a range is mapped.
+pub(super) fn is_mapped(start: usize, end: usize) -> bool {
+    // SAFETY: this says ENOMEM where nothing is mapped, and does nothing.
+    let result = unsafe { syscall(__NR_msync as usize, [start, end - start, MS_ASYNC, 0, 0, 0]) };
+    result != -(OsError::NOMEM.raw_os_error() as isize)
+}
+
 /// `mremap` of one mapping.
 pub(super) fn mremap(call: &mut Call) -> Verdict {
     if let Some(verdict) = private::mremap(call) {
         return verdict;
     }
-    if !any() {
+    if !any_of_either() {
         return Verdict::Pass;
     }
     let [address, old_bytes, new_bytes, flags, target, _] = call.args;
@@ -209,7 +218,7 @@ pub(super) fn mremap(call: &mut Call) -> Verdict {
     let Some(index) = table.at(address) else {
         // Not ours; but it may be put over ours.
         if let Some((start, end)) = pages(target, new_bytes).filter(|_| fixed)
-            && !table.touching(start, end).is_empty()
+            && table.touches_any(start, end)
         {
             return Verdict::from_result(table.replace(start, end, || check(call.kernel())));
         }

@@ -63,7 +63,6 @@ pub(crate) fn map(file: &FileRef, wish: &Wish, may_write: bool) -> Result<usize,
     let mut table = table();
     let place = wish.flags & (MAP_FIXED | MAP_FIXED_NOREPLACE | MAP_32BIT | MAP_ABOVE4G) as usize;
     let start = if place & MAP_FIXED as usize != 0 && wish.address.is_multiple_of(PAGE) {
-        table.forget_private(wish.address, wish.address.saturating_add(bytes));
         table.replace(wish.address, wish.address.saturating_add(bytes), || reserve(wish.address, bytes, place))?
     } else if place == 0 && wish.address == 0 && bytes >= HUGE_PAGE_BYTES {
         reserve_for_huge(bytes, wish.offset)?

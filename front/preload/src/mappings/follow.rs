@@ -1,6 +1,7 @@
 //! Following: finds the pages of watched mappings that were stored to, and makes their redundancy
 //! fit.
 
+use super::change::is_mapped;
 use super::rights::protect;
 use super::{Mapping, Mappings, any, table};
 use core::mem::MaybeUninit;
@@ -142,7 +143,7 @@ impl Mappings {
     }
 
     /// Makes a call that unmaps `start..end` or maps something else there: what of the mappings lies there is followed for the last time, with stores kept out
-    /// from here on, and forgotten. If the call fails they are as they were.
+    /// from here on, and forgotten. Private ones are forgotten as well. If the call fails they are as they were, but where the kernel has unmapped them nevertheless.
     pub(super) fn replace<T>(
         &mut self,
         start: usize,
@@ -154,10 +155,23 @@ impl Mappings {
         }
         let result = call();
         match result {
-            Ok(_) => self.forget(start, end),
+            Ok(_) => {
+                self.forget(start, end);
+                self.forget_private(start, end);
+            }
+            Err(_) if self.has_gap(start, end) => {
+                self.forget(start, end);
+                self.forget_private(start, end);
+            }
             Err(_) => self.let_in(start, end),
         }
         result
+    }
+
+    /// Whether something of the mappings in `start..end` is not mapped: an mmap(2) with MAP_FIXED that a driver refuses has unmapped the whole range before.
+    fn has_gap(&self, start: usize, end: usize) -> bool {
+        let shared = self.list[self.touching(start, end)].iter().map(|mapping| mapping.part(start, end));
+        shared.chain(self.private_parts(start, end)).any(|(start, end)| !is_mapped(start, end))
     }
 
     /// Stores that [`Self::seal`] keeps out go on.

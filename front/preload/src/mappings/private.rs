@@ -60,14 +60,6 @@ pub(crate) fn begin(file: &FileRef, start: usize, bytes: usize, offset: u64) -> 
     Ok(())
 }
 
-/// Forgets what is about to be unmapped or replaced.
-#[inline]
-pub(super) fn forget(start: usize, end: usize) {
-    if any() {
-        table().forget_private(start, end);
-    }
-}
-
 /// `mremap` of one of them; None if it is none.
 pub(super) fn mremap(call: &mut Call) -> Option<Verdict> {
     if !any() {
@@ -133,8 +125,14 @@ impl Mappings {
         self.privates.iter().find(|private| private.start <= address && address < private.end).map(|private| private.end)
     }
 
+    /// The parts of private mappings in `start..end`.
+    pub(super) fn private_parts(&self, start: usize, end: usize) -> impl Iterator<Item = (usize, usize)> {
+        let parts = self.privates.iter().map(move |private| (private.start.max(start), private.end.min(end)));
+        parts.filter(|(start, end)| start < end)
+    }
+
     pub(super) fn touches_private(&self, start: usize, end: usize) -> bool {
-        self.privates.iter().any(|private| private.start < end && start < private.end)
+        self.private_parts(start, end).next().is_some()
     }
 
     /// Notes a part of a mapping that was moved.
