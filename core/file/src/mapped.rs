@@ -356,10 +356,14 @@ impl Inode {
             // SAFETY: as the caller promises.
             return unsafe { self.read_copy(&copy, offset, dst, bytes) };
         }
-        let out = self.out();
-        let out = if self.geometry.copy_count() > 1 { self.all_but_primaries(out) } else { out };
         // SAFETY: as above.
-        unsafe { self.striper(out).read(offset, dst, bytes) }
+        unsafe { self.striper(self.out_for_stores()).read(offset, dst, bytes) }
+    }
+
+    /// The members that are out, and on levels with copies those on which stores through mappings do not land.
+    pub(crate) fn out_for_stores(&self) -> MemberSet {
+        let out = self.out();
+        if self.geometry.copy_count() > 1 { self.all_but_primaries(out) } else { out }
     }
 
     /// `out`, and of every column all copies but the first that is in.

@@ -110,8 +110,9 @@ impl Inode {
                 }
             }
             let bytes = (size - at).min(FILL_BYTES as u64) as usize;
+            // What a process stored through a mapping of members may not have been followed when it left them.
             // SAFETY: the buffer is that long.
-            match unsafe { self.striper(self.out()).read(at, buffer.as_mut_ptr(), bytes) } {
+            match unsafe { self.striper(self.out_for_stores()).read(at, buffer.as_mut_ptr(), bytes) } {
                 Ok(()) => {}
                 Err(fault) => {
                     self.after_fault(fault)?;

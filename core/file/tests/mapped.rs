@@ -354,6 +354,33 @@ fn a_shared_copy_of_a_file_with_holes_is_whole() {
     }
 }
 
+/// What could not be followed when a process left the members for a shared copy is in the copy: the copy is made from
+/// where stores land.
+#[test]
+fn a_shared_copy_holds_what_was_stored_and_not_followed() {
+    const REGION_BYTES: u64 = 1 << 20;
+    for (level, member_count) in [(Level::Raid1, 2), (Level::Raid1, 3), (Level::Raid10, 4), (Level::Raid01, 4)] {
+        let array = TestArray::new(level, member_count, 65536);
+        let file = array.open("f", array.create("f"));
+        let mut model = Random(4).bytes(4 * REGION_BYTES as usize);
+        write(&file, 0, &model);
+        let mapped = Mapped::new(&file).unwrap();
+        mapped.cover(0, 4 * REGION_BYTES).unwrap();
+        // Readers change to another copy with each region.
+        for at in (5_000..4 * REGION_BYTES).step_by(65536) {
+            store(&array, &file, at, !model[at as usize]);
+            model[at as usize] ^= 0xff;
+        }
+        file.share_copy().unwrap();
+        assert!(read(&file, 0, model.len()) == model, "{level}: in the copy");
+        mapped.follow([(0, 4 * REGION_BYTES)]).unwrap();
+        drop(mapped);
+        assert!(!file.is_copied());
+        assert!(read(&file, 0, model.len()) == model, "{level}: on the members");
+        assert_eq!(file.verify(), Ok(0), "{level}");
+    }
+}
+
 /// The names of the shared copies of an array.
 fn copies(array: &TestArray) -> Vec<std::path::PathBuf> {
     let own = format!("cxlraid-{}-map", array.files.array().uuid());
