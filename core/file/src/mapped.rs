@@ -409,8 +409,11 @@ impl Inode {
         let held = self.lock_masked(parts.locks)?;
         // The rest of the last page counts: its parity must fit, whatever was stored there.
         let size = self.size();
+        let last_page_end = size.next_multiple_of(PAGE);
+        let mut is_cut = false;
         for &(start, end) in &parts.list[..parts.count] {
-            let end = end.min(size.next_multiple_of(PAGE));
+            is_cut |= end > last_page_end;
+            let end = end.min(last_page_end);
             if start >= end {
                 continue;
             }
@@ -425,6 +428,14 @@ impl Inode {
                     self.resync(start, end - start)?;
                 }
             }
+        }
+        if is_cut && !self.is_copied() {
+            // The file was cut and the process that stored has not heard of it. Where backing files reach further than the
+            // file (whole stripes, space taken in advance), what was stored behind the end is there, and the tracking of
+            // pages does not name it again.
+            self.leave_tail();
+            drop(held);
+            return self.clear_behind_end();
         }
         drop(held);
         Ok(())

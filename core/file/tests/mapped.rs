@@ -265,6 +265,33 @@ fn what_was_stored_behind_a_cut_never_shows() {
     }
 }
 
+/// What was stored behind a cut may be followed before its process hears of the cut: the tracking of pages names the page
+/// once, so nobody comes back to it.
+#[test]
+fn what_was_stored_behind_a_cut_and_followed_never_shows() {
+    for (level, member_count, chunk) in SHAPES.into_iter().chain([(Level::Raid0, 3, 65536), (Level::Raid5, 5, 65536)]) {
+        let array = TestArray::new(level, member_count, chunk);
+        let file = array.open("f", array.create("f"));
+        write(&file, 0, &Random(3).bytes(1 << 20));
+        let mapped = Mapped::new(&file).unwrap();
+        mapped.cover(0, 1 << 20).unwrap();
+        let stripe = file.geometry().stripe_bytes();
+        let behind = if file.geometry().level().has_chunks() { 100_000u64.next_multiple_of(stripe) - 5 } else { 100_005 };
+        let page = behind / 4096 * 4096;
+        // Parity takes in what was stored by the difference that the cut makes: what was not followed stays in it.
+        store(&array, &file, behind, 0xcc);
+        file.truncate(100_000).unwrap();
+        mapped.follow([(page, page + 4096)]).unwrap();
+        assert_eq!(file.verify(), Ok(0), "{level}: stored before the cut");
+        store(&array, &file, behind, 0xee);
+        mapped.follow([(page, page + 4096)]).unwrap();
+        assert_eq!(file.verify(), Ok(0), "{level}: stored behind the cut");
+        file.truncate(1 << 20).unwrap();
+        assert!(read(&file, 100_000, 1 << 20).iter().all(|&byte| byte == 0), "{level}");
+        assert_eq!(file.verify(), Ok(0), "{level}: grown again");
+    }
+}
+
 /// A process dies while it gives back what another left: the lane it had named is a third one's by then.
 #[test]
 fn a_lane_is_given_back_once() {
