@@ -29,7 +29,7 @@ impl Inode {
         if self.is_copy_wanted() {
             return None;
         }
-        let out = self.out();
+        let out = self.hidden();
         let level = self.geometry.level();
         if level.parity_count() > 0 && !out.is_empty() || !self.geometry.survives(out) {
             return None;
@@ -41,10 +41,10 @@ impl Inode {
         (chunk >= PAGE_BYTES as u64).then_some(bytes / chunk + 2)
     }
 
-    /// Changes when pieces made before are no longer where stores land: a member with copies went out.
+    /// Changes when pieces made before are no longer where stores land: a member with copies went out, or is back.
     #[must_use]
     pub fn mapping_source(&self) -> u32 {
-        if self.geometry.copy_count() > 1 { self.out().bits() } else { 0 }
+        if self.geometry.copy_count() > 1 { self.hidden().bits() } else { 0 }
     }
 
     /// Whether a member's mappings of the file show the memory of a device, without a page cache.
@@ -90,7 +90,7 @@ impl Inode {
     pub(crate) fn run_at(&self, at: u64, end: u64) -> Option<(Slot, u64, u64)> {
         let place = self.geometry.locate(at);
         let rest = if self.geometry.level().has_chunks() { self.geometry.chunk().bytes() - place.within } else { u64::MAX };
-        let slot = self.primary(place.stripe, place.column, self.out())?;
+        let slot = self.primary(place.stripe, place.column, self.hidden())?;
         Some((slot, self.geometry.member_offset(place.stripe) + place.within, rest.min(end - at)))
     }
 }

@@ -10,7 +10,7 @@
 //! sync (`array::fill`), and goes only when the bytes are there (`resync`).
 
 use crate::files::Files;
-use crate::inode::number_of;
+use crate::inode::{key, number_of};
 use crate::nameless::Name;
 use alloc::vec::Vec;
 use array::runtime::ANSWER_STEP;
@@ -210,10 +210,16 @@ impl Files {
         Ok(found)
     }
 
-    /// Whether a file is open that was open when a member joined, and so goes on without that member.
+    /// Whether programs have a file open that goes on without a member until they have closed it: it was open when the member
+    /// joined, or a program stores through a mapping that shows another copy.
     #[must_use]
     pub fn goes_without(&self, attribute: Attribute) -> bool {
-        self.shared_if_open(attribute).is_some_and(|shared| shared.without.load(Ordering::Acquire) != 0)
+        let mapped = |key| self.array().runtime().mapped().of(key).any(|(record, _)| record.is_direct());
+        self.shared_if_open(attribute).is_some_and(|shared| {
+            let is_left_out = shared.cut.load(Ordering::Acquire) != 0;
+            shared.without.load(Ordering::Acquire) != 0
+                || is_left_out && self.array().geometry().copy_count() > 1 && mapped(key(attribute.inode, attribute.generation))
+        })
     }
 
     /// Whether a file has no name and gets none any more: it is gone with the last process that has it open, or with the next start if none has.

@@ -98,6 +98,10 @@ impl Inode {
             // reads compute their bytes from the others.
             return self.leave_out_waiting();
         }
+        if self.has_stores_on_a_copy() && self.leave_out_waiting().is_ok() {
+            // What dead processes stored is followed from the copy on which it landed, before another one comes back.
+            let _ = self.finish_mappings();
+        }
         let (array, shared) = (self.files.array(), self.shared());
         let is_away = || !array.runtime().out_unrecorded().is_empty();
         if shared.resync_waits.load(Ordering::Relaxed) == WAITS_FOR_MEMBER && is_away() {
@@ -157,13 +161,18 @@ impl Inode {
     }
 
     /// Makes the noted bytes agree. The caller holds the size lock and all stripe locks, has replayed the
-    /// journal and undone what dead processes left.
+    /// journal and undone what dead processes left. If members must wait that have lost bytes ([`Self::must_wait`]), they
+    /// count as out for this file, and the note stays.
     ///
     /// # Errors
     /// `IO` if members lost bytes that only members which are out could help to compute, or if somebody has cut
     /// more backing files than the file bears; nothing has been changed then. If more loss shows meanwhile, the
     /// note has grown. Other errors are those of any change of a file.
     pub(crate) fn resync_noted(&self) -> Result<(), OsError> {
+        let lost = self.noted().map_or(MemberSet::EMPTY, |noted| noted.lost).union(self.cut_by_owner());
+        if self.must_wait(lost.union(self.short(self.size()))) {
+            return self.leave_out_waiting_locked();
+        }
         for _ in 0..TRY_COUNT {
             let done = self.resync_once()?;
             if self.end_resync(done) {
@@ -210,6 +219,7 @@ impl Inode {
         let times = self.times_from_others_than(range.lost);
         self.with_cut_back(|cut| {
             range.lost = range.lost.union(cut).union(self.note_short(size, range.lost.union(cut))?);
+            self.hide(range.lost);
             noted = self.noted();
             if self.lengthen_backing(size)? {
                 (range.start, range.end) = (0, size);

@@ -124,19 +124,66 @@ impl Inode {
         })
     }
 
-    /// Runs `rebuild`, which makes anew what the members held that count as out for this file. The size lock and all stripe locks are held.
+    /// Runs `rebuild`, which makes anew what the members held that count as out for this file, and what others have lost
+    /// ([`Self::hide`]). The size lock and all stripe locks are held, which keeps readers and writers out, but not those
+    /// who compose mappings. If `rebuild` fails, all these members count as out for this file.
     pub(crate) fn with_cut_back<T>(&self, rebuild: impl FnOnce(MemberSet) -> Result<T, OsError>) -> Result<T, OsError> {
         let shared = self.shared();
-        let cut = self.members_of(shared.cut.swap(0, Ordering::AcqRel));
+        let mut bits = shared.cut.load(Ordering::Acquire);
+        loop {
+            self.hide(self.members_of(bits));
+            match shared.cut.compare_exchange(bits, 0, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => break,
+                Err(now) => bits = now,
+            }
+        }
+        let cut = self.members_of(bits);
         let result = rebuild(cut);
         if result.is_err() {
-            shared.cut.fetch_or(cut.bits(), Ordering::AcqRel);
-        } else if !cut.is_empty() {
+            let unready = self.members_of(shared.anew.load(Ordering::Acquire));
+            let left = if self.geometry.survives(self.out().union(unready)) { unready } else { cut };
+            shared.cut.fetch_or(left.bits(), Ordering::AcqRel);
+            return result;
+        }
+        shared.anew.store(0, Ordering::Release);
+        if !cut.is_empty() {
             // Its backing file has the length that the data need; what was allocated behind them is not there any more.
             shared.allocated_end.store(self.geometry.member_bytes(self.size()), Ordering::Release);
             shared.allocation_epoch.fetch_add(1, Ordering::AcqRel);
         }
         result
+    }
+
+    /// Keeps mappings from showing members before their backing files are made anew. All stripe locks are held.
+    pub(crate) fn hide(&self, members: MemberSet) {
+        self.shared().anew.fetch_or(members.bits(), Ordering::AcqRel);
+    }
+
+    /// The members whose backing files mappings do not show: those that are out, and those whose bytes are being made anew.
+    #[inline]
+    pub(crate) fn hidden(&self) -> MemberSet {
+        // Loaded after the members that count as out for this file: these are hidden before they come back.
+        let out = self.out();
+        match self.shared().anew.load(Ordering::Acquire) {
+            0 => out,
+            bits => out.union(self.members_of(bits)),
+        }
+    }
+
+    /// Whether the bytes that members have lost must wait: a process stores through a mapping that shows another copy than
+    /// the one that would be shown if those members came back. What such a process stores before it looks at the file
+    /// again would be overwritten by the older bytes when it is followed. The size lock is held, so no process begins to
+    /// store to members meanwhile.
+    pub(crate) fn must_wait(&self, lost: MemberSet) -> bool {
+        !lost.is_empty() && self.has_stores_on_a_copy() && self.geometry.survives(self.out().union(lost))
+    }
+
+    /// Whether a process, alive or dead, has a writable mapping that shows one of several copies.
+    pub(crate) fn has_stores_on_a_copy(&self) -> bool {
+        self.geometry.copy_count() > 1 && self.shared().is_mapped() && {
+            let records = self.files.array().runtime().mapped();
+            records.of(self.key()).any(|(record, _)| record.is_direct())
+        }
     }
 
     /// Takes out for this file the members that have lost bytes of it, in a process that makes nothing good. Another
@@ -146,18 +193,21 @@ impl Inode {
     /// `IO`, with nothing changed, if the members that have all their bytes do not suffice.
     #[cold]
     pub(crate) fn leave_out_waiting(&self) -> Result<(), OsError> {
-        self.with_size_lock(|| {
-            if self.shared().resync_waits.load(Ordering::Acquire) == 0 {
-                return Ok(());
-            }
-            let noted = self.noted().map_or(MemberSet::EMPTY, |noted| noted.lost);
-            let short = self.short(self.size());
-            let left = self.leave_out_noted(noted, || short.minus(noted));
-            if left.is_err() {
-                self.tell_short(short);
-            }
-            left
-        })
+        self.with_size_lock(|| self.leave_out_waiting_locked())
+    }
+
+    /// Does what [`Self::leave_out_waiting`] does. The size lock is held.
+    pub(crate) fn leave_out_waiting_locked(&self) -> Result<(), OsError> {
+        if self.shared().resync_waits.load(Ordering::Acquire) == 0 {
+            return Ok(());
+        }
+        let noted = self.noted().map_or(MemberSet::EMPTY, |noted| noted.lost);
+        let short = self.short(self.size());
+        let left = self.leave_out_noted(noted, || short.minus(noted));
+        if left.is_err() {
+            self.tell_short(short);
+        }
+        left
     }
 
     /// Tells which backing files are too short for this file to be used.

@@ -4,15 +4,16 @@
 mod common;
 
 use common::{Random, TestArray, read, write};
-use cxlraid_file::{FileRef, Files, ScrubMode, Watch};
+use cxlraid_file::{FileRef, Files, Mapped, ScrubMode, Watch};
 use dax::Access;
 use format::{Attribute, LANE_COUNT, LANE_RECORD_BYTES, LaneRecord, lane_offset};
 use layout::Level;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
+use sync::OwnerId;
 use sys::OsError;
 use units::MemberSet;
 
@@ -254,5 +255,117 @@ fn a_write_is_announced_on_the_members_behind_one_that_fails() {
             });
             assert!(is_named, "{level}, member {slot}");
         }
+    }
+}
+
+/// Asserts that whoever maps a file is shown the right bytes, where the members are shown at all.
+fn shows(array: &TestArray, file: &FileRef, data: &[u8], what: &str) {
+    const PAGE: usize = 4096;
+    for at in (0..data.len() / PAGE * PAGE).step_by(1 << 20).chain([data.len() / PAGE * PAGE - PAGE]) {
+        if file.piece_count(PAGE as u64).is_none() {
+            return;
+        }
+        let shown = file.for_each_piece(false, at as u64, PAGE as u64, |piece| {
+            let mut found = [0; PAGE];
+            let member = File::open(array.member_path(piece.slot).join("data/f")).unwrap();
+            member.read_exact_at(&mut found, piece.member_offset).unwrap();
+            if found[..] == data[at..][..PAGE] { Ok(()) } else { Err(piece.slot) }
+        });
+        assert!(shown.is_ok(), "{what}: member {shown:?} at {at}");
+    }
+}
+
+/// Mappings are made and looked after without the locks that keep readers out while a member's bytes are made anew.
+#[test]
+fn a_mapping_shows_no_member_whose_bytes_are_being_made_anew() {
+    for (level, member_count) in LEVELS {
+        let (array, attribute, data) = with_file(level, member_count, LONG_BYTES);
+        array.lose_segment();
+        let writer = array.again();
+        backing_of(&array, 0).set_len(0).unwrap();
+        assert!(writer.note_lost(attribute, 0));
+        let reads = opened(&array, array.again(), attribute, Access::ReadOnly).unwrap();
+        let source = reads.mapping_source();
+        shows(&array, &reads, &data, &format!("{level}, before"));
+        let is_done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let shown = scope.spawn(|| {
+                let mut is_last = false;
+                while !is_last {
+                    is_last = is_done.load(Ordering::Acquire);
+                    shows(&array, &reads, &data, &format!("{level}"));
+                }
+            });
+            let file = opened(&array, writer, attribute, Access::ReadWrite);
+            is_done.store(true, Ordering::Release);
+            shown.join().unwrap();
+            assert!(read(&file.unwrap(), 0, data.len() + 1) == data, "{level}");
+        });
+        let copies = reads.geometry().copy_count();
+        assert_eq!(reads.mapping_source() != source, copies > 1, "{level}: mappings come back to the member");
+        is_whole(&array, attribute, &data, &format!("{level}"));
+    }
+}
+
+/// The file's owner has cut the backing file on the member that mappings show, and the process that stores through one has
+/// come to another member.
+fn with_stores_elsewhere(level: Level, member_count: usize) -> (TestArray, Attribute, Vec<u8>) {
+    let (array, attribute, data) = with_file(level, member_count, 60_000);
+    backing_of(&array, 0).set_len(0).unwrap();
+    assert!(array.files.note_lost(attribute, 0));
+    (array, attribute, data)
+}
+
+/// Stores a byte as a mapping of this member would.
+fn store_on(array: &TestArray, slot: usize, offset: u64, byte: u8) {
+    backing_of(array, slot).write_all_at(&[byte], offset).unwrap();
+}
+
+const MIRRORS: [(Level, usize); 3] = [(Level::Raid1, 2), (Level::Raid1, 3), (Level::Raid10, 4)];
+
+#[test]
+fn a_member_is_not_made_anew_under_stores_that_land_on_another_copy() {
+    for (level, member_count) in MIRRORS {
+        let (array, attribute, mut data) = with_stores_elsewhere(level, member_count);
+        let file =
+            array.files.open_as_it_is(attribute, true, || Ok((array.backing(array.files, "f"), Access::ReadWrite))).unwrap();
+        let mapped = Mapped::new(&file).unwrap();
+        mapped.store_directly().unwrap();
+        mapped.cover(0, 61_440).unwrap();
+        let source = file.mapping_source();
+        store_on(&array, 1, 10, 0xaa);
+        let other = array.again();
+        let writes = opened(&array, other, attribute, Access::ReadWrite).unwrap();
+        assert_eq!(read(&writes, 10, 1), [0xaa], "{level}");
+        // The process that stores has not looked at the file since.
+        store_on(&array, 1, 10, 0xbb);
+        store_on(&array, 1, 100, 0xcc);
+        write(&writes, 4_000, &[7; 200]);
+        mapped.follow([(0, 4096)]).unwrap();
+        (data[10], data[100]) = (0xbb, 0xcc);
+        data[4_000..4_200].fill(7);
+        for file in [&file, &writes] {
+            assert!(read(file, 0, data.len() + 1) == data, "{level}");
+        }
+        assert_eq!(file.mapping_source(), source, "{level}");
+        assert!(other.goes_without(attribute), "{level}");
+        // Nothing of a process that has died with such stores is lost either.
+        store_on(&array, 1, 20, 0xdd);
+        data[20] = 0xdd;
+        drop(mapped);
+        let record =
+            other.array().runtime().mapped().take(OwnerId::new(5).unwrap(), attribute.inode << 24 | attribute.generation);
+        let record = record.unwrap();
+        record.set_direct(true);
+        record.widen(0, 4096);
+        shared(other, attribute).mapped.store(1, Ordering::Release);
+        drop(writes);
+        let whole = opened(&array, array.again(), attribute, Access::ReadWrite).unwrap();
+        assert_eq!(shared(other, attribute).cut.load(Ordering::Acquire), 0, "{level}: made anew");
+        assert!(!other.goes_without(attribute), "{level}");
+        assert_eq!(whole.verify(), Ok(0), "{level}");
+        assert!(read(&whole, 0, data.len() + 1) == data, "{level}");
+        drop((file, whole));
+        is_whole(&array, attribute, &data, &format!("{level}"));
     }
 }

@@ -36,6 +36,9 @@ pub struct SharedFile {
     /// The members that count as out for this file alone until the last process has closed it, as bits: they joined while it
     /// was open, and processes have backing files of it on the others only.
     pub without: AtomicU32,
+    /// The members whose bytes of this file are being made anew, as bits, or were when that failed: mappings do not show
+    /// them. Set before the members are taken out of [`Self::cut`], and 0 again when their bytes are there.
+    pub anew: AtomicU32,
     /// Whether the file is known to give no privileges to whoever executes it; see core/file's `privileges`.
     pub privileges: AtomicU32,
     /// 1 once the last name is gone.
@@ -166,6 +169,7 @@ impl Runtime {
             file.modified_ns.store(0, Ordering::Relaxed);
             file.unlinked.store(0, Ordering::Relaxed);
             file.cut.store(0, Ordering::Relaxed);
+            file.anew.store(0, Ordering::Relaxed);
             file.mapped.store(0, Ordering::Relaxed);
             file.shown.store(0, Ordering::Relaxed);
             // A copy of the file that was here before.
