@@ -22,7 +22,7 @@ const LOCKED: i64 = libc::MAP_LOCKED as i64;
 const READ_WRITE: i64 = 3;
 const HUGE: i64 = i64::MAX;
 
-const PROGRAMS: [fn() -> Vec<Step>; 55] = [
+const PROGRAMS: [fn() -> Vec<Step>; 56] = [
     // FICLONE of a directory of the array, from what is no descriptor, and onto what is none of the array's.
     || vec![ioctl(5, 0x4004_9409), call("ioctl", vec![Number(3), Number(0x4004_9409), Number(-1)])],
     || vec![call("ioctl", vec![Number(9), Number(0x4004_9409), Number(3)]), ioctl_of(3, 4), ioctl_of(3, 5), ioctl_of(10, 4)],
@@ -605,6 +605,30 @@ const PROGRAMS: [fn() -> Vec<Step>; 55] = [
             ]
         };
         [mapped(SHARED), mapped(PRIVATE)].concat()
+    },
+    // A child that shares its parent's memory finds an open file without a name by what /proc says of it.
+    || {
+        let mut steps = vec![call("unlink", vec![path("f0")])];
+        steps.extend([
+            call("openat", vec![Number(12), path("%/hf"), Number(0), Number(0)]),
+            call("fstat", vec![Number(16), Memory(Place::Good)]),
+            call("read", vec![Number(16), Memory(Place::Good), Number(10_000)]),
+            call("open", vec![path("%/hf"), Number(0o102), Number(0o644)]),
+            call("pwrite64", vec![Number(17), Memory(Place::Good), Number(4097), Number(100)]),
+            call("stat", vec![path("%/hf"), Memory(Place::Good)]),
+            call("lstat", vec![path("%/hf"), Memory(Place::Good)]),
+            call("open", vec![path("%/hf/"), Number(0), Number(0)]),
+            call("open", vec![path("%/hf"), Number(0o200_000), Number(0)]),
+            call("truncate", vec![path("%/hf"), Number(5000)]),
+            call("chmod", vec![path("%/hf"), Number(0o600)]),
+            call("access", vec![path("%/hf"), Number(2)]),
+            call("rename", vec![path("%/hf"), path("f1")]),
+            call("mkdir", vec![path("%/hf"), Number(0o755)]),
+        ]);
+        steps[1..].iter_mut().for_each(|step| step.who = Who::Child(Child::Vfork, 1));
+        steps.push(call("pread64", vec![Number(3), Memory(Place::Good), Number(10_000), Number(0)]));
+        steps.push(call("fstat", vec![Number(3), Memory(Place::Good)]));
+        steps
     },
     // That a file is no directory is said before that it may not be cut, also by what /proc says of it.
     || {

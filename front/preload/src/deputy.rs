@@ -15,6 +15,7 @@
 
 use crate::arena;
 use crate::calls::data::{self, Buffer};
+use crate::calls::links;
 use crate::calls::{OPEN, directory, handler};
 use crate::dispatch::{Call, Verdict};
 use crate::{array, guest, process, program, renewal, signals};
@@ -138,6 +139,10 @@ fn act(call: &mut Call, answer: *mut Answer, guest: u32) -> ! {
 
 fn answer_to(call: &mut Call) -> Verdict {
     let verdict = match handler(call.number)(call) {
+        Verdict::Pass => links::on_nameless(call).unwrap_or(Verdict::Pass),
+        verdict => verdict,
+    };
+    let verdict = match verdict {
         // The function that follows the call needs this process' view of the array. The call itself acts on descriptors and a directory
         // that are the guest's as well.
         Verdict::PassWith { number, args } if call.then.is_some() && !crate::exec::is_exec(number) => {

@@ -120,7 +120,10 @@ fn concerning(call: &Call, row: &Row) -> Option<[usize; 6]> {
             Where::Host => {
                 if let Some(entered) = links::entered_by(call, row, base, path) {
                     concerns = true;
-                    args[path] = entered.leak().as_ptr() as usize;
+                    // What is open and has no name any more the deputy finds by the link.
+                    if !links::may_be_nameless(&entered) {
+                        args[path] = entered.leak().as_ptr() as usize;
+                    }
                 }
             }
         }

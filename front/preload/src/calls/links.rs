@@ -470,6 +470,29 @@ pub(crate) fn entered_by(call: &Call, row: &Row, base: RawFd, path: usize) -> Op
     entered(base, call.args[path], follow, surely)
 }
 
+/// Whether a path in the array, with its NUL, may be what /proc says of something open that has no name any more.
+pub(crate) fn may_be_nameless(path: &[u8]) -> bool {
+    path.ends_with(b" (deleted)\0")
+}
+
+/// In a deputy: makes a call on what is open and may have no name any more, where a path of the host leads there by a magic link. None for every other call.
+pub(crate) fn on_nameless(call: &mut Call) -> Option<Verdict> {
+    let row = &ROWS[call.number];
+    let follow = match kind(call) {
+        Kind::Other => return None,
+        Kind::Make { follow } | Kind::Look { follow } | Kind::Change { follow } | Kind::Open { follow } => follow,
+    };
+    let is_nameless = |path: usize| {
+        let entered = entered_by(call, row, base_of(call, row, path), path);
+        entered.is_some_and(|path| may_be_nameless(&path))
+    };
+    if !paths_of(call, row).any(is_nameless) {
+        return None;
+    }
+    // The kernel, which would find a member's file, is not asked.
+    Some(retry(call, row, follow, Clue::Proc).unwrap_or(Verdict::error(OsError::NOENT)))
+}
+
 /// Whether a path of the call leads by what /proc says of a process.
 fn leads_through_proc(call: &Call, row: &Row) -> bool {
     paths_of(call, row).any(|path| is_through_proc(base_of(call, row, path), call.args[path]))
