@@ -61,7 +61,7 @@ pub(crate) fn serve(call: &mut Call, row: &Row) -> Verdict {
         nr::__NR_setresgid | nr::__NR_setfsuid | nr::__NR_setfsgid | nr::__NR_capset | nr::__NR_setns => Verdict::Pass,
         nr::__NR_pidfd_getfd if fetch::names_ours(call) => Verdict::error(OsError::BADF),
         nr::__NR_munmap | nr::__NR_mprotect | nr::__NR_pkey_mprotect | nr::__NR_mremap | nr::__NR_msync => on_memory(call),
-        nr::__NR_madvise | nr::__NR_remap_file_pages => on_memory(call),
+        nr::__NR_madvise | nr::__NR_remap_file_pages | nr::__NR_shmat => on_memory(call),
         // It means the guest's own process; its memory is its parent's, whose mappings the parent changes.
         nr::__NR_process_madvise => Verdict::Pass,
         nr::__NR_mmap => map(call),

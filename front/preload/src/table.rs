@@ -132,7 +132,7 @@ static LINES: [Line; 382] = [
     row(27, "mincore", Pass, [], [], "acts on pages, whatever they map"),
     row(28, "madvise", Serve, [], [], "some advice concerns the file, or what is known of its pages"),
     pass(29, "shmget"),
-    pass(30, "shmat"),
+    row(30, "shmat", Serve, [], [], "a segment may take the place of a mapping of the array (SHM_REMAP)"),
     pass(31, "shmctl"),
     row(32, "dup", Serve, [0], [], ""),
     row(33, "dup2", Serve, [0, 1], [], ""),

@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/shm.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -1102,12 +1103,34 @@ static void sharer(void) {
     raise(SIGKILL);
 }
 
+/* Shared memory takes the place of a part of a mapping, and stays what it is. */
+static void attached(void) {
+    int fd = open_file(O_RDWR), segment = shmget(IPC_PRIVATE, 2 * PAGE, IPC_CREAT | 0600);
+    CHECK(segment >= 0);
+    char *start = map(fd, 10 * PAGE, 0), byte;
+    CHECK(shmat(segment, start + 2 * PAGE, 0) == (void *)-1 && errno == EINVAL);
+    start[2 * PAGE] = 77;
+    CHECK(shmat(segment, start + 2 * PAGE + 1, SHM_REMAP | SHM_RND) == start + 2 * PAGE);
+    CHECK(shmctl(segment, IPC_RMID, NULL) == 0);
+    CHECK(start[2 * PAGE] == 0);
+    start[2 * PAGE] = 5;
+    start[4 * PAGE] = 6;
+    CHECK(pread(fd, &byte, 1, 2 * PAGE) == 1 && byte == 77);
+    CHECK(ftruncate(fd, PAGE) == 0 && ftruncate(fd, 10 * PAGE) == 0);
+    CHECK(pwrite(fd, "z", 1, 2 * PAGE) == 1 && msync(start, 10 * PAGE, MS_SYNC) == 0);
+    CHECK(start[2 * PAGE] == 5 && start[4 * PAGE] == 0);
+    CHECK(shmdt(start + 2 * PAGE) == 0);
+    CHECK(msync(start, 10 * PAGE, MS_SYNC) == -1 && errno == ENOMEM);
+    CHECK(munmap(start, 10 * PAGE) == 0);
+}
+
 int main(int count, char **arguments) {
     CHECK(count == 3);
     path = arguments[1];
     const char *what = arguments[2];
     if (!strcmp(what, "agreement")) agreement();
     else if (!strcmp(what, "ends")) ends();
+    else if (!strcmp(what, "attached")) attached();
     else if (!strcmp(what, "changes")) changes();
     else if (!strcmp(what, "crowd")) crowd();
     else if (!strcmp(what, "together")) together();

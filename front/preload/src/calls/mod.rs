@@ -79,6 +79,7 @@ const fn handlers() -> [Handler; NUMBER_COUNT] {
         (nr::__NR_madvise, advice::madvise),
         (nr::__NR_process_madvise, advice::process_madvise),
         (nr::__NR_remap_file_pages, change::remap_pages),
+        (nr::__NR_shmat, change::shmat),
         (nr::__NR_sync, space::sync_all),
         (nr::__NR_rt_sigaction, signals::serve_action),
         (nr::__NR_rt_sigprocmask, signals::serve_mask),

@@ -4,7 +4,7 @@ use super::compose::{Wish, reserve};
 use super::{Mapping, PAGE, any, private, table};
 use crate::dispatch::{Call, Verdict};
 use linux_raw_sys::general::{
-    __NR_msync, __NR_munmap, __NR_pkey_mprotect, MAP_FIXED, MAP_FIXED_NOREPLACE, PROT_READ, PROT_WRITE,
+    __NR_msync, __NR_munmap, __NR_pkey_mprotect, __NR_shmctl, MAP_FIXED, MAP_FIXED_NOREPLACE, PROT_READ, PROT_WRITE,
 };
 use sys::OsError;
 use sys::raw::{check, syscall};
@@ -15,6 +15,9 @@ const MREMAP_DONTUNMAP: usize = 4;
 const MS_ASYNC: usize = 1;
 const MS_INVALIDATE: usize = 2;
 const MS_SYNC: usize = 4;
+/// Flags of shmat(2).
+const SHM_RND: usize = 0o20_000;
+const SHM_REMAP: usize = 0o40_000;
 /// The first address that no program can have (with four levels of page tables).
 const NOWHERE: usize = 1 << 47;
 /// No file reaches further.
@@ -58,6 +61,34 @@ pub(crate) fn replaced(call: &Call) -> Option<Verdict> {
         return None;
     }
     Some(Verdict::from_result(table.replace(start, end, || check(call.kernel()))))
+}
+
+/// `shmat`: a segment of shared memory may be put over ours (SHM_REMAP).
+pub(crate) fn shmat(call: &mut Call) -> Verdict {
+    let [segment, address, flags, ..] = call.args;
+    if flags & SHM_REMAP == 0 || !any_of_either() {
+        return Verdict::Pass;
+    }
+    let start = if flags & SHM_RND != 0 { address / PAGE * PAGE } else { address };
+    // Who may not ask for the length may not attach it either.
+    let Some((start, end)) = bytes_of_segment(segment).and_then(|bytes| pages(start, bytes)) else { return Verdict::Pass };
+    let mut table = table();
+    if !table.touches_any(start, end) {
+        return Verdict::Pass;
+    }
+    Verdict::from_result(table.replace(start, end, || check(call.kernel())))
+}
+
+/// How long a segment of shared memory is (shmctl(2)).
+fn bytes_of_segment(segment: usize) -> Option<usize> {
+    const IPC_STAT: usize = 2;
+    /// Of `struct shmid64_ds`: its words, and the one that is the length.
+    const WORD_COUNT: usize = 14;
+    const BYTES_AT: usize = 6;
+    let mut words = [0_usize; WORD_COUNT];
+    // SAFETY: the kernel stores a structure of that many words.
+    check(unsafe { syscall(__NR_shmctl as usize, [segment, IPC_STAT, words.as_mut_ptr() as usize, 0, 0, 0]) }).ok()?;
+    Some(words[BYTES_AT])
 }
 
 /// Makes a mapping of ours that is not followed, which may be put over one that is.

@@ -236,6 +236,11 @@ fn locks_outlive_mappings() {
 }
 
 #[test]
+fn shared_memory_may_take_the_place_of_a_mapping() {
+    behaves("attached");
+}
+
+#[test]
 fn pages_are_those_of_any_mapping() {
     behaves("pages");
 }
