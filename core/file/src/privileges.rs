@@ -13,6 +13,7 @@
 //! have come to give some. Whoever makes such a change raises the count afterwards, which clears
 //! the bit. Whoever looks stores the bit only if the count is what it was before the look.
 
+use crate::stripes::Blocks;
 use crate::{Files, Inode, key};
 use array::SharedFile;
 use core::sync::atomic::Ordering;
@@ -45,7 +46,12 @@ impl Inode {
     #[cold]
     fn look_and_drop(&self, known: u32) -> Result<(), OsError> {
         if self.gives_privileges() {
-            self.change_size_locked(|_| self.on_members(truncate_to_own_length))?;
+            self.change_size_locked(|_| {
+                let held = self.lock_stripes(Blocks::ALL)?;
+                let truncated = self.on_members(truncate_to_own_length);
+                drop(held);
+                truncated
+            })?;
             if self.gives_privileges() {
                 // This process may keep them; the next one to write may not.
                 return Ok(());
@@ -103,6 +109,7 @@ fn gives(backing: &Backing) -> bool {
         || fgetxattr(backing.fd(), CAPABILITIES, &mut [0u8; 0][..]).is_ok()
 }
 
+/// All stripe locks are held: who gets space within the size holds one, and may make the backing file longer meanwhile.
 fn truncate_to_own_length(backing: &Backing) -> Result<(), OsError> {
     match ftruncate(backing.fd(), backing.bytes()?) {
         // Nothing is wrong with the member: its file system lets nobody truncate this file.

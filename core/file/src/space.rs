@@ -37,9 +37,7 @@ impl Inode {
         self.add_flags(format::FLAG_SLACK);
         if offset > size {
             // The gap stays a hole; `fill_holes` sees to the rest.
-            self.on_members(|backing| extend_durably(backing, wanted))?;
-            shared.allocated_end.store(wanted, Ordering::Release);
-            return Ok(());
+            return self.lengthen_backing_files(wanted);
         }
         // What this process remembers may lie behind a cut by another.
         self.refresh_allocations();
@@ -126,12 +124,22 @@ impl Inode {
         // Until the size is stored the backing files are too long: a crash must find that out.
         let had_slack = shared.flags.load(Ordering::Acquire) & format::FLAG_SLACK;
         self.add_flags(format::FLAG_HOLES | format::FLAG_SLACK);
-        self.on_members(|backing| extend_durably(backing, wanted))?;
-        shared.allocated_end.store(wanted, Ordering::Release);
+        self.lengthen_backing_files(wanted)?;
         self.set_size(new);
         if had_slack == 0 && shared.tail_unfinished.load(Ordering::Relaxed) == 0 {
             self.change_flags(0, format::FLAG_SLACK);
         }
+        Ok(())
+    }
+
+    /// Makes every backing file at least `wanted` bytes long; what is added is a hole. The size lock is held, and no stripe lock.
+    fn lengthen_backing_files(&self, wanted: u64) -> Result<(), OsError> {
+        // Who gets space within the size holds a stripe lock and not the size lock, and may make a backing file longer than the size asks for. A file that becomes longer
+        // between the question for its length and the call that sets it would be cut, and the space taken away that others know to be there.
+        let held = self.lock_stripes(Blocks::ALL)?;
+        self.on_members(|backing| extend_durably(backing, wanted))?;
+        self.shared().allocated_end.store(wanted, Ordering::Release);
+        drop(held);
         Ok(())
     }
 
@@ -362,6 +370,7 @@ fn within_limit(bytes: u64) -> Result<(), OsError> {
 
 /// Makes a backing file at least `bytes` long, and that durable where stores are durable without a system call. The size,
 /// which is stored next, would be durable before the length. After a crash the file would be one that somebody has cut.
+/// All stripe locks are held.
 fn extend_durably(backing: &Backing, bytes: u64) -> Result<(), OsError> {
     if backing.bytes()? < bytes { backing.set_len(bytes).and_then(|()| backing.persist_layout()) } else { Ok(()) }
 }
