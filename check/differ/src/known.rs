@@ -22,7 +22,7 @@ const LOCKED: i64 = libc::MAP_LOCKED as i64;
 const READ_WRITE: i64 = 3;
 const HUGE: i64 = i64::MAX;
 
-const PROGRAMS: [fn() -> Vec<Step>; 56] = [
+const PROGRAMS: [fn() -> Vec<Step>; 57] = [
     // FICLONE of a directory of the array, from what is no descriptor, and onto what is none of the array's.
     || vec![ioctl(5, 0x4004_9409), call("ioctl", vec![Number(3), Number(0x4004_9409), Number(-1)])],
     || vec![call("ioctl", vec![Number(9), Number(0x4004_9409), Number(3)]), ioctl_of(3, 4), ioctl_of(3, 5), ioctl_of(10, 4)],
@@ -629,6 +629,19 @@ const PROGRAMS: [fn() -> Vec<Step>; 56] = [
         steps.push(call("pread64", vec![Number(3), Memory(Place::Good), Number(10_000), Number(0)]));
         steps.push(call("fstat", vec![Number(3), Memory(Place::Good)]));
         steps
+    },
+    // A copy of a shared mapping over its own beginning.
+    || {
+        vec![
+            map(0, 5 * PAGE, READ_WRITE, SHARED | FIXED, 3),
+            remapped(0, -1, PAGE, 3, 0),
+            load(0, PAGE),
+            load(1, 4 * PAGE),
+            remapped(1, 0, PAGE, 3, 0),
+            load(0, 5 * PAGE),
+            remapped(2, 0, 2 * PAGE, 3, 1),
+            load(0, 5 * PAGE),
+        ]
     },
     // That a file is no directory is said before that it may not be cut, also by what /proc says of it.
     || {

@@ -426,10 +426,9 @@ impl super::Mappings {
                 return Err(OsError::INVAL);
             }
             self.unmap(address + new_bytes, old_end)?;
-            let index = self.at(address).ok_or(OsError::FAULT)?;
-            return self.transfer(index, &Remap { old_bytes: new_bytes, ..*wish });
+            return self.transfer(&Remap { old_bytes: new_bytes, ..*wish });
         }
-        self.transfer(index, wish)
+        self.transfer(wish)
     }
 
     fn unmap(&mut self, start: usize, end: usize) -> Result<(), OsError> {
@@ -484,8 +483,8 @@ impl super::Mappings {
         self.establish(shown)
     }
 
-    /// Composes the mapping anew at another place, and gives up the old one.
-    fn transfer(&mut self, index: usize, wish: &Remap) -> Result<usize, OsError> {
+    /// Composes the mapping that holds the wish's address anew at another place, and gives up the old one.
+    fn transfer(&mut self, wish: &Remap) -> Result<usize, OsError> {
         let Remap { address, old_bytes, new_bytes, .. } = *wish;
         let old_end = address + old_bytes;
         let start = match wish.target {
@@ -498,11 +497,13 @@ impl super::Mappings {
             }
             None => reserve(wish.hint, new_bytes, 0)?,
         };
-        // Another part of the table may have gone.
-        let index = self.at(address).unwrap_or(index);
-        let old = &self.list[index];
-        let moved = Mapping { start, end: start + new_bytes, composed: start, ..old.again(old.offset_at(address)) };
-        if let Err(error) = self.establish(moved) {
+        // Another part of the table may have gone; a copy (old length 0) over its own beginning has nothing left to be made of.
+        let made = self.at(address).ok_or(OsError::FAULT).and_then(|index| {
+            let old = &self.list[index];
+            let moved = Mapping { start, end: start + new_bytes, composed: start, ..old.again(old.offset_at(address)) };
+            self.establish(moved)
+        });
+        if let Err(error) = made {
             // SAFETY: the range was reserved above, and the program does not know it.
             let _ = unsafe { syscall(__NR_munmap as usize, [start, new_bytes, 0, 0, 0, 0]) };
             return Err(error);
