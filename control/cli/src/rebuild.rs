@@ -40,8 +40,10 @@ use units::{MemberSet, Shown, Slot};
 /// A scrub and a computation of lost bytes add this to their nice value (nice(2)). Where such a process and a program of the usual
 /// priority want one processor, the process gets a tenth of it.
 const NICE: i32 = 10;
-/// How often a command that waits tries to begin.
+/// How long a command that waits to begin sleeps before it tries again.
 const PERIOD: Duration = Duration::from_millis(200);
+/// How long it sleeps at most after several attempts in which it gave a member all names in vain, which programs had to wait for.
+const PERIOD_MAX: Duration = Duration::from_secs(30);
 
 /// So often it is tried at least to open the files that wait, which programs may rename meanwhile, and to bring a member into use while
 /// programs start, which do not use the member in the first moments.
@@ -58,6 +60,13 @@ impl Begin {
 
     fn is_over(&self) -> bool {
         self.0.is_some_and(|until| Instant::now() >= until)
+    }
+
+    /// Sleeps so long, or until the time is over.
+    fn sleep(&self, time: Duration) {
+        let left = self.0.map(|until| until.saturating_duration_since(Instant::now()));
+        // The last attempts come when the time is over.
+        thread::sleep(left.map_or(time, |left| time.min(left.max(PERIOD))));
     }
 }
 
@@ -98,7 +107,7 @@ fn fill(
     let config = inspect::config(source)?;
     let busy = "another command makes members of the array anew";
     let mut left = slots;
-    let (mut joiner, mut tries) = (None, 0);
+    let (mut joiner, mut tries, mut period) = (None, 0, PERIOD);
     loop {
         let Some(repairing) = Repairing::begin(&foreseen(source, thing)?) else {
             if begin.is_over() {
@@ -122,7 +131,10 @@ fn fill(
             }
             match filled {
                 Ok(()) => left = rest,
-                Err(error) if may_begin_later(&error) && (!begin.is_over() || joiner.is_some() && tries < TRY_COUNT) => break,
+                Err(error) if may_begin_later(&error) && (!begin.is_over() || joiner.is_some() && tries < TRY_COUNT) => {
+                    period = if matches!(error, FillError::Busy) { PERIOD_MAX.min(2 * period) } else { PERIOD };
+                    break;
+                }
                 Err(FillError::InUse) => return Err(in_use(source, thing)),
                 Err(error) => return Err(not_filled(thing, error)),
             }
@@ -130,7 +142,7 @@ fn fill(
         // Not while it waits: another command may be able to begin.
         drop(repairing);
         tries += 1;
-        thread::sleep(PERIOD);
+        begin.sleep(period);
     }
 }
 
@@ -159,13 +171,11 @@ fn join(
         begun()?;
     }
     let (Some(present), Some(&slot)) = (joiner.as_ref(), slots.first()) else { return Ok(Err(FillError::Busy)) };
-    let holders = holders(config, slot);
-    let joined = if present.is_in() {
-        Ok(())
-    } else if holders.is_empty() {
-        present.join()
-    } else {
-        Err(FillError::Unreached(holders))
+    let joined = match holders(config, slot) {
+        _ if present.is_in() => Ok(()),
+        Some(holders) if holders.is_empty() => present.join(),
+        Some(holders) => Err(FillError::Unreached(holders)),
+        None => Err(FillError::Busy),
     };
     if joined.is_ok() {
         joiner.take().into_iter().for_each(Joiner::end);
@@ -190,11 +200,10 @@ fn begin_for(config: &Config, slot: Slot) -> Result<Joiner, FillError> {
 }
 
 /// The processes that have something open in the directory of a member that is out, or work there: since before the member was lost. The directory is emptied when
-/// the member gets its names.
-fn holders(config: &Config, slot: Slot) -> Vec<u32> {
-    let Some(Ok(members)) = Some(Array::foresee(config)) else { return Vec::new() };
-    let Some(member) = members.into_iter().find(|member| member.slot == slot) else { return Vec::new() };
-    let Ok(directory) = fs::canonicalize(OsStr::from_bytes(&member.path)) else { return Vec::new() };
+/// the member gets its names. None if that cannot be said now.
+fn holders(config: &Config, slot: Slot) -> Option<Vec<u32>> {
+    let member = Array::foresee(config).ok()?.into_iter().find(|member| member.slot == slot)?;
+    let directory = fs::canonicalize(OsStr::from_bytes(&member.path)).ok()?;
     let own = directory.join(OsStr::from_bytes(format::DIRECTORY.to_bytes()));
     let lies_there = |link: &Path| {
         let to = fs::read_link(link).unwrap_or_default();
@@ -205,8 +214,8 @@ fn holders(config: &Config, slot: Slot) -> Vec<u32> {
         let descriptors = fs::read_dir(process.join("fd")).into_iter().flatten().filter_map(Result::ok).map(|entry| entry.path());
         descriptors.chain([process.join("cwd")]).any(|link| lies_there(&link))
     };
-    let Some(uuid) = config.uuid.or_else(|| members_uuid(&own)) else { return Vec::new() };
-    attached(uuid).into_iter().filter(holds).collect()
+    let uuid = config.uuid.or_else(|| members_uuid(&own))?;
+    Some(attached(uuid).into_iter().filter(holds).collect())
 }
 
 /// The UUID of the array that a member with this `.cxlraid` belongs to.

@@ -148,6 +148,8 @@ impl Array {
     pub fn set_access(&self, access: Access) -> core::result::Result<(), AttachError> {
         let first = &self.config.mounts[0];
         self.before_change().map_err(|error| AttachError::os(first, "write the superblock of", error))?;
+        // What was begun in the place of such a member has the former rights, too, and is begun again.
+        self.runtime.all_begun().iter().for_each(|slot| self.runtime.forget_begun(slot));
         // The superblocks first: files that are made after an interruption get the new rights.
         let write = || self.recording(|| self.rewrite_superblocks(|superblock| superblock.access = access));
         write().map_err(|error| AttachError::os(first, "write the superblock of", error))?;

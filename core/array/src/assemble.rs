@@ -243,11 +243,12 @@ impl Array {
             }
             let recorded = (0..superblock.member_count).filter(|&slot| !superblock.members[slot].state.is_in_use()).collect();
             runtime.set_out(out, recorded);
+            runtime.set_rebuilding(members.iter().filter(|member| member.is_rebuilding).map(|member| member.slot).collect());
             runtime.set_use_count(superblock.use_count);
             if superblock.is_clean() {
                 runtime.note_clean();
             }
-        } else if !geometry.survives(MemberSet::from_bits(runtime.out().bits() | out.bits())) {
+        } else if !geometry.survives(runtime.out().union(out).union(runtime.rebuilding())) {
             return Err(AttachError::too_many_out(&geometry, &members));
         } else {
             let fresh = out.minus(runtime.out()).iter().filter(|&slot| members[slot].standing == Standing::Missing).collect();

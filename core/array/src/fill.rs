@@ -15,7 +15,7 @@ use crate::error::AttachError;
 use crate::journal::copy_onto;
 use crate::member::{Standing, inspect};
 use crate::superblock::{
-    for_slot, make_directories, make_tables, may_not, open_meta, probe, random_uuid, read, start_superblock, write_copy,
+    for_slot, has_no_room, make_directories, make_tables, may_not, open_meta, probe, random_uuid, read, start_superblock,
 };
 use crate::tables;
 use format::{MemberEntry, MemberState, Superblock, Uuid};
@@ -92,35 +92,39 @@ impl Array {
     /// out then, too.
     pub fn join_member(&self, slot: Slot) -> Result<(), OsError> {
         self.recording(|| {
-            if !self.runtime.take_in(slot) {
-                return Err(OsError::AGAIN);
+            // Until the join is on record the next change finds something to be put on record.
+            let was_recorded = self.runtime.is_use_recorded();
+            self.runtime.set_use_recorded(false);
+            let joined = if self.runtime.take_in(slot) { self.record_join(slot) } else { Err(OsError::AGAIN) };
+            if self.runtime.join_unrecorded().is_empty() {
+                self.runtime.set_use_recorded(was_recorded);
             }
-            self.record_join(slot)
+            joined
         })
     }
 
     /// Runs a change of the superblocks alone among all that write them, after joins are on record that a dead process did not put on record.
     pub(crate) fn recording<T>(&self, change: impl FnOnce() -> Result<T, OsError>) -> Result<T, OsError> {
         self.runtime.with_superblocks(|| {
-            self.record_joins()?;
+            self.record_joins();
             change()
         })
     }
 
     /// Puts joins on record whose processes died before they had. The superblock lock is held.
-    pub(crate) fn record_joins(&self) -> Result<(), OsError> {
+    pub(crate) fn record_joins(&self) {
         for slot in self.runtime.join_unrecorded().iter() {
             // Who does not have it open cannot say which member it is.
             if self.in_use().contains(slot) && !self.runtime.reaches(slot) {
                 self.runtime.add_out(MemberSet::EMPTY.with(slot));
             }
             if self.in_use().contains(slot) {
-                self.record_join(slot)?;
+                // If it fails, the member is out, or it is left to another process.
+                let _ = self.record_join(slot);
             } else {
                 self.runtime.end_join(slot);
             }
         }
-        Ok(())
     }
 
     /// Says in the superblocks that a member is in use that has joined. If that fails the member goes out, unless it fails for this process alone. The superblock lock is
@@ -128,7 +132,7 @@ impl Array {
     fn record_join(&self, slot: Slot) -> Result<(), OsError> {
         let recorded = self.record_rebuilding(slot);
         match recorded {
-            Err(error) if may_not(error) => return Err(error),
+            Err(error) if may_not(error) || has_no_room(error) => return Err(error),
             Err(_) => drop(self.runtime.add_out(MemberSet::EMPTY.with(slot))),
             Ok(()) => {}
         }
@@ -151,24 +155,22 @@ impl Array {
     }
 
     /// Says in the superblocks of all members that a member is in use and being rebuilt. The superblock lock is held.
+    ///
+    /// The superblocks of the others say so first. What is cut short before the member's own superblock has their event count leaves the
+    /// member stale. If its own came first, and the member then went out, the others would have its event count without that update: it
+    /// would be believed although they had gone on without it.
     fn record_rebuilding(&self, slot: Slot) -> Result<(), OsError> {
         let member = self.members.get(slot).ok_or(OsError::NODEV)?;
+        let one = MemberSet::EMPTY.with(slot);
         // The others were marked when this use began, and this member was out then.
         tables::mark(member.meta().ok_or(OsError::NODEV)?, self.uuid, 0, self.runtime.use_count())?;
-        let newest = read(self.members[self.first_in_use()?].meta().ok_or(OsError::NODEV)?)?.0;
         let entry = MemberEntry { uuid: member.uuid, state: MemberState::Rebuilding };
-        let meta = member.meta().ok_or(OsError::NODEV)?;
-        let (own, copy) = read(meta)?;
-        let mut finished = Superblock {
-            event_count: newest.event_count + 1,
-            copy_sequence: own.copy_sequence + 1,
-            update_ns: sys::clock::realtime_coarse_ns(),
-            ..newest.clone()
-        };
-        finished.members[slot] = entry;
-        // The member itself first: with the higher count it is believed, and whoever is alone next writes the others.
-        write_copy(meta, &for_slot(&finished, slot), Superblock::next_copy(copy))?;
-        self.rewrite_superblocks(|superblock| superblock.members[slot] = entry)
+        let (failed, _) = self.rewrite(self.runtime.out().union(one), |superblock| superblock.members[slot] = entry)?;
+        self.go_on_without(failed)?;
+        // The member's superblock is far behind, so this gives it what the others say.
+        let (failed, _) = self.rewrite(self.runtime.out().minus(one), |_| {})?;
+        self.go_on_without(failed.minus(one))?;
+        if failed.contains(slot) { Err(OsError::IO) } else { Ok(()) }
     }
 
     /// Says in the superblocks that members which were being rebuilt are in sync: no file waits for them any more. Programs may use the array.
@@ -185,7 +187,9 @@ impl Array {
                         *state = MemberState::InSync;
                     }
                 }
-            })
+            })?;
+            self.runtime.end_rebuilding(rebuilt);
+            Ok(())
         })
     }
 
@@ -234,6 +238,7 @@ fn stale(newest: &Superblock, slot: Slot) -> Result<Superblock, OsError> {
 mod tests {
     use super::*;
     use crate::Config;
+    use crate::superblock::death;
     use std::path::PathBuf;
     use sys::OwnedFd;
 
@@ -322,5 +327,127 @@ mod tests {
         array.before_change().unwrap();
         assert_eq!(state(&home, "m0", 2), MemberState::Stale);
         let _ = array.runtime.remove();
+    }
+
+    #[test]
+    fn a_member_that_joined_and_went_out_is_not_believed_wherever_the_join_was_cut_short() {
+        for writes in 1.. {
+            let (_home, config, array) = begun(&std::format!("cut-{writes}"));
+            array.runtime.begin_joining(2);
+            death::after(writes);
+            let joined = array.join_member(2);
+            death::after(u32::MAX);
+            assert!(array.in_use().contains(2));
+            // Nobody puts the join on record before the member fails.
+            array.fail_member(2).unwrap();
+            array.before_change().unwrap();
+            let _ = array.runtime.remove();
+            drop(array);
+            let again = Array::attach(&config).unwrap();
+            assert_eq!(again.runtime.out(), MemberSet::EMPTY.with(2), "after {writes} writes");
+            let _ = again.runtime.remove();
+            if joined.is_ok() {
+                assert!(writes > 4);
+                break;
+            }
+        }
+    }
+
+    #[test]
+    fn the_next_change_puts_a_join_on_record() {
+        for writes in 0..3 {
+            let (home, _, array) = begun(&std::format!("next-{writes}"));
+            array.runtime.begin_joining(2);
+            death::after(writes);
+            array.join_member(2).unwrap_err();
+            death::after(u32::MAX);
+            assert_eq!(state(&home, "m2", 2), MemberState::Stale);
+            array.before_change().unwrap();
+            for member in ["m0", "m1", "m2"] {
+                assert_eq!(state(&home, member, 2), MemberState::Rebuilding, "after {writes} writes");
+            }
+            let _ = array.runtime.remove();
+        }
+    }
+
+    #[test]
+    fn the_member_whose_answers_count_stays_the_same_when_others_join() {
+        let (_home, _, array) = begun("order");
+        array.runtime.begin_joining(2);
+        array.join_member(2).unwrap();
+        array.fail_member(0).unwrap();
+        assert_eq!(array.first_in_use(), Ok(1));
+        array.fail_member(1).unwrap();
+        assert_eq!(array.first_in_use(), Ok(2));
+        // The others come back one after the other.
+        for slot in [0, 1] {
+            array.runtime.begin_joining(slot);
+            assert_eq!(array.first_in_use(), Ok(2));
+            assert!(array.runtime.take_in(slot));
+            assert_eq!(array.first_in_use(), Ok(2), "member {slot} joined");
+            assert_eq!(array.in_order(array.in_use()).next(), Some(2));
+        }
+        let _ = array.runtime.remove();
+    }
+
+    #[test]
+    fn a_process_without_a_free_descriptor_takes_no_member_out_that_has_joined() {
+        use std::os::fd::AsRawFd as _;
+        use sys::rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+        const ALONE: &str = "CXLRAID_TEST_ALONE";
+        let name = "fill::tests::a_process_without_a_free_descriptor_takes_no_member_out_that_has_joined";
+        if std::env::var_os(ALONE).is_none() {
+            let mut this = std::process::Command::new(std::env::current_exe().unwrap());
+            let output = this.args(["--exact", name]).env(ALONE, "1").output().unwrap();
+            let said = std::string::String::from_utf8_lossy(&output.stdout);
+            assert!(output.status.success() && said.contains("1 passed"), "{said}");
+            return;
+        }
+        let (home, _, array) = begun("full");
+        array.runtime.begin_joining(2);
+        assert!(array.runtime.take_in(2));
+        // Dead here. Another member fails, and who puts that on record has no descriptor left.
+        array.fail_member(1).unwrap();
+        let before = getrlimit(Resource::Nofile);
+        let next = std::fs::File::open("/dev/null").unwrap().as_raw_fd() as u64;
+        setrlimit(Resource::Nofile, Rlimit { current: Some(next), ..before }).unwrap();
+        array.before_change().unwrap();
+        setrlimit(Resource::Nofile, before).unwrap();
+        assert_eq!(array.runtime.out(), MemberSet::EMPTY.with(1));
+        assert_eq!(state(&home, "m0", 1), MemberState::Failed);
+        // Somebody else puts the join on record.
+        array.recording(|| Ok(())).unwrap();
+        for member in ["m0", "m2"] {
+            assert_eq!(state(&home, member, 2), MemberState::Rebuilding);
+        }
+        let _ = array.runtime.remove();
+    }
+
+    #[test]
+    fn a_member_that_is_needed_to_rebuild_another_is_not_put_on_record_as_out() {
+        let (home, config, array) = begun("needed");
+        array.fail_member(1).unwrap();
+        array.before_change().unwrap();
+        array.runtime.begin_joining(2);
+        array.join_member(2).unwrap();
+        // Member 2 has all names and no byte of any file.
+        std::fs::create_dir(home.0.join("m2/data")).unwrap();
+        array.fail_member(0).unwrap();
+        assert_eq!(array.before_change(), Err(OsError::IO));
+        for member in ["m0", "m2"] {
+            assert_eq!(state(&home, member, 0), MemberState::InSync);
+        }
+        // The next use has it again; a start beside this one is refused.
+        assert!(matches!(Array::attach(&config), Err(AttachError::TooManyOut { .. })));
+        let _ = array.runtime.remove();
+        drop(array);
+        let again = Array::attach(&config).unwrap();
+        assert_eq!(again.runtime.out(), MemberSet::EMPTY.with(1));
+        // Once nothing waits any more, the others can do without it.
+        again.end_rebuild(MemberSet::EMPTY.with(2)).unwrap();
+        again.fail_member(0).unwrap();
+        again.before_change().unwrap();
+        assert_eq!(state(&home, "m2", 0), MemberState::Failed);
+        let _ = again.runtime.remove();
     }
 }

@@ -90,17 +90,16 @@ impl Array {
         MemberSet::first(self.members.len()).minus(self.runtime.out())
     }
 
-    /// The member whose answers count: the lowest in use, of those that have not joined while programs run. What programs have
+    /// The member whose answers count: the lowest in use, of those that did not join later than another one. What programs have
     /// open lies on it: directories, pipes, sockets, files. A member that joined has these as well, but as other things.
     #[inline]
     pub fn first_in_use(&self) -> Result<Slot, OsError> {
-        let in_use = self.in_use();
-        in_use.minus(self.runtime.joined()).lowest().or(in_use.lowest()).ok_or(OsError::IO)
+        self.runtime.first_of(self.in_use()).ok_or(OsError::IO)
     }
 
-    /// These members, those that have joined while programs run last.
+    /// These members, those that have joined later than others last.
     pub fn in_order(&self, members: MemberSet) -> impl Iterator<Item = Slot> + use<> {
-        let first = members.minus(self.runtime.joined());
+        let first = members.minus(self.runtime.behind());
         first.iter().chain(members.minus(first).iter())
     }
 
@@ -134,13 +133,19 @@ impl Array {
         if has_failed(error) { self.fail_member(slot) } else { self.do_without(slot, error) }
     }
 
+    /// Whether the array can be changed without the members in `out`: if they are on record as that they are stale for good, also where a
+    /// member that is being rebuilt would need them.
+    pub(crate) fn is_enough_without(&self, out: MemberSet) -> bool {
+        self.geometry.survives(out.union(self.runtime.rebuilding()))
+    }
+
     /// Takes a member out if the others can do without it.
     ///
     /// # Errors
     /// `error` if they cannot: the member stays, for who gets along with it.
     pub fn do_without(&self, slot: Slot, error: OsError) -> Result<(), OsError> {
         let out = self.runtime.out().union(MemberSet::EMPTY.with(slot));
-        if self.geometry.survives(out) { self.fail_member(slot) } else { Err(error) }
+        if self.is_enough_without(out) { self.fail_member(slot) } else { Err(error) }
     }
 
     /// Called before anything on the array is modified: puts members that are out on record, and that the array is in use again, once.
@@ -174,8 +179,12 @@ impl Array {
     /// array and something was changed in this use. The process is about to detach. If the superblocks cannot be written
     /// now, they stay as they are: that is no reason to stay attached.
     pub fn end_use_if_last(&self) {
-        if self.runtime.is_use_recorded() && self.runtime.out_unrecorded().is_empty() {
-            let end = || self.record_joins().and_then(|()| self.record_end(false));
+        let is_changed = self.runtime.is_use_recorded() || !self.runtime.join_unrecorded().is_empty();
+        if is_changed && self.runtime.out_unrecorded().is_empty() {
+            let end = || {
+                self.record_joins();
+                self.record_end(false)
+            };
             self.runtime.if_last(|| self.runtime.with_free_superblocks(|| _ = end()));
         }
     }
@@ -196,7 +205,7 @@ impl Array {
     #[cold]
     pub fn fail_without_name(&self, slot: Slot, path: &[u8]) -> Result<(), OsError> {
         let lost = MemberSet::EMPTY.with(slot);
-        if !self.geometry.survives(self.runtime.out().union(lost)) {
+        if !self.is_enough_without(self.runtime.out().union(lost)) {
             self.tell_difference(slot, path);
             return Err(OsError::IO);
         }
@@ -225,7 +234,7 @@ impl Array {
         self.runtime.claim_telling(slot);
         settle();
         self.runtime.let_go(MemberSet::EMPTY.with(slot), settle);
-        if self.geometry.survives(self.runtime.out()) { self.before_change() } else { Ok(()) }
+        if self.is_enough_without(self.runtime.out()) { self.before_change() } else { Ok(()) }
     }
 
     /// Returns the array, which from now on tells what happens to its members by these functions.

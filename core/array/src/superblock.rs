@@ -316,8 +316,38 @@ pub(crate) fn write_copy(meta: &OwnedFd, superblock: &Superblock, copy: usize) -
 }
 
 fn write_copy_to(file: &OwnedFd, superblock: &Superblock, copy: usize) -> Result<()> {
+    #[cfg(test)]
+    death::before_write()?;
     write_fully(file, &superblock.encode(), Superblock::copy_offset(copy))?;
     fs::fdatasync(file)
+}
+
+/// Tests end the writing of superblocks after some writes, as a death does.
+#[cfg(test)]
+pub(crate) mod death {
+    use super::OsError;
+    use std::cell::Cell;
+
+    std::thread_local! {
+        static WRITES_LEFT: Cell<u32> = const { Cell::new(u32::MAX) };
+    }
+
+    /// Lets this thread write so many superblocks more.
+    pub(crate) fn after(writes: u32) {
+        WRITES_LEFT.set(writes);
+    }
+
+    pub(super) fn before_write() -> super::Result<()> {
+        match WRITES_LEFT.get() {
+            // This error says nothing of the member.
+            0 => Err(OsError::ACCESS),
+            u32::MAX => Ok(()),
+            left => {
+                WRITES_LEFT.set(left - 1);
+                Ok(())
+            }
+        }
+    }
 }
 
 pub(crate) fn write_fully(file: &OwnedFd, mut bytes: &[u8], mut offset: u64) -> Result<()> {
@@ -403,10 +433,14 @@ impl Array {
     /// Records on every member in use which members are out, with a higher event count. By that count the members that are
     /// out are stale from now on. A member whose superblock cannot be written goes out too. The caller holds the
     /// superblock lock.
+    ///
+    /// # Errors
+    /// `IO` if the others are not enough; one that is being rebuilt does not count, since it may need what is out. Then nothing is
+    /// recorded, and the next use of the array has the members again that are out.
     pub(crate) fn record_out(&self) -> Result<()> {
         loop {
             let out = self.runtime.out();
-            if !self.geometry.survives(out) {
+            if !self.is_enough_without(out) {
                 return Err(OsError::IO);
             }
             let failed = self.record_out_once(out)?;
@@ -449,7 +483,8 @@ impl Array {
             }
         }
         // Members that were begun and have not joined yet keep tables that can be used then.
-        for slot in self.runtime.all_begun().iter().filter(|&slot| self.runtime.out().contains(slot)) {
+        for slot in self.runtime.all_begun().minus(self.runtime.joined()).iter().filter(|&slot| self.runtime.out().contains(slot))
+        {
             if let Some(member) = self.members.get(slot).filter(|member| self.runtime.begun(slot) == Some(member.uuid))
                 && let Some(meta) = member.meta()
             {
@@ -485,7 +520,7 @@ impl Array {
     }
 
     /// Takes members out, and records that. The caller holds the superblock lock.
-    fn go_on_without(&self, failed: MemberSet) -> Result<()> {
+    pub(crate) fn go_on_without(&self, failed: MemberSet) -> Result<()> {
         if failed.is_empty() {
             return Ok(());
         }
@@ -529,7 +564,7 @@ impl Array {
     ///
     /// # Errors
     /// `ACCESS` if this process may not write them: that says nothing of the members.
-    fn rewrite(&self, out: MemberSet, change: impl Fn(&mut Superblock)) -> Result<(MemberSet, u64)> {
+    pub(crate) fn rewrite(&self, out: MemberSet, change: impl Fn(&mut Superblock)) -> Result<(MemberSet, u64)> {
         let mut failed = MemberSet::EMPTY;
         let mut current = Vec::new();
         for slot in MemberSet::first(self.members.len()).minus(out).iter() {
@@ -580,7 +615,7 @@ pub(crate) const fn may_not(error: OsError) -> bool {
 }
 
 /// Whether an error says that this process or the machine has no room for an open file, which says nothing of the member.
-const fn has_no_room(error: OsError) -> bool {
+pub(crate) const fn has_no_room(error: OsError) -> bool {
     matches!(error, OsError::MFILE | OsError::NFILE | OsError::NOMEM | OsError::INTR)
 }
 

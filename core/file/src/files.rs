@@ -699,8 +699,9 @@ impl Files {
             runtime.promise_file(opened.inode.entry);
         }
         let result = fork();
-        if result == 0 {
-            // Before the child looks at anything: a member may have joined that its parent does not reach, which may be gone by now.
+        if result == 0 && !runtime.all_begun().is_empty() {
+            // Before the child looks at anything: a member may have joined that its parent does not reach, which may be gone by now. And
+            // while it is attached, a member that it does not reach does not join.
             let _ = runtime.me();
         }
         for opened in open.values() {

@@ -83,10 +83,7 @@ impl Files {
         let (array, runtime) = (self.array(), self.array().runtime());
         array.before_change()?;
         runtime.with_open_files(|_| {
-            let is_apart = |shared: &SharedFile| matches!(Name::of(&shared.unlinked), Name::None | Name::Never);
-            if runtime.open_files().any(|(_, shared)| is_apart(shared)) {
-                return Err(Refusal::Nameless);
-            }
+            self.require_names_held()?;
             let is_kept = |shared: &SharedFile| matches!(Name::of(&shared.unlinked), Name::Lost | Name::Kept);
             let lacks = |(key, _): (u64, &SharedFile)| self.attribute_of(key).is_some_and(|file| !self.has_orphan(slot, file));
             if runtime.open_files().filter(|(_, shared)| is_kept(shared)).any(lacks) {
@@ -102,6 +99,20 @@ impl Files {
             runtime.end_joining(MemberSet::EMPTY.with(slot));
             joined
         })
+    }
+
+    /// Asks whether every open file can be given to a member that joins.
+    ///
+    /// # Errors
+    /// [`Refusal::Nameless`].
+    pub fn require_names(&self) -> Result<(), Refusal> {
+        self.array().runtime().with_open_files(|_| self.require_names_held())
+    }
+
+    /// Does as [`Self::require_names`]; the open-files lock is held.
+    fn require_names_held(&self) -> Result<(), Refusal> {
+        let is_apart = |shared: &SharedFile| matches!(Name::of(&shared.unlinked), Name::None | Name::Never);
+        if self.array().runtime().open_files().any(|(_, shared)| is_apart(shared)) { Err(Refusal::Nameless) } else { Ok(()) }
     }
 
     /// The open-files lock is held, and the member is joining.

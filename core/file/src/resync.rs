@@ -224,6 +224,8 @@ impl Inode {
             if self.lengthen_backing(size)? {
                 (range.start, range.end) = (0, size);
             }
+            // Before they have bytes that a user may have written who could not give them privileges.
+            self.drop_privileges_on(range.lost);
             self.make_agree(&range, size)
         })?;
         if let Some(times) = times {
@@ -232,7 +234,6 @@ impl Inode {
                 let _ = futimens(backing.fd(), &times);
             }
         }
-        self.drop_privileges_on(range.lost);
         Ok(noted)
     }
 

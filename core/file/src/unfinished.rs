@@ -56,7 +56,9 @@ impl Inode {
         let held = StripesHeld::lock(self.files.array(), self.shared(), mask);
         if !self.missed().is_empty() {
             // The process has closed the file as its last act, and a thread of it still works. Others have opened the file
-            // anew meanwhile, and use a member that this process does not have the file open on.
+            // anew meanwhile, and use a member that this process does not have the file open on. Who inherited a lock here
+            // leaves to these what is half done.
+            self.shared().stripes_unfinished.fetch_or(held.inherited, Ordering::AcqRel);
             return Err(OsError::IO);
         }
         let inherited = if held.inherited == 0 { 0 } else { held.inherited & !self.only_looked_at(held.inherited) };

@@ -232,6 +232,11 @@ impl Namespace {
             let reference = self.reference_that_lacks_nothing(self.array().first_in_use()?)?;
             self.array().before_change()?;
             self.files().require_loss_borne(slot)?;
+            // Before all is copied, since changes of names wait for that.
+            if let Err(refused) = self.files().require_names() {
+                refusal = Some(refused);
+                return Ok(());
+            }
             self.empty_member(slot)?;
             self.files().copy_name_log(reference, slot)?;
             for prefix in &self.array().config().prefixes {

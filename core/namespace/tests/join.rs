@@ -199,6 +199,8 @@ fn files_without_a_name_go_on_and_those_that_never_had_one_are_waited_for() {
     let never = inside(names.open(b"/data", RDWR | OFlags::TMPFILE, 0o600));
     assert!(matches!(join(&array, 2), Err(FillError::Nameless)));
     assert_eq!(out(names), MemberSet::EMPTY.with(2));
+    // The member gets its names when it can join, not at each attempt: changes of names wait for that.
+    assert!(!array.members[2].join("data/two").exists());
     // It may still get a name once it is kept for others to find.
     file_of(&never).keep_nameless();
     write(&never, 0, &bytes(77, 40_000));

@@ -32,8 +32,12 @@ pub(super) struct Joins {
     uuids: [[AtomicU64; 2]; MEMBER_COUNT_MAX],
     /// Members on which changes of inode records are stored although they are out.
     joining: AtomicU32,
-    /// Members that came into use, or were about to, since the array was assembled.
+    /// Members that came into use, or were about to, since the array was assembled, and were not begun anew since.
     joined: AtomicU32,
+    /// Members whose answers do not count while another member is in use.
+    behind: AtomicU32,
+    /// Members that may still lack bytes of files.
+    rebuilding: AtomicU32,
     /// Members that came into use and are still out by the superblocks.
     unrecorded: AtomicU32,
 }
@@ -60,6 +64,7 @@ impl Runtime {
     pub(crate) fn note_begun(&self, slot: Slot, uuid: Uuid) {
         let joins = &self.segment().joins;
         self.end_joining(MemberSet::EMPTY.with(slot));
+        joins.joined.fetch_and(!MemberSet::EMPTY.with(slot).bits(), Ordering::SeqCst);
         for (word, bytes) in joins.uuids[slot].iter().zip(uuid.0.as_chunks().0) {
             word.store(u64::from_le_bytes(*bytes), Ordering::Relaxed);
         }
@@ -145,9 +150,44 @@ impl Runtime {
     /// From now on changes of inode records are stored on a member that is out, too. The inode lock is held, and the
     /// open-files lock. Whoever attaches from now on without reaching the member keeps it from coming into use.
     pub fn begin_joining(&self, slot: Slot) {
-        let one = MemberSet::EMPTY.with(slot).bits();
-        self.segment().joins.joining.fetch_or(one, Ordering::SeqCst);
-        self.segment().joins.joined.fetch_or(one, Ordering::SeqCst);
+        let (joins, one) = (&self.segment().joins, MemberSet::EMPTY.with(slot));
+        joins.joining.fetch_or(one.bits(), Ordering::SeqCst);
+        joins.joined.fetch_or(one.bits(), Ordering::SeqCst);
+        // The member whose answers count stays the same, also if all that are in use have joined.
+        let in_use = self.members.minus(self.out());
+        let first = self.first_of(in_use).map_or(MemberSet::EMPTY, |first| MemberSet::EMPTY.with(first));
+        let behind = if in_use.minus(self.behind()).is_empty() { in_use.minus(first) } else { self.behind() };
+        joins.behind.store(behind.union(one).bits(), Ordering::SeqCst);
+    }
+
+    /// Of members in use the one whose answers count: what programs have open lies on it. That is the lowest of those that
+    /// are not behind others, or the lowest of all.
+    #[inline]
+    pub(crate) fn first_of(&self, in_use: MemberSet) -> Option<Slot> {
+        in_use.minus(self.behind()).lowest().or(in_use.lowest())
+    }
+
+    /// The members whose answers do not count while another member is in use: they joined after that one.
+    #[inline]
+    pub(crate) fn behind(&self) -> MemberSet {
+        self.known(self.segment().joins.behind.load(Ordering::SeqCst))
+    }
+
+    /// The members that may still lack bytes of files: the others must not be put on record as out while these cannot
+    /// stand in for them.
+    #[must_use]
+    pub fn rebuilding(&self) -> MemberSet {
+        self.known(self.segment().joins.rebuilding.load(Ordering::SeqCst))
+    }
+
+    /// Notes at assembly which members may lack bytes of files.
+    pub(crate) fn set_rebuilding(&self, members: MemberSet) {
+        self.segment().joins.rebuilding.store(members.bits(), Ordering::SeqCst);
+    }
+
+    /// Notes that members lack nothing any more.
+    pub(crate) fn end_rebuilding(&self, members: MemberSet) {
+        self.segment().joins.rebuilding.fetch_and(!members.bits(), Ordering::SeqCst);
     }
 
     /// Changes of inode records are not stored any more on members that are out.
@@ -166,8 +206,7 @@ impl Runtime {
         self.known(self.segment().joins.joining.load(Ordering::SeqCst))
     }
 
-    /// The members that joined since the array was assembled, or tried to. While another member is in use none of these is
-    /// the one whose answers count: what programs have open lies on the others.
+    /// The members that joined since the array was assembled, or tried to, and were not begun anew since.
     #[inline]
     #[must_use]
     pub fn joined(&self) -> MemberSet {
@@ -182,6 +221,7 @@ impl Runtime {
         // The loss of this member will have to be put on record again, and told.
         segment.out_recorded.fetch_and(!one.bits(), Ordering::SeqCst);
         segment.out_told.fetch_and(!one.bits(), Ordering::SeqCst);
+        segment.joins.rebuilding.fetch_or(one.bits(), Ordering::SeqCst);
         segment.joins.unrecorded.fetch_or(one.bits(), Ordering::SeqCst);
         segment.out.fetch_and(!one.bits(), Ordering::SeqCst);
         let is_in = self.joining().contains(slot);
@@ -209,7 +249,7 @@ impl Runtime {
     /// Nobody is attached but this process, which assembles the array.
     pub(super) fn forget_joins(&self) {
         let joins = &self.segment().joins;
-        for word in [&joins.joining, &joins.joined, &joins.unrecorded] {
+        for word in [&joins.joining, &joins.joined, &joins.behind, &joins.rebuilding, &joins.unrecorded] {
             word.store(0, Ordering::SeqCst);
         }
     }
