@@ -299,7 +299,7 @@ pub(crate) fn find(config: &Config, superblock: &Superblock, members: &[Member])
                 match check(Some(meta), name, &path, superblock.array_uuid, entry.uuid) {
                     Ok((header, _)) => found = Some(header),
                     // The others hold the same.
-                    Err(error) if is_lost(&error, meta) => {
+                    Err(error) if is_lost(&error, meta, superblock.access) => {
                         lost = lost.with(slot);
                         reason.get_or_insert(error);
                         continue;
@@ -317,10 +317,11 @@ pub(crate) fn find(config: &Config, superblock: &Superblock, members: &[Member])
     }
 }
 
-/// Whether an error says that a member has lost its copy of the journal: its file system fails, or the file is gone, too short, or not whole. What is a journal, but not the one in use, was put there by
+/// Whether an error says that a member has lost its copy of the journal: its file system fails, or the file is gone, too short, or not whole, or shuts out users whom the array is open to. What is a journal, but not the one in use, was put there by
 /// somebody, and is not lost.
-fn is_lost(error: &AttachError, meta: &OwnedFd) -> bool {
+fn is_lost(error: &AttachError, meta: &OwnedFd, access: Access) -> bool {
     match error {
+        AttachError::JournalLost { error: OsError::ACCESS, .. } => access::is_shut(meta, format::JOURNAL_FILE, access),
         AttachError::Os { error: OsError::ROFS, .. } | AttachError::JournalLost { error: OsError::ROFS, .. } => {
             crate::is_read_only(meta.as_fd())
         }
@@ -400,5 +401,27 @@ impl Array {
             Some(path) => JournalPlace::File(path.as_bytes().to_vec()),
             None => JournalPlace::Members,
         }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_that_shuts_out_users_whom_the_array_is_open_to_is_lost() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let home = std::env::temp_dir().join(std::format!("cxlraid-journal-shut.{}", std::process::id()));
+        std::fs::create_dir_all(&home).unwrap();
+        let file = home.join("journal");
+        std::fs::write(&file, "").unwrap();
+        let meta = OwnedFd::from(std::fs::File::open(&home).unwrap());
+        let refused = AttachError::JournalLost { path: Vec::new(), error: OsError::ACCESS };
+        let access = Access { owner_uid: 0, owner_gid: 0, mode: 0o600 };
+        for (mode, expected) in [(0o000, true), (0o400, true), (0o600, false), (0o660, false)] {
+            std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(is_lost(&refused, &meta, access), expected, "{mode:o}");
+        }
+        std::fs::remove_dir_all(&home).unwrap();
     }
 }
