@@ -97,7 +97,7 @@ struct Segment {
     fetch_lock: OwnedLock,
     /// Held while superblocks are written; nothing else is waited for meanwhile.
     superblock_lock: OwnedLock,
-    /// 1 while a change of names waits to be made good that a process left unfinished when it died.
+    /// 1 while a change of names waits to be made good that a process left unfinished when it died; [`NAMES_WAIT_FOR_MEMBER`].
     names_unfinished: AtomicU32,
     /// Where the log of names is.
     names_log: NamesLog,
@@ -183,6 +183,8 @@ struct Myself {
     file: AtomicU32,
 }
 
+/// In the segment: only a member that is away tells whether the last change of names was made.
+const NAMES_WAIT_FOR_MEMBER: u32 = 2;
 /// A pid that no process can have (proc(5), pid_max).
 const NO_PID: u32 = i32::MAX as u32;
 
@@ -515,6 +517,16 @@ impl Runtime {
     /// Notes that a change of names is unfinished, and this process may not finish it. The namespace lock is held.
     pub fn names_are_unfinished(&self) {
         self.segment().names_unfinished.store(1, Ordering::Relaxed);
+    }
+
+    /// Notes that only a member which is away tells whether the last change of names was made. The namespace lock is held.
+    pub fn names_wait_for_member(&self) {
+        self.segment().names_unfinished.store(NAMES_WAIT_FOR_MEMBER, Ordering::Relaxed);
+    }
+
+    /// Whether only a member that is away tells whether the last change of names was made.
+    pub fn do_names_wait_for_member(&self) -> bool {
+        self.segment().names_unfinished.load(Ordering::Relaxed) == NAMES_WAIT_FOR_MEMBER
     }
 
     /// Whether a change of names that a dead process began has not been made good yet.

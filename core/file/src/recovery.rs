@@ -13,6 +13,7 @@
 //! [`format::judge`] says which record is right where members differ.
 
 use crate::files::Files;
+use crate::rebuild::NO_BYTES;
 use crate::table::{InodeTable, open_tables};
 use array::Array;
 use dax::{Backing, PersistenceDomain};
@@ -110,7 +111,7 @@ impl Files {
             && self.shared_if_open(attribute).is_none()
             && record.geometry().survives(self.array().runtime().out().union(noted).union(lost));
         if can {
-            self.table().add_resync(self.array(), attribute.inode, Resync { start: 0, end: record.size.max(1), lost });
+            self.table().add_resync(self.array(), attribute.inode, Resync { lost, ..NO_BYTES });
         }
         can
     }

@@ -11,6 +11,9 @@
 //! are, with their note. If no process stores anything else, the member then comes back in sync. The
 //! note is dealt with when the member has come back, or when a superblock says that it is out.
 //!
+//! To compute what members have lost of a file of which no other bytes wait is a *mend*: it changes
+//! nothing that a member which is away would miss. So a mend puts nobody on record.
+//!
 //! Copies are made from the lowest member in use, parity from the data. If a member lost its backing
 //! file and got a new one, its bytes are computed from the others. With a member out nobody can tell
 //! whether parity fits its data, so what is computed from parity may be bytes that nobody wrote. Before
@@ -215,7 +218,10 @@ impl Inode {
             return Err(OsError::IO);
         }
         can?;
-        array.before_change()?;
+        if !is_agreed || !self.is_left_alone() {
+            array.before_change()?;
+        }
+        let had_slack = self.shared().flags.load(Ordering::Relaxed) & format::FLAG_SLACK != 0;
         let times = self.times_from_others_than(range.lost);
         self.with_cut_back(|cut| {
             range.lost = range.lost.union(cut).union(self.note_short(size, range.lost.union(cut))?);
@@ -228,6 +234,9 @@ impl Inode {
             self.drop_privileges_on(range.lost);
             self.make_agree(&range, size)
         })?;
+        if !had_slack && self.is_left_alone() {
+            self.give_back_slack(size)?;
+        }
         if let Some(times) = times {
             // What is computed is as old as the file.
             for (_, backing) in self.in_use() {
@@ -235,6 +244,17 @@ impl Inode {
             }
         }
         Ok(noted)
+    }
+
+    /// Gives back what a mend took behind the end of the file, where no member had anything before. While a member is left alone nobody else does it. The caller
+    /// holds the size lock and all stripe locks.
+    fn give_back_slack(&self, size: u64) -> Result<(), OsError> {
+        let (kept, shared) = (self.geometry.member_bytes(size), self.shared());
+        shared.allocated_end.store(kept, Ordering::Release);
+        self.on_members(|backing| if backing.bytes()? > kept { backing.set_len(kept) } else { Ok(()) })?;
+        shared.allocation_epoch.fetch_add(1, Ordering::AcqRel);
+        self.change_flags(0, format::FLAG_SLACK);
+        Ok(())
     }
 
     /// The file's times, from a member that did not lose it; None if `lost` is empty. To store bytes on the
@@ -272,7 +292,7 @@ impl Inode {
         if short.is_empty() || !self.can_compute_short(lost, short)? {
             return Ok(MemberSet::EMPTY);
         }
-        self.files.table().add_resync(self.files.array(), self.number, Resync { start: 0, end: size, lost: short });
+        self.files.table().add_resync(self.files.array(), self.number, Resync { lost: short, ..NO_BYTES });
         Ok(short)
     }
 
@@ -336,10 +356,10 @@ impl Inode {
                 if self.rebuild_step(lost, offset, bytes)? {
                     return Ok(());
                 }
-                self.doubt(offset + bytes);
+                self.doubt_what_is_stored(offset + bytes);
                 self.agree_step(offset, bytes)
             })?;
-            self.doubt(size);
+            self.doubt_what_is_stored(size);
             return self.on_members(|backing| backing.persist(0, self.geometry.member_bytes(size)));
         }
         let (start, end) = if lost.is_empty() { self.stripes_of(range, size) } else { (0, size) };
@@ -360,6 +380,13 @@ impl Inode {
         if end != 0 && undo::is_needed(&self.geometry, self.out()) {
             self.add_flags(format::FLAG_DOUBTFUL);
             self.doubt_tail(end);
+        }
+    }
+
+    /// Does what [`Self::doubt`] does, but while a member is left alone: then what members have lost is computed, and nothing else is stored.
+    fn doubt_what_is_stored(&self, end: u64) {
+        if !self.is_left_alone() {
+            self.doubt(end);
         }
     }
 
@@ -396,6 +423,11 @@ impl Inode {
             let done = self.striper(self.out()).verify(offset, bytes).and_then(|mismatches| {
                 if mismatches == 0 {
                     return Ok(());
+                }
+                if self.is_left_alone() {
+                    // From here on it is more than a mend.
+                    self.files.array().before_change().map_err(IoFault::Os)?;
+                    self.doubt(offset + bytes);
                 }
                 if self.shared().flags.load(Ordering::Relaxed) & format::FLAG_HOLES != 0 {
                     self.fill_holes(offset, offset + bytes).map_err(IoFault::Os)?;

@@ -64,7 +64,6 @@ impl Inode {
         if !self.geometry.survives(self.out().with(slot)) {
             return Err(OsError::IO);
         }
-        array.before_change()?;
         self.leave_out_noted(MemberSet::EMPTY, || {
             let is_short = fstat(backing.fd()).is_ok_and(|stat| (stat.st_size as u64) < expected_bytes);
             // If not, another process has just made the backing file anew.

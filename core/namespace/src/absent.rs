@@ -24,8 +24,9 @@ use crate::Namespace;
 use crate::located::{Located, kinds_in};
 use crate::recover::{Item, Places};
 use crate::remembered::Epochs;
+use crate::replay::Purpose;
 use crate::resolve::join;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use array::config::normalise;
 use core::sync::atomic::Ordering;
@@ -181,7 +182,7 @@ impl Namespace {
         if self.holder.load(Ordering::Relaxed) == own_thread() {
             return judge();
         }
-        self.locked(|whole| if whole.is_err() { Ok(false) } else { judge() })
+        self.locked_for(Purpose::Look, |whole| if whole.is_err() { Ok(false) } else { judge() })
     }
 
     /// Does what [`Self::arbitrate`] does. The namespace lock is held.
@@ -209,7 +210,7 @@ impl Namespace {
                 Verdict::Stands if own.is_none() => return Ok(false),
                 Verdict::Stands => {}
                 Verdict::Lost => {
-                    self.array().fail_without_name(first, part)?;
+                    self.take_out_without_name(first, part, &[part])?;
                     return Ok(true);
                 }
                 Verdict::Given(slot) => {
@@ -285,7 +286,7 @@ impl Namespace {
         })
     }
 
-    fn is_proven(&self, item: &Item) -> bool {
+    pub(crate) fn is_proven(&self, item: &Item) -> bool {
         item.attribute.is_some_and(|attribute| self.files().told_of_named(attribute).is_some())
     }
 
@@ -352,10 +353,42 @@ impl Namespace {
         }
     }
 
+    /// Takes a member out that has lost a name which the others prove. It stays if it is the only one left that has some other file:
+    /// without it programs would learn that there is no such file. `changing` are names that are being changed; they do not count.
+    ///
+    /// # Errors
+    /// `IO` if the member stays.
+    fn take_out_without_name(&self, slot: Slot, path: &[u8], changing: &[&[u8]]) -> Result<()> {
+        if self.has_alone(slot, changing)? {
+            self.array().tell_difference(slot, path);
+            return Err(OsError::IO);
+        }
+        self.array().fail_without_name(slot, path)
+    }
+
+    /// Whether a member proves a file for which no other member in use has a name. Files that users without rights to the array may
+    /// have moved do not count, nor does what this process may not see.
+    fn has_alone(&self, slot: Slot, changing: &[&[u8]]) -> Result<bool> {
+        let mut elsewhere = BTreeSet::new();
+        for other in self.array().in_use().without(slot).iter() {
+            match self.seen_names(other)? {
+                Some(names) => elsewhere.extend(names.into_keys()),
+                None => return Ok(false),
+            }
+        }
+        let present = match self.tree(slot) {
+            Err(OsError::ACCESS | OsError::PERM) => return Ok(false),
+            present => present?,
+        };
+        Ok(present.iter().any(|(path, item)| {
+            let is_elsewhere = || item.attribute.is_none_or(|attribute| elsewhere.contains(&key(attribute)));
+            self.is_proven(item) && !is_elsewhere() && !changing.contains(&&**path) && !self.is_in_foreign_hands(path)
+        }))
+    }
+
     /// Makes a directory, symlink or special file on member `slot`, which lacks it, like the one on member `from`.
     fn give(&self, from: Slot, slot: Slot, path: &[u8]) -> Result<()> {
-        self.array().before_change()?;
-        self.restructuring(|| {
+        self.mending(|| {
             let item = self.item(from, path)?;
             self.put(slot, path, &item, &mut Places::new())?;
             self.equalise_with(from, path, slot, path, &item)
@@ -408,12 +441,12 @@ impl Namespace {
         if proven.iter().all(|&attribute| names.contains_key(&key(attribute))) {
             return Ok(());
         }
-        Err(self.begin_without(first, path))
+        Err(self.begin_without(first, path, &[path]))
     }
 
     /// Takes the lowest member out for a name that it has lost. The result is the error to end the operation with.
-    fn begin_without(&self, first: Slot, path: &[u8]) -> OsError {
-        self.array().fail_without_name(first, path).map_or(CONTRADICTED, |()| AGAIN)
+    fn begin_without(&self, first: Slot, path: &[u8], changing: &[&[u8]]) -> OsError {
+        self.take_out_without_name(first, path, changing).map_or(CONTRADICTED, |()| AGAIN)
     }
 
     /// Comes before the names of a later member (`slot`) are made those of the lowest member (`reference`). Takes `reference`
@@ -429,7 +462,11 @@ impl Namespace {
             self.is_proven(item) && !is_elsewhere() && !changing.contains(&path) && !self.is_in_foreign_hands(path)
         };
         match present.iter().find(|(path, item)| is_lost(path, item)) {
-            Some((path, _)) => Err(self.begin_without(reference, path)),
+            Some((path, _)) => {
+                // What is being mended is a file that the reference has had all the time.
+                let made = if self.is_mending() { &[] } else { changing };
+                Err(self.begin_without(reference, path, made))
+            }
             None => Ok(()),
         }
     }
@@ -446,7 +483,7 @@ impl Namespace {
             for slot in self.array().in_use().without(reference).iter() {
                 let lost = self.lost_by(reference, slot)?;
                 if let Some(path) = lost.first()
-                    && self.array().fail_without_name(reference, path).is_ok()
+                    && self.take_out_without_name(reference, path, &[]).is_ok()
                 {
                     is_left = false;
                     break;
@@ -509,7 +546,7 @@ impl Namespace {
             for slot in slots.into_iter().filter(|&slot| !volatile || !self.is_durable(slot)) {
                 if self.seen_names(slot)?.is_some_and(|names| !names.contains_key(&key(attribute))) {
                     // If the array cannot do without the member it goes on with it, and calls on what the member lacks fail.
-                    let _ = self.array().fail_without_name(slot, prefix);
+                    let _ = self.take_out_without_name(slot, prefix, &[]);
                 }
             }
         }

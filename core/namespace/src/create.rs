@@ -9,6 +9,7 @@ use crate::absent::AGAIN;
 use crate::everywhere::{NOTHING, On};
 use crate::located::{Located, open_below};
 use crate::log::change;
+use crate::recover::Places;
 use crate::resolve::join;
 use crate::target::Target;
 use crate::{Namespace, Node, Opened, ProgramPath, Reached};
@@ -235,9 +236,12 @@ impl Namespace {
                 return Err(OsError::IO);
             }
         }
-        self.array().before_change()?;
-        if found.is_none_or(|attribute| self.files.told_of_named(attribute).is_none()) && self.is_foreign_contradicted(path)? {
-            return Err(AGAIN);
+        let is_mend = found.is_some_and(|attribute| self.files.told_of_named(attribute).is_some());
+        if !is_mend {
+            self.array().before_change()?;
+            if self.is_foreign_contradicted(path)? {
+                return Err(AGAIN);
+            }
         }
         let (attribute, fresh) = match found {
             Some(attribute) => (attribute, false),
@@ -254,17 +258,39 @@ impl Namespace {
                     Ok(_) | Err(OsError::NOENT | OsError::LOOP | OsError::NXIO) if empty => {
                         self.make_stub(on, relative, &stat, attribute)
                     }
+                    Ok(_) | Err(OsError::NOENT | OsError::LOOP | OsError::NXIO | OsError::ISDIR) if is_mend && !on.first => {
+                        self.put_lost(on.slot, path)
+                    }
                     Ok(_) => Err(OsError::NOENT),
                     Err(error) => Err(error),
                 },
                 NOTHING,
             )
         };
-        let result = self.restructuring(make);
+        let result = if is_mend { self.mending(make) } else { self.restructuring(make) };
         if result.is_err() && fresh {
             self.files.discard_inode(attribute);
         }
         result
+    }
+
+    /// Gives a member a file again of which it has lost all names, and nothing else: what else it has or lacks stays as it is. Its bytes are computed when the file is opened.
+    ///
+    /// # Errors
+    /// `NOENT` or another divergence if more than this name must be made like the first member's.
+    fn put_lost(&self, slot: Slot, path: &[u8]) -> Result<()> {
+        let first = self.array().first_in_use()?;
+        let item = self.item(first, path)?;
+        let Some(attribute) = item.attribute else { return Err(OsError::NOENT) };
+        let is_anothers = self.item_or_none(slot, path)?.is_some_and(|own| self.is_proven(&own));
+        if is_anothers || self.without_file(MemberSet::EMPTY.with(slot), attribute)?.is_empty() {
+            return Err(OsError::NOENT);
+        }
+        self.clear(slot, &Located::below(self.root(slot)?.as_fd(), &path[1..])?)?;
+        if !self.put(slot, path, &item, &mut Places::new())? {
+            return Err(OsError::NOENT);
+        }
+        self.equalise_with(first, path, slot, path, &item)
     }
 
     /// Makes an empty backing file like the first member's, in the place of what the member has there.

@@ -1,6 +1,7 @@
 //! The file or directory that a descriptor of the program stands for, and the current directory.
 
 use crate::open::Trouble;
+use crate::replay::Purpose;
 use crate::{Namespace, Node, ProgramPath, Reached};
 use alloc::vec::Vec;
 use file::FileRef;
@@ -164,7 +165,7 @@ impl Namespace {
         match self.attach(&path, attribute, for_writing) {
             // The file was renamed or removed after its path was read, or is being renamed now. While the
             // namespace lock is held, names stand still.
-            Err(Trouble::Changed) => self.locked(|_| self.attach_open_locked(fd, attribute, for_writing)),
+            Err(Trouble::Changed) => self.locked_for(Purpose::Look, |_| self.attach_open_locked(fd, attribute, for_writing)),
             Err(Trouble::Os(error)) => Err(error),
             Ok(file) => Ok(file),
         }

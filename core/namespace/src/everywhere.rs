@@ -134,7 +134,7 @@ impl Namespace {
         if done.is_empty() {
             return Err(OsError::IO);
         }
-        if failed { self.array().before_change() } else { Ok(()) }
+        if failed { self.before_change() } else { Ok(()) }
     }
 
     /// Whether a user without rights to the array may have made what is changed differ on a member. What has no name may be anybody's who has it open.

@@ -98,6 +98,8 @@ pub struct Namespace {
     log: &'static log::Log,
     /// The thread of this process that has the namespace lock; 0 if none has.
     holder: &'static AtomicU32,
+    /// Whether that thread is in the middle of a mend ([`Self::mending`]), and of which kind; 0 if not.
+    mends: &'static AtomicU32,
 }
 
 /// What a descriptor of the program stands for.
@@ -165,8 +167,9 @@ impl Namespace {
         let log = Box::leak(Box::new(log::Log::new()));
         let shares_umask = Box::leak(Box::new(AtomicBool::new(false)));
         let holder = Box::leak(Box::new(AtomicU32::new(0)));
+        let mends = Box::leak(Box::new(AtomicU32::new(0)));
         let (roots, devices) = (Box::leak(roots.into_boxed_slice()), Box::leak(devices.into_boxed_slice()));
-        let names = Self { files, roots, devices, remembered, shares_umask, log, holder };
+        let names = Self { files, roots, devices, remembered, shares_umask, log, holder, mends };
         names.refuse_emptied(true)?;
         names.recover_after_crash()?;
         names.refuse_emptied(false)?;

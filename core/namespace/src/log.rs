@@ -8,6 +8,7 @@
 //! The namespace lock is held throughout. Cost on volatile members: a store and a fence, no system call.
 
 use crate::Namespace;
+use crate::replay::{Purpose, UNDECIDED};
 use alloc::boxed::Box;
 use array::Recovery;
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -173,7 +174,11 @@ impl Namespace {
         let runtime = self.array().runtime();
         let had_crash = runtime.is_after_crash();
         runtime.recover_to(Recovery::Done, || {
-            runtime.with_namespace(|_| match self.holding(|| self.restructuring(|| self.replay())) {
+            runtime.with_namespace(|_| match self.holding(|| self.restructuring(|| self.replay(Purpose::Look))) {
+                Err(UNDECIDED) => {
+                    runtime.names_wait_for_member();
+                    Ok(())
+                }
                 Err(OsError::ACCESS | OsError::PERM) if !had_crash => {
                     runtime.names_are_unfinished();
                     Ok(())
@@ -190,6 +195,7 @@ impl Namespace {
     /// Tells whether a change of names that a dead process began waits for one with the rights to finish it.
     #[must_use]
     pub fn is_change_unfinished(&self) -> bool {
-        self.array().runtime().are_names_unfinished()
+        let runtime = self.array().runtime();
+        runtime.are_names_unfinished() && !runtime.do_names_wait_for_member()
     }
 }

@@ -11,6 +11,7 @@
 use crate::absent::{AGAIN, identity};
 use crate::located::open_below;
 use crate::remembered::Epochs;
+use crate::replay::Purpose;
 use crate::resolve::{Found, without_slashes};
 use crate::{Namespace, Node, Opened, ProgramPath, Reached};
 use alloc::vec::Vec;
@@ -83,6 +84,7 @@ impl Namespace {
             return self.refuse_to_make(path, OsError::ISDIR);
         }
         let exclusive = flags.contains(OFlags::CREATE | OFlags::EXCL);
+        let purpose = if flags.contains(OFlags::CREATE) { Purpose::Change } else { Purpose::Look };
         for _ in 0..TRY_COUNT {
             if !exclusive {
                 match self.open_existing(path, flags) {
@@ -102,7 +104,10 @@ impl Namespace {
                 }
             }
             // AGAIN: a name on the path was missing on the lowest member alone.
-            match self.locked(|may_change| self.with_present(path, |path| self.open_locked(path, flags, mode, may_change))) {
+            let opened = self.locked_for(purpose, |may_change| {
+                self.with_present(path, |path| self.open_locked(path, flags, mode, may_change))
+            });
+            match opened {
                 Ok(Some(reached)) => return Ok(reached),
                 Ok(None) | Err(AGAIN) => {}
                 Err(error) => return Err(error),

@@ -14,11 +14,13 @@ use crate::Namespace;
 use crate::change::{link_on, rename_on};
 use crate::everywhere::{On, is_dead_to_changes, is_divergence};
 use crate::located::{Located, names_in, open_below};
+use crate::replay::{Purpose, UNDECIDED};
 use crate::resolve::join;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use array::config::is_below;
 use core::cell::Cell;
+use core::sync::atomic::Ordering;
 use file::CAPABILITIES;
 use format::{ATTRIBUTE_NAME, Attribute, InodeState};
 use sync::Acquired;
@@ -32,6 +34,9 @@ use units::{MemberSet, Slot};
 /// How the names of files set aside begin, within `.cxlraid`; the inode number follows.
 pub(crate) const ASIDE: &[u8] = b"aside-";
 const XATTR_BYTES_MAX: usize = 65536;
+/// Values of [`Namespace::mends`]: a mend runs; a mend runs while a member is away that is not on record.
+const MENDS: u32 = 1;
+const MENDS_UNRECORDED: u32 = 2;
 
 /// One name of a member.
 pub(crate) struct Item {
@@ -72,20 +77,58 @@ impl Namespace {
     /// do it. Until then names may be looked up, but nothing may be changed: with one more change in the log nobody would know that the one
     /// before it is half made.
     pub(crate) fn locked<T>(&self, act: impl FnOnce(Result<()>) -> Result<T>) -> Result<T> {
+        self.locked_for(Purpose::Change, act)
+    }
+
+    /// Does what [`Self::locked`] does. For a look no member that is away becomes stale.
+    pub(crate) fn locked_for<T>(&self, purpose: Purpose, act: impl FnOnce(Result<()>) -> Result<T>) -> Result<T> {
         let runtime = self.array().runtime();
         runtime.with_namespace(|acquired| {
             self.holding(|| {
                 let whole = match acquired {
-                    Acquired::Inherited => self.restructuring(|| self.replay()).map(|()| {
-                        // A link that a file was given in `.cxlraid` for its last name, which did not go then.
-                        self.files().clear_orphans();
-                        runtime.names_are_whole();
-                    }),
+                    Acquired::Inherited => match self.restructuring(|| self.replay(purpose)) {
+                        Ok(()) => {
+                            // A link that a file was given in `.cxlraid` for its last name, which did not go then.
+                            self.files().clear_orphans();
+                            runtime.names_are_whole();
+                            Ok(())
+                        }
+                        // All members that are here have the names as they were before the last change.
+                        Err(UNDECIDED) => {
+                            runtime.names_wait_for_member();
+                            Ok(())
+                        }
+                        Err(error) => Err(error),
+                    },
                     Acquired::Clean => Ok(()),
                 };
                 act(whole)
             })
         })
+    }
+
+    /// Runs a mend, which gives members names again that others prove, and nothing else. What the names stand for stays as it is. So
+    /// a member that is away, and not on record, has missed nothing: it does not become stale by a mend. The namespace lock is held.
+    pub(crate) fn mending<T>(&self, mend: impl FnOnce() -> Result<T>) -> Result<T> {
+        let is_away = !self.array().runtime().out_unrecorded().is_empty();
+        if !is_away {
+            self.array().before_change()?;
+        }
+        self.mends.store(if is_away { MENDS_UNRECORDED } else { MENDS }, Ordering::Relaxed);
+        let result = self.restructuring(mend);
+        self.mends.store(0, Ordering::Relaxed);
+        result
+    }
+
+    /// Called before anything is changed that a mend may change, too: puts on record what is to be ([`array::Array::before_change`]), but not within a
+    /// mend ([`Self::mending`]). The namespace lock is held.
+    pub(crate) fn before_change(&self) -> Result<()> {
+        if self.mends.load(Ordering::Relaxed) == MENDS_UNRECORDED { Ok(()) } else { self.array().before_change() }
+    }
+
+    /// Whether the thread that holds the namespace lock is in the middle of a mend.
+    pub(crate) fn is_mending(&self) -> bool {
+        self.mends.load(Ordering::Relaxed) != 0
     }
 
     /// Makes the names on all members in use the first's, by comparing all of them. After deaths and crashes the log does that
@@ -309,7 +352,7 @@ impl Namespace {
         let stat = at.stat()?;
         let owner = (item.stat.st_uid, item.stat.st_gid);
         if (stat.st_uid, stat.st_gid) != owner {
-            self.array().before_change()?;
+            self.before_change()?;
             let (user, group) = (Uid::from_raw(owner.0), Gid::from_raw(owner.1));
             chownat(at.directory(), at.name(), Some(user), Some(group), AtFlags::SYMLINK_NOFOLLOW)?;
         }
@@ -319,7 +362,7 @@ impl Namespace {
         self.equalise_xattrs(&Located::below(self.root(reference)?.as_fd(), &there[1..])?, &at)?;
         let mode = item.stat.st_mode & 0o7777;
         if stat.st_mode & 0o7777 != mode || (stat.st_uid, stat.st_gid) != owner {
-            self.array().before_change()?;
+            self.before_change()?;
             at.chmod(Mode::from_raw_mode(mode))?;
         }
         Ok(())
@@ -337,12 +380,12 @@ impl Namespace {
         };
         for (name, value) in &wanted {
             if present.get(name) != Some(value) {
-                self.array().before_change()?;
+                self.before_change()?;
                 allowed(name, lsetxattr(to.as_slice(), name, value, XattrFlags::empty()))?;
             }
         }
         for name in present.keys().filter(|name| !wanted.contains_key(*name)) {
-            self.array().before_change()?;
+            self.before_change()?;
             allowed(name, lremovexattr(to.as_slice(), name))?;
         }
         Ok(())

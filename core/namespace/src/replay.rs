@@ -32,20 +32,38 @@ use sys::rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, ResolveFlags
 use sys::{AsFd, OsError, Result};
 use units::{MemberSet, Slot};
 
+/// The error that means, within this crate, that the last change of names waits: no member that is here has made it, and one
+/// that is away, and not on record, may have made it. When that member is back it shows. The first change puts the member on
+/// record, and takes the last change for one that nobody has made.
+pub(crate) const UNDECIDED: OsError = OsError::NOTRECOVERABLE;
+
+/// What the namespace lock is taken for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Names are looked up. No member becomes stale by that.
+    Look,
+    /// Names are changed.
+    Change,
+}
+
 impl Namespace {
     /// Brings every member to the end of the log.
     ///
     /// A member that is away is put on record only if another one must be changed, or if only it may have made the last change: where all have made
-    /// that, as after a start of the machine in order, it comes back as it is.
-    pub(crate) fn replay(&self) -> Result<()> {
-        while !self.without_failing(|| self.replay_once())? {}
+    /// that, as after a start of the machine in order, it comes back as it is. With `Purpose::Look` nobody is put on record because only it may have
+    /// made the last change.
+    ///
+    /// # Errors
+    /// [`UNDECIDED`] with `Purpose::Look` if only a member that is away, and not on record, may have made the last change.
+    pub(crate) fn replay(&self, purpose: Purpose) -> Result<()> {
+        while !self.without_failing(|| self.replay_once(purpose))? {}
         // Who died after a change of a mode on the members has not told those that have the file open.
         self.files().note_privileges_of_any();
         Ok(())
     }
 
     /// Returns whether it came to the end. Otherwise it is to begin anew: a change was undone, or a member is out.
-    fn replay_once(&self) -> Result<bool> {
+    fn replay_once(&self, purpose: Purpose) -> Result<bool> {
         let log = self.log()?;
         let records = log.read(self.array().in_use());
         let newest = records.last_key_value().map_or(0, |(&sequence, _)| sequence);
@@ -64,9 +82,10 @@ impl Namespace {
         let reference = reference.map_or_else(|| self.array().first_in_use(), Ok)?;
         // The log of a page cache may be older than the trees: then who came furthest is right.
         let can = told && reaches_back && furthest <= newest;
-        match if can { self.replay_from(&positions, &records, reference) } else { Err(OsError::NOTSUP) } {
+        match if can { self.replay_from(&positions, &records, reference, purpose) } else { Err(OsError::NOTSUP) } {
             Ok(true) => {}
             Ok(false) => return Ok(false),
+            Err(UNDECIDED) => return Err(UNDECIDED),
             // If it is the reference that is full, the others would lose what it has no room for.
             Err(error) if is_full(error) => return Err(error),
             // Whatever keeps the log from being followed, nobody may go on as if it had been.
@@ -83,7 +102,13 @@ impl Namespace {
     }
 
     /// Returns as `replay_once` does.
-    fn replay_from(&self, positions: &[(Slot, Option<u64>)], records: &Records, reference: Slot) -> Result<bool> {
+    fn replay_from(
+        &self,
+        positions: &[(Slot, Option<u64>)],
+        records: &Records,
+        reference: Slot,
+        purpose: Purpose,
+    ) -> Result<bool> {
         let lowest = positions.iter().filter_map(|(_, position)| *position).min().unwrap_or(0);
         let newest = records.last_key_value().map_or(0, |(&sequence, _)| sequence);
         let furthest = positions.iter().filter_map(|(_, position)| *position).max().unwrap_or(0);
@@ -97,6 +122,9 @@ impl Namespace {
                 return Err(OsError::NOTSUP);
             }
             if sequence == newest && !self.is_decided(&record)? {
+                if purpose == Purpose::Look && !self.array().runtime().out_unrecorded().is_empty() {
+                    return Err(UNDECIDED);
+                }
                 // From now on nobody does it: a member that is away and has made it must not come back as it is.
                 self.array().before_change()?;
                 log.store(self.array().in_use(), offset, &NameRecord { void: true, ..record });
@@ -186,14 +214,21 @@ impl Namespace {
         if self.waits_for_away(reference, there, slot, item)? {
             return Ok(());
         }
-        self.array().before_change()?;
-        // A directory with files of the array in it is left: then names are compared as a whole, which sets those files aside first.
-        self.clear(slot, &Located::below(self.root(slot)?.as_fd(), &path[1..])?)?;
-        if self.put(slot, path, item, &mut Places::new())? {
-            self.equalise_with(reference, there, slot, path, item)
-        } else {
-            Ok(())
+        let make = || {
+            // A directory with files of the array in it is left: then names are compared as a whole, which sets those files aside first.
+            self.clear(slot, &Located::below(self.root(slot)?.as_fd(), &path[1..])?)?;
+            if self.put(slot, path, item, &mut Places::new())? {
+                self.equalise_with(reference, there, slot, path, item)
+            } else {
+                Ok(())
+            }
+        };
+        // A member that is away looks at the log when it is back: if it has not made the change either, it is given the name as well.
+        if self.is_proven(item) {
+            return self.mending(make);
         }
+        self.array().before_change()?;
+        make()
     }
 
     /// Whether a member that lacks a file has lost nothing with it: its file system had not made durable that the file was made. Then nobody has synchronised the file
@@ -270,10 +305,14 @@ impl Namespace {
             // An earlier recovery may have died before what it brought had its attributes.
             return if slot == reference { Ok(()) } else { self.follow(reference, slot, name, later) };
         }
-        self.array().before_change()?;
+        // Where others have the name, to give it to this member is a mend: a member that is away becomes stale only if it is more.
+        if !matches!(record.kind, NameKind::Make | NameKind::Link) {
+            self.array().before_change()?;
+        }
         match record.kind {
             NameKind::Make => match (self.item_or_none(slot, record.path)?, record.file) {
                 (Some(item), Some(file)) if item.stat.st_size == 0 => {
+                    self.array().before_change()?;
                     self.bind_at(slot, from, file)?;
                     // An earlier recovery may have made it, and died before it gave it its mode and owner.
                     if slot == reference { Ok(()) } else { self.follow(reference, slot, record.path, later) }
@@ -287,7 +326,7 @@ impl Namespace {
             NameKind::Rename if !self.may_go(slot, record.to, record.replaced)? => Ok(()),
             NameKind::Rename => later_if(rename_on(root, from, to, RenameFlags::empty())),
             NameKind::Link if !from.is_empty() && !self.lacks(slot, record.path, record.file)? => {
-                later_if(link_on(root, from, to))
+                self.mending(|| later_if(link_on(root, from, to)))
             }
             NameKind::Link => self.bring(slot, record.to, record.file, later),
             NameKind::Attributes => Ok(()),
