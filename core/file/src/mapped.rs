@@ -204,6 +204,13 @@ impl Mapped {
         drop(unsafe { core::ptr::read(&raw const this.file) });
     }
 
+    /// The process ends, and something that is in the shared copy could not be followed. The record, the announcement and the copy are left as if the process
+    /// had been killed: whoever has the file open next follows from the copy.
+    pub fn leave_unfollowed(self) {
+        // The file stays open until the process is gone.
+        core::mem::forget(self);
+    }
+
     /// In the child: the promise is this process' own from here on. False if somebody has taken it for left by a dead process meanwhile (the
     /// parent died).
     #[must_use]

@@ -295,6 +295,44 @@ static void full(void) {
     CHECK(touch(start + at, 1) == 0 && start[at] == 1);
 }
 
+/* The first member's file system is full from now on, or has room again. */
+static void fill_member(int full) {
+    static char block[1 << 16];
+    char name[1000];
+    snprintf(name, sizeof name, "%.*s/.cxlraid/filler", (int)strcspn(getenv("CXLRAID_MOUNTS"), ":"), getenv("CXLRAID_MOUNTS"));
+    int fd = open(name, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    CHECK(fd >= 0);
+    while (full && write(fd, block, sizeof block) > 0) {}
+    CHECK(close(fd) == 0);
+}
+
+/* A member is full when what was stored into a shared copy is to come to it. It comes there when there is room, also if the mapping is gone by then, or the process. */
+static void owed(int ends) {
+    int fd = open_file(O_RDWR | O_CREAT | O_TRUNC);
+    size_t bytes = 64 * PAGE;
+    char byte = 0;
+    CHECK(ftruncate(fd, bytes) == 0);
+    char *start = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
+    CHECK(start != MAP_FAILED && start[0] == 0);
+    /* What becomes writable gets its space. */
+    CHECK(mprotect(start, bytes, PROT_READ | PROT_WRITE) == 0);
+    fill_member(1);
+    memset(start, 1, bytes);
+    CHECK(msync(start, bytes, MS_SYNC) == 0);
+    fill_member(0);
+    CHECK(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, bytes) == 0);
+    fill_member(1);
+    start[5 * PAGE] = 7;
+    CHECK(msync(start, bytes, MS_SYNC) == -1 && errno == ENOSPC);
+    CHECK(munmap(start, bytes) == 0);
+    CHECK(fsync(fd) == -1 && errno == ENOSPC);
+    CHECK(pread(fd, &byte, 1, 5 * PAGE) == 1 && byte == 7);
+    if (ends) return;
+    fill_member(0);
+    CHECK(fsync(fd) == 0);
+    CHECK(pread(fd, &byte, 1, 5 * PAGE) == 1 && byte == 7);
+}
+
 /* A member loses its memory while the file is mapped: what was synchronised stays, stores go on. */
 static void failure(void) {
     /* As the runtime of Rust has one: faults are resolved although there is no room for it. */
@@ -1137,6 +1175,8 @@ int main(int count, char **arguments) {
     else if (!strcmp(what, "holes")) holes();
     else if (!strcmp(what, "areas")) areas();
     else if (!strcmp(what, "full")) full();
+    else if (!strcmp(what, "owed")) owed(0);
+    else if (!strcmp(what, "owed-end")) owed(1);
     else if (!strcmp(what, "failure")) failure();
     else if (!strcmp(what, "executed")) executed();
     else if (!strcmp(what, "survivor")) survivor();

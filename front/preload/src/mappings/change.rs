@@ -350,6 +350,10 @@ impl super::Mappings {
             self.list.insert(index, mapping);
             return -(error.raw_os_error() as isize);
         }
+        if writes && !mapping.is_writable() {
+            let (from, to) = (mapping.offset, mapping.offset_at(mapping.composed));
+            self.get_space(&mut mapping, from, to);
+        }
         let before = core::mem::replace(&mut mapping.protection, protection);
         if mapping.rights.is_some() {
             self.revoke(&mut mapping);
@@ -472,7 +476,7 @@ impl super::Mappings {
             one.end = end;
             one.quiet_since = None;
             self.list.remove(index + 1);
-            super::COUNT.store(self.list.len(), core::sync::atomic::Ordering::Release);
+            self.count();
         }
     }
 

@@ -415,9 +415,9 @@ impl Mappings {
         self.tracker.is_some()
     }
 
-    /// Gets space for stores to a range of the file about to be shown, or sees to it that stores ask for it.
+    /// Gets space for stores to a range of the file that is about to be shown or to become writable, or sees to it that stores ask for it.
     pub(super) fn get_space(&mut self, mapping: &mut Mapping, start: u64, end: u64) {
-        if !mapping.is_writable() || mapping.rights.is_some() || !mapping.file.has_holes() {
+        if mapping.rights.is_some() || !mapping.file.has_holes() {
             return;
         }
         if end - start > SPACE_AT_ONCE_BYTES || mapping.file.provide(start, end).is_err() {
@@ -475,7 +475,9 @@ impl Mappings {
         }
         let (start, bytes) = (mapping.composed, wanted - mapping.composed);
         mapping.quiet_since = None;
-        self.get_space(mapping, mapping.offset_at(start), mapping.offset_at(wanted));
+        if mapping.is_writable() {
+            self.get_space(mapping, mapping.offset_at(start), mapping.offset_at(wanted));
+        }
         mapping.unlock(start, wanted);
         if !show_file(mapping, start, bytes)? {
             let has_changed = mapping.file.mapping_source() != source || mapping.file.piece_count(0).is_none();

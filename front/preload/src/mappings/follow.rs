@@ -20,7 +20,7 @@ pub(crate) fn file(file: &FileRef) -> Result<(), OsError> {
         return Ok(());
     }
     let wanted = file.attribute();
-    table().follow_where(|mapping| mapping.file.attribute() == wanted)
+    table().follow_where(|attribute| attribute == wanted)
 }
 
 /// Follows every mapping of this process (sync(2)).
@@ -29,10 +29,10 @@ pub(crate) fn all() -> Result<(), OsError> {
 }
 
 impl Mappings {
-    fn follow_where(&mut self, wanted: impl Fn(&Mapping) -> bool) -> Result<(), OsError> {
-        let mut result = Ok(());
+    fn follow_where(&mut self, wanted: impl Fn(Attribute) -> bool) -> Result<(), OsError> {
+        let mut result = self.follow_kept(&wanted);
         let mut list = core::mem::take(&mut self.list);
-        for mapping in list.iter_mut().filter(|mapping| mapping.followed && wanted(mapping)) {
+        for mapping in list.iter_mut().filter(|mapping| mapping.followed && wanted(mapping.file.attribute())) {
             result = result.and(self.follow_stored(mapping, mapping.start, mapping.end));
         }
         self.list = list;
@@ -128,7 +128,7 @@ impl Mappings {
         followed.mapped.follow(ranges.clone()).inspect_err(|_| followed.owed.extend(ranges))
     }
 
-    fn follow_owed(&mut self, attribute: Attribute) -> Result<(), OsError> {
+    pub(super) fn follow_owed(&mut self, attribute: Attribute) -> Result<(), OsError> {
         let Some(followed) = self.files.iter_mut().find(|followed| followed.mapped.file().attribute() == attribute) else {
             return Ok(());
         };

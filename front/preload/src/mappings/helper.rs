@@ -90,6 +90,8 @@ extern "C" fn run() -> ! {
             crate::mappings::fault::catch_up();
             let inquires = round.is_multiple_of(ROUNDS_PER_INQUIRY);
             follow_all(inquires);
+            // What cannot be followed now is tried again in the next round.
+            let _ = table().follow_kept(|_| true);
             if inquires {
                 table().files.iter().for_each(|followed| {
                     // What cannot be made good now is tried again in a later round.

@@ -37,8 +37,10 @@ mod unused;
 use crate::lock::{Guard, Lock};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use file::{Mapped, Shown};
+use format::Attribute;
 use heap::vec::Vec;
 use linux_raw_sys::general::PROT_WRITE;
+use sys::OsError;
 use sys::tracking::Tracker;
 use units::PAGE_BYTES;
 
@@ -139,6 +141,19 @@ struct Followed {
 }
 
 impl Followed {
+    /// Whether bytes that the program stored are nowhere but in the file's shared copy.
+    fn keeps_bytes(&self) -> bool {
+        !self.owed.is_empty() && self.mapped.file().is_copied()
+    }
+
+    /// The process ends. What could not be followed is left to whoever opens the file next, with the shared copy if it is there.
+    fn leave(self) {
+        if self.keeps_bytes() {
+            return self.mapped.leave_unfollowed();
+        }
+        self.note_owed();
+    }
+
     /// What could not be followed is left to whoever opens the file next.
     fn note_owed(&self) {
         self.owed.iter().for_each(|&(start, end)| self.mapped.owe(start, end));
@@ -163,7 +178,7 @@ static MAPPINGS: Lock<Mappings> = Lock::new(Mappings {
     privates: Vec::new(),
     unused: unused::Copies::new(),
 });
-/// How many there are; read without the lock.
+/// How many shared mappings there are, and files without any whose bytes are kept ([`Followed::keeps_bytes`]); read without the lock.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether there are any: nearly no program has.
@@ -214,7 +229,7 @@ impl Mappings {
     fn insert(&mut self, mapping: Mapping) {
         let index = self.list.partition_point(|present| present.start < mapping.start);
         self.list.insert(index, mapping);
-        COUNT.store(self.list.len(), Ordering::Release);
+        self.count();
     }
 
     /// Cuts the mapping that holds `address` in two there.
@@ -233,7 +248,7 @@ impl Mappings {
         mapping.end = address;
         mapping.composed = mapping.composed.min(address);
         self.list.insert(index + 1, upper);
-        COUNT.store(self.list.len(), Ordering::Release);
+        self.count();
     }
 
     /// Forgets the mappings in `start..end`; they have been followed.
@@ -242,16 +257,44 @@ impl Mappings {
         self.split(end);
         let range = self.touching(start, end);
         self.list.drain(range);
-        COUNT.store(self.list.len(), Ordering::Release);
         self.forget_files();
     }
 
-    /// Files without such mappings give their announcement back. What could not be followed is left to whoever opens the file next.
+    /// Whether the process has a mapping of a file that could be stored to or shows a shared copy.
+    fn is_used(&self, followed: &Followed) -> bool {
+        let number = followed.mapped.file().attribute();
+        self.list.iter().any(|mapping| (mapping.stored || mapping.copied) && mapping.file.attribute() == number)
+    }
+
+    /// Notes how many mappings and kept files there are.
+    fn count(&self) {
+        let kept = self.files.iter().filter(|followed| followed.keeps_bytes() && !self.is_used(followed)).count();
+        COUNT.store(self.list.len() + kept, Ordering::Release);
+    }
+
+    /// Follows what could not be followed of files without mappings, whose bytes are kept.
+    fn follow_kept(&mut self, wanted: impl Fn(Attribute) -> bool) -> Result<(), OsError> {
+        if COUNT.load(Ordering::Acquire) == self.list.len() {
+            return Ok(());
+        }
+        let kept = self.files.iter().filter(|followed| followed.keeps_bytes() && !self.is_used(followed));
+        let kept: Vec<Attribute> = kept.map(|followed| followed.mapped.file().attribute()).filter(|&file| wanted(file)).collect();
+        let mut result = Ok(());
+        for file in kept {
+            result = result.and(self.follow_owed(file));
+        }
+        self.forget_files();
+        result
+    }
+
+    /// Files without such mappings give their announcement back. What could not be followed is left to whoever opens the file next, unless the file's shared copy alone has it: then the file is kept
+    /// until it can be followed.
     fn forget_files(&mut self) {
         let list = &self.list;
         let is_unused = |followed: &mut Followed| {
             let number = followed.mapped.file().attribute();
-            !list.iter().any(|mapping| (mapping.stored || mapping.copied) && mapping.file.attribute() == number)
+            !followed.keeps_bytes()
+                && !list.iter().any(|mapping| (mapping.stored || mapping.copied) && mapping.file.attribute() == number)
         };
         for followed in self.files.extract_if(.., is_unused) {
             followed.note_owed();
@@ -261,5 +304,6 @@ impl Mappings {
             // Of one unit none may have gone without the file.
             unit::note_units(list, followed);
         }
+        self.count();
     }
 }

@@ -46,6 +46,8 @@ impl Mappings {
         // Speaks of the parent's memory; only our descriptors of it are closed.
         self.tracker = None;
         if self.list.is_empty() {
+            // Files that are kept are the parent's to follow.
+            core::mem::take(&mut self.files).into_iter().for_each(|followed| followed.mapped.leave_to_child());
             return Ok(());
         }
         let mut result = Ok(());
@@ -129,8 +131,8 @@ pub(crate) fn leave() {
         let (start, end) = (table.list[index].start, table.list[index].end);
         table.seal(index, start, end);
     }
-    table.files.iter().for_each(Followed::note_owed);
-    table.files.clear();
+    let _ = table.follow_kept(|_| true);
+    core::mem::take(&mut table.files).into_iter().for_each(Followed::leave);
     super::fault::notice_no_more();
     // A thread that stores now waits for the lock until the process is gone.
     core::mem::forget(table);
