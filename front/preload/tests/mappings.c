@@ -333,6 +333,17 @@ static void owed(int ends) {
     CHECK(pread(fd, &byte, 1, 5 * PAGE) == 1 && byte == 7);
 }
 
+/* Two mappings of one file are synchronised by one call; who traces this looks at what comes between the two calls of getppid(2). */
+static void synced(void) {
+    int fd = open_file(O_RDWR);
+    char *start = map(fd, 64 * PAGE, 0);
+    CHECK(mmap(start + 32 * PAGE, 32 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 32 * PAGE) == start + 32 * PAGE);
+    memset(start, 5, 64 * PAGE);
+    syscall(SYS_getppid);
+    CHECK(msync(start, 64 * PAGE, MS_SYNC) == 0);
+    syscall(SYS_getppid);
+}
+
 /* A member loses its memory while the file is mapped: what was synchronised stays, stores go on. */
 static void failure(void) {
     /* As the runtime of Rust has one: faults are resolved although there is no room for it. */
@@ -1177,6 +1188,7 @@ int main(int count, char **arguments) {
     else if (!strcmp(what, "full")) full();
     else if (!strcmp(what, "owed")) owed(0);
     else if (!strcmp(what, "owed-end")) owed(1);
+    else if (!strcmp(what, "synced")) synced();
     else if (!strcmp(what, "failure")) failure();
     else if (!strcmp(what, "executed")) executed();
     else if (!strcmp(what, "survivor")) survivor();

@@ -3,6 +3,8 @@
 use super::compose::{Wish, reserve};
 use super::{Mapping, PAGE, any, private, table};
 use crate::dispatch::{Call, Verdict};
+use file::FileRef;
+use heap::vec::Vec;
 use linux_raw_sys::general::{
     __NR_msync, __NR_munmap, __NR_pkey_mprotect, __NR_shmctl, MAP_FIXED, MAP_FIXED_NOREPLACE, PROT_READ, PROT_WRITE,
 };
@@ -205,20 +207,26 @@ pub(crate) fn msync(call: &mut Call) -> Verdict {
     if flags & !(MS_SYNC | MS_ASYNC | MS_INVALIDATE) != 0 || flags & MS_SYNC != 0 && flags & MS_ASYNC != 0 {
         return Verdict::error(OsError::INVAL);
     }
-    let mut durable = None;
-    Verdict::Done(table.walk(call, start, end, |table, index, from, to| {
+    // A file may have several mappings in the range, and is to be durable when all of them are followed.
+    let mut files: Vec<FileRef> = Vec::new();
+    let result = table.walk(call, start, end, |table, index, from, to| {
         if flags & MS_INVALIDATE != 0 && is_locked(from, to) {
             return Err(OsError::BUSY);
         }
         let mut mapping = table.list.remove(index);
-        let mut result = if mapping.followed { table.follow_stored(&mut mapping, from, to) } else { Ok(()) };
-        if flags & MS_SYNC != 0 && durable != Some(mapping.file.attribute()) {
-            durable = Some(mapping.file.attribute());
-            result = result.and(mapping.file.sync());
+        let result = if mapping.followed { table.follow_stored(&mut mapping, from, to) } else { Ok(()) };
+        if flags & MS_SYNC != 0 && !files.iter().any(|file| file.attribute() == mapping.file.attribute()) {
+            files.push(FileRef::clone(&mapping.file));
         }
         table.list.insert(index, mapping);
         result
-    }))
+    });
+    // Also what was followed before an error ended the walk.
+    let synced = files.iter().fold(Ok(()), |synced, file| synced.and(file.sync()));
+    match synced {
+        Err(error) if result == 0 || result == -(OsError::NOMEM.raw_os_error() as isize) => Verdict::error(error),
+        _ => Verdict::Done(result),
+    }
 }
 
 /// Whether the kernel keeps pages of a range in memory because the program has asked for it (mlock(2)).

@@ -449,6 +449,30 @@ fn huge_pages_are_kept_where_they_are_wanted() {
     }
 }
 
+/// Behind a page cache msync(2) makes a file durable when all of its mappings in the range have been followed. Needs strace, and a build directory on a disk.
+#[test]
+fn what_two_mappings_of_a_file_hold_is_durable() {
+    for shape in SHAPES {
+        let mut array = Array::of(&format!("mappings-synced-{}", shape.2), shape.0, shape.1);
+        let on_disk = Path::new(FOLDER).join("../../target").join(array.folder.file_name().unwrap());
+        fs::remove_dir_all(std::mem::replace(&mut array.folder, on_disk)).unwrap();
+        (0..shape.1).for_each(|member| fs::create_dir_all(array.folder.join(member.to_string())).unwrap());
+        array.chunk = shape.2;
+        let scene = Scene::on(array, shape);
+        let log = scene.folder.join("log");
+        let mut traced = scene.array.command(Path::new("strace"));
+        traced.env_remove("LD_PRELOAD").args(["-f", "-e", "trace=getppid,ioctl,msync,fdatasync", "-e", "signal=none", "-o"]);
+        traced.arg(&log).arg("-E").arg(format!("LD_PRELOAD={}", super::library().display()));
+        traced.arg(scene.folder.join("mappings")).args([FILE, "synced"]).env("CXLRAID_MAP_COPY_BYTES", "0");
+        // The thread of the library does nothing meanwhile.
+        let Ok(status) = traced.env("CXLRAID_MAP_PERIOD_MS", "600000").status() else { return };
+        let calls = fs::read_to_string(&log).unwrap();
+        let between = calls.split("getppid(").nth(1).unwrap_or_else(|| panic!("{calls}"));
+        let last = between.lines().rfind(|line| line.contains("ioctl(") || line.contains("sync(")).unwrap_or_default();
+        assert!(status.success() && (last.contains("sync(") || !calls.contains("sync(")), "{shape:?}: {calls}");
+    }
+}
+
 /// Runs `judge` on an array whose members have 24 MiB each. Needs the right to mount: without it nothing is judged.
 fn on_small_members(name: &str, shape: Shape, judge: impl FnOnce(&Scene)) {
     let mut mounted = Vec::new();
