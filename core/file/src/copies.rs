@@ -16,7 +16,8 @@ use alloc::vec::Vec;
 use array::{Array, tables};
 use core::sync::atomic::Ordering;
 use format::{
-    Attribute, INODE_RECORD_BYTES, InodeRecord, InodeState, Resync, STATE_OFFSET, Sound, TABLE_HEADER_BYTES, TableKind, bad_part,
+    Attribute, CONSTANT, INODE_RECORD_BYTES, InodeRecord, InodeState, Resync, STATE_OFFSET, Sound, TABLE_HEADER_BYTES, TableKind,
+    bad_part,
 };
 use format::{inode_record_offset, inode_table_bytes, is_whole, judge, with_checks};
 use medium::Medium;
@@ -173,7 +174,13 @@ impl InodeTable {
             // It may lie in a hole.
             let room = self.member(slot).ok_or(OsError::NODEV);
             let room = room.and_then(|table| table.allocate(inode_record_offset(number), INODE_RECORD_BYTES as u64));
-            if room.and_then(|()| self.store_bytes(slot, number, &bytes)).is_err() {
+            // What is cut short of a record that keeps its generation and shape is judged by these.
+            let is_same = present.is_ok_and(|present| present[CONSTANT] == bytes[CONSTANT]);
+            let store = || match is_same {
+                true => self.store_bytes(slot, number, &bytes),
+                false => self.store_instead(slot, number, &bytes),
+            };
+            if room.and_then(|()| store()).is_err() {
                 array.fail_member(slot)?;
             }
         }

@@ -337,6 +337,25 @@ impl InodeTable {
         .map_err(|_| OsError::IO)
     }
 
+    /// Overwrites a record by one of another generation, for recovery. What is cut short is a free record, or the new one.
+    pub(crate) fn store_instead(&self, slot: Slot, number: u64, bytes: &[u8; INODE_RECORD_BYTES]) -> Result<(), OsError> {
+        let (record, flush) = (self.address(slot, number)?, self.flush(slot));
+        // SAFETY: the record's 64 bytes; nobody else uses it; the closure owns nothing.
+        unsafe { guard(|| AtomicU8::from_ptr(record.add(STATE_OFFSET)).store(InodeState::Free.code(), Ordering::Release)) }
+            .map_err(|_| OsError::IO)?;
+        self.store_new(slot, number, bytes)?;
+        // SAFETY: as above.
+        unsafe {
+            guard(|| {
+                if flush == persist::Flush::Needed {
+                    persist::write_back(record, INODE_RECORD_BYTES);
+                }
+                persist::fence();
+            })
+        }
+        .map_err(|_| OsError::IO)
+    }
+
     /// Overwrites a record as a whole, for recovery. A store that is cut short leaves a record that is not whole.
     pub(crate) fn store_bytes(&self, slot: Slot, number: u64, bytes: &[u8; INODE_RECORD_BYTES]) -> Result<(), OsError> {
         let (record, flush, bytes) = (self.address(slot, number)?, self.flush(slot), bytes.as_ptr());

@@ -65,7 +65,7 @@ pub const FLAG_DOUBTFUL: u32 = 4;
 pub const FLAG_MAPPED: u32 = 8;
 
 /// Generation, members, level, chunk and start slot.
-const CONSTANT: core::ops::Range<usize> = GENERATION_OFFSET..STATE_OFFSET;
+pub const CONSTANT: core::ops::Range<usize> = GENERATION_OFFSET..STATE_OFFSET;
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]

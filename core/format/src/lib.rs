@@ -31,10 +31,10 @@ pub use backing::{
     backing_record_offset, is_sound_backing,
 };
 pub use inode::{
-    CHECKSUM_OFFSET, FLAG_DOUBTFUL, FLAG_HOLES, FLAG_MAPPED, FLAG_SLACK, FLAGS_OFFSET, GENERATION_OFFSET, INODE_COUNT_MAX,
-    INODE_RECORD_BYTES, InodeError, InodeRecord, InodeState, LOST_MASK_OFFSET, NOTES_CHECK_OFFSET, RESYNC_END_OFFSET,
-    RESYNC_START_OFFSET, Resync, SHAPE_OFFSET, SIZE_CHECK_OFFSET, SIZE_OFFSET, STATE_OFFSET, Shape, ShapeError, Sound, bad_part,
-    inode_record_offset, inode_table_bytes, is_whole, judge, notes_check, size_check, with_checks,
+    CHECKSUM_OFFSET, CONSTANT, FLAG_DOUBTFUL, FLAG_HOLES, FLAG_MAPPED, FLAG_SLACK, FLAGS_OFFSET, GENERATION_OFFSET,
+    INODE_COUNT_MAX, INODE_RECORD_BYTES, InodeError, InodeRecord, InodeState, LOST_MASK_OFFSET, NOTES_CHECK_OFFSET,
+    RESYNC_END_OFFSET, RESYNC_START_OFFSET, Resync, SHAPE_OFFSET, SIZE_CHECK_OFFSET, SIZE_OFFSET, STATE_OFFSET, Shape,
+    ShapeError, Sound, bad_part, inode_record_offset, inode_table_bytes, is_whole, judge, notes_check, size_check, with_checks,
 };
 pub use journal::{
     JOURNAL_DATA_BYTES_MAX, JOURNAL_HEADER_BYTES, JOURNAL_LANE_COUNT_MAX, JOURNAL_LANE_HEAD_BYTES, JOURNAL_RECORD_BYTES,
