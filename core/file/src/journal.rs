@@ -336,22 +336,35 @@ impl Inode {
         after: After,
     ) -> Result<(), OsError> {
         let lane = self.files.take_lane(journal, self)?;
-        let word = self.files.lane_word(lane);
         // SAFETY: as the caller promises.
-        match unsafe { self.commit(journal, lane, offset, src, bytes, after) } {
-            Ok(record) => {
-                let result = self.complete(journal, lane, &record);
-                if result.is_err() {
-                    self.leave_record(&record);
-                }
-                word.store(if result.is_ok() { 0 } else { JOURNAL_LANE_WAITS }, Ordering::Release);
-                result
-            }
-            Err(error) => {
-                word.store(0, Ordering::Release);
-                Err(error)
-            }
+        let committed = unsafe { self.commit(journal, lane, offset, src, bytes, after) };
+        let record = committed.inspect_err(|_| self.leave_lane(journal, lane))?;
+        let result = self.complete(journal, lane, &record);
+        if result.is_err() {
+            self.leave_record(&record);
+            self.files.lane_word(lane).store(JOURNAL_LANE_WAITS, Ordering::Release);
+        } else if self.files.settle_lane(journal, lane, record.sequence).is_ok() {
+            self.files.lane_word(lane).store(0, Ordering::Release);
+        } else {
+            // A journal that fails now fails the next write.
+            self.leave_lane(journal, lane);
         }
+        result
+    }
+
+    /// Gives a lane back whose record could not be settled or, after an error, may be committed. If it may, nobody gets the lane until the record is
+    /// replayed, which its stripes' next user does first: another payload under a record that waits would be replayed in its place. The stripes are locked.
+    #[cold]
+    fn leave_lane(&self, journal: &FileJournal, lane: usize) {
+        let runtime = self.files.array().runtime();
+        // If every copy is out, each may be used again one day.
+        let out = if journal.lanes.payload(lane, runtime.out()).is_none() { MemberSet::EMPTY } else { runtime.out() };
+        // Nobody gets a lane of a journal that has failed.
+        let waits = if runtime.journal_has_failed() { None } else { journal.lanes.pending(lane, out) };
+        if let Some(record) = &waits {
+            self.leave_record(record);
+        }
+        self.files.lane_word(lane).store(if waits.is_some() { JOURNAL_LANE_WAITS } else { 0 }, Ordering::Release);
     }
 
     /// Leaves a record that is committed and not in place to whoever locks its stripes next, as if this process had died:
@@ -382,7 +395,11 @@ impl Inode {
                 // With an error redundancy follows what there is, and it is not to be done again over what others store there.
                 self.files.settle_lane(journal, lane, record.sequence).and(punched)
             });
-            self.files.lane_word(lane).store(0, Ordering::Release);
+            if result.is_ok() {
+                self.files.lane_word(lane).store(0, Ordering::Release);
+            } else {
+                self.leave_lane(journal, lane);
+            }
             result?;
             first = stop;
         }
@@ -454,7 +471,7 @@ impl Inode {
         }
     }
 
-    /// Puts a committed record in place, and settles it. With an error it waits to be replayed.
+    /// Puts a committed record in place. With an error it waits to be replayed.
     #[inline]
     fn complete(&self, journal: &FileJournal, lane: usize, record: &JournalRecord) -> Result<(), OsError> {
         loop {
@@ -480,8 +497,6 @@ impl Inode {
         if record.grows && record.end() > self.size() {
             self.set_size(record.end());
         }
-        // A journal that fails now fails the next write.
-        let _ = self.files.settle_lane(journal, lane, record.sequence);
         Ok(())
     }
 

@@ -799,3 +799,70 @@ fn a_write_that_failed_after_its_commit_is_not_replayed_over_a_newer_one() {
         assert_eq!(file.verify(), Ok(0));
     }
 }
+
+/// A write is committed and in place, and both copies of the journal fail before it is settled. Nobody gets its lane: a
+/// crash in the middle of another payload would leave it under the record of this write.
+#[test]
+fn a_lane_whose_record_could_not_be_settled_is_not_used() {
+    use sys::rustix::mm::{MprotectFlags, mprotect};
+    const BYTES: usize = 1 << 20;
+    let scene = Scene::new((Level::Raid1, 2, 65536), true, 2 * BYTES, 3);
+    let file = scene.open(scene.array.files);
+    let (runtime, header) = (scene.array.files.array().runtime(), scene.header());
+    let paths = scene.array.journal_paths();
+    let copy = std::fs::File::open(paths.last().unwrap()).unwrap();
+    let lines = || -> Vec<[u8; 64]> {
+        let line = |lane| {
+            let mut line = [0; 64];
+            copy.read_exact_at(&mut line, header.lane_offset(lane)).unwrap();
+            line
+        };
+        (0..header.lane_count).map(line).collect()
+    };
+    let waits = |line: &[u8; 64]| JournalRecord::decode(line, header.seed()).is_some_and(|(_, settled)| !settled);
+    let protect = |ranges: &[[usize; 2]], flags| {
+        for [start, end] in ranges {
+            // SAFETY: mappings of the library's, which asks for a guard before it stores there.
+            unsafe { mprotect(*start as *mut _, end - start, flags) }.unwrap();
+        }
+    };
+    let mapped = || -> Vec<[usize; 2]> {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let is_copy = |line: &&str| paths.iter().any(|path| line.ends_with(path.to_str().unwrap()));
+        let range = |line: &str| {
+            let (start, rest) = line.split_once('-').unwrap();
+            [start, rest.split_once(' ').unwrap().0].map(|at| usize::from_str_radix(at, 16).unwrap())
+        };
+        maps.lines().filter(is_copy).map(range).collect()
+    };
+    let (mut met, mut round) = (0, 0);
+    while met < 3 {
+        round += 1;
+        assert!(round < 1000, "{met}");
+        write(&file, 0, &[1; 10]);
+        let (ranges, before) = (mapped(), lines());
+        let written = std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                let data = vec![round as u8; BYTES];
+                // SAFETY: the buffer is ours.
+                unsafe { file.write_at(0, data.as_ptr(), BYTES) }
+            });
+            while !writer.is_finished() && lines() == before {}
+            protect(&ranges, MprotectFlags::READ);
+            writer.join().unwrap()
+        });
+        let left: Vec<usize> = lines().iter().enumerate().filter(|(_, line)| waits(line)).map(|(lane, _)| lane).collect();
+        for &lane in &left {
+            let word = runtime.journal_lanes()[lane].0.load(std::sync::atomic::Ordering::Acquire);
+            assert_eq!(word, array::runtime::JOURNAL_LANE_WAITS, "round {round}: {written:?}");
+            met += 1;
+        }
+        protect(&ranges, MprotectFlags::READ | MprotectFlags::WRITE);
+        runtime.set_out(units::MemberSet::EMPTY, units::MemberSet::EMPTY);
+        // Who writes there next replays it, and has the lane again.
+        write(&file, 5, &[9; 10]);
+        assert!(!lines().iter().any(waits) && file.verify() == Ok(0));
+        let expected = [&[round as u8; 5][..], &[9; 10], &[round as u8; 5]].concat();
+        assert!(left.is_empty() || read(&file, 0, 20) == expected, "round {round}: {written:?}");
+    }
+}
