@@ -127,8 +127,17 @@ impl Backing {
         end <= self.windows.bytes_max() && self.runs(start, end).all(known)
     }
 
+    /// Allocates a range of which it is not known that it is allocated. Where stores are durable without a system call, a
+    /// page fault makes the file's new length durable with the store that meets it. But the last page of a file whose length
+    /// is no whole number of pages may be mapped already, and a store there meets no fault.
     #[cold]
     fn allocate_unknown(&self, start: u64, end: u64) -> Result<(), OsError> {
+        let present = if self.mapping.synchronous { self.bytes()? } else { 0 };
+        self.get_space(start, end)?;
+        if !present.is_multiple_of(PAGE_BYTES as u64) && present < self.bytes()? { self.persist_layout() } else { Ok(()) }
+    }
+
+    fn get_space(&self, start: u64, end: u64) -> Result<(), OsError> {
         let rounded_start = start & !(GRANULE_BYTES - 1);
         let rounded_end = end.checked_next_multiple_of(GRANULE_BYTES).unwrap_or(u64::MAX);
         let grow = |start, end| retry_on_intr(|| fallocate(self.fd(), FallocateFlags::empty(), start, end - start));

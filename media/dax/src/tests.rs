@@ -181,3 +181,36 @@ fn small_files_have_several_windows_where_that_is_asked_for() {
     assert!(spans.iter().all(|span| backing.owns(span.start.addr().get() + (128 << 10) - 1)));
     assert!(backing.span(1 << 33).is_none());
 }
+
+/// A filter of system calls (seccomp(2)) lets each fdatasync of a thread fail, so that it is seen who makes one.
+#[test]
+fn a_length_that_no_page_fault_makes_durable_is_made_durable_with_its_space() {
+    #[repr(C)]
+    struct Program(u16, *const [u64; 4]);
+    const FDATASYNC: u64 = 75;
+    // Load the call's number; if it is fdatasync go on, else skip one; EIO; allow.
+    let filter = [0x20, FDATASYNC << 32 | 1 << 24 | 0x15, 0x0005_0005_u64 << 32 | 0x06, 0x7fff_0000 << 32 | 0x06];
+    let allocated = |domain, bytes: u64, start: u64, end: u64| {
+        let backing = Backing::new(file("/dev/shm"), Access::ReadWrite, domain);
+        backing.set_len(bytes).unwrap();
+        backing.allocate(start, end - start)
+    };
+    let judge = move || {
+        let program = Program(4, &raw const filter);
+        // SAFETY: PR_SET_NO_NEW_PRIVS, and a filter that is valid for the call. Both concern this thread alone.
+        unsafe {
+            sys::raw::check(sys::raw::syscall(157, [38, 1, 0, 0, 0, 0])).unwrap();
+            sys::raw::check(sys::raw::syscall(317, [1, 0, &raw const program as usize, 0, 0, 0])).unwrap();
+        }
+        for domain in [PersistenceDomain::Adr, PersistenceDomain::Eadr] {
+            assert_eq!(allocated(domain, 100, 100, 200), Err(OsError::IO));
+            // Space is got in steps, which reach further than what is asked for.
+            assert_eq!(allocated(domain, 100, 0, 100), Err(OsError::IO));
+            assert_eq!(allocated(domain, 4096, 4096, 5000), Ok(()));
+            assert_eq!(allocated(domain, 0, 0, 100), Ok(()));
+            assert_eq!(allocated(domain, 70_000, 0, 100), Ok(()));
+        }
+        assert_eq!(allocated(PersistenceDomain::PageCache, 100, 100, 200), Ok(()));
+    };
+    std::thread::spawn(judge).join().unwrap();
+}
