@@ -177,7 +177,7 @@ fn serve_row(call: &mut Call) -> Verdict {
     stack::list();
     coverage::count(number);
     let verdict = match decide(call, number, row) {
-        Verdict::Done(FAULT) if may_be_there_now(call) => decide(call, number, row),
+        Verdict::Done(FAULT) => try_again(call, number, row),
         verdict => verdict,
     };
     mappings::fault::notice_members();
@@ -215,11 +215,28 @@ fn decide(call: &mut Call, number: usize, row: &Row) -> Verdict {
     }
 }
 
-/// Whether a buffer that was not there is a mapping of ours that is now: its file has grown, its member was lost, or it had to be asked for.
+/// How often a call is tried again whose buffer is in a mapping of ours: another thread may change the mapping each time.
+const TRY_COUNT: usize = 8;
+
+/// A call found that a buffer of the program was not there. The call is tried again if the buffer is a mapping of ours that is there
+/// now: its file has grown, its member was lost, stores were kept out for a moment, or it had to be asked for.
 #[cold]
-fn may_be_there_now(call: &Call) -> bool {
-    // First what forgets where the fault was.
-    mappings::private::mend_last_fault() | mappings::fault::catch_up() | mappings::lend::let_through(call)
+fn try_again(call: &mut Call, number: usize, row: &Row) -> Verdict {
+    let mut address = mappings::fault::last();
+    let lent = mappings::lend::Lent::to(call);
+    // Where the kernel met the fault, nobody knows its address.
+    let mut is_there = lent.is_any();
+    for _ in 0..TRY_COUNT {
+        is_there |= mappings::private::mend(address) | mappings::fault::is_there_now(address) | lent.let_through();
+        if !is_there {
+            break;
+        }
+        match decide(call, number, row) {
+            Verdict::Done(FAULT) => (address, is_there) = (mappings::fault::last(), false),
+            verdict => return verdict,
+        }
+    }
+    Verdict::Done(FAULT)
 }
 
 /// Opens the filter of the entry stub for the numbers of the table.

@@ -487,20 +487,24 @@ static void crowd(void) {
 static atomic_int round_now;
 static atomic_int stored_now;
 
+static int read_from = -1;
+
 static void *storing_together(void *argument) {
     static atomic_int numbers;
     int number = atomic_fetch_add(&numbers, 1);
     char *start = argument;
     for (int round = 1; round <= TOGETHER_ROUNDS; round++) {
         while (atomic_load(&round_now) < round) sched_yield();
-        start[round * PAGE + number] = (char)(number + 1);
+        char *at = start + round * PAGE + number;
+        if (read_from < 0) *at = (char)(number + 1);
+        else CHECK(pread(read_from, at, 1, number) == 1);
         atomic_fetch_add(&stored_now, 1);
     }
     return NULL;
 }
 
-/* Threads store at once to a page that another process has just let the file grow by. */
-static void together(void) {
+/* Threads store at once to a page that another process has just let the file grow by, or have calls of the library store there. */
+static void together(int reads) {
     int fd = open_file(O_RDWR | O_CREAT | O_TRUNC), ask[2], answer[2];
     CHECK(ftruncate(fd, PAGE) == 0 && pipe(ask) == 0 && pipe(answer) == 0);
     char byte = 0;
@@ -512,6 +516,8 @@ static void together(void) {
         _exit(0);
     }
     char *start = map(fd, (TOGETHER_ROUNDS + 1) * PAGE, 0);
+    for (int number = 0; number < TOGETHER_THREADS; number++) start[number] = (char)(number + 1);
+    if (reads) read_from = fd;
     pthread_t threads[TOGETHER_THREADS];
     for (int index = 0; index < TOGETHER_THREADS; index++)
         CHECK(pthread_create(&threads[index], NULL, storing_together, start) == 0);
@@ -524,6 +530,20 @@ static void together(void) {
     for (int index = 0; index < TOGETHER_THREADS; index++) CHECK(pthread_join(threads[index], NULL) == 0);
     int status;
     CHECK(close(ask[1]) == 0 && waitpid(child, &status, 0) == child && status == 0);
+}
+
+/* Calls of the library store into a mapping for longer than the period. */
+static void at_length(void) {
+    enum { LONG_BYTES = 32 << 20 };
+    int fd = open_file(O_RDWR | O_CREAT | O_TRUNC);
+    char *filled = malloc(LONG_BYTES);
+    for (int at = 0; at < LONG_BYTES; at += 4) *(uint32_t *)(filled + at) = next();
+    CHECK(pwrite(fd, filled, LONG_BYTES, 0) == LONG_BYTES && ftruncate(fd, 2 * LONG_BYTES) == 0);
+    char *start = map(fd, LONG_BYTES, LONG_BYTES);
+    for (int round = 0; round < 10; round++) {
+        CHECK(pread(fd, start, LONG_BYTES, 0) == LONG_BYTES && !memcmp(start, filled, LONG_BYTES));
+        memset(start, round, LONG_BYTES);
+    }
 }
 
 /* A cut is seen by every mapping when the call that made it returns: also by those of other processes, and also if open(2) made it. */
@@ -1182,7 +1202,9 @@ int main(int count, char **arguments) {
     else if (!strcmp(what, "attached")) attached();
     else if (!strcmp(what, "changes")) changes();
     else if (!strcmp(what, "crowd")) crowd();
-    else if (!strcmp(what, "together")) together();
+    else if (!strcmp(what, "together")) together(0);
+    else if (!strcmp(what, "together-reads")) together(1);
+    else if (!strcmp(what, "at-length")) at_length();
     else if (!strcmp(what, "holes")) holes();
     else if (!strcmp(what, "areas")) areas();
     else if (!strcmp(what, "full")) full();

@@ -53,11 +53,15 @@ pub(crate) fn resolve(access: Access) -> bool {
         set_mask(before);
     }
     if outcome == Outcome::Later {
-        let time = [0, REST_NS];
-        // SAFETY: the kernel reads two words.
-        unsafe { syscall(__NR_nanosleep as usize, [&raw const time as usize, 0, 0, 0, 0, 0]) };
+        rest();
     }
     outcome != Outcome::Fault
+}
+
+fn rest() {
+    let time = [0, REST_NS];
+    // SAFETY: the kernel reads two words.
+    unsafe { syscall(__NR_nanosleep as usize, [&raw const time as usize, 0, 0, 0, 0, 0]) };
 }
 
 /// What a fault needs that is looked into with the table's lock held, on the stack that goes with the lock: the program's own may be one for signals, of a
@@ -169,6 +173,31 @@ fn is_possible(mapping: &Mapping, access: Access) -> bool {
     };
     // SAFETY: the closure owns nothing; no guard is active where the program faults.
     unsafe { guard(attempt) }.is_ok()
+}
+
+/// Where a guarded access of this thread met a fault last.
+pub(crate) fn last() -> usize {
+    sys::thread::block().fault_address.load(Ordering::Relaxed)
+}
+
+/// A served call met a fault at `address`. Brings all mappings up to date, waits while stores to the one at `address` are kept
+/// out, and says whether the access may be possible now. Another thread may have been faster.
+pub(crate) fn is_there_now(address: usize) -> bool {
+    if !any() {
+        return false;
+    }
+    loop {
+        let mut table = table();
+        let changed = table.catch_up();
+        let Some(index) = table.at(address) else { return changed };
+        let mapping = &table.list[index];
+        if !mapping.sealed {
+            let access = Access { address, instruction: 0, forbidden: false };
+            return changed || is_possible(mapping, access);
+        }
+        drop(table);
+        rest();
+    }
 }
 
 /// A call found no way to store to a buffer of the program. Says whether it may now.

@@ -155,10 +155,38 @@ fn returned(call: &mut Call) -> isize {
     result
 }
 
-/// A served call found no way to store to a buffer of the program. Says whether it may now.
-pub(crate) fn let_through(call: &Call) -> bool {
-    ACTIVE.load(Ordering::Relaxed)
-        && buffers(call).into_iter().fold(false, |given, (start, end)| super::fault::let_through(start, end - start) | given)
+/// What of a served call's buffers has to be let through, lent to it while it is tried again: the period would take it back in
+/// the middle of a long one.
+pub(crate) struct Lent {
+    ranges: Vec<(usize, usize)>,
+    is_any: bool,
+}
+
+impl Lent {
+    /// Lends to a call that found no way to store to a buffer of the program.
+    pub(crate) fn to(call: &Call) -> Self {
+        let ranges = if ACTIVE.load(Ordering::Relaxed) { buffers(call) } else { Vec::new() };
+        let is_any = ranges.iter().fold(false, |lent, &range| table().lend(range) | lent);
+        Self { ranges, is_any }
+    }
+
+    /// Whether anything of the buffers has to be let through.
+    pub(crate) const fn is_any(&self) -> bool {
+        self.is_any
+    }
+
+    /// Lets stores through where they are not by now. Says whether that was so somewhere.
+    pub(crate) fn let_through(&self) -> bool {
+        self.ranges.iter().fold(false, |given, &(start, end)| super::fault::let_through(start, end - start) | given)
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        for &range in &self.ranges {
+            table().take_lent(range);
+        }
+    }
 }
 
 /// What the call stores to, as ranges of addresses; those behind pointers that are not there are left out.

@@ -103,9 +103,9 @@ pub(super) fn mremap(call: &mut Call) -> Option<Verdict> {
     Some(Verdict::Done(result))
 }
 
-/// A served call met a buffer of the program that was not there. Says whether it is now.
-pub(crate) fn mend_last_fault() -> bool {
-    any() && table().mend_private(sys::thread::block().fault_address.load(Ordering::Relaxed)) == Mended::Now
+/// A served call met a page at `address` that was not there. Says whether it is now.
+pub(crate) fn mend(address: usize) -> bool {
+    any() && table().mend_private(address) != Mended::No
 }
 
 /// What became of a page.

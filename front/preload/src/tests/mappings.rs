@@ -50,6 +50,9 @@ impl Scene {
             // Only every few periods find that.
             command.env("CXLRAID_MAP_PERIOD_MS", "10");
         }
+        if what == "at-length" {
+            command.env("CXLRAID_MAP_PERIOD_MS", "1");
+        }
         if what.starts_with("reader") {
             // The period does not help.
             command.env("CXLRAID_MAP_PERIOD_MS", "600000");
@@ -274,9 +277,22 @@ fn threads_and_processes_store_while_others_synchronise() {
 #[test]
 fn threads_that_meet_growth_at_once_all_go_on() {
     let scene = Scene::new("together", SHAPES[0]);
-    for tracking in ["", "protect"] {
-        assert!(scene.run_with("together", tracking).success(), "{tracking}");
-        assert!(scene.fits(), "{tracking}");
+    for what in ["together", "together-reads"] {
+        for tracking in ["", "protect"] {
+            assert!(scene.run_with(what, tracking).success(), "{what} {tracking}");
+            assert!(scene.fits(), "{what} {tracking}");
+        }
+    }
+}
+
+#[test]
+fn a_call_stores_into_a_mapping_for_longer_than_the_period() {
+    for shape in &SHAPES[..2] {
+        for tracking in ["", "protect"] {
+            let scene = Scene::new(&format!("at-length-{tracking}"), *shape);
+            assert!(scene.run_with("at-length", tracking).success(), "{shape:?} {tracking}");
+            assert!(scene.fits(), "{shape:?} {tracking}");
+        }
     }
 }
 
