@@ -546,6 +546,24 @@ static void at_length(void) {
     }
 }
 
+/* A granule that holds a lock keeps the right to be stored to also when the file grows. */
+static void held(void) {
+    int fd = open_file(O_RDWR | O_CREAT | O_TRUNC);
+    CHECK(ftruncate(fd, 20 * PAGE) == 0);
+    char *start = map(fd, 400 * PAGE, 0);
+    pthread_mutexattr_t robust;
+    pthread_mutex_t *mutex = (pthread_mutex_t *)(start + 19 * PAGE);
+    CHECK(pthread_mutexattr_init(&robust) == 0 && pthread_mutexattr_setrobust(&robust, PTHREAD_MUTEX_ROBUST) == 0);
+    CHECK(pthread_mutexattr_setpshared(&robust, PTHREAD_PROCESS_SHARED) == 0);
+    CHECK(pthread_mutex_init(mutex, &robust) == 0 && pthread_mutex_lock(mutex) == 0);
+    for (int pages = 21; pages <= 40; pages++) {
+        usleep(3000);
+        CHECK(ftruncate(fd, pages * PAGE) == 0);
+        CHECK(touch(start + 19 * PAGE + 1000, 1) == 0 && touch(start + (pages - 1) * PAGE, 1) == 0);
+    }
+    CHECK(pthread_mutex_unlock(mutex) == 0);
+}
+
 /* A cut is seen by every mapping when the call that made it returns: also by those of other processes, and also if open(2) made it. */
 static void cut(void) {
     int fd = open_file(O_RDWR), ask[2], answer[2];
@@ -1205,6 +1223,7 @@ int main(int count, char **arguments) {
     else if (!strcmp(what, "together")) together(0);
     else if (!strcmp(what, "together-reads")) together(1);
     else if (!strcmp(what, "at-length")) at_length();
+    else if (!strcmp(what, "held")) held();
     else if (!strcmp(what, "holes")) holes();
     else if (!strcmp(what, "areas")) areas();
     else if (!strcmp(what, "full")) full();

@@ -425,15 +425,20 @@ impl Mappings {
         }
     }
 
-    /// Takes the right to store back from all granules, follows what was stored to, and protects all of the mapping.
+    /// Takes the right to store back from all granules, also from what is lent or holds a lock, follows what was stored to, and
+    /// protects all of the mapping.
     pub(super) fn revoke(&mut self, mapping: &mut Mapping) {
         self.take_back_and_follow(mapping);
         let _ = protect(mapping.start, mapping.composed, mapping.shown_protection());
+        mapping.forget_given();
     }
 
     /// Makes the mapping show the file as far as it reaches now. Says whether anything changed.
     pub(super) fn follow_size(&mut self, mapping: &mut Mapping) -> Result<bool, OsError> {
         let changed = self.follow_reach(mapping);
+        if mapping.rights.is_some() && !matches!(changed, Ok(false)) {
+            mapping.give_held();
+        }
         mapping.lock_rest();
         changed
     }

@@ -168,12 +168,25 @@ impl Mapping {
         if let Some(rights) = &mut self.rights {
             rights.given = given;
         }
-        // A lock that a thread has taken just now. If the right cannot be given, the lock is lost with its owner.
+        // A lock that a thread has taken just now.
+        self.give_held();
+        taken
+    }
+
+    /// Gives the granules that hold robust locks of this process the right to store. If the right cannot be given, the lock is
+    /// lost with its owner.
+    pub(super) fn give_held(&mut self) {
         let shown = self.start..self.composed;
         for word in robust::words().into_iter().filter(|word| shown.contains(word)) {
             let _ = self.give(word);
         }
-        taken
+    }
+
+    /// All of the mapping has been protected: no granule has the right to store any more.
+    pub(super) fn forget_given(&mut self) {
+        if let Some(rights) = &mut self.rights {
+            rights.given.clear();
+        }
     }
 
     /// Makes the page at `address` inaccessible, so that the store that found no space, which the

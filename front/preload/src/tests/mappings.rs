@@ -50,7 +50,7 @@ impl Scene {
             // Only every few periods find that.
             command.env("CXLRAID_MAP_PERIOD_MS", "10");
         }
-        if what == "at-length" {
+        if matches!(what, "at-length" | "held") {
             command.env("CXLRAID_MAP_PERIOD_MS", "1");
         }
         if what.starts_with("reader") {
@@ -293,6 +293,15 @@ fn a_call_stores_into_a_mapping_for_longer_than_the_period() {
             assert!(scene.run_with("at-length", tracking).success(), "{shape:?} {tracking}");
             assert!(scene.fits(), "{shape:?} {tracking}");
         }
+    }
+}
+
+#[test]
+fn what_holds_a_lock_can_be_stored_to_when_the_file_has_grown() {
+    for shape in &SHAPES[..2] {
+        let scene = Scene::new("held", *shape);
+        assert!(scene.run_with("held", "protect").success(), "{shape:?}");
+        assert!(scene.fits(), "{shape:?}");
     }
 }
 
