@@ -564,6 +564,28 @@ static void held(void) {
     CHECK(pthread_mutex_unlock(mutex) == 0);
 }
 
+/* The device stores into a mapping what is read past the page cache: pages that were marked when the read began. */
+static void direct(void) {
+    enum { STEP_BYTES = 1 << 20, STEP_COUNT = 60 };
+    char name[] = "/var/tmp/cxlraid-direct-XXXXXX", *filled = malloc(STEP_BYTES);
+    int fd = open_file(O_RDWR | O_CREAT | O_TRUNC), host = mkstemp(name);
+    CHECK(host >= 0 && ftruncate(fd, STEP_BYTES * STEP_COUNT) == 0);
+    for (int at = 0; at < STEP_BYTES; at += 4) *(uint32_t *)(filled + at) = next();
+    for (int step = 0; step < 16; step++) CHECK(write(host, filled, STEP_BYTES) == STEP_BYTES);
+    CHECK(fsync(host) == 0);
+    int past = open(name, O_RDONLY | O_DIRECT);
+    CHECK(unlink(name) == 0);
+    /* Not every file system has it. */
+    if (past < 0) exit(0);
+    char *start = map(fd, STEP_BYTES * STEP_COUNT, 0);
+    for (int step = 0; step < STEP_COUNT; step++) {
+        char *at = start + step * STEP_BYTES;
+        CHECK(pread(past, at, STEP_BYTES, step % 16 * STEP_BYTES) == STEP_BYTES && !memcmp(at, filled, STEP_BYTES));
+    }
+    CHECK(msync(start, STEP_BYTES * STEP_COUNT, MS_SYNC) == 0);
+    raise(SIGKILL);
+}
+
 /* A cut is seen by every mapping when the call that made it returns: also by those of other processes, and also if open(2) made it. */
 static void cut(void) {
     int fd = open_file(O_RDWR), ask[2], answer[2];
@@ -1223,6 +1245,7 @@ int main(int count, char **arguments) {
     else if (!strcmp(what, "together")) together(0);
     else if (!strcmp(what, "together-reads")) together(1);
     else if (!strcmp(what, "at-length")) at_length();
+    else if (!strcmp(what, "direct")) direct();
     else if (!strcmp(what, "held")) held();
     else if (!strcmp(what, "holes")) holes();
     else if (!strcmp(what, "areas")) areas();

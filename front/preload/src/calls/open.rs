@@ -24,7 +24,8 @@ struct How {
 }
 
 pub(crate) fn open(call: &mut Call) -> Verdict {
-    serve(call, At::cwd(0), call.args[1] as u32, call.args[2] as u32)
+    let verdict = serve(call, At::cwd(0), call.args[1] as u32, call.args[2] as u32);
+    note_direct(verdict, call.args[1])
 }
 
 pub(crate) fn creat(call: &mut Call) -> Verdict {
@@ -33,7 +34,16 @@ pub(crate) fn creat(call: &mut Call) -> Verdict {
 }
 
 pub(crate) fn openat(call: &mut Call) -> Verdict {
-    serve(call, At::directory(0, 1), call.args[2] as u32, call.args[3] as u32)
+    let verdict = serve(call, At::directory(0, 1), call.args[2] as u32, call.args[3] as u32);
+    note_direct(verdict, call.args[2])
+}
+
+/// Notes if the kernel is to open a file that is read past the page cache.
+fn note_direct(verdict: Verdict, flags: usize) -> Verdict {
+    if flags as u32 & OFlags::DIRECT.bits() != 0 && !matches!(verdict, Verdict::Done(_)) {
+        crate::mappings::lend::begin_direct();
+    }
+    verdict
 }
 
 pub(crate) fn openat2(call: &mut Call) -> Verdict {
@@ -60,7 +70,7 @@ pub(crate) fn openat2(call: &mut Call) -> Verdict {
         // The kernel would look in a member.
         Where::Host if is_rooted => Asked::absolute(Vec::new()),
         Where::Host if link.is_some() => Asked::absolute(Vec::new()),
-        Where::Host => return Verdict::Pass,
+        Where::Host => return note_direct(Verdict::Pass, how.flags as usize),
     };
     // Flags are strict here, and the structure may grow: the kernel judges them, with a path that leads nowhere.
     let empty = c"".as_ptr() as usize;

@@ -6,13 +6,19 @@
 //! are let through, and *lent* to the call until it returns. What is lent is followed, but not
 //! protected again.
 //!
+//! Where the kernel tracks which pages are stored to, its own stores count like the program's, but for
+//! one kind: a read from a file that is open with O_DIRECT. The device stores into pages that the
+//! kernel has marked at the beginning of the read. If they are followed and protected before the bytes
+//! arrive, no mark is left. So once a program opens a file in this way, the library looks at reads,
+//! and follows what a read from such a file has stored to once more when it has returned.
+//!
 //! Invariant: a granule that was lent counts as stored to until a follow after the call has
 //! protected it. A thread that never comes back from its call (a handler that jumps) leaves it
 //! lent: it is followed with every round, which costs time and nothing else.
 
 use super::{Mappings, PAGE, table};
 use crate::arch::entry::WANTED;
-use crate::calls::listing;
+use crate::calls::{directory, listing};
 use crate::dispatch::{Call, Verdict};
 use crate::program;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -20,9 +26,14 @@ use heap::vec::Vec;
 use linux_raw_sys::general as nr;
 use sys::OsError;
 use sys::raw::syscall;
+use sys::rustix::fs::{OFlags, fcntl_getfl};
 
-/// Set when the first mapping came whose stores are let through by the granule.
+/// Set when the first mapping came whose stores are let through by the granule, or with [`DIRECT`].
 static ACTIVE: AtomicBool = AtomicBool::new(false);
+/// Set when the program first opened a file with O_DIRECT.
+static DIRECT: AtomicBool = AtomicBool::new(false);
+/// The calls that read from a descriptor, which is their first argument, and may be past the page cache.
+const READS: [u32; 5] = [nr::__NR_read, nr::__NR_pread64, nr::__NR_readv, nr::__NR_preadv, nr::__NR_preadv2];
 
 const FAULT: isize = -(OsError::FAULT.raw_os_error() as isize);
 /// More vector elements than this no call takes (IOV_MAX).
@@ -98,6 +109,19 @@ pub(super) fn begin() {
     }
 }
 
+/// The program opens a file with O_DIRECT.
+pub(crate) fn begin_direct() {
+    if !DIRECT.swap(true, Ordering::AcqRel) {
+        begin();
+    }
+}
+
+/// Whether a call is a read past the page cache, from a file that is not served.
+fn is_direct_read(call: &Call) -> bool {
+    let is_read = DIRECT.load(Ordering::Relaxed) && READS.iter().any(|&number| number as usize == call.number);
+    is_read && fcntl_getfl(directory::borrow(call.descriptor(0))).is_ok_and(|flags| flags.contains(OFlags::DIRECT))
+}
+
 /// In a deputy: no mapping is its own.
 pub(super) fn abandon() {
     ACTIVE.store(false, Ordering::Relaxed);
@@ -107,7 +131,7 @@ pub(super) fn abandon() {
 #[inline]
 pub(crate) fn serve(call: &mut Call, verdict: Verdict) -> Verdict {
     let has_more_to_do = call.then.is_some() && !listing::lists(call.number);
-    if ACTIVE.load(Ordering::Relaxed) && !matches!(verdict, Verdict::Done(_)) && !has_more_to_do {
+    if ACTIVE.load(Ordering::Relaxed) && super::any() && !matches!(verdict, Verdict::Done(_)) && !has_more_to_do {
         lend(call, verdict)
     } else {
         verdict
@@ -123,7 +147,7 @@ fn lend(call: &mut Call, verdict: Verdict) -> Verdict {
     let mut table = table();
     let mut lent = false;
     for &range in &ranges {
-        lent |= table.lend(range);
+        lent |= table.lend(range) || table.is_tracked(range) && is_direct_read(call);
     }
     if !lent {
         return verdict;
@@ -148,9 +172,13 @@ fn returned(call: &mut Call) -> isize {
         call.result = result;
         result = listing::listed(call);
     }
+    let is_direct = is_direct_read(call);
     let mut table = table();
     for range in ranges {
         table.take_lent(range);
+        if is_direct {
+            table.owe(range);
+        }
     }
     result
 }
@@ -165,7 +193,7 @@ pub(crate) struct Lent {
 impl Lent {
     /// Lends to a call that found no way to store to a buffer of the program.
     pub(crate) fn to(call: &Call) -> Self {
-        let ranges = if ACTIVE.load(Ordering::Relaxed) { buffers(call) } else { Vec::new() };
+        let ranges = if ACTIVE.load(Ordering::Relaxed) && super::any() { buffers(call) } else { Vec::new() };
         let is_any = ranges.iter().fold(false, |lent, &range| table().lend(range) | lent);
         Self { ranges, is_any }
     }
@@ -244,6 +272,28 @@ impl Mappings {
             }
         }
         lent
+    }
+
+    /// Whether the kernel tracks stores to a part of a range.
+    fn is_tracked(&self, (start, end): (usize, usize)) -> bool {
+        self.list[self.touching(start, end)].iter().any(|mapping| mapping.followed && !mapping.tells_stores())
+    }
+
+    /// What of a range lies in mappings whose stores the kernel tracks is to be followed although the tracker may not name it.
+    fn owe(&mut self, (start, end): (usize, usize)) {
+        for index in self.touching(start, end) {
+            let mapping = &self.list[index];
+            let (from, to) = mapping.part(start / PAGE * PAGE, end.min(mapping.composed).next_multiple_of(PAGE));
+            let range = (mapping.offset_at(from), mapping.offset_at(to));
+            let attribute = mapping.file.attribute();
+            if !mapping.followed || mapping.tells_stores() || from >= to {
+                continue;
+            }
+            let followed = self.files.iter_mut().find(|followed| followed.mapped.file().attribute() == attribute);
+            if let Some(followed) = followed.filter(|followed| !followed.owed.contains(&range)) {
+                followed.owed.push(range);
+            }
+        }
     }
 
     fn take_lent(&mut self, range: (usize, usize)) {

@@ -50,7 +50,7 @@ impl Scene {
             // Only every few periods find that.
             command.env("CXLRAID_MAP_PERIOD_MS", "10");
         }
-        if matches!(what, "at-length" | "held") {
+        if matches!(what, "at-length" | "direct" | "held") {
             command.env("CXLRAID_MAP_PERIOD_MS", "1");
         }
         if what.starts_with("reader") {
@@ -302,6 +302,16 @@ fn what_holds_a_lock_can_be_stored_to_when_the_file_has_grown() {
         let scene = Scene::new("held", *shape);
         assert!(scene.run_with("held", "protect").success(), "{shape:?}");
         assert!(scene.fits(), "{shape:?}");
+    }
+}
+
+/// By chance: without what follows such a read once more, one run in some ten fails.
+#[test]
+fn what_is_read_past_the_page_cache_into_a_mapping_is_followed() {
+    let scene = Scene::new("direct", SHAPES[0]);
+    for _ in 0..4 {
+        let _ = scene.run("direct");
+        assert!(scene.fits());
     }
 }
 
