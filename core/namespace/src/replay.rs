@@ -32,9 +32,9 @@ use sys::rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, ResolveFlags
 use sys::{AsFd, OsError, Result};
 use units::{MemberSet, Slot};
 
-/// The error that means, within this crate, that the last change of names waits: no member that is here has made it, and one
+/// The error that means, within this crate, that the last change of names, or the making of a file, waits: no member that is here has made it, and one
 /// that is away, and not on record, may have made it. When that member is back it shows. The first change puts the member on
-/// record, and takes the last change for one that nobody has made.
+/// record, and takes what waits for what nobody has made.
 pub(crate) const UNDECIDED: OsError = OsError::NOTRECOVERABLE;
 
 /// What the namespace lock is taken for.
@@ -122,7 +122,7 @@ impl Namespace {
                 return Err(OsError::NOTSUP);
             }
             if sequence == newest && !self.is_decided(&record)? {
-                if purpose == Purpose::Look && !self.array().runtime().out_unrecorded().is_empty() {
+                if self.waits_for_member(purpose) {
                     return Err(UNDECIDED);
                 }
                 // From now on nobody does it: a member that is away and has made it must not come back as it is.
@@ -158,8 +158,13 @@ impl Namespace {
         if !self.follow_renamed(lowest, records, reference)? {
             return Ok(false);
         }
-        self.free_unmade(lowest, records)?;
+        self.free_unmade(lowest, records, purpose)?;
         Ok(true)
+    }
+
+    /// Whether what only a member that is away can tell is left undecided: for a look, while that member is not on record.
+    fn waits_for_member(&self, purpose: Purpose) -> bool {
+        purpose == Purpose::Look && !self.array().runtime().out_unrecorded().is_empty()
     }
 
     /// Whether these members have the file that a change has given a name, or it is gone since. If not, it is the end of the replay that sees to it.
@@ -434,7 +439,10 @@ impl Namespace {
     }
 
     /// Frees the records of new files whose names no member has kept. With a directory renamed meanwhile they may be elsewhere.
-    fn free_unmade(&self, lowest: u64, records: &Records) -> Result<()> {
+    ///
+    /// # Errors
+    /// [`UNDECIDED`] with `Purpose::Look` if a member that is away, and not on record, may have kept such a name.
+    fn free_unmade(&self, lowest: u64, records: &Records, purpose: Purpose) -> Result<()> {
         let mut names: BTreeMap<(u64, u64), Vec<&[u8]>> = BTreeMap::new();
         let mut made: Vec<Attribute> = Vec::new();
         for record in records.range(lowest + 1..).filter_map(|(_, found)| found_record(found)) {
@@ -460,6 +468,10 @@ impl Namespace {
             };
             let kept = self.array().in_use().iter().any(|slot| known.iter().any(|path| is_at(slot, path)));
             if !kept && self.files().state_of(file) == Some(InodeState::Used) {
+                if self.waits_for_member(purpose) {
+                    // No position has come to this change (`is_brought`), so the next replay comes back to it.
+                    return Err(UNDECIDED);
+                }
                 self.array().before_change()?;
                 self.files().unlinked(file, Name::Lost, || false);
             }

@@ -199,6 +199,29 @@ fn the_last_change_waits_for_the_member_that_tells_of_it() {
     inside(array.namespace.rmdir(b"/data/other"));
 }
 
+/// The last change made a file, and who is here has lost its name. Only the member that is away tells whether it was made.
+#[test]
+fn a_file_that_was_made_last_waits_for_the_member_that_has_it() {
+    let spoilt = || {
+        let array = filled(Level::Raid1, 2);
+        write(&inside(array.namespace.open(b"/data/new", CREATE, 0o640)), 0, &wanted(4));
+        deleted("new")(&array.members[0]);
+        array
+    };
+    let mut array = spoilt();
+    without(&mut array, 1, |array| assert!(content(array, "/data/a") == Ok(wanted(1))));
+    assert_eq!(out(&array), MemberSet::EMPTY, "nothing was changed");
+    assert!(content(&array, "/data/new") == Ok(wanted(4)));
+    assert_right(&array);
+    let mut array = spoilt();
+    without(&mut array, 1, |array| {
+        inside(array.namespace.mkdir(b"/data/other", 0o755));
+        assert_eq!(content(array, "/data/new").map(drop), Err(OsError::NOENT), "only the other member has it");
+    });
+    assert_eq!(out(&array), MemberSet::EMPTY.with(1));
+    inside(array.namespace.rmdir(b"/data/other"));
+}
+
 /// Two members have each lost a file that the other one has, and a third member is away. Neither goes out for what it has lost: programs would learn of the other file that it does not exist.
 #[test]
 fn a_member_stays_that_alone_has_another_file() {
