@@ -22,6 +22,7 @@
 
 use crate::Inode;
 use crate::rebuild::{NO_BYTES, times_of};
+use crate::space::cut_unnoticed;
 use crate::stripes::Blocks;
 use crate::table::{InodeTable, Record};
 use crate::undo;
@@ -30,6 +31,7 @@ use array::Array;
 use array::IoFault;
 use array::runtime::is_filtered;
 use core::sync::atomic::Ordering;
+use dax::Backing;
 use format::{LOST_MASK_OFFSET, RESYNC_END_OFFSET, RESYNC_START_OFFSET, Resync};
 use medium::Medium;
 use sys::OsError;
@@ -230,6 +232,7 @@ impl Inode {
             if self.lengthen_backing(size)? {
                 (range.start, range.end) = (0, size);
             }
+            self.shorten_backing(range.lost, size)?;
             // Before they have bytes that a user may have written who could not give them privileges.
             self.drop_privileges_on(range.lost);
             self.make_agree(&range, size)
@@ -339,6 +342,24 @@ impl Inode {
         self.shared().allocated_end.store(wanted, Ordering::Release);
         self.shared().allocation_epoch.fetch_add(1, Ordering::AcqRel);
         Ok(true)
+    }
+
+    /// Cuts the backing files of members that have lost bytes to the length that the size asks for. While a member counts as
+    /// out for the file, truncations do not cut its backing file. Bytes that it kept behind the end would show as soon as
+    /// the file grows, and parity counts zeros there.
+    fn shorten_backing(&self, lost: MemberSet, size: u64) -> Result<(), OsError> {
+        let (kept, shared) = (self.geometry.member_bytes(size), self.shared());
+        let is_longer = |backing: &Backing| backing.bytes().is_ok_and(|bytes| bytes > kept);
+        if !self.in_use().any(|(slot, backing)| lost.contains(slot) && is_longer(backing)) {
+            return Ok(());
+        }
+        // Before any is shorter: who finds one that is shorter than this takes it for cut by somebody else.
+        shared.allocated_end.store(kept, Ordering::Release);
+        self.on_some(lost, |backing| {
+            if is_longer(backing) { cut_unnoticed(backing, kept, None).and_then(|()| backing.persist_layout()) } else { Ok(()) }
+        })?;
+        shared.allocation_epoch.fetch_add(1, Ordering::AcqRel);
+        Ok(())
     }
 
     /// Computes what members in `range.lost` lost, and makes copies and parity of `range` (of the whole file if

@@ -15,7 +15,7 @@ use format::LaneKind;
 use medium::Medium;
 use sys::OsError;
 use sys::rustix::fs::{Mode, Timespec, fchmod, fstat};
-use units::PAGE_BYTES;
+use units::{MemberSet, PAGE_BYTES};
 
 /// The most a growing backing file gets in advance.
 const ADVANCE_BYTES_MAX: u64 = 2 << 20;
@@ -320,8 +320,13 @@ impl Inode {
     /// Runs a system call on every member in use. Lack of space is everybody's error; any other takes the member out. A backing file that somebody has cut is not made longer, which would put
     /// zeros where data was.
     pub(crate) fn on_members(&self, act: impl Fn(&Backing) -> Result<(), OsError>) -> Result<(), OsError> {
+        self.on_some(MemberSet::first(self.backing.len()), act)
+    }
+
+    /// Does what [`Self::on_members`] does, on those of these members that are in use.
+    pub(crate) fn on_some(&self, members: MemberSet, act: impl Fn(&Backing) -> Result<(), OsError>) -> Result<(), OsError> {
         let mut failed = false;
-        for (slot, backing) in self.in_use() {
+        for (slot, backing) in self.in_use().filter(|(slot, _)| members.contains(*slot)) {
             let present = self.shared().allocated_end();
             if present != 0 && backing.bytes().is_ok_and(|bytes| bytes < present) {
                 if !self.leave_out_if_cut(slot)? {
@@ -350,7 +355,7 @@ impl Inode {
 }
 
 /// Cuts a backing file and keeps its time of modification and its mode: the program has changed nothing.
-fn cut_unnoticed(backing: &Backing, bytes: u64, present: Option<&Modification>) -> Result<(), OsError> {
+pub(crate) fn cut_unnoticed(backing: &Backing, bytes: u64, present: Option<&Modification>) -> Result<(), OsError> {
     let stat = fstat(backing.fd())?;
     backing.set_len(bytes)?;
     if stat.st_mode & SET_ID != 0 {

@@ -154,6 +154,33 @@ fn what_who_may_only_read_finds_short_is_noted() {
     }
 }
 
+/// A truncation does not cut the backing file of a member that counts as out for the file.
+#[test]
+fn what_a_member_that_was_left_out_kept_behind_the_end_does_not_come_back() {
+    for (level, member_count) in LEVELS {
+        for slot in 0..member_count {
+            let (array, attribute, mut data) = with_file(level, member_count, 600_000);
+            backing_of(&array, slot).set_len(array.raw(slot, "f").len() as u64 - 4096).unwrap();
+            assert!(array.files.note_lost(attribute, slot));
+            let file =
+                array.files.open_as_it_is(attribute, true, || Ok((array.backing(array.files, "f"), Access::ReadWrite))).unwrap();
+            file.truncate(50_000).unwrap();
+            let what = format!("{level}, member {slot}");
+            assert!(array.raw(slot, "f").len() > 100_000, "{what}: left out");
+            let writes = opened(&array, array.again(), attribute, Access::ReadWrite).unwrap();
+            assert!(read(&writes, 0, data.len()) == data[..50_000], "{what}");
+            file.truncate(600_000).unwrap();
+            data[50_000..].fill(0);
+            assert!(read(&writes, 0, data.len() + 1) == data, "{what}");
+            assert_eq!(writes.verify(), Ok(0), "{what}");
+            write(&writes, 300_000, &[7; 5_000]);
+            data[300_000..305_000].fill(7);
+            drop((file, writes));
+            is_whole(&array, attribute, &data, &what);
+        }
+    }
+}
+
 #[test]
 fn who_is_refused_leaves_nobody_out() {
     let (array, attribute, _) = with_file(Level::Raid5, 3, 60_000);
