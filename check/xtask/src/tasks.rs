@@ -55,7 +55,7 @@ pub(crate) fn tidy() -> Outcome {
 /// Counts panicking calls in the optimised library.
 pub(crate) fn panics() -> Outcome {
     run(cargo(&format!("build --quiet --release -p {LIBRARY}"), &[]))?;
-    panicking::check(&root().join("target/release/libcxlraid.so"))
+    panicking::check(&release_directory()?.join("libcxlraid.so"))
 }
 
 pub(crate) fn build(rest: &[String]) -> Outcome {
