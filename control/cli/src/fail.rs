@@ -48,9 +48,10 @@ pub(crate) fn fail(source: &Source, thing: &str, member: &Path, force: bool) -> 
             "run it as a user who may write to every file; --force takes it out all the same, and these bytes may then be wrong";
         return Err(Failure::new(shown, what, todo));
     }
+    let is_recorded = array.is_enough_without(out);
     files.names().take_out(slot).map_err(cannot)?;
     events::tell(EventKind::Fail, Some(&array.members()[slot].path), None, "member was taken out of use by hand");
-    if survives {
+    if is_recorded {
         return Ok(format!("{thing}: {shown} is out of use; 'cxlraid rebuild' makes it anew\n"));
     }
     Ok(format!(

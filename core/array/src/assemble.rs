@@ -19,9 +19,10 @@ use crate::emptied;
 use crate::error::AttachError;
 use crate::exclusive;
 use crate::journal::{self, ArrayJournal};
-use crate::judge::{Verdict, has_fewer_in_sync, inspect_all, judge, lacking, steady};
+use crate::judge::{Verdict, has_fewer_in_sync, inspect_all, judge, lacking, rebuilding, steady};
 use crate::lent;
 use crate::member::{Finding, Member, Standing};
+use crate::needed;
 use crate::runtime::Runtime;
 use crate::superblock;
 use crate::tables;
@@ -140,7 +141,9 @@ impl Array {
         }
         let members = emptied::without_names(&config.prefixes, members);
         let geometry = superblock.geometry()?;
-        if geometry.survives(lacking(&members)) { Ok(members) } else { Err(AttachError::too_many_out(&geometry, &members)) }
+        let out = lacking(&members).minus(rebuilding(&members));
+        let is_enough = needed::is_enough(&geometry, &members, out, rebuilding(&members));
+        if is_enough { Ok(members) } else { Err(AttachError::too_many_out(&geometry, &members)) }
     }
 
     /// Lets others in that wait since [`Self::attach_holding`].
@@ -238,17 +241,17 @@ impl Array {
             let failed = superblock::finish_update(&superblock, &members);
             let out = out.union(failed);
             // What one member has not been given back yet, another may be the last to have: a start without that one would change what the rebuild needs.
-            if !geometry.survives(out.union(lacking(&members))) {
+            if !needed::is_enough(&geometry, &members, out, rebuilding(&members)) {
                 return Err(AttachError::too_many_out(&geometry, &members));
             }
             let recorded = (0..superblock.member_count).filter(|&slot| !superblock.members[slot].state.is_in_use()).collect();
             runtime.set_out(out, recorded);
-            runtime.set_rebuilding(members.iter().filter(|member| member.is_rebuilding).map(|member| member.slot).collect());
+            runtime.set_rebuilding(rebuilding(&members));
             runtime.set_use_count(superblock.use_count);
             if superblock.is_clean() {
                 runtime.note_clean();
             }
-        } else if !geometry.survives(runtime.out().union(out).union(runtime.rebuilding())) {
+        } else if !needed::is_enough(&geometry, &members, runtime.out().union(out), runtime.rebuilding()) {
             return Err(AttachError::too_many_out(&geometry, &members));
         } else {
             let fresh = out.minus(runtime.out()).iter().filter(|&slot| members[slot].standing == Standing::Missing).collect();

@@ -165,12 +165,23 @@ impl Array {
         // The others were marked when this use began, and this member was out then.
         tables::mark(member.meta().ok_or(OsError::NODEV)?, self.uuid, 0, self.runtime.use_count())?;
         let entry = MemberEntry { uuid: member.uuid, state: MemberState::Rebuilding };
-        let (failed, _) = self.rewrite(self.runtime.out().union(one), |superblock| superblock.members[slot] = entry)?;
-        self.go_on_without(failed)?;
-        // The member's superblock is far behind, so this gives it what the others say.
-        let (failed, _) = self.rewrite(self.runtime.out().minus(one), |_| {})?;
-        self.go_on_without(failed.minus(one))?;
-        if failed.contains(slot) { Err(OsError::IO) } else { Ok(()) }
+        for to in [MemberSet::EMPTY, one] {
+            // The member's superblock is far behind, so the second time it gets all that the others say.
+            loop {
+                let to = self.in_use().minus(one).union(to);
+                let others = MemberSet::first(self.members.len()).minus(to);
+                let (failed, _) = self.rewrite(others, |superblock| superblock.members[slot] = entry)?;
+                if failed.is_empty() {
+                    break;
+                }
+                // Whom this member needs to be made whole stays in use; this member does not come into use then.
+                if failed.contains(slot) || !self.is_enough_without(self.runtime.out().union(failed)) {
+                    return Err(OsError::IO);
+                }
+                self.go_on_without(failed)?;
+            }
+        }
+        Ok(())
     }
 
     /// Says in the superblocks that members which were being rebuilt are in sync: no file waits for them any more. Programs may use the array.
@@ -180,7 +191,7 @@ impl Array {
     pub fn end_rebuild(&self, rebuilt: MemberSet) -> Result<(), OsError> {
         self.before_change()?;
         self.recording(|| {
-            self.rewrite_superblocks(|superblock| {
+            let (failed, _) = self.rewrite(self.runtime.out(), |superblock| {
                 for slot in rebuilt.iter() {
                     let state = &mut superblock.members[slot].state;
                     if *state == MemberState::Rebuilding {
@@ -189,7 +200,7 @@ impl Array {
                 }
             })?;
             self.runtime.end_rebuilding(rebuilt);
-            Ok(())
+            self.go_on_without(failed)
         })
     }
 
@@ -276,6 +287,20 @@ mod tests {
     fn state(home: &Home, member: &str, slot: Slot) -> MemberState {
         let meta = OwnedFd::from(std::fs::File::open(home.0.join(member).join(".cxlraid")).unwrap());
         read(&meta).unwrap().0.members[slot].state
+    }
+
+    /// Notes on all members that there is one file, whose bytes the members in `lost` lack.
+    fn note_file(home: &Home, lost: MemberSet) {
+        let members = MemberSet::first(3);
+        let shape = format::Shape::new(layout::Level::Raid1, units::ChunkBytes::DEFAULT, members, 0).unwrap();
+        let resync = (!lost.is_empty()).then_some(format::Resync { start: 0, end: 1, lost });
+        let record =
+            format::InodeRecord { size: 5, resync, state: format::InodeState::Used, ..format::InodeRecord::new(1, shape) };
+        for slot in 0..3 {
+            let path = home.0.join(std::format!("m{slot}/.cxlraid/inodes"));
+            let table = std::fs::File::options().write(true).open(path).unwrap();
+            std::os::unix::fs::FileExt::write_all_at(&table, &record.encode(1), format::inode_record_offset(1)).unwrap();
+        }
     }
 
     #[test]
@@ -371,6 +396,31 @@ mod tests {
     }
 
     #[test]
+    fn a_member_that_cannot_be_written_while_another_joins_goes_out_if_it_can_be_spared() {
+        let (home, _, array) = begun("unwritten");
+        array.runtime.begin_joining(2);
+        death::failing(1);
+        array.join_member(2).unwrap();
+        assert_eq!(array.runtime.out(), MemberSet::EMPTY.with(1));
+        for member in ["m0", "m2"] {
+            let states = [0, 1, 2].map(|slot| state(&home, member, slot));
+            assert_eq!(states, [MemberState::InSync, MemberState::Failed, MemberState::Rebuilding], "{member}");
+        }
+        let _ = array.runtime.remove();
+
+        let (home, _, array) = begun("needed-unwritten");
+        note_file(&home, MemberSet::EMPTY.with(2));
+        array.fail_member(1).unwrap();
+        array.before_change().unwrap();
+        array.runtime.begin_joining(2);
+        death::failing(0);
+        assert_eq!(array.join_member(2), Err(OsError::IO));
+        // The last whole member stays, and the one that was to join goes.
+        assert_eq!(array.runtime.out(), MemberSet::EMPTY.with(1).with(2));
+        let _ = array.runtime.remove();
+    }
+
+    #[test]
     fn the_member_whose_answers_count_stays_the_same_when_others_join() {
         let (_home, _, array) = begun("order");
         array.runtime.begin_joining(2);
@@ -432,6 +482,7 @@ mod tests {
         array.join_member(2).unwrap();
         // Member 2 has all names and no byte of any file.
         std::fs::create_dir(home.0.join("m2/data")).unwrap();
+        note_file(&home, MemberSet::EMPTY.with(2));
         array.fail_member(0).unwrap();
         assert_eq!(array.before_change(), Err(OsError::IO));
         for member in ["m0", "m2"] {
@@ -443,11 +494,17 @@ mod tests {
         drop(array);
         let again = Array::attach(&config).unwrap();
         assert_eq!(again.runtime.out(), MemberSet::EMPTY.with(1));
-        // Once nothing waits any more, the others can do without it.
-        again.end_rebuild(MemberSet::EMPTY.with(2)).unwrap();
+        // Once nothing waits any more, the others can do without it, whether the superblocks know that or not.
+        note_file(&home, MemberSet::EMPTY);
         again.fail_member(0).unwrap();
+        let beside = Array::attach(&config).unwrap();
         again.before_change().unwrap();
-        assert_eq!(state(&home, "m2", 0), MemberState::Failed);
+        assert_eq!((state(&home, "m2", 0), state(&home, "m2", 2)), (MemberState::Failed, MemberState::Rebuilding));
         let _ = again.runtime.remove();
+        drop((again, beside));
+        let alone = Array::attach(&config).unwrap();
+        alone.end_rebuild(MemberSet::EMPTY.with(2)).unwrap();
+        assert_eq!((state(&home, "m2", 2), alone.runtime.rebuilding()), (MemberState::InSync, MemberSet::EMPTY));
+        let _ = alone.runtime.remove();
     }
 }

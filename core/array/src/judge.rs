@@ -107,6 +107,11 @@ pub(crate) fn judge(config: &Config, findings: Vec<Finding>) -> Result<Verdict, 
     }
 }
 
+/// The members in use that may still lack bytes of files.
+pub(crate) fn rebuilding(members: &[Member]) -> MemberSet {
+    members.iter().filter(|member| member.is_rebuilding).map(|member| member.slot).collect()
+}
+
 /// The members on which bytes are missing.
 pub(crate) fn lacking(members: &[Member]) -> MemberSet {
     members.iter().filter(|member| member.lacks_bytes()).map(|member| member.slot).collect()

@@ -23,6 +23,7 @@ pub mod liveness;
 pub mod mapped;
 mod member;
 mod mirror;
+mod needed;
 pub mod proc_file;
 mod read;
 mod read_only;

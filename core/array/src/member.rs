@@ -228,9 +228,14 @@ fn read_member(path: &[u8], mut directories: Directories) -> Result<What, Attach
 }
 
 pub(crate) fn read_fully(file: &OwnedFd, bytes: &mut [u8]) -> sys::Result<usize> {
+    read_fully_at(file, bytes, 0)
+}
+
+/// Reads from a file's byte `offset` on until `bytes` are full or the file ends. Returns how many bytes there were.
+pub(crate) fn read_fully_at(file: &OwnedFd, bytes: &mut [u8], offset: u64) -> sys::Result<usize> {
     let mut length = 0;
     while length < bytes.len() {
-        match sys::rustix::io::pread(file, &mut bytes[length..], length as u64) {
+        match sys::rustix::io::pread(file, &mut bytes[length..], offset + length as u64) {
             Ok(0) => break,
             Ok(count) => length += count,
             Err(OsError::INTR) => {}

@@ -2,7 +2,7 @@
 //! keeps the rule that nothing is modified before a missing member is on record.
 
 use crate::member::{Member, Standing, has_failed, show};
-use crate::{Array, Config, Runtime, Tell};
+use crate::{Array, Config, Runtime, Tell, needed};
 use alloc::string::String;
 use alloc::vec::Vec;
 use format::{Access, ArrayName, MemberState, TableHeader, TableKind, Uuid};
@@ -133,10 +133,11 @@ impl Array {
         if has_failed(error) { self.fail_member(slot) } else { self.do_without(slot, error) }
     }
 
-    /// Whether the array can be changed without the members in `out`: if they are on record as that they are stale for good, also where a
-    /// member that is being rebuilt would need them.
-    pub(crate) fn is_enough_without(&self, out: MemberSet) -> bool {
-        self.geometry.survives(out.union(self.runtime.rebuilding()))
+    /// Whether the array can be changed without the members in `out`, which are stale for good then: also what a member that is being
+    /// rebuilt needs to be whole can be done without them.
+    #[must_use]
+    pub fn is_enough_without(&self, out: MemberSet) -> bool {
+        needed::is_enough(&self.geometry, &self.members, out, self.runtime.rebuilding())
     }
 
     /// Takes a member out if the others can do without it.

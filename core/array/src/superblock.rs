@@ -330,6 +330,12 @@ pub(crate) mod death {
 
     std::thread_local! {
         static WRITES_LEFT: Cell<u32> = const { Cell::new(u32::MAX) };
+        static FAILING: Cell<u32> = const { Cell::new(u32::MAX) };
+    }
+
+    /// Has one of this thread's next writes fail, as if the member could not be written: the first one is number 0.
+    pub(crate) fn failing(number: u32) {
+        FAILING.set(number);
     }
 
     /// Lets this thread write so many superblocks more.
@@ -338,6 +344,14 @@ pub(crate) mod death {
     }
 
     pub(super) fn before_write() -> super::Result<()> {
+        match FAILING.get() {
+            0 => {
+                FAILING.set(u32::MAX);
+                return Err(OsError::IO);
+            }
+            u32::MAX => {}
+            left => FAILING.set(left - 1),
+        }
         match WRITES_LEFT.get() {
             // This error says nothing of the member.
             0 => Err(OsError::ACCESS),
