@@ -174,8 +174,7 @@ impl InodeTable {
             // It may lie in a hole.
             let room = self.member(slot).ok_or(OsError::NODEV);
             let room = room.and_then(|table| table.allocate(inode_record_offset(number), INODE_RECORD_BYTES as u64));
-            // What is cut short of a record that keeps its generation and shape is judged by these.
-            let is_same = present.is_ok_and(|present| present[CONSTANT] == bytes[CONSTANT]);
+            let is_same = self.load_checked(slot, number).is_ok_and(|present| !is_of_another(number, &present, &bytes));
             let store = || match is_same {
                 true => self.store_bytes(slot, number, &bytes),
                 false => self.store_instead(slot, number, &bytes),
@@ -266,5 +265,41 @@ impl InodeTable {
         array.upgrade_inodes(slot)?;
         self.note_checked(slot);
         Ok(())
+    }
+}
+
+/// Whether a record that is to be made like `right` is known to be that of another file, or of none. Such a record is a free
+/// one while it is stored to. A damaged record of the same file must not be that at any moment: whoever dies in the middle
+/// would leave a whole record that says that the file is gone.
+fn is_of_another(number: u64, present: &Record, right: &Record) -> bool {
+    if present[STATE_OFFSET] == InodeState::Free.code() {
+        return present[CONSTANT] != right[CONSTANT];
+    }
+    Sound::of(number, present).constant && InodeRecord::generation_of(present) != InodeRecord::generation_of(right)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use format::Shape;
+
+    #[test]
+    fn a_damaged_record_is_not_taken_for_that_of_another_file() {
+        let chunk = units::ChunkBytes::new(4096).unwrap();
+        let shape = Shape::new(layout::Level::Raid1, chunk, MemberSet::first(2), 0).unwrap();
+        let of = |generation, state| InodeRecord { state, ..InodeRecord::new(generation, shape) }.encode(5);
+        let right = of(7, InodeState::Used);
+        for at in CONSTANT {
+            for bit in 0..8 {
+                let mut damaged = right;
+                damaged[at] ^= 1 << bit;
+                assert!(!is_of_another(5, &damaged, &right), "byte {at}, bit {bit}");
+            }
+        }
+        for state in [InodeState::Free, InodeState::Used, InodeState::Orphan] {
+            assert!(is_of_another(5, &of(6, state), &right));
+            assert!(!is_of_another(5, &of(7, state), &right));
+        }
+        assert!(is_of_another(5, &[0; INODE_RECORD_BYTES], &right), "before its first use");
     }
 }
