@@ -220,7 +220,10 @@ impl Inode {
             return Err(OsError::IO);
         }
         can?;
-        if !is_agreed || !self.is_left_alone() {
+        // Behind an unfinished end a member that is away may have other bytes than zeros. Parity that is computed for zeros would not fit it.
+        let counts_behind_end = self.geometry.level().parity_count() > 0;
+        let is_end_unfinished = counts_behind_end && self.shared().tail_unfinished.load(Ordering::Relaxed) != 0;
+        if !is_agreed || is_end_unfinished || !self.is_left_alone() {
             array.before_change()?;
         }
         let had_slack = self.shared().flags.load(Ordering::Relaxed) & format::FLAG_SLACK != 0;
