@@ -114,9 +114,10 @@ impl Namespace {
         if !is_away {
             self.array().before_change()?;
         }
-        self.mends.store(if is_away { MENDS_UNRECORDED } else { MENDS }, Ordering::Relaxed);
+        // A mend may need another one: what holds for the outer one holds again after the inner one.
+        let outer = self.mends.swap(if is_away { MENDS_UNRECORDED } else { MENDS }, Ordering::Relaxed);
         let result = self.restructuring(mend);
-        self.mends.store(0, Ordering::Relaxed);
+        self.mends.store(outer, Ordering::Relaxed);
         result
     }
 
