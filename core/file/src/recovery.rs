@@ -110,10 +110,12 @@ impl Files {
         let can = record.generation == attribute.generation
             && self.shared_if_open(attribute).is_none()
             && record.geometry().survives(self.array().runtime().out().union(noted).union(lost));
-        if can {
-            self.table().add_resync(self.array(), attribute.inode, Resync { lost, ..NO_BYTES });
+        if !can {
+            return false;
         }
-        can
+        self.table().add_resync(self.array(), attribute.inode, Resync { lost, ..NO_BYTES });
+        // Should a crash keep the backing file that the member is given now, and not the note, its zeros would pass for data.
+        self.table().persist_note(self.array(), attribute.inode).is_ok()
     }
 
     /// Puts what a lane names where it is not forgotten when the lane is used again.

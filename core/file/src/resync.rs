@@ -229,9 +229,14 @@ impl Inode {
         let had_slack = self.shared().flags.load(Ordering::Relaxed) & format::FLAG_SLACK != 0;
         let times = self.times_from_others_than(range.lost);
         self.with_cut_back(|cut| {
+            let durable = range.lost.minus(cut);
             range.lost = range.lost.union(cut).union(self.note_short(size, range.lost.union(cut))?);
             self.hide(range.lost);
             noted = self.noted();
+            if !range.lost.minus(durable).is_empty() {
+                // Should a crash keep the length that backing files get now, and not the note, their zeros would pass for data.
+                self.files.table().persist_note(array, self.number)?;
+            }
             if self.lengthen_backing(size)? {
                 (range.start, range.end) = (0, size);
             }

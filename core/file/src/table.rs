@@ -407,13 +407,19 @@ impl InodeTable {
 
     /// Makes the record of `number` durable on every member in use where that takes a system call. A member that fails goes out.
     pub fn persist(&self, array: &Array, number: u64) -> Result<(), OsError> {
+        self.persist_note(array, number)?;
+        array.before_change()
+    }
+
+    /// Does what [`Self::persist`] does, for a note that a mend makes: puts nobody on record.
+    pub(crate) fn persist_note(&self, array: &Array, number: u64) -> Result<(), OsError> {
         for slot in array.in_use().iter() {
             let Some(table) = self.members[slot].as_ref() else { continue };
             if table.persist(inode_record_offset(number), INODE_RECORD_BYTES as u64).is_err() {
                 array.fail_member(slot)?;
             }
         }
-        array.before_change()
+        Ok(())
     }
 }
 

@@ -7,6 +7,7 @@ use cxlraid_file::{FileRef, Files, ScrubMode, Watch};
 use dax::PersistenceDomain;
 use format::Attribute;
 use layout::Level;
+use std::os::fd::AsRawFd;
 
 const CHUNK: u64 = 4096;
 const BYTES: usize = 50_000;
@@ -163,4 +164,33 @@ fn an_array_is_not_ended_in_order_while_something_waits_to_be_made_good() {
     runtime.detach();
     let files = array.again();
     assert_eq!(files.end_in_order(), Ok(false));
+}
+
+/// How many pages of a file's page cache are dirty; None if the kernel cannot tell.
+fn dirty_pages(path: &std::path::Path) -> Option<u64> {
+    const CACHESTAT: usize = 451;
+    let file = std::fs::File::open(path).unwrap();
+    let (whole, mut counts) = ([0u64; 2], [0u64; 5]);
+    let args = [file.as_raw_fd() as usize, &raw const whole as usize, &raw mut counts as usize, 0, 0, 0];
+    // SAFETY: the kernel reads the range, and stores the counts.
+    let result = unsafe { sys::raw::syscall(CACHESTAT, args) };
+    (result == 0).then_some(counts[1])
+}
+
+/// Behind a page cache a crash may keep a backing file, or its length, and forget what is not durable. Under the mark of an orderly end nobody would notice.
+#[test]
+fn the_note_that_bytes_are_lost_is_durable_before_a_backing_file_is_made() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let array = TestArray::in_directory(directory, Level::Raid1, 3, CHUNK);
+    let (attribute, file) = written(&array, &Random(5).bytes(BYTES));
+    drop(file);
+    let tables = || [0, 1].map(|slot| array.member_path(slot).join(".cxlraid/inodes"));
+    let are_durable = || tables().iter().all(|table| dirty_pages(table).is_none_or(|count| count == 0));
+    let make_durable = || tables().iter().for_each(|table| std::fs::File::open(table).unwrap().sync_all().unwrap());
+    array.lose_member(2);
+    let files = start_again(&array);
+    make_durable();
+    assert!(files.note_lost(attribute, 1));
+    assert!(are_durable(), "before the member gets an empty file");
+    assert!(!files.array().runtime().out_unrecorded().is_empty(), "a mend puts nobody on record");
 }
