@@ -57,7 +57,9 @@ fn create(files: &'static Files, place: &ArrayPlace, name: &str) -> io::Result<F
         fsetxattr(&file, format::ATTRIBUTE_NAME, &attribute.encode(), XattrFlags::empty()).map_err(os)?;
         descriptors.push(Some(file));
     }
-    files.open(attribute, true, || Ok((descriptors, Access::ReadWrite))).map_err(os)
+    // No member joins meanwhile, so they are asked for once.
+    let mut made = Some(descriptors);
+    files.open(attribute, true, || Ok((made.take().ok_or(sys::OsError::AGAIN)?, Access::ReadWrite))).map_err(os)
 }
 
 /// The rows of one level; with a journal, on its own or on the members, those that it makes dearer.
