@@ -222,7 +222,10 @@ pub(crate) fn msync(call: &mut Call) -> Verdict {
         result
     });
     // Also what was followed before an error ended the walk.
-    let synced = files.iter().fold(Ok(()), |synced, file| synced.and(file.sync()));
+    let mut synced = Ok(());
+    for file in &files {
+        synced = synced.and(file.sync());
+    }
     match synced {
         Err(error) if result == 0 || result == -(OsError::NOMEM.raw_os_error() as isize) => Verdict::error(error),
         _ => Verdict::Done(result),
