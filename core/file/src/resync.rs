@@ -103,7 +103,7 @@ impl Inode {
             // reads compute their bytes from the others.
             return self.leave_out_waiting();
         }
-        if self.has_stores_on_a_copy() && self.leave_out_waiting().is_ok() {
+        if self.must_wait(self.lost_bytes()) && self.leave_out_waiting().is_ok() {
             // What dead processes stored is followed from the copy on which it landed, before another one comes back.
             let _ = self.finish_mappings();
         }
@@ -167,16 +167,17 @@ impl Inode {
 
     /// Makes the noted bytes agree. The caller holds the size lock and all stripe locks, has replayed the
     /// journal and undone what dead processes left. If members must wait that have lost bytes ([`Self::must_wait`]), they
-    /// count as out for this file, and the note stays.
+    /// count as out for this file, the bytes agree on the others, and the note of what is lost stays.
     ///
     /// # Errors
     /// `IO` if members lost bytes that only members which are out could help to compute, or if somebody has cut
     /// more backing files than the file bears; nothing has been changed then. If more loss shows meanwhile, the
     /// note has grown. Other errors are those of any change of a file.
     pub(crate) fn resync_noted(&self) -> Result<(), OsError> {
-        let lost = self.noted().map_or(MemberSet::EMPTY, |noted| noted.lost).union(self.cut_by_owner());
-        if self.must_wait(lost.union(self.short(self.size()))) {
-            return self.leave_out_waiting_locked();
+        let lost = self.lost_bytes();
+        if self.must_wait(lost) {
+            self.leave_out_waiting_locked()?;
+            return self.agree_without(lost);
         }
         for _ in 0..TRY_COUNT {
             let done = self.resync_once()?;
@@ -186,6 +187,25 @@ impl Inode {
         }
         // If members still count as out for this file, their note stays. The next process to open the file for
         // writing makes anew what they hold.
+        Ok(())
+    }
+
+    /// The members that are known to have lost bytes of the file, or are found too short for it.
+    fn lost_bytes(&self) -> MemberSet {
+        let noted = self.noted().map_or(MemberSet::EMPTY, |noted| noted.lost);
+        noted.union(self.cut_by_owner()).union(self.short(self.size()))
+    }
+
+    /// Makes the noted bytes agree on the members that do not wait. What goes on being noted is that those in `lost` have lost
+    /// the file's bytes. The caller holds the locks that [`Self::resync_noted`] asks for.
+    fn agree_without(&self, lost: MemberSet) -> Result<(), OsError> {
+        let (array, noted) = (self.files.array(), self.noted());
+        let Some(range) = noted.filter(|noted| noted.start < noted.end && lost.minus(self.out()).is_empty()) else {
+            return Ok(());
+        };
+        array.before_change()?;
+        self.make_agree(&Resync { lost: MemberSet::EMPTY, ..range }, self.size())?;
+        array.runtime().with_inodes(|_| self.files.table().end_resync_locked(array, self.number, noted, range.lost));
         Ok(())
     }
 

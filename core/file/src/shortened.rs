@@ -172,9 +172,15 @@ impl Inode {
     /// Whether the bytes that members have lost must wait: a process stores through a mapping that shows another copy than
     /// the one that would be shown if those members came back. What such a process stores before it looks at the file
     /// again would be overwritten by the older bytes when it is followed. The size lock is held, so no process begins to
-    /// store to members meanwhile.
+    /// store to members meanwhile. Members that would not be shown, or that stay out in any case, are not waited for.
     pub(crate) fn must_wait(&self, lost: MemberSet) -> bool {
-        !lost.is_empty() && self.has_stores_on_a_copy() && self.geometry.survives(self.out().union(lost))
+        let back = lost.minus(self.files.array().runtime().out()).minus(self.without());
+        let out = self.out().minus(back);
+        let shown = |column| self.primary(0, column, out).is_some_and(|slot| back.contains(slot));
+        !back.is_empty()
+            && (0..self.geometry.data_columns()).any(shown)
+            && self.has_stores_on_a_copy()
+            && self.geometry.survives(self.out().union(lost))
     }
 
     /// Whether a process, alive or dead, has a writable mapping that shows one of several copies.
@@ -200,7 +206,8 @@ impl Inode {
         if self.shared().resync_waits.load(Ordering::Acquire) == 0 {
             return Ok(());
         }
-        let noted = self.noted().map_or(MemberSet::EMPTY, |noted| noted.lost);
+        // Who joined while the file was open is out for it in any case.
+        let noted = self.noted().map_or(MemberSet::EMPTY, |noted| noted.lost).minus(self.without());
         let short = self.short(self.size());
         let left = self.leave_out_noted(noted, || short.minus(noted));
         if left.is_err() {

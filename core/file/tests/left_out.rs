@@ -396,3 +396,58 @@ fn a_member_is_not_made_anew_under_stores_that_land_on_another_copy() {
         is_whole(&array, attribute, &data, &format!("{level}"));
     }
 }
+
+/// Stores land on the first copy, whether the member of the second one is in or not.
+#[test]
+fn a_member_that_mappings_would_not_show_is_made_anew_under_stores() {
+    for (level, member_count) in MIRRORS {
+        let (array, attribute, mut data) = with_file(level, member_count, 60_000);
+        backing_of(&array, 1).set_len(0).unwrap();
+        assert!(array.files.note_lost(attribute, 1));
+        let file =
+            array.files.open_as_it_is(attribute, true, || Ok((array.backing(array.files, "f"), Access::ReadWrite))).unwrap();
+        let mapped = Mapped::new(&file).unwrap();
+        mapped.store_directly().unwrap();
+        mapped.cover(0, 61_440).unwrap();
+        let other = array.again();
+        let writes = opened(&array, other, attribute, Access::ReadWrite).unwrap();
+        assert!(!other.goes_without(attribute), "{level}");
+        assert_eq!(other.unbuilt(), Ok(Vec::new()), "{level}");
+        assert_eq!(array.raw(1, "f"), array.raw(0, "f"), "{level}");
+        store_on(&array, 0, 10, 0xbb);
+        mapped.follow([(0, 4096)]).unwrap();
+        data[10] = 0xbb;
+        assert!(read(&writes, 0, data.len() + 1) == data, "{level}");
+        drop((mapped, file, writes));
+        is_whole(&array, attribute, &data, &format!("{level}"));
+    }
+}
+
+/// What could not be followed is made to agree on the others: where a member waits until nobody stores to another copy, and
+/// where one stays out until the file is closed.
+#[test]
+fn bytes_that_are_owed_do_not_wait_with_the_member_that_waits() {
+    for has_joined in [false, true] {
+        let (array, attribute, mut data) = with_file(Level::Raid1, 3, 60_000);
+        assert!(array.files.note_lost(attribute, 0));
+        let file =
+            array.files.open_as_it_is(attribute, true, || Ok((array.backing(array.files, "f"), Access::ReadWrite))).unwrap();
+        let shared = shared(array.files, attribute);
+        shared.cut.store(0, Ordering::Release);
+        (if has_joined { &shared.without } else { &shared.cut }).store(1, Ordering::Release);
+        let mapped = Mapped::new(&file).unwrap();
+        mapped.store_directly().unwrap();
+        mapped.cover(0, 61_440).unwrap();
+        store_on(&array, 1, 10, 0xbb);
+        mapped.owe(0, 4096);
+        let other = array.again();
+        let writes = opened(&array, other, attribute, Access::ReadWrite).unwrap();
+        data[10] = 0xbb;
+        assert!(array.raw(1, "f")[..data.len()] == data && array.raw(2, "f")[..data.len()] == data, "joined: {has_joined}");
+        assert_eq!(shared.cut.load(Ordering::Acquire), u32::from(!has_joined));
+        let lost: Vec<_> = other.unbuilt().unwrap().iter().map(|unbuilt| unbuilt.lost).collect();
+        assert_eq!(lost, [MemberSet::EMPTY.with(0)], "joined: {has_joined}");
+        drop((mapped, file, writes));
+        is_whole(&array, attribute, &data, &format!("joined: {has_joined}"));
+    }
+}
