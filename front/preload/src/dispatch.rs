@@ -176,6 +176,7 @@ fn serve_row(call: &mut Call) -> Verdict {
     }
     stack::list();
     coverage::count(number);
+    mappings::fault::forget();
     let verdict = match decide(call, number, row) {
         Verdict::Done(FAULT) => try_again(call, number, row),
         verdict => verdict,
@@ -224,13 +225,17 @@ const TRY_COUNT: usize = 8;
 fn try_again(call: &mut Call, number: usize, row: &Row) -> Verdict {
     let mut address = mappings::fault::last();
     let lent = mappings::lend::Lent::to(call);
-    // Where the kernel met the fault, nobody knows its address.
     let mut is_there = lent.is_any();
     for _ in 0..TRY_COUNT {
-        is_there |= mappings::private::mend(address) | mappings::fault::is_there_now(address) | lent.let_through();
+        is_there |= match address {
+            Some(address) => mappings::private::mend(address) | mappings::fault::is_there_now(address),
+            // Where the kernel met the fault, nobody knows its address.
+            None => mappings::fault::catch_up(),
+        } | lent.let_through();
         if !is_there {
             break;
         }
+        mappings::fault::forget();
         match decide(call, number, row) {
             Verdict::Done(FAULT) => (address, is_there) = (mappings::fault::last(), false),
             verdict => return verdict,

@@ -175,9 +175,16 @@ fn is_possible(mapping: &Mapping, access: Access) -> bool {
     unsafe { guard(attempt) }.is_ok()
 }
 
-/// Where a guarded access of this thread met a fault last.
-pub(crate) fn last() -> usize {
-    sys::thread::block().fault_address.load(Ordering::Relaxed)
+/// Before a served call: where guarded accesses of this thread have met faults is no matter of this call.
+#[inline]
+pub(crate) fn forget() {
+    sys::thread::block().fault_address.store(0, Ordering::Relaxed);
+}
+
+/// Where a guarded access of this thread has met a fault last since [`forget`]. None if the kernel alone has met one, or if the
+/// address is none that a program can have.
+pub(crate) fn last() -> Option<usize> {
+    Some(sys::thread::block().fault_address.load(Ordering::Relaxed)).filter(|&address| address != 0)
 }
 
 /// A served call met a fault at `address`. Brings all mappings up to date, waits while stores to the one at `address` are kept
