@@ -547,6 +547,92 @@ static void at_length(void) {
 }
 
 /* A granule that holds a lock keeps the right to be stored to also when the file grows. */
+static char *lent_start;
+static int lent_pipe[2], lent_span = 1000;
+static pthread_barrier_t lent_barrier;
+enum { LENT_ROUNDS = 40, LENT_STEP = 2 * 65536, LENT_BYTES = LENT_ROUNDS * LENT_STEP, LENT_REST = 32 << 20 };
+
+static void *lent_reads(void *nothing) {
+    for (int round = 0; round < LENT_ROUNDS; round++) {
+        pthread_barrier_wait(&lent_barrier);
+        CHECK(read(lent_pipe[0], lent_start + round * LENT_STEP, PAGE) == PAGE);
+        pthread_barrier_wait(&lent_barrier);
+    }
+    return nothing;
+}
+
+static void *lent_feeds(void *nothing) {
+    char page[PAGE];
+    memset(page, 0x5a, PAGE);
+    for (int round = 0; round < LENT_ROUNDS; round++) {
+        pthread_barrier_wait(&lent_barrier);
+        usleep(3000 + next() % lent_span);
+        CHECK(write(lent_pipe[1], page, PAGE) == PAGE);
+        pthread_barrier_wait(&lent_barrier);
+    }
+    return nothing;
+}
+
+static pthread_mutex_t *lent_mutex;
+static void *lent_holds(void *nothing) {
+    CHECK(pthread_mutex_lock(lent_mutex) == 0);
+    pthread_barrier_wait(&lent_barrier);
+    pthread_barrier_wait(&lent_barrier);
+    return nothing;
+}
+
+/* What the kernel stores into what is lent to its call, while the file grows, is followed. What holds a lock can be stored to when
+   the protection has changed: the kernel tells the next owner that the last one has ended. */
+static void lent(void) {
+    int fd = open_file(O_RDWR | O_CREAT | O_TRUNC), bytes = LENT_BYTES + LENT_REST;
+    CHECK(ftruncate(fd, bytes) == 0 && pipe(lent_pipe) == 0);
+    lent_start = map(fd, bytes + LENT_ROUNDS * PAGE, 0);
+    pthread_t threads[2], holder;
+    CHECK(pthread_barrier_init(&lent_barrier, NULL, 3) == 0);
+    CHECK(pthread_create(&threads[0], NULL, lent_reads, NULL) == 0 && pthread_create(&threads[1], NULL, lent_feeds, NULL) == 0);
+    for (int round = 0; round < LENT_ROUNDS; round++) {
+        for (int at = LENT_BYTES; at < LENT_BYTES + LENT_REST; at += 65536) lent_start[at] = (char)(round + 1);
+        pthread_barrier_wait(&lent_barrier);
+        usleep(3000);
+        double begun = seconds();
+        CHECK(ftruncate(fd, bytes + (round + 1) * PAGE) == 0);
+        int span = (int)((seconds() - begun) * 1e6) + 1;
+        pthread_barrier_wait(&lent_barrier);
+        lent_span = span;
+    }
+    CHECK(pthread_join(threads[0], NULL) == 0 && pthread_join(threads[1], NULL) == 0);
+
+    pthread_mutexattr_t robust;
+    struct timespec time;
+    lent_mutex = (pthread_mutex_t *)(lent_start + LENT_BYTES);
+    CHECK(pthread_mutexattr_init(&robust) == 0 && pthread_mutexattr_setrobust(&robust, PTHREAD_MUTEX_ROBUST) == 0);
+    CHECK(pthread_mutexattr_setpshared(&robust, PTHREAD_PROCESS_SHARED) == 0 && pthread_mutex_init(lent_mutex, &robust) == 0);
+    CHECK(pthread_barrier_init(&lent_barrier, NULL, 2) == 0 && pthread_create(&holder, NULL, lent_holds, NULL) == 0);
+    pthread_barrier_wait(&lent_barrier);
+    CHECK(mprotect(lent_start, bytes, PROT_READ | PROT_WRITE) == 0);
+    pthread_barrier_wait(&lent_barrier);
+    CHECK(pthread_join(holder, NULL) == 0 && clock_gettime(CLOCK_REALTIME, &time) == 0);
+    time.tv_sec += 5;
+    CHECK(pthread_mutex_timedlock(lent_mutex, &time) == EOWNERDEAD && pthread_mutex_consistent(lent_mutex) == 0);
+    CHECK(pthread_mutex_unlock(lent_mutex) == 0);
+}
+
+/* A mapping becomes writable after a member has come back, to which it has not come yet. */
+static void writable_later(void) {
+    int fd = open_file(O_RDWR);
+    char *start = mmap(NULL, 20 * PAGE, PROT_READ, MAP_SHARED, fd, 0), bytes[16 * PAGE];
+    CHECK(start != MAP_FAILED && touch(start, 0) == 0 && putchar('c') && !fflush(stdout) && getchar() == '\n');
+    /* A write meets every member. */
+    CHECK(pwrite(fd, "w", 1, 12 * PAGE) == 1 && pread(fd, bytes, sizeof bytes, 0) == sizeof bytes && touch(start + 5 * PAGE, 0) == 0);
+    CHECK(!memcmp(start, bytes, sizeof bytes) && putchar('o') && !fflush(stdout) && getchar() == '\n');
+    CHECK(mprotect(start, 20 * PAGE, PROT_READ | PROT_WRITE) == 0);
+    char stored = (char)(bytes[5 * PAGE] + 1), found;
+    start[5 * PAGE] = stored;
+    CHECK(pread(fd, &found, 1, 5 * PAGE) == 1 && found == stored);
+    CHECK(msync(start, 20 * PAGE, MS_SYNC) == 0 && start[5 * PAGE] == stored);
+    CHECK(pread(fd, &found, 1, 5 * PAGE) == 1 && found == stored);
+}
+
 static void held(void) {
     int fd = open_file(O_RDWR | O_CREAT | O_TRUNC);
     CHECK(ftruncate(fd, 20 * PAGE) == 0);
@@ -1247,6 +1333,8 @@ int main(int count, char **arguments) {
     else if (!strcmp(what, "at-length")) at_length();
     else if (!strcmp(what, "direct")) direct();
     else if (!strcmp(what, "held")) held();
+    else if (!strcmp(what, "lent")) lent();
+    else if (!strcmp(what, "writable-later")) writable_later();
     else if (!strcmp(what, "holes")) holes();
     else if (!strcmp(what, "areas")) areas();
     else if (!strcmp(what, "full")) full();

@@ -163,7 +163,11 @@ fn make_writable(table: &mut super::Mappings, mapping: &mut Mapping) -> Result<(
         }
         table.follow_size(mapping)?;
     }
-    if mapping.followed && mapping.composed > mapping.start {
+    if mapping.composed == mapping.start {
+        // Perhaps since stores land on another copy than the one that was shown.
+        return table.follow_size(mapping).map(|_| ());
+    }
+    if mapping.followed {
         return table.watch(mapping, mapping.start, mapping.composed - mapping.start);
     }
     Ok(())
@@ -367,7 +371,7 @@ impl super::Mappings {
         }
         let before = core::mem::replace(&mut mapping.protection, protection);
         if mapping.rights.is_some() {
-            self.revoke(&mut mapping);
+            let _ = self.revoke(&mut mapping);
         }
         // Stores that are kept out for a reason of ours stay so at every instant.
         let allowed = if mapping.sealed { protection & PROT_READ as usize } else { mapping.shown_protection() };
@@ -375,6 +379,7 @@ impl super::Mappings {
         if result < 0 {
             mapping.protection = before;
         }
+        mapping.give_held();
         self.list.insert(index, mapping);
         result
     }

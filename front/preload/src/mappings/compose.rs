@@ -280,7 +280,8 @@ impl Mappings {
         Ok(&self.files[index])
     }
 
-    /// From now on what is stored through the mapping is followed. It cannot be stored to yet.
+    /// From now on what is stored through the mapping is followed. It cannot be stored to yet. If stores land on another copy
+    /// than the one it shows, it shows nothing until [`Self::follow_size`].
     ///
     /// # Errors
     /// `AGAIN` if there is a shared copy now, and the mapping does not show it.
@@ -302,6 +303,13 @@ impl Mappings {
             mapped.gather();
         } else {
             mapped.store_directly()?;
+            // A member that has come back since the mapping was composed is the one on which stores land: from now on no
+            // other comes back.
+            let source = mapping.file.mapping_source();
+            if mapping.source != source {
+                show_nothing(mapping, mapping.start, mapping.composed)?;
+                (mapping.composed, mapping.source) = (mapping.start, source);
+            }
         }
         mapping.stored = true;
         if !mapping.copied && !mapping.file.has_redundancy() {
@@ -321,8 +329,9 @@ impl Mappings {
     /// another process still stores to the members.
     fn leave_members(&mut self, mapping: &mut Mapping) -> Result<bool, OsError> {
         if mapping.stored && !mapping.sealed {
-            self.keep_out(mapping, mapping.start, mapping.end);
+            // First, so that no granule gets the right back for the lock that it holds.
             mapping.sealed = true;
+            self.keep_out(mapping, mapping.start, mapping.end);
         }
         let attribute = mapping.file.attribute();
         let stores = |other: &Mapping| other.stored && !other.copied && !other.sealed && other.file.attribute() == attribute;
@@ -364,8 +373,9 @@ impl Mappings {
     /// was stored is followed.
     pub(super) fn withhold(&mut self, mapping: &mut Mapping) {
         if mapping.stored && !mapping.copied && !mapping.sealed {
-            self.keep_out(mapping, mapping.start, mapping.end);
+            // First, so that no granule gets the right back for the lock that it holds.
             mapping.sealed = true;
+            self.keep_out(mapping, mapping.start, mapping.end);
         }
     }
 
@@ -425,18 +435,25 @@ impl Mappings {
         }
     }
 
-    /// Takes the right to store back from all granules, also from what is lent or holds a lock, follows what was stored to, and
-    /// protects all of the mapping.
-    pub(super) fn revoke(&mut self, mapping: &mut Mapping) {
-        self.take_back_and_follow(mapping);
-        let _ = protect(mapping.start, mapping.composed, mapping.shown_protection());
-        mapping.forget_given();
+    /// Takes the right to store back from all granules, also from what is lent or holds a lock, and follows them. All of the
+    /// mapping is protected before the first granule is followed: a call that a granule is lent to may store to it until then.
+    ///
+    /// # Errors
+    /// As for [`Mapping::take_back_all`]. What cannot be followed is owed.
+    pub(super) fn revoke(&mut self, mapping: &mut Mapping) -> Result<(), OsError> {
+        let taken = mapping.take_back_all()?;
+        if mapping.tells_stores() {
+            for granule in taken {
+                let _ = self.make_follow(mapping, [granule]);
+            }
+        }
+        Ok(())
     }
 
     /// Makes the mapping show the file as far as it reaches now. Says whether anything changed.
     pub(super) fn follow_size(&mut self, mapping: &mut Mapping) -> Result<bool, OsError> {
         let changed = self.follow_reach(mapping);
-        if mapping.rights.is_some() && !matches!(changed, Ok(false)) {
+        if !matches!(changed, Ok(false)) {
             mapping.give_held();
         }
         mapping.lock_rest();
@@ -444,22 +461,23 @@ impl Mappings {
     }
 
     fn follow_reach(&mut self, mapping: &mut Mapping) -> Result<bool, OsError> {
-        if mapping.rights.is_some() && mapping.reach() != mapping.composed {
-            // A granule that is given lies between what is composed and what is not.
-            self.revoke(mapping);
-        }
         let withheld = mapping.sealed && is_member_leaving();
         let moved = !mapping.copied && (mapping.file.is_copied() || mapping.file.piece_count(0).is_none());
         if moved && (withheld || !self.leave_members(mapping)?) {
             return Ok(false);
         }
+        let opens = mapping.sealed && !withheld;
+        if opens {
+            self.hold(&mapping.file)?.mapped.store_directly()?;
+        }
+        // The source is asked for when no member can come back any more under stores through this mapping.
         let source = mapping.file.mapping_source();
         let is_elsewhere = !mapping.copied && mapping.source != source;
-        if mapping.sealed && !withheld {
-            self.hold(&mapping.file)?.mapped.store_directly()?;
+        if opens {
             mapping.sealed = false;
             if !is_elsewhere {
-                protect(mapping.start, mapping.composed, mapping.shown_protection())?;
+                self.revoke(mapping)?;
+                mapping.give_held();
             }
         }
         if is_elsewhere {
@@ -469,6 +487,10 @@ impl Mappings {
             (mapping.composed, mapping.source) = (mapping.start, source);
         }
         let wanted = mapping.reach();
+        if mapping.rights.is_some() && wanted != mapping.composed {
+            // A granule that has the right may lie between what is composed and what is not.
+            let _ = self.revoke(mapping);
+        }
         if wanted < mapping.composed {
             self.forget_cut(mapping, wanted, mapping.composed);
             show_nothing(mapping, wanted, mapping.composed)?;

@@ -176,17 +176,26 @@ impl Mapping {
     /// Gives the granules that hold robust locks of this process the right to store. If the right cannot be given, the lock is
     /// lost with its owner.
     pub(super) fn give_held(&mut self) {
+        if self.rights.is_none() {
+            return;
+        }
         let shown = self.start..self.composed;
         for word in robust::words().into_iter().filter(|word| shown.contains(word)) {
             let _ = self.give(word);
         }
     }
 
-    /// All of the mapping has been protected: no granule has the right to store any more.
-    pub(super) fn forget_given(&mut self) {
-        if let Some(rights) = &mut self.rights {
-            rights.given.clear();
-        }
+    /// Protects all of the mapping and takes the right to store back from every granule, also from those that are lent or
+    /// hold a lock. Returns the addresses of the granules that had the right.
+    ///
+    /// # Errors
+    /// What mprotect(2) says. The granules are noted as having the right then: they may be writable still.
+    pub(super) fn take_back_all(&mut self) -> Result<Vec<(usize, usize)>, OsError> {
+        protect(self.start, self.composed, self.shown_protection())?;
+        let Some(rights) = &mut self.rights else { return Ok(Vec::new()) };
+        let (granule_bytes, given) = (rights.granule_bytes, core::mem::take(&mut rights.given));
+        let granules = given.into_iter().map(|index| self.granule(index, granule_bytes));
+        Ok(granules.filter(|(from, to)| from < to).collect())
     }
 
     /// Makes the page at `address` inaccessible, so that the store that found no space, which the
