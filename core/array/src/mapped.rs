@@ -18,6 +18,7 @@
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use sync::OwnerId;
+use sys::OsError;
 
 /// Files that can have writable mappings, counted once per process.
 pub const MAPPED_COUNT: usize = 8192;
@@ -36,6 +37,8 @@ pub struct MappedRecord {
     answered: AtomicU32,
     /// In which of [`UNITS_BYTES`] the process follows what is stored through its mappings, a bit each. For who looks from outside.
     units: AtomicU32,
+    /// The error with which something of what the process stored could not be followed yet; 0 if there is nothing of that kind.
+    failure: AtomicU32,
     key: AtomicU64,
     start: AtomicU64,
     end: AtomicU64,
@@ -61,6 +64,7 @@ impl MappedRecords {
         record.direct.store(0, Ordering::Relaxed);
         record.answered.store(0, Ordering::Relaxed);
         record.units.store(0, Ordering::Relaxed);
+        record.failure.store(0, Ordering::Relaxed);
         self.high.fetch_max(index as u32 + 1, Ordering::Relaxed);
         record.owner.store(me.get(), Ordering::Release);
         Some(record)
@@ -126,6 +130,21 @@ impl MappedRecord {
     /// Notes the units.
     pub fn set_units(&self, units: u32) {
         self.units.store(units, Ordering::Relaxed);
+    }
+
+    /// Why something of what the process stored could not be followed yet.
+    #[must_use]
+    pub fn failure(&self) -> Option<OsError> {
+        match self.failure.load(Ordering::Acquire) {
+            0 => None,
+            error @ 1..4096 => Some(OsError::from_raw_os_error(error as i32)),
+            _ => Some(OsError::IO),
+        }
+    }
+
+    /// Notes such a failure, or that nothing is left to follow again.
+    pub fn note_failure(&self, failure: Option<OsError>) {
+        self.failure.store(failure.map_or(0, |error| error.raw_os_error() as u32), Ordering::Release);
     }
 
     /// The file's key.

@@ -586,6 +586,7 @@ impl Files {
                     self.note_freed(inode.attribute(), inode.size());
                     self.discard_if_kept(inode.attribute(), inode.name());
                     self.table.free(&self.array, inode.number);
+                    self.forget_unfollowed(&inode);
                 } else {
                     let shared = inode.shared();
                     if shared.tail_unfinished.load(Ordering::Relaxed) != 0 || shared.size_lock.owner().is_some() {
@@ -754,6 +755,7 @@ impl Files {
                 // Threads that are still at work would notice if the inode were freed; its slack they find missing and get again.
                 if last && inode.name() != Name::Has {
                     self.discard_if_kept(inode.attribute(), inode.name());
+                    self.forget_unfollowed(inode);
                 } else if last {
                     let _ = inode.with_size_locked(|_| inode.lock_all_stripes().map(|_held| inode.trim(is_present)));
                 }

@@ -91,7 +91,10 @@ pub struct Mapped {
 impl Files {
     /// Asks the other processes that store to any file of the array through mappings to follow all that they have stored, as
     /// [`Inode::call_writers`] does for one file. This process need not have the files open. No lock may be held.
-    pub fn call_writers(&self) {
+    ///
+    /// # Errors
+    /// That of a process that could not follow all.
+    pub fn call_writers(&self) -> Result<(), OsError> {
         let runtime = self.array().runtime();
         let called: Vec<(&MappedRecord, OwnerId, u32)> = runtime.with_open_files(|_| {
             let others = runtime.mapped().owned().filter(|&(_, owner)| owner != runtime.me());
@@ -103,7 +106,7 @@ impl Files {
                 .collect()
         });
         if called.is_empty() {
-            return;
+            return Ok(());
         }
         let rings = runtime.ring();
         for step in 0..ANSWER_STEPS {
@@ -114,10 +117,12 @@ impl Files {
                     && (step < DOUBT_STEP || runtime.is_alive(owner))
             };
             if !called.iter().any(waits) {
-                return;
+                break;
             }
             let _ = sys::rustix::thread::nanosleep(&ANSWER_STEP);
         }
+        let mut theirs = called.iter().filter(|(record, owner, _)| record.owner() == Some(*owner));
+        theirs.find_map(|(record, ..)| record.failure()).map_or(Ok(()), Err)
     }
 }
 
@@ -205,7 +210,8 @@ impl Mapped {
     }
 
     /// The process ends, and something that is in the shared copy could not be followed. The record, the announcement and the copy are left as if the process
-    /// had been killed: whoever has the file open next follows from the copy.
+    /// had been killed: whoever has the file open next follows from the copy. A file without a name takes all of
+    /// them along with its last user.
     pub fn leave_unfollowed(self) {
         // The file stays open until the process is gone.
         core::mem::forget(self);
@@ -231,6 +237,11 @@ impl Mapped {
         let (files, number) = (self.file.files, self.file.number);
         files.table().add_resync(files.array(), number, Resync { start, end, lost: MemberSet::EMPTY });
         self.file.shared().resync_waits.store(1, Ordering::Release);
+    }
+
+    /// Tells the other processes that something of what this one stored could not be followed yet, or that this is over.
+    pub fn note_failure(&self, failure: Option<OsError>) {
+        self.record.note_failure(failure);
     }
 
     /// Whether this process has looked at the file since call number `call`.
@@ -500,10 +511,20 @@ impl Inode {
 
     /// Asks the other processes that store to the file through mappings to follow all that they have stored. Returns when they have, or
     /// when one does not answer.
-    pub fn call_writers(&self) {
-        if self.records_of_others().next().is_some() {
-            self.call(Whom::Writers, None);
+    ///
+    /// # Errors
+    /// That of a process that could not follow all.
+    pub fn call_writers(&self) -> Result<(), OsError> {
+        if self.records_of_others().next().is_none() {
+            return Ok(());
         }
+        self.call(Whom::Writers, None);
+        let failure = || self.records_of_others().find_map(|(record, _)| record.failure());
+        if failure().is_some() {
+            // A process that has died leaves its record until somebody has followed the rest.
+            self.finish_mappings()?;
+        }
+        failure().map_or(Ok(()), Err)
     }
 
     /// The last of such calls. Who looks at the file after asking this has answered it.

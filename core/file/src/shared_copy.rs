@@ -257,6 +257,13 @@ impl Files {
         }
     }
 
+    /// A file without a name has lost its last user: what processes left that ended before all was followed goes with it. The open-files lock is held.
+    pub(crate) fn forget_unfollowed(&self, inode: &Inode) {
+        if inode.shared().mapped.swap(0, Ordering::AcqRel) != 0 {
+            self.forget_mappings(inode.key(), inode.shared());
+        }
+    }
+
     /// Frees the mapping records and lanes that dead processes left of a file that does not exist any more, and removes
     /// its copy. The open-files lock is held.
     pub(crate) fn forget_mappings(&self, key: u64, shared: &SharedFile) {

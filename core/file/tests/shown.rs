@@ -100,7 +100,7 @@ fn who_cuts_a_file_waits_for_those_that_show_it() {
             // Its own mapping is nobody else's.
             let own = Shown::new(&file);
             file.truncate(2000).unwrap();
-            file.call_writers();
+            file.call_writers().unwrap();
             drop(own);
             assert_eq!(rings(), before, "{level}: nobody else has a mapping");
         });
@@ -116,16 +116,16 @@ fn who_synchronises_all_files_waits_for_those_that_store_to_any() {
         let other = Other::new(&array, attribute);
         write(&other.file, 0, &Random(5).bytes(10_000));
         beside_another(&other, || {
-            array.files.call_writers();
+            array.files.call_writers().unwrap();
             assert_eq!(other.answers.load(SeqCst), 0, "{level}: nobody stores");
             let mapped = Mapped::new(&other.file).unwrap();
             let before = other.file.last_call();
-            array.files.call_writers();
+            array.files.call_writers().unwrap();
             assert_eq!(other.answers.load(SeqCst), 1, "{level}");
             assert_ne!(other.file.last_call(), before, "{level}: the call is for the file");
             // Its own stores are followed by the caller itself.
             let own = other.files.array().runtime().rings();
-            other.files.call_writers();
+            other.files.call_writers().unwrap();
             assert_eq!(other.files.array().runtime().rings(), own, "{level}");
             drop(mapped);
         });

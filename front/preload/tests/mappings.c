@@ -306,8 +306,27 @@ static void fill_member(int full) {
     CHECK(close(fd) == 0);
 }
 
-/* A member is full when what was stored into a shared copy is to come to it. It comes there when there is room, also if the mapping is gone by then, or the process. */
-static void owed(int ends) {
+/* What fsync(2) of another process says of the file. */
+static int error_of_other(void) {
+    int status;
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        execl("/proc/self/exe", "mappings", path, "error", NULL);
+        _exit(255);
+    }
+    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static void error(void) {
+    int fd = open_file(O_RDWR);
+    exit(fsync(fd) == 0 ? 0 : errno);
+}
+
+/* A member is full when what was stored into a shared copy is to come to it. It comes there when there is room, also if the mapping is gone by then, or the process.
+   How it goes on: there is room; the process ends; it ends, and the file has no name any more; there is room, and the process makes no call. */
+static void owed(char next) {
     int fd = open_file(O_RDWR | O_CREAT | O_TRUNC);
     size_t bytes = 64 * PAGE;
     char byte = 0;
@@ -324,11 +343,19 @@ static void owed(int ends) {
     fill_member(1);
     start[5 * PAGE] = 7;
     CHECK(msync(start, bytes, MS_SYNC) == -1 && errno == ENOSPC);
+    CHECK(error_of_other() == ENOSPC);
+    if (next == 'p') {
+        fill_member(0);
+        sleep(2);
+        raise(SIGKILL);
+    }
     CHECK(munmap(start, bytes) == 0);
-    CHECK(fsync(fd) == -1 && errno == ENOSPC);
+    CHECK(fsync(fd) == -1 && errno == ENOSPC && error_of_other() == ENOSPC);
     CHECK(pread(fd, &byte, 1, 5 * PAGE) == 1 && byte == 7);
-    if (ends) return;
+    if (next == 'n') CHECK(unlink(path) == 0);
+    if (next != 'r') return;
     fill_member(0);
+    CHECK(error_of_other() == 0);
     CHECK(fsync(fd) == 0);
     CHECK(pread(fd, &byte, 1, 5 * PAGE) == 1 && byte == 7);
 }
@@ -1338,8 +1365,11 @@ int main(int count, char **arguments) {
     else if (!strcmp(what, "holes")) holes();
     else if (!strcmp(what, "areas")) areas();
     else if (!strcmp(what, "full")) full();
-    else if (!strcmp(what, "owed")) owed(0);
-    else if (!strcmp(what, "owed-end")) owed(1);
+    else if (!strcmp(what, "owed")) owed('r');
+    else if (!strcmp(what, "owed-end")) owed('e');
+    else if (!strcmp(what, "owed-nameless")) owed('n');
+    else if (!strcmp(what, "owed-period")) owed('p');
+    else if (!strcmp(what, "error")) error();
     else if (!strcmp(what, "synced")) synced();
     else if (!strcmp(what, "failure")) failure();
     else if (!strcmp(what, "executed")) executed();

@@ -152,7 +152,7 @@ pub(crate) fn sync(call: &mut Call) -> Verdict {
         Node::File(file) => {
             let result = mappings::follow::file(file);
             // Returns when other processes have followed their mappings of the file too: `sync` covers what they stored.
-            file.call_writers();
+            let result = result.and(file.call_writers());
             Verdict::from_result(result.and_then(|()| file.sync()).map(|()| 0))
         }
         // SAFETY: the descriptor was open when it was looked up. If another thread has closed it, the call gets `BADF`.
@@ -174,7 +174,7 @@ pub(crate) fn sync_file_system(call: &mut Call) -> Verdict {
     let sync = || {
         let mut result = mappings::follow::all();
         let names = array::namespace()?;
-        names.files().call_writers();
+        result = result.and(names.files().call_writers());
         names.files().for_each_open(|file| result = result.and(file.sync()));
         let synced = names.sync_file_systems();
         result.and(synced)
@@ -188,7 +188,7 @@ pub(crate) fn sync_all(_: &mut Call) -> Verdict {
     // sync(2) has no errors to report.
     let _ = mappings::follow::all();
     if let Ok(names) = array::namespace() {
-        names.files().call_writers();
+        let _ = names.files().call_writers();
     }
     Verdict::Pass
 }

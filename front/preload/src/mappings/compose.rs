@@ -395,7 +395,7 @@ impl Mappings {
         if let Some(followed) = followed.filter(|_| !untouched) {
             let (start, end) = (mapping.offset_at(start), mapping.offset_at(end));
             if followed.mapped.follow_cut(start, end).is_err() {
-                followed.owed.push((start, end));
+                followed.owe((start, end));
             }
         }
     }

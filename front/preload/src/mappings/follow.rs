@@ -3,8 +3,9 @@
 
 use super::change::is_mapped;
 use super::rights::protect;
-use super::{Mapping, Mappings, any, table};
+use super::{COUNT, Followed, Mapping, Mappings, any, table};
 use core::mem::MaybeUninit;
+use core::sync::atomic::Ordering;
 use file::FileRef;
 use format::Attribute;
 use linux_raw_sys::general::PROT_READ;
@@ -30,7 +31,7 @@ pub(crate) fn all() -> Result<(), OsError> {
 
 impl Mappings {
     fn follow_where(&mut self, wanted: impl Fn(Attribute) -> bool) -> Result<(), OsError> {
-        let mut result = self.follow_kept(&wanted);
+        let mut result = self.follow_kept(usize::MAX, &wanted);
         let mut list = core::mem::take(&mut self.list);
         for mapping in list.iter_mut().filter(|mapping| mapping.followed && wanted(mapping.file.attribute())) {
             result = result.and(self.follow_stored(mapping, mapping.start, mapping.end));
@@ -50,6 +51,8 @@ impl Mappings {
 
     /// Brings the mappings of a file up to date with it, and follows them.
     pub(super) fn look_at(&mut self, attribute: Attribute) {
+        // What fails is noted in the record, for who has called.
+        let _ = self.follow_owed(attribute);
         for index in 0..self.list.len() {
             if self.list[index].file.attribute() == attribute {
                 self.answer(index);
@@ -125,19 +128,32 @@ impl Mappings {
         let followed =
             self.files.iter_mut().find(|followed| followed.mapped.file().attribute() == attribute).ok_or(OsError::NODEV)?;
         let ranges = ranges.into_iter().map(|(start, end)| (mapping.offset_at(start), mapping.offset_at(end)));
-        followed.mapped.follow(ranges.clone()).inspect_err(|_| followed.owed.extend(ranges))
+        followed.mapped.follow(ranges.clone()).inspect_err(|&error| {
+            ranges.for_each(|range| followed.owe(range));
+            followed.mapped.note_failure(Some(error));
+        })
     }
 
-    pub(super) fn follow_owed(&mut self, attribute: Attribute) -> Result<(), OsError> {
-        let Some(followed) = self.files.iter_mut().find(|followed| followed.mapped.file().attribute() == attribute) else {
-            return Ok(());
-        };
+    fn follow_owed(&mut self, attribute: Attribute) -> Result<(), OsError> {
+        self.follow_all_owed(usize::MAX, |file| file == attribute)
+    }
+
+    /// As [`Self::follow_all_owed`]. Files without a mapping that were kept for it are forgotten when they are followed.
+    pub(super) fn follow_kept(&mut self, failures_max: usize, wanted: impl Fn(Attribute) -> bool) -> Result<(), OsError> {
+        let result = self.follow_all_owed(failures_max, wanted);
+        if COUNT.load(Ordering::Acquire) != self.list.len() {
+            self.forget_files();
+        }
+        result
+    }
+
+    /// Follows what could not be followed before of the files for which `wanted` holds, also of those that have no mapping any more. After
+    /// `failures_max` ranges of a file that failed its others wait: each costs a call of a member's file system if that is full.
+    fn follow_all_owed(&mut self, failures_max: usize, wanted: impl Fn(Attribute) -> bool) -> Result<(), OsError> {
+        let is_owing = |followed: &&mut Followed| !followed.owed.is_empty() && wanted(followed.mapped.file().attribute());
         let mut result = Ok(());
-        for (start, end) in core::mem::take(&mut followed.owed) {
-            if let Err(error) = followed.mapped.follow([(start, end)]) {
-                followed.owed.push((start, end));
-                result = Err(error);
-            }
+        for followed in self.files.iter_mut().filter(is_owing) {
+            result = result.and(followed.follow_owed(failures_max));
         }
         result
     }

@@ -24,6 +24,8 @@ const REST_FACTOR: u64 = 30;
 /// Every this many rounds the thread asks whether other processes have died with mappings of the same files. In that round
 /// it also scans quiet mappings, since another process may have stored to this process' memory.
 const ROUNDS_PER_INQUIRY: u64 = 8;
+/// With so many ranges of one file that cannot be followed in a round, the file's others wait for the next round or a call of the program's.
+const FAILURES_PER_ROUND: usize = 16;
 
 static RUNNING: AtomicBool = AtomicBool::new(false);
 /// Nanoseconds; 0 before the first use.
@@ -91,7 +93,7 @@ extern "C" fn run() -> ! {
             let inquires = round.is_multiple_of(ROUNDS_PER_INQUIRY);
             follow_all(inquires);
             // What cannot be followed now is tried again in the next round.
-            let _ = table().follow_kept(|_| true);
+            let _ = table().follow_kept(FAILURES_PER_ROUND, |_| true);
             if inquires {
                 table().files.iter().for_each(|followed| {
                     // What cannot be made good now is tried again in a later round.

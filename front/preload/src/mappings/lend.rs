@@ -290,8 +290,8 @@ impl Mappings {
                 continue;
             }
             let followed = self.files.iter_mut().find(|followed| followed.mapped.file().attribute() == attribute);
-            if let Some(followed) = followed.filter(|followed| !followed.owed.contains(&range)) {
-                followed.owed.push(range);
+            if let Some(followed) = followed {
+                followed.owe(range);
             }
         }
     }

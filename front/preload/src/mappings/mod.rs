@@ -37,7 +37,6 @@ mod unused;
 use crate::lock::{Guard, Lock};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use file::{Mapped, Shown};
-use format::Attribute;
 use heap::vec::Vec;
 use linux_raw_sys::general::PROT_WRITE;
 use sys::OsError;
@@ -136,7 +135,7 @@ impl Mapping {
 /// A file with mappings that could be stored to or show a shared copy.
 struct Followed {
     mapped: Mapped,
-    /// Ranges of it that could not be followed when it was tried; to be tried again.
+    /// Ranges of it that could not be followed when it was tried; to be tried again. They ascend, and no two touch.
     owed: Vec<(u64, u64)>,
 }
 
@@ -144,6 +143,33 @@ impl Followed {
     /// Whether bytes that the program stored are nowhere but in the file's shared copy.
     fn keeps_bytes(&self) -> bool {
         !self.owed.is_empty() && self.mapped.file().is_copied()
+    }
+
+    /// Notes a range that is to be followed, or followed once more. It is joined with those that it touches: the list does not grow when the same pages
+    /// fail in every round.
+    fn owe(&mut self, (mut start, mut end): (u64, u64)) {
+        let first = self.owed.partition_point(|&(_, to)| to < start);
+        let last = self.owed.partition_point(|&(from, _)| from <= end).max(first);
+        for (from, to) in self.owed.drain(first..last) {
+            (start, end) = (start.min(from), end.max(to));
+        }
+        self.owed.insert(first, (start, end));
+    }
+
+    /// Follows what is owed, until `failures_max` ranges have failed. Other processes hear from the record whether something is left.
+    fn follow_owed(&mut self, failures_max: usize) -> Result<(), OsError> {
+        let (mapped, mut result, mut failure_count) = (&self.mapped, Ok(()), 0);
+        self.owed.retain(|&range| {
+            if failure_count >= failures_max {
+                return true;
+            }
+            let done = mapped.follow([range]);
+            failure_count += usize::from(done.is_err());
+            result = result.and(done);
+            done.is_err()
+        });
+        mapped.note_failure(result.err());
+        result
     }
 
     /// The process ends. What could not be followed is left to whoever opens the file next, with the shared copy if it is there.
@@ -270,21 +296,6 @@ impl Mappings {
     fn count(&self) {
         let kept = self.files.iter().filter(|followed| followed.keeps_bytes() && !self.is_used(followed)).count();
         COUNT.store(self.list.len() + kept, Ordering::Release);
-    }
-
-    /// Follows what could not be followed of files without mappings, whose bytes are kept.
-    fn follow_kept(&mut self, wanted: impl Fn(Attribute) -> bool) -> Result<(), OsError> {
-        if COUNT.load(Ordering::Acquire) == self.list.len() {
-            return Ok(());
-        }
-        let kept = self.files.iter().filter(|followed| followed.keeps_bytes() && !self.is_used(followed));
-        let kept: Vec<Attribute> = kept.map(|followed| followed.mapped.file().attribute()).filter(|&file| wanted(file)).collect();
-        let mut result = Ok(());
-        for file in kept {
-            result = result.and(self.follow_owed(file));
-        }
-        self.forget_files();
-        result
     }
 
     /// Files without such mappings give their announcement back. What could not be followed is left to whoever opens the file next, unless the file's shared copy alone has it: then the file is kept

@@ -131,7 +131,7 @@ pub(crate) fn leave() {
         let (start, end) = (table.list[index].start, table.list[index].end);
         table.seal(index, start, end);
     }
-    let _ = table.follow_kept(|_| true);
+    let _ = table.follow_kept(usize::MAX, |_| true);
     core::mem::take(&mut table.files).into_iter().for_each(Followed::leave);
     super::fault::notice_no_more();
     // A thread that stores now waits for the lock until the process is gone.

@@ -2,6 +2,7 @@
 
 use super::{Array, FOLDER};
 use std::io::{Read as _, Write as _};
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::vec::Vec;
@@ -593,5 +594,16 @@ fn what_a_full_member_could_not_take_comes_to_it_later() {
         // A process that may write makes it good.
         let touched = scene.array.command(Path::new("/bin/sh")).args(["-c", ": >> $0", FILE]).status().unwrap();
         assert!(touched.success() && scene.fits());
+        // The period does, with no call of the program.
+        assert_eq!(scene.run("owed-period").signal(), Some(9));
+        let holders = scene.backing().iter().filter(|bytes| bytes.contains(&7)).count();
+        assert!(holders == 2 && scene.fits(), "{holders}");
+        // Of a file that goes with the process nothing is left.
+        assert!(scene.run("owed-nameless").success());
+        fs::remove_file(scene.folder.join("0/.cxlraid/filler")).unwrap();
+        let copies = format!("{}-map-", ::array::runtime::segment_path(scene.array.uuid().unwrap()));
+        let left = fs::read_dir("/dev/shm").unwrap().map(|entry| entry.unwrap().path());
+        let left: Vec<_> = left.filter(|path| path.to_str().is_some_and(|path| path.starts_with(&copies))).collect();
+        assert!(left.is_empty(), "{left:?}");
     });
 }
