@@ -11,7 +11,7 @@ const REVIEWED: &[(&str, usize)] = &[
     ("core and alloc", 200),
     ("cxlraid-array", 335),
     ("cxlraid-dax", 24),
-    ("cxlraid-file", 250),
+    ("cxlraid-file", 255),
     ("cxlraid-format", 1),
     ("cxlraid-intent", 13),
     ("cxlraid-layout", 5),
