@@ -134,7 +134,7 @@ fn look(shape: &Shape, home: &Path, how: Return, namespace: Namespace) -> Result
         sizes.iter().try_for_each(|(name, _)| open(&namespace, name).map(drop))?;
     }
     lengths(&members, home, &sizes, is_left_alone())?;
-    tables(&members, home, &world)?;
+    tables(&members, home, &world, is_left_alone())?;
     Ok(Found { world, out })
 }
 
@@ -280,8 +280,9 @@ fn lengths(members: &[usize], home: &Path, sizes: &[(String, u64)], more: bool) 
     Ok(())
 }
 
-/// The inode tables are the same on all members, and know exactly the files that have names.
-fn tables(members: &[usize], home: &Path, world: &World) -> Result<(), String> {
+/// The inode tables are the same on all members, and know exactly the files that have names. `more`: or others besides, whose
+/// creation the first change decides, since a member is away that may have their names.
+fn tables(members: &[usize], home: &Path, world: &World, more: bool) -> Result<(), String> {
     let mut first: Option<Vec<Option<format::InodeRecord>>> = None;
     for &member in members {
         let table = member_directory(home, member).join(".cxlraid/inodes");
@@ -296,7 +297,7 @@ fn tables(members: &[usize], home: &Path, world: &World) -> Result<(), String> {
             records.pop();
         }
         let used = records.iter().flatten().count();
-        if used != world.files.len() {
+        if used != world.files.len() && !(more && used > world.files.len()) {
             return Err(format!("{used} inodes are in use on member {member}, {} files have names", world.files.len()));
         }
         match &first {
