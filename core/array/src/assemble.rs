@@ -339,27 +339,12 @@ fn create_if_still_blank(config: &Config, findings: &[Finding]) -> Result<bool, 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_array::{Home, is_alone, three_members, without_descriptors};
     use crate::{SaidBy, config::JournalPlace};
     use format::{TABLE_HEADER_BYTES, TableHeader, TableKind};
-    use std::path::PathBuf;
-
-    struct Home(PathBuf);
-
-    impl Drop for Home {
-        fn drop(&mut self) {
-            let _ = std::fs::remove_dir_all(&self.0);
-        }
-    }
-
     /// An array of three members, in sync and not in use.
     fn made(name: &str) -> (Home, Config) {
-        let home = Home(PathBuf::from(std::format!("/dev/shm/attach-{name}-{}", std::process::id())));
-        let mounts: Vec<Vec<u8>> =
-            (0..3).map(|slot| home.0.join(std::format!("m{slot}")).into_os_string().into_encoded_bytes()).collect();
-        for mount in &mounts {
-            std::fs::create_dir_all(std::str::from_utf8(mount).unwrap()).unwrap();
-        }
-        let config = Config::new(layout::Level::Raid5, None, &mounts, &[b"/data".to_vec()], String::new()).unwrap();
+        let (home, config) = three_members(name, layout::Level::Raid5);
         drop(Array::attach(&config).unwrap());
         (home, config)
     }
@@ -381,26 +366,13 @@ mod tests {
     /// itself again as a process of its own.
     #[test]
     fn a_process_without_a_free_descriptor_puts_no_member_out() {
-        use std::os::fd::AsRawFd as _;
-        use sys::rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-        const ALONE: &str = "CXLRAID_TEST_ALONE";
-        let name = "assemble::tests::a_process_without_a_free_descriptor_puts_no_member_out";
-        if std::env::var_os(ALONE).is_none() {
-            let mut this = std::process::Command::new(std::env::current_exe().unwrap());
-            let output = this.args(["--exact", name]).env(ALONE, "1").output().unwrap();
-            let said = std::string::String::from_utf8_lossy(&output.stdout);
-            assert!(output.status.success() && said.contains("1 passed"), "{said}");
+        if !is_alone() {
             return;
         }
         let (_home, config) = made("descriptors");
         let array = Array::attach(&config).unwrap();
         remove_segment(array.uuid);
-        let before = getrlimit(Resource::Nofile);
-        let next = std::fs::File::open("/dev/null").unwrap().as_raw_fd() as u64;
-        setrlimit(Resource::Nofile, Rlimit { current: Some(next), ..before }).unwrap();
-        array.before_change().unwrap();
-        // What the test has made is removed with descriptors.
-        setrlimit(Resource::Nofile, before).unwrap();
+        without_descriptors(|| array.before_change()).unwrap();
         assert_eq!(array.runtime.out(), MemberSet::EMPTY);
         assert!(array.runtime.is_use_recorded());
     }
@@ -434,7 +406,7 @@ mod tests {
         ];
         for (spoil, reason, standing) in spoils {
             let (home, config) = made("refused");
-            spoil(&home.0.join("m0"));
+            spoil(&home.path("m0"));
             let array = Array::attach(&config).unwrap();
             remove_segment(array.uuid);
             assert_eq!((array.runtime().out(), array.members[0].standing), (MemberSet::EMPTY.with(0), standing));
@@ -443,7 +415,7 @@ mod tests {
             assert_eq!(Array::foresee(&config).unwrap()[0].standing, standing);
             array.runtime.detach();
             // Two cannot be spared: the reason is told.
-            spoil(&home.0.join("m1"));
+            spoil(&home.path("m1"));
             let refused = Array::attach(&config).map(drop).unwrap_err();
             assert!(refused.to_string().contains(reason), "{refused}");
         }
@@ -451,8 +423,8 @@ mod tests {
 
     #[test]
     fn a_directory_that_somebody_keeps_locked_is_not_waited_for_without_end() {
-        let home = Home(PathBuf::from(std::format!("/dev/shm/attach-locked-{}", std::process::id())));
-        let mounts = [0, 1].map(|slot| home.0.join(std::format!("m{slot}")));
+        let home = Home::new("locked");
+        let mounts = [0, 1].map(|slot| home.path(std::format!("m{slot}")));
         mounts.iter().for_each(|mount| std::fs::create_dir_all(mount).unwrap());
         let held = std::fs::File::open(&mounts[0]).unwrap();
         held.lock().unwrap();
@@ -494,7 +466,7 @@ mod tests {
         let array = Array::attach_if(&config, Losses::InOrder, |config, superblock, members| {
             if !failed.replace(true) {
                 // The other process finds that the member fails, and dies before it puts that on record.
-                std::fs::remove_dir_all(home.0.join("m2/data")).unwrap();
+                std::fs::remove_dir_all(home.path("m2/data")).unwrap();
                 first.fail_member(2).unwrap();
                 first.runtime.detach();
                 exclusive::release(&first.members);
@@ -549,7 +521,7 @@ mod tests {
             held.runtime.detach();
             held.let_in();
             let spoil = |slot: usize| {
-                let path = home.0.join(std::format!("m{slot}/.cxlraid/journal"));
+                let path = home.path(std::format!("m{slot}/.cxlraid/journal"));
                 match lost {
                     None => std::fs::remove_file(path).unwrap(),
                     Some(bytes) => std::fs::OpenOptions::new().write(true).open(path).unwrap().set_len(bytes).unwrap(),
@@ -603,7 +575,7 @@ mod tests {
     #[test]
     fn a_power_cut_while_the_inode_table_gets_its_new_header_costs_no_member() {
         let (home, config) = made("header");
-        let place = |name: &str| home.0.join(std::format!("m0/.cxlraid/{name}"));
+        let place = |name: &str| home.path(std::format!("m0/.cxlraid/{name}"));
         let header = std::fs::read(place("inodes")).unwrap();
         let new = &header[..TABLE_HEADER_BYTES];
         let old = header_of_version_1(new);
@@ -643,7 +615,7 @@ mod tests {
 
     /// Gives a file of a member's `.cxlraid` the content that it had in a copy.
     fn put_back(home: &Home, slot: usize, name: &str, content: &[u8]) {
-        std::fs::write(home.0.join(std::format!("m{slot}/.cxlraid/{name}")), content).unwrap();
+        std::fs::write(home.path(std::format!("m{slot}/.cxlraid/{name}")), content).unwrap();
     }
 
     #[test]
@@ -651,7 +623,7 @@ mod tests {
         let (home, config) = made("copied");
         let array = Array::attach(&config).unwrap();
         array.before_change().unwrap();
-        let copy = std::fs::read(home.0.join("m0/.cxlraid/superblock")).unwrap();
+        let copy = std::fs::read(home.path("m0/.cxlraid/superblock")).unwrap();
         array.end_use(false).unwrap();
         let uuid = array.uuid;
         drop(array);
@@ -666,13 +638,13 @@ mod tests {
         let (home, config) = made("own");
         let (foreign, _) = made("foreign");
         let uuid_at = |home: &Home| {
-            let path = home.0.join("m0").into_os_string().into_encoded_bytes();
+            let path = home.path("m0").into_os_string().into_encoded_bytes();
             crate::member::inspect(&path).unwrap().superblock().unwrap().array_uuid
         };
         let uuid = uuid_at(&home);
         [uuid, uuid_at(&foreign)].into_iter().for_each(remove_segment);
         for slot in [1, 2] {
-            let [place, other] = [&home, &foreign].map(|home| home.0.join(std::format!("m{slot}")));
+            let [place, other] = [&home, &foreign].map(|home| home.path(std::format!("m{slot}")));
             std::fs::remove_dir_all(&place).unwrap();
             std::fs::rename(other, place).unwrap();
         }
@@ -690,13 +662,13 @@ mod tests {
             let array = Array::attach(&config).unwrap();
             array.before_change().unwrap();
             let other = has_others.then(|| Array::attach(&config).unwrap());
-            let copy = std::fs::read(home.0.join("m0/.cxlraid/superblock")).unwrap();
+            let copy = std::fs::read(home.path("m0/.cxlraid/superblock")).unwrap();
             let uuid = array.uuid;
             array.end_use_if_last();
             array.runtime.detach();
             drop(array);
             if let Some(other) = other {
-                assert_eq!(std::fs::read(home.0.join("m0/.cxlraid/superblock")).unwrap(), copy, "it is still in use");
+                assert_eq!(std::fs::read(home.path("m0/.cxlraid/superblock")).unwrap(), copy, "it is still in use");
                 other.end_use_if_last();
                 other.runtime.detach();
             }
@@ -714,7 +686,7 @@ mod tests {
         let [one, other] = [0, 1].map(|_| Array::attach(&config).unwrap());
         one.let_in();
         other.before_change().unwrap();
-        let copy = std::fs::read(home.0.join("m0/.cxlraid/superblock")).unwrap();
+        let copy = std::fs::read(home.path("m0/.cxlraid/superblock")).unwrap();
         // Both are still attached when each looks for the other.
         one.end_use_if_last();
         other.end_use_if_last();
@@ -726,7 +698,7 @@ mod tests {
     #[test]
     fn who_leaves_last_and_has_changed_nothing_writes_nothing() {
         let (home, config) = made("left-unchanged");
-        let superblock = || std::fs::read(home.0.join("m0/.cxlraid/superblock")).unwrap();
+        let superblock = || std::fs::read(home.path("m0/.cxlraid/superblock")).unwrap();
         let before = superblock();
         let array = Array::attach(&config).unwrap();
         array.end_use_if_last();
@@ -737,7 +709,7 @@ mod tests {
     #[test]
     fn an_inode_table_of_an_earlier_use_is_made_anew_by_who_starts_alone() {
         let (home, config) = made("outdated");
-        let path = |slot: usize| home.0.join(std::format!("m{slot}/.cxlraid/inodes"));
+        let path = |slot: usize| home.path(std::format!("m{slot}/.cxlraid/inodes"));
         let older = std::fs::read(path(0)).unwrap();
         let array = Array::attach(&config).unwrap();
         let uuid = array.uuid;
@@ -757,7 +729,7 @@ mod tests {
     #[test]
     fn a_table_of_an_earlier_use_is_damage_and_one_of_this_use_is_not() {
         let (home, config) = made("marked");
-        let table = |slot: usize| std::fs::read(home.0.join(std::format!("m{slot}/.cxlraid/inodes"))).unwrap();
+        let table = |slot: usize| std::fs::read(home.path(std::format!("m{slot}/.cxlraid/inodes"))).unwrap();
         let foreseen =
             |config: &Config| -> Vec<Standing> { Array::foresee(config).unwrap().iter().map(|member| member.standing).collect() };
         let made_with = table(0);

@@ -15,6 +15,7 @@ mod error;
 pub mod events;
 mod exclusive;
 mod fill;
+mod join;
 pub mod journal;
 mod judge;
 mod lent;
@@ -39,6 +40,8 @@ mod stripe;
 mod striper;
 pub mod superblock;
 pub mod tables;
+#[cfg(test)]
+mod test_array;
 mod undo;
 mod waiting;
 mod walk;

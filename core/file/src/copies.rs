@@ -174,10 +174,9 @@ impl InodeTable {
             // It may lie in a hole.
             let room = self.member(slot).ok_or(OsError::NODEV);
             let room = room.and_then(|table| table.allocate(inode_record_offset(number), INODE_RECORD_BYTES as u64));
-            let is_same = self.load_checked(slot, number).is_ok_and(|present| !is_of_another(number, &present, &bytes));
-            let store = || match is_same {
-                true => self.store_bytes(slot, number, &bytes),
-                false => self.store_instead(slot, number, &bytes),
+            let may_be_same = self.load_checked(slot, number).is_ok_and(|present| !is_of_another(number, &present, &bytes));
+            let store = || {
+                if may_be_same { self.store_bytes(slot, number, &bytes) } else { self.store_instead(slot, number, &bytes) }
             };
             if room.and_then(|()| store()).is_err() {
                 array.fail_member(slot)?;

@@ -381,7 +381,7 @@ fn a_shared_copy_of_a_file_with_holes_is_whole() {
     }
 }
 
-/// What could not be followed when a process left the members for a shared copy is in the copy: the copy is made from
+/// A process leaves the members for a shared copy, and cannot follow all that it has stored. The copy has it: the copy is made from
 /// where stores land.
 #[test]
 fn a_shared_copy_holds_what_was_stored_and_not_followed() {

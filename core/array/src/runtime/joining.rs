@@ -63,7 +63,6 @@ impl Runtime {
     /// Notes that a member was begun. The segment's file is locked, so nobody attaches meanwhile.
     pub(crate) fn note_begun(&self, slot: Slot, uuid: Uuid) {
         let joins = &self.segment().joins;
-        self.end_joining(MemberSet::EMPTY.with(slot));
         joins.joined.fetch_and(!MemberSet::EMPTY.with(slot).bits(), Ordering::SeqCst);
         for (word, bytes) in joins.uuids[slot].iter().zip(uuid.0.as_chunks().0) {
             word.store(u64::from_le_bytes(*bytes), Ordering::Relaxed);
