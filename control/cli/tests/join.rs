@@ -5,7 +5,7 @@
 
 mod bench;
 
-use bench::{Bench, err, out};
+use bench::{Bench, Random, err, out};
 use std::{
     collections::BTreeMap,
     env, fs,
@@ -26,18 +26,6 @@ const BLOCK: usize = 4096;
 const FILE_COUNT: u64 = 6;
 const BLOCK_COUNT_MAX: u64 = 40;
 const PROGRAM_COUNT: usize = 3;
-
-/// xorshift64*.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16) % limit
-    }
-}
 
 /// What a program has written to one of its files, by its log.
 #[derive(Clone, Default, Debug)]

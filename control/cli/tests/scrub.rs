@@ -2,7 +2,7 @@
 
 mod bench;
 
-use bench::{Bench, err, out, refused};
+use bench::{Bench, Random, err, out, refused};
 use std::{
     fs,
     os::unix::fs::{FileExt as _, MetadataExt as _},
@@ -10,18 +10,6 @@ use std::{
     process::{Output, Stdio},
     time::{Duration, SystemTime},
 };
-
-/// Numbers from a seed (xorshift64*).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11) % limit.max(1)
-    }
-}
 
 fn content(index: usize) -> Vec<u8> {
     (0..index * 7000 + 100).map(|place| (place * 31 + index * 7 + place / 251) as u8).collect()

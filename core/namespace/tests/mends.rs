@@ -203,6 +203,16 @@ fn a_note_that_bytes_are_lost_outlives_the_return_of_a_member_that_does_not_know
     }
 }
 
+/// A change without the member that alone has the name `/data/new` decides that there is no such name.
+fn a_change_decides(mut array: TestArray) {
+    without(&mut array, 1, |array| {
+        inside(array.namespace.mkdir(b"/data/other", 0o755));
+        assert_eq!(content(array, "/data/new").map(drop), Err(OsError::NOENT), "only the other member has it");
+    });
+    assert_eq!(out(&array), MemberSet::EMPTY.with(1));
+    inside(array.namespace.rmdir(b"/data/other"));
+}
+
 /// The last change that was made is one that no member which is here seems to have made. Only the member that is away tells.
 #[test]
 fn the_last_change_waits_for_the_member_that_tells_of_it() {
@@ -216,13 +226,7 @@ fn the_last_change_waits_for_the_member_that_tells_of_it() {
     without(&mut array, 1, |array| assert!(content(array, "/data/a") == Ok(wanted(1))));
     assert_eq!(out(&array), MemberSet::EMPTY, "nothing was changed");
     assert!(content(&array, "/data/new") == Ok(wanted(1)));
-    let mut array = spoilt();
-    without(&mut array, 1, |array| {
-        inside(array.namespace.mkdir(b"/data/other", 0o755));
-        assert_eq!(content(array, "/data/new").map(drop), Err(OsError::NOENT), "only the other member has it");
-    });
-    assert_eq!(out(&array), MemberSet::EMPTY.with(1));
-    inside(array.namespace.rmdir(b"/data/other"));
+    a_change_decides(spoilt());
 }
 
 /// The last change made a file, and who is here has lost its name. Only the member that is away tells whether it was made.
@@ -239,13 +243,7 @@ fn a_file_that_was_made_last_waits_for_the_member_that_has_it() {
     assert_eq!(out(&array), MemberSet::EMPTY, "nothing was changed");
     assert!(content(&array, "/data/new") == Ok(wanted(4)));
     assert_right(&array);
-    let mut array = spoilt();
-    without(&mut array, 1, |array| {
-        inside(array.namespace.mkdir(b"/data/other", 0o755));
-        assert_eq!(content(array, "/data/new").map(drop), Err(OsError::NOENT), "only the other member has it");
-    });
-    assert_eq!(out(&array), MemberSet::EMPTY.with(1));
-    inside(array.namespace.rmdir(b"/data/other"));
+    a_change_decides(spoilt());
 }
 
 /// Two members have each lost a file that the other one has, and a third member is away. Neither goes out for what it has lost: programs would learn of the other file that it does not exist.

@@ -9,6 +9,18 @@ use std::{
     process::{Command, Output},
 };
 
+/// Numbers from a seed, which is not 0 (xorshift64*).
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11) % limit.max(1)
+    }
+}
+
 /// A home of one's own, and three empty member directories on tmpfs.
 pub(crate) struct Bench {
     pub(crate) home: tempfile::TempDir,
