@@ -11,7 +11,7 @@ use Argument::{Bytes, Memory, Number, Path};
 /// Seeds from here on are numbers of these programs.
 pub(crate) const FIRST: u64 = 1 << 62;
 /// How many there are.
-pub(crate) const COUNT: u64 = PROGRAMS.len() as u64;
+pub(crate) const COUNT: u64 = (PROGRAMS.len() + DEEP.len()) as u64;
 
 const PAGE: i64 = 4096;
 /// mmap(2) and madvise(2) by numbers, as programs are written down.
@@ -22,7 +22,7 @@ const LOCKED: i64 = libc::MAP_LOCKED as i64;
 const READ_WRITE: i64 = 3;
 const HUGE: i64 = i64::MAX;
 
-const PROGRAMS: [fn() -> Vec<Step>; 57] = [
+const PROGRAMS: [fn() -> Vec<Step>; 58] = [
     // FICLONE of a directory of the array, from what is no descriptor, and onto what is none of the array's.
     || vec![ioctl(5, 0x4004_9409), call("ioctl", vec![Number(3), Number(0x4004_9409), Number(-1)])],
     || vec![call("ioctl", vec![Number(9), Number(0x4004_9409), Number(3)]), ioctl_of(3, 4), ioctl_of(3, 5), ioctl_of(10, 4)],
@@ -654,12 +654,33 @@ const PROGRAMS: [fn() -> Vec<Step>; 57] = [
             call("open", vec![path("%/hf"), Number(0o20_200_002), Number(0)]),
         ]
     },
+    // What is to be made is in the way of a symlink by that name, wherever the symlink leads and whatever the path may not do.
+    || {
+        let make = |text: &str, resolve: u64| {
+            let how = [0o300_u64, 0, resolve].iter().flat_map(|word| word.to_ne_bytes()).collect();
+            call("openat2", vec![Number(-100), path(text), Bytes(how, Place::Good), Number(24)])
+        };
+        vec![make("d0/../s4", 8), make("s4", 4), make("s0", 4), make("s2", 0x10)]
+    },
+];
+
+/// Programs that run in a directory whose path is nearly as long as a path may be.
+const DEEP: [fn() -> Vec<Step>; 1] = [
+    // No socket listens at a file.
+    || {
+        let address = |bytes| vec![Number(12), Argument::Address("u", "./f0".to_owned(), Place::Good), Number(bytes)];
+        vec![call("connect", address(3)), call("connect", address(110))]
+    },
 ];
 
 /// The program with a number, if it is one of these.
 pub(crate) fn program(seed: u64) -> Option<Program> {
-    let steps = PROGRAMS.get(usize::try_from(seed.checked_sub(FIRST)?).ok()?)?;
-    Some(Program { steps: steps(), waits: false, is_deep: false })
+    let index = usize::try_from(seed.checked_sub(FIRST)?).ok()?;
+    let (steps, is_deep) = match PROGRAMS.get(index) {
+        Some(steps) => (steps, false),
+        None => (DEEP.get(index - PROGRAMS.len())?, true),
+    };
+    Some(Program { steps: steps(), waits: false, is_deep })
 }
 
 fn named(name: &str) -> &'static Call {

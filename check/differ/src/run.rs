@@ -207,11 +207,11 @@ fn by_seed(text: &str) -> Results {
 fn difference(shape: &Shape, plain: &[String], array: &[String]) -> Option<(String, String)> {
     let longest = plain.len().max(array.len());
     let nothing = String::from("(nothing)");
-    (0..longest).map(|index| (plain.get(index).unwrap_or(&nothing), array.get(index).unwrap_or(&nothing))).find_map(
-        |(plain, array)| {
-            (plain != array && allowed::reason(plain, array, shape.degraded).is_none()).then(|| (plain.clone(), array.clone()))
-        },
-    )
+    (0..longest)
+        .map(|index| (plain.get(index).unwrap_or(&nothing), array.get(index).unwrap_or(&nothing)))
+        .take_while(|(plain, array)| !allowed::parts_here(plain, array))
+        .find(|(plain, array)| plain != array && allowed::reason(plain, array, shape.degraded).is_none())
+        .map(|(plain, array)| (plain.clone(), array.clone()))
 }
 
 /// Runs what is wanted. Whether nothing differed; an error if nothing could be run.

@@ -64,6 +64,14 @@ impl<'a> Located<'a> {
         }
     }
 
+    /// The descriptor of the directory, if it was opened for this name alone.
+    pub(crate) fn into_directory(self) -> Option<Raised> {
+        match self.directory {
+            Directory::Known(_) => None,
+            Directory::Opened(fd) => Some(fd),
+        }
+    }
+
     /// The last component: what the kernel is told beside the directory's descriptor.
     pub(crate) fn name(&self) -> &'a [u8] {
         self.name

@@ -21,7 +21,11 @@ impl Namespace {
         mode: u32,
         resolve: ResolveFlags,
     ) -> Result<Reached<Opened>> {
-        let kept = flags & (OFlags::NOFOLLOW | OFlags::DIRECTORY);
+        let mut kept = flags & (OFlags::NOFOLLOW | OFlags::DIRECTORY);
+        if flags.contains(OFlags::CREATE | OFlags::EXCL) {
+            // A last symlink is in the way of what is to be made, wherever it leads (open(2)).
+            kept |= OFlags::NOFOLLOW;
+        }
         // Out of the program's way: its new descriptor has the number it would have on a plain directory.
         let look = |path: &[u8], kept: OFlags| -> Result<Raised> {
             let flags = OFlags::PATH | OFlags::CLOEXEC | kept;

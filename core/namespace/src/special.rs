@@ -2,8 +2,10 @@
 
 use crate::descriptor::link;
 use crate::everywhere::{NOTHING, On};
-use crate::located::{Located, open_below};
+use crate::located::{Located, SAFELY, open_below};
 use crate::log::change as record;
+use crate::mounts::open_within;
+use crate::target::Target;
 use crate::{HostPair, Namespace, ProgramPath, Reached};
 use alloc::vec::Vec;
 use format::NameKind;
@@ -30,9 +32,7 @@ impl Namespace {
                 let make = || {
                     self.make_everywhere(&target, AtFlags::empty(), |on, at| {
                         if on.first {
-                            // The directory, if there is one, is needed until the name is made.
-                            let (host, _directory) = self.short_path(on, &target.path, longest)?;
-                            bind(&host)?;
+                            bind(&short(self.host_path(on.slot, &target.path), at, longest)?)?;
                             mode = Some(at.stat()?.st_mode & 0o7777);
                             return Ok(());
                         }
@@ -52,26 +52,24 @@ impl Namespace {
         path: impl Into<ProgramPath<'p>>,
         longest: usize,
     ) -> Result<Reached<(Vec<u8>, Option<Raised>)>> {
-        self.resolve(path, true)?.and_then(|path| {
+        let path = path.into();
+        self.resolve(path, true)?.and_then(|found| {
             let slot = self.array().first_in_use()?;
-            let on = On { slot, root: self.root(slot)?, first: true, afresh: false };
-            self.short_path(&on, &path, longest)
+            let on = On { slot, root: self.root(slot)?, first: true, afresh: true };
+            let host = self.host_path(slot, &found);
+            if host.len() <= longest {
+                return Ok((host, None));
+            }
+            // The open directory itself is no socket, as the kernel is to say; its name may be too long for any call.
+            if let Some((directory, _)) = path.on(slot).filter(|_| found == path.known_part()) {
+                let directory = open_within(directory, b".", OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), SAFELY)?;
+                let directory = Raised::new(directory)?;
+                return Ok((link(directory.as_raw_fd()), Some(directory)));
+            }
+            let target = Target::new(path, found, false);
+            let at = target.on(&on)?;
+            Ok((short(host, &at, longest)?, at.into_directory()))
         })
-    }
-
-    /// The path on a member; if that has more than `longest` bytes, one through a descriptor of the directory.
-    fn short_path(&self, on: &On, path: &[u8], longest: usize) -> Result<(Vec<u8>, Option<Raised>)> {
-        let host = self.host_path(on.slot, path);
-        if host.len() <= longest {
-            return Ok((host, None));
-        }
-        let cut = path.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
-        let parent: Vec<u8> = [b".", &path[..cut]].concat();
-        let directory = open_below(on.root, &parent, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-        // The path tells the descriptor's number, so it gets its final one first.
-        let directory = Raised::new(directory)?;
-        let short = [link(directory.as_raw_fd()).as_slice(), &path[cut..]].concat();
-        if short.len() > longest { Err(OsError::NAMETOOLONG) } else { Ok((short, Some(directory))) }
     }
 
     /// mount(2) with MS_BIND of one directory or file of the array onto another: on every member alike.
@@ -120,6 +118,12 @@ impl Namespace {
             })
         })
     }
+}
+
+/// The path of a name on a member; if that has more than `longest` bytes, one through the descriptor of the directory, valid while `at` lives.
+fn short(host: Vec<u8>, at: &Located<'_>, longest: usize) -> Result<Vec<u8>> {
+    let path = if host.len() <= longest { host } else { at.path() };
+    if path.len() > longest { Err(OsError::NAMETOOLONG) } else { Ok(path) }
 }
 
 /// Takes away what is mounted at a name of one member.
