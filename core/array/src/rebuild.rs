@@ -8,6 +8,7 @@ use crate::stripe::{Lost, Scratch, Shape};
 use crate::striper::{BLOCK_BYTES, Io, IoFault, Stop, Striper};
 use crate::walk::{Stripe, Stripes};
 use core::ptr::null;
+use layout::Geometry;
 use medium::Medium;
 use parity::SOURCES_MAX;
 use units::MemberSet;
@@ -32,11 +33,15 @@ impl<M: Medium> Striper<'_, M> {
     /// no redundancy is left that was not computed.
     #[must_use]
     pub fn fits_when_rebuilt(&self, lost: MemberSet) -> bool {
-        let missing = self.out.union(lost).len();
-        match self.geometry.level().parity_count() {
-            0 => self.geometry.copy_count() == 2,
-            parities => missing == parities,
-        }
+        nothing_is_left_to_compare(self.geometry, self.out.union(lost).len())
+    }
+}
+
+/// Whether a level holds nothing twice without these members: each column lies on one of the others, or as many are missing as there are parities.
+fn nothing_is_left_to_compare(geometry: &Geometry, missing: usize) -> bool {
+    match geometry.level().parity_count() {
+        0 => geometry.member_count() - missing == geometry.data_columns(),
+        parities => missing == parities,
     }
 }
 
@@ -124,5 +129,33 @@ impl<M: Medium, const PARITIES: usize> Shape<'_, '_, M, PARITIES> {
             }
         }
         Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use layout::Level;
+    use units::ChunkBytes;
+
+    #[test]
+    fn one_copy_made_anew_says_nothing_of_other_columns() {
+        let cases = [
+            (Level::Raid1, 2, 1, true),
+            (Level::Raid1, 3, 1, false),
+            (Level::Raid1, 3, 2, true),
+            (Level::Raid10, 4, 1, false),
+            (Level::Raid10, 4, 2, true),
+            (Level::Raid01, 4, 1, false),
+            (Level::Raid01, 4, 2, true),
+            (Level::Raid5, 3, 0, false),
+            (Level::Raid5, 3, 1, true),
+            (Level::Raid6, 5, 1, false),
+            (Level::Raid6, 5, 2, true),
+        ];
+        for (level, members, missing, expected) in cases {
+            let geometry = Geometry::new(level, members, ChunkBytes::DEFAULT).unwrap();
+            assert_eq!(nothing_is_left_to_compare(&geometry, missing), expected, "{level} of {members} without {missing}");
+        }
     }
 }
