@@ -26,6 +26,7 @@ use array::{IoFault, Mismatch, Striper, Undo, UndoRecord, Verdict};
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 use format::LaneKind;
+use layout::Place;
 use medium::Medium;
 use sys::OsError;
 use units::{MemberSet, Slot};
@@ -343,7 +344,8 @@ impl Inode {
         }
         self.files.array().before_change()?;
         let (start, bytes) = (mismatch.rows, mismatch.file.end - mismatch.file.start);
-        self.holding_to_look(Blocks::of(&self.geometry, start, bytes), |record| {
+        let blocks = Blocks::of(&self.geometry, start, bytes);
+        self.holding_to_look(blocks, |record| {
             let end = start + bytes;
             if mismatch.member_offset + bytes > self.geometry.member_bytes(self.size()) {
                 // The file was cut.
@@ -371,7 +373,13 @@ impl Inode {
             }
             let mended = match &present.verdict {
                 Verdict::Located(wrong) => {
-                    wrong.iter().try_for_each(|(slot, _, right)| self.rewrite(*slot, present.member_offset, right, record))?;
+                    for (slot, _, right) in wrong {
+                        self.rewrite(*slot, present.member_offset, right, record)?;
+                        if let Some(record) = record {
+                            // Whoever inherits the locks now must not make redundancy of other units fit that are wrong.
+                            record.arm_looking(blocks.mask());
+                        }
+                    }
                     Mended::Rewritten
                 }
                 Verdict::Unknown | Verdict::Several => {
@@ -380,6 +388,7 @@ impl Inode {
                         record.disarm();
                     }
                     self.announce(LaneKind::Write, start, end - start, self.out())?;
+                    self.clear_behind_end_in(&present)?;
                     self.resync(start, end - start)?;
                     Mended::Recomputed
                 }
@@ -387,6 +396,32 @@ impl Inode {
             self.on_members(|backing| backing.persist(present.member_offset, bytes))?;
             Ok(Some(mended))
         })
+    }
+
+    /// Stores zeros to what a unit that does not fit has behind the end of the file, whatever is there: no byte but zero is right there. The stripes
+    /// are locked and have space.
+    fn clear_behind_end_in(&self, unit: &Mismatch) -> Result<(), OsError> {
+        let (geometry, size) = (&self.geometry, self.size());
+        if !geometry.level().has_chunks() {
+            return Ok(());
+        }
+        let (place, bytes) = (geometry.locate(unit.rows), unit.file.end - unit.file.start);
+        let columns =
+            if geometry.level().parity_count() > 0 { 0..geometry.data_columns() } else { place.column..place.column + 1 };
+        for column in columns {
+            let start = geometry.offset_of(Place { column, ..place });
+            let before = size.saturating_sub(start);
+            if before >= bytes {
+                continue;
+            }
+            let zeros = alloc::vec![0; (bytes - before) as usize];
+            for slot in (0..geometry.copy_count()).map(|copy| geometry.data_slot(place.stripe, column, copy)) {
+                if !self.out().contains(slot) {
+                    self.rewrite(slot, unit.member_offset + before, &zeros, None)?;
+                }
+            }
+        }
+        Ok(())
     }
 
     fn rewrite(&self, slot: Slot, member_offset: u64, right: &[u8], record: Option<UndoRecord<'_>>) -> Result<(), OsError> {

@@ -62,6 +62,33 @@ fn every_flipped_byte_is_found_and_what_the_level_can_locate_is_mended() {
     }
 }
 
+/// Behind the end nothing but zeros is right, whatever most members say.
+#[test]
+fn what_rots_behind_the_end_becomes_zeros() {
+    for (level, members) in SHAPES {
+        let array = TestArray::new(level, members, CHUNK);
+        let file = array.open("file", array.create("file"));
+        if !level.has_chunks() {
+            continue;
+        }
+        let content = Random(9).bytes(1000);
+        for column in 1..file.geometry().data_columns() {
+            file.truncate(0).unwrap();
+            write(&file, 0, &content);
+            flip(&array, file.geometry().data_slot(0, column, 0), 10);
+            assert_eq!(scrub(&file, true).len(), 1, "{level:?} {members} column {column}");
+            assert_eq!(scrub(&file, false), [], "{level:?} {members} column {column}");
+            file.truncate(20_000).unwrap();
+            let shown = read(&file, 0, 20_000);
+            assert!(
+                shown[..1000] == content && shown[1000..].iter().all(|&byte| byte == 0),
+                "{level:?} {members} column {column}"
+            );
+            assert_eq!(scrub(&file, false), [], "{level:?} {members} column {column}");
+        }
+    }
+}
+
 #[test]
 fn two_wrong_members_of_a_stripe_are_not_taken_for_one() {
     let array = TestArray::new(Level::Raid6, 5, CHUNK);
