@@ -742,7 +742,13 @@ impl Files {
         }
     }
 
-    /// Closes everything this process has open, as its last act: other threads may still be writing.
+    /// What a process does as its last act while other threads of it may still be writing: it goes on to hold what it holds, until the kernel has
+    /// ended these threads, too, and others find it dead.
+    pub fn leave_to_others(&self) {
+        self.for_each_open(|inode| _ = inode.flush_times());
+    }
+
+    /// Closes everything this process has open, as its last act. No other thread of it runs.
     /// `may_end_use`: the kernel does not end the process for a system call that it has not made before.
     pub fn leave(&self, may_end_use: bool) {
         let runtime = self.array.runtime();
@@ -752,7 +758,6 @@ impl Files {
             let is_present = inode.flush_times();
             runtime.with_open_files(|_| {
                 let last = runtime.leave_file(inode.entry);
-                // Threads that are still at work would notice if the inode were freed; its slack they find missing and get again.
                 if last && inode.name() != Name::Has {
                     self.discard_if_kept(inode.attribute(), inode.name());
                     self.forget_unfollowed(inode);

@@ -528,9 +528,12 @@ pub(crate) fn settle() {
     }
 }
 
-/// The process ends: what it has open is given back in order.
+/// The process ends: what it has open is given back in order, if no other thread of it may be using that.
 pub(crate) fn leave() {
-    if let Ok(namespace) = namespace() {
+    let Ok(namespace) = namespace() else { return };
+    if crate::stack::is_alone() {
         namespace.files().leave(!crate::calls::rights::are_calls_restricted());
+    } else {
+        namespace.files().leave_to_others();
     }
 }
