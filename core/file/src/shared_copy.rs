@@ -31,6 +31,7 @@ use format::Attribute;
 use medium::Medium;
 use persist::fault::guard;
 use sys::rustix::fs::{OFlags, SeekFrom, seek};
+use sys::rustix::io::pread;
 use sys::{AsFd, BorrowedFd, OsError};
 
 /// How many bytes are copied at a time when a copy is made.
@@ -209,6 +210,30 @@ impl Inode {
             (offset, bytes) = (offset + step as u64, bytes - step);
         }
         Ok(())
+    }
+
+    /// Writes what the copy has of a range to the array if the array has other bytes there. The stripes are locked.
+    #[cold]
+    pub(crate) fn follow_block(&self, copy: &Backing, offset: u64, bytes: usize) -> Result<(), OsError> {
+        let (mut shown, mut stored) = (alloc::vec![0; bytes], alloc::vec![0; bytes]);
+        let mut done = 0;
+        while done < bytes {
+            match pread(copy.fd(), &mut shown[done..], offset + done as u64)? {
+                0 => break,
+                count => done += count,
+            }
+        }
+        // SAFETY: the buffer is ours and that long.
+        while let Err(fault) = unsafe { self.striper(self.out()).read(offset, stored.as_mut_ptr(), done) } {
+            self.after_fault(fault)?;
+        }
+        if shown[..done] == stored[..done] {
+            return Ok(());
+        }
+        if self.has_holes() {
+            self.fill_holes(offset, offset + done as u64)?;
+        }
+        self.store_copy(copy, offset, done)
     }
 
     /// Gives the copy, if there is one, the length of the file.

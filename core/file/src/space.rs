@@ -147,9 +147,12 @@ impl Inode {
     fn cut(&self, size: u64, new: u64) -> Result<(), OsError> {
         let shared = self.shared();
         let held = self.lock_stripes(Blocks::ALL)?;
-        self.announce(LaneKind::Truncate, new, size - new, self.out())?;
+        // A mapping may have stored behind the end, in the last page.
+        let is_mapped = shared.mapped.load(Ordering::Acquire) != 0;
+        let reach = if is_mapped { size.next_multiple_of(PAGE_BYTES as u64) } else { size };
+        self.announce(LaneKind::Truncate, new, reach - new, self.out())?;
         let stripe = self.geometry.stripe_bytes();
-        let rest = (new.div_ceil(stripe) * stripe).min(size).saturating_sub(new);
+        let rest = (new.div_ceil(stripe) * stripe).min(reach).saturating_sub(new);
         let there = self.what_to_zero(new, rest)?;
         self.set_size(new);
         self.zero_there(new, rest, &there)?;

@@ -141,10 +141,12 @@ impl Inode {
         self.shared().tail_unfinished.store(1, Ordering::Relaxed);
     }
 
-    /// Computes from the data the redundancy of every lock block that these locks guard.
+    /// Computes from the data the redundancy of every lock block that these locks guard. Where there is a shared copy, its bytes are the data.
     fn repair_blocks(&self, locks: u64) -> Result<(), OsError> {
         let block_bytes = self.geometry.lock_block_bytes();
         let size = self.size();
+        // A writer that died may have stored to the copy alone, which readers have seen.
+        let copy = self.copy()?;
         let mut block = 0;
         while block < size.div_ceil(block_bytes) {
             // A damaged size may be any number, so only blocks of which members hold data are looked at. Members that
@@ -156,11 +158,25 @@ impl Inode {
             }
             if locks >> (block % STRIPE_LOCK_COUNT as u64) & 1 == 1 {
                 let offset = block * block_bytes;
-                self.resync(offset, block_bytes.min(size - offset))?;
+                let bytes = block_bytes.min(size - offset);
+                self.resync(offset, bytes)?;
+                if let Some(copy) = &copy {
+                    self.follow_block(copy, offset, bytes as usize)?;
+                }
             }
             block += 1;
         }
         Ok(())
+    }
+
+    /// Makes copies and parity of a range agree with its data after a change that ended with an error. What cannot be done now is left to
+    /// whoever locks the stripes next. They are locked.
+    #[cold]
+    pub(crate) fn make_fit(&self, offset: u64, bytes: u64) {
+        if self.resync(offset, bytes).is_err() {
+            let mask = Blocks::of(&self.geometry, offset, bytes).mask();
+            self.shared().stripes_unfinished.fetch_or(mask, Ordering::Relaxed);
+        }
     }
 
     /// Makes copies and parity of a range agree with its data. The stripes are locked.

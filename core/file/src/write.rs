@@ -136,6 +136,9 @@ impl Inode {
             // SAFETY: as the caller promises.
             return unsafe { self.store_directly(offset, src, bytes) };
         };
+        // A bad pointer is to be found before the copy has bytes that the members lack.
+        // SAFETY: as the caller promises.
+        unsafe { self.striper(self.out()).probe_source(src, bytes) }.or_else(|fault| self.after_fault(fault))?;
         // SAFETY: as above; the copy reaches as far as the file, and further if the write makes it grow.
         match unsafe { self.fill_copy(&copy, offset, src, bytes) } {
             Ok(()) => self.store_copy(&copy, offset, bytes),
@@ -189,12 +192,13 @@ impl Inode {
 
     #[cold]
     fn after_write_fault(&self, fault: IoFault, offset: u64, bytes: u64) -> Result<(), OsError> {
-        let result = self.after_fault(fault);
-        if matches!(fault, IoFault::BadAddress) {
+        if let Err(error) = self.after_fault(fault) {
             // Some of the stripes may be half written: their redundancy must follow.
-            let _ = self.striper(self.out()).resync(offset, bytes);
+            if matches!(fault, IoFault::BadAddress | IoFault::Os(_)) {
+                self.make_fit(offset, bytes);
+            }
+            return Err(error);
         }
-        result?;
         // The member that failed goes on record before the write is done without it.
         self.files.array().before_change()
     }

@@ -137,6 +137,9 @@ impl Inode {
                     self.after_fault(fault)?;
                     self.files.array().before_change()?;
                 }
+                (Err(fault @ IoFault::Os(_)), None) => {
+                    return self.after_fault(fault).inspect_err(|_| self.make_fit(offset, bytes));
+                }
                 (Err(fault), None) => return self.after_fault(fault),
             }
         }

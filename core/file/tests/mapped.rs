@@ -89,6 +89,56 @@ fn what_is_stored_behind_the_end_never_shows() {
     }
 }
 
+/// What was stored behind the end, and followed, is within the stripe that a cut leaves, and the file grows over it afterwards.
+#[test]
+fn what_is_stored_behind_the_end_does_not_come_back_when_the_file_is_cut_and_grows() {
+    for (level, member_count, chunk) in SHAPES {
+        for cut in [99_000, 90_000, 70_000, 50_000, 100] {
+            let array = TestArray::new(level, member_count, chunk);
+            let file = array.open("f", array.create("f"));
+            let data = Random(3).bytes(100_001);
+            write(&file, 0, &data);
+            let mapped = Mapped::new(&file).unwrap();
+            mapped.cover(0, 1 << 20).unwrap();
+            store(&array, &file, 100_005, 0xee);
+            mapped.follow([(98_304, 102_400)]).unwrap();
+            file.truncate(cut).unwrap();
+            file.truncate(300_000).unwrap();
+            assert!(read(&file, cut, 200_000).iter().all(|&byte| byte == 0), "{level}: cut at {cut}");
+            assert!(read(&file, 0, cut as usize) == data[..cut as usize], "{level}: cut at {cut}");
+            assert_eq!(file.verify(), Ok(0), "{level}: cut at {cut}");
+        }
+    }
+}
+
+/// A writer stores to the shared copy first. One that dies then has shown its bytes to readers.
+#[test]
+fn what_a_dead_writer_stored_to_the_copy_alone_is_stored_to_the_members() {
+    for (level, member_count, chunk) in SHAPES {
+        let array = TestArray::new(level, member_count, chunk);
+        let attribute = array.create("f");
+        let file = array.open("f", attribute);
+        write(&file, 0, &Random(3).bytes(30_000));
+        file.truncate(60_000).unwrap();
+        let mapped = Mapped::new(&file).unwrap();
+        mapped.cover(0, 61_440).unwrap();
+        file.share_copy().unwrap();
+        let copy = std::fs::OpenOptions::new().write(true).open(&copies(&array)[0]).unwrap();
+        copy.write_all_at(&[0xa5; 9000], 1000).unwrap();
+        copy.write_all_at(&[0x5a; 900], 50_000).unwrap();
+        let shown = read(&file, 0, 60_000);
+        let shared = array.files.array().runtime().find_file(attribute.inode << 24 | attribute.generation).unwrap();
+        shared.stripes_unfinished.store(u64::MAX, Ordering::Relaxed);
+        write(&file, 20_000, &shown[20_000..20_001]);
+        write(&file, 55_000, &shown[55_000..55_001]);
+        write(&file, 0, &shown[..1]);
+        drop(mapped);
+        assert_eq!(copies(&array).len(), 0);
+        assert!(read(&file, 0, 60_000) == shown, "{level}");
+        assert_eq!(file.verify(), Ok(0), "{level}");
+    }
+}
+
 #[test]
 fn a_record_outlives_its_process() {
     for (level, member_count, chunk) in SHAPES {
