@@ -216,6 +216,15 @@ impl Inode {
         left
     }
 
+    /// Notes which members have lost bytes of this file because their backing files are too short, and takes these members out for it. Nothing is
+    /// noted if the file does not bear their loss: nobody will ever compute those bytes. All stripe locks that concern the file's end are held.
+    #[cold]
+    pub(crate) fn leave_out_short_for_good(&self) {
+        if !self.short(self.size()).is_empty() {
+            let _ = self.leave_out_noted(MemberSet::EMPTY, || self.short(self.size()));
+        }
+    }
+
     /// Tells which backing files are too short for this file to be used.
     #[cold]
     pub(crate) fn tell_short(&self, short: MemberSet) {

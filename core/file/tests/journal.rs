@@ -646,6 +646,24 @@ fn lanes_of_the_dead_come_back() {
     }
 }
 
+/// A write that makes the file longer waits in the journal, and a backing file is cut before it is replayed: what that member lacks is computed.
+#[test]
+fn a_replay_does_not_hide_that_a_backing_file_was_cut() {
+    for shape in SHAPES.into_iter().filter(|shape| shape.0 != Level::Raid0) {
+        for (slot, left) in [(0, 20_000), (1, 0)] {
+            let scene = Scene::new(shape, true, 150_000, 7);
+            let new = Random(8).bytes(30_000);
+            let (before, after) = scene.write(scene.old.len(), &new);
+            let journal = committed(&before, &after);
+            scene.restore(&State { journal, ..before });
+            let backing = std::fs::OpenOptions::new().write(true).open(&scene.paths("data/f")[slot]).unwrap();
+            backing.set_len(left).unwrap();
+            let expected = overwritten(&scene.old, scene.old.len(), &new);
+            assert!(scene.recovered(None) == expected, "{shape:?}: {left} bytes left on member {slot}");
+        }
+    }
+}
+
 /// A truncation that finds no lane has stored the new size and no zeros behind it: they are due before the file grows again.
 #[test]
 fn a_truncation_that_fails_leaves_nothing_behind_the_end() {
