@@ -121,6 +121,12 @@ impl OwnedLock {
         }
     }
 
+    /// Whether somebody waits for the lock, or has waited for it before its holder had it.
+    #[must_use]
+    pub fn is_waited_for(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & WAITERS != 0
+    }
+
     /// The process that holds the lock, for reports.
     #[must_use]
     pub fn owner(&self) -> Option<OwnerId> {

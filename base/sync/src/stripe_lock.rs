@@ -35,6 +35,12 @@ impl StripeLock {
         self.lock.unlock();
     }
 
+    /// Whether somebody waits for the lock, or has waited for it before its holder had it.
+    #[must_use]
+    pub fn is_waited_for(&self) -> bool {
+        self.lock.is_waited_for()
+    }
+
     /// The process that holds the lock.
     #[must_use]
     pub fn owner(&self) -> Option<OwnerId> {

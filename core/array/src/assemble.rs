@@ -63,11 +63,22 @@ pub struct Tell {
     /// A file is refused, since its backing file at a host path is too short, and the other members in use cannot give what
     /// is missing.
     pub short: fn(&Member, &[u8]),
+    /// This process is about to compute so many bytes of a file that members have lost, with locks of the file held. It asks whether to
+    /// go on; if not, the file's bytes wait for the next process that opens the file. The function may sleep as long as what it is
+    /// given says that nobody waits for one of these locks.
+    pub computing: fn(u64, &dyn Fn() -> bool) -> bool,
 }
 
 impl Tell {
     /// Nobody hears of anything.
-    pub const NOTHING: Self = Self { loss: |_| {}, lost_name: |_, _| {}, difference: |_, _| {}, mend: |_| {}, short: |_, _| {} };
+    pub const NOTHING: Self = Self {
+        loss: |_| {},
+        lost_name: |_, _| {},
+        difference: |_, _| {},
+        mend: |_| {},
+        short: |_, _| {},
+        computing: |_, _| true,
+    };
 }
 
 /// When members go out that are missing while other processes use the array.

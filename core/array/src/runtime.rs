@@ -9,6 +9,7 @@
 mod anchors;
 mod attach;
 mod entry;
+mod job;
 mod joining;
 mod last;
 mod leaving;
@@ -25,6 +26,7 @@ pub use anchors::Anchors;
 pub use attach::ATTACH_SLOT_COUNT;
 use attach::{AttachSlot, owner_id, slot_of};
 pub use entry::{find_segment, segment_paths};
+pub use job::{Job, JobBoard, JobKind, JobState, JobWish, look_for_job};
 pub use last::is_filtered;
 pub use open_files::{FileEntry, SharedFile};
 pub use showing::{ANSWER_STEP, ANSWER_STEPS, MappingCounts, count_mappings, others_are_to_hear};
@@ -53,7 +55,7 @@ pub const IDLE_COUNT: usize = 64;
 const OPEN_WORDS: usize = OPEN_FILE_COUNT / 64;
 const MAGIC: u64 = u64::from_le_bytes(*b"CXLRrun\x01");
 /// Raised whenever the layout below changes.
-const VERSION: u32 = 30;
+const VERSION: u32 = 31;
 
 /// The thread that uses a lane of the journal, on a line of its own: 0 free, otherwise owner in the upper half and thread
 /// id in the lower, or [`JOURNAL_LANE_WAITS`].
@@ -138,6 +140,8 @@ struct Segment {
     mapped: MappedRecords,
     /// Raised to wake those that wait for something to happen to mapped files.
     bell: AtomicU32,
+    /// The rebuild, replacement or scrub that runs.
+    job: job::JobRecord,
     open_by_slot: [[AtomicU64; OPEN_WORDS]; ATTACH_SLOT_COUNT],
     /// The files that each process has mappings of, to load from or to store to.
     shown_by_slot: [[AtomicU64; OPEN_WORDS]; ATTACH_SLOT_COUNT],

@@ -263,6 +263,12 @@ impl Array {
         (self.tell.short)(&self.members[slot], host_path);
     }
 
+    /// Asks whether to go on computing what members have lost of a file: `bytes` of the file come next. `is_waited_for` says whether
+    /// somebody waits for a lock of the file, which the caller holds.
+    pub fn goes_on_computing(&self, bytes: u64, is_waited_for: &dyn Fn() -> bool) -> bool {
+        (self.tell.computing)(bytes, is_waited_for)
+    }
+
     /// Whether a user is root or the array's owner, who may change everything on the members.
     #[must_use]
     pub fn trusts(&self, uid: u32) -> bool {

@@ -397,7 +397,11 @@ impl Inode {
         if !lost.is_empty() && self.can_compute(range.lost)? {
             // A filter of system calls may end the process for a call that it has not made before.
             let populates = size >= STEP_BYTES && !is_filtered();
+            let array = self.files.array();
             self.each_step(0, size, |offset, bytes| {
+                if !array.goes_on_computing(bytes, &|| self.is_waited_for()) {
+                    return Err(OsError::CANCELED);
+                }
                 self.fill_holes(offset, offset + bytes.next_multiple_of(self.stripe_step()))?;
                 if populates {
                     self.populate(lost, offset, bytes);
@@ -419,6 +423,12 @@ impl Inode {
         self.each_step(start, end, |offset, bytes| self.agree_step(offset, bytes))?;
         let (start, end) = (self.geometry.member_bytes(start), self.geometry.member_bytes(end));
         self.on_members(|backing| backing.persist(start, end - start))
+    }
+
+    /// Whether somebody waits for the size lock or for a stripe lock of the file.
+    fn is_waited_for(&self) -> bool {
+        let shared = self.shared();
+        shared.size_lock.is_waited_for() || shared.stripes.iter().any(sync::StripeLock::is_waited_for)
     }
 
     /// Marks the file as doubtful if a member with data is out: the caller is about to make parity fit what the

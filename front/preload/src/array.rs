@@ -297,6 +297,7 @@ fn attach(config: &Config, notices: &mut Notices) -> Result<Namespace, OsError> 
             difference: tell_difference,
             mend: tell_mend,
             short: tell_short,
+            ..::array::Tell::NOTHING
         });
     if let Some(path) = &config.events {
         LOG.begin(path, &config.name, array.uuid());
