@@ -10,7 +10,7 @@ use std::{
 };
 use units::{ChunkBytes, parse_bytes};
 
-use crate::name::ArrayName;
+use crate::{job::Pace, name::ArrayName};
 
 const AFTER_HELP: &str = "\
 Exit status:
@@ -48,6 +48,9 @@ pub(crate) enum Command {
     Rebuild(Rebuild),
     Replace(Replace),
     Scrub(Scrub),
+    Pause(Pause),
+    Resume(Resume),
+    Cancel(Cancel),
     Fail(Fail),
     Remove(Remove),
     Events(Events),
@@ -328,6 +331,7 @@ pub(crate) enum JournalAction {
 Examples:
   cxlraid rebuild db
   cxlraid rebuild db --wait 600
+  cxlraid rebuild db --rate 500M --idle
   cxlraid rebuild db /mnt/b")]
 pub(crate) struct Rebuild {
     /// Name of the array; without it the environment says which
@@ -340,6 +344,8 @@ pub(crate) struct Rebuild {
     pub(crate) spares: bool,
     #[command(flatten)]
     pub(crate) patience: Patience,
+    #[command(flatten)]
+    pub(crate) pace: PaceOptions,
 }
 
 /// How long a rebuild waits for programs.
@@ -348,6 +354,70 @@ pub(crate) struct Patience {
     /// Wait so long for programs to end that keep the member from coming into use, and for files to be closed that are open since before
     #[arg(short, long, value_name = "SECONDS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=31_536_000))]
     pub(crate) wait: u64,
+}
+
+/// How fast a rebuild, a replacement or a scrub works.
+#[derive(Args, Debug)]
+pub(crate) struct PaceOptions {
+    /// Do no more bytes of files in a second, say 500M; a file that a program waits for is computed without this limit
+    #[arg(long, value_name = "BYTES", value_parser = parse_rate)]
+    pub(crate) rate: Option<u64>,
+    /// Give way: do no more than 10M in a second while programs that use the array are busy, which is when they have used a processor within the last half second
+    #[arg(long)]
+    pub(crate) idle: bool,
+    /// So many threads work on as many files [default: one for each processor]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(crate) workers: Option<u16>,
+}
+
+impl PaceOptions {
+    /// What they ask for.
+    pub(crate) fn pace(&self) -> Pace {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from).min(256);
+        Pace { rate: self.rate, gives_way: self.idle, workers: self.workers.map_or(processors, usize::from) }
+    }
+}
+
+/// A rate in bytes: less than a piece of work in a second would look like a pause.
+fn parse_rate(text: &str) -> Result<u64, String> {
+    parse_bytes(text)
+        .filter(|&rate| rate >= 1 << 20)
+        .ok_or_else(|| "a rate is in bytes a second and at least 1M; say for example 500M".to_owned())
+}
+
+/// Let the job that runs on an array pause: a rebuild, a replacement or a scrub
+///
+/// Whoever may use the array may pause its job, which another process or user may have begun. While it is paused it holds no lock of a file; a file whose bytes it is just computing is begun again when it goes on. It goes on
+/// after 'cxlraid resume'; if the process of a paused job ends, nothing is paused any more, and the same command, given again, goes on. 'cxlraid status' shows the job.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cxlraid pause db")]
+pub(crate) struct Pause {
+    /// Name of the array; without it the environment says which
+    pub(crate) name: Option<ArrayName>,
+}
+
+/// Let the job of an array go on that was paused
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cxlraid resume db")]
+pub(crate) struct Resume {
+    /// Name of the array; without it the environment says which
+    pub(crate) name: Option<ArrayName>,
+}
+
+/// End the job that runs on an array: a rebuild, a replacement or a scrub
+///
+/// What is done stays done, and nothing is left half done: a rebuild goes on when it is given again ('cxlraid rebuild', also after a replacement), a scrub tells what it has found. The command waits until the job has ended.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cxlraid cancel db")]
+pub(crate) struct Cancel {
+    /// Name of the array; without it the environment says which
+    pub(crate) name: Option<ArrayName>,
 }
 
 /// Put a new directory in the place of a member that is lost, and rebuild
@@ -368,6 +438,8 @@ pub(crate) struct Replace {
     pub(crate) new: PathBuf,
     #[command(flatten)]
     pub(crate) patience: Patience,
+    #[command(flatten)]
+    pub(crate) pace: PaceOptions,
 }
 
 /// Read everything that members hold and compare it, while programs work
@@ -380,7 +452,7 @@ pub(crate) struct Replace {
 /// wrong, parity and later copies are made from the data, as by mdadm's repair: what is wrong in the data stays. Modes, owners, extended attributes and times become those of most members, else those of the lowest; names that a member lacks, and files that are shorter, are told and
 /// left: 'cxlraid rebuild' makes a member anew. Bytes are judged in units of 4 KiB of each member.
 ///
-/// SIGINT ends a scrub, which tells what it has found.
+/// SIGINT and 'cxlraid cancel' end a scrub, which tells what it has found.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Exit status:
@@ -390,7 +462,7 @@ Exit status:
 
 Examples:
   cxlraid scrub db
-  cxlraid scrub db --repair
+  cxlraid scrub db --repair --idle
   cxlraid scrub db /data/tables --json")]
 pub(crate) struct Scrub {
     /// Name of the array; without it (then a path comes first) the environment says which
@@ -408,6 +480,8 @@ pub(crate) struct Scrub {
     /// Only these files and directories of the array, and none of its tables
     #[arg(value_name = "PATH")]
     pub(crate) paths: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) pace: PaceOptions,
 }
 
 /// The first word of a command whose array need not be named.

@@ -3,6 +3,7 @@
 use crate::{
     access,
     args::{Add, Assemble, Command, JournalAction, Rebuild, Replace, Retrieve, Status},
+    control,
     copy::Copy,
     create, events, examine, fail,
     failure::{Exit, Failure},
@@ -17,7 +18,7 @@ use crate::{
     tree::Host,
     view::{self, ArrayView},
 };
-use array::{Array, JournalPlace};
+use array::{Array, JournalPlace, runtime::JobWish};
 use std::{
     ffi::{OsStr, OsString},
     io::{self, Write as _},
@@ -46,6 +47,9 @@ pub(crate) fn execute(command: Command) -> Result<Exit, Failure> {
             print(&text)?;
             Ok(exit)
         }
+        Command::Pause(arguments) => control(arguments.name.as_ref(), JobWish::Pause),
+        Command::Resume(arguments) => control(arguments.name.as_ref(), JobWish::Go),
+        Command::Cancel(arguments) => control(arguments.name.as_ref(), JobWish::Cancel),
         Command::Fail(arguments) => {
             let source = source(Some(&arguments.array))?;
             print(&fail::fail(&source, called(&source), &arguments.member, arguments.force)?)
@@ -223,7 +227,7 @@ fn journal_command(action: &JournalAction) -> Result<Exit, Failure> {
 }
 
 fn rebuild(arguments: &Rebuild) -> Result<Exit, Failure> {
-    let begin = Begin::within(Duration::from_secs(arguments.patience.wait));
+    let begin = Begin::within(Duration::from_secs(arguments.patience.wait), arguments.pace.pace());
     let from = source(arguments.name.as_ref())?;
     let mut taken = String::new();
     if let (Source::Named(name, ..), None) = (&from, &arguments.member) {
@@ -246,12 +250,17 @@ fn replace(arguments: &Replace) -> Result<Exit, Failure> {
     let array = registry.find(&arguments.name)?;
     let others = array.spec.members.iter().filter(|member| **member != arguments.old).cloned();
     let members: Vec<PathBuf> = others.chain([arguments.new.clone()]).collect();
-    let begin = Begin::within(Duration::from_secs(arguments.patience.wait));
+    let begin = Begin::within(Duration::from_secs(arguments.patience.wait), arguments.pace.pace());
     let text = rebuild::replace(&registry, &array, &arguments.old, &arguments.new, &begin)?;
     for warning in create::shared_devices(&members).iter().filter(|warning| warning.is_about(&arguments.new)) {
         eprintln!("{warning}");
     }
     print(&text)
+}
+
+fn control(name: Option<&ArrayName>, wish: JobWish) -> Result<Exit, Failure> {
+    let source = source(name)?;
+    print(&control::tell(&source, called(&source), wish)?)
 }
 
 fn stop(name: Option<&ArrayName>) -> Result<Exit, Failure> {

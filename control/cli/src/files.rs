@@ -61,23 +61,33 @@ impl ArrayFiles {
     /// Opens one file after the other for writing, as far as that goes, and changes nothing: what waits for the first to open a file is done then. `opened` is called with the inode number of each that could be
     /// opened, and tells whether to go on.
     pub(crate) fn open_each_to_write(&self, mut opened: impl FnMut(u64) -> bool) {
+        self.each_file(|path| self.file_to_write(path).is_none_or(|file| opened(file.attribute().inode)));
+    }
+
+    /// Calls `visit` with the path of each file that has a name, once for each of its names, until it returns false.
+    pub(crate) fn each_file(&self, mut visit: impl FnMut(&Path) -> bool) {
         let mut directories = self.prefixes();
         while let Some(path) = directories.pop() {
             let Ok(Found { node: tree::Node::Directory(directory), .. }) = self.open(&path) else { continue };
             for path in directory.list().unwrap_or_default().into_iter().map(|name| path.join(name)) {
                 match inside(self.names.stat(bytes(&path), false)).map(|stat| Stat::of(&stat).kind) {
                     Ok(Kind::Directory) => directories.push(path),
-                    Ok(Kind::File) => {
-                        let file = open(&self.names, bytes(&path), OFlags::RDWR | OFlags::NOFOLLOW);
-                        if let Ok(Opened { node: Node::File(file), .. }) = &file
-                            && !opened(file.attribute().inode)
-                        {
-                            return;
-                        }
-                    }
+                    Ok(Kind::File) if !visit(&path) => return,
                     _ => {}
                 }
             }
+        }
+    }
+
+    /// Opens a file for writing and closes it, and changes nothing: what waits for the first to open it is done then. Returns whether it could be opened.
+    pub(crate) fn open_to_write(&self, path: &Path) -> bool {
+        self.file_to_write(path).is_some()
+    }
+
+    fn file_to_write(&self, path: &Path) -> Option<FileRef> {
+        match open(&self.names, bytes(path), OFlags::RDWR | OFlags::NOFOLLOW) {
+            Ok(Opened { node: Node::File(file), .. }) => Some(file),
+            _ => None,
         }
     }
 

@@ -151,7 +151,8 @@ pub(crate) fn view(source: &Source) -> Result<ArrayView, Failure> {
     let uuid = newest.map(|superblock| superblock.array_uuid);
     let name = source.variable(NAME).map(|name| name.to_string_lossy().into_owned());
     let mut members = members(&paths, &found, newest, config.uuid);
-    note_rebuilds(&mut members);
+    let jobs = uuid.map(|uuid| crate::control::jobs(uuid, &members)).unwrap_or_default();
+    note_rebuilds(&mut members, &jobs);
     let refused = foreseen(&config, &mut members);
     let last_scrub = uuid.and_then(|uuid| crate::events::last_scrub(source, &uuid.to_string()));
     let last_scrub = last_scrub.map(|logged| view::ScrubView {
@@ -172,6 +173,7 @@ pub(crate) fn view(source: &Source) -> Result<ArrayView, Failure> {
         processes: uuid.map(crate::runtime::attached).unwrap_or_default(),
         mappings: uuid.and_then(crate::mapped::mappings),
         spares: crate::spare::views(source),
+        jobs,
         last_scrub,
         names_compared: true,
         format_version: SUPPORTED.to_string(),
@@ -179,13 +181,15 @@ pub(crate) fn view(source: &Source) -> Result<ArrayView, Failure> {
 }
 
 /// Notes how much is still to be computed for members that are being rebuilt, as another member has it.
-fn note_rebuilds(members: &mut [MemberView]) {
+fn note_rebuilds(members: &mut [MemberView], jobs: &[view::JobView]) {
     let meta = |member: &MemberView| Path::new(&member.path).join(OsStr::from_bytes(format::DIRECTORY.to_bytes()));
     let Some(meta) = members.iter().find(|member| member.state == MemberState::InSync).map(meta) else { return };
     for member in members.iter_mut().filter(|member| member.state == MemberState::Rebuilding) {
         if let Some((files, bytes)) = crate::rebuild::waiting(&meta, member.slot) {
             let noun = if files == 1 { "file waits" } else { "files wait" };
-            member.note = Some(format!("{files} {noun}, {}; 'cxlraid rebuild' goes on", view::bytes_text(bytes)));
+            let is_at_work = jobs.iter().any(|job| job.kind != "scrub");
+            let todo = if is_at_work { "" } else { "; 'cxlraid rebuild' goes on" };
+            member.note = Some(format!("{files} {noun}, {}{todo}", view::bytes_text(bytes)));
         }
     }
 }

@@ -4,25 +4,22 @@
 //! work. The inode tables say which files wait, so a command that was cut short is given again and goes on where it was. One command at a time does this to an array.
 
 use crate::{
+    compute::compute,
     events,
     failure::Failure,
-    files::ArrayFiles,
     inspect::{self, Found, look},
+    job::{self, Pace},
     registry::{NamedArray, Registry},
+    repairing::{self, Repairing},
     runtime::{attached, users},
     spec::{ArraySpec, Source},
-    view::bytes_text,
 };
-use array::{Array, Config, Member, Standing, events::EventKind};
-use file::Unbuilt;
+use array::{Array, Config, Member, Standing, events::EventKind, runtime::JobKind};
 use format::{INODE_RECORD_BYTES, InodeRecord, Uuid, inode_record_offset};
-use indicatif::{ProgressBar, ProgressStyle};
 use namespace::{FillError, Joiner};
 use std::{
-    collections::BTreeMap,
     ffi::OsStr,
-    fs::{self, File, TryLockError},
-    io::{IsTerminal as _, stderr},
+    fs,
     os::{
         fd::AsFd as _,
         unix::{ffi::OsStrExt as _, fs::FileExt as _},
@@ -31,65 +28,38 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use sys::{
-    OsError,
-    rustix::fs::{SeekFrom, seek},
-};
-use units::{MemberSet, Shown, Slot};
+use sys::rustix::fs::{SeekFrom, seek};
+use units::{Shown, Slot};
 
-/// A scrub and a computation of lost bytes add this to their nice value (nice(2)). Where such a process and a program of the usual
-/// priority want one processor, the process gets a tenth of it.
-const NICE: i32 = 10;
 /// How long a command that waits to begin sleeps before it tries again.
 const PERIOD: Duration = Duration::from_millis(200);
 /// How long it sleeps at most after several attempts in which it gave a member all names in vain, which programs had to wait for.
 const PERIOD_MAX: Duration = Duration::from_secs(30);
 
-/// So often it is tried at least to open the files that wait, which programs may rename meanwhile, and to bring a member into use while
-/// programs start, which do not use the member in the first moments.
+/// So often it is tried at least to bring a member into use while programs start, which do not use the member in the first moments.
 const TRY_COUNT: u32 = 5;
 
-/// Until when a command waits for the programs to end that use an array.
-pub(crate) struct Begin(Option<Instant>);
+/// Until when a command waits for the programs to end that use an array, and how fast it works then.
+pub(crate) struct Begin {
+    until: Option<Instant>,
+    pub(crate) pace: Pace,
+}
 
 impl Begin {
     /// It waits so long from now on at most.
-    pub(crate) fn within(time: Duration) -> Self {
-        Self(Instant::now().checked_add(time))
+    pub(crate) fn within(time: Duration, pace: Pace) -> Self {
+        Self { until: Instant::now().checked_add(time), pace }
     }
 
-    fn is_over(&self) -> bool {
-        self.0.is_some_and(|until| Instant::now() >= until)
+    pub(crate) fn is_over(&self) -> bool {
+        self.until.is_some_and(|until| Instant::now() >= until)
     }
 
     /// Sleeps so long, or until the time is over.
     fn sleep(&self, time: Duration) {
-        let left = self.0.map(|until| until.saturating_duration_since(Instant::now()));
+        let left = self.until.map(|until| until.saturating_duration_since(Instant::now()));
         // The last attempts come when the time is over.
         thread::sleep(left.map_or(time, |left| time.min(left.max(PERIOD))));
-    }
-}
-
-/// Held by the only command that makes members of an array anew.
-struct Repairing {
-    /// The `.cxlraid` directories of members in use, locked (flock(2)).
-    _held: Vec<File>,
-}
-
-impl Repairing {
-    /// None if another command holds it.
-    fn begin(members: &[Member]) -> Option<Self> {
-        let mut held = Vec::new();
-        for member in members.iter().filter(|member| member.standing == Standing::InSync && !member.is_rebuilding) {
-            let meta = Path::new(OsStr::from_bytes(&member.path)).join(OsStr::from_bytes(format::DIRECTORY.to_bytes()));
-            // On a file system without locks nobody is kept out.
-            let Ok(file) = File::open(meta) else { continue };
-            match file.try_lock() {
-                Err(TryLockError::WouldBlock) => return None,
-                _ => held.push(file),
-            }
-        }
-        Some(Self { _held: held })
     }
 }
 
@@ -100,23 +70,29 @@ fn fill(
     source: &Source,
     slots: &[Slot],
     thing: &str,
+    kind: JobKind,
     begin: &Begin,
     check: impl Fn() -> Result<(), Failure>,
     mut begun: impl FnMut() -> Result<(), Failure>,
 ) -> Result<Repairing, Failure> {
     let config = inspect::config(source)?;
-    let busy = "another command makes members of the array anew";
     let mut left = slots;
     let (mut joiner, mut tries, mut period) = (None, 0, PERIOD);
     loop {
-        let Some(repairing) = Repairing::begin(&foreseen(source, thing)?) else {
-            if begin.is_over() {
-                return Err(Failure::new(thing, busy, "wait until it has ended; --wait SECONDS waits for it"));
+        let repairing = match Repairing::begin(source, thing, kind, slots.iter().copied().collect(), begin.pace)? {
+            Ok(repairing) => repairing,
+            Err(holder) if begin.is_over() => {
+                return Err(repairing::refused(thing, &holder, "; --wait SECONDS waits for it"));
             }
-            thread::sleep(PERIOD);
-            continue;
+            Err(_) => {
+                thread::sleep(PERIOD);
+                continue;
+            }
         };
         loop {
+            if job::is_ended() {
+                return Err(cancelled_before_it_is_in(thing));
+            }
             let Some((&slot, rest)) = left.split_first() else { return Ok(repairing) };
             let mut filled = Err(FillError::InUse);
             if joiner.is_none() {
@@ -144,6 +120,11 @@ fn fill(
         tries += 1;
         begin.sleep(period);
     }
+}
+
+/// Says that a job was told to end before its members came into use.
+fn cancelled_before_it_is_in(thing: &str) -> Failure {
+    Failure::new(thing, "the job was cancelled before the member was in use", "give the command again to go on")
 }
 
 /// Whether what keeps a member from coming into use may end by itself.
@@ -258,8 +239,8 @@ pub(crate) fn rebuild(
         };
     }
     persist::fault::install_handlers().map_err(|error| inspect::refused(thing, &std::io::Error::from(error).to_string()))?;
-    let _repairing = fill(source, &out, thing, begin, || Ok(()), || Ok(()))?;
-    compute(source, thing, begin).map(Some)
+    let repairing = fill(source, &out, thing, JobKind::Rebuild, begin, || Ok(()), || Ok(()))?;
+    compute(source, thing, JobKind::Rebuild, begin, &repairing).map(Some)
 }
 
 /// Puts the directory `new`, a spare or not, in the place of the member `old`, which is out. Returns what is to be printed.
@@ -271,6 +252,11 @@ pub(crate) fn replace(registry: &Registry, array: &NamedArray, old: &Path, new: 
     let mut spec = array.spec.clone();
     let Some(place) = spec.members.iter().position(|member| *member == old) else {
         // A replacement that was cut short behind its last step but one is named already.
+        let named = source(&array.spec);
+        if foreseen(&named, &thing)?.iter().any(|member| is_at(member, &new) && member.is_rebuilding) {
+            let repairing = fill(&named, &[], &thing, JobKind::Replace, begin, || Ok(()), || Ok(()))?;
+            return compute(&named, &thing, JobKind::Replace, begin, &repairing);
+        }
         let todo = if spec.members.contains(&new) {
             "its place is taken already; 'cxlraid rebuild' goes on"
         } else {
@@ -329,9 +315,9 @@ pub(crate) fn replace(registry: &Registry, array: &NamedArray, old: &Path, new: 
         }
         Ok(())
     };
-    let _repairing = fill(&changed, &slots, &thing, begin, check, &mut name)?;
+    let repairing = fill(&changed, &slots, &thing, JobKind::Replace, begin, check, &mut name)?;
     name()?;
-    compute(&changed, &thing, begin)
+    compute(&changed, &thing, JobKind::Replace, begin, &repairing)
 }
 
 /// The members as a start would find them.
@@ -363,94 +349,6 @@ fn not_filled(thing: &str, error: FillError) -> Failure {
         ),
         error => inspect::refused(thing, &error.to_string()),
     }
-}
-
-/// Lets programs have the processors first. The priority is higher than that of an idle process: the bytes of a file are computed under
-/// the file's locks, and a program that waits for such a lock must not wait until a processor is idle.
-pub(crate) fn step_back() {
-    // Where that is refused, the work is done all the same.
-    let _ = sys::rustix::process::nice(NICE);
-}
-
-/// Has the bytes of all files that wait computed, and says in the superblocks that the members are in sync. Files that were open when a member joined are waited for.
-fn compute(source: &Source, thing: &str, begin: &Begin) -> Result<String, Failure> {
-    step_back();
-    let array = Array::attach(&inspect::config(source)?).map_err(|error| inspect::refused(thing, &error.to_string()))?;
-    let cannot = |error: OsError| inspect::refused(thing, &std::io::Error::from(error).to_string());
-    let rebuilding: MemberSet = array.members().iter().filter(|member| member.is_rebuilding).map(|member| member.slot).collect();
-    let tell = events::begin(source, thing, array.uuid());
-    let files = ArrayFiles::open(array.telling(tell))?;
-    let core = files.core();
-    let waits =
-        |files: Vec<Unbuilt>| -> BTreeMap<u64, u64> { files.iter().map(|file| (file.attribute.inode, file.bytes)).collect() };
-    let mut left = waits(core.unbuilt().map_err(cannot)?);
-    let (count, bytes, begun) = (left.len(), left.values().sum::<u64>(), Instant::now());
-    let progress = progress(bytes);
-    let tell_of = |kind, count: usize, what: &str| {
-        for slot in rebuilding.iter() {
-            events::tell(kind, Some(&core.array().members()[slot].path), Some(count as u64), what);
-        }
-    };
-    tell_of(EventKind::RebuildStarted, count, "files wait to be computed");
-    let mut misses = 0;
-    let left = loop {
-        files.open_each_to_write(|inode| {
-            if let Some(bytes) = left.remove(&inode) {
-                progress.inc(bytes);
-            }
-            !left.is_empty()
-        });
-        let unbuilt: Vec<Unbuilt> =
-            core.unbuilt().map_err(cannot)?.into_iter().filter(|file| !core.is_about_to_go(file.attribute)).collect();
-        // The last process that closes such a file leaves it to whoever opens it next.
-        let are_open = unbuilt.iter().all(|file| core.goes_without(file.attribute));
-        misses = if are_open { 0 } else { misses + 1 };
-        if unbuilt.is_empty() || misses == TRY_COUNT || are_open && begin.is_over() {
-            break unbuilt;
-        }
-        left = waits(unbuilt);
-        thread::sleep(PERIOD);
-        files.names().forget_dead();
-    };
-    progress.finish_and_clear();
-    if !left.is_empty() && left.iter().all(|file| core.goes_without(file.attribute)) {
-        let what =
-            format!("{} of {count} files are open since before the member came into use, and go on without it", left.len());
-        let todo = "give the command again when their programs have closed them; --wait SECONDS waits for that";
-        return Err(Failure::new(thing, what, todo));
-    }
-    if !left.is_empty() {
-        let what = format!(
-            "{} of {count} files still wait to be rebuilt ({})",
-            left.len(),
-            bytes_text(left.iter().map(|file| file.bytes).sum())
-        );
-        let todo = "run it as a user who may write to every file, with all other members in use";
-        return Err(Failure::new(thing, what, todo));
-    }
-    core.array().end_rebuild(rebuilding).map_err(cannot)?;
-    // A computation without a member ends that file's note of lost bytes, so a member that went out meanwhile has nothing left that waits.
-    let members = core.array().members();
-    if let Some(slot) = rebuilding.minus(core.array().in_use()).lowest() {
-        let todo = "'cxlraid events' tells why; see to it that its device works, and try again";
-        return Err(Failure::new(members[slot].shown(), "went out of use while it was rebuilt", todo));
-    }
-    tell_of(EventKind::RebuildFinished, count, "the member is in sync");
-    let seconds = begun.elapsed().as_secs_f64();
-    let names: Vec<String> = rebuilding.iter().map(|slot| Shown(&members[slot].path).to_string()).collect();
-    Ok(format!("{thing}: {} in sync; {count} files, {} computed in {seconds:.1} s\n", names.join(", "), bytes_text(bytes)))
-}
-
-/// A bar of bytes of files, on a terminal.
-fn progress(bytes: u64) -> ProgressBar {
-    if !stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let style =
-        ProgressStyle::with_template("{bar:30} {binary_bytes} of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} to go");
-    let bar = ProgressBar::new(bytes).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    bar.enable_steady_tick(Duration::from_millis(200));
-    bar
 }
 
 /// How many files wait for a member that is being rebuilt, and how many bytes they have, by the inode table under another member's `.cxlraid`. None if this user may not read it.

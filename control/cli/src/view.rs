@@ -180,6 +180,8 @@ pub(crate) struct ArrayView {
     pub(crate) journal: Option<JournalSummary>,
     /// Directories that take the places of members that fail.
     pub(crate) spares: Vec<SpareView>,
+    /// What runs on it: a rebuild, a replacement or a scrub.
+    pub(crate) jobs: Vec<JobView>,
     /// The last scrub that came to an end, as the log of events has it.
     pub(crate) last_scrub: Option<ScrubView>,
     /// Whether all names of the members were compared.
@@ -239,6 +241,72 @@ pub(crate) struct ScrubView {
     pub(crate) wrong: u64,
     /// Its mode and its result.
     pub(crate) result: String,
+}
+
+/// A rebuild, a replacement or a scrub that runs.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub(crate) struct JobView {
+    /// "rebuild", "replacement" or "scrub".
+    pub(crate) kind: &'static str,
+    /// Of a scrub: "check" or "repair".
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) mode: Option<&'static str>,
+    /// "preparing" (members get names and tables), "running", "giving-way" (programs are busy), "paused" or "ending".
+    pub(crate) state: &'static str,
+    pub(crate) paused: bool,
+    /// The members that are made anew.
+    pub(crate) members: Vec<String>,
+    pub(crate) files_done: u64,
+    pub(crate) files_total: u64,
+    /// Bytes of data of files: holes are none.
+    pub(crate) bytes_done: u64,
+    pub(crate) bytes_total: u64,
+    pub(crate) bytes_left: u64,
+    pub(crate) bytes_per_second: u64,
+    /// What is left at that rate; null while nothing is done.
+    pub(crate) seconds_left: Option<u64>,
+    /// The rate that was asked for.
+    pub(crate) bytes_per_second_max: Option<u64>,
+    /// Whether it gives way to programs that are busy.
+    pub(crate) gives_way: bool,
+    pub(crate) workers: u32,
+    /// The process that runs it, and the user whose process that is.
+    pub(crate) pid: u32,
+    pub(crate) uid: u32,
+    /// When it began, in nanoseconds since 1970 (UTC), and the same for people (RFC 3339).
+    pub(crate) begun_ns: u64,
+    pub(crate) begun: String,
+}
+
+impl JobView {
+    fn text(&self) -> String {
+        let members: String = self.members.iter().map(|member| format!(" of {}", shown(member))).collect();
+        let mode = if self.mode == Some("repair") { " with --repair" } else { "" };
+        let who = format!("process {} of user {}", self.pid, self.uid);
+        if self.state == "preparing" {
+            return format!("{}{mode}{members}: it is being prepared; {who}", self.kind);
+        }
+        let state = match self.state {
+            "paused" => ", paused",
+            "ending" => ", about to end",
+            "giving-way" => ", giving way to programs",
+            _ => "",
+        };
+        let files = format!("{} of {}", self.files_done, counted(self.files_total as usize, "file", "files"));
+        let bytes = format!("{} of {}", bytes_text(self.bytes_done), bytes_text(self.bytes_total));
+        let pace =
+            self.seconds_left.map(|seconds| format!(", {}/s, {} to go", bytes_text(self.bytes_per_second), time_text(seconds)));
+        format!("{}{mode}{members}{state}: {files}, {bytes}{}; {who}", self.kind, pace.unwrap_or_default())
+    }
+}
+
+/// "1 h 2 min", "2 min 3 s", "3 s".
+fn time_text(seconds: u64) -> String {
+    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
+        (0, 0, seconds) => format!("{seconds} s"),
+        (0, minutes, seconds) => format!("{minutes} min {seconds} s"),
+        (hours, minutes, _) => format!("{hours} h {minutes} min"),
+    }
 }
 
 impl ArrayView {
@@ -339,6 +407,9 @@ impl ArrayView {
         }
         if let Some(mappings) = &self.mappings {
             text += &format!("  mapped: {}\n", mappings.text());
+        }
+        for job in &self.jobs {
+            text += &format!("  {}\n", job.text());
         }
         if let Some(scrub) = &self.last_scrub {
             text += &format!("  last scrub: {}, {}, {} wrong\n", scrub.time, shown(&scrub.result), scrub.wrong);
@@ -468,6 +539,7 @@ impl Serialize for ArrayView {
             journal: &'a Option<JournalSummary>,
             members: &'a [MemberView],
             spares: &'a [SpareView],
+            jobs: &'a [JobView],
             last_scrub: &'a Option<ScrubView>,
             #[serde(skip_serializing_if = "Option::is_none")]
             refused: &'a Option<String>,
@@ -485,6 +557,7 @@ impl Serialize for ArrayView {
             journal: &self.journal,
             members: &self.members,
             spares: &self.spares,
+            jobs: &self.jobs,
             last_scrub: &self.last_scrub,
             refused: &self.refused,
         }
@@ -524,6 +597,7 @@ pub(crate) mod tests {
             refused: None,
             journal: None,
             spares: Vec::new(),
+            jobs: Vec::new(),
             last_scrub: None,
             names_compared: true,
             format_version: "1.0".to_owned(),
@@ -700,6 +774,7 @@ Paths
         }
       ],
       "spares": [],
+      "jobs": [],
       "last_scrub": null
     }
   ]

@@ -11,35 +11,33 @@ mod tables;
 use crate::{
     args::Scrub,
     commands::absolute,
+    compute::{Progress, step_back},
     events,
     failure::{Exit, Failure},
     files::ArrayFiles,
-    inspect,
-    rebuild::step_back,
+    inspect, job,
+    repairing::{self, Repairing},
     spec::Source,
     view::MemberState,
 };
-use array::{Array, events::EventKind};
+use array::{Array, events::EventKind, runtime::JobKind};
 use file::{FileRef, ScrubMode, Watch};
 use format::Attribute;
-use indicatif::{ProgressBar, ProgressStyle};
 use namespace::{FileType, Scanned};
 use report::{DataView, NameView, Report, TableView, unread};
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, VecDeque},
     ffi::OsStr,
-    fs,
-    io::{self, IsTerminal as _, stderr},
+    fs, io,
     os::unix::{ffi::OsStrExt as _, fs::MetadataExt as _},
     path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::{Duration, Instant},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, atomic::AtomicBool},
+    thread,
+    time::Instant,
 };
 use sys::OsError;
 use tables::{Fault, Place};
+use units::MemberSet;
 
 /// Signals that end a scrub: it tells what it has found so far.
 const ENDING: [i32; 2] = [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM];
@@ -49,6 +47,7 @@ pub(crate) fn scrub(source: &Source, thing: &str, arguments: &Scrub) -> Result<(
     let begun = Instant::now();
     step_back();
     let is_ended = ending(thing)?;
+    job::end_with(&is_ended);
     let config = inspect::config(source)?;
     let view = inspect::view(source)?;
     let superblock = inspect::newest(source, thing)?;
@@ -67,14 +66,15 @@ pub(crate) fn scrub(source: &Source, thing: &str, arguments: &Scrub) -> Result<(
         if paths.is_empty() { tables::look(&places, superblock.array_uuid, journal) } else { Vec::new() }
     };
     let faults = look();
-    let array = match Array::attach(&config) {
-        Ok(array) => array,
-        Err(error) => {
-            // What the tables show may be why.
-            faults.iter().for_each(|fault| eprintln!("{}", TableView::new(fault.clone(), false).line()));
-            return Err(inspect::refused(thing, &error.to_string()));
-        }
+    let tell_faults = |failure: Failure| {
+        // What the tables show may be why.
+        faults.iter().for_each(|fault| eprintln!("{}", TableView::new(fault.clone(), false).line()));
+        failure
     };
+    let (kind, pace) = (if arguments.repair { JobKind::Repair } else { JobKind::Check }, arguments.pace.pace());
+    let begun_job = Repairing::begin(source, thing, kind, MemberSet::EMPTY, pace).map_err(tell_faults)?;
+    let repairing = begun_job.map_err(|holder| repairing::refused(thing, &holder, ""))?;
+    let array = Array::attach(&config).map_err(|error| tell_faults(inspect::refused(thing, &error.to_string())))?;
     let files = ArrayFiles::open(array.telling(events::begin(source, thing, superblock.array_uuid)))?;
     paths.iter().try_for_each(|path| files.require_inside(path))?;
     let core = files.core();
@@ -87,27 +87,38 @@ pub(crate) fn scrub(source: &Source, thing: &str, arguments: &Scrub) -> Result<(
     if is_whole {
         events::tell(EventKind::ScrubStarted, None, None, mode);
     }
-    let mut walk = Walk {
+    let roots = if paths.is_empty() { files.prefixes() } else { paths.clone() };
+    let (count, bytes) =
+        roots.iter().map(|root| estimate_below(&files, root)).fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
+    job::set_totals(count, bytes);
+    repairing.works();
+    let progress = Progress::begin();
+    let walk = Walk {
         files: &files,
         repair: arguments.repair,
         waiting,
         resync,
-        seen: BTreeSet::new(),
-        report: Report::new(thing, superblock.array_uuid.to_string(), arguments.repair),
-        progress: progress(&files, &paths),
-        is_ended: &is_ended,
+        report: Mutex::new(Report::new(thing, superblock.array_uuid.to_string(), arguments.repair)),
+        queue: Mutex::new(Queue::default()),
+        more: Condvar::new(),
     };
-    let roots = if paths.is_empty() { files.prefixes() } else { paths.clone() };
-    for root in roots {
-        walk.from(&root, !paths.is_empty())?;
-    }
-    let Walk { mut report, progress, .. } = walk;
-    progress.finish_and_clear();
+    let walked = thread::scope(|scope| {
+        let make = |_| thread::Builder::new().spawn_scoped(scope, || walk.work()).ok();
+        // Where no thread can be made this one does all.
+        let others: Vec<_> = (1..pace.workers).map_while(make).collect();
+        let walked = walk.roots(&roots, !paths.is_empty(), 4 * (others.len() + 1));
+        walk.work();
+        walked
+    });
+    walked?;
+    let mut report = walk.report.into_inner().unwrap_or_else(PoisonError::into_inner);
+    report.sort();
+    drop(progress);
     let mended = if arguments.repair && !faults.is_empty() { Some(mend_tables(&files, look)) } else { None };
     report.tables = tables_of(faults, mended.as_deref());
     let out = core.array().members().iter().map(|member| member.slot).filter(|&slot| !core.array().in_use().contains(slot));
     report.out = out.collect();
-    report.interrupted = is_ended.load(Ordering::Relaxed);
+    report.interrupted = job::is_ended();
     report.seconds = begun.elapsed().as_secs_f64();
     report.tell(is_whole, &members);
     let exit = match (report.is_fine(), report.interrupted && report.wrong() == 0) {
@@ -151,7 +162,7 @@ fn tables_of(faults: Vec<Fault>, after: Option<&[Fault]>) -> Vec<TableView> {
     faults.into_iter().map(|fault| (is_gone(&fault), fault)).map(|(is_gone, fault)| TableView::new(fault, is_gone)).collect()
 }
 
-/// A walk over the array's files.
+/// A walk over the array's files. One thread compares names and puts files into the queue, out of which all take them.
 struct Walk<'a> {
     files: &'a ArrayFiles,
     repair: bool,
@@ -159,46 +170,83 @@ struct Walk<'a> {
     waiting: BTreeSet<u64>,
     /// The inodes of files of which bytes wait for resync.
     resync: BTreeSet<u64>,
-    /// The inodes, with their generations, that were compared: a file may have several names.
-    seen: BTreeSet<(u64, u64)>,
-    report: Report,
-    progress: ProgressBar,
-    is_ended: &'a AtomicBool,
+    report: Mutex<Report>,
+    queue: Mutex<Queue>,
+    /// The queue has got a file, or gets no more.
+    more: Condvar,
+}
+
+/// Files that are to be compared.
+#[derive(Default)]
+struct Queue {
+    files: VecDeque<(Vec<u8>, Attribute)>,
+    /// No file comes any more.
+    is_complete: bool,
 }
 
 impl Walk<'_> {
-    fn is_ended(&self) -> bool {
-        self.is_ended.load(Ordering::Relaxed)
+    fn report(&self) -> MutexGuard<'_, Report> {
+        self.report.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Compares a path and all below it. What somebody has asked for must be there.
-    fn from(&mut self, root: &Path, must_exist: bool) -> Result<(), Failure> {
-        let (names, report) = (self.files.names(), &mut self.report);
-        let path = root.as_os_str().as_bytes();
-        let scanned = names.scrub_name(path, self.repair, &mut |found| report.names.push(NameView::new(&found)));
-        match scanned {
-            Ok(Some(scanned)) => self.below(scanned),
-            Ok(None) if must_exist => {
-                return Err(Failure::new(root.display(), "no such file or directory", "name a path on the array"));
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Compares the files of the queue until no more come.
+    fn work(&self) {
+        let mut queue = self.queue();
+        loop {
+            if let Some((path, attribute)) = queue.files.pop_front() {
+                drop(queue);
+                if !job::is_ended() {
+                    self.file(&path, attribute);
+                }
+                queue = self.queue();
+            } else if queue.is_complete {
+                return;
+            } else {
+                queue = self.more.wait(queue).unwrap_or_else(PoisonError::into_inner);
             }
-            Ok(None) => {}
-            Err(error) => self.report.unread.push(unread(root, &error.into())),
         }
-        Ok(())
     }
 
-    fn below(&mut self, first: Scanned) {
+    /// Compares the names below these paths, and has the files compared. What somebody has asked for must be there.
+    fn roots(&self, roots: &[PathBuf], must_exist: bool, ahead: usize) -> Result<(), Failure> {
+        // The inodes, with their generations, that were met: a file may have several names.
+        let mut seen = BTreeSet::new();
+        let walked = roots.iter().try_for_each(|root| {
+            let path = root.as_os_str().as_bytes();
+            let scanned =
+                self.files.names().scrub_name(path, self.repair, &mut |found| self.report().names.push(NameView::new(&found)));
+            match scanned {
+                Ok(Some(scanned)) => self.below(scanned, &mut seen, ahead),
+                Ok(None) if must_exist => {
+                    return Err(Failure::new(root.display(), "no such file or directory", "name a path on the array"));
+                }
+                Ok(None) => {}
+                Err(error) => self.report().unread.push(unread(root, &error.into())),
+            }
+            Ok(())
+        });
+        self.queue().is_complete = true;
+        self.more.notify_all();
+        walked
+    }
+
+    fn below(&self, first: Scanned, seen: &mut BTreeSet<(u64, u64)>, ahead: usize) {
         let mut pending = vec![first];
-        while let Some(Scanned { path, kind, attribute }) = pending.pop().filter(|_| !self.is_ended()) {
+        while let Some(Scanned { path, kind, attribute }) = pending.pop().filter(|_| !job::is_ended()) {
             match (kind, attribute) {
-                (FileType::RegularFile, Some(attribute)) => self.file(&path, attribute),
+                (FileType::RegularFile, Some(attribute)) if seen.insert((attribute.inode, attribute.generation)) => {
+                    self.add(path, attribute, ahead);
+                }
                 (FileType::Directory, _) => {
-                    let report = &mut self.report;
-                    let mut found = |found| report.names.push(NameView::new(&found));
+                    let mut found = |found| self.report().names.push(NameView::new(&found));
                     let scanned =
                         self.files.names().scrub_directory(&path, self.repair, &mut found, &mut |scanned| pending.push(scanned));
                     if let Err(error) = scanned {
-                        self.report.unread.push(unread(Path::new(OsStr::from_bytes(&path)), &error.into()));
+                        self.report().unread.push(unread(Path::new(OsStr::from_bytes(&path)), &error.into()));
                     }
                 }
                 _ => {}
@@ -206,98 +254,136 @@ impl Walk<'_> {
         }
     }
 
-    fn file(&mut self, path: &[u8], attribute: Attribute) {
-        if !self.seen.insert((attribute.inode, attribute.generation)) {
+    /// Puts a file into the queue. If that holds so many that names are known far ahead of the files that are compared, this thread compares one.
+    fn add(&self, path: Vec<u8>, attribute: Attribute, ahead: usize) {
+        let mut queue = self.queue();
+        queue.files.push_back((path, attribute));
+        let first = if queue.files.len() >= ahead { queue.files.pop_front() } else { None };
+        drop(queue);
+        match first {
+            Some((path, attribute)) => self.file(&path, attribute),
+            None => self.more.notify_one(),
+        }
+    }
+
+    fn file(&self, path: &[u8], attribute: Attribute) {
+        // Before the file is open: it may be long until the job goes on that is paused.
+        if job::step(0).is_err() {
             return;
         }
         let waits = self.waiting.contains(&attribute.inode);
         let waits_for_resync = self.resync.contains(&attribute.inode);
         let path = Path::new(OsStr::from_bytes(path));
+        let (_, bytes) = estimate(self.files, path);
+        let is_compared = self.compare_file(path, attribute, waits, waits_for_resync);
+        job::end_file(bytes, is_compared);
+        if is_compared {
+            let mut report = self.report();
+            report.files += 1;
+            report.waiting_files += u64::from(waits);
+        }
+    }
+
+    /// Returns false if the file could not be opened.
+    fn compare_file(&self, path: &Path, attribute: Attribute, waits: bool, waits_for_resync: bool) -> bool {
         if waits_for_resync {
             let names = self.files.names();
             let as_it_is = |for_writing| names.open_as_it_is(path.as_os_str().as_bytes(), attribute, for_writing);
             match self.repair.then(|| as_it_is(true)) {
                 Some(Ok(file)) => self.compare(path, &file, ScrubMode::RepairWaiting),
                 _ => {
-                    let Some(file) = self.told(path, as_it_is(false).map(Some).map_err(io::Error::from)) else { return };
+                    let Some(file) = self.told(path, as_it_is(false).map(Some).map_err(io::Error::from)) else { return false };
                     self.compare(path, &file, ScrubMode::CheckWaiting);
                 }
             }
         }
-        if !waits_for_resync || self.repair && !self.is_ended() {
+        if !waits_for_resync || self.repair && !job::is_ended() {
             let opened = if waits {
                 let opened = self.files.names().open_as_it_is(path.as_os_str().as_bytes(), attribute, false);
                 opened.map(Some).map_err(io::Error::from)
             } else {
                 self.files.open_to_scrub(path)
             };
-            let Some(file) = self.told(path, opened) else { return };
+            let Some(file) = self.told(path, opened) else { return false };
             self.compare(path, &file, if self.repair { ScrubMode::Repair } else { ScrubMode::Check });
         }
-        self.report.files += 1;
-        self.report.waiting_files += u64::from(waits);
+        true
     }
 
     /// None, and it is told, if a file could not be opened; None, too, if it went, or another file took its place, since its name was compared.
-    fn told(&mut self, path: &Path, opened: io::Result<Option<FileRef>>) -> Option<FileRef> {
+    fn told(&self, path: &Path, opened: io::Result<Option<FileRef>>) -> Option<FileRef> {
         match opened {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => {
-                self.report.unread.push(unread(path, &error));
+                self.report().unread.push(unread(path, &error));
                 None
             }
         }
     }
 
-    fn compare(&mut self, path: &Path, file: &FileRef, mode: ScrubMode) {
-        let (report, progress, is_ended) = (&mut self.report, &self.progress, self.is_ended);
-        let mut found =
-            |mismatch: &array::Mismatch, mended| report.add(DataView::new(path.as_os_str().as_bytes(), mismatch, mended, mode));
-        let mut goes_on = |bytes, hole| {
-            progress.inc(bytes);
-            progress.set_length(progress.length().unwrap_or(0).saturating_sub(hole));
-            !is_ended.load(Ordering::Relaxed)
+    fn compare(&self, path: &Path, file: &FileRef, mode: ScrubMode) {
+        let mut ranges = Vec::new();
+        let mut found = |mismatch: &array::Mismatch, mended| {
+            report::add(&mut ranges, DataView::new(path.as_os_str().as_bytes(), mismatch, mended, mode));
         };
-        match file.scrub(mode, &mut Watch { found: &mut found, goes_on: &mut goes_on }) {
+        let mut goes_on = |bytes, _hole| {
+            job::count_bytes(bytes);
+            job::step(bytes).is_ok()
+        };
+        let scrubbed = file.scrub(mode, &mut Watch { found: &mut found, goes_on: &mut goes_on });
+        let mut report = self.report();
+        report.mismatches.append(&mut ranges);
+        match scrubbed {
             Ok(scrubbed) => {
-                self.report.bytes += scrubbed.bytes;
-                self.report.unsettled_bytes += scrubbed.unsettled_bytes;
+                report.bytes += scrubbed.bytes;
+                report.unsettled_bytes += scrubbed.unsettled_bytes;
             }
-            Err(error) => self.report.unread.push(unread(path, &error.into())),
+            Err(error) => report.unread.push(unread(path, &error.into())),
         }
     }
 }
 
-/// A bar of bytes of files, on a terminal. Holes are taken off its length when they are met.
-fn progress(files: &ArrayFiles, paths: &[PathBuf]) -> ProgressBar {
-    if !stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let lowest = files.core().array().first_in_use().ok().map(|slot| files.core().array().members()[slot].path.clone());
-    let bytes = match lowest {
-        Some(member) if !paths.is_empty() => {
-            // Each file's part of the bytes; a guess for the bar alone.
-            let count = files.core().array().geometry().data_columns() as u64;
-            let on_member = |path: &PathBuf| Path::new(OsStr::from_bytes(&member)).join(path.strip_prefix("/").unwrap_or(path));
-            paths.iter().map(|path| bytes_below(&on_member(path)) * count).sum()
+/// How many files, and about how many bytes of data in them, are at a path and below it.
+fn estimate_below(files: &ArrayFiles, path: &Path) -> (u64, u64) {
+    let mut pending = vec![path.to_owned()];
+    let (mut count, mut bytes) = (0, 0u64);
+    let Some(member) = lowest(files) else { return (0, 0) };
+    while let Some(path) = pending.pop() {
+        let on_member = member.join(path.strip_prefix("/").unwrap_or(&path));
+        match fs::symlink_metadata(&on_member) {
+            Ok(metadata) if metadata.is_dir() => {
+                let entries = fs::read_dir(&on_member).into_iter().flatten().flatten();
+                pending.extend(entries.map(|entry| path.join(entry.file_name())));
+            }
+            _ => {
+                let (is_file, own) = estimate(files, &path);
+                count += u64::from(is_file);
+                bytes = bytes.saturating_add(own);
+            }
         }
-        _ => files.core().bytes().unwrap_or(0),
-    };
-    let style =
-        ProgressStyle::with_template("{bar:30} {binary_bytes} of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} to go");
-    let bar = ProgressBar::new(bytes).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    bar.enable_steady_tick(Duration::from_millis(200));
-    bar
+    }
+    (count, bytes)
 }
 
-fn bytes_below(path: &Path) -> u64 {
-    match fs::symlink_metadata(path) {
-        Ok(metadata) if metadata.is_dir() => {
-            let entries = fs::read_dir(path).into_iter().flatten().flatten();
-            entries.map(|entry| bytes_below(&entry.path())).sum()
+/// Whether a path leads to a file, and about how many bytes of data it has, by its backing file on one member: holes are none of them.
+fn estimate(files: &ArrayFiles, path: &Path) -> (bool, u64) {
+    let geometry = files.core().array().geometry();
+    let on_member = |member: PathBuf| member.join(path.strip_prefix("/").unwrap_or(path));
+    match lowest(files).map(on_member).and_then(|path| fs::symlink_metadata(path).ok()) {
+        // A file that does not fill its first chunk is as long as its backing files.
+        Some(metadata) if metadata.is_file() && metadata.size() < geometry.chunk().bytes() => (true, metadata.size()),
+        Some(metadata) if metadata.is_file() => {
+            let bytes = metadata.size().min(metadata.blocks() * 512);
+            (true, bytes.saturating_mul(geometry.data_columns() as u64))
         }
-        Ok(metadata) if metadata.is_file() => metadata.size(),
-        _ => 0,
+        _ => (false, 0),
     }
+}
+
+/// The directory of the lowest member in use.
+fn lowest(files: &ArrayFiles) -> Option<PathBuf> {
+    let array = files.core().array();
+    let slot = array.first_in_use().ok()?;
+    Some(Path::new(OsStr::from_bytes(&array.members()[slot].path)).to_owned())
 }

@@ -228,6 +228,13 @@ impl TableView {
     }
 }
 
+/// Adds a range that does not fit to those of its file. A range that continues the last one is joined to it.
+pub(crate) fn add(ranges: &mut Vec<DataView>, found: DataView) {
+    if !ranges.last_mut().is_some_and(|last| last.absorb(&found)) {
+        ranges.push(found);
+    }
+}
+
 impl Report {
     pub(crate) fn new(array: &str, uuid: String, repair: bool) -> Self {
         Self {
@@ -249,11 +256,10 @@ impl Report {
         }
     }
 
-    /// Adds a range that does not fit. A range that continues the last one is joined to it.
-    pub(crate) fn add(&mut self, found: DataView) {
-        if !self.mismatches.last_mut().is_some_and(|last| last.absorb(&found)) {
-            self.mismatches.push(found);
-        }
+    /// Brings what was found into the order of paths: several threads have found it.
+    pub(crate) fn sort(&mut self) {
+        self.mismatches.sort_by(|one, other| one.path.cmp(&other.path));
+        self.unread.sort_by(|one, other| one.path.cmp(&other.path));
     }
 
     /// How many ranges, names and tables do not fit.
@@ -372,7 +378,10 @@ mod tests {
     fn what_goes_on_is_one_thing() {
         let mut report = Report::new("db", String::new(), false);
         for offset in [0, 4096, 12288] {
-            report.add(DataView::new(b"/data/f", &mismatch(offset, Verdict::Unknown), Mended::No, ScrubMode::Check));
+            add(
+                &mut report.mismatches,
+                DataView::new(b"/data/f", &mismatch(offset, Verdict::Unknown), Mended::No, ScrubMode::Check),
+            );
         }
         assert_eq!(
             report.mismatches.iter().map(|found| (found.offset, found.bytes)).collect::<Vec<_>>(),

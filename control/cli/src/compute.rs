@@ -1,0 +1,261 @@
+//! What members that are made anew have lost of files is computed, by several threads and at the pace that was asked for.
+//!
+//! The core computes a file's bytes when it opens the file for writing. This opens one file after the other that waits, by the inode tables. So whatever ends the command, the tables say what is left, and the
+//! next command goes on there.
+
+use crate::{
+    events,
+    failure::Failure,
+    files::ArrayFiles,
+    inspect,
+    job::{self, Cancelled},
+    rebuild::Begin,
+    repairing::Repairing,
+    spec::Source,
+    view::bytes_text,
+};
+use array::{Array, events::EventKind, runtime::JobKind};
+use file::{Files, Unbuilt};
+use format::Attribute;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ffi::OsStr,
+    fs,
+    io::{IsTerminal as _, stderr},
+    os::unix::{ffi::OsStrExt as _, fs::MetadataExt as _},
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+use sys::{OsError, rustix::fs::lgetxattr};
+use units::{MemberSet, Shown};
+
+/// A scrub and a computation of lost bytes add this to their nice value (nice(2)). Where such a process and a program of the usual
+/// priority want one processor, the process gets a tenth of it.
+const NICE: i32 = 10;
+/// How long a command that waits for files to be closed sleeps before it looks again.
+const PERIOD: Duration = Duration::from_millis(200);
+/// So often it is tried at least to open the files that wait, which programs may rename meanwhile.
+const TRY_COUNT: u32 = 5;
+
+/// Lets programs have the processors first. The priority is higher than that of an idle process: the bytes of a file are computed under
+/// the file's locks, and a program that waits for such a lock must not wait until a processor is idle.
+pub(crate) fn step_back() {
+    // Where that is refused, the work is done all the same.
+    let _ = sys::rustix::process::nice(NICE);
+}
+
+/// A file that waits.
+struct Waiting {
+    path: PathBuf,
+    /// The bytes of its data: holes are none.
+    bytes: u64,
+}
+
+/// Has the bytes of all files that wait computed, and says in the superblocks that the members are in sync. Files that were open when a member joined are waited for.
+pub(crate) fn compute(
+    source: &Source,
+    thing: &str,
+    kind: JobKind,
+    begin: &Begin,
+    repairing: &Repairing,
+) -> Result<String, Failure> {
+    step_back();
+    let array = Array::attach(&inspect::config(source)?).map_err(|error| inspect::refused(thing, &error.to_string()))?;
+    let cannot = |error: OsError| inspect::refused(thing, &std::io::Error::from(error).to_string());
+    let rebuilding: MemberSet = array.members().iter().filter(|member| member.is_rebuilding).map(|member| member.slot).collect();
+    let tell = array::Tell { computing: job::computing, ..events::begin(source, thing, array.uuid()) };
+    let files = ArrayFiles::open(array.telling(tell))?;
+    let core = files.core();
+    let waits =
+        |files: Vec<Unbuilt>| -> BTreeMap<u64, u64> { files.iter().map(|file| (file.attribute.inode, file.bytes)).collect() };
+    let mut left = waits(core.unbuilt().map_err(cannot)?);
+    let (count, bytes, begun) = (left.len(), left.values().sum::<u64>(), Instant::now());
+    repairing.works();
+    let progress = Progress::begin();
+    let tell_of = |kind, count: usize, what: &str| {
+        for slot in rebuilding.iter() {
+            events::tell(kind, Some(&core.array().members()[slot].path), Some(count as u64), what);
+        }
+    };
+    tell_of(EventKind::RebuildStarted, count, "files wait to be computed");
+    let cancelled = |left: usize| {
+        let what = format!("the {} was cancelled; {left} of {count} files still wait to be computed", noun(kind));
+        Failure::new(thing, what, "'cxlraid rebuild' goes on")
+    };
+    let mut misses = 0;
+    let left = loop {
+        let ended = each_waiting(&files, rebuilding, &left, begin.pace.workers);
+        let unbuilt: Vec<Unbuilt> =
+            core.unbuilt().map_err(cannot)?.into_iter().filter(|file| !core.is_about_to_go(file.attribute)).collect();
+        if ended.is_err() && !unbuilt.is_empty() {
+            return Err(cancelled(unbuilt.len()));
+        }
+        // The last process that closes such a file leaves it to whoever opens it next.
+        let are_open = unbuilt.iter().all(|file| core.goes_without(file.attribute));
+        misses = if are_open { 0 } else { misses + 1 };
+        if unbuilt.is_empty() || misses == TRY_COUNT || are_open && begin.is_over() {
+            break unbuilt;
+        }
+        left = waits(unbuilt);
+        thread::sleep(PERIOD);
+        files.names().forget_dead();
+    };
+    drop(progress);
+    if !left.is_empty() && left.iter().all(|file| core.goes_without(file.attribute)) {
+        let what =
+            format!("{} of {count} files are open since before the member came into use, and go on without it", left.len());
+        let todo = "give the command again when their programs have closed them; --wait SECONDS waits for that";
+        return Err(Failure::new(thing, what, todo));
+    }
+    if !left.is_empty() {
+        let what = format!(
+            "{} of {count} files still wait to be rebuilt ({})",
+            left.len(),
+            bytes_text(left.iter().map(|file| file.bytes).sum())
+        );
+        let todo = "run it as a user who may write to every file, with all other members in use";
+        return Err(Failure::new(thing, what, todo));
+    }
+    core.array().end_rebuild(rebuilding).map_err(cannot)?;
+    // A computation without a member ends that file's note of lost bytes, so a member that went out meanwhile has nothing left that waits.
+    let members = core.array().members();
+    if let Some(slot) = rebuilding.minus(core.array().in_use()).lowest() {
+        let todo = "'cxlraid events' tells why; see to it that its device works, and try again";
+        return Err(Failure::new(members[slot].shown(), "went out of use while it was rebuilt", todo));
+    }
+    tell_of(EventKind::RebuildFinished, count, "the member is in sync");
+    let seconds = begun.elapsed().as_secs_f64();
+    let names: Vec<String> = rebuilding.iter().map(|slot| Shown(&members[slot].path).to_string()).collect();
+    Ok(format!("{thing}: {} in sync; {count} files, {} computed in {seconds:.1} s\n", names.join(", "), bytes_text(bytes)))
+}
+
+/// What the job is called in messages.
+pub(crate) const fn noun(kind: JobKind) -> &'static str {
+    match kind {
+        JobKind::Rebuild => "rebuild",
+        JobKind::Replace => "replacement",
+        JobKind::Check | JobKind::Repair => "scrub",
+    }
+}
+
+/// Opens each file whose inode is among those in `left`, and so has its bytes computed. Fails if the job is to end.
+fn each_waiting(files: &ArrayFiles, rebuilding: MemberSet, left: &BTreeMap<u64, u64>, workers: usize) -> Result<(), Cancelled> {
+    job::step(0)?;
+    let mut waiting = listed(files, rebuilding, left);
+    job::set_totals(waiting.len() as u64, waiting.iter().map(|file| file.bytes).sum());
+    // The largest come first, so that no thread begins one of them when the others have nothing left to do.
+    waiting.sort_by_key(|file| std::cmp::Reverse(file.bytes));
+    let (next, is_ended) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let work = || {
+        while let Some(file) = waiting.get(next.fetch_add(1, Ordering::Relaxed)) {
+            if compute_file(files, file).is_err() {
+                is_ended.store(true, Ordering::Relaxed);
+                return;
+            }
+        }
+    };
+    thread::scope(|scope| {
+        // Where no thread can be made the others, or this one, do the work.
+        let make = |_| thread::Builder::new().spawn_scoped(scope, work).ok();
+        let others: Vec<_> = (1..workers.min(waiting.len())).map_while(make).collect();
+        work();
+        drop(others);
+    });
+    if is_ended.load(Ordering::Relaxed) { Err(Cancelled) } else { Ok(()) }
+}
+
+/// Opens a file for writing, if that can be done, and so has its bytes computed. Where the job is paused meanwhile, that is begun again.
+fn compute_file(files: &ArrayFiles, file: &Waiting) -> Result<(), Cancelled> {
+    loop {
+        job::step(0)?;
+        let is_done = files.open_to_write(&file.path);
+        if !job::end_file(file.bytes, is_done) {
+            return Ok(());
+        }
+    }
+}
+
+/// The files that have names, and of which the inodes are among those in `left`. What cannot be told of a file's inode here its opening tells.
+fn listed(files: &ArrayFiles, rebuilding: MemberSet, left: &BTreeMap<u64, u64>) -> Vec<Waiting> {
+    let core = files.core();
+    let whole = core.array().in_use().minus(rebuilding).lowest().map(|slot| core.array().members()[slot].path.clone());
+    let (mut found, mut known) = (Vec::new(), BTreeSet::new());
+    files.each_file(|path| {
+        let backing = whole.as_ref().map(|member| below(member, path));
+        let inode = backing.as_ref().and_then(|backing| inode_of(backing));
+        // A file with several names is computed once.
+        if inode.is_some_and(|inode| !left.contains_key(&inode) || !known.insert(inode)) {
+            return true;
+        }
+        let size = inode.and_then(|inode| left.get(&inode).copied()).unwrap_or(0);
+        let bytes = backing.map_or(size, |backing| data_bytes(core, &backing, size));
+        found.push(Waiting { path: path.to_owned(), bytes });
+        true
+    });
+    found
+}
+
+fn below(member: &[u8], path: &Path) -> PathBuf {
+    Path::new(OsStr::from_bytes(member)).join(path.strip_prefix("/").unwrap_or(path))
+}
+
+fn inode_of(backing: &Path) -> Option<u64> {
+    let mut bytes = [0; format::ATTRIBUTE_BYTES];
+    lgetxattr(backing, format::ATTRIBUTE_NAME, &mut bytes[..]).ok()?;
+    Some(Attribute::decode(&bytes).ok()?.inode)
+}
+
+/// How many bytes of data a file of this size has, by what a backing file of it takes: holes are none of them.
+pub(crate) fn data_bytes(core: &Files, backing: &Path, size: u64) -> u64 {
+    let geometry = core.array().geometry();
+    match fs::symlink_metadata(backing) {
+        // Of a file of one stripe the backing file may hold nothing that others hold.
+        Ok(metadata) if size > geometry.stripe_bytes() => {
+            size.min((metadata.blocks() * 512).saturating_mul(geometry.data_columns() as u64))
+        }
+        _ => size,
+    }
+}
+
+/// A bar of bytes of files, on a terminal.
+pub(crate) struct Progress(Option<(ProgressBar, Arc<AtomicBool>, thread::JoinHandle<()>)>);
+
+impl Progress {
+    /// Shows how far the job of this process has come until it is dropped.
+    pub(crate) fn begin() -> Self {
+        if !stderr().is_terminal() {
+            return Self(None);
+        }
+        let style =
+            ProgressStyle::with_template("{bar:30} {binary_bytes} of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} to go");
+        let bar = ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        let is_over = Arc::new(AtomicBool::new(false));
+        let (shown, over) = (bar.clone(), Arc::clone(&is_over));
+        let shows = move || {
+            while !over.load(Ordering::Relaxed) {
+                let (done, total) = job::bytes();
+                shown.set_length(total);
+                shown.set_position(done.min(total));
+                thread::park_timeout(PERIOD);
+            }
+        };
+        Self(thread::Builder::new().spawn(shows).ok().map(|thread| (bar, is_over, thread)))
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some((bar, is_over, thread)) = self.0.take() {
+            is_over.store(true, Ordering::Relaxed);
+            thread.thread().unpark();
+            let _ = thread.join();
+            bar.finish_and_clear();
+        }
+    }
+}
