@@ -22,7 +22,7 @@ const LOCKED: i64 = libc::MAP_LOCKED as i64;
 const READ_WRITE: i64 = 3;
 const HUGE: i64 = i64::MAX;
 
-const PROGRAMS: [fn() -> Vec<Step>; 58] = [
+const PROGRAMS: [fn() -> Vec<Step>; 60] = [
     // FICLONE of a directory of the array, from what is no descriptor, and onto what is none of the array's.
     || vec![ioctl(5, 0x4004_9409), call("ioctl", vec![Number(3), Number(0x4004_9409), Number(-1)])],
     || vec![call("ioctl", vec![Number(9), Number(0x4004_9409), Number(3)]), ioctl_of(3, 4), ioctl_of(3, 5), ioctl_of(10, 4)],
@@ -662,6 +662,16 @@ const PROGRAMS: [fn() -> Vec<Step>; 58] = [
         };
         vec![make("d0/../s4", 8), make("s4", 4), make("s0", 4), make("s2", 0x10)]
     },
+    // Where no link under /proc may be followed, none leads into the array.
+    || {
+        let open = |text: &str| {
+            let how = [0_u64, 0, 2].iter().flat_map(|word| word.to_ne_bytes()).collect();
+            call("openat2", vec![Number(-100), path(text), Bytes(how, Place::Good), Number(24)])
+        };
+        vec![open("%/hk/new"), open("%/hk/f0"), open("%/hk"), open("%/hf"), open("%/hs")]
+    },
+    // A new name for what is not open, over one that is there.
+    || vec![link((19, ""), (-100, "d0/up"), 0x1000), link((19, ""), (-100, "new"), 0x1000)],
 ];
 
 /// Programs that run in a directory whose path is nearly as long as a path may be.

@@ -111,6 +111,12 @@ fn kind_of_openat2(call: &Call) -> Kind {
     if flags.intersects(MAKING) { Kind::Make { follow } } else { Kind::Open { follow } }
 }
 
+/// Whether a call lets the kernel follow no magic link: then none leads into the array.
+fn forbids_magic(call: &Call) -> bool {
+    let resolve = || program::read::<[u64; 3]>(call.args[2]).map_or(0, |[_, _, resolve]| resolve);
+    call.number == nr::__NR_openat2 as usize && resolve() & ResolveFlags::NO_MAGICLINKS.bits() != 0
+}
+
 /// Whether a call that has flags for it follows the last component of its path.
 fn follows_by_flags(call: &Call) -> bool {
     let flags = match call.number as u32 {
@@ -147,7 +153,8 @@ pub(crate) fn serve(call: &mut Call) -> Verdict {
         }
         Kind::Open { follow } => {
             paths_of(call, row).for_each(|path| tell_offset(call.args[path]));
-            if leads_through_proc(call, row)
+            if !forbids_magic(call)
+                && leads_through_proc(call, row)
                 && let Some(verdict) = retry(call, row, follow, Clue::Proc)
             {
                 return verdict;
@@ -236,6 +243,9 @@ fn open_without_magic(call: &mut Call) -> Option<Verdict> {
 /// The kernel has opened something, or has found nothing, or has met a magic link.
 fn opened_without_magic(call: &mut Call) -> isize {
     let is = |error: OsError| call.result == -(error.raw_os_error() as isize);
+    if is(OsError::LOOP) && forbids_magic(call) {
+        return call.result;
+    }
     if is(OsError::LOOP)
         && let Some(Verdict::Done(result)) =
             retry(call, &ROWS[call.number], matches!(kind(call), Kind::Open { follow: true }), Clue::Proc)

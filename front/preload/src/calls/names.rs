@@ -12,6 +12,7 @@ use linux_raw_sys::general::{AT_EMPTY_PATH, AT_REMOVEDIR, AT_SYMLINK_FOLLOW, S_I
 use namespace::{FileType, ProgramPath, Reached, RenameFlags};
 use sys::OsError;
 use sys::raw::syscall;
+use sys::rustix::io::fcntl_getfd;
 
 type Done = Result<Reached<()>, OsError>;
 
@@ -142,6 +143,9 @@ pub(crate) fn linkat(call: &mut Call) -> Verdict {
     let (from, to) = (At::directory(0, 1), At::directory(2, 3));
     let link = linked(call, flags);
     let means_itself = flags & AT_EMPTY_PATH != 0 && call.args[1] != 0 && paths::is_empty(call.args[1]);
+    if means_itself && call.descriptor(0) != AT_FDCWD && fcntl_getfd(directory::borrow(call.descriptor(0))).is_err() {
+        return Verdict::error(OsError::BADF);
+    }
     // Who may name what is open the kernel says: not who has other rights than when it was opened.
     // The kernel does not find a symlink of the array that leads to the open file.
     if (means_itself || link.is_some() && matches!(from.locate(call), Where::Host))
