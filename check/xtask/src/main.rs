@@ -20,6 +20,7 @@ cargo x TASK [ARGUMENTS]
   panics          builds libcxlraid.so and counts the calls in it that would end a program; there may not be more than there were
   build           libcxlraid.so and cxlraid, optimised
   test            everything that must be green
+  mount           programs on both doors of an array, the mount and interception, with a member lost or the mount killed
   posix           pjdfstest on arrays, compared with a plain directory
   servers [NAMES] [--level L] [--rounds N]
                   databases, compilers and file tools on arrays: load, kill -9, recovery, a member missing
@@ -64,6 +65,7 @@ fn main() -> ExitCode {
         "test" => tasks::test(&rest),
         "loom" => tasks::loom(),
         "posix" => tasks::posix(&rest),
+        "mount" => tasks::mount(&rest),
         "servers" => tasks::servers(&rest),
         "watched" => tasks::watched(&rest),
         "soak" => tasks::soak(&rest),

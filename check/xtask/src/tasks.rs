@@ -74,6 +74,8 @@ pub(crate) fn test(rest: &[String]) -> Outcome {
     steps.step("panicking calls", panics)?;
     steps.step("unmodified programs", || run_apart(cargo_release("run -p cxlraid-programs", &[])))?;
     steps.step("programs with their system calls under watch", || run_apart(cargo_release(WATCHED_QUICK, &[])))?;
+    steps
+        .step("both doors of an array: mount and interception", || run_apart(cargo_release("run -p cxlraid-mount-check", &[])))?;
     steps.step("random operations against a model", || run_apart(cargo_release("run -p cxlraid-fsx -- --quick", &[])))?;
     steps.step("children beside threads, a selection", || run_apart(cargo_release("run -p cxlraid-children -- --quick", &[])))?;
     steps.step("trees of processes under loss, a selection", || {
@@ -108,6 +110,12 @@ pub(crate) fn loom() -> Outcome {
 pub(crate) fn posix(rest: &[String]) -> Outcome {
     build(&[])?;
     run(cargo_release("run -p cxlraid-posix --", rest))
+}
+
+/// Programs on both doors of an array.
+pub(crate) fn mount(rest: &[String]) -> Outcome {
+    build(&[])?;
+    run_apart(cargo_release("run -p cxlraid-mount-check --", rest))
 }
 
 /// Programs, then servers, with every system call under watch.

@@ -55,6 +55,8 @@ pub(crate) enum Command {
     Remove(Remove),
     Events(Events),
     Monitor(Monitor),
+    Mount(Mount),
+    Unmount(Unmount),
     Stop(Stop),
     Access(Access),
     Gc(Gc),
@@ -594,6 +596,50 @@ pub(crate) struct Monitor {
     /// Seconds between looks at the members
     #[arg(short, long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub(crate) delay: u64,
+}
+
+/// Mount an array, for programs that 'cxlraid run' cannot reach
+///
+/// Static and setuid programs, Go programs and those with a cleaned environment see the array's files below the directory, while programs under 'cxlraid run' use the array as before: what one has written when its call returns, the other reads. Without --allow-other only root sees the mount. The command returns when
+/// the directory is mounted; the process that serves it stays. Refused are a directory that is not empty, that has a member below it or lies in one, and one on which an array is mounted; a mount whose process has ended is taken away. Needs root and /dev/fuse.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cxlraid mount db
+  cxlraid mount db /mnt/db --allow-other
+  cxlraid unmount db")]
+pub(crate) struct Mount {
+    /// Name of the array
+    pub(crate) name: ArrayName,
+    /// Where to mount it [default: at the array's own paths, each of which is mounted]
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) directory: Option<PathBuf>,
+    /// Serve the mount in this process, until it is unmounted or a signal ends it
+    #[arg(short, long)]
+    pub(crate) foreground: bool,
+    /// Let other users see the mount too, with their own rights
+    #[arg(long)]
+    pub(crate) allow_other: bool,
+    /// The process was started to stay when the command ends
+    #[arg(long, hide = true, requires = "foreground")]
+    pub(crate) begun: bool,
+}
+
+/// Take an array's mounts away
+///
+/// The process that serves the mount ends. Programs under 'cxlraid run' go on.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cxlraid unmount db
+  cxlraid unmount /mnt/db --lazy")]
+pub(crate) struct Unmount {
+    /// Name of the array, all of whose mounts are taken away, or the directory of one
+    #[arg(value_name = "ARRAY|DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) what: PathBuf,
+    /// Also if programs use it: they go on until they have ended, and no others find it
+    #[arg(short, long)]
+    pub(crate) lazy: bool,
 }
 
 /// End an array's runtime state once no program uses it

@@ -8,7 +8,7 @@ use crate::{
     create, events, examine, fail,
     failure::{Exit, Failure},
     files::ArrayFiles,
-    gc, inspect, journal, manual, monitor,
+    gc, inspect, journal, manual, monitor, mount,
     name::ArrayName,
     names,
     rebuild::{self, Begin},
@@ -73,6 +73,8 @@ pub(crate) fn execute(command: Command) -> Result<Exit, Failure> {
         Command::Monitor(arguments) => {
             monitor::monitor(&arguments.arrays, &absolute(&arguments.program)?, Duration::from_secs(arguments.delay))
         }
+        Command::Mount(arguments) => mount::mount(&source(Some(&arguments.name))?, &arguments),
+        Command::Unmount(arguments) => mount::unmount(&arguments),
         Command::Stop(arguments) => stop(arguments.name.as_ref()),
         Command::Gc(arguments) => {
             let (text, exit) = gc::gc(&arguments)?;
@@ -128,6 +130,7 @@ fn status(arguments: &Status) -> Result<Exit, Failure> {
         match source.and_then(|source| inspect::view(&source)) {
             Ok(mut view) => {
                 names::note(&mut view);
+                view.mounted = view.name.as_deref().map(mount::directories_of).unwrap_or_default();
                 views.push(view);
             }
             Err(failure) => failures.push(failure),

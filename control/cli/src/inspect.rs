@@ -176,6 +176,7 @@ pub(crate) fn view(source: &Source) -> Result<ArrayView, Failure> {
         jobs,
         last_scrub,
         names_compared: true,
+        mounted: Vec::new(),
         format_version: SUPPORTED.to_string(),
     })
 }

@@ -26,6 +26,7 @@ mod journal;
 mod manual;
 mod mapped;
 mod monitor;
+mod mount;
 mod name;
 mod names;
 mod new_name;

@@ -4,6 +4,7 @@
 
 use layout::{Geometry, Level};
 use serde::{Serialize, Serializer};
+use std::path::PathBuf;
 use units::{ChunkBytes, MemberSet, Shown};
 
 use crate::failure::Exit;
@@ -172,6 +173,8 @@ pub(crate) struct ArrayView {
     pub(crate) paths: Vec<String>,
     /// Processes attached now.
     pub(crate) processes: Vec<u32>,
+    /// Where it is mounted.
+    pub(crate) mounted: Vec<PathBuf>,
     /// What they have of its files in memory mappings; None for nothing.
     pub(crate) mappings: Option<MappingsView>,
     /// Why no program can start with it; None if programs can.
@@ -405,6 +408,9 @@ impl ArrayView {
         if let Some(journal) = &self.journal {
             text += &format!("  journal: {}, {}\n", shown(&journal.place), shown(&journal.state_text()));
         }
+        for directory in &self.mounted {
+            text += &format!("  mounted: {}\n", shown(&directory.to_string_lossy()));
+        }
         if let Some(mappings) = &self.mappings {
             text += &format!("  mapped: {}\n", mappings.text());
         }
@@ -600,6 +606,7 @@ pub(crate) mod tests {
             jobs: Vec::new(),
             last_scrub: None,
             names_compared: true,
+            mounted: Vec::new(),
             format_version: "1.0".to_owned(),
         }
     }

@@ -5,8 +5,11 @@
 
 use serde_json::Value;
 
-/// Folders, lowest first. `control` stands beside `front`: neither may use the other.
+/// Folders, lowest first. `control` stands beside `front`: neither may use the other, but for [`BESIDE`].
 const LAYERS: [(&str, usize); 6] = [("base", 0), ("media", 1), ("core", 2), ("front", 3), ("control", 3), ("check", 4)];
+
+/// The one arrow between them: the mount has a process of its own, and the operator's command starts it.
+const BESIDE: (&str, &str) = ("control/cli", "front/mount");
 
 /// Ranks within a layer. Crates that are not listed have no arrows within their layer.
 const RANKS: [(&str, usize); 13] = [
@@ -99,7 +102,7 @@ fn arrow(from: &str, to: &str) -> Option<String> {
     let (Some(from_layer), Some(to_layer)) = (layer(from), layer(to)) else {
         return complaint("one of them is in no known layer");
     };
-    if to_layer < from_layer {
+    if to_layer < from_layer || (from, to) == BESIDE {
         return None;
     }
     if to_layer > from_layer {
@@ -145,6 +148,8 @@ mod tests {
             ("core/namespace", "core/file"),
             ("front/preload", "core/namespace"),
             ("control/cli", "core/array"),
+            ("control/cli", "front/mount"),
+            ("front/mount", "core/namespace"),
             ("check/bench", "core/file"),
             ("check/programs", "check/model"),
             ("media/dax", "media/medium"),
@@ -168,6 +173,7 @@ mod tests {
             ("core/format", "media/medium"),
             ("core/namespace", "front/preload"),
             ("front/mount", "front/preload"),
+            ("front/mount", "control/cli"),
             ("control/cli", "front/preload"),
             ("front/preload", "control/cli"),
             ("front/preload", "check/model"),

@@ -1,0 +1,169 @@
+//! An array in a directory of its own, with a mount, and commands on it.
+
+use crate::{
+    Options,
+    peer::{Peer, Programs},
+};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Far longer than any step takes.
+const LIMIT: Duration = Duration::from_secs(30);
+const NAME: &str = "doors";
+
+/// A directory with members, the array's path and the mount's directory.
+pub(crate) struct Ground<'a> {
+    options: &'a Options,
+    programs: &'a Programs,
+    home: tempfile::TempDir,
+    serving: Option<Child>,
+}
+
+impl<'a> Ground<'a> {
+    /// An array of a level, with so many members, that nobody uses yet.
+    pub(crate) fn new(options: &'a Options, programs: &'a Programs, level: &str, member_count: usize) -> Result<Self, String> {
+        let home = tempfile::Builder::new().prefix("doors.").tempdir_in("/dev/shm").map_err(|error| error.to_string())?;
+        let ground = Self { options, programs, home, serving: None };
+        let members: Vec<String> = (0..member_count).map(|slot| ground.path(&format!("m{slot}")).display().to_string()).collect();
+        for directory in members.iter().map(PathBuf::from).chain([ground.mounted(), ground.path("busy/x")]) {
+            fs::create_dir_all(directory).map_err(|error| error.to_string())?;
+        }
+        let mut words = vec!["create", NAME, "--level", level, "--chunk", "4K", "--at"];
+        let data = ground.data().display().to_string();
+        words.push(&data);
+        words.extend(members.iter().map(String::as_str));
+        ground.good(&words)?;
+        Ok(ground)
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.home.path().join(name)
+    }
+
+    /// Where programs that the library serves see the array.
+    pub(crate) fn data(&self) -> PathBuf {
+        self.path("data")
+    }
+
+    /// Where others see it.
+    pub(crate) fn mounted(&self) -> PathBuf {
+        self.path("mounted")
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(&self.options.command);
+        command.args(words).env_remove("LD_PRELOAD").env("CXLRAID_LIB", &self.options.library);
+        command.env("XDG_CONFIG_HOME", self.path("config")).env("XDG_STATE_HOME", self.path("state"));
+        command.env("CXLRAID_SYSTEM_ARRAYS", self.path("system"));
+        command
+    }
+
+    fn output(&self, words: &[&str]) -> Result<Output, String> {
+        self.command(words).stdin(Stdio::null()).output().map_err(|error| format!("{words:?}: {error}"))
+    }
+
+    /// Runs `cxlraid`, which must succeed.
+    pub(crate) fn good(&self, words: &[&str]) -> Result<String, String> {
+        let output = self.output(words)?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        if output.status.success() {
+            Ok(text)
+        } else {
+            Err(format!("cxlraid {words:?}: {}", String::from_utf8_lossy(&output.stderr)))
+        }
+    }
+
+    /// Runs `cxlraid`, which must refuse, with this in the line that it says.
+    pub(crate) fn refused(&self, words: &[&str], why: &str) -> Result<(), String> {
+        let output = self.output(words)?;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let is_right = output.status.code() == Some(1) && said.lines().count() == 1 && said.contains(why);
+        if is_right { Ok(()) } else { Err(format!("cxlraid {words:?}: {}, said {said:?} and not {why:?}", output.status)) }
+    }
+
+    /// Mounts the array; the process that serves the mount is a child of this one.
+    pub(crate) fn mount(&mut self) -> Result<(), String> {
+        let mounted = self.mounted();
+        let mut command = self.command(&["mount", "--foreground", NAME]);
+        let child = command.arg(&mounted).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        self.serving = Some(child.map_err(|error| error.to_string())?);
+        let is_there = || fs::read_to_string("/proc/self/mountinfo").is_ok_and(|all| all.contains(&*mounted.to_string_lossy()));
+        let is_alive = || fs::metadata(&mounted).is_ok();
+        wait(|| is_there() && is_alive()).map_err(|error| format!("mount: {error}"))
+    }
+
+    pub(crate) fn unmount(&mut self) -> Result<(), String> {
+        self.good(&["unmount", NAME])?;
+        self.await_end()
+    }
+
+    /// Kills the process that serves the mount.
+    pub(crate) fn kill(&mut self) -> Result<(), String> {
+        let Some(child) = &mut self.serving else { return Ok(()) };
+        child.kill().map_err(|error| error.to_string())?;
+        self.await_end()
+    }
+
+    fn await_end(&mut self) -> Result<(), String> {
+        let Some(mut child) = self.serving.take() else { return Ok(()) };
+        wait(|| matches!(child.try_wait(), Ok(Some(_)))).map_err(|error| format!("the mount's process: {error}"))
+    }
+
+    /// A static program, which sees the array through the mount.
+    pub(crate) fn through_mount(&self) -> Result<Peer, String> {
+        Peer::start(Command::new(&self.programs.fixed), &self.mounted())
+    }
+
+    /// A program that the library serves.
+    pub(crate) fn intercepted(&self) -> Result<Peer, String> {
+        let program = self.programs.dynamic.display().to_string();
+        Peer::start(self.command(&["run", NAME, "--", &program]), &self.data())
+    }
+
+    /// Members hold what they must when nobody uses the array, and nothing of it is left in shared memory.
+    pub(crate) fn conclude(&self) -> Result<(), String> {
+        self.good(&["scrub", NAME]).map(|_| ())?;
+        wait(|| self.good(&["stop", NAME]).is_ok()).map_err(|error| format!("stop: {error}"))
+    }
+}
+
+impl Drop for Ground<'_> {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.serving.take() {
+            let _ = self.output(&["unmount", "--lazy", NAME]);
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        let _ = self.output(&["stop", NAME]);
+    }
+}
+
+/// Waits until something is so.
+pub(crate) fn wait(mut is_so: impl FnMut() -> bool) -> Result<(), String> {
+    let begun = Instant::now();
+    while !is_so() {
+        if begun.elapsed() > LIMIT {
+            return Err(format!("not so after {} s", LIMIT.as_secs()));
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
+/// Whether this process may mount. If not, why.
+pub(crate) fn may_mount() -> Result<(), String> {
+    if !Path::new("/dev/fuse").exists() {
+        return Err("/dev/fuse is not there; 'modprobe fuse'".into());
+    }
+    fs::File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/fuse")
+        .map(|_| ())
+        .map_err(|error| format!("/dev/fuse: {error}; run as root"))
+}

@@ -1,0 +1,71 @@
+//! `cxlraid-mount-check`: programs on both doors of an array at once.
+//!
+//! A static program uses the array through a mount, and the same program, linked dynamically, is served by the library.
+//! Each scene is a list of calls of both, one after the other, with what each must give: what one has done when its call
+//! returns, the other must see in its next call. In between a member is lost, or the process that serves the mount is
+//! killed. In the end members must hold what they must, and nothing is left in shared memory.
+
+mod ground;
+mod peer;
+mod scenes;
+
+use peer::Programs;
+use stage::options::{Words, beside_us, conclude, is_option, library, must_be_built};
+use std::{path::PathBuf, process::ExitCode};
+
+const HELP: &str = "\
+cxlraid-mount-check [OPTIONS] [NAME...]
+
+Runs the scenes whose name contains one of NAME; all of them without. Needs root, /dev/fuse and gcc.
+
+  --lib PATH   libcxlraid.so (else CXLRAID_LIB, else beside this program)
+  --list       names of scenes";
+
+struct Options {
+    library: PathBuf,
+    command: PathBuf,
+    lists: bool,
+    names: Vec<String>,
+}
+
+fn options() -> Result<Option<Options>, String> {
+    let mut options = Options { library: library(), command: beside_us("cxlraid"), lists: false, names: Vec::new() };
+    let mut words = Words::new(std::env::args_os().skip(1), HELP);
+    while let Some(word) = words.next_word() {
+        match word.as_str() {
+            "--lib" => options.library = words.value()?.into(),
+            "--list" => options.lists = true,
+            "--help" | "-h" => return Ok(None),
+            option if is_option(option) => return Err(words.unknown()),
+            _ => options.names.push(word),
+        }
+    }
+    must_be_built(&options.library, "cxlraid-preload")?;
+    must_be_built(&options.command, "cxlraid-cli")?;
+    Ok(Some(options))
+}
+
+fn main() -> ExitCode {
+    conclude("cxlraid-mount-check", HELP, options(), |options| {
+        if options.lists {
+            scenes::ALL.iter().for_each(|(name, _)| println!("{name}"));
+            return Ok(true);
+        }
+        ground::may_mount()?;
+        let directory = tempfile::tempdir().map_err(|error| error.to_string())?;
+        let programs = Programs::build(directory.path())?;
+        let is_wanted =
+            |name: &str| options.names.is_empty() || options.names.iter().any(|wanted| name.contains(wanted.as_str()));
+        let mut good = true;
+        for (name, scene) in scenes::ALL.iter().filter(|(name, _)| is_wanted(name)) {
+            match scene(options, &programs) {
+                Ok(()) => println!("{name}: passed"),
+                Err(why) => {
+                    println!("{name}: FAILED: {why}");
+                    good = false;
+                }
+            }
+        }
+        Ok(good)
+    })
+}

@@ -1,0 +1,457 @@
+//! What is done on both doors, and what must come of it.
+
+use crate::{
+    Options,
+    ground::{Ground, wait},
+    peer::{Peer, Programs},
+};
+use std::{collections::BTreeMap, fs};
+
+type Scene = fn(&Options, &Programs) -> Result<(), String>;
+
+pub(crate) const ALL: [(&str, Scene); 10] = [
+    ("data", data),
+    ("names", names),
+    ("attributes", attributes),
+    ("locks", locks),
+    ("nameless", nameless),
+    ("mappings", mappings),
+    ("appends", appends),
+    ("loss", loss),
+    ("killed", killed),
+    ("refusals", refusals),
+];
+
+/// On which door a call is made.
+#[derive(Clone, Copy)]
+enum Door {
+    /// The mount.
+    M,
+    /// The library.
+    L,
+}
+use Door::{L, M};
+
+/// Both programs.
+struct Doors {
+    mount: Peer,
+    library: Peer,
+}
+
+impl Doors {
+    fn open(ground: &Ground<'_>) -> Result<Self, String> {
+        Ok(Self { mount: ground.through_mount()?, library: ground.intercepted()? })
+    }
+
+    fn at(&mut self, door: Door) -> &mut Peer {
+        match door {
+            M => &mut self.mount,
+            L => &mut self.library,
+        }
+    }
+
+    /// Makes calls one after the other.
+    fn play(&mut self, steps: &[(Door, &str, &str)]) -> Result<(), String> {
+        for &(door, line, expected) in steps {
+            let name = if matches!(door, M) { "mount" } else { "library" };
+            let answer = self.at(door).ask(line).map_err(|why| format!("{name}: {why}"))?;
+            if answer != expected {
+                return Err(format!("{name}: '{line}' gave {answer}, not {expected}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Runs calls on a mounted array of RAID 5, and looks at its members afterwards.
+fn on_both(options: &Options, programs: &Programs, steps: &[(Door, &str, &str)]) -> Result<(), String> {
+    let mut ground = Ground::new(options, programs, "5", 3)?;
+    ground.mount()?;
+    let mut doors = Doors::open(&ground)?;
+    doors.play(steps)?;
+    drop(doors);
+    ground.unmount()?;
+    ground.conclude()
+}
+
+fn data(options: &Options, programs: &Programs) -> Result<(), String> {
+    on_both(
+        options,
+        programs,
+        &[
+            (L, "o 0 @/file wc", "0"),
+            (M, "o 0 @/file w", "0"),
+            (L, "w 0 0 abcdef", "6"),
+            (M, "r 0 0 9", "abcdef"),
+            (M, "w 0 3 XYZW", "4"),
+            (L, "r 0 0 9", "abcXYZW"),
+            (L, "z 0", "7"),
+            (M, "w 0 20000 far", "3"),
+            (L, "z 0", "20003"),
+            (L, "r 0 20000 9", "far"),
+            (L, "t 0 5", "0"),
+            (M, "z 0", "5"),
+            (M, "h 0 0 2", "5"),
+            (M, "r 0 0 9", "abcXY"),
+            (M, "t 0 3", "0"),
+            (L, "h 0 0 2", "3"),
+            // What was cut reads as zeros when the file grows again.
+            (L, "t 0 6", "0"),
+            (M, "r 0 0 3", "abc"),
+            (M, "r 0 3 3", "3"),
+            // Holes: the same answers on both doors.
+            (M, "t 0 1000000", "0"),
+            (L, "w 0 500000 x", "1"),
+            (M, "P 0 0 4096", "0"),
+            (L, "p 0 496000 8000", "0"),
+            (M, "r 0 500000 1", "1"),
+            (M, "o 1 @/file wt", "0"),
+            (L, "z 0", "0"),
+            (L, "o 1 @/file wt", "0"),
+            (M, "w 0 0 again", "5"),
+            (M, "y 0", "0"),
+            (L, "r 1 0 9", "again"),
+            (M, "p 0 0 2", "0"),
+            (L, "r 0 2 9", "ain"),
+            (M, "o 9 @/none r", "E2"),
+            (M, "o 9 @/file cxw", "E17"),
+        ],
+    )
+}
+
+fn names(options: &Options, programs: &Programs) -> Result<(), String> {
+    on_both(
+        options,
+        programs,
+        &[
+            (M, "d @/a", "0"),
+            (L, "d @/a/b", "0"),
+            (M, "s @/a/b", "40755 0"),
+            (M, "D @/a/b", "0"),
+            // A directory in which the other is goes on under another name.
+            (L, "m @/a @/c", "0"),
+            (M, "o 0 here wc", "0"),
+            (L, "s @/c/b/here", "100644 0"),
+            (M, "s @/a", "E2"),
+            (M, "s @/c/b/here", "100644 0"),
+            (L, "k @/c/b/here @/other", "0"),
+            (M, "n 0", "2"),
+            (M, "k @/other @/third", "0"),
+            (L, "u @/other", "0"),
+            (M, "n 0", "2"),
+            (M, "s @/other", "E2"),
+            (L, "Y third @/link", "0"),
+            (M, "R @/link", "third"),
+            (M, "w 0 0 text", "4"),
+            (M, "o 1 @/link r", "0"),
+            (M, "r 1 0 9", "text"),
+            (M, "Y nowhere @/dangling", "0"),
+            (L, "R @/dangling", "nowhere"),
+            (M, "F @/pipe", "0"),
+            (L, "s @/pipe", "10600 0"),
+            (M, "o 2 @/one wc", "0"),
+            (M, "w 2 0 1", "1"),
+            (L, "o 2 @/two wc", "0"),
+            (L, "w 2 0 22", "2"),
+            (M, "X @/one @/two", "0"),
+            (L, "s @/one", "100644 2"),
+            (M, "s @/two", "100644 1"),
+            // What the other has replaced is not the open file.
+            (L, "m @/one @/two", "0"),
+            (M, "r 2 0 9", "1"),
+            (M, "n 2", "0"),
+            (M, "o 3 @/two r", "0"),
+            (M, "r 3 0 9", "22"),
+            (M, "o 4 @/.cxlraid r", "E2"),
+            (M, "m @/c @/c/b/c", "E22"),
+        ],
+    )
+}
+
+fn attributes(options: &Options, programs: &Programs) -> Result<(), String> {
+    on_both(
+        options,
+        programs,
+        &[
+            (L, "o 0 @/file wc", "0"),
+            (M, "b @/file 640", "0"),
+            (L, "s @/file", "100640 0"),
+            (L, "b @/file 4711", "0"),
+            (M, "s @/file", "104711 0"),
+            (M, "q @/file value", "0"),
+            (L, "Q @/file", "value"),
+            (L, "q @/file other", "0"),
+            (M, "Q @/file", "other"),
+            (M, "d @/directory", "0"),
+            (L, "q @/directory kept", "0"),
+            (M, "Q @/directory", "kept"),
+            (M, "Q @/none", "E2"),
+            (M, "o 1 @/file r", "0"),
+            (M, "j 1 600", "0"),
+            (L, "s @/file", "100600 0"),
+        ],
+    )
+}
+
+fn locks(options: &Options, programs: &Programs) -> Result<(), String> {
+    let mut ground = Ground::new(options, programs, "5", 3)?;
+    ground.mount()?;
+    let (mut doors, mut third) = (Doors::open(&ground)?, ground.through_mount()?);
+    doors.play(&[
+        (L, "o 0 @/file wc", "0"),
+        (M, "o 0 @/file w", "0"),
+        (L, "l 0 x 0 10", "0"),
+        (M, "l 0 x 5 10", "E11"),
+        (M, "l 0 s 9 1", "E11"),
+        (M, "g 0", "1 0 10"),
+        (M, "l 0 x 10 0", "0"),
+        (L, "l 0 x 10 1", "E11"),
+        (L, "g 0", "1 10 0"),
+        // A process' own lock is changed, not in its way.
+        (M, "l 0 s 12 5", "0"),
+        (L, "l 0 s 12 5", "0"),
+        (L, "l 0 u 0 0", "0"),
+        (M, "l 0 x 0 0", "0"),
+        (L, "l 0 s 3 1", "E11"),
+        // To close any descriptor of the file gives a process' locks back.
+        (M, "o 1 @/file r", "0"),
+        (M, "c 1", "0"),
+        (L, "l 0 x 0 0", "0"),
+        (L, "l 0 u 0 0", "0"),
+        // Locks by flock(2) are others.
+        (L, "f 0 x", "0"),
+        (M, "f 0 s", "E11"),
+        (M, "l 0 x 0 0", "0"),
+        (L, "f 0 s", "0"),
+        (M, "f 0 s", "0"),
+        (L, "f 0 x", "E11"),
+        (L, "f 0 u", "0"),
+        (M, "f 0 x", "0"),
+        (L, "f 0 s", "E11"),
+        (M, "f 0 u", "0"),
+        (M, "l 0 u 0 0", "0"),
+        // Locks of a description.
+        (M, "O 0 x 100 10", "0"),
+        (L, "O 0 s 105 1", "E11"),
+        (L, "l 0 s 105 1", "E11"),
+        (M, "l 0 x 105 1", "E11"),
+        (M, "O 0 u 100 10", "0"),
+        (L, "l 0 x 0 0", "0"),
+    ])?;
+    // Two waits, one of them of a process that is killed meanwhile, and the lock comes.
+    if third.ask("o 0 @/file w")? != "0" {
+        return Err("it cannot be opened".into());
+    }
+    third.tell("L 0 x 0 0")?;
+    doors.mount.tell("L 0 x 0 0")?;
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    drop(third);
+    doors.play(&[(L, "l 0 u 0 0", "0")])?;
+    if doors.mount.answer()? != "0" {
+        return Err("a lock that is waited for does not come".into());
+    }
+    doors.play(&[(L, "l 0 x 0 0", "E11")])?;
+    doors.library.tell("L 0 x 0 0")?;
+    doors.play(&[(M, "l 0 u 0 0", "0")])?;
+    if doors.library.answer()? != "0" {
+        return Err("the library does not get what the mount gave back".into());
+    }
+    // Who dies gives its locks back.
+    doors.play(&[(L, "l 0 u 0 0", "0"), (M, "l 0 x 0 0", "0"), (M, "f 0 x", "0")])?;
+    doors.mount = ground.through_mount()?;
+    let library = &mut doors.library;
+    wait(|| library.ask("l 0 x 0 0").is_ok_and(|answer| answer == "0"))?;
+    wait(|| library.ask("f 0 x").is_ok_and(|answer| answer == "0"))?;
+    drop(doors);
+    ground.unmount()?;
+    ground.conclude()
+}
+
+fn nameless(options: &Options, programs: &Programs) -> Result<(), String> {
+    on_both(
+        options,
+        programs,
+        &[
+            (M, "o 0 @/file wc", "0"),
+            (L, "o 0 @/file w", "0"),
+            (M, "w 0 0 first", "5"),
+            (L, "u @/file", "0"),
+            (M, "n 0", "0"),
+            (M, "r 0 0 9", "first"),
+            (M, "w 0 5 second", "6"),
+            (L, "r 0 0 20", "firstsecond"),
+            (M, "j 0 600", "0"),
+            (M, "t 0 2", "0"),
+            (L, "z 0", "2"),
+            (L, "o 1 @/file wcx", "0"),
+            (M, "z 0", "2"),
+            (M, "s @/file", "100644 0"),
+            (M, "u @/file", "0"),
+            (L, "w 1 0 alive", "5"),
+            (L, "n 1", "0"),
+            // A file that never had a name gets one.
+            (M, "o 2 @ wu", "0"),
+            (M, "w 2 0 unnamed", "7"),
+            (M, "K 2 @/named", "0"),
+            (L, "s @/named", "100644 7"),
+        ],
+    )
+}
+
+fn mappings(options: &Options, programs: &Programs) -> Result<(), String> {
+    on_both(
+        options,
+        programs,
+        &[
+            (L, "o 0 @/file wc", "0"),
+            (L, "w 0 0 abcdefgh", "8"),
+            (L, "t 0 100000", "0"),
+            (M, "o 0 @/file w", "0"),
+            (M, "M 0 100000", "0"),
+            (M, "V 0 0 8", "abcdefgh"),
+            // What was stored is the array's when msync(2) returns, and what is written through the mount the mapping shows at once.
+            (M, "S 0 2 XY", "0"),
+            (L, "r 0 0 8", "abXYefgh"),
+            (M, "w 0 0 12", "2"),
+            (M, "V 0 0 4", "12XY"),
+            // A mapping that the other made shows both.
+            (L, "M 0 100000", "0"),
+            (L, "V 0 0 8", "12XYefgh"),
+            (M, "w 0 50000 through", "7"),
+            (L, "V 0 50000 7", "through"),
+            (L, "S 0 60000 stored", "0"),
+            (M, "r 0 60000 6", "stored"),
+            // What is mapped anew shows what the other has written.
+            (L, "w 0 70000 later", "5"),
+            (M, "o 1 @/file w", "0"),
+            (M, "M 1 100000", "0"),
+            (M, "V 1 70000 5", "later"),
+        ],
+    )
+}
+
+/// Four processes append to one file, two on each door: no record is lost or torn, and each one's are in order.
+fn appends(options: &Options, programs: &Programs) -> Result<(), String> {
+    const COUNT: usize = 300;
+    let mut ground = Ground::new(options, programs, "5", 3)?;
+    ground.mount()?;
+    let mut crowd = vec![ground.through_mount()?, ground.intercepted()?, ground.through_mount()?, ground.intercepted()?];
+    crowd[0].ask("o 0 @/log wc")?;
+    for (index, peer) in crowd.iter_mut().enumerate() {
+        peer.tell(&format!("C @/log who{index} {COUNT}"))?;
+    }
+    for peer in &mut crowd {
+        let answer = peer.answer()?;
+        if answer != COUNT.to_string() {
+            return Err(format!("appending gave {answer}"));
+        }
+    }
+    let text = fs::read_to_string(ground.mounted().join("log")).map_err(|error| error.to_string())?;
+    let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
+    for line in text.lines() {
+        let mut words = line.split(' ');
+        let (who, number) = (words.next().unwrap_or_default(), words.next().and_then(|number| number.parse().ok()));
+        let next = seen.entry(who).or_default();
+        if number != Some(*next) || line.len() != 30 {
+            return Err(format!("a record is not what was appended: {line:?}"));
+        }
+        *next += 1;
+    }
+    if seen.len() != crowd.len() || seen.values().any(|&count| count != COUNT) {
+        return Err(format!("records are lost: {seen:?}"));
+    }
+    drop(crowd);
+    ground.unmount()?;
+    ground.conclude()
+}
+
+/// The member that answers is lost while both doors are in use: what is open goes on, and so do directories.
+fn loss(options: &Options, programs: &Programs) -> Result<(), String> {
+    let mut ground = Ground::new(options, programs, "5", 3)?;
+    ground.mount()?;
+    let mut doors = Doors::open(&ground)?;
+    doors.play(&[
+        (M, "d @/here", "0"),
+        (M, "D @/here", "0"),
+        (M, "o 0 file wc", "0"),
+        (L, "o 0 @/here/file w", "0"),
+        (M, "w 0 0 before", "6"),
+        (M, "l 0 x 0 10", "0"),
+    ])?;
+    fs::rename(ground.path("m0"), ground.path("away")).map_err(|error| error.to_string())?;
+    doors.play(&[
+        (M, "r 0 0 9", "before"),
+        (L, "w 0 6 after", "5"),
+        (M, "r 0 0 20", "beforeafter"),
+        (M, "w 0 8000 far", "3"),
+        (L, "r 0 8000 9", "far"),
+        (M, "o 1 other wc", "0"),
+        (L, "s @/here/other", "100644 0"),
+        (L, "m @/here @/there", "0"),
+        (M, "o 2 @/there/file r", "0"),
+        (M, "r 2 0 20", "beforeafter"),
+        // A lock from before excludes who comes after.
+        (L, "o 1 @/there/file w", "0"),
+        (L, "l 1 x 0 5", "E11"),
+        (M, "l 0 u 0 10", "0"),
+        (L, "l 1 x 0 5", "0"),
+        (M, "l 0 s 0 1", "E11"),
+    ])?;
+    drop(doors);
+    ground.unmount()?;
+    // Nothing of a member that is away can be compared.
+    wait(|| ground.good(&["stop", "doors"]).is_ok())
+}
+
+/// The process that serves the mount is killed: the library's programs go on, and the array can be mounted again.
+fn killed(options: &Options, programs: &Programs) -> Result<(), String> {
+    let mut ground = Ground::new(options, programs, "1", 2)?;
+    ground.mount()?;
+    let mut doors = Doors::open(&ground)?;
+    doors.play(&[(M, "o 0 @/file wc", "0"), (M, "w 0 0 acknowledged", "12"), (M, "l 0 x 0 0", "0"), (L, "o 0 @/file w", "0")])?;
+    ground.kill()?;
+    doors.play(&[
+        (L, "r 0 0 20", "acknowledged"),
+        (L, "w 0 12 more", "4"),
+        (L, "l 0 x 0 0", "0"),
+        (M, "r 0 0 20", "E107"),
+        (M, "s @/file", "E107"),
+    ])?;
+    ground.mount()?;
+    doors.mount = ground.through_mount()?;
+    doors.play(&[(M, "o 0 @/file w", "0"), (M, "r 0 0 20", "acknowledgedmore"), (M, "l 0 x 0 0", "E11")])?;
+    drop(doors);
+    ground.unmount()?;
+    ground.conclude()
+}
+
+/// What cannot be mounted, or unmounted, is said in one line, and nothing is left of it.
+fn refusals(options: &Options, programs: &Programs) -> Result<(), String> {
+    let mut ground = Ground::new(options, programs, "1", 2)?;
+    let at = |name: &str| ground.path(name).display().to_string();
+    ground.refused(&["mount", "doors", &at("")], "lies below it")?;
+    ground.refused(&["mount", "doors", &at("m1/data")], "no such directory")?;
+    ground.refused(&["mount", "doors", &at("m1")], "would be hidden")?;
+    ground.refused(&["mount", "doors", &at("none")], "no such directory")?;
+    ground.refused(&["mount", "doors", &at("busy")], "not empty")?;
+    ground.refused(&["mount", "doors", "/dev/null"], "not a directory")?;
+    ground.refused(&["mount", "doors"], "no such directory")?;
+    ground.refused(&["mount", "none"], "no array has this name")?;
+    ground.refused(&["unmount", "doors"], "no array that is mounted")?;
+    ground.refused(&["unmount", &at("mounted")], "no array is mounted")?;
+    let mounted = at("mounted");
+    let said = ground.good(&["mount", "doors", &mounted])?;
+    if said != format!("doors: mounted at {mounted}\n") {
+        return Err(format!("it said {said:?}"));
+    }
+    ground.refused(&["mount", "doors", &mounted], "mounted there already")?;
+    if !ground.good(&["status", "doors"])?.contains(&format!("mounted: {mounted}")) {
+        return Err("status does not say that it is mounted".into());
+    }
+    let mut inside = ground.through_mount()?;
+    inside.ask("D @")?;
+    ground.refused(&["unmount", &mounted], "in use")?;
+    drop(inside);
+    ground.unmount()?;
+    ground.conclude()
+}

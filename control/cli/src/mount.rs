@@ -1,0 +1,333 @@
+//! `cxlraid mount` and `cxlraid unmount`: the array's directories through the kernel, for programs that the library
+//! cannot reach.
+//!
+//! A mount is looked at from all sides before anything is done, and either all directories of an array are mounted or
+//! none. In the background the command starts itself once more as the process that serves the mount, and waits until
+//! that has mounted, or has said why not.
+
+use crate::{
+    args::{Mount, Unmount},
+    commands::{absolute, called},
+    events,
+    failure::{Exit, Failure},
+    files::ArrayFiles,
+    inspect,
+    name::ArrayName,
+    spec::Source,
+};
+use array::{Array, Config};
+use mount::{Mounted, Session};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use std::{
+    env,
+    ffi::OsStr,
+    fs::{self, File},
+    io::{self, Read as _, Write as _},
+    os::unix::ffi::OsStrExt as _,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+use sys::{
+    AsRawFd as _, OsError, OwnedFd,
+    rustix::{
+        fs::{StatVfsMountFlags, fstatvfs},
+        process::{Resource, Rlimit, getrlimit, setrlimit},
+    },
+};
+
+/// How often a process that serves a mount looks whether it is asked to end.
+const PERIOD: Duration = Duration::from_millis(100);
+/// Those who use a mount whose process is asked to end have so long to end, too.
+const GRACE: Duration = Duration::from_secs(3);
+/// The process that serves a mount holds a descriptor for each file that the kernel remembers.
+const DESCRIPTOR_COUNT: u64 = 1 << 20;
+
+/// A directory of the array, and where it is mounted.
+struct Place {
+    prefix: Vec<u8>,
+    directory: PathBuf,
+}
+
+/// Mounts an array.
+pub(crate) fn mount(source: &Source, arguments: &Mount) -> Result<Exit, Failure> {
+    if !arguments.foreground {
+        return in_background(arguments);
+    }
+    let config = inspect::config(source)?;
+    let places = places(&config, arguments.directory.as_deref())?;
+    places.iter().try_for_each(|place| check(&place.directory, &config, source))?;
+    let devices: Vec<OwnedFd> = places.iter().map(|_| mount::device().map_err(no_device)).collect::<Result<_, _>>()?;
+    raise_limit();
+    let array = Array::attach(&config).map_err(|error| inspect::refused(called(source), &error.to_string()))?;
+    let array = events::printing(array);
+    let tell = events::begin(source, called(source), array.uuid());
+    let files = ArrayFiles::open(array.telling(tell))?;
+    let sessions = begin(&files, called(source), &places, devices, arguments.allow_other)?;
+    for place in &places {
+        println!("{}: mounted at {}", called(source), place.directory.display());
+    }
+    let asked_to_end = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, asked_to_end.clone()).map_err(|error| Failure::new("signals", error, "try again"))?;
+    }
+    if arguments.begun {
+        leave_terminal();
+    }
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let serving: Vec<_> = sessions.iter().map(|session| scope.spawn(|| session.serve())).collect();
+        scope.spawn(|| end_when_asked(&asked_to_end, &is_over, &places, &files));
+        serving.into_iter().for_each(|served| _ = served.join());
+        is_over.store(true, Ordering::Release);
+    });
+    Ok(Exit::Fine)
+}
+
+/// Starts this command once more as the process that serves the mount, and says what that says.
+fn in_background(arguments: &Mount) -> Result<Exit, Failure> {
+    let cannot = |error: io::Error| Failure::new("mount", format!("cannot start its process: {error}"), "try again");
+    let own = env::current_exe().map_err(|error| Failure::new("cxlraid", error, "mount /proc"))?;
+    let mut command = Command::new(own);
+    command.args(["mount", "--foreground", "--begun"]);
+    if arguments.allow_other {
+        command.arg("--allow-other");
+    }
+    command.arg("--").arg(arguments.name.as_str());
+    if let Some(directory) = &arguments.directory {
+        command.arg(absolute(directory)?);
+    }
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(cannot)?;
+    let mut said = Vec::new();
+    if let Some(output) = &mut child.stdout {
+        output.read_to_end(&mut said).map_err(cannot)?;
+    }
+    if said.is_empty() {
+        // It has said on standard error why it ended.
+        let status = child.wait().map_err(cannot)?;
+        return Ok(if status.code() == Some(Exit::Usage as i32) { Exit::Usage } else { Exit::Error });
+    }
+    let _ = io::stdout().write_all(&said);
+    Ok(Exit::Fine)
+}
+
+/// What is mounted where: each path of the array at its own place, or the only one at the directory given.
+fn places(config: &Config, directory: Option<&Path>) -> Result<Vec<Place>, Failure> {
+    let own = |prefix: &Vec<u8>| Place { prefix: prefix.clone(), directory: OsStr::from_bytes(prefix).into() };
+    let Some(directory) = directory else { return Ok(config.prefixes.iter().map(own).collect()) };
+    let directory = absolute(directory)?;
+    match &config.prefixes[..] {
+        [prefix] => Ok(vec![Place { prefix: prefix.clone(), directory }]),
+        prefixes => match prefixes.iter().find(|prefix| OsStr::from_bytes(prefix) == directory) {
+            Some(prefix) => Ok(vec![own(prefix)]),
+            None => {
+                let what = "the array has several paths, which are mounted at their own places only";
+                Err(Failure::new(directory.display(), what, "leave the directory out, or name one of the paths")
+                    .with_exit(Exit::Usage))
+            }
+        },
+    }
+}
+
+/// Refuses a directory on which the array cannot be mounted, or should not. A mount whose process has ended is taken away.
+fn check(directory: &Path, config: &Config, source: &Source) -> Result<(), Failure> {
+    let fail = |what: String, todo: &str| Err(Failure::new(directory.display(), what, todo));
+    for found in mounts()?.iter().rev().filter(|mount| mount.directory == *directory) {
+        match &found.array {
+            Some(_) if is_dead(directory) => {
+                mount::unmount(directory, true).map_err(|error| cannot_unmount(directory, error))?;
+            }
+            Some(name) => {
+                return fail(format!("array {name} is mounted there already"), "say 'cxlraid unmount' and the directory first");
+            }
+            None => break,
+        }
+    }
+    match fs::metadata(directory) {
+        Ok(metadata) if metadata.is_dir() => {}
+        Ok(_) => return fail("is not a directory".into(), "name a directory, or put one there"),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return fail("there is no such directory".into(), "make it"),
+        Err(error) => return fail(error.to_string(), "name a directory that can be used"),
+    }
+    let real = fs::canonicalize(directory).unwrap_or_else(|_| directory.to_owned());
+    for member in config.mounts.iter().map(|member| Path::new(OsStr::from_bytes(member))) {
+        let member = fs::canonicalize(member).unwrap_or_else(|_| member.to_owned());
+        if member.starts_with(&real) {
+            let what = format!("member {} of {} lies below it, and would be hidden", member.display(), called(source));
+            return fail(what, "name a directory beside the members");
+        }
+        if real.starts_with(&member) {
+            let what = format!("lies in member {} of {}", member.display(), called(source));
+            return fail(what, "name a directory beside the members");
+        }
+    }
+    match fs::read_dir(directory).map(|mut entries| entries.next().is_none()) {
+        Ok(true) => Ok(()),
+        Ok(false) => fail("is not empty; what is in it would be hidden".replace(';', ","), "empty it, or name another directory"),
+        Err(error) => fail(error.to_string(), "name a directory that can be read"),
+    }
+}
+
+/// Whether the process that serves a mount has ended.
+fn is_dead(directory: &Path) -> bool {
+    fs::metadata(directory).is_err_and(|error| error.raw_os_error() == Some(OsError::NOTCONN.raw_os_error()))
+}
+
+fn mounts() -> Result<Vec<Mounted>, Failure> {
+    mount::mounted().map_err(|error| Failure::new("/proc/self/mountinfo", error, "mount /proc"))
+}
+
+fn no_device(error: OsError) -> Failure {
+    match error {
+        OsError::NOENT | OsError::NODEV | OsError::NXIO => {
+            Failure::new("/dev/fuse", "is not there", "load the kernel's module: 'modprobe fuse'")
+        }
+        OsError::ACCESS | OsError::PERM => Failure::new("/dev/fuse", "may not be opened", "run the command as root"),
+        error => Failure::new("/dev/fuse", io::Error::from(error), "correct the cause, then mount again"),
+    }
+}
+
+/// Each file that the kernel remembers takes a descriptor.
+fn raise_limit() {
+    let most = getrlimit(Resource::Nofile).maximum;
+    let wanted = Some(most.unwrap_or(DESCRIPTOR_COUNT).max(DESCRIPTOR_COUNT));
+    if setrlimit(Resource::Nofile, Rlimit { current: wanted, maximum: wanted }).is_err() {
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most });
+    }
+}
+
+/// Mounts all places or none.
+fn begin(
+    files: &ArrayFiles,
+    array: &str,
+    places: &[Place],
+    devices: Vec<OwnedFd>,
+    allow_other: bool,
+) -> Result<Vec<Session>, Failure> {
+    let kept = flags_of_members(files);
+    let mut sessions: Vec<Session> = Vec::new();
+    for (place, device) in places.iter().zip(devices) {
+        let begun = mount_one(files, array, place, device, allow_other, kept);
+        match begun {
+            Ok(session) => sessions.push(session),
+            Err(failure) => {
+                places[..sessions.len()].iter().for_each(|place| _ = mount::unmount(&place.directory, true));
+                return Err(failure);
+            }
+        }
+    }
+    Ok(sessions)
+}
+
+fn mount_one(
+    files: &ArrayFiles,
+    array: &str,
+    place: &Place,
+    device: OwnedFd,
+    allow_other: bool,
+    kept: StatVfsMountFlags,
+) -> Result<Session, Failure> {
+    let number = device.as_raw_fd();
+    let session = Session::new(*files.names(), &place.prefix, device)
+        .map_err(|error| Failure::new(place.directory.display(), io::Error::from(error), "see 'cxlraid status'"))?;
+    mount::mount(number, array, &place.directory, allow_other, kept).map_err(|error| match error {
+        OsError::PERM | OsError::ACCESS => {
+            Failure::new(place.directory.display(), "may not be mounted on by this user", "run the command as root")
+        }
+        error => Failure::new(
+            place.directory.display(),
+            format!("cannot be mounted on: {}", io::Error::from(error)),
+            "correct the cause, then mount again",
+        ),
+    })?;
+    Ok(session)
+}
+
+/// What at least one member's mount does not permit.
+fn flags_of_members(files: &ArrayFiles) -> StatVfsMountFlags {
+    let members = files.core().array().members().iter();
+    let flags = members.filter_map(|member| fstatvfs(member.root()?).ok()).map(|found| found.f_flag);
+    flags.fold(StatVfsMountFlags::empty(), |all, one| all | one)
+}
+
+/// The command that started this process is told that all is done when standard output is closed.
+fn leave_terminal() {
+    use sys::rustix::stdio::{dup2_stderr, dup2_stdout};
+    let _ = sys::rustix::process::setsid();
+    let _ = env::set_current_dir("/");
+    if let Ok(nothing) = File::options().read(true).write(true).open("/dev/null") {
+        let _ = io::stdout().flush();
+        let _ = dup2_stderr(&nothing);
+        let _ = dup2_stdout(&nothing);
+    }
+}
+
+/// Unmounts when a signal has asked this process to end.
+fn end_when_asked(asked: &AtomicBool, is_over: &AtomicBool, places: &[Place], files: &ArrayFiles) {
+    while !asked.load(Ordering::Acquire) {
+        if is_over.load(Ordering::Acquire) {
+            return;
+        }
+        thread::sleep(PERIOD);
+    }
+    places.iter().for_each(|place| _ = mount::unmount(&place.directory, true));
+    let begun = Instant::now();
+    while !is_over.load(Ordering::Acquire) {
+        if begun.elapsed() > GRACE {
+            // Somebody still uses what was mounted, and is told that it is gone.
+            files.core().leave(true);
+            std::process::exit(Exit::Fine as i32);
+        }
+        thread::sleep(PERIOD);
+    }
+}
+
+/// Unmounts an array, or one directory.
+pub(crate) fn unmount(arguments: &Unmount) -> Result<Exit, Failure> {
+    let all = mounts()?;
+    let name = arguments.what.to_str().and_then(|text| text.parse::<ArrayName>().ok());
+    let of_array = |mount: &&Mounted| name.as_ref().is_some_and(|name| mount.array.as_deref() == Some(name.as_str()));
+    let mut directories: Vec<&Path> = all.iter().filter(of_array).map(|mount| mount.directory.as_path()).collect();
+    let given = absolute(&arguments.what)?;
+    if directories.is_empty() {
+        let real = fs::canonicalize(&given).unwrap_or(given);
+        let is_there = |mount: &&Mounted| mount.array.is_some() && mount.directory == real;
+        directories = all.iter().rev().filter(is_there).map(|mount| mount.directory.as_path()).take(1).collect();
+    }
+    if directories.is_empty() {
+        let what =
+            if name.is_some() { "is no array that is mounted, and no directory of one" } else { "no array is mounted there" };
+        return Err(Failure::new(arguments.what.display(), what, "'cxlraid status' says what is mounted where"));
+    }
+    for directory in directories.into_iter().rev() {
+        let top = all.iter().rev().find(|mount| mount.directory == directory);
+        if top.is_some_and(|top| top.array.is_none()) {
+            return Err(Failure::new(directory.display(), "another file system is mounted over it", "unmount that first"));
+        }
+        let detach = arguments.lazy || is_dead(directory);
+        mount::unmount(directory, detach).map_err(|error| cannot_unmount(directory, error))?;
+        println!("{}: unmounted", directory.display());
+    }
+    Ok(Exit::Fine)
+}
+
+fn cannot_unmount(directory: &Path, error: OsError) -> Failure {
+    match error {
+        OsError::BUSY => Failure::new(directory.display(), "is in use", "end the programs that use it, or add --lazy"),
+        OsError::PERM | OsError::ACCESS => {
+            Failure::new(directory.display(), "may not be unmounted by this user", "run the command as root")
+        }
+        error => Failure::new(directory.display(), format!("cannot be unmounted: {}", io::Error::from(error)), ""),
+    }
+}
+
+/// Where an array is mounted.
+pub(crate) fn directories_of(array: &str) -> Vec<PathBuf> {
+    let all = mount::mounted().unwrap_or_default().into_iter();
+    all.filter(|mount| mount.array.as_deref() == Some(array)).map(|mount| mount.directory).collect()
+}

@@ -1,0 +1,122 @@
+//! Requests that read and change what files and directories are like.
+
+use crate::{
+    session::{Answer, Done, Session},
+    wire::{self, AttributesOut, GetattrIn, GetxattrIn, GetxattrOut, Header, SetattrIn, SetxattrIn, valid},
+};
+use file::FileRef;
+use namespace::{Node as Kind, Timestamps, XattrFlags};
+use sys::rustix::fs::{Timespec, UTIME_NOW, UTIME_OMIT};
+use sys::{AsFd as _, BorrowedFd, OsError, Result};
+
+/// Values and lists of extended attributes are at most this long (xattr(7)).
+const XATTR_BYTES_MAX: usize = 65536;
+/// Leaves an owner or a group as it is (chown(2)).
+const UNCHANGED: u32 = u32::MAX;
+
+impl Session {
+    /// Runs `act` on a descriptor of what a request is about: the open one it names, else the one that only names it.
+    fn on<T>(&self, header: &Header, handle: Option<u64>, act: impl FnOnce(BorrowedFd<'_>, &Kind) -> Result<T>) -> Result<T> {
+        match handle.map(|handle| self.handles.get(handle)) {
+            Some(Ok(opened)) => act(opened.anchor.as_fd(), &opened.node),
+            _ => act(self.nodes.get(header.node)?.fd(), &Kind::Path),
+        }
+    }
+
+    pub(crate) fn get_attributes(&self, header: &Header, body: &[u8], answer: &mut Answer) -> Result<Done> {
+        let (asked, _) = wire::split::<GetattrIn>(body)?;
+        let handle = (asked.flags & wire::GETATTR_HANDLE != 0).then_some(asked.handle);
+        self.tell_attributes(header, handle, answer)
+    }
+
+    fn tell_attributes(&self, header: &Header, handle: Option<u64>, answer: &mut Answer) -> Result<Done> {
+        let stat = self.on(header, handle, |fd, kind| self.names.fstat(fd, kind))?;
+        answer.put(&AttributesOut { attributes: (&stat).into(), ..AttributesOut::default() })
+    }
+
+    pub(crate) fn set_attributes(&self, header: &Header, body: &[u8], answer: &mut Answer) -> Result<Done> {
+        let (asked, _) = wire::split::<SetattrIn>(body)?;
+        let has = |field: u32| asked.valid & field != 0;
+        let handle = has(valid::HANDLE).then_some(asked.handle);
+        self.on(header, handle, |fd, kind| {
+            if has(valid::MODE) {
+                self.names.fchmod(fd, kind, asked.mode)?;
+            }
+            if has(valid::USER | valid::GROUP) {
+                let id = |field: u32, id: u32| if has(field) { id } else { UNCHANGED };
+                self.names.fchown(fd, kind, id(valid::USER, asked.user), id(valid::GROUP, asked.group))?;
+            }
+            if has(valid::SIZE) {
+                match kind {
+                    Kind::File(file) => {
+                        file.truncate(asked.size)?;
+                        tell_modified(file, fd);
+                    }
+                    kind => self.names.truncate_open(fd, kind, asked.size)?,
+                }
+            }
+            if has(valid::ACCESS | valid::MODIFICATION) {
+                let time = |field: u32, now: u32, seconds: u64, nanoseconds: u32| match () {
+                    () if has(now) => Timespec { tv_sec: 0, tv_nsec: UTIME_NOW },
+                    () if has(field) => Timespec { tv_sec: seconds as i64, tv_nsec: nanoseconds.into() },
+                    () => Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+                };
+                let times = Timestamps {
+                    last_access: time(valid::ACCESS, valid::ACCESS_NOW, asked.access, asked.access_ns),
+                    last_modification: time(
+                        valid::MODIFICATION,
+                        valid::MODIFICATION_NOW,
+                        asked.modification,
+                        asked.modification_ns,
+                    ),
+                };
+                self.names.futimens(fd, kind, &times)?;
+            }
+            Ok(())
+        })?;
+        self.tell_attributes(header, handle, answer)
+    }
+
+    pub(crate) fn get_xattr(&self, header: &Header, body: &[u8], answer: &mut Answer) -> Result<Done> {
+        let (asked, rest) = wire::split::<GetxattrIn>(body)?;
+        let name = wire::split_name(rest)?.0;
+        let node = self.nodes.get(header.node)?;
+        give(asked.bytes, answer, |buffer| self.names.getxattr_open(node.fd(), &Kind::Path, name, buffer))
+    }
+
+    pub(crate) fn list_xattrs(&self, header: &Header, body: &[u8], answer: &mut Answer) -> Result<Done> {
+        let (asked, _) = wire::split::<GetxattrIn>(body)?;
+        let node = self.nodes.get(header.node)?;
+        give(asked.bytes, answer, |buffer| self.names.listxattr_open(node.fd(), &Kind::Path, buffer))
+    }
+
+    pub(crate) fn set_xattr(&self, header: &Header, body: &[u8]) -> Result<Done> {
+        let (asked, rest) = wire::split::<SetxattrIn>(body)?;
+        let (name, rest) = wire::split_name(rest)?;
+        let value = rest.get(..asked.bytes as usize).ok_or(OsError::INVAL)?;
+        let flags = XattrFlags::from_bits_retain(asked.flags);
+        self.names.fsetxattr(self.nodes.get(header.node)?.fd(), &Kind::Path, name, value, flags)?;
+        Ok(Done::Answered)
+    }
+
+    pub(crate) fn remove_xattr(&self, header: &Header, body: &[u8]) -> Result<Done> {
+        let name = wire::split_name(body)?.0;
+        self.names.fremovexattr(self.nodes.get(header.node)?.fd(), &Kind::Path, name)?;
+        Ok(Done::Answered)
+    }
+}
+
+/// Answers with a value, or with its length if the program has room for none.
+fn give(room: u32, answer: &mut Answer, get: impl FnOnce(&mut [u8]) -> Result<usize>) -> Result<Done> {
+    if room == 0 {
+        return answer.put(&GetxattrOut { bytes: get(&mut [])? as u32, padding: 0 });
+    }
+    answer.fill((room as usize).min(XATTR_BYTES_MAX), get)
+}
+
+/// Tells those who watch a file (inotify(7)) that it was modified: members' files need not change with it.
+pub(crate) fn tell_modified(file: &FileRef, anchor: BorrowedFd<'_>) {
+    if file.may_be_watched() {
+        file.tell_modified(anchor);
+    }
+}

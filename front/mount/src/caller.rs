@@ -1,0 +1,117 @@
+//! Who makes a call on the mount: each worker thread takes on the user, the groups and the umask of the process that
+//! the request comes from, so that the members' file systems judge as if that process had made the call itself.
+//!
+//! The kernel's own checks (`default_permissions`) come first. A user id other than 0 as file-system user takes from
+//! the thread, for as long as that lasts, the capabilities that override permissions of files (credentials(7),
+//! setfsuid(2)). All of this is the thread's alone: the system calls are made without libc, which would change every
+//! thread of the process.
+
+use crate::wire::Header;
+use linux_raw_sys::general::{__NR_setfsgid, __NR_setfsuid};
+use std::cell::Cell;
+use std::fs;
+use sys::rustix::fs::{Gid, Mode};
+use sys::rustix::process::umask;
+use sys::rustix::thread::{UnshareFlags, set_thread_groups, unshare_unsafe};
+
+/// The user and the group that no rights are given to.
+const NOBODY: u32 = 65534;
+
+thread_local! {
+    static NOW: Cell<(u32, u32)> = const { Cell::new((u32::MAX, u32::MAX)) };
+    static HAS_GROUPS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Makes this thread's umask its own, and takes away none of a mode's bits until [`mask`] says otherwise.
+///
+/// # Errors
+/// Those of unshare(2).
+pub(crate) fn begin_thread() -> sys::Result<()> {
+    // SAFETY: only the file-system attributes (umask, working directory, root) are no longer shared with the other
+    // threads; nothing here relies on their being shared.
+    unsafe { unshare_unsafe(UnshareFlags::FS) }?;
+    mask(0);
+    set(0, 0);
+    // The groups of who started the mount are nobody's who uses it.
+    set_thread_groups(&[])
+}
+
+/// From now on this thread makes names with this umask.
+pub(crate) fn mask(bits: u32) {
+    umask(Mode::from_raw_mode(bits & 0o777));
+}
+
+/// Whether a call asks for the right to do something by path.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Needs {
+    /// What is open is used: the caller's user decides, say, whether a write takes set-user-ID away.
+    User,
+    /// Supplementary groups count too.
+    Groups,
+}
+
+/// This thread goes on as the process that made a request.
+pub(crate) fn become_caller(header: &Header, needs: Needs) {
+    let is_plain = header.user != 0;
+    if is_plain && needs == Needs::Groups {
+        let groups = groups_of(header.process);
+        // Without the right to set groups the caller has only its own: less than it may, never more.
+        let _ = set_thread_groups(&groups);
+        HAS_GROUPS.set(!groups.is_empty());
+    } else if HAS_GROUPS.get() {
+        let _ = set_thread_groups(&[]);
+        HAS_GROUPS.set(false);
+    }
+    // An id that this user namespace does not know is nobody's. setfsuid(2) would leave the former caller's.
+    let known = |id: u32| if id == u32::MAX { NOBODY } else { id };
+    set(known(header.user), known(header.group));
+}
+
+/// This thread goes on as root.
+pub(crate) fn become_root() {
+    set(0, 0);
+}
+
+/// Runs `act` as root, and goes on as before.
+pub(crate) fn as_root<T>(act: impl FnOnce() -> T) -> T {
+    let (user, group) = NOW.get();
+    set(0, 0);
+    let result = act();
+    set(user, group);
+    result
+}
+
+fn set(user: u32, group: u32) {
+    let now = NOW.get();
+    if now.1 != group {
+        // SAFETY: the call changes only as which group this thread looks at files.
+        unsafe { sys::raw::syscall(__NR_setfsgid as usize, [group as usize, 0, 0, 0, 0, 0]) };
+    }
+    if now.0 != user {
+        // SAFETY: the call changes only as which user this thread looks at files.
+        unsafe { sys::raw::syscall(__NR_setfsuid as usize, [user as usize, 0, 0, 0, 0, 0]) };
+    }
+    NOW.set((user, group));
+}
+
+/// The supplementary groups of a process; none if it has ended, or belongs to another PID namespace (0).
+fn groups_of(process: u32) -> Vec<Gid> {
+    if process == 0 {
+        return Vec::new();
+    }
+    let text = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("Groups:")).unwrap_or_default();
+    line.split_whitespace().filter_map(|group| group.parse().ok()).map(Gid::from_raw).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_of_a_process_are_read() {
+        let own = sys::rustix::process::getgroups().unwrap();
+        assert_eq!(groups_of(std::process::id()), own);
+        assert!(groups_of(0).is_empty());
+    }
+}

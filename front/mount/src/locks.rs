@@ -1,0 +1,272 @@
+//! Locks of programs: fcntl(2) and flock(2). They lie on the members, where those of programs that the library serves
+//! lie, so that both exclude each other.
+//!
+//! A lock by flock(2) is the open file description's, and is put on the handle's anchor. A lock by fcntl(2) is an
+//! *owner's*: a process, or for F_OFD_SETLK a description. Each owner that has locks on a file has an open file
+//! description of its own on the file's anchor, and its locks are those of that description.
+//!
+//! When a process closes any descriptor of a file, all its locks on the file go (flush). The kernel does not say when
+//! a description with locks of its own goes. So each owner's description notes the handles by which locks were asked
+//! for, and goes with the last of them.
+//!
+//! Requests that wait are tried again every [`PERIOD`] by one thread, so no worker waits for a program. The kernel
+//! says when a waiting process is interrupted.
+
+use crate::{
+    handles::Handle,
+    names::opened_again,
+    session::{Answer, Done, Session},
+    wire::{self, Header, InterruptIn, LOCK_FLOCK, LockIn, LockOut, op},
+};
+use file::{FileLock, LockKind, RESERVED_OFFSET};
+use namespace::{Node as Kind, OFlags};
+use std::{
+    collections::{HashMap, VecDeque, hash_map::Entry},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+use sys::ofd_lock::{self, Wish};
+use sys::rustix::fs::{FlockOperation, flock};
+use sys::{AsFd as _, OsError, OwnedFd, Result};
+
+/// How long a lock that is waited for is left alone.
+const PERIOD: Duration = Duration::from_millis(2);
+/// Interruptions that are remembered: each may come before the request that it is about.
+const INTERRUPTED_COUNT_MAX: usize = 64;
+const READ: u32 = 0;
+const WRITE: u32 = 1;
+const UNLOCK: u32 = 2;
+
+/// Whose locks: the file's number, and the kernel's number for the owner.
+type Owner = (u64, u64);
+
+struct Description {
+    fd: Arc<OwnedFd>,
+    /// The handles by which it asked for locks.
+    handles: Vec<u64>,
+    process: u32,
+}
+
+#[derive(Default)]
+struct State {
+    owners: HashMap<Owner, Description>,
+    waiting: Vec<Waiting>,
+    interrupted: VecDeque<u64>,
+}
+
+/// A request that waits for a lock.
+struct Waiting {
+    unique: u64,
+    wanted: Wanted,
+}
+
+#[derive(Clone)]
+struct Wanted {
+    handle: Arc<Handle>,
+    /// None for flock(2).
+    description: Option<Arc<OwnedFd>>,
+    wish: Wish,
+    start: i64,
+    bytes: i64,
+}
+
+/// All locks of one mount.
+#[derive(Default)]
+pub(crate) struct Locks {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Locks {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An owner's locks on a file go.
+    pub(crate) fn forget_owner(&self, node: u64, owner: u64) {
+        self.state().owners.remove(&(node, owner));
+    }
+
+    /// A handle goes, and with it the owners that have used no other.
+    pub(crate) fn forget_handle(&self, handle: u64) {
+        self.state().owners.retain(|_, description| {
+            let count = description.handles.len();
+            description.handles.retain(|&used| used != handle);
+            count == 0 || !description.handles.is_empty()
+        });
+    }
+
+    /// Wakes who waits for locks, at the end of the mount: between its look whether the mount has ended and its wait it holds the state.
+    pub(crate) fn end(&self) {
+        let state = self.state();
+        self.changed.notify_all();
+        drop(state);
+    }
+}
+
+impl Wanted {
+    /// Takes or gives back the lock, without waiting.
+    fn try_once(&self) -> Result<()> {
+        let Kind::File(file) = &self.handle.node else { return self.take() };
+        if self.wish == Wish::None || !file.has_locks_apart() {
+            return self.take();
+        }
+        let last = if self.description.is_none() { u64::MAX } else { (self.start + self.bytes.max(1) - 1) as u64 };
+        let lock = FileLock {
+            kind: if self.description.is_none() { LockKind::Flock } else { LockKind::Description },
+            excludes: self.wish == Wish::Exclusive,
+            process: -1,
+            start: self.start as u64,
+            last,
+        };
+        let fd = self.description.as_ref().map_or(self.handle.anchor.as_fd(), |fd| fd.as_fd());
+        file.with_locks_held(|| if file.conflict_elsewhere(fd, &lock).is_some() { Err(OsError::AGAIN) } else { self.take() })
+    }
+
+    fn take(&self) -> Result<()> {
+        match &self.description {
+            Some(fd) => ofd_lock::set(fd.as_fd(), self.wish, self.start, self.bytes),
+            None => flock(
+                &self.handle.anchor,
+                match self.wish {
+                    Wish::Shared => FlockOperation::NonBlockingLockShared,
+                    Wish::Exclusive => FlockOperation::NonBlockingLockExclusive,
+                    Wish::None => FlockOperation::NonBlockingUnlock,
+                },
+            ),
+        }
+    }
+}
+
+/// The first byte and the length of a range. Locks end before what the array has for itself.
+fn range(asked: &LockIn) -> Result<(i64, i64)> {
+    let (start, last) = (i64::try_from(asked.start), i64::try_from(asked.last));
+    let (Ok(start), Ok(last)) = (start, last) else { return Err(OsError::INVAL) };
+    let end = last.saturating_add(1).min(RESERVED_OFFSET);
+    if start < end { Ok((start, end - start)) } else { Err(OsError::INVAL) }
+}
+
+fn wish(kind: u32) -> Result<Wish> {
+    match kind {
+        READ => Ok(Wish::Shared),
+        WRITE => Ok(Wish::Exclusive),
+        UNLOCK => Ok(Wish::None),
+        _ => Err(OsError::INVAL),
+    }
+}
+
+impl Session {
+    pub(crate) fn set_lock(&self, header: &Header, body: &[u8]) -> Result<Done> {
+        let (asked, _) = wire::split::<LockIn>(body)?;
+        let handle = self.handles.get(asked.handle)?;
+        let (wish, (start, bytes)) = (wish(asked.kind)?, range(&asked)?);
+        let mut state = self.locks.state();
+        let description = if asked.flags & LOCK_FLOCK != 0 {
+            None
+        } else if wish == Wish::None && !state.owners.contains_key(&(header.node, asked.owner)) {
+            return Ok(Done::Answered);
+        } else {
+            Some(state.description(header.node, &asked, &handle)?)
+        };
+        let wanted = Wanted { handle, description, wish, start, bytes };
+        match wanted.try_once() {
+            Err(OsError::AGAIN | OsError::ACCESS) if header.operation == op::SETLKW => {}
+            result => return result.map(|()| Done::Answered),
+        }
+        if state.interrupted.contains(&header.unique) {
+            return Err(OsError::INTR);
+        }
+        state.waiting.push(Waiting { unique: header.unique, wanted });
+        self.locks.changed.notify_all();
+        Ok(Done::Silent)
+    }
+
+    pub(crate) fn get_lock(&self, header: &Header, body: &[u8], answer: &mut Answer) -> Result<Done> {
+        let (asked, _) = wire::split::<LockIn>(body)?;
+        let handle = self.handles.get(asked.handle)?;
+        let (wish, (start, bytes)) = (wish(asked.kind)?, range(&asked)?);
+        let state = self.locks.state();
+        let own = state.owners.get(&(header.node, asked.owner)).map(|description| description.fd.clone());
+        let fd = own.map_or_else(|| open_for_locks(&handle).map(Arc::new), Ok)?;
+        let Some(held) = ofd_lock::conflict(fd.as_fd(), wish, start, bytes)? else {
+            return answer.put(&LockOut { start: asked.start, last: asked.last, kind: UNLOCK, process: 0 });
+        };
+        let end = held.start.saturating_add(held.bytes);
+        let is_to_the_end = held.bytes == 0 || end >= RESERVED_OFFSET;
+        // A description's lock names no process. It may be that of a process which uses the mount.
+        let others = || state.owners.iter().filter(|(owner, _)| owner.0 == header.node && owner.1 != asked.owner);
+        let process = match (held.process, others().count()) {
+            (1.., _) => held.process as u32,
+            (_, 1) => others().next().map_or(0, |(_, description)| description.process),
+            _ => 0,
+        };
+        answer.put(&LockOut {
+            start: held.start as u64,
+            last: if is_to_the_end { i64::MAX as u64 } else { end as u64 - 1 },
+            kind: if held.is_exclusive { WRITE } else { READ },
+            process,
+        })
+    }
+
+    /// A process that waits for an answer was interrupted. Only locks are waited for.
+    pub(crate) fn interrupt(&self, body: &[u8]) -> Result<Done> {
+        let (asked, _) = wire::split::<InterruptIn>(body)?;
+        let mut state = self.locks.state();
+        let place = state.waiting.iter().position(|waiting| waiting.unique == asked.unique);
+        if let Some(place) = place {
+            let waiting = state.waiting.swap_remove(place);
+            drop(state);
+            self.reply(waiting.unique, Err(OsError::INTR));
+        } else {
+            if state.interrupted.len() == INTERRUPTED_COUNT_MAX {
+                state.interrupted.pop_front();
+            }
+            state.interrupted.push_back(asked.unique);
+        }
+        Ok(Done::Silent)
+    }
+
+    /// Tries again what waits, until the mount ends.
+    pub(crate) fn wait_for_locks(&self) {
+        let mut state = self.locks.state();
+        while !self.is_over() {
+            let is_empty = state.waiting.is_empty();
+            let woken = if is_empty {
+                self.locks.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
+            } else {
+                self.locks.changed.wait_timeout(state, PERIOD).unwrap_or_else(PoisonError::into_inner).0
+            };
+            state = woken;
+            state.waiting.retain(|waiting| match waiting.wanted.try_once() {
+                Err(OsError::AGAIN | OsError::ACCESS) => true,
+                result => {
+                    self.reply(waiting.unique, result.map(|()| &[][..]));
+                    false
+                }
+            });
+        }
+    }
+}
+
+impl State {
+    /// The description of an owner on a file. The owner has asked by this handle.
+    fn description(&mut self, node: u64, asked: &LockIn, handle: &Handle) -> Result<Arc<OwnedFd>> {
+        let description = match self.owners.entry((node, asked.owner)) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => {
+                let fd = Arc::new(open_for_locks(handle)?);
+                place.insert(Description { fd, handles: Vec::new(), process: 0 })
+            }
+        };
+        description.process = asked.process;
+        if !description.handles.contains(&asked.handle) {
+            description.handles.push(asked.handle);
+        }
+        Ok(description.fd.clone())
+    }
+}
+
+/// Opens what a handle has open once more. The kernel has looked whether the program's own descriptor allows the lock.
+fn open_for_locks(handle: &Handle) -> Result<OwnedFd> {
+    crate::caller::as_root(|| opened_again(handle.anchor.as_fd(), OFlags::RDWR | OFlags::CLOEXEC))
+}

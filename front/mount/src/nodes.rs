@@ -1,0 +1,211 @@
+//! What the kernel knows by number: directories, files, symlinks and special files of the array, each held by a
+//! descriptor that only names it (O_PATH).
+//!
+//! A descriptor stays with its thing whoever renames or removes that, through the mount or in a program that the
+//! library serves. Its link under /proc tells the present path. So no table of names has to follow the other door.
+//!
+//! Invariants:
+//! - one thing has one number as long as the kernel remembers it: several names of a file lead to the same number, by
+//!   the device and inode number that programs are told;
+//! - the kernel counts how often it was told a number, and says how much of that it has forgotten. At 0 the descriptor
+//!   is closed;
+//! - all descriptors lie on the member whose answers count. When that is another one than before, they are opened anew
+//!   by their paths, and keep their numbers ([`Nodes::follow_members`]).
+
+use crate::wire::ROOT;
+use namespace::{Namespace, Node as Kind, ProgramPath, Reached};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+use sys::rustix::fs::{CWD, Stat, readlinkat};
+use sys::{AsFd, AsRawFd, BorrowedFd, OsError, OwnedFd, Result};
+
+/// The kind of a file in its mode.
+const KIND: u32 = 0o170_000;
+/// No member has this slot.
+const NO_SLOT: usize = usize::MAX;
+
+/// Something of the array that the kernel knows.
+pub(crate) struct Node {
+    fd: OwnedFd,
+}
+
+/// Device and inode number, and kind.
+type Identity = [u64; 3];
+
+struct Entry {
+    node: Arc<Node>,
+    identity: Identity,
+    count: u64,
+}
+
+#[derive(Default)]
+struct Table {
+    entries: HashMap<u64, Entry>,
+    numbers: HashMap<Identity, u64>,
+    last: u64,
+}
+
+/// All that the kernel knows of one mount.
+pub(crate) struct Nodes {
+    names: Namespace,
+    table: Mutex<Table>,
+    /// The member that the descriptors lie on.
+    slot: AtomicUsize,
+}
+
+impl Node {
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// A name in a directory that the kernel knows, for the core.
+pub(crate) struct Child {
+    directory: Arc<Node>,
+    slot: Option<usize>,
+    text: Vec<u8>,
+    known_bytes: usize,
+}
+
+impl Child {
+    pub(crate) fn path(&self) -> ProgramPath<'_> {
+        ProgramPath::relative(self.directory.fd(), self.slot, &self.text, self.known_bytes)
+    }
+}
+
+impl Nodes {
+    /// The root of the mount is the directory at a logical path.
+    ///
+    /// # Errors
+    /// Those of looking the directory up.
+    pub(crate) fn new(names: Namespace, root: &[u8]) -> Result<Self> {
+        let Reached::Array(fd) = names.look_at(root, true)? else { return Err(OsError::XDEV) };
+        let identity = identity(&names.fstat(fd.as_fd(), &Kind::Path)?);
+        let entry = Entry { node: Arc::new(Node { fd }), identity, count: 1 };
+        let table = Table { entries: HashMap::from([(ROOT, entry)]), numbers: HashMap::from([(identity, ROOT)]), last: ROOT };
+        let slot = AtomicUsize::new(names.files().array().first_in_use().unwrap_or(NO_SLOT));
+        Ok(Self { names, table: Mutex::new(table), slot })
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What has a number.
+    ///
+    /// # Errors
+    /// `STALE` for a number that the kernel was not told.
+    pub(crate) fn get(&self, number: u64) -> Result<Arc<Node>> {
+        self.table().entries.get(&number).map(|entry| entry.node.clone()).ok_or(OsError::STALE)
+    }
+
+    /// The number of what a descriptor (O_PATH) names, and what it is like. The kernel is told the number once more.
+    pub(crate) fn enter(&self, fd: OwnedFd) -> Result<(u64, Stat)> {
+        let stat = self.names.fstat(fd.as_fd(), &Kind::Path)?;
+        let identity = identity(&stat);
+        let mut table = self.table();
+        let known = table.numbers.get(&identity).copied();
+        if let Some(entry) = known.and_then(|number| table.entries.get_mut(&number)) {
+            entry.count += 1;
+            // A file may have lost the name by which it was found before; this one leads to it now.
+            entry.node = Arc::new(Node { fd });
+            return Ok((known.unwrap_or(ROOT), stat));
+        }
+        table.last += 1;
+        let number = table.last;
+        table.entries.insert(number, Entry { node: Arc::new(Node { fd }), identity, count: 1 });
+        table.numbers.insert(identity, number);
+        Ok((number, stat))
+    }
+
+    /// The kernel has forgotten a number so many times.
+    pub(crate) fn forget(&self, number: u64, count: u64) {
+        let mut table = self.table();
+        let Some(entry) = table.entries.get_mut(&number) else { return };
+        entry.count = entry.count.saturating_sub(count);
+        if entry.count == 0 && number != ROOT {
+            let entry = table.entries.remove(&number);
+            if let Some(entry) = entry.filter(|entry| table.numbers.get(&entry.identity) == Some(&number)) {
+                table.numbers.remove(&entry.identity);
+            }
+        }
+    }
+
+    /// A name in a directory.
+    ///
+    /// # Errors
+    /// `INVAL` for a name that no kernel sends, `NOENT` for the array's own directory on the members and in a
+    /// directory that is gone.
+    pub(crate) fn child(&self, directory: u64, name: &[u8]) -> Result<Child> {
+        if matches!(name, b"" | b"." | b"..") || name.contains(&b'/') {
+            return Err(OsError::INVAL);
+        }
+        let directory = self.get(directory)?;
+        let (path, slot) = self.placed(directory.fd())?;
+        if self.names.hides(&path, name) {
+            return Err(OsError::NOENT);
+        }
+        let (text, known_bytes) = ([path.as_slice(), b"/", name].concat(), path.len());
+        Ok(Child { directory, slot, text, known_bytes })
+    }
+
+    /// The path of a directory itself.
+    ///
+    /// # Errors
+    /// `STALE` for a number that the kernel was not told, or if the directory lies on no member.
+    pub(crate) fn itself(&self, directory: u64) -> Result<Child> {
+        let directory = self.get(directory)?;
+        let (path, slot) = self.placed(directory.fd())?;
+        let (text, known_bytes) = ([path.as_slice(), b"/."].concat(), path.len());
+        Ok(Child { directory, slot, text, known_bytes })
+    }
+
+    /// The logical path of what a descriptor is open on, and the member it lies on.
+    fn placed(&self, fd: BorrowedFd<'_>) -> Result<(Vec<u8>, Option<usize>)> {
+        let host = readlinkat(CWD, namespace::link(fd.as_raw_fd()), Vec::new())?;
+        let (path, slot) = self.names.placed(host.as_bytes()).ok_or(OsError::STALE)?;
+        Ok((path.to_vec(), slot))
+    }
+
+    /// Sees to it that everything lies on the member whose answers count. To be called as root, before each request.
+    pub(crate) fn follow_members(&self) {
+        let Ok(first) = self.names.files().array().first_in_use() else { return };
+        if self.slot.load(Ordering::Acquire) != first {
+            self.move_to(first);
+        }
+    }
+
+    #[cold]
+    fn move_to(&self, first: usize) {
+        let mut table = self.table();
+        if self.slot.load(Ordering::Acquire) == first {
+            return;
+        }
+        let Table { entries, numbers, .. } = &mut *table;
+        for (&number, entry) in entries.iter_mut() {
+            // What has no name any more keeps the descriptor that it has.
+            let Ok((path, _)) = self.placed(entry.node.fd()) else { continue };
+            let Ok(Reached::Array(fd)) = self.names.look_at(ProgramPath::known(&path), false) else { continue };
+            let Ok(stat) = self.names.fstat(fd.as_fd(), &Kind::Path) else { continue };
+            let found = identity(&stat);
+            if found[2] != entry.identity[2] {
+                continue;
+            }
+            if numbers.get(&entry.identity) == Some(&number) {
+                numbers.remove(&entry.identity);
+            }
+            numbers.insert(found, number);
+            (entry.node, entry.identity) = (Arc::new(Node { fd }), found);
+        }
+        self.slot.store(first, Ordering::Release);
+    }
+}
+
+fn identity(stat: &Stat) -> Identity {
+    [stat.st_dev, stat.st_ino, (stat.st_mode & KIND).into()]
+}

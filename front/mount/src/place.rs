@@ -1,0 +1,117 @@
+//! Where mounts are: the kernel's list of them, making one, and taking one away.
+
+use std::{
+    ffi::{CString, OsString},
+    fs, io,
+    os::unix::ffi::{OsStrExt as _, OsStringExt as _},
+    path::{Path, PathBuf},
+};
+use sys::rustix::fs::{Mode, OFlags, StatVfsMountFlags, open};
+use sys::rustix::mount::{self, MountFlags, UnmountFlags};
+use sys::{OwnedFd, RawFd, Result};
+
+/// What the kernel calls a mount of an array.
+const TYPE: &str = "fuse.cxlraid";
+const DEVICE: &str = "/dev/fuse";
+
+/// A mount in the kernel's list.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Mounted {
+    /// The directory.
+    pub directory: PathBuf,
+    /// Of an array's mount, the array's name.
+    pub array: Option<String>,
+}
+
+/// All mounts that this process sees, in the order in which they were made (proc_pid_mountinfo(5)).
+///
+/// # Errors
+/// If the list cannot be read.
+pub fn mounted() -> io::Result<Vec<Mounted>> {
+    Ok(fs::read("/proc/self/mountinfo")?.split(|&byte| byte == b'\n').filter_map(parse).collect())
+}
+
+fn parse(line: &[u8]) -> Option<Mounted> {
+    let mut words = line.split(|&byte| byte == b' ');
+    let directory = PathBuf::from(OsString::from_vec(unescaped(words.nth(4)?)));
+    let mut behind = words.skip_while(|word| *word != b"-").skip(1);
+    let (kind, source) = (behind.next()?, behind.next()?);
+    let array = (kind == TYPE.as_bytes()).then(|| String::from_utf8_lossy(&unescaped(source)).into_owned());
+    Some(Mounted { directory, array })
+}
+
+/// A word in which blanks, tabs, line ends and backslashes are written as three octal digits.
+fn unescaped(word: &[u8]) -> Vec<u8> {
+    let mut text = Vec::with_capacity(word.len());
+    let mut rest = word;
+    while let Some((&byte, tail)) = rest.split_first() {
+        let digits = tail.get(..3).filter(|digits| byte == b'\\' && digits.iter().all(|digit| (b'0'..b'8').contains(digit)));
+        match digits {
+            Some(digits) => {
+                text.push(digits.iter().fold(0u8, |sum, digit| sum.wrapping_mul(8).wrapping_add(digit - b'0')));
+                rest = &tail[3..];
+            }
+            None => {
+                text.push(byte);
+                rest = tail;
+            }
+        }
+    }
+    text
+}
+
+/// Opens the kernel's side.
+///
+/// # Errors
+/// Those of open(2) of /dev/fuse.
+pub fn device() -> Result<OwnedFd> {
+    open(DEVICE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// Mounts the device that a descriptor of this process is open on at a directory, under an array's name. What the members' file systems do not give (execution, devices, set-user-ID),
+/// the mount does not give either: `kept` are their flags.
+///
+/// # Errors
+/// Those of mount(2).
+pub fn mount(device: RawFd, array: &str, directory: &Path, allow_other: bool, kept: StatVfsMountFlags) -> Result<()> {
+    let (user, group) = (sys::rustix::process::getuid().as_raw(), sys::rustix::process::getgid().as_raw());
+    let others = if allow_other { ",allow_other" } else { "" };
+    let options = format!("fd={device},rootmode=40000,user_id={user},group_id={group},default_permissions{others}");
+    let options = CString::new(options).unwrap_or_default();
+    let mut flags = MountFlags::empty();
+    for (given, flag) in [
+        (StatVfsMountFlags::NODEV, MountFlags::NODEV),
+        (StatVfsMountFlags::NOEXEC, MountFlags::NOEXEC),
+        (StatVfsMountFlags::NOSUID, MountFlags::NOSUID),
+    ] {
+        if kept.contains(given) {
+            flags |= flag;
+        }
+    }
+    mount::mount(array, directory.as_os_str().as_bytes(), TYPE, flags, options.as_c_str())
+}
+
+/// Takes a mount away. `detach`: at once, also if it is in use; those who use it go on as long as somebody serves it.
+///
+/// # Errors
+/// Those of umount2(2): `BUSY` if somebody uses it.
+pub fn unmount(directory: &Path, detach: bool) -> Result<()> {
+    let flags = if detach { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+    mount::unmount(directory.as_os_str().as_bytes(), flags | UnmountFlags::NOFOLLOW)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_list_is_read() {
+        let line = b"36 35 0:40 / /mnt/a\\040b rw,relatime shared:1 - fuse.cxlraid db rw,user_id=0";
+        let expected = Mounted { directory: "/mnt/a b".into(), array: Some("db".into()) };
+        assert_eq!(parse(line), Some(expected));
+        let other = b"36 35 98:0 /mnt1 /mnt2 rw master:1 - ext3 /dev/root rw";
+        assert_eq!(parse(other), Some(Mounted { directory: "/mnt2".into(), array: None }));
+        assert_eq!(parse(b""), None);
+        assert!(mounted().unwrap().iter().any(|mount| mount.directory == Path::new("/proc")));
+    }
+}
