@@ -1,7 +1,7 @@
 //! `cxlraid-posix`: pjdfstest on arrays, compared case by case with the same cases on a plain directory.
 //!
 //! pjdfstest runs on a directory first, for reference; then, through `LD_PRELOAD`, on RAID 1 and RAID 5 whose members lie on the same file
-//! system, and on a RAID 5 that lacks a member. What passes there must pass here. This is done on a disk and on tmpfs, and by root also as
+//! system, and on a RAID 5 that lacks a member; if asked for, also through a mount. What passes there must pass here. This is done on a disk and on tmpfs, and by root also as
 //! a user without privileges.
 
 mod outcome;
@@ -22,24 +22,28 @@ Runs the cases of pjdfstest whose name contains one of NAME; all of them without
   --lib PATH   libcxlraid.so (else CXLRAID_LIB, else beside this program)
   --disk DIR   a directory on a disk (/var/tmp)
   --quick      only on tmpfs: on a disk one case makes 65,000 links
+  --mount      also through a mount of a RAID 5 on tmpfs; needs root and /dev/fuse
   --keep       leave what runs print in the directory for builds";
 
 struct Options {
     library: PathBuf,
     disk: PathBuf,
     quick: bool,
+    mount: bool,
     keep: bool,
     names: Vec<String>,
 }
 
 fn options() -> Result<Option<Options>, String> {
-    let mut options = Options { library: library(), disk: "/var/tmp".into(), quick: false, keep: false, names: Vec::new() };
+    let (library, names) = (library(), Vec::new());
+    let mut options = Options { library, disk: "/var/tmp".into(), quick: false, mount: false, keep: false, names };
     let mut words = Words::new(std::env::args_os().skip(1), HELP);
     while let Some(word) = words.next_word() {
         match word.as_str() {
             "--lib" => options.library = words.value()?.into(),
             "--disk" => options.disk = words.value()?.into(),
             "--quick" => options.quick = true,
+            "--mount" => options.mount = true,
             "--keep" => options.keep = true,
             "--help" | "-h" => return Ok(None),
             option if is_option(option) => return Err(words.unknown()),

@@ -70,6 +70,9 @@ pub(crate) fn all(program: &Path, options: &Options) -> Result<bool, String> {
             let configuration = place.root.join("pjdfstest.toml");
             let setting = Setting { label: format!("{kind}, {name}"), place, second, configuration, user };
             good &= ground.compare(&setting)?;
+            if options.mount && kind == "tmpfs" && setting.user.is_none() {
+                good &= ground.compare_mounted(&setting)?;
+            }
         }
     }
     if !is_root {
@@ -114,6 +117,45 @@ impl<'a> Ground<'a> {
             good &= complaints.is_empty();
         }
         Ok(good)
+    }
+
+    /// Runs all cases on a directory and through a mount of a RAID 5: without interception.
+    fn compare_mounted(&self, setting: &Setting<'_>) -> Result<bool, String> {
+        let failed = |error: std::io::Error| error.to_string();
+        let reference = self.run(setting, "reference of the mount", &setting.place.root.join("plain"), &[])?;
+        let members = setting.place.members("mounted", MEMBER_COUNT, None).map_err(failed)?;
+        let (home, mounted) = (setting.place.directory("home", None), setting.place.directory("mount", None));
+        let (home, mounted) = (home.map_err(failed)?, mounted.map_err(failed)?);
+        let cxlraid = |words: &[&str], paths: &[PathBuf]| {
+            let mut command = self.command(&crate::beside_us("cxlraid"), setting, &[]);
+            for variable in ["XDG_CONFIG_HOME", "XDG_STATE_HOME", "CXLRAID_SYSTEM_ARRAYS"] {
+                command.env(variable, &home);
+            }
+            if words[0] == "stop" {
+                // Until the process that served the mount has detached, it is asked again.
+                command.stderr(Stdio::null());
+            }
+            match command.args(words).args(paths).stdout(Stdio::null()).status() {
+                Ok(status) if status.success() => Ok(()),
+                Ok(status) => Err(format!("cxlraid {words:?}: {status}")),
+                Err(error) => Err(format!("cxlraid: {error}")),
+            }
+        };
+        cxlraid(&["create", "posix", "--level", "5", "--at", PREFIX], &members)?;
+        cxlraid(&["mount", "--allow-other", "posix"], std::slice::from_ref(&mounted))?;
+        let begun = Instant::now();
+        let outcome = self.run(setting, "mount", &mounted, &[]);
+        cxlraid(&["unmount", "--lazy", "posix"], &[])?;
+        while cxlraid(&["stop", "posix"], &[]).is_err() && begun.elapsed() < LIMIT {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        let outcome = outcome?;
+        let seconds = begun.elapsed().as_secs_f64();
+        let mut complaints = outcome.worse_than(&reference);
+        complaints.extend(difference(&members).map_err(failed)?);
+        println!("{:<18} {:<24} {} in {seconds:.1} s", setting.label, "raid5, mounted", summary(&outcome));
+        complaints.iter().for_each(|complaint| println!("    {complaint}"));
+        Ok(complaints.is_empty())
     }
 
     fn run_on(&self, setting: &Setting<'_>, shape: &Shape, members: &[PathBuf]) -> Result<Outcome, String> {
