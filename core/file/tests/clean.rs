@@ -8,6 +8,8 @@ use dax::PersistenceDomain;
 use format::Attribute;
 use layout::Level;
 use std::os::fd::AsRawFd;
+use std::sync::atomic::Ordering;
+use sync::Liveness;
 
 const CHUNK: u64 = 4096;
 const BYTES: usize = 50_000;
@@ -193,4 +195,19 @@ fn the_note_that_bytes_are_lost_is_durable_before_a_backing_file_is_made() {
     assert!(files.note_lost(attribute, 1));
     assert!(are_durable(), "before the member gets an empty file");
     assert!(!files.array().runtime().out_unrecorded().is_empty(), "a mend puts nobody on record");
+}
+
+/// A thread that stores when its process ends goes on for a moment. Whoever found the process dead before would inherit its locks beside it.
+#[test]
+fn a_process_whose_threads_still_store_is_not_dead_yet() {
+    let array = TestArray::new(Level::Raid5, 3, CHUNK);
+    let (attribute, file) = written(&array, &Random(5).bytes(BYTES));
+    let runtime = array.files.array().runtime();
+    let (me, shared) = (runtime.me(), runtime.find_file(attribute.inode << 24 | attribute.generation).unwrap());
+    array.files.leave_to_others();
+    assert!(runtime.is_alive(me));
+    assert_eq!(shared.users.load(Ordering::Relaxed), 1, "and nobody else is given its place among the open files");
+    let _still_open = std::mem::ManuallyDrop::new(file);
+    array.files.leave(true);
+    assert!(!runtime.is_alive(me));
 }
