@@ -575,24 +575,31 @@ pub(crate) struct Events {
     pub(crate) json: bool,
 }
 
-/// Tell a program what happens to arrays, as it happens
+/// Tell a program, or Prometheus, what happens to arrays, as it happens
 ///
 /// For each event the program is run with the event, the array's name and, if the event is about one, the member as its arguments, as by mdadm --monitor: Fail, DegradedArray, RebuildStarted, RebuildFinished, ScrubStarted, ScrubFinished,
 /// Mismatch, Healed, Removed, SpareUsed. Events come from the arrays' logs ('cxlraid events'); besides, the members are looked at every --delay seconds, since a member that nobody uses fails without anybody who could log it. The command stays in the
 /// foreground until SIGINT or SIGTERM, and says READY=1 to the socket that NOTIFY_SOCKET names; control/systemd has a unit for it.
+///
+/// With --prometheus a file is kept that says how the arrays are, for the textfile collector of Prometheus' node_exporter: states of arrays and members, files that are degraded or lost, the job that runs, the last scrub, and how many events of each kind the log has. It is
+/// written anew at each look and after each event, never seen half written, and removed when the command ends in order, since nobody watches then.
 ///
 /// While a member is out and the array has a spare that is ready ('cxlraid add ARRAY --spare DIR'), the command has 'cxlraid rebuild ARRAY --spares' run, which waits for the programs to end or to be started again that run since before. That goes on, too, with a rebuild that was cut short.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   cxlraid monitor --program /etc/cxlraid/event
-  cxlraid monitor db bank --program ./mail-me --delay 60")]
+  cxlraid monitor db bank --program ./mail-me --delay 60
+  cxlraid monitor --prometheus /var/lib/prometheus/node-exporter/cxlraid.prom")]
 pub(crate) struct Monitor {
     /// Names of arrays [default: every named array, as of now]
     pub(crate) arrays: Vec<ArrayName>,
     /// The program
-    #[arg(short, long, value_name = "PROGRAM", value_hint = ValueHint::ExecutablePath)]
-    pub(crate) program: PathBuf,
+    #[arg(short, long, value_name = "PROGRAM", value_hint = ValueHint::ExecutablePath, required_unless_present = "prometheus")]
+    pub(crate) program: Option<PathBuf>,
+    /// Keep this file for Prometheus
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) prometheus: Option<PathBuf>,
     /// Seconds between looks at the members
     #[arg(short, long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub(crate) delay: u64,

@@ -71,7 +71,10 @@ pub(crate) fn execute(command: Command) -> Result<Exit, Failure> {
             events::events(source.as_ref(), arguments.follow, arguments.json)
         }
         Command::Monitor(arguments) => {
-            monitor::monitor(&arguments.arrays, &absolute(&arguments.program)?, Duration::from_secs(arguments.delay))
+            let program = arguments.program.as_deref().map(absolute).transpose()?;
+            let prometheus = arguments.prometheus.as_deref().map(absolute).transpose()?;
+            let delay = Duration::from_secs(arguments.delay);
+            monitor::monitor(&arguments.arrays, program.as_deref(), prometheus, delay)
         }
         Command::Mount(arguments) => mount::mount(&source(Some(&arguments.name))?, &arguments),
         Command::Unmount(arguments) => mount::unmount(&arguments),

@@ -19,7 +19,7 @@ use serde::Deserialize;
 use std::{
     env,
     fs::{self, File},
-    io::{self, Read as _, Seek as _, SeekFrom, Write as _},
+    io::{self, BufRead as _, Read as _, Seek as _, SeekFrom, Write as _},
     os::unix::{
         ffi::OsStrExt as _,
         fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
@@ -193,6 +193,14 @@ pub(crate) fn last_scrub(source: &Source, uuid: &str) -> Option<Logged> {
 /// The lines of a log that say something. A first line that was cut says nothing.
 fn lines(text: &[u8]) -> impl Iterator<Item = Logged> {
     text.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok())
+}
+
+/// What a log tells so far.
+pub(crate) fn before(path: &Path) -> impl Iterator<Item = Logged> {
+    let file = crate::inspect::open_regular(path).ok();
+    let bytes = file.as_ref().and_then(|file| file.metadata().ok()).map_or(0, |metadata| metadata.size());
+    let lines = file.into_iter().flat_map(move |file| io::BufReader::new(file.take(bytes)).split(b'\n').map_while(Result::ok));
+    lines.filter_map(|line| serde_json::from_slice(&line).ok())
 }
 
 /// A log that is read as it grows.

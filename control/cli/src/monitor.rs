@@ -3,6 +3,8 @@
 //! What programs and commands log is passed on as it comes. Besides, the members are looked at every now and then: one that nobody uses fails without anybody who could log it. What is seen so is logged here, and passed on from the log like
 //! everything else, so each event is told once.
 //!
+//! What is seen is told to Prometheus as well, by a file ([`crate::prometheus`]).
+//!
 //! Where a member is out and a spare is ready, or a rebuild was cut short, a process of this command does what 'cxlraid rebuild --spares' does.
 
 use crate::{
@@ -10,6 +12,7 @@ use crate::{
     failure::{Exit, Failure},
     inspect,
     name::ArrayName,
+    prometheus::{Kept, Sample},
     registry::Registry,
     spec::Source,
     view::{ArrayView, MemberState},
@@ -17,7 +20,7 @@ use crate::{
 use array::events::{Event, EventKind, append};
 use format::Uuid;
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     env, fs, io,
     os::{
         linux::net::SocketAddrExt as _,
@@ -56,6 +59,10 @@ struct Watched {
     /// The log says that a member has failed: the members are looked at now.
     is_due: bool,
     repair: Repair,
+    /// What the last look has shown; None if it showed nothing.
+    view: Option<ArrayView>,
+    /// How many events of each kind its log has.
+    events: BTreeMap<String, u64>,
 }
 
 /// The rebuild that is run for an array.
@@ -115,9 +122,14 @@ const fn is_out(state: MemberState) -> bool {
 }
 
 /// Watches arrays until a signal asks it to end.
-pub(crate) fn monitor(names: &[ArrayName], program: &Path, delay: Duration) -> Result<Exit, Failure> {
+pub(crate) fn monitor(
+    names: &[ArrayName],
+    program: Option<&Path>,
+    prometheus: Option<PathBuf>,
+    delay: Duration,
+) -> Result<Exit, Failure> {
     let is_ended = crate::scrub::ending("monitor")?;
-    require_program(program)?;
+    program.map_or(Ok(()), require_program)?;
     let registry = Registry::from_environment();
     let names = if names.is_empty() { registry.names()? } else { names.to_vec() };
     if names.is_empty() {
@@ -125,15 +137,26 @@ pub(crate) fn monitor(names: &[ArrayName], program: &Path, delay: Duration) -> R
     }
     let mut watched = names.iter().map(|name| Watched::new(&registry, name)).collect::<Result<Vec<_>, _>>()?;
     watched.iter_mut().for_each(|watched| watched.look(EventKind::DegradedArray));
+    let mut kept = prometheus.map(|path| Kept::new(path, &samples(&watched))).transpose()?;
     notify("READY=1");
     let mut looked = Instant::now();
+    let mut is_new = false;
     loop {
         for watched in &mut watched {
             watched.read();
             for line in std::mem::take(&mut watched.pending) {
                 let Ok(logged) = serde_json::from_slice::<Logged>(&line) else { continue };
-                tell(program, &logged, &is_ended);
+                is_new = true;
+                if let Some(program) = program {
+                    tell(program, &logged, &is_ended);
+                }
             }
+        }
+        if std::mem::take(&mut is_new)
+            && let Some(kept) = &mut kept
+        {
+            watched.iter_mut().for_each(Watched::look_again);
+            kept.renew(&samples(&watched));
         }
         if events::wait(&is_ended, PERIOD) {
             notify("STOPPING=1");
@@ -143,8 +166,13 @@ pub(crate) fn monitor(names: &[ArrayName], program: &Path, delay: Duration) -> R
         if all {
             looked = Instant::now();
         }
+        is_new = all || watched.iter().any(|watched| watched.is_due);
         watched.iter_mut().filter(|watched| all || watched.is_due).for_each(|watched| watched.look(EventKind::Fail));
     }
+}
+
+fn samples(watched: &[Watched]) -> Vec<Sample<'_>> {
+    watched.iter().map(|one| Sample { name: &one.name, view: one.view.as_ref(), events: &one.events }).collect()
 }
 
 impl Watched {
@@ -157,22 +185,37 @@ impl Watched {
         let no_place = || Failure::new(name, "there is no place for its log of events", "set XDG_STATE_HOME");
         let log = events::made(&source, &found.uuid)?.ok_or_else(no_place)?;
         let follower = Follower::new(log.clone(), true);
+        let mut counts = BTreeMap::new();
+        events::before(&log).for_each(|logged| *counts.entry(logged.event).or_default() += 1);
         let (pending, out, repair) = (Vec::new(), BTreeSet::new(), Repair::new());
-        Ok(Self { source, name: name.to_string(), uuid, log, follower, pending, out, is_due: false, repair })
+        Ok(Self {
+            source,
+            name: name.to_string(),
+            uuid,
+            log,
+            follower,
+            pending,
+            out,
+            is_due: false,
+            repair,
+            view: None,
+            events: counts,
+        })
     }
 
     /// Reads the log on, and takes note of what it says of members.
     fn read(&mut self) {
         for line in self.follower.more() {
-            if let Ok(Logged { event, member: Some(member), .. }) = serde_json::from_slice(&line) {
-                match event.as_str() {
-                    "Fail" => {
+            if let Ok(Logged { event, member, .. }) = serde_json::from_slice(&line) {
+                match (event.as_str(), member) {
+                    ("Fail", Some(member)) => {
                         self.is_due = true;
                         self.out.insert(member);
                     }
-                    "RebuildFinished" => drop(self.out.remove(&member)),
+                    ("RebuildFinished", Some(member)) => drop(self.out.remove(&member)),
                     _ => {}
                 }
+                *self.events.entry(event).or_default() += 1;
             }
             self.pending.push(line);
         }
@@ -187,7 +230,8 @@ impl Watched {
         {
             self.source = Source::Named(name.clone(), found.spec, Some(found.uuid));
         }
-        let Ok(view) = inspect::view(&self.source) else { return };
+        self.look_again();
+        let Some(view) = &self.view else { return };
         let out: BTreeSet<String> =
             view.members.iter().filter(|member| is_out(member.state)).map(|member| member.path.clone()).collect();
         if kind == EventKind::Fail && !out.is_subset(&self.out) {
@@ -207,7 +251,14 @@ impl Watched {
             }
         }
         self.out = out;
-        self.repair.attend(&self.name, &view);
+        if let Some(view) = &self.view {
+            self.repair.attend(&self.name, view);
+        }
+    }
+
+    /// Looks at the array, for what is told of it.
+    fn look_again(&mut self) {
+        self.view = inspect::view(&self.source).ok();
     }
 }
 

@@ -9,26 +9,23 @@ use crate::{
     failure::Failure,
     inspect::{self, Found, look},
     job::{self, Pace},
+    records,
     registry::{NamedArray, Registry},
     repairing::{self, Repairing},
     runtime::{attached, users},
     spec::{ArraySpec, Source},
 };
 use array::{Array, Config, Member, Standing, events::EventKind, runtime::JobKind};
-use format::{INODE_RECORD_BYTES, InodeRecord, Uuid, inode_record_offset};
+use format::Uuid;
 use namespace::{FillError, Joiner};
 use std::{
     ffi::OsStr,
     fs,
-    os::{
-        fd::AsFd as _,
-        unix::{ffi::OsStrExt as _, fs::FileExt as _},
-    },
+    os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
     thread,
     time::{Duration, Instant},
 };
-use sys::rustix::fs::{SeekFrom, seek};
 use units::{Shown, Slot};
 
 /// How long a command that waits to begin sleeps before it tries again.
@@ -353,26 +350,12 @@ fn not_filled(thing: &str, error: FillError) -> Failure {
 
 /// How many files wait for a member that is being rebuilt, and how many bytes they have, by the inode table under another member's `.cxlraid`. None if this user may not read it.
 pub(crate) fn waiting(meta: &Path, slot: Slot) -> Option<(usize, u64)> {
-    let table = inspect::open_regular(&meta.join("inodes")).ok()?;
-    let (mut count, mut bytes) = (0, 0);
-    let mut record = [0; INODE_RECORD_BYTES];
-    let mut number = 1;
-    // Only what the file has data for, whatever its length.
-    while let Ok(data) = seek(table.as_fd(), SeekFrom::Data(inode_record_offset(number))) {
-        let end = seek(table.as_fd(), SeekFrom::Hole(data)).ok()?;
-        number = number.max((data.saturating_sub(inode_record_offset(1))) / INODE_RECORD_BYTES as u64 + 1);
-        while inode_record_offset(number + 1) <= end {
-            table.read_exact_at(&mut record, inode_record_offset(number)).ok()?;
-            if let Ok(Some(found)) = InodeRecord::decode(number, &record)
-                && found.resync.is_some_and(|resync| resync.lost.contains(slot))
-            {
-                count += 1;
-                bytes += found.size;
-            }
-            number += 1;
+    let (mut count, mut bytes) = (0, 0u64);
+    records::each(meta, |record| {
+        if record.resync.is_some_and(|resync| resync.lost.contains(slot)) {
+            count += 1;
+            bytes = bytes.saturating_add(record.size);
         }
-        // A record that the data end in the middle of.
-        number += 1;
-    }
+    })?;
     Some((count, bytes))
 }

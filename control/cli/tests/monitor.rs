@@ -26,10 +26,15 @@ fn filled() -> Bench {
 
 /// Starts it, and waits until it says that it is ready.
 fn started(bench: &Bench) -> (Child, UnixDatagram) {
+    started_with(bench, &["--program", "program"])
+}
+
+fn started_with(bench: &Bench, arguments: &[&str]) -> (Child, UnixDatagram) {
     let _ = fs::remove_file(bench.path("notify"));
     let socket = UnixDatagram::bind(bench.path("notify")).unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    let mut command = bench.command(&["monitor", "db", "--program", "program", "--delay", "1"]);
+    let mut command = bench.command(&["monitor", "db", "--delay", "1"]);
+    command.args(arguments);
     let child = command.env("NOTIFY_SOCKET", bench.path("notify")).spawn().unwrap();
     assert_eq!(received(&socket), "READY=1");
     (child, socket)
@@ -87,6 +92,52 @@ fn each_event_is_told_once() {
     assert_eq!(logged.lines().filter(|line| line.contains(" Fail ")).count(), 2, "{logged}");
 }
 
+/// The file once it has a line.
+#[track_caller]
+fn await_line(bench: &Bench, line: &str) -> String {
+    let begun = Instant::now();
+    loop {
+        // It is there at any instant, and whole.
+        let text = fs::read_to_string(bench.path("db.prom")).unwrap();
+        assert!(text.starts_with("# HELP cxlraid_") && text.ends_with('\n') && text.contains("cxlraid_events_total"), "{text}");
+        if text.lines().any(|found| found == line) {
+            return text;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(20), "no {line} in\n{text}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_file_for_prometheus_tells_how_the_array_is() {
+    let bench = filled();
+    fs::write(bench.path("file"), "content").unwrap();
+    assert!(bench.run(&["add", "--array", "db", "file", "/data/file"]).status.success());
+    assert!(bench.run(&["scrub", "db"]).status.success());
+    let monitor = started_with(&bench, &["--prometheus", "db.prom"]);
+    let text = await_line(&bench, "cxlraid_files{array=\"db\",state=\"all\"} 1");
+    for line in [
+        "cxlraid_array_failures_left{array=\"db\"} 2",
+        "cxlraid_files{array=\"db\",state=\"degraded\"} 0",
+        "cxlraid_last_scrub_wrong{array=\"db\"} 0",
+        "cxlraid_events_total{array=\"db\",event=\"ScrubFinished\"} 1",
+        "cxlraid_events_total{array=\"db\",event=\"Fail\"} 0",
+    ] {
+        assert!(text.lines().any(|found| found == line), "no {line} in\n{text}");
+    }
+    assert!(bench.run(&["fail", "db", "m0"]).status.success());
+    await_line(&bench, "cxlraid_files{array=\"db\",state=\"degraded\"} 1");
+    for member in ["m1", "m2"] {
+        assert!(bench.run(&["fail", "db", member, "--force"]).status.success());
+    }
+    let text = await_line(&bench, "cxlraid_events_total{array=\"db\",event=\"Fail\"} 3");
+    assert!(text.contains("\",state=\"failed\"} 1\n"), "{text}");
+    let left: Vec<_> = fs::read_dir(bench.home.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(!left.iter().any(|name| name.to_string_lossy().ends_with(".new")), "{left:?}");
+    end(monitor);
+    assert!(!bench.path("db.prom").exists(), "nobody watches any more");
+}
+
 #[test]
 fn what_cannot_be_watched_is_refused() {
     let bench = filled();
@@ -97,6 +148,9 @@ fn what_cannot_be_watched_is_refused() {
         (&["monitor", "db", "--program", "m0"], "not a program"),
         (&["monitor", "db", "--program", "text"], "may not be executed"),
         (&["monitor", "db"], "--program"),
+        (&["monitor", "db", "--prometheus", "m0"], "m0: is a directory"),
+        (&["monitor", "db", "--prometheus", "nowhere/db.prom"], "No such file"),
+        (&["monitor", "db", "--prometheus", ""], "a value is required"),
         (&["monitor", "db", "--program", "program", "--delay", "0"], "0"),
     ] {
         let (status, line) = refused(&bench.run(arguments));
