@@ -11,14 +11,19 @@
 //! - A description is destroyed by whoever takes its `LIVE` bit away. That needs a count of zero, so it happens exactly
 //!   once.
 //! - While another process has our descriptors (`process::shares_tables`) the table is not used: each look-up asks the kernel.
+//! - A number that was ours and was closed stays in the stub's filter until a call finds that it means something else
+//!   ([`Table::presence`]).
 //! - A task that shares our memory but not our descriptors (a guest: [`crate::guest`]) never looks at the table and never changes it.
 //! - While a child with descriptors of its own is being made (`process::is_sharing`), every description is shared from its installation on, and
 //!   a number that is taken out of the table waits until nobody moves the kernel's offset by it ([`Anchored::share`]).
-//! - A table entry is removed before the kernel closes the number and installed after the kernel assigned it, so a number that is
-//!   used again never finds its predecessor.
+//! - While the kernel closes a number or gives it another meaning, its entry is *claimed* ([`Claim`]): every look-up waits until the
+//!   claim is settled, and the stub's filter lets calls on the number through. So no call on the number runs on an anchor as if that
+//!   were no file of ours. The entry of a number that the kernel has assigned by itself is installed afterwards.
+//! - Who holds a claim waits for nobody but users of a position, who wait for no claim. To claim two numbers, a thread claims one and
+//!   tries the other ([`Table::claim_two`]).
 
-use crate::dispatch::{unwatch_descriptor, watch_descriptor};
-use crate::lock::{Lock, RawLock};
+use crate::dispatch::{is_watched_as_ours, unwatch_descriptor, watch_claimed, watch_ours};
+use crate::lock::{Lock, RawLock, Waiters};
 use crate::process::{is_guest, is_sharing, may_be_guest, shares_tables};
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
@@ -26,7 +31,9 @@ use core::ops::Deref;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use heap::boxed::Box;
 use heap::vec::Vec;
+use linux_raw_sys::general::{__NR_fcntl, F_GETFD};
 use sys::RawFd;
+use sys::raw::syscall;
 
 const BLOCK_COUNT: usize = 1024;
 const BLOCK_DESCRIPTORS: usize = 1024;
@@ -36,6 +43,10 @@ const POOL_STEP: usize = 32;
 const LIVE: u32 = 1 << 31;
 /// The first descriptor that shares its entry of the entry stub's filter with a smaller one.
 const FILTER_DESCRIPTORS: RawFd = 1 << 16;
+/// The bit of a table entry that says that it is claimed. The rest of the entry is what the number meant before.
+pub(crate) const CLAIMED: usize = 1;
+
+const _: () = assert!(align_of::<Description<()>>() > CLAIMED);
 
 /// An open file description of a file of type `N`.
 pub(crate) struct Description<N: 'static> {
@@ -123,6 +134,9 @@ pub(crate) trait Anchored: Sized {
     fn leave(&self);
 }
 
+/// Somebody else has the claim.
+struct Claimed;
+
 type Block<N> = [AtomicPtr<Description<N>>; BLOCK_DESCRIPTORS];
 
 /// The descriptors of this process.
@@ -135,6 +149,120 @@ pub(crate) struct Table<N: 'static> {
     discovers: AtomicBool,
     /// One more than the largest descriptor ever installed.
     end: AtomicU32,
+    /// Threads that wait for a claim to be settled.
+    waiters: Waiters,
+    /// How many claims there are.
+    claims: AtomicU32,
+    /// How many threads fork: nobody claims a number meanwhile.
+    forks: AtomicU32,
+    /// How often a number that was not ours was given to a file of ours (dup2).
+    made_ours: AtomicU32,
+}
+
+/// When a call looked at the table for the first time.
+#[derive(Clone, Copy)]
+pub(crate) struct Moment(u32);
+
+/// What has become of a number that a call has found not to be a file's of ours, or found nothing to do about.
+pub(crate) enum Presence {
+    Unchanged,
+    /// It may be ours by now: the call is to look again.
+    Changed,
+    /// It was ours, and is closed.
+    Closed,
+}
+
+fn is_claimed<N>(entry: *mut Description<N>) -> bool {
+    entry.addr() & CLAIMED != 0
+}
+
+/// What an entry means at a moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Meaning {
+    Same,
+    Other,
+    /// Somebody is about to change it.
+    Claimed,
+}
+
+/// The right to change what a number means. While it lasts the number is this thread's: whoever looks it up waits. A claim that is
+/// dropped leaves the entry as it was.
+pub(crate) struct Claim<N: Anchored + 'static> {
+    table: &'static Table<N>,
+    descriptor: RawFd,
+    slot: &'static AtomicPtr<Description<N>>,
+    /// What the number means, with the entry's use of it; null if it is none of ours.
+    meant: *mut Description<N>,
+    /// Whether calls on the number came to the library before.
+    was_watched: bool,
+}
+
+impl<N: Anchored + 'static> Claim<N> {
+    fn new(
+        table: &'static Table<N>,
+        descriptor: RawFd,
+        slot: &'static AtomicPtr<Description<N>>,
+        meant: *mut Description<N>,
+    ) -> Self {
+        let was_watched = watch_claimed(descriptor);
+        Self { table, descriptor, slot, meant, was_watched }
+    }
+
+    /// A use of what the number means.
+    pub(crate) fn user(&self) -> Option<Use<'static, N>> {
+        // SAFETY: descriptions are never deallocated, and the entry's use keeps this one live.
+        let description = unsafe { self.meant.as_ref()? };
+        description.users.fetch_add(1, Ordering::AcqRel);
+        Some(Use { table: self.table, description })
+    }
+
+    /// Waits until nobody moves the kernel's offset by way of the number: it is about to mean something else.
+    pub(crate) fn end_moves(&self) {
+        // SAFETY: descriptions are never deallocated.
+        if let Some(description) = unsafe { self.meant.as_ref() }
+            && (description.shared.load(Ordering::SeqCst) || is_sharing())
+        {
+            // Whoever locks the position from here on finds the claim.
+            description.position.acquire();
+            description.position.release();
+        }
+    }
+
+    /// The kernel has given the number its new meaning, or closed it. Returns what it meant before; if that is the last use, its drop
+    /// ends the description. The caller holds no other claim when it drops it.
+    pub(crate) fn settle(self, meaning: Option<Use<'static, N>>) -> Option<Use<'static, N>> {
+        let claim = core::mem::ManuallyDrop::new(self);
+        let pointer = meaning.as_ref().map_or(core::ptr::null_mut(), |user| core::ptr::from_ref(user.description).cast_mut());
+        let is_ours = meaning.is_some();
+        // The table holds the use from here on.
+        core::mem::forget(meaning);
+        if is_ours {
+            claim.table.entered(claim.descriptor);
+        }
+        // Where the number is closed now the filter stays open (`Table::presence`).
+        match (claim.meant.is_null(), is_ours) {
+            (true, true) => {
+                claim.table.count.fetch_add(1, Ordering::Relaxed);
+                claim.table.made_ours.fetch_add(1, Ordering::SeqCst);
+            }
+            (false, false) => {
+                claim.table.count.fetch_sub(1, Ordering::Relaxed);
+            }
+            _ => {}
+        }
+        claim.table.release_slot(claim.slot, pointer);
+        // SAFETY: descriptions are never deallocated.
+        unsafe { claim.meant.as_ref() }.map(|description| Use { table: claim.table, description })
+    }
+}
+
+impl<N: Anchored + 'static> Drop for Claim<N> {
+    fn drop(&mut self) {
+        if self.meant.is_null() && !self.was_watched {
+            unwatch_descriptor(self.descriptor);
+        }
+        self.table.release_slot(self.slot, self.meant);
+    }
 }
 
 /// Whether a descriptor from [`FILTER_DESCRIPTORS`] on was ever ours.
@@ -148,6 +276,12 @@ pub(crate) fn lock() -> &'static RawLock {
 /// Whether another descriptor may have the same entry of the stub's filter as `descriptor`.
 pub(crate) fn shares_filter(descriptor: RawFd) -> bool {
     descriptor >= FILTER_DESCRIPTORS || WIDE.load(Ordering::Relaxed)
+}
+
+/// Whether a number is open in the kernel.
+fn is_open(descriptor: RawFd) -> bool {
+    // SAFETY: asks for the flags of a number, which need not be open.
+    unsafe { syscall(__NR_fcntl as usize, [descriptor as usize, F_GETFD as usize, 0, 0, 0, 0]) >= 0 }
 }
 
 impl<N: 'static> Table<N> {
@@ -187,6 +321,10 @@ impl<N: Anchored + 'static> Table<N> {
             count: AtomicU32::new(0),
             discovers: AtomicBool::new(false),
             end: AtomicU32::new(0),
+            waiters: Waiters::new(),
+            claims: AtomicU32::new(0),
+            forks: AtomicU32::new(0),
+            made_ours: AtomicU32::new(0),
         }
     }
 
@@ -243,6 +381,10 @@ impl<N: Anchored + 'static> Table<N> {
         let slot = self.slot(descriptor)?;
         loop {
             let pointer = slot.load(Ordering::Acquire);
+            if is_claimed(pointer) {
+                self.wait_for(slot);
+                continue;
+            }
             // SAFETY: descriptions are never deallocated.
             let description = unsafe { pointer.as_ref()? };
             description.users.fetch_add(1, Ordering::AcqRel);
@@ -267,9 +409,145 @@ impl<N: Anchored + 'static> Table<N> {
         Some(self.describe_shared(node, flags))
     }
 
-    /// Whether `descriptor` still means the description of `user`.
-    pub(crate) fn still_means(&'static self, descriptor: RawFd, user: &Use<'static, N>) -> bool {
-        self.slot(descriptor).is_some_and(|slot| core::ptr::eq(slot.load(Ordering::SeqCst), user.description))
+    /// Waits until the claim of an entry is settled.
+    #[cold]
+    fn wait_for(&self, slot: &AtomicPtr<Description<N>>) {
+        self.waiters.wait_while(|| is_claimed(slot.load(Ordering::SeqCst)));
+    }
+
+    /// Waits until no claim of `descriptor` is left.
+    pub(crate) fn wait_for_claim(&self, descriptor: RawFd) {
+        if let Some(slot) = self.slot(descriptor) {
+            self.wait_for(slot);
+        }
+    }
+
+    /// Ends a claim.
+    fn release_slot(&self, slot: &AtomicPtr<Description<N>>, pointer: *mut Description<N>) {
+        slot.store(pointer, Ordering::SeqCst);
+        self.end_claiming();
+    }
+
+    /// Waits while a thread forks.
+    fn begin_claiming(&self) {
+        self.claims.fetch_add(1, Ordering::SeqCst);
+        while self.forks.load(Ordering::SeqCst) != 0 {
+            self.end_claiming();
+            self.waiters.wait_while(|| self.forks.load(Ordering::SeqCst) != 0);
+            self.claims.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    fn end_claiming(&self) {
+        self.claims.fetch_sub(1, Ordering::SeqCst);
+        self.waiters.wake();
+    }
+
+    /// What `descriptor` means, compared with the description of `user`.
+    pub(crate) fn meaning(&self, descriptor: RawFd, user: &Description<N>) -> Meaning {
+        match self.slot(descriptor).map(|slot| slot.load(Ordering::SeqCst)) {
+            Some(entry) if core::ptr::eq(entry, user) => Meaning::Same,
+            Some(entry) if is_claimed(entry) => Meaning::Claimed,
+            _ => Meaning::Other,
+        }
+    }
+
+    /// For [`Table::presence`].
+    #[inline]
+    pub(crate) fn moment(&self) -> Moment {
+        Moment(self.made_ours.load(Ordering::SeqCst))
+    }
+
+    /// What has become of a number since `moment`. If it was ours and means something else now, calls on it do not come to the
+    /// library any more.
+    pub(crate) fn presence(&'static self, descriptor: RawFd, moment: Moment) -> Presence {
+        if shares_tables() {
+            return Presence::Unchanged;
+        }
+        let Some(slot) = self.slot(descriptor) else { return Presence::Unchanged };
+        let entry = slot.load(Ordering::SeqCst);
+        if !entry.is_null() {
+            let is_old = self.made_ours.load(Ordering::SeqCst) == moment.0 && !is_claimed(entry);
+            return if is_old { Presence::Unchanged } else { Presence::Changed };
+        }
+        if !is_watched_as_ours(descriptor) {
+            return Presence::Unchanged;
+        }
+        let Ok(claim) = self.try_claim(descriptor, slot) else { return Presence::Changed };
+        if !claim.meant.is_null() {
+            return Presence::Changed;
+        }
+        if is_open(descriptor) {
+            unwatch_descriptor(descriptor);
+            Presence::Unchanged
+        } else {
+            Presence::Closed
+        }
+    }
+
+    /// Claims a descriptor of ours. None if it is not ours, and where the table is not used: in a guest, and while another process
+    /// has our descriptors.
+    pub(crate) fn claim(&'static self, descriptor: RawFd) -> Option<Claim<N>> {
+        if shares_tables() || may_be_guest() && is_guest() {
+            return None;
+        }
+        let slot = self.slot(descriptor)?;
+        while !slot.load(Ordering::Acquire).is_null() {
+            match self.try_claim(descriptor, slot) {
+                Ok(claim) => return Some(claim).filter(|claim| !claim.meant.is_null()),
+                Err(Claimed) => self.wait_for(slot),
+            }
+        }
+        None
+    }
+
+    /// Claims `descriptor` if it still means the description of `user`. None also where the table is not used.
+    pub(crate) fn claim_of(&'static self, descriptor: RawFd, user: &Description<N>) -> Option<Claim<N>> {
+        self.claim(descriptor).filter(|claim| core::ptr::eq(claim.meant, user))
+    }
+
+    /// Claims `to`, whatever it means, and `from` if that is ours. None if there is no place for `to`. To be called where the table
+    /// is used.
+    pub(crate) fn claim_two(&'static self, from: RawFd, to: RawFd) -> Option<(Option<Claim<N>>, Claim<N>)> {
+        let target = self.slot_or_new(to)?;
+        loop {
+            let Ok(claimed) = self.try_claim(to, target) else {
+                self.wait_for(target);
+                continue;
+            };
+            let Some(source) = self.slot(from) else { return Some((None, claimed)) };
+            // This thread has a claim, for which a thread that forks waits already.
+            self.claims.fetch_add(1, Ordering::SeqCst);
+            match self.try_slot(from, source) {
+                Ok(claim) => return Some((Some(claim).filter(|claim| !claim.meant.is_null()), claimed)),
+                // Whoever holds that claim may wait for this one.
+                Err(Claimed) => drop(claimed),
+            }
+            self.wait_for(source);
+        }
+    }
+
+    fn try_claim(&'static self, descriptor: RawFd, slot: &'static AtomicPtr<Description<N>>) -> Result<Claim<N>, Claimed> {
+        self.begin_claiming();
+        self.try_slot(descriptor, slot)
+    }
+
+    /// Claims an entry. The caller has counted the claim.
+    fn try_slot(&'static self, descriptor: RawFd, slot: &'static AtomicPtr<Description<N>>) -> Result<Claim<N>, Claimed> {
+        let meant = slot.load(Ordering::Relaxed);
+        if is_claimed(meant) {
+            self.end_claiming();
+            return Err(Claimed);
+        }
+        let marked = meant.map_addr(|address| address | CLAIMED);
+        match slot.compare_exchange(meant, marked, Ordering::SeqCst, Ordering::Relaxed) {
+            Ok(_) => Ok(Claim::new(self, descriptor, slot, meant)),
+            // Whoever has changed the entry has ended a claim or will.
+            Err(_) => {
+                self.end_claiming();
+                Err(Claimed)
+            }
+        }
     }
 
     /// Empties the table without closing anything. From now on the table finds out what a descriptor means when it is
@@ -281,12 +559,18 @@ impl<N: Anchored + 'static> Table<N> {
         core::mem::forget(core::mem::take(&mut *self.free.lock()));
         self.count.store(0, Ordering::Relaxed);
         self.end.store(0, Ordering::Relaxed);
+        self.waiters.reset();
+        self.claims.store(0, Ordering::Relaxed);
+        self.forks.store(0, Ordering::Relaxed);
         self.discovers.store(true, Ordering::Relaxed);
     }
 
     /// Drops the uses and releases the positions that other threads of the parent held, since these threads do not
-    /// exist in a child of fork. The child's only thread calls this.
+    /// exist in a child of fork. No number is claimed ([`Table::around_fork`]). The child's only thread calls this.
     pub(crate) fn drop_uses_of_others(&'static self) {
+        self.waiters.reset();
+        self.claims.store(0, Ordering::Relaxed);
+        self.forks.store(0, Ordering::Relaxed);
         let end = self.end.load(Ordering::Relaxed) as RawFd;
         let installed = || (0..end).filter_map(|descriptor| self.slot(descriptor)).map(|slot| slot.load(Ordering::Relaxed));
         // SAFETY: descriptions are never deallocated.
@@ -297,6 +581,28 @@ impl<N: Anchored + 'static> Table<N> {
         }
         descriptions().for_each(|description| _ = description.users.fetch_add(1, Ordering::Relaxed));
         self.free.lock().iter().for_each(|description| description.users.store(0, Ordering::Relaxed));
+    }
+
+    /// Runs `fork` while no number is claimed. The kernel copies descriptors and memory one after the other: what another thread changed
+    /// between the two, the child's table and its descriptors would tell differently. The caller holds no lock.
+    pub(crate) fn around_fork<R>(&'static self, fork: impl FnOnce() -> R) -> R {
+        self.forks.fetch_add(1, Ordering::SeqCst);
+        self.waiters.wait_while(|| self.claims.load(Ordering::SeqCst) != 0);
+        let result = fork();
+        self.forks.fetch_sub(1, Ordering::SeqCst);
+        self.waiters.wake();
+        result
+    }
+
+    /// In a child of fork: takes out of the table what another thread of the parent opened after the kernel had copied the descriptors.
+    pub(crate) fn forget_closed(&'static self) {
+        for (descriptor, _) in self.all() {
+            if !is_open(descriptor)
+                && let Some(claim) = self.claim(descriptor)
+            {
+                drop(claim.settle(None));
+            }
+        }
     }
 
     /// A new description of `node` with the `O_*` flags it was opened with.
@@ -333,49 +639,45 @@ impl<N: Anchored + 'static> Table<N> {
             return true;
         }
         let Some(slot) = self.slot_or_new(descriptor) else { return false };
-        if descriptor >= FILTER_DESCRIPTORS {
-            WIDE.store(true, Ordering::Relaxed);
-        }
         let pointer = core::ptr::from_ref(user.description).cast_mut();
         // The table holds the use from here on.
         core::mem::forget(user);
-        let previous = slot.swap(pointer, Ordering::SeqCst);
-        watch_descriptor(descriptor);
-        self.end.fetch_max(descriptor as u32 + 1, Ordering::Relaxed);
+        // The number may have been closed a moment ago, by a thread that is about to say so.
+        let previous = loop {
+            let entry = slot.load(Ordering::Relaxed);
+            if is_claimed(entry) {
+                self.wait_for(slot);
+            } else if slot.compare_exchange(entry, pointer, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
+                break entry;
+            }
+        };
+        self.entered(descriptor);
         // SAFETY: descriptions are never deallocated.
         match unsafe { previous.as_ref() } {
             Some(previous) => self.release(previous),
             None => _ = self.count.fetch_add(1, Ordering::Relaxed),
         }
-        // Another thread may be sharing all descriptions just now. Either that thread has seen this entry, or
-        // `is_sharing` is true here, since the thread says so before it looks at the table.
+        self.share_if_asked(descriptor);
+        true
+    }
+
+    /// `descriptor` is ours now, or is about to be.
+    fn entered(&self, descriptor: RawFd) {
+        if descriptor >= FILTER_DESCRIPTORS {
+            WIDE.store(true, Ordering::Relaxed);
+        }
+        watch_ours(descriptor);
+        self.end.fetch_max(descriptor as u32 + 1, Ordering::Relaxed);
+    }
+
+    /// Another thread may be sharing all descriptions just now. Either that thread has seen the entry that the caller has made, or
+    /// `is_sharing` is true here, since the thread says so before it looks at the table. The caller holds no claim.
+    pub(crate) fn share_if_asked(&'static self, descriptor: RawFd) {
         if is_sharing()
             && let Some(user) = self.find(descriptor)
         {
             N::share(descriptor, &user);
         }
-        true
-    }
-
-    /// Takes `descriptor` out of the table. The returned use keeps the description alive; if it is the last use, its
-    /// drop ends the description.
-    pub(crate) fn remove(&'static self, descriptor: RawFd) -> Option<Use<'static, N>> {
-        if shares_tables() || may_be_guest() && is_guest() {
-            return None;
-        }
-        let pointer = self.slot(descriptor)?.swap(core::ptr::null_mut(), Ordering::SeqCst);
-        // SAFETY: descriptions are never deallocated.
-        let description = unsafe { pointer.as_ref()? };
-        unwatch_descriptor(descriptor);
-        self.count.fetch_sub(1, Ordering::Relaxed);
-        let user = Use { table: self, description };
-        if is_sharing() {
-            // Another thread may be about to move the kernel's offset by way of this number. Once the number is closed,
-            // it could mean another file. So the removal waits for that thread.
-            user.position.acquire();
-            user.position.release();
-        }
-        Some(user)
     }
 
     /// The descriptors of ours within `range`, ascending, each with a use.
@@ -418,6 +720,46 @@ mod tests {
         Box::leak(Box::new(Table::new()))
     }
 
+    fn close(table: &'static Table<Node>, descriptor: RawFd) -> Option<Use<'static, Node>> {
+        table.claim(descriptor)?.settle(None)
+    }
+
+    #[test]
+    fn a_number_that_is_being_changed_is_waited_for() {
+        let (table, ended) = (table(), Arc::new(AtomicUsize::new(0)));
+        table.install(5, table.describe(Node(ended.clone()), 1));
+        let claim = table.claim(5).unwrap();
+        assert_eq!(table.meaning(5, &claim.user().unwrap()), Meaning::Claimed);
+        let waiting = std::thread::spawn(|| table.lookup(5).map(|user| user.flags.load(Ordering::Relaxed)));
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert!(!waiting.is_finished());
+        drop(claim.settle(Some(table.describe(Node(ended.clone()), 2))));
+        assert_eq!((waiting.join().unwrap(), ended.load(Ordering::Relaxed), table.count()), (Some(2), 1, 1));
+        // What is left as it was.
+        drop(table.claim_two(5, 6).unwrap());
+        assert!(table.lookup(6).is_none() && table.lookup(5).is_some());
+        assert_eq!(table.count(), 1);
+    }
+
+    #[test]
+    fn two_threads_that_claim_the_same_two_numbers_both_go_on() {
+        let (table, ended) = (table(), Arc::new(AtomicUsize::new(0)));
+        assert!([5, 6].iter().all(|&number| table.install(number, table.describe(Node(ended.clone()), 0))));
+        let exchange = move |from, to| {
+            for _ in 0..20_000 {
+                let (source, target) = table.claim_two(from, to).unwrap();
+                let user = source.as_ref().and_then(Claim::user);
+                let replaced = target.settle(user);
+                drop(source);
+                drop(replaced);
+            }
+        };
+        let other = std::thread::spawn(move || exchange(6, 5));
+        exchange(5, 6);
+        other.join().unwrap();
+        assert_eq!((ended.load(Ordering::Relaxed), table.count()), (1, 2));
+    }
+
     #[test]
     fn a_description_ends_with_its_last_descriptor_and_use() {
         let (table, ended) = (table(), Arc::new(AtomicUsize::new(0)));
@@ -425,10 +767,10 @@ mod tests {
         assert!(table.install(7, first));
         assert!(table.install(1_000_000, table.lookup(7).unwrap()));
         assert_eq!(table.all().map(|entry| entry.0).collect::<Vec<_>>(), [7, 1_000_000]);
-        drop(table.remove(7));
+        drop(close(table, 7));
         assert_eq!(ended.load(Ordering::Relaxed), 0);
         let user = table.lookup(1_000_000).unwrap();
-        drop(table.remove(1_000_000));
+        drop(close(table, 1_000_000));
         assert_eq!((ended.load(Ordering::Relaxed), table.count()), (0, 0));
         assert_eq!(user.flags.load(Ordering::Relaxed), 2);
         drop(user);
@@ -464,7 +806,7 @@ mod tests {
             .collect();
         for _ in 0..ROUNDS {
             assert!(table.install(5, table.describe(Node(ended.clone()), 0)));
-            drop(table.remove(5));
+            drop(close(table, 5));
         }
         stop.store(true, Ordering::Relaxed);
         readers.into_iter().for_each(|reader| reader.join().unwrap());

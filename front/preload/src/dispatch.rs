@@ -7,6 +7,7 @@
 use crate::arch::entry::{OURS, WANTED};
 use crate::calls;
 use crate::coverage;
+use crate::descriptors::{Moment, Presence};
 use crate::guest;
 use crate::mappings;
 use crate::process;
@@ -150,14 +151,20 @@ fn inside<R>(call: &mut Call, work: impl FnOnce(&mut Call) -> R) -> R {
 /// What [`namespace::FOREIGN_MOUNT`] looks like as a result.
 const FOREIGN_MOUNT: isize = -(namespace::FOREIGN_MOUNT.raw_os_error() as isize);
 
+/// What [`calls::node::REPLACED`] looks like as a result.
+const REPLACED: isize = -(calls::node::REPLACED.raw_os_error() as isize);
+
 #[inline]
 fn serve(call: &mut Call) -> Verdict {
-    match serve_row(call) {
-        Verdict::Done(FOREIGN_MOUNT) => {
-            crate::array::tell_foreign_mount();
-            Verdict::error(sys::OsError::IO)
+    loop {
+        match serve_row(call) {
+            Verdict::Done(REPLACED) => {}
+            Verdict::Done(FOREIGN_MOUNT) => {
+                crate::array::tell_foreign_mount();
+                return Verdict::error(sys::OsError::IO);
+            }
+            verdict => return verdict,
         }
-        verdict => verdict,
     }
 }
 
@@ -177,8 +184,10 @@ fn serve_row(call: &mut Call) -> Verdict {
     stack::list();
     coverage::count(number);
     mappings::fault::forget();
+    let moment = calls::OPEN.moment();
     let verdict = match decide(call, number, row) {
         Verdict::Done(FAULT) => try_again(call, number, row),
+        Verdict::Pass if row.descriptors != 0 && row.paths == 0 => leave_to_kernel(call, number, row, moment),
         verdict => verdict,
     };
     mappings::fault::notice_members();
@@ -202,6 +211,34 @@ fn names_ours(call: &Call, number: usize, row: &Row) -> bool {
         nr::__NR_mmap => call.args[3] as u32 & nr::MAP_ANONYMOUS == 0,
         _ => true,
     }
+}
+
+/// A call that no descriptor of ours made the library's affair: the program's instruction is to run. Between the look and the
+/// instruction another thread may make a number ours that was closed (dup2), and the kernel would act on the anchor. So a call with a
+/// number that was ours and is closed gets the kernel's answer to a number that cannot be open.
+fn leave_to_kernel(call: &Call, number: usize, row: &Row, moment: Moment) -> Verdict {
+    let mut args = call.args;
+    for index in (0..args.len()).filter(|index| row.descriptors >> index & 1 == 1) {
+        let may_be_closed = match (number as u32, index) {
+            // What dup2 makes of a closed number is its purpose.
+            (nr::__NR_dup2 | nr::__NR_dup3, 1) => true,
+            (nr::__NR_mmap, _) => call.args[3] as u32 & nr::MAP_ANONYMOUS != 0,
+            _ => false,
+        };
+        if may_be_closed {
+            continue;
+        }
+        match calls::OPEN.presence(call.descriptor(index), moment) {
+            Presence::Unchanged => {}
+            Presence::Changed => return Verdict::Done(REPLACED),
+            Presence::Closed => args[index] = usize::MAX,
+        }
+    }
+    if args == call.args {
+        return Verdict::Pass;
+    }
+    // SAFETY: the program's call, which fails: one of its descriptors is no number that can be open.
+    Verdict::Done(unsafe { sys::raw::syscall(call.number, args) })
 }
 
 #[inline]
@@ -250,7 +287,7 @@ pub(crate) fn open_filter() {
         WANTED[number].store(filter_of(row), Ordering::Relaxed);
     }
     // No call is to reach the kernel with a number of ours.
-    OURS[high_fd::base() as usize..].iter().for_each(|entry| entry.store(1, Ordering::Relaxed));
+    OURS[high_fd::base() as usize..].iter().for_each(|entry| entry.store(KEPT, Ordering::Relaxed));
     // A descriptor may be its argument.
     WANTED[nr::__NR_ioctl as usize].store(1, Ordering::Relaxed);
     // Closing must be seen for every number, and any number may be a listing of descriptors.
@@ -267,14 +304,34 @@ const fn filter_of(row: &Row) -> u8 {
     }
 }
 
+/// What an entry of the stub's filter holds while the descriptor is of the array, or was: the library may close the filter again.
+const BY_TABLE: u8 = 1;
+/// What it holds where calls on the descriptor concern the library for another reason.
+const KEPT: u8 = 2;
+
 /// Lets calls on `descriptor` through the filter of the entry stub.
 pub(crate) fn watch_descriptor(descriptor: sys::RawFd) {
-    OURS[descriptor as u16 as usize].store(1, Ordering::Release);
+    OURS[descriptor as u16 as usize].store(KEPT, Ordering::Release);
+}
+
+/// Lets calls on a descriptor of the array through.
+pub(crate) fn watch_ours(descriptor: sys::RawFd) {
+    OURS[descriptor as u16 as usize].store(BY_TABLE, Ordering::Release);
+}
+
+/// Lets calls on a descriptor through that may be about to be of the array. Returns whether they were let through before.
+pub(crate) fn watch_claimed(descriptor: sys::RawFd) -> bool {
+    OURS[descriptor as u16 as usize].fetch_max(BY_TABLE, Ordering::AcqRel) != 0
+}
+
+/// Whether calls on `descriptor` are let through because it is, or was, of the array.
+pub(crate) fn is_watched_as_ours(descriptor: sys::RawFd) -> bool {
+    OURS[descriptor as u16 as usize].load(Ordering::Acquire) == BY_TABLE
 }
 
 /// Lets calls on every descriptor through: others may change what each means.
 pub(crate) fn watch_all() {
-    OURS.iter().for_each(|entry| entry.store(1, Ordering::Relaxed));
+    OURS.iter().for_each(|entry| entry.store(KEPT, Ordering::Relaxed));
 }
 
 /// Closes the filter again, unless another descriptor may share its entry.

@@ -64,9 +64,61 @@ impl RawLock {
     }
 
     fn futex(&self, operation: u32, value: u32) {
-        let arguments = [self.0.as_ptr() as usize, (operation | FUTEX_PRIVATE_FLAG) as usize, value as usize, 0, 0, 0];
-        // SAFETY: the futex word lives as long as `self`; waiting and waking change no memory.
-        unsafe { syscall(__NR_futex as usize, arguments) };
+        futex(&self.0, operation, value);
+    }
+}
+
+fn futex(word: &AtomicU32, operation: u32, value: u32) {
+    let arguments = [word.as_ptr() as usize, (operation | FUTEX_PRIVATE_FLAG) as usize, value as usize, 0, 0, 0];
+    // SAFETY: the futex word is borrowed, so it lives as long as the call; waiting and waking change no memory.
+    unsafe { syscall(__NR_futex as usize, arguments) };
+}
+
+/// Where threads wait for a change of many words, each of which says by itself whether it has come.
+pub(crate) struct Waiters {
+    /// How many threads wait.
+    count: AtomicU32,
+    /// How often they were woken.
+    turns: AtomicU32,
+}
+
+impl Waiters {
+    pub(crate) const fn new() -> Self {
+        Self { count: AtomicU32::new(0), turns: AtomicU32::new(0) }
+    }
+
+    /// Returns when `is_to_come` is false. That reads a word with sequentially consistent order.
+    #[cold]
+    pub(crate) fn wait_while(&self, is_to_come: impl Fn() -> bool) {
+        for _ in 0..SPIN_COUNT {
+            if !is_to_come() {
+                return;
+            }
+            core::hint::spin_loop();
+        }
+        self.count.fetch_add(1, Ordering::SeqCst);
+        loop {
+            let turns = self.turns.load(Ordering::SeqCst);
+            if !is_to_come() {
+                break;
+            }
+            futex(&self.turns, FUTEX_WAIT, turns);
+        }
+        self.count.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Has all of them look. The caller has changed a word with sequentially consistent order.
+    #[inline]
+    pub(crate) fn wake(&self) {
+        if self.count.load(Ordering::SeqCst) != 0 {
+            self.turns.fetch_add(1, Ordering::SeqCst);
+            futex(&self.turns, FUTEX_WAKE, i32::MAX as u32);
+        }
+    }
+
+    /// Forgets who waited. For the only thread of a copy of the memory.
+    pub(crate) fn reset(&self) {
+        self.count.store(0, Ordering::Relaxed);
     }
 }
 

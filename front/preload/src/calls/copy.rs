@@ -331,10 +331,12 @@ fn copy(mut input: End, mut output: End, bytes: usize) -> Result<usize, OsError>
     (input.is_counted_here, output.is_counted_here) = (true, true);
     let fd = input.fd;
     let moved = move_bytes(input, output, bytes)?;
-    held.with_position(fd, &file, |position| {
+    // The bytes are moved; if another thread has closed the number meanwhile, there is no position to move.
+    let _ = held.with_position(fd, &file, |position| {
         *position = start + moved as u64;
-        Ok(moved)
-    })
+        Ok(())
+    });
+    Ok(moved)
 }
 
 /// Whether two descriptors are one open file description, as they may be that the process was started with. Where the kernel does

@@ -1,15 +1,16 @@
-//! Descriptors that come and go: close, dup and their like. The kernel's table is changed first or last so that the two
-//! agree whenever a number can be used (see [`crate::descriptors`]).
+//! Descriptors that come and go: close, dup and their like. While the kernel's table and ours do not agree about a number, it is
+//! claimed: no other thread gets to use it ([`crate::descriptors`]).
 
 use super::OPEN;
-use super::node::Node;
+use super::node::{Held, Node, REPLACED};
+use crate::descriptors::Claim;
 use crate::dispatch::{Call, Verdict};
 use crate::patch::objects;
 use crate::process;
 use core::sync::atomic::Ordering;
 use linux_raw_sys::general::{
-    F_DUPFD, F_DUPFD_CLOEXEC, F_GETLK, F_NOTIFY, F_OFD_GETLK, F_OFD_SETLK, F_OFD_SETLKW, F_SETFL, F_SETLK, F_SETLKW, O_APPEND,
-    O_DIRECT, O_NOATIME, O_NONBLOCK,
+    __NR_close, __NR_dup3, F_DUPFD, F_DUPFD_CLOEXEC, F_GETLK, F_NOTIFY, F_OFD_GETLK, F_OFD_SETLK, F_OFD_SETLKW, F_SETFL, F_SETLK,
+    F_SETLKW, O_APPEND, O_CLOEXEC, O_DIRECT, O_NOATIME, O_NONBLOCK,
 };
 use sys::{OsError, RawFd, high_fd};
 
@@ -29,8 +30,33 @@ pub(crate) fn close(call: &mut Call) -> Verdict {
         return Verdict::error(OsError::BADF);
     }
     objects::closing(descriptor);
-    drop(OPEN.remove(descriptor));
-    Verdict::Pass
+    match OPEN.claim(descriptor) {
+        Some(claim) => Verdict::Done(end(claim, descriptor)),
+        None => Verdict::Pass,
+    }
+}
+
+/// Closes a descriptor of ours, and does what is to be done after its last close. Returns the kernel's answer.
+pub(super) fn end(claim: Claim<Node>, descriptor: RawFd) -> isize {
+    claim.end_moves();
+    // SAFETY: the program has asked for it, or never got to know the number; the claim keeps other threads from using it.
+    let result = unsafe { sys::raw::syscall(__NR_close as usize, [descriptor as usize, 0, 0, 0, 0, 0]) };
+    drop(claim.settle(None));
+    result
+}
+
+/// A use of what a descriptor means, with a claim, so that its meaning stays while the kernel is asked by its number. There is no
+/// claim where the table is not used.
+///
+/// # Errors
+/// What becomes of the call if the descriptor is not ours, or not any more.
+fn hold(descriptor: RawFd) -> Result<(Held, Option<Claim<Node>>), Verdict> {
+    let held = OPEN.lookup(descriptor).ok_or(Verdict::Pass)?;
+    match OPEN.claim(descriptor) {
+        Some(claim) => Ok((claim.user().unwrap_or(held), Some(claim))),
+        None if process::shares_tables() => Ok((held, None)),
+        None => Err(Verdict::error(REPLACED)),
+    }
 }
 
 /// `dup`.
@@ -62,8 +88,12 @@ pub(crate) fn fcntl(call: &mut Call) -> Verdict {
 
 /// Status flags belong to the description: every descriptor made from it follows.
 fn set_flags(call: &Call) -> Verdict {
-    let Some(user) = OPEN.lookup(call.descriptor(0)) else { return Verdict::Pass };
+    let (user, claim) = match hold(call.descriptor(0)) {
+        Ok(held) => held,
+        Err(verdict) => return verdict,
+    };
     let result = call.kernel();
+    drop(claim);
     if result >= 0 {
         let wanted = call.args[2] as u32 & SETTABLE;
         // Two threads that set flags at once race in the kernel too.
@@ -79,8 +109,12 @@ fn set_flags(call: &Call) -> Verdict {
 
 /// A call that gives a new number for argument 0.
 fn duplicate(call: &Call) -> Verdict {
-    let Some(user) = OPEN.lookup(call.descriptor(0)) else { return Verdict::Pass };
+    let (user, claim) = match hold(call.descriptor(0)) {
+        Ok(held) => held,
+        Err(verdict) => return verdict,
+    };
     let result = call.kernel();
+    drop(claim);
     if result >= 0 && !OPEN.install(result as RawFd, user) {
         close_unheld(result as RawFd);
         return Verdict::error(OsError::MFILE);
@@ -98,19 +132,30 @@ pub(crate) fn dup_to(call: &mut Call) -> Verdict {
     if from == to || source.is_none() && OPEN.lookup(to).is_none() {
         return Verdict::Pass;
     }
-    // The old meaning of `to` ends before the kernel gives it the new one; if the kernel refuses, it is put back.
-    let replaced = OPEN.remove(to);
+    if process::shares_tables() {
+        let result = call.kernel();
+        if result >= 0
+            && let Some(source) = source
+        {
+            OPEN.install(to, source);
+        }
+        return Verdict::Done(result);
+    }
+    drop(source);
+    let Some((source, target)) = OPEN.claim_two(from, to) else {
+        // No file of ours can have such a number. What is wrong with the flags the kernel says first.
+        let is_odd = call.number == __NR_dup3 as usize && call.args[2] as u32 & !O_CLOEXEC != 0;
+        return if is_odd { Verdict::Pass } else { Verdict::error(OsError::BADF) };
+    };
+    target.end_moves();
     let result = call.kernel();
     if result < 0 {
-        if let Some(replaced) = replaced {
-            OPEN.install(to, replaced);
-        }
-    } else if let Some(source) = source
-        && !OPEN.install(to, source)
-    {
-        close_unheld(to);
-        return Verdict::error(OsError::BADF);
+        return Verdict::Done(result);
     }
+    let replaced = target.settle(source.as_ref().and_then(Claim::user));
+    drop(source);
+    OPEN.share_if_asked(to);
+    drop(replaced);
     Verdict::Done(result)
 }
 
@@ -128,7 +173,9 @@ pub(crate) fn close_range(call: &mut Call) -> Verdict {
     let closes = flags & CLOSE_RANGE_CLOEXEC == 0 && flags & !CLOSE_RANGE_UNSHARE == 0 && first <= last;
     if closes && OPEN.count() != 0 && process::owns_tables() {
         for (descriptor, _) in OPEN.within(first..=last) {
-            drop(OPEN.remove(descriptor));
+            if let Some(claim) = OPEN.claim(descriptor) {
+                end(claim, descriptor);
+            }
         }
     }
     if closes && high_fd::raised_within(first, last).next().is_some() {
@@ -161,5 +208,5 @@ fn close_around_ours(call: &Call, first: u32, last: u32) -> Verdict {
 /// Closes a descriptor that the library made, or was handed, and that no table of ours knows.
 pub(crate) fn close_unheld(descriptor: RawFd) {
     // SAFETY: the number was made by the library and nobody uses it, not yet or not any more.
-    unsafe { sys::raw::syscall(linux_raw_sys::general::__NR_close as usize, [descriptor as usize, 0, 0, 0, 0, 0]) };
+    unsafe { sys::raw::syscall(__NR_close as usize, [descriptor as usize, 0, 0, 0, 0, 0]) };
 }

@@ -18,7 +18,7 @@
 use super::OPEN;
 use super::node::Node;
 use crate::array;
-use crate::descriptors::{Description, Table};
+use crate::descriptors::{CLAIMED, Description, Table};
 use crate::dispatch::{Call, Verdict};
 use crate::lock::RawLock;
 use crate::maps::Area;
@@ -162,10 +162,16 @@ impl Other {
     fn description(&self, number: u32) -> Result<usize, OsError> {
         let Some((block, index)) = Table::<Node>::place(number) else { return Ok(0) };
         let blocks = core::ptr::from_ref(&OPEN) as usize + self.distance + Table::<Node>::BLOCKS;
-        match self.read::<usize>(blocks + block * size_of::<usize>())? {
-            0 => Ok(0),
-            block => self.read(block + index * size_of::<usize>()),
+        let block: usize = self.read(blocks + block * size_of::<usize>())?;
+        for _ in 0..if block == 0 { 0 } else { PAUSE_COUNT_MAX } {
+            let entry: usize = self.read(block + index * size_of::<usize>())?;
+            if entry & CLAIMED == 0 {
+                return Ok(entry);
+            }
+            // A thread of the other process is about to close the number or to replace it.
+            pause();
         }
+        if block == 0 { Ok(0) } else { Err(OsError::TIMEDOUT) }
     }
 
     fn share(&self, description: usize, descriptor: RawFd) -> Result<(), OsError> {

@@ -5,14 +5,19 @@
 //! and a lock shared by all processes makes using and moving it one step.
 
 use super::descriptor::SETTABLE;
-use super::fetch;
-use crate::descriptors::Use;
+use super::{OPEN, fetch};
+use crate::descriptors::{Meaning, Use};
+use crate::process::shares_tables;
 use core::sync::atomic::Ordering;
 use file::FileRef;
 use linux_raw_sys::general::{__NR_fcntl, __NR_lseek, F_GETFL, O_ACCMODE, O_APPEND, O_DSYNC, O_PATH, O_RDONLY, O_RDWR, O_WRONLY};
 pub(crate) use namespace::Node;
 use sys::raw::{check, syscall};
 use sys::{OsError, RawFd};
+
+/// What a call answers whose descriptor was closed, or given another meaning, before the call had any effect: it is served again from
+/// its beginning ([`crate::dispatch`]). No file of an array answers this by itself (EUNATCH).
+pub(crate) const REPLACED: OsError = OsError::UNATCH;
 
 /// A description in use by a call.
 pub(crate) type Held = Use<'static, Node>;
@@ -48,6 +53,11 @@ impl Use<'_, Node> {
         if self.flags_seen.load(Ordering::Relaxed) == changes {
             return;
         }
+        // Another thread may have given the number to something else. Then this description has no number to ask by.
+        let claim = OPEN.claim_of(fd, self);
+        if claim.is_none() && !shares_tables() {
+            return;
+        }
         // SAFETY: asks for the flags of an anchor.
         let flags = unsafe { syscall(__NR_fcntl as usize, [fd as usize, F_GETFL as usize, 0, 0, 0, 0]) };
         if let Ok(flags) = check(flags) {
@@ -79,6 +89,11 @@ impl Use<'_, Node> {
     }
 
     /// Lets `act` use and move the offset, alone among all who share it. It stays where it was if `act` fails.
+    ///
+    /// The kernel's offset is moved by way of `fd`, which no other thread closes or replaces meanwhile (`Claim::end_moves`).
+    ///
+    /// # Errors
+    /// Those of `act`; [`REPLACED`], before `act` is called, if the offset is the kernel's and `fd` means something else by now.
     #[inline]
     pub(crate) fn with_position<R>(
         &self,
@@ -88,7 +103,11 @@ impl Use<'_, Node> {
     ) -> Result<R, OsError> {
         self.acquire_position();
         let result = if self.shared.load(Ordering::Acquire) {
-            file.with_shared_position(|| with_kernel_position(fd, act))
+            if shares_tables() || OPEN.meaning(fd, self) == Meaning::Same {
+                file.with_shared_position(|| with_kernel_position(fd, act))
+            } else {
+                Err(REPLACED)
+            }
         } else {
             let mut position = self.offset.load(Ordering::Relaxed);
             let result = act(&mut position);
@@ -107,7 +126,8 @@ fn with_kernel_position<R>(fd: RawFd, act: impl FnOnce(&mut u64) -> Result<R, Os
     let mut position = before;
     let result = act(&mut position)?;
     if position != before {
-        seek(fd, position, 0)?;
+        // What `act` did is done. The kernel refuses no offset that a read or write has reached.
+        let _ = seek(fd, position, 0);
     }
     Ok(result)
 }

@@ -17,7 +17,7 @@ use super::node::Node;
 use super::on_path::At;
 use super::paths::AT_FDCWD;
 use super::{OPEN, judge};
-use crate::descriptors::Use;
+use crate::descriptors::{Meaning, Use};
 use crate::dispatch::{Call, Verdict};
 use crate::mappings::{process as mappings, quiet};
 use crate::{array, exec, guest, process, program, stack, stored, sud};
@@ -165,7 +165,7 @@ fn sharing_neither(call: &Call, child: Child) -> Verdict {
         return Verdict::Pass;
     }
     let alone = stack::is_alone();
-    let result = mappings::around_fork(|| array::around_fork(|| process::with_locks(|| call.kernel())));
+    let result = OPEN.around_fork(|| mappings::around_fork(|| array::around_fork(|| process::with_locks(|| call.kernel()))));
     if result == 0 {
         be_child(alone);
     } else {
@@ -186,8 +186,8 @@ fn be_child(was_alone: bool) {
     OPEN.drop_uses_of_others();
     super::events::be_child();
     if !was_alone && OPEN.ever_used() {
-        // Another thread of the parent may have opened a descriptor that it had not entered in the table yet, or taken one out that it had
-        // not closed yet. Such a descriptor is adopted.
+        OPEN.forget_closed();
+        // Another thread of the parent may have opened a descriptor that it had not entered in the table yet. Such a descriptor is adopted.
         crate::inherit::descriptors(|descriptor| {
             if OPEN.lookup(descriptor).is_none() && !sys::high_fd::is_raised(descriptor) {
                 array::adopt(descriptor);
@@ -263,7 +263,17 @@ pub(crate) fn share_all() {
 /// Gives the offset of a description to the kernel: another process will have it too. The caller sees to it that `descriptor` is not closed
 /// meanwhile, or has called `process::begin_sharing`, which makes closing it wait.
 pub(crate) fn share(descriptor: sys::RawFd, description: &Use<'static, Node>) {
-    description.acquire_position();
+    let means_it = loop {
+        description.acquire_position();
+        match OPEN.meaning(descriptor, description) {
+            // Who closes a number waits for its position, so the position is released first.
+            Meaning::Claimed => {
+                description.position.release();
+                OPEN.wait_for_claim(descriptor);
+            }
+            meaning => break meaning == Meaning::Same,
+        }
+    };
     // Who else has the descriptors may close this one unheard: the file stays open until no descriptor means it.
     if process::shares_tables()
         && let Node::File(file) = description.node()
@@ -271,7 +281,7 @@ pub(crate) fn share(descriptor: sys::RawFd, description: &Use<'static, Node>) {
         array::hold_for_good(file);
     }
     // The kernel's offset is set only if `descriptor` means this description: a number that was closed may mean another file by now.
-    if OPEN.still_means(descriptor, description) && !description.shared.swap(true, Ordering::AcqRel) {
+    if means_it && !description.shared.swap(true, Ordering::AcqRel) {
         // The offset of a directory, or of anything else that is no file, is always the kernel's.
         if let Node::File(file) = description.node() {
             // The other process finds a file without a name only if it is linked by then.
@@ -286,14 +296,19 @@ pub(crate) fn share(descriptor: sys::RawFd, description: &Use<'static, Node>) {
 
 /// Tells the kernel the offset behind a descriptor of ours; it stays this process' affair.
 pub(crate) fn tell_offset(descriptor: sys::RawFd) {
-    let Some(held) = OPEN.lookup(descriptor) else { return };
-    held.acquire_position();
-    if !held.shared.load(Ordering::Acquire) && matches!(held.node(), Node::File(_)) && OPEN.still_means(descriptor, &held) {
+    // While another process has the descriptors, all offsets are the kernel's.
+    let Some(claim) = OPEN.claim(descriptor) else { return };
+    let Some(held) = claim.user() else { return };
+    // A fetch (`super::fetch`) stops the moves of offsets that are not the kernel's; this is none.
+    held.position.acquire();
+    if !held.shared.load(Ordering::Acquire) && matches!(held.node(), Node::File(_)) {
         let offset = held.offset.load(Ordering::Relaxed) as usize;
         // SAFETY: moving the offset of an anchor (0 is SEEK_SET) touches no memory.
         unsafe { sys::raw::syscall(__NR_lseek as usize, [descriptor as usize, offset, 0, 0, 0, 0]) };
     }
     held.position.release();
+    drop(claim);
+    drop(held);
 }
 
 /// Which argument of execve and of execveat is the environment.

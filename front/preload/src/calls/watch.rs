@@ -140,8 +140,10 @@ pub(crate) fn open_handle(call: &mut Call) -> Verdict {
         Ok(descriptor as usize)
     };
     if answer.is_err() {
-        drop(OPEN.remove(descriptor));
-        close(descriptor as usize);
+        match OPEN.claim(descriptor) {
+            Some(claim) => drop(super::descriptor::end(claim, descriptor)),
+            None => close(descriptor as usize),
+        }
     }
     Verdict::from_result(answer)
 }
