@@ -427,7 +427,7 @@ fn killed(options: &Options, programs: &Programs) -> Result<(), String> {
 
 /// What cannot be mounted, or unmounted, is said in one line, and nothing is left of it.
 fn refusals(options: &Options, programs: &Programs) -> Result<(), String> {
-    let mut ground = Ground::new(options, programs, "1", 2)?;
+    let ground = Ground::new(options, programs, "1", 2)?;
     let at = |name: &str| ground.path(name).display().to_string();
     ground.refused(&["mount", "doors", &at("")], "lies below it")?;
     ground.refused(&["mount", "doors", &at("m1/data")], "no such directory")?;
@@ -452,6 +452,8 @@ fn refusals(options: &Options, programs: &Programs) -> Result<(), String> {
     inside.ask("D @")?;
     ground.refused(&["unmount", &mounted], "in use")?;
     drop(inside);
-    ground.unmount()?;
+    // When it is unmounted, its process has ended.
+    ground.good(&["unmount", &mounted])?;
+    ground.good(&["stop", "doors"])?;
     ground.conclude()
 }

@@ -310,10 +310,42 @@ pub(crate) fn unmount(arguments: &Unmount) -> Result<Exit, Failure> {
             return Err(Failure::new(directory.display(), "another file system is mounted over it", "unmount that first"));
         }
         let detach = arguments.lazy || is_dead(directory);
+        let array = top.and_then(|top| top.array.as_deref()).unwrap_or_default();
+        let serving = serving(array);
         mount::unmount(directory, detach).map_err(|error| cannot_unmount(directory, error))?;
+        if !arguments.lazy && directories_of(array).is_empty() {
+            await_end(&serving);
+        }
         println!("{}: unmounted", directory.display());
     }
     Ok(Exit::Fine)
+}
+
+/// The processes that serve mounts of an array, as far as this user may look into them.
+fn serving(array: &str) -> Vec<u32> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
+    let serves = |pid: &u32| {
+        let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let mut words = command.split(|&byte| byte == 0).skip(1);
+        words.next() == Some(b"mount") && words.any(|word| word == array.as_bytes()) && has_device(*pid)
+    };
+    pids.filter(serves).collect()
+}
+
+/// Whether a process has the kernel's side of a mount open.
+fn has_device(pid: u32) -> bool {
+    let entries = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    entries.map(|entry| fs::read_link(entry.path())).any(|target| target.is_ok_and(|target| target == Path::new("/dev/fuse")))
+}
+
+/// Waits, not for long, until processes have ended: then they use the array no more.
+fn await_end(pids: &[u32]) {
+    let begun = Instant::now();
+    let is_there = |pid: &u32| fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|command| !command.is_empty());
+    while pids.iter().any(is_there) && begun.elapsed() < GRACE {
+        thread::sleep(PERIOD / 10);
+    }
 }
 
 fn cannot_unmount(directory: &Path, error: OsError) -> Failure {

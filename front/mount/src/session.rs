@@ -141,6 +141,8 @@ impl Session {
             let received = read(&self.device, &mut request);
             let is_last = self.idle.fetch_sub(1, Ordering::AcqRel) == 1;
             let bytes = match received {
+                // Nobody asks any more.
+                Ok(0) => return,
                 Ok(bytes) => bytes,
                 // NOENT: the request was taken back before it could be read.
                 Err(OsError::INTR | OsError::AGAIN | OsError::NOENT) => continue,
