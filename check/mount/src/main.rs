@@ -16,7 +16,8 @@ use std::{path::PathBuf, process::ExitCode};
 const HELP: &str = "\
 cxlraid-mount-check [OPTIONS] [NAME...]
 
-Runs the scenes whose name contains one of NAME; all of them without. Needs root, /dev/fuse and gcc.
+Runs the scenes whose name contains one of NAME; all of them without. Needs gcc. Without root or /dev/fuse nothing is run,
+and a line says so.
 
   --lib PATH   libcxlraid.so (else CXLRAID_LIB, else beside this program)
   --list       names of scenes";
@@ -51,7 +52,10 @@ fn main() -> ExitCode {
             scenes::ALL.iter().for_each(|(name, _)| println!("{name}"));
             return Ok(true);
         }
-        ground::may_mount()?;
+        if let Err(message) = ground::may_mount() {
+            println!("NOT RUN: the mount: {message}");
+            return Ok(true);
+        }
         let directory = tempfile::tempdir().map_err(|error| error.to_string())?;
         let programs = Programs::build(directory.path())?;
         let is_wanted =
