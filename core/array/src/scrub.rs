@@ -92,15 +92,14 @@ impl<M: Medium> Striper<'_, M> {
         if let Some(undo) = self.undo.filter(|_| bytes <= UNIT_BYTES) {
             // SAFETY: the record saves a unit of one member, and is this thread's.
             unsafe { undo.place(0, 1).copy_from_nonoverlapping(right.as_ptr(), bytes) };
-            undo.arm_saved(MemberSet::EMPTY.with(slot), member_offset, bytes);
+            undo.arm_mending(slot, member_offset, bytes);
         }
         let from = right.as_ptr();
         // SAFETY: `right` is that long; inside a guard.
         let done = self.guarded(|| unsafe { io.store(slot, member_offset, from, bytes) });
         persist::fence();
         if let Some(undo) = self.undo {
-            // Stored, or the member has failed and is out.
-            undo.disarm();
+            undo.end_mending();
         }
         done
     }

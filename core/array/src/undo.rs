@@ -27,7 +27,7 @@
 use crate::striper::BLOCK_BYTES;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, compiler_fence};
 use sync::OwnerId;
-use units::{CACHE_LINE_BYTES, MemberSet};
+use units::{CACHE_LINE_BYTES, MemberSet, Slot};
 
 /// Records per array: how many threads can change blocks with a member out at the same time.
 pub const UNDO_COUNT: usize = 128;
@@ -42,22 +42,25 @@ const SAVED: u32 = 1;
 const ZEROED: u32 = 2;
 /// The owner holds locks and stores nothing under them.
 const LOOKING: u32 = 3;
+/// As [`LOOKING`], but the owner is storing the saved bytes of one member.
+const MENDING: u32 = 4;
 
 /// The head of a record: its owner, and which bytes of which members it names.
 #[repr(C, align(64))]
 struct Head {
     owner: AtomicU32,
-    /// [`DISARMED`], [`SAVED`], [`ZEROED`] or [`LOOKING`]. [`UndoRecord::arm`] stores `DISARMED` before it
-    /// changes the other fields, and the kind after them.
+    /// [`DISARMED`], [`SAVED`], [`ZEROED`], [`LOOKING`] or [`MENDING`]. [`UndoRecord::arm`] stores `DISARMED`
+    /// before it changes the other fields, and the kind after them.
     armed: AtomicU32,
     /// The key of the file in the runtime segment.
     key: AtomicU64,
-    /// The offset on each member. Of a record that is [`LOOKING`], the stripe locks that are held: bit i
-    /// stands for lock i.
+    /// The offset on each member.
     offset: AtomicU64,
     /// Bytes of each member from `offset` on.
     bytes: AtomicU64,
     members: AtomicU32,
+    /// Of a record that is [`LOOKING`] or [`MENDING`], the stripe locks that are held: bit i stands for lock i.
+    locks: AtomicU64,
     /// 1 once the pages of the record's [`Data`] have been allocated in the segment's file, so that stores to
     /// them cannot fault.
     has_space: AtomicU32,
@@ -101,6 +104,12 @@ pub enum Unfinished {
     },
     /// Nothing: the owner held these stripe locks of the file and stored nothing to the blocks that they guard.
     Looking {
+        /// Bit i stands for lock i.
+        locks: u64,
+    },
+    /// The saved bytes go to their members ([`crate::Striper::put_back`]). Nothing else: the owner held these stripe locks and stored
+    /// only those bytes to the blocks that they guard.
+    Mending {
         /// Bit i stands for lock i.
         locks: u64,
     },
@@ -160,7 +169,8 @@ impl<'a> UndoRecord<'a> {
                 let (offset, bytes) = (self.head.offset.load(Ordering::Relaxed), self.head.bytes.load(Ordering::Relaxed));
                 Some(Unfinished::Zeroed { offset, bytes })
             }
-            LOOKING => Some(Unfinished::Looking { locks: self.head.offset.load(Ordering::Relaxed) }),
+            LOOKING => Some(Unfinished::Looking { locks: self.head.locks.load(Ordering::Relaxed) }),
+            MENDING => Some(Unfinished::Mending { locks: self.head.locks.load(Ordering::Relaxed) }),
             // SAVED. Another value is damage: `saved` checks what the record names.
             _ => Some(Unfinished::Saved),
         }
@@ -212,7 +222,30 @@ impl<'a> UndoRecord<'a> {
     /// has taken the locks; it calls [`Self::disarm`] before its first store under them, and before it releases
     /// them.
     pub fn arm_looking(&self, locks: u64) {
-        self.arm(LOOKING, MemberSet::EMPTY, locks, 0);
+        self.head.locks.store(locks, Ordering::Relaxed);
+        self.arm(LOOKING, MemberSet::EMPTY, 0, 0);
+    }
+
+    /// Arms the record: the caller has saved, at [`Self::place`], what `member` ought to have at `offset`, and may store it there. If the record told
+    /// that its owner only looks, it says so at every instant of what else the locks guard.
+    pub(crate) fn arm_mending(&self, member: Slot, offset: u64, bytes: usize) {
+        let members = MemberSet::EMPTY.with(member);
+        if self.head.armed.load(Ordering::Relaxed) != LOOKING {
+            return self.arm_saved(members, offset, bytes);
+        }
+        // Nobody reads these three of a record that is `LOOKING`.
+        self.head.members.store(members.bits(), Ordering::Relaxed);
+        self.head.offset.store(offset, Ordering::Relaxed);
+        self.head.bytes.store(bytes as u64, Ordering::Relaxed);
+        self.head.armed.store(MENDING, Ordering::Release);
+        compiler_fence(Ordering::SeqCst);
+    }
+
+    /// The bytes of [`Self::arm_mending`] are stored, or their member has failed and is out.
+    pub(crate) fn end_mending(&self) {
+        let left = if self.head.armed.load(Ordering::Relaxed) == MENDING { LOOKING } else { DISARMED };
+        compiler_fence(Ordering::SeqCst);
+        self.head.armed.store(left, Ordering::Release);
     }
 
     fn arm(&self, what: u32, members: MemberSet, offset: u64, bytes: u64) {
@@ -261,27 +294,50 @@ impl Drop for Undo<'_> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_record_with_a_damaged_head_is_refused() {
+    /// Runs `act` with a record of new ones.
+    fn with_record(act: impl FnOnce(UndoRecord<'_>)) {
         let layout = std::alloc::Layout::new::<UndoRecords>();
         // SAFETY: all zeros is a value of it; freed below.
         let records = unsafe { &*std::alloc::alloc_zeroed(layout).cast::<UndoRecords>() };
-        let record = records.record(UNDO_COUNT - 1);
-        let two = MemberSet::first(2);
-        record.arm_saved(two, 4096, BLOCK_BYTES);
-        assert_eq!(record.saved(3), Some((two, 4096, BLOCK_BYTES)));
-        for (members, offset, bytes) in [
-            (two, 4096, 256 << 20),
-            (two, 4096, BLOCK_BYTES + 1),
-            (MemberSet::first(32), 0, BLOCK_BYTES),
-            (MemberSet::EMPTY, 0, 64),
-            (MemberSet::EMPTY.with(3), 0, 64),
-            (two, u64::MAX, 64),
-        ] {
-            record.arm_saved(members, offset, bytes);
-            assert_eq!(record.saved(3), None, "{members:?} {offset} {bytes}");
-        }
+        act(records.record(UNDO_COUNT - 1));
         // SAFETY: allocated above, and not used any more.
         unsafe { std::alloc::dealloc(core::ptr::from_ref(records).cast_mut().cast(), layout) };
+    }
+
+    #[test]
+    fn who_mends_while_it_looks_goes_on_saying_so() {
+        with_record(|record| {
+            record.arm_looking(0b101);
+            record.arm_mending(2, 4096, 64);
+            assert_eq!(record.unfinished(), Some(Unfinished::Mending { locks: 0b101 }));
+            assert_eq!(record.saved(3), Some((MemberSet::EMPTY.with(2), 4096, 64)));
+            record.end_mending();
+            assert_eq!(record.unfinished(), Some(Unfinished::Looking { locks: 0b101 }));
+            record.disarm();
+            record.arm_mending(1, 0, 64);
+            assert_eq!(record.unfinished(), Some(Unfinished::Saved));
+            record.end_mending();
+            assert_eq!(record.unfinished(), None);
+        });
+    }
+
+    #[test]
+    fn a_record_with_a_damaged_head_is_refused() {
+        with_record(|record| {
+            let two = MemberSet::first(2);
+            record.arm_saved(two, 4096, BLOCK_BYTES);
+            assert_eq!(record.saved(3), Some((two, 4096, BLOCK_BYTES)));
+            for (members, offset, bytes) in [
+                (two, 4096, 256 << 20),
+                (two, 4096, BLOCK_BYTES + 1),
+                (MemberSet::first(32), 0, BLOCK_BYTES),
+                (MemberSet::EMPTY, 0, 64),
+                (MemberSet::EMPTY.with(3), 0, 64),
+                (two, u64::MAX, 64),
+            ] {
+                record.arm_saved(members, offset, bytes);
+                assert_eq!(record.saved(3), None, "{members:?} {offset} {bytes}");
+            }
+        });
     }
 }

@@ -395,6 +395,9 @@ impl Inode {
     fn make_agree(&self, range: &Resync, size: u64) -> Result<(), OsError> {
         let lost = range.lost.minus(self.out());
         if !lost.is_empty() && self.can_compute(range.lost)? {
+            // Copies that no crash has left different are not made agree: one may be wrong, and a scrub is to find it.
+            let (noted, keeps_copies) = (self.stripes_of(range, size), self.geometry.level().parity_count() == 0);
+            let may_stay = |offset, bytes| keeps_copies && (offset + bytes <= noted.0 || noted.1 <= offset);
             // A filter of system calls may end the process for a call that it has not made before.
             let populates = size >= STEP_BYTES && !is_filtered();
             let array = self.files.array();
@@ -406,7 +409,7 @@ impl Inode {
                 if populates {
                     self.populate(lost, offset, bytes);
                 }
-                if self.rebuild_step(lost, offset, bytes)? {
+                if self.rebuild_step(lost, offset, bytes)? || may_stay(offset, bytes) {
                     return Ok(());
                 }
                 self.doubt_what_is_stored(offset + bytes);

@@ -344,8 +344,7 @@ impl Inode {
         }
         self.files.array().before_change()?;
         let (start, bytes) = (mismatch.rows, mismatch.file.end - mismatch.file.start);
-        let blocks = Blocks::of(&self.geometry, start, bytes);
-        self.holding_to_look(blocks, |record| {
+        self.holding_to_look(Blocks::of(&self.geometry, start, bytes), |record| {
             let end = start + bytes;
             if mismatch.member_offset + bytes > self.geometry.member_bytes(self.size()) {
                 // The file was cut.
@@ -375,10 +374,6 @@ impl Inode {
                 Verdict::Located(wrong) => {
                     for (slot, _, right) in wrong {
                         self.rewrite(*slot, present.member_offset, right, record)?;
-                        if let Some(record) = record {
-                            // Whoever inherits the locks now must not make redundancy of other units fit that are wrong.
-                            record.arm_looking(blocks.mask());
-                        }
                     }
                     Mended::Rewritten
                 }

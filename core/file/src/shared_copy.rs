@@ -33,6 +33,7 @@ use persist::fault::guard;
 use sys::rustix::fs::{OFlags, SeekFrom, seek};
 use sys::rustix::io::pread;
 use sys::{AsFd, BorrowedFd, OsError};
+use units::PAGE_BYTES;
 
 /// How many bytes are copied at a time when a copy is made.
 const FILL_BYTES: usize = 64 << 10;
@@ -212,28 +213,28 @@ impl Inode {
         Ok(())
     }
 
-    /// Writes what the copy has of a range to the array if the array has other bytes there. The stripes are locked.
+    /// Writes what the copy has of a range to the array, page by page, where the array has other bytes. The stripes are locked.
     #[cold]
     pub(crate) fn follow_block(&self, copy: &Backing, offset: u64, bytes: usize) -> Result<(), OsError> {
-        let (mut shown, mut stored) = (alloc::vec![0; bytes], alloc::vec![0; bytes]);
-        let mut done = 0;
-        while done < bytes {
-            match pread(copy.fd(), &mut shown[done..], offset + done as u64)? {
-                0 => break,
-                count => done += count,
+        let (mut shown, mut stored) = ([0; PAGE_BYTES], [0; PAGE_BYTES]);
+        let end = offset + bytes as u64;
+        let mut at = offset;
+        while at < end {
+            let step = (end - at).min(PAGE_BYTES as u64 - at % PAGE_BYTES as u64) as usize;
+            let count = pread(copy.fd(), &mut shown[..step], at)?;
+            // SAFETY: the buffer is ours and that long.
+            while let Err(fault) = unsafe { self.striper(self.out()).read(at, stored.as_mut_ptr(), count) } {
+                self.after_fault(fault)?;
             }
+            if shown[..count] != stored[..count] {
+                if self.has_holes() {
+                    self.fill_holes(at, at + count as u64)?;
+                }
+                self.store_copy(copy, at, count)?;
+            }
+            at += step as u64;
         }
-        // SAFETY: the buffer is ours and that long.
-        while let Err(fault) = unsafe { self.striper(self.out()).read(offset, stored.as_mut_ptr(), done) } {
-            self.after_fault(fault)?;
-        }
-        if shown[..done] == stored[..done] {
-            return Ok(());
-        }
-        if self.has_holes() {
-            self.fill_holes(offset, offset + done as u64)?;
-        }
-        self.store_copy(copy, offset, done)
+        Ok(())
     }
 
     /// Gives the copy, if there is one, the length of the file.

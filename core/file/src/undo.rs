@@ -100,6 +100,11 @@ impl Inode {
                     record.free();
                     Some(held)
                 }
+                // Who may not store leaves it to who may.
+                Some(Unfinished::Mending { locks: held }) if held & locks != 0 && self.writable && self.undo(&record).is_ok() => {
+                    record.free();
+                    Some(held)
+                }
                 _ => None,
             });
             looked.fold(0, |mask, held| mask | held) & locks
@@ -110,7 +115,7 @@ impl Inode {
     pub(crate) fn undo(&self, record: &UndoRecord<'_>) -> Result<(), OsError> {
         match record.unfinished() {
             None | Some(Unfinished::Looking { .. }) => Ok(()),
-            Some(Unfinished::Saved) => loop {
+            Some(Unfinished::Saved | Unfinished::Mending { .. }) => loop {
                 match self.striper(self.out()).put_back(record) {
                     Ok(()) => return Ok(()),
                     Err(fault) => self.after_fault(fault)?,

@@ -27,6 +27,7 @@ use format::Attribute;
 use medium::Medium;
 use sync::{Acquired, Liveness as _, OwnerId};
 use sys::OsError;
+use sys::rustix::fs::{SeekFrom, seek};
 
 impl Files {
     /// The files in which dead processes left something to be made good: writes or, if `mappings`, stores through
@@ -151,7 +152,10 @@ impl Inode {
         while block < size.div_ceil(block_bytes) {
             // A damaged size may be any number, so only blocks of which members hold data are looked at. Members that
             // cannot answer count as having data.
-            match self.data_from(block * block_bytes).unwrap_or(Some(block * block_bytes)) {
+            let start = block * block_bytes;
+            let held = self.data_from(start).unwrap_or(Some(start));
+            let shown = copy.as_ref().and_then(|copy| seek(copy.fd(), SeekFrom::Data(start)).ok());
+            match held.into_iter().chain(shown).min() {
                 None => break,
                 Some(data) if data >= size => break,
                 Some(data) => block = block.max(data / block_bytes),

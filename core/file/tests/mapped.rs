@@ -119,22 +119,24 @@ fn what_a_dead_writer_stored_to_the_copy_alone_is_stored_to_the_members() {
         let attribute = array.create("f");
         let file = array.open("f", attribute);
         write(&file, 0, &Random(3).bytes(30_000));
-        file.truncate(60_000).unwrap();
+        file.truncate(2_000_000).unwrap();
         let mapped = Mapped::new(&file).unwrap();
-        mapped.cover(0, 61_440).unwrap();
+        mapped.cover(0, 2_002_944).unwrap();
         file.share_copy().unwrap();
         let copy = std::fs::OpenOptions::new().write(true).open(&copies(&array)[0]).unwrap();
         copy.write_all_at(&[0xa5; 9000], 1000).unwrap();
         copy.write_all_at(&[0x5a; 900], 50_000).unwrap();
-        let shown = read(&file, 0, 60_000);
+        copy.write_all_at(&[0x77; 900], 1_900_000).unwrap();
+        let shown = read(&file, 0, 2_000_000);
         let shared = array.files.array().runtime().find_file(attribute.inode << 24 | attribute.generation).unwrap();
         shared.stripes_unfinished.store(u64::MAX, Ordering::Relaxed);
         write(&file, 20_000, &shown[20_000..20_001]);
         write(&file, 55_000, &shown[55_000..55_001]);
         write(&file, 0, &shown[..1]);
+        write(&file, 1_900_100, &shown[1_900_100..1_900_101]);
         drop(mapped);
         assert_eq!(copies(&array).len(), 0);
-        assert!(read(&file, 0, 60_000) == shown, "{level}");
+        assert!(read(&file, 0, 2_000_000) == shown, "{level}");
         assert_eq!(file.verify(), Ok(0), "{level}");
     }
 }

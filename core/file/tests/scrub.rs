@@ -62,6 +62,26 @@ fn every_flipped_byte_is_found_and_what_the_level_can_locate_is_mended() {
     }
 }
 
+/// What rots on copies beside the one that is made anew is a scrub's to find: nobody knows which of them is wrong.
+#[test]
+fn a_copy_that_is_made_anew_leaves_the_others_as_they_are() {
+    for (level, members) in [(Level::Raid1, 3), (Level::Raid10, 4), (Level::Raid01, 4)] {
+        let array = TestArray::new(level, members, CHUNK);
+        let attribute = array.create("file");
+        let file = array.open("file", attribute);
+        write(&file, 0, &Random(9).bytes(2_500_000));
+        let place = file.geometry().locate(CHUNK);
+        let (lost, other) = (file.geometry().data_slot(0, 0, 0), file.geometry().data_slot(place.stripe, place.column, 1));
+        drop(file);
+        flip(&array, other, 100);
+        assert!(array.files.note_lost(attribute, lost));
+        let file = array.open("file", attribute);
+        let found = scrub(&file, false);
+        assert_eq!(found.len(), 1, "{level:?} {members}: {found:?}");
+        assert_eq!((found[0].0.member_offset, found[0].0.bytes), (0, 1), "{level:?} {members}");
+    }
+}
+
 /// Behind the end nothing but zeros is right, whatever most members say.
 #[test]
 fn what_rots_behind_the_end_becomes_zeros() {
