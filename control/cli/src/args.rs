@@ -413,6 +413,8 @@ pub(crate) struct Resume {
 /// End the job that runs on an array: a rebuild, a replacement or a scrub
 ///
 /// What is done stays done, and nothing is left half done: a rebuild goes on when it is given again ('cxlraid rebuild', also after a replacement), a scrub tells what it has found. The command waits until the job has ended.
+///
+/// 'cxlraid monitor' goes on with a rebuild that was cut short or cancelled; 'cxlraid pause' holds it up.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -584,7 +586,7 @@ pub(crate) struct Events {
 /// With --prometheus a file is kept that says how the arrays are, for the textfile collector of Prometheus' node_exporter: states of arrays and members, files that are degraded or lost, the job that runs, the last scrub, and how many events of each kind the log has. It is
 /// written anew at each look and after each event, never seen half written, and removed when the command ends in order, since nobody watches then.
 ///
-/// While a member is out and the array has a spare that is ready ('cxlraid add ARRAY --spare DIR'), the command has 'cxlraid rebuild ARRAY --spares' run, which waits for the programs to end or to be started again that run since before. That goes on, too, with a rebuild that was cut short.
+/// While a member is out and the array has a spare that is ready ('cxlraid add ARRAY --spare DIR'), the command has 'cxlraid rebuild ARRAY --spares' run, which waits for the programs to end or to be started again that run since before. That goes on, too, with a rebuild that was cut short. A scrub that runs then is ended for it.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

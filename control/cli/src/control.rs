@@ -74,6 +74,17 @@ pub(crate) fn tell(source: &Source, thing: &str, wish: JobWish) -> Result<String
     }
 }
 
+/// Tells a scrub that runs on an array to end, and does not wait for that.
+pub(crate) fn end_scrub(source: &Source, thing: &str) {
+    let Ok(newest) = inspect::newest(source, thing) else { return };
+    let Some(board) = JobBoard::open(newest.array_uuid, newest.access) else { return };
+    if let Some(job) = board.job().filter(|job| matches!(job.kind, JobKind::Check | JobKind::Repair)) {
+        board.tell(job.number, JobWish::Cancel);
+        let what = format!("{} is ended, since a member is to be made anew", said_of(&job));
+        eprintln!("{}", Failure::new(thing, what, "scrub again when the array is in sync"));
+    }
+}
+
 /// The jobs of an array, as others see them.
 pub(crate) fn jobs(uuid: Uuid, members: &[MemberView]) -> Vec<JobView> {
     look_for_job(uuid).iter().map(|job| view(job, members)).collect()

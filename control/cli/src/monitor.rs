@@ -8,6 +8,7 @@
 //! Where a member is out and a spare is ready, or a rebuild was cut short, a process of this command does what 'cxlraid rebuild --spares' does.
 
 use crate::{
+    control,
     events::{self, Follower, Logged},
     failure::{Exit, Failure},
     inspect,
@@ -79,8 +80,8 @@ impl Repair {
         Self { child: None, not_before: Instant::now(), pause: PAUSE_MIN }
     }
 
-    /// Runs it if the array needs it and it does not run already.
-    fn attend(&mut self, name: &str, view: &ArrayView) {
+    /// Runs it if the array needs it and it does not run already. A scrub ends for it: redundancy that is gone comes before one that is looked at.
+    fn attend(&mut self, source: &Source, name: &str, view: &ArrayView) {
         if let Some(child) = &mut self.child {
             let Ok(Some(status)) = child.try_wait() else { return };
             self.child = None;
@@ -93,6 +94,7 @@ impl Repair {
         if !(can_take || was_cut_short) || Instant::now() < self.not_before {
             return;
         }
+        control::end_scrub(source, name);
         // The same program, also if its file was replaced since.
         let mut command = Command::new("/proc/self/exe");
         command.args(["rebuild", name, "--spares", "--wait", "31536000"]).stdin(Stdio::null()).stdout(Stdio::null());
@@ -252,7 +254,7 @@ impl Watched {
         }
         self.out = out;
         if let Some(view) = &self.view {
-            self.repair.attend(&self.name, view);
+            self.repair.attend(&self.source, &self.name, view);
         }
     }
 

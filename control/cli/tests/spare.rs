@@ -250,3 +250,23 @@ fn one_command_at_a_time_makes_members_anew() {
     assert!(waiting.wait().unwrap().success());
     assert_eq!(status(&bench).0, Some(0));
 }
+
+/// A scrub keeps other jobs from the array, and one that is paused does so for long. A spare does not wait for it.
+#[test]
+fn a_scrub_is_ended_for_a_spare() {
+    let bench = with_spare();
+    let scrub = bench.command(&["scrub", "db", "--rate", "1M"]).stdout(Stdio::piped()).spawn().unwrap();
+    let begun = std::time::Instant::now();
+    while !bench.run(&["pause", "db"]).status.success() {
+        assert!(begun.elapsed() < Duration::from_secs(20));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let monitor = monitor(&bench);
+    fs::rename(bench.path("m1"), bench.path("away")).unwrap();
+    await_in_sync(&bench);
+    assert!(status(&bench).1.contains("/spare  in sync"), "{}", status(&bench).1);
+    let scrubbed = scrub.wait_with_output().unwrap();
+    assert!(scrubbed.status.code() != Some(0) && out(&scrubbed).contains("; interrupted\n"), "{}", out(&scrubbed));
+    end(monitor);
+    assert_bears(&bench, "m0");
+}
