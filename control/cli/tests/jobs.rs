@@ -3,7 +3,7 @@
 mod bench;
 
 use bench::{
-    Bench, err,
+    Begun, Bench, err,
     filled::{FILES, assert_bears, content, filled, stop},
     out, refused,
 };
@@ -14,7 +14,7 @@ use std::{
         fs::{MetadataExt as _, PermissionsExt as _},
         process::CommandExt as _,
     },
-    process::{Child, Output, Stdio},
+    process::Stdio,
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
@@ -39,8 +39,8 @@ fn large() -> Vec<u8> {
     (0..LARGE_BYTES).map(|place| (place * 13 + place / 4093) as u8).collect()
 }
 
-fn begin(bench: &Bench, arguments: &[&str]) -> Child {
-    bench.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+fn begin(bench: &Bench, arguments: &[&str]) -> Begun {
+    Begun::new(bench.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()))
 }
 
 /// What `status --json` says of jobs.
@@ -74,11 +74,6 @@ fn told(bench: &Bench, arguments: &[&str]) -> String {
     let output = bench.run(arguments);
     assert!(output.status.success(), "{arguments:?}: {}", err(&output));
     out(&output)
-}
-
-#[track_caller]
-fn ended(child: Child) -> Output {
-    child.wait_with_output().unwrap()
 }
 
 fn lose(bench: &Bench, member: &str) {
@@ -140,7 +135,7 @@ fn a_rebuild_is_seen_paused_resumed_and_cancelled_by_others() {
     await_work(&bench);
     let cancelled = told(&bench, &["cancel", "db"]);
     assert_eq!(cancelled, format!("db: a rebuild by process {pid} is cancelled; 'cxlraid rebuild db' goes on\n"));
-    let (status, line) = refused(&ended(child));
+    let (status, line) = refused(&child.ended());
     assert!(status == 1 && line.contains("db: the rebuild was cancelled; "), "{line}");
     assert!(line.contains(&format!(" of {} files still wait to be computed; 'cxlraid rebuild' goes on", FILES + 1)), "{line}");
     assert_eq!(jobs(&bench), [] as [Value; 0]);
@@ -158,11 +153,11 @@ fn a_rebuild_is_seen_paused_resumed_and_cancelled_by_others() {
 fn a_job_whose_process_is_killed_is_neither_seen_nor_paused() {
     let bench = with_large();
     lose(&bench, "m2");
-    let mut child = begin(&bench, &["rebuild", "db", "--rate", "1M"]);
+    let child = begin(&bench, &["rebuild", "db", "--rate", "1M"]);
     await_work(&bench);
     told(&bench, &["pause", "db"]);
-    child.kill().unwrap();
-    child.wait().unwrap();
+    // Killed.
+    drop(child);
     assert_eq!(jobs(&bench), [] as [Value; 0]);
     let (status, line) = refused(&bench.run(&["resume", "db"]));
     assert!(status == 1 && line.contains("db: no rebuild, replacement or scrub runs on the array"), "{line}");
@@ -181,7 +176,7 @@ fn a_file_that_a_program_waits_for_is_not_slowed_down() {
     told(&bench, &["add", "--array", "db", "files/1", "/data/files/large"]);
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     told(&bench, &["cancel", "db"]);
-    assert!(!ended(child).status.success());
+    assert!(!child.ended().status.success());
     told(&bench, &["rebuild", "db"]);
     told(&bench, &["scrub", "db"]);
     assert_bears(&bench, "m1");
@@ -198,7 +193,7 @@ fn a_replacement_is_a_job_that_goes_on_after_it_was_cancelled() {
     assert!(job["kind"] == "replacement" && job["members"][0].as_str().unwrap().ends_with("/new"), "{job}");
     let said = told(&bench, &["cancel", "db"]);
     assert!(said.contains("a replacement by process ") && said.contains("'cxlraid rebuild db' goes on"), "{said}");
-    assert_eq!(refused(&ended(child)).0, 1);
+    assert_eq!(refused(&child.ended()).0, 1);
     // The same command goes on, too.
     told(&bench, &["replace", "db", "m1", "new"]);
     let (_, line) = refused(&bench.run(&["replace", "db", "m1", "new"]));
@@ -222,7 +217,7 @@ fn a_scrub_that_is_cancelled_tells_what_it_has_found() {
     assert_eq!(jobs(&bench).remove(0)["bytes_done"], before["bytes_done"]);
     // It is ended also while it is paused.
     assert_eq!(told(&bench, &["cancel", "db"]), format!("db: a scrub by process {} is cancelled\n", child.id()));
-    let output = ended(child);
+    let output = child.ended();
     assert_eq!(output.status.code(), Some(1));
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(report["interrupted"] == true && report["mismatches"] == Value::Array(vec![]), "{report}");
@@ -237,7 +232,7 @@ fn a_signal_ends_a_scrub_that_is_paused() {
     told(&bench, &["pause", "db"]);
     let pid = sys::rustix::process::Pid::from_raw(child.id() as i32).unwrap();
     sys::rustix::process::kill_process(pid, sys::rustix::process::Signal::INT).unwrap();
-    let output = ended(child);
+    let output = child.ended();
     assert!(output.status.code() == Some(1) && out(&output).ends_with("; interrupted\n"), "{}", out(&output));
 }
 
@@ -270,7 +265,7 @@ fn a_job_gives_way_to_programs_that_are_busy() {
         array.runtime().detach();
         await_job(&bench, |job| job["state"] == "running");
         told(&bench, &["cancel", "db"]);
-        ended(child);
+        child.ended();
     });
     array.abandon();
 }
@@ -325,5 +320,5 @@ fn other_users_of_the_array_see_its_job_and_pause_it() {
     assert_eq!(jobs(&bench).remove(0)["state"], "paused");
     let cancelled = run_as(60001, 60010, &["cancel", "db"]);
     assert!(cancelled.status.success(), "{}", err(&cancelled));
-    assert_eq!(ended(child).status.code(), Some(1));
+    assert_eq!(child.ended().status.code(), Some(1));
 }

@@ -4,7 +4,7 @@ mod bench;
 
 use array::{Array, Config};
 use bench::{
-    Bench, err,
+    Begun, Bench, err,
     filled::{FILES, assert_bears, assert_whole, filled, stop},
     out, refused, refused_after_warnings,
 };
@@ -255,8 +255,8 @@ fn one_command_at_a_time_makes_members_anew() {
 #[test]
 fn a_scrub_is_ended_for_a_spare() {
     let bench = with_spare();
-    let scrub = bench.command(&["scrub", "db", "--rate", "1M"]).stdout(Stdio::piped()).spawn().unwrap();
-    let begun = std::time::Instant::now();
+    let scrub = Begun::new(bench.command(&["scrub", "db", "--rate", "1M"]).stdout(Stdio::piped()));
+    let begun = Instant::now();
     while !bench.run(&["pause", "db"]).status.success() {
         assert!(begun.elapsed() < Duration::from_secs(20));
         std::thread::sleep(Duration::from_millis(10));
@@ -265,7 +265,7 @@ fn a_scrub_is_ended_for_a_spare() {
     fs::rename(bench.path("m1"), bench.path("away")).unwrap();
     await_in_sync(&bench);
     assert!(status(&bench).1.contains("/spare  in sync"), "{}", status(&bench).1);
-    let scrubbed = scrub.wait_with_output().unwrap();
+    let scrubbed = scrub.ended();
     assert!(scrubbed.status.code() != Some(0) && out(&scrubbed).contains("; interrupted\n"), "{}", out(&scrubbed));
     end(monitor);
     assert_bears(&bench, "m0");
