@@ -6,6 +6,7 @@ use crate::{
 };
 use std::{
     fs,
+    os::unix::net::UnixDatagram,
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
     thread,
@@ -22,13 +23,15 @@ pub(crate) struct Ground<'a> {
     programs: &'a Programs,
     home: tempfile::TempDir,
     serving: Option<Child>,
+    /// Where the process that serves the mount says how it is.
+    told: Option<UnixDatagram>,
 }
 
 impl<'a> Ground<'a> {
     /// An array of a level, with so many members, that nobody uses yet.
     pub(crate) fn new(options: &'a Options, programs: &'a Programs, level: &str, member_count: usize) -> Result<Self, String> {
         let home = tempfile::Builder::new().prefix("doors.").tempdir_in("/dev/shm").map_err(|error| error.to_string())?;
-        let ground = Self { options, programs, home, serving: None };
+        let ground = Self { options, programs, home, serving: None, told: None };
         let members: Vec<String> = (0..member_count).map(|slot| ground.path(&format!("m{slot}")).display().to_string()).collect();
         for directory in members.iter().map(PathBuf::from).chain([ground.mounted(), ground.path("busy/x")]) {
             fs::create_dir_all(directory).map_err(|error| error.to_string())?;
@@ -90,11 +93,32 @@ impl<'a> Ground<'a> {
     pub(crate) fn mount(&mut self) -> Result<(), String> {
         let mounted = self.mounted();
         let mut command = self.command(&["mount", "--foreground", NAME]);
+        let told = self.path("notify");
+        let _ = fs::remove_file(&told);
+        let socket = UnixDatagram::bind(&told).map_err(|error| error.to_string())?;
+        let _ = socket.set_read_timeout(Some(LIMIT));
+        command.env("NOTIFY_SOCKET", told);
         let child = command.arg(&mounted).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         self.serving = Some(child.map_err(|error| error.to_string())?);
-        let is_there = || fs::read_to_string("/proc/self/mountinfo").is_ok_and(|all| all.contains(&*mounted.to_string_lossy()));
-        let is_alive = || fs::metadata(&mounted).is_ok();
-        wait(|| is_there() && is_alive()).map_err(|error| format!("mount: {error}"))
+        self.told = Some(socket);
+        self.is_told("READY=1")?;
+        fs::metadata(&mounted).map(|_| ()).map_err(|error| format!("mount: {error}"))
+    }
+
+    /// The process that serves the mount says this next to its service manager.
+    pub(crate) fn is_told(&self, expected: &str) -> Result<(), String> {
+        let (Some(socket), mut buffer) = (&self.told, [0; 100]) else { return Err("nothing is mounted".into()) };
+        let bytes = socket.recv(&mut buffer).map_err(|error| format!("{expected} is not said: {error}"))?;
+        if buffer[..bytes] == *expected.as_bytes() { Ok(()) } else { Err(format!("not {expected} but other words")) }
+    }
+
+    /// Asks the process that serves the mount to end.
+    pub(crate) fn terminate(&mut self) -> Result<(), String> {
+        let Some(child) = &self.serving else { return Ok(()) };
+        let asked = Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
+        asked.map_err(|error| format!("kill: {error}"))?;
+        self.is_told("STOPPING=1")?;
+        self.await_end()
     }
 
     pub(crate) fn unmount(&mut self) -> Result<(), String> {

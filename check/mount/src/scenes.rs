@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, fs};
 
 type Scene = fn(&Options, &Programs) -> Result<(), String>;
 
-pub(crate) const ALL: [(&str, Scene); 10] = [
+pub(crate) const ALL: [(&str, Scene); 11] = [
     ("data", data),
     ("names", names),
     ("attributes", attributes),
@@ -19,6 +19,7 @@ pub(crate) const ALL: [(&str, Scene); 10] = [
     ("appends", appends),
     ("loss", loss),
     ("killed", killed),
+    ("service", service),
     ("refusals", refusals),
 ];
 
@@ -421,6 +422,29 @@ fn killed(options: &Options, programs: &Programs) -> Result<(), String> {
     doors.mount = ground.through_mount()?;
     doors.play(&[(M, "o 0 @/file w", "0"), (M, "r 0 0 20", "acknowledgedmore"), (M, "l 0 x 0 0", "E11")])?;
     drop(doors);
+    ground.unmount()?;
+    ground.conclude()
+}
+
+/// The process that serves a mount ends in order when a signal asks it, and says so.
+fn service(options: &Options, programs: &Programs) -> Result<(), String> {
+    let mut ground = Ground::new(options, programs, "1", 2)?;
+    ground.mount()?;
+    let mut inside = ground.through_mount()?;
+    if inside.ask("o 0 @/file wc")? != "0" || inside.ask("w 0 0 kept")? != "4" {
+        return Err("it cannot be written".into());
+    }
+    drop(inside);
+    ground.terminate()?;
+    if fs::read_dir(ground.mounted()).is_ok_and(|mut entries| entries.next().is_some()) {
+        return Err("it is still mounted".into());
+    }
+    ground.mount()?;
+    let mut library = ground.intercepted()?;
+    if library.ask("o 0 @/file r")? != "0" || library.ask("r 0 0 9")? != "kept" {
+        return Err("what was written is lost".into());
+    }
+    drop(library);
     ground.unmount()?;
     ground.conclude()
 }

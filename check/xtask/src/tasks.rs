@@ -218,6 +218,7 @@ pub(crate) fn dist() -> Outcome {
         (from.join("libcxlraid.so"), "lib/cxlraid/libcxlraid.so"),
         (root().join("control/systemd/cxlraid-monitor.service"), "lib/systemd/system/cxlraid-monitor.service"),
         (root().join("control/systemd/cxlraid@.service"), "lib/systemd/system/cxlraid@.service"),
+        (root().join("control/systemd/cxlraid-mount@.service"), "lib/systemd/system/cxlraid-mount@.service"),
         (root().join("README.md"), "share/doc/cxlraid/README.md"),
         (root().join("CHANGELOG.md"), "share/doc/cxlraid/CHANGELOG.md"),
         (root().join("LICENSE-MIT"), "share/doc/cxlraid/LICENSE-MIT"),

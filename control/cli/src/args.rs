@@ -623,7 +623,7 @@ pub(crate) struct Mount {
     /// Where to mount it [default: at the array's own paths, each of which is mounted]
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) directory: Option<PathBuf>,
-    /// Serve the mount in this process, until it is unmounted or a signal ends it
+    /// Serve the mount in this process, until it is unmounted or a signal ends it; say READY=1 to the socket that NOTIFY_SOCKET names
     #[arg(short, long)]
     pub(crate) foreground: bool,
     /// Let other users see the mount too, with their own rights

@@ -290,7 +290,7 @@ fn tell(program: &Path, logged: &Logged, is_ended: &AtomicBool) {
 }
 
 /// Tells the service manager that started this command, if one did (`sd_notify(3)`).
-fn notify(state: &str) {
+pub(crate) fn notify(state: &str) {
     let Some(path) = env::var_os("NOTIFY_SOCKET") else { return };
     let address = match path.as_bytes() {
         [b'@', name @ ..] => SocketAddr::from_abstract_name(name),

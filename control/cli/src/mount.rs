@@ -12,6 +12,7 @@ use crate::{
     failure::{Exit, Failure},
     files::ArrayFiles,
     inspect,
+    monitor::notify,
     name::ArrayName,
     spec::Source,
 };
@@ -79,6 +80,7 @@ pub(crate) fn mount(source: &Source, arguments: &Mount) -> Result<Exit, Failure>
     if arguments.begun {
         leave_terminal();
     }
+    notify("READY=1");
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         let serving: Vec<_> = sessions.iter().map(|session| scope.spawn(|| session.serve())).collect();
@@ -94,7 +96,8 @@ fn in_background(arguments: &Mount) -> Result<Exit, Failure> {
     let cannot = |error: io::Error| Failure::new("mount", format!("cannot start its process: {error}"), "try again");
     let own = env::current_exe().map_err(|error| Failure::new("cxlraid", error, "mount /proc"))?;
     let mut command = Command::new(own);
-    command.args(["mount", "--foreground", "--begun"]);
+    // Who waits for this command hears of the mount from it.
+    command.env_remove("NOTIFY_SOCKET").args(["mount", "--foreground", "--begun"]);
     if arguments.allow_other {
         command.arg("--allow-other");
     }
@@ -275,6 +278,7 @@ fn end_when_asked(asked: &AtomicBool, is_over: &AtomicBool, places: &[Place], fi
         }
         thread::sleep(PERIOD);
     }
+    notify("STOPPING=1");
     places.iter().for_each(|place| _ = mount::unmount(&place.directory, true));
     let begun = Instant::now();
     while !is_over.load(Ordering::Acquire) {

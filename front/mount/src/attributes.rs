@@ -1,6 +1,7 @@
 //! Requests that read and change what files and directories are like.
 
 use crate::{
+    caller,
     session::{Answer, Done, Session},
     wire::{self, AttributesOut, GetattrIn, GetxattrIn, GetxattrOut, Header, SetattrIn, SetxattrIn, valid},
 };
@@ -30,7 +31,7 @@ impl Session {
     }
 
     fn tell_attributes(&self, header: &Header, handle: Option<u64>, answer: &mut Answer) -> Result<Done> {
-        let stat = self.on(header, handle, |fd, kind| self.names.fstat(fd, kind))?;
+        let stat = self.on(header, handle, |fd, kind| caller::as_root(|| self.names.fstat(fd, kind)))?;
         answer.put(&AttributesOut { attributes: (&stat).into(), ..AttributesOut::default() })
     }
 
