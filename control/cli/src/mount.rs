@@ -46,7 +46,7 @@ use sys::{
 const PERIOD: Duration = Duration::from_millis(100);
 /// Those who use a mount whose process is asked to end have so long to end, too.
 const GRACE: Duration = Duration::from_secs(3);
-/// The process that serves a mount holds a descriptor for each file that the kernel remembers.
+/// The process that serves a mount holds a descriptor for each file that the kernel remembers, up to a half of these.
 const DESCRIPTOR_COUNT: u64 = 1 << 20;
 
 /// A directory of the array, and where it is mounted.

@@ -9,6 +9,8 @@
 //!   the device and inode number that programs are told;
 //! - the kernel counts how often it was told a number, and says how much of that it has forgotten. At 0 the descriptor
 //!   is closed;
+//! - a descriptor is kept for as many things as [`Nodes::capacity`] says. Of others that are no directories the path is
+//!   kept, by which they are opened when they are asked for by number; to look their name up opens them as well;
 //! - all descriptors lie on the member whose answers count. When that is another one than before, they are opened anew
 //!   by their paths, and keep their numbers ([`Nodes::follow_members`]).
 
@@ -22,10 +24,15 @@ use std::{
     },
 };
 use sys::rustix::fs::{CWD, Stat, readlinkat};
+use sys::rustix::process::{Resource, getrlimit};
 use sys::{AsFd, AsRawFd, BorrowedFd, OsError, OwnedFd, Result};
 
 /// The kind of a file in its mode.
 const KIND: u32 = 0o170_000;
+/// The kind of a directory.
+const DIRECTORY: u64 = 0o040_000;
+/// More descriptors take more of the kernel's memory than it is worth.
+const CAPACITY_MAX: usize = 1 << 18;
 /// No member has this slot.
 const NO_SLOT: usize = usize::MAX;
 
@@ -37,8 +44,14 @@ pub(crate) struct Node {
 /// Device and inode number, and kind.
 type Identity = [u64; 3];
 
+enum Held {
+    Open(Arc<Node>),
+    /// Its logical path when the descriptor was closed.
+    Closed(Vec<u8>),
+}
+
 struct Entry {
-    node: Arc<Node>,
+    held: Held,
     identity: Identity,
     count: u64,
 }
@@ -48,6 +61,8 @@ struct Table {
     entries: HashMap<u64, Entry>,
     numbers: HashMap<Identity, u64>,
     last: u64,
+    /// How many are open.
+    open_count: usize,
 }
 
 /// All that the kernel knows of one mount.
@@ -56,6 +71,8 @@ pub(crate) struct Nodes {
     table: Mutex<Table>,
     /// The member that the descriptors lie on.
     slot: AtomicUsize,
+    /// So many descriptors are kept, more only of directories.
+    capacity: usize,
 }
 
 impl Node {
@@ -86,10 +103,17 @@ impl Nodes {
     pub(crate) fn new(names: Namespace, root: &[u8]) -> Result<Self> {
         let Reached::Array(fd) = names.look_at(root, true)? else { return Err(OsError::XDEV) };
         let identity = identity(&names.fstat(fd.as_fd(), &Kind::Path)?);
-        let entry = Entry { node: Arc::new(Node { fd }), identity, count: 1 };
-        let table = Table { entries: HashMap::from([(ROOT, entry)]), numbers: HashMap::from([(identity, ROOT)]), last: ROOT };
+        let entry = Entry { held: Held::Open(Arc::new(Node { fd })), identity, count: 1 };
+        let table = Table {
+            entries: HashMap::from([(ROOT, entry)]),
+            numbers: HashMap::from([(identity, ROOT)]),
+            last: ROOT,
+            open_count: 1,
+        };
         let slot = AtomicUsize::new(names.files().array().first_in_use().unwrap_or(NO_SLOT));
-        Ok(Self { names, table: Mutex::new(table), slot })
+        // What is open, and what each open file has open on the members, needs the rest.
+        let capacity = getrlimit(Resource::Nofile).current.map_or(CAPACITY_MAX, |limit| limit as usize / 2);
+        Ok(Self { names, table: Mutex::new(table), slot, capacity: capacity.min(CAPACITY_MAX) })
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -99,9 +123,24 @@ impl Nodes {
     /// What has a number.
     ///
     /// # Errors
-    /// `STALE` for a number that the kernel was not told.
+    /// `STALE` for a number that the kernel was not told, or if the path of a thing whose descriptor was closed leads to another one now.
     pub(crate) fn get(&self, number: u64) -> Result<Arc<Node>> {
-        self.table().entries.get(&number).map(|entry| entry.node.clone()).ok_or(OsError::STALE)
+        let mut table = self.table();
+        let entry = table.entries.get_mut(&number).ok_or(OsError::STALE)?;
+        let path = match &entry.held {
+            Held::Open(node) => return Ok(node.clone()),
+            Held::Closed(path) => path,
+        };
+        let node = caller::as_root(|| match self.names.look_at(ProgramPath::known(path), false)? {
+            Reached::Array(fd) if identity(&self.names.fstat(fd.as_fd(), &Kind::Path)?) == entry.identity => {
+                Ok(Arc::new(Node { fd }))
+            }
+            _ => Err(OsError::STALE),
+        })?;
+        entry.held = Held::Open(node.clone());
+        table.open_count += 1;
+        self.shed(&mut table);
+        Ok(node)
     }
 
     /// The number of what a descriptor (O_PATH) names, and what it is like. The kernel is told the number once more.
@@ -111,17 +150,47 @@ impl Nodes {
         let identity = identity(&stat);
         let mut table = self.table();
         let known = table.numbers.get(&identity).copied();
-        if let Some(entry) = known.and_then(|number| table.entries.get_mut(&number)) {
-            entry.count += 1;
-            // A file may have lost the name by which it was found before; this one leads to it now.
-            entry.node = Arc::new(Node { fd });
-            return Ok((known.unwrap_or(ROOT), stat));
-        }
-        table.last += 1;
-        let number = table.last;
-        table.entries.insert(number, Entry { node: Arc::new(Node { fd }), identity, count: 1 });
-        table.numbers.insert(identity, number);
+        let node = Held::Open(Arc::new(Node { fd }));
+        let number = match known.and_then(|number| Some((number, table.entries.get_mut(&number)?))) {
+            Some((number, entry)) => {
+                entry.count += 1;
+                // A file may have lost the name by which it was found before; this one leads to it now.
+                let before = std::mem::replace(&mut entry.held, node);
+                table.open_count += usize::from(matches!(before, Held::Closed(_)));
+                number
+            }
+            None => {
+                table.last += 1;
+                let number = table.last;
+                table.entries.insert(number, Entry { held: node, identity, count: 1 });
+                table.numbers.insert(identity, number);
+                table.open_count += 1;
+                number
+            }
+        };
+        self.shed(&mut table);
         Ok((number, stat))
+    }
+
+    /// Closes descriptors if there are too many: of a quarter, so that this is seldom done.
+    fn shed(&self, table: &mut Table) {
+        if table.open_count <= self.capacity {
+            return;
+        }
+        let mut rest = self.capacity / 4 + 1;
+        for entry in table.entries.values_mut().filter(|entry| entry.identity[2] != DIRECTORY) {
+            let Held::Open(node) = &entry.held else { continue };
+            // What has no name any more can be found by its descriptor alone.
+            let Ok((path, _)) = self.placed(node.fd()) else { continue };
+            if Arc::strong_count(node) == 1 && !path.ends_with(b" (deleted)") {
+                entry.held = Held::Closed(path);
+                table.open_count -= 1;
+                rest -= 1;
+            }
+            if rest == 0 {
+                return;
+            }
+        }
     }
 
     /// The kernel has forgotten a number so many times.
@@ -131,6 +200,7 @@ impl Nodes {
         entry.count = entry.count.saturating_sub(count);
         if entry.count == 0 && number != ROOT {
             let entry = table.entries.remove(&number);
+            table.open_count -= usize::from(entry.as_ref().is_some_and(|entry| matches!(entry.held, Held::Open(_))));
             if let Some(entry) = entry.filter(|entry| table.numbers.get(&entry.identity) == Some(&number)) {
                 table.numbers.remove(&entry.identity);
             }
@@ -189,8 +259,12 @@ impl Nodes {
         }
         let Table { entries, numbers, .. } = &mut *table;
         for (&number, entry) in entries.iter_mut() {
+            let path = match &entry.held {
+                Held::Open(node) => self.placed(node.fd()).map(|(path, _)| path),
+                Held::Closed(path) => Ok(path.clone()),
+            };
             // What has no name any more keeps the descriptor that it has.
-            let Ok((path, _)) = self.placed(entry.node.fd()) else { continue };
+            let Ok(path) = path else { continue };
             let Ok(Reached::Array(fd)) = self.names.look_at(ProgramPath::known(&path), false) else { continue };
             let Ok(stat) = self.names.fstat(fd.as_fd(), &Kind::Path) else { continue };
             let found = identity(&stat);
@@ -201,7 +275,10 @@ impl Nodes {
                 numbers.remove(&entry.identity);
             }
             numbers.insert(found, number);
-            (entry.node, entry.identity) = (Arc::new(Node { fd }), found);
+            entry.identity = found;
+            if let Held::Open(node) = &mut entry.held {
+                *node = Arc::new(Node { fd });
+            }
         }
         self.slot.store(first, Ordering::Release);
     }

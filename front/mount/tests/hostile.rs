@@ -1,25 +1,12 @@
 //! Requests that no honest kernel sends: numbers, handles, lengths, names and structures at random, by a socket in the
 //! place of /dev/fuse. The process must live, and nothing outside the array may change.
 
-use array::{Array, Config};
-use cxlraid_mount::Session;
-use file::Files;
-use layout::Level;
-use namespace::Namespace;
-use std::{
-    fs,
-    net::Shutdown,
-    os::{
-        fd::OwnedFd,
-        unix::{ffi::OsStrExt as _, net::UnixDatagram},
-    },
-    thread,
-    time::Duration,
-};
+mod common;
+
+use common::{CREATE, GETATTR, ROOT, creation, is_permitted, request, with_session};
+use std::{fs, thread};
 
 const COUNT: u32 = 20_000;
-const GETATTR: u32 = 3;
-const ROOT: u64 = 1;
 /// The header of the last request has this number.
 const LAST: u64 = u64::MAX / 3;
 const NAMES: [&[u8]; 10] = [b"a", b"b", b"c", b"..", b".", b"", b"a/../../canary", b".cxlraid", &[b'x'; 300], b"\xff\xfe"];
@@ -47,19 +34,6 @@ impl Random {
     }
 }
 
-fn request(operation: u32, unique: u64, node: u64, user: u32, body: &[u8]) -> Vec<u8> {
-    let mut request = Vec::new();
-    request.extend_from_slice(&(40 + body.len() as u32).to_le_bytes());
-    request.extend_from_slice(&operation.to_le_bytes());
-    request.extend_from_slice(&unique.to_le_bytes());
-    request.extend_from_slice(&node.to_le_bytes());
-    for word in [user, user, std::process::id(), 0] {
-        request.extend_from_slice(&word.to_le_bytes());
-    }
-    request.extend_from_slice(body);
-    request
-}
-
 fn random_request(random: &mut Random, unique: u64) -> Vec<u8> {
     let mut body = Vec::new();
     let halves = random.below(2) == 0;
@@ -84,57 +58,37 @@ fn random_request(random: &mut Random, unique: u64) -> Vec<u8> {
 
 #[test]
 fn no_request_ends_the_process_or_leaves_the_array() {
-    if !sys::rustix::process::geteuid().is_root() {
-        println!("not run: it needs root, as a mount does");
+    if !is_permitted() {
         return;
     }
     let home = tempfile::tempdir_in("/dev/shm").unwrap();
     let canary = home.path().join("canary");
     fs::write(&canary, "untouched").unwrap();
-    let members = ["m0", "m1"].map(|name| home.path().join(name));
-    members.iter().for_each(|member| fs::create_dir(member).unwrap());
-    let mounts = members.each_ref().map(|member| member.as_os_str().as_bytes().to_vec());
-    let config = Config::new(Level::Raid1, None, &mounts, &[b"/data".to_vec()], String::new()).unwrap();
-    persist::fault::install_handlers().unwrap();
-    let array = Array::attach(&config).unwrap();
-    let segment = format!("/dev/shm/cxlraid-{}", array.uuid());
-    let files = Files::new(array).unwrap();
-    let names = Namespace::new(files).unwrap();
-
-    let (ours, device) = UnixDatagram::pair().unwrap();
-    ours.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-    let end = device.try_clone().unwrap();
-    let session = Session::new(names, b"/data", OwnedFd::from(device)).unwrap();
-    thread::scope(|scope| {
-        scope.spawn(|| session.serve());
-        let answers = scope.spawn(|| {
-            let mut answer = vec![0; 2 << 20];
-            loop {
-                let bytes = ours.recv(&mut answer).unwrap();
-                if bytes >= 16 && answer[8..16] == LAST.to_le_bytes() {
-                    return i32::from_le_bytes(answer[4..8].try_into().unwrap());
+    with_session(home.path(), |socket| {
+        thread::scope(|scope| {
+            let answers = scope.spawn(|| {
+                let mut answer = vec![0; 2 << 20];
+                loop {
+                    let bytes = socket.recv(&mut answer).unwrap();
+                    if bytes >= 16 && answer[8..16] == LAST.to_le_bytes() {
+                        return i32::from_le_bytes(answer[4..8].try_into().unwrap());
+                    }
                 }
+            });
+            let mut random = Random(1);
+            // Some names, that there is something to find.
+            for name in &NAMES[..3] {
+                socket.send(&request(CREATE, 1, ROOT, 0, &creation(name))).unwrap();
             }
+            for unique in 0..COUNT {
+                socket.send(&random_request(&mut random, unique.into())).unwrap();
+            }
+            socket.send(&request(GETATTR, LAST, ROOT, 0, &[0; 16])).unwrap();
+            assert_eq!(answers.join().unwrap(), 0);
         });
-        let mut random = Random(1);
-        // Some names, that there is something to find.
-        for name in &NAMES[..3] {
-            let body = [&0o102_u32.to_le_bytes()[..], &0o100_644_u32.to_le_bytes(), &[0; 8], name, &[0]].concat();
-            ours.send(&request(35, 1, ROOT, 0, &body)).unwrap();
-        }
-        for unique in 0..COUNT {
-            ours.send(&random_request(&mut random, unique.into())).unwrap();
-        }
-        ours.send(&request(GETATTR, LAST, ROOT, 0, &[0; 16])).unwrap();
-        assert_eq!(answers.join().unwrap(), 0);
-        end.shutdown(Shutdown::Both).unwrap();
     });
-    drop(session);
-    assert_eq!(files.array().in_use().len(), members.len(), "a member went out");
-    files.detach();
     assert_eq!(fs::read_to_string(&canary).unwrap(), "untouched");
     let mut entries: Vec<_> = fs::read_dir(home.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     entries.sort();
     assert_eq!(entries, ["canary", "m0", "m1"]);
-    let _ = fs::remove_file(segment);
 }
