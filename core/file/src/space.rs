@@ -196,8 +196,9 @@ impl Inode {
             }
             if end > size && !keep_size {
                 self.set_size(end);
-                self.touch();
             }
+            // Also where nothing has changed, as on tmpfs.
+            self.touch();
             Ok(())
         })
     }
@@ -224,8 +225,8 @@ impl Inode {
             // Last, so that what fails has not made the file longer.
             if grow && end > size {
                 self.extend_with_hole(end)?;
-                self.touch();
             }
+            self.touch();
             Ok(())
         })
     }
