@@ -78,9 +78,7 @@ pub(crate) fn serve(call: &mut Call) -> Verdict {
         Err(error) => return Verdict::error(error),
     };
     let mut record = Record { whence: 0, start, ..wanted };
-    if record.length == 0 && (0..RESERVED_OFFSET).contains(&start) {
-        record.length = RESERVED_OFFSET - start;
-    }
+    (record.start, record.length) = before_reserved(start, record.length);
     put(call, record);
     if matches!(call.args[1] as u32, F_GETLK | F_OFD_GETLK) {
         call.then = Some(tell);
@@ -88,6 +86,23 @@ pub(crate) fn serve(call: &mut Call) -> Verdict {
         return Verdict::PassWith { number: call.number, args: [call.args[0], command, call.scratch.as_ptr() as usize, 0, 0, 0] };
     }
     lock(call, &held, file)
+}
+
+/// The range of a lock without the library's own bytes, as start and length. A range that lies in them alone becomes the byte before
+/// them. What makes no sense is left as it is, for the kernel to refuse.
+fn before_reserved(start: i64, length: i64) -> (i64, i64) {
+    let range = match length {
+        ..0 => start.checked_add(length).map(|first| (first, start.saturating_sub(1))),
+        0 => Some((start, i64::MAX)),
+        _ => start.checked_add(length - 1).map(|last| (start, last)),
+    };
+    match range {
+        Some((first, last)) if first >= 0 && last >= RESERVED_OFFSET => {
+            let first = first.min(RESERVED_OFFSET - 1);
+            (first, RESERVED_OFFSET - first)
+        }
+        _ => (start, length),
+    }
 }
 
 /// `flock`.
@@ -378,4 +393,23 @@ fn elsewhere(call: &mut Call) -> Option<Record> {
     let kind = if found.excludes { F_WRLCK } else { F_RDLCK };
     let length = last.saturating_sub(found.start) as i64 + 1;
     Some(Record { kind: kind as i16, whence: 0, start: found.start as i64, length, process: found.process })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_range_reaches_the_reserved_bytes() {
+        let all = (0, RESERVED_OFFSET);
+        assert_eq!([before_reserved(0, 0), before_reserved(0, i64::MAX), before_reserved(0, RESERVED_OFFSET + 1)], [all; 3]);
+        assert_eq!(before_reserved(i64::MAX, -i64::MAX), all);
+        assert_eq!(before_reserved(10, i64::MAX - 9), (10, RESERVED_OFFSET - 10));
+        assert_eq!(before_reserved(RESERVED_OFFSET, 1), (RESERVED_OFFSET - 1, 1));
+        assert_eq!(before_reserved(i64::MAX, 0), (RESERVED_OFFSET - 1, 1));
+        // Left as they are: what does not reach there, and what the kernel refuses.
+        for range in [(0, 10), (0, RESERVED_OFFSET), (10, -5), (10, i64::MAX), (-5, 0), (5, -10)] {
+            assert_eq!(before_reserved(range.0, range.1), range);
+        }
+    }
 }
