@@ -436,6 +436,62 @@ static void locks(void)
     SHOW(ioctl(0 + open(in(d, "locked"), O_RDONLY), 0x5401 /* TCGETS */, back));
 }
 
+/* A lock of a range of any length leaves an executable file one that may be opened for writing. */
+static void long_locks(void)
+{
+    struct { off_t start, length; } ranges[] = { { 0, INT64_MAX }, { 10, INT64_MAX - 9 }, { INT64_MAX - 1, 1 }, { INT64_MAX, 0 }, { INT64_MAX, 2 } };
+    int fd = make_in(d, "program", block, 100);
+    MUST(fchmod(fd, 0755) == 0);
+    for (int index = 0; index < 5; index++) {
+        struct flock lock = { .l_type = F_WRLCK, .l_start = ranges[index].start, .l_len = ranges[index].length };
+        printf("range %d\n", index);
+        SHOW(fcntl(fd, F_OFD_SETLK, &lock));
+        int other;
+        SHOW((other = open(in(d, "program"), O_WRONLY)) >= 0);
+        struct flock asked = { .l_type = F_WRLCK, .l_start = 5, .l_len = 1 };
+        SHOW(fcntl(other, F_OFD_GETLK, &asked));
+        SHOW(asked.l_type != F_UNLCK);
+        close(other);
+        lock.l_type = F_UNLCK;
+        SHOW(fcntl(fd, F_OFD_SETLK, &lock));
+    }
+    close(fd);
+}
+
+/* fallocate moves the times also where it changes nothing. */
+static void idle_space(void)
+{
+    int modes[] = { FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, FALLOC_FL_KEEP_SIZE, 0 };
+    int fd = make_in(d, "idle", block, 10000);
+    for (int index = 0; index < 3; index++) {
+        struct stat before, after;
+        MUST(fstat(fd, &before) == 0 && usleep(20000) == 0);
+        MUST(fallocate(fd, modes[index], index == 0 ? 20000 : 0, 4096) == 0 && fstat(fd, &after) == 0);
+        printf("mode %x: times moved %d %d\n", modes[index],
+               before.st_mtim.tv_sec != after.st_mtim.tv_sec || before.st_mtim.tv_nsec != after.st_mtim.tv_nsec,
+               before.st_ctim.tv_sec != after.st_ctim.tv_sec || before.st_ctim.tv_nsec != after.st_ctim.tv_nsec);
+    }
+    close(fd);
+}
+
+static void requests(void)
+{
+    int fd = make_in(d, "asked", block, 10), value = 0;
+    MUST(lseek(fd, 100, SEEK_SET) == 100);
+    SHOW(ioctl(fd, FIONREAD, &value));
+    SHOW(value);
+    MUST(ftruncate(fd, (5ll << 30) + 7) == 0);
+    SHOW(ioctl(fd, FIONREAD, &value));
+    SHOW(value);
+    value = 0;
+    SHOW(ioctl(fd, FIOASYNC, &value));
+    value = 1;
+    SHOW(ioctl(fd, FIOASYNC, &value));
+    SHOW(ioctl(fd, FIOASYNC, (void *)8));
+    MUST(ftruncate(fd, 10) == 0);
+    close(fd);
+}
+
 int main(int argc, char **argv)
 {
     (void)argc;
@@ -452,6 +508,9 @@ int main(int argc, char **argv)
     attributes();
     names();
     locks();
+    long_locks();
+    idle_space();
+    requests();
     directories();
     return 0;
 }

@@ -78,6 +78,44 @@ static void growing(const char *path, int flags)
     show_content(path);
 }
 
+/* What a file may not take stays in the pipe, and a copy that is cut short brings the signal. */
+static void spliced(const char *path)
+{
+    static unsigned char rest[70000];
+    int ends[2], fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0644), from = open("/proc/self/exe", O_RDONLY);
+    MUST(fd >= 0 && from >= 0 && pipe(ends) == 0 && write(ends[1], block, 200) == 200);
+    limit(100);
+    MUST(lseek(fd, 50, SEEK_SET) == 50);
+    LIMITED(splice(ends[0], NULL, fd, NULL, 200, 0));
+    LIMITED(splice(ends[0], NULL, fd, NULL, 200, 0));
+    LIMITED(lseek(fd, 0, SEEK_CUR));
+    SHOW(read(ends[0], rest, sizeof rest));
+    MUST(memcmp(rest, block + 50, 150) == 0);
+    LIMITED(sendfile(fd, from, &(off_t){ 0 }, 10));
+    LIMITED(lseek(fd, 40, SEEK_SET));
+    LIMITED(sendfile(fd, from, NULL, 100));
+    SHOW(lseek(from, 0, SEEK_CUR));
+    LIMITED(fallocate(fd, 0, INT64_MAX - 10, 4096));
+    limit(-1);
+    /* A splice that waits for the pipe. */
+    pid_t child = fork();
+    if (child == 0) {
+        usleep(50000);
+        _exit(write(ends[1], block, 60000) != 60000);
+    }
+    loff_t at = 1000;
+    MUST(splice(ends[0], NULL, fd, &at, 10, 0) == 10 && at == 1010);
+    int status;
+    MUST(waitpid(child, &status, 0) == child && status == 0);
+    LIMITED(splice(ends[0], NULL, fd, &at, 100000, 0));
+    close(ends[1]);
+    LIMITED(splice(ends[0], NULL, fd, &at, 100000, 0));
+    close(ends[0]);
+    close(from);
+    close(fd);
+    show_content(path);
+}
+
 /* Without a handler the process dies of it; ignored it only fails. */
 static void dying(const char *path)
 {
@@ -125,6 +163,7 @@ int main(int argc, char **argv)
         return begin_limited(argv[1]);
     growing(in(argv[1], "grown"), 0);
     growing(in(argv[1], "appended"), O_APPEND);
+    spliced(in(argv[1], "spliced"));
     dying(in(argv[1], "dying"));
     fflush(stdout);
     pid_t child = fork();

@@ -109,6 +109,25 @@ impl End {
         Ok(count)
     }
 
+    /// Writes as many bytes as there is room for. Returns how many these are, and the error that came after them. A limit that only shows
+    /// after some bytes is told by its signal, as the kernel does, which tries to go on.
+    pub(super) fn write_on(&mut self, bytes: &[u8]) -> (usize, Option<OsError>) {
+        let mut count = 0;
+        while count < bytes.len() {
+            match self.write(&bytes[count..]) {
+                Ok(0) => break,
+                Ok(written) => count += written,
+                Err(error) => {
+                    if error == OsError::FBIG && count > 0 && self.file().is_some() {
+                        limit::exceeded();
+                    }
+                    return (count, Some(error));
+                }
+            }
+        }
+        (count, None)
+    }
+
     /// `numbers` are the calls with and without an offset.
     fn kernel(&self, offset: Option<u64>, numbers: [u32; 2], address: usize, bytes: usize) -> Result<usize, OsError> {
         let number = numbers[usize::from(offset.is_none())] as usize;
@@ -388,20 +407,19 @@ fn move_bytes(mut input: End, mut output: End, bytes: usize) -> Result<usize, Os
             Err(_) if total > 0 => break,
             Err(error) => return Err(error),
         };
-        let written = match output.write(&buffer[..count]) {
-            Ok(written) => written,
-            Err(error) => {
-                input.unread(count);
-                if total > 0 {
-                    break;
-                }
-                return Err(error);
-            }
-        };
+        let (written, error) = output.write_on(&buffer[..count]);
         input.unread(count - written);
+        let is_first = total == 0 && written == 0;
         total += written;
-        if written < count {
-            break;
+        match error {
+            Some(error) if is_first => return Err(error),
+            Some(OsError::FBIG) if written == 0 && output.file().is_some() => {
+                limit::exceeded();
+                break;
+            }
+            Some(_) => break,
+            None if written < count => break,
+            None => {}
         }
     }
     // What was not moved, the kernel has stored when it was asked.

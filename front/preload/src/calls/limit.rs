@@ -37,8 +37,9 @@ pub(crate) fn notice(verdict: Verdict) -> Verdict {
     verdict
 }
 
+/// A call has met the limit, whatever it answers.
 #[cold]
-fn exceeded() {
+pub(super) fn exceeded() {
     if sys::file_limit::is_set() {
         signals::raise(SIGXFSZ);
     }

@@ -105,6 +105,13 @@ fn length(argument: usize) -> Result<u64, OsError> {
 /// `fallocate`. A range that is to be zeroed is punched: an array does not promise to keep its space.
 pub(crate) fn fallocate(call: &mut Call) -> Verdict {
     let (offset, bytes, mode) = (call.args[2] as i64, call.args[3] as i64, call.args[1] as u32);
+    // A range that no file can have is EFBIG without the limit's signal.
+    if offset >= 0 && bytes > 0 && offset.checked_add(bytes).is_none() && FALLOC_KNOWN.contains(&mode) {
+        let is_writable = |held: &Held| matches!(held.node(), Node::File(_)) && held.is_writable();
+        if OPEN.lookup(call.descriptor(0)).as_ref().is_some_and(is_writable) {
+            return Verdict::error(OsError::FBIG);
+        }
+    }
     on_file(call, |held, file, call| change_space(held, file, call.descriptor(0), mode, [offset, bytes]))
 }
 
@@ -205,6 +212,7 @@ pub(crate) fn advise(call: &mut Call) -> Verdict {
 }
 
 const FIONREAD: usize = 0x541b;
+const FIOASYNC: usize = 0x5452;
 const FICLONE: usize = 0x4004_9409;
 const FICLONERANGE: usize = 0x4020_940d;
 /// FS_IOC_SETFLAGS. The kernel reads the new flags from the program's memory before it refuses them.
@@ -287,9 +295,13 @@ pub(crate) fn ioctl(call: &mut Call) -> Verdict {
             return program::write(call.args[2], &(stat.st_blocks * 512)).map(|()| 0);
         }
         if request == FIONREAD {
-            let position = position()?;
-            let rest = file.settled_size().saturating_sub(position).min(i32::MAX as u64) as i32;
+            // The kernel stores the low 32 bits of the difference, which is negative behind the end.
+            let rest = file.settled_size().wrapping_sub(position()?) as i32;
             return program::write(call.args[2], &rest).map(|()| 0);
+        }
+        if request == FIOASYNC && program::read::<i32>(call.args[2])? == 0 {
+            // What no file can have set is off.
+            return Ok(0);
         }
         Err(if is_for_file_systems(request) { unsupported(call) } else { OsError::NOTTY })
     })

@@ -4,7 +4,7 @@
 //!
 //! Inside the library the pipe is asked without waiting (RWF_NOWAIT). If it is not ready and the
 //! call may wait, the stub waits in the program's stead, where signals arrive: it writes as much as
-//! a pipe takes at once, or reads what comes first.
+//! a pipe takes at once, or waits for what comes first.
 
 use super::copy::{End, PIPE_BYTES, check_named, check_open, kind, piece_bytes, verify_from};
 use super::limit;
@@ -13,12 +13,13 @@ use crate::{program, signals};
 use heap::boxed::Box;
 use heap::vec::Vec;
 use linux_raw_sys::general::{
-    __NR_fcntl, __NR_getsockopt, __NR_poll, __NR_preadv2, __NR_pwritev2, __NR_read, __NR_write, F_GETPIPE_SZ, POLLERR, POLLIN,
-    POLLOUT, RWF_NOWAIT, S_IFDIR, S_IFIFO,
+    __NR_fcntl, __NR_getsockopt, __NR_pipe2, __NR_poll, __NR_pwritev2, __NR_read, __NR_splice, __NR_tee, __NR_write,
+    F_GETPIPE_SZ, F_SETPIPE_SZ, O_CLOEXEC, POLLERR, POLLOUT, RWF_NOWAIT, S_IFDIR, S_IFIFO,
 };
+use sys::high_fd::Raised;
 use sys::raw::{check, syscall};
 use sys::rustix::fs::{OFlags, fcntl_getfl};
-use sys::{OsError, RawFd};
+use sys::{AsRawFd as _, FromRawFd as _, OsError, OwnedFd, RawFd};
 use units::PAGE_BYTES;
 
 /// What a pipe takes whole once there is room for anything.
@@ -34,6 +35,8 @@ const NONBLOCK: usize = 2;
 struct Waiting {
     file: End,
     bytes: Vec<u8>,
+    /// What comes from the pipe is doubled here.
+    double: Option<Double>,
 }
 
 pub(crate) fn splice(call: &mut Call) -> Verdict {
@@ -225,33 +228,105 @@ fn write_out(call: &mut Call, file: End, output: RawFd, bytes: Vec<u8>, always_t
         true => |call, waiting| finish(call, waiting, true),
         false => |call, waiting| finish(call, waiting, false),
     };
-    wait(call, Waiting { file, bytes }, finish);
+    wait(call, Waiting { file, bytes, double: None }, finish);
     Verdict::PassWith { number: __NR_write as usize, args }
 }
 
+/// The kernel writes to the file first and then takes from the pipe what it has written. So the bytes are doubled into a pipe of the
+/// library's (tee(2)), and are taken out of the program's when it is known how many the file has taken.
 fn from_pipe(call: &mut Call, pipe: RawFd, file: RawFd, offset: usize, bytes: usize, waits: bool) -> Verdict {
     let file = match End::writing(file, offset) {
         Ok(file) => file,
         Err(error) => return Verdict::error(error),
     };
-    let mut buffer = heap::vec![0; bytes];
-    match at_once(__NR_preadv2, pipe, buffer.as_mut_ptr(), bytes) {
-        Ok(count) => limit::answer(put(file, &buffer[..count])),
+    let double = match Double::new(bytes) {
+        Ok(double) => double,
+        Err(error) => return Verdict::error(error),
+    };
+    let tee = |flags: usize| [pipe as usize, double.input.as_raw_fd() as usize, bytes, flags, 0, 0];
+    // SAFETY: moves no memory of this process.
+    match check(unsafe { syscall(__NR_tee as usize, tee(NONBLOCK)) }) {
+        Ok(count) => limit::answer(put(file, pipe, &double, count)),
         Err(OsError::AGAIN) if waits => {
-            let args = [pipe as usize, buffer.as_mut_ptr() as usize, bytes, 0, 0, 0];
-            wait(call, Waiting { file, bytes: buffer }, |call, waiting| match call.result {
-                count @ 0.. => answer(limit::answer(put(waiting.file, &waiting.bytes[..count as usize]))),
-                error => error,
+            let args = tee(0);
+            wait(call, Waiting { file, bytes: Vec::new(), double: Some(double) }, |call, waiting| {
+                match (call.result, waiting.double) {
+                    (count @ 0.., Some(double)) => {
+                        answer(limit::answer(put(waiting.file, call.descriptor(0), &double, count as usize)))
+                    }
+                    (result, _) => result,
+                }
             });
-            Verdict::PassWith { number: __NR_read as usize, args }
+            Verdict::PassWith { number: __NR_tee as usize, args }
         }
         Err(error) => Verdict::error(error),
     }
 }
 
-fn put(mut file: End, bytes: &[u8]) -> Result<usize, OsError> {
-    let count = if bytes.is_empty() { 0 } else { file.write(bytes)? };
-    file.store_offset().map(|()| count)
+/// A pipe of the library's.
+struct Double {
+    output: Raised,
+    input: Raised,
+}
+
+impl Double {
+    /// Takes as much as a pipe that holds `bytes`, if it may.
+    fn new(bytes: usize) -> Result<Self, OsError> {
+        let mut ends: [RawFd; 2] = [-1; 2];
+        // SAFETY: the kernel stores two descriptors.
+        check(unsafe { syscall(__NR_pipe2 as usize, [ends.as_mut_ptr() as usize, O_CLOEXEC as usize, 0, 0, 0, 0]) })?;
+        // SAFETY: both were just made, and nobody else knows of them.
+        let [output, input] = ends.map(|end| unsafe { OwnedFd::from_raw_fd(end) });
+        let double = Self { output: Raised::new(output)?, input: Raised::new(input)? };
+        if bytes > PIPE_BYTES {
+            // SAFETY: sets the size of a pipe of ours; a smaller one makes the call shorter.
+            unsafe { syscall(__NR_fcntl as usize, [double.input.as_raw_fd() as usize, F_SETPIPE_SZ as usize, bytes, 0, 0, 0]) };
+        }
+        Ok(double)
+    }
+
+    fn read(&self, bytes: &mut [u8]) -> Result<usize, OsError> {
+        let mut count = 0;
+        while count < bytes.len() {
+            let rest = &mut bytes[count..];
+            let args = [self.output.as_raw_fd() as usize, rest.as_mut_ptr() as usize, rest.len(), 0, 0, 0];
+            // SAFETY: the buffer is ours; the pipe holds as much.
+            match check(unsafe { syscall(__NR_read as usize, args) })? {
+                0 => break,
+                read => count += read,
+            }
+        }
+        Ok(count)
+    }
+
+    /// Takes so many bytes out of a pipe. This pipe is empty and holds as much.
+    fn take(&self, pipe: RawFd, mut bytes: usize) {
+        while bytes > 0 {
+            let args = [pipe as usize, 0, self.input.as_raw_fd() as usize, 0, bytes, NONBLOCK];
+            // SAFETY: moves no memory of this process.
+            match check(unsafe { syscall(__NR_splice as usize, args) }) {
+                // Another reader of the pipe has taken the rest.
+                Ok(0) | Err(_) => return,
+                Ok(count) => bytes -= count,
+            }
+        }
+    }
+}
+
+/// Writes `count` bytes that were doubled, and takes out of the program's pipe what the file has taken.
+fn put(mut file: End, pipe: RawFd, double: &Double, count: usize) -> Result<usize, OsError> {
+    if count == 0 {
+        return file.store_offset().map(|()| 0);
+    }
+    let mut buffer = heap::vec![0; count];
+    let count = double.read(&mut buffer)?;
+    match file.write_on(&buffer[..count]) {
+        (0, Some(error)) => Err(error),
+        (written, _) => {
+            double.take(pipe, written);
+            file.store_offset().map(|()| written)
+        }
+    }
 }
 
 fn to_pipe(call: &mut Call, file: RawFd, offset: usize, pipe: RawFd, bytes: usize, waits: bool) -> Verdict {
@@ -263,7 +338,7 @@ fn to_pipe(call: &mut Call, file: RawFd, offset: usize, pipe: RawFd, bytes: usiz
         Ok(ready) => ready,
         Err(error) => return Verdict::error(error),
     };
-    match at_once(__NR_pwritev2, pipe, buffer.as_mut_ptr(), buffer.len()) {
+    match at_once(pipe, buffer.as_ptr(), buffer.len()) {
         Ok(count) => {
             file.unread(buffer.len() - count);
             Verdict::from_result(file.store_offset().map(|()| count))
@@ -281,26 +356,25 @@ fn to_pipe(call: &mut Call, file: RawFd, offset: usize, pipe: RawFd, bytes: usiz
     }
 }
 
-/// Reads from or writes to the pipe what can be without waiting.
-fn at_once(number: u32, pipe: RawFd, address: *mut u8, bytes: usize) -> Result<usize, OsError> {
+/// Writes to the pipe what can be written without waiting.
+fn at_once(pipe: RawFd, address: *const u8, bytes: usize) -> Result<usize, OsError> {
     let part = [address as usize, bytes];
     let args = [pipe as usize, part.as_ptr() as usize, 1, usize::MAX, 0, RWF_NOWAIT as usize];
     // SAFETY: one buffer, ours and `bytes` long.
-    match check(unsafe { syscall(number as usize, args) }) {
+    match check(unsafe { syscall(__NR_pwritev2 as usize, args) }) {
         // Pages were moved into this pipe before, and the kernel does not promise any more not to wait.
-        Err(OsError::OPNOTSUPP) => when_ready(number, pipe, address, bytes.min(AT_ONCE_BYTES)),
+        Err(OsError::OPNOTSUPP) => when_ready(pipe, address, bytes.min(AT_ONCE_BYTES)),
         result => result,
     }
 }
 
-/// Moves bytes after asking whether the pipe is ready: a ready pipe takes or gives something at once.
-fn when_ready(number: u32, pipe: RawFd, address: *mut u8, bytes: usize) -> Result<usize, OsError> {
-    let (event, number) = if number == __NR_preadv2 { (POLLIN, __NR_read) } else { (POLLOUT, __NR_write) };
-    if poll(pipe, event)? == 0 {
+/// Writes bytes after asking whether the pipe is ready: a ready pipe takes something at once.
+fn when_ready(pipe: RawFd, address: *const u8, bytes: usize) -> Result<usize, OsError> {
+    if poll(pipe, POLLOUT)? == 0 {
         return Err(OsError::AGAIN);
     }
     // SAFETY: the buffer is ours and `bytes` long.
-    check(unsafe { syscall(number as usize, [pipe as usize, address as usize, bytes, 0, 0, 0]) })
+    check(unsafe { syscall(__NR_write as usize, [pipe as usize, address as usize, bytes, 0, 0, 0]) })
 }
 
 type Finish = fn(&mut Call, Waiting) -> isize;
