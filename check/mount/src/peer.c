@@ -2,6 +2,7 @@
  * error number. Linked statically it reaches an array by a mount alone; linked dynamically, by the library. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <pthread.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,6 +29,21 @@ static int flags_of(const char *word) {
 static long lock(int fd, int command, char kind, long start, long length) {
     struct flock wanted = {.l_type = kind == 'x' ? F_WRLCK : kind == 's' ? F_RDLCK : F_UNLCK, .l_start = start, .l_len = length};
     return fcntl(fd, command, &wanted);
+}
+
+/* Closes a descriptor of a file while another thread waits for a lock on the file. */
+static void *close_later(void *fd) {
+    usleep(100000);
+    close(*(int *)fd);
+    return NULL;
+}
+
+static long wait_while_closed(int fd, int other) {
+    pthread_t thread;
+    pthread_create(&thread, NULL, close_later, &other);
+    long result = lock(fd, F_SETLKW, 'x', 0, 0);
+    pthread_join(thread, NULL);
+    return result;
 }
 
 /* Appends records that tell who wrote them, and which of how many each is. */
@@ -68,6 +84,7 @@ int main(void) {
         case 'c': sscanf(rest, "%d", &k); result = close(open_files[k]); break;
         case 'l': sscanf(rest, "%d %s %ld %ld", &k, a, &x, &y); result = lock(open_files[k], F_SETLK, a[0], x, y); break;
         case 'L': sscanf(rest, "%d %s %ld %ld", &k, a, &x, &y); result = lock(open_files[k], F_SETLKW, a[0], x, y); break;
+        case 'W': sscanf(rest, "%d %ld", &k, &x); result = wait_while_closed(open_files[k], open_files[x]); break;
         case 'O': sscanf(rest, "%d %s %ld %ld", &k, a, &x, &y); result = lock(open_files[k], F_OFD_SETLK, a[0], x, y); break;
         case 'g': {
             sscanf(rest, "%d", &k);

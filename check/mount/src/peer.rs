@@ -22,7 +22,7 @@ impl Programs {
         let build = |name: &str, flags: &[&str]| {
             let program = directory.join(name);
             let mut gcc = Command::new("gcc");
-            let status = gcc.args(flags).args(["-O1", "-o"]).arg(&program).arg(&source).status();
+            let status = gcc.args(flags).args(["-O1", "-pthread", "-o"]).arg(&program).arg(&source).status();
             match status {
                 Ok(status) if status.success() => Ok(program),
                 Ok(status) => Err(format!("gcc: {status}")),

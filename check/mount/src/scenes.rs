@@ -257,6 +257,15 @@ fn locks(options: &Options, programs: &Programs) -> Result<(), String> {
     if doors.library.answer()? != "0" {
         return Err("the library does not get what the mount gave back".into());
     }
+    // A lock that is waited for is not lost because another thread closes a descriptor of the file.
+    doors.play(&[(M, "o 2 @/file r", "0")])?;
+    doors.mount.tell("W 0 2")?;
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    doors.play(&[(L, "l 0 u 0 0", "0")])?;
+    if doors.mount.answer()? != "0" {
+        return Err("a lock that is waited for does not come".into());
+    }
+    doors.play(&[(L, "l 0 x 0 0", "E11"), (M, "l 0 u 0 0", "0")])?;
     // Who dies gives its locks back.
     doors.play(&[(L, "l 0 u 0 0", "0"), (M, "l 0 x 0 0", "0"), (M, "f 0 x", "0")])?;
     doors.mount = ground.through_mount()?;

@@ -284,7 +284,7 @@ fn end_when_asked(asked: &AtomicBool, is_over: &AtomicBool, places: &[Place], fi
     while !is_over.load(Ordering::Acquire) {
         if begun.elapsed() > GRACE {
             // Somebody still uses what was mounted, and is told that it is gone.
-            files.core().leave(true);
+            files.core().leave_to_others();
             std::process::exit(Exit::Fine as i32);
         }
         thread::sleep(PERIOD);

@@ -31,6 +31,8 @@ use sys::{AsFd as _, OsError, OwnedFd, Result};
 
 /// How long a lock that is waited for is left alone.
 const PERIOD: Duration = Duration::from_millis(2);
+/// How often it is looked whether another member answers than before.
+const REST: Duration = Duration::from_millis(50);
 /// Interruptions that are remembered: each may come before the request that it is about.
 const INTERRUPTED_COUNT_MAX: usize = 64;
 const READ: u32 = 0;
@@ -82,9 +84,17 @@ impl Locks {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An owner's locks on a file go.
+    /// An owner's locks on a file go. A request of the owner's that waits still may get its lock.
     pub(crate) fn forget_owner(&self, node: u64, owner: u64) {
-        self.state().owners.remove(&(node, owner));
+        let mut state = self.state();
+        let State { owners, waiting, .. } = &mut *state;
+        let Some(description) = owners.get(&(node, owner)) else { return };
+        let is_own = |wanted: &Wanted| wanted.description.as_ref().is_some_and(|fd| Arc::ptr_eq(fd, &description.fd));
+        if waiting.iter().any(|waiting| is_own(&waiting.wanted)) {
+            let _ = ofd_lock::set(description.fd.as_fd(), Wish::None, 0, RESERVED_OFFSET);
+        } else {
+            owners.remove(&(node, owner));
+        }
     }
 
     /// A handle goes, and with it the owners that have used no other.
@@ -231,12 +241,11 @@ impl Session {
         let mut state = self.locks.state();
         while !self.is_over() {
             let is_empty = state.waiting.is_empty();
-            let woken = if is_empty {
-                self.locks.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
-            } else {
-                self.locks.changed.wait_timeout(state, PERIOD).unwrap_or_else(PoisonError::into_inner).0
-            };
-            state = woken;
+            let period = if is_empty { REST } else { PERIOD };
+            drop(self.locks.changed.wait_timeout(state, period).unwrap_or_else(PoisonError::into_inner));
+            // The sooner after a loss, the less has been renamed since.
+            self.nodes.follow_members();
+            state = self.locks.state();
             state.waiting.retain(|waiting| match waiting.wanted.try_once() {
                 Err(OsError::AGAIN | OsError::ACCESS) => true,
                 result => {

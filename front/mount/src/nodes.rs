@@ -14,21 +14,25 @@
 //! - all descriptors lie on the member whose answers count. When that is another one than before, they are opened anew
 //!   by their paths, and keep their numbers ([`Nodes::follow_members`]).
 
-use crate::{caller, wire::ROOT};
+use crate::{caller, names::inside, wire::ROOT};
 use namespace::{Namespace, Node as Kind, ProgramPath, Reached};
 use std::{
     collections::HashMap,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
 };
-use sys::rustix::fs::{CWD, Stat, readlinkat};
+use sys::rustix::fs::{CWD, Stat, getxattr, readlinkat};
 use sys::rustix::process::{Resource, getrlimit};
 use sys::{AsFd, AsRawFd, BorrowedFd, OsError, OwnedFd, Result};
 
 /// The kind of a file in its mode.
 const KIND: u32 = 0o170_000;
+/// The kind of a regular file.
+const FILE: u64 = 0o100_000;
+/// No state of names.
+const NO_EPOCH: u64 = u64::MAX;
 /// The kind of a directory.
 const DIRECTORY: u64 = 0o040_000;
 /// More descriptors take more of the kernel's memory than it is worth.
@@ -48,11 +52,15 @@ enum Held {
     Open(Arc<Node>),
     /// Its logical path when the descriptor was closed.
     Closed(Vec<u8>),
+    /// The member that answered was lost, and nobody knows where the directory is since.
+    Gone,
 }
 
 struct Entry {
     held: Held,
     identity: Identity,
+    /// Of a file, what its backing files say that they belong to: the same on every member.
+    attribute: Option<Vec<u8>>,
     count: u64,
 }
 
@@ -71,6 +79,8 @@ pub(crate) struct Nodes {
     table: Mutex<Table>,
     /// The member that the descriptors lie on.
     slot: AtomicUsize,
+    /// The state of directories and symlinks when that member was last seen to answer.
+    names_epoch: AtomicU64,
     /// So many descriptors are kept, more only of directories.
     capacity: usize,
 }
@@ -103,7 +113,7 @@ impl Nodes {
     pub(crate) fn new(names: Namespace, root: &[u8]) -> Result<Self> {
         let Reached::Array(fd) = names.look_at(root, true)? else { return Err(OsError::XDEV) };
         let identity = identity(&names.fstat(fd.as_fd(), &Kind::Path)?);
-        let entry = Entry { held: Held::Open(Arc::new(Node { fd })), identity, count: 1 };
+        let entry = Entry { held: Held::Open(Arc::new(Node { fd })), identity, attribute: None, count: 1 };
         let table = Table {
             entries: HashMap::from([(ROOT, entry)]),
             numbers: HashMap::from([(identity, ROOT)]),
@@ -113,7 +123,8 @@ impl Nodes {
         let slot = AtomicUsize::new(names.files().array().first_in_use().unwrap_or(NO_SLOT));
         // What is open, and what each open file has open on the members, needs the rest.
         let capacity = getrlimit(Resource::Nofile).current.map_or(CAPACITY_MAX, |limit| limit as usize / 2);
-        Ok(Self { names, table: Mutex::new(table), slot, capacity: capacity.min(CAPACITY_MAX) })
+        let names_epoch = AtomicU64::new(NO_EPOCH);
+        Ok(Self { names, table: Mutex::new(table), slot, names_epoch, capacity: capacity.min(CAPACITY_MAX) })
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -130,6 +141,7 @@ impl Nodes {
         let path = match &entry.held {
             Held::Open(node) => return Ok(node.clone()),
             Held::Closed(path) => path,
+            Held::Gone => return Err(OsError::STALE),
         };
         let node = caller::as_root(|| match self.names.look_at(ProgramPath::known(path), false)? {
             Reached::Array(fd) if identity(&self.names.fstat(fd.as_fd(), &Kind::Path)?) == entry.identity => {
@@ -148,6 +160,7 @@ impl Nodes {
         // What a file is like may be asked by who may not read it. The array's part of that is known to who may.
         let stat = caller::as_root(|| self.names.fstat(fd.as_fd(), &Kind::Path))?;
         let identity = identity(&stat);
+        let attribute = if identity[2] == FILE { caller::as_root(|| attribute_of(fd.as_fd())) } else { None };
         let mut table = self.table();
         let known = table.numbers.get(&identity).copied();
         let node = Held::Open(Arc::new(Node { fd }));
@@ -156,13 +169,14 @@ impl Nodes {
                 entry.count += 1;
                 // A file may have lost the name by which it was found before; this one leads to it now.
                 let before = std::mem::replace(&mut entry.held, node);
-                table.open_count += usize::from(matches!(before, Held::Closed(_)));
+                entry.attribute = attribute;
+                table.open_count += usize::from(!matches!(before, Held::Open(_)));
                 number
             }
             None => {
                 table.last += 1;
                 let number = table.last;
-                table.entries.insert(number, Entry { held: node, identity, count: 1 });
+                table.entries.insert(number, Entry { held: node, identity, attribute, count: 1 });
                 table.numbers.insert(identity, number);
                 table.open_count += 1;
                 number
@@ -248,6 +262,9 @@ impl Nodes {
         let Ok(first) = self.names.files().array().first_in_use() else { return };
         if self.slot.load(Ordering::Acquire) != first {
             self.move_to(first);
+        } else {
+            let epoch = self.names.files().array().runtime().names_epoch();
+            self.names_epoch.store(epoch.unwrap_or(NO_EPOCH), Ordering::Release);
         }
     }
 
@@ -257,31 +274,55 @@ impl Nodes {
         if self.slot.load(Ordering::Acquire) == first {
             return;
         }
-        let Table { entries, numbers, .. } = &mut *table;
+        let Table { entries, numbers, open_count, .. } = &mut *table;
+        // Without a change of directories and symlinks since, each path leads where it led.
+        let epoch = self.names.files().array().runtime().names_epoch();
+        let are_paths_right = epoch.is_some_and(|epoch| epoch == self.names_epoch.load(Ordering::Acquire));
         for (&number, entry) in entries.iter_mut() {
             let path = match &entry.held {
                 Held::Open(node) => self.placed(node.fd()).map(|(path, _)| path),
                 Held::Closed(path) => Ok(path.clone()),
+                Held::Gone => continue,
             };
-            // What has no name any more keeps the descriptor that it has.
-            let Ok(path) = path else { continue };
-            let Ok(Reached::Array(fd)) = self.names.look_at(ProgramPath::known(&path), false) else { continue };
-            let Ok(stat) = self.names.fstat(fd.as_fd(), &Kind::Path) else { continue };
-            let found = identity(&stat);
-            if found[2] != entry.identity[2] {
-                continue;
-            }
-            if numbers.get(&entry.identity) == Some(&number) {
-                numbers.remove(&entry.identity);
-            }
-            numbers.insert(found, number);
-            entry.identity = found;
-            if let Held::Open(node) = &mut entry.held {
-                *node = Arc::new(Node { fd });
+            let is_file = entry.identity[2] == FILE;
+            let found = path.and_then(|path| {
+                let fd = inside(self.names.look_at(ProgramPath::known(&path), false)?)?;
+                let found = identity(&self.names.fstat(fd.as_fd(), &Kind::Path)?);
+                Ok((fd, found))
+            });
+            let is_same = |fd: &OwnedFd| match is_file {
+                true => entry.attribute.is_some() && attribute_of(fd.as_fd()) == entry.attribute,
+                false => are_paths_right,
+            };
+            match found {
+                Ok((fd, found)) if found[2] == entry.identity[2] && is_same(&fd) => {
+                    if numbers.get(&entry.identity) == Some(&number) {
+                        numbers.remove(&entry.identity);
+                    }
+                    numbers.insert(found, number);
+                    entry.identity = found;
+                    if let Held::Open(node) = &mut entry.held {
+                        *node = Arc::new(Node { fd });
+                    }
+                }
+                // A file is known by its attribute, whatever has its name: it keeps the descriptor that it has.
+                _ if is_file => {}
+                _ => {
+                    let before = std::mem::replace(&mut entry.held, Held::Gone);
+                    *open_count -= usize::from(matches!(before, Held::Open(_)));
+                }
             }
         }
         self.slot.store(first, Ordering::Release);
     }
+}
+
+/// What a backing file says that it belongs to.
+fn attribute_of(fd: BorrowedFd<'_>) -> Option<Vec<u8>> {
+    let mut value = vec![0; format::ATTRIBUTE_BYTES];
+    let bytes = getxattr(namespace::link(fd.as_raw_fd()), format::ATTRIBUTE_NAME, &mut value[..]).ok()?;
+    value.truncate(bytes);
+    Some(value)
 }
 
 fn identity(stat: &Stat) -> Identity {
