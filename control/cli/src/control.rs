@@ -39,7 +39,8 @@ pub(crate) fn tell(source: &Source, thing: &str, wish: JobWish) -> Result<String
         JobWish::Pause if is_paused => {
             return Ok(format!("{thing}: {said} is paused already; 'cxlraid resume {thing}' goes on\n"));
         }
-        JobWish::Go if !is_paused && board.wish_for(job.number) != Some(JobWish::Pause) => {
+        // A job that prepares may have been told to pause before: it is told to go on in any case.
+        JobWish::Go if !is_paused && job.state != JobState::Preparing && board.wish_for(job.number) != Some(JobWish::Pause) => {
             return Ok(format!("{thing}: {said} is not paused\n"));
         }
         _ => board.tell(job.number, wish),
@@ -50,7 +51,9 @@ pub(crate) fn tell(source: &Source, thing: &str, wish: JobWish) -> Result<String
         match (wish, now.map(|now| now.state)) {
             (JobWish::Cancel, None) => {
                 let goes_on = match job.kind {
-                    JobKind::Rebuild | JobKind::Replace => format!("; 'cxlraid rebuild {thing}' goes on"),
+                    JobKind::Rebuild | JobKind::Replace => {
+                        format!("; 'cxlraid rebuild {thing}' goes on, and so does 'cxlraid monitor' where it runs")
+                    }
                     JobKind::Check | JobKind::Repair => String::new(),
                 };
                 return Ok(format!("{thing}: {said} is cancelled{goes_on}\n"));

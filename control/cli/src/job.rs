@@ -4,7 +4,8 @@
 //! programs are busy, or while the job is paused. A thread publishes how far the job has come in the runtime segment ten times a second (core/array/src/runtime/job.rs), reads there what other processes wish, and looks whether
 //! programs are busy.
 //!
-//! Invariants: a process runs one job at a time; while a job is paused, and while it is not told to work, it holds no lock of a file.
+//! Invariants: a process runs one job at a time. A job that is told to pause ends the piece that each worker has begun, for which it may hold locks of a file, and begins no other; a scrub goes on
+//! looking at names until it comes to the next file.
 
 use array::runtime::{Job, JobBoard, JobKind, JobState, JobWish};
 use format::{Access, Uuid};
