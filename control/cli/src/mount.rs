@@ -70,6 +70,7 @@ pub(crate) fn mount(source: &Source, arguments: &Mount) -> Result<Exit, Failure>
     let tell = events::begin(source, called(source), array.uuid());
     let files = ArrayFiles::open(array.telling(tell))?;
     let sessions = begin(&files, called(source), &places, devices, arguments.allow_other)?;
+    let made: Vec<Mounted> = places.iter().filter_map(|place| top(&place.directory)).collect();
     for place in &places {
         println!("{}: mounted at {}", called(source), place.directory.display());
     }
@@ -84,7 +85,7 @@ pub(crate) fn mount(source: &Source, arguments: &Mount) -> Result<Exit, Failure>
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         let serving: Vec<_> = sessions.iter().map(|session| scope.spawn(|| session.serve())).collect();
-        scope.spawn(|| end_when_asked(&asked_to_end, &is_over, &places, &files));
+        scope.spawn(|| end_when_asked(&asked_to_end, &is_over, &made, &files));
         serving.into_iter().for_each(|served| _ = served.join());
         is_over.store(true, Ordering::Release);
     });
@@ -121,11 +122,13 @@ fn in_background(arguments: &Mount) -> Result<Exit, Failure> {
 
 /// What is mounted where: each path of the array at its own place, or the only one at the directory given.
 fn places(config: &Config, directory: Option<&Path>) -> Result<Vec<Place>, Failure> {
-    let own = |prefix: &Vec<u8>| Place { prefix: prefix.clone(), directory: OsStr::from_bytes(prefix).into() };
+    // As the kernel lists mounts.
+    let real = |directory: &Path| fs::canonicalize(directory).unwrap_or_else(|_| directory.to_owned());
+    let own = |prefix: &Vec<u8>| Place { prefix: prefix.clone(), directory: real(Path::new(OsStr::from_bytes(prefix))) };
     let Some(directory) = directory else { return Ok(config.prefixes.iter().map(own).collect()) };
     let directory = absolute(directory)?;
     match &config.prefixes[..] {
-        [prefix] => Ok(vec![Place { prefix: prefix.clone(), directory }]),
+        [prefix] => Ok(vec![Place { prefix: prefix.clone(), directory: real(&directory) }]),
         prefixes => match prefixes.iter().find(|prefix| OsStr::from_bytes(prefix) == directory) {
             Some(prefix) => Ok(vec![own(prefix)]),
             None => {
@@ -183,6 +186,11 @@ fn is_dead(directory: &Path) -> bool {
 
 fn mounts() -> Result<Vec<Mounted>, Failure> {
     mount::mounted().map_err(|error| Failure::new("/proc/self/mountinfo", error, "mount /proc"))
+}
+
+/// What is mounted at a directory, and not under another mount there.
+fn top(directory: &Path) -> Option<Mounted> {
+    mounts().ok()?.into_iter().rev().find(|mount| mount.directory == *directory)
 }
 
 fn no_device(error: OsError) -> Failure {
@@ -271,7 +279,7 @@ fn leave_terminal() {
 }
 
 /// Unmounts when a signal has asked this process to end.
-fn end_when_asked(asked: &AtomicBool, is_over: &AtomicBool, places: &[Place], files: &ArrayFiles) {
+fn end_when_asked(asked: &AtomicBool, is_over: &AtomicBool, made: &[Mounted], files: &ArrayFiles) {
     while !asked.load(Ordering::Acquire) {
         if is_over.load(Ordering::Acquire) {
             return;
@@ -279,7 +287,9 @@ fn end_when_asked(asked: &AtomicBool, is_over: &AtomicBool, places: &[Place], fi
         thread::sleep(PERIOD);
     }
     notify("STOPPING=1");
-    places.iter().for_each(|place| _ = mount::unmount(&place.directory, true));
+    // What somebody has mounted over it is not this process' to take away.
+    let own = made.iter().filter(|mount| top(&mount.directory).as_ref() == Some(mount));
+    own.for_each(|mount| _ = mount::unmount(&mount.directory, true));
     let begun = Instant::now();
     while !is_over.load(Ordering::Acquire) {
         if begun.elapsed() > GRACE {

@@ -17,6 +17,8 @@ const DEVICE: &str = "/dev/fuse";
 /// A mount in the kernel's list.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mounted {
+    /// The kernel's number for it.
+    pub id: u64,
     /// The directory.
     pub directory: PathBuf,
     /// Of an array's mount, the array's name.
@@ -33,11 +35,12 @@ pub fn mounted() -> io::Result<Vec<Mounted>> {
 
 fn parse(line: &[u8]) -> Option<Mounted> {
     let mut words = line.split(|&byte| byte == b' ');
-    let directory = PathBuf::from(OsString::from_vec(unescaped(words.nth(4)?)));
+    let id = std::str::from_utf8(words.next()?).ok()?.parse().ok()?;
+    let directory = PathBuf::from(OsString::from_vec(unescaped(words.nth(3)?)));
     let mut behind = words.skip_while(|word| *word != b"-").skip(1);
     let (kind, source) = (behind.next()?, behind.next()?);
     let array = (kind == TYPE.as_bytes()).then(|| String::from_utf8_lossy(&unescaped(source)).into_owned());
-    Some(Mounted { directory, array })
+    Some(Mounted { id, directory, array })
 }
 
 /// A word in which blanks, tabs, line ends and backslashes are written as three octal digits.
@@ -107,10 +110,10 @@ mod tests {
     #[test]
     fn the_kernels_list_is_read() {
         let line = b"36 35 0:40 / /mnt/a\\040b rw,relatime shared:1 - fuse.cxlraid db rw,user_id=0";
-        let expected = Mounted { directory: "/mnt/a b".into(), array: Some("db".into()) };
+        let expected = Mounted { id: 36, directory: "/mnt/a b".into(), array: Some("db".into()) };
         assert_eq!(parse(line), Some(expected));
         let other = b"36 35 98:0 /mnt1 /mnt2 rw master:1 - ext3 /dev/root rw";
-        assert_eq!(parse(other), Some(Mounted { directory: "/mnt2".into(), array: None }));
+        assert_eq!(parse(other), Some(Mounted { id: 36, directory: "/mnt2".into(), array: None }));
         assert_eq!(parse(b""), None);
         assert!(mounted().unwrap().iter().any(|mount| mount.directory == Path::new("/proc")));
     }

@@ -149,7 +149,8 @@ impl Session {
                 Err(_) => return,
             };
             if is_last && self.workers.fetch_add(1, Ordering::AcqRel) < WORKER_COUNT_MAX {
-                scope.spawn(move || self.work(scope));
+                // Without memory for another thread those that there are go on.
+                let _ = thread::Builder::new().spawn_scoped(scope, move || self.work(scope));
             }
             let Ok((header, body)) = Header::read_from_prefix(&request[..bytes]) else { continue };
             answer.bytes = 0;
