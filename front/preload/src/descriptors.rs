@@ -645,6 +645,10 @@ impl<N: Anchored + 'static> Table<N> {
         // The number may have been closed a moment ago, by a thread that is about to say so.
         let previous = loop {
             let entry = slot.load(Ordering::Relaxed);
+            if entry.is_null() {
+                // Before the entry can be seen: who has found none before finds out that there is one now ([`Table::presence`]).
+                self.made_ours.fetch_add(1, Ordering::SeqCst);
+            }
             if is_claimed(entry) {
                 self.wait_for(slot);
             } else if slot.compare_exchange(entry, pointer, Ordering::SeqCst, Ordering::Relaxed).is_ok() {

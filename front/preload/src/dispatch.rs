@@ -128,7 +128,9 @@ pub(crate) unsafe extern "C" fn enter(call: &mut Call) -> u32 {
 pub(crate) unsafe extern "C" fn finish(call: &mut Call) -> u32 {
     call.unblock = 0;
     if let Some(then) = call.then.take() {
-        call.result = inside(call, then);
+        let result = inside(call, then);
+        // The call is made already, and by a number that means nothing of it any more.
+        call.result = if result == REPLACED { -(sys::OsError::BADF.raw_os_error() as isize) } else { result };
     }
     if call.then.is_some() { RUN } else { DONE }
 }
@@ -236,6 +238,10 @@ fn leave_to_kernel(call: &Call, number: usize, row: &Row, moment: Moment) -> Ver
     }
     if args == call.args {
         return Verdict::Pass;
+    }
+    if number as u32 == nr::__NR_dup3 && call.args[0] as u32 == call.args[1] as u32 {
+        // That they are equal the kernel says first.
+        args[1] = args[0];
     }
     // SAFETY: the program's call, which fails: one of its descriptors is no number that can be open.
     Verdict::Done(unsafe { sys::raw::syscall(call.number, args) })

@@ -103,10 +103,17 @@ impl Use<'_, Node> {
     ) -> Result<R, OsError> {
         self.acquire_position();
         let result = if self.shared.load(Ordering::Acquire) {
-            if shares_tables() || OPEN.meaning(fd, self) == Meaning::Same {
-                file.with_shared_position(|| with_kernel_position(fd, act))
-            } else {
-                Err(REPLACED)
+            loop {
+                match if shares_tables() { Meaning::Same } else { OPEN.meaning(fd, self) } {
+                    Meaning::Same => break file.with_shared_position(|| with_kernel_position(fd, act)),
+                    // Who claims a number waits for its position, so the position is released first. The number may mean the same afterwards.
+                    Meaning::Claimed => {
+                        self.position.release();
+                        OPEN.wait_for_claim(fd);
+                        self.acquire_position();
+                    }
+                    Meaning::Other => break Err(REPLACED),
+                }
             }
         } else {
             let mut position = self.offset.load(Ordering::Relaxed);
