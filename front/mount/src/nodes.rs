@@ -292,7 +292,8 @@ impl Nodes {
             });
             let is_same = |fd: &OwnedFd| match is_file {
                 true => entry.attribute.is_some() && attribute_of(fd.as_fd()) == entry.attribute,
-                false => are_paths_right,
+                // The array's own paths stay where they are.
+                false => are_paths_right || number == ROOT,
             };
             match found {
                 Ok((fd, found)) if found[2] == entry.identity[2] && is_same(&fd) => {
