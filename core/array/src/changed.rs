@@ -257,8 +257,7 @@ impl Array {
         let newest = self.newest_in_use();
         let mut under_way: BTreeSet<u64> = BTreeSet::new();
         for slot in self.in_use().union(leaving).iter() {
-            for record in self.members.get(slot).and_then(Member::meta).and_then(|meta| lanes_of(meta).ok()).into_iter().flatten()
-            {
+            for record in self.members[slot].meta().and_then(|meta| lanes_of(meta).ok()).into_iter().flatten() {
                 under_way.extend((record.kind != LaneKind::Clean).then_some(record.inode));
             }
         }
@@ -326,7 +325,7 @@ impl Array {
     /// Gives a member the token by which it is known when it comes back.
     fn note_leave(&self, slot: Slot, left_ns: u64) {
         let give = || {
-            let meta = self.members.get(slot).and_then(Member::meta).ok_or(OsError::NODEV)?;
+            let meta = self.members[slot].meta().ok_or(OsError::NODEV)?;
             let bytes: [u8; LEFT_BYTES] = sys::random::bytes()?;
             if sys::file_limit::bytes() < LEFT_BYTES as u64 {
                 return Err(OsError::FBIG);
@@ -342,16 +341,15 @@ impl Array {
     }
 
     fn newest_in_use(&self) -> Option<Superblock> {
-        let found = self.in_use().iter().filter_map(|slot| read(self.members.get(slot)?.meta()?).ok());
+        let found = self.in_use().iter().filter_map(|slot| read(self.members[slot].meta()?).ok());
         found.map(|(superblock, _)| superblock).max_by_key(|superblock| superblock.event_count)
     }
 
     /// Whether a table is a member's own, and no use of the array has gone by without it.
     fn is_usable(&self, slot: Slot, table: &Table, use_count: u64) -> bool {
-        let member = self.members.get(slot).map(|member| member.uuid);
         table.get::<TABLE_HEADER_BYTES>(0).is_ok_and(|bytes| {
             TableHeader::decode(TableKind::Changed, &bytes).is_ok_and(|header| {
-                header.array_uuid == self.uuid && Some(header.member_uuid) == member && header.use_count >= use_count
+                header.array_uuid == self.uuid && header.member_uuid == self.members[slot].uuid && header.use_count >= use_count
             })
         })
     }
