@@ -58,7 +58,7 @@ pub(super) fn table(input: &[u8]) {
     if whole {
         seal(&mut bytes);
     }
-    for kind in [TableKind::Inodes, TableKind::Lanes, TableKind::Names, TableKind::Backings, TableKind::Changed] {
+    for kind in [TableKind::Inodes, TableKind::Lanes, TableKind::Names, TableKind::Backings] {
         let _ = TableHeader::decode(kind, rest);
         if let Ok(header) = TableHeader::decode(kind, &bytes) {
             // What is written is of the version with checks.

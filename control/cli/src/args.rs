@@ -46,7 +46,6 @@ pub(crate) enum Command {
     Retrieve(Retrieve),
     Journal(Journal),
     Rebuild(Rebuild),
-    ReAdd(ReAdd),
     Replace(Replace),
     Scrub(Scrub),
     Pause(Pause),
@@ -345,30 +344,6 @@ pub(crate) struct Rebuild {
     /// Only put spares in the places of members that are out, and go on with what was cut short
     #[arg(long, conflicts_with = "member")]
     pub(crate) spares: bool,
-    #[command(flatten)]
-    pub(crate) patience: Patience,
-    #[command(flatten)]
-    pub(crate) pace: PaceOptions,
-}
-
-/// Bring a member back that was away: it gets what changed meanwhile
-///
-/// While a member is out, the others mark each file of which bytes change. The member that comes back gets the names of the others, and the bytes of marked files are computed from the other members; all other files keep the bytes that they have on it. Programs may run,
-/// and a command that was cut short goes on when it is given again, as with 'cxlraid rebuild'.
-///
-/// That takes a member which is proven to be what it was as it left: taken out by 'cxlraid fail', moved or unmounted while programs went on with the others, or missing since the array was ended with 'cxlraid stop'. Of one that had an error, or is a copy, or an older state, and in an array with a
-/// journal, all is made anew, as by 'cxlraid rebuild'; the command says so. A file that somebody has changed on the member meanwhile is computed, too.
-#[derive(Args, Debug)]
-#[command(after_help = "\
-Examples:
-  cxlraid re-add db /mnt/b
-  cxlraid re-add db /mnt/b --wait 600")]
-pub(crate) struct ReAdd {
-    /// Name of the array
-    pub(crate) name: ArrayName,
-    /// The member
-    #[arg(value_hint = ValueHint::DirPath)]
-    pub(crate) member: PathBuf,
     #[command(flatten)]
     pub(crate) patience: Patience,
     #[command(flatten)]

@@ -90,7 +90,7 @@ pub(crate) fn is_shut(meta: &OwnedFd, name: &core::ffi::CStr, access: Access) ->
 /// to find.
 pub(crate) fn check_tables(meta: &OwnedFd, path: &[u8], access: Access) -> core::result::Result<bool, AttachError> {
     let wanted = fs::Access::READ_OK | fs::Access::WRITE_OK;
-    for name in [format::INODES_FILE, format::LANES_FILE, format::NAMES_FILE, format::BACKINGS_FILE, format::CHANGED_FILE] {
+    for name in [format::INODES_FILE, format::LANES_FILE, format::NAMES_FILE, format::BACKINGS_FILE] {
         if let Err(OsError::ACCESS) = fs::accessat(meta, name, wanted, AtFlags::empty()) {
             if is_shut(meta, name, access) {
                 return Ok(false);

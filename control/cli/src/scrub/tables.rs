@@ -73,7 +73,6 @@ pub(crate) fn look(places: &[Place], array: Uuid, journal: Option<&Path>) -> Vec
         (TableKind::Backings, format::BACKINGS_FILE),
         (TableKind::Lanes, format::LANES_FILE),
         (TableKind::Names, format::NAMES_FILE),
-        (TableKind::Changed, format::CHANGED_FILE),
     ];
     for (kind, name) in kinds {
         let tables: Vec<Table> = places.iter().filter_map(|place| Table::open(place, kind, name, array, &mut faults)).collect();
@@ -81,8 +80,6 @@ pub(crate) fn look(places: &[Place], array: Uuid, journal: Option<&Path>) -> Vec
             TableKind::Inodes => inodes(&tables, &mut faults),
             TableKind::Backings => tables.iter().for_each(|table| backings(table, &mut faults)),
             TableKind::Lanes => tables.iter().for_each(|table| lanes(table, &mut faults)),
-            // A mark more costs a computation, and one less cannot be told.
-            TableKind::Changed => {}
             TableKind::Names => {
                 alike(&tables, TABLE_HEADER_BYTES as u64, (TABLE_HEADER_BYTES + NAMES_RING_BYTES) as u64, &mut faults)
             }
@@ -160,8 +157,6 @@ impl Table {
         };
         let file = match open_regular(&path) {
             Ok(file) => file,
-            // A start makes the one that an older program did not know.
-            Err(error) if kind == TableKind::Changed && error.kind() == std::io::ErrorKind::NotFound => return None,
             Err(error) => {
                 fault(format!("cannot be read: {}", crate::failure::without_numbers(error.to_string())));
                 return None;

@@ -72,8 +72,6 @@ pub struct SharedFile {
     pub calls: AtomicU32,
     /// The number of the copy that all mappings of all processes have come to.
     pub gathered: AtomicU32,
-    /// Which file was marked as changed without the members that were out, and when: see `array::changed`.
-    pub change_noted: AtomicU64,
     /// What programs' descriptors lie on.
     pub anchors: Anchors,
     /// Held while a lock is asked for on a file whose descriptors lie on several backing files.
