@@ -9,7 +9,7 @@ use std::{
         fs::{MetadataExt as _, PermissionsExt as _},
         process::CommandExt as _,
     },
-    process::Output,
+    process::{Command, Output},
 };
 
 const GROUP: u32 = 60010;
@@ -22,7 +22,8 @@ fn run_as(bench: &Bench, (user, group): (u32, u32), arguments: &[&str]) -> Outpu
     // The build's directory may lie below one that only its owner may search.
     let program = bench.path("cxlraid");
     if !program.exists() {
-        fs::copy(env!("CARGO_BIN_EXE_cxlraid"), &program).unwrap();
+        // A copy made here could not be started while a child that another test starts has the descriptor that wrote it.
+        assert!(Command::new("cp").arg(env!("CARGO_BIN_EXE_cxlraid")).arg(&program).status().unwrap().success());
     }
     let mut command = bench.program(&program, arguments);
     command.env("XDG_CONFIG_HOME", bench.path("none")).uid(user).gid(group).output().unwrap()
