@@ -116,6 +116,7 @@ fn what_was_computed_from_all_that_is_left_is_known_to_fit() {
     assert!(fits(Level::Raid5, 3, &[], &[1]));
     assert!(fits(Level::Raid6, 5, &[0], &[1]) && fits(Level::Raid6, 5, &[], &[1, 3]));
     assert!(!fits(Level::Raid6, 5, &[], &[1]), "the other parity may not fit");
-    assert!(fits(Level::Raid1, 2, &[], &[1]) && fits(Level::Raid10, 4, &[], &[1]));
+    assert!(fits(Level::Raid1, 2, &[], &[1]) && fits(Level::Raid10, 4, &[], &[1, 3]));
     assert!(!fits(Level::Raid1, 3, &[], &[1]), "the other two copies may differ");
+    assert!(!fits(Level::Raid10, 4, &[], &[1]), "the copies of the other pair may differ");
 }
