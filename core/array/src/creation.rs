@@ -58,24 +58,9 @@ fn is_mounted(directory: &[u8]) -> bool {
 /// The mount points of a table of file systems, without slashes at the end.
 fn mount_points(table: &[u8]) -> Vec<Vec<u8>> {
     let lines = table.split(|&byte| byte == b'\n').filter(|line| !line.starts_with(b"#"));
-    let second = |line: &[u8]| line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).nth(1).map(unescaped);
+    let second =
+        |line: &[u8]| line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).nth(1).map(proc_file::unescaped);
     lines.filter_map(second).filter(|path| path.starts_with(b"/")).map(|path| crate::config::normalise(&path)).collect()
-}
-
-/// A field of fstab, in which a space is written `\040`.
-fn unescaped(field: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(field.len());
-    let mut rest = field;
-    while let Some((&byte, behind)) = rest.split_first() {
-        let digits = behind.get(..3).filter(|digits| byte == b'\\' && digits.iter().all(|digit| (b'0'..b'8').contains(digit)));
-        let (byte, behind) = match digits {
-            Some(digits) => (digits.iter().fold(0u8, |value, digit| value.wrapping_mul(8) | (digit - b'0')), &behind[3..]),
-            None => (byte, behind),
-        };
-        bytes.push(byte);
-        rest = behind;
-    }
-    bytes
 }
 
 /// Whether systemd has a unit that mounts a file system on a directory.
@@ -123,7 +108,7 @@ mod tests {
     fn the_table_of_file_systems_is_read_as_mount_reads_it() {
         let table = b"# /dev/x /no ext4\n/dev/a  /mnt/a/ ext4 defaults 0 2\n\n/dev/b\t/mnt/my\\040b\text4\nswap none swap sw\nx";
         assert_eq!(mount_points(table), [b"/mnt/a".to_vec(), b"/mnt/my b".to_vec()]);
-        assert_eq!(unescaped(b"a\\04"), b"a\\04");
+        assert_eq!(proc_file::unescaped(b"a\\04"), b"a\\04");
     }
 
     #[test]

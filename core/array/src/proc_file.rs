@@ -25,3 +25,33 @@ pub fn read(path: &str) -> Vec<u8> {
         }
     }
 }
+
+/// A field of fstab(5) or of a file of mounts, in which a blank, a tab, a line end or a backslash is written as three octal digits behind a
+/// backslash.
+#[must_use]
+pub fn unescaped(field: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&byte, behind)) = rest.split_first() {
+        let digits = behind.get(..3).filter(|digits| byte == b'\\' && digits.iter().all(|digit| (b'0'..b'8').contains(digit)));
+        let (byte, behind) = match digits {
+            Some(digits) => (digits.iter().fold(0u8, |value, digit| value.wrapping_mul(8) | (digit - b'0')), &behind[3..]),
+            None => (byte, behind),
+        };
+        bytes.push(byte);
+        rest = behind;
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::unescaped;
+
+    #[test]
+    fn escapes_are_read() {
+        assert_eq!(unescaped(br"/a\040b\134c\011"), b"/a b\\c\t");
+        assert_eq!(unescaped(br"/a\04"), br"/a\04");
+        assert_eq!(unescaped(br"\777"), [0xff]);
+    }
+}

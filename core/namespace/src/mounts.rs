@@ -9,9 +9,8 @@
 
 use crate::resolve::split_last;
 use alloc::vec::Vec;
-use array::Array;
-use sys::rustix::fs::{CWD, Mode, OFlags, ResolveFlags, fstat, openat2};
-use sys::rustix::io::read;
+use array::{Array, proc_file};
+use sys::rustix::fs::{Mode, OFlags, ResolveFlags, fstat, openat2};
 use sys::{AsFd, BorrowedFd, OsError, OwnedFd, Result};
 
 /// The error of a path that leads across a mount which is not the array's. No file system answers with it. Programs are told EIO.
@@ -57,47 +56,9 @@ fn look_across(directory: BorrowedFd<'_>, path: &[u8], resolve: ResolveFlags, st
 /// The mount points below members' roots, as the kernel lists them for this process (proc_pid_mountinfo(5)).
 #[must_use]
 pub fn mounts_in_members(array: &Array) -> Vec<Vec<u8>> {
-    let Ok(list) = openat2(CWD, c"/proc/self/mountinfo", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::empty())
-    else {
-        return Vec::new();
-    };
-    let (mut text, mut buffer) = (Vec::new(), [0u8; 4096]);
-    while let Ok(count @ 1..) = read(&list, &mut buffer) {
-        text.extend_from_slice(&buffer[..count]);
-    }
-    let points = text.split(|&byte| byte == b'\n').filter_map(|line| line.split(|&byte| byte == b' ').nth(4)).map(unescaped);
+    let text = proc_file::read("/proc/self/mountinfo");
+    let points =
+        text.split(|&byte| byte == b'\n').filter_map(|line| line.split(|&byte| byte == b' ').nth(4)).map(proc_file::unescaped);
     let is_below = |point: &[u8], root: &[u8]| point.strip_prefix(root).is_some_and(|rest| rest.starts_with(b"/"));
     points.filter(|point| array.members().iter().any(|member| is_below(point, &member.path))).collect()
-}
-
-/// A path in which blanks, tabs, line ends and backslashes are written as three octal digits.
-fn unescaped(text: &[u8]) -> Vec<u8> {
-    let mut path = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((&byte, tail)) = rest.split_first() {
-        let digits = tail.get(..3).filter(|digits| byte == b'\\' && digits.iter().all(|digit| (b'0'..b'8').contains(digit)));
-        match digits {
-            Some(digits) => {
-                path.push(digits.iter().fold(0u8, |sum, digit| sum.wrapping_mul(8).wrapping_add(digit - b'0')));
-                rest = &tail[3..];
-            }
-            None => {
-                path.push(byte);
-                rest = tail;
-            }
-        }
-    }
-    path
-}
-
-#[cfg(test)]
-mod tests {
-    use super::unescaped;
-
-    #[test]
-    fn escapes_are_read() {
-        assert_eq!(unescaped(br"/a\040b\134c\011"), b"/a b\\c\t");
-        assert_eq!(unescaped(br"/a\04"), br"/a\04");
-        assert_eq!(unescaped(br"\777"), [0xff]);
-    }
 }

@@ -1,5 +1,6 @@
 //! Where mounts are: the kernel's list of them, making one, and taking one away.
 
+use array::proc_file::unescaped;
 use std::{
     ffi::{CString, OsString},
     fs, io,
@@ -41,26 +42,6 @@ fn parse(line: &[u8]) -> Option<Mounted> {
     let (kind, source) = (behind.next()?, behind.next()?);
     let array = (kind == TYPE.as_bytes()).then(|| String::from_utf8_lossy(&unescaped(source)).into_owned());
     Some(Mounted { id, directory, array })
-}
-
-/// A word in which blanks, tabs, line ends and backslashes are written as three octal digits.
-fn unescaped(word: &[u8]) -> Vec<u8> {
-    let mut text = Vec::with_capacity(word.len());
-    let mut rest = word;
-    while let Some((&byte, tail)) = rest.split_first() {
-        let digits = tail.get(..3).filter(|digits| byte == b'\\' && digits.iter().all(|digit| (b'0'..b'8').contains(digit)));
-        match digits {
-            Some(digits) => {
-                text.push(digits.iter().fold(0u8, |sum, digit| sum.wrapping_mul(8).wrapping_add(digit - b'0')));
-                rest = &tail[3..];
-            }
-            None => {
-                text.push(byte);
-                rest = tail;
-            }
-        }
-    }
-    text
 }
 
 /// Opens the kernel's side.
