@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, fs};
 
 type Scene = fn(&Options, &Programs) -> Result<(), String>;
 
-pub(crate) const ALL: [(&str, Scene); 11] = [
+pub(crate) const ALL: [(&str, Scene); 12] = [
     ("data", data),
     ("names", names),
     ("attributes", attributes),
@@ -18,6 +18,7 @@ pub(crate) const ALL: [(&str, Scene); 11] = [
     ("mappings", mappings),
     ("appends", appends),
     ("loss", loss),
+    ("renamed", renamed_in_a_loss),
     ("killed", killed),
     ("service", service),
     ("refusals", refusals),
@@ -376,6 +377,33 @@ fn appends(options: &Options, programs: &Programs) -> Result<(), String> {
 }
 
 /// The member that answers is lost while both doors are in use: what is open goes on, and so do directories.
+/// What the other door renames while the lowest member is lost is still what it was to the mount, and what takes its name is not.
+fn renamed_in_a_loss(options: &Options, programs: &Programs) -> Result<(), String> {
+    let mut ground = Ground::new(options, programs, "5", 3)?;
+    ground.mount()?;
+    let mut doors = Doors::open(&ground)?;
+    doors.play(&[(M, "d @/here", "0"), (M, "o 0 @/log wc", "0"), (M, "w 0 0 old", "3"), (M, "s @/here", "40755 0")])?;
+    fs::rename(ground.path("m0"), ground.path("away")).map_err(|error| error.to_string())?;
+    doors.play(&[
+        (L, "m @/log @/log.1", "0"),
+        (L, "m @/here @/there", "0"),
+        (L, "o 0 @/log wc", "0"),
+        (M, "j 0 600", "0"),
+        (L, "s @/log.1", "100600 3"),
+        (L, "s @/log", "100644 0"),
+        (M, "s @/there", "40755 0"),
+        (M, "s @/here", "E2"),
+        (M, "r 0 0 9", "old"),
+        (M, "o 1 @/log w", "0"),
+        (M, "w 1 0 new", "3"),
+        (L, "r 0 0 9", "new"),
+    ])?;
+    drop(doors);
+    ground.unmount()?;
+    // Nothing of a member that is away can be compared.
+    wait(|| ground.good(&["stop", "doors"]).is_ok())
+}
+
 fn loss(options: &Options, programs: &Programs) -> Result<(), String> {
     let mut ground = Ground::new(options, programs, "5", 3)?;
     ground.mount()?;

@@ -10,6 +10,7 @@ use layout::Level;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 use sync::OwnerId;
+use sys::rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 
 const SHAPES: [(Level, usize, u64); 6] = [
     (Level::Raid1, 3, 65536),
@@ -66,17 +67,23 @@ fn redundancy_follows_what_was_stored() {
     }
 }
 
+/// A file of these bytes that is mapped; a byte behind its end was stored through the mapping and followed.
+fn with_a_byte_behind_the_end(array: &TestArray, data: &[u8]) -> (FileRef, Mapped) {
+    let file = array.open("f", array.create("f"));
+    write(&file, 0, data);
+    let mapped = Mapped::new(&file).unwrap();
+    mapped.cover(0, 1 << 20).unwrap();
+    let end = data.len() as u64;
+    store(array, &file, end + 4, 0xee);
+    mapped.follow([(end / 4096 * 4096, end.next_multiple_of(4096))]).unwrap();
+    (file, mapped)
+}
+
 #[test]
 fn what_is_stored_behind_the_end_never_shows() {
     for (level, member_count, chunk) in SHAPES {
         let array = TestArray::new(level, member_count, chunk);
-        let file = array.open("f", array.create("f"));
-        let data = Random(3).bytes(100_001);
-        write(&file, 0, &data);
-        let mapped = Mapped::new(&file).unwrap();
-        mapped.cover(0, 1 << 20).unwrap();
-        store(&array, &file, 100_005, 0xee);
-        mapped.follow([(98_304, 102_400)]).unwrap();
+        let (file, mapped) = with_a_byte_behind_the_end(&array, &Random(3).bytes(100_001));
         file.truncate(300_000).unwrap();
         assert!(read(&file, 100_001, 200_000).iter().all(|&byte| byte == 0), "{level}");
         assert_eq!(file.verify(), Ok(0), "{level}");
@@ -89,19 +96,14 @@ fn what_is_stored_behind_the_end_never_shows() {
     }
 }
 
-/// What was stored behind the end, and followed, is within the stripe that a cut leaves, and the file grows over it afterwards.
+/// A byte behind the end lies in a stripe of which a cut leaves the first part. When the file grows, the byte would show.
 #[test]
 fn what_is_stored_behind_the_end_does_not_come_back_when_the_file_is_cut_and_grows() {
     for (level, member_count, chunk) in SHAPES {
         for cut in [99_000, 90_000, 70_000, 50_000, 100] {
             let array = TestArray::new(level, member_count, chunk);
-            let file = array.open("f", array.create("f"));
             let data = Random(3).bytes(100_001);
-            write(&file, 0, &data);
-            let mapped = Mapped::new(&file).unwrap();
-            mapped.cover(0, 1 << 20).unwrap();
-            store(&array, &file, 100_005, 0xee);
-            mapped.follow([(98_304, 102_400)]).unwrap();
+            let (file, _mapped) = with_a_byte_behind_the_end(&array, &data);
             file.truncate(cut).unwrap();
             file.truncate(300_000).unwrap();
             assert!(read(&file, cut, 200_000).iter().all(|&byte| byte == 0), "{level}: cut at {cut}");
@@ -138,6 +140,33 @@ fn what_a_dead_writer_stored_to_the_copy_alone_is_stored_to_the_members() {
         assert_eq!(copies(&array).len(), 0);
         assert!(read(&file, 0, 2_000_000) == shown, "{level}");
         assert_eq!(file.verify(), Ok(0), "{level}");
+    }
+}
+
+/// A write whose buffer ends in memory that cannot be read changes nothing, also where it would store to the shared copy first.
+#[test]
+fn a_bad_pointer_leaves_the_copy_as_it_was() {
+    for (level, member_count, chunk) in SHAPES {
+        let array = TestArray::new(level, member_count, chunk);
+        let file = array.open("f", array.create("f"));
+        let data = Random(3).bytes(30_000);
+        write(&file, 0, &data);
+        let mapped = Mapped::new(&file).unwrap();
+        mapped.cover(0, 32_768).unwrap();
+        file.share_copy().unwrap();
+        // SAFETY: a new mapping at an address of the kernel's choice, of which nobody else knows.
+        let pages = unsafe { mmap_anonymous(std::ptr::null_mut(), 8192, ProtFlags::READ, MapFlags::PRIVATE) }.unwrap();
+        // SAFETY: the second page of it, which nobody uses.
+        unsafe { mprotect(pages.byte_add(4096), 4096, MprotectFlags::empty()) }.unwrap();
+        // SAFETY: a buffer of the program's may be invalid.
+        let written = unsafe { file.write_at(1000, pages.cast(), 8192) };
+        assert_eq!(written, Err(sys::OsError::FAULT), "{level}");
+        assert!(read(&file, 0, 40_000) == data, "{level}: in the copy");
+        drop(mapped);
+        assert!(read(&file, 0, 40_000) == data, "{level}");
+        assert_eq!(file.verify(), Ok(0), "{level}");
+        // SAFETY: nothing refers to it.
+        unsafe { munmap(pages, 8192) }.unwrap();
     }
 }
 
