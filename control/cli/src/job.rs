@@ -186,7 +186,7 @@ pub(crate) fn end_file(bytes: u64, is_done: bool) -> bool {
     is_left
 }
 
-/// How much is to be done in all, besides what is done already.
+/// Sets the totals that others see: so many files and bytes are left to do, and what is done already counts besides.
 pub(crate) fn set_totals(files: u64, bytes: u64) {
     WORK.files_total.store(WORK.files_done.load(Ordering::Relaxed) + files, Ordering::Relaxed);
     WORK.bytes_total.store(WORK.bytes_done.load(Ordering::Relaxed) + bytes, Ordering::Relaxed);

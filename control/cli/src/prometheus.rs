@@ -45,7 +45,7 @@ const EVENTS: [&str; 10] = [
     "SpareUsed",
 ];
 
-/// What is known of an array.
+/// One array, as the file tells of it.
 pub(crate) struct Sample<'a> {
     pub(crate) name: &'a str,
     /// None: the array could not be looked at.

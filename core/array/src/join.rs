@@ -70,7 +70,7 @@ impl Array {
     /// Puts joins on record whose processes died before they had. The superblock lock is held.
     pub(crate) fn record_joins(&self) {
         for slot in self.runtime.join_unrecorded().iter() {
-            // Who does not have it open cannot say which member it is.
+            // A process that does not have the member's directories open cannot write down which member it is.
             if self.in_use().contains(slot) && !self.runtime.reaches(slot) {
                 self.runtime.add_out(MemberSet::EMPTY.with(slot));
             }

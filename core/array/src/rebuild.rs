@@ -37,7 +37,8 @@ impl<M: Medium> Striper<'_, M> {
     }
 }
 
-/// Whether a level holds nothing twice without these members: each column lies on one of the others, or as many are missing as there are parities.
+/// Whether the members that are left hold nothing twice when so many are missing: each column of a level of copies lies on exactly one of
+/// them, or as many members are missing as a level has parities.
 fn nothing_is_left_to_compare(geometry: &Geometry, missing: usize) -> bool {
     match geometry.level().parity_count() {
         0 => geometry.member_count() - missing == geometry.data_columns(),

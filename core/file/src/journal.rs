@@ -543,7 +543,7 @@ impl Inode {
             self.punch_stripes(record.offset, record.end())?;
         } else if self.striper(self.out()).redo_bytes(record.offset, record.length) == record.payload_bytes {
             // A backing file that is shorter than the file asks for has lost bytes. Nothing would show that once it is longer.
-            self.leave_out_short_for_good();
+            self.leave_out_short_before_replay();
             let wanted = self.geometry.member_bytes(record.end());
             self.on_members(|backing| if backing.bytes()? < wanted { backing.set_len(wanted) } else { Ok(()) })?;
             self.shared().allocated_end.fetch_max(wanted, Ordering::AcqRel);

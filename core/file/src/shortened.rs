@@ -219,7 +219,7 @@ impl Inode {
     /// Notes which members have lost bytes of this file because their backing files are too short, and takes these members out for it. Nothing is
     /// noted if the file does not bear their loss: nobody will ever compute those bytes. All stripe locks that concern the file's end are held.
     #[cold]
-    pub(crate) fn leave_out_short_for_good(&self) {
+    pub(crate) fn leave_out_short_before_replay(&self) {
         if !self.short(self.size()).is_empty() {
             let _ = self.leave_out_noted(MemberSet::EMPTY, || self.short(self.size()));
         }

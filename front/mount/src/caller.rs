@@ -1,4 +1,4 @@
-//! Who makes a call on the mount: each worker thread takes on the user, the groups and the umask of the process that
+//! The user in whose name a call on the mount is made: each worker thread takes on the user, the groups and the umask of the process that
 //! the request comes from, so that the members' file systems judge as if that process had made the call itself.
 //!
 //! The kernel's own checks (`default_permissions`) come first. A user id other than 0 as file-system user takes from

@@ -155,7 +155,7 @@ pub(crate) struct Table<N: 'static> {
     claims: AtomicU32,
     /// How many threads fork: nobody claims a number meanwhile.
     forks: AtomicU32,
-    /// How often a number that was not ours was given to a file of ours (dup2).
+    /// How often a number that was not ours was given to a file of ours (open, dup2).
     made_ours: AtomicU32,
 }
 
@@ -520,7 +520,7 @@ impl<N: Anchored + 'static> Table<N> {
             self.claims.fetch_add(1, Ordering::SeqCst);
             match self.try_slot(from, source) {
                 Ok(claim) => return Some((Some(claim).filter(|claim| !claim.meant.is_null()), claimed)),
-                // Whoever holds that claim may wait for this one.
+                // The thread that has claimed `from` may wait for the claim on `to`, so this thread gives that claim back.
                 Err(Claimed) => drop(claimed),
             }
             self.wait_for(source);
@@ -646,7 +646,8 @@ impl<N: Anchored + 'static> Table<N> {
         let previous = loop {
             let entry = slot.load(Ordering::Relaxed);
             if entry.is_null() {
-                // Before the entry can be seen: who has found none before finds out that there is one now ([`Table::presence`]).
+                // The count rises before the entry can be seen. A thread that found no entry here notices by it that there is one
+                // now ([`Table::presence`]).
                 self.made_ours.fetch_add(1, Ordering::SeqCst);
             }
             if is_claimed(entry) {

@@ -129,7 +129,7 @@ pub(crate) unsafe extern "C" fn finish(call: &mut Call) -> u32 {
     call.unblock = 0;
     if let Some(then) = call.then.take() {
         let result = inside(call, then);
-        // The call is made already, and by a number that means nothing of it any more.
+        // The call was made already, and its number means something else by now: the call cannot be served anew.
         call.result = if result == REPLACED { -(sys::OsError::BADF.raw_os_error() as isize) } else { result };
     }
     if call.then.is_some() { RUN } else { DONE }
@@ -310,9 +310,10 @@ const fn filter_of(row: &Row) -> u8 {
     }
 }
 
-/// What an entry of the stub's filter holds while the descriptor is of the array, or was: the library may close the filter again.
+/// The value of an entry of the stub's filter whose descriptor is, or was, of the array. The library may close the filter for such a
+/// descriptor again.
 const BY_TABLE: u8 = 1;
-/// What it holds where calls on the descriptor concern the library for another reason.
+/// The value of an entry whose descriptor concerns the library for another reason. The filter stays open for it.
 const KEPT: u8 = 2;
 
 /// Lets calls on `descriptor` through the filter of the entry stub.

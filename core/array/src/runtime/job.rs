@@ -76,7 +76,7 @@ pub enum JobState {
     Running = 1,
     /// It gives way to programs that are busy.
     GivingWay = 2,
-    /// It was told to pause, and works no more.
+    /// It was told to pause: each worker ends the piece that it has begun, and begins no other.
     Paused = 3,
     /// It was told to end, and is about to.
     Ending = 4,
