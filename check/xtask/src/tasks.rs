@@ -229,6 +229,10 @@ pub(crate) fn dist() -> Outcome {
         create(target.parent().unwrap_or(&to))?;
         fs::copy(&source, &target).map_err(|error| format!("{}: {error}", source.display()))?;
     }
+    let helper = to.join("sbin/mount.cxlraid");
+    create(helper.parent().unwrap_or(&to))?;
+    let _ = fs::remove_file(&helper);
+    std::os::unix::fs::symlink("../bin/cxlraid", &helper).map_err(|error| format!("{}: {error}", helper.display()))?;
     println!("an installation is in {DIST}: copy it to a prefix such as /usr/local");
     Ok(())
 }

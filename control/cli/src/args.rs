@@ -10,7 +10,7 @@ use std::{
 };
 use units::{ChunkBytes, parse_bytes};
 
-use crate::{job::Pace, name::ArrayName};
+use crate::{helper::Flags, job::Pace, name::ArrayName};
 
 const AFTER_HELP: &str = "\
 Exit status:
@@ -616,6 +616,8 @@ pub(crate) struct Monitor {
 Examples:
   cxlraid mount db
   cxlraid mount db /mnt/db --allow-other
+  cxlraid mount db /mnt/db -o ro,noexec
+  mount -t cxlraid db /mnt/db         # where mount.cxlraid is installed; so /etc/fstab can name it
   cxlraid unmount db")]
 pub(crate) struct Mount {
     /// Name of the array
@@ -629,9 +631,15 @@ pub(crate) struct Mount {
     /// Let other users see the mount too, with their own rights
     #[arg(long)]
     pub(crate) allow_other: bool,
+    /// Options as in /etc/fstab: allow_other, ro, nosuid, nodev, noexec; what only mount(8) and systemd read is passed over
+    #[arg(short, long, value_name = "LIST", default_value = "", hide_default_value = true, value_parser = parse_mount_options)]
+    pub(crate) options: Flags,
     /// The process was started to stay when the command ends
     #[arg(long, hide = true, requires = "foreground")]
     pub(crate) begun: bool,
+    /// Do not say where it is mounted
+    #[arg(long, hide = true)]
+    pub(crate) quiet: bool,
 }
 
 /// Take an array's mounts away
@@ -725,6 +733,10 @@ pub(crate) struct Man {
     /// The directory they go to
     #[arg(value_hint = ValueHint::DirPath)]
     pub(crate) directory: PathBuf,
+}
+
+fn parse_mount_options(text: &str) -> Result<Flags, String> {
+    Flags::parse(text, false)
 }
 
 fn parse_level(text: &str) -> Result<Level, String> {

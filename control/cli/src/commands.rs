@@ -2,7 +2,7 @@
 
 use crate::{
     access,
-    args::{Add, Assemble, Command, JournalAction, Rebuild, Replace, Retrieve, Status},
+    args::{Add, Assemble, Command, JournalAction, Mount, Rebuild, Replace, Retrieve, Status},
     control,
     copy::Copy,
     create, events, examine, fail,
@@ -76,7 +76,7 @@ pub(crate) fn execute(command: Command) -> Result<Exit, Failure> {
             let delay = Duration::from_secs(arguments.delay);
             monitor::monitor(&arguments.arrays, program.as_deref(), prometheus, delay)
         }
-        Command::Mount(arguments) => mount::mount(&source(Some(&arguments.name))?, &arguments),
+        Command::Mount(arguments) => mount_once(&arguments),
         Command::Unmount(arguments) => mount::unmount(&arguments),
         Command::Stop(arguments) => stop(arguments.name.as_ref()),
         Command::Gc(arguments) => {
@@ -97,6 +97,11 @@ fn source(name: Option<&ArrayName>) -> Result<Source, Failure> {
         Some(name) => named(name.clone(), &Registry::from_environment()),
         None => Ok(Source::Environment),
     }
+}
+
+/// Mounts an array.
+pub(crate) fn mount_once(arguments: &Mount) -> Result<Exit, Failure> {
+    mount::mount(&source(Some(&arguments.name))?, arguments)
 }
 
 fn named(name: ArrayName, registry: &Registry) -> Result<Source, Failure> {

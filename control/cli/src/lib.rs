@@ -20,6 +20,7 @@ mod fail;
 mod failure;
 mod files;
 mod gc;
+mod helper;
 mod inspect;
 mod job;
 mod journal;
@@ -52,6 +53,15 @@ use std::process::ExitCode;
 /// Does what the process' arguments ask for.
 #[must_use]
 pub fn main() -> ExitCode {
+    let mut words = std::env::args_os();
+    if helper::is_meant(words.next().as_deref()) {
+        let mounted = helper::arguments(words).and_then(|wanted| wanted.as_ref().map_or(Ok(Exit::Fine), commands::mount_once));
+        let exit = mounted.unwrap_or_else(|failure| {
+            eprintln!("{failure}");
+            failure.exit
+        });
+        return ExitCode::from(helper::status(exit));
+    }
     let exit = match Cli::try_parse() {
         Ok(cli) => commands::execute(cli.command).unwrap_or_else(|failure| {
             eprintln!("{failure}");

@@ -11,6 +11,7 @@ use crate::{
     events,
     failure::{Exit, Failure},
     files::ArrayFiles,
+    helper::Flags,
     inspect,
     monitor::notify,
     name::ArrayName,
@@ -24,7 +25,7 @@ use std::{
     ffi::OsStr,
     fs::{self, File},
     io::{self, Read as _, Write as _},
-    os::unix::ffi::OsStrExt as _,
+    os::unix::{ffi::OsStrExt as _, process::CommandExt as _},
     path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::{
@@ -38,6 +39,7 @@ use sys::{
     AsRawFd as _, OsError, OwnedFd,
     rustix::{
         fs::{StatVfsMountFlags, fstatvfs},
+        mount::MountFlags,
         process::{Resource, Rlimit, getrlimit, setrlimit},
     },
 };
@@ -69,9 +71,10 @@ pub(crate) fn mount(source: &Source, arguments: &Mount) -> Result<Exit, Failure>
     let array = events::printing(array);
     let tell = events::begin(source, called(source), array.uuid());
     let files = ArrayFiles::open(array.telling(tell))?;
-    let sessions = begin(&files, called(source), &places, devices, arguments.allow_other)?;
+    let flags = Flags { allow_other: arguments.allow_other || arguments.options.allow_other, ..arguments.options };
+    let sessions = begin(&files, called(source), &places, devices, flags)?;
     let made: Vec<Mounted> = places.iter().filter_map(|place| top(&place.directory)).collect();
-    for place in &places {
+    for place in places.iter().filter(|_| !arguments.quiet) {
         println!("{}: mounted at {}", called(source), place.directory.display());
     }
     let asked_to_end = Arc::new(AtomicBool::new(false));
@@ -98,11 +101,12 @@ fn in_background(arguments: &Mount) -> Result<Exit, Failure> {
     let own = env::current_exe().map_err(|error| Failure::new("cxlraid", error, "mount /proc"))?;
     let mut command = Command::new(own);
     // Who waits for this command hears of the mount from it.
-    command.env_remove("NOTIFY_SOCKET").args(["mount", "--foreground", "--begun"]);
+    // As mount.cxlraid it would be another command.
+    command.arg0("cxlraid").env_remove("NOTIFY_SOCKET").args(["mount", "--foreground", "--begun"]);
     if arguments.allow_other {
         command.arg("--allow-other");
     }
-    command.arg("--").arg(arguments.name.as_str());
+    command.arg(format!("--options={}", arguments.options)).arg("--").arg(arguments.name.as_str());
     if let Some(directory) = &arguments.directory {
         command.arg(absolute(directory)?);
     }
@@ -116,7 +120,9 @@ fn in_background(arguments: &Mount) -> Result<Exit, Failure> {
         let status = child.wait().map_err(cannot)?;
         return Ok(if status.code() == Some(Exit::Usage as i32) { Exit::Usage } else { Exit::Error });
     }
-    let _ = io::stdout().write_all(&said);
+    if !arguments.quiet {
+        let _ = io::stdout().write_all(&said);
+    }
     Ok(Exit::Fine)
 }
 
@@ -218,12 +224,12 @@ fn begin(
     array: &str,
     places: &[Place],
     devices: Vec<OwnedFd>,
-    allow_other: bool,
+    flags: Flags,
 ) -> Result<Vec<Session>, Failure> {
-    let kept = flags_of_members(files);
+    let mount_flags = mount_flags(files, flags);
     let mut sessions: Vec<Session> = Vec::new();
     for (place, device) in places.iter().zip(devices) {
-        let begun = mount_one(files, array, place, device, allow_other, kept);
+        let begun = mount_one(files, array, place, device, flags.allow_other, mount_flags);
         match begun {
             Ok(session) => sessions.push(session),
             Err(failure) => {
@@ -241,12 +247,12 @@ fn mount_one(
     place: &Place,
     device: OwnedFd,
     allow_other: bool,
-    kept: StatVfsMountFlags,
+    flags: MountFlags,
 ) -> Result<Session, Failure> {
     let number = device.as_raw_fd();
     let session = Session::new(*files.names(), &place.prefix, device)
         .map_err(|error| Failure::new(place.directory.display(), io::Error::from(error), "see 'cxlraid status'"))?;
-    mount::mount(number, array, &place.directory, allow_other, kept).map_err(|error| match error {
+    mount::mount(number, array, &place.directory, allow_other, flags).map_err(|error| match error {
         OsError::PERM | OsError::ACCESS => {
             Failure::new(place.directory.display(), "may not be mounted on by this user", "run the command as root")
         }
@@ -259,11 +265,18 @@ fn mount_one(
     Ok(session)
 }
 
-/// What at least one member's mount does not permit.
-fn flags_of_members(files: &ArrayFiles) -> StatVfsMountFlags {
+/// What is asked for, and what at least one member's mount does not permit.
+fn mount_flags(files: &ArrayFiles, asked: Flags) -> MountFlags {
     let members = files.core().array().members().iter();
-    let flags = members.filter_map(|member| fstatvfs(member.root()?).ok()).map(|found| found.f_flag);
-    flags.fold(StatVfsMountFlags::empty(), |all, one| all | one)
+    let found = members.filter_map(|member| fstatvfs(member.root()?).ok()).map(|found| found.f_flag);
+    let found = found.fold(StatVfsMountFlags::empty(), |all, one| all | one);
+    let all = [
+        (asked.read_only, MountFlags::RDONLY),
+        (asked.no_devices || found.contains(StatVfsMountFlags::NODEV), MountFlags::NODEV),
+        (asked.no_programs || found.contains(StatVfsMountFlags::NOEXEC), MountFlags::NOEXEC),
+        (asked.no_set_id || found.contains(StatVfsMountFlags::NOSUID), MountFlags::NOSUID),
+    ];
+    all.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).collect()
 }
 
 /// The command that started this process is told that all is done when standard output is closed.

@@ -541,6 +541,7 @@ impl Serialize for ArrayView {
             failures_left: usize,
             paths: &'a [String],
             processes: &'a [u32],
+            mounts: Vec<std::borrow::Cow<'a, str>>,
             mappings: &'a MappingsView,
             journal: &'a Option<JournalSummary>,
             members: &'a [MemberView],
@@ -559,6 +560,7 @@ impl Serialize for ArrayView {
             failures_left: self.failures_left(),
             paths: &self.paths,
             processes: &self.processes,
+            mounts: self.mounted.iter().map(|directory| directory.to_string_lossy()).collect(),
             mappings: self.mappings.as_ref().unwrap_or(&MappingsView::default()),
             journal: &self.journal,
             members: &self.members,
@@ -732,6 +734,7 @@ Paths
     fn json_has_the_documented_keys() {
         let mut view = ArrayView { journal: Some(journal()), ..array(Level::Raid1, &[InSync, Missing]) };
         view.processes.clear();
+        view.mounted = vec!["/mnt/db".into()];
         let expected = r#"{
   "version": 1,
   "arrays": [
@@ -746,6 +749,9 @@ Paths
         "/data"
       ],
       "processes": [],
+      "mounts": [
+        "/mnt/db"
+      ],
       "mappings": {
         "processes": 0,
         "files": 0,

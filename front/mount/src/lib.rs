@@ -24,3 +24,4 @@ mod wire;
 
 pub use place::{Mounted, device, mount, mounted, unmount};
 pub use session::Session;
+pub use sys::rustix::mount::MountFlags;

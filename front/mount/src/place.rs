@@ -7,7 +7,7 @@ use std::{
     os::unix::ffi::{OsStrExt as _, OsStringExt as _},
     path::{Path, PathBuf},
 };
-use sys::rustix::fs::{Mode, OFlags, StatVfsMountFlags, open};
+use sys::rustix::fs::{Mode, OFlags, open};
 use sys::rustix::mount::{self, MountFlags, UnmountFlags};
 use sys::{OwnedFd, RawFd, Result};
 
@@ -52,26 +52,15 @@ pub fn device() -> Result<OwnedFd> {
     open(DEVICE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// Mounts the device that a descriptor of this process is open on at a directory, under an array's name. What the members' file systems do not give (execution, devices, set-user-ID),
-/// the mount does not give either: `kept` are their flags.
+/// Mounts the device that a descriptor of this process is open on at a directory, under an array's name.
 ///
 /// # Errors
 /// Those of mount(2).
-pub fn mount(device: RawFd, array: &str, directory: &Path, allow_other: bool, kept: StatVfsMountFlags) -> Result<()> {
+pub fn mount(device: RawFd, array: &str, directory: &Path, allow_other: bool, flags: MountFlags) -> Result<()> {
     let (user, group) = (sys::rustix::process::getuid().as_raw(), sys::rustix::process::getgid().as_raw());
     let others = if allow_other { ",allow_other" } else { "" };
     let options = format!("fd={device},rootmode=40000,user_id={user},group_id={group},default_permissions{others}");
     let options = CString::new(options).unwrap_or_default();
-    let mut flags = MountFlags::empty();
-    for (given, flag) in [
-        (StatVfsMountFlags::NODEV, MountFlags::NODEV),
-        (StatVfsMountFlags::NOEXEC, MountFlags::NOEXEC),
-        (StatVfsMountFlags::NOSUID, MountFlags::NOSUID),
-    ] {
-        if kept.contains(given) {
-            flags |= flag;
-        }
-    }
     mount::mount(array, directory.as_os_str().as_bytes(), TYPE, flags, options.as_c_str())
 }
 
