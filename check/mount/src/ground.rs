@@ -6,7 +6,7 @@ use crate::{
 };
 use std::{
     fs,
-    os::unix::net::UnixDatagram,
+    os::unix::{fs::symlink, net::UnixDatagram},
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
     thread,
@@ -16,6 +16,8 @@ use std::{
 /// Far longer than any step takes.
 const LIMIT: Duration = Duration::from_secs(30);
 const NAME: &str = "doors";
+/// The size of a member's own file system.
+const DISK_BYTES: u64 = 96 << 20;
 
 /// A directory with members, the array's path and the mount's directory.
 pub(crate) struct Ground<'a> {
@@ -23,6 +25,8 @@ pub(crate) struct Ground<'a> {
     programs: &'a Programs,
     home: tempfile::TempDir,
     serving: Option<Child>,
+    /// File systems of single members.
+    disks: Vec<PathBuf>,
     /// Where the process that serves the mount says how it is.
     told: Option<UnixDatagram>,
 }
@@ -30,11 +34,25 @@ pub(crate) struct Ground<'a> {
 impl<'a> Ground<'a> {
     /// An array of a level, with so many members, that nobody uses yet.
     pub(crate) fn new(options: &'a Options, programs: &'a Programs, level: &str, member_count: usize) -> Result<Self, String> {
+        Self::with_disk(options, programs, level, member_count, None)
+    }
+
+    /// As [`Self::new`]; the member in the slot `disk` has a file system (ext4) of its own.
+    pub(crate) fn with_disk(
+        options: &'a Options,
+        programs: &'a Programs,
+        level: &str,
+        member_count: usize,
+        disk: Option<usize>,
+    ) -> Result<Self, String> {
         let home = tempfile::Builder::new().prefix("doors.").tempdir_in("/dev/shm").map_err(|error| error.to_string())?;
-        let ground = Self { options, programs, home, serving: None, told: None };
+        let mut ground = Self { options, programs, home, serving: None, disks: Vec::new(), told: None };
         let members: Vec<String> = (0..member_count).map(|slot| ground.path(&format!("m{slot}")).display().to_string()).collect();
         for directory in members.iter().map(PathBuf::from).chain([ground.mounted(), ground.path("busy/x")]) {
             fs::create_dir_all(directory).map_err(|error| error.to_string())?;
+        }
+        if let Some(slot) = disk {
+            ground.put_disk(slot)?;
         }
         let mut words = vec!["create", NAME, "--level", level, "--chunk", "4K", "--at"];
         let data = ground.data().display().to_string();
@@ -42,6 +60,15 @@ impl<'a> Ground<'a> {
         words.extend(members.iter().map(String::as_str));
         ground.good(&words)?;
         Ok(ground)
+    }
+
+    fn put_disk(&mut self, slot: usize) -> Result<(), String> {
+        let (image, directory) = (self.path("image"), self.path(&format!("m{slot}")));
+        fs::File::create(&image).and_then(|file| file.set_len(DISK_BYTES)).map_err(|error| error.to_string())?;
+        succeed(Command::new("mkfs.ext4").args(["-q", "-O", "^has_journal", "-m", "0"]).arg(&image))?;
+        succeed(Command::new("mount").args(["-o", "loop,errors=remount-ro"]).arg(&image).arg(&directory))?;
+        self.disks.push(directory.clone());
+        fs::remove_dir(directory.join("lost+found")).map_err(|error| error.to_string())
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -59,7 +86,11 @@ impl<'a> Ground<'a> {
     }
 
     fn command(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(&self.options.command);
+        self.command_as(&self.options.command, words)
+    }
+
+    fn command_as(&self, program: &Path, words: &[&str]) -> Command {
+        let mut command = Command::new(program);
         command.args(words).env_remove("LD_PRELOAD").env("CXLRAID_LIB", &self.options.library);
         command.env("XDG_CONFIG_HOME", self.path("config")).env("XDG_STATE_HOME", self.path("state"));
         command.env("CXLRAID_SYSTEM_ARRAYS", self.path("system"));
@@ -87,6 +118,15 @@ impl<'a> Ground<'a> {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         let is_right = output.status.code() == Some(1) && said.lines().count() == 1 && said.contains(why);
         if is_right { Ok(()) } else { Err(format!("cxlraid {words:?}: {}, said {said:?} and not {why:?}", output.status)) }
+    }
+
+    /// Runs the command under the name by which mount(8) starts it.
+    pub(crate) fn helper(&self, words: &[&str]) -> Result<Output, String> {
+        let name = self.path("mount.cxlraid");
+        if !name.exists() {
+            symlink(&self.options.command, &name).map_err(|error| error.to_string())?;
+        }
+        self.command_as(&name, words).stdin(Stdio::null()).output().map_err(|error| format!("{words:?}: {error}"))
     }
 
     /// Mounts the array; the process that serves the mount is a child of this one.
@@ -164,7 +204,14 @@ impl Drop for Ground<'_> {
             let _ = child.wait();
         }
         let _ = self.output(&["stop", NAME]);
+        self.disks.iter().for_each(|disk| _ = Command::new("umount").arg("-l").arg(disk).status());
     }
+}
+
+/// Runs a command, which must succeed.
+pub(crate) fn succeed(command: &mut Command) -> Result<(), String> {
+    let output = command.stdin(Stdio::null()).output().map_err(|error| format!("{command:?}: {error}"))?;
+    if output.status.success() { Ok(()) } else { Err(format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr).trim())) }
 }
 
 /// Waits until something is so.

@@ -5,6 +5,7 @@
 //! returns, the other must see in its next call. In between a member is lost, or the process that serves the mount is
 //! killed. In the end members must hold what they must, and nothing is left in shared memory.
 
+mod dying;
 mod ground;
 mod peer;
 mod scenes;

@@ -1,6 +1,7 @@
 /* Makes calls on files as its standard input says, a line each, and answers each with a line: a value, or E and an
  * error number. Linked statically it reaches an array by a mount alone; linked dynamically, by the library. */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
 #include <fcntl.h>
@@ -8,9 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
+#include <time.h>
 #include <unistd.h>
 
 static int open_files[32];
@@ -57,6 +60,147 @@ static long append(const char *path, const char *who, int count) {
     }
     close(fd);
     return count;
+}
+
+/* What went wrong in a toil. */
+static char trouble[400];
+
+static int wrong(const char *what, long round) {
+    snprintf(trouble, sizeof trouble, "%s in round %ld: E%d", what, round, errno);
+    return -1;
+}
+
+/* Bytes that tell whose they are, and of which round. */
+static void pattern(char *bytes, long length, long seed, long round) {
+    unsigned long state = (unsigned long)seed * 1000003 + (unsigned long)round * 7919 + 1;
+    for (long at = 0; at < length; at++) {
+        state = state * 6364136223846793005UL + 1442695040888963407UL;
+        bytes[at] = (char)(state >> 56);
+    }
+}
+
+#define MUST(condition) do { errno = 0; if (!(condition)) return wrong(#condition, round); } while (0)
+#define SPACE 70000
+
+/* One round of everything that a program does with files, in a directory of its own. Every answer is known. */
+static int one_round(const char *home, int directory, int kept, int maps, long seed, long round) {
+    static char bytes[SPACE], got[SPACE], kept_bytes[SPACE], text[40], path[5000], other[5000];
+    static long kept_length;
+    struct stat found, again;
+    long length = 1 + (seed * 31 + round * 977) % (SPACE - 1), at = round * 4099 % 50000, part = 1 + round % 20000;
+    pattern(bytes, length, seed, round);
+    snprintf(path, sizeof path, "%s/file%ld", home, round % 5);
+    int fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0640);
+    MUST(fd >= 0);
+    MUST(write(fd, bytes, length / 2) == length / 2);
+    MUST(write(fd, bytes + length / 2, length - length / 2) == length - length / 2);
+    MUST(fstat(fd, &found) == 0 && found.st_size == length);
+    MUST(pread(fd, got, SPACE, 0) == length);
+    MUST(memcmp(got, bytes, length) == 0);
+    struct flock lock_ = {.l_type = F_WRLCK, .l_start = round % 7, .l_len = 3};
+    MUST(fcntl(fd, F_SETLK, &lock_) == 0);
+    MUST(flock(fd, LOCK_EX | LOCK_NB) == 0);
+    if (round % 8 == 0) MUST(fsync(fd) == 0);
+    MUST(lseek(fd, 0, SEEK_HOLE) == length);
+    MUST(close(fd) == 0);
+    /* The same by other names, and by a descriptor of the directory. */
+    MUST(stat(path, &again) == 0 && again.st_size == length);
+    snprintf(text, sizeof text, "name%ld", round % 3);
+    snprintf(other, sizeof other, "%s/%s", home, text);
+    MUST(rename(path, other) == 0);
+    MUST((fd = openat(directory, text, O_RDONLY)) >= 0);
+    MUST(read(fd, got, SPACE) == length);
+    MUST(memcmp(got, bytes, length) == 0);
+    MUST(close(fd) == 0);
+    MUST(linkat(directory, text, directory, "link", 0) == 0);
+    MUST(fstatat(directory, "link", &found, AT_SYMLINK_NOFOLLOW) == 0 && found.st_nlink == 2 && found.st_size == length);
+    MUST(chmod(other, 0600 + round % 8) == 0);
+    MUST(fstatat(directory, "link", &found, 0) == 0 && (found.st_mode & 0777) == 0600u + round % 8);
+    MUST(setxattr(other, "user.note", &round, sizeof round, 0) == 0);
+    long note = -1;
+    MUST(getxattr(other, "user.note", &note, sizeof note) == sizeof note && note == round);
+    struct timespec times[2] = {{.tv_sec = 1000000 + round}, {.tv_sec = 2000000 + round}};
+    MUST(utimensat(directory, text, times, 0) == 0);
+    MUST(stat(other, &found) == 0 && found.st_mtime == 2000000 + round);
+    MUST(truncate(other, length / 2) == 0);
+    MUST(stat(other, &found) == 0 && found.st_size == length / 2);
+    MUST(unlinkat(directory, "link", 0) == 0);
+    MUST(access(other, R_OK | W_OK) == 0);
+    /* Directories and symlinks. */
+    MUST(mkdirat(directory, "inner", 0755) == 0);
+    snprintf(path, sizeof path, "%s/inner/deep", home);
+    MUST((fd = open(path, O_WRONLY | O_CREAT | O_EXCL, 0644)) >= 0);
+    MUST(pwrite(fd, bytes, part, at) == part);
+    int inner = openat(directory, "inner", O_RDONLY | O_DIRECTORY);
+    MUST(inner >= 0);
+    MUST(renameat(directory, "inner", directory, "moved") == 0);
+    MUST(fstat(fd, &found) == 0 && found.st_size == at + part);
+    MUST(fstatat(inner, "deep", &found, 0) == 0 && found.st_size == at + part);
+    MUST(close(fd) == 0);
+    DIR *listing = fdopendir(inner);
+    MUST(listing != NULL);
+    long names = 0;
+    for (struct dirent *entry; (errno = 0, entry = readdir(listing)); names++) { }
+    if (errno || names != 3) return wrong("readdir", round);
+    MUST(closedir(listing) == 0);
+    snprintf(path, sizeof path, "%s/moved/deep", home);
+    MUST(unlink(path) == 0);
+    MUST(unlinkat(directory, "moved", AT_REMOVEDIR) == 0);
+    MUST(symlinkat(text, directory, "points") == 0);
+    MUST(readlinkat(directory, "points", got, SPACE) == (long)strlen(text));
+    MUST(fstatat(directory, "points", &found, 0) == 0 && found.st_size == length / 2);
+    MUST(unlinkat(directory, "points", 0) == 0);
+    errno = 0;
+    if (access(path, F_OK) != -1 || errno != ENOENT) return wrong("what is gone", round);
+    /* A file that stays open, and one that has no name. */
+    if (at + part > kept_length) kept_length = at + part;
+    memcpy(kept_bytes + at, bytes, part < length ? part : length);
+    memset(kept_bytes + at + (part < length ? part : length), 7, part - (part < length ? part : length));
+    MUST(pwrite(kept, kept_bytes + at, part, at) == part);
+    MUST(pread(kept, got, SPACE, 0) == kept_length);
+    MUST(memcmp(got, kept_bytes, kept_length) == 0);
+    MUST(fstat(kept, &found) == 0 && found.st_size == kept_length && found.st_nlink == 0);
+    if (round % 4 == 0) MUST(fchmod(kept, 0600 + round % 64) == 0);
+    if (maps && round % 4 == 1) {
+        char *map = mmap(NULL, kept_length, PROT_READ | PROT_WRITE, MAP_SHARED, kept, 0);
+        MUST(map != MAP_FAILED);
+        map[at] = kept_bytes[at] = (char)round;
+        MUST(memcmp(map, kept_bytes, kept_length) == 0);
+        MUST(msync(map, kept_length, MS_SYNC) == 0);
+        MUST(munmap(map, kept_length) == 0);
+        MUST(pread(kept, got, SPACE, 0) == kept_length);
+        MUST(memcmp(got, kept_bytes, kept_length) == 0);
+    }
+    return 0;
+}
+
+/* Goes round until a file is there. */
+static long toil(const char *home, const char *stop, int maps, long seed) {
+    static char path[5000];
+    long round = 0;
+    MUST(mkdir(home, 0755) == 0);
+    int directory = open(home, O_RDONLY | O_DIRECTORY);
+    MUST(directory >= 0);
+    snprintf(path, sizeof path, "%s/kept", home);
+    int kept = open(path, O_RDWR | O_CREAT | O_EXCL, 0600);
+    MUST(kept >= 0);
+    MUST(unlink(path) == 0);
+    while (access(stop, F_OK) != 0) {
+        round++;
+        if (one_round(home, directory, kept, maps, seed, round)) return -1;
+    }
+    close(kept);
+    close(directory);
+    return round;
+}
+
+/* Shuts an ext4 down (EXT4_IOC_SHUTDOWN, EXT4_GOING_FLAGS_NOLOGFLUSH): every call fails from then on. */
+static long shut_down(const char *directory) {
+    unsigned how = 2;
+    int fd = open(directory, O_RDONLY | O_DIRECTORY);
+    long result = fd < 0 ? -1 : ioctl(fd, 0x8004587d, &how);
+    close(fd);
+    return result;
 }
 
 int main(void) {
@@ -113,9 +257,11 @@ int main(void) {
         case 'S': sscanf(rest, "%d %ld %s", &k, &x, a); memcpy(maps[k] + x, a, strlen(a)); result = msync(maps[k], x + strlen(a), MS_SYNC); break;
         case 'V': sscanf(rest, "%d %ld %ld", &k, &x, &y); memcpy(text, maps[k] + x, y); text[y] = 0; result = y; break;
         case 'C': sscanf(rest, "%s %s %d", a, b, &k); result = append(a, b, k); break;
+        case 'T': sscanf(rest, "%s %s %d %ld", a, b, &k, &x); result = toil(a, b, k, x); if (result < 0) strcpy(text, trouble); break;
+        case 'Z': sscanf(rest, "%s", a); result = shut_down(a); break;
         default: errno = EINVAL;
         }
-        if (result < 0) printf("E%d\n", errno);
+        if (result < 0 && !text[0]) printf("E%d\n", errno);
         else if (text[0]) printf("%s\n", text);
         else printf("%ld\n", result);
     }

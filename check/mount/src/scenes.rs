@@ -1,15 +1,15 @@
 //! What is done on both doors, and what must come of it.
 
 use crate::{
-    Options,
-    ground::{Ground, wait},
+    Options, dying,
+    ground::{Ground, succeed, wait},
     peer::{Peer, Programs},
 };
-use std::{collections::BTreeMap, fs};
+use std::{collections::BTreeMap, fs, process::Command};
 
 type Scene = fn(&Options, &Programs) -> Result<(), String>;
 
-pub(crate) const ALL: [(&str, Scene); 12] = [
+pub(crate) const ALL: [(&str, Scene); 19] = [
     ("data", data),
     ("names", names),
     ("attributes", attributes),
@@ -18,10 +18,17 @@ pub(crate) const ALL: [(&str, Scene); 12] = [
     ("mappings", mappings),
     ("appends", appends),
     ("loss", loss),
+    ("member-away", dying::away),
+    ("member-removed", dying::removed),
+    ("member-cut", dying::cut),
+    ("member-shut", dying::shut),
+    ("member-read-only", dying::read_only),
+    ("member-barred", dying::barred),
     ("renamed", renamed_in_a_loss),
     ("killed", killed),
     ("service", service),
     ("refusals", refusals),
+    ("fstab", fstab),
 ];
 
 /// On which door a call is made.
@@ -483,6 +490,45 @@ fn service(options: &Options, programs: &Programs) -> Result<(), String> {
     }
     drop(library);
     ground.unmount()?;
+    ground.conclude()
+}
+
+/// As mount(8) mounts it for a line of /etc/fstab.
+fn fstab(options: &Options, programs: &Programs) -> Result<(), String> {
+    let ground = Ground::new(options, programs, "5", 3)?;
+    let mounted = ground.mounted().display().to_string();
+    let mut library = ground.intercepted()?;
+    library.ask("o 0 @/file wc")?;
+    library.ask("w 0 0 text")?;
+    for (words, status, why) in [
+        (vec!["doors"], 1, "an array and a directory"),
+        (vec!["doors", &mounted, "-o", "acl"], 1, "unknown"),
+        (vec!["none", &mounted], 32, "no array has this name"),
+    ] {
+        let output = ground.helper(&words)?;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        if output.status.code() != Some(status) || said.lines().count() != 1 || !said.contains(why) {
+            return Err(format!("{words:?}: {}, said {said:?}", output.status));
+        }
+    }
+    let output = ground.helper(&["doors", &mounted, "-n", "-o", "ro,allow_other,nofail,_netdev,noexec,nodev,nosuid"])?;
+    if !output.status.success() || !output.stdout.is_empty() || !output.stderr.is_empty() {
+        return Err(format!("it is not mounted: {output:?}"));
+    }
+    let list = fs::read_to_string("/proc/self/mounts").map_err(|error| error.to_string())?;
+    let line = list.lines().find(|line| line.split(' ').nth(1) == Some(&mounted)).unwrap_or_default();
+    if !line.contains(" fuse.cxlraid ro,nosuid,nodev,noexec,") || !line.contains("allow_other") {
+        return Err(format!("it is mounted as {line:?}"));
+    }
+    let status = ground.good(&["status", "doors", "--json"])?;
+    if !status.contains(&format!("\"mounts\": [\n        \"{mounted}\"\n      ]")) {
+        return Err(format!("its JSON does not say that it is mounted: {status}"));
+    }
+    let mut doors = Doors { mount: ground.through_mount()?, library };
+    doors.play(&[(M, "o 0 @/file w", "E30"), (M, "o 0 @/file r", "0"), (M, "r 0 0 9", "text"), (M, "d @/new", "E30")])?;
+    drop(doors);
+    succeed(Command::new("umount").arg(&mounted))?;
+    wait(|| ground.good(&["stop", "doors"]).is_ok())?;
     ground.conclude()
 }
 

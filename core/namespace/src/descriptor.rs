@@ -1,12 +1,13 @@
 //! The file or directory that a descriptor of the program stands for, and the current directory.
 
+use crate::located::open_below;
 use crate::open::Trouble;
 use crate::replay::Purpose;
 use crate::{Namespace, Node, ProgramPath, Reached};
 use alloc::vec::Vec;
 use file::FileRef;
 use format::Attribute;
-use sys::rustix::fs::{AtFlags, CWD, FileType, OFlags, fcntl_getfl, fstat, readlinkat, statat};
+use sys::rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fcntl_getfl, fstat, readlinkat, statat};
 use sys::rustix::process::getcwd;
 use sys::{AsRawFd, BorrowedFd, OsError, OwnedFd, RawFd, Result};
 use units::Slot;
@@ -118,6 +119,11 @@ impl Namespace {
     /// whole on this descriptor. `follow`: whether a symlink at the end of the path is followed.
     pub fn look_at<'p>(&self, path: impl Into<ProgramPath<'p>>, follow: bool) -> Result<Reached<OwnedFd>> {
         self.find(path.into(), OFlags::PATH | OFlags::CLOEXEC, follow)?.and_then(|found| Ok(found.fd))
+    }
+
+    /// A descriptor (O_PATH, close-on-exec) of what has a logical path on one member, whatever the others say. No symlink is followed.
+    pub fn look_at_on(&self, slot: Slot, path: &[u8]) -> Result<OwnedFd> {
+        open_below(self.root(slot)?, &path[1..], OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
     }
 
     /// What an anchor stands for that this process did not open itself: it was open before exec, or another

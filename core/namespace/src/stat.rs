@@ -129,6 +129,12 @@ impl Namespace {
         Ok(self.told(stat, known.unwrap_or(None)))
     }
 
+    /// As [`Self::fstat`], but fails where a member that has failed can only tell what its own backing file is like.
+    pub fn fstat_surely(&self, fd: BorrowedFd<'_>, node: &Node) -> Result<Stat> {
+        let (stat, known) = self.ask(fd, node)?;
+        Ok(self.told(stat, known?))
+    }
+
     /// What the kernel says of a descriptor, and what the array knows of the file; None if it is none of the
     /// array's. To ask the array may fail.
     pub(crate) fn ask(&self, fd: BorrowedFd<'_>, node: &Node) -> Result<(Stat, Result<Option<Known>>)> {

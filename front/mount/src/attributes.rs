@@ -6,7 +6,7 @@ use crate::{
     wire::{self, AttributesOut, GetattrIn, GetxattrIn, GetxattrOut, Header, SetattrIn, SetxattrIn, valid},
 };
 use file::FileRef;
-use namespace::{Node as Kind, Timestamps, XattrFlags};
+use namespace::{Namespace, Node as Kind, Timestamps, XattrFlags};
 use sys::rustix::fs::{Timespec, UTIME_NOW, UTIME_OMIT};
 use sys::{AsFd as _, BorrowedFd, OsError, Result};
 
@@ -16,11 +16,27 @@ const XATTR_BYTES_MAX: usize = 65536;
 const UNCHANGED: u32 = u32::MAX;
 
 impl Session {
-    /// Runs `act` on a descriptor of what a request is about: the open one it names, else the one that only names it.
-    fn on<T>(&self, header: &Header, handle: Option<u64>, act: impl FnOnce(BorrowedFd<'_>, &Kind) -> Result<T>) -> Result<T> {
+    /// Runs `act` on a descriptor of what a request is about: the open file that it names, else the descriptor that only names the thing.
+    /// What is open and no file is looked at by the latter, too, which follows when another member answers.
+    fn on<T>(&self, header: &Header, handle: Option<u64>, mut act: impl FnMut(BorrowedFd<'_>, &Kind) -> Result<T>) -> Result<T> {
         match handle.map(|handle| self.handles.get(handle)) {
-            Some(Ok(opened)) => act(opened.anchor.as_fd(), &opened.node),
-            _ => act(self.nodes.get(header.node)?.fd(), &Kind::Path),
+            Some(Ok(opened)) if matches!(opened.node, Kind::File(_)) => act(opened.anchor.as_fd(), &opened.node),
+            _ => self.on_node(header.node, act),
+        }
+    }
+
+    /// Runs `act` on the descriptor that names something. A file without a name that is open can be reached by that alone once the member
+    /// of the descriptor has failed.
+    pub(crate) fn on_node<T>(&self, node: u64, mut act: impl FnMut(BorrowedFd<'_>, &Kind) -> Result<T>) -> Result<T> {
+        match act(self.nodes.get(node)?.fd(), &Kind::Path) {
+            Err(error) if Namespace::may_be_failure(error) => match self.handles.file_of(node) {
+                Some(opened) => act(opened.anchor.as_fd(), &opened.node),
+                None => match caller::as_root(|| self.nodes.find_anew(node)) {
+                    Some(again) => act(again.fd(), &Kind::Path),
+                    None => Err(error),
+                },
+            },
+            result => result,
         }
     }
 
@@ -31,7 +47,7 @@ impl Session {
     }
 
     fn tell_attributes(&self, header: &Header, handle: Option<u64>, answer: &mut Answer) -> Result<Done> {
-        let stat = self.on(header, handle, |fd, kind| caller::as_root(|| self.names.fstat(fd, kind)))?;
+        let stat = self.on(header, handle, |fd, kind| caller::as_root(|| self.names.fstat_surely(fd, kind)))?;
         answer.put(&AttributesOut { attributes: (&stat).into(), ..AttributesOut::default() })
     }
 
@@ -81,14 +97,12 @@ impl Session {
     pub(crate) fn get_xattr(&self, header: &Header, body: &[u8], answer: &mut Answer) -> Result<Done> {
         let (asked, rest) = wire::split::<GetxattrIn>(body)?;
         let name = wire::split_name(rest)?.0;
-        let node = self.nodes.get(header.node)?;
-        give(asked.bytes, answer, |buffer| self.names.getxattr_open(node.fd(), &Kind::Path, name, buffer))
+        give(asked.bytes, answer, |buffer| self.on_node(header.node, |fd, kind| self.names.getxattr_open(fd, kind, name, buffer)))
     }
 
     pub(crate) fn list_xattrs(&self, header: &Header, body: &[u8], answer: &mut Answer) -> Result<Done> {
         let (asked, _) = wire::split::<GetxattrIn>(body)?;
-        let node = self.nodes.get(header.node)?;
-        give(asked.bytes, answer, |buffer| self.names.listxattr_open(node.fd(), &Kind::Path, buffer))
+        give(asked.bytes, answer, |buffer| self.on_node(header.node, |fd, kind| self.names.listxattr_open(fd, kind, buffer)))
     }
 
     pub(crate) fn set_xattr(&self, header: &Header, body: &[u8]) -> Result<Done> {
@@ -96,13 +110,13 @@ impl Session {
         let (name, rest) = wire::split_name(rest)?;
         let value = rest.get(..asked.bytes as usize).ok_or(OsError::INVAL)?;
         let flags = XattrFlags::from_bits_retain(asked.flags);
-        self.names.fsetxattr(self.nodes.get(header.node)?.fd(), &Kind::Path, name, value, flags)?;
+        self.on_node(header.node, |fd, kind| self.names.fsetxattr(fd, kind, name, value, flags))?;
         Ok(Done::Answered)
     }
 
     pub(crate) fn remove_xattr(&self, header: &Header, body: &[u8]) -> Result<Done> {
         let name = wire::split_name(body)?.0;
-        self.names.fremovexattr(self.nodes.get(header.node)?.fd(), &Kind::Path, name)?;
+        self.on_node(header.node, |fd, kind| self.names.fremovexattr(fd, kind, name))?;
         Ok(Done::Answered)
     }
 }

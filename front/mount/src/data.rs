@@ -14,7 +14,7 @@ use crate::{
 use file::FileRef;
 use linux_raw_sys::general::{FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE, FALLOC_FL_ZERO_RANGE};
 use namespace::{Access, AtFlags, Node as Kind, OFlags, Opened, ProgramPath};
-use sys::rustix::fs::Dir;
+use sys::rustix::fs::{CWD, Dir, Mode, openat};
 use sys::{AsFd as _, OsError, Result};
 
 /// A file that the kernel opens to execute it (__FMODE_EXEC).
@@ -29,7 +29,6 @@ const KIND_SHIFT: u32 = 12;
 impl Session {
     pub(crate) fn open(&self, header: &Header, body: &[u8], answer: &mut Answer) -> Result<Done> {
         let (asked, _) = wire::split::<OpenIn>(body)?;
-        let node = self.nodes.get(header.node)?;
         let flags = OFlags::from_bits_retain(asked.flags);
         // The caller's rights are those of the file itself; what is opened then is the array's, with all rights.
         let wanted = match flags & OFlags::RWMODE {
@@ -39,14 +38,14 @@ impl Session {
             OFlags::WRONLY => Access::WRITE_OK,
             _ => Access::READ_OK | Access::WRITE_OK,
         };
-        self.names.access_open(node.fd(), &Kind::Path, wanted, AtFlags::EACCESS)?;
+        self.on_node(header.node, |fd, kind| self.names.access_open(fd, kind, wanted, AtFlags::EACCESS))?;
         let kept = flags & (OFlags::RWMODE | OFlags::APPEND | OFlags::NONBLOCK);
         let opened = caller::as_root(|| {
-            let again = || self.names.reopen(node.fd(), &Kind::Path, kept | OFlags::CLOEXEC, 0);
+            let again = || self.on_node(header.node, |fd, kind| self.names.reopen(fd, kind, kept | OFlags::CLOEXEC, 0));
             match again() {
                 // Its making was cut short, which is made good when it is opened by its name.
                 Err(OsError::IO | OsError::STALE) => {
-                    let path = self.names.logical_path_of(node.fd())?.ok_or(OsError::STALE)?;
+                    let path = self.names.logical_path_of(self.nodes.get(header.node)?.fd())?.ok_or(OsError::STALE)?;
                     inside(self.names.open(
                         ProgramPath::known(&path),
                         OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
@@ -61,12 +60,12 @@ impl Session {
             file.truncate(0)?;
             tell_modified(file, opened.anchor.as_fd());
         }
-        answer.put(&self.handle(opened))
+        answer.put(&self.handle(header.node, opened))
     }
 
-    fn handle(&self, opened: Opened) -> OpenOut {
+    fn handle(&self, node: u64, opened: Opened) -> OpenOut {
         let flags = if matches!(opened.node, Kind::File(_)) { wire::OPEN_DIRECT_IO } else { 0 };
-        OpenOut { handle: self.handles.enter(opened), flags, padding: 0 }
+        OpenOut { handle: self.handles.enter(node, opened), flags, padding: 0 }
     }
 
     /// Makes a file, or opens the one that another has made meanwhile; or makes a file without a name (O_TMPFILE).
@@ -76,15 +75,18 @@ impl Session {
         let flags = OFlags::from_bits_retain(asked.flags) & kept | OFlags::CLOEXEC;
         caller::mask(asked.umask);
         let opened = if header.operation == op::TMPFILE {
-            let node = self.nodes.get(header.node)?;
-            self.names.reopen(node.fd(), &Kind::Path, flags | OFlags::TMPFILE, asked.mode)?
+            self.names.reopen(self.nodes.get(header.node)?.fd(), &Kind::Path, flags | OFlags::TMPFILE, asked.mode)?
         } else {
             let child = self.nodes.child(header.node, wire::split_name(rest)?.0)?;
             inside(self.names.open(child.path(), flags | OFlags::CREATE | OFlags::NOFOLLOW, asked.mode)?)?
         };
-        let named = opened_again(opened.anchor.as_fd(), OFlags::PATH | OFlags::CLOEXEC)?;
-        let entry = self.entry(named)?;
-        answer.put(&CreateOut { entry, open: self.handle(opened) })
+        answer.is_settled = true;
+        // The anchor's member may fail at any time.
+        let entry = self.over_losses(|| {
+            let link = self.names.link_of(opened.anchor.as_fd(), &opened.node);
+            self.entry(openat(CWD, link, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?)
+        })?;
+        answer.put(&CreateOut { entry, open: self.handle(entry.node, opened) })
     }
 
     /// Runs `act` on an open file.
@@ -191,7 +193,7 @@ impl Session {
         let kept = OFlags::from_bits_retain(asked.flags) & OFlags::NOATIME;
         let flags = kept | OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = inside(self.names.open(here.path(), flags, 0)?)?;
-        answer.put(&self.handle(opened))
+        answer.put(&self.handle(header.node, opened))
     }
 
     /// Names in a directory, from a position on. Reading from the beginning reads the directory anew, on the member that answers now.

@@ -1,7 +1,7 @@
 //! What programs have open through the mount: each open file description of the kernel's has one here, whose anchor is
 //! the kernel's on the member that answered.
 
-use namespace::{FileType, Opened};
+use namespace::{FileType, Node, Opened};
 use std::{
     collections::HashMap,
     ops::Deref,
@@ -22,6 +22,8 @@ pub(crate) struct Listed {
 /// Something that is open.
 pub(crate) struct Handle {
     opened: Opened,
+    /// The kernel's number of what is open.
+    node: u64,
     /// Of a directory, the names when it was last read from its beginning: positions count these.
     listed: Mutex<Vec<Listed>>,
 }
@@ -51,11 +53,16 @@ impl Handles {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives out a number.
-    pub(crate) fn enter(&self, opened: Opened) -> u64 {
+    /// Gives out a number for what is open on a node.
+    pub(crate) fn enter(&self, node: u64, opened: Opened) -> u64 {
         let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
-        self.open().insert(number, Arc::new(Handle { opened, listed: Mutex::default() }));
+        self.open().insert(number, Arc::new(Handle { opened, node, listed: Mutex::default() }));
         number
+    }
+
+    /// A node's file, if somebody has it open. All that is open is looked at.
+    pub(crate) fn file_of(&self, node: u64) -> Option<Arc<Handle>> {
+        self.open().values().find(|handle| handle.node == node && matches!(handle.opened.node, Node::File(_))).cloned()
     }
 
     /// What has a number.

@@ -19,7 +19,7 @@ use crate::{
     wire::{self, Header, InterruptIn, LOCK_FLOCK, LockIn, LockOut, op},
 };
 use file::{FileLock, LockKind, RESERVED_OFFSET};
-use namespace::{Node as Kind, OFlags};
+use namespace::{Namespace, Node as Kind, OFlags};
 use std::{
     collections::{HashMap, VecDeque, hash_map::Entry},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
@@ -275,7 +275,18 @@ impl State {
     }
 }
 
-/// Opens what a handle has open once more. The kernel has looked whether the program's own descriptor allows the lock.
+/// Opens what a handle has open once more. The kernel has looked whether the program's own descriptor allows the lock. If the member of the
+/// handle's anchor has failed, the description lies on another one, where locks exclude those of the failed one, too.
 fn open_for_locks(handle: &Handle) -> Result<OwnedFd> {
-    crate::caller::as_root(|| opened_again(handle.anchor.as_fd(), OFlags::RDWR | OFlags::CLOEXEC))
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    crate::caller::as_root(|| match (opened_again(handle.anchor.as_fd(), flags), &handle.node) {
+        (Err(error), Kind::File(file)) if Namespace::may_be_failure(error) => {
+            let (_, backing) = file.backing_fds().next().ok_or(error)?;
+            let fd = opened_again(backing, flags)?;
+            let stat = sys::rustix::fs::fstat(&fd)?;
+            file.note_anchor([stat.st_dev, stat.st_ino]);
+            Ok(fd)
+        }
+        (opened, _) => opened,
+    })
 }

@@ -6,7 +6,7 @@ use crate::{
     session::{Answer, Done, Session},
     wire::{self, BatchForgetIn, EntryOut, ForgetIn, ForgetOne, Header, LinkIn, MkdirIn, MknodIn, Rename2In, RenameIn, op},
 };
-use namespace::{FileType, Node as Kind, Reached, RenameFlags};
+use namespace::{FileType, Reached, RenameFlags};
 use sys::rustix::fs::{CWD, readlinkat};
 use sys::{OsError, OwnedFd, Result};
 
@@ -26,10 +26,12 @@ impl Session {
 
     /// Tells the kernel what a name leads to.
     fn tell_child(&self, child: &Child, answer: &mut Answer) -> Result<Done> {
-        // Members that contradict each other are settled by this; the descriptor alone tells nothing of that.
-        inside(self.names.stat(child.path(), false)?)?;
-        let found = inside(self.names.look_at(child.path(), false)?)?;
-        answer.put(&self.entry(found)?)
+        let entry = self.over_losses(|| {
+            // Members that contradict each other are settled by this; the descriptor alone tells nothing of that.
+            inside(self.names.stat(child.path(), false)?)?;
+            self.entry(inside(self.names.look_at(child.path(), false)?)?)
+        })?;
+        answer.put(&entry)
     }
 
     /// What the kernel is told of what a descriptor (O_PATH) names.
@@ -65,6 +67,7 @@ impl Session {
         let (target, _) = wire::split_name(rest)?;
         let child = self.nodes.child(header.node, name)?;
         inside(self.names.symlink(target, child.path())?)?;
+        answer.is_settled = true;
         self.tell_child(&child, answer)
     }
 
@@ -74,6 +77,7 @@ impl Session {
         caller::mask(asked.umask);
         let device = wire::unpacked_device(asked.device);
         inside(self.names.mknod(child.path(), FileType::from_raw_mode(asked.mode), asked.mode, device)?)?;
+        answer.is_settled = true;
         self.tell_child(&child, answer)
     }
 
@@ -82,6 +86,7 @@ impl Session {
         let child = self.nodes.child(header.node, wire::split_name(rest)?.0)?;
         caller::mask(asked.umask);
         inside(self.names.mkdir(child.path(), asked.mode)?)?;
+        answer.is_settled = true;
         self.tell_child(&child, answer)
     }
 
@@ -112,8 +117,8 @@ impl Session {
     pub(crate) fn link(&self, header: &Header, body: &[u8], answer: &mut Answer) -> Result<Done> {
         let (asked, rest) = wire::split::<LinkIn>(body)?;
         let child = self.nodes.child(header.node, wire::split_name(rest)?.0)?;
-        let node = self.nodes.get(asked.node)?;
-        inside(self.names.link_descriptor(node.fd(), &Kind::Path, child.path())?)?;
+        inside(self.on_node(asked.node, |fd, kind| self.names.link_descriptor(fd, kind, child.path()))?)?;
+        answer.is_settled = true;
         self.tell_child(&child, answer)
     }
 

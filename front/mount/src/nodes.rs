@@ -12,7 +12,9 @@
 //! - a descriptor is kept for as many things as [`Nodes::capacity`] says. Of others that are no directories the path is
 //!   kept, by which they are opened when they are asked for by number; to look their name up opens them as well;
 //! - all descriptors lie on the member whose answers count. When that is another one than before, they are opened anew
-//!   by their paths, and keep their numbers ([`Nodes::follow_members`]).
+//!   by their paths, and keep their numbers ([`Nodes::follow_members`]);
+//! - what is no file has a *twin*: a descriptor of the same thing on the next member. Of a member that is lost nobody can
+//!   tell where its directories are on the others; the twin can. A file is known on each member by its attribute.
 
 use crate::{caller, names::inside, wire::ROOT};
 use namespace::{Namespace, Node as Kind, ProgramPath, Reached};
@@ -23,7 +25,7 @@ use std::{
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
 };
-use sys::rustix::fs::{CWD, Stat, getxattr, readlinkat};
+use sys::rustix::fs::{CWD, Stat, fstat, getxattr, readlinkat};
 use sys::rustix::process::{Resource, getrlimit};
 use sys::{AsFd, AsRawFd, BorrowedFd, OsError, OwnedFd, Result};
 
@@ -39,6 +41,8 @@ const DIRECTORY: u64 = 0o040_000;
 const CAPACITY_MAX: usize = 1 << 18;
 /// No member has this slot.
 const NO_SLOT: usize = usize::MAX;
+/// The kernel writes this behind the path of what has lost its name.
+const DELETED: &[u8] = b" (deleted)";
 
 /// Something of the array that the kernel knows.
 pub(crate) struct Node {
@@ -61,6 +65,7 @@ struct Entry {
     identity: Identity,
     /// Of a file, what its backing files say that they belong to: the same on every member.
     attribute: Option<Vec<u8>>,
+    twin: Option<OwnedFd>,
     count: u64,
 }
 
@@ -79,6 +84,8 @@ pub(crate) struct Nodes {
     table: Mutex<Table>,
     /// The member that the descriptors lie on.
     slot: AtomicUsize,
+    /// The state of the members when it was last looked at.
+    members_epoch: AtomicU64,
     /// The state of directories and symlinks when that member was last seen to answer.
     names_epoch: AtomicU64,
     /// So many descriptors are kept, more only of directories.
@@ -113,7 +120,7 @@ impl Nodes {
     pub(crate) fn new(names: Namespace, root: &[u8]) -> Result<Self> {
         let Reached::Array(fd) = names.look_at(root, true)? else { return Err(OsError::XDEV) };
         let identity = identity(&names.fstat(fd.as_fd(), &Kind::Path)?);
-        let entry = Entry { held: Held::Open(Arc::new(Node { fd })), identity, attribute: None, count: 1 };
+        let entry = Entry { held: Held::Open(Arc::new(Node { fd })), identity, attribute: None, twin: None, count: 1 };
         let table = Table {
             entries: HashMap::from([(ROOT, entry)]),
             numbers: HashMap::from([(identity, ROOT)]),
@@ -124,7 +131,8 @@ impl Nodes {
         // What is open, and what each open file has open on the members, needs the rest.
         let capacity = getrlimit(Resource::Nofile).current.map_or(CAPACITY_MAX, |limit| limit as usize / 2);
         let names_epoch = AtomicU64::new(NO_EPOCH);
-        Ok(Self { names, table: Mutex::new(table), slot, names_epoch, capacity: capacity.min(CAPACITY_MAX) })
+        let members_epoch = AtomicU64::new(NO_EPOCH);
+        Ok(Self { names, table: Mutex::new(table), slot, members_epoch, names_epoch, capacity: capacity.min(CAPACITY_MAX) })
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -158,7 +166,7 @@ impl Nodes {
     /// The number of what a descriptor (O_PATH) names, and what it is like. The kernel is told the number once more.
     pub(crate) fn enter(&self, fd: OwnedFd) -> Result<(u64, Stat)> {
         // What a file is like may be asked by who may not read it. The array's part of that is known to who may.
-        let stat = caller::as_root(|| self.names.fstat(fd.as_fd(), &Kind::Path))?;
+        let stat = caller::as_root(|| self.names.fstat_surely(fd.as_fd(), &Kind::Path))?;
         let identity = identity(&stat);
         let attribute = if identity[2] == FILE { caller::as_root(|| attribute_of(fd.as_fd())) } else { None };
         let mut table = self.table();
@@ -176,7 +184,8 @@ impl Nodes {
             None => {
                 table.last += 1;
                 let number = table.last;
-                table.entries.insert(number, Entry { held: node, identity, attribute, count: 1 });
+                let twin = if identity[2] == FILE { None } else { caller::as_root(|| self.twin_of(&node)) };
+                table.entries.insert(number, Entry { held: node, identity, attribute, twin, count: 1 });
                 table.numbers.insert(identity, number);
                 table.open_count += 1;
                 number
@@ -196,7 +205,7 @@ impl Nodes {
             let Held::Open(node) = &entry.held else { continue };
             // What has no name any more can be found by its descriptor alone.
             let Ok((path, _)) = self.placed(node.fd()) else { continue };
-            if Arc::strong_count(node) == 1 && !path.ends_with(b" (deleted)") {
+            if Arc::strong_count(node) == 1 && !path.ends_with(DELETED) {
                 entry.held = Held::Closed(path);
                 table.open_count -= 1;
                 rest -= 1;
@@ -257,11 +266,26 @@ impl Nodes {
         Ok((path.to_vec(), slot))
     }
 
+    /// Whether another member answers than the one that the descriptors lie on.
+    pub(crate) fn are_behind(&self) -> bool {
+        self.names.files().array().first_in_use().is_ok_and(|first| first != self.slot.load(Ordering::Acquire))
+    }
+
     /// Sees to it that everything lies on the member whose answers count. To be called as root, before each request.
     pub(crate) fn follow_members(&self) {
         let Ok(first) = self.names.files().array().first_in_use() else { return };
+        let members_epoch = self.names.files().array().runtime().epoch();
         if self.slot.load(Ordering::Acquire) != first {
             self.move_to(first);
+        } else if self.members_epoch.load(Ordering::Acquire) != members_epoch {
+            // The member of the twins may be gone.
+            let mut table = self.table();
+            table
+                .entries
+                .values_mut()
+                .filter(|entry| entry.identity[2] != FILE)
+                .for_each(|entry| entry.twin = self.twin_of(&entry.held));
+            self.members_epoch.store(members_epoch, Ordering::Release);
         } else {
             let epoch = self.names.files().array().runtime().names_epoch();
             self.names_epoch.store(epoch.unwrap_or(NO_EPOCH), Ordering::Release);
@@ -279,21 +303,21 @@ impl Nodes {
         let epoch = self.names.files().array().runtime().names_epoch();
         let are_paths_right = epoch.is_some_and(|epoch| epoch == self.names_epoch.load(Ordering::Acquire));
         for (&number, entry) in entries.iter_mut() {
-            let path = match &entry.held {
-                Held::Open(node) => self.placed(node.fd()).map(|(path, _)| path),
-                Held::Closed(path) => Ok(path.clone()),
-                Held::Gone => continue,
-            };
             let is_file = entry.identity[2] == FILE;
-            let found = path.and_then(|path| {
-                let fd = inside(self.names.look_at(ProgramPath::known(&path), false)?)?;
-                let found = identity(&self.names.fstat(fd.as_fd(), &Kind::Path)?);
-                Ok((fd, found))
-            });
-            let is_same = |fd: &OwnedFd| match is_file {
-                true => entry.attribute.is_some() && attribute_of(fd.as_fd()) == entry.attribute,
+            let twin = entry.twin.take().and_then(|twin| self.placed(twin.as_fd()).ok().map(|(path, slot)| (path, slot, twin)));
+            let path = match (&entry.held, &twin) {
+                (Held::Gone, _) => continue,
+                (_, Some((path, ..))) => Ok(path.clone()),
+                (Held::Open(node), None) => self.placed(node.fd()).map(|(path, _)| path),
+                (Held::Closed(path), None) => Ok(path.clone()),
+            };
+            let found = path.and_then(|path| self.found(path.strip_suffix(DELETED).unwrap_or(&path)));
+            let is_same = |fd: &OwnedFd| match &twin {
+                _ if is_file => entry.attribute.is_some() && attribute_of(fd.as_fd()) == entry.attribute,
+                Some((_, slot, twin)) if *slot == Some(first) => is_one(fd, twin),
+                Some((path, ..)) => !path.ends_with(DELETED),
                 // The array's own paths stay where they are.
-                false => are_paths_right || number == ROOT,
+                None => are_paths_right || number == ROOT,
             };
             match found {
                 Ok((fd, found)) if found[2] == entry.identity[2] && is_same(&fd) => {
@@ -314,8 +338,57 @@ impl Nodes {
                 }
             }
         }
+        for entry in entries.values_mut().filter(|entry| entry.identity[2] != FILE) {
+            entry.twin = self.twin_of(&entry.held);
+        }
         self.slot.store(first, Ordering::Release);
     }
+
+    /// What has a logical path, and its identity.
+    fn found(&self, path: &[u8]) -> Result<(OwnedFd, Identity)> {
+        let fd = inside(self.names.look_at(ProgramPath::known(path), false)?)?;
+        let found = identity(&self.names.fstat(fd.as_fd(), &Kind::Path)?);
+        Ok((fd, found))
+    }
+
+    /// The same thing on the next member. None if there is no other member, or if names change meanwhile.
+    fn twin_of(&self, held: &Held) -> Option<OwnedFd> {
+        let Held::Open(node) = held else { return None };
+        let array = self.names.files().array();
+        let epoch = array.runtime().names_epoch()?;
+        let first = array.first_in_use().ok()?;
+        let next = array.in_order(array.in_use()).find(|&slot| slot != first)?;
+        let (path, slot) = self.placed(node.fd()).ok()?;
+        let twin = self.names.look_at_on(next, &path).ok().filter(|_| slot == Some(first))?;
+        (array.runtime().names_epoch() == Some(epoch)).then_some(twin)
+    }
+
+    /// Finds a file anew that the member whose answers count has lost by hand: the others know its name. To be called as root.
+    pub(crate) fn find_anew(&self, number: u64) -> Option<Arc<Node>> {
+        let before = self.get(number).ok()?;
+        let (path, _) = self.placed(before.fd()).ok()?;
+        let path = path.strip_suffix(DELETED)?;
+        // The members settle who is right.
+        inside(self.names.stat(ProgramPath::known(path), false).ok()?).ok()?;
+        let (fd, found) = self.found(path).ok()?;
+        let attribute = attribute_of(fd.as_fd())?;
+        let mut table = self.table();
+        let Table { entries, numbers, .. } = &mut *table;
+        let entry = entries.get_mut(&number).filter(|entry| entry.attribute.as_ref() == Some(&attribute))?;
+        if numbers.get(&entry.identity) == Some(&number) {
+            numbers.remove(&entry.identity);
+        }
+        numbers.insert(found, number);
+        entry.identity = found;
+        let node = Arc::new(Node { fd });
+        entry.held = Held::Open(node.clone());
+        Some(node)
+    }
+}
+
+/// Whether two descriptors name one thing.
+fn is_one(a: &OwnedFd, b: &OwnedFd) -> bool {
+    matches!((fstat(a), fstat(b)), (Ok(a), Ok(b)) if (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino))
 }
 
 /// What a backing file says that it belongs to.

@@ -18,6 +18,7 @@ use std::{
 };
 use sys::rustix::io::{IoSlice, read, writev};
 use sys::{OsError, OwnedFd, Result};
+use units::{MEMBER_COUNT_MAX, MemberSet};
 use zerocopy::{FromBytes as _, Immutable, IntoBytes};
 
 /// More requests are not served at a time.
@@ -63,11 +64,13 @@ pub(crate) enum Done {
 pub(crate) struct Answer {
     buffer: Box<[u8]>,
     bytes: usize,
+    /// What was asked for is done, and is not to be done again because a member fails.
+    pub(crate) is_settled: bool,
 }
 
 impl Answer {
     fn new() -> Self {
-        Self { buffer: vec![0; DATA_BYTES_MAX].into_boxed_slice(), bytes: 0 }
+        Self { buffer: vec![0; DATA_BYTES_MAX].into_boxed_slice(), bytes: 0, is_settled: false }
     }
 
     /// Appends a structure.
@@ -153,7 +156,6 @@ impl Session {
                 let _ = thread::Builder::new().spawn_scoped(scope, move || self.work(scope));
             }
             let Ok((header, body)) = Header::read_from_prefix(&request[..bytes]) else { continue };
-            answer.bytes = 0;
             match self.answer(&header, body, &mut answer) {
                 Ok(Done::Answered) => self.reply(header.unique, Ok(&answer.buffer[..answer.bytes])),
                 Ok(Done::Silent) => {}
@@ -174,10 +176,50 @@ impl Session {
         let _ = writev(&self.device, &[IoSlice::new(head.as_bytes()), IoSlice::new(body)]);
     }
 
+    /// Has a request answered, and once more if a member has failed before what is asked for was done.
     fn answer(&self, header: &Header, body: &[u8], answer: &mut Answer) -> Result<Done> {
-        caller::become_root();
-        self.nodes.follow_members();
-        caller::become_caller(header, needs(header.operation));
+        // A write that was made in part is not to be made again; the core goes on without members that fail in it.
+        answer.is_settled = header.operation == op::WRITE;
+        for _ in 0..MEMBER_COUNT_MAX {
+            answer.bytes = 0;
+            let before = self.names.files().array().in_use();
+            caller::become_root();
+            self.nodes.follow_members();
+            caller::become_caller(header, needs(header.operation));
+            match self.answer_once(header, body, answer) {
+                Err(error) if !answer.is_settled && self.is_by_loss(error, before) => {}
+                result => return result,
+            }
+        }
+        Err(OsError::IO)
+    }
+
+    /// Runs `act`, which only asks, and once more if a member has failed in it.
+    pub(crate) fn over_losses<T>(&self, act: impl Fn() -> Result<T>) -> Result<T> {
+        for _ in 0..MEMBER_COUNT_MAX {
+            let before = self.names.files().array().in_use();
+            match act() {
+                Err(error) if self.is_by_loss(error, before) => caller::as_root(|| self.nodes.follow_members()),
+                result => return result,
+            }
+        }
+        Err(OsError::IO)
+    }
+
+    /// Whether an error comes from a member that was in use `before` and is not any more. A call on a descriptor does not say which member
+    /// has failed, nor that one has.
+    fn is_by_loss(&self, error: OsError, before: MemberSet) -> bool {
+        if !Namespace::may_be_failure(error) {
+            return false;
+        }
+        // What is gone for other reasons is stale, too.
+        if error != OsError::STALE {
+            caller::as_root(|| self.names.let_failing_go(error));
+        }
+        self.nodes.are_behind() || self.names.files().array().in_use() != before
+    }
+
+    fn answer_once(&self, header: &Header, body: &[u8], answer: &mut Answer) -> Result<Done> {
         match header.operation {
             op::LOOKUP => self.lookup(header, body, answer),
             op::GETATTR => self.get_attributes(header, body, answer),
