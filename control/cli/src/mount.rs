@@ -36,7 +36,7 @@ use std::{
     time::{Duration, Instant},
 };
 use sys::{
-    AsRawFd as _, OsError, OwnedFd,
+    OsError, OwnedFd,
     rustix::{
         fs::{StatVfsMountFlags, fstatvfs},
         mount::MountFlags,
@@ -249,10 +249,9 @@ fn mount_one(
     allow_other: bool,
     flags: MountFlags,
 ) -> Result<Session, Failure> {
-    let number = device.as_raw_fd();
     let session = Session::new(*files.names(), &place.prefix, device)
         .map_err(|error| Failure::new(place.directory.display(), io::Error::from(error), "see 'cxlraid status'"))?;
-    mount::mount(number, array, &place.directory, allow_other, flags).map_err(|error| match error {
+    mount::mount(&session, array, &place.directory, allow_other, flags).map_err(|error| match error {
         OsError::PERM | OsError::ACCESS => {
             Failure::new(place.directory.display(), "may not be mounted on by this user", "run the command as root")
         }

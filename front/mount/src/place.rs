@@ -1,5 +1,6 @@
 //! Where mounts are: the kernel's list of them, making one, and taking one away.
 
+use crate::Session;
 use array::proc_file::unescaped;
 use std::{
     ffi::{CString, OsString},
@@ -9,7 +10,7 @@ use std::{
 };
 use sys::rustix::fs::{Mode, OFlags, open};
 use sys::rustix::mount::{self, MountFlags, UnmountFlags};
-use sys::{OwnedFd, RawFd, Result};
+use sys::{AsRawFd as _, OwnedFd, Result};
 
 /// What the kernel calls a mount of an array.
 const TYPE: &str = "fuse.cxlraid";
@@ -52,12 +53,13 @@ pub fn device() -> Result<OwnedFd> {
     open(DEVICE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// Mounts the device that a descriptor of this process is open on at a directory, under an array's name.
+/// Mounts a session's device at a directory, under an array's name.
 ///
 /// # Errors
 /// Those of mount(2).
-pub fn mount(device: RawFd, array: &str, directory: &Path, allow_other: bool, flags: MountFlags) -> Result<()> {
+pub fn mount(session: &Session, array: &str, directory: &Path, allow_other: bool, flags: MountFlags) -> Result<()> {
     let (user, group) = (sys::rustix::process::getuid().as_raw(), sys::rustix::process::getgid().as_raw());
+    let device = session.device().as_raw_fd();
     let others = if allow_other { ",allow_other" } else { "" };
     let options = format!("fd={device},rootmode=40000,user_id={user},group_id={group},default_permissions{others}");
     let options = CString::new(options).unwrap_or_default();

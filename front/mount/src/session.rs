@@ -17,7 +17,7 @@ use std::{
     thread::{self, Scope},
 };
 use sys::rustix::io::{IoSlice, read, writev};
-use sys::{OsError, OwnedFd, Result};
+use sys::{AsFd as _, OsError, OwnedFd, Result};
 use units::{MEMBER_COUNT_MAX, MemberSet};
 use zerocopy::{FromBytes as _, Immutable, IntoBytes};
 
@@ -126,6 +126,10 @@ impl Session {
             self.is_over.store(true, Ordering::Release);
             self.locks.end();
         });
+    }
+
+    pub(crate) fn device(&self) -> sys::BorrowedFd<'_> {
+        self.device.as_fd()
     }
 
     pub(crate) fn is_over(&self) -> bool {
