@@ -46,6 +46,11 @@ impl Ground {
         self.root.join("data")
     }
 
+    /// Where the array is mounted, in the mode for that.
+    pub(crate) fn mounted(&self) -> PathBuf {
+        self.root.join("mounted")
+    }
+
     /// Where what the files must hold is kept.
     pub(crate) fn expected(&self) -> PathBuf {
         self.root.join("expected")

@@ -26,6 +26,7 @@ fn main() -> ExitCode {
     let result = match arguments.first().map(String::as_str) {
         Some("single") => single_role(&arguments[1..]),
         Some("crowd") => crowd::role(&arguments[1..]),
+        Some("serve") => stage::door::serve(std::path::Path::new(&arguments[1..].concat())),
         Some("stores") => stores::role(&arguments[1..]),
         Some("stores-file") => stores::make_file(std::path::Path::new(&arguments[1..].concat())),
         Some("check") => check_role(&arguments[1..]),

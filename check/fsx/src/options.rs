@@ -12,12 +12,13 @@ Random operations on files of arrays of every level, against a model. A failure 
   --seed S        of the random numbers (from the clock; printed)
   --level L       0, 1, 4, 5, 6, 01 or 10; may be given several times, as may the following
   --chunk C       64, 4096, 65536
-  --mode M        single: one process and an exact model; threads; processes: some are killed;
+  --mode M        single: one process and an exact model; threads; processes: some are killed; doors: processes too, every other
+                  one through a mount (needs root and /dev/fuse);
                   stores: processes store to one mapped file, some are killed
   --scenario S    healthy; missing: without a member from the start; cut: one loses its memory
   --no-maps       nothing is stored through mappings: not in the single mode, and without the stores mode
   --journal       on arrays with a journal on their members
-  --quick         12000 operations per level; one case per level of threads, of processes and of a journal, chosen by the seed, and all of the others
+  --quick         12000 operations per level; one case per level of threads, of processes, of doors and of a journal, chosen by the seed, and all of the others
   --kills N       only the mode processes, one case per level without a journal and one with, until N of them were killed in each
   --plain         the single mode on a plain directory: checks the model itself
   --lib PATH      libcxlraid.so (else CXLRAID_LIB, else beside this program)
@@ -108,7 +109,7 @@ fn quick_cases(cases: &[Case], seed: u64) -> Vec<Case> {
     let mut chosen = Vec::new();
     for (level, mode) in LEVELS.into_iter().flat_map(|level| MODES.map(|mode| (level, mode))) {
         let fitting: Vec<Case> = cases.iter().filter(|case| case.level == level && case.mode == mode).copied().collect();
-        if !matches!(mode, shape::Mode::Threads | shape::Mode::Processes) {
+        if !matches!(mode, shape::Mode::Threads | shape::Mode::Processes | shape::Mode::Doors) {
             chosen.extend(fitting);
         } else if !fitting.is_empty() {
             chosen.push(fitting[rng.below(fitting.len() as u64) as usize]);
@@ -154,11 +155,11 @@ mod tests {
     fn selections_make_cases() {
         let all = parse(&[]).unwrap().cases;
         // RAID 0 has no redundancy to lose, RAID 1 no chunks.
-        assert_eq!(all.len(), 5 * 3 * (3 * 3 + 2) + (3 * 3 + 2) + 3 * 4);
+        assert_eq!(all.len(), 5 * 3 * (3 * 3 + 2 + 1) + (3 * 3 + 2 + 1) + 3 * 5);
         let one = parse(&["--level", "5", "--chunk", "64", "--mode", "single", "--scenario", "cut", "--seed", "1_000"]).unwrap();
         assert_eq!((one.cases.len(), one.seed), (1, 1000));
         let quick = parse(&["--quick"]).unwrap().cases;
-        assert_eq!(quick.len(), 7 * 3 + 5 * 3 * (3 + 2) + (3 + 2) + 3 * 2);
+        assert_eq!(quick.len(), 7 * 4 + 5 * 3 * (3 + 2) + (3 + 2) + 3 * 2);
         assert!(parse(&["--no-maps"]).unwrap().cases.iter().all(|case| case.mode != shape::Mode::Stores));
         assert_eq!(parse(&["--kills", "1000"]).unwrap().cases.len(), 14);
         assert_eq!(one.cases[0].to_string(), "--level 5 --chunk 64 --mode single --scenario cut");

@@ -43,6 +43,8 @@ pub(crate) enum Mode {
     Threads,
     /// Processes, of which some are killed.
     Processes,
+    /// Processes, of which some are killed. Every other one uses the array through a mount, without the library.
+    Doors,
     /// Processes that store to one mapped file, of which some are killed.
     Stores,
 }
@@ -57,7 +59,7 @@ pub(crate) enum Scenario {
     Cut,
 }
 
-pub(crate) const MODES: [Mode; 4] = [Mode::Single, Mode::Threads, Mode::Processes, Mode::Stores];
+pub(crate) const MODES: [Mode; 5] = [Mode::Single, Mode::Threads, Mode::Processes, Mode::Doors, Mode::Stores];
 pub(crate) const SCENARIOS: [Scenario; 3] = [Scenario::Healthy, Scenario::Missing, Scenario::Cut];
 
 impl Mode {
@@ -66,6 +68,7 @@ impl Mode {
             Self::Single => "single",
             Self::Threads => "threads",
             Self::Processes => "processes",
+            Self::Doors => "doors",
             Self::Stores => "stores",
         }
     }
@@ -93,10 +96,14 @@ pub(crate) struct Case {
 }
 
 impl Case {
-    /// Whether it makes sense: without chunks one chunk size is enough, and a level without redundancy loses nothing.
+    /// Whether it makes sense: without chunks, and for a mount, one chunk size is enough, and a level without redundancy loses nothing.
     pub(crate) fn is_sensible(&self) -> bool {
         let chunk = self.level.has_chunks || self.chunk == CHUNKS[CHUNKS.len() - 1];
-        let mode = self.mode != Mode::Stores || crate::stores::bears(self.scenario);
+        let mode = match self.mode {
+            Mode::Stores => crate::stores::bears(self.scenario),
+            Mode::Doors => self.chunk == 4096 || !self.level.has_chunks,
+            _ => true,
+        };
         chunk && mode && (self.level.bears > 0 || self.scenario == Scenario::Healthy)
     }
 

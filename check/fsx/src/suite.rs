@@ -58,6 +58,10 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
 fn run_case(ground: &Ground, options: &Options, operations: u64) -> Result<u64, String> {
     let seed = options.seed;
     let case = ground.case;
+    if let (Mode::Doors, Err(why)) = (case.mode, stage::door::may_mount()) {
+        println!("  NOT RUN: {case}: {why}");
+        return Ok(0);
+    }
     let lost = match case.scenario {
         Scenario::Missing => {
             // The array is made with all its members.
@@ -75,7 +79,7 @@ fn run_case(ground: &Ground, options: &Options, operations: u64) -> Result<u64, 
     let done = match case.mode {
         Mode::Single => single(ground, options, operations, limit)?,
         Mode::Stores => stores::run(ground, case.seed(seed), operations, limit)?,
-        Mode::Threads | Mode::Processes => {
+        Mode::Threads | Mode::Processes | Mode::Doors => {
             let until = options.kills.map_or(crowd::Until::Operations(operations), crowd::Until::Kills);
             crowd::run(ground, case.seed(seed), until, limit)?
         }

@@ -81,7 +81,7 @@ fn die(options: &Options, programs: &Programs, way: Way, slot: usize) -> Result<
         Way::Cut => each_file(&member, &|file| fs::File::options().write(true).open(file)?.set_len(0)).map_err(told)?,
         Way::Shut => _ = ground.through_mount()?.ask(&format!("Z {}", member.display()))?,
         Way::ReadOnly => succeed(Command::new("mount").args(["-o", "remount,abort"]).arg(&member))?,
-        Way::Barred => fs::set_permissions(&member, std::os::unix::fs::PermissionsExt::from_mode(0)).map_err(told)?,
+        Way::Barred => fs::set_permissions(&member, std::os::unix::fs::PermissionsExt::from_mode(0o0)).map_err(told)?,
     }
     thread::sleep(AFTER / 2);
     // A process that starts notices what those that there are need not have met.

@@ -178,6 +178,12 @@ impl<'a> Ground<'a> {
         wait(|| matches!(child.try_wait(), Ok(Some(_)))).map_err(|error| format!("the mount's process: {error}"))
     }
 
+    /// Runs a program that the library serves, which must succeed.
+    pub(crate) fn run(&self, program: &Command) -> Result<(), String> {
+        let mut command = self.command(&["run", NAME, "--"]);
+        succeed(command.arg(program.get_program()).args(program.get_args()))
+    }
+
     /// A static program, which sees the array through the mount.
     pub(crate) fn through_mount(&self) -> Result<Peer, String> {
         Peer::start(Command::new(&self.programs.fixed), &self.mounted())

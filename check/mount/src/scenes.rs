@@ -5,11 +5,11 @@ use crate::{
     ground::{Ground, succeed, wait},
     peer::{Peer, Programs},
 };
-use std::{collections::BTreeMap, fs, process::Command};
+use std::{collections::BTreeMap, fs, process::Command, thread};
 
 type Scene = fn(&Options, &Programs) -> Result<(), String>;
 
-pub(crate) const ALL: [(&str, Scene); 19] = [
+pub(crate) const ALL: [(&str, Scene); 20] = [
     ("data", data),
     ("names", names),
     ("attributes", attributes),
@@ -17,6 +17,7 @@ pub(crate) const ALL: [(&str, Scene); 19] = [
     ("nameless", nameless),
     ("mappings", mappings),
     ("appends", appends),
+    ("sqlite", sqlite),
     ("loss", loss),
     ("member-away", dying::away),
     ("member-removed", dying::removed),
@@ -253,7 +254,7 @@ fn locks(options: &Options, programs: &Programs) -> Result<(), String> {
     }
     third.tell("L 0 x 0 0")?;
     doors.mount.tell("L 0 x 0 0")?;
-    std::thread::sleep(std::time::Duration::from_millis(50));
+    thread::sleep(std::time::Duration::from_millis(50));
     drop(third);
     doors.play(&[(L, "l 0 u 0 0", "0")])?;
     if doors.mount.answer()? != "0" {
@@ -268,7 +269,7 @@ fn locks(options: &Options, programs: &Programs) -> Result<(), String> {
     // A lock that is waited for is not lost because another thread closes a descriptor of the file.
     doors.play(&[(M, "o 2 @/file r", "0")])?;
     doors.mount.tell("W 0 2")?;
-    std::thread::sleep(std::time::Duration::from_millis(200));
+    thread::sleep(std::time::Duration::from_millis(200));
     doors.play(&[(L, "l 0 u 0 0", "0")])?;
     if doors.mount.answer()? != "0" {
         return Err("a lock that is waited for does not come".into());
@@ -348,12 +349,15 @@ fn mappings(options: &Options, programs: &Programs) -> Result<(), String> {
     )
 }
 
-/// Four processes append to one file, two on each door: no record is lost or torn, and each one's are in order.
+/// Eight processes append to one file, four on each door: no record is lost or torn, and each one's are in order.
 fn appends(options: &Options, programs: &Programs) -> Result<(), String> {
     const COUNT: usize = 300;
     let mut ground = Ground::new(options, programs, "5", 3)?;
     ground.mount()?;
-    let mut crowd = vec![ground.through_mount()?, ground.intercepted()?, ground.through_mount()?, ground.intercepted()?];
+    let mut crowd = Vec::new();
+    for _ in 0..4 {
+        crowd.extend([ground.through_mount()?, ground.intercepted()?]);
+    }
     crowd[0].ask("o 0 @/log wc")?;
     for (index, peer) in crowd.iter_mut().enumerate() {
         peer.tell(&format!("C @/log who{index} {COUNT}"))?;
@@ -379,6 +383,46 @@ fn appends(options: &Options, programs: &Programs) -> Result<(), String> {
         return Err(format!("records are lost: {seen:?}"));
     }
     drop(crowd);
+    ground.unmount()?;
+    ground.conclude()
+}
+
+/// A database with a rollback journal that is used on both doors at once: its locks, and what it finds in the file afterwards.
+fn sqlite(options: &Options, programs: &Programs) -> Result<(), String> {
+    const COUNT: usize = 40;
+    let mut ground = Ground::new(options, programs, "5", 3)?;
+    ground.mount()?;
+    for mode in ["delete", "truncate", "persist"] {
+        let (mounted, data) = (ground.mounted().join(mode), ground.data().join(mode));
+        let create = format!("PRAGMA journal_mode={mode}; CREATE TABLE rows(who TEXT, number INTEGER);");
+        succeed(Command::new("sqlite3").arg(&mounted).arg(create))?;
+        // Each transaction adds two rows, or none.
+        let rows = |who: &str| -> String {
+            let transaction = |number| {
+                format!(
+                    "BEGIN IMMEDIATE; INSERT INTO rows VALUES('{who}', {number}); \
+                     INSERT INTO rows VALUES('{who}', -{number}); COMMIT;\n"
+                )
+            };
+            format!("PRAGMA journal_mode={mode};\n") + &(1..=COUNT).map(transaction).collect::<String>()
+        };
+        let words = ["-bail", "-cmd", ".timeout 60000"];
+        thread::scope(|scope| {
+            let through_mount = scope.spawn(|| succeed(Command::new("sqlite3").args(words).arg(&mounted).arg(rows("mount"))));
+            let intercepted = ground.run(Command::new("sqlite3").args(words).arg(&data).arg(rows("library")));
+            through_mount.join().unwrap_or_else(|_| Err("it has panicked".into())).and(intercepted)
+        })
+        .map_err(|why| format!("{mode}: {why}"))?;
+        let look = "PRAGMA integrity_check; SELECT who, count(*), count(DISTINCT number), sum(number) FROM rows GROUP BY who;";
+        let expected = format!("ok\nlibrary|{0}|{0}|0\nmount|{0}|{0}|0\n", 2 * COUNT);
+        let found = Command::new("sqlite3").arg(&mounted).arg(look).output().map_err(|error| error.to_string())?;
+        let found = String::from_utf8_lossy(&found.stdout).into_owned();
+        let data = data.display().to_string();
+        let again = ground.good(&["run", "doors", "--", "sqlite3", &data, look])?;
+        if found != expected || again != expected {
+            return Err(format!("{mode}: the mount shows {found:?}, the library {again:?}"));
+        }
+    }
     ground.unmount()?;
     ground.conclude()
 }

@@ -66,6 +66,12 @@ impl View {
         self.files
     }
 
+    /// The names as the core has them.
+    #[must_use]
+    pub const fn names(&self) -> &Namespace {
+        &self.names
+    }
+
     /// Slots and directories of the members in use.
     pub fn roots(&self) -> Vec<(usize, PathBuf)> {
         let array = self.files.array();

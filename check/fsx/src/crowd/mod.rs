@@ -14,6 +14,7 @@ use crate::ground::{self, Ground};
 use crate::shape::{Mode, Scenario};
 use board::{Board, REGION_COUNT};
 use oracle::Rng;
+use stage::door::Door;
 use stamps::Regions;
 use std::fs::OpenOptions;
 use std::os::unix::process::CommandExt as _;
@@ -42,6 +43,8 @@ pub(crate) enum Until {
 /// What leader and workers are told.
 struct Orders {
     directory: PathBuf,
+    /// Where every other worker uses the array, which is mounted there.
+    mounted: Option<PathBuf>,
     board: PathBuf,
     seed: u64,
     operations: u64,
@@ -58,6 +61,11 @@ struct Orders {
 }
 
 impl Orders {
+    /// Of a worker, whether it uses the mount, and not the library.
+    fn is_mounted(&self) -> bool {
+        self.mounted.as_ref() == Some(&self.directory)
+    }
+
     fn thread_total(&self) -> usize {
         self.processes * self.threads
     }
@@ -75,7 +83,8 @@ impl Orders {
             ("--incarnation", self.incarnation as u64),
         ];
         let mut words = vec!["crowd".to_owned(), role.to_owned()];
-        for (name, path) in [("--directory", &self.directory), ("--board", &self.board)] {
+        let mounted = self.mounted.as_ref().map(|path| ("--mounted", path));
+        for (name, path) in [("--directory", &self.directory), ("--board", &self.board)].into_iter().chain(mounted) {
             words.extend([name.to_owned(), path.display().to_string()]);
         }
         words.extend(numbers.into_iter().flat_map(|(name, number)| [name.to_owned(), number.to_string()]));
@@ -87,6 +96,7 @@ impl Orders {
         let number = |name| crate::number(words, name);
         Ok(Self {
             directory: path("--directory")?,
+            mounted: crate::path(words, "--mounted"),
             board: path("--board")?,
             seed: number("--seed")?,
             operations: number("--operations")?,
@@ -246,19 +256,25 @@ impl Leader {
         self.start(index, incarnation + 1)
     }
 
-    /// By turns a new program and a mere fork of this one.
+    /// By turns a new program and a mere fork of this one. Who uses the mount is a new program always.
     fn start(&mut self, index: usize, incarnation: usize) -> Result<(), String> {
+        let mounted = self.orders.mounted.clone();
+        let at_mount = mounted.clone().filter(|_| !index.is_multiple_of(2));
         let orders = Orders {
             index,
             incarnation,
-            directory: self.orders.directory.clone(),
+            directory: at_mount.clone().unwrap_or_else(|| self.orders.directory.clone()),
+            mounted,
             board: self.orders.board.clone(),
             ..self.orders
         };
-        let pid = if (index + incarnation).is_multiple_of(2) {
+        let pid = if at_mount.is_some() || (index + incarnation).is_multiple_of(2) {
             let program = std::env::current_exe().map_err(|error| error.to_string())?;
             let mut command = std::process::Command::new(program);
             command.args(orders.words("worker")).process_group(0);
+            if at_mount.is_some() {
+                command.env_remove("LD_PRELOAD");
+            }
             command.spawn().map_err(|error| format!("spawn: {error}"))?.id() as i32
         } else {
             let board = self.board;
@@ -307,15 +323,21 @@ pub(crate) fn run(ground: &Ground, seed: u64, until: Until, limit: Duration) -> 
         Until::Operations(operations) => (operations, 0),
         Until::Kills(kills) => (u64::MAX, kills),
     };
-    let (processes, threads) = if case.mode == Mode::Threads { (1, 4) } else { (3, 2) };
+    let (processes, threads) = match case.mode {
+        Mode::Threads => (1, 4),
+        Mode::Doors => (4, 2),
+        _ => (3, 2),
+    };
+    let door = if case.mode == Mode::Doors { Some(open_door(ground)?) } else { None };
     let orders = Orders {
         directory: ground.data(),
+        mounted: door.as_ref().map(|_| ground.mounted()),
         board: ground.board(),
         seed,
         operations,
         processes,
         threads,
-        kill: case.mode == Mode::Processes,
+        kill: matches!(case.mode, Mode::Processes | Mode::Doors),
         kills,
         steady: case.scenario == Scenario::Cut,
         index: 0,
@@ -333,6 +355,9 @@ pub(crate) fn run(ground: &Ground, seed: u64, until: Until, limit: Duration) -> 
     }
     let waited = ground::wait(leader, Duration::from_secs(30));
     waited.and(watched)?;
+    if let Some(door) = door {
+        door.close()?;
+    }
     let longest = Duration::from_micros(board.longest.load(Ordering::Relaxed));
     if longest > LONGEST {
         return Err(format!("an operation took {} ms", longest.as_millis()));
@@ -343,6 +368,13 @@ pub(crate) fn run(ground: &Ground, seed: u64, until: Until, limit: Duration) -> 
     }
     println!("  {case}: {killed} killed, the longest operation took {:.1} ms", longest.as_secs_f64() * 1e3);
     Ok(board.operations.load(Ordering::Relaxed))
+}
+
+/// Mounts the case's array.
+fn open_door(ground: &Ground) -> Result<Door, String> {
+    let mounted = ground.mounted();
+    let serve = ground.role(&["serve", &mounted.display().to_string()], false).map_err(|error| error.to_string())?;
+    Door::open(serve, &mounted)
 }
 
 /// Until the crowd is done: looks at the redundancy meanwhile, and takes a member's memory away halfway.

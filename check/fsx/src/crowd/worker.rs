@@ -101,10 +101,12 @@ impl<'a> Worker<'a> {
             0..80 => self.write_region(),
             80..144 => self.read_region(),
             144..160 => self.append_record(),
+            // Who uses the mount has no descriptor that others share.
+            160..170 if self.orders.is_mounted() => self.append_record(),
             160..170 => self.write_shared_record(),
             170..184 => self.use_own_file(),
-            // A mapping of lost memory has no other member to turn to.
-            184..188 if !self.orders.steady => self.map_region(),
+            // A mapping of lost memory has no other member to turn to, and one of the mount's shows late what others write.
+            184..188 if !self.orders.steady && !self.orders.is_mounted() => self.map_region(),
             188..192 => self.reopen(),
             192..194 => done("fsync", call::fsync(self.file), 0),
             194..196 if self.thread == 0 && !self.orders.steady => self.move_end(),
@@ -151,6 +153,10 @@ impl<'a> Worker<'a> {
         let bytes = self.record_bytes();
         let progress = &self.board.appended[self.writer];
         let written = append(progress, self.appending, self.writer, bytes)?;
+        if self.orders.is_mounted() {
+            // The kernel counts the position from where it took the end to be.
+            return Ok(());
+        }
         // The descriptor is this thread's: its position is the record's end.
         let end = call::lseek(self.appending, 0, libc::SEEK_CUR).map_err(|errno| format!("lseek: errno {errno}"))? as u64;
         let got = get(self.appending, end - written.len() as u64, written.len())?;
