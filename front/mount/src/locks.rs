@@ -148,12 +148,16 @@ impl Wanted {
     }
 }
 
-/// The first byte and the length of a range. Locks end before what the array has for itself.
+/// The first byte and the length of a range. Locks end before what the array has for itself; a range that lies there alone becomes the
+/// byte before that, as under the library.
 fn range(asked: &LockIn) -> Result<(i64, i64)> {
     let (start, last) = (i64::try_from(asked.start), i64::try_from(asked.last));
     let (Ok(start), Ok(last)) = (start, last) else { return Err(OsError::INVAL) };
-    let end = last.saturating_add(1).min(RESERVED_OFFSET);
-    if start < end { Ok((start, end - start)) } else { Err(OsError::INVAL) }
+    if start > last {
+        return Err(OsError::INVAL);
+    }
+    let (start, end) = (start.min(RESERVED_OFFSET - 1), last.saturating_add(1).min(RESERVED_OFFSET));
+    Ok((start, end - start))
 }
 
 fn wish(kind: u32) -> Result<Wish> {
@@ -289,4 +293,22 @@ fn open_for_locks(handle: &Handle) -> Result<OwnedFd> {
         }
         (opened, _) => opened,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_end_before_the_arrays_own_bytes() {
+        let of = |start: u64, last: u64| {
+            range(&LockIn { handle: 0, owner: 0, start, last, kind: WRITE, process: 0, flags: 0, padding: 0 })
+        };
+        let most = i64::MAX as u64;
+        assert_eq!(of(0, most), Ok((0, RESERVED_OFFSET)));
+        assert_eq!(of(10, 19), Ok((10, 10)));
+        assert_eq!(of(most, most), Ok((RESERVED_OFFSET - 1, 1)));
+        assert_eq!(of(RESERVED_OFFSET as u64, most), Ok((RESERVED_OFFSET - 1, 1)));
+        assert!(of(5, 4).is_err() && of(most + 1, most + 2).is_err());
+    }
 }
