@@ -1,6 +1,8 @@
-/* SEEK_DATA and SEEK_HOLE on holes of whole stripes: a plain directory must answer the same. Nothing is read before: on some file systems
-   that fills holes. */
+/* SEEK_DATA and SEEK_HOLE on holes of whole stripes: a plain directory must answer the same. Then reading, which fills no
+   holes. */
 #include "check.h"
+#include <sys/sendfile.h>
+#include <sys/uio.h>
 
 enum { MB = 1 << 20 };
 static unsigned char block[4 * MB];
@@ -16,6 +18,48 @@ static void extents(int fd, const char *when)
     int error = errno;
     MUST(error == ENXIO);
     printf("of %lld\n", (long long)end);
+}
+
+static long long blocks(int fd)
+{
+    struct stat stat;
+    MUST(fsync(fd) == 0 && fstat(fd, &stat) == 0);
+    return stat.st_blocks;
+}
+
+/* Reads all of a file in each way: its holes stay holes. */
+static void read_beside_holes(const char *path, const char *copy)
+{
+    int fd = open(path, O_RDONLY), to = open(copy, O_RDWR | O_CREAT | O_TRUNC, 0644), null = open("/dev/null", O_WRONLY), ends[2];
+    MUST(fd >= 0 && to >= 0 && null >= 0 && pipe(ends) == 0);
+    long long before = blocks(fd);
+    off_t size = lseek(fd, 0, SEEK_END), at = 0;
+    for (; at < size; at += 4096)
+        MUST(pread(fd, block, 4096, at) == 4096);
+    SHOW(blocks(fd) == before);
+    MUST(lseek(fd, 0, SEEK_SET) == 0);
+    while ((at = read(fd, block, MB)) > 0)
+        ;
+    MUST(at == 0);
+    SHOW(blocks(fd) == before);
+    struct iovec parts[] = {{block, 12345}, {block + MB, MB}};
+    for (at = 0; at < size; at += 12345 + MB)
+        MUST(preadv(fd, parts, 2, at) > 0);
+    SHOW(blocks(fd) == before);
+    for (at = 0; at < size;)
+        MUST(sendfile(null, fd, &at, size) > 0);
+    SHOW(blocks(fd) == before);
+    for (at = 0; at < size;)
+        MUST(splice(fd, &at, ends[1], NULL, 4096, 0) > 0 && read(ends[0], block, sizeof block) > 0);
+    SHOW(blocks(fd) == before);
+    for (at = 0; at < size;)
+        MUST(copy_file_range(fd, &at, to, NULL, size, 0) > 0);
+    SHOW(blocks(fd) == before);
+    close(fd);
+    close(to);
+    close(null);
+    show_content(copy);
+    MUST(unlink(copy) == 0);
 }
 
 int main(int argc, char **argv)
@@ -50,6 +94,7 @@ int main(int argc, char **argv)
     MUST(close(fd) == 0 && (fd = open(path, O_RDONLY)) >= 0);
     extents(fd, "opened again");
     close(fd);
+    read_beside_holes(path, strdup(in(argv[1], "copy")));
     show_content(path);
     return 0;
 }

@@ -20,6 +20,7 @@ use crate::level::{self, LevelTable};
 use crate::member::has_failed;
 use crate::mirror;
 use crate::undo::UndoRecord;
+use core::mem::MaybeUninit;
 use layout::Geometry;
 use medium::Medium;
 use persist::{Kernels, fault};
@@ -368,8 +369,24 @@ impl<M: Medium> Io<'_, M> {
     /// As for [`Self::fetch`].
     #[cold]
     unsafe fn fetch_by_call(&self, slot: Slot, offset: u64, dst: *mut u8, bytes: usize) -> Done {
+        let member = self.member(slot)?;
         // SAFETY: the caller's promise.
-        unsafe { self.member(slot)?.get(offset, dst, bytes) }.map_err(|error| Stop::after_call(slot, error))
+        match unsafe { member.get(offset, dst, bytes) } {
+            // The kernel does not do for the buffer what a fault of this process would.
+            Err(OsError::FAULT) => {}
+            result => return result.map_err(|error| Stop::after_call(slot, error)),
+        }
+        let mut stage = MaybeUninit::<Block>::uninit();
+        let stage = stage.as_mut_ptr().cast::<u8>();
+        for done in (0..bytes).step_by(BLOCK_BYTES) {
+            let step = BLOCK_BYTES.min(bytes - done);
+            // SAFETY: the stage holds a block; `dst` is the caller's promise.
+            unsafe {
+                member.get(offset + done as u64, stage, step).map_err(|error| Stop::after_call(slot, error))?;
+                self.kernels.copy_from_media(dst.wrapping_add(done), stage, step);
+            }
+        }
+        Ok(())
     }
 
     /// Copies to a member in use.

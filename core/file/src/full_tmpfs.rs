@@ -1,7 +1,8 @@
 //! Holes on a tmpfs without free space.
 //!
-//! tmpfs gives a page to a hole as soon as a mapping only loads from it, and raises SIGBUS where it has none left. That member has not failed: what a load
-//! cannot get, read(2) does, which takes no page for a hole; and what would have to be stored is refused with ENOSPC.
+//! tmpfs gives a page to a hole as soon as a mapping only loads from it, and raises SIGBUS where it has none left. Of a file that is known to have holes they are
+//! not loaded from (`dax`'s `holes`); this is about the others. That member has not failed: what a load cannot get, read(2) does, which takes no page for a hole; and
+//! what would have to be stored is refused with ENOSPC.
 
 use crate::Inode;
 use array::IoFault;

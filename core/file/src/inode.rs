@@ -35,6 +35,8 @@ pub struct Inode {
     pub(crate) may_stay: AtomicBool,
     /// The allocation epoch that this process' knowledge of allocated space belongs to.
     pub(crate) allocation_epoch: AtomicU32,
+    /// Whether the backing files were told that the file may have holes.
+    minds_holes: AtomicBool,
     pub(crate) copy_view: CopyView,
     /// Whether this process has asked for locks of its own (fcntl(2) F_SETLK) on the file.
     pub(crate) has_process_locks: AtomicBool,
@@ -148,6 +150,7 @@ impl Inode {
             opened_in,
             may_stay: AtomicBool::new(false),
             allocation_epoch: AtomicU32::new(0),
+            minds_holes: AtomicBool::new(false),
             copy_view: CopyView::new(),
             has_process_locks: AtomicBool::new(false),
             access_heard: AtomicU64::new(u64::MAX),
@@ -217,8 +220,22 @@ impl Inode {
 
     #[inline]
     pub(crate) fn striper(&self, out: MemberSet) -> Striper<'_, Backing> {
+        if self.has_holes() {
+            self.mind_holes();
+        }
         let (geometry, kernels) = (&self.geometry, self.files.kernels());
         Striper { geometry, members: &self.backing, out, turn: self.number, kernels, undo: None }
+    }
+
+    /// Sees to it that loads take no space for holes: a user who may only read could fill the members.
+    #[inline(never)]
+    fn mind_holes(&self) {
+        if !self.minds_holes.load(Ordering::Relaxed) {
+            self.backing.iter().flatten().for_each(Backing::mind_holes);
+            self.minds_holes.store(true, Ordering::Relaxed);
+        }
+        // What is known to be no hole may be one by now.
+        self.refresh_allocations();
     }
 
     /// The backing files of the members in use, the one that programs' descriptors lie on first.

@@ -69,7 +69,7 @@ impl Inode {
     }
 
     /// Forgets what was known to be allocated if any process has given space back since.
-    fn refresh_allocations(&self) {
+    pub(crate) fn refresh_allocations(&self) {
         let epoch = self.shared().allocation_epoch.load(Ordering::Acquire);
         if self.allocation_epoch.load(Ordering::Acquire) != epoch {
             for backing in self.backing.iter().flatten() {

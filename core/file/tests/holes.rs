@@ -2,9 +2,11 @@
 
 mod common;
 
-use common::{Random, TestArray, write};
+use common::{Random, TestArray, read, write};
+use cxlraid_file::{ScrubMode, Watch};
 use layout::Level;
 use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
 use sys::OsError;
 
 const SHAPES: [(Level, usize, u64); 8] = [
@@ -96,6 +98,78 @@ fn a_hole_punched_is_found_and_a_full_file_has_none() {
         assert_eq!(file.seek_extent(3 * unit + 7, true), Ok(5 * unit), "{level}");
         file.punch(0, 8 * unit, false).unwrap();
         assert_eq!((extents(&file), file.seek_extent(5, false)), (vec![], Ok(5)), "{level}");
+    }
+}
+
+/// The blocks that each member has given to the file.
+fn blocks(array: &TestArray, name: &str) -> Vec<u64> {
+    let path = |slot| array.member_path(slot).join("data").join(name);
+    (0..array.config.mounts.len()).map(|slot| std::fs::metadata(path(slot)).unwrap().blocks()).collect()
+}
+
+/// tmpfs gives a page to a hole that a mapping loads from.
+#[test]
+fn reading_takes_no_space_for_holes() {
+    for (seed, (level, member_count, chunk)) in (1..).zip(SHAPES) {
+        let array = TestArray::new(level, member_count, chunk);
+        let attribute = array.create("f");
+        let file = array.open("f", attribute);
+        let (unit, mut random) = (unit(&file), Random(seed));
+        let mut wanted = vec![0; 24 * unit as usize + 4321];
+        file.truncate(wanted.len() as u64).unwrap();
+        for _ in 0..4 {
+            let (at, bytes) = (random.below(20 * unit), 1 + random.below(2 * unit));
+            let bytes = random.bytes(bytes as usize);
+            write(&file, at, &bytes);
+            wanted[at as usize..at as usize + bytes.len()].copy_from_slice(&bytes);
+        }
+        // A process that has written nothing itself, and knows of no space.
+        let reader = array.open_in(array.again(), "f", attribute);
+        let before = blocks(&array, "f");
+        let look = |what: &str, mut parts: Random| {
+            for _ in 0..200 {
+                let at = parts.below(wanted.len() as u64);
+                let found = read(&reader, at, 1 + parts.below(2 * chunk) as usize);
+                assert_eq!(found, wanted[at as usize..at as usize + found.len()], "{level}, {what}");
+            }
+            assert!(read(&reader, 0, wanted.len()) == wanted, "{level}, {what}");
+            assert_eq!(blocks(&array, "f"), before, "{level}, {what}");
+        };
+        look("read", Random(seed + 20));
+        assert_eq!(reader.verify(), Ok(0));
+        let mut watch = Watch { found: &mut |mismatch, _| panic!("{level}: {mismatch:?}"), goes_on: &mut |_, _| true };
+        reader.scrub(ScrubMode::Check, &mut watch).unwrap();
+        assert_eq!(blocks(&array, "f"), before, "{level}, compared");
+        if level.parity_count() > 0 || level == Level::Raid1 {
+            array.files.array().fail_member(1).unwrap();
+            look("read without a member", Random(seed + 40));
+        }
+    }
+}
+
+#[test]
+fn a_hole_that_another_process_punches_is_one_for_readers() {
+    for (level, member_count, chunk) in SHAPES {
+        let array = TestArray::new(level, member_count, chunk);
+        let attribute = array.create("f");
+        let file = array.open("f", attribute);
+        let reader = array.open_in(array.again(), "f", attribute);
+        let unit = unit(&file);
+        write(&file, 0, &vec![7; 8 * unit as usize]);
+        // Every other unit is a hole from now on, and then all is.
+        file.punch(unit, unit, false).unwrap();
+        for _ in 0..200 {
+            assert_eq!(read(&reader, 2 * unit, 100), [7; 100]);
+        }
+        file.punch(2 * unit, 6 * unit, false).unwrap();
+        let before = blocks(&array, "f");
+        assert!(read(&reader, unit, 7 * unit as usize).iter().all(|&byte| byte == 0), "{level}");
+        assert_eq!(blocks(&array, "f"), before, "{level}");
+        file.truncate(0).unwrap();
+        file.truncate(8 * unit).unwrap();
+        let before = blocks(&array, "f");
+        assert!(read(&reader, 0, 8 * unit as usize).iter().all(|&byte| byte == 0), "{level}");
+        assert_eq!(blocks(&array, "f"), before, "{level}");
     }
 }
 

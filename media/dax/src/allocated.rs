@@ -29,6 +29,12 @@ impl Granules {
         self.words(first, end).all(|(word, mask)| word.load(Ordering::Acquire) & mask == mask)
     }
 
+    /// The bits from `first` on to the end of its word, the lowest first; 0 behind the last.
+    #[inline]
+    pub(crate) fn bits_from(&self, first: usize) -> u64 {
+        self.0.get(first / 64).map_or(0, |word| word.load(Ordering::Acquire) >> (first % 64))
+    }
+
     pub(crate) fn insert(&self, first: usize, end: usize) {
         self.words(first, end).for_each(|(word, mask)| _ = word.fetch_or(mask, Ordering::Release));
     }

@@ -9,7 +9,7 @@ use sys::rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use sys::{AsFd as _, BorrowedFd, OwnedFd};
 use units::PAGE_BYTES;
 
-const TMPFS: FsWord = 0x0102_1994;
+pub(crate) const TMPFS: FsWord = 0x0102_1994;
 const RAMFS: FsWord = 0x8584_58f6;
 const HUGETLBFS: FsWord = 0x9584_58f6;
 

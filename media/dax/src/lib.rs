@@ -3,14 +3,18 @@
 //! [`Backing`] is one backing file: mapped in windows that never move (`windows`), with a memory of what is allocated
 //! (`allocated`). [`detect`] tells what it takes for a store to survive power loss.
 //!
+//! A tmpfs gives a page to a hole that is only loaded from. So of a file that may have holes there ([`Backing::mind_holes`]),
+//! only what is known to be none is mapped for the callers, and the byte-range face reads the rest (`holes`).
+//!
 //! Invariants: no window is unmapped while its Backing lives. The byte-range face (pread, pwrite) works at every offset and is
-//! coherent with the mapped one. The descriptor's file position is neither used nor moved: the descriptor may be the program's.
+//! coherent with the mapped one. The descriptor's file position is not used. (Looking for holes moves it.)
 #![cfg_attr(not(test), no_std)]
 
 extern crate alloc;
 
 mod allocated;
 mod domain;
+mod holes;
 mod windows;
 
 pub use domain::detect;
@@ -21,6 +25,7 @@ pub use windows::set_window_bytes;
 use allocated::{GRANULE_BYTES, GRANULE_SHIFT};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use holes::Holes;
 use medium::{Medium, Span};
 use sys::rustix::fs::{AtFlags, FallocateFlags, StatxAttributes, StatxFlags, fallocate, fdatasync, fstat, ftruncate, statx};
 use sys::rustix::io::{pread, pwrite, retry_on_intr};
@@ -43,6 +48,7 @@ pub struct Backing {
     fd: RawFd,
     mapping: Mapping,
     domain: PersistenceDomain,
+    holes: Holes,
     windows: Windows,
 }
 
@@ -62,7 +68,7 @@ impl Backing {
     fn mapped_by(fd: OwnedFd, access: Access, domain: PersistenceDomain, window_shift: u32) -> Self {
         let synchronous = matches!(domain, PersistenceDomain::Eadr | PersistenceDomain::Adr);
         let mapping = Mapping { writable: access == Access::ReadWrite, synchronous, refused: AtomicBool::new(false) };
-        Self { fd: fd.into_raw_fd(), mapping, domain, windows: Windows::new(window_shift) }
+        Self { fd: fd.into_raw_fd(), mapping, domain, holes: Holes::new(), windows: Windows::new(window_shift) }
     }
 
     /// The descriptor.
@@ -101,7 +107,7 @@ impl Backing {
     /// Forgets what is known to be allocated: another process may have punched or cut the file. An `allocate` that runs at the
     /// same time may remember what it learnt before; the caller orders them.
     pub fn forget_allocations(&self) {
-        for granules in self.windows.iter().filter_map(windows::Window::granules) {
+        for granules in self.windows.iter().flat_map(windows::Window::known) {
             granules.remove(0, (self.windows.bytes() / GRANULE_BYTES) as usize);
         }
     }
@@ -203,6 +209,17 @@ impl Backing {
         }
     }
 
+    /// The mapped bytes from `offset` on to the end of the window, holes or not.
+    #[inline]
+    fn span_of_window(&self, offset: u64) -> Option<Span> {
+        let bytes = self.windows.bytes();
+        let within = offset & (bytes - 1);
+        let base = self.windows.at(offset)?.base(offset - within, bytes, self.fd(), &self.mapping)?;
+        // SAFETY: `within` is less than the window's bytes.
+        let start = unsafe { NonNull::new_unchecked(base.as_ptr().add(within as usize)) };
+        Some(Span { start, bytes: (bytes - within) as usize })
+    }
+
     /// Whether a fence is not enough to make stores durable: the member's domain says so, or this file was refused a synchronous mapping.
     fn needs_sync_call(&self) -> bool {
         self.domain.needs_sync_call() || self.mapping.refused.load(Ordering::Acquire)
@@ -221,12 +238,7 @@ impl Backing {
 impl Medium for Backing {
     #[inline]
     fn span(&self, offset: u64) -> Option<Span> {
-        let bytes = self.windows.bytes();
-        let within = offset & (bytes - 1);
-        let base = self.windows.at(offset)?.base(offset - within, bytes, self.fd(), &self.mapping)?;
-        // SAFETY: `within` is less than the window's bytes.
-        let start = unsafe { NonNull::new_unchecked(base.as_ptr().add(within as usize)) };
-        Some(Span { start, bytes: (bytes - within) as usize })
+        if self.holes.are_minded() { self.span_of_known(offset) } else { self.span_of_window(offset) }
     }
 
     unsafe fn get(&self, mut offset: u64, mut dst: *mut u8, mut bytes: usize) -> Result<(), OsError> {
@@ -235,6 +247,7 @@ impl Medium for Backing {
             let buffer = unsafe { core::slice::from_raw_parts_mut(dst.cast::<core::mem::MaybeUninit<u8>>(), bytes) };
             let done = retry_on_intr(|| pread(self.fd(), &mut *buffer, offset).map(|(filled, _)| filled.len()))?;
             if done == 0 {
+                self.require_reach(offset, bytes as u64)?;
                 // SAFETY: as above.
                 unsafe { dst.write_bytes(0, bytes) };
                 return Ok(());
@@ -278,7 +291,7 @@ impl Medium for Backing {
         }
         let end = offset.checked_add(bytes).ok_or(OsError::INVAL)?;
         for (window, first, end) in self.runs(offset, end) {
-            window.granules().inspect(|granules| granules.remove(first, end));
+            window.known().for_each(|granules| granules.remove(first, end));
         }
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         retry_on_intr(|| fallocate(self.fd(), flags, offset, bytes))

@@ -79,6 +79,45 @@ fn space_is_given_once_and_remembered_until_forgotten() {
 }
 
 #[test]
+fn of_a_file_with_holes_only_what_is_known_to_have_data_is_mapped() {
+    const GRANULE: u64 = 64 << 10;
+    let backing = backing("/dev/shm");
+    let blocks = || fstat(backing.fd()).unwrap().st_blocks;
+    backing.set_len(100 * GRANULE).unwrap();
+    // SAFETY: the buffer is as long; so below.
+    unsafe { backing.put(3 * GRANULE, [7; 5 * GRANULE as usize].as_ptr(), 5 * GRANULE as usize) }.unwrap();
+    let before = blocks();
+    backing.mind_holes();
+    assert!(backing.span(0).is_none() && backing.span(99 * GRANULE).is_none());
+    // The kernel is asked once enough has been read by calls.
+    let span = (0..100).find_map(|_| backing.span(4 * GRANULE + 10)).unwrap();
+    assert_eq!(span.bytes, 4 * GRANULE as usize - 10, "to the hole");
+    assert!(backing.span(3 * GRANULE).is_none_or(|span| span.bytes == 5 * GRANULE as usize));
+    assert!(backing.span(8 * GRANULE).is_none());
+    let mut read = vec![1; 100 * GRANULE as usize];
+    // SAFETY: as above.
+    unsafe { backing.get(0, read.as_mut_ptr(), read.len()) }.unwrap();
+    assert!(read.iter().enumerate().all(|(at, &byte)| byte == 7 * u8::from((3..8).contains(&(at as u64 / GRANULE)))));
+    assert_eq!(blocks(), before);
+    // What gets space is mapped, and what is punched is not.
+    backing.allocate(50 * GRANULE, GRANULE).unwrap();
+    assert_eq!(backing.span(50 * GRANULE).unwrap().bytes, GRANULE as usize);
+    backing.punch(5 * GRANULE, GRANULE).unwrap();
+    assert!(backing.span(5 * GRANULE).is_none());
+    assert_eq!(backing.span(4 * GRANULE).unwrap().bytes, GRANULE as usize);
+    backing.forget_allocations();
+    assert!(backing.span(50 * GRANULE).is_none());
+    // Somebody cuts the file: what is not there is not taken for zeros, no more than by a load.
+    ftruncate(backing.fd(), 20 * GRANULE + 1).unwrap();
+    // SAFETY: as above.
+    unsafe {
+        assert_eq!(backing.get(20 * GRANULE, read.as_mut_ptr(), PAGE_BYTES), Ok(()));
+        assert_eq!(backing.get(20 * GRANULE, read.as_mut_ptr(), PAGE_BYTES + 1), Err(OsError::IO));
+        assert_eq!(backing.get(30 * GRANULE, read.as_mut_ptr(), 1), Err(OsError::IO));
+    }
+}
+
+#[test]
 fn offsets_beyond_the_windows_work_by_byte_range() {
     let backing = backing("/dev/shm");
     let far = MAPPED_BYTES_MAX + 123;

@@ -29,6 +29,8 @@ const LEAF_SHIFT: u32 = 8;
 const LEAF_WINDOWS: usize = 1 << LEAF_SHIFT;
 const ROOT_LEAVES: usize = 1 << (WINDOWS_SHIFT - LEAF_SHIFT);
 const HUGE_PAGE_BYTES: usize = 2 << 20;
+/// A run of known granules is not followed further than this: 16 MiB.
+const RUN_GRANULES_MAX: usize = 256;
 
 /// The address that stands for "mapping this window failed": never page aligned, so never a mapping.
 const CANNOT: *mut u8 = ptr::without_provenance_mut(1);
@@ -38,6 +40,8 @@ pub(crate) struct Window {
     /// Null before the first use; [`CANNOT`] after mmap failed.
     base: AtomicPtr<u8>,
     granules: AtomicPtr<Granules>,
+    /// What is known to hold data throughout, of a file in which loads must mind holes.
+    data: AtomicPtr<Granules>,
 }
 
 struct Leaf([Window; LEAF_WINDOWS]);
@@ -76,7 +80,11 @@ pub(crate) struct Mapping {
 
 impl Window {
     const fn new() -> Self {
-        Self { base: AtomicPtr::new(ptr::null_mut()), granules: AtomicPtr::new(ptr::null_mut()) }
+        Self {
+            base: AtomicPtr::new(ptr::null_mut()),
+            granules: AtomicPtr::new(ptr::null_mut()),
+            data: AtomicPtr::new(ptr::null_mut()),
+        }
     }
 
     /// The address at which the window is mapped, if it is mapped.
@@ -117,6 +125,33 @@ impl Window {
     /// The window's granules, created on first use.
     pub(crate) fn granules_or_new(&self) -> &Granules {
         install(&self.granules, Granules::new)
+    }
+
+    /// What is known to hold data, created on first use.
+    pub(crate) fn data_or_new(&self) -> &Granules {
+        install(&self.data, Granules::new)
+    }
+
+    /// Everything that is known of the window's granules.
+    pub(crate) fn known(&self) -> impl Iterator<Item = &Granules> {
+        // SAFETY: null, or a leaked Box that is freed only when the table is dropped.
+        let data = unsafe { self.data.load(Ordering::Acquire).as_ref() };
+        self.granules().into_iter().chain(data)
+    }
+
+    /// How many granules from `first` on are known to have space or data, as far as a few words tell.
+    pub(crate) fn known_from(&self, first: usize) -> usize {
+        let mut count = 0;
+        while count < RUN_GRANULES_MAX {
+            let at = first + count;
+            let bits = self.known().fold(0, |bits, granules| bits | granules.bits_from(at));
+            let run = (!bits).trailing_zeros() as usize;
+            count += run;
+            if bits == 0 || run < 64 - at % 64 {
+                break;
+            }
+        }
+        count
     }
 }
 
@@ -177,6 +212,7 @@ impl Drop for Windows {
         for window in self.iter() {
             unmap_window(window.base.load(Ordering::Acquire), self.bytes());
             discard(&window.granules);
+            discard(&window.data);
         }
         // SAFETY: null, or a leaked Box; nobody else holds the table any more.
         if let Some(root) = unsafe { self.root.load(Ordering::Acquire).as_ref() } {
