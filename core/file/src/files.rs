@@ -617,6 +617,7 @@ impl Files {
                 let Ok(record) = self.record(attribute) else { return };
                 self.note_freed(attribute, record.size);
                 self.table.free(&self.array, attribute.inode);
+                self.forget_left(key(attribute.inode, attribute.generation), name);
                 if self.is_kept(attribute) && !cut() {
                     runtime.recall_idle();
                 }

@@ -24,6 +24,7 @@
 use crate::copy_view::CopyInUse;
 use crate::files::Files;
 use crate::inode::{Inode, key};
+use crate::nameless::Name;
 use array::{IoFault, SharedFile};
 use core::sync::atomic::Ordering;
 use dax::{Access, Backing, PersistenceDomain};
@@ -288,6 +289,30 @@ impl Files {
         if inode.shared().mapped.swap(0, Ordering::AcqRel) != 0 {
             self.forget_mappings(inode.key(), inode.shared());
         }
+    }
+
+    /// A file that nobody has open is freed: what processes that died left of it goes with it. Else it would wait for ever for somebody to open the file. The open-files
+    /// lock is held.
+    pub(crate) fn forget_left(&self, key: u64, name: Name) {
+        if let Some(shared) = self.array().runtime().find_file(key) {
+            shared.unlinked.store(name as u32, Ordering::Release);
+            if shared.mapped.swap(0, Ordering::AcqRel) != 0 {
+                self.forget_mappings(key, shared);
+            }
+        }
+    }
+
+    /// Frees what processes that died left of files that do not exist any more.
+    pub(crate) fn forget_gone(&self) {
+        let runtime = self.array().runtime();
+        runtime.with_open_files(|_| {
+            for file in runtime.left_unfinished(true).into_iter().filter(|&file| self.is_gone(file)) {
+                let is_open = runtime.find_file(file).is_some_and(|shared| shared.users.load(Ordering::Acquire) != 0);
+                if !is_open {
+                    self.forget_left(file, Name::Lost);
+                }
+            }
+        });
     }
 
     /// Frees the mapping records and lanes that dead processes left of a file that does not exist any more, and removes

@@ -26,6 +26,7 @@ impl Files {
     #[must_use]
     pub fn unfinished_changes(&self) -> usize {
         self.free_abandoned();
+        self.forget_gone();
         self.array().runtime().abandoned_undo().count()
     }
 
@@ -43,7 +44,7 @@ impl Files {
     }
 
     /// Whether the file with this key does not exist any more.
-    fn is_gone(&self, file: u64) -> bool {
+    pub(crate) fn is_gone(&self, file: u64) -> bool {
         let number = number_of(file);
         let found = self.table().load(self.array(), number);
         matches!(found, Ok(found) if found.is_none_or(|found| key(number, found.generation) != file))

@@ -433,6 +433,39 @@ fn the_place_of_a_file_that_was_mapped_is_clean_for_the_next() {
     assert_eq!(runtime.mapped().of(key).count(), 0);
 }
 
+/// A process with a mapping is dead, and nobody has the file open. The file is removed, or was before this could be noticed.
+#[test]
+fn what_a_dead_process_left_of_a_file_goes_with_the_file() {
+    for notices in [true, false] {
+        let array = TestArray::new(Level::Raid5, 3, 64);
+        let runtime = array.files.array().runtime();
+        let attribute = array.create("f");
+        let key = attribute.inode << 24 | attribute.generation;
+        let file = array.open("f", attribute);
+        write(&file, 0, &[1; 20_000]);
+        let shared = runtime.find_file(key).unwrap();
+        let record = runtime.mapped().take(OwnerId::new(5).unwrap(), key).unwrap();
+        record.widen(0, 20_000);
+        shared.mapped.store(1, Ordering::Release);
+        file.share_copy().unwrap();
+        assert_eq!(copies(&array).len(), 1);
+        std::mem::forget(file);
+        shared.users.store(0, Ordering::Release);
+        assert_eq!(runtime.known_here_alone(), 1);
+        // What is left of a file that is still there waits for somebody to open it.
+        assert_eq!((array.files.unfinished_changes(), runtime.known_here_alone()), (0, 1));
+        if notices {
+            array.files.unlinked(attribute, cxlraid_file::Name::None, || true);
+        } else {
+            array.files.discard_inode(attribute);
+            assert_eq!(runtime.known_here_alone(), 1);
+            assert_eq!(array.files.unfinished_changes(), 0);
+        }
+        assert_eq!((runtime.known_here_alone(), runtime.mapped().of(key).count()), (0, 0), "notices: {notices}");
+        assert_eq!(copies(&array).len(), 0, "notices: {notices}");
+    }
+}
+
 /// A shared copy shows what the file holds, holes and all, also what was on a member that is out.
 #[test]
 fn a_shared_copy_of_a_file_with_holes_is_whole() {
