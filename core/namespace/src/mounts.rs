@@ -10,7 +10,7 @@
 use crate::resolve::split_last;
 use alloc::vec::Vec;
 use array::{Array, proc_file};
-use sys::rustix::fs::{Mode, OFlags, ResolveFlags, fstat, openat2};
+use sys::rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, fstat, openat2, statat};
 use sys::{AsFd, BorrowedFd, OsError, OwnedFd, Result};
 
 /// The error of a path that leads across a mount which is not the array's. No file system answers with it. Programs are told EIO.
@@ -29,7 +29,8 @@ pub(crate) fn open_within(
 ) -> Result<OwnedFd> {
     match openat2(&directory, path, flags, mode, resolve | ResolveFlags::NO_XDEV) {
         Err(OsError::XDEV) => {
-            let start = fstat(&directory)?.st_dev;
+            // Not by fstat(2), to which the working directory (AT_FDCWD) is no descriptor.
+            let start = statat(&directory, c"", AtFlags::EMPTY_PATH)?.st_dev;
             look_across(directory.as_fd(), path, resolve, start)?;
             openat2(&directory, path, flags, mode, resolve)
         }

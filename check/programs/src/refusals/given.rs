@@ -35,8 +35,17 @@ pub(super) fn refused(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io:
     }
     scene.expect_content("file", "before\n", complaints);
     scene.expect_content("one/file", "one", complaints);
+    let arguments = ["-m", "bash", "-c", BOUND].map(Path::new).into_iter().chain([scene.array.place.data.as_path()]);
+    let found = scene.run("unshare", &arguments.collect::<Vec<_>>());
+    if found.stdout != b"one\nfile\n" || !found.stderr.is_empty() {
+        complaints.push(with_output("what is bound within the array, by relative paths", &found));
+    }
     Ok(Outcome::Ran)
 }
+
+/// Binds a directory of the array onto another, and looks into it, all by paths from the working directory.
+const BOUND: &str = "export LIBMOUNT_FORCE_MOUNT2=always; cd \"$0\" && mkdir bound && mount -c --bind one bound && cat bound/file && echo && ls bound \
+    && umount -c bound && ls bound && rmdir bound";
 
 /// Changes of every kind below the mount: none may reach it, or any member.
 const CHANGES: &str = r#"
@@ -63,6 +72,10 @@ pub(super) fn foreign_mount(scene: &mut Scene<'_>, complaints: &mut Complaints) 
         let says = format!("{}: a file system is mounted there, in a member of the array, and is no part of it", at.display());
         if !found.stderr_text().contains(&says) || !found.stderr_text().contains("Input/output error") {
             complaints.push(with_output(&format!("it must say \"{says}\""), &found));
+        }
+        let relative = scene.run("bash", &[Path::new("-c"), Path::new("cd \"$0\" && exec cat d/x"), &data]);
+        if !relative.stderr_text().contains("Input/output error") {
+            complaints.push(with_output("a relative path below the mount", &relative));
         }
         if fs::read_dir(&at)?.next().is_some() {
             complaints.push(format!("something was made in what is mounted at {}", at.display()));
