@@ -124,6 +124,8 @@ fn is_kind(litter_path: &str, uuid: Uuid, kind: &str) -> bool {
 fn judge_array(sweep: Sweep, uuid: Uuid, files: &[(String, Stat)]) -> Vec<Litter> {
     let now = sys::clock::realtime_coarse_ns() as i64 / 1_000_000_000;
     let (mut found, mut named, mut unknown, mut has_segment) = (Vec::new(), Vec::new(), false, false);
+    // Why the copies stay that a segment names.
+    let mut because = Kept::InUse(Vec::new());
     let bytes = |stat: &Stat| stat.st_blocks as u64 * 512;
     let mut judge = |path: &String, stat: &Stat, kept: Option<Kept>| {
         found.push(Litter { path: path.clone(), array: uuid, bytes: bytes(stat), kept });
@@ -149,6 +151,9 @@ fn judge_array(sweep: Sweep, uuid: Uuid, files: &[(String, Stat)]) -> Vec<Litter
         };
         has_segment = true;
         unknown |= !looked.copies_known;
+        if let Some(kept @ (Kept::Unfinished(_) | Kept::OtherNamespace)) = &looked.kept {
+            because = kept.clone();
+        }
         judge(path, stat, looked.kept);
     }
     // The directory was listed before the segments were looked into, and a segment names a copy before the copy is made. So
@@ -158,7 +163,7 @@ fn judge_array(sweep: Sweep, uuid: Uuid, files: &[(String, Stat)]) -> Vec<Litter
         let kept = if !may_look(sweep, stat) {
             Some(Kept::OtherUser(stat.st_uid))
         } else if unknown || number.is_some_and(|number| named.contains(&number)) {
-            Some(Kept::InUse(Vec::new()))
+            Some(because.clone())
         } else {
             (!has_segment && now - stat.st_mtime < NEW_SECONDS).then_some(Kept::Recent).or_else(|| if_idle(stat))
         };
@@ -302,6 +307,33 @@ mod tests {
             remove_others(&mut found);
             files::remove_file(&path).unwrap();
         }
+    }
+
+    #[test]
+    fn a_copy_of_what_a_dead_process_left_stays_for_that_reason() {
+        let uuid = uuid();
+        let path = super::super::segment_path(uuid);
+        let copy = format!("{path}-map-00000000000000ff");
+        make_old(&path, size_of::<Segment>() as u64);
+        make_old(&copy, 1);
+        let file = Raised::new(fs::open(path.as_str(), OPEN, Mode::empty()).unwrap()).unwrap();
+        let runtime = Runtime::map(file, path.clone()).unwrap();
+        let segment = runtime.segment();
+        segment.magic.store(MAGIC, Ordering::Relaxed);
+        segment.version.store(VERSION, Ordering::Relaxed);
+        segment.pid_namespace.store(pid_namespace(), Ordering::Relaxed);
+        let (key, entry) = (7 << 24 | 1, &segment.files[3]);
+        segment.used[0].store(1, Ordering::Relaxed);
+        segment.keys[3].store(key, Ordering::Relaxed);
+        entry.copy_name.store(0xff, Ordering::Relaxed);
+        entry.mapped.store(1, Ordering::Relaxed);
+        assert!(segment.mapped.take(sync::OwnerId::new(5).unwrap(), key).is_some());
+        drop(runtime);
+        let found = sweep_array(ALL, uuid, &listed(uuid));
+        assert_eq!(found.len(), 2);
+        assert!(found.iter().all(|litter| litter.kept == Some(Kept::Unfinished(1))));
+        files::remove_file(&copy).unwrap();
+        files::remove_file(&path).unwrap();
     }
 
     #[test]
