@@ -157,8 +157,20 @@ mod tests {
         Backing::new(file, Access::ReadWrite, PersistenceDomain::Volatile)
     }
 
-    fn is_open(fd: i32) -> bool {
-        std::fs::read_link(format!("/proc/self/fd/{fd}")).is_ok_and(|target| target.to_string_lossy().contains("copy"))
+    /// The descriptor of a view and the inode it refers to: other tests of this process use descriptors with the same
+    /// numbers.
+    fn opened(view: &Backing) -> (i32, u64) {
+        let fd = view.fd().as_raw_fd();
+        (fd, inode_of(fd).unwrap())
+    }
+
+    fn inode_of(fd: i32) -> Option<u64> {
+        use std::os::unix::fs::MetadataExt as _;
+        std::fs::metadata(format!("/proc/self/fd/{fd}")).ok().map(|data| data.ino())
+    }
+
+    fn is_open((fd, inode): (i32, u64)) -> bool {
+        inode_of(fd) == Some(inode)
     }
 
     #[test]
@@ -167,10 +179,10 @@ mod tests {
         assert!(views.of(1).is_none());
         views.replace(1, copy());
         let used = views.of(1).unwrap();
-        let first = used.fd().as_raw_fd();
+        let first = opened(&used);
         views.replace(3, copy());
         assert!(views.of(1).is_none() && is_open(first));
-        let second = views.of(3).unwrap().fd().as_raw_fd();
+        let second = opened(&views.of(3).unwrap());
         assert!(is_open(first), "still in use");
         drop(used);
         assert!(!is_open(first) && is_open(second));
