@@ -239,9 +239,13 @@ fn leave_to_kernel(call: &Call, number: usize, row: &Row, moment: Moment) -> Ver
     if args == call.args {
         return Verdict::Pass;
     }
-    if number as u32 == nr::__NR_dup3 && call.args[0] as u32 == call.args[1] as u32 {
-        // That they are equal the kernel says first.
-        args[1] = args[0];
+    if number as u32 == nr::__NR_dup3 {
+        // Whether they are equal the kernel looks at first.
+        if call.args[0] as u32 == call.args[1] as u32 {
+            args[1] = args[0];
+        } else if args[0] as u32 == args[1] as u32 {
+            args[0] = usize::MAX - 1;
+        }
     }
     // SAFETY: the program's call, which fails: one of its descriptors is no number that can be open.
     Verdict::Done(unsafe { sys::raw::syscall(call.number, args) })
