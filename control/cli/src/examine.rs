@@ -141,9 +141,9 @@ mod tests {
 
     fn superblock() -> Superblock {
         let mut members = [MemberEntry::default(); MEMBER_COUNT_MAX];
-        members[0] = MemberEntry { uuid: Uuid([1; 16]), state: MemberState::InSync };
-        members[1] = MemberEntry { uuid: Uuid::NIL, state: MemberState::Missing };
-        members[2] = MemberEntry { uuid: Uuid([3; 16]), state: MemberState::InSync };
+        members[0] = MemberEntry { uuid: Uuid([1; 16]), state: MemberState::InSync, out_count: 0 };
+        members[1] = MemberEntry { uuid: Uuid::NIL, state: MemberState::Missing, out_count: 0 };
+        members[2] = MemberEntry { uuid: Uuid([3; 16]), state: MemberState::InSync, out_count: 0 };
         Superblock {
             journal: None,
             features: Features::default(),
@@ -159,6 +159,8 @@ mod tests {
             event_count: 4,
             use_count: 0,
             clean_count: 0,
+            update_id: 0,
+            previous_update_id: 0,
             update_ns: 1_700_000_000 * 1_000_000_000 + 7,
             copy_sequence: 6,
             members,

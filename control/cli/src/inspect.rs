@@ -124,10 +124,9 @@ pub(crate) fn newest(source: &Source, thing: &str) -> Result<Superblock, Failure
     let config = config(source)?;
     require_rights(&config)?;
     let members = config.mounts;
-    let found = members.iter().map(|path| look(Path::new(OsStr::from_bytes(path))));
-    let superblocks = found.filter_map(|found| if let Found::Member(superblock) = found { Some(*superblock) } else { None });
-    superblocks
-        .max_by_key(|superblock| superblock.event_count)
+    let found: Vec<Found> = members.iter().map(|path| look(Path::new(OsStr::from_bytes(path)))).collect();
+    Superblock::newest(found.iter().filter_map(superblock))
+        .cloned()
         .ok_or_else(|| Failure::new(thing, "no member has a superblock", "check that the members' devices are mounted"))
 }
 
@@ -147,7 +146,7 @@ pub(crate) fn view(source: &Source) -> Result<ArrayView, Failure> {
         found = look_at_all();
     }
     let is_meant = |superblock: &&Superblock| config.uuid.is_none_or(|uuid| superblock.array_uuid == uuid);
-    let newest = found.iter().filter_map(superblock).filter(is_meant).max_by_key(|superblock| superblock.event_count);
+    let newest = Superblock::newest(found.iter().filter_map(superblock).filter(is_meant));
     let uuid = newest.map(|superblock| superblock.array_uuid);
     let name = source.variable(NAME).map(|name| name.to_string_lossy().into_owned());
     let mut members = members(&paths, &found, newest, config.uuid);
@@ -220,6 +219,9 @@ fn note_standings(found: &[(&Path, usize, Standing)], members: &mut [MemberView]
             Standing::InSync => continue,
             Standing::Damaged => "files of its .cxlraid are missing or damaged",
             Standing::Emptied => "somebody has removed its files",
+            Standing::Replaced => {
+                "not the directory that programs used when the last of them was killed, or use; a copy may be older"
+            }
             Standing::Failed => "its file system fails or is read-only",
             Standing::Missing | Standing::Stale | Standing::Leaving => "a start does without it",
         };
@@ -303,7 +305,7 @@ fn standing(own: &Superblock, newest: &Superblock) -> (MemberState, Option<Strin
         return (MemberState::Failed, Some(format!("belongs to array {}", own.array_uuid)));
     }
     let believed = newest.members[own.slot];
-    let current = own.event_count + 1 >= newest.event_count;
+    let current = own.is_current(newest);
     match believed.state {
         format::MemberState::InSync if believed.uuid == own.member_uuid && current => (MemberState::InSync, None),
         format::MemberState::Rebuilding if believed.uuid == own.member_uuid && current => (MemberState::Rebuilding, None),

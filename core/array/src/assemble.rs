@@ -259,13 +259,12 @@ impl Array {
             runtime.set_out(out, recorded);
             runtime.set_rebuilding(rebuilding(&members));
             runtime.set_use_count(superblock.use_count);
-            if superblock.is_clean() {
-                runtime.note_clean();
-            }
+            runtime.note_clean(superblock.is_clean().then_some(superblock.event_count));
         } else if !needed::is_enough(&geometry, &members, runtime.out().union(out), runtime.rebuilding()) {
             return Err(AttachError::too_many_out(&geometry, &members));
         } else {
-            let fresh = out.minus(runtime.out()).iter().filter(|&slot| members[slot].standing == Standing::Missing).collect();
+            let is_elsewhere = |standing| matches!(standing, Standing::Missing | Standing::Replaced);
+            let fresh = out.minus(runtime.out()).iter().filter(|&slot| is_elsewhere(members[slot].standing)).collect();
             let leaving = match losses {
                 Losses::AtOnce => MemberSet::EMPTY,
                 Losses::InOrder => lent::take_roots(&runtime, &superblock, &mut members, fresh),

@@ -107,6 +107,16 @@ pub enum AttachError {
         /// The other.
         other: Vec<u8>,
     },
+    /// The operator chose a member, and those that were used with it are not enough.
+    #[error("{}: {kept} of {total} members were used with this one, which is not enough; choose another one, or put back the members that were used with it", show(.path))]
+    PreferredTooFew {
+        /// The member.
+        path: Vec<u8>,
+        /// How many would be kept, with it.
+        kept: usize,
+        /// How many the array has.
+        total: usize,
+    },
     /// A directory that is to become a member is one of an array.
     #[error("{}: belongs to array {found}; give an empty directory that no array uses", show(.path))]
     OfArray {
@@ -272,6 +282,9 @@ impl AttachError {
                 let why = match member.standing {
                     Standing::InSync => "rebuilding",
                     Standing::Stale => "stale",
+                    Standing::Replaced => {
+                        "not the directory that programs used (put that one back; if it was moved, run 'cxlraid stop')"
+                    }
                     Standing::Emptied => "emptied",
                     // Of one without its directory the superblock could not be read.
                     Standing::Damaged if member.root().is_some() => "damaged journal",
@@ -306,6 +319,7 @@ impl AttachError {
             Self::NoAttributes { .. } => OsError::OPNOTSUPP,
             Self::TooManyOut { .. }
             | Self::UsedApart { .. }
+            | Self::PreferredTooFew { .. }
             | Self::NotMounted { .. }
             | Self::NotAsked { .. }
             | Self::NothingMounted { .. }

@@ -5,6 +5,7 @@ use crate::config::Config;
 use crate::emptied;
 use crate::error::AttachError;
 use crate::member::{Finding, Member, Standing, inspect};
+use crate::runtime::directories_in_use;
 use crate::split;
 use alloc::vec::Vec;
 use format::{MemberState, Superblock};
@@ -53,7 +54,7 @@ pub(crate) fn has_fewer_in_sync(members: &[Member], before: &[Standing]) -> bool
 /// Compares what was found with the configuration and decides the standing of each member.
 pub(crate) fn judge(config: &Config, findings: Vec<Finding>) -> Result<Verdict, AttachError> {
     let is_meant = |superblock: &&Superblock| config.uuid.is_none_or(|uuid| superblock.array_uuid == uuid);
-    let newest = findings.iter().filter_map(Finding::superblock).filter(is_meant).max_by_key(|superblock| superblock.event_count);
+    let newest = Superblock::newest(findings.iter().filter_map(Finding::superblock).filter(is_meant));
     let refusal = findings.iter().find_map(Finding::refusal).cloned();
     let newest = newest.cloned().ok_or_else(|| refusal.clone().unwrap_or_else(|| not_there(config, &findings)))?;
     check_against(config, &newest)?;
@@ -99,12 +100,26 @@ pub(crate) fn judge(config: &Config, findings: Vec<Finding>) -> Result<Verdict, 
             None => rest.next().map(|finding| finding.into_missing(slot)).ok_or(AttachError::Vanished),
         })
         .collect::<Result<Vec<_>, _>>()?;
-    let members = emptied::without_trees(members);
+    let members = without_copies(&newest, emptied::without_trees(members));
     match refusal {
         // Without that one it could be used.
         Some(refusal) if !newest.geometry()?.survives(lacking(&members)) => Err(refusal),
         _ => Ok(Verdict { superblock: newest, members }),
     }
+}
+
+/// Members that are not the directories which programs use, or used when the last of them was killed: copies of those, which
+/// may be older than what was stored last. Where none of the members is such a directory all were moved, and nothing is known.
+fn without_copies(newest: &Superblock, mut members: Vec<Member>) -> Vec<Member> {
+    let Some(known) = directories_in_use(newest.array_uuid, newest.access, newest.use_count) else { return members };
+    let found: Vec<_> = members.iter().map(Member::directory).collect();
+    let is_it = |member: &Member| known[member.slot].is_known() && found[member.slot] == known[member.slot];
+    if members.iter().any(|member| member.standing == Standing::InSync && is_it(member)) {
+        let is_copy =
+            |member: &&mut Member| member.standing == Standing::InSync && found[member.slot].differs_from(known[member.slot]);
+        members.iter_mut().filter(is_copy).for_each(|member| member.standing = Standing::Replaced);
+    }
+    members
 }
 
 /// The members in use that may still lack bytes of files.
@@ -144,6 +159,6 @@ fn check_against(config: &Config, superblock: &Superblock) -> Result<(), AttachE
 
 fn standing(own: &Superblock, newest: &Superblock) -> Standing {
     let believed = newest.members[own.slot];
-    let current = own.event_count + 1 >= newest.event_count;
-    if believed.state.is_in_use() && believed.uuid == own.member_uuid && current { Standing::InSync } else { Standing::Stale }
+    let is_believed = believed.state.is_in_use() && believed.uuid == own.member_uuid && own.is_current(newest);
+    if is_believed { Standing::InSync } else { Standing::Stale }
 }

@@ -32,9 +32,14 @@ pub(crate) fn take_roots(runtime: &Runtime, superblock: &Superblock, members: &m
                 && found.array_uuid == superblock.array_uuid
                 && found.member_uuid == superblock.members[slot].uuid
                 && found.event_count + 1 >= superblock.event_count;
-            if is_it {
+            if !is_it {
+                continue;
+            }
+            let found = finding.into_member(slot, Standing::Leaving);
+            // Another process may have a copy open that it found in the member's place.
+            if !found.directory().differs_from(runtime.directory(slot)) {
                 let path = core::mem::take(&mut members[slot].path);
-                members[slot] = Member { path, ..finding.into_member(slot, Standing::Leaving) };
+                members[slot] = Member { path, ..found };
                 taken = taken.with(slot);
             }
         }

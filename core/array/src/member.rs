@@ -3,6 +3,7 @@
 use crate::access;
 use crate::error::AttachError;
 use crate::regular::{NOT_A_FILE, open_regular};
+use crate::runtime::Directory;
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 use format::{Superblock, SuperblockError, Uuid};
@@ -22,6 +23,9 @@ pub enum Standing {
     Leaving,
     /// There, but it lacks changes made while it was away.
     Stale,
+    /// Another directory than the one that programs use, or used when the last of them was killed: a copy of it, perhaps an
+    /// older one.
+    Replaced,
     /// Somebody has removed its tree, or what is in the directory of a prefix.
     Emptied,
     /// Its superblock cannot be read, or its copy of the journal.
@@ -37,6 +41,7 @@ impl Standing {
         Some(match self {
             Self::Missing | Self::Leaving => "is missing",
             Self::Stale => "is stale",
+            Self::Replaced => "is not the directory that programs used, but perhaps an older copy of it,",
             Self::Damaged => "is damaged",
             Self::Emptied => "was emptied by hand",
             Self::Failed => "has failed",
@@ -82,6 +87,11 @@ impl Member {
     #[must_use]
     pub fn root(&self) -> Option<&OwnedFd> {
         self.directories.as_ref().map(|directories| &*directories.root)
+    }
+
+    /// The directory that this member is.
+    pub(crate) fn directory(&self) -> Directory {
+        self.directories.as_ref().map_or_else(Directory::default, |found| Directory::of(&*found.root, &*found.meta))
     }
 
     /// The member's superblock, as it was opened when this process attached.

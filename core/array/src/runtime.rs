@@ -29,6 +29,7 @@ pub use entry::{find_segment, segment_paths};
 pub use job::{Job, JobBoard, JobKind, JobState, JobWish, look_for_job};
 pub use last::is_filtered;
 pub use open_files::{FileEntry, SharedFile};
+pub(crate) use roots::{Directory, directories_in_use};
 pub use showing::{ANSWER_STEP, ANSWER_STEPS, MappingCounts, count_mappings, others_are_to_hear};
 
 use crate::liveness::process_lives;
@@ -55,7 +56,7 @@ pub const IDLE_COUNT: usize = 64;
 const OPEN_WORDS: usize = OPEN_FILE_COUNT / 64;
 const MAGIC: u64 = u64::from_le_bytes(*b"CXLRrun\x01");
 /// Raised whenever the layout below changes.
-const VERSION: u32 = 32;
+const VERSION: u32 = 33;
 
 /// The thread that uses a lane of the journal, on a line of its own: 0 free, otherwise owner in the upper half and thread
 /// id in the lower, or [`JOURNAL_LANE_WAITS`].
@@ -81,6 +82,10 @@ struct Segment {
     out_recorded: AtomicU32,
     /// 1: the superblocks say that the array is in use again ([`crate::superblock`]).
     use_recorded: AtomicU32,
+    /// 1: the last use of the array was ended in order, nothing waited to be made good then, and nothing was changed since.
+    is_as_ended: AtomicU32,
+    /// The event count of the array when its last use was ended in order.
+    ended_count: AtomicU64,
     /// The least mark that tables of members in use have.
     use_count: AtomicU64,
     /// Members out of use whose loss somebody was told of.
@@ -113,6 +118,8 @@ struct Segment {
     inode_hint: AtomicU64,
     /// Every directory that was a member's root since the segment was made, lost ones too.
     roots: roots::Roots,
+    /// Which directory each member is.
+    directories: roots::Directories,
     /// 1 once the process that assembled the array has finished.
     assembled: AtomicU32,
     /// 1 once a process ended without giving back what it held.
@@ -390,9 +397,28 @@ impl Runtime {
         unsafe { self.segment.as_ref() }
     }
 
-    /// Notes that the last use of the array was ended in order: there was no crash of the machine in the middle of anything.
-    pub(crate) fn note_clean(&self) {
-        self.segment().recovered.fetch_max(Recovery::Deaths as u32, Ordering::AcqRel);
+    /// Notes that the last use of the array was ended in order, with this event count, or that it was not: there was no crash
+    /// of the machine in the middle of anything.
+    pub(crate) fn note_clean(&self, ended: Option<u64>) {
+        let segment = self.segment();
+        let Some(count) = ended else { return segment.is_as_ended.store(0, Ordering::SeqCst) };
+        // A process that may not write superblocks changes things and leaves the mark: then it is the one that was seen before.
+        if segment.ended_count.swap(count, Ordering::SeqCst) != count {
+            segment.is_as_ended.store(1, Ordering::SeqCst);
+        }
+        segment.recovered.fetch_max(Recovery::Deaths as u32, Ordering::AcqRel);
+    }
+
+    /// Called before anything is changed.
+    pub(crate) fn note_change(&self) {
+        self.segment().is_as_ended.store(0, Ordering::SeqCst);
+    }
+
+    /// Whether the array is as its last use left it, which was ended in order: all members in use had made every change then,
+    /// and nothing was changed since.
+    #[must_use]
+    pub fn is_as_it_ended(&self) -> bool {
+        self.segment().is_as_ended.load(Ordering::SeqCst) != 0
     }
 
     /// What processes left that are gone is looked at again by the next that is alone, also what they left when they ended in order: a thread may have been in the middle

@@ -1,15 +1,18 @@
 //! Members that were used apart: each half of a mirror alone, say, and each has changes that the other has not.
 //!
 //! A member that is out is not written, so its table goes on saying what it last saw: that the others are in sync. Two members that each call the other out, and themselves in sync, were both used while the
-//! other was away. Nothing says whose changes are to be kept, so a start refuses, and the operator chooses ([`prefer`]).
+//! other was away. So were two of which one calls the other out, while the other was used after what the first one has seen:
+//! the first one was put back from an older copy and used alone. Nothing says whose changes are to be kept, so a start
+//! refuses, and the operator chooses ([`prefer`]).
 
 use crate::config::Config;
 use crate::error::AttachError;
 use crate::judge::inspect_all;
 use crate::member::Finding;
-use crate::superblock::{read, write_copy};
+use crate::superblock::{draw_update_id, read, write_copy};
 use alloc::vec::Vec;
 use format::{MemberState, Superblock};
+use units::MemberSet;
 
 /// Refuses members that were used apart. `findings` are of one array.
 ///
@@ -36,25 +39,33 @@ where
     A: Iterator<Item = &'a Superblock>,
 {
     let is_cut_short = |own, other| all().any(|third| never_ended(own, other, third));
-    calls_out(one, other) && calls_out(other, one) && !is_cut_short(one, other) && !is_cut_short(other, one)
+    let have_both_gone_on = one.calls_out(other) && other.calls_out(one);
+    have_both_gone_on && !is_cut_short(one, other) && !is_cut_short(other, one)
+        || [(one, other), (other, one)].iter().any(|&(own, other)| has_gone_on(own, other) && !is_cut_short(own, other))
 }
 
-/// Whether the superblock of one member says that the other member is out, and that it is itself in sync. A member that was made anew since has another UUID, and is not the one that this superblock calls out.
-fn calls_out(own: &Superblock, other: &Superblock) -> bool {
-    let entry =
-        |superblock: &Superblock| own.members.get(superblock.slot).filter(|entry| entry.uuid == superblock.member_uuid).copied();
-    entry(own).is_some_and(|entry| entry.state.is_in_use()) && entry(other).is_some_and(|entry| !entry.state.is_in_use())
+/// Whether `own` calls `other` out, and `other` was used after the last use that `own` had seen: `own` was put back from an
+/// older copy and then used without `other`. An update that was cut short before may have come to `other` and not to `own`.
+fn has_gone_on(own: &Superblock, other: &Superblock) -> bool {
+    let is_later = |out_count: u64| out_count != 0 && other.event_count > out_count + 1;
+    own.calls_out(other) && other.is_own_in_use() && own.entry_of(other).is_some_and(|entry| is_later(entry.out_count))
 }
 
 /// Whether a third member shows that the record by which `own` calls `other` out did not come to all members, because a
 /// crash cut it short: the third one, which `own` says is in use, was used with `other` later, and calls `own` out. Nothing
 /// is changed before such a record has come to all, so `own` alone has nothing that the others have not; it is stale.
 fn never_ended(own: &Superblock, other: &Superblock, third: &Superblock) -> bool {
-    let is_used_with_own =
-        own.members.get(third.slot).is_some_and(|entry| entry.uuid == third.member_uuid && entry.state.is_in_use());
-    let is_used_with_other =
-        third.members.get(other.slot).is_some_and(|entry| entry.uuid == other.member_uuid && entry.state.is_in_use());
-    is_used_with_own && is_used_with_other && calls_out(third, own) && third.event_count > own.event_count
+    let counts = |teller: &Superblock, member| teller.entry_of(member).is_some_and(|entry| entry.state.is_in_use());
+    counts(own, third) && counts(third, other) && third.calls_out(own) && third.event_count > own.event_count
+}
+
+/// Whether one of two superblocks was written by the same update as the other, or by the one before. A choice that was cut
+/// short has written some of them once more.
+fn is_of_one_history(one: &Superblock, other: &Superblock) -> bool {
+    let follows = |later: &Superblock, earlier: &Superblock| {
+        earlier.is_current(later) || earlier.update_id != 0 && later.previous_update_id == earlier.update_id
+    };
+    follows(one, other) || follows(other, one)
 }
 
 /// Decides for what the member at a path has and those that were used with it: the others count as stale from now on. Nobody uses the array. Returns the paths of the others; none if the members
@@ -68,12 +79,25 @@ pub fn prefer(config: &Config, member: &[u8]) -> Result<Vec<Vec<u8>>, AttachErro
         return Ok(Vec::new());
     }
     let newest = of_array().filter_map(Finding::superblock).map(|superblock| superblock.event_count).max().unwrap_or(0);
+    let update_id = draw_update_id().map_err(|error| AttachError::os(member, "choose", error))?;
+    let all = || of_array().filter_map(Finding::superblock);
+    // A member that only looks as if it were in sync with the preferred one is not believed by that.
+    let is_kept = |own: &Superblock| {
+        let is_in_use = preferred.members[own.slot].state.is_in_use();
+        is_in_use && is_of_one_history(own, &preferred) && !were_used_apart(own, &preferred, all)
+    };
+    let kept: MemberSet = all().filter(|own| is_kept(own)).map(|own| own.slot).collect();
+    let is_whole = |slot: &usize| preferred.members[*slot].state == MemberState::InSync;
+    let lacking = MemberSet::first(preferred.member_count).minus(kept.iter().filter(is_whole).collect());
+    if !kept.contains(preferred.slot) || !preferred.geometry()?.survives(lacking) {
+        return Err(AttachError::PreferredTooFew { path: member.to_vec(), kept: kept.len(), total: preferred.member_count });
+    }
     let mut set_aside = Vec::new();
     // Those that are set aside last: while any of them is left to be written, this can be done again.
     for is_preferred in [true, false] {
         for finding in of_array() {
             let (Some(own), Some(meta)) = (finding.superblock(), finding.meta()) else { continue };
-            if preferred.members[own.slot].state.is_in_use() != is_preferred {
+            if is_kept(own) != is_preferred {
                 continue;
             }
             let failed = |error| AttachError::os(&finding.path, "write the superblock of", error);
@@ -81,6 +105,8 @@ pub fn prefer(config: &Config, member: &[u8]) -> Result<Vec<Vec<u8>>, AttachErro
             superblock.copy_sequence += 1;
             if is_preferred {
                 superblock.event_count = newest + 2;
+                superblock.previous_update_id = superblock.update_id;
+                superblock.update_id = update_id;
             } else {
                 superblock.members[own.slot].state = MemberState::Stale;
                 set_aside.push(finding.path.clone());

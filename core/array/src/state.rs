@@ -16,7 +16,7 @@ impl Member {
         match self.standing {
             Standing::InSync | Standing::Damaged | Standing::Emptied | Standing::Failed => MemberState::Failed,
             Standing::Missing | Standing::Leaving => MemberState::Missing,
-            Standing::Stale => MemberState::Stale,
+            Standing::Stale | Standing::Replaced => MemberState::Stale,
         }
     }
 
@@ -157,6 +157,7 @@ impl Array {
 
     #[cold]
     fn put_on_record(&self) -> Result<(), OsError> {
+        self.runtime.note_change();
         self.recording(|| {
             if !self.runtime.out_unrecorded().is_empty() {
                 self.record_out()?;

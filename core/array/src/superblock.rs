@@ -114,7 +114,7 @@ fn blank(config: &Config) -> Result<Superblock> {
     let now_ns = sys::clock::realtime_coarse_ns();
     let mut members = [MemberEntry::default(); MEMBER_COUNT_MAX];
     for member in &mut members[..config.mounts.len()] {
-        *member = MemberEntry { uuid: random_uuid()?, state: MemberState::InSync };
+        *member = MemberEntry { uuid: random_uuid()?, state: MemberState::InSync, out_count: 0 };
     }
     let name = if config.name.is_empty() { "unnamed" } else { &config.name };
     Ok(Superblock {
@@ -135,6 +135,8 @@ fn blank(config: &Config) -> Result<Superblock> {
         event_count: 0,
         use_count: 0,
         clean_count: 0,
+        update_id: draw_update_id()?,
+        previous_update_id: 0,
         update_ns: now_ns,
         copy_sequence: 0,
         members,
@@ -472,12 +474,20 @@ impl Array {
     /// second update has the superblocks ask for that mark. The caller holds the superblock lock. A process that may not
     /// write superblocks leaves this to others.
     pub(crate) fn record_use(&self) -> Result<()> {
-        self.record(false)
+        let is_known = |slot: &Slot| self.runtime.reaches(*slot) || self.runtime.begun(*slot).is_none();
+        let in_use = MemberSet::first(self.members.len()).minus(self.runtime.out());
+        self.runtime.note_directories(in_use.iter().filter(is_known).map(|slot| (slot, self.members[slot].directory())));
+        self.record(false)?;
+        if self.runtime.is_use_recorded() {
+            self.runtime.end_noting_directories();
+        }
+        Ok(())
     }
 
     /// Does what [`Self::record_use`] does, at the end of a use. `is_clean` says that nothing waits to be made good, and
     /// that all that the members hold is durable. The superblocks say so until their next update.
     pub(crate) fn record_end(&self, is_clean: bool) -> Result<()> {
+        // From then on the event counts tell copies that were made in this use.
         self.record(is_clean)
     }
 
@@ -549,6 +559,7 @@ impl Array {
                 let entry = &mut superblock.members[gone];
                 if entry.state.is_in_use() {
                     entry.state = self.members[gone].state_when_out();
+                    entry.out_count = superblock.event_count - 1;
                 }
             }
         })
@@ -607,8 +618,11 @@ impl Array {
                 }
             }
         }
+        let update_id = draw_update_id()?;
         for (slot, (mut superblock, copy)) in current {
             superblock.event_count = event_count;
+            superblock.previous_update_id = superblock.update_id;
+            superblock.update_id = update_id;
             superblock.copy_sequence += 1;
             superblock.update_ns = sys::clock::realtime_coarse_ns();
             change(&mut superblock);
@@ -621,6 +635,12 @@ impl Array {
         }
         Ok((failed, event_count))
     }
+}
+
+/// A name for an update of the superblocks, which no other has.
+pub(crate) fn draw_update_id() -> Result<u64> {
+    // 0 says that an update has no name.
+    sys::random::bytes().map(|bytes| u64::from_le_bytes(bytes).max(1))
 }
 
 /// Whether an error says that this process may not do something, which says nothing of the member.

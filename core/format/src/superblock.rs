@@ -22,8 +22,9 @@ pub const COPY_BYTES: usize = 4096;
 /// Bytes of the file: two copies.
 pub const SUPERBLOCK_BYTES: usize = 2 * COPY_BYTES;
 /// The version this program writes, and the highest it reads.
-// 1.1: the journal. 1.2: the use of the array that tables must be of. 1.3: the mark of an orderly end.
-pub const SUPPORTED: Version = Version { major: 1, minor: 3 };
+// 1.1: the journal. 1.2: the use of the array that tables must be of. 1.3: the mark of an orderly end. 1.4: the names of
+// updates, and the event count with which a member went out.
+pub const SUPPORTED: Version = Version { major: 1, minor: 4 };
 
 /// Bytes of the journal's path, with at least one NUL.
 const JOURNAL_PATH_BYTES: usize = 1024;
@@ -69,7 +70,9 @@ struct Bytes {
     journal_uuid: Uuid,
     journal_path: [u8; JOURNAL_PATH_BYTES],
     clean_count: U64,
-    reserved_2272: [u8; 1820],
+    update_id: U64,
+    previous_update_id: U64,
+    reserved_2288: [u8; 1804],
     checksum: U32,
 }
 
@@ -78,7 +81,8 @@ struct Bytes {
 struct MemberBytes {
     uuid: Uuid,
     state: u8,
-    reserved_17: [u8; 15],
+    reserved_17: [u8; 7],
+    out_count: U64,
 }
 
 const _: () = assert!(size_of::<Bytes>() == COPY_BYTES);
@@ -87,6 +91,7 @@ const _: () = assert!(offset_of!(Bytes, array_uuid) == 40);
 const _: () = assert!(offset_of!(Bytes, members) == 192);
 const _: () = assert!(offset_of!(Bytes, journal_kind) == 1216);
 const _: () = assert!(offset_of!(Bytes, clean_count) == 2264);
+const _: () = assert!(offset_of!(Bytes, update_id) == 2272);
 const _: () = assert!(offset_of!(Bytes, checksum) == 4092);
 
 /// One copy of a superblock.
@@ -118,6 +123,10 @@ pub struct Superblock {
     pub use_count: u64,
     /// The event count with which the array was last ended in order. 0 if it never was, and in superblocks of versions before 1.3.
     pub clean_count: u64,
+    /// Names the update that wrote this: a number that was drawn for it, the same on all members. 0 in superblocks of versions before 1.4.
+    pub update_id: u64,
+    /// The name of the update before. 0 if there was none, or one of a version before 1.4.
+    pub previous_update_id: u64,
     /// When this copy was written, in nanoseconds since 1970 (UTC). For people; nothing is decided by it.
     pub update_ns: u64,
     /// Raised by each write of this file.
@@ -201,6 +210,9 @@ pub struct MemberEntry {
     pub uuid: Uuid,
     /// What is known of it.
     pub state: MemberState,
+    /// The event count that the array had when the member was put on record as out: no other use with it was seen. 0 in a
+    /// member that is in use, and where a version before 1.4 recorded the loss.
+    pub out_count: u64,
 }
 
 /// What the writer of a superblock knew about a member.
@@ -338,7 +350,9 @@ impl Superblock {
             journal_uuid: self.journal.map_or(Uuid::NIL, |journal| journal.uuid),
             journal_path: self.journal.and_then(|journal| journal.path).map_or([0; JOURNAL_PATH_BYTES], |path| path.0),
             clean_count: self.clean_count.into(),
-            reserved_2272: [0; 1820],
+            update_id: self.update_id.into(),
+            previous_update_id: self.previous_update_id.into(),
+            reserved_2288: [0; 1804],
             checksum: U32::ZERO,
         };
         bytes.checksum = bytes.compute_checksum().into();
@@ -391,6 +405,48 @@ impl Superblock {
         self.event_count != 0 && self.clean_count == self.event_count
     }
 
+    /// The superblock that the others of an array are compared with: the one with the highest event count. Of two with the
+    /// same count, one that calls the other's member out is the newer one: the other is of an update that a crash cut short,
+    /// before which the array was used without that member.
+    #[must_use]
+    pub fn newest<'a>(all: impl Iterator<Item = &'a Self> + Clone) -> Option<&'a Self> {
+        let count = all.clone().map(|superblock| superblock.event_count).max()?;
+        let latest = all.filter(|superblock| superblock.event_count == count);
+        let is_called_out = |superblock: &&Self| latest.clone().any(|other| other.calls_out(superblock));
+        latest.clone().filter(|superblock| !is_called_out(superblock)).last().or_else(|| latest.clone().last())
+    }
+
+    /// Whether this superblock says what the newest one says, or is what that one's update began with: an update that is cut
+    /// short leaves members one update apart. A superblock with such an event count may yet be of another history: of a copy
+    /// of its member that was used without the others. Then it does not have the name of the same update.
+    #[must_use]
+    pub const fn is_current(&self, newest: &Self) -> bool {
+        let is_nameless = self.update_id == 0 || newest.update_id == 0;
+        if self.event_count == newest.event_count {
+            is_nameless || self.update_id == newest.update_id
+        } else {
+            self.event_count + 1 == newest.event_count && (is_nameless || self.update_id == newest.previous_update_id)
+        }
+    }
+
+    /// Whether this superblock says that its own member is in use.
+    #[must_use]
+    pub fn is_own_in_use(&self) -> bool {
+        self.entry_of(self).is_some_and(|entry| entry.state.is_in_use())
+    }
+
+    /// Whether this superblock says that its own member is in use and the other's is out. A member that was made anew since has another UUID, and is not the one that this superblock calls out.
+    #[must_use]
+    pub fn calls_out(&self, other: &Self) -> bool {
+        self.is_own_in_use() && self.entry_of(other).is_some_and(|entry| !entry.state.is_in_use())
+    }
+
+    /// What this superblock says of the member that another one lies on, if it knows that member.
+    #[must_use]
+    pub fn entry_of(&self, other: &Self) -> Option<&MemberEntry> {
+        self.members.get(other.slot).filter(|entry| entry.uuid == other.member_uuid)
+    }
+
     /// The byte offset of a copy within the file.
     #[must_use]
     pub const fn copy_offset(copy: usize) -> u64 {
@@ -424,7 +480,7 @@ impl Superblock {
 
 impl MemberEntry {
     const fn to_media(self) -> MemberBytes {
-        MemberBytes { uuid: self.uuid, state: self.state.code(), reserved_17: [0; 15] }
+        MemberBytes { uuid: self.uuid, state: self.state.code(), reserved_17: [0; 7], out_count: U64::new(self.out_count) }
     }
 
     /// Whether the state is possible for a member (or else a spare), and the UUID goes with it.
@@ -497,6 +553,8 @@ impl Bytes {
             event_count: self.event_count.get(),
             use_count: self.use_count.get(),
             clean_count: self.clean_count.get(),
+            update_id: self.update_id.get(),
+            previous_update_id: self.previous_update_id.get(),
             update_ns: self.update_ns.get(),
             copy_sequence: self.copy_sequence.get(),
             members: self.decode_members()?,
@@ -524,7 +582,7 @@ impl Bytes {
         let mut members = [MemberEntry::default(); MEMBER_COUNT_MAX];
         for (entry, bytes) in members.iter_mut().zip(&self.members) {
             let state = MemberState::from_code(bytes.state).ok_or(SuperblockError::Invalid { field: "member state" })?;
-            *entry = MemberEntry { uuid: bytes.uuid, state };
+            *entry = MemberEntry { uuid: bytes.uuid, state, out_count: bytes.out_count.get() };
         }
         Ok(members)
     }
@@ -570,7 +628,9 @@ mod tests {
                 journal_uuid,
                 journal_path,
                 clean_count,
-                reserved_2272,
+                update_id,
+                previous_update_id,
+                reserved_2288,
                 checksum
             ]
         );
@@ -578,6 +638,6 @@ mod tests {
 
     #[test]
     fn a_member_entry_is_as_documented() {
-        assert_documented!("superblock.md", "One entry of `members`", MemberBytes, [uuid, state, reserved_17]);
+        assert_documented!("superblock.md", "One entry of `members`", MemberBytes, [uuid, state, reserved_17, out_count]);
     }
 }

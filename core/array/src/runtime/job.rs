@@ -254,7 +254,7 @@ impl JobBoard {
         is_ours.then_some(board)
     }
 
-    fn segment(&self) -> &Segment {
+    pub(super) fn segment(&self) -> &Segment {
         // SAFETY: mapped for the life of self; all fields are atomics, any bytes are valid.
         unsafe { self.segment.as_ref() }
     }

@@ -19,7 +19,11 @@ fn member_tables(member_count: usize) -> impl Strategy<Value = [MemberEntry; MEM
         let entries: Vec<_> = members
             .into_iter()
             .chain(spares)
-            .map(|(uuid, state)| MemberEntry { uuid: if state == Absent { Uuid::NIL } else { uuid }, state })
+            .map(|(uuid, state)| MemberEntry {
+                uuid: if state == Absent { Uuid::NIL } else { uuid },
+                state,
+                out_count: u64::from(uuid.0[0]),
+            })
             .collect();
         entries.try_into().unwrap()
     })
@@ -47,7 +51,7 @@ pub(crate) fn superblocks() -> impl Strategy<Value = Superblock> {
         (table, 0..member_count, uuids(), r"[^/\p{Cc}]{3,15}", numbers, access).prop_map(
             move |(mut members, slot, array_uuid, name, [compatible, ro, created_ns, events, update_ns, sequence], access)| {
                 let (owner_uid, owner_gid, mode) = access;
-                members[slot] = MemberEntry { uuid: array_uuid, state: MemberState::InSync };
+                members[slot] = MemberEntry { uuid: array_uuid, state: MemberState::InSync, out_count: 0 };
                 Superblock {
                     features: Features { compatible, incompatible: 0, read_only_compatible: ro },
                     array_uuid,
@@ -62,6 +66,8 @@ pub(crate) fn superblocks() -> impl Strategy<Value = Superblock> {
                     event_count: events,
                     use_count: events / 2,
                     clean_count: events - events % 3,
+                    update_id: events / 3,
+                    previous_update_id: events / 5,
                     update_ns,
                     copy_sequence: sequence,
                     members,
