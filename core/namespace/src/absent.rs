@@ -230,12 +230,22 @@ impl Namespace {
 
     fn judge(&self, first: Slot, path: &[u8], own: Option<&Item>, others: &[(Slot, Item)]) -> Result<Verdict> {
         let contradicting = || others.iter().filter(|(_, other)| own.is_none_or(|own| !own.is_like(other)));
-        if contradicting().next().is_none() || own.is_some_and(|own| self.is_proven(own)) {
+        if contradicting().next().is_none() {
             return Ok(Verdict::Stands);
         }
         let is_foreign = self.is_in_foreign_hands(path);
         let agree = others.len() + 1 >= self.array().in_use().len()
             && others.iter().all(|(_, other)| other.is_like(&others[0].1) && (!other.is_file() || self.is_proven(other)));
+        if own.is_some_and(|own| self.is_proven(own)) {
+            // Both files are the array's: somebody has exchanged names by hand, on the lowest member or on this one.
+            return Ok(match contradicting().find(|(_, other)| self.is_proven(other)) {
+                Some(_) if agree && others.len() > 1 && !is_foreign => Verdict::Lost,
+                // All but one have the lowest member's.
+                Some(_) if others.len() > 1 && contradicting().count() == 1 => Verdict::Stands,
+                Some(&(slot, _)) => Verdict::Undecided(slot),
+                None => Verdict::Stands,
+            });
+        }
         let mut names_on_first = None;
         for (slot, other) in contradicting() {
             let proven = self.proven_below(*slot, path, other);

@@ -204,6 +204,10 @@ impl Namespace {
             result => return final_result(result).map(Some),
         }
         may_change?;
+        // What a change that was cut short has left was made good before: members that differ now prove who is right.
+        if self.arbitrate_locked(&found.path)? {
+            return Err(AGAIN);
+        }
         self.complete(&found.path)?;
         final_result(self.open_existing(path, flags)).map(Some)
     }

@@ -5,7 +5,7 @@
 //! later one: its file system's journal keeps their order. So the changes behind its position are
 //! done again one after the other, each only if it is not done yet. A file's attribute tells
 //! whether its change is done; of anything else its presence tells. On volatile members, which see
-//! deaths only, that is the last change alone. A change that no member has kept is not invented: a
+//! deaths only, that is the last change alone, or none after an orderly end. A change that no member has kept is not invented: a
 //! new name that no member has was never made. Names are compared as a whole (`recover`) only if
 //! the log does not reach back far enough or is damaged.
 //!
@@ -67,12 +67,16 @@ impl Namespace {
         let log = self.log()?;
         let records = log.read(self.array().in_use());
         let newest = records.last_key_value().map_or(0, |(&sequence, _)| sequence);
+        // What was made on all members by the orderly end of a use needs no look. A user who may not see it would be refused for it.
+        let doubted = u64::from(!self.array().runtime().is_as_it_ended());
         let positions: Vec<(Slot, Option<u64>)> = self
             .array()
             .in_use()
             .iter()
             .filter(|&slot| log.file(slot).is_some())
-            .map(|slot| (slot, if self.is_durable(slot) { self.position(log, slot) } else { Some(newest.saturating_sub(1)) }))
+            .map(|slot| {
+                (slot, if self.is_durable(slot) { self.position(log, slot) } else { Some(newest.saturating_sub(doubted)) })
+            })
             .collect();
         let furthest = positions.iter().filter_map(|(_, position)| *position).max().unwrap_or(0);
         let lowest = positions.iter().map(|(_, position)| position.unwrap_or(0)).min().unwrap_or(0);
@@ -186,7 +190,7 @@ impl Namespace {
                 let Some(item) = self.item_or_none(reference, &path)? else { continue };
                 for slot in self.array().in_use().without(reference).iter() {
                     let own = self.item_or_none(slot, &path)?;
-                    if own.as_ref().is_some_and(|own| self.has_lost(record, &item, own)) {
+                    if own.as_ref().is_some_and(|own| self.has_lost(record, &item, own, &window[index + 1..])) {
                         // Who uses the name finds out which member that is, and what the others have stays.
                         continue;
                     }
@@ -206,10 +210,12 @@ impl Namespace {
     }
 
     /// Whether the reference has something else at a name than the file that a change gave that name, which another member has there as `own`, and which was not removed since: somebody has put it there by hand, and
-    /// no change of the log.
-    fn has_lost(&self, record: &NameRecord<'_>, item: &Item, own: &Item) -> bool {
+    /// no change of the log. So it is with a file of the array of which none of the `later` changes says that it has this name.
+    fn has_lost(&self, record: &NameRecord<'_>, item: &Item, own: &Item, later: &[NameRecord<'_>]) -> bool {
         let Some(file) = record.file.filter(|&file| own.attribute == Some(file)) else { return false };
-        item.attribute.is_none() && self.files().state_of(file) == Some(InodeState::Used)
+        let is_given = |file| later.iter().any(|record| record.file == Some(file) || record.replaced == Some(file));
+        item.attribute.is_none_or(|other| other != file && !is_given(other))
+            && self.files().state_of(file) == Some(InodeState::Used)
     }
 
     fn bring_from(&self, reference: Slot, there: &[u8], slot: Slot, path: &[u8], item: &Item) -> Result<()> {

@@ -453,3 +453,58 @@ fn who_may_not_see_all_names_does_not_judge() {
     // Who sees all of them finds that the lowest member has lost it.
     assert_served(&array, 0);
 }
+
+/// Somebody exchanges names on the lowest member alone, while no program runs. A start and a look change no other member; two others that agree
+/// are right, and one alone is not overruled.
+#[test]
+fn files_exchanged_by_hand_on_the_lowest_member_cost_no_other_member_anything() {
+    type Exchange = fn(&Path);
+    let exchanges: [(&str, Exchange); 4] = [
+        ("names", |data| swap_paths(&data.join("d/f"), &data.join("other"))),
+        ("a second link", |data| {
+            fs::remove_file(data.join("d/f")).unwrap();
+            fs::hard_link(data.join("other"), data.join("d/f")).unwrap();
+        }),
+        ("a replaced name", |data| fs::rename(data.join("d/f"), data.join("other")).unwrap()),
+        ("directories", |data| swap_paths(&data.join("d"), &data.join("e"))),
+    ];
+    for (level, count) in [(Level::Raid1, 2), (Level::Raid1, 3), (Level::Raid5, 3), (Level::Raid6, 4)] {
+        for (what, exchange) in exchanges {
+            println!("RAID {level} on {count}: {what}");
+            let mut array = filled(level, count);
+            let names = array.namespace;
+            inside(names.mkdir(b"/data/e", 0o755));
+            write(&create(names, "/data/e/f"), 0, b"another f");
+            if what != "directories" {
+                // What was made last is looked at first by the next start.
+                inside(names.unlink(b"/data/other"));
+                write(&create(names, "/data/other"), 0, b"other");
+            }
+            exchange(&array.members[0].join("data"));
+            array.restart();
+            let names = array.namespace;
+            let got = names.open(b"/data/d/f", OFlags::RDONLY, 0).map(|opened| read(&inside(Ok(opened))));
+            let other = names.open(b"/data/other", OFlags::RDONLY, 0).map(|opened| read(&inside(Ok(opened))));
+            if count > 2 {
+                assert_eq!(got.as_deref(), Ok(&[7; 20_000][..]));
+                assert_eq!(other.as_deref(), Ok(&b"other"[..]));
+                assert_eq!(names.files().array().runtime().out(), MemberSet::EMPTY.with(0));
+            } else {
+                assert_eq!(got.err(), Some(OsError::IO));
+                assert!(other.is_ok_and(|bytes| bytes == b"other") || what != "directories");
+            }
+            for member in &array.members[1..] {
+                let links = |name: &str| member.join("data").join(name).metadata().map(|data| data.len());
+                assert!(links("d/f").is_ok_and(|bytes| bytes >= 9000) && links("e/f").is_ok_and(|bytes| bytes > 0));
+                assert!(links("other").is_ok_and(|bytes| bytes > 0));
+            }
+        }
+    }
+}
+
+fn swap_paths(one: &Path, other: &Path) {
+    let aside = one.with_extension("aside");
+    fs::rename(one, &aside).unwrap();
+    fs::rename(other, one).unwrap();
+    fs::rename(&aside, other).unwrap();
+}
