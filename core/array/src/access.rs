@@ -17,7 +17,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use format::Access;
-use sys::rustix::fs::{self, AtFlags, Dir, Gid, Mode, OFlags, Stat, Uid};
+use sys::rustix::fs::{self, AtFlags, Dir, FileType, Gid, Mode, OFlags, Stat, Uid};
 use sys::rustix::process::{getegid, geteuid, getgroups};
 use sys::{AsFd, BorrowedFd, OsError, OwnedFd, Result};
 
@@ -91,6 +91,11 @@ pub(crate) fn is_shut(meta: &OwnedFd, name: &core::ffi::CStr, access: Access) ->
 pub(crate) fn check_tables(meta: &OwnedFd, path: &[u8], access: Access) -> core::result::Result<bool, AttachError> {
     let wanted = fs::Access::READ_OK | fs::Access::WRITE_OK;
     for name in [format::INODES_FILE, format::LANES_FILE, format::NAMES_FILE, format::BACKINGS_FILE] {
+        // What a symlink in a table's place leads to says nothing of this user's rights.
+        let is_table = |stat: Stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        if !fs::statat(meta, name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(is_table) {
+            continue;
+        }
         if let Err(OsError::ACCESS) = fs::accessat(meta, name, wanted, AtFlags::empty()) {
             if is_shut(meta, name, access) {
                 return Ok(false);
