@@ -9,7 +9,7 @@
 //! A name directly below the root needs no resolving. A directory is resolved once per member and
 //! operation ([`Directories`]), which costs an openat2(2) and a close(2).
 
-use crate::mounts::open_within;
+use crate::mounts::open_deep;
 use crate::resolve::{split_last, without_slashes};
 use alloc::collections::BTreeMap;
 use alloc::ffi::CString;
@@ -157,12 +157,12 @@ fn open_directory<'a>(root: BorrowedFd<'a>, parent: &[u8]) -> Result<Directory<'
     };
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     // Out of the program's way: its next descriptor has the number it would have on a plain directory.
-    open_within(root, parent, flags, Mode::empty(), SAFELY).and_then(Raised::new).map(Directory::Opened)
+    open_deep(root, parent, flags, Mode::empty(), SAFELY).and_then(Raised::new).map(Directory::Opened)
 }
 
 /// Opens or makes a file or directory below a member's root. No symlink is followed anywhere.
 pub(crate) fn open_below(root: &OwnedFd, relative: &[u8], flags: OFlags, mode: Mode) -> Result<OwnedFd> {
-    open_within(root, relative, flags, mode, SAFELY)
+    open_deep(root.as_fd(), relative, flags, mode, SAFELY)
 }
 
 fn clear(directory: BorrowedFd<'_>, name: &[u8], is_needed: &dyn Fn(&Located<'_>) -> Result<bool>) -> Result<()> {

@@ -10,11 +10,15 @@
 use crate::resolve::split_last;
 use alloc::vec::Vec;
 use array::{Array, proc_file};
+use sys::high_fd::Raised;
 use sys::rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, fstat, openat2, statat};
 use sys::{AsFd, BorrowedFd, OsError, OwnedFd, Result};
 
 /// The error of a path that leads across a mount which is not the array's. No file system answers with it. Programs are told EIO.
 pub const FOREIGN_MOUNT: OsError = OsError::REMCHG;
+
+/// PATH_MAX: the kernel takes paths of fewer bytes.
+const PATH_BYTES_MAX: usize = 4096;
 
 /// Opens or makes what `path` leads to below `directory`, which lies on a member, with openat2(2).
 ///
@@ -35,6 +39,29 @@ pub(crate) fn open_within(
             openat2(&directory, path, flags, mode, resolve)
         }
         result => result,
+    }
+}
+
+/// Opens or makes what a path leads to below a directory, as [`open_within`] does, however long the path is: renamed directories and relative paths
+/// make names that lie deeper than the kernel walks in one call.
+pub(crate) fn open_deep(
+    directory: BorrowedFd<'_>,
+    path: &[u8],
+    flags: OFlags,
+    mode: Mode,
+    resolve: ResolveFlags,
+) -> Result<OwnedFd> {
+    let (mut rest, mut above) = (path, None::<Raised>);
+    loop {
+        let from = above.as_ref().map_or(directory, AsFd::as_fd);
+        if rest.len() < PATH_BYTES_MAX {
+            return open_within(from, rest, flags, mode, resolve);
+        }
+        let cut = rest[..PATH_BYTES_MAX].iter().rposition(|&byte| byte == b'/').filter(|&cut| cut > 0);
+        let (near, far) = rest.split_at(cut.ok_or(OsError::NAMETOOLONG)?);
+        let way = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        above = Some(open_within(from, near, way, Mode::empty(), resolve).and_then(Raised::new)?);
+        rest = far.strip_prefix(b"/").unwrap_or(far);
     }
 }
 

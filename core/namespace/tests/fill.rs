@@ -295,3 +295,39 @@ fn directories_of_others_are_refused_and_not_changed() {
     let refused = fill(&filled.array.config, 1).unwrap_err();
     assert!(matches!(refused, FillError::InUse | FillError::Attach(_)), "{refused}");
 }
+
+/// A directory is moved below another one, so that no path of its names is one that the kernel takes. A member that is made
+/// anew has these names too.
+#[test]
+fn names_deeper_than_a_path_may_be_come_to_a_new_member() {
+    let mut array = TestArray::with(Level::Raid5, 3);
+    let names = array.namespace;
+    let deep = |top: &str| {
+        let path = (0..8).map(|_| "n".repeat(255)).fold(format!("/data/{top}"), |path, name| {
+            inside(names.mkdir(path.as_bytes(), 0o755));
+            format!("{path}/{name}")
+        });
+        inside(names.mkdir(path.as_bytes(), 0o755));
+        path
+    };
+    let (above, below) = (deep("above"), deep("below"));
+    write(&create(names, &format!("{below}/file")), 0, &[7; 20_000]);
+    let moved = format!("{above}/moved");
+    inside(names.rename(b"/data/below", moved.as_bytes(), cxlraid_namespace::RenameFlags::empty()));
+    fs::rename(&array.members[2], array.home.path().join("lost")).unwrap();
+    fs::create_dir(&array.members[2]).unwrap();
+    array.namespace.files().detach();
+    array.namespace.files().array().abandon();
+    fill(&array.config, 2).unwrap();
+    array.namespace = array.attach_keeping(file::Keep::NOTHING);
+    let names = array.namespace;
+    // As the command does that computes the bytes of every file.
+    let deep_file = format!("{moved}{}/file", &below["/data/below".len()..]);
+    assert!(deep_file.len() > 4096);
+    drop(inside(names.open(deep_file.as_bytes(), OFlags::RDWR | OFlags::CLOEXEC, 0)));
+    inside(names.rename(moved.as_bytes(), b"/data/below", cxlraid_namespace::RenameFlags::empty()));
+    let opened = inside(names.open(format!("{below}/file").as_bytes(), OFlags::RDWR, 0));
+    assert_eq!(read(&opened), [7; 20_000]);
+    assert!(array.members[2].join(&below[1..]).join("file").exists());
+    assert_eq!(file_of(&opened).verify(), Ok(0));
+}
