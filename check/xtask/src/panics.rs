@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, path::Path, process::Command};
 const REVIEWED: &[(&str, usize)] = &[
     ("core and alloc", 200),
     ("cxlraid-array", 335),
-    ("cxlraid-dax", 24),
+    ("cxlraid-dax", 31),
     ("cxlraid-file", 255),
     ("cxlraid-format", 1),
     ("cxlraid-intent", 13),
