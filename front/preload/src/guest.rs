@@ -214,6 +214,9 @@ fn execute(call: &mut Call) -> Verdict {
         matches!(paths::locate(base, path), Where::Array(_)) || stored::is_reached_from_host(base, path)
     };
     if is_stored {
+        if let Err(error) = directory::part_from_others() {
+            return Verdict::error(error);
+        }
         let verdict = deputy::serve(call, call.args);
         hold_inherited();
         return if let Verdict::PassWith { .. } = verdict { exec::ignoring_signals(call, verdict) } else { verdict };

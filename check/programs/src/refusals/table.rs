@@ -22,7 +22,7 @@ const fn case(name: &'static str, act: fn(&mut Scene<'_>, &mut Complaints) -> Re
     Case { name, shape: Shape::RAID5, act }
 }
 
-pub(super) const CASES: [Case; 54] = [
+pub(super) const CASES: [Case; 55] = [
     case("level-unknown", level_unknown),
     case("settings-missing", settings_missing),
     case("members-too-few", members_too_few),
@@ -66,6 +66,7 @@ pub(super) const CASES: [Case; 54] = [
     case("given-refused", given::refused),
     case("mount-foreign", given::foreign_mount),
     case("unreached-directory", unreached::directory),
+    case("unreached-stored", unreached::stored),
     case("unreached-refused", unreached::refused),
     case("unreached-rights", unreached::rights),
     case("loss-inherited", loss::inherited),

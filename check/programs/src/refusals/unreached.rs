@@ -71,6 +71,78 @@ pub(super) fn directory(scene: &mut Scene<'_>, complaints: &mut Complaints) -> i
     Ok(Outcome::Ran)
 }
 
+/// Starts a program that is stored on the array in every way: by children that share their parent's memory and by others, by what runs other programs, by its
+/// path, by a relative one, through a link, by descriptor and as an interpreter, with a file open and without. The arguments: the program, a directory of the array,
+/// `shares`, what the program must say.
+const STORED: &str = r##"
+import os, shutil, subprocess, sys
+source, data, shares, place = sys.argv[1:]
+sub = data + "/sub"
+own = sub + "/own"
+os.mkdir(sub); os.chdir(sub)
+shutil.copy(source, own)
+with open("script", "w") as script: script.write("#!" + own + "\n")
+os.chmod("script", 0o755)
+os.dup2(os.open("../held", os.O_CREAT | os.O_WRONLY), 7, inheritable=True)
+count = 0
+def judge(name, said, numbers, rest=""):
+    global count
+    count += 1
+    expected = place + "".join(", %d is closed" % number for number in numbers) + "\n" + rest
+    if said != expected or os.getcwd() != sub: print(name + ":", said, "here:", os.getcwd())
+def way(name, arguments, numbers=[], rest="", **how):
+    judge(name, subprocess.run(arguments, stdout=subprocess.PIPE, text=True, **how).stdout, numbers, rest)
+before = {"preexec_fn": lambda: None}
+way("host", [source])
+way("path", [own])
+way("relative", ["./own"])
+way("elsewhere", [own], cwd="..")
+way("held", [own, "7"], [7], close_fds=False)
+way("fork", [own], **before)
+way("fork held", ["./own", "7"], [7], close_fds=False, **before)
+way("link", ["/proc/self/cwd/own"])
+way("script", ["./script"], [-2])
+way("fork script", ["./script"], [-2], **before)
+way("sh", ["sh", "-c", own + "; true"])
+way("sh relative", ["sh", "-c", "./own; true"])
+way("sh redirected", ["sh", "-c", "./own 8 8>../other; true"], [8])
+way("bash", ["bash", "-c", "./own; true"])
+way("make", ["make", "-sf", "-"], input="all:\n\t@./own\n")
+way("find", ["find", ".", "-maxdepth", "0", "-exec", own, ";"])
+way("xargs", ["xargs", "./own"], [9], input="9\n")
+way("env", ["env", "./own"])
+way("shared directory", [shares, "./own"], rest="parent in " + sub + "\n")
+way("shared directory, host", [shares, source], rest="parent in " + sub + "\n")
+def spawned(name, start):
+    read, write = os.pipe()
+    child = start(write); os.close(write); os.waitpid(child, 0)
+    judge(name, os.read(read, 4096).decode(), []); os.close(read)
+spawned("posix_spawn", lambda write: os.posix_spawn(own, ["own"], os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, write, 1)]))
+def descriptor(write):
+    child = os.fork()
+    if not child:
+        os.dup2(write, 1); os.execve(os.open("own", os.O_RDONLY), ["own"], os.environ)
+    return child
+spawned("descriptor", descriptor)
+print(count, "ways", sorted(os.listdir(".")))
+"##;
+
+/// A program that is stored on the array is not started in a directory of one member either.
+pub(super) fn stored(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
+    scene.make(complaints);
+    let assets = scene.array.place.ground.assets.join("bin");
+    let (alone, shares) = (assets.join("alone"), assets.join("shares"));
+    let data = scene.array.place.data.clone();
+    let found = scene.run("python3", &[Path::new("-c"), Path::new(STORED), &alone, &data, &shares, Path::new(PLACE)]);
+    let expected = Output { stdout: b"22 ways ['own', 'script']\n".into(), stderr: Vec::new(), status: "0".into() };
+    compare("stored programs", &expected, &Output { stderr: Vec::new(), ..found }, complaints);
+    let scrubbed = scene.array.scrub().output();
+    if !scrubbed.succeeded() || !scrubbed.stderr.is_empty() {
+        complaints.push(with_output("redundancy", &scrubbed));
+    }
+    Ok(Outcome::Ran)
+}
+
 /// With `CXLRAID_UNREACHED=refuse` such a program is started only if it is given nothing of the array.
 pub(super) fn refused(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
     scene.make(complaints);
