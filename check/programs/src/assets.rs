@@ -19,9 +19,16 @@ const SCRIPTS: [(&str, &str); 31] = embedded!("cases":
     "node.js", "node.sh", "paths.sh", "program.sh", "python.py", "python.sh", "redis.sh", "space.sh", "sqlite3.sh", "stdio.sh", "stored.sh",
     "tar.sh", "killed.py", "writers.sh", "Channels.java");
 
-const C_FILES: [(&str, &str); 41] = embedded!("../c":
-    "alone.c", "audit.c", "calls.c", "cancel.c", "check.h", "counters.c", "descriptors.c", "faults.c", "fill.c", "filter.c", "handed.c", "holes.c", "keeps.c", "library.c", "limits.c", "links.c", "listing.c", "magic.c", "maps.c", "memory.c", "passing.c", "probe.c", "readers.c", "reopen.c", "replaced.c", "resolve.c", "robust.c", "roots.c", "runtime.c", "sandbox.c", "sends.c", "shares.c", "signals.c", "sites.c", "sockets.c", "spawn.c",
+const C_FILES: [(&str, &str); 42] = embedded!("../c":
+    "alone.c", "audit.c", "calls.c", "cancel.c", "check.h", "counters.c", "descriptors.c", "faults.c", "fill.c", "filter.c", "handed.c", "holes.c", "keeps.c", "library.c", "limits.c", "links.c", "listing.c", "magic.c", "maps.c", "memory.c", "outside.c", "passing.c", "probe.c", "readers.c", "reopen.c", "replaced.c", "resolve.c", "robust.c", "roots.c", "runtime.c", "sandbox.c", "sends.c", "shares.c", "signals.c", "sites.c", "sockets.c", "spawn.c",
     "stdio.c", "threads.c", "times.c", "watches.c", "writers.c");
+
+/// The program of `outside.c` in other forms: what the compiler is told.
+const OUTSIDE: [(&str, &[&str]); 3] = [
+    ("outside-note", &["-DGO=1"]),
+    ("outside-section", &["-DGO=2"]),
+    ("outside.so", &["-DLIBRARY", "-shared", "-fPIC", "-Wl,-soname,outside.so"]),
+];
 
 /// The program of `runtime.c` as other runtimes have it: its name, the compiler, what that is told.
 const RUNTIMES: [(&str, &str, &[&str]); 7] = [
@@ -48,6 +55,11 @@ pub(crate) fn prepare(ground: &Ground, java: bool) -> Result<(), String> {
         .map_err(|error| format!("{}: {error}", ground.assets.display()))?;
     for (name, _) in C_FILES.iter().filter(|(name, _)| name.ends_with(".c")) {
         compile(&sources, &binaries, name.trim_end_matches(".c"))?;
+    }
+    for (name, arguments) in OUTSIDE {
+        let mut compile = Command::new("cc");
+        compile.args(["-O1", "-w"]).args(arguments).arg("-o").arg(binaries.join(name)).arg(sources.join("outside.c"));
+        finish(compile)?;
     }
     for (name, compiler, arguments) in RUNTIMES {
         if stage::process::find_program(compiler).is_some() {

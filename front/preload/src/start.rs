@@ -5,15 +5,19 @@
 
 use crate::environment::{Auxiliary, Environment, find};
 use crate::report::report;
-use crate::{coverage, dispatch, inherit, loader, patch, process, signals, sud};
+use crate::{coverage, dispatch, inherit, loader, patch, process, signals, sud, unreached};
 use core::ffi::{c_char, c_int};
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use heap::boxed::Box;
+use heap::string::String;
 use heap::vec::Vec;
-use linux_raw_sys::general::{__NR_rt_sigprocmask, SIG_SETMASK};
+use linux_raw_sys::general::{__NR_exit_group, __NR_rt_sigprocmask, SIG_SETMASK};
 use sys::raw::syscall;
+use units::Shown;
 
 static ENVIRONMENT: AtomicPtr<Environment> = AtomicPtr::new(core::ptr::null_mut());
+/// What a shell says of a program that it could not execute.
+const NOT_EXECUTED: usize = 126;
 /// The library's own text in memory.
 static OWN_TEXT: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
@@ -78,7 +82,7 @@ unsafe extern "C" fn construct(count: c_int, arguments: *const *const c_char, va
     // SAFETY: as above.
     if let Some(why) = unsafe { loader::obstacle(&auxiliary) } {
         // SAFETY: the environment on the first stack.
-        return stand_aside(&unsafe { Environment::copy(variables) }, why);
+        return stand_aside(Box::leak(Box::new(unsafe { Environment::copy(variables) })), why);
     }
     // Not of faults: copies behind guards are made here already, as of an inherited descriptor's file.
     let mask = set_mask(!signals::never_blocked());
@@ -93,13 +97,24 @@ unsafe extern "C" fn construct(count: c_int, arguments: *const *const c_char, va
 
 /// Leaves the program to the kernel, with nothing of the array in its hands.
 #[cold]
-fn stand_aside(environment: &Environment, why: &str) {
-    match crate::array::give_up_inherited(environment) {
-        0 => report!("this program {why}, so it does not see the array itself; programs it starts may"),
-        count => report!(
-            "this program {why}, so it does not see the array itself and {count} open files of it are closed; programs it starts may"
-        ),
-    }
+fn stand_aside(environment: &'static Environment, why: &str) {
+    ENVIRONMENT.store(core::ptr::from_ref(environment).cast_mut(), Ordering::Release);
+    let count = crate::array::give_up_inherited(environment);
+    let closed = if count == 0 { String::new() } else { heap::format!(" and {count} open files of it are closed") };
+    let moved = match unreached::leave_directory(count) {
+        Ok(None) => String::new(),
+        Ok(Some((place, inside))) => {
+            heap::format!("; it starts in {}, where nothing can be made, and not in {}", Shown(place.to_bytes()), Shown(&inside))
+        }
+        Err(reason) => {
+            report!("this program {why}; it is ended, since it would work on one member alone{reason}");
+            loop {
+                // SAFETY: the process ends.
+                unsafe { syscall(__NR_exit_group as usize, [NOT_EXECUTED, 0, 0, 0, 0, 0]) };
+            }
+        }
+    };
+    report!("this program {why}, so it does not see the array itself{closed}{moved}; programs it starts may");
 }
 
 /// # Safety
@@ -128,11 +143,9 @@ unsafe fn begin(variables: *const *const c_char, auxiliary: &Auxiliary) {
         OWN_TEXT[1].store(own.bias.wrapping_add(text.end) as usize, Ordering::Relaxed);
     }
     // SAFETY: the caller's promise.
-    let Some(prepared) = (unsafe { patch::objects::prepare(auxiliary, environment) }) else {
-        return stand_aside(
-            environment,
-            "has a debugger's breakpoints where its system calls are looked after (set them once it runs)",
-        );
+    let prepared = match unsafe { patch::objects::prepare(auxiliary, environment) } {
+        Ok(prepared) => prepared,
+        Err(why) => return stand_aside(environment, &why),
     };
     signals::start();
     crate::stored::take_name(auxiliary);

@@ -50,8 +50,12 @@ pub(crate) static ROWS: [Row; NUMBER_COUNT] = table();
 
 /// Whether a site with this number is patched; None for a number that is not constant. A call that passes is, too, if it may store to a buffer of the program's that is a mapping.
 pub(crate) fn wants_site(number: Option<u32>) -> bool {
-    let is_wanted = |number: u32| ROWS.get(number as usize).is_some_and(|row| row.way != Pass);
-    number.is_none_or(|number| is_wanted(number) || lend::stores(number))
+    number.is_none_or(|number| is_served(number) || lend::stores(number))
+}
+
+/// Whether a call with this number may be the library's affair.
+pub(crate) fn is_served(number: u32) -> bool {
+    ROWS.get(number as usize).is_some_and(|row| row.way != Pass)
 }
 
 /// Changes whenever the set of patched sites, the code that finds them or the form of their records may.

@@ -18,6 +18,7 @@
 use crate::calls::{OPEN, directory};
 use crate::exec::{Target, descriptor_flags};
 use crate::patch::elf::{Header, headers_of, interpreter};
+use crate::patch::go::is_of_go;
 use crate::report::report;
 use crate::{deputy, guest, process, program};
 use core::ffi::CStr;
@@ -53,6 +54,8 @@ pub(crate) enum Why {
     Rights,
     /// Its C library is not glibc, and the library stands aside in it ([`crate::loader`]).
     OtherLibrary,
+    /// It is written in Go, and the library stands aside in it ([`crate::patch::go`]).
+    Go,
 }
 
 impl fmt::Display for Why {
@@ -62,6 +65,7 @@ impl fmt::Display for Why {
             Self::OtherProcessor => "is not an x86-64 program",
             Self::Rights => "runs in secure-execution mode (ld.so(8))",
             Self::OtherLibrary => "is not linked with glibc",
+            Self::Go => "is written in Go",
         })
     }
 }
@@ -154,6 +158,30 @@ pub(crate) fn withhold(target: Target, why: Why) -> Result<Withheld, OsError> {
     Ok(withheld)
 }
 
+/// For a process in which the library stands aside, and which was given `count` open files of the array, before its program runs: leaves the array's directory, if that is
+/// where it is. Returns where to, and from where.
+///
+/// # Errors
+/// The process must end: the settings refuse such a program what is the array's, or there is no other directory for it. The text is the end of a sentence about it.
+pub(crate) fn leave_directory(count: usize) -> Result<Option<(&'static CStr, Vec<u8>)>, &'static str> {
+    directory::look();
+    let is_inside = directory::is_ours(directory::AT_FDCWD);
+    if (is_inside || count > 0) && crate::start::environment().get(SETTING) == Some(b"refuse") {
+        return Err("; start it outside the array, without files of it open");
+    }
+    if !is_inside {
+        return Ok(None);
+    }
+    let inside = directory::path_of(directory::AT_FDCWD).unwrap_or_default();
+    for place in PLACES {
+        if let Ok(before) = directory::leave_for(place) {
+            crate::calls::descriptor::close_unheld(before);
+            return Ok(Some((place, inside)));
+        }
+    }
+    Err(", and there is no /proc to start it in; start it outside the array")
+}
+
 /// The descriptors of the array's files and directories that the next program would inherit.
 fn inherited_anchors() -> Vec<RawFd> {
     // The table of open files describes the descriptors of its own process, unless others open and close in them. For anybody else
@@ -241,9 +269,11 @@ fn why_file(file: &OwnedFd, depth: usize) -> Option<Why> {
     if !header.is_ours() {
         return Some(Why::OtherProcessor);
     }
-    match interpreter(&headers_of(file, &header)?) {
+    let headers = headers_of(file, &header)?;
+    match interpreter(&headers) {
         None => Some(Why::Static),
-        Some(name) => is_of_other_library(file, name).then_some(Why::OtherLibrary),
+        Some(name) if is_of_other_library(file, &name) => Some(Why::OtherLibrary),
+        Some(_) => is_of_go(file, &header, &headers).then_some(Why::Go),
     }
 }
 
@@ -274,7 +304,7 @@ fn gains_rights(file: &OwnedFd) -> bool {
 
 /// Whether a program asks for a dynamic linker of another C library than glibc, or the linker's name cannot be read. `name` is the range of the
 /// file that holds it.
-fn is_of_other_library(file: &OwnedFd, name: core::ops::Range<u64>) -> bool {
+fn is_of_other_library(file: &OwnedFd, name: &core::ops::Range<u64>) -> bool {
     let mut path = [0; PATH_BYTES_MAX];
     let length = usize::try_from(name.end - name.start).unwrap_or(0).min(PATH_BYTES_MAX);
     let count = pread(file, &mut path[..length], name.start).unwrap_or(0);

@@ -42,8 +42,26 @@ fn script(scene: &Scene<'_>, alone: &Path, bad: &Path) -> Output {
 
 /// No name is made past redundancy, and what is not started afterwards is where it was.
 pub(super) fn directory(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
-    scene.make(complaints);
+    let found = moved_away(scene, "alone", complaints)?;
     let alone = scene.array.place.ground.assets.join("bin/alone");
+    let says = format!("{}: is linked statically and runs without cxlraid: it starts in /proc/tty/ldisc", alone.display());
+    expect_lines(&found, &says, complaints);
+    Ok(Outcome::Ran)
+}
+
+/// The program is told by each process that starts it in the array's directory: by the three children, and by the last exec; the failed one says it of another program. The
+/// shell has a file open, too.
+fn expect_lines(found: &Output, says: &str, complaints: &mut Complaints) {
+    let lines = found.stderr_text().lines().filter(|line| line.contains(says)).count();
+    if lines != 4 || !found.stderr_text().contains("1 open file of the array is closed for it, and it starts in") {
+        complaints.push(with_output(&format!("{lines} lines say \"{says}\""), found));
+    }
+}
+
+/// Starts a program in every way. It must find nothing of the array; what its callers print must be right.
+fn moved_away(scene: &mut Scene<'_>, program: &str, complaints: &mut Complaints) -> io::Result<Output> {
+    scene.make(complaints);
+    let alone = scene.array.place.ground.assets.join("bin").join(program);
     // It begins as a program for another processor, and the kernel cannot execute it.
     let (bad, host) = (scene.beside("bad"), scene.beside("host"));
     std::fs::create_dir(&host)?;
@@ -62,11 +80,51 @@ pub(super) fn directory(scene: &mut Scene<'_>, complaints: &mut Complaints) -> i
         &output,
         complaints,
     );
-    let says = format!("{}: is linked statically and runs without cxlraid: it starts in /proc/tty/ldisc", alone.display());
-    let lines = found.stderr_text().lines().filter(|line| line.contains(&says)).count();
-    // By the shell, which has a file open, by the three children, by the last exec; the failed one says it of `bad`.
-    if lines != 4 || !found.stderr_text().contains("1 open file of the array is closed for it, and it starts in") {
-        complaints.push(with_output(&format!("{lines} lines say \"{says}\""), &found));
+    Ok(found)
+}
+
+/// What the library says of a program of which only its own process finds that it is not reached.
+const OUTSIDE: &str = "this program makes system calls in code without unwind entries";
+const MOVED: &str = "; it starts in /proc/tty/ldisc, where nothing can be made, and not in ";
+
+/// Programs and libraries that are linked dynamically and make system calls by instructions of their own, which are not patched.
+pub(super) fn code(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
+    let bin = scene.array.place.ground.assets.join("bin");
+    let clear = scene.array.place.data.clone();
+    for program in ["outside-note", "outside-section", "outside"] {
+        let found = moved_away(scene, program, complaints)?;
+        if program == "outside" {
+            let lines = found.stderr_text().lines().filter(|line| line.contains(OUTSIDE) && line.contains(MOVED)).count();
+            if lines != 5 || !found.stderr_text().contains("and 1 open files of it are closed") {
+                complaints.push(with_output(&format!("{lines} lines say \"{OUTSIDE}\""), &found));
+            }
+        } else {
+            let path = bin.join(program);
+            let says = format!("{}: is written in Go and runs without cxlraid: it starts in /proc/tty/ldisc", path.display());
+            expect_lines(&found, &says, complaints);
+        }
+        scene.run("sh", &[Path::new("-c"), Path::new("rm -r \"$0\"/sub \"$0\"/log"), &clear]);
+        std::fs::remove_dir_all(scene.beside("host"))?;
+    }
+    let library = bin.join("outside.so");
+    let text = format!(
+        "cd '{0}'; LD_PRELOAD=\"$LD_PRELOAD:{1}\" /bin/pwd; python3 -c 'import ctypes, os; ctypes.CDLL(\"{1}\"); print(os.getcwd())'",
+        clear.display(),
+        library.display()
+    );
+    let found = scene.run("bash", &[Path::new("-c"), Path::new(&text)]);
+    let expected =
+        Output { stdout: format!("/proc/tty/ldisc\n{}\n", clear.display()).into(), stderr: Vec::new(), status: "0".into() };
+    compare("libraries", &expected, &Output { stderr: Vec::new(), ..found.clone() }, complaints);
+    let uses = format!("this program uses {}, which makes system calls in code without unwind entries", library.display());
+    for says in [&uses[..], "keep outside.so away from the array"] {
+        if found.stderr_text().matches(says).count() != 1 {
+            complaints.push(with_output(&format!("not one line says \"{says}\""), &found));
+        }
+    }
+    let scrubbed = scene.array.scrub().output();
+    if !scrubbed.succeeded() || !scrubbed.stderr.is_empty() {
+        complaints.push(with_output("redundancy", &scrubbed));
     }
     Ok(Outcome::Ran)
 }
@@ -146,12 +204,24 @@ pub(super) fn stored(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::
 /// With `CXLRAID_UNREACHED=refuse` such a program is started only if it is given nothing of the array.
 pub(super) fn refused(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
     scene.make(complaints);
-    scene.set("CXLRAID_UNREACHED", "refuse");
-    let alone = scene.array.place.ground.assets.join("bin/alone");
     let host = scene.beside("host");
     std::fs::create_dir(&host)?;
+    for (program, says) in [
+        ("alone", "refused, since it is linked statically"),
+        ("outside-note", "refused, since it is written in Go"),
+        ("outside", "without unwind entries; it is ended, since it would work on one member alone"),
+    ] {
+        refused_one(scene, program, says, complaints);
+    }
+    Ok(Outcome::Ran)
+}
+
+fn refused_one(scene: &mut Scene<'_>, program: &str, says: &str, complaints: &mut Complaints) {
+    scene.set("CXLRAID_UNREACHED", "refuse");
+    let alone = scene.array.place.ground.assets.join("bin").join(program);
+    let host = scene.beside("host");
     let text = format!(
-        "cd '{2}'; '{0}' | sed s/,.*//; cd '{1}'; '{0}'; echo $?; cd '{2}'; exec 3>>'{1}/log'; '{0}'; echo $?; pwd; echo open >&3",
+        "cd '{2}'; '{0}' | sed s/,.*//; cd '{1}'; '{0}'; echo $?; cd '{2}'; exec 3>'{1}/log'; '{0}'; echo $?; pwd; echo open >&3",
         alone.display(),
         scene.array.place.data.display(),
         host.display()
@@ -161,12 +231,11 @@ pub(super) fn refused(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io:
     let host = host.display();
     let expected = format!("in {host}\n126\n126\n{host}\n");
     compare("refused programs", &Output { stdout: expected.into(), stderr: Vec::new(), status: "0".into() }, &output, complaints);
-    if found.stderr_text().matches("refused, since it is linked statically").count() != 2 {
+    if found.stderr_text().matches(says).count() != 2 {
         complaints.push(with_output("each refusal is one line", &found));
     }
     scene.unset("CXLRAID_UNREACHED");
     scene.expect_content("log", "open\n", complaints);
-    Ok(Outcome::Ran)
 }
 
 /// ld.so loads no library of the environment into a program that gains rights.

@@ -4,9 +4,10 @@
 //! |---|---|
 //! | 0..8 | magic `cxlsites` |
 //! | 8..16 | fingerprint of the library's table and of this format |
-//! | 16..24 | FNV-1a hash of everything after it, in 8-byte words |
+//! | 16..24 | FNV-1a hash of the records, in 8-byte words, from the two words after it |
 //! | 24..32 | number of sites |
-//! | 32.. | [`Site`] records |
+//! | 32..40 | what of the object cannot be reached ([`Gap`]), or 0 |
+//! | 40.. | [`Site`] records |
 //!
 //! The file is named after the build-id, or after device, inode, size and time of an object without one.
 //!
@@ -14,7 +15,7 @@
 //! root or to the caller and nobody else may write them; the bytes at each site are compared before it is patched.
 //! Nothing here ever fails the program: a cache that cannot be read or written costs time.
 
-use super::site::{SITE_BYTES, Site};
+use super::site::{Gap, SITE_BYTES, Site};
 use crate::environment::Environment;
 use crate::report::Line;
 use core::ffi::CStr;
@@ -25,7 +26,7 @@ use sys::rustix::io::{read, write};
 use sys::{AsFd, BorrowedFd, OwnedFd};
 
 const MAGIC: [u8; 8] = *b"cxlsites";
-const HEADER_BYTES: usize = 32;
+const HEADER_BYTES: usize = 40;
 const SITE_COUNT_MAX: usize = 1 << 16;
 const SYSTEM_DIRECTORY: &[u8] = b"/var/cache/cxlraid/sites";
 /// A directory path or file name, with its NUL.
@@ -110,14 +111,14 @@ impl Cache {
         Self { own, own_path, system, user }
     }
 
-    /// The sites stored under `key` with this `fingerprint`.
-    pub(crate) fn load(&self, key: &Key, fingerprint: u64) -> Option<Vec<Site>> {
+    /// The sites stored under `key` with this `fingerprint`, and what cannot be reached.
+    pub(crate) fn load(&self, key: &Key, fingerprint: u64) -> Option<(Vec<Site>, Option<Gap>)> {
         let name = key.path("");
         let directories = [self.own.as_ref(), self.system.as_ref()];
         directories.into_iter().flatten().find_map(|directory| self.load_from(directory.as_fd(), &name, fingerprint))
     }
 
-    fn load_from(&self, directory: BorrowedFd<'_>, name: &Path, fingerprint: u64) -> Option<Vec<Site>> {
+    fn load_from(&self, directory: BorrowedFd<'_>, name: &Path, fingerprint: u64) -> Option<(Vec<Site>, Option<Gap>)> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file = openat(directory, name.as_c_str(), flags, Mode::empty()).ok()?;
         let stat = fstat(&file).ok()?;
@@ -139,11 +140,12 @@ impl Cache {
         };
         bytes.fill(0);
         read_all(&file, bytes)?;
-        (header == self::header(bytes, fingerprint) && sites.iter().all(Site::is_sound)).then_some(sites)
+        let gap = Gap::of_code(header[32..].try_into().map_or(0, u64::from_le_bytes))?;
+        (header == self::header(bytes, gap, fingerprint) && sites.iter().all(Site::is_sound)).then_some((sites, gap))
     }
 
-    /// Stores `sites` under `key`: a temporary file, then a rename. Silent if it does not work.
-    pub(crate) fn store(&mut self, key: &Key, fingerprint: u64, sites: &[Site]) {
+    /// Stores `sites` and `gap` under `key`: a temporary file, then a rename. Silent if it does not work.
+    pub(crate) fn store(&mut self, key: &Key, fingerprint: u64, sites: &[Site], gap: Option<Gap>) {
         if self.own.is_none() {
             make_directories(&self.own_path);
             self.own = open_directory(self.own_path.as_c_str(), self.user);
@@ -152,7 +154,7 @@ impl Cache {
         let mut suffix = Line::new();
         let _ = write!(suffix, ".{}", sys::rustix::process::getpid().as_raw_nonzero());
         let (name, temporary) = (key.path(""), key.path(core::str::from_utf8(suffix.as_bytes()).unwrap_or(".new")));
-        if write_file(directory.as_fd(), &temporary, fingerprint, sites).is_none()
+        if write_file(directory.as_fd(), &temporary, fingerprint, sites, gap).is_none()
             || renameat(directory, temporary.as_c_str(), directory, name.as_c_str()).is_err()
         {
             let _ = unlinkat(directory, temporary.as_c_str(), AtFlags::empty());
@@ -160,22 +162,24 @@ impl Cache {
     }
 }
 
-fn write_file(directory: BorrowedFd<'_>, name: &Path, fingerprint: u64, sites: &[Site]) -> Option<()> {
+fn write_file(directory: BorrowedFd<'_>, name: &Path, fingerprint: u64, sites: &[Site], gap: Option<Gap>) -> Option<()> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let file = openat(directory, name.as_c_str(), flags, Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH).ok()?;
     // SAFETY: Site has no padding (its size is the sum of its fields) and only plain numbers.
     let body = unsafe { core::slice::from_raw_parts(sites.as_ptr().cast::<u8>(), size_of_val(sites)) };
-    write_all(&file, &header(body, fingerprint))?;
+    write_all(&file, &header(body, gap, fingerprint))?;
     write_all(&file, body)
 }
 
-fn header(body: &[u8], fingerprint: u64) -> [u8; HEADER_BYTES] {
+fn header(body: &[u8], gap: Option<Gap>, fingerprint: u64) -> [u8; HEADER_BYTES] {
     let mut header = [0; HEADER_BYTES];
     let count = (body.len() / SITE_BYTES) as u64;
     header[..8].copy_from_slice(&MAGIC);
     header[8..16].copy_from_slice(&fingerprint.to_le_bytes());
-    header[16..24].copy_from_slice(&hash(body, count).to_le_bytes());
-    header[24..].copy_from_slice(&count.to_le_bytes());
+    let gap = gap.map_or(0, |gap| gap as u64);
+    header[16..24].copy_from_slice(&hash(body, count ^ gap << 32).to_le_bytes());
+    header[24..32].copy_from_slice(&count.to_le_bytes());
+    header[32..].copy_from_slice(&gap.to_le_bytes());
     header
 }
 

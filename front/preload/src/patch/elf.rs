@@ -13,7 +13,9 @@ pub(crate) const LOADED: u32 = 1;
 const PT_LOAD: u32 = LOADED;
 const PT_DYNAMIC: u32 = 2;
 const PT_INTERP: u32 = 3;
-const PT_NOTE: u32 = 4;
+/// Of segments that hold notes (PT_NOTE).
+pub(crate) const NOTE: u32 = 4;
+const PT_NOTE: u32 = NOTE;
 const PT_PHDR: u32 = 6;
 const PT_GNU_EH_FRAME: u32 = 0x6474_e550;
 const PF_X: u32 = 1;
@@ -65,6 +67,11 @@ impl ProgramHeader {
     /// Where its bytes are in the file.
     pub(crate) const fn offset(&self) -> u64 {
         self.offset
+    }
+
+    /// Its bytes in the file.
+    pub(crate) fn file_range(&self) -> Option<core::ops::Range<u64>> {
+        Some(self.offset..self.offset.checked_add(self.file_bytes)?)
     }
 
     /// The addresses that come from the file.
@@ -133,6 +140,26 @@ impl Header {
     /// File offset and number of the program headers.
     pub(crate) const fn program_headers(&self) -> (u64, usize) {
         (self.program_headers, self.program_header_count as usize)
+    }
+}
+
+/// The parts of a section header (ELF-64, figure 4) that say where a section is in the file, and the header's size.
+const SECTION_OFFSET_AT: usize = 24;
+const SECTION_BYTES_AT: usize = 32;
+const SECTION_HEADER_BYTES: u16 = 64;
+
+impl Header {
+    /// The names of the sections, one behind the other, each with a NUL. None if there is no table of sections. `read` gives bytes of the file.
+    pub(crate) fn section_names(&self, read: impl Fn(core::ops::Range<u64>) -> Vec<u8>) -> Option<Vec<u8>> {
+        let [entry_bytes, count, names] = self.section_words;
+        if entry_bytes != SECTION_HEADER_BYTES || names >= count {
+            return None;
+        }
+        let start = self.section_headers.checked_add(u64::from(names) * u64::from(entry_bytes))?;
+        let entry = read(start..start.checked_add(u64::from(entry_bytes))?);
+        let number = |at: usize| Some(u64::from_le_bytes(entry.get(at..at + 8)?.try_into().ok()?));
+        let offset = number(SECTION_OFFSET_AT)?;
+        Some(read(offset..offset.checked_add(number(SECTION_BYTES_AT)?)?))
     }
 }
 

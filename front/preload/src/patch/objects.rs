@@ -12,10 +12,11 @@
 //! object.
 
 use super::cache::{Cache, Key};
-use super::elf::{Image, Range};
+use super::elf::{Image, Range, header_of, headers_of};
+use super::go::is_of_go;
 use super::original::Original;
 use super::scan::{Found, scan};
-use super::site::Site;
+use super::site::{Gap, Site};
 use super::trampoline::{Area, Caller};
 use crate::arch::bytes::{FILLER, JUMP_BYTES, SYSCALL, jump};
 use crate::environment::{Auxiliary, Environment};
@@ -26,12 +27,13 @@ use crate::table;
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering};
 use heap::borrow::Cow;
+use heap::string::String;
 use heap::vec::Vec;
 use sys::rustix::fs::{CWD, Mode, OFlags, fstat, openat};
 use sys::rustix::io::dup;
 use sys::rustix::mm::{MprotectFlags, mprotect};
 use sys::{BorrowedFd, OwnedFd, RawFd};
-use units::PAGE_BYTES;
+use units::{PAGE_BYTES, Shown};
 
 /// How many objects and sites this process has met, for [`report_counts`].
 pub(crate) struct Counts {
@@ -78,6 +80,7 @@ struct Object {
     image: Image,
     caller: Caller,
     sites: Vec<Site>,
+    gap: Option<Gap>,
 }
 
 /// The objects to be patched of those that are loaded when the constructor runs.
@@ -86,34 +89,50 @@ pub(crate) struct Prepared {
     objects: Vec<Object>,
 }
 
-/// Finds the sites of all objects that are loaded; none if the linker's list cannot be found. The
-/// constructor calls this, with signals blocked, before there is another thread.
+/// Finds the sites of all objects that are loaded. The constructor calls this, with signals blocked,
+/// before there is another thread.
 ///
-/// The result is None if the bytes at some site are not the original ones. A debugger's breakpoint does
-/// that. The debugger would later put its old byte back, into the middle of the jump.
+/// # Errors
+/// The program cannot be served; the text says why, as a phrase after "this program". Either the library
+/// cannot reach the system calls of an object ([`Gap`]): they would read and write one member alone. Or
+/// the bytes at some site are not the original ones. A debugger's breakpoint does that. The debugger would
+/// later put its old byte back, into the middle of the jump.
 ///
 /// # Safety
 /// `auxiliary` is the kernel's description of this process; no other thread runs.
-pub(crate) unsafe fn prepare(auxiliary: &Auxiliary, environment: &Environment) -> Option<Prepared> {
+pub(crate) unsafe fn prepare(auxiliary: &Auxiliary, environment: &Environment) -> Result<Prepared, String> {
     let mut patcher = Patcher { cache: Cache::open(environment), area: None, auxiliary: *auxiliary };
     let mut objects = Vec::new();
     // SAFETY: the caller's promise.
     let Some(Loaded { program, linker, first }) = (unsafe { Loaded::find(auxiliary) }) else {
-        return Some(Prepared { patcher, objects });
+        return Ok(Prepared { patcher, objects });
     };
     if let Some(linker) = &linker {
         let text = linker.texts().next().unwrap_or_default();
         LINKER_TEXT[0].store(linker.bias.wrapping_add(text.start) as usize, Ordering::Relaxed);
         LINKER_TEXT[1].store(linker.bias.wrapping_add(text.end) as usize, Ordering::Relaxed);
     }
-    objects.extend(patcher.object(program, Caller::Foreign, || open_object(c"/proc/self/exe")));
+    let program = patcher.object(program, Caller::Foreign, || open_object(c"/proc/self/exe"));
+    if let Some(gap) = program.gap {
+        return Err(heap::format!("{gap}"));
+    }
+    objects.push(program);
     // SAFETY: the linker's list, of this process.
     for entry in unsafe { entries(first) } {
         // SAFETY: as above; the entry's object is loaded.
-        objects.extend(unsafe { patcher.entry(entry) });
+        let Some(object) = (unsafe { patcher.entry(entry) }) else { continue };
+        if let Some(gap) = object.gap {
+            // SAFETY: an entry of ld.so's list.
+            return Err(heap::format!("uses {}, which {gap}", Shown(unsafe { entry.name() }.to_bytes())));
+        }
+        objects.push(object);
     }
     let has_original_bytes = |object: &Object| object.sites.iter().all(|site| is_original(&object.image, site));
-    objects.iter().all(has_original_bytes).then_some(Prepared { patcher, objects })
+    if objects.iter().all(has_original_bytes) {
+        Ok(Prepared { patcher, objects })
+    } else {
+        Err("has a debugger's breakpoints where its system calls are looked after (set them once it runs)".into())
+    }
 }
 
 impl Prepared {
@@ -177,7 +196,13 @@ pub(crate) fn closing(descriptor: RawFd) {
     // SAFETY: the program's descriptor is open until this call returns.
     let file = || dup(unsafe { BorrowedFd::borrow_raw(descriptor) }).ok();
     let caller = caller_of(&image);
-    let Some(mut object) = patcher.object(image, caller, file) else { return };
+    let mut object = patcher.object(image, caller, file);
+    if let Some(gap) = object.gap {
+        let name = object_name(&object.image);
+        crate::report::report!(
+            "{name} {gap}: these calls are not served, and what they do to files of the array reaches one member alone; keep {name} away from the array"
+        );
+    }
     if object.sites.is_empty() {
         return;
     }
@@ -241,10 +266,10 @@ impl Patcher {
             return None;
         }
         let caller = caller_of(&image);
-        self.object(image, caller, || {
+        Some(self.object(image, caller, || {
             // SAFETY: as above: an entry of ld.so's list.
             open_object(unsafe { entry.name() })
-        })
+        }))
     }
 
     fn is_main_program(&self, image: &Image) -> bool {
@@ -252,36 +277,49 @@ impl Patcher {
     }
 
     /// Finds the sites of one object. `open` opens its file: for the cache's key if the object has no
-    /// build id, and for the scan if the cache has no sites that fit. None if the object relocates its
-    /// text.
-    fn object(&mut self, image: Image, caller: Caller, open: impl Fn() -> Option<OwnedFd>) -> Option<Object> {
+    /// build id, and for the scan if the cache has no sites that fit. An object that relocates its text
+    /// has no sites.
+    fn object(&mut self, image: Image, caller: Caller, open: impl Fn() -> Option<OwnedFd>) -> Object {
         if image.relocates_text() {
-            return None;
+            let found = scan(&image, table::wants_site);
+            let gap = if found == Found::default() { None } else { Some(Gap::Relocated) };
+            return Object { image, caller, sites: Vec::new(), gap };
         }
         COUNTS.objects.fetch_add(1, Ordering::Relaxed);
         let of_file = || Some(Key::of_file(&fstat(open()?).ok()?));
         let key = image.build_id().map(Key::of_build_id).or_else(of_file);
         let known = key.as_ref().and_then(|key| self.cache.load(key, table::fingerprint()));
-        let known = known.filter(|sites| sites.iter().all(|site| is_original(&image, site)));
-        let sites = known.unwrap_or_else(|| self.scan(&image, key.as_ref(), open().as_ref()));
-        Some(Object { image, caller, sites })
+        let known = known.filter(|(sites, _)| sites.iter().all(|site| is_original(&image, site)));
+        let (sites, gap) = known.unwrap_or_else(|| self.scan(&image, key.as_ref(), open().as_ref()));
+        Object { image, caller, sites, gap }
     }
 
     /// Finds an object's sites anew. Scans the object's file and not its memory, in which a debugger may
     /// have put breakpoints; scans memory only without the file.
-    fn scan(&mut self, image: &Image, key: Option<&Key>, file: Option<&OwnedFd>) -> Vec<Site> {
+    fn scan(&mut self, image: &Image, key: Option<&Key>, file: Option<&OwnedFd>) -> (Vec<Site>, Option<Gap>) {
         let original = file.and_then(|file| Original::map(image, file));
         let found = scan(original.as_ref().map_or(image, |original| &original.image), table::wants_site);
+        let is_of_go = file.is_some_and(|file| {
+            header_of(file)
+                .is_some_and(|header| headers_of(file, &header).is_some_and(|headers| is_of_go(file, &header, &headers)))
+        });
+        let gap = if is_of_go {
+            Some(Gap::Go)
+        } else if found.outside.is_empty() {
+            None
+        } else {
+            Some(Gap::Outside)
+        };
         COUNTS.objects_scanned.fetch_add(1, Ordering::Relaxed);
         COUNTS.sites_without_room.fetch_add(found.hopeless.len() as u32, Ordering::Relaxed);
         // Sites found in memory are not cached: they may be wrong for another process.
         if let (Some(key), Some(_)) = (key, &original) {
-            self.cache.store(key, table::fingerprint(), &found.sites);
+            self.cache.store(key, table::fingerprint(), &found.sites, gap);
         }
         if crate::start::environment().get(b"CXLRAID_DEBUG_SITES").is_some() {
             report_hopeless(&found);
         }
-        found.sites
+        (found.sites, gap)
     }
 
     fn patch(&mut self, object: &Object) {
@@ -341,6 +379,9 @@ fn report_hopeless(found: &Found) {
     for (address, number) in &found.hopeless {
         let name = number.map_or("any", |number| table::ROWS[number as usize].name);
         crate::report::report!("no room at {address:#x} ({name})");
+    }
+    for address in &found.outside {
+        crate::report::report!("no unwind entry at {address:#x}");
     }
 }
 

@@ -1,14 +1,16 @@
 //! Finding the sites of an object: which `syscall` bytes are instructions, with which number, and what may be moved.
 //!
-//! Only functions that contain the two bytes are decoded; bytes in no function are data and stay as they are. An instruction may be displaced only if nothing jumps to it or behind
+//! Only functions that contain the two bytes are decoded; bytes in no function stay as they are. Most of these are data. Those that what is in front of them shows to be
+//! an instruction ([`is_call`]) are told of, since that call is not reached. An instruction may be displaced only if nothing jumps to it or behind
 //! it within the displaced bytes. What can jump there: branches and jump tables of the same function (decoded), jumps
 //! of other functions (a search through the text for anything that looks like one), relocations, symbols, unwind entries.
 //! A false alarm only costs a site its preferred form.
 
 use super::elf::{Image, Range};
 use super::site::Site;
-use crate::arch::bytes::{JUMP_BYTES, SIGRETURN_PREFIX, find_near_jumps, find_syscalls};
+use crate::arch::bytes::{JUMP_BYTES, SIGRETURN_PREFIX, SYSCALL, begins_load, find_near_jumps, find_syscalls, is_move};
 use crate::arch::decode::{Flow, Number, Step, Table, decode};
+use crate::table;
 use heap::vec::Vec;
 
 /// How many entries a jump table may have.
@@ -18,12 +20,21 @@ const NUMBER_STEP_COUNT_MAX: usize = 32;
 /// How far a site's displaced bytes may lie from its instruction.
 const REACH: u64 = 32;
 
+/// How far in front of a system call that lies in no function its number is looked for.
+const LOAD_REACH: u64 = 64;
+/// How many moves in a row show that a system call behind them is one whose number is handed over.
+const MOVE_COUNT_MIN: usize = 3;
+/// How long a load of a constant is that cannot be taken for something else.
+const LOAD_BYTES_MIN: u8 = 5;
+
 /// What a scan found.
-#[derive(Default)]
+#[derive(Default, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) sites: Vec<Site>,
     /// Sites for which no form was possible, by address and number.
     pub(crate) hopeless: Vec<(u64, Option<u32>)>,
+    /// The addresses of system calls that the library serves, in no function.
+    pub(crate) outside: Vec<u64>,
 }
 
 /// Finds the sites of `image` whose number `wanted` accepts (None: not constant).
@@ -43,12 +54,46 @@ pub(crate) fn scan(image: &Image, wanted: impl Fn(Option<u32>) -> bool) -> Found
                 continue;
             }
             // Outside functions the two bytes are data: constants of programs whose linker puts them into one segment with the instructions.
-            let Some(function) = image.function(address) else { continue };
+            let Some(function) = image.function(address) else {
+                if is_call(image, text, address) {
+                    found.outside.push(address);
+                }
+                continue;
+            };
             decoded = Range { start: function.start.max(text.start), end: function.end.min(text.end) };
             Function::decode(image, decoded, &outside).sites(&wanted, &mut found);
         }
     }
     found
+}
+
+/// Whether the two bytes at `address`, which lie in no function, are a system call that the library serves. They are if instructions lead right to them of which the first
+/// loads the number of such a call, or which all move arguments and a number from where a caller has put them. Chance, in data, makes neither.
+fn is_call(image: &Image, text: Range, address: u64) -> bool {
+    let mut steps = Vec::new();
+    let end = address + SYSCALL.len() as u64;
+    (address.saturating_sub(LOAD_REACH).max(text.start)..address).any(|start| {
+        let Some(code) = image.bytes(Range { start, end }).filter(|code| begins_load(code)) else { return false };
+        steps.clear();
+        decode(code, start, &mut steps);
+        let Some((last, before)) = steps.split_last() else { return false };
+        leads_to_call(code, start, before) && last.flow == Flow::Syscall && last.address == address
+    })
+}
+
+/// Whether `steps`, the instructions of `code` in front of a system call, load the number of a call that the library serves.
+fn leads_to_call(code: &[u8], start: u64, steps: &[Step]) -> bool {
+    let Some((first, rest)) = steps.split_first() else { return false };
+    if steps.iter().any(|step| !matches!(step.flow, Flow::Next | Flow::Branch)) {
+        return false;
+    }
+    if let Number::Constant(number) = first.number {
+        let is_kept = rest.iter().all(|step| step.number == Number::Kept);
+        return is_kept && first.bytes >= LOAD_BYTES_MIN && table::is_served(number);
+    }
+    let moves = |step: &Step| code.get((step.address - start) as usize..).is_some_and(is_move);
+    let moves_number = steps.iter().any(|step| step.number == Number::Unknown);
+    steps.len() >= MOVE_COUNT_MIN && moves_number && steps.iter().all(moves)
 }
 
 /// The addresses near one of `sites` that something outside the site's function may jump to, ascending.

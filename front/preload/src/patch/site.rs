@@ -9,6 +9,7 @@
 
 use crate::arch::bytes::SYSCALL;
 use crate::arch::decode::{Flow, Step};
+use core::fmt;
 
 /// The most bytes a site may displace.
 pub(crate) const DISPLACED_BYTES_MAX: usize = 24;
@@ -18,6 +19,40 @@ pub(crate) const MOVED_BYTES_MAX: usize = 40;
 pub(crate) const FIXUP_COUNT_MAX: usize = 4;
 /// The number of a site whose number is not constant.
 pub(crate) const NUMBER_UNKNOWN: u32 = u32::MAX;
+
+/// Why there are system calls of an object's that no site stands for. The numbers are those of the cache's format.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Gap {
+    /// It is one of Go's ([`super::go`]).
+    Go = 1,
+    /// Its code makes some where no unwind entry is.
+    Outside = 2,
+    /// Relocations change its instructions.
+    Relocated = 3,
+}
+
+impl Gap {
+    /// The one with this number; None in the place of 0. The outer None: there is none.
+    pub(crate) const fn of_code(code: u64) -> Option<Option<Self>> {
+        match code {
+            0 => Some(None),
+            1 => Some(Some(Self::Go)),
+            2 => Some(Some(Self::Outside)),
+            _ => None,
+        }
+    }
+}
+
+/// What is said of the object.
+impl fmt::Display for Gap {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Go => "is written in Go, whose runtime makes its own system calls",
+            Self::Outside => "makes system calls in code without unwind entries",
+            Self::Relocated => "makes system calls in code that is relocated",
+        })
+    }
+}
 
 /// A 4-byte distance inside moved code that depends on where the code lands.
 #[repr(C)]

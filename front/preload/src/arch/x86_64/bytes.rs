@@ -23,6 +23,16 @@ const SKIP_JUMP: [u8; 2] = [0xe3, JUMP_BYTES as u8];
 const RESUME_JUMP: usize = STEP_BACK.len() + SKIP_JUMP.len();
 const _: () = assert!(RESUME_JUMP == 10);
 
+/// Whether `code` begins with an instruction that loads the number of a system call: `mov eax, constant`, `mov rax, constant`, or a move ([`is_move`]).
+pub(crate) fn begins_load(code: &[u8]) -> bool {
+    matches!(code, [0xb8, ..] | [0x48, 0xc7, 0xc0, ..]) || is_move(code)
+}
+
+/// Whether `code` begins with a move of 64 bits to a register, from another one or from memory.
+pub(crate) const fn is_move(code: &[u8]) -> bool {
+    matches!(code, [0x48..=0x4f, 0x8b, ..] | [0x48..=0x4f, 0x89, 0xc0..=0xff, ..])
+}
+
 /// Calls `found` with the offset of every pair of bytes in `code` that would be a `syscall`, in ascending
 /// order. Pairs in the middle of other instructions are reported too.
 pub(crate) fn find_syscalls(code: &[u8], mut found: impl FnMut(usize)) {
