@@ -173,7 +173,7 @@ pub(crate) fn leave_for(place: &CStr) -> Result<RawFd, OsError> {
         leave_shared()?;
     }
     sys::rustix::process::chdir(place)?;
-    note(false);
+    note_apart();
     Ok(before.into_raw_fd())
 }
 
@@ -191,16 +191,16 @@ pub(crate) fn part_from_others() -> Result<(), OsError> {
 
 /// Moves back to the directory of the array that [`leave_for`] has left.
 pub(crate) fn return_to(before: RawFd) {
-    if sys::rustix::process::fchdir(borrow(before)).is_ok() {
-        note(true);
-    }
+    // If it fails, the kernel says where the caller is: [`note_apart`].
+    let _ = sys::rustix::process::fchdir(borrow(before));
     super::descriptor::close_unheld(before);
 }
 
-/// Notes where the current directory is. A guest has one of its own, of which nothing is noted.
-fn note(ours: bool) {
+/// Notes that the caller has a directory of its own now. Others that use this memory have kept theirs: other threads, and the parent of a child that shares memory and
+/// descriptors. So from now on the kernel is asked. Of a guest nothing is noted: for a guest the kernel is always asked.
+fn note_apart() {
     if !(process::may_be_guest() && process::is_guest()) {
-        CWD_IS_OURS.store(ours, Ordering::Relaxed);
+        expect_moves();
     }
 }
 
