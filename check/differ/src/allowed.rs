@@ -56,6 +56,69 @@ pub(crate) const ALLOWED: &[Allowed] = &[
     ),
 ];
 
+/// docs/mount.md says it of ioctl(2).
+const MOUNT_REQUESTS: &str = "requests of a file system (ioctl) do not reach a mount: ENOTTY";
+/// FUSE says the following of itself.
+const MOUNT_EMPTY_READ: &str = "the kernel looks at a buffer before it asks who serves a mount whether there is anything to read";
+const MOUNT_DIRECTORY: &str = "positions in a directory are the kernel's on tmpfs, and are not looked at on a mount";
+
+/// What may differ besides where programs use the array through a mount, and not the library.
+pub(crate) const ALLOWED_ON_MOUNT: &[Allowed] = &[
+    may("fcntl-get", "1", "E22", "tmpfs has seals (F_GET_SEALS), a mount has none"),
+    may("ioctl", "0", "E25", MOUNT_REQUESTS),
+    may("ioctl", "E1", "E25", MOUNT_REQUESTS),
+    may("ioctl", "E95", "E25", MOUNT_REQUESTS),
+    may("read", "0", "E14", MOUNT_EMPTY_READ),
+    may("pread64", "0", "E14", MOUNT_EMPTY_READ),
+    may("readv", "0", "E14", MOUNT_EMPTY_READ),
+    may("preadv", "0", "E14", MOUNT_EMPTY_READ),
+    may("preadv2", "0", "E14", MOUNT_EMPTY_READ),
+    may("lseek", "E22", "", MOUNT_DIRECTORY),
+    may("lseek-hole", "E22", "E6", MOUNT_DIRECTORY),
+    may("lseek-hole", "E22", "done", MOUNT_DIRECTORY),
+];
+/// Calls whose bytes a mount copies by way of a pipe, many pages at once: a file that is sent to itself is another one then, so nothing
+/// later is comparable.
+const COPIED_ON_MOUNT: [&str; 1] = ["sendfile"];
+
+/// A write whose bytes cannot be read takes set-ID bits away on tmpfs, and not on a mount, whose kernel reads the bytes first.
+const WRITES: [&str; 5] = ["write", "pwrite64", "writev", "pwritev", "pwritev2"];
+
+/// Whether what comes behind this step on a mount cannot be compared.
+pub(crate) fn parts_on_mount(plain: &str) -> bool {
+    let has_copied = |answer: &str| !answer.starts_with('E') && !is(answer, "0");
+    let parts =
+        |(call, answer)| COPIED_ON_MOUNT.contains(&call) && has_copied(answer) || WRITES.contains(&call) && is(answer, "E14");
+    split(plain).is_some_and(parts)
+}
+
+/// As [`reason`], for a mount.
+pub(crate) fn reason_on_mount(plain: &str, array: &str) -> Option<&'static str> {
+    let (plain, array) = (split(plain)?, split(array)?);
+    // A time that was not asked for the plain directory does not tell.
+    let untold: &[&str] = if plain.1.contains(" modified unknown") { &["mask", "modified"] } else { &["mask"] };
+    if (plain.0, array.0) == ("statx", "statx") && without(plain.1, untold) == without(array.1, untold) {
+        return Some("a mount tells all but the time of birth, whatever statx(2) asks for");
+    }
+    if plain.0 == array.0 && ["fstat", "newfstatat", "statx"].contains(&plain.0) && differs_in_unkept_size(plain.1, array.1) {
+        return Some("a descriptor opened with O_PATH does not keep a file that has no name any more (docs/differ.md)");
+    }
+    ALLOWED_ON_MOUNT.iter().find(|allowed| allowed.fits(plain, array)).map(|allowed| allowed.reason)
+}
+
+/// Whether two answers about a file without a name differ in nothing but its size, and the birth time that a mount does not tell.
+fn differs_in_unkept_size(plain: &str, array: &str) -> bool {
+    const UNTOLD: [&str; 3] = ["size", "mask", "modified"];
+    plain.contains(" links 0 ") && without(plain, &UNTOLD) == without(array, &UNTOLD)
+}
+
+/// An answer without the values that stand behind these words.
+fn without<'a>(answer: &'a str, names: &[&str]) -> Vec<&'a str> {
+    let mut before = "";
+    let mut is_kept = |word: &&'a str| !names.contains(&std::mem::replace(&mut before, *word));
+    answer.split(' ').filter(|word| is_kept(word)).collect()
+}
+
 /// Whether the plain directory has done in this step what the array refuses for a documented reason, so that their trees differ from here on.
 pub(crate) fn parts_here(plain: &str, array: &str) -> bool {
     let (Some(plain), Some(array)) = (split(plain), split(array)) else { return false };
@@ -106,6 +169,20 @@ mod tests {
         assert!(!parts_here("24 renameat2 = E22", "24 renameat2 = E22"));
         assert!(!parts_here("24 renameat2 = 0", "24 renameat2 = E2"));
         assert!(!parts_here("24 ioctl = 0", "24 ioctl = E95"));
+    }
+
+    #[test]
+    fn of_a_file_without_a_name_a_mount_may_tell_another_size() {
+        let nameless = |size| format!("6 fstat = 0 mode 100666 links 0 owner 0:0 size {size} device 0 modified now");
+        assert!(reason_on_mount(&nameless(10000), &nameless(5904)).is_some());
+        let named = |size| nameless(size).replace("links 0", "links 1");
+        assert!(reason_on_mount(&named(10000), &named(5904)).is_none());
+        let birth = "5 statx = 0 mask 1fff mode 100666 links 1 size 1";
+        assert!(reason_on_mount(birth, &birth.replace("1fff", "17ff")).is_some());
+        assert!(reason_on_mount(birth, &birth.replace("size 1", "size 2")).is_none());
+        assert!(!parts_on_mount("1 sendfile = E22") && !parts_on_mount("1 sendfile = 0"));
+        assert!(parts_on_mount("1 sendfile = 70000") && !parts_on_mount("1 read = 7"));
+        assert!(parts_on_mount("1 writev = E14") && !parts_on_mount("1 write = 14"));
     }
 
     #[test]

@@ -32,6 +32,7 @@ fn main() -> ExitCode {
         Some((word, rest)) if word == act::ROLE_OF_CHILD => {
             done(act::act_as_child(rest).map_err(|error| format!("child: {error}")))
         }
+        Some((word, rest)) if word == run::SERVE => done(stage::door::serve(std::path::Path::new(&rest.concat()))),
         Some((word, _)) if word == run::SCRUB => done(match stage::scrub::scrub() {
             Ok(wrong) if wrong.is_empty() => Ok(()),
             Ok(wrong) => Err(wrong.join("\n")),

@@ -12,7 +12,7 @@ It takes root: programs drop their rights on the way.
 
   --calls N       how many calls on each array (40000); 1000000 take some minutes
   --seed S        of the first program, the next have the numbers behind it (else drawn, and printed)
-  --level L       only arrays of this label: raid1, raid5, raid6, degraded, journal; may be given several times
+  --level L       only arrays of this label: raid1, raid5, raid6, degraded, journal, mount; may be given several times
   --quick         for make test: 4000 calls on each array from seed 1
   --shown N       how many classes of differences are cut down and shown of each array (12); all are counted
   --steps A,B,..  only these steps of the one program --seed

@@ -9,6 +9,7 @@ use crate::{
 };
 use stage::{
     Janitor,
+    door::Door,
     options::copied,
     remove,
     report::{Complaints, Report, with_output},
@@ -16,10 +17,12 @@ use stage::{
 };
 use std::{
     collections::BTreeMap,
-    env, fs,
+    env,
+    ffi::OsString,
+    fs,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
-    process,
+    process::{self, Command},
     time::{Duration, Instant},
 };
 
@@ -28,6 +31,8 @@ const NOT_CONTAINED: &str = "differ needs the right to mount, to keep its progra
 
 /// The word that makes this program look at an array's redundancy.
 pub(crate) const SCRUB: &str = "scrub";
+/// The word that makes this program serve a mount of an array.
+pub(crate) const SERVE: &str = "serve";
 /// Programs that one process runs, at most: fewer in short runs, whose programs meet more arrays so.
 const BATCH: u64 = 200;
 const BATCH_OF_FEW: u64 = 50;
@@ -48,6 +53,8 @@ pub(crate) struct Shape {
     journal: bool,
     /// Whether a member is missing from the beginning.
     degraded: bool,
+    /// Whether programs use it through a mount, and not the library.
+    mounted: bool,
 }
 
 impl Default for &Shape {
@@ -57,12 +64,13 @@ impl Default for &Shape {
 }
 
 impl Shape {
-    pub(crate) const ALL: [Self; 5] = [
-        Self { label: "raid1", level: "1", member_count: 2, chunk: "64K", journal: false, degraded: false },
-        Self { label: "raid5", level: "5", member_count: 3, chunk: "4K", journal: false, degraded: false },
-        Self { label: "raid6", level: "6", member_count: 4, chunk: "8K", journal: false, degraded: false },
-        Self { label: "degraded", level: "5", member_count: 3, chunk: "4K", journal: false, degraded: true },
-        Self { label: "journal", level: "5", member_count: 3, chunk: "4K", journal: true, degraded: false },
+    pub(crate) const ALL: [Self; 6] = [
+        Self { label: "raid1", level: "1", member_count: 2, chunk: "64K", journal: false, degraded: false, mounted: false },
+        Self { label: "raid5", level: "5", member_count: 3, chunk: "4K", journal: false, degraded: false, mounted: false },
+        Self { label: "raid6", level: "6", member_count: 4, chunk: "8K", journal: false, degraded: false, mounted: false },
+        Self { label: "degraded", level: "5", member_count: 3, chunk: "4K", journal: false, degraded: true, mounted: false },
+        Self { label: "journal", level: "5", member_count: 3, chunk: "4K", journal: true, degraded: false, mounted: false },
+        Self { label: "mount", level: "5", member_count: 3, chunk: "4K", journal: false, degraded: false, mounted: true },
     ];
 }
 
@@ -153,14 +161,15 @@ impl Ground {
             }
         }
         let mounts: Vec<String> = members.iter().map(|member| member.display().to_string()).collect();
-        let on_it = || {
-            self.plain()
-                .env("CXLRAID_LEVEL", shape.level)
-                .env("CXLRAID_MOUNTS", mounts.join(":"))
-                .env("CXLRAID_PATHS", self.root.join("data"))
-                .env("CXLRAID_STRIPE_SIZE", shape.chunk)
-                .env("CXLRAID_JOURNAL", if shape.journal { "internal" } else { "" })
-        };
+        let data = self.root.join("data");
+        let variables: [(&str, OsString); 5] = [
+            ("CXLRAID_LEVEL", shape.level.into()),
+            ("CXLRAID_MOUNTS", mounts.join(":").into()),
+            ("CXLRAID_PATHS", data.clone().into()),
+            ("CXLRAID_STRIPE_SIZE", shape.chunk.into()),
+            ("CXLRAID_JOURNAL", if shape.journal { "internal" } else { "" }.into()),
+        ];
+        let on_it = || variables.iter().fold(self.plain(), |run, (name, value)| run.env(name, value));
         let loaded = || on_it().env("LD_PRELOAD", &self.library);
         if shape.degraded {
             let orders = Orders {
@@ -176,7 +185,23 @@ impl Ground {
                 complaints.push(with_output("the array's first program", &first));
             }
         }
-        let output = loaded().args(words).output();
+        let output = if shape.mounted {
+            let mut serve = Command::new(&self.this);
+            serve.arg(SERVE).arg(&data).envs(variables.iter().cloned()).current_dir("/");
+            match Door::open(serve, &data) {
+                Ok(door) => {
+                    let output = self.plain().args(words).output();
+                    complaints.extend(door.close().err());
+                    output
+                }
+                Err(message) => {
+                    complaints.push(message);
+                    self.plain().args(words).output()
+                }
+            }
+        } else {
+            loaded().args(words).output()
+        };
         let scrubbed = on_it().arg(SCRUB).output();
         if !scrubbed.succeeded() {
             complaints.push(with_output("redundancy", &scrubbed));
@@ -209,8 +234,11 @@ fn difference(shape: &Shape, plain: &[String], array: &[String]) -> Option<(Stri
     let nothing = String::from("(nothing)");
     (0..longest)
         .map(|index| (plain.get(index).unwrap_or(&nothing), array.get(index).unwrap_or(&nothing)))
-        .take_while(|(plain, array)| !allowed::parts_here(plain, array))
-        .find(|(plain, array)| plain != array && allowed::reason(plain, array, shape.degraded).is_none())
+        .take_while(|(plain, array)| !(allowed::parts_here(plain, array) || shape.mounted && allowed::parts_on_mount(plain)))
+        .find(|(plain, array)| {
+            let on_mount = || if shape.mounted { allowed::reason_on_mount(plain, array) } else { None };
+            plain != array && allowed::reason(plain, array, shape.degraded).or_else(on_mount).is_none()
+        })
         .map(|(plain, array)| (plain.clone(), array.clone()))
 }
 
@@ -232,8 +260,15 @@ pub(crate) fn all(options: &Options) -> Result<bool, String> {
     };
     let programs = if options.steps.is_empty() { options.calls.div_ceil(STEP_COUNT) } else { 1 };
     println!("{programs} programs of {STEP_COUNT} calls on each array, from seed {}", options.seed);
-    let mut sides: Vec<Side> =
-        Shape::ALL.iter().filter(|shape| options.wants(shape.label)).map(|shape| Side { shape, ..Side::default() }).collect();
+    let is_possible = |shape: &&Shape| match stage::door::may_mount() {
+        Err(why) if shape.mounted => {
+            println!("NOT RUN: {}: {why}", shape.label);
+            false
+        }
+        _ => true,
+    };
+    let wanted = Shape::ALL.iter().filter(|shape| options.wants(shape.label)).filter(is_possible);
+    let mut sides: Vec<Side> = wanted.map(|shape| Side { shape, ..Side::default() }).collect();
     let (mut told, mut done) = (begun, 0);
     let batch = if programs < 10 * BATCH { BATCH_OF_FEW } else { BATCH };
     let end = options.seed + programs;

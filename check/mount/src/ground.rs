@@ -131,8 +131,12 @@ impl<'a> Ground<'a> {
 
     /// Mounts the array; the process that serves the mount is a child of this one.
     pub(crate) fn mount(&mut self) -> Result<(), String> {
+        self.mount_with(&[])
+    }
+
+    pub(crate) fn mount_with(&mut self, words: &[&str]) -> Result<(), String> {
         let mounted = self.mounted();
-        let mut command = self.command(&["mount", "--foreground", NAME]);
+        let mut command = self.command(&[&["mount", "--foreground"], words, &[NAME]].concat());
         let told = self.path("notify");
         let _ = fs::remove_file(&told);
         let socket = UnixDatagram::bind(&told).map_err(|error| error.to_string())?;
@@ -150,6 +154,18 @@ impl<'a> Ground<'a> {
         let (Some(socket), mut buffer) = (&self.told, [0; 100]) else { return Err("nothing is mounted".into()) };
         let bytes = socket.recv(&mut buffer).map_err(|error| format!("{expected} is not said: {error}"))?;
         if buffer[..bytes] == *expected.as_bytes() { Ok(()) } else { Err(format!("not {expected} but other words")) }
+    }
+
+    /// What /proc says of each thread of the process that serves the mount, in its line of this name.
+    pub(crate) fn status_of_serving(&self, name: &str) -> Result<Vec<String>, String> {
+        let tasks = format!("/proc/{}/task", self.serving.as_ref().map_or(0, Child::id));
+        let mut found = Vec::new();
+        for task in fs::read_dir(&tasks).map_err(|error| format!("{tasks}: {error}"))? {
+            let Ok(text) = task.and_then(|task| fs::read_to_string(task.path().join("status"))) else { continue };
+            let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            found.push(line.map(|value| value.trim().to_owned()).ok_or_else(|| format!("{tasks}: no {name}"))?);
+        }
+        Ok(found)
     }
 
     /// Asks the process that serves the mount to end.

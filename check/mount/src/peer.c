@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -258,6 +259,9 @@ int main(void) {
         case 'V': sscanf(rest, "%d %ld %ld", &k, &x, &y); memcpy(text, maps[k] + x, y); text[y] = 0; result = y; break;
         case 'C': sscanf(rest, "%s %s %d", a, b, &k); result = append(a, b, k); break;
         case 'T': sscanf(rest, "%s %s %d %ld", a, b, &k, &x); result = toil(a, b, k, x); if (result < 0) strcpy(text, trouble); break;
+        case 'U': sscanf(rest, "%d", &k); result = setgroups(0, NULL) || setresgid(k, k, k) ? -1 : setresuid(k, k, k); break;
+        case 'x': sscanf(rest, "%s %ld %ld", a, &x, &y); result = lchown(a, x, y); break;
+        case 'e': sscanf(rest, "%s %ld", a, &x); result = truncate(a, x); break;
         case 'Z': sscanf(rest, "%s", a); result = shut_down(a); break;
         default: errno = EINVAL;
         }

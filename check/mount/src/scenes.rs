@@ -9,10 +9,11 @@ use std::{collections::BTreeMap, fs, process::Command, thread};
 
 type Scene = fn(&Options, &Programs) -> Result<(), String>;
 
-pub(crate) const ALL: [(&str, Scene); 20] = [
+pub(crate) const ALL: [(&str, Scene); 21] = [
     ("data", data),
     ("names", names),
     ("attributes", attributes),
+    ("set-id", set_id),
     ("locks", locks),
     ("nameless", nameless),
     ("mappings", mappings),
@@ -201,6 +202,69 @@ fn attributes(options: &Options, programs: &Programs) -> Result<(), String> {
             (L, "s @/file", "100600 0"),
         ],
     )
+}
+
+/// What somebody who may write a file and does not own it changes of it takes its set-ID bits away, as on any file system; root's
+/// changes do not. And the process that serves the mount has not all rights.
+fn set_id(options: &Options, programs: &Programs) -> Result<(), String> {
+    const CAP_SYS_RESOURCE: u64 = 1 << 24;
+    const CAP_SYS_MODULE: u64 = 1 << 16;
+    let mut ground = Ground::new(options, programs, "5", 3)?;
+    ground.mount_with(&["--allow-other"])?;
+    let threads = ground.status_of_serving("CapPrm")?;
+    for thread in &threads {
+        let has = u64::from_str_radix(thread, 16).map_err(|error| error.to_string())?;
+        if threads.len() < 2 || has == 0 || has & (CAP_SYS_RESOURCE | CAP_SYS_MODULE) != 0 {
+            return Err(format!("a thread of {} that serve the mount may do {has:x}", threads.len()));
+        }
+    }
+    let (mut doors, mut user) = (Doors::open(&ground)?, ground.through_mount()?);
+    for line in ["D @", "U 65534"] {
+        user.ask(line).and_then(|answer| if answer == "0" { Ok(()) } else { Err(format!("{line}: {answer}")) })?;
+    }
+    doors.play(&[(L, "o 0 @/file wc", "0"), (L, "w 0 0 program", "7")])?;
+    let setting = (L, "b @/file 6777", "0");
+    let set = (M, "s @/file", "106777 7");
+    // A write, truncations by name and by descriptor, space, an opening that truncates; each by the other user.
+    let changes = [
+        (vec![("o 0 file w", "0"), ("w 0 0 program", "7")], "100777 7"),
+        (vec![("e file 7", "0")], "100777 7"),
+        (vec![("o 0 file w", "0"), ("t 0 7", "0")], "100777 7"),
+        (vec![("o 0 file w", "0"), ("P 0 0 7", "0")], "100777 7"),
+        (vec![("o 0 file wt", "0")], "100777 0"),
+    ];
+    for (change, left) in changes {
+        doors.play(&[setting, set])?;
+        for (line, expected) in change {
+            let answer = user.ask(line)?;
+            if answer != expected {
+                return Err(format!("another user: '{line}' gave {answer}, not {expected}"));
+            }
+        }
+        doors.play(&[(L, "s @/file", left)])?;
+    }
+    doors.play(&[
+        (L, "w 0 0 program", "7"),
+        setting,
+        (M, "o 1 @/file w", "0"),
+        (M, "w 1 0 program", "7"),
+        (M, "t 1 7", "0"),
+        set,
+    ])?;
+    // A change of owners takes them away whoever makes it, also one that changes nobody.
+    doors.play(&[(M, "x @/file -1 -1", "0"), (L, "s @/file", "100777 7")])?;
+    doors.play(&[setting, (M, "x @/file 0 1", "0"), (L, "s @/file", "100777 7")])?;
+    // Who may write and not read may truncate, too.
+    doors.play(&[(L, "b @/file 622", "0")])?;
+    let answer = user.ask("e file 3")?;
+    if answer != "0" {
+        return Err(format!("a file that may only be written cannot be truncated: {answer}"));
+    }
+    doors.play(&[(L, "s @/file", "100622 3")])?;
+    drop(user);
+    drop(doors);
+    ground.unmount()?;
+    ground.conclude()
 }
 
 fn locks(options: &Options, programs: &Programs) -> Result<(), String> {

@@ -5,11 +5,17 @@ use crate::{
     ground::{Ground, User, remove},
     process::Run,
 };
-use stage::Watch;
+use stage::{Watch, door::Door};
 use std::{
+    env,
+    ffi::OsString,
     fs,
     path::PathBuf,
-    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+    process::{Command, Stdio},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
 };
 
 /// The library maps open files in windows of this size (media/dax).
@@ -50,6 +56,8 @@ pub(crate) struct Array<'a> {
     counter: AtomicUsize,
     watch: Option<Watch>,
     kept: AtomicBool,
+    /// The mount, while programs use one.
+    door: Mutex<Option<Door>>,
 }
 
 impl<'a> Array<'a> {
@@ -64,28 +72,60 @@ impl<'a> Array<'a> {
         }
         let (counter, kept) = (AtomicUsize::new(0), AtomicBool::new(false));
         let watch = ground.watched.then(|| Watch::new(work.join("calls"))).transpose()?;
-        let array = Self { ground, shape, members, data, work, directory, user, counter, watch, kept };
+        let door = Mutex::default();
+        let array = Self { ground, shape, members, data, work, directory, user, counter, watch, kept, door };
         let listed = array.inside("ls").arg("-A").arg(&array.data).text()?;
         if listed.is_empty() { Ok(array) } else { Err(format!("a new array is not empty: {listed}")) }
+    }
+
+    /// From here on programs use a mount, until [`Self::close_door`].
+    pub(crate) fn open_door(&self) -> Outcome {
+        let this = env::current_exe().map_err(|error| error.to_string())?;
+        let mut serve = Command::new(this);
+        serve.arg(crate::SERVE).arg(&self.data).current_dir("/").stdin(Stdio::null()).envs(self.variables());
+        *self.door() = Some(Door::open(serve, &self.data)?);
+        Ok(())
+    }
+
+    /// No program uses the mount any more. Whether there was one.
+    pub(crate) fn close_door(&self) -> Outcome<bool> {
+        let door = self.door().take();
+        door.map_or(Ok(false), |door| door.close().map(|()| true))
+    }
+
+    /// Whether programs use a mount.
+    pub(crate) fn is_mounted(&self) -> bool {
+        self.door().is_some()
+    }
+
+    fn door(&self) -> MutexGuard<'_, Option<Door>> {
+        self.door.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What says which array it is.
+    fn variables(&self) -> [(&'static str, OsString); 5] {
+        let mounts = self.members.iter().map(|member| member.as_os_str()).collect::<Vec<_>>().join(":".as_ref());
+        [
+            ("CXLRAID_LEVEL", self.shape.level.into()),
+            ("CXLRAID_MOUNTS", mounts),
+            ("CXLRAID_PATHS", self.data.clone().into()),
+            ("CXLRAID_STRIPE_SIZE", "64K".into()),
+            ("CXLRAID_JOURNAL", self.shape.journal.into()),
+        ]
     }
 
     /// A program that sees the array.
     pub(crate) fn inside(&self, program: impl AsRef<std::ffi::OsStr>) -> Run<'a> {
         let run = self.outside(program);
-        if self.members.is_empty() {
+        if self.members.is_empty() || self.is_mounted() {
             return run;
         }
-        let mounts = self.members.iter().map(|member| member.as_os_str()).collect::<Vec<_>>().join(":".as_ref());
         let run = match &self.watch {
             Some(watch) => run.env(stage::watch::VARIABLE, watch.path()),
             None => run,
         };
-        run.env("CXLRAID_LEVEL", self.shape.level)
-            .env("CXLRAID_MOUNTS", mounts)
-            .env("CXLRAID_PATHS", &self.data)
-            .env("CXLRAID_STRIPE_SIZE", "64K")
-            .env("CXLRAID_JOURNAL", self.shape.journal)
-            .env("LD_PRELOAD", &self.ground.library)
+        let run = self.variables().into_iter().fold(run, |run, (name, value)| run.env(name, value));
+        run.env("LD_PRELOAD", &self.ground.library)
     }
 
     /// What the watch over system calls saw; empty without one.
@@ -171,6 +211,8 @@ fn range_bytes(line: &str) -> u64 {
 
 impl Drop for Array<'_> {
     fn drop(&mut self) {
+        // Nothing is removed through the mount.
+        drop(self.door().take());
         if self.kept.load(Ordering::Relaxed) {
             return;
         }

@@ -21,8 +21,17 @@ cd "$MEMBER" || exit 90
 find . -printf '%y %m %U %P -> %l\n' | sort
 "#;
 
-/// Everything above. Returns what programs see.
+/// Everything above, by programs under the library. Returns what programs see.
 pub(crate) fn audit(array: &Array<'_>) -> Outcome<String> {
+    let was_mounted = array.close_door()?;
+    let looked = look(array);
+    if was_mounted {
+        array.open_door()?;
+    }
+    looked
+}
+
+fn look(array: &Array<'_>) -> Outcome<String> {
     let content = content(array)?;
     if array.members.is_empty() {
         return Ok(content);

@@ -24,7 +24,23 @@ use std::process::ExitCode;
 /// Why something failed, in words for the reader of the report.
 type Outcome<T = ()> = Result<T, String>;
 
+/// The word that makes this program serve a mount of an array.
+const SERVE: &str = "serve-mount";
+
 fn main() -> ExitCode {
+    let mut words = std::env::args_os().skip(1);
+    if let (Some(word), Some(directory)) = (words.next(), words.next())
+        && word == SERVE
+    {
+        let served = stage::door::serve(std::path::Path::new(&directory));
+        return served.map_or_else(
+            |message| {
+                eprintln!("{message}");
+                ExitCode::FAILURE
+            },
+            |()| ExitCode::SUCCESS,
+        );
+    }
     let options = options::Options::from_arguments(std::env::args_os().skip(1));
     stage::options::conclude("cxlraid-servers", options::HELP, options, |options| {
         if options.list {

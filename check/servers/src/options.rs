@@ -13,6 +13,7 @@ Runs the cases whose name contains one of NAME; all of them without.
   --state STATE   only arrays that begin healthy, or only those that begin with a member missing
   --rounds N      how often each server is killed and started again (3)
   --quick         one round, little data, some cases in one state only: for every test run
+  --mount         programs use arrays through a mount, without the library; servers alone unless names are given (needs root)
   --watched       every system call under watch (CXLRAID_DEBUG_SUD): one that concerns the array and comes from an instruction
                   that was not patched is a failure
   --lib PATH      libcxlraid.so (else CXLRAID_LIB, else beside this program)
@@ -20,6 +21,9 @@ Runs the cases whose name contains one of NAME; all of them without.
   --plain         on a plain directory, without the library: checks the cases themselves
   --list          names of the cases and what they need
   --keep          leave the directories of failed runs and say where they are";
+
+/// Cases that are run through a mount if none is named.
+const SERVERS: [&str; 4] = ["sqlite", "postgresql", "mariadb", "redis"];
 
 /// What is asked for.
 #[derive(Debug)]
@@ -30,6 +34,8 @@ pub(crate) struct Options {
     pub(crate) state: Option<String>,
     pub(crate) rounds: usize,
     pub(crate) quick: bool,
+    /// Whether programs use a mount.
+    pub(crate) mounted: bool,
     /// Whether system calls are under watch.
     pub(crate) watched: bool,
     pub(crate) library: PathBuf,
@@ -48,6 +54,7 @@ impl Options {
             state: None,
             rounds: 0,
             quick: false,
+            mounted: false,
             watched: false,
             library: library(),
             jobs: 1,
@@ -64,6 +71,7 @@ impl Options {
                 "--jobs" => options.jobs = above_zero(&word, words.number()?)?,
                 "--lib" => options.library = words.value()?.into(),
                 "--quick" => options.quick = true,
+                "--mount" => options.mounted = true,
                 "--watched" => options.watched = true,
                 "--plain" => options.plain = true,
                 "--list" => options.list = true,
@@ -78,6 +86,15 @@ impl Options {
         }
         if options.plain {
             options.shapes = vec![Shape::PLAIN];
+        }
+        if options.mounted {
+            stage::door::may_mount()?;
+            if options.plain || options.watched {
+                return Err("--mount: not with --plain or --watched".to_owned());
+            }
+            if options.names.is_empty() {
+                options.names = SERVERS.map(str::to_owned).to_vec();
+            }
         }
         if options.rounds == 0 {
             options.rounds = if options.quick { 1 } else { 3 };

@@ -91,8 +91,13 @@ fn play(ground: &Ground, job: &Job<'_>, victim: Option<usize>, options: &Options
     if let Some(slot) = victim {
         array.lose(slot)?;
     }
-    let scene = Scene { array: &array, rounds: options.rounds, quick: options.quick };
-    let result = (job.case.run)(&scene)
+    if options.mounted {
+        array.open_door()?;
+    }
+    let ran = (job.case.run)(&Scene { array: &array, rounds: options.rounds, quick: options.quick });
+    let closed = array.close_door();
+    let result = ran
+        .and_then(|details| closed.map(|_| details))
         .and_then(|details| audit::audit(&array).map(|_| details))
         .and_then(|details| array.seen().map(|seen| if seen.is_empty() { details } else { format!("{details}\n       {seen}") }));
     if result.is_err() && ground.keep {

@@ -19,9 +19,33 @@ const NAME: &str = "mount.cxlraid";
 /// How it is called (mount(8), "External helpers").
 const USAGE: &str = "say 'mount.cxlraid ARRAY DIR [-o OPTIONS]', or mount -t cxlraid";
 /// What is for mount(8) and those who read /etc/fstab. Names that begin with `x-` are, too.
-const FOR_OTHERS: [&str; 14] = [
-    "defaults", "auto", "noauto", "nofail", "_netdev", "rw", "suid", "dev", "exec", "atime", "diratime", "async", "nouser",
+const FOR_OTHERS: [&str; 25] = [
+    "defaults",
+    "auto",
+    "noauto",
+    "nofail",
+    "_netdev",
+    "user",
+    "nouser",
+    "users",
+    "nousers",
+    "owner",
+    "group",
+    "silent",
+    "loud",
+    "async",
+    "sync",
+    "dirsync",
+    // The members' file systems decide on times.
+    "atime",
+    "noatime",
+    "diratime",
+    "nodiratime",
     "relatime",
+    "norelatime",
+    "strictatime",
+    "lazytime",
+    "nolazytime",
 ];
 
 /// What mount(8) is told when the mount fails, and when the command line is wrong.
@@ -45,10 +69,12 @@ impl Flags {
         for option in list.split(',').filter(|option| !option.is_empty()) {
             match option {
                 "allow_other" => flags.allow_other = true,
-                "ro" => flags.read_only = true,
-                "nosuid" => flags.no_set_id = true,
-                "nodev" => flags.no_devices = true,
-                "noexec" => flags.no_programs = true,
+                // Of two that say the opposite the last counts.
+                "ro" | "rw" => flags.read_only = option == "ro",
+                "nosuid" | "suid" => flags.no_set_id = option == "nosuid",
+                "nodev" | "dev" => flags.no_devices = option == "nodev",
+                "noexec" | "exec" => flags.no_programs = option == "noexec",
+                "remount" => return Err("an array's mount cannot be mounted anew in another way (remount)".to_owned()),
                 _ if is_lenient || FOR_OTHERS.contains(&option) || option.starts_with("x-") || option.starts_with("comment=") => {
                 }
                 _ => return Err(format!("option {option} is unknown")),
@@ -150,6 +176,9 @@ mod tests {
         assert_eq!(Flags::parse(&expected.to_string(), false), Ok(expected));
         let mount = read("db /mnt/db -n -o ro -t cxlraid -o nosuid,nodev").unwrap().unwrap();
         assert_eq!(mount.options, Flags { read_only: true, no_set_id: true, no_devices: true, ..Flags::default() });
+        let mount = read("db /mnt/db -o ro,rw,user,exec,noatime").unwrap().unwrap();
+        assert_eq!(mount.options, Flags::default());
+        assert!(read("-s db /mnt/db -o remount,ro").is_err());
         assert!(read("-fv db /mnt/db").unwrap().is_none());
     }
 

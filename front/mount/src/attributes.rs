@@ -6,7 +6,7 @@ use crate::{
     wire::{self, AttributesOut, GetattrIn, GetxattrIn, GetxattrOut, Header, SetattrIn, SetxattrIn, valid},
 };
 use file::FileRef;
-use namespace::{Namespace, Node as Kind, Timestamps, XattrFlags};
+use namespace::{Access, AtFlags, FileType, Namespace, Node as Kind, OFlags, Timestamps, XattrFlags};
 use sys::rustix::fs::{Timespec, UTIME_NOW, UTIME_OMIT};
 use sys::{AsFd as _, BorrowedFd, OsError, Result};
 
@@ -55,7 +55,14 @@ impl Session {
         let (asked, _) = wire::split::<SetattrIn>(body)?;
         let has = |field: u32| asked.valid & field != 0;
         let handle = has(valid::HANDLE).then_some(asked.handle);
-        self.on(header, handle, |fd, kind| {
+        let change = |fd: BorrowedFd<'_>, kind: &Kind| {
+            if !has(valid::CHANGES) {
+                match self.names.fchown(fd, kind, UNCHANGED, UNCHANGED) {
+                    // The kernel announces a change of bytes in this way, too, which takes the bits away by itself.
+                    Err(OsError::PERM) => {}
+                    result => result?,
+                }
+            }
             if has(valid::MODE) {
                 self.names.fchmod(fd, kind, asked.mode)?;
             }
@@ -69,7 +76,7 @@ impl Session {
                         file.truncate(asked.size)?;
                         tell_modified(file, fd);
                     }
-                    kind => self.names.truncate_open(fd, kind, asked.size)?,
+                    kind => self.truncate(fd, kind, asked.size)?,
                 }
             }
             if has(valid::ACCESS | valid::MODIFICATION) {
@@ -90,8 +97,23 @@ impl Session {
                 self.names.futimens(fd, kind, &times)?;
             }
             Ok(())
-        })?;
+        };
+        caller::losing_set_id(has(valid::KILL_SET_ID), || self.on(header, handle, change))?;
         self.tell_attributes(header, handle, answer)
+    }
+
+    /// Truncates what a descriptor only names. The caller's right to write decides; what the array needs of the file to do it the caller
+    /// need not be allowed to read.
+    fn truncate(&self, fd: BorrowedFd<'_>, kind: &Kind, bytes: u64) -> Result<()> {
+        if FileType::from_raw_mode(self.names.fstat(fd, kind)?.st_mode) != FileType::RegularFile {
+            return self.names.truncate_open(fd, kind, bytes);
+        }
+        self.names.access_open(fd, kind, Access::WRITE_OK, AtFlags::EACCESS)?;
+        let opened = caller::as_root(|| self.names.reopen(fd, kind, OFlags::WRONLY | OFlags::CLOEXEC, 0))?;
+        let Kind::File(file) = &opened.node else { return Err(OsError::INVAL) };
+        file.truncate(bytes)?;
+        tell_modified(file, opened.anchor.as_fd());
+        Ok(())
     }
 
     pub(crate) fn get_xattr(&self, header: &Header, body: &[u8], answer: &mut Answer) -> Result<Done> {
@@ -102,7 +124,20 @@ impl Session {
 
     pub(crate) fn list_xattrs(&self, header: &Header, body: &[u8], answer: &mut Answer) -> Result<Done> {
         let (asked, _) = wire::split::<GetxattrIn>(body)?;
-        give(asked.bytes, answer, |buffer| self.on_node(header.node, |fd, kind| self.names.listxattr_open(fd, kind, buffer)))
+        let list = |buffer: &mut [u8]| self.on_node(header.node, |fd, kind| self.names.listxattr_open(fd, kind, buffer));
+        if header.user == 0 {
+            return give(asked.bytes, answer, list);
+        }
+        // Which trusted names there are only root is told. To the members this process asks, which may know.
+        let mut all = vec![0; XATTR_BYTES_MAX];
+        let bytes = list(&mut all)?;
+        let told = all[..bytes].split_inclusive(|&byte| byte == 0).filter(|name| !name.starts_with(b"trusted."));
+        let told: Vec<u8> = told.flatten().copied().collect();
+        match asked.bytes as usize {
+            0 => answer.put(&GetxattrOut { bytes: told.len() as u32, padding: 0 }),
+            room if room < told.len() => Err(OsError::RANGE),
+            _ => answer.put_bytes(&told),
+        }
     }
 
     pub(crate) fn set_xattr(&self, header: &Header, body: &[u8]) -> Result<Done> {

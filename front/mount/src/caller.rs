@@ -12,7 +12,9 @@ use std::cell::Cell;
 use std::fs;
 use sys::rustix::fs::{Gid, Mode};
 use sys::rustix::process::umask;
-use sys::rustix::thread::{UnshareFlags, set_thread_groups, unshare_unsafe};
+use sys::rustix::thread::{
+    CapabilitySet, CapabilitySets, UnshareFlags, capabilities, set_capabilities, set_thread_groups, unshare_unsafe,
+};
 
 /// The user and the group that no rights are given to.
 const NOBODY: u32 = 65534;
@@ -20,6 +22,38 @@ const NOBODY: u32 = 65534;
 thread_local! {
     static NOW: Cell<(u32, u32)> = const { Cell::new((u32::MAX, u32::MAX)) };
     static HAS_GROUPS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// What serving a mount takes (capabilities(7)): to act on files as any user and as root, to set what only root may set of them, to look
+/// into other processes of the array, and to unmount. It is not among them to pass over quotas and to take blocks that a file system
+/// reserves (CAP_SYS_RESOURCE): to the members' file systems the writer is this process, whoever the caller is.
+const NEEDED: CapabilitySet = CapabilitySet::CHOWN
+    .union(CapabilitySet::DAC_OVERRIDE)
+    .union(CapabilitySet::DAC_READ_SEARCH)
+    .union(CapabilitySet::FOWNER)
+    .union(CapabilitySet::FSETID)
+    .union(CapabilitySet::KILL)
+    .union(CapabilitySet::SETGID)
+    .union(CapabilitySet::SETUID)
+    .union(CapabilitySet::LINUX_IMMUTABLE)
+    .union(CapabilitySet::IPC_LOCK)
+    .union(CapabilitySet::SYS_PTRACE)
+    .union(CapabilitySet::SYS_ADMIN)
+    .union(CapabilitySet::MKNOD)
+    .union(CapabilitySet::LEASE)
+    .union(CapabilitySet::SETFCAP);
+
+/// Gives up for good what serving a mount does not take, in this thread and those that it starts from now on.
+///
+/// # Errors
+/// Those of capset(2).
+pub fn drop_rights() -> sys::Result<()> {
+    // Nor would a program that this thread executes get them back.
+    sys::rustix::thread::set_no_new_privs(true)?;
+    let now = capabilities(None)?;
+    let kept = now.permitted.intersection(NEEDED);
+    let none = CapabilitySet::empty();
+    set_capabilities(None, CapabilitySets { effective: now.effective.intersection(kept), permitted: kept, inheritable: none })
 }
 
 /// Makes this thread's umask its own, and takes away none of a mode's bits until [`mask`] says otherwise.
@@ -79,6 +113,25 @@ pub(crate) fn as_root<T>(act: impl FnOnce() -> T) -> T {
     let result = act();
     set(user, group);
     result
+}
+
+/// Runs `act` for a caller who may not keep set-ID bits over it, if `is_to_lose` says so. Of root that is asked here: other users' threads
+/// lack the right anyway.
+pub(crate) fn losing_set_id<T>(is_to_lose: bool, act: impl FnOnce() -> T) -> T {
+    struct Back(CapabilitySets);
+    impl Drop for Back {
+        fn drop(&mut self) {
+            let _ = set_capabilities(None, self.0);
+        }
+    }
+    if !is_to_lose || NOW.get().0 != 0 {
+        return act();
+    }
+    let _back = capabilities(None).ok().map(|now| {
+        let _ = set_capabilities(None, CapabilitySets { effective: now.effective.difference(CapabilitySet::FSETID), ..now });
+        Back(now)
+    });
+    act()
 }
 
 fn set(user: u32, group: u32) {

@@ -57,7 +57,7 @@ impl Session {
             }
         })?;
         if let (Kind::File(file), true) = (&opened.node, flags.contains(OFlags::TRUNC)) {
-            file.truncate(0)?;
+            caller::losing_set_id(asked.open_flags & wire::OPEN_KILL_SET_ID != 0, || file.truncate(0))?;
             tell_modified(file, opened.anchor.as_fd());
         }
         answer.put(&self.handle(header.node, opened))
@@ -117,15 +117,18 @@ impl Session {
         let flags = OFlags::from_bits_retain(asked.flags);
         self.on_file(asked.handle, |file, opened| {
             let is_cached = asked.write_flags & wire::WRITE_CACHE != 0;
-            let written = if is_cached {
-                store_pages(file, asked.offset, bytes)?
-            } else if flags.contains(OFlags::APPEND) {
-                // SAFETY: the slice is valid for reads of its length and borrowed for the whole call.
-                unsafe { file.append(bytes.as_ptr(), bytes.len()) }?.1
-            } else {
-                // SAFETY: as above.
-                unsafe { file.write_at(asked.offset, bytes.as_ptr(), bytes.len()) }?
+            let store = || {
+                if is_cached {
+                    store_pages(file, asked.offset, bytes)
+                } else if flags.contains(OFlags::APPEND) {
+                    // SAFETY: the slice is valid for reads of its length and borrowed for the whole call.
+                    unsafe { file.append(bytes.as_ptr(), bytes.len()) }.map(|(_, count)| count)
+                } else {
+                    // SAFETY: the slice is valid for reads of its length and borrowed for the whole call.
+                    unsafe { file.write_at(asked.offset, bytes.as_ptr(), bytes.len()) }
+                }
             };
+            let written = caller::losing_set_id(asked.write_flags & wire::WRITE_KILL_SET_ID != 0, store)?;
             tell_modified(file, opened.anchor.as_fd());
             if flags.intersects(OFlags::SYNC | OFlags::DSYNC) {
                 file.sync()?;

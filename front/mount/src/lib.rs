@@ -22,6 +22,7 @@ mod place;
 mod session;
 mod wire;
 
+pub use caller::drop_rights;
 pub use place::{Mounted, device, mount, mounted, unmount};
 pub use session::Session;
 pub use sys::rustix::mount::MountFlags;

@@ -36,6 +36,7 @@ const WANTED: u64 = init::ASYNC_READ
     | init::AUTO_INVAL_DATA
     | init::PARALLEL_DIROPS
     | init::POSIX_ACL
+    | init::HANDLE_KILLPRIV_V2
     | init::MAX_PAGES
     | init::INIT_EXT
     | init::DIRECT_IO_ALLOW_MMAP;
@@ -119,7 +120,11 @@ impl Session {
     }
 
     /// Answers requests until the directory is unmounted and nobody uses it any more.
+    ///
+    /// The thread that calls this gives up rights for good ([`crate::drop_rights`]).
     pub fn serve(&self) {
+        // Without the right to do that it goes on with what it has.
+        let _ = caller::drop_rights();
         thread::scope(|scope| {
             scope.spawn(|| self.wait_for_locks());
             self.work(scope);

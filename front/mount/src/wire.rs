@@ -150,6 +150,9 @@ pub(crate) mod init {
     pub(crate) const PARALLEL_DIROPS: u64 = 1 << 18;
     pub(crate) const POSIX_ACL: u64 = 1 << 20;
     pub(crate) const MAX_PAGES: u64 = 1 << 22;
+    /// Who serves takes set-ID bits and file capabilities away at writes, truncations and changes of owners: the members' kernel does, for
+    /// the caller.
+    pub(crate) const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
     pub(crate) const INIT_EXT: u64 = 1 << 30;
     /// Shared mappings of files whose reads and writes bypass the page cache; Linux 6.6.
     pub(crate) const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
@@ -166,7 +169,15 @@ pub(crate) mod valid {
     pub(crate) const HANDLE: u32 = 1 << 6;
     pub(crate) const ACCESS_NOW: u32 = 1 << 7;
     pub(crate) const MODIFICATION_NOW: u32 = 1 << 8;
+    /// The caller may not keep set-ID bits over the change.
+    pub(crate) const KILL_SET_ID: u32 = 1 << 11;
+    /// What is changed. Without any of these only set-ID bits are to go: chown(2) that changes nobody does that.
+    pub(crate) const CHANGES: u32 = MODE | USER | GROUP | SIZE | ACCESS | MODIFICATION;
 }
+
+/// Of a write, and of an opening that truncates: as [`valid::KILL_SET_ID`].
+pub(crate) const WRITE_KILL_SET_ID: u32 = 1 << 2;
+pub(crate) const OPEN_KILL_SET_ID: u32 = 1 << 0;
 
 pub(crate) const GETATTR_HANDLE: u32 = 1;
 /// The write comes from the page cache: stores through a mapping.

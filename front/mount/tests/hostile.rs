@@ -7,6 +7,9 @@ use common::{CREATE, GETATTR, ROOT, creation, is_permitted, request, with_sessio
 use std::{fs, thread};
 
 const COUNT: u32 = 20_000;
+/// By these variables more requests are sent, of another seed.
+const COUNT_VARIABLE: &str = "CXLRAID_HOSTILE_COUNT";
+const SEED_VARIABLE: &str = "CXLRAID_HOSTILE_SEED";
 /// The header of the last request has this number.
 const LAST: u64 = u64::MAX / 3;
 const NAMES: [&[u8]; 10] = [b"a", b"b", b"c", b"..", b".", b"", b"a/../../canary", b".cxlraid", &[b'x'; 300], b"\xff\xfe"];
@@ -75,12 +78,13 @@ fn no_request_ends_the_process_or_leaves_the_array() {
                     }
                 }
             });
-            let mut random = Random(1);
+            let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u32>().ok());
+            let mut random = Random(number(SEED_VARIABLE).unwrap_or(1).max(1).into());
             // Some names, that there is something to find.
             for name in &NAMES[..3] {
                 socket.send(&request(CREATE, 1, ROOT, 0, &creation(name))).unwrap();
             }
-            for unique in 0..COUNT {
+            for unique in 0..number(COUNT_VARIABLE).unwrap_or(COUNT) {
                 socket.send(&random_request(&mut random, unique.into())).unwrap();
             }
             socket.send(&request(GETATTR, LAST, ROOT, 0, &[0; 16])).unwrap();
