@@ -44,7 +44,7 @@ pub(super) fn refused(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io:
 }
 
 /// Binds a directory of the array onto another, and looks into it, all by paths from the working directory.
-const BOUND: &str = "export LIBMOUNT_FORCE_MOUNT2=always; cd \"$0\" && mkdir bound && mount -c --bind one bound && cat bound/file && echo && ls bound \
+const BOUND: &str = "export LIBMOUNT_FORCE_MOUNT2=always; cd \"$0\" && mkdir bound && mount -c --bind one bound && cat bound/file && echo && ls bound | grep file \
     && umount -c bound && ls bound && rmdir bound";
 
 /// Changes of every kind below the mount: none may reach it, or any member.
