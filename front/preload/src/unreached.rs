@@ -126,14 +126,14 @@ pub(crate) fn withhold(target: Target, why: Why) -> Result<Withheld, OsError> {
     let mut withheld = Withheld::default();
     let (inside, place) = if is_inside {
         let inside = directory::path_of(directory::AT_FDCWD).unwrap_or_default();
-        match PLACES.iter().find_map(|place| Some((directory::leave_for(place).ok()?, *place))) {
+        match PLACES.iter().find_map(|place| Some((directory::leave_for(place, false).ok()?, *place))) {
             Some((before, place)) => {
                 withheld.directory = Some(before);
                 (inside, place)
             }
             None => {
                 report!(
-                    "{name}: refused, since it {why} and would work on one member alone, and there is no /proc to start it in; start it outside the array"
+                    "{name}: refused, since it {why} and would work on one member alone, and no directory can be entered in place of the array's: there is no /proc, or unshare(2) is not permitted; start it outside the array"
                 );
                 return Err(OsError::ACCESS);
             }
@@ -174,12 +174,14 @@ pub(crate) fn leave_directory(count: usize) -> Result<Option<(&'static CStr, Vec
     }
     let inside = directory::path_of(directory::AT_FDCWD).unwrap_or_default();
     for place in PLACES {
-        if let Ok(before) = directory::leave_for(place) {
+        if let Ok(before) = directory::leave_for(place, true) {
             crate::calls::descriptor::close_unheld(before);
             return Ok(Some((place, inside)));
         }
     }
-    Err(", and there is no /proc to start it in; start it outside the array")
+    Err(
+        ", and no directory can be entered in place of it: there is no /proc, or unshare(2) is not permitted; start it outside the array",
+    )
 }
 
 /// The descriptors of the array's files and directories that the next program would inherit.

@@ -162,7 +162,9 @@ fn enter(path: ProgramPath<'_>) -> Result<(), OsError> {
 /// Moves the process, or the calling guest, to a directory of the host. Returns a descriptor of the directory where it was, for [`return_to`]; it is closed by an exec.
 ///
 /// Processes that share the directory (clone(2) with CLONE_FS) stay where they are: from here on the caller has one of its own, and keeps that also if it returns.
-pub(crate) fn leave_for(place: &CStr) -> Result<RawFd, OsError> {
+/// Where a filter of system calls denies that (containers), a program that has just begun (`is_new`) is moved all the same: who makes a process that shares
+/// the directory rarely has it execute another program.
+pub(crate) fn leave_for(place: &CStr, is_new: bool) -> Result<RawFd, OsError> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let before = openat(CWD, c".", flags, Mode::empty())?;
     // Out of the way of what other threads open meanwhile.
@@ -170,7 +172,7 @@ pub(crate) fn leave_for(place: &CStr) -> Result<RawFd, OsError> {
     // A deputy has its guest's directory and moves that: a directory of its own would leave the guest, which executes the program, where it is. That nobody else has
     // the guest's, [`part_from_others`] has seen to.
     if !crate::deputy::is_active() {
-        leave_shared()?;
+        leave_shared().or_else(|error| if is_new { Ok(()) } else { Err(error) })?;
     }
     sys::rustix::process::chdir(place)?;
     note_apart();
