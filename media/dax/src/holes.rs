@@ -8,8 +8,8 @@
 //! Where data are is asked of the kernel (lseek(2), SEEK_DATA and SEEK_HOLE), and noted in granules. The kernel looks at
 //! each page of the file up to the next hole, so a long file is not asked about before as much has been read by calls.
 //!
-//! What is noted here may be outdated if another process punches a hole at the same moment. Then a load takes a page, and
-//! that is all: nobody counts upon these notes to have space.
+//! What is noted here may be outdated if somebody punches a hole while the kernel is asked, until notes are next forgotten.
+//! Then a load takes a page, and that is all: nobody counts upon these notes to have space.
 
 use crate::Backing;
 use crate::allocated::{GRANULE_BYTES, GRANULE_SHIFT};
