@@ -395,9 +395,10 @@ impl<M: Medium> Io<'_, M> {
     /// Inside a guard; `src` is valid for `bytes`, or the program's.
     #[inline(always)]
     pub(crate) unsafe fn store(&self, slot: Slot, offset: u64, src: *const u8, bytes: usize) -> Done {
-        match self.mapped(slot, offset, bytes) {
+        // Not by a call where it can be mapped: the kernel holds calls to the process' limit for files.
+        match self.member(slot)?.span_to_store(offset).filter(|span| span.bytes >= bytes) {
             // SAFETY: mapped for `bytes`; `src` is the caller's promise.
-            Some(to) => unsafe { self.kernels.copy_to_media(to, src, bytes) },
+            Some(to) => unsafe { self.kernels.copy_to_media(to.start.as_ptr(), src, bytes) },
             // SAFETY: the caller's promise.
             None => return unsafe { self.store_by_call(slot, offset, src, bytes) },
         }
@@ -427,7 +428,7 @@ impl<M: Medium> Io<'_, M> {
     fn zero_member(&self, slot: Slot, mut offset: u64, mut bytes: u64) -> Done {
         let member = self.member(slot)?;
         while bytes > 0 {
-            let step = match member.span(offset) {
+            let step = match member.span_to_store(offset) {
                 Some(span) => {
                     let step = bytes.min(span.bytes as u64);
                     // SAFETY: mapped for `step` bytes; a fault leaves the guard.

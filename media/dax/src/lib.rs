@@ -241,6 +241,11 @@ impl Medium for Backing {
         if self.holes.are_minded() { self.span_of_known(offset) } else { self.span_of_window(offset) }
     }
 
+    #[inline]
+    fn span_to_store(&self, offset: u64) -> Option<Span> {
+        self.span_of_window(offset)
+    }
+
     unsafe fn get(&self, mut offset: u64, mut dst: *mut u8, mut bytes: usize) -> Result<(), OsError> {
         while bytes > 0 {
             // SAFETY: `dst` is valid for `bytes` writes, or the caller is inside a guard; a bad pointer is EFAULT.

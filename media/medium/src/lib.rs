@@ -26,6 +26,13 @@ pub trait Medium {
     /// `persist::fault::guard`. The span stays mapped as long as the medium lives.
     fn span(&self, offset: u64) -> Option<Span>;
 
+    /// As [`Self::span`], of bytes that are to be stored to and not loaded from: a medium may withhold holes from loads, which
+    /// would take space for them.
+    #[inline]
+    fn span_to_store(&self, offset: u64) -> Option<Span> {
+        self.span(offset)
+    }
+
     /// Copies bytes out. Bytes past the end of the backing file read as zeros.
     ///
     /// # Safety
