@@ -288,17 +288,12 @@ impl<'a> Replay<'a> {
     /// Makes durable what `is_certain`, with what was stored to the same bytes before.
     fn commit(&mut self, is_certain: impl Fn(&Pending) -> bool) {
         let certain: Vec<bool> = self.pending.iter().map(is_certain).collect();
-        let all_certain: Vec<usize> = (0..certain.len()).filter(|&index| certain[index]).collect();
-        // A table that was just written has thousands of lines.
-        if all_certain.is_empty() {
-            return;
-        }
         let overlap = |a: &Pending, b: &Pending| {
             a.object == b.object && a.at < b.at + b.bytes.len() as u64 && b.at < a.at + a.bytes.len() as u64
         };
         let all = std::mem::take(&mut self.pending);
         for (index, pending) in all.iter().enumerate() {
-            if certain[index] || all_certain.iter().any(|&later| later > index && overlap(pending, &all[later])) {
+            if certain[index] || (index + 1..all.len()).any(|later| certain[later] && overlap(pending, &all[later])) {
                 self.object(pending.object).put(pending.at, &pending.bytes);
             } else {
                 self.pending.push(pending.clone());

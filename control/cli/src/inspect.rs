@@ -309,14 +309,13 @@ fn standing(own: &Superblock, newest: &Superblock) -> (MemberState, Option<Strin
     match believed.state {
         format::MemberState::InSync if believed.uuid == own.member_uuid && current => (MemberState::InSync, None),
         format::MemberState::Rebuilding if believed.uuid == own.member_uuid && current => (MemberState::Rebuilding, None),
-        format::MemberState::Failed => (
-            MemberState::Failed,
-            Some("taken out of use; 'cxlraid re-add' brings it back, 'cxlraid rebuild' makes it anew".to_owned()),
-        ),
+        format::MemberState::Failed => {
+            (MemberState::Failed, Some("taken out of use; 'cxlraid rebuild' makes it anew".to_owned()))
+        }
         format::MemberState::Missing if believed.uuid == Uuid::NIL => {
             (MemberState::Stale, Some("removed; 'cxlraid rebuild' or 'cxlraid replace' fills its place".to_owned()))
         }
-        _ => (MemberState::Stale, Some("changes were made while it was away; 'cxlraid re-add' brings it back".to_owned())),
+        _ => (MemberState::Stale, Some("changes were made while it was away".to_owned())),
     }
 }
 

@@ -194,7 +194,6 @@ impl Array {
     /// Takes a member out of use because its memory or file system failed. Fails if the array does not bear that.
     #[cold]
     pub fn fail_member(&self, slot: Slot) -> Result<(), OsError> {
-        self.runtime.note_disorder(MemberSet::EMPTY.with(slot));
         if !self.runtime.add_out(MemberSet::EMPTY.with(slot)).is_empty() && self.runtime.claim_telling(slot) {
             (self.tell.loss)(&self.members[slot]);
         }
@@ -212,7 +211,6 @@ impl Array {
             self.tell_difference(slot, path);
             return Err(OsError::IO);
         }
-        self.runtime.note_disorder(lost);
         if !self.runtime.add_out(lost).is_empty() && self.runtime.claim_telling(slot) {
             (self.tell.lost_name)(&self.members[slot], path);
         }
@@ -226,7 +224,7 @@ impl Array {
             self.members.iter().filter(|member| member.standing == Standing::Leaving).map(|member| member.slot).collect();
         if !leaving.minus(self.runtime.out()).is_empty() {
             settle();
-            self.let_members_go(leaving, settle);
+            self.runtime.let_go(leaving, settle);
         }
     }
 
@@ -237,7 +235,7 @@ impl Array {
     pub fn take_out(&self, slot: Slot, settle: impl Fn()) -> Result<(), OsError> {
         self.runtime.claim_telling(slot);
         settle();
-        self.let_members_go(MemberSet::EMPTY.with(slot), settle);
+        self.runtime.let_go(MemberSet::EMPTY.with(slot), settle);
         if self.is_enough_without(self.runtime.out()) { self.before_change() } else { Ok(()) }
     }
 

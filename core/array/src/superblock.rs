@@ -6,7 +6,6 @@
 
 use crate::Array;
 use crate::access;
-use crate::changed;
 use crate::config::Config;
 use crate::error::AttachError;
 use crate::journal::{New, SaidBy};
@@ -86,14 +85,7 @@ fn unmake(root: &OwnedFd, prefixes: &[Vec<u8>]) {
     prefixes.iter().for_each(|prefix| remove_directories(root, prefix));
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let Ok(meta) = fs::openat(root, format::DIRECTORY, flags, Mode::empty()) else { return };
-    let tables = [
-        format::INODES_FILE,
-        format::BACKINGS_FILE,
-        format::LANES_FILE,
-        format::NAMES_FILE,
-        format::CHANGED_FILE,
-        format::JOURNAL_FILE,
-    ];
+    let tables = [format::INODES_FILE, format::BACKINGS_FILE, format::LANES_FILE, format::NAMES_FILE, format::JOURNAL_FILE];
     // The superblock goes last: it shows that the other files are those of a creation.
     for name in tables.into_iter().chain([format::SUPERBLOCK_FILE]) {
         let _ = fs::unlinkat(&meta, name, AtFlags::empty());
@@ -216,7 +208,6 @@ pub(crate) fn make_tables(superblock: &Superblock, meta: &OwnedFd) -> Result<()>
         }
         fs::fsync(&file)?;
     }
-    changed::make(meta, superblock.array_uuid, superblock.member_uuid, superblock.use_count, superblock.access)?;
     fs::fsync(meta)
 }
 
@@ -468,13 +459,11 @@ impl Array {
             if !self.is_enough_without(out) {
                 return Err(OsError::IO);
             }
-            self.record_leaves(self.runtime.out_unrecorded());
             let failed = self.record_out_once(out)?;
             if failed.is_empty() {
                 self.runtime.set_out_recorded(out);
                 return Ok(());
             }
-            self.runtime.note_disorder(failed);
             self.runtime.add_out(failed);
         }
     }
@@ -559,7 +548,6 @@ impl Array {
         if failed.is_empty() {
             return Ok(());
         }
-        self.runtime.note_disorder(failed);
         self.runtime.add_out(failed);
         self.record_out()
     }

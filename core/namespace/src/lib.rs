@@ -65,7 +65,7 @@ mod xattr;
 pub use backing::is_backing;
 pub use change::HostPair;
 pub use descriptor::link;
-pub use fill::{Content, FillError, Joiner, begin, fill, prove};
+pub use fill::{FillError, Joiner, begin, fill};
 pub use mounts::{FOREIGN_MOUNT, mounts_in_members};
 pub use path::ProgramPath;
 pub use resolve::without_slashes;

@@ -7,7 +7,6 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::{Child, Command, Output},
-    sync::OnceLock,
 };
 
 /// Numbers from a seed, which is not 0 (xorshift64*).
@@ -146,19 +145,4 @@ pub(crate) fn snapshot(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     }
     files.sort();
     files
-}
-
-/// The library of this very state of the code, unless `CXLRAID_LIB` names another.
-pub(crate) fn library() -> &'static Path {
-    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY.get_or_init(|| {
-        if let Some(library) = std::env::var_os("CXLRAID_LIB") {
-            return library.into();
-        }
-        let target = Path::new(env!("CARGO_BIN_EXE_cxlraid")).ancestors().nth(2).unwrap();
-        let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--quiet", "--release", "--locked", "-p", "cxlraid-preload", "--target-dir"]).arg(target);
-        assert!(build.status().unwrap().success());
-        target.join("release/libcxlraid.so")
-    })
 }
