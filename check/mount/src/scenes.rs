@@ -3,14 +3,13 @@
 use crate::{
     Options, dying,
     ground::{Ground, succeed, wait},
-    handed,
     peer::{Peer, Programs},
 };
 use std::{collections::BTreeMap, fs, process::Command, thread};
 
 type Scene = fn(&Options, &Programs) -> Result<(), String>;
 
-pub(crate) const ALL: [(&str, Scene); 24] = [
+pub(crate) const ALL: [(&str, Scene); 21] = [
     ("data", data),
     ("names", names),
     ("attributes", attributes),
@@ -32,9 +31,6 @@ pub(crate) const ALL: [(&str, Scene); 24] = [
     ("service", service),
     ("refusals", refusals),
     ("fstab", fstab),
-    ("handed", handed::handed),
-    ("makes", handed::makes),
-    ("silent", handed::silent),
 ];
 
 /// On which door a call is made.

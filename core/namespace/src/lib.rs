@@ -38,7 +38,6 @@ mod failing;
 mod fill;
 mod find;
 mod foreign;
-pub mod handover;
 mod host;
 mod leaving;
 mod located;

@@ -54,12 +54,12 @@ pub(crate) fn prepare_stored(call: &mut Call, stored: &Stored) -> Verdict {
     (call.number, call.args) = (stored.number, stored.args);
     let environment = stored.args[stored.environment];
     let libraries = if by_path { &libraries_of(target, environment) } else { &stored.libraries };
-    complete(call, target, environment, stored.environment, libraries, Some(stored))
+    complete(call, target, environment, stored.environment, libraries)
 }
 
 /// Prepares an exec whose environment is argument `index`.
 pub(crate) fn prepare(call: &mut Call, target: Target, environment: usize, index: usize) -> Verdict {
-    complete(call, target, environment, index, &libraries_of(target, environment), None)
+    complete(call, target, environment, index, &libraries_of(target, environment))
 }
 
 /// What a program of the host needs from the array, if LD_LIBRARY_PATH leads there.
@@ -71,45 +71,30 @@ fn libraries_of(target: Target, environment: usize) -> Vec<Vec<u8>> {
     unreached::file_of(target).map_or_else(Vec::new, |file| needed::elements(&Source::Host(&file), b"", Some(&library_path)))
 }
 
-/// Prepares the call that executes. `stored` is what was prepared of a program that is stored on the array.
-fn complete(
-    call: &mut Call,
-    target: Target,
-    environment: usize,
-    mut index: usize,
-    libraries: &[Vec<u8>],
-    stored: Option<&Stored>,
-) -> Verdict {
+fn complete(call: &mut Call, target: Target, environment: usize, index: usize, libraries: &[Vec<u8>]) -> Verdict {
     call.scratch[CHANGED] = 0;
     let mut changed = Changed::default();
-    let file = stored.and_then(|stored| stored.file.as_deref());
-    if (OPEN.ever_used() || directory::is_ours(directory::AT_FDCWD) || file.is_some())
+    if (OPEN.ever_used() || directory::is_ours(directory::AT_FDCWD))
         && let Some(why) = unreached::why(target)
     {
-        match unreached::withhold(target, why, file) {
+        match unreached::withhold(target, why) {
             Ok(withheld) => changed.withheld = withheld,
             Err(error) => return Verdict::error(error),
         }
     } else if OPEN.ever_used() && !deputy::is_active() && process::owns_tables() {
         changed.kept = keep_locks();
     }
-    let path = changed.withheld.program();
     if !changed.withheld.is_empty() || !changed.kept.is_empty() {
         call.scratch[CHANGED] = Box::into_raw(Box::new(changed)) as u64;
     }
     if OPEN.ever_used() && !deputy::is_active() && !process::owns_tables() {
         guest::hold_inherited();
     }
-    let (mut number, mut args) = (call.number, call.args);
-    if let Some(path) = path {
-        // It is needed until the exec. If that fails, it is left: that is as rare as the exec.
-        (number, index) = (__NR_execve as usize, 2);
-        args = [path.leak().as_ptr() as usize, call.args[2], environment, 0, 0, 0];
-    }
+    let mut args = call.args;
     if let Some(list) = rebuilt(environment, libraries) {
         args[index] = list;
     }
-    ignoring_signals(call, Verdict::PassWith { number, args })
+    ignoring_signals(call, Verdict::PassWith { number: call.number, args })
 }
 
 /// The call that executes, with what is to be undone if it fails. A deputy leaves both to its guest.

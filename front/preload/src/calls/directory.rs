@@ -165,17 +165,6 @@ fn enter(path: ProgramPath<'_>) -> Result<(), OsError> {
 /// Where a filter of system calls denies that (containers), a program that has just begun (`is_new`) is moved all the same: who makes a process that shares
 /// the directory rarely has it execute another program.
 pub(crate) fn leave_for(place: &CStr, is_new: bool) -> Result<RawFd, OsError> {
-    let before = set_aside(is_new)?;
-    if let Err(error) = sys::rustix::process::chdir(place) {
-        super::descriptor::close_unheld(before);
-        return Err(error);
-    }
-    note_apart();
-    Ok(before)
-}
-
-/// Gives the caller a current directory that no other process shares. Returns a descriptor of it, for [`return_to`]; it is closed by an exec.
-pub(crate) fn set_aside(is_new: bool) -> Result<RawFd, OsError> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let before = openat(CWD, c".", flags, Mode::empty())?;
     // Out of the way of what other threads open meanwhile.
@@ -185,6 +174,8 @@ pub(crate) fn set_aside(is_new: bool) -> Result<RawFd, OsError> {
     if !crate::deputy::is_active() {
         leave_shared().or_else(|error| if is_new { Ok(()) } else { Err(error) })?;
     }
+    sys::rustix::process::chdir(place)?;
+    note_apart();
     Ok(before.into_raw_fd())
 }
 
@@ -209,7 +200,7 @@ pub(crate) fn return_to(before: RawFd) {
 
 /// Notes that the caller has a directory of its own now. Others that use this memory have kept theirs: other threads, and the parent of a child that shares memory and
 /// descriptors. So from now on the kernel is asked. Of a guest nothing is noted: for a guest the kernel is always asked.
-pub(crate) fn note_apart() {
+fn note_apart() {
     if !(process::may_be_guest() && process::is_guest()) {
         expect_moves();
     }
