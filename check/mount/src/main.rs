@@ -64,7 +64,9 @@ fn main() -> ExitCode {
         let mut good = true;
         for (name, scene) in scenes::ALL.iter().filter(|(name, _)| is_wanted(name)) {
             if options.names.is_empty() && scenes::UNSOLVED.contains(name) {
-                println!("{name}: NOT RUN: it fails once in some ten runs, and why is not known; name it to run it");
+                println!(
+                    "{name}: NOT RUN: it fails once in some ten runs (docs/mount.md, What it does not do); name it to run it"
+                );
                 continue;
             }
             match scene(options, &programs) {

@@ -33,8 +33,8 @@ pub(crate) const ALL: [(&str, Scene); 21] = [
     ("fstab", fstab),
 ];
 
-/// Scenes that fail now and then: once in some ten runs a call by an open directory of the lost member is answered ENOENT or
-/// ESTALE. They run only where they are named.
+/// Scenes that fail once in some ten runs: a directory that is open, and renamed just as the lowest member goes, keeps its old
+/// name on that member, so calls by its descriptor are answered ENOENT or ESTALE. They run only where they are named.
 pub(crate) const UNSOLVED: [&str; 2] = ["member-away", "member-removed"];
 
 /// On which door a call is made.
