@@ -8,7 +8,7 @@
 use crate::absent::identity;
 use crate::everywhere::On;
 use crate::located::SAFELY;
-use crate::mounts::open_deep;
+use crate::mounts::open_within;
 use crate::remembered::Epochs;
 use crate::target::Target;
 use crate::{Namespace, Place, ProgramPath, Reached};
@@ -105,7 +105,7 @@ impl Namespace {
             let from_root = (on.root.as_fd(), path.text());
             let (directory, name, resolve) =
                 path.on(on.slot).map_or((from_root.0, from_root.1, RESOLVE), |(directory, rest)| (directory, rest, SAFELY));
-            match open_deep(directory, name, flags, Mode::empty(), resolve) {
+            match open_within(directory, name, flags, Mode::empty(), resolve) {
                 // A device may say so of itself.
                 Err(OsError::IO) if !flags.contains(OFlags::PATH) && is_device(directory, name) => Ok(Err(OsError::IO)),
                 result => result.map(|fd| Ok((on.slot, fd))),
