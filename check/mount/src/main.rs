@@ -64,9 +64,7 @@ fn main() -> ExitCode {
         let mut good = true;
         for (name, scene) in scenes::ALL.iter().filter(|(name, _)| is_wanted(name)) {
             if options.names.is_empty() && scenes::UNSOLVED.contains(name) {
-                println!(
-                    "{name}: NOT RUN: it fails once in some ten runs (docs/mount.md, What it does not do); name it to run it"
-                );
+                println!("{name}: NOT RUN: it fails now and then (docs/mount.md, What it does not do); name it to run it");
                 continue;
             }
             match scene(options, &programs) {
