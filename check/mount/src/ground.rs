@@ -247,16 +247,3 @@ pub(crate) fn wait(mut is_so: impl FnMut() -> bool) -> Result<(), String> {
     }
     Ok(())
 }
-
-/// Whether this process may mount. If not, why.
-pub(crate) fn may_mount() -> Result<(), String> {
-    if !Path::new("/dev/fuse").exists() {
-        return Err("/dev/fuse is not there; 'modprobe fuse'".into());
-    }
-    fs::File::options()
-        .read(true)
-        .write(true)
-        .open("/dev/fuse")
-        .map(|_| ())
-        .map_err(|error| format!("/dev/fuse: {error}; run as root"))
-}

@@ -53,7 +53,7 @@ fn main() -> ExitCode {
             scenes::ALL.iter().for_each(|(name, _)| println!("{name}"));
             return Ok(true);
         }
-        if let Err(message) = ground::may_mount() {
+        if let Err(message) = stage::door::may_mount() {
             println!("NOT RUN: the mount: {message}");
             return Ok(true);
         }

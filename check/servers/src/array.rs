@@ -93,7 +93,7 @@ impl<'a> Array<'a> {
         door.map_or(Ok(false), |door| door.close().map(|()| true))
     }
 
-    /// Whether programs use a mount.
+    /// Whether programs use the array through a mount now, and not by the library.
     pub(crate) fn is_mounted(&self) -> bool {
         self.door().is_some()
     }

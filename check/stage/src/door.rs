@@ -86,7 +86,7 @@ pub fn may_mount() -> Result<(), String> {
     if !fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0) {
         return Err("a mount needs root".to_owned());
     }
-    mount::device().map(|_| ()).map_err(|error| format!("/dev/fuse: {error:?}"))
+    mount::device().map(|_| ()).map_err(|error| format!("/dev/fuse: {error:?}; if it is not there, 'modprobe fuse'"))
 }
 
 /// Mounts the environment's array at a directory, for all users, and serves it until it is unmounted.

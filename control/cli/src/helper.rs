@@ -14,9 +14,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The name.
+/// The name under which mount(8) starts the command.
 const NAME: &str = "mount.cxlraid";
-/// How it is called (mount(8), "External helpers").
+/// How mount(8) calls its helper (mount(8), "External helpers").
 const USAGE: &str = "say 'mount.cxlraid ARRAY DIR [-o OPTIONS]', or mount -t cxlraid";
 /// What is for mount(8) and those who read /etc/fstab. Names that begin with `x-` are, too.
 const FOR_OTHERS: [&str; 25] = [
@@ -104,7 +104,7 @@ pub(crate) fn is_meant(program: Option<&OsStr>) -> bool {
     program.map(Path::new).and_then(Path::file_name) == Some(OsStr::new(NAME))
 }
 
-/// What mount(8) asks for by these words; None if it asks to pretend only.
+/// Reads the words that mount(8) gives its helper. The answer is None if mount(8) asks the helper only to pretend (-f).
 pub(crate) fn arguments(words: impl Iterator<Item = OsString>) -> Result<Option<args::Mount>, Failure> {
     let wrong = |what: &str| Failure::new(NAME, what, USAGE).with_exit(Exit::Usage);
     let (mut named, mut list, mut pretends, mut is_lenient) = (Vec::new(), String::new(), false, false);

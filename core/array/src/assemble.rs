@@ -387,6 +387,35 @@ mod tests {
         assert!(array.runtime.is_use_recorded());
     }
 
+    /// Only after an orderly end is nothing looked at again that was changed before, and only until something is changed.
+    #[test]
+    fn an_array_is_as_it_ended_until_something_is_changed() {
+        let (_home, config) = made("as-ended");
+        let start = || {
+            let array = Array::attach(&config).unwrap();
+            let is_as_ended = array.runtime.is_as_it_ended();
+            (array, is_as_ended)
+        };
+        let (array, is_as_ended) = start();
+        assert!(!is_as_ended);
+        array.before_change().unwrap();
+        array.end_use(true).unwrap();
+        array.runtime.detach();
+        let (array, is_as_ended) = start();
+        assert!(is_as_ended);
+        // The process dies as soon as it has begun to change something, before its superblocks say so.
+        array.runtime.note_change();
+        array.runtime.detach();
+        let (array, is_as_ended) = start();
+        assert!(!is_as_ended, "the superblocks have the mark, and it is the one that was seen before");
+        array.before_change().unwrap();
+        array.end_use(false).unwrap();
+        array.runtime.detach();
+        let (array, is_as_ended) = start();
+        assert!(!is_as_ended, "ended without all being durable");
+        remove_segment(array.uuid);
+    }
+
     #[test]
     fn a_member_that_cannot_be_used_is_out_by_name_and_reason_and_refuses_no_start() {
         type Spoil = fn(&std::path::Path);

@@ -397,19 +397,20 @@ impl Runtime {
         unsafe { self.segment.as_ref() }
     }
 
-    /// Notes that the last use of the array was ended in order, with this event count, or that it was not: there was no crash
-    /// of the machine in the middle of anything.
+    /// Notes with which event count the last use of the array was ended in order: then there was no crash of the machine in the
+    /// middle of anything. None if that use was not ended in order.
     pub(crate) fn note_clean(&self, ended: Option<u64>) {
         let segment = self.segment();
         let Some(count) = ended else { return segment.is_as_ended.store(0, Ordering::SeqCst) };
-        // A process that may not write superblocks changes things and leaves the mark: then it is the one that was seen before.
+        // A process that may not write superblocks leaves the mark of an orderly end on them when it changes something. So a mark that
+        // this segment has seen before says nothing new.
         if segment.ended_count.swap(count, Ordering::SeqCst) != count {
             segment.is_as_ended.store(1, Ordering::SeqCst);
         }
         segment.recovered.fetch_max(Recovery::Deaths as u32, Ordering::AcqRel);
     }
 
-    /// Called before anything is changed.
+    /// Notes that something is about to be changed on the members.
     pub(crate) fn note_change(&self) {
         self.segment().is_as_ended.store(0, Ordering::SeqCst);
     }

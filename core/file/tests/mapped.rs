@@ -396,10 +396,9 @@ fn a_lane_is_given_back_once() {
     assert_eq!(taken(), 0);
 }
 
-/// All who had a file without a name open are dead, one of them with a mapping; the place of that file becomes another's.
-#[test]
-fn the_place_of_a_file_that_was_mapped_is_clean_for_the_next() {
-    let array = TestArray::new(Level::Raid5, 3, 64);
+/// Makes a file of 20,000 bytes of which a process that is dead has a mapping and the shared copy, and which nobody has open. Returns
+/// its attribute, and its key in the runtime segment.
+fn mapped_by_dead(array: &TestArray) -> (format::Attribute, u64) {
     let runtime = array.files.array().runtime();
     let attribute = array.create("f");
     let key = attribute.inode << 24 | attribute.generation;
@@ -410,9 +409,19 @@ fn the_place_of_a_file_that_was_mapped_is_clean_for_the_next() {
     record.widen(0, 20_000);
     shared.mapped.store(1, Ordering::Release);
     file.share_copy().unwrap();
-    shared.unlinked.store(cxlraid_file::Name::Lost as u32, Ordering::Release);
     std::mem::forget(file);
     shared.users.store(0, Ordering::Release);
+    (attribute, key)
+}
+
+/// All who had a file without a name open are dead, one of them with a mapping; the place of that file becomes another's.
+#[test]
+fn the_place_of_a_file_that_was_mapped_is_clean_for_the_next() {
+    let array = TestArray::new(Level::Raid5, 3, 64);
+    let runtime = array.files.array().runtime();
+    let key = mapped_by_dead(&array).1;
+    let shared = runtime.find_file(key).unwrap();
+    shared.unlinked.store(cxlraid_file::Name::Lost as u32, Ordering::Release);
     // As `Runtime::enter_file` hashes.
     let place = |key: u64| (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize % array::runtime::OPEN_FILE_COUNT;
     let next = loop {
@@ -439,18 +448,8 @@ fn what_a_dead_process_left_of_a_file_goes_with_the_file() {
     for notices in [true, false] {
         let array = TestArray::new(Level::Raid5, 3, 64);
         let runtime = array.files.array().runtime();
-        let attribute = array.create("f");
-        let key = attribute.inode << 24 | attribute.generation;
-        let file = array.open("f", attribute);
-        write(&file, 0, &[1; 20_000]);
-        let shared = runtime.find_file(key).unwrap();
-        let record = runtime.mapped().take(OwnerId::new(5).unwrap(), key).unwrap();
-        record.widen(0, 20_000);
-        shared.mapped.store(1, Ordering::Release);
-        file.share_copy().unwrap();
+        let (attribute, key) = mapped_by_dead(&array);
         assert_eq!(copies(&array).len(), 1);
-        std::mem::forget(file);
-        shared.users.store(0, Ordering::Release);
         assert_eq!(runtime.known_here_alone(), 1);
         // What is left of a file that is still there waits for somebody to open it.
         assert_eq!((array.files.unfinished_changes(), runtime.known_here_alone()), (0, 1));

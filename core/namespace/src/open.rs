@@ -204,7 +204,8 @@ impl Namespace {
             result => return final_result(result).map(Some),
         }
         may_change?;
-        // What a change that was cut short has left was made good before: members that differ now prove who is right.
+        // The replay has completed changes that were cut short before anybody comes here. So where members still differ, somebody has
+        // changed names by hand, and the other members prove who is right.
         if self.arbitrate_locked(&found.path)? {
             return Err(AGAIN);
         }

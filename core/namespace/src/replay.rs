@@ -67,7 +67,8 @@ impl Namespace {
         let log = self.log()?;
         let records = log.read(self.array().in_use());
         let newest = records.last_key_value().map_or(0, |(&sequence, _)| sequence);
-        // What was made on all members by the orderly end of a use needs no look. A user who may not see it would be refused for it.
+        // An orderly end of a use finds that every member has made every change, so after it no change is looked at again. Otherwise a
+        // user who may not see the file changed last would be refused.
         let doubted = u64::from(!self.array().runtime().is_as_it_ended());
         let positions: Vec<(Slot, Option<u64>)> = self
             .array()

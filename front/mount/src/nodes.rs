@@ -351,7 +351,8 @@ impl Nodes {
         Ok((fd, found))
     }
 
-    /// The same thing on the next member. None if there is no other member, or if names change meanwhile.
+    /// Opens what `held` stands for on the next member. The answer is None if there is no other member, or if names are changed
+    /// while it is looked for.
     fn twin_of(&self, held: &Held) -> Option<OwnedFd> {
         let Held::Open(node) = held else { return None };
         let array = self.names.files().array();
@@ -386,7 +387,7 @@ impl Nodes {
     }
 }
 
-/// Whether two descriptors name one thing.
+/// Whether two descriptors are open on the same inode.
 fn is_one(a: &OwnedFd, b: &OwnedFd) -> bool {
     matches!((fstat(a), fstat(b)), (Ok(a), Ok(b)) if (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino))
 }

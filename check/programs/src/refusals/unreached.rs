@@ -83,7 +83,7 @@ fn moved_away(scene: &mut Scene<'_>, program: &str, complaints: &mut Complaints)
     Ok(found)
 }
 
-/// What the library says of a program of which only its own process finds that it is not reached.
+/// The words with which the library, in a program that it cannot reach, says so itself: the program that executed it has not noticed.
 const OUTSIDE: &str = "this program makes system calls in code without unwind entries";
 const MOVED: &str = "; it starts in /proc/tty/ldisc, where nothing can be made, and not in ";
 

@@ -54,7 +54,7 @@ impl Directory {
         Some([found.stx_ino, found.stx_btime.tv_sec as u64, found.stx_btime.tv_nsec.into()])
     }
 
-    /// Whether both directories are known, and not the same.
+    /// Whether this directory and the other are both known, and are not the same.
     #[must_use]
     pub(crate) const fn differs_from(self, other: Self) -> bool {
         self.is_known() && other.is_known() && self.0 != other.0
@@ -75,21 +75,22 @@ pub(crate) fn directories_in_use(uuid: Uuid, access: Access, use_count: u64) -> 
     let path = find_segment(uuid, access)?;
     let file =
         fs::open(path.as_str(), OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK, Mode::empty()).ok()?;
-    let mut bytes = [0; 8];
-    let mut word = |at: usize| (pread(&file, &mut bytes, at as u64) == Ok(bytes.len())).then(|| u64::from_ne_bytes(bytes));
-    let is_ours = word(offset_of!(Segment, magic))? == MAGIC && word(offset_of!(Segment, version))? as u32 == VERSION;
-    let start = offset_of!(Segment, directories);
-    if !is_ours || use_count == 0 || word(start + offset_of!(Directories, use_count))? != use_count {
-        return None;
-    }
-    let mut directories = [Directory::default(); MEMBER_COUNT_MAX];
-    for (slot, directory) in directories.iter_mut().enumerate() {
-        directory.0 = word(start + offset_of!(Directories, by_slot) + slot * size_of::<u64>())?;
-    }
-    Some(directories)
+    let [magic, version] = words_at(&file, offset_of!(Segment, magic))?;
+    let [found, directories @ ..]: [u64; 1 + MEMBER_COUNT_MAX] = words_at(&file, offset_of!(Segment, directories))?;
+    // The version is the lower half of its word.
+    let is_ours = magic == MAGIC && version as u32 == VERSION;
+    let is_of_use = use_count != 0 && found == use_count;
+    (is_ours && is_of_use).then(|| directories.map(Directory))
 }
 
-/// Which directory each member is in a use of the array.
+/// Words of a file from an offset on, in bytes. None if the file is shorter, or cannot be read.
+fn words_at<const COUNT: usize>(file: impl AsFd, offset: usize) -> Option<[u64; COUNT]> {
+    let mut words = [[0; size_of::<u64>()]; COUNT];
+    let count = pread(file, words.as_flattened_mut(), offset as u64).ok()?;
+    (count == size_of_val(&words)).then(|| words.map(u64::from_ne_bytes))
+}
+
+/// Which directory each member is in a use of the array. [`directories_in_use`] reads these words in this order.
 #[repr(C)]
 pub(super) struct Directories {
     /// The mark of that use. An orderly end gives the array another mark, so that these are past.
