@@ -239,6 +239,38 @@ static void lengths(void)
     OPENED(open(in(d, "chain-1"), O_RDONLY));
 }
 
+/* A directory that is removed while programs are in it leads on to the directory above. */
+static void removed(void)
+{
+    for (int moved = 0; moved < 2; moved++) {
+        printf("-- removed %d\n", moved);
+        MUST(mkdir(in(d, "gone"), 0755) == 0 && chdir(in(d, "gone")) == 0);
+        MUST(rmdir(in(d, "gone")) == 0);
+        OPENED(open("file", O_RDWR | O_CREAT, 0600));
+        SHOW(mkdir("sub", 0700));
+        SHOW(syscall(SYS_getcwd, (char[5000]){ 0 }, 5000));
+        make("../from-gone", "above");
+        OPENED(open("../from-gone", O_RDONLY));
+        SHOW(mkdir("../made", 0700));
+        SHOW(rename("../from-gone", "../made/x"));
+        SHOW(access(".", F_OK));
+        SHOW(access("..", F_OK));
+        SHOW(link("../made/x", "./y"));
+        SHOW(unlink("../made/x"));
+        SHOW(rmdir("../made"));
+        int up = open("..", O_RDONLY | O_DIRECTORY);
+        SHOW(close(openat(up, "by-descriptor", O_RDWR | O_CREAT, 0600)));
+        MUST(close(up) == 0);
+        SHOW(chdir(moved ? "./.." : ".."));
+        char now[5000];
+        printf("where it was: %d\n", strcmp(getcwd(now, sizeof now), d));
+        SHOW(unlink("by-descriptor"));
+        SHOW(mkdir("behind", 0700));
+        SHOW(rmdir(in(d, "behind")));
+    }
+    MUST(chdir("/") == 0);
+}
+
 int main(int argc, char **argv)
 {
     (void)argc;
@@ -248,5 +280,6 @@ int main(int argc, char **argv)
     from_the_host();
     standard();
     lengths();
+    removed();
     return 0;
 }

@@ -8,7 +8,6 @@ use alloc::vec::Vec;
 use file::FileRef;
 use format::Attribute;
 use sys::rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fcntl_getfl, fstat, readlinkat, statat};
-use sys::rustix::process::getcwd;
 use sys::{AsRawFd, BorrowedFd, OsError, OwnedFd, RawFd, Result};
 use units::Slot;
 
@@ -102,12 +101,6 @@ impl Namespace {
         }
     }
 
-    /// The logical path of the current directory; None if that is not in the array.
-    pub fn logical_cwd(&self) -> Result<Option<Vec<u8>>> {
-        let path = getcwd(Vec::new())?;
-        Ok(self.logical(path.as_bytes()).map(<[u8]>::to_vec))
-    }
-
     /// A descriptor (O_PATH, close-on-exec) of a directory, for the caller to give to fchdir(2). Not this
     /// function but fchdir checks the right to search the directory.
     pub fn directory_to_enter<'p>(&self, path: impl Into<ProgramPath<'p>>) -> Result<Reached<OwnedFd>> {
@@ -134,7 +127,9 @@ impl Namespace {
     /// and this process does not have the file open: no path leads to its backing files. `IO` if the file
     /// has no attribute. Errors of fcntl(2), fstat(2) and of opening the backing files.
     pub fn adopt_anchor(&self, fd: BorrowedFd<'_>) -> Result<Option<Node>> {
-        let Ok(Some(_)) = self.logical_path_of(fd) else { return Ok(None) };
+        if !self.is_open_on(fd) {
+            return Ok(None);
+        }
         let flags = fcntl_getfl(fd)?;
         if flags.contains(OFlags::PATH) {
             // It may be a directory's.

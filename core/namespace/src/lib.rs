@@ -32,6 +32,7 @@ mod attributes;
 mod backing;
 mod change;
 mod create;
+mod deep;
 mod descriptor;
 mod everywhere;
 mod failing;
@@ -64,6 +65,7 @@ mod xattr;
 
 pub use backing::is_backing;
 pub use change::HostPair;
+pub use deep::{current_directory, told_ancestor};
 pub use descriptor::link;
 pub use fill::{FillError, Joiner, begin, fill};
 pub use mounts::{FOREIGN_MOUNT, mounts_in_members};

@@ -11,7 +11,6 @@
 use crate::Namespace;
 use alloc::vec::Vec;
 use sys::rustix::fs::{CWD, FileType, fstat, readlinkat};
-use sys::rustix::process::getcwd;
 use sys::{AsRawFd, BorrowedFd, OsError, Result};
 use units::Slot;
 
@@ -22,8 +21,8 @@ pub struct ProgramPath<'a> {
     /// The length of the text's first part, in which no symlink is to be followed, without the slash behind it.
     known_bytes: usize,
     start: Option<Start<'a>>,
-    /// Whether the path leads through a directory of the host that the program may not search.
-    is_closed: bool,
+    /// What every call with the path fails with.
+    refusal: Option<OsError>,
 }
 
 /// An open directory that a path is relative to.
@@ -39,30 +38,31 @@ impl<'a> ProgramPath<'a> {
     /// directory's logical path, a slash follows, and then the path relative to the directory. `slot` is the member that the directory lies on ([`Namespace::placed`]).
     #[must_use]
     pub const fn relative(directory: BorrowedFd<'a>, slot: Option<Slot>, text: &'a [u8], known_bytes: usize) -> Self {
-        Self { text, known_bytes, start: Some(Start { directory, slot }), is_closed: false }
+        Self { text, known_bytes, start: Some(Start { directory, slot }), refusal: None }
     }
 
     /// A path in which no symlink is to be followed: it was found out, not written by the program.
     #[must_use]
     pub const fn known(text: &'a [u8]) -> Self {
-        Self { text, known_bytes: text.len(), start: None, is_closed: false }
+        Self { text, known_bytes: text.len(), start: None, refusal: None }
     }
 
-    /// A path that leads to the array through a directory of the host which the program may not search: every call with it fails with `ACCES`.
+    /// A path with which every call fails: it leads to the array through a directory of the host that the program may
+    /// not search (`ACCES`), or starts from a directory that lies deeper than the kernel tells (`NAMETOOLONG`).
     #[must_use]
-    pub const fn closed() -> Self {
-        Self { text: b"", known_bytes: 0, start: None, is_closed: true }
+    pub const fn refused(error: OsError) -> Self {
+        Self { text: b"", known_bytes: 0, start: None, refusal: Some(error) }
     }
 
     /// Tells whether the path may lead somewhere.
     ///
     /// # Errors
-    /// `ACCES` for a path through a directory that may not be searched; `NOENT` for an empty path (path_resolution(7)).
+    /// That of [`Self::refused`]; `NOENT` for an empty path (path_resolution(7)).
     pub(crate) const fn leads_somewhere(&self) -> Result<()> {
-        match self.text {
-            _ if self.is_closed => Err(OsError::ACCESS),
-            [] => Err(OsError::NOENT),
-            _ => Ok(()),
+        match (self.refusal, self.text) {
+            (Some(error), _) => Err(error),
+            (None, []) => Err(OsError::NOENT),
+            (None, _) => Ok(()),
         }
     }
 
@@ -118,7 +118,7 @@ impl<'a> ProgramPath<'a> {
     {
         let is_below = text.get(self.known_bytes) == Some(&b'/') && text.starts_with(self.known_part());
         match self.start {
-            Some(start) if is_below => ProgramPath { text, known_bytes: self.known_bytes, start: Some(start), is_closed: false },
+            Some(start) if is_below => ProgramPath { text, known_bytes: self.known_bytes, start: Some(start), refusal: None },
             _ => text.into(),
         }
     }
@@ -126,7 +126,7 @@ impl<'a> ProgramPath<'a> {
 
 impl<'a> From<&'a [u8]> for ProgramPath<'a> {
     fn from(text: &'a [u8]) -> Self {
-        Self { text, known_bytes: 0, start: None, is_closed: false }
+        Self { text, known_bytes: 0, start: None, refusal: None }
     }
 }
 
@@ -163,11 +163,11 @@ impl Namespace {
 
     fn renewed(&self, path: &ProgramPath<'_>, directory: BorrowedFd<'_>) -> Result<Renewed> {
         let host = if directory.as_raw_fd() == CWD.as_raw_fd() {
-            getcwd(Vec::new())?
+            crate::deep::current_directory()?
         } else {
-            readlinkat(CWD, crate::descriptor::link(directory.as_raw_fd()).as_slice(), Vec::new())?
+            readlinkat(CWD, crate::descriptor::link(directory.as_raw_fd()).as_slice(), Vec::new())?.into_bytes()
         };
-        let (known, slot) = self.placed(host.as_bytes()).ok_or(OsError::NOENT)?;
+        let (known, slot) = self.placed(&host).ok_or(OsError::NOENT)?;
         Ok(Renewed { text: [known, &path.text[path.known_bytes..]].concat(), known_bytes: known.len(), slot })
     }
 }

@@ -407,7 +407,8 @@ impl Anchored for Node {
 fn refused(fd: BorrowedFd<'_>) -> Option<Node> {
     let kind = FileType::from_raw_mode(fstat(fd).ok()?.st_mode);
     // The member's directory may have been renamed, so that its path says nothing. A backing file still has its attribute.
-    let is_of_array = || crate::calls::directory::link_target(fd.as_raw_fd()).is_some_and(|host| logical(&host).is_some());
+    let host = || crate::calls::directory::link_target(fd.as_raw_fd()).or_else(|| namespace::told_ancestor(fd).ok());
+    let is_of_array = || host().is_some_and(|host| logical(&host).is_some());
     match kind {
         FileType::RegularFile if namespace::is_backing(fd) || is_of_array() => Some(Node::Lost),
         FileType::Directory if is_of_array() => Some(Node::Directory),
@@ -483,7 +484,7 @@ pub(crate) fn adopt(descriptor: sys::RawFd) {
 /// Whether a descriptor is there to keep the file from being written to that this process executes; then it stays, until the next exec.
 fn keeps_own_text(descriptor: sys::RawFd) -> bool {
     let fd = crate::calls::directory::borrow(descriptor);
-    let is_anchor = || namespace().is_ok_and(|namespace| matches!(namespace.logical_path_of(fd), Ok(Some(_))));
+    let is_anchor = || namespace().is_ok_and(|namespace| namespace.is_open_on(fd));
     if !is_anchor() || !namespace::holds_text(fd) {
         return false;
     }

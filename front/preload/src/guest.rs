@@ -148,7 +148,7 @@ pub(crate) fn is_anchor(descriptor: RawFd) -> bool {
         && is_watched(descriptor)
         && array::namespace().is_ok_and(|namespace| {
             let _arena = if crate::arena::is_active() { None } else { Arena::enter() };
-            matches!(namespace.logical_path_of(directory::borrow(descriptor)), Ok(Some(_)))
+            namespace.is_open_on(directory::borrow(descriptor))
         })
 }
 

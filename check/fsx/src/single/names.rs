@@ -220,8 +220,7 @@ impl Run {
         self.note(format!("the member loses file{name}"));
         let path = self.path(name);
         let backing = member.join(path.strip_prefix("/").unwrap_or(&path));
-        let descriptor =
-            call::open(&path, libc::O_RDWR, 0).map_err(|errno| format!("{}: errno {errno}", path.display()))? as Fd;
+        let descriptor = call::open(&path, libc::O_RDWR, 0).map_err(|errno| format!("{}: errno {errno}", path.display()))? as Fd;
         std::fs::OpenOptions::new()
             .write(true)
             .open(&backing)

@@ -94,3 +94,31 @@ pub(super) fn foreign_mount(scene: &mut Scene<'_>, complaints: &mut Complaints) 
     }
     Ok(Outcome::Ran)
 }
+
+/// What [`DEEP`] prints on an array.
+const DEEP_ANSWERS: &str = "too deep: File name too long
+create File name too long
+mkdir File name too long
+getcwd File name too long
+rename File name too long
+stat File name too long
+a shell: tried
+create by a descriptor File name too long
+write 5
+read b'before after'
+create File name too long
+create further up None
+back before after
+";
+const DEEP: &str = include_str!("deep.py");
+
+/// Directories that lie deeper than the kernel tells: what would act on one member alone is refused.
+pub(super) fn deep_directories(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
+    scene.make(complaints);
+    let script = scene.beside("deep.py");
+    fs::write(&script, DEEP)?;
+    let found = scene.run("python3", &[&script, &scene.array.place.data]);
+    let expected = Output { stdout: DEEP_ANSWERS.into(), stderr: Vec::new(), status: "0".into() };
+    compare("directories that lie too deep", &expected, &found, complaints);
+    Ok(Outcome::Ran)
+}

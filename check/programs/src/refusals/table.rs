@@ -22,7 +22,7 @@ const fn case(name: &'static str, act: fn(&mut Scene<'_>, &mut Complaints) -> Re
     Case { name, shape: Shape::RAID5, act }
 }
 
-pub(super) const CASES: [Case; 56] = [
+pub(super) const CASES: [Case; 57] = [
     case("level-unknown", level_unknown),
     case("settings-missing", settings_missing),
     case("members-too-few", members_too_few),
@@ -47,6 +47,7 @@ pub(super) const CASES: [Case; 56] = [
     case("journal-set", journal_set),
     case("texts-of-others", texts_of_others),
     case("numbers-of-ours", numbers_of_ours),
+    case("directories-deep", given::deep_directories),
     case("descriptors-short", descriptors_short),
     case("address-space-short", address_space_short),
     case("rights-dropped", others::rights_dropped),

@@ -27,7 +27,10 @@ static MOVES: AtomicBool = AtomicBool::new(false);
 /// Finds out where the program starts. A directory under a prefix that exists on the host alone is made in the array (thesis
 /// section 4.5), and the program starts there.
 pub(crate) fn start() {
-    let Some(host) = host_cwd() else { return };
+    let Some(host) = host_cwd() else {
+        CWD_IS_OURS.store(is_in_array(), Ordering::Relaxed);
+        return;
+    };
     if array::logical(&host).is_some() {
         CWD_IS_OURS.store(true, Ordering::Relaxed);
     } else if let Ok(namespace) = array::namespace()
@@ -70,7 +73,8 @@ pub(crate) fn is_ours(directory: RawFd) -> bool {
 
 /// Whether the current directory is in the array, by what the kernel says.
 fn is_in_array() -> bool {
-    host_cwd().is_some_and(|host| array::logical(&host).is_some())
+    let host = host_cwd().or_else(|| namespace::told_ancestor(CWD).ok());
+    host.is_some_and(|host| array::logical(&host).is_some())
 }
 
 /// The absolute path of a directory argument, as the program knows it.
@@ -95,8 +99,14 @@ pub(crate) fn link_target_of_any(descriptor: RawFd) -> Option<Vec<u8>> {
     Some(sys::rustix::fs::readlink(path.as_str(), Vec::new()).ok()?.into_bytes())
 }
 
-/// The kernel's idea of the current directory, without a trailing slash.
+/// The kernel's path of the current directory, without a trailing slash; of one that was removed, that of
+/// [`namespace::current_directory`].
 fn host_cwd() -> Option<Vec<u8>> {
+    told_cwd().or_else(|| namespace::current_directory().ok())
+}
+
+/// What getcwd(2) tells, without a trailing slash.
+fn told_cwd() -> Option<Vec<u8>> {
     let mut buffer = [0u8; paths::PATH_BYTES_MAX];
     // SAFETY: the buffer is as long as said.
     let length =
@@ -110,6 +120,11 @@ pub(crate) fn chdir(call: &mut Call) -> Verdict {
         return enter_open(&link);
     }
     match paths::locate(AT_FDCWD, call.args[0]) {
+        // Out of a directory that lies too deep for its path to be known, programs come by way of the directory above.
+        Where::Array(path) if path.is_open() == Err(OsError::NAMETOOLONG) && leads_up(path.text()) => {
+            let result = call.kernel();
+            moved(result, is_in_array())
+        }
         Where::Array(path) => {
             array::tell();
             Verdict::from_result(enter(path.path()).map(|()| 0))
@@ -124,6 +139,11 @@ pub(crate) fn chdir(call: &mut Call) -> Verdict {
             moved(call.kernel(), false)
         }
     }
+}
+
+/// Whether a relative path leads to the directory above, or further up, by what it says.
+fn leads_up(path: &[u8]) -> bool {
+    path.split(|&byte| byte == b'/').all(|part| matches!(part, b"" | b"." | b".."))
 }
 
 /// Enters what a magic link leads to.
@@ -210,7 +230,9 @@ pub(crate) fn getcwd(call: &mut Call) -> Verdict {
     if !is_ours(AT_FDCWD) {
         return Verdict::Pass;
     }
-    let Some(mut path) = path_of(AT_FDCWD) else { return Verdict::Pass };
+    // The kernel refuses what it cannot tell.
+    let Some(host) = told_cwd() else { return Verdict::Pass };
+    let mut path = array::logical(&host).unwrap_or(host);
     if path.is_empty() {
         path.push(b'/');
     }

@@ -60,7 +60,7 @@ impl Name {
             Self::Other(path) => {
                 let fd = openat(CWD, path.as_slice(), OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
                 let fd = Raised::new(fd).ok()?;
-                let is_ours = matches!(array::namespace().ok()?.logical_path_of(fd.as_fd()), Ok(Some(_)));
+                let is_ours = array::namespace().ok()?.is_open_on(fd.as_fd());
                 is_ours.then_some(Link::Other(fd))
             }
         }

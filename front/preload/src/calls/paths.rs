@@ -45,8 +45,8 @@ enum Start {
     Open(RawFd, Option<Slot>, usize),
     /// Nothing of it is to be followed.
     Known,
-    /// Nowhere: a directory of the host is on the way that the program may not search.
-    Closed,
+    /// Nowhere, with this error ([`ProgramPath::refused`]).
+    Refused(OsError),
 }
 
 impl Asked {
@@ -66,16 +66,16 @@ impl Asked {
             Start::Root => self.text.as_slice().into(),
             Start::Open(directory, slot, bytes) => ProgramPath::relative(directory::borrow(directory), slot, &self.text, bytes),
             Start::Known => ProgramPath::known(&self.text),
-            Start::Closed => ProgramPath::closed(),
+            Start::Refused(error) => ProgramPath::refused(error),
         }
     }
 
-    /// Tells whether the program may search the host's directories on the way to the array.
+    /// Tells whether the path may lead somewhere.
     ///
     /// # Errors
-    /// `ACCES`.
-    pub(crate) fn is_open(&self) -> Result<(), OsError> {
-        if matches!(self.start, Start::Closed) { Err(OsError::ACCESS) } else { Ok(()) }
+    /// As for [`ProgramPath::refused`].
+    pub(crate) const fn is_open(&self) -> Result<(), OsError> {
+        if let Start::Refused(error) = self.start { Err(error) } else { Ok(()) }
     }
 
     /// The whole, as far as it is known what the directories on its way are called.
@@ -128,7 +128,11 @@ fn locate_text(prefixes: &Prefixes, base: RawFd, path: &[u8]) -> Where {
         if !ours && !may_reach(prefixes, path, false) {
             return Where::Host;
         }
-        let Some(host) = directory::host_path_of(base) else { return Where::Host };
+        let Some(host) = directory::host_path_of(base) else {
+            // A directory of the array whose path the kernel does not tell lies too deep.
+            let refused = Asked { text: path.to_vec(), start: Start::Refused(OsError::NAMETOOLONG) };
+            return if ours { Where::Array(refused) } else { Where::Host };
+        };
         let placed = array::placed(&host);
         let start = placed.as_ref().map_or(Start::Root, |(path, slot)| Start::Open(base, *slot, path.len()));
         let mut text = placed.map_or(host, |(path, _)| path);
@@ -140,7 +144,7 @@ fn locate_text(prefixes: &Prefixes, base: RawFd, path: &[u8]) -> Where {
     match prefixes.own(&whole) || enters_on_its_way(prefixes, &asked.text) {
         false => Where::Host,
         true if comes_from_host(prefixes, &asked) && is_closed(prefixes, &whole) => {
-            Where::Array(Asked { start: Start::Closed, ..asked })
+            Where::Array(Asked { start: Start::Refused(OsError::ACCESS), ..asked })
         }
         true => Where::Array(asked),
     }
@@ -159,7 +163,7 @@ fn comes_from_host(prefixes: &Prefixes, asked: &Asked) -> bool {
     match asked.start {
         Start::Root => true,
         Start::Open(..) => (0..asked.text.len()).any(climbs_out),
-        Start::Known | Start::Closed => false,
+        Start::Known | Start::Refused(_) => false,
     }
 }
 

@@ -1,0 +1,71 @@
+//! Directories whose path getcwd(2) and readlink(2) of `/proc/self/fd/N` do not tell: those that lie too deep,
+//! and a current directory that was removed.
+//!
+//! The kernel tells paths of fewer than PATH_MAX bytes (getcwd(2), readlink(2) of `/proc/self/fd/N`). A
+//! program comes to directories with longer paths by mkdir(2) and chdir(2) of relative paths, and by
+//! rename(2) of what is above them. Such a directory must not pass for one of the host: calls in it would
+//! act on one member alone. So whether it is the array's is found out by climbing from it to a directory
+//! whose path the kernel tells. Calls that need the directory's path fail with `NAMETOOLONG`.
+//!
+//! A directory that was removed while it is the current one still has a directory above it, which `..`
+//! leads to. Its former path with ` (deleted)` behind it stands for it, as for a removed directory that is
+//! open.
+
+use crate::Namespace;
+use crate::descriptor::link;
+use alloc::vec::Vec;
+use sys::high_fd::Raised;
+use sys::rustix::fs::{CWD, Mode, OFlags, openat, readlinkat};
+use sys::rustix::process::getcwd;
+use sys::{AsFd, AsRawFd, BorrowedFd, OsError, Result};
+
+/// How many directories are climbed: as many as a path of 16 MiB can name at most would take too long, and
+/// programs that make directories for a living do not make so many below each other.
+const CLIMB_MAX: usize = 1 << 16;
+
+/// The path of the current directory as the kernel tells it; of one that was removed, its former path with
+/// ` (deleted)` behind it.
+///
+/// # Errors
+/// `NAMETOOLONG` if the directory lies deeper than the kernel tells.
+pub fn current_directory() -> Result<Vec<u8>> {
+    match getcwd(Vec::new()) {
+        Err(OsError::NOENT) => readlinkat(CWD, c"/proc/thread-self/cwd", Vec::new()),
+        told => told,
+    }
+    .map(|path| path.into_bytes())
+}
+
+/// The path that the kernel tells of the nearest directory above `directory`, which may be `AT_FDCWD`, that
+/// is no deeper than the kernel tells.
+///
+/// # Errors
+/// `NOTDIR` if `directory` is none; `ACCES` if a directory may not be searched; `NAMETOOLONG` if it is
+/// deeper than this function climbs.
+pub fn told_ancestor(directory: BorrowedFd<'_>) -> Result<Vec<u8>> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let mut above = openat(directory, c"..", flags, Mode::empty()).and_then(Raised::new)?;
+    for _ in 0..CLIMB_MAX {
+        match readlinkat(CWD, link(above.as_fd().as_raw_fd()).as_slice(), Vec::new()) {
+            Err(OsError::NAMETOOLONG) => {}
+            told => return told.map(|path| path.into_bytes()),
+        }
+        above = openat(&above, c"..", flags, Mode::empty()).and_then(Raised::new)?;
+    }
+    Err(OsError::NAMETOOLONG)
+}
+
+impl Namespace {
+    /// Whether a descriptor is open on something of the array, also on what lies deeper than the kernel tells.
+    #[must_use]
+    pub fn is_open_on(&self, fd: BorrowedFd<'_>) -> bool {
+        match self.logical_path_of(fd) {
+            Ok(path) => path.is_some(),
+            Err(OsError::NAMETOOLONG) => match told_ancestor(fd) {
+                Ok(host) => self.logical(&host).is_some(),
+                Err(_) => crate::is_backing(fd),
+            },
+            Err(_) => false,
+        }
+    }
+}
