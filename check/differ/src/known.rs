@@ -666,11 +666,13 @@ const PROGRAMS: [fn() -> Vec<Step>; 61] = [
     },
     // Where no link under /proc may be followed, none leads into the array.
     || {
-        let open = |text: &str| {
-            let how = [0_u64, 0, 2].iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let open = |text: &str, flags: u64| {
+            let how = [flags, 0, 2].iter().flat_map(|word| word.to_ne_bytes()).collect();
             call("openat2", vec![Number(-100), path(text), Bytes(how, Place::Good), Number(24)])
         };
-        vec![open("%/hk/new"), open("%/hk/f0"), open("%/hk"), open("%/hf"), open("%/hs")]
+        let look = ["%/hk/new", "%/hk/f0", "%/hk", "%/hf", "%/hs"].map(|text| open(text, 0));
+        let make = ["%/hk/new", "%/hk/f0", "%/hk", "%/hw/new2", "%/hs"].map(|text| open(text, 0o101));
+        look.into_iter().chain(make).collect()
     },
     // A new name for what is not open, over one that is there.
     || vec![link((19, ""), (-100, "d0/up"), 0x1000), link((19, ""), (-100, "new"), 0x1000)],

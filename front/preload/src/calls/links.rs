@@ -117,6 +117,12 @@ fn forbids_magic(call: &Call) -> bool {
     call.number == nr::__NR_openat2 as usize && resolve() & ResolveFlags::NO_MAGICLINKS.bits() != 0
 }
 
+/// Whether the kernel meets a magic link on a path of the call.
+fn meets_magic(call: &Call, row: &Row, follow: bool) -> bool {
+    let meets = |base, text: Vec<u8>| meets(base, &text, follow, ResolveFlags::NO_MAGICLINKS);
+    paths_of(call, row).any(|path| paths::text(call.args[path]).is_ok_and(|text| meets(base_of(call, row, path), text)))
+}
+
 /// Whether a call that has flags for it follows the last component of its path.
 fn follows_by_flags(call: &Call) -> bool {
     let flags = match call.number as u32 {
@@ -134,6 +140,8 @@ pub(crate) fn serve(call: &mut Call) -> Verdict {
     let row = &ROWS[call.number];
     match kind(call) {
         Kind::Other => Verdict::Pass,
+        // The kernel refuses it.
+        Kind::Make { follow } if forbids_magic(call) && meets_magic(call, row, follow) => Verdict::Pass,
         Kind::Make { follow } => retry(call, row, follow, Clue::None).unwrap_or(Verdict::Pass),
         Kind::Look { follow } | Kind::Change { follow } => {
             let clue = if leads_through_proc(call, row) { Clue::Proc } else { Clue::Magic };
