@@ -4,6 +4,8 @@
 #include <dirent.h>
 #include <linux/openat2.h>
 #include <poll.h>
+#include <pthread.h>
+#include <sched.h>
 #include <sys/inotify.h>
 #include <sys/prctl.h>
 #include <sys/statfs.h>
@@ -521,6 +523,35 @@ static void executed(void)
     clear();
 }
 
+/* A thread with descriptors of its own: what /proc says of them, and what is opened by what it says. */
+static void *apart(void *unused)
+{
+    static const char *const forms[] = { "/proc/thread-self/fd/%d", "/proc/self/task/%2$ld/fd/%1$d", "/proc/%2$ld/fd/%1$d" };
+    char link[64], target[PATH_MAX];
+    MUST(unshare(CLONE_FILES) == 0);
+    int fd = open("apart", O_RDWR | O_CREAT, 0600);
+    MUST(fd >= 0 && write(fd, "0123456789", 10) == 10);
+    for (int form = 0; form < 4; form++) {
+        if (form == 3)
+            strcpy(link, "/proc/thread-self/cwd");
+        else
+            snprintf(link, sizeof link, forms[form], fd, syscall(SYS_gettid));
+        ssize_t bytes = readlink(link, target, sizeof target - 1);
+        MUST(bytes > 0);
+        target[bytes] = 0;
+        printf("%d: %s\n", form, strncmp(target, d, strlen(d)) == 0 ? target + strlen(d) : target);
+        int again = open(target, form == 3 ? O_PATH : O_WRONLY);
+        if (form < 3)
+            MUST(pwrite(again, "X", 1, form) == 1);
+        MUST(close(again) == 0);
+    }
+    char text[11] = "";
+    MUST(pread(fd, text, 10, 0) == 10);
+    printf("%s\n", text);
+    MUST(close(fd) == 0 && unlink("apart") == 0);
+    return unused;
+}
+
 int main(int count, char **arguments)
 {
     if (count < 2)
@@ -529,6 +560,8 @@ int main(int count, char **arguments)
     fill(bytes, BYTES, 7);
     umask(022);
     MUST(chdir(d) == 0);
+    pthread_t thread;
+    MUST(pthread_create(&thread, NULL, apart, NULL) == 0 && pthread_join(thread, NULL) == 0);
     for (const struct kind *kind = kinds; kind->way < DIRECTORY; kind++)
         /* Of a file that only another name leads to, nobody else knows that name. */
         if (geteuid() == 0 && kind->way != LINKED)

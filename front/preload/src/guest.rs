@@ -20,6 +20,7 @@ use crate::arena::Arena;
 use crate::calls::fetch;
 use crate::calls::links;
 use crate::calls::message;
+use crate::calls::names;
 use crate::calls::paths::{self, AT_FDCWD, Where};
 use crate::calls::process::Child;
 use crate::calls::{directory, handler};
@@ -76,6 +77,7 @@ pub(crate) fn serve(call: &mut Call, row: &Row) -> Verdict {
         nr::__NR_lseek if call.args[2] & 0xffff_ffff <= SEEK_CUR => Verdict::Pass,
         nr::__NR_execve | nr::__NR_execveat => execute(call),
         nr::__NR_getcwd => in_place(call),
+        nr::__NR_readlink | nr::__NR_readlinkat => read_link(call, row),
         nr::__NR_recvmsg | nr::__NR_recvmmsg | nr::__NR_pidfd_getfd => receive(call),
         // The kernel locks the anchor.
         nr::__NR_flock => Verdict::Pass,
@@ -200,6 +202,15 @@ fn in_place(call: &mut Call) -> Verdict {
         Some(_arena) => handler(call.number)(call),
         None => Verdict::error(OsError::NOMEM),
     }
+}
+
+/// readlink, readlinkat: what /proc says of the guest itself only the guest can ask.
+fn read_link(call: &mut Call, row: &Row) -> Verdict {
+    let own = {
+        let Some(_arena) = Arena::enter() else { return Verdict::error(OsError::NOMEM) };
+        names::own_link(call)
+    };
+    own.unwrap_or_else(|| by_deputy(call, row))
 }
 
 /// execve, execveat: the next program is given the library, as by any task. A program that is stored on the array is made executable by the deputy.

@@ -220,6 +220,17 @@ pub(crate) fn readlinkat(call: &mut Call) -> Verdict {
     read_link(call, At::directory(0, 1), [call.args[2], call.args[3]])
 }
 
+/// A guest's call that reads a link under /proc, if it is one that tells of the array: the guest makes it itself, since what
+/// these links say is of the task that asks.
+pub(crate) fn own_link(call: &Call) -> Option<Verdict> {
+    let (at, [buffer, bytes]) = match call.number as u32 {
+        linux_raw_sys::general::__NR_readlink => (At::cwd(0), [call.args[1], call.args[2]]),
+        _ => (At::directory(0, 1), [call.args[2], call.args[3]]),
+    };
+    let bytes = usize::try_from(bytes as i32).ok().filter(|&bytes| bytes > 0)?;
+    process_link(call, at, buffer, bytes)
+}
+
 fn read_link(call: &Call, at: At, [buffer, bytes]: [usize; 2]) -> Verdict {
     // The kernel takes the lower half as a number with a sign.
     let Some(bytes) = usize::try_from(bytes as i32).ok().filter(|&bytes| bytes > 0) else {
