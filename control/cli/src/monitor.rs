@@ -133,7 +133,7 @@ pub(crate) fn monitor(
     let is_ended = crate::scrub::ending("monitor")?;
     program.map_or(Ok(()), require_program)?;
     let registry = Registry::from_environment();
-    let names = if names.is_empty() { registry.names()? } else { names.to_vec() };
+    let names = if names.is_empty() { described(&registry)? } else { names.to_vec() };
     if names.is_empty() {
         return Err(Failure::new("monitor", "there are no arrays to be watched", "'cxlraid create' makes one"));
     }
@@ -173,6 +173,13 @@ pub(crate) fn monitor(
     }
 }
 
+/// The names of the arrays whose files describe them. What is wrong with the file of another is told, and keeps no array from being watched.
+fn described(registry: &Registry) -> Result<Vec<ArrayName>, Failure> {
+    let mut names = registry.names()?;
+    names.retain(|name| registry.find(name).map_err(|failure| eprintln!("{failure}")).is_ok());
+    Ok(names)
+}
+
 fn samples(watched: &[Watched]) -> Vec<Sample<'_>> {
     watched.iter().map(|one| Sample { name: &one.name, view: one.view.as_ref(), events: &one.events }).collect()
 }
@@ -180,9 +187,8 @@ fn samples(watched: &[Watched]) -> Vec<Sample<'_>> {
 impl Watched {
     fn new(registry: &Registry, name: &ArrayName) -> Result<Self, Failure> {
         let found = registry.find(name)?;
-        let unknown =
-            || Failure::new(name, "its file has no UUID that is one", "forget the array and create it again under this name");
-        let uuid = Uuid::parse(found.uuid.as_bytes()).ok_or_else(unknown)?;
+        // A file with another text in its place is not read.
+        let uuid = Uuid::parse(found.uuid.as_bytes()).unwrap_or(Uuid::NIL);
         let source = Source::Named(name.clone(), found.spec, Some(found.uuid.clone()));
         let no_place = || Failure::new(name, "there is no place for its log of events", "set XDG_STATE_HOME");
         let log = events::made(&source, &found.uuid)?.ok_or_else(no_place)?;

@@ -13,6 +13,7 @@ use crate::{
     new_name::{NewName, taken},
     spec::{ArraySpec, chunk_text},
 };
+use format::Uuid;
 use serde::{Deserialize, Serialize};
 use std::{
     cell::RefCell,
@@ -26,7 +27,7 @@ use std::{
     },
     path::{Path, PathBuf},
 };
-use sys::rustix::fs::{AtFlags, Dir, FlockOperation, Mode, OFlags, flock, openat, unlinkat};
+use sys::rustix::fs::{AtFlags, Dir, FlockOperation, Mode, OFlags, flock, openat, statat, unlinkat};
 
 const SYSTEM_DIRECTORY: &str = "/etc/cxlraid/arrays";
 /// Says where system-wide names are instead: for tests, which must not see the machine's arrays.
@@ -80,13 +81,12 @@ impl Registry {
         Self { user, system, caller: sys::rustix::process::geteuid().as_raw(), told: RefCell::default() }
     }
 
-    /// The directories that are there and believed, in the order they are looked at.
+    /// The directories that are there, in the order they are looked at.
     fn directories(&self) -> Result<Vec<(&Path, fs::File)>, Failure> {
         let mut directories = Vec::new();
         for path in self.user.as_deref().into_iter().chain([self.system.as_path()]) {
             match fs::OpenOptions::new().read(true).custom_flags(OFlags::DIRECTORY.bits() as i32).open(path) {
-                Ok(directory) if self.believes(path, &directory)? => directories.push((path, directory)),
-                Ok(_) => {}
+                Ok(directory) => directories.push((path, directory)),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(cannot(path, "be read", &error)),
             }
@@ -94,49 +94,77 @@ impl Registry {
         Ok(directories)
     }
 
-    /// Whether only root and the caller can have written `opened`. If not, that is told once for each path.
-    fn believes(&self, path: &Path, opened: &fs::File) -> Result<bool, Failure> {
+    /// Why `opened`, which lies at `path`, is not believed; `None` if only root and the caller can have written it.
+    fn disbelief(&self, name: &ArrayName, path: &Path, opened: &fs::File) -> Result<Option<Disbelief>, Failure> {
         let metadata = opened.metadata().map_err(|error| cannot(path, "be read", &error))?;
-        let Some((what, todo)) = distrust(&metadata, self.caller) else { return Ok(true) };
-        let mut told = self.told.borrow_mut();
-        if !told.iter().any(|told| told == path) {
-            told.push(path.to_owned());
-            eprintln!("{}", Failure::new(path.display(), format!("ignored: {what}"), todo));
-        }
-        Ok(false)
+        let why = distrust(&metadata, self.caller);
+        Ok(why.map(|(what, todo)| Disbelief { name: name.clone(), path: path.to_owned(), what, todo }))
     }
 
-    /// The array that `file` in an open directory describes; `None` if there is no file that is believed.
-    fn read(&self, directory: &fs::File, file: &Path) -> Result<Option<NamedArray>, Failure> {
-        let name = file.file_name().unwrap_or_default();
+    /// Tells once for each path that it is not believed, where something else is used instead of it.
+    fn tell(&self, ignored: &[Disbelief]) {
+        let mut told = self.told.borrow_mut();
+        for ignored in ignored {
+            if !told.contains(&ignored.path) {
+                told.push(ignored.path.clone());
+                eprintln!("{}", Failure::new(ignored.path.display(), format!("ignored: {}", ignored.what), &ignored.todo));
+            }
+        }
+    }
+
+    /// What the file of the array called `name` in the open directory `path` comes to.
+    fn read(&self, path: &Path, directory: &fs::File, name: &ArrayName) -> Result<File, Failure> {
+        let file = file_of(path, name);
+        let base = file.file_name().unwrap_or_default();
+        if let Some(why) = self.disbelief(name, path, directory)? {
+            let is_there = statat(directory, base, AtFlags::SYMLINK_NOFOLLOW).is_ok();
+            return Ok(if is_there { File::Ignored(why) } else { File::Absent });
+        }
         // A pipe does not block, and is told for what it is below.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let mut opened = match openat(directory, name, flags, Mode::empty()).map(fs::File::from).map_err(io::Error::from) {
+        let mut opened = match openat(directory, base, flags, Mode::empty()).map(fs::File::from).map_err(io::Error::from) {
             Ok(opened) => opened,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(cannot(file, "be read", &error)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(File::Absent),
+            // Others may be able to change what a symbolic link leads through, so it is not followed.
+            Err(error) if error.raw_os_error() == Some(sys::OsError::LOOP.raw_os_error()) => {
+                let what = "is a symbolic link, and such a file is not followed";
+                return Err(Failure::new(file.display(), what, "put the file itself there"));
+            }
+            Err(error) => return Err(cannot(&file, "be read", &error)),
         };
-        if !self.believes(file, &opened)? {
-            return Ok(None);
+        if let Some(why) = self.disbelief(name, &file, &opened)? {
+            return Ok(File::Ignored(why));
         }
         let mut text = String::new();
-        opened.read_to_string(&mut text).map_err(|error| cannot(file, "be read", &error))?;
-        from_toml(&text).map(Some).map_err(|what| {
+        opened.read_to_string(&mut text).map_err(|error| cannot(&file, "be read", &error))?;
+        from_toml(&text).map(|array| File::Array(Box::new(array))).map_err(|what| {
             Failure::new(file.display(), what, "correct the file, or forget the array and create it again under this name")
         })
     }
 
-    /// The array called `name`: the user's, else the system's.
-    pub(crate) fn find(&self, name: &ArrayName) -> Result<NamedArray, Failure> {
+    /// Where the array called `name` is described, and how: by the user's file, else the system's. If a file has the name and none
+    /// is believed, the failure says why.
+    fn find_in(&self, name: &ArrayName) -> Result<(&Path, fs::File, NamedArray), Failure> {
+        let mut ignored = Vec::new();
         for (path, directory) in self.directories()? {
-            if let Some(array) = self.read(&directory, &file_of(path, name))? {
-                return Ok(array);
+            match self.read(path, &directory, name)? {
+                File::Absent => {}
+                File::Ignored(why) => ignored.push(why),
+                File::Array(array) => {
+                    self.tell(&ignored);
+                    return Ok((path, directory, *array));
+                }
             }
         }
-        Err(Failure::new(name, "no array has this name", "'cxlraid status' lists the arrays, 'cxlraid create' makes one"))
+        Err(ignored.first().map_or_else(|| unknown(name), Disbelief::failure))
     }
 
-    /// Every name that [`Self::find`] finds, ascending.
+    /// The array called `name`: the user's, else the system's.
+    pub(crate) fn find(&self, name: &ArrayName) -> Result<NamedArray, Failure> {
+        self.find_in(name).map(|(_, _, array)| array)
+    }
+
+    /// Every name that a file has, ascending. [`Self::find`] says what is wrong with a file that is not believed or has mistakes.
     pub(crate) fn names(&self) -> Result<Vec<ArrayName>, Failure> {
         let mut names = Vec::new();
         for (path, directory) in self.directories()? {
@@ -144,11 +172,7 @@ impl Registry {
             for entry in Dir::read_from(&directory).map_err(cannot)? {
                 let file = OsString::from_vec(entry.map_err(cannot)?.file_name().to_bytes().to_vec());
                 let stem = file.to_str().and_then(|file| file.strip_suffix(".toml"));
-                let Some(name) = stem.and_then(|stem| stem.parse::<ArrayName>().ok()) else { continue };
-                // A file with mistakes is one that `find` finds, and names.
-                if !matches!(self.read(&directory, &file_of(path, &name)), Ok(None)) {
-                    names.push(name);
-                }
+                names.extend(stem.and_then(|stem| stem.parse::<ArrayName>().ok()));
             }
         }
         names.sort();
@@ -186,25 +210,28 @@ impl Registry {
         name: &ArrayName,
         edit: impl FnOnce(&mut ArraySpec) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        for (path, directory) in self.directories()? {
-            let file = file_of(path, name);
-            // On a file system without locks nobody is kept out.
-            let _ = flock(&directory, FlockOperation::LockExclusive);
-            let Some(mut array) = self.read(&directory, &file)? else { continue };
-            edit(&mut array.spec)?;
-            let text = to_toml(&array)?;
-            let temporary = path.join(format!(".{name}.{}", std::process::id()));
-            return replace(&temporary, &file, &text).map_err(|error| {
-                let _ = fs::remove_file(&temporary);
-                cannot(&file, "be written", &error)
-            });
-        }
-        Err(Failure::new(name, "no array has this name", "'cxlraid status' lists the arrays"))
+        let (path, directory, _) = self.find_in(name)?;
+        let file = file_of(path, name);
+        // On a file system without locks nobody is kept out.
+        let _ = flock(&directory, FlockOperation::LockExclusive);
+        let File::Array(mut array) = self.read(path, &directory, name)? else { return Err(unknown(name)) };
+        edit(&mut array.spec)?;
+        let text = to_toml(&array)?;
+        let temporary = path.join(format!(".{name}.{}", std::process::id()));
+        replace(&temporary, &file, &text).map_err(|error| {
+            let _ = fs::remove_file(&temporary);
+            cannot(&file, "be written", &error)
+        })
     }
 
     /// Removes the name where [`Self::find`] finds it.
     pub(crate) fn forget(&self, name: &ArrayName) -> Result<PathBuf, Failure> {
+        let mut ignored = None;
         for (path, directory) in self.directories()? {
+            if let Some(why) = self.disbelief(name, path, &directory)? {
+                ignored.get_or_insert(why);
+                continue;
+            }
             let file = file_of(path, name);
             match unlinkat(&directory, file.file_name().unwrap_or_default(), AtFlags::empty()).map_err(io::Error::from) {
                 Ok(()) => return Ok(file),
@@ -212,8 +239,37 @@ impl Registry {
                 Err(error) => return Err(cannot(&file, "be removed", &error)),
             }
         }
-        Err(Failure::new(name, "no array has this name", "'cxlraid status' lists the arrays"))
+        Err(ignored.as_ref().map_or_else(|| unknown(name), Disbelief::failure))
     }
+}
+
+/// What a file that may describe an array comes to.
+enum File {
+    /// There is no such file.
+    Absent,
+    /// It is not believed.
+    Ignored(Disbelief),
+    Array(Box<NamedArray>),
+}
+
+/// Why a file, or the directory that holds it, is not believed.
+struct Disbelief {
+    /// The array that it may describe.
+    name: ArrayName,
+    path: PathBuf,
+    what: String,
+    todo: String,
+}
+
+impl Disbelief {
+    /// The failure, if there is nothing else that describes the array.
+    fn failure(&self) -> Failure {
+        Failure::new(&self.name, format!("{} is not believed: {}", self.path.display(), self.what), &self.todo)
+    }
+}
+
+fn unknown(name: &ArrayName) -> Failure {
+    Failure::new(name, "no array has this name", "'cxlraid status' lists the arrays, 'cxlraid create' makes one")
 }
 
 /// Gives `file` another text, whole or not at all, and the mode that it had. `temporary` is a name beside it, which is not used.
@@ -299,6 +355,10 @@ pub(crate) fn from_toml(text: &str) -> Result<NamedArray, String> {
         spares: keys.spares.into_iter().map(PathBuf::from).collect(),
     };
     spec.check().map_err(|failure| failure.to_string().replacen("cxlraid: ", "", 1))?;
+    let is_uuid = Uuid::parse(keys.uuid.as_bytes()).is_some_and(|uuid| !uuid.is_nil());
+    if !is_uuid {
+        return Err(format!("uuid: {:?} is no array's UUID ('cxlraid examine' shows the one that the members have)", keys.uuid));
+    }
     Ok(NamedArray { name: keys.name.parse().map_err(|error| format!("name: {error}"))?, uuid: keys.uuid, spec })
 }
 
@@ -363,6 +423,11 @@ paths = ["/data"]
         assert!(message(&good.replace("paths", "prefixes")).starts_with("line 6: unknown field `prefixes`"));
         assert!(message(&good.replace("/mnt/c", "mnt/c")).starts_with("mnt/c: not an absolute path"));
         assert!(message(&good.replace("\"/mnt/c\", ", "")).contains("needs at least 4 members, 3 given"));
+        // An empty UUID would say nothing of which array is meant, and let a start make a new one.
+        for uuid in ["", "xyz", "00000000-0000-0000-0000-000000000000"] {
+            let said = message(&good.replace("6f1c0f5e-7a0b-4a53-9c8e-3f0f4be0a001", uuid));
+            assert!(said.starts_with(&format!("uuid: \"{uuid}\" is no array's UUID")), "{said}");
+        }
     }
 
     #[test]
@@ -437,12 +502,14 @@ paths = ["/data"]
         let set = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
         for (path, mode, usual) in [(&file, 0o664, 0o644), (&file, 0o646, 0o644), (&directory, 0o777, 0o755)] {
             set(path, mode);
-            assert!(registry.find(&name).is_err());
-            assert_eq!(registry.names().unwrap(), []);
+            let message = registry.find(&name).unwrap_err().to_string();
+            let why = format!("cxlraid: db: {} is not believed: others than its owner may write to it; ", path.display());
+            assert!(message.starts_with(&why), "{message}");
+            assert_eq!(registry.names().unwrap(), std::slice::from_ref(&name));
             set(path, usual);
             assert_eq!(registry.find(&name).unwrap(), array("db"));
         }
-        assert_eq!(*registry.told.borrow(), [file.clone(), directory.clone()]);
+        assert_eq!(registry.told.borrow().len(), 0);
 
         set(&directory, 0o777);
         assert!(registry.forget(&name).is_err());
@@ -453,6 +520,7 @@ paths = ["/data"]
         save(&registry.free_file(&name, true).unwrap(), &array("db"), true).unwrap();
         set(&file, 0o666);
         assert_eq!(registry.find(&name).unwrap(), array("db"));
+        assert_eq!(*registry.told.borrow(), std::slice::from_ref(&file));
 
         fs::remove_file(&file).unwrap();
         std::os::unix::fs::symlink(home.path().join("system/db.toml"), &file).unwrap();

@@ -524,6 +524,68 @@ fn one_file_with_a_mistake_does_not_hide_the_other_arrays() {
     assert!(out(&json).contains("\"db\"") && json.status.code() == Some(1));
 }
 
+/// An array whose file is not believed is listed with the reason, and the status is that of one that cannot start: a script would not hear of it otherwise.
+#[test]
+fn an_array_whose_file_is_not_believed_is_listed() {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    let bench = Bench::new();
+    assert!(bench.create().status.success());
+    let (directory, file) = (bench.path("config/cxlraid/arrays"), bench.path("config/cxlraid/arrays/db.toml"));
+    let said = |what: &str| {
+        for arguments in [&["status"][..], &["status", "db"], &["status", "--json"], &["info", "db"]] {
+            let (status, line) = refused(&bench.run(arguments));
+            assert!(status == 1 && line.contains(what) && line.contains("db"), "{arguments:?}: {line}");
+        }
+        assert!(!out(&bench.run(&["status"])).contains("no arrays"));
+    };
+    for (path, mode, usual) in [(&file, 0o664, 0o644), (&directory, 0o757, 0o755)] {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        said(&format!("cxlraid: db: {} is not believed: others than its owner may write to it; ", path.display()));
+        fs::set_permissions(path, fs::Permissions::from_mode(usual)).unwrap();
+    }
+    let text = fs::read_to_string(&file).unwrap();
+    fs::rename(&file, bench.path("elsewhere.toml")).unwrap();
+    symlink(bench.path("elsewhere.toml"), &file).unwrap();
+    said("is a symbolic link, and such a file is not followed; put the file itself there");
+    fs::remove_file(&file).unwrap();
+    assert!(Command::new("mkfifo").arg(&file).status().unwrap().success());
+    said("not a regular file; remove it");
+    fs::remove_file(&file).unwrap();
+    fs::write(&file, text).unwrap();
+    assert_eq!(bench.run(&["status"]).status.code(), Some(0));
+}
+
+/// A file without a UUID would say nothing of which array is meant: a start would make a new one where the members' devices are not mounted.
+#[test]
+fn a_file_without_a_uuid_is_refused() {
+    let bench = Bench::new();
+    assert!(bench.create().status.success());
+    let file = bench.path("config/cxlraid/arrays/db.toml");
+    let text = fs::read_to_string(&file).unwrap();
+    let line = text.lines().find(|line| line.starts_with("uuid = ")).unwrap();
+    for member in ["m0", "m1", "m2"] {
+        fs::rename(bench.path(member), bench.path(&format!("{member}.away"))).unwrap();
+        fs::create_dir(bench.path(member)).unwrap();
+    }
+    fs::write(bench.path("host"), "x").unwrap();
+    for (uuid, what) in [
+        ("uuid = \"\"", "uuid: \"\" is no array's UUID"),
+        ("uuid = \"xyz\"", "uuid: \"xyz\" is no array's UUID"),
+        ("", "missing field `uuid`"),
+    ] {
+        fs::write(&file, text.replace(line, uuid)).unwrap();
+        for arguments in [&["status"][..], &["add", "-a", "db", "host", "/data/x"], &["run", "db", "--", "true"]] {
+            let (status, said) = refused(&bench.run(arguments));
+            assert!(status == 1 && said.contains("db.toml: ") && said.contains(what), "{arguments:?}: {said}");
+        }
+        assert!(["m0", "m1", "m2"].iter().all(|member| snapshot(&bench.path(member)).is_empty()));
+    }
+    for member in ["m0", "m1", "m2"] {
+        fs::remove_dir(bench.path(member)).unwrap();
+        fs::rename(bench.path(&format!("{member}.away")), bench.path(member)).unwrap();
+    }
+}
+
 #[test]
 fn one_more_name_for_an_array_says_so_and_makes_its_path() {
     let bench = Bench::new();
