@@ -22,7 +22,7 @@ const LOCKED: i64 = libc::MAP_LOCKED as i64;
 const READ_WRITE: i64 = 3;
 const HUGE: i64 = i64::MAX;
 
-const PROGRAMS: [fn() -> Vec<Step>; 61] = [
+const PROGRAMS: [fn() -> Vec<Step>; 62] = [
     // dup3 of a closed number to a number that none can be: they are not equal.
     || vec![call("close", vec![Number(3)]), call("dup3", vec![Number(3), Number(-1), Number(0)])],
     // FICLONE of a directory of the array, from what is no descriptor, and onto what is none of the array's.
@@ -663,6 +663,16 @@ const PROGRAMS: [fn() -> Vec<Step>; 61] = [
             call("openat2", vec![Number(-100), path(text), Bytes(how, Place::Good), Number(24)])
         };
         vec![make("d0/../s4", 8), make("s4", 4), make("s0", 4), make("s2", 0x10)]
+    },
+    // What would make a file too long leaves it its set-ID bits.
+    || {
+        vec![
+            call("fchmod", vec![Number(3), Number(0o2755)]),
+            rights(Rights::Drop),
+            call("ftruncate", vec![Number(3), Number((8 << 20) + 1)]),
+            call("fallocate", vec![Number(3), Number(0), Number(8 << 20), Number(1)]),
+            call("pwrite64", vec![Number(3), Memory(Place::Good), Number(10), Number(8 << 20)]),
+        ]
     },
     // Where no link under /proc may be followed, none leads into the array.
     || {

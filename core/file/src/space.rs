@@ -87,6 +87,7 @@ impl Inode {
     pub fn truncate(&self, new: u64) -> Result<(), OsError> {
         self.files.array().before_change()?;
         let is_cut = self.with_lanes(|| {
+            self.may_grow(new)?;
             self.drop_privileges()?;
             self.change_size_locked(|size| {
                 if new > size {
@@ -110,6 +111,12 @@ impl Inode {
             self.call_others();
         }
         Ok(())
+    }
+
+    /// Refuses what would make the file longer than the process may: before it loses its set-ID bits, which what is refused
+    /// leaves.
+    fn may_grow(&self, end: u64) -> Result<(), OsError> {
+        if end > self.shared().size() { within_limit(end) } else { Ok(()) }
     }
 
     /// The size lock is held.
@@ -170,6 +177,7 @@ impl Inode {
         let end = offset.checked_add(bytes).filter(|&end| end <= i64::MAX as u64).ok_or(OsError::FBIG)?;
         self.files.array().before_change()?;
         self.with_lanes(|| {
+            self.may_grow(end)?;
             self.drop_privileges()?;
             self.allocate_to(offset, end, keep_size)
         })
@@ -208,6 +216,9 @@ impl Inode {
         let end = offset.checked_add(bytes).filter(|&end| end <= i64::MAX as u64).ok_or(OsError::FBIG)?;
         self.files.array().before_change()?;
         self.with_lanes(|| {
+            if grow {
+                self.may_grow(end)?;
+            }
             self.drop_privileges()?;
             self.punch_to(offset, end, grow)
         })
