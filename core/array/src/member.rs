@@ -217,6 +217,9 @@ fn read_member(path: &[u8], mut directories: Directories) -> Result<What, Attach
     let mut bytes = [0u8; format::SUPERBLOCK_BYTES];
     let length = read_fully(&file, &mut bytes).map_err(|error| AttachError::os(path, "read the superblock of", error))?;
     match Superblock::choose(&bytes[..length]) {
+        Ok((superblock, _)) if crate::tables::belong_to_another(&directories.meta, &superblock) => {
+            Ok(What::Damaged { error: SuperblockError::OfAnotherMember, root: directories.root })
+        }
         Ok((superblock, _)) => {
             let device = fs::fstat(&directories.root).map_err(|error| AttachError::os(path, "stat", error))?.st_dev;
             // Names below a prefix need rights on its directory, not on the member's: a user of the array's group may have none there.

@@ -7,7 +7,7 @@ use crate::member::read_fully;
 use crate::regular::open_regular;
 use crate::superblock::{open_new, write_fully};
 use core::ffi::CStr;
-use format::{Access, LANE_FILE_BYTES, TABLE_HEADER_BYTES, TableError, TableHeader, TableKind, Uuid};
+use format::{Access, LANE_FILE_BYTES, Superblock, TABLE_HEADER_BYTES, TableError, TableHeader, TableKind, Uuid};
 use sys::rustix::fs::{AtFlags, OFlags, fdatasync, fstat, fsync, unlinkat};
 use sys::{AsFd as _, OsError, OwnedFd, Result};
 
@@ -20,15 +20,42 @@ pub const fn is_optional(kind: TableKind) -> bool {
     matches!(kind, TableKind::Names | TableKind::Backings)
 }
 
+/// The tables of a member.
+const TABLES: [(TableKind, &CStr); 4] = [
+    (TableKind::Inodes, format::INODES_FILE),
+    (TableKind::Lanes, format::LANES_FILE),
+    (TableKind::Names, format::NAMES_FILE),
+    (TableKind::Backings, format::BACKINGS_FILE),
+];
+
+/// Whether a superblock is not that of the member in whose `.cxlraid` it lies, by what the tables there say: two of them at
+/// least name one other member of the array, and none names the superblock's.
+///
+/// The fault it exists for: the superblock of a member that is away, put in the place of another's. What lies there would be
+/// taken for the other member's share of each file. One table that was put there by hand says nothing against the rest.
+pub(crate) fn belong_to_another(meta: &OwnedFd, superblock: &Superblock) -> bool {
+    let (mut named, mut count) = (None, 0);
+    for (kind, name) in TABLES {
+        let mut bytes = [0; TABLE_HEADER_BYTES];
+        let length = open_regular(meta.as_fd(), name, OFlags::RDONLY).and_then(|file| read_fully(&file, &mut bytes));
+        let Ok(header) = TableHeader::decode(kind, &bytes[..length.unwrap_or(0)]) else { continue };
+        if header.array_uuid != superblock.array_uuid || header.member_uuid == Uuid::NIL {
+            continue;
+        }
+        if header.member_uuid == superblock.member_uuid || named.is_some_and(|named| named != header.member_uuid) {
+            return false;
+        }
+        named = Some(header.member_uuid);
+        count += 1;
+    }
+    let is_other =
+        |uuid: Uuid| superblock.members.iter().enumerate().any(|(slot, entry)| slot != superblock.slot && entry.uuid == uuid);
+    count >= 2 && named.is_some_and(is_other)
+}
+
 /// Whether the tables of a member are there and are this array's.
 pub(crate) fn are_whole(meta: &OwnedFd, array: Uuid, use_count: u64) -> bool {
-    let tables = [
-        (TableKind::Inodes, format::INODES_FILE),
-        (TableKind::Lanes, format::LANES_FILE),
-        (TableKind::Names, format::NAMES_FILE),
-        (TableKind::Backings, format::BACKINGS_FILE),
-    ];
-    tables.into_iter().all(|(kind, name)| is_whole(meta, kind, name, array, use_count))
+    TABLES.into_iter().all(|(kind, name)| is_whole(meta, kind, name, array, use_count))
 }
 
 fn is_whole(meta: &OwnedFd, kind: TableKind, name: &CStr, array: Uuid, use_count: u64) -> bool {

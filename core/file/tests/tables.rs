@@ -172,6 +172,21 @@ fn a_table_of_another_array_or_of_a_newer_version_takes_its_member_out() {
 }
 
 #[test]
+fn a_superblock_of_a_member_that_is_away_does_not_make_another_that_member() {
+    for (slot, away) in [(1, 2), (0, 3), (3, 0)] {
+        let array = TestArray::new(Level::Raid6, 4, 4096);
+        let made = three_files(&array);
+        let superblock = |slot: usize| array.member_path(slot).join(".cxlraid/superblock");
+        std::fs::copy(superblock(away), superblock(slot)).unwrap();
+        array.lose_member(away);
+        let files = start_again(&array);
+        let out = files.array().runtime().out();
+        assert!(out.contains(slot) && out.contains(away) && out.len() == 2, "{slot}, {away}: {out:?} are out");
+        are_whole(&array, files, &made);
+    }
+}
+
+#[test]
 fn an_array_with_more_such_tables_than_it_bears_refuses_to_start() {
     let array = TestArray::new(Level::Raid5, 3, 4096);
     for slot in 0..2 {

@@ -304,6 +304,11 @@ pub enum SuperblockError {
     /// The two copies are valid and name different arrays or members.
     #[error("the two superblock copies belong to different arrays; remove the file if the member is to be created anew")]
     CopiesDisagree,
+    /// The superblock is whole, and the tables beside it name another member of the array: it was put there by hand.
+    #[error(
+        "the superblock is another member's: the tables beside it say so; put the right one back, or empty this directory and rebuild the member"
+    )]
+    OfAnotherMember,
 }
 
 impl Superblock {
