@@ -111,6 +111,12 @@ static void reading_and_writing(void)
     SHOW(readv(fd, into, 2));
     SHOW(readv(fd, into, -1));
     SHOW(readv(fd, into, 2000));
+    /* Of the number of buffers the kernel takes the lower 32 bits. */
+    SHOW(syscall(SYS_readv, fd, into, 1L << 32));
+    SHOW(syscall(SYS_readv, fd, into, (1L << 32) + 1025));
+    SHOW(syscall(SYS_preadv, fd, into, (1L << 32) + 2, 120000, 0));
+    SHOW(syscall(SYS_writev, fd, parts, (1L << 63) + 1));
+    SHOW(syscall(SYS_pwritev2, fd, parts, -1L << 32 | 2, 130000, 0, 0));
     SHOW(preadv2(fd, into, 2, 50, 0));
     SHOW(preadv2(fd, into, 2, -1, 0));
     SHOW(pwritev2(fd, parts, 3, 60, RWF_DSYNC));

@@ -450,7 +450,8 @@ impl Drop for Gathered {
 /// The buffers of a vectored call, from its second and third arguments, cut so that together they have
 /// at most [`BYTES_MAX`].
 pub(crate) fn buffers(call: &Call) -> Result<Vec<Buffer>, OsError> {
-    let count = call.args[2];
+    // The kernel's import_iovec takes a count of 32 bits, and its callers cut off what is above them.
+    let count = call.args[2] as u32 as usize;
     if count > VECTOR_COUNT_MAX {
         return Err(OsError::INVAL);
     }
