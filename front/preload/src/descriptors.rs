@@ -328,9 +328,9 @@ impl<N: Anchored + 'static> Table<N> {
         }
     }
 
-    /// Whether a descriptor was ever ours.
+    /// Whether a descriptor was ever ours, or may be without being in the table.
     pub(crate) fn ever_used(&self) -> bool {
-        self.end.load(Ordering::Relaxed) != 0
+        self.end.load(Ordering::Relaxed) != 0 || self.discovers()
     }
 
     /// How many descriptors are ours.
@@ -563,6 +563,11 @@ impl<N: Anchored + 'static> Table<N> {
         self.claims.store(0, Ordering::Relaxed);
         self.forks.store(0, Ordering::Relaxed);
         self.discovers.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether there may be descriptors of the array that the table does not have: each is found when it is first used ([`Table::begin_anew`]).
+    pub(crate) fn discovers(&self) -> bool {
+        self.discovers.load(Ordering::Relaxed)
     }
 
     /// Drops the uses and releases the positions that other threads of the parent held, since these threads do not

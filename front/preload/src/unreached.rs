@@ -15,6 +15,7 @@
 //! (ld.so(8), secure-execution mode). In a program that is linked with another C library than
 //! glibc, the library stands aside.
 
+use crate::calls::process::{note_parted, part_from_processes};
 use crate::calls::{OPEN, directory};
 use crate::exec::{Target, descriptor_flags};
 use crate::patch::elf::{Header, headers_of, interpreter};
@@ -77,6 +78,8 @@ pub(crate) struct Withheld {
     anchors: Vec<RawFd>,
     /// A descriptor of the directory of the array in which the process was. The exec closes it, or `give_back`.
     directory: Option<RawFd>,
+    /// Whether the caller has left a descriptor table that other processes use, for the sake of the marks.
+    parted: bool,
 }
 
 impl Withheld {
@@ -94,6 +97,9 @@ impl Withheld {
         }
         if let Some(directory) = self.directory {
             directory::return_to(directory);
+        }
+        if self.parted {
+            note_parted();
         }
     }
 }
@@ -141,6 +147,7 @@ pub(crate) fn withhold(target: Target, why: Why) -> Result<Withheld, OsError> {
     } else {
         (Vec::new(), c"")
     };
+    withheld.parted = !anchors.is_empty() && part_from_processes();
     for &descriptor in &anchors {
         let flags = descriptor_flags(descriptor, F_GETFD, 0);
         descriptor_flags(descriptor, F_SETFD, flags as usize | FD_CLOEXEC as usize);
@@ -186,9 +193,10 @@ pub(crate) fn leave_directory(count: usize) -> Result<Option<(&'static CStr, Vec
 
 /// The descriptors of the array's files and directories that the next program would inherit.
 fn inherited_anchors() -> Vec<RawFd> {
-    // The table of open files describes the descriptors of its own process, unless others open and close in them. For anybody else
-    // `guest` goes by what the kernel says.
-    let mut anchors = if process::owns_tables() && !process::shares_tables() && !deputy::is_active() {
+    // The table of open files describes the descriptors of its own process, unless others open and close in them, or the process has begun
+    // anew and has not met all of them yet. For anybody else `guest` goes by what the kernel says.
+    let is_table_whole = process::owns_tables() && !process::shares_tables() && !OPEN.discovers();
+    let mut anchors = if is_table_whole && !deputy::is_active() {
         OPEN.all().map(|(descriptor, _)| descriptor).collect()
     } else {
         guest::anchors()

@@ -8,7 +8,10 @@ use crate::{
     process::Output,
     report::{Complaints, compare, with_output},
 };
-use std::{io, path::Path};
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 
 /// Starts such a program in every way: by a shell, by a child that shares its parent's memory, in the place of its caller.
 const SCRIPT: &str = r#"
@@ -58,15 +61,20 @@ fn expect_lines(found: &Output, says: &str, complaints: &mut Complaints) {
     }
 }
 
+/// A file that begins as a program for another processor, and that the kernel cannot execute.
+fn bad_program(scene: &Scene<'_>) -> io::Result<PathBuf> {
+    let bad = scene.beside("bad");
+    std::fs::write(&bad, [&b"\x7fELF"[..], &[0; 4096]].concat())?;
+    std::fs::set_permissions(&bad, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+    Ok(bad)
+}
+
 /// Starts a program in every way. It must find nothing of the array; what its callers print must be right.
 fn moved_away(scene: &mut Scene<'_>, program: &str, complaints: &mut Complaints) -> io::Result<Output> {
     scene.make(complaints);
     let alone = scene.array.place.ground.assets.join("bin").join(program);
-    // It begins as a program for another processor, and the kernel cannot execute it.
-    let (bad, host) = (scene.beside("bad"), scene.beside("host"));
+    let (bad, host) = (bad_program(scene)?, scene.beside("host"));
     std::fs::create_dir(&host)?;
-    std::fs::write(&bad, [&b"\x7fELF"[..], &[0; 4096]].concat())?;
-    std::fs::set_permissions(&bad, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
     let found = script(scene, &alone, &bad);
     let sub = scene.data("sub").display().to_string();
     let expected = format!(
@@ -134,7 +142,7 @@ pub(super) fn code(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Re
 /// `shares`, what the program must say.
 const STORED: &str = r##"
 import os, shutil, subprocess, sys
-source, data, shares, place = sys.argv[1:]
+source, data, shares, bad, place = sys.argv[1:]
 sub = data + "/sub"
 own = sub + "/own"
 os.mkdir(sub); os.chdir(sub)
@@ -169,8 +177,15 @@ way("make", ["make", "-sf", "-"], input="all:\n\t@./own\n")
 way("find", ["find", ".", "-maxdepth", "0", "-exec", own, ";"])
 way("xargs", ["xargs", "./own"], [9], input="9\n")
 way("env", ["env", "./own"])
-for flags in "4300", "4500", "4700", "700", "4200":
-    for program in "./own", source: way(flags + program, [shares, flags, program], rest="parent in " + sub + "\n")
+for flags in "4300", "4500", "4700", "700", "4200", "500", "400":
+    for program in "./own", source:
+        way(flags + program, [shares, flags, program, "7"], [7], "7 is kept\nparent in " + sub + "\n", close_fds=False)
+for flags in "500", "700", "4700", "4500", "400":
+    way(flags + " again", [shares, flags, bad, "7", source], [7, -1], "7 is kept\nparent in " + sub + "\n", close_fds=False)
+host = os.path.dirname(bad) + "/host"; os.mkdir(host)
+for flags in "4200", "500", "400":
+    elsewhere = subprocess.run([shares, flags, source, "7"], stdout=subprocess.PIPE, text=True, close_fds=False, cwd=host).stdout
+    if not elsewhere.endswith(", 7 is closed\n7 is kept\nparent in " + host + "\n"): print(flags + " elsewhere:", elsewhere)
 def spawned(name, start):
     read, write = os.pipe()
     child = start(write); os.close(write); os.waitpid(child, 0)
@@ -191,8 +206,10 @@ pub(super) fn stored(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::
     let assets = scene.array.place.ground.assets.join("bin");
     let (alone, shares) = (assets.join("alone"), assets.join("shares"));
     let data = scene.array.place.data.clone();
-    let found = scene.run("python3", &[Path::new("-c"), Path::new(STORED), &alone, &data, &shares, Path::new(PLACE)]);
-    let expected = Output { stdout: b"30 ways ['own', 'parent', 'script']\n".into(), stderr: Vec::new(), status: "0".into() };
+    let bad = bad_program(scene)?;
+    let found = scene.run("python3", &[Path::new("-c"), Path::new(STORED), &alone, &data, &shares, &bad, Path::new(PLACE)]);
+    let expected =
+        Output { stdout: b"39 ways ['child', 'own', 'parent', 'script']\n".into(), stderr: Vec::new(), status: "0".into() };
     compare("stored programs", &expected, &Output { stderr: Vec::new(), ..found }, complaints);
     let scrubbed = scene.array.scrub().output();
     if !scrubbed.succeeded() || !scrubbed.stderr.is_empty() {

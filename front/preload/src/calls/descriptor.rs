@@ -15,8 +15,8 @@ use linux_raw_sys::general::{
 use sys::{OsError, RawFd, high_fd};
 
 /// Flags of close_range(2).
-const CLOSE_RANGE_UNSHARE: u32 = 2;
-const CLOSE_RANGE_CLOEXEC: u32 = 4;
+pub(super) const CLOSE_RANGE_UNSHARE: u32 = 2;
+pub(super) const CLOSE_RANGE_CLOEXEC: u32 = 4;
 /// F_LINUX_SPECIFIC_BASE + 4.
 const F_CREATED_QUERY: u32 = 1028;
 /// Status flags that F_SETFL changes.

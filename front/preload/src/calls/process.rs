@@ -13,6 +13,7 @@
 //! What ends it is: the return of a call that is made here; the next entry of the thread that has lent its block (`process::lend_block`);
 //! [`exec`], if the kernel refuses. Where guests may run beside the owner (`process::expect_guests`) nothing ends it.
 
+use super::descriptor::{CLOSE_RANGE_CLOEXEC, CLOSE_RANGE_UNSHARE};
 use super::node::Node;
 use super::on_path::At;
 use super::paths::AT_FDCWD;
@@ -23,8 +24,8 @@ use crate::mappings::{process as mappings, quiet};
 use crate::{array, exec, guest, process, program, stack, stored, sud};
 use core::sync::atomic::Ordering;
 use linux_raw_sys::general::{
-    __NR_lseek, __NR_unshare, AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW, CLONE_FILES, CLONE_FS, CLONE_NEWNS, CLONE_NEWUSER,
-    CLONE_SETTLS, CLONE_SIGHAND, CLONE_THREAD, CLONE_VFORK, CLONE_VM,
+    __NR_close_range, __NR_lseek, __NR_unshare, AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW, CLONE_FILES, CLONE_FS, CLONE_NEWNS,
+    CLONE_NEWUSER, CLONE_SETTLS, CLONE_SIGHAND, CLONE_THREAD, CLONE_VFORK, CLONE_VM,
 };
 
 /// `struct clone_args` up to the thread's TLS (clone(2)).
@@ -217,6 +218,39 @@ pub(crate) fn leave_descriptors() -> Result<(), sys::OsError> {
     // SAFETY: the call copies the thread's descriptor table and touches no memory.
     let leave = || unsafe { sys::raw::syscall(__NR_unshare as usize, [CLONE_FILES as usize, 0, 0, 0, 0, 0]) };
     sys::raw::check(leaving_descriptors(leave)).map(|_| ())
+}
+
+/// Before an exec that marks descriptors close-on-exec for its program alone: gives the caller a descriptor table of its own if another process may
+/// use the caller's table, since the marks in a common table would stay with that process. Returns whether a table was asked for; then a failed exec must call
+/// [`note_parted`].
+///
+/// A deputy marks for its guest, in the table that it shares with the guest. So the guest parts from others before it has a deputy.
+pub(crate) fn part_from_processes() -> bool {
+    if crate::deputy::is_active() || process::has_memory() && !process::shares_tables() {
+        return false;
+    }
+    // Filters of system calls in containers deny unshare(2) more often than close_range(2). The range that is given here has no descriptor in it.
+    let range = [u32::MAX as usize, u32::MAX as usize, (CLOSE_RANGE_UNSHARE | CLOSE_RANGE_CLOEXEC) as usize, 0, 0, 0];
+    // SAFETY: both calls copy the caller's descriptor table and touch no memory.
+    unsafe {
+        sys::raw::check(sys::raw::syscall(__NR_unshare as usize, [CLONE_FILES as usize, 0, 0, 0, 0, 0]))
+            .or_else(|_| sys::raw::check(sys::raw::syscall(__NR_close_range as usize, range)))
+    }
+    .is_ok()
+}
+
+/// Notes that the caller goes on with a descriptor table of its own, since the exec that it parted for ([`part_from_processes`]) has failed.
+pub(crate) fn note_parted() {
+    if process::has_memory() {
+        // A process' only thread takes its table along, and looks at each descriptor anew as before.
+        if !is_only_task() {
+            process::be_apart();
+        }
+    } else {
+        process::note_descriptors(false);
+        process::expect_guests();
+    }
+    super::directory::expect_moves();
 }
 
 /// Runs a system call that gives the calling thread a descriptor table of its own, and returns the call's result.
