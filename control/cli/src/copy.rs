@@ -1,11 +1,11 @@
 //! `add` and `retrieve`: copies between the host's files and the array's.
 //!
-//! Modes, times, extended attributes and access control lists are kept, owners where the user may set them (without, no program keeps set-user-ID), symbolic links as links, pipes, sockets and devices as
-//! such, several names of one file as such, long runs of zeros as holes. What may not be kept is said in a line of its own. As with cp, a destination that is a directory gets the copy inside it; missing directories above a destination are made.
+//! Modes, times, extended attributes and access control lists are kept, owners where the user may set them (without, no program keeps set-user-ID), symbolic links as links, several names of one file as
+//! such, long runs of zeros as holes. As with cp, a destination that is a directory gets the copy inside it; missing directories above a destination are made.
 
 use crate::{
     failure::Failure,
-    tree::{Attribute, Content, Directory, Found, Identity, Kind, Node, Stat, TRUSTED, Tree, changed},
+    tree::{Attribute, Content, Directory, Found, Identity, Kind, Node, Stat, Tree},
     view::shown,
 };
 use indicatif::{ProgressBar, ProgressStyle};
@@ -16,7 +16,7 @@ use std::{
     io::{self, IsTerminal as _},
     path::{Path, PathBuf},
 };
-use sys::{OsError, rustix::fs::FileType};
+use sys::OsError;
 
 /// Bytes per read and write: large enough for full-stripe writes, small enough for a smooth bar.
 const BLOCK_BYTES: usize = 4 << 20;
@@ -40,15 +40,6 @@ impl Copy<'_> {
         let found = self.from.open(source).map_err(|error| cannot(source, "be read", &error))?;
         if found.stat.kind == Kind::Directory && !self.recursive {
             return Err(Failure::new(source.display(), "is a directory", "add -r to copy directories"));
-        }
-        if let Kind::Special(_) = found.stat.kind
-            && !self.recursive
-        {
-            return Err(Failure::new(
-                source.display(),
-                "is neither a file, a directory nor a symbolic link",
-                "add -r to copy it as what it is",
-            ));
         }
         let mut total_bytes = 0;
         measure(&found, source, &mut total_bytes)?;
@@ -103,16 +94,21 @@ impl Copy<'_> {
 /// The mode of directories that are made to hold a copy.
 const MADE_MODE: u32 = 0o755;
 
-/// Adds up the files' lengths, and finds what cannot be read before anything is made.
+/// Adds up the files' lengths, and refuses what cannot be copied before anything is made.
 fn measure(found: &Found, path: &Path, total_bytes: &mut u64) -> Result<(), Failure> {
     match &found.node {
         Node::File(_) => *total_bytes += found.stat.bytes,
         Node::Directory(directory) => {
             for_each_entry(&**directory, path, |found, path| measure(found, path, total_bytes))?;
         }
-        Node::Symlink(_) | Node::Special => {}
+        Node::Symlink(_) => {}
+        Node::Other => return Err(not_copied(path)),
     }
     Ok(())
+}
+
+fn not_copied(path: &Path) -> Failure {
+    Failure::new(path.display(), "is neither a file, a directory nor a symbolic link", "leave it out")
 }
 
 /// Calls `act` for what is in a directory, by name.
@@ -175,13 +171,8 @@ impl Copying {
                     if !self.told.replace(true) {
                         let name = shown(&attribute.0.to_string_lossy());
                         let what = format!("warning: extended attributes cannot be kept here ({name} of {})", source.display());
-                        self.warn(&Failure::new(target.display(), what, "copy to a file system that has them"));
+                        eprintln!("{}", Failure::new(target.display(), what, "copy to a file system that has them"));
                     }
-                }
-                Err(error) if is_forbidden(&error) && attribute.0.to_bytes().starts_with(TRUSTED) => {
-                    let name = shown(&attribute.0.to_string_lossy());
-                    let what = format!("warning: {name} of {} cannot be kept: {error}", source.display());
-                    self.warn(&Failure::new(target.display(), what, "copy it as root"));
                 }
                 Err(error) => return Err(cannot(target, "get its extended attributes", &error)),
             }
@@ -198,7 +189,7 @@ impl Copying {
                 let to = to.make_directory(name).map_err(cannot_create)?;
                 self.copy_directory(found, &**from, &*to, source, target)
             }
-            Node::File(_) | Node::Special if found.stat.links > 1 && self.link(found, to, name) => {
+            Node::File(_) if found.stat.links > 1 && self.link(found, to, name) => {
                 self.bar.inc(found.stat.bytes);
                 Ok(())
             }
@@ -214,32 +205,8 @@ impl Copying {
                 Ok(())
             }
             Node::Symlink(link) => to.make_symlink(link, name, &found.stat).map_err(cannot_create),
-            Node::Special => self.copy_special(found, to, name, source, target),
+            Node::Other => Err(not_copied(source)),
         }
-    }
-
-    /// Makes a pipe, socket or device like that at `source`. One that this user may not make is told of and left out.
-    fn copy_special(&self, found: &Found, to: &dyn Directory, name: &OsStr, source: &Path, target: &Path) -> Result<(), Failure> {
-        // What has become something else since it was looked at is nothing that was asked for.
-        let Kind::Special(kind) = found.stat.kind else { return Err(cannot(source, "be read", &changed())) };
-        match to.make_special(name, kind, &found.stat) {
-            Ok(identity) => {
-                if found.stat.links > 1 {
-                    self.copied.borrow_mut().insert(found.stat.identity, (target.to_owned(), identity));
-                }
-            }
-            Err(error) if is_forbidden(&error) => {
-                let what = format!("warning: {} is a {} and cannot be made here: {error}", source.display(), called(kind));
-                self.warn(&Failure::new(target.display(), what, "copy it as root"));
-            }
-            Err(error) => return Err(cannot(target, "be created", &error)),
-        }
-        Ok(())
-    }
-
-    /// Says what could not be kept, beside the bar.
-    fn warn(&self, warning: &Failure) {
-        self.bar.suspend(|| eprintln!("{warning}"));
     }
 
     fn copy_directory(
@@ -309,22 +276,6 @@ fn bar(total_bytes: u64) -> ProgressBar {
     let template = "{bar:30} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {eta} {wide_msg}";
     let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
     ProgressBar::new(total_bytes).with_style(style)
-}
-
-/// Whether this user may not do something (EPERM), wherever it is done.
-fn is_forbidden(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(OsError::PERM.raw_os_error())
-}
-
-/// What a file without content is called.
-const fn called(kind: FileType) -> &'static str {
-    match kind {
-        FileType::Fifo => "pipe",
-        FileType::Socket => "socket",
-        FileType::BlockDevice => "block device",
-        FileType::CharacterDevice => "character device",
-        _ => "file of an unknown kind",
-    }
 }
 
 fn cannot(path: &Path, what: &str, error: &io::Error) -> Failure {
@@ -551,15 +502,7 @@ mod tests {
         let missing = home.path().join("none");
         let message = copy(true).run(&missing, &home.path().join("x"), true).unwrap_err().to_string();
         assert_eq!(message, format!("cxlraid: {}: cannot be read: No such file or directory; check the path", missing.display()));
-        let message = copy(false).run(Path::new("/dev/null"), &missing, true).unwrap_err().to_string();
-        assert!(message.contains("is neither a file") && message.ends_with("add -r to copy it as what it is"), "{message}");
-    }
-
-    #[test]
-    fn a_device_is_left_out_by_who_may_not_make_it() {
-        crate::tree::tests::as_somebody(|home| {
-            copy(true).run(Path::new("/dev/null"), &home.join("null"), true).unwrap();
-            assert!(!home.join("null").exists());
-        });
+        let message = copy(true).run(Path::new("/dev/null"), &missing, true).unwrap_err().to_string();
+        assert!(message.contains("is neither a file"), "{message}");
     }
 }

@@ -10,7 +10,7 @@ use crate::{
 };
 use array::Array;
 use file::{FileRef, Files};
-use namespace::{FileType, Namespace, Node, OFlags, Opened, Reached};
+use namespace::{Namespace, Node, OFlags, Opened, Reached};
 use std::{
     ffi::{OsStr, OsString},
     io,
@@ -143,7 +143,7 @@ fn look(names: &Namespace, path: &[u8], follow: bool) -> io::Result<Found> {
             let target = OsString::from_vec(inside(names.readlink(path))?).into();
             return Ok(Found { stat, node: tree::Node::Symlink(target) });
         }
-        Kind::Special(_) => return Ok(Found { stat, node: tree::Node::Special }),
+        Kind::Other => return Ok(Found { stat, node: tree::Node::Other }),
         Kind::File | Kind::Directory => {}
     }
     let opened = if follow { open(names, path, OFlags::RDONLY) } else { open_strictly(names, path, OFlags::RDONLY) }?;
@@ -151,7 +151,7 @@ fn look(names: &Namespace, path: &[u8], follow: bool) -> io::Result<Found> {
     let node = match &opened.node {
         Node::File(_) => tree::Node::File(Box::new(ArrayFile::new(*names, opened)?)),
         Node::Directory => tree::Node::Directory(Box::new(ArrayDirectory { names: *names, opened })),
-        _ => tree::Node::Special,
+        _ => tree::Node::Other,
     };
     Ok(Found { stat, node })
 }
@@ -211,20 +211,7 @@ impl Directory for ArrayDirectory {
         if Stat::of(&self.names.fstat(link.anchor.as_fd(), &link.node)?).kind != Kind::Symlink {
             return Err(tree::changed());
         }
-        owner_is_kept(set_owner(&self.names, &link, stat))?;
-        Ok(self.names.futimens(link.anchor.as_fd(), &link.node, &stat.times())?)
-    }
-
-    fn make_special(&self, name: &OsStr, kind: FileType, stat: &Stat) -> io::Result<tree::Identity> {
-        let path = self.path_to_make(name)?;
-        inside(self.names.mknod(&path, kind, 0o600, stat.device))?;
-        let made = open_strictly(&self.names, &path, OFlags::PATH)?;
-        let found = Stat::of(&self.names.fstat(made.anchor.as_fd(), &made.node)?);
-        if !stat.is_fresh_copy(&found) {
-            return Err(tree::changed());
-        }
-        set_attributes(&self.names, &made, stat)?;
-        Ok(found.identity)
+        owner_is_kept(set_owner(&self.names, &link, stat)).map(drop)
     }
 
     fn link(&self, file: &Path, name: &OsStr) -> io::Result<tree::Identity> {

@@ -13,16 +13,16 @@ use std::{
     fs::File,
     io,
     os::{
-        fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd},
+        fd::{AsFd, BorrowedFd, OwnedFd},
         unix::ffi::OsStringExt as _,
     },
     path::{Path, PathBuf},
 };
 use sys::rustix::{
     fs::{
-        AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, Stat as SystemStat, Timespec, Timestamps, Uid, XattrFlags, chmodat,
-        chownat, fchmod, fchown, fgetxattr, flistxattr, fsetxattr, fstat, ftruncate, futimens, linkat, mkdirat, mknodat, openat,
-        readlinkat, statat, symlinkat, unlinkat, utimensat,
+        AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, Stat as SystemStat, Timespec, Timestamps, Uid, XattrFlags, chownat,
+        fchmod, fchown, fgetxattr, flistxattr, fsetxattr, fstat, ftruncate, futimens, linkat, mkdirat, openat, readlinkat,
+        statat, symlinkat, unlinkat,
     },
     io::Errno,
 };
@@ -33,8 +33,8 @@ pub(crate) enum Kind {
     File,
     Directory,
     Symlink,
-    /// A pipe, socket or device: a file without content of its own.
-    Special(FileType),
+    /// A pipe, socket or device.
+    Other,
 }
 
 /// The attributes that a copy keeps.
@@ -46,8 +46,6 @@ pub(crate) struct Stat {
     pub(crate) mode: u32,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
-    /// The device that a block or character device stands for.
-    pub(crate) device: u64,
     pub(crate) accessed: Timespec,
     pub(crate) modified: Timespec,
     /// How many names the file has.
@@ -63,16 +61,11 @@ pub(crate) type Identity = (u64, u64);
 pub(crate) type Attribute = (CString, Vec<u8>);
 
 /// Whether a copy gets the attribute `name`. An attribute of a security module or of the array itself is true of the
-/// original only, and only root may give capabilities, so none of these is copied. The kernel lists trusted attributes
-/// for root only.
+/// original only, and only root may give capabilities, so none of these is copied.
 pub(crate) fn is_copied(name: &CStr) -> bool {
-    const KEPT: [&[u8]; 3] = [b"user.", b"system.posix_acl_", TRUSTED];
     let name = name.to_bytes();
-    KEPT.iter().any(|kept| name.starts_with(kept)) && name != format::ATTRIBUTE_NAME.to_bytes()
+    (name.starts_with(b"user.") || name.starts_with(b"system.posix_acl_")) && name != format::ATTRIBUTE_NAME.to_bytes()
 }
-
-/// How the names of attributes begin that only root may read and set (xattr(7)).
-pub(crate) const TRUSTED: &[u8] = b"trusted.";
 
 /// The attributes that a copy gets, asked for by `list` (listxattr(2)) and `get` (getxattr(2)).
 pub(crate) fn attributes_by(
@@ -115,7 +108,7 @@ impl Stat {
             FileType::RegularFile => Kind::File,
             FileType::Directory => Kind::Directory,
             FileType::Symlink => Kind::Symlink,
-            special => Kind::Special(special),
+            _ => Kind::Other,
         };
         let time = |seconds, nanoseconds: u64| Timespec { tv_sec: seconds, tv_nsec: nanoseconds as i64 };
         Self {
@@ -124,18 +117,11 @@ impl Stat {
             mode: stat.st_mode & 0o7777,
             uid: stat.st_uid,
             gid: stat.st_gid,
-            device: stat.st_rdev,
             accessed: time(stat.st_atime, stat.st_atime_nsec),
             modified: time(stat.st_mtime, stat.st_mtime_nsec),
             links: stat.st_nlink,
             identity: (stat.st_dev, stat.st_ino),
         }
-    }
-
-    /// Whether a pipe, socket or device that was found under a name is the one that was made there a moment ago like this one: it has no other name, which it would have
-    /// if it had been another user's before.
-    pub(crate) fn is_fresh_copy(&self, found: &Self) -> bool {
-        (found.kind, found.device, found.links) == (self.kind, self.device, 1)
     }
 
     /// The mode of a copy. If the owner and group could not be kept, the copy loses set-user-ID and set-group-ID, as
@@ -171,7 +157,7 @@ pub(crate) enum Node {
     Directory(Box<dyn Directory>),
     /// The target of the symbolic link.
     Symlink(PathBuf),
-    Special,
+    Other,
 }
 
 /// A tree of files.
@@ -190,11 +176,8 @@ pub(crate) trait Directory {
     fn create(&self, name: &OsStr) -> io::Result<Box<dyn Content>>;
     /// Makes a directory that only its owner may use, and opens it. An existing directory keeps its attributes.
     fn make_directory(&self, name: &OsStr) -> io::Result<Box<dyn Directory>>;
-    /// Makes a symbolic link, and gives it the times and (where permitted) the owner in `stat`.
+    /// Makes a symbolic link, and gives it (where permitted) the owner in `stat`.
     fn make_symlink(&self, target: &Path, name: &OsStr, stat: &Stat) -> io::Result<()>;
-    /// Makes a pipe, socket or device of the kind in `stat`, and gives it the mode ([`Stat::kept_mode`]), the times and (where permitted) the owner in `stat`. Returns its identity.
-    /// The error is EPERM if this user may not make it (mknod(2)).
-    fn make_special(&self, name: &OsStr, kind: FileType, stat: &Stat) -> io::Result<Identity>;
     /// Makes another name (a hard link) for the file at an absolute path. A symbolic link at the end of the path is not
     /// followed. Returns the identity of the file that has the new name.
     fn link(&self, file: &Path, name: &OsStr) -> io::Result<Identity>;
@@ -268,7 +251,7 @@ fn look(directory: BorrowedFd<'_>, name: &OsStr, flags: AtFlags) -> io::Result<F
             return Ok(Found { stat, node: Node::Symlink(OsString::from_vec(target).into()) });
         }
         // A device is not opened, since some devices act when they are opened.
-        Kind::Special(_) => return Ok(Found { stat, node: Node::Special }),
+        Kind::Other => return Ok(Found { stat, node: Node::Other }),
         Kind::File | Kind::Directory => {}
     }
     let follow = if flags.contains(AtFlags::SYMLINK_NOFOLLOW) { OFlags::NOFOLLOW } else { OFlags::empty() };
@@ -277,7 +260,7 @@ fn look(directory: BorrowedFd<'_>, name: &OsStr, flags: AtFlags) -> io::Result<F
     let node = match stat.kind {
         Kind::File => Node::File(Box::new(File::from(opened))),
         Kind::Directory => Node::Directory(Box::new(HostDirectory(opened))),
-        Kind::Symlink | Kind::Special(_) => Node::Special,
+        Kind::Symlink | Kind::Other => Node::Other,
     };
     Ok(Found { stat, node })
 }
@@ -323,24 +306,7 @@ impl Directory for HostDirectory {
             return Err(changed());
         }
         let owner = (Some(Uid::from_raw(stat.uid)), Some(Gid::from_raw(stat.gid)));
-        owner_is_kept(chownat(&link, c"", owner.0, owner.1, AtFlags::EMPTY_PATH).map_err(io::Error::from))?;
-        Ok(utimensat(&link, c"", &stat.times(), AtFlags::EMPTY_PATH)?)
-    }
-
-    fn make_special(&self, name: &OsStr, kind: FileType, stat: &Stat) -> io::Result<Identity> {
-        mknodat(&self.0, name, kind, Mode::RUSR | Mode::WUSR, stat.device)?;
-        let made = openat(&self.0, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
-        let found = Stat::of(&fstat(&made)?);
-        if !stat.is_fresh_copy(&found) {
-            return Err(changed());
-        }
-        let owner = (Some(Uid::from_raw(stat.uid)), Some(Gid::from_raw(stat.gid)));
-        let owner_is_kept = owner_is_kept(chownat(&made, c"", owner.0, owner.1, AtFlags::EMPTY_PATH).map_err(io::Error::from))?;
-        // A descriptor of O_PATH takes no fchmod(2).
-        let link = format!("/proc/self/fd/{}", made.as_raw_fd());
-        chmodat(CWD, link.as_str(), Mode::from_raw_mode(stat.kept_mode(owner_is_kept)), AtFlags::empty())?;
-        utimensat(&made, c"", &stat.times(), AtFlags::EMPTY_PATH)?;
-        Ok(found.identity)
+        owner_is_kept(chownat(link, c"", owner.0, owner.1, AtFlags::EMPTY_PATH).map_err(io::Error::from)).map(drop)
     }
 
     fn link(&self, file: &Path, name: &OsStr) -> io::Result<Identity> {
@@ -461,18 +427,7 @@ pub(crate) mod tests {
     /// The attributes of a file of root.
     pub(crate) fn stat_of_another(mode: u32) -> Stat {
         let then = Timespec { tv_sec: 1, tv_nsec: 2 };
-        Stat {
-            kind: Kind::File,
-            bytes: 0,
-            mode,
-            uid: 0,
-            gid: 0,
-            device: 0,
-            accessed: then,
-            modified: then,
-            links: 1,
-            identity: (0, 0),
-        }
+        Stat { kind: Kind::File, bytes: 0, mode, uid: 0, gid: 0, accessed: then, modified: then, links: 1, identity: (0, 0) }
     }
 
     #[test]
@@ -496,7 +451,7 @@ pub(crate) mod tests {
         let (kind, mode) = (FileType::Fifo, Mode::RUSR | Mode::WUSR);
         sys::rustix::fs::mknodat(CWD, home.path().join("pipe"), kind, mode, 0).unwrap();
         let here = directory(&Host, home.path());
-        assert!(matches!(here.open(OsStr::new("pipe")).unwrap().node, Node::Special));
+        assert!(matches!(here.open(OsStr::new("pipe")).unwrap().node, Node::Other));
         assert!(here.create(OsStr::new("pipe")).is_err());
     }
 }

@@ -642,65 +642,6 @@ fn status_tells_of_names_that_a_member_has_lost() {
     assert_eq!(status().0, Some(0), "{}", status().1);
 }
 
-/// What a name in a tree is: its kind with its mode, owner, group, device, number of names, seconds and nanoseconds of its last change, and the value of its attribute `trusted.note`.
-fn described(path: &Path) -> String {
-    use std::os::unix::fs::MetadataExt as _;
-    let found = fs::symlink_metadata(path).unwrap();
-    let mut value = [0; 100];
-    let note = sys::rustix::fs::lgetxattr(path, "trusted.note", &mut value[..]).map(|count| value[..count].to_vec());
-    let numbers = (found.mode(), found.uid(), found.gid(), found.rdev(), found.nlink());
-    format!("{numbers:?} {}.{} {:?}", found.mtime(), found.mtime_nsec(), note.ok())
-}
-
-#[test]
-fn trees_keep_times_of_links_trusted_attributes_and_files_without_content() {
-    use sys::rustix::{
-        fs::{AtFlags, CWD, FileType, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags, chownat, mknodat, setxattr, utimensat},
-        process::geteuid,
-    };
-    let bench = Bench::new();
-    assert_eq!(bench.create().status.code(), Some(0));
-    let tree = bench.path("tree");
-    fs::create_dir(&tree).unwrap();
-    fs::write(tree.join("file"), "content").unwrap();
-    let made = |name: &str, kind, mode, device| mknodat(CWD, tree.join(name), kind, Mode::from_raw_mode(mode), device);
-    made("pipe", FileType::Fifo, 0o620, 0).unwrap();
-    made("socket", FileType::Socket, 0o751, 0).unwrap();
-    fs::hard_link(tree.join("pipe"), tree.join("pipe2")).unwrap();
-    std::os::unix::fs::symlink("file", tree.join("link")).unwrap();
-    std::os::unix::fs::symlink("nowhere", tree.join("dangling")).unwrap();
-    let mut names = vec!["dangling", "file", "link", "pipe", "pipe2", "socket"];
-    if geteuid().is_root() {
-        setxattr(tree.join("file"), "trusted.note", b"mine", XattrFlags::empty()).unwrap();
-        setxattr(&tree, "trusted.note", b"of a directory", XattrFlags::empty()).unwrap();
-        made("device", FileType::CharacterDevice, 0o640, (1 << 8) | 7).unwrap();
-        names.insert(1, "device");
-        for name in ["pipe", "socket", "link", "device"] {
-            let (user, group) = (Uid::from_raw(7), Gid::from_raw(8));
-            chownat(CWD, tree.join(name), Some(user), Some(group), AtFlags::SYMLINK_NOFOLLOW).unwrap();
-        }
-    }
-    for (index, name) in names.iter().enumerate() {
-        let then = Timespec { tv_sec: 1_000_000_000 + index as i64, tv_nsec: 123_456_789 };
-        let times = Timestamps { last_access: then, last_modification: then };
-        utimensat(CWD, tree.join(name), &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
-    }
-    for command in [&["add", "-a", "db", "-r", "tree", "/data/tree"], &["retrieve", "-a", "db", "-r", "/data/tree", "back"]] {
-        let output = bench.run(command);
-        assert_eq!((output.status.code(), err(&output).as_str()), (Some(0), ""), "{command:?}");
-    }
-    let back = bench.path("back");
-    for name in &names {
-        let paths = [&tree, &back].map(|tree| described(&tree.join(name)));
-        assert_eq!(paths[0], paths[1], "{name}");
-    }
-    assert_eq!(described(&tree), described(&back));
-    assert_eq!(bench.run(&["scrub", "db"]).status.code(), Some(0));
-    // Without -r a pipe is refused, and nobody waits for it.
-    let (_, line) = refused(&bench.run(&["add", "-a", "db", "tree/pipe", "/data/pipe"]));
-    assert!(line.contains("is neither a file"), "{line}");
-}
-
 #[test]
 fn a_start_makes_an_array_of_empty_directories_unless_that_is_forbidden() {
     let bench = Bench::new();
