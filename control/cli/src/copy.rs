@@ -2,8 +2,6 @@
 //!
 //! Modes, times, extended attributes and access control lists are kept, owners where the user may set them (without, no program keeps set-user-ID), symbolic links as links, several names of one file as
 //! such, long runs of zeros as holes. As with cp, a destination that is a directory gets the copy inside it; missing directories above a destination are made.
-//!
-//! What cannot be read below a directory is told of and left, the rest is copied, and the command fails in the end.
 
 use crate::{
     failure::Failure,
@@ -39,22 +37,16 @@ impl Copy<'_> {
     /// Copies `source` to `target`; `into_directories` says that `target` was typed, not taken from `source`.
     pub(crate) fn run(&self, source: &Path, target: &Path, into_directories: bool) -> Result<(), Failure> {
         // A link that was named means the file; a link found below means itself.
-        let found = self.from.open(source).map_err(|error| unread(self.from, source, &error))?;
+        let found = self.from.open(source).map_err(|error| cannot(source, "be read", &error))?;
         if found.stat.kind == Kind::Directory && !self.recursive {
             return Err(Failure::new(source.display(), "is a directory", "add -r to copy directories"));
         }
         let mut total_bytes = 0;
         measure(&found, source, &mut total_bytes)?;
-        let copying = Copying::new(self.from, found.stat.kind == Kind::Directory, bar(total_bytes));
+        let copying = Copying::new(bar(total_bytes));
         let result = self.to_target(&copying, &found, source, target, into_directories);
         copying.bar.finish_and_clear();
-        result?;
-        let what = match copying.left.get() {
-            0 => return Ok(()),
-            1 => "1 name was left or copied in part".to_owned(),
-            left => format!("{left} names were left or copied in part"),
-        };
-        Err(Failure::new(source.display(), what, "correct what is said of each, then copy again"))
+        result
     }
 
     fn to_target(
@@ -102,15 +94,12 @@ impl Copy<'_> {
 /// The mode of directories that are made to hold a copy.
 const MADE_MODE: u32 = 0o755;
 
-/// Adds up the files' lengths, and refuses what cannot be copied before anything is made. What cannot be read is left to the copy, which tells of it.
+/// Adds up the files' lengths, and refuses what cannot be copied before anything is made.
 fn measure(found: &Found, path: &Path, total_bytes: &mut u64) -> Result<(), Failure> {
     match &found.node {
         Node::File(_) => *total_bytes += found.stat.bytes,
         Node::Directory(directory) => {
-            for_each_entry(&**directory, path, |found, path| match found {
-                Ok(found) => measure(&found, path, total_bytes),
-                Err(_) => Ok(()),
-            })?;
+            for_each_entry(&**directory, path, |found, path| measure(found, path, total_bytes))?;
         }
         Node::Symlink(_) => {}
         Node::Other => return Err(not_copied(path)),
@@ -122,39 +111,24 @@ fn not_copied(path: &Path) -> Failure {
     Failure::new(path.display(), "is neither a file, a directory nor a symbolic link", "leave it out")
 }
 
-/// The failure of what cannot be read, with what `tree` knows of it beyond the error.
-fn unread(tree: &dyn Tree, path: &Path, error: &io::Error) -> Failure {
-    match tree.why_unread(path, error) {
-        Some(why) => Failure::new(path.display(), format!("cannot be read: {error}: {why}"), "correct it, then copy again"),
-        None => cannot(path, "be read", error),
-    }
-}
-
-/// Calls `act` for what is in a directory, by name, and for the directory itself if it cannot be read.
+/// Calls `act` for what is in a directory, by name.
 fn for_each_entry(
     directory: &dyn Directory,
     path: &Path,
-    mut act: impl FnMut(io::Result<Found>, &Path) -> Result<(), Failure>,
+    mut act: impl FnMut(&Found, &Path) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let mut names = match directory.list() {
-        Ok(names) => names,
-        Err(error) => return act(Err(error), path),
-    };
+    let mut names = directory.list().map_err(|error| cannot(path, "be read", &error))?;
     names.sort();
     for name in names {
         let path = path.join(&name);
-        act(directory.open(&name), &path)?;
+        let found = directory.open(&name).map_err(|error| cannot(&path, "be read", &error))?;
+        act(&found, &path)?;
     }
     Ok(())
 }
 
 /// A copy under way.
-struct Copying<'a> {
-    from: &'a dyn Tree,
-    /// Whether the copy goes on without what cannot be read: not where one file was asked for.
-    goes_on: bool,
-    /// How many names were left or copied in part, since they could not be read. Each was told of.
-    left: Cell<usize>,
+struct Copying {
     bar: ProgressBar,
     /// Files with several names that were copied, by their identity: the copy's path and identity.
     copied: RefCell<HashMap<Identity, (PathBuf, Identity)>>,
@@ -162,19 +136,9 @@ struct Copying<'a> {
     told: Cell<bool>,
 }
 
-impl<'a> Copying<'a> {
-    fn new(from: &'a dyn Tree, goes_on: bool, bar: ProgressBar) -> Self {
-        Self { from, goes_on, left: Cell::new(0), bar, copied: RefCell::default(), told: Cell::new(false) }
-    }
-
-    /// Tells of a name that is left or copied in part, unless the copy ends with it.
-    fn leave(&self, failure: Failure) -> Result<(), Failure> {
-        if !self.goes_on {
-            return Err(failure);
-        }
-        self.left.set(self.left.get() + 1);
-        self.bar.suspend(|| eprintln!("{failure}"));
-        Ok(())
+impl Copying {
+    fn new(bar: ProgressBar) -> Self {
+        Self { bar, copied: RefCell::default(), told: Cell::new(false) }
     }
 
     /// Makes `name` another name of the copy of a file that was copied under another one. False if that cannot be: then it is copied again.
@@ -200,14 +164,7 @@ impl<'a> Copying<'a> {
         source: &Path,
         target: &Path,
     ) -> Result<(), Failure> {
-        let attributes = match from {
-            Ok(attributes) => attributes,
-            Err(error) => {
-                let what = format!("its extended attributes cannot be read: {error}");
-                return self.leave(Failure::new(source.display(), what, "correct the cause, then copy again"));
-            }
-        };
-        for attribute in attributes {
+        for attribute in from.map_err(|error| cannot(source, "be read", &error))? {
             match set(&attribute) {
                 Ok(()) => {}
                 Err(error) if error.raw_os_error() == Some(OsError::OPNOTSUPP.raw_os_error()) => {
@@ -238,9 +195,7 @@ impl<'a> Copying<'a> {
             }
             Node::File(from) => {
                 let copy = to.create(name).map_err(cannot_create)?;
-                if !self.copy_content(&**from, &*copy, found.stat.bytes, source, target)? {
-                    return Ok(());
-                }
+                self.copy_content(&**from, &*copy, found.stat.bytes, source, target)?;
                 self.copy_attributes(from.attributes(), |attribute| copy.set_attribute(attribute), source, target)?;
                 copy.set_attributes(&found.stat).map_err(|error| cannot(target, GET_ATTRIBUTES, &error))?;
                 if found.stat.links > 1 {
@@ -262,15 +217,13 @@ impl<'a> Copying<'a> {
         source: &Path,
         target: &Path,
     ) -> Result<(), Failure> {
-        for_each_entry(from, source, |found, source| match found {
-            Ok(found) => self.copy(&found, to, source, &target.join(source.file_name().unwrap_or_default())),
-            Err(error) => self.leave(unread(self.from, source, &error)),
+        for_each_entry(from, source, |found, source| {
+            self.copy(found, to, source, &target.join(source.file_name().unwrap_or_default()))
         })?;
         self.copy_attributes(from.attributes(), |attribute| to.set_attribute(attribute), source, target)?;
         to.set_attributes(&found.stat).map_err(|error| cannot(target, GET_ATTRIBUTES, &error))
     }
 
-    /// Returns whether the content is copied whole. A copy in part is told of; it ends where its original cannot be read, and gets no mode and times, by which it would pass for the original.
     fn copy_content(
         &self,
         from: &dyn Content,
@@ -278,25 +231,20 @@ impl<'a> Copying<'a> {
         bytes: u64,
         source: &Path,
         target: &Path,
-    ) -> Result<bool, Failure> {
+    ) -> Result<(), Failure> {
         self.bar.set_message(shown(&target.to_string_lossy()));
         let mut buffer = vec![0; BLOCK_BYTES.min((bytes as usize).max(HOLE_BYTES))];
         let mut offset = 0;
-        let failed = loop {
-            let count = match from.read_at(&mut buffer, offset) {
-                Ok(0) => break None,
-                Ok(count) => count,
-                Err(error) => break Some(error),
-            };
+        loop {
+            let count = from.read_at(&mut buffer, offset).map_err(|error| cannot(source, "be read", &error))?;
+            if count == 0 {
+                break;
+            }
             write_sparse(to, &buffer[..count], offset).map_err(|error| cannot(target, "be written", &error))?;
             offset += count as u64;
             self.bar.inc(count as u64);
-        };
-        to.set_bytes(offset).and_then(|()| to.sync()).map_err(|error| cannot(target, "be written", &error))?;
-        let Some(error) = failed else { return Ok(true) };
-        let what = format!("cannot be read at byte {offset}: {error}: {} is a copy in part", target.display());
-        self.leave(Failure::new(source.display(), what, "correct the cause, then copy again"))?;
-        Ok(false)
+        }
+        to.set_bytes(offset).and_then(|()| to.sync()).map_err(|error| cannot(target, "be written", &error))
     }
 }
 
@@ -534,7 +482,7 @@ mod tests {
         let stat = Host.open(&path("source")).unwrap().stat;
         let file = Found { stat, node: Node::File(Box::new(Trap(fs::File::open(path("source")).unwrap(), replace))) };
         let to = crate::tree::tests::directory(&Host, &path("target/sub"));
-        Copying::new(&Host, false, ProgressBar::hidden()).copy(&file, &*to, &path("source"), &path("target/sub/file")).unwrap();
+        Copying::new(ProgressBar::hidden()).copy(&file, &*to, &path("source"), &path("target/sub/file")).unwrap();
         let mode = |name: &str| fs::metadata(path(name)).unwrap().mode() & 0o7777;
         assert_eq!((fs::read(path("victim")).unwrap(), mode("victim")), (b"secret".to_vec(), 0o600));
         assert_eq!((fs::read(path("moved/first")).unwrap(), mode("moved/first")), (b"content".to_vec(), 0o6777));
@@ -556,79 +504,5 @@ mod tests {
         assert_eq!(message, format!("cxlraid: {}: cannot be read: No such file or directory; check the path", missing.display()));
         let message = copy(true).run(Path::new("/dev/null"), &missing, true).unwrap_err().to_string();
         assert!(message.contains("is neither a file"), "{message}");
-    }
-
-    #[test]
-    fn what_cannot_be_read_is_left_and_the_rest_is_copied() {
-        crate::tree::tests::as_somebody(|home| {
-            let (tree, copied) = (home.join("tree"), home.join("copied"));
-            for directory in ["b", "d"] {
-                fs::create_dir_all(tree.join(directory)).unwrap();
-                fs::write(tree.join(directory).join("below"), b"content").unwrap();
-            }
-            ["a", "c", "e"].iter().for_each(|name| fs::write(tree.join(name), b"content").unwrap());
-            ["a", "b"].iter().for_each(|name| fs::set_permissions(tree.join(name), fs::Permissions::from_mode(0)).unwrap());
-            let message = copy(true).run(&tree, &copied, true).unwrap_err().to_string();
-            let tree = tree.display();
-            let expected =
-                format!("cxlraid: {tree}: 2 names were left or copied in part; correct what is said of each, then copy again");
-            assert_eq!(message, expected);
-            ["c", "d/below", "e"].iter().for_each(|name| assert_eq!(fs::read(copied.join(name)).unwrap(), b"content"));
-            assert!(!copied.join("a").exists() && !copied.join("b").exists());
-        });
-    }
-
-    /// A file whose first block can be read.
-    struct ReadInPart;
-
-    impl Content for ReadInPart {
-        fn identity(&self) -> io::Result<Identity> {
-            Ok((0, 0))
-        }
-        fn attributes(&self) -> io::Result<Vec<Attribute>> {
-            Ok(Vec::new())
-        }
-        fn set_attribute(&self, _: &Attribute) -> io::Result<()> {
-            Ok(())
-        }
-        fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-            if offset > 0 {
-                return Err(io::Error::from_raw_os_error(OsError::IO.raw_os_error()));
-            }
-            buffer[..3].copy_from_slice(b"abc");
-            Ok(3)
-        }
-        fn write_all_at(&self, _: &[u8], _: u64) -> io::Result<()> {
-            Ok(())
-        }
-        fn set_bytes(&self, _: u64) -> io::Result<()> {
-            Ok(())
-        }
-        fn sync(&self) -> io::Result<()> {
-            Ok(())
-        }
-        fn set_attributes(&self, _: &Stat) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
-    #[test]
-    fn a_copy_in_part_is_told_of_and_does_not_pass_for_the_original() {
-        let home = tempfile::tempdir().unwrap();
-        let (source, target) = (home.path().join("source"), home.path().join("target"));
-        let then = old_file(&source, b"abcdef", 0o644);
-        let stat = Host.open(&source).unwrap().stat;
-        let to = crate::tree::tests::directory(&Host, home.path());
-        for goes_on in [false, true] {
-            let found = Found { stat, node: Node::File(Box::new(ReadInPart)) };
-            let copying = Copying::new(&Host, goes_on, ProgressBar::hidden());
-            let result = copying.copy(&found, &*to, &source, &target);
-            let message = result.err().map(|failure| failure.to_string()).unwrap_or_default();
-            assert_eq!(message.contains("cannot be read at byte 3: Input/output error"), !goes_on, "{message}");
-            assert_eq!(message.contains("target is a copy in part"), !goes_on, "{message}");
-            assert_eq!(copying.left.get(), usize::from(goes_on));
-            assert_eq!(fs::read(&target).unwrap(), b"abc");
-            assert_ne!(fs::metadata(&target).unwrap().modified().unwrap(), then);
-        }
     }
 }

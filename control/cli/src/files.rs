@@ -13,7 +13,7 @@ use file::{FileRef, Files};
 use namespace::{Namespace, Node, OFlags, Opened, Reached};
 use std::{
     ffi::{OsStr, OsString},
-    fs, io,
+    io,
     os::{
         fd::AsFd as _,
         unix::ffi::{OsStrExt as _, OsStringExt as _},
@@ -122,28 +122,6 @@ impl Drop for ArrayFiles {
 impl Tree for ArrayFiles {
     fn open(&self, path: &Path) -> io::Result<Found> {
         look(&self.names, bytes(path), true)
-    }
-
-    /// Which members in use have a name of which they do not agree whether it is there.
-    fn why_unread(&self, path: &Path, error: &io::Error) -> Option<String> {
-        if error.raw_os_error() != Some(OsError::IO.raw_os_error()) {
-            return None;
-        }
-        let array = self.core().array();
-        let name = path.strip_prefix("/").ok()?;
-        let (mut with, mut without) = (Vec::new(), Vec::new());
-        for slot in array.in_use().iter() {
-            let member = Path::new(OsStr::from_bytes(array.config().mounts.get(slot)?));
-            match fs::symlink_metadata(member.join(name)) {
-                Ok(_) => with.push(member.display().to_string()),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => without.push(member.display().to_string()),
-                Err(_) => {}
-            }
-        }
-        if with.is_empty() || without.is_empty() {
-            return None;
-        }
-        Some(format!("it is on {} but not on {}", with.join(", "), without.join(", ")))
     }
 }
 
@@ -361,6 +339,7 @@ mod tests {
         Host,
         tests::{as_somebody, directory, stat_of_another},
     };
+    use std::fs;
 
     /// An array of two copies in `home`, with a directory /data.
     fn with_array(home: &Path, act: impl FnOnce(&ArrayFiles)) {

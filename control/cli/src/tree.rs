@@ -164,10 +164,6 @@ pub(crate) enum Node {
 pub(crate) trait Tree {
     /// Opens what an absolute path leads to, for reading. Symbolic links are followed.
     fn open(&self, path: &Path) -> io::Result<Found>;
-    /// What is known beyond the error of why `path` cannot be read.
-    fn why_unread(&self, _path: &Path, _error: &io::Error) -> Option<String> {
-        None
-    }
 }
 
 /// An open directory. Names are looked up in it and are not followed.

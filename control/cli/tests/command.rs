@@ -643,32 +643,6 @@ fn status_tells_of_names_that_a_member_has_lost() {
 }
 
 #[test]
-fn what_cannot_be_read_is_named_and_the_rest_is_copied() {
-    let bench = Bench::new();
-    assert!(bench.create().status.success());
-    fs::create_dir(bench.path("host")).unwrap();
-    ["host/b", "host/c"].iter().for_each(|file| fs::write(bench.path(file), file).unwrap());
-    assert!(bench.run(&["add", "-a", "db", "-r", "host", "/data/x"]).status.success());
-    // The lowest member alone has a name that nobody made by the array.
-    fs::write(bench.path("m0/data/x/a"), "by hand").unwrap();
-    let output = bench.run(&["retrieve", "-a", "db", "-r", "/data/x", "back"]);
-    let members = ["m0", "m1", "m2"].map(|member| bench.path(member).display().to_string());
-    let said = format!(
-        "cxlraid: /data/x/a: cannot be read: Input/output error: it is on {} but not on {}, {}; correct it, then copy again\n\
-         cxlraid: /data/x: 1 name was left or copied in part; correct what is said of each, then copy again\n",
-        members[0], members[1], members[2]
-    );
-    assert_eq!((output.status.code(), err(&output).as_str()), (Some(1), said.as_str()));
-    for name in ["b", "c"] {
-        assert_eq!(fs::read(bench.path("back").join(name)).unwrap(), format!("host/{name}").as_bytes());
-    }
-    assert!(!bench.path("back/a").exists());
-    // It is the failure itself where it was asked for by its name.
-    let (status, line) = refused(&bench.run(&["retrieve", "-a", "db", "/data/x/a", "a"]));
-    assert_eq!((status, format!("{line}\n").as_str()), (1, said.split_inclusive('\n').next().unwrap()));
-}
-
-#[test]
 fn a_start_makes_an_array_of_empty_directories_unless_that_is_forbidden() {
     let bench = Bench::new();
     fs::write(bench.path("host"), "some").unwrap();
