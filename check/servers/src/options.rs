@@ -34,7 +34,7 @@ pub(crate) struct Options {
     pub(crate) state: Option<String>,
     pub(crate) rounds: usize,
     pub(crate) quick: bool,
-    /// Whether programs use arrays through a mount, and not by the library (`--mount`).
+    /// The programs use the arrays through a mount instead of the library (`--mount`).
     pub(crate) mounted: bool,
     /// Whether system calls are under watch.
     pub(crate) watched: bool,

@@ -19,10 +19,6 @@ use sys::rustix::fs::{CWD, Mode, OFlags, openat, readlinkat};
 use sys::rustix::process::getcwd;
 use sys::{AsFd, AsRawFd, BorrowedFd, OsError, Result};
 
-/// How many directories are climbed: as many as a path of 16 MiB can name at most would take too long, and
-/// programs that make directories for a living do not make so many below each other.
-const CLIMB_MAX: usize = 1 << 16;
-
 /// The path of the current directory as the kernel tells it; of one that was removed, its former path with
 /// ` (deleted)` behind it.
 ///
@@ -36,27 +32,25 @@ pub fn current_directory() -> Result<Vec<u8>> {
     .map(|path| path.into_bytes())
 }
 
-/// The path that the kernel tells of the nearest directory above `directory`, which may be `AT_FDCWD`, that
-/// is no deeper than the kernel tells.
+/// The path of the nearest directory above `directory` (which may be `AT_FDCWD`) whose path the kernel tells.
+/// The climb ends at the root of the process at the latest.
 ///
 /// # Errors
-/// `NOTDIR` if `directory` is none; `ACCES` if a directory may not be searched; `NAMETOOLONG` if it is
-/// deeper than this function climbs.
+/// `NOTDIR` if `directory` is none; `ACCES` if a directory on the way may not be searched.
 pub fn told_ancestor(directory: BorrowedFd<'_>) -> Result<Vec<u8>> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let mut above = openat(directory, c"..", flags, Mode::empty()).and_then(Raised::new)?;
-    for _ in 0..CLIMB_MAX {
+    loop {
         match readlinkat(CWD, link(above.as_fd().as_raw_fd()).as_slice(), Vec::new()) {
             Err(OsError::NAMETOOLONG) => {}
             told => return told.map(|path| path.into_bytes()),
         }
         above = openat(&above, c"..", flags, Mode::empty()).and_then(Raised::new)?;
     }
-    Err(OsError::NAMETOOLONG)
 }
 
 impl Namespace {
-    /// Whether a descriptor is open on something of the array, also on what lies deeper than the kernel tells.
+    /// Tells whether a descriptor is open on something of the array, be it on what lies deeper than the kernel tells.
     #[must_use]
     pub fn is_open_on(&self, fd: BorrowedFd<'_>) -> bool {
         match self.logical_path_of(fd) {

@@ -120,7 +120,8 @@ impl Namespace {
     }
 
     /// What an anchor stands for that this process did not open itself: it was open before exec, or another
-    /// process sent it. None if the descriptor is not the array's, or if its link cannot be read.
+    /// process sent it. None if the descriptor is not the array's
+    /// ([`Self::is_open_on`]).
     ///
     /// # Errors
     /// `STALE` if the file's last name was removed by a program that could not make an orphan of the file,

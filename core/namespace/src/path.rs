@@ -21,7 +21,7 @@ pub struct ProgramPath<'a> {
     /// The length of the text's first part, in which no symlink is to be followed, without the slash behind it.
     known_bytes: usize,
     start: Option<Start<'a>>,
-    /// What every call with the path fails with.
+    /// The error that every call with this path answers, if the path may lead nowhere ([`Self::refused`]).
     refusal: Option<OsError>,
 }
 

@@ -328,7 +328,7 @@ impl<N: Anchored + 'static> Table<N> {
         }
     }
 
-    /// Whether a descriptor was ever ours, or may be without being in the table.
+    /// Tells whether the process has, or has had, a descriptor of the array, be it one that is not in the table yet.
     pub(crate) fn ever_used(&self) -> bool {
         self.end.load(Ordering::Relaxed) != 0 || self.discovers()
     }
@@ -565,7 +565,8 @@ impl<N: Anchored + 'static> Table<N> {
         self.discovers.store(true, Ordering::Relaxed);
     }
 
-    /// Whether there may be descriptors of the array that the table does not have: each is found when it is first used ([`Table::begin_anew`]).
+    /// Tells whether the process may have descriptors of the array that are not in the table yet. After [`Table::begin_anew`] the
+    /// table gets each of them when the program first uses it.
     pub(crate) fn discovers(&self) -> bool {
         self.discovers.load(Ordering::Relaxed)
     }

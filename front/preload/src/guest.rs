@@ -204,7 +204,7 @@ fn in_place(call: &mut Call) -> Verdict {
     }
 }
 
-/// readlink, readlinkat: what /proc says of the guest itself only the guest can ask.
+/// readlink, readlinkat: the guest itself reads a link under /proc, and the deputy any other.
 fn read_link(call: &mut Call, row: &Row) -> Verdict {
     let own = {
         let Some(_arena) = Arena::enter() else { return Verdict::error(OsError::NOMEM) };

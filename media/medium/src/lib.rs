@@ -26,8 +26,8 @@ pub trait Medium {
     /// `persist::fault::guard`. The span stays mapped as long as the medium lives.
     fn span(&self, offset: u64) -> Option<Span>;
 
-    /// As [`Self::span`], of bytes that are to be stored to and not loaded from: a medium may withhold holes from loads, which
-    /// would take space for them.
+    /// The mapped bytes from `offset` on, for a caller that stores to them and does not load from them. [`Self::span`] may
+    /// withhold holes, because a load from a hole would take space.
     #[inline]
     fn span_to_store(&self, offset: u64) -> Option<Span> {
         self.span(offset)

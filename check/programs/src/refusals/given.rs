@@ -95,7 +95,7 @@ pub(super) fn foreign_mount(scene: &mut Scene<'_>, complaints: &mut Complaints) 
     Ok(Outcome::Ran)
 }
 
-/// What [`DEEP`] prints on an array.
+/// The script [`DEEP`] prints these lines when it runs on an array.
 const DEEP_ANSWERS: &str = "too deep: File name too long
 create File name too long
 mkdir File name too long

@@ -99,13 +99,13 @@ pub(crate) fn link_target_of_any(descriptor: RawFd) -> Option<Vec<u8>> {
     Some(sys::rustix::fs::readlink(path.as_str(), Vec::new()).ok()?.into_bytes())
 }
 
-/// The kernel's path of the current directory, without a trailing slash; of one that was removed, that of
-/// [`namespace::current_directory`].
+/// The kernel's path of the current directory, without a trailing slash. For a directory that was removed this is its
+/// former path ([`namespace::current_directory`]).
 fn host_cwd() -> Option<Vec<u8>> {
     told_cwd().or_else(|| namespace::current_directory().ok())
 }
 
-/// What getcwd(2) tells, without a trailing slash.
+/// The path that getcwd(2) tells, without a trailing slash; None if getcwd(2) fails.
 fn told_cwd() -> Option<Vec<u8>> {
     let mut buffer = [0u8; paths::PATH_BYTES_MAX];
     // SAFETY: the buffer is as long as said.
@@ -120,7 +120,7 @@ pub(crate) fn chdir(call: &mut Call) -> Verdict {
         return enter_open(&link);
     }
     match paths::locate(AT_FDCWD, call.args[0]) {
-        // Out of a directory that lies too deep for its path to be known, programs come by way of the directory above.
+        // A program comes out of a directory that lies too deep for its path to be known: the kernel takes it up.
         Where::Array(path) if path.is_open() == Err(OsError::NAMETOOLONG) && leads_up(path.text()) => {
             let result = call.kernel();
             moved(result, is_in_array())
@@ -141,7 +141,7 @@ pub(crate) fn chdir(call: &mut Call) -> Verdict {
     }
 }
 
-/// Whether a relative path leads to the directory above, or further up, by what it says.
+/// Tells whether a relative path consists of `.` and `..` only, so that it leads nowhere but up.
 fn leads_up(path: &[u8]) -> bool {
     path.split(|&byte| byte == b'/').all(|part| matches!(part, b"" | b"." | b".."))
 }
@@ -230,7 +230,7 @@ pub(crate) fn getcwd(call: &mut Call) -> Verdict {
     if !is_ours(AT_FDCWD) {
         return Verdict::Pass;
     }
-    // The kernel refuses what it cannot tell.
+    // Where getcwd(2) fails, the program gets the kernel's error.
     let Some(host) = told_cwd() else { return Verdict::Pass };
     let mut path = array::logical(&host).unwrap_or(host);
     if path.is_empty() {

@@ -117,7 +117,7 @@ fn forbids_magic(call: &Call) -> bool {
     call.number == nr::__NR_openat2 as usize && resolve() & ResolveFlags::NO_MAGICLINKS.bits() != 0
 }
 
-/// Whether the kernel meets a magic link on a path of the call.
+/// Tells whether the kernel, resolving one of the call's paths, comes to a magic link.
 fn meets_magic(call: &Call, row: &Row, follow: bool) -> bool {
     let meets = |base, text: Vec<u8>| meets(base, &text, follow, ResolveFlags::NO_MAGICLINKS);
     paths_of(call, row).any(|path| paths::text(call.args[path]).is_ok_and(|text| meets(base_of(call, row, path), text)))
@@ -140,7 +140,7 @@ pub(crate) fn serve(call: &mut Call) -> Verdict {
     let row = &ROWS[call.number];
     match kind(call) {
         Kind::Other => Verdict::Pass,
-        // The kernel refuses it.
+        // The program forbids magic links, so the kernel refuses a call whose path leads through one.
         Kind::Make { follow } if forbids_magic(call) && meets_magic(call, row, follow) => Verdict::Pass,
         Kind::Make { follow } => retry(call, row, follow, Clue::None).unwrap_or(Verdict::Pass),
         Kind::Look { follow } | Kind::Change { follow } => {

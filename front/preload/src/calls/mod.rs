@@ -204,7 +204,7 @@ const fn handlers() -> [Handler; NUMBER_COUNT] {
         (nr::__NR_mknod, names::mknod),
         (nr::__NR_mknodat, names::mknodat),
         (nr::__NR_readlink, names::readlink),
-        (nr::__NR_readlinkat, names::readlinkat),
+        (nr::__NR_readlinkat, names::readlink),
         (nr::__NR_fanotify_init, events::make_group),
         (nr::__NR_inotify_add_watch, watch::by_anchor),
         (nr::__NR_fanotify_mark, watch::by_anchor),

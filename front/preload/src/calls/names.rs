@@ -212,26 +212,9 @@ fn linked(call: &Call, flags: u32) -> Option<Link> {
     })
 }
 
+/// Serves readlink(2) and readlinkat(2).
 pub(crate) fn readlink(call: &mut Call) -> Verdict {
-    read_link(call, At::cwd(0), [call.args[1], call.args[2]])
-}
-
-pub(crate) fn readlinkat(call: &mut Call) -> Verdict {
-    read_link(call, At::directory(0, 1), [call.args[2], call.args[3]])
-}
-
-/// A guest's call that reads a link under /proc, if it is one that tells of the array: the guest makes it itself, since what
-/// these links say is of the task that asks.
-pub(crate) fn own_link(call: &Call) -> Option<Verdict> {
-    let (at, [buffer, bytes]) = match call.number as u32 {
-        linux_raw_sys::general::__NR_readlink => (At::cwd(0), [call.args[1], call.args[2]]),
-        _ => (At::directory(0, 1), [call.args[2], call.args[3]]),
-    };
-    let bytes = usize::try_from(bytes as i32).ok().filter(|&bytes| bytes > 0)?;
-    process_link(call, at, buffer, bytes)
-}
-
-fn read_link(call: &Call, at: At, [buffer, bytes]: [usize; 2]) -> Verdict {
+    let (at, buffer, bytes) = link_arguments(call);
     // The kernel takes the lower half as a number with a sign.
     let Some(bytes) = usize::try_from(bytes as i32).ok().filter(|&bytes| bytes > 0) else {
         return Verdict::error(OsError::INVAL);
@@ -240,6 +223,22 @@ fn read_link(call: &Call, at: At, [buffer, bytes]: [usize; 2]) -> Verdict {
         return verdict;
     }
     on_path::serve(call, at, |path| array::namespace()?.readlink(path), |target| store_link(&target, buffer, bytes))
+}
+
+/// The path of readlink(2) or readlinkat(2), the address of the program's buffer, and the buffer's length as the program gives it.
+fn link_arguments(call: &Call) -> (At, usize, usize) {
+    match call.number as u32 {
+        linux_raw_sys::general::__NR_readlink => (At::cwd(0), call.args[1], call.args[2]),
+        _ => (At::directory(0, 1), call.args[2], call.args[3]),
+    }
+}
+
+/// Serves a guest's readlink(2) or readlinkat(2) of a link under /proc that tells of the array; None for other links. The guest
+/// asks the kernel itself, since /proc tells each task of its own descriptors and directory.
+pub(crate) fn own_link(call: &Call) -> Option<Verdict> {
+    let (at, buffer, bytes) = link_arguments(call);
+    let bytes = usize::try_from(bytes as i32).ok().filter(|&bytes| bytes > 0)?;
+    process_link(call, at, buffer, bytes)
 }
 
 fn store_link(target: &[u8], buffer: usize, bytes: usize) -> Result<usize, OsError> {
