@@ -326,3 +326,52 @@ pub(super) fn stores_are_synchronised(scene: &mut Scene<'_>, complaints: &mut Co
     }
     Ok(Outcome::Ran)
 }
+
+/// Gives what is open a name through a symlink of the array that leads to a directory on the members' file system.
+const NAMES_OUTSIDE: &str = r#"
+import ctypes, errno, os, sys
+data, outside = sys.argv[1:]
+libc = ctypes.CDLL(None, use_errno=True)
+os.chdir(data)
+os.symlink(outside, "out")
+named = os.open("file", os.O_RDWR)
+unnamed = os.open(".", os.O_TMPFILE | os.O_RDWR)
+os.write(unnamed, b"bytes")
+os.symlink("/proc/self/fd/%d" % named, outside + "/link")
+os.symlink(outside + "/link", "round")
+def told(name, base, path, flags):
+    answers = []
+    for goal in "out/new", "out/none/new", "out/link", "out/link/..":
+        done = libc.linkat(base, path.encode(), -100, goal.encode(), flags)
+        answers.append(errno.errorcode[ctypes.get_errno()] if done else "done")
+    print(name, *answers)
+told("by its name", -100, "file", 0)
+for name, number in ("named", named), ("unnamed", unnamed):
+    told(name + " by its link", -100, "/proc/self/fd/%d" % number, 0x400)
+    told(name + " by its number", number, "", 0x1000)
+told("by a link to its link", -100, outside + "/link", 0x400)
+told("by a link to that", -100, "round", 0x400)
+print(os.listdir(outside), os.fstat(named).st_nlink, os.fstat(unnamed).st_nlink)
+"#;
+
+/// No file of a member gets a name outside the array, where whoever writes to it would reach that member alone.
+pub(super) fn names_outside(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
+    scene.make(complaints);
+    let (data, outside) = (scene.array.place.data.clone(), scene.beside("outside"));
+    std::fs::create_dir(&outside)?;
+    let output = scene.run("python3", &[Path::new("-c"), Path::new(NAMES_OUTSIDE), &data, &outside]);
+    let ways = [
+        "by its name",
+        "named by its link",
+        "named by its number",
+        "unnamed by its link",
+        "unnamed by its number",
+        "by a link to its link",
+        "by a link to that",
+    ];
+    let told: String = ways.iter().map(|way| format!("{way} EXDEV ENOENT EEXIST ENOTDIR\n")).collect();
+    let expected = Output { stdout: format!("{told}['link'] 1 0\n").into(), stderr: Vec::new(), status: "0".into() };
+    compare("new names that symlinks lead out of the array", &expected, &output, complaints);
+    std::fs::remove_dir_all(outside)?;
+    Ok(Outcome::Ran)
+}

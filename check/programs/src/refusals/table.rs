@@ -22,7 +22,7 @@ const fn case(name: &'static str, act: fn(&mut Scene<'_>, &mut Complaints) -> Re
     Case { name, shape: Shape::RAID5, act }
 }
 
-pub(super) const CASES: [Case; 57] = [
+pub(super) const CASES: [Case; 58] = [
     case("level-unknown", level_unknown),
     case("settings-missing", settings_missing),
     case("members-too-few", members_too_few),
@@ -52,6 +52,7 @@ pub(super) const CASES: [Case; 57] = [
     case("address-space-short", address_space_short),
     case("rights-dropped", others::rights_dropped),
     case("sticky", others::sticky_directories),
+    case("names-outside", others::names_outside),
     case("privileges-of-files", others::privileges_of_files),
     case("open-to-a-group", others::open_to_a_group),
     case("stores-outlive-a-stop", others::stores_outlive_a_stop),

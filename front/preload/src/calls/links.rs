@@ -418,6 +418,11 @@ pub(crate) fn link_behind(base: RawFd, address: usize) -> Option<Link> {
     behind_magic(base, &paths::text(address).ok()?).map(Link::Other)
 }
 
+/// What of the array a path of the host leads to by a magic link, where a symlink of the array has led out to that path.
+pub(crate) fn link_at_host(path: &[u8]) -> Option<Link> {
+    behind_magic(AT_FDCWD, path).map(Link::Other)
+}
+
 /// Whether the kernel meets on a path of the host what `without` keeps it from following.
 fn meets(base: RawFd, path: &[u8], follow: bool, without: ResolveFlags) -> bool {
     let flags = OFlags::PATH | OFlags::CLOEXEC | if follow { OFlags::empty() } else { OFlags::NOFOLLOW };

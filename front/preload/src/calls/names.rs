@@ -166,11 +166,17 @@ pub(crate) fn linkat(call: &mut Call) -> Verdict {
         return verdict;
     }
     if let Some(link) = link {
-        // To the kernel the anchor is a file of its member, which may lie on the file system of that name.
+        // To the kernel the anchor is a file of its member, which may lie on the file system of that name: it would give the member's file a name outside the array.
+        let outside = || Verdict::error(border::error_of_new_name(call, to));
         if matches!(to.locate(call), Where::Host) && links::entered(to.base(call), call.args[3], false, false).is_none() {
-            return Verdict::error(border::error_of_new_name(call, to));
+            return outside();
         }
-        return change(call, to, |to| array::namespace()?.link_descriptor(link.descriptor(), link.node(), to));
+        let named = |to: ProgramPath<'_>| array::namespace()?.link_descriptor(link.descriptor(), link.node(), to);
+        return match on_path::serve_inside(call, to, named, outside) {
+            // What only names a file gets a name by that: here a symlink leads the new one out, and something else may be wrong with it.
+            verdict if verdict == Verdict::error(OsError::XDEV) => outside(),
+            verdict => verdict,
+        };
     }
     let looks = if means_itself { Looks::LinkOpen } else { Looks::Link { follow: flags & AT_SYMLINK_FOLLOW != 0 } };
     link_at(call, [from, to], looks)
@@ -205,7 +211,7 @@ fn linked(call: &Call, flags: u32) -> Option<Link> {
     let from = At::directory(0, 1);
     from.link(call).or_else(|| match from.locate(call) {
         Where::Array(path) => match array::namespace().ok()?.resolve(path.path(), true) {
-            Ok(Reached::Host(path)) => magic::at_host(&path),
+            Ok(Reached::Host(path)) => magic::at_host(&path).or_else(|| links::link_at_host(&path)),
             _ => None,
         },
         Where::Host => links::link_behind(from.base(call), call.args[1]),

@@ -108,6 +108,16 @@ pub(crate) fn serve<T>(
     on_name(call, at, false, act, answer, |path| elsewhere(call, &[(at, path)]))
 }
 
+/// Serves a call on a name of the array that the kernel must not make with a name outside. Where a symlink of the array leads the path out, `outside` answers.
+pub(super) fn serve_inside(
+    call: &Call,
+    at: At,
+    act: impl Fn(ProgramPath<'_>) -> Result<Reached<()>, OsError>,
+    outside: impl FnOnce() -> Verdict,
+) -> Verdict {
+    on_name(call, at, false, act, |()| Ok(0), |_| outside())
+}
+
 /// Serves a call that follows the last component if `follow`. If the path is a magic link to something of the array,
 /// `open` asks the open file. Otherwise as [`serve`].
 pub(crate) fn serve_followed<T>(
