@@ -2,7 +2,7 @@
 
 use crate::{
     act::Orders,
-    allowed::OWN,
+    allowed::{CACHED, IN_DIRECTORY, OWN},
     calls::{Call, Kind, LOAD, Reach, STORE, Shown},
     draw::{Argument, MAPS, Place},
     probe,
@@ -204,7 +204,7 @@ impl<'a> Actor<'a> {
                 if size_of(values[0]) > size {
                     libc::ftruncate(values[0] as i32, size);
                 }
-                if is_file(values[0]) {
+                if is_of_kind(values[0], libc::S_IFREG) {
                     libc::futimens(values[0] as i32, ptr::null());
                 }
             }
@@ -231,6 +231,12 @@ impl<'a> Actor<'a> {
         };
         if !shown.is_empty() {
             let _ = write!(line, " {shown}");
+        }
+        if call.number == libc::SYS_lseek && is_of_kind(values[0], libc::S_IFDIR) {
+            line += IN_DIRECTORY;
+        }
+        if call.number == libc::SYS_openat2 && asks_caches(arguments) {
+            line += CACHED;
         }
         if result < 0 && error == libc::EFAULT || call.shown == Shown::Entries && result > 0 {
             // How many bytes are stored before the fault is met, and how long entries are, is nobody's promise.
@@ -431,12 +437,26 @@ fn is_same_file(one: i64, other: i64) -> bool {
     identity(one).is_some_and(|one| identity(other) == Some(one))
 }
 
-/// Whether a descriptor is open on a regular file.
-fn is_file(fd: i64) -> bool {
+/// Whether a descriptor is open on what is of this kind (S_IFMT).
+fn is_of_kind(fd: i64, kind: u32) -> bool {
     // SAFETY: any bytes are a valid structure, which is valid for the call.
     unsafe {
         let mut stat: libc::stat = std::mem::zeroed();
-        libc::fstat(fd as i32, &raw mut stat) == 0 && stat.st_mode & libc::S_IFMT == libc::S_IFREG
+        libc::fstat(fd as i32, &raw mut stat) == 0 && stat.st_mode & libc::S_IFMT == kind
+    }
+}
+
+/// Whether openat2(2) is to open only what the kernel finds in its caches, and the kernel does not refuse that anyway, as it does where something is to be made or cut.
+fn asks_caches(arguments: &[Argument]) -> bool {
+    const RESOLVE_CACHED: u64 = 0x20;
+    const REFUSED: i32 = libc::O_CREAT | libc::O_TRUNC | libc::O_TMPFILE & !libc::O_DIRECTORY;
+    let Some(Argument::Bytes(how, _)) = arguments.get(2) else { return false };
+    let (words, _) = how.as_chunks::<8>();
+    match words {
+        [flags, _, resolve, ..] => {
+            u64::from_ne_bytes(*resolve) & RESOLVE_CACHED != 0 && u64::from_ne_bytes(*flags) & REFUSED as u64 == 0
+        }
+        _ => false,
     }
 }
 

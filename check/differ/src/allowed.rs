@@ -33,6 +33,12 @@ const fn parts(call: &'static str, plain: &'static str, array: &'static str, rea
 const TEXT: &str = "an array starts a program that is open for writing, from a copy; what is no program it refuses as such";
 /// What a load has found in private mappings stands behind these words.
 pub(crate) const OWN: &str = " and own ";
+/// Stands behind the answer of an openat2(2) that opens only what is in the kernel's caches.
+pub(crate) const CACHED: &str = " cached";
+/// openat2(2) says it of RESOLVE_CACHED.
+const UNCACHED: &str = "openat2(2) with RESOLVE_CACHED answers EAGAIN where the kernel would have to look up more than its caches hold, on either side";
+/// Stands behind the answer of an lseek(2) in a directory.
+pub(crate) const IN_DIRECTORY: &str = " in a directory";
 /// docs/mappings.md says it of private mappings.
 const PRIVATE_COPY: &str =
     "a private mapping that is made while a member is out does not show what is written to the file afterwards";
@@ -60,7 +66,9 @@ pub(crate) const ALLOWED: &[Allowed] = &[
 const MOUNT_REQUESTS: &str = "requests of a file system (ioctl) do not reach a mount: ENOTTY";
 /// FUSE says the following of itself.
 const MOUNT_EMPTY_READ: &str = "the kernel looks at a buffer before it asks who serves a mount whether there is anything to read";
-const MOUNT_DIRECTORY: &str = "positions in a directory are the kernel's on tmpfs, and are not looked at on a mount";
+const MOUNT_DIRECTORY: &str = "positions in a directory are each file system's own, and what lies at one that getdents64(2) has not told is nobody's promise";
+const MOUNT_ARGUMENT: &str = "the kernel reads an ioctl's argument, whatever the request is, before it asks who serves a mount";
+const MOUNT_LIMIT: &str = "the kernel does not hold space behind a file's end (FALLOC_FL_KEEP_SIZE) to RLIMIT_FSIZE on a mount";
 
 /// What may differ besides where programs use the array through a mount, and not the library.
 pub(crate) const ALLOWED_ON_MOUNT: &[Allowed] = &[
@@ -68,17 +76,18 @@ pub(crate) const ALLOWED_ON_MOUNT: &[Allowed] = &[
     may("ioctl", "0", "E25", MOUNT_REQUESTS),
     may("ioctl", "E1", "E25", MOUNT_REQUESTS),
     may("ioctl", "E95", "E25", MOUNT_REQUESTS),
+    may("ioctl", "E14", "E25", MOUNT_REQUESTS),
+    may("ioctl", "E25", "E14", MOUNT_ARGUMENT),
+    may("fallocate", "E27", "E28", MOUNT_LIMIT),
+    may("fallocate", "E27", "0", MOUNT_LIMIT),
     may("read", "0", "E14", MOUNT_EMPTY_READ),
     may("pread64", "0", "E14", MOUNT_EMPTY_READ),
     may("readv", "0", "E14", MOUNT_EMPTY_READ),
     may("preadv", "0", "E14", MOUNT_EMPTY_READ),
     may("preadv2", "0", "E14", MOUNT_EMPTY_READ),
-    may("lseek", "E22", "", MOUNT_DIRECTORY),
-    may("lseek-hole", "E22", "E6", MOUNT_DIRECTORY),
-    may("lseek-hole", "E22", "done", MOUNT_DIRECTORY),
 ];
 /// Calls whose bytes a mount copies by way of a pipe, many pages at once: a file that is sent to itself is another one then, so nothing
-/// later is comparable.
+/// later is comparable. The bytes are copied before the offset turns out not to be writable (EFAULT).
 const COPIED_ON_MOUNT: [&str; 1] = ["sendfile"];
 
 /// A write whose bytes cannot be read takes set-ID bits away on tmpfs, and not on a mount, whose kernel reads the bytes first.
@@ -86,15 +95,27 @@ const WRITES: [&str; 5] = ["write", "pwrite64", "writev", "pwritev", "pwritev2"]
 
 /// Whether what comes behind this step on a mount cannot be compared.
 pub(crate) fn parts_on_mount(plain: &str) -> bool {
-    let has_copied = |answer: &str| !answer.starts_with('E') && !is(answer, "0");
+    let has_copied = |answer: &str| is(answer, "E14") || !answer.starts_with('E') && !is(answer, "0");
     let parts =
         |(call, answer)| COPIED_ON_MOUNT.contains(&call) && has_copied(answer) || WRITES.contains(&call) && is(answer, "E14");
     split(plain).is_some_and(parts)
 }
 
-/// As [`reason`], for a mount.
-pub(crate) fn reason_on_mount(plain: &str, array: &str) -> Option<&'static str> {
+/// Whether a step has moved the position in a directory elsewhere than to its beginning.
+pub(crate) fn moves_in_directory(line: &str) -> bool {
+    let moves = |(call, answer): (&str, &str)| {
+        call == "lseek" && answer.ends_with(IN_DIRECTORY) && !answer.starts_with('E') && !is(answer, "0")
+    };
+    split(line).is_some_and(moves)
+}
+
+/// As [`reason`], for a mount. `has_moved`: a position in a directory was moved in a step before ([`moves_in_directory`]).
+pub(crate) fn reason_on_mount(plain: &str, array: &str, has_moved: bool) -> Option<&'static str> {
     let (plain, array) = (split(plain)?, split(array)?);
+    let is_seek = plain.0.starts_with("lseek") && [plain.1, array.1].iter().all(|answer| answer.ends_with(IN_DIRECTORY));
+    if plain.0 == array.0 && (is_seek || plain.0 == "getdents64" && has_moved) {
+        return Some(MOUNT_DIRECTORY);
+    }
     // A time that was not asked for the plain directory does not tell.
     let untold: &[&str] = if plain.1.contains(" modified unknown") { &["mask", "modified"] } else { &["mask"] };
     if (plain.0, array.0) == ("statx", "statx") && without(plain.1, untold) == without(array.1, untold) {
@@ -122,12 +143,23 @@ fn without<'a>(answer: &'a str, names: &[&str]) -> Vec<&'a str> {
 /// Whether the plain directory has done in this step what the array refuses for a documented reason, so that their trees differ from here on.
 pub(crate) fn parts_here(plain: &str, array: &str) -> bool {
     let (Some(plain), Some(array)) = (split(plain), split(array)) else { return false };
-    ALLOWED.iter().any(|allowed| allowed.parts && allowed.fits(plain, array))
+    let has_opened = |answer: &str| !answer.starts_with('E');
+    is_uncached_on_one_side(plain, array) && (has_opened(plain.1) || has_opened(array.1))
+        || ALLOWED.iter().any(|allowed| allowed.parts && allowed.fits(plain, array))
+}
+
+/// Whether one of the two did not find in its caches what openat2(2) is to open, where it is to look nowhere else.
+fn is_uncached_on_one_side(plain: (&str, &str), array: (&str, &str)) -> bool {
+    let is_asked = |(call, answer): (&str, &str)| call == "openat2" && answer.ends_with(CACHED);
+    is_asked(plain) && is_asked(array) && is(plain.1, "E11") != is(array.1, "E11")
 }
 
 /// The reason why a call's two lines may differ, if there is one. A line is a step's number, the call's name and its answer. `degraded`: a member was missing from the beginning.
 pub(crate) fn reason(plain: &str, array: &str, degraded: bool) -> Option<&'static str> {
     let (plain, array) = (split(plain)?, split(array)?);
+    if is_uncached_on_one_side(plain, array) {
+        return Some(UNCACHED);
+    }
     if degraded && (plain.0, array.0) == ("load", "load") && differs_in_own(plain.1, array.1) {
         return Some(PRIVATE_COPY);
     }
@@ -174,15 +206,42 @@ mod tests {
     #[test]
     fn of_a_file_without_a_name_a_mount_may_tell_another_size() {
         let nameless = |size| format!("6 fstat = 0 mode 100666 links 0 owner 0:0 size {size} device 0 modified now");
-        assert!(reason_on_mount(&nameless(10000), &nameless(5904)).is_some());
+        assert!(reason_on_mount(&nameless(10000), &nameless(5904), false).is_some());
         let named = |size| nameless(size).replace("links 0", "links 1");
-        assert!(reason_on_mount(&named(10000), &named(5904)).is_none());
+        assert!(reason_on_mount(&named(10000), &named(5904), false).is_none());
         let birth = "5 statx = 0 mask 1fff mode 100666 links 1 size 1";
-        assert!(reason_on_mount(birth, &birth.replace("1fff", "17ff")).is_some());
-        assert!(reason_on_mount(birth, &birth.replace("size 1", "size 2")).is_none());
+        assert!(reason_on_mount(birth, &birth.replace("1fff", "17ff"), false).is_some());
+        assert!(reason_on_mount(birth, &birth.replace("size 1", "size 2"), false).is_none());
         assert!(!parts_on_mount("1 sendfile = E22") && !parts_on_mount("1 sendfile = 0"));
+        assert!(parts_on_mount("1 sendfile = E14"));
         assert!(parts_on_mount("1 sendfile = 70000") && !parts_on_mount("1 read = 7"));
         assert!(parts_on_mount("1 writev = E14") && !parts_on_mount("1 write = 14"));
+    }
+
+    #[test]
+    fn positions_in_directories_are_not_compared_on_a_mount() {
+        let sought = |answer: &str| format!("3 lseek = {answer}{IN_DIRECTORY}");
+        assert!(reason_on_mount(&sought("10000"), &sought("75576"), false).is_some());
+        assert!(reason_on_mount("3 lseek = 10000", "3 lseek = 75576", false).is_none());
+        assert!(reason(&sought("10000"), &sought("75576"), false).is_none());
+        assert!(moves_in_directory(&sought("10000")) && !moves_in_directory(&sought("0")) && !moves_in_directory(&sought("E22")));
+        assert!(!moves_in_directory("3 lseek = 10000"));
+        let (plain, array) = ("4 getdents64 = E14", "4 getdents64 = 0");
+        assert!(reason_on_mount(plain, array, true).is_some() && reason_on_mount(plain, array, false).is_none());
+    }
+
+    #[test]
+    fn what_is_not_cached_may_be_refused_on_one_side() {
+        let found = reason("18t openat2 = E11 cached", "18t openat2 = E18 cached", false);
+        assert_eq!(found, Some(UNCACHED));
+        assert_eq!(reason("18 openat2 = 17 cached", "18 openat2 = E11 cached", false), Some(UNCACHED));
+        for others in [("E11", "E18"), ("E2 cached", "E18 cached"), ("E11 cached", "E18")] {
+            let [plain, array] = [others.0, others.1].map(|answer| format!("18 openat2 = {answer}"));
+            assert_eq!(reason(&plain, &array, false), None, "{others:?}");
+        }
+        // What is open only on one side has a number that the other side gives to something else.
+        assert!(parts_here("18 openat2 = 17 cached", "18 openat2 = E11 cached"));
+        assert!(!parts_here("18 openat2 = E11 cached", "18 openat2 = E18 cached"));
     }
 
     #[test]

@@ -22,7 +22,7 @@ const LOCKED: i64 = libc::MAP_LOCKED as i64;
 const READ_WRITE: i64 = 3;
 const HUGE: i64 = i64::MAX;
 
-const PROGRAMS: [fn() -> Vec<Step>; 62] = [
+const PROGRAMS: [fn() -> Vec<Step>; 65] = [
     // dup3 of a closed number to a number that none can be: they are not equal.
     || vec![call("close", vec![Number(3)]), call("dup3", vec![Number(3), Number(-1), Number(0)])],
     // FICLONE of a directory of the array, from what is no descriptor, and onto what is none of the array's.
@@ -686,6 +686,40 @@ const PROGRAMS: [fn() -> Vec<Step>; 62] = [
     },
     // A new name for what is not open, over one that is there.
     || vec![link((19, ""), (-100, "d0/up"), 0x1000), link((19, ""), (-100, "new"), 0x1000)],
+    // A new name for what is open, found by what /proc says of the program, where a symlink leads the name out of the array: the name is looked at first.
+    || {
+        let goals = ["@/s4/..", "@/s4/../x", "@/s4/x", "@/s4", "s5/e/..", "d0/../s4/x"];
+        let links = |from| goals.map(|goal| link((-100, from), (-100, goal), 0x400));
+        let opened = goals.map(|goal| link((3, ""), (-100, goal), 0x1000));
+        let made_by = |child, mut steps: Vec<Step>| {
+            steps.iter_mut().for_each(|step| step.who = Who::Child(child, 1));
+            steps
+        };
+        let steps: Vec<Step> = links("%/hf").into_iter().chain(links("%/hk")).chain(opened).collect();
+        [steps.clone(), made_by(Child::Vfork, steps)].concat()
+    },
+    // What is only looked for in the kernel's caches: across the array's border, and elsewhere.
+    || {
+        let open = |text: &str, resolve: u64| {
+            let how = [0_u64, 0, resolve].iter().flat_map(|word| word.to_ne_bytes()).collect();
+            call("openat2", vec![Number(-100), path(text), Bytes(how, Place::Good), Number(24)])
+        };
+        vec![open("@//d0", 0x21), open("@/nothing", 0x21), open("d0", 0x20)]
+    },
+    // Positions in a directory that nobody has told.
+    || {
+        let seek = |fd: i64, offset: i64, whence: i64| call("lseek", vec![Number(fd), Number(offset), Number(whence)]);
+        let list = |fd: i64, bytes: i64| call("getdents64", vec![Number(fd), Memory(Place::Good), Number(bytes)]);
+        vec![
+            list(13, 10_000),
+            seek(13, 0, 0),
+            list(13, 10_000),
+            list(5, 100),
+            seek(5, 1 << 20, 1),
+            list(5, 10_000),
+            seek(13, 65_536, 2),
+        ]
+    },
 ];
 
 /// Programs that run in a directory whose path is nearly as long as a path may be.

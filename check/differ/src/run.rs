@@ -129,10 +129,11 @@ impl Ground {
         by_seed(&text)
     }
 
-    /// Whether programs differ because a busy machine interrupted a call before it was begun, on one side only: one answer is EINTR, and the program run again gives on the plain directory what the
-    /// array has given, or on the array what the plain directory gives.
+    /// Whether programs differ because a busy machine interrupted a call before it was begun, on one side only: one answer is EINTR, or openat2(2) says EAGAIN because somebody renamed or mounted
+    /// something while the kernel came to `..`. The program run again gives on the plain directory what the array has given, or on the array what the plain directory gives.
     fn is_interrupted(&self, shape: &Shape, seed: u64, found: &(String, String), array: &[String], steps: &[usize]) -> bool {
-        let is_interruption = |line: &str| line.ends_with(&format!(" = E{}", libc::EINTR));
+        let (interrupted, raced) = (format!(" = E{}", libc::EINTR), format!(" openat2 = E{}", libc::EAGAIN));
+        let is_interruption = |line: &str| line.ends_with(&interrupted) || line.ends_with(&raced);
         if !is_interruption(&found.0) && !is_interruption(&found.1) {
             return false;
         }
@@ -232,12 +233,15 @@ fn by_seed(text: &str) -> Results {
 fn difference(shape: &Shape, plain: &[String], array: &[String]) -> Option<(String, String)> {
     let longest = plain.len().max(array.len());
     let nothing = String::from("(nothing)");
+    let mut has_moved = false;
     (0..longest)
         .map(|index| (plain.get(index).unwrap_or(&nothing), array.get(index).unwrap_or(&nothing)))
         .take_while(|(plain, array)| !(allowed::parts_here(plain, array) || shape.mounted && allowed::parts_on_mount(plain)))
         .find(|(plain, array)| {
-            let on_mount = || if shape.mounted { allowed::reason_on_mount(plain, array) } else { None };
-            plain != array && allowed::reason(plain, array, shape.degraded).or_else(on_mount).is_none()
+            let on_mount = || if shape.mounted { allowed::reason_on_mount(plain, array, has_moved) } else { None };
+            let may_not = plain != array && allowed::reason(plain, array, shape.degraded).or_else(on_mount).is_none();
+            has_moved |= [plain, array].iter().any(|line| allowed::moves_in_directory(line));
+            may_not
         })
         .map(|(plain, array)| (plain.clone(), array.clone()))
 }
