@@ -22,7 +22,7 @@ const LOCKED: i64 = libc::MAP_LOCKED as i64;
 const READ_WRITE: i64 = 3;
 const HUGE: i64 = i64::MAX;
 
-const PROGRAMS: [fn() -> Vec<Step>; 65] = [
+const PROGRAMS: [fn() -> Vec<Step>; 67] = [
     // dup3 of a closed number to a number that none can be: they are not equal.
     || vec![call("close", vec![Number(3)]), call("dup3", vec![Number(3), Number(-1), Number(0)])],
     // FICLONE of a directory of the array, from what is no descriptor, and onto what is none of the array's.
@@ -705,6 +705,29 @@ const PROGRAMS: [fn() -> Vec<Step>; 65] = [
             call("openat2", vec![Number(-100), path(text), Bytes(how, Place::Good), Number(24)])
         };
         vec![open("@//d0", 0x21), open("@/nothing", 0x21), open("d0", 0x20)]
+    },
+    // An append whose bytes cannot be read leaves a file its set-ID bits, whoever the process is when it ends.
+    || {
+        vec![
+            call("fchmod", vec![Number(3), Number(0o7777)]),
+            call("openat", vec![Number(-100), path("f0"), Number(0o2001), Number(0)]),
+            call("pwrite64", vec![Number(16), Memory(Place::Unmapped), Number(10), Number(4095)]),
+            call("fchmod", vec![Number(11), Number(0o6755)]),
+            call("write", vec![Number(11), Memory(Place::Unmapped), Number(10_000)]),
+            rights(Rights::DropEffective),
+            call("fstat", vec![Number(3), Memory(Place::Good)]),
+        ]
+    },
+    // Behind a file's end there is no page (SIGBUS), also where stores are noticed by page protection, as in a process that has given up rights before it maps.
+    || {
+        let protect = |bits: i64| call("mprotect", vec![at(0), Number(32 * PAGE), Number(bits)]);
+        let store = |page: i64| call("store", vec![at(page), Number(5)]);
+        let mapped = map(0, 32 * PAGE, READ_WRITE, SHARED | FIXED, 3);
+        let mut steps = vec![rights(Rights::Drop), mapped, store(20)];
+        for bits in [2, 3, 1, 0, 2] {
+            steps.extend([protect(bits), store(20), store(0), store(31), load(2, PAGE), load(20, PAGE)]);
+        }
+        steps
     },
     // Positions in a directory that nobody has told.
     || {

@@ -62,7 +62,7 @@ impl Inode {
     }
 
     /// Whether any member in use says so: a process that died may have taken them away on some only.
-    fn gives_privileges(&self) -> bool {
+    pub(crate) fn gives_privileges(&self) -> bool {
         self.in_use().any(|(_, backing)| gives(backing))
     }
 

@@ -258,7 +258,7 @@ impl Inode {
     /// Repairs the end of the file: gives every member the size, and makes the bytes behind the end zeros. The size
     /// lock is held. Does nothing if this process may not store into the file, or must not yet.
     #[cold]
-    fn finish_tail(&self) -> Result<(), OsError> {
+    pub(crate) fn finish_tail(&self) -> Result<(), OsError> {
         if !self.writable || self.is_left_alone() {
             return Ok(());
         }

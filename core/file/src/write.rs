@@ -93,9 +93,14 @@ impl Inode {
             let held = self.lock_stripes(Blocks::of(&self.geometry, offset, bytes as u64))?;
             // SAFETY: as the caller promises; the stripes are locked.
             if let Err(error) = unsafe { self.store(offset, src, bytes) } {
+                drop(held);
                 if end > size {
                     // Some of it may lie behind the end.
                     self.leave_tail();
+                    if self.gives_privileges() {
+                        // Whoever comes next may have to take them away for that, which this process need not. If it fails, somebody else tries again.
+                        let _ = self.finish_tail();
+                    }
                 }
                 // Pieces that went through the journal may have made the file longer: they are written, and nobody must append them once more.
                 let reached = self.size().min(end);

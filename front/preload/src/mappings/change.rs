@@ -379,6 +379,11 @@ impl super::Mappings {
         if result < 0 {
             mapping.protection = before;
         }
+        // Behind the end there is nothing to store to, and nothing to follow. The kernel says so (SIGBUS) where it finds the right to store, and otherwise that the right is not there (SIGSEGV).
+        let behind = mapping.composed.clamp(start, end);
+        if result == 0 && allowed != protection && behind < end {
+            let _ = call_on(call, behind, end, protection);
+        }
         mapping.give_held();
         self.list.insert(index, mapping);
         result
