@@ -724,6 +724,8 @@ const PROGRAMS: [fn() -> Vec<Step>; 67] = [
         let store = |page: i64| call("store", vec![at(page), Number(5)]);
         let mapped = map(0, 32 * PAGE, READ_WRITE, SHARED | FIXED, 3);
         let mut steps = vec![rights(Rights::Drop), mapped, store(20)];
+        // MADV_POPULATE_WRITE finds the right to store.
+        steps.extend([advise(0, 2 * PAGE, 23), advise(0, 32 * PAGE, 23), advise(1, HUGE, 23), load(0, 3 * PAGE)]);
         for bits in [2, 3, 1, 0, 2] {
             steps.extend([protect(bits), store(20), store(0), store(31), load(2, PAGE), load(20, PAGE)]);
         }

@@ -3,14 +3,14 @@
 //! concerns the file; both kinds are served here.
 
 use super::change::{is_locked, pages};
-use super::{Mappings, any, table};
+use super::{Mappings, PAGE, any, table};
 use crate::calls::fetch;
 use crate::dispatch::{Call, Verdict};
 use crate::program;
 use heap::vec::Vec;
 use linux_raw_sys::general::{
     __NR_madvise, MADV_COLD, MADV_COLLAPSE, MADV_DOFORK, MADV_DONTFORK, MADV_DONTNEED, MADV_DONTNEED_LOCKED, MADV_HUGEPAGE,
-    MADV_NOHUGEPAGE, MADV_PAGEOUT, MADV_REMOVE,
+    MADV_NOHUGEPAGE, MADV_PAGEOUT, MADV_POPULATE_WRITE, MADV_REMOVE,
 };
 use sys::place::PART;
 use sys::{OsError, RawFd};
@@ -89,6 +89,8 @@ fn advise(call: &mut Call) -> Verdict {
             table.list[range].iter_mut().for_each(|mapping| mapping.dont_fork = advice == MADV_DONTFORK);
             Verdict::Done(call.kernel())
         }
+        // Where stores are noticed by page protection, the kernel would find no right to store. The table's lock keeps the right there until the kernel has used it.
+        MADV_POPULATE_WRITE if table.let_store(start, end) => Verdict::Done(call.kernel()),
         _ => Verdict::Pass,
     }
 }
@@ -126,6 +128,24 @@ pub(crate) fn process_madvise(call: &mut Call) -> Verdict {
 }
 
 impl Mappings {
+    /// Gives the right to store to what of the range is to be stored to and does not have it, where stores are noticed by page protection. Whether any mapping of that kind is there.
+    fn let_store(&mut self, start: usize, end: usize) -> bool {
+        let mut is_any = false;
+        for index in self.touching(start, end) {
+            let mapping = &self.list[index];
+            if !mapping.tells_stores() || !mapping.is_writable() {
+                continue;
+            }
+            is_any = true;
+            let (from, to) = mapping.part(start, end);
+            for page in (from..to.min(mapping.composed)).step_by(PAGE) {
+                // Without space the kernel finds no right, and says so.
+                let _ = self.give(index, page);
+            }
+        }
+        is_any
+    }
+
     /// Sets the unit in which stores to the range are followed, as MADV_HUGEPAGE and MADV_NOHUGEPAGE wish it.
     fn advise_unit(&mut self, start: usize, end: usize, wants_huge: bool) -> Result<(), OsError> {
         self.split(start);
