@@ -150,7 +150,7 @@ fn look(names: &Namespace, path: &[u8], follow: bool) -> io::Result<Found> {
     let stat = Stat::of(&names.fstat(opened.anchor.as_fd(), &opened.node)?);
     let node = match &opened.node {
         Node::File(_) => tree::Node::File(Box::new(ArrayFile::new(*names, opened)?)),
-        Node::Directory => tree::Node::Directory(Box::new(ArrayDirectory { names: *names, opened })),
+        Node::Directory(_) => tree::Node::Directory(Box::new(ArrayDirectory { names: *names, opened })),
         _ => tree::Node::Other,
     };
     Ok(Found { stat, node })

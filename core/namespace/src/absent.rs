@@ -96,11 +96,18 @@ impl Namespace {
     }
 
     /// Calls `ask`. If it answers that a logical path is not there, and a witness has the path, the contradiction is settled
-    /// and `ask` is called once more.
+    /// and `ask` is called once more. So it is if members have changed meanwhile: another process may have settled it, and the
+    /// member that has answered may be out.
     pub(crate) fn doubting<T>(&self, path: &[u8], ask: impl Fn() -> Result<T>) -> Result<T> {
         loop {
+            let epoch = self.array().runtime().epoch();
             match ask() {
-                Err(error) if is_absence(error) && self.is_denied(path) && self.arbitrate(path)? => {}
+                Err(error) if is_absence(error) => {
+                    let is_settled = self.is_denied(path) && self.arbitrate(path)?;
+                    if !is_settled && self.array().runtime().epoch() == epoch {
+                        return Err(error);
+                    }
+                }
                 result => return result,
             }
         }
@@ -178,7 +185,7 @@ impl Namespace {
 
     /// Runs `judge` with the namespace lock held. While a change that a dead process began cannot be made good, nothing is
     /// judged, and the result is false.
-    fn with_names_held(&self, judge: impl FnOnce() -> Result<bool>) -> Result<bool> {
+    pub(crate) fn with_names_held(&self, judge: impl FnOnce() -> Result<bool>) -> Result<bool> {
         if self.holder.load(Ordering::Relaxed) == own_thread() {
             return judge();
         }

@@ -10,7 +10,7 @@ use crate::{Namespace, Node, ProgramPath, Reached};
 use alloc::vec::Vec;
 use format::{ATTRIBUTE_NAME, Attribute, NameKind};
 use sys::rustix::fs::{
-    AtFlags, CWD, FileType, Gid, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags, chmodat, chownat, fchmod,
+    AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags, chmodat, chownat, fchmod,
     fchown, fremovexattr, fsetxattr, fstat, futimens, getxattr, removexattr, setxattr, utimensat,
 };
 use sys::{AsFd, AsRawFd, BorrowedFd, OsError, OwnedFd, Result};
@@ -210,7 +210,7 @@ impl Namespace {
     /// truncate(2).
     pub fn truncate<'p>(&self, path: impl Into<ProgramPath<'p>>, bytes: u64) -> Result<Reached<()>> {
         let place = self.find(path.into(), OFlags::PATH | OFlags::CLOEXEC, true)?;
-        place.and_then(|found| self.truncate_open(found.fd.as_fd(), &Node::Path, bytes))
+        place.and_then(|found| self.truncate_open(found.fd.as_fd(), &Node::Path(None), bytes))
     }
 
     fn change_at(&self, path: ProgramPath<'_>, follow: bool, change: &Change<'_>) -> Result<Reached<()>> {
@@ -274,9 +274,12 @@ impl Namespace {
     fn change_open(&self, fd: BorrowedFd<'_>, node: &Node, change: &Change<'_>) -> Result<()> {
         self.changing(|| {
             let Node::File(file) = node else {
+                // The descriptor of a directory may lie on a lost member.
+                let fd = crate::stat::current(fd, node);
                 match self.logical_path_of(fd)? {
                     Some(path) if self.leads_to(&path, fd) => {
-                        return self.change_found(&path, self.array().first_in_use()?, fd, change);
+                        let slot = self.slot_of(fd).filter(|&slot| self.array().in_use().contains(slot));
+                        return self.change_found(&path, slot.map_or_else(|| self.array().first_in_use(), Ok)?, fd, change);
                     }
                     _ => {}
                 }
@@ -349,10 +352,14 @@ impl Namespace {
         Ok(known.or_else(|| self.path_of(file.attribute()).and_then(|path| there(&path[1..]))))
     }
 
-    /// Whether a logical path still leads to what a descriptor is open on.
+    /// Tells whether a logical path still leads to what a descriptor is open on, be that on the lowest member or on a later one.
     pub(crate) fn leads_to(&self, path: &[u8], fd: BorrowedFd<'_>) -> bool {
-        let named = self.on_first(|root| Located::below(root.as_fd(), &path[1..])?.stat());
-        matches!((named, fstat(fd)), (Ok(a), Ok(b)) if (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino))
+        let stat = |root: &OwnedFd| Located::below(root.as_fd(), &path[1..])?.stat();
+        let is_named =
+            |named: Result<Stat>| matches!((named, fstat(fd)), (Ok(a), Ok(b)) if (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino));
+        let is_later = |slot: &Slot| self.array().in_use().contains(*slot) && self.array().first_in_use() != Ok(*slot);
+        let on_later = || self.root(self.slot_of(fd).filter(is_later).ok_or(OsError::NODEV)?).and_then(stat);
+        is_named(self.on_first(stat)) || is_named(on_later())
     }
 }
 

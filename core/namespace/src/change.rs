@@ -1,5 +1,6 @@
 //! Changes of names: directories, links, removal, renaming.
 
+use crate::absent::AGAIN;
 use crate::create::is_dots;
 use crate::everywhere::On;
 use crate::located::Located;
@@ -227,6 +228,10 @@ impl Namespace {
                 let make = |on: &On, goal: &Located<'_>| {
                     let source = from.on(on)?;
                     match linkat(source.directory(), source.name(), goal.directory(), goal.name(), AtFlags::empty()) {
+                        // Somebody has removed the source on this member by hand, after it was looked at.
+                        Err(OsError::NOENT) if on.first && self.is_denied(&from.path) && self.arbitrate_locked(&from.path)? => {
+                            Err(AGAIN)
+                        }
                         // A directory, or what is another user's, has the file's place on this member.
                         Err(OsError::PERM) if !on.first => Err(OsError::NOENT),
                         result => result,
@@ -250,7 +255,7 @@ impl Namespace {
         let to = to.into();
         let opened = match node {
             // What only names a file may have another name by now.
-            Node::Path
+            Node::Path(_)
                 if is_file(sys::rustix::fs::fstat(fd).ok())
                     && !self.logical_path_of(fd)?.is_some_and(|path| self.leads_to(&path, fd)) =>
             {
@@ -293,7 +298,11 @@ impl Namespace {
                     None => return Err(OsError::IO),
                 };
                 let from = crate::descriptor::link(own.as_raw_fd());
-                linkat(CWD, from.as_slice(), at.directory(), at.name(), AtFlags::SYMLINK_FOLLOW)
+                match linkat(CWD, from.as_slice(), at.directory(), at.name(), AtFlags::SYMLINK_FOLLOW) {
+                    // The kernel gives no name to what has lost all of its names, be it by hand.
+                    Err(OsError::NOENT) if on.first && self.is_settled_anew(own, file.attribute())? => Err(AGAIN),
+                    result => result,
+                }
             };
             let record = NameRecord { to: &target.path, ..record(NameKind::Link, b"", Some(file.attribute())) };
             self.logged(record, || {

@@ -62,7 +62,7 @@ impl Namespace {
         )?;
         // NOFOLLOW is not added here: the program would see it in the descriptor's flags.
         let flags = flags.difference(OFlags::CREATE | OFlags::EXCL | OFlags::TRUNC);
-        let anchor = || self.asking_first(|on| target.open(on, flags, Mode::empty()));
+        let anchor = || self.doubting(&target.path, || self.asking_first(|on| target.open(on, flags, Mode::empty())));
         match open_as_owner(&file, anchor) {
             Ok(anchor) => {
                 if let Ok(stat) = fstat(&anchor) {

@@ -1,12 +1,13 @@
 //! The file or directory that a descriptor of the program stands for, and the current directory.
 
+use crate::absent::AGAIN;
 use crate::located::open_below;
 use crate::open::Trouble;
 use crate::replay::Purpose;
 use crate::{Namespace, Node, ProgramPath, Reached};
 use alloc::vec::Vec;
 use file::FileRef;
-use format::Attribute;
+use format::{Attribute, InodeState};
 use sys::rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fcntl_getfl, fstat, readlinkat, statat};
 use sys::{AsRawFd, BorrowedFd, OsError, OwnedFd, RawFd, Result};
 use units::Slot;
@@ -40,15 +41,17 @@ impl Namespace {
     }
 
     /// The logical path of a host path, as [`Self::logical`], with the slot of the member. The slot is None
-    /// if the path lies in the directory of a member that is out, of one that was replaced, or of one whose
-    /// directory was renamed since this process opened it.
+    /// if the path lies in what was the directory of a member that is out, or of one that was replaced.
     #[must_use]
     pub fn placed<'a>(&self, host: &'a [u8]) -> Option<(&'a [u8], Option<Slot>)> {
         let below = |root: &Vec<u8>| !root.is_empty() && array::config::is_below(host, root);
         let slot = self.roots.iter().position(below);
-        let root_bytes = match slot {
-            Some(slot) => self.roots[slot].len(),
-            None => self.lost_root_bytes(host)?,
+        let (root_bytes, slot) = match slot {
+            Some(slot) => (self.roots[slot].len(), Some(slot)),
+            None => {
+                let bytes = self.lost_root_bytes(host)?;
+                (bytes, self.slot_of_root(&host[..bytes]))
+            }
         };
         Some(&host[root_bytes..]).filter(|path| self.owns(path)).map(|path| (path, slot))
     }
@@ -68,6 +71,13 @@ impl Namespace {
         let Some(root) = self.array().first_in_use().ok().and_then(|slot| self.roots.get(slot)) else { return false };
         let is_there = |stat: sys::rustix::fs::Stat| self.array().runtime().is_root(stat.st_dev, stat.st_ino);
         !root.is_empty() && !statat(CWD, root.as_slice(), AtFlags::SYMLINK_NOFOLLOW).is_ok_and(is_there)
+    }
+
+    /// The member in use whose directory is at a path, to which it was renamed since this process opened it.
+    fn slot_of_root(&self, path: &[u8]) -> Option<Slot> {
+        let there = statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        let is_it = |stat: sys::rustix::fs::Stat| (stat.st_dev, stat.st_ino) == (there.st_dev, there.st_ino);
+        self.array().in_use().iter().find(|&slot| self.root(slot).and_then(fstat).is_ok_and(is_it))
     }
 
     /// The length of the shortest prefix of `host` that is the root of a member, be that out, replaced or
@@ -135,12 +145,12 @@ impl Namespace {
         if flags.contains(OFlags::PATH) {
             // It may be a directory's.
             self.files.note_path_opened();
-            return Ok(Some(Node::Path));
+            return Ok(Some(Node::Path(None)));
         }
         let stat = fstat(fd)?;
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => {}
-            FileType::Directory => return Ok(Some(Node::Directory)),
+            FileType::Directory => return Ok(Some(Node::Directory(None))),
             _ => return Ok(Some(Node::Other)),
         }
         let attribute = match self.attribute_open(fd) {
@@ -167,15 +177,55 @@ impl Namespace {
         match self.attach(&path, attribute, for_writing) {
             // The file was renamed or removed after its path was read, or is being renamed now. While the
             // namespace lock is held, names stand still.
-            Err(Trouble::Changed) => self.locked_for(Purpose::Look, |_| self.attach_open_locked(fd, attribute, for_writing)),
+            Err(Trouble::Changed) => {
+                self.locked_for(Purpose::Look, |whole| match self.attach_found(fd, attribute, for_writing) {
+                    Err(OsError::STALE) if whole.is_ok() => self.attach_settled(fd, attribute, for_writing),
+                    result => result,
+                })
+            }
             Err(Trouble::Os(error)) => Err(error),
             Ok(file) => Ok(file),
         }
     }
 
-    /// As [`Self::attach_open`]; the caller holds the namespace lock. A path that the file no longer has does
-    /// no harm: what lies there does not have the attribute.
+    /// As [`Self::attach_open`]; the caller holds the namespace lock, and no change of names is unfinished.
     pub(crate) fn attach_open_locked(&self, fd: BorrowedFd<'_>, attribute: Attribute, for_writing: bool) -> Result<FileRef> {
+        match self.attach_found(fd, attribute, for_writing) {
+            Err(OsError::STALE) => self.attach_settled(fd, attribute, for_writing),
+            result => result,
+        }
+    }
+
+    /// As [`Self::attach_open_locked`], after the members have settled what they have at the file's path: one of them may lack
+    /// the file there, since somebody has removed it by hand.
+    fn attach_settled(&self, fd: BorrowedFd<'_>, attribute: Attribute, for_writing: bool) -> Result<FileRef> {
+        if self.files.state_of(attribute) != Some(InodeState::Used) {
+            return Err(OsError::STALE);
+        }
+        let path = self.logical_path_of(fd)?.ok_or(OsError::STALE)?;
+        if !self.is_settled_anew(fd, attribute)? && self.leads_to(&path, fd) {
+            match self.complete(&path) {
+                // A member went out in it.
+                Ok(()) | Err(AGAIN) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.attach_found(fd, attribute, for_writing)
+    }
+
+    /// Tells whether the lowest member is another one now, or has a name again, since the members have settled what they have at the
+    /// path of an open file that has a name: somebody may have removed that by hand. The namespace lock is held.
+    pub(crate) fn is_settled_anew(&self, fd: BorrowedFd<'_>, attribute: Attribute) -> Result<bool> {
+        if self.files.state_of(attribute) != Some(InodeState::Used) {
+            return Ok(false);
+        }
+        let Some(path) = self.logical_path_of(fd)? else { return Ok(false) };
+        self.arbitrate_locked(path.strip_suffix(crate::twin::DELETED).unwrap_or(&path))
+    }
+
+    /// As [`Self::attach_open`], by the paths that the file may have. The caller holds the namespace lock. A path that the file no
+    /// longer has does no harm: what lies there does not have the attribute.
+    fn attach_found(&self, fd: BorrowedFd<'_>, attribute: Attribute, for_writing: bool) -> Result<FileRef> {
         let path = self.logical_path_of(fd)?.ok_or(OsError::STALE)?;
         let orphan = [b"/", file::orphan_path(attribute).as_slice()].concat();
         let found = match self.attach(&path, attribute, for_writing) {

@@ -60,6 +60,8 @@ impl Namespace {
                 match change() {
                     // A member went out in it.
                     Err(AGAIN) => {}
+                    // The error of a call on a descriptor does not say which member has failed.
+                    Err(error) if is_dead_to_changes(error) && self.let_failing_go(error) => {}
                     result => return result,
                 }
             }
@@ -93,6 +95,14 @@ impl Namespace {
                 Err(OsError::MFILE) if self.files.discard_idle() => act(&on),
                 result => result,
             };
+            // Another process has taken the member out meanwhile, perhaps for what it lacks: its answer says nothing.
+            if result.is_err() && self.array().runtime().out().contains(slot) {
+                if on.first {
+                    return Err(AGAIN);
+                }
+                failed = true;
+                continue;
+            }
             // Its tree is not the first's, and is made so; that may bring the change with it.
             let result = match result {
                 Err(error) if !on.first && is_divergence(error) => self

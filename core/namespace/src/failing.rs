@@ -40,16 +40,15 @@ impl Namespace {
     }
 
     /// Looks whether each member still answers, and takes changes if `error` says that one does not, after such a call. Those that do not,
-    /// and can be spared, go out.
-    pub fn let_failing_go(&self, error: OsError) {
+    /// and can be spared, go out. Returns whether one went out.
+    pub fn let_failing_go(&self, error: OsError) -> bool {
         let has_failed = |slot: &Slot| {
             let is_read_only = || self.root(*slot).is_ok_and(|root| array::is_read_only(root.as_fd()));
             self.look_into(*slot).is_err_and(is_dead) || error == OsError::ROFS && is_read_only()
         };
-        for slot in self.array().in_use().iter().filter(has_failed) {
-            // One that cannot be spared stays, for who gets along with it.
-            let _ = self.array().do_without(slot, error);
-        }
+        let failing = self.array().in_use().iter().filter(has_failed);
+        // One that cannot be spared stays, for who gets along with it.
+        failing.filter(|&slot| self.array().do_without(slot, error).is_ok()).count() != 0
     }
 
     fn failing(&self) -> MemberSet {

@@ -61,6 +61,7 @@ mod sticky;
 mod sync;
 mod target;
 mod text;
+mod twin;
 mod xattr;
 
 pub use backing::is_backing;
@@ -76,6 +77,7 @@ pub use sys::rustix::fs::{
     Access, AtFlags, FileType, OFlags, RenameFlags, ResolveFlags, Stat, StatFs, Statx, StatxFlags, Timestamps, XattrFlags,
 };
 pub use text::{hold_text, holds_text};
+pub use twin::Twin;
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -109,15 +111,27 @@ pub struct Namespace {
 pub enum Node {
     /// A file whose bytes are on all members: reads and writes go through this.
     File(FileRef),
-    /// A directory: the anchor serves it, but for names that are hidden ([`Namespace::hides`]).
-    Directory,
+    /// A directory: the anchor serves it, but for names that are hidden ([`Namespace::hides`]), until its member is lost. Then the
+    /// twin does, if there is one.
+    Directory(Option<Twin>),
     /// A pipe, socket or device: the anchor alone serves it.
     Other,
     /// A file handed to this process whose backing files it cannot find or may not open. The anchor alone holds a part of it at most, so
     /// nothing is to be read or written there.
     Lost,
-    /// Opened with O_PATH: it only names something. [`Namespace::fstat`] tells what.
-    Path,
+    /// Opened with O_PATH: it only names something. [`Namespace::fstat`] tells what. A directory may have a twin.
+    Path(Option<Twin>),
+}
+
+impl Node {
+    /// The twin of a directory.
+    #[must_use]
+    pub const fn twin(&self) -> Option<&Twin> {
+        match self {
+            Self::Directory(twin) | Self::Path(twin) => twin.as_ref(),
+            _ => None,
+        }
+    }
 }
 
 /// A descriptor for the program.

@@ -13,7 +13,7 @@ use crate::located::open_below;
 use crate::remembered::Epochs;
 use crate::replay::Purpose;
 use crate::resolve::{Found, without_slashes};
-use crate::{Namespace, Node, Opened, ProgramPath, Reached};
+use crate::{Namespace, Node, Opened, ProgramPath, Reached, Twin};
 use alloc::vec::Vec;
 use core::cell::Cell;
 use dax::Access;
@@ -216,8 +216,8 @@ impl Namespace {
     /// Opens what is there. Looks again as long as a witness contradicts the lowest member: each
     /// contradiction is settled before the next look, at worst by taking a member out.
     fn open_existing(&self, path: ProgramPath<'_>, flags: OFlags) -> core::result::Result<Reached<Opened>, Trouble> {
-        let (epochs, found, stat) = loop {
-            let epochs = self.epochs();
+        let (epochs, found, stat, twin) = loop {
+            let (epochs, names_epoch) = (self.epochs(), self.array().runtime().names_epoch());
             let found = match self.find(path, flags.difference(CHANGING), !flags.contains(OFlags::NOFOLLOW))? {
                 Reached::Array(found) => found,
                 Reached::Host(path) => return Ok(Reached::Host(path)),
@@ -225,7 +225,7 @@ impl Namespace {
             let stat = fstat(&found.fd)?;
             let is_contradicted = match FileType::from_raw_mode(stat.st_mode) {
                 FileType::RegularFile if flags.contains(OFlags::PATH) => {
-                    let (_, known) = self.ask(found.fd.as_fd(), &Node::Path)?;
+                    let (_, known) = self.ask(found.fd.as_fd(), &Node::Path(None))?;
                     known.is_ok_and(|known| known.is_none()) && self.is_foreign_contradicted(&found.path)?
                 }
                 // That the members agree shows when the backing files are opened.
@@ -233,29 +233,37 @@ impl Namespace {
                 FileType::Directory if !flags.contains(OFlags::PATH) => self.lists_fewer(&found.path, &stat, epochs)?,
                 _ => self.is_contradicted(&found.path, identity(&stat), epochs)?,
             };
-            if !is_contradicted {
-                break (epochs, found, stat);
+            if is_contradicted {
+                continue;
+            }
+            let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+            let twin = if is_directory { self.twin_of_found(&found, names_epoch) } else { None };
+            // Where a directory is that lies on a member which went out meanwhile its twin alone would tell.
+            if !is_directory || twin.is_some() || self.array().in_use().contains(found.slot) {
+                break (epochs, found, stat, twin);
             }
         };
         if flags.contains(OFlags::CREATE) {
             self.check_opening_made(path, &found.path, &stat)?;
         }
         let node = match FileType::from_raw_mode(stat.st_mode) {
-            kind if flags.contains(OFlags::PATH) => self.path_node(kind),
+            kind if flags.contains(OFlags::PATH) => self.path_node(kind, || twin),
             FileType::RegularFile => Node::File(self.file_of(&found, flags, &stat, epochs)?),
             FileType::Directory if flags.intersects(OFlags::CREATE | OFlags::TRUNC) => return Err(OsError::ISDIR.into()),
-            FileType::Directory => Node::Directory,
+            FileType::Directory => Node::Directory(twin),
             _ => Node::Other,
         };
         Ok(Reached::Array(Opened { anchor: found.fd, node, path: found.path, is_made: false }))
     }
 
     /// What a descriptor stands for that was opened with O_PATH.
-    pub(crate) fn path_node(&self, kind: FileType) -> Node {
-        if kind == FileType::RegularFile {
-            self.files.note_path_opened();
+    pub(crate) fn path_node(&self, kind: FileType, twin: impl FnOnce() -> Option<Twin>) -> Node {
+        match kind {
+            FileType::RegularFile => self.files.note_path_opened(),
+            FileType::Directory => return Node::Path(twin()),
+            _ => {}
         }
-        Node::Path
+        Node::Path(None)
     }
 
     /// Opens the file behind the anchor `found` and, with O_TRUNC, truncates it.

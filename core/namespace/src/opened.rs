@@ -12,7 +12,7 @@ use format::ATTRIBUTE_NAME;
 use sys::rustix::fs::{
     Access, AtFlags, CWD, FileType, Mode, OFlags, accessat, fstat, getxattr, getxattr_query, listxattr, openat,
 };
-use sys::{AsRawFd, BorrowedFd, OsError, Result};
+use sys::{AsFd, AsRawFd, BorrowedFd, OsError, Result};
 
 impl Namespace {
     /// open(2).
@@ -52,9 +52,9 @@ impl Namespace {
         }
         let anchor = openat(CWD, link.as_slice(), flags.difference(CHANGING), Mode::empty())?;
         let node = match kind {
-            kind if flags.contains(OFlags::PATH) => self.path_node(kind),
+            kind if flags.contains(OFlags::PATH) => self.path_node(kind, || self.twin_of(anchor.as_fd())),
             FileType::RegularFile => Node::File(self.file_open_as(fd, node, writes || cuts)?),
-            FileType::Directory => Node::Directory,
+            FileType::Directory => Node::Directory(self.twin_of(anchor.as_fd())),
             _ => Node::Other,
         };
         if let Node::File(file) = &node {

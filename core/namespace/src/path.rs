@@ -8,9 +8,10 @@
 //! the call is made relative to the directory itself. On the other members the known part is
 //! reached without symlinks or not at all.
 
-use crate::Namespace;
+use crate::twin::host_path_of;
+use crate::{Namespace, Twin};
 use alloc::vec::Vec;
-use sys::rustix::fs::{CWD, FileType, fstat, readlinkat};
+use sys::rustix::fs::{CWD, FileType, fstat};
 use sys::{AsRawFd, BorrowedFd, OsError, Result};
 use units::Slot;
 
@@ -31,6 +32,8 @@ struct Start<'a> {
     directory: BorrowedFd<'a>,
     /// The member that the directory lies on. It is None if the directory lies on what is a member no more.
     slot: Option<Slot>,
+    /// What tells where the directory is when members are lost, with the descriptor that it is the twin of.
+    twin: Option<(BorrowedFd<'a>, &'a Twin)>,
 }
 
 impl<'a> ProgramPath<'a> {
@@ -38,7 +41,13 @@ impl<'a> ProgramPath<'a> {
     /// directory's logical path, a slash follows, and then the path relative to the directory. `slot` is the member that the directory lies on ([`Namespace::placed`]).
     #[must_use]
     pub const fn relative(directory: BorrowedFd<'a>, slot: Option<Slot>, text: &'a [u8], known_bytes: usize) -> Self {
-        Self { text, known_bytes, start: Some(Start { directory, slot }), refusal: None }
+        Self { text, known_bytes, start: Some(Start { directory, slot, twin: None }), refusal: None }
+    }
+
+    /// This path, which starts at an open directory that has a twin. `first` is the descriptor that the twin was opened for.
+    #[must_use]
+    pub fn with_twin(self, first: BorrowedFd<'a>, twin: &'a Twin) -> Self {
+        Self { start: self.start.map(|start| Start { twin: Some((first, twin)), ..start }), ..self }
     }
 
     /// A path in which no symlink is to be followed: it was found out, not written by the program.
@@ -143,10 +152,10 @@ impl<'a> From<&'a Vec<u8>> for ProgramPath<'a> {
 }
 
 /// The text of a path that starts from an open directory, with what that is called now.
-struct Renewed {
+struct Renewed<'a> {
     text: Vec<u8>,
     known_bytes: usize,
-    slot: Option<Slot>,
+    start: Start<'a>,
 }
 
 impl Namespace {
@@ -157,17 +166,15 @@ impl Namespace {
     /// `NOENT` for a directory that is not in the array any more, and those of `act`.
     pub(crate) fn with_present<'a, T>(&self, path: ProgramPath<'a>, act: impl FnOnce(ProgramPath<'_>) -> Result<T>) -> Result<T> {
         let Some(start) = path.start else { return act(path) };
-        let Renewed { text, known_bytes, slot } = self.renewed(&path, start.directory)?;
-        act(ProgramPath::relative(start.directory, slot, &text, known_bytes))
+        let Renewed { text, known_bytes, start } = self.renewed(&path, start)?;
+        act(ProgramPath { text: &text, known_bytes, start: Some(start), refusal: None })
     }
 
-    fn renewed(&self, path: &ProgramPath<'_>, directory: BorrowedFd<'_>) -> Result<Renewed> {
-        let host = if directory.as_raw_fd() == CWD.as_raw_fd() {
-            crate::deep::current_directory()?
-        } else {
-            readlinkat(CWD, crate::descriptor::link(directory.as_raw_fd()).as_slice(), Vec::new())?.into_bytes()
-        };
+    fn renewed<'a>(&self, path: &ProgramPath<'_>, start: Start<'a>) -> Result<Renewed<'a>> {
+        let directory = start.twin.map_or(start.directory, |(first, twin)| twin.present(first));
+        let host = host_path_of(directory)?;
         let (known, slot) = self.placed(&host).ok_or(OsError::NOENT)?;
-        Ok(Renewed { text: [known, &path.text[path.known_bytes..]].concat(), known_bytes: known.len(), slot })
+        let text = [known, &path.text[path.known_bytes..]].concat();
+        Ok(Renewed { text, known_bytes: known.len(), start: Start { directory, slot, ..start } })
     }
 }

@@ -46,7 +46,7 @@ impl Namespace {
             return Ok(Reached::Array(self.told(stat, known)));
         }
         self.look_longer(path, follow, |found| {
-            let (stat, known) = self.ask(found.fd.as_fd(), &Node::Path)?;
+            let (stat, known) = self.ask(found.fd.as_fd(), &Node::Path(None))?;
             let known = known?;
             Ok((identity(&stat), known.is_some(), self.told(stat, known)))
         })
@@ -189,7 +189,7 @@ impl Namespace {
             return Ok(Reached::Array(self.told_more(stat, known)));
         }
         self.look_longer(path, follow, |found| {
-            let (stat, known) = self.ask_more(found.fd.as_fd(), &Node::Path, flags, mask)?;
+            let (stat, known) = self.ask_more(found.fd.as_fd(), &Node::Path(None), flags, mask)?;
             let (known, [device, inode]) = (known?, backing_of(&stat));
             Ok(([device, inode, stat.stx_mode.into()], known.is_some(), self.told_more(stat, known)))
         })
@@ -252,7 +252,7 @@ impl Namespace {
     ) -> Result<Option<Known>> {
         Ok(match node {
             Node::File(file) => Some(Known { told: file.told(), nameless: file.name() != Name::Has }),
-            Node::Path if FileType::from_raw_mode(mode) == FileType::RegularFile => {
+            Node::Path(_) if FileType::from_raw_mode(mode) == FileType::RegularFile => {
                 let attribute = match self.attribute_open(fd) {
                     Ok(Some(attribute)) => attribute,
                     Err(error) if is_dead(error) => return Err(error),
@@ -307,11 +307,11 @@ impl Namespace {
     }
 }
 
-/// The descriptor that knows a file: an anchor on a member that went out of use does not see what happens to the others.
+/// The descriptor that knows a file or directory: an anchor on a member that went out of use does not see what happens to the others.
 pub(crate) fn current<'a>(fd: BorrowedFd<'a>, node: &'a Node) -> BorrowedFd<'a> {
     match node {
         Node::File(file) => file.backing_fds().next().map_or(fd, |(_, fd)| fd),
-        _ => fd,
+        _ => node.twin().map_or(fd, |twin| twin.present(fd)),
     }
 }
 

@@ -55,10 +55,10 @@ fn open_flags_do_what_the_kernel_does() {
     assert_eq!(refused(open("/data/link", OFlags::NOFOLLOW)), OsError::LOOP);
     assert_eq!(refused(open("/data/link", CREATE | OFlags::NOFOLLOW)), OsError::LOOP);
     assert_eq!(refused(open(&format!("/data/{}", "n".repeat(256)), CREATE)), OsError::NAMETOOLONG);
-    assert!(matches!(inside(open("/data/dir", RDONLY)).node, Node::Directory));
-    assert!(matches!(inside(open("/data/dir/", OFlags::DIRECTORY)).node, Node::Directory));
+    assert!(matches!(inside(open("/data/dir", RDONLY)).node, Node::Directory(_)));
+    assert!(matches!(inside(open("/data/dir/", OFlags::DIRECTORY)).node, Node::Directory(_)));
     let named = inside(open("/data/link", OFlags::PATH));
-    assert!(matches!(named.node, Node::Path));
+    assert!(matches!(named.node, Node::Path(_)));
     assert_eq!(names.fstat(named.anchor.as_fd(), &named.node).unwrap().st_size, 9);
     let append = inside(open("/data/file", OFlags::WRONLY | OFlags::APPEND));
     // SAFETY: the slice is valid.
@@ -209,7 +209,7 @@ fn an_inherited_descriptor_is_recognised() {
     drop(file);
     assert_eq!(names.logical_path_of(raw.as_fd()).unwrap().unwrap(), b"/data/file");
     let directory = std::fs::File::open(member.join("data/dir")).unwrap();
-    assert!(matches!(names.adopt_anchor(directory.as_fd()), Ok(Some(Node::Directory))));
+    assert!(matches!(names.adopt_anchor(directory.as_fd()), Ok(Some(Node::Directory(_)))));
     assert!(names.adopt_anchor(std::fs::File::open("/dev/null").unwrap().as_fd()).unwrap().is_none());
     let meta = std::fs::File::open(member.join(".cxlraid/superblock")).unwrap();
     assert!(names.adopt_anchor(meta.as_fd()).unwrap().is_none());

@@ -158,7 +158,7 @@ fn a_directory_known_by_a_descriptor_is_changed_where_it_is() {
     let array = filled();
     let host = host_directory(&array);
     let opened = inside(array.namespace.open(b"/data/e/sub", OFlags::RDONLY | OFlags::DIRECTORY, 0));
-    assert!(matches!(opened.node, Node::Directory));
+    assert!(matches!(opened.node, Node::Directory(_)));
     replace(&array, 1, "data/e", &host);
     let before = seen(&host);
     let _ = array.namespace.fchmod(opened.anchor.as_fd(), &opened.node, 0o777);

@@ -91,7 +91,7 @@ fn directories_of_a_lost_member_have_their_logical_paths() {
     let opened = inside(array.namespace.open(b"/data/d", OFlags::RDONLY | OFlags::DIRECTORY, 0));
     let later = lose_first(&array);
     assert_eq!(later.logical_path_of(opened.anchor.as_fd()).unwrap().unwrap(), b"/data/d");
-    assert!(matches!(later.adopt_anchor(opened.anchor.as_fd()), Ok(Some(Node::Directory))));
+    assert!(matches!(later.adopt_anchor(opened.anchor.as_fd()), Ok(Some(Node::Directory(_)))));
     // The process that had it open before says so, too.
     assert_eq!(array.namespace.logical_path_of(opened.anchor.as_fd()).unwrap().unwrap(), b"/data/d");
     // What has the same name below another directory is not the array's.

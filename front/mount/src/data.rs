@@ -75,7 +75,7 @@ impl Session {
         let flags = OFlags::from_bits_retain(asked.flags) & kept | OFlags::CLOEXEC;
         caller::mask(asked.umask);
         let opened = if header.operation == op::TMPFILE {
-            self.names.reopen(self.nodes.get(header.node)?.fd(), &Kind::Path, flags | OFlags::TMPFILE, asked.mode)?
+            self.names.reopen(self.nodes.get(header.node)?.fd(), &Kind::Path(None), flags | OFlags::TMPFILE, asked.mode)?
         } else {
             let child = self.nodes.child(header.node, wire::split_name(rest)?.0)?;
             inside(self.names.open(child.path(), flags | OFlags::CREATE | OFlags::NOFOLLOW, asked.mode)?)?
@@ -94,7 +94,7 @@ impl Session {
         let opened = self.handles.get(handle)?;
         match &opened.node {
             Kind::File(file) => act(file, &opened),
-            Kind::Directory => Err(OsError::ISDIR),
+            Kind::Directory(_) => Err(OsError::ISDIR),
             _ => Err(OsError::INVAL),
         }
     }

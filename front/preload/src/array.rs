@@ -380,7 +380,11 @@ impl Anchored for Node {
         let fd = crate::calls::directory::borrow(descriptor);
         // What cannot be served must not be left to the kernel, which would read and write one member only.
         let node = match &state()?.namespace {
-            Ok(namespace) => namespace.adopt_anchor(fd).unwrap_or(Some(Node::Lost))?,
+            Ok(namespace) => {
+                let node = namespace.adopt_anchor(fd).unwrap_or(Some(Node::Lost))?;
+                // While the kernel is asked about every descriptor, nothing of what it stands for is kept.
+                if crate::process::shares_tables() { node } else { namespace.with_twin(fd, node) }
+            }
             Err(_) => refused(fd)?,
         };
         if crate::process::shares_tables()
@@ -411,7 +415,7 @@ fn refused(fd: BorrowedFd<'_>) -> Option<Node> {
     let is_of_array = || host().is_some_and(|host| logical(&host).is_some());
     match kind {
         FileType::RegularFile if namespace::is_backing(fd) || is_of_array() => Some(Node::Lost),
-        FileType::Directory if is_of_array() => Some(Node::Directory),
+        FileType::Directory if is_of_array() => Some(Node::Directory(None)),
         _ => None,
     }
 }

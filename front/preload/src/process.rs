@@ -274,6 +274,7 @@ fn locks() -> impl DoubleEndedIterator<Item = &'static RawLock> {
         Some(crate::stack::lock()),
         Some(crate::patch::objects::lock()),
         Some(crate::array::held_lock()),
+        Some(crate::calls::directory::lock()),
         Some(crate::descriptors::lock()),
         Some(crate::signals::lock()),
         heap_lock(),

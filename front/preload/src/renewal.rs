@@ -31,6 +31,7 @@ pub(crate) fn forget() {
     stack::abandon();
     mappings::abandon();
     array::abandon_held();
+    directory::abandon();
     OPEN.begin_anew();
     sys::thread::block().lane.store(0, Ordering::Relaxed);
 }

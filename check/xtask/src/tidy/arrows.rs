@@ -33,8 +33,8 @@ const PURE: [&str; 3] = ["core/layout", "core/parity", "core/format"];
 const PURE_MAY_USE: [&str; 4] = ["base/units", "core/layout", "core/parity", "core/format"];
 
 /// Outside crates that may run inside a program (ARCHITECTURE.md): without std, libc or hidden threads.
-const INSIDE_PROGRAMS: [&str; 9] =
-    ["bitflags", "crc", "hashbrown", "iced-x86", "linux-raw-sys", "rustix", "talc", "thiserror", "zerocopy"];
+const INSIDE_PROGRAMS: [&str; 10] =
+    ["bitflags", "crc", "hashbrown", "iced-x86", "linux-raw-sys", "once_cell", "rustix", "talc", "thiserror", "zerocopy"];
 
 /// A crate of the workspace.
 #[derive(Debug)]

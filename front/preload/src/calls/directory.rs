@@ -3,36 +3,41 @@
 //! A current directory in the array is the kernel's too: the anchor's directory on the first
 //! member. The program is told its path in the array.
 
+use super::OPEN;
 use super::magic::Link;
+use super::node::Node;
 pub(crate) use super::paths::AT_FDCWD;
 use super::paths::{self, Where};
 use crate::array;
 use crate::dispatch::{Call, Verdict};
+use crate::lock::{Lock, RawLock};
 use crate::{process, program};
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, Ordering};
 use heap::vec::Vec;
 use linux_raw_sys::general::{__NR_getcwd, __NR_unshare, CLONE_FS};
-use namespace::{ProgramPath, Reached};
+use namespace::{ProgramPath, Reached, Twin};
 use sys::raw::{check, syscall};
 use sys::rustix::fs::{CWD, Mode, OFlags, openat};
 use sys::rustix::io::fcntl_dupfd_cloexec;
-use sys::{BorrowedFd, IntoRawFd, OsError, RawFd};
+use sys::{AsRawFd, BorrowedFd, IntoRawFd, OsError, RawFd};
 
 /// Whether the current directory is in the array.
 static CWD_IS_OURS: AtomicBool = AtomicBool::new(false);
 /// Whether the current directory may have changed since it was last noted, so that the kernel is to be asked.
 static MOVES: AtomicBool = AtomicBool::new(false);
+/// The twin of the current directory, if that is in the array.
+static TWIN: Lock<Option<Twin>> = Lock::new(None);
 
 /// Finds out where the program starts. A directory under a prefix that exists on the host alone is made in the array (thesis
 /// section 4.5), and the program starts there.
 pub(crate) fn start() {
     let Some(host) = host_cwd() else {
-        CWD_IS_OURS.store(is_in_array(), Ordering::Relaxed);
+        note(is_in_array());
         return;
     };
     if array::logical(&host).is_some() {
-        CWD_IS_OURS.store(true, Ordering::Relaxed);
+        note(true);
     } else if let Ok(namespace) = array::namespace()
         && namespace.owns(&host)
     {
@@ -45,7 +50,7 @@ pub(crate) fn start() {
 
 /// Finds out where a copy of the process is.
 pub(crate) fn look() {
-    CWD_IS_OURS.store(is_in_array(), Ordering::Relaxed);
+    note(is_in_array());
     if MOVES.load(Ordering::Relaxed) {
         // Of the new view of the array, too.
         expect_moves();
@@ -79,13 +84,53 @@ fn is_in_array() -> bool {
 
 /// The absolute path of a directory argument, as the program knows it.
 pub(crate) fn path_of(directory: RawFd) -> Option<Vec<u8>> {
-    let host = host_path_of(directory)?;
+    let twin = twin_of(directory);
+    let present = twin.as_ref().map_or(directory, |twin| twin.present(borrow(directory)).as_raw_fd());
+    let host = told_path_of(present)?;
     Some(array::logical(&host).unwrap_or(host))
 }
 
-/// What the kernel calls the directory of a directory argument.
-pub(crate) fn host_path_of(directory: RawFd) -> Option<Vec<u8>> {
+/// What the kernel calls an open directory, or the current one. Once its member is lost, this is what it was called then.
+pub(crate) fn told_path_of(directory: RawFd) -> Option<Vec<u8>> {
     if directory == AT_FDCWD { host_cwd() } else { link_target(directory) }
+}
+
+/// The descriptor that stands for what a descriptor of the program is open on: of a directory whose member is lost it is the twin.
+pub(crate) fn present(descriptor: RawFd, node: &Node) -> BorrowedFd<'_> {
+    let first = borrow(descriptor);
+    node.twin().map_or(first, |twin| twin.present(first))
+}
+
+/// The twin of the directory of a directory argument, if it has one.
+pub(crate) fn twin_of(directory: RawFd) -> Option<Twin> {
+    if directory != AT_FDCWD {
+        return OPEN.lookup(directory)?.node().twin().cloned();
+    }
+    // Of a directory that may change without our hearing of it, and of a guest's, nothing is noted.
+    if MOVES.load(Ordering::Relaxed) || process::may_be_guest() && process::is_guest() { None } else { TWIN.lock().clone() }
+}
+
+/// Notes whether the current directory is in the array, after the process has moved there.
+fn note(ours: bool) {
+    CWD_IS_OURS.store(ours, Ordering::Relaxed);
+    if MOVES.load(Ordering::Relaxed) || process::may_be_guest() && process::is_guest() {
+        return;
+    }
+    let twin = if ours { array::namespace().ok().and_then(|namespace| namespace.twin_of(CWD)) } else { None };
+    // The former twin is closed without the lock.
+    let former = core::mem::replace(&mut *TWIN.lock(), twin);
+    drop(former);
+}
+
+/// In a copy of the process: the twin is the original's.
+pub(crate) fn abandon() {
+    TWIN.raw().reset();
+    core::mem::forget(TWIN.lock().take());
+}
+
+/// The lock of the current directory's twin, to hold it across a fork.
+pub(crate) fn lock() -> &'static RawLock {
+    TWIN.raw()
 }
 
 /// The path that /proc/self/fd tells of a descriptor.
@@ -113,6 +158,13 @@ fn told_cwd() -> Option<Vec<u8>> {
         check(unsafe { syscall(__NR_getcwd as usize, [buffer.as_mut_ptr() as usize, buffer.len(), 0, 0, 0, 0]) }).ok()?;
     let path = &buffer[..length.saturating_sub(1)];
     path.starts_with(b"/").then(|| if path == b"/" { Vec::new() } else { path.to_vec() })
+}
+
+/// The kernel's path of what stands for the current directory, if that is a twin; None if it is not.
+fn present_cwd() -> Option<Vec<u8>> {
+    let twin = twin_of(AT_FDCWD)?;
+    let present = twin.present(CWD).as_raw_fd();
+    if present == AT_FDCWD { None } else { link_target(present) }
 }
 
 pub(crate) fn chdir(call: &mut Call) -> Verdict {
@@ -150,7 +202,7 @@ fn leads_up(path: &[u8]) -> bool {
 fn enter_open(link: &Link) -> Verdict {
     let moved = sys::rustix::process::fchdir(link.descriptor());
     if moved.is_ok() {
-        CWD_IS_OURS.store(true, Ordering::Relaxed);
+        note(true);
     }
     Verdict::from_result(moved.map(|()| 0))
 }
@@ -162,7 +214,7 @@ pub(crate) fn fchdir(call: &mut Call) -> Verdict {
 
 fn moved(result: isize, ours: bool) -> Verdict {
     if result == 0 {
-        CWD_IS_OURS.store(ours, Ordering::Relaxed);
+        note(ours);
     }
     Verdict::Done(result)
 }
@@ -175,7 +227,7 @@ fn enter(path: ProgramPath<'_>) -> Result<(), OsError> {
         Reached::Array(directory) => sys::rustix::process::fchdir(directory)?,
         Reached::Host(path) => sys::rustix::process::chdir(path)?,
     }
-    CWD_IS_OURS.store(ours, Ordering::Relaxed);
+    note(ours);
     Ok(())
 }
 
@@ -232,6 +284,7 @@ pub(crate) fn getcwd(call: &mut Call) -> Verdict {
     }
     // Where getcwd(2) fails, the program gets the kernel's error.
     let Some(host) = told_cwd() else { return Verdict::Pass };
+    let host = present_cwd().unwrap_or(host);
     let mut path = array::logical(&host).unwrap_or(host);
     if path.is_empty() {
         path.push(b'/');

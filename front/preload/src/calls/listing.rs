@@ -6,12 +6,13 @@
 //! is the kernel asked about the directory. Nothing here allocates: a child that shares its
 //! parent's memory lists its descriptors to close them.
 
-use super::OPEN;
+use super::node::{Held, Node};
+use super::{OPEN, directory};
 use crate::dispatch::{Call, Verdict};
 use crate::{process, program};
 use linux_raw_sys::general::{__NR_fstatfs, __NR_getdents, __NR_getdents64, __NR_readlinkat};
 use sys::raw::{check, syscall};
-use sys::{OsError, RawFd, high_fd};
+use sys::{AsRawFd, OsError, RawFd, high_fd};
 
 /// What fstatfs(2) says of /proc.
 const PROC_MAGIC: u64 = 0x9fa0;
@@ -25,12 +26,24 @@ const LINK_BYTES_MAX: usize = 256;
 
 /// `getdents` and `getdents64`.
 pub(crate) fn list(call: &mut Call) -> Verdict {
-    if OPEN.lookup(call.descriptor(0)).is_some() {
-        // The anchor's directory holds the same names as on every member.
-        return Verdict::Pass;
+    if let Some(held) = OPEN.lookup(call.descriptor(0)) {
+        // The anchor's directory holds the same names as on every member in use.
+        return by_twin(call, &held);
     }
     call.then = Some(listed);
     Verdict::PassWith { number: call.number, args: call.args }
+}
+
+/// Makes a call that lists a directory, or moves the position in a listing, on what lists the directory since its member was lost. Otherwise
+/// the kernel serves the call.
+pub(crate) fn by_twin(call: &Call, held: &Held) -> Verdict {
+    let first = directory::borrow(call.descriptor(0));
+    let Node::Directory(Some(twin)) = held.node() else { return Verdict::Pass };
+    let Some(listed) = twin.listed(first) else { return Verdict::Pass };
+    let mut args = call.args;
+    args[0] = listed.as_raw_fd() as usize;
+    // SAFETY: the call is the program's, on a descriptor of the same directory, which stays open for as long as `held`.
+    Verdict::Done(unsafe { syscall(call.number, args) })
 }
 
 /// Whether a number is that of a call that lists a directory.

@@ -47,7 +47,7 @@ impl Link {
     pub(crate) fn node(&self) -> &Node {
         match self {
             Self::Own(_, held) => held.node(),
-            Self::Other(_) => &Node::Path,
+            Self::Other(_) => &Node::Path(None),
         }
     }
 }

@@ -47,7 +47,7 @@ pub(crate) static OPEN: Table<Node> = Table::new();
 
 /// Whether a descriptor of ours only names something (O_PATH).
 fn only_names(descriptor: sys::RawFd) -> bool {
-    OPEN.lookup(descriptor).is_some_and(|held| matches!(held.node(), Node::Path))
+    OPEN.lookup(descriptor).is_some_and(|held| matches!(held.node(), Node::Path(_)))
 }
 
 /// A served call.

@@ -12,8 +12,8 @@ use crate::array::{self, Prefixes, prefixes};
 use crate::program;
 use ::array::config::normalise;
 use heap::vec::Vec;
-use namespace::ProgramPath;
-use sys::{OsError, RawFd};
+use namespace::{ProgramPath, Twin};
+use sys::{AsRawFd, OsError, RawFd};
 use units::Slot;
 
 /// The longest path the kernel takes, with its NUL.
@@ -34,6 +34,8 @@ pub(crate) struct Asked {
     /// Absolute.
     text: Vec<u8>,
     start: Start,
+    /// The twin of the open directory that the path starts at, if it has one, and the program's descriptor of that directory.
+    twin: Option<(RawFd, Twin)>,
 }
 
 /// How a path begins.
@@ -52,19 +54,22 @@ enum Start {
 impl Asked {
     /// A path that starts at the root.
     pub(crate) const fn absolute(text: Vec<u8>) -> Self {
-        Self { text, start: Start::Root }
+        Self { text, start: Start::Root, twin: None }
     }
 
     /// The path of something that is open, in which no symlink is to be followed.
     pub(crate) const fn known(text: Vec<u8>) -> Self {
-        Self { text, start: Start::Known }
+        Self { text, start: Start::Known, twin: None }
     }
 
     /// For the array.
     pub(crate) fn path(&self) -> ProgramPath<'_> {
         match self.start {
             Start::Root => self.text.as_slice().into(),
-            Start::Open(directory, slot, bytes) => ProgramPath::relative(directory::borrow(directory), slot, &self.text, bytes),
+            Start::Open(directory, slot, bytes) => {
+                let path = ProgramPath::relative(directory::borrow(directory), slot, &self.text, bytes);
+                self.twin.iter().fold(path, |path, (first, twin)| path.with_twin(directory::borrow(*first), twin))
+            }
             Start::Known => ProgramPath::known(&self.text),
             Start::Refused(error) => ProgramPath::refused(error),
         }
@@ -128,17 +133,20 @@ fn locate_text(prefixes: &Prefixes, base: RawFd, path: &[u8]) -> Where {
         if !ours && !may_reach(prefixes, path, false) {
             return Where::Host;
         }
-        let Some(host) = directory::host_path_of(base) else {
+        let twin = if ours { directory::twin_of(base) } else { None };
+        // The twin stays open for as long as this has it.
+        let present = twin.as_ref().map_or(base, |twin| twin.present(directory::borrow(base)).as_raw_fd());
+        let Some(host) = directory::told_path_of(present) else {
             // A directory of the array whose path the kernel does not tell lies too deep.
-            let refused = Asked { text: path.to_vec(), start: Start::Refused(OsError::NAMETOOLONG) };
+            let refused = Asked { start: Start::Refused(OsError::NAMETOOLONG), ..Asked::absolute(path.to_vec()) };
             return if ours { Where::Array(refused) } else { Where::Host };
         };
         let placed = array::placed(&host);
-        let start = placed.as_ref().map_or(Start::Root, |(path, slot)| Start::Open(base, *slot, path.len()));
+        let start = placed.as_ref().map_or(Start::Root, |(path, slot)| Start::Open(present, *slot, path.len()));
         let mut text = placed.map_or(host, |(path, _)| path);
         text.push(b'/');
         text.extend_from_slice(path);
-        Asked { text, start }
+        Asked { text, start, twin: twin.map(|twin| (base, twin)) }
     };
     let whole = normalise(&asked.text);
     match prefixes.own(&whole) || enters_on_its_way(prefixes, &asked.text) {

@@ -7,8 +7,10 @@
 use super::OPEN;
 use super::copy;
 use super::data::on_file;
+use super::directory;
 use super::events;
 use super::limit;
+use super::listing;
 use super::magic::Link;
 use super::node::Held;
 use super::on_path::{self, At};
@@ -21,7 +23,7 @@ use linux_raw_sys::general::{
     FALLOC_FL_PUNCH_HOLE, FALLOC_FL_UNSHARE_RANGE, FALLOC_FL_ZERO_RANGE, POSIX_FADV_NOREUSE, S_IFDIR, S_IFREG,
 };
 use namespace::{Node, ProgramPath};
-use sys::{BorrowedFd, OsError, RawFd};
+use sys::{OsError, RawFd};
 
 const SEEK_SET: usize = 0;
 const SEEK_CUR: usize = 1;
@@ -49,7 +51,7 @@ const FALLOC_KNOWN: [u32; 9] = [
 
 /// `lseek`.
 pub(crate) fn lseek(call: &mut Call) -> Verdict {
-    on_file(call, |held, file, call| {
+    let verdict = on_file(call, |held, file, call| {
         let (delta, whence) = (call.args[1] as i64, call.args[2] & 0xffff_ffff);
         held.with_position(call.descriptor(0), file, |position| {
             let base = match whence {
@@ -67,7 +69,11 @@ pub(crate) fn lseek(call: &mut Call) -> Verdict {
             *position = u64::try_from(target).map_err(|_| OsError::INVAL)?;
             Ok(*position as usize)
         })
-    })
+    });
+    match OPEN.lookup(call.descriptor(0)).filter(|_| verdict == Verdict::Pass) {
+        Some(held) => listing::by_twin(call, &held),
+        None => verdict,
+    }
 }
 
 /// `ftruncate`. The signal of RLIMIT_FSIZE is [`on_file`]'s affair.
@@ -162,12 +168,11 @@ pub(crate) fn sync(call: &mut Call) -> Verdict {
             let result = result.and(file.call_writers());
             Verdict::from_result(result.and_then(|()| file.sync()).map(|()| 0))
         }
-        // SAFETY: the descriptor was open when it was looked up. If another thread has closed it, the call gets `BADF`.
-        Node::Directory => Verdict::from_result(
-            array::namespace().and_then(|names| names.sync_directory(unsafe { BorrowedFd::borrow_raw(fd) })).map(|()| 0),
+        Node::Directory(_) => Verdict::from_result(
+            array::namespace().and_then(|names| names.sync_directory(directory::present(fd, held.node()))).map(|()| 0),
         ),
         Node::Lost => Verdict::error(array::lost()),
-        Node::Other | Node::Path => Verdict::Pass,
+        Node::Other | Node::Path(_) => Verdict::Pass,
     }
 }
 
@@ -175,7 +180,7 @@ pub(crate) fn sync(call: &mut Call) -> Verdict {
 /// synced, and then the members' file systems. The first error is reported; it keeps nothing else from being synced.
 pub(crate) fn sync_file_system(call: &mut Call) -> Verdict {
     let Some(held) = OPEN.lookup(call.descriptor(0)) else { return Verdict::Pass };
-    if matches!(held.node(), Node::Path) {
+    if matches!(held.node(), Node::Path(_)) {
         return Verdict::Pass;
     }
     let sync = || {
@@ -269,7 +274,8 @@ pub(crate) fn ioctl(call: &mut Call) -> Verdict {
         _ => OsError::OPNOTSUPP,
     };
     // The kernel would make a file system's request on the directory of one member alone.
-    if is_for_file_systems(request) && OPEN.lookup(call.descriptor(0)).is_some_and(|held| matches!(held.node(), Node::Directory))
+    if is_for_file_systems(request)
+        && OPEN.lookup(call.descriptor(0)).is_some_and(|held| matches!(held.node(), Node::Directory(_)))
     {
         return Verdict::error(unsupported(call));
     }

@@ -68,12 +68,10 @@ pub(crate) fn get(call: &mut Call) -> Verdict {
 pub(crate) fn fget(call: &mut Call) -> Verdict {
     let [_, attribute, address, bytes, ..] = call.args;
     let descriptor = call.descriptor(0);
-    if OPEN.lookup(descriptor).is_none() {
-        return Verdict::Pass;
-    }
+    let Some(held) = OPEN.lookup(descriptor) else { return Verdict::Pass };
     let read = || {
         let (namespace, name) = (array::namespace()?, name(attribute)?);
-        let filled = fill(bytes, |buffer| namespace.fgetxattr(directory::borrow(descriptor), &name, buffer))?;
+        let filled = fill(bytes, |buffer| namespace.fgetxattr(directory::present(descriptor, held.node()), &name, buffer))?;
         give(address, filled)
     };
     Verdict::from_result(read())
@@ -97,12 +95,10 @@ pub(crate) fn list(call: &mut Call) -> Verdict {
 pub(crate) fn flist(call: &mut Call) -> Verdict {
     let [_, address, bytes, ..] = call.args;
     let descriptor = call.descriptor(0);
-    if OPEN.lookup(descriptor).is_none() {
-        return Verdict::Pass;
-    }
+    let Some(held) = OPEN.lookup(descriptor) else { return Verdict::Pass };
     let read = || {
         let namespace = array::namespace()?;
-        let filled = fill(bytes, |buffer| namespace.flistxattr(directory::borrow(descriptor), buffer))?;
+        let filled = fill(bytes, |buffer| namespace.flistxattr(directory::present(descriptor, held.node()), buffer))?;
         give(address, filled)
     };
     Verdict::from_result(read())
