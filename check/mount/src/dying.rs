@@ -24,6 +24,17 @@ enum Way {
     Barred,
 }
 
+impl Way {
+    /// What the program knows this as (`enum harm` in peer.c).
+    const fn harm(self) -> u8 {
+        match self {
+            Self::Cut => 1,
+            Self::Removed => 2,
+            _ => 0,
+        }
+    }
+}
+
 /// How long the programs are at work before a member dies, and after that.
 const BEFORE: Duration = Duration::from_millis(250);
 const AFTER: Duration = Duration::from_millis(500);
@@ -70,7 +81,7 @@ fn die(options: &Options, programs: &Programs, way: Way, slot: usize) -> Result<
     let mut crowd = [ground.through_mount()?, ground.intercepted()?, ground.through_mount()?];
     for (index, peer) in crowd.iter_mut().enumerate() {
         let home = if index == 1 { &data } else { &mounted };
-        peer.tell(&format!("T {home}/home{index} {} 1 {index}", stop.display()))?;
+        peer.tell(&format!("T {home}/home{index} {} 1 {} {index}", stop.display(), way.harm()))?;
     }
     thread::sleep(BEFORE);
     let member = ground.path(&format!("m{slot}"));

@@ -33,12 +33,6 @@ pub(crate) const ALL: [(&str, Scene); 21] = [
     ("fstab", fstab),
 ];
 
-/// Scenes that fail now and then, and run only where they are named. A directory that is open, and renamed just as the lowest
-/// member goes, keeps its old name on that member, so calls by its descriptor are answered ENOENT or ESTALE (one run of ten). And
-/// while the file system of the lowest member is shut down, a change of names or attributes under the library may be answered
-/// EIO (one run of three).
-pub(crate) const UNSOLVED: [&str; 3] = ["member-away", "member-removed", "member-shut"];
-
 /// On which door a call is made.
 #[derive(Clone, Copy)]
 enum Door {

@@ -29,7 +29,14 @@ impl Session {
         let entry = self.over_losses(|| {
             // Members that contradict each other are settled by this; the descriptor alone tells nothing of that.
             inside(self.names.stat(child.path(), false)?)?;
-            self.entry(inside(self.names.look_at(child.path(), false)?)?)
+            let entry = self.entry(inside(self.names.look_at(child.path(), false)?)?)?;
+            if entry.attributes.links != 0 {
+                return Ok(entry);
+            }
+            // It was removed since, or somebody has removed it on this member by hand. The kernel links nothing that has no name.
+            self.nodes.forget(entry.node, 1);
+            inside(self.names.stat(child.path(), false)?)?;
+            Err(OsError::STALE)
         })?;
         answer.put(&entry)
     }

@@ -13,11 +13,11 @@
 //!   kept, by which they are opened when they are asked for by number; to look their name up opens them as well;
 //! - all descriptors lie on the member whose answers count. When that is another one than before, they are opened anew
 //!   by their paths, and keep their numbers ([`Nodes::follow_members`]);
-//! - what is no file has a *twin*: a descriptor of the same thing on the next member. Of a member that is lost nobody can
-//!   tell where its directories are on the others; the twin can. A file is known on each member by its attribute.
+//! - what is no file has a *twin*: a descriptor of the same thing on another member ([`namespace::Twin`]). Of a member that is
+//!   lost nobody can tell where its directories are on the others; the twin can. A file is known on each member by its attribute.
 
 use crate::{caller, names::inside, wire::ROOT};
-use namespace::{Namespace, Node as Kind, ProgramPath, Reached};
+use namespace::{Namespace, Node as Kind, ProgramPath, Reached, Twin};
 use std::{
     collections::HashMap,
     sync::{
@@ -25,7 +25,8 @@ use std::{
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
 };
-use sys::rustix::fs::{CWD, Stat, fstat, getxattr, readlinkat};
+use sys::rustix::fs::{CWD, Stat, getxattr, readlinkat};
+use sys::rustix::io::fcntl_dupfd_cloexec;
 use sys::rustix::process::{Resource, getrlimit};
 use sys::{AsFd, AsRawFd, BorrowedFd, OsError, OwnedFd, Result};
 
@@ -65,7 +66,7 @@ struct Entry {
     identity: Identity,
     /// Of a file, what its backing files say that they belong to: the same on every member.
     attribute: Option<Vec<u8>>,
-    twin: Option<OwnedFd>,
+    twin: Option<Twin>,
     count: u64,
 }
 
@@ -119,7 +120,7 @@ impl Nodes {
     /// Those of looking the directory up.
     pub(crate) fn new(names: Namespace, root: &[u8]) -> Result<Self> {
         let Reached::Array(fd) = names.look_at(root, true)? else { return Err(OsError::XDEV) };
-        let identity = identity(&names.fstat(fd.as_fd(), &Kind::Path)?);
+        let identity = identity(&names.fstat(fd.as_fd(), &Kind::Path(None))?);
         let entry = Entry { held: Held::Open(Arc::new(Node { fd })), identity, attribute: None, twin: None, count: 1 };
         let table = Table {
             entries: HashMap::from([(ROOT, entry)]),
@@ -152,7 +153,7 @@ impl Nodes {
             Held::Gone => return Err(OsError::STALE),
         };
         let node = caller::as_root(|| match self.names.look_at(ProgramPath::known(path), false)? {
-            Reached::Array(fd) if identity(&self.names.fstat(fd.as_fd(), &Kind::Path)?) == entry.identity => {
+            Reached::Array(fd) if identity(&self.names.fstat(fd.as_fd(), &Kind::Path(None))?) == entry.identity => {
                 Ok(Arc::new(Node { fd }))
             }
             _ => Err(OsError::STALE),
@@ -166,7 +167,7 @@ impl Nodes {
     /// The number of what a descriptor (O_PATH) names, and what it is like. The kernel is told the number once more.
     pub(crate) fn enter(&self, fd: OwnedFd) -> Result<(u64, Stat)> {
         // What a file is like may be asked by who may not read it. The array's part of that is known to who may.
-        let stat = caller::as_root(|| self.names.fstat_surely(fd.as_fd(), &Kind::Path))?;
+        let stat = caller::as_root(|| self.names.fstat_surely(fd.as_fd(), &Kind::Path(None)))?;
         let identity = identity(&stat);
         let attribute = if identity[2] == FILE { caller::as_root(|| attribute_of(fd.as_fd())) } else { None };
         let mut table = self.table();
@@ -185,6 +186,10 @@ impl Nodes {
                 table.last += 1;
                 let number = table.last;
                 let twin = if identity[2] == FILE { None } else { caller::as_root(|| self.twin_of(&node)) };
+                if identity[2] != FILE && twin.is_none() && self.lies_on_lost(&node) {
+                    // Where it is the twin alone would tell. It is looked up once more.
+                    return Err(OsError::STALE);
+                }
                 table.entries.insert(number, Entry { held: node, identity, attribute, twin, count: 1 });
                 table.numbers.insert(identity, number);
                 table.open_count += 1;
@@ -304,18 +309,21 @@ impl Nodes {
         let are_paths_right = epoch.is_some_and(|epoch| epoch == self.names_epoch.load(Ordering::Acquire));
         for (&number, entry) in entries.iter_mut() {
             let is_file = entry.identity[2] == FILE;
-            let twin = entry.twin.take().and_then(|twin| self.placed(twin.as_fd()).ok().map(|(path, slot)| (path, slot, twin)));
+            let twin = entry.twin.take().and_then(|twin| self.placed(twin.fd()).ok().map(|(path, slot)| (path, slot, twin)));
             let path = match (&entry.held, &twin) {
                 (Held::Gone, _) => continue,
                 (_, Some((path, ..))) => Ok(path.clone()),
                 (Held::Open(node), None) => self.placed(node.fd()).map(|(path, _)| path),
                 (Held::Closed(path), None) => Ok(path.clone()),
             };
-            let found = path.and_then(|path| self.found(path.strip_suffix(DELETED).unwrap_or(&path)));
+            let found = match &twin {
+                // The twin is the thing itself, whatever it is called by now.
+                Some((_, slot, twin)) if *slot == Some(first) => self.identified(fcntl_dupfd_cloexec(twin.fd(), 0)),
+                _ => path.and_then(|path| self.found(path.strip_suffix(DELETED).unwrap_or(&path))),
+            };
             let is_same = |fd: &OwnedFd| match &twin {
                 _ if is_file => entry.attribute.is_some() && attribute_of(fd.as_fd()) == entry.attribute,
-                Some((_, slot, twin)) if *slot == Some(first) => is_one(fd, twin),
-                Some((path, ..)) => !path.ends_with(DELETED),
+                Some((path, slot, _)) => *slot == Some(first) || !path.ends_with(DELETED),
                 // The array's own paths stay where they are.
                 None => are_paths_right || number == ROOT,
             };
@@ -346,22 +354,26 @@ impl Nodes {
 
     /// What has a logical path, and its identity.
     fn found(&self, path: &[u8]) -> Result<(OwnedFd, Identity)> {
-        let fd = inside(self.names.look_at(ProgramPath::known(path), false)?)?;
-        let found = identity(&self.names.fstat(fd.as_fd(), &Kind::Path)?);
+        self.identified(inside(self.names.look_at(ProgramPath::known(path), false)?))
+    }
+
+    fn identified(&self, fd: Result<OwnedFd>) -> Result<(OwnedFd, Identity)> {
+        let fd = fd?;
+        let found = identity(&self.names.fstat(fd.as_fd(), &Kind::Path(None))?);
         Ok((fd, found))
     }
 
-    /// Opens what `held` stands for on the next member. The answer is None if there is no other member, or if names are changed
-    /// while it is looked for.
-    fn twin_of(&self, held: &Held) -> Option<OwnedFd> {
+    /// Tells whether what `held` stands for was found on a member that is out by now.
+    fn lies_on_lost(&self, held: &Held) -> bool {
+        let Held::Open(node) = held else { return false };
+        let slot = self.placed(node.fd()).ok().and_then(|(_, slot)| slot);
+        slot.is_none_or(|slot| !self.names.files().array().in_use().contains(slot))
+    }
+
+    /// The twin of what `held` stands for.
+    fn twin_of(&self, held: &Held) -> Option<Twin> {
         let Held::Open(node) = held else { return None };
-        let array = self.names.files().array();
-        let epoch = array.runtime().names_epoch()?;
-        let first = array.first_in_use().ok()?;
-        let next = array.in_order(array.in_use()).find(|&slot| slot != first)?;
-        let (path, slot) = self.placed(node.fd()).ok()?;
-        let twin = self.names.look_at_on(next, &path).ok().filter(|_| slot == Some(first))?;
-        (array.runtime().names_epoch() == Some(epoch)).then_some(twin)
+        self.names.twin_of(node.fd())
     }
 
     /// Finds a file anew that the member whose answers count has lost by hand: the others know its name. To be called as root.
@@ -385,11 +397,6 @@ impl Nodes {
         entry.held = Held::Open(node.clone());
         Some(node)
     }
-}
-
-/// Whether two descriptors are open on the same inode.
-fn is_one(a: &OwnedFd, b: &OwnedFd) -> bool {
-    matches!((fstat(a), fstat(b)), (Ok(a), Ok(b)) if (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino))
 }
 
 /// What a backing file says that it belongs to.
