@@ -209,6 +209,8 @@ pub(crate) struct Examine {
 ///
 /// Programs under `cxlraid run` cannot see host files below the array's paths; this command can.
 ///
+/// What -r cannot copy is told of and left out, the rest is copied, and the exit status is 1. Names that are there are replaced by what is of their kind (a file after its original was read to the end), and left as they are otherwise. Kept are modes, times, symbolic links, pipes, sockets, devices, several names of one file and holes; owners and devices as far as the user may; of files and directories the extended attributes user.*, access control lists, and for root trusted.*, which no other user can see. Capabilities are not copied, which is told.
+///
 /// With --spare no file is copied: an empty directory on a device of its own becomes a spare of the array that is named. The spare takes the place of a member that is out, by itself while 'cxlraid monitor' runs, else at the next 'cxlraid rebuild'; 'cxlraid status' lists
 /// spares, and 'cxlraid remove ARRAY DIR' takes one away. Nothing is written into a spare before it takes a place. Refused are a directory that is a member or a spare, that is not empty, or in which no member could be made (read-only, no user extended attributes, less free than a member holds).
 #[derive(Args, Debug)]
@@ -216,6 +218,7 @@ pub(crate) struct Examine {
 Examples:
   cxlraid add --array db valkey.conf /data/valkey.conf
   cxlraid add --array db -r corpus /data/corpus
+  cxlraid add --array db -rT corpus /data/corpus   (again: /data/corpus is there by now)
   cxlraid add /home/me/notes        (same path on both sides, array from the environment)
   cxlraid add db --spare /mnt/s")]
 pub(crate) struct Add {
@@ -225,8 +228,11 @@ pub(crate) struct Add {
     /// Copy directories with all they contain
     #[arg(short, long)]
     pub(crate) recursive: bool,
+    /// The copy gets the given path itself, also where a directory is: to go on with a copy that was interrupted
+    #[arg(short = 'T', long)]
+    pub(crate) no_target_directory: bool,
     /// Give the array, whose name then stands in the place of HOST, this directory as a spare
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with_all = ["array", "recursive", "path"])]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with_all = ["array", "recursive", "no_target_directory", "path"])]
     pub(crate) spare: Option<PathBuf>,
     /// The file on the host; with --spare the array's name
     #[arg(value_hint = ValueHint::AnyPath)]
@@ -236,11 +242,14 @@ pub(crate) struct Add {
 }
 
 /// Copy a file or directory from the array to the host
+///
+/// What -r cannot copy is told of and left out, the rest is copied, and the exit status is 1. Names that are there are replaced by what is of their kind (a file after its original was read to the end), and left as they are otherwise. Kept are modes, times, symbolic links, pipes, sockets, devices, several names of one file and holes; owners and devices as far as the user may; of files and directories the extended attributes user.*, access control lists, and for root trusted.*, which no other user can see. Capabilities are not copied, which is told.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   cxlraid retrieve --array db /data/results.json results.json
   cxlraid retrieve --array db -r /data/corpus corpus
+  cxlraid retrieve --array db -rT /data/corpus corpus   (again: corpus is there by now)
   cxlraid retrieve /home/me/notes   (same path on both sides, array from the environment)")]
 pub(crate) struct Retrieve {
     /// Name of the array; without it the environment says which
@@ -249,6 +258,9 @@ pub(crate) struct Retrieve {
     /// Copy directories with all they contain
     #[arg(short, long)]
     pub(crate) recursive: bool,
+    /// The copy gets the given path itself, also where a directory is: to go on with a copy that was interrupted
+    #[arg(short = 'T', long)]
+    pub(crate) no_target_directory: bool,
     /// The path on the array
     pub(crate) path: PathBuf,
     /// The file on the host; missing directories are made [default: the same path]

@@ -11,6 +11,7 @@ use crate::{
     gc, inspect, journal, manual, monitor, mount,
     name::ArrayName,
     names,
+    own::Own,
     rebuild::{self, Begin},
     registry::Registry,
     run, runtime, scrub, spare,
@@ -170,21 +171,47 @@ fn add(arguments: &Add) -> Result<Exit, Failure> {
         let name = arguments.host.to_string_lossy().parse().map_err(wrong)?;
         return print(&spare::add(&Registry::from_environment(), &name, &absolute(directory)?)?);
     }
-    let files = ArrayFiles::open(attach(&source(arguments.array.as_ref())?)?)?;
+    let (files, own) = files_to_copy(arguments.array.as_ref())?;
     let host = absolute(&arguments.host)?;
     let target = arguments.path.as_deref().map_or_else(|| Ok(files.default_target(&host)), absolute)?;
     files.require_inside(&target)?;
-    Copy { from: &Host, to: &files, recursive: arguments.recursive }.run(&host, &target, arguments.path.is_some())?;
+    refuse_own(&own, &host)?;
+    let into_directories = arguments.path.is_some() && !arguments.no_target_directory;
+    Copy { from: &Host, to: &files, recursive: arguments.recursive, own: &own }.run(&host, &target, into_directories)?;
     Ok(Exit::Fine)
 }
 
 fn retrieve(arguments: &Retrieve) -> Result<Exit, Failure> {
-    let files = ArrayFiles::open(attach(&source(arguments.array.as_ref())?)?)?;
+    let (files, own) = files_to_copy(arguments.array.as_ref())?;
     let path = absolute(&arguments.path)?;
     files.require_inside(&path)?;
     let target = arguments.host.as_deref().map_or_else(|| Ok(path.clone()), absolute)?;
-    Copy { from: &files, to: &Host, recursive: arguments.recursive }.run(&path, &target, arguments.host.is_some())?;
+    refuse_own(&own, &target)?;
+    let into_directories = arguments.host.is_some() && !arguments.no_target_directory;
+    Copy { from: &files, to: &Host, recursive: arguments.recursive, own: &own }.run(&path, &target, into_directories)?;
     Ok(Exit::Fine)
+}
+
+/// The files of an array, and the host's directories that are its own.
+fn files_to_copy(name: Option<&ArrayName>) -> Result<(ArrayFiles, Own), Failure> {
+    let source = source(name)?;
+    let array = attach(&source)?;
+    let registry = Registry::from_environment();
+    // The array may be mounted by another name than it is asked for by.
+    let has_members = |name: &str| {
+        let config = name.parse().ok().and_then(|name| named(name, &registry).and_then(|source| inspect::config(&source)).ok());
+        config.is_some_and(|config| config.mounts == array.config().mounts)
+    };
+    let mounted = mount::directories(|name| name == called(&source) || has_members(name));
+    let own = Own::of(&array, mounted);
+    Ok((ArrayFiles::open(array)?, own))
+}
+
+/// Refuses a host's path in a directory that is the array's own.
+fn refuse_own(own: &Own, path: &Path) -> Result<(), Failure> {
+    let Some(directory) = own.around(path) else { return Ok(()) };
+    let what = format!("lies in {}, a member or a mount of this array", directory.display());
+    Err(Failure::new(path.display(), what, "give a path outside of it"))
 }
 
 pub(crate) fn absolute(path: &Path) -> Result<PathBuf, Failure> {

@@ -1,29 +1,44 @@
 //! `add` and `retrieve`: copies between the host's files and the array's.
 //!
-//! Modes, times, extended attributes and access control lists are kept, owners where the user may set them (without, no program keeps set-user-ID), symbolic links as links, several names of one file as
-//! such, long runs of zeros as holes. As with cp, a destination that is a directory gets the copy inside it; missing directories above a destination are made.
+//! Kept are modes, times, owners where the user may set them (without, no program keeps set-user-ID), symbolic links,
+//! pipes, sockets and devices as such, several names of one file as such, and long runs of zeros as holes. Files and
+//! directories keep their extended attributes and access control lists ([`crate::tree::is_copied`]); those of other
+//! files are not copied, which is told. As with cp, a destination that is a directory gets the copy inside it; missing
+//! directories above a destination are made.
+//!
+//! In the copy of a directory, what cannot be copied is told of and left out, the rest is copied, and the command fails
+//! in the end. What has the name of a copy already is replaced if it is of the same kind, and left as it is otherwise.
+//! A file is replaced only after its original was read to the end, since it may be an earlier copy of what cannot be
+//! read any more. Nothing is copied from or to the array's own directories ([`crate::own`]).
 
 use crate::{
+    copy_report::{Fault, Report, called, in_the_way, unmade, unread},
     failure::Failure,
-    tree::{Attribute, Content, Directory, Found, Identity, Kind, Node, Stat, Tree},
+    own::Own,
+    tree::{Attribute, CAPABILITY, Content, Directory, Found, Identity, Kind, Node, Stat, TRUSTED, Tree},
     view::shown,
 };
-use indicatif::{ProgressBar, ProgressStyle};
 use std::{
-    cell::{Cell, RefCell},
+    cell::RefCell,
     collections::HashMap,
-    ffi::OsStr,
-    io::{self, IsTerminal as _},
+    ffi::{CStr, OsStr},
+    io,
     path::{Path, PathBuf},
 };
-use sys::OsError;
+use sys::{
+    OsError,
+    rustix::{fs::FileType, process::geteuid},
+};
 
 /// Bytes per read and write: large enough for full-stripe writes, small enough for a smooth bar.
 const BLOCK_BYTES: usize = 4 << 20;
 /// Zeros are looked for in pieces of this size.
 const HOLE_BYTES: usize = 64 << 10;
-/// Shorter copies end before a bar could be read.
-const BAR_BYTES_MIN: u64 = 64 << 20;
+/// The mode of directories that are made to hold a copy.
+const MADE_MODE: u32 = 0o755;
+
+const BE_CREATED: &str = "be created";
+const GET_ATTRIBUTES: &str = "get its mode and times";
 
 /// One copy command.
 pub(crate) struct Copy<'a> {
@@ -31,120 +46,193 @@ pub(crate) struct Copy<'a> {
     pub(crate) to: &'a dyn Tree,
     /// Directories too.
     pub(crate) recursive: bool,
+    /// The array's own directories.
+    pub(crate) own: &'a Own,
 }
 
 impl Copy<'_> {
-    /// Copies `source` to `target`; `into_directories` says that `target` was typed, not taken from `source`.
+    /// Copies `source` to `target`, or into it if it is a directory and `into_directories` says so.
     pub(crate) fn run(&self, source: &Path, target: &Path, into_directories: bool) -> Result<(), Failure> {
         // A link that was named means the file; a link found below means itself.
-        let found = self.from.open(source).map_err(|error| cannot(source, "be read", &error))?;
-        if found.stat.kind == Kind::Directory && !self.recursive {
-            return Err(Failure::new(source.display(), "is a directory", "add -r to copy directories"));
+        let found = self.from.open(source).map_err(|error| unread(self.from, source, &error))?;
+        match found.stat.kind {
+            Kind::Directory if !self.recursive => {
+                return Err(Failure::new(source.display(), "is a directory", "add -r to copy directories"));
+            }
+            Kind::Special(_) if !self.recursive => {
+                let what = "is neither a file, a directory nor a symbolic link";
+                return Err(Failure::new(source.display(), what, "add -r to copy it as what it is"));
+            }
+            _ => {}
         }
-        let mut total_bytes = 0;
-        measure(&found, source, &mut total_bytes)?;
-        let copying = Copying::new(bar(total_bytes));
+        let is_tree = found.stat.kind == Kind::Directory;
+        let copying = Copying::new(self.from, self.own, is_tree, || bytes_of(&found));
         let result = self.to_target(&copying, &found, source, target, into_directories);
-        copying.bar.finish_and_clear();
-        result
+        // Now the target is a directory, which would get the next copy inside.
+        let again = if into_directories && matches!(result, Ok(Place::Target)) { "copy again with -T" } else { "copy again" };
+        let ended = copying.report.end(source, again);
+        result.and(ended)
     }
 
     fn to_target(
         &self,
-        copying: &Copying,
+        copying: &Copying<'_>,
         found: &Found,
         source: &Path,
         target: &Path,
         into_directories: bool,
-    ) -> Result<(), Failure> {
-        let cannot = |error: io::Error| cannot(target, "be created", &error);
+    ) -> Result<Place, Failure> {
         if let Ok(Found { node: Node::Directory(directory), .. }) = self.to.open(target) {
             match (source.file_name(), &found.node) {
-                (Some(name), _) if into_directories => return copying.copy(found, &*directory, source, &target.join(name)),
-                (_, Node::Directory(from)) => return copying.copy_directory(found, &**from, &*directory, source, target),
+                (Some(name), _) if into_directories => {
+                    copying.try_to_copy(found, &*directory, source, &target.join(name)).map_err(|fault| fault.failure)?;
+                    return Ok(Place::Inside);
+                }
+                (_, Node::Directory(from)) => {
+                    let copied = copying.copy_directory(found, &**from, &*directory, source, target);
+                    return copied.map(|()| Place::Target).map_err(|fault| fault.failure);
+                }
                 _ => {}
             }
         }
-        let parent = target.parent().ok_or_else(|| cannot(io::ErrorKind::AlreadyExists.into()))?;
-        let directory = self.directory(parent)?;
-        copying.copy(found, &*directory, source, target)
+        let Some(parent) = target.parent() else {
+            return Err(unmade(target, BE_CREATED, &OsError::EXIST.into()).failure);
+        };
+        let copied = copying.try_to_copy(found, &*self.directory(parent)?, source, target);
+        copied.map(|()| Place::Target).map_err(|fault| fault.failure)
     }
 
     /// A directory of the tree that is copied to; made with those above it if it is not there.
     fn directory(&self, path: &Path) -> Result<Box<dyn Directory>, Failure> {
-        let failed = |error: io::Error| cannot(path, "be created", &error);
+        let failed = |error: io::Error| unmade(path, BE_CREATED, &error).failure;
         match self.to.open(path) {
             Ok(Found { node: Node::Directory(directory), .. }) => return Ok(directory),
-            Ok(_) => return Err(failed(io::ErrorKind::NotADirectory.into())),
+            Ok(Found { stat, .. }) => return Err(in_the_way(path, stat.kind).failure),
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
             Err(_) => {}
         }
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-            return Err(failed(io::ErrorKind::NotFound.into()));
+            return Err(failed(OsError::NOENT.into()));
         };
         let above = self.directory(parent)?;
         let made = above.make_directory(name).map_err(failed)?;
         let stat = above.open(name).map_err(failed)?.stat;
         // Not the umask's business: a copy has its own mode, and what leads to it can be entered.
-        made.set_attributes(&Stat { mode: MADE_MODE, ..stat }).map_err(|error| cannot(path, GET_ATTRIBUTES, &error))?;
+        made.set_attributes(&Stat { mode: MADE_MODE, ..stat }).map_err(|error| unmade(path, GET_ATTRIBUTES, &error).failure)?;
         Ok(made)
     }
 }
 
-/// The mode of directories that are made to hold a copy.
-const MADE_MODE: u32 = 0o755;
+/// Where a copy is.
+enum Place {
+    /// It is the target itself.
+    Target,
+    /// It is in the target, which was a directory.
+    Inside,
+}
 
-/// Adds up the files' lengths, and refuses what cannot be copied before anything is made.
-fn measure(found: &Found, path: &Path, total_bytes: &mut u64) -> Result<(), Failure> {
+/// Adds up the files' lengths. What cannot be read is left to the copy, which tells of it.
+fn bytes_of(found: &Found) -> u64 {
     match &found.node {
-        Node::File(_) => *total_bytes += found.stat.bytes,
+        Node::File(_) => found.stat.bytes,
         Node::Directory(directory) => {
-            for_each_entry(&**directory, path, |found, path| measure(found, path, total_bytes))?;
+            let names = directory.list().unwrap_or_default();
+            names.iter().filter_map(|name| directory.open(name).ok()).map(|found| bytes_of(&found)).sum()
         }
-        Node::Symlink(_) => {}
-        Node::Other => return Err(not_copied(path)),
+        Node::Symlink(_) | Node::Special(_) => 0,
     }
-    Ok(())
-}
-
-fn not_copied(path: &Path) -> Failure {
-    Failure::new(path.display(), "is neither a file, a directory nor a symbolic link", "leave it out")
-}
-
-/// Calls `act` for what is in a directory, by name.
-fn for_each_entry(
-    directory: &dyn Directory,
-    path: &Path,
-    mut act: impl FnMut(&Found, &Path) -> Result<(), Failure>,
-) -> Result<(), Failure> {
-    let mut names = directory.list().map_err(|error| cannot(path, "be read", &error))?;
-    names.sort();
-    for name in names {
-        let path = path.join(&name);
-        let found = directory.open(&name).map_err(|error| cannot(&path, "be read", &error))?;
-        act(&found, &path)?;
-    }
-    Ok(())
 }
 
 /// A copy under way.
-struct Copying {
-    bar: ProgressBar,
+struct Copying<'a> {
+    from: &'a dyn Tree,
+    own: &'a Own,
+    /// Whether a directory is copied with what it contains.
+    is_tree: bool,
+    report: Report,
     /// Files with several names that were copied, by their identity: the copy's path and identity.
     copied: RefCell<HashMap<Identity, (PathBuf, Identity)>>,
-    /// Whether it was said that attributes cannot be kept.
-    told: Cell<bool>,
 }
 
-impl Copying {
-    fn new(bar: ProgressBar) -> Self {
-        Self { bar, copied: RefCell::default(), told: Cell::new(false) }
+impl<'a> Copying<'a> {
+    fn new(from: &'a dyn Tree, own: &'a Own, is_tree: bool, bytes: impl FnOnce() -> u64) -> Self {
+        Self { from, own, is_tree, report: Report::new(is_tree, bytes), copied: RefCell::default() }
+    }
+
+    /// Copies what was found at `source` to the name that `target` ends with, in the directory `to`. Fails only if the copy ends.
+    fn copy(&self, found: &Found, to: &dyn Directory, source: &Path, target: &Path) -> Result<(), Failure> {
+        self.try_to_copy(found, to, source, target).or_else(|fault| self.report.leave(fault))
+    }
+
+    fn try_to_copy(&self, found: &Found, to: &dyn Directory, source: &Path, target: &Path) -> Result<(), Fault> {
+        let uncreated = |error: io::Error| unmade(target, BE_CREATED, &error);
+        let name = target.file_name().ok_or_else(|| uncreated(OsError::EXIST.into()))?;
+        let there = match to.stat(name) {
+            Ok(there) => Some(there),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(uncreated(error)),
+        };
+        if let Some(Stat { kind, .. }) = there
+            && kind != found.stat.kind
+        {
+            return Err(in_the_way(target, kind));
+        }
+        if let Node::Directory(from) = &found.node {
+            for (path, identity) in [(source, Some(found.stat.identity)), (target, there.map(|there| there.identity))] {
+                if identity.is_some_and(|identity| self.own.with(identity).is_some()) {
+                    let what = "is a member or a mount of this array, and is left out";
+                    return Err(Failure::new(path.display(), what, "copy its files by their paths on the array").into());
+                }
+            }
+            let to = to.make_directory(name).map_err(uncreated)?;
+            return self.copy_directory(found, &**from, &*to, source, target);
+        }
+        if found.stat.links > 1 && self.link(found, to, name, there.as_ref()) {
+            self.report.count(found.stat.bytes);
+            return Ok(());
+        }
+        if let Some(there) = &there {
+            self.make_way(found, there, to, name, source, target)?;
+        }
+        for attribute in &found.unkept {
+            self.tell_unkept(attribute, source, target);
+        }
+        match &found.node {
+            Node::File(from) => {
+                let copy = to.create(name).map_err(uncreated)?;
+                self.copy_content(&**from, &*copy, found.stat.bytes, source, target)?;
+                self.copy_attributes(from.attributes(), |attribute| copy.set_attribute(attribute), source, target)?;
+                copy.set_attributes(&found.stat).map_err(|error| unmade(target, GET_ATTRIBUTES, &error))?;
+                self.note(found, target, copy.identity().map_err(uncreated)?);
+            }
+            Node::Symlink(link) => self.note(found, target, to.make_symlink(link, name, &found.stat).map_err(uncreated)?),
+            Node::Special(kind) => {
+                let made = to.make_special(name, *kind, &found.stat).map_err(|error| {
+                    if is_forbidden(&error) { forbidden(found.stat.kind, source, target) } else { uncreated(error) }
+                })?;
+                self.note(found, target, made);
+            }
+            Node::Directory(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Notes a whole copy of a file with several names.
+    fn note(&self, found: &Found, target: &Path, copy: Identity) {
+        if found.stat.links > 1 {
+            self.copied.borrow_mut().insert(found.stat.identity, (target.to_owned(), copy));
+        }
     }
 
     /// Makes `name` another name of the copy of a file that was copied under another one. False if that cannot be: then it is copied again.
-    fn link(&self, found: &Found, to: &dyn Directory, name: &OsStr) -> bool {
+    fn link(&self, found: &Found, to: &dyn Directory, name: &OsStr, there: Option<&Stat>) -> bool {
         let copied = self.copied.borrow();
         let Some((first, identity)) = copied.get(&found.stat.identity) else { return false };
+        match there {
+            Some(there) if there.identity == *identity => return true,
+            Some(_) if to.unlink(name).is_err() => return false,
+            _ => {}
+        }
         match to.link(first, name) {
             Ok(made) if made == *identity => true,
             // Somebody has put another file in the first one's place: this name must not be that file's.
@@ -156,56 +244,35 @@ impl Copying {
         }
     }
 
-    /// Gives a copy the extended attributes of what it is a copy of. A file system without them is told of once.
-    fn copy_attributes(
+    /// Makes way for a copy where something of its kind has its name already. A file that alone is asked for stays, and is written over by the copy.
+    fn make_way(
         &self,
-        from: io::Result<Vec<Attribute>>,
-        set: impl Fn(&Attribute) -> io::Result<()>,
+        found: &Found,
+        there: &Stat,
+        to: &dyn Directory,
+        name: &OsStr,
         source: &Path,
         target: &Path,
-    ) -> Result<(), Failure> {
-        for attribute in from.map_err(|error| cannot(source, "be read", &error))? {
-            match set(&attribute) {
-                Ok(()) => {}
-                Err(error) if error.raw_os_error() == Some(OsError::OPNOTSUPP.raw_os_error()) => {
-                    if !self.told.replace(true) {
-                        let name = shown(&attribute.0.to_string_lossy());
-                        let what = format!("warning: extended attributes cannot be kept here ({name} of {})", source.display());
-                        eprintln!("{}", Failure::new(target.display(), what, "copy to a file system that has them"));
-                    }
-                }
-                Err(error) => return Err(cannot(target, "get its extended attributes", &error)),
+    ) -> Result<(), Fault> {
+        if let Node::File(from) = &found.node {
+            if there.bytes > 0 {
+                let read = read_through(&**from, found.stat.bytes, |_, _| Ok(()));
+                read.map_err(|stop| stop.fault(source, target, "stays as it was"))?;
+            }
+            if !self.is_tree {
+                return Ok(());
             }
         }
-        Ok(())
-    }
-
-    /// Copies what was found at `source` to the name that `target` ends with, in the directory `to`.
-    fn copy(&self, found: &Found, to: &dyn Directory, source: &Path, target: &Path) -> Result<(), Failure> {
-        let cannot_create = |error: io::Error| cannot(target, "be created", &error);
-        let name = target.file_name().ok_or_else(|| cannot_create(io::ErrorKind::AlreadyExists.into()))?;
-        match &found.node {
-            Node::Directory(from) => {
-                let to = to.make_directory(name).map_err(cannot_create)?;
-                self.copy_directory(found, &**from, &*to, source, target)
-            }
-            Node::File(_) if found.stat.links > 1 && self.link(found, to, name) => {
-                self.bar.inc(found.stat.bytes);
-                Ok(())
-            }
-            Node::File(from) => {
-                let copy = to.create(name).map_err(cannot_create)?;
-                self.copy_content(&**from, &*copy, found.stat.bytes, source, target)?;
-                self.copy_attributes(from.attributes(), |attribute| copy.set_attribute(attribute), source, target)?;
-                copy.set_attributes(&found.stat).map_err(|error| cannot(target, GET_ATTRIBUTES, &error))?;
-                if found.stat.links > 1 {
-                    let identity = copy.identity().map_err(cannot_create)?;
-                    self.copied.borrow_mut().insert(found.stat.identity, (target.to_owned(), identity));
-                }
-                Ok(())
-            }
-            Node::Symlink(link) => to.make_symlink(link, name, &found.stat).map_err(cannot_create),
-            Node::Other => Err(not_copied(source)),
+        // Nobody but root could make the device again.
+        if let Kind::Special(FileType::BlockDevice | FileType::CharacterDevice) = there.kind
+            && !geteuid().is_root()
+        {
+            return Err(forbidden(there.kind, source, target));
+        }
+        match to.unlink(name) {
+            // An attempt to make another name of a file there has taken the name away.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            unlinked => unlinked.map_err(|error| unmade(target, "be replaced", &error)),
         }
     }
 
@@ -216,39 +283,121 @@ impl Copying {
         to: &dyn Directory,
         source: &Path,
         target: &Path,
-    ) -> Result<(), Failure> {
-        for_each_entry(from, source, |found, source| {
-            self.copy(found, to, source, &target.join(source.file_name().unwrap_or_default()))
-        })?;
+    ) -> Result<(), Fault> {
+        let end = |failure| Fault { failure, ends: true };
+        to.open_up().map_err(|error| unmade(target, GET_ATTRIBUTES, &error))?;
+        match from.list() {
+            Ok(mut names) => {
+                names.sort();
+                for name in names {
+                    let (source, target) = (source.join(&name), target.join(&name));
+                    match from.open(&name) {
+                        Ok(found) => self.copy(&found, to, &source, &target),
+                        Err(error) => self.report.leave(unread(self.from, &source, &error).into()),
+                    }
+                    .map_err(end)?;
+                }
+            }
+            Err(error) => self.report.leave(unread(self.from, source, &error).into()).map_err(end)?,
+        }
         self.copy_attributes(from.attributes(), |attribute| to.set_attribute(attribute), source, target)?;
-        to.set_attributes(&found.stat).map_err(|error| cannot(target, GET_ATTRIBUTES, &error))
+        to.set_attributes(&found.stat).map_err(|error| unmade(target, GET_ATTRIBUTES, &error))
     }
 
-    fn copy_content(
+    /// Gives a copy the extended attributes of its original.
+    fn copy_attributes(
         &self,
-        from: &dyn Content,
-        to: &dyn Content,
-        bytes: u64,
+        from: io::Result<Vec<Attribute>>,
+        set: impl Fn(&Attribute) -> io::Result<()>,
         source: &Path,
         target: &Path,
-    ) -> Result<(), Failure> {
-        self.bar.set_message(shown(&target.to_string_lossy()));
-        let mut buffer = vec![0; BLOCK_BYTES.min((bytes as usize).max(HOLE_BYTES))];
-        let mut offset = 0;
-        loop {
-            let count = from.read_at(&mut buffer, offset).map_err(|error| cannot(source, "be read", &error))?;
-            if count == 0 {
-                break;
+    ) -> Result<(), Fault> {
+        let attributes = from.map_err(|error| {
+            let what = format!("its extended attributes cannot be read: {error}");
+            Failure::new(source.display(), what, "correct the cause, then copy again")
+        })?;
+        for attribute in attributes {
+            let name = shown(&attribute.0.to_string_lossy());
+            let warning = |what: String, todo| Failure::new(target.display(), format!("warning: {what}"), todo);
+            if attribute.0.as_c_str() == CAPABILITY {
+                self.tell_unkept(&attribute.0, source, target);
+                continue;
             }
-            write_sparse(to, &buffer[..count], offset).map_err(|error| cannot(target, "be written", &error))?;
-            offset += count as u64;
-            self.bar.inc(count as u64);
+            match set(&attribute) {
+                Ok(()) => {}
+                Err(error) if error.raw_os_error() == Some(OsError::OPNOTSUPP.raw_os_error()) => {
+                    let what = format!("extended attributes cannot be kept here ({name} of {})", source.display());
+                    self.report.warn_of_attributes(&warning(what, "copy to a file system that has them"));
+                }
+                Err(error) if is_forbidden(&error) && attribute.0.to_bytes().starts_with(TRUSTED) => {
+                    let what = format!("{name} of {} cannot be kept: {error}", source.display());
+                    self.report.tell(&warning(what, "copy it as root"));
+                }
+                Err(error) => return Err(unmade(target, &format!("get the extended attribute {name}"), &error)),
+            }
         }
-        to.set_bytes(offset).and_then(|()| to.sync()).map_err(|error| cannot(target, "be written", &error))
+        Ok(())
+    }
+
+    /// Says that a copy does not get an extended attribute of its original.
+    fn tell_unkept(&self, attribute: &CStr, source: &Path, target: &Path) {
+        let name = shown(&attribute.to_string_lossy());
+        let what = format!("warning: {name} of {} is not copied", source.display());
+        self.report.tell(&Failure::new(target.display(), what, "set it there if it is wanted"));
+    }
+
+    /// Copies the content, and makes it durable. A copy that fails midway ends where its original cannot be read or the copy not be written, and the caller gives it no
+    /// mode and times, by which it would pass for the original.
+    fn copy_content(&self, from: &dyn Content, to: &dyn Content, bytes: u64, source: &Path, target: &Path) -> Result<(), Fault> {
+        self.report.show(target);
+        let copied = read_through(from, bytes, |block, offset| {
+            write_sparse(to, block, offset)?;
+            self.report.count(block.len() as u64);
+            Ok(())
+        });
+        let end = copied.as_ref().map_or_else(|stop| stop.offset, |bytes| *bytes);
+        let stored = to.set_bytes(end).and_then(|()| to.sync());
+        copied.map_err(|stop| stop.fault(source, target, "is a copy in part"))?;
+        stored.map_err(|error| unwritten(target, &error))
     }
 }
 
-const GET_ATTRIBUTES: &str = "get its mode and times";
+/// Where and why a file was not read or its copy not written to the end.
+struct Stop {
+    offset: u64,
+    is_read: bool,
+    error: io::Error,
+}
+
+impl Stop {
+    /// The fault. If the original could not be read, `outcome` says what has become of `target`.
+    fn fault(&self, source: &Path, target: &Path, outcome: &str) -> Fault {
+        let Self { offset, is_read, error } = self;
+        if !is_read {
+            return unwritten(target, error);
+        }
+        let what = format!("cannot be read at byte {offset}: {error}: {} {outcome}", target.display());
+        Failure::new(source.display(), what, "correct the cause, then copy again").into()
+    }
+}
+
+fn unwritten(target: &Path, error: &io::Error) -> Fault {
+    unmade(target, "be written to its end and is a copy in part", error)
+}
+
+/// Reads a file of about `bytes` to its end, and calls `act` for each block. Returns how many bytes were read.
+fn read_through(from: &dyn Content, bytes: u64, mut act: impl FnMut(&[u8], u64) -> io::Result<()>) -> Result<u64, Stop> {
+    let mut buffer = vec![0; BLOCK_BYTES.min((bytes as usize).max(HOLE_BYTES))];
+    let mut offset = 0;
+    loop {
+        let count = from.read_at(&mut buffer, offset).map_err(|error| Stop { offset, is_read: true, error })?;
+        if count == 0 {
+            return Ok(offset);
+        }
+        act(&buffer[..count], offset).map_err(|error| Stop { offset, is_read: false, error })?;
+        offset += count as u64;
+    }
+}
 
 /// Writes what is not zeros. The caller sets the length in the end.
 fn write_sparse(to: &dyn Content, bytes: &[u8], offset: u64) -> io::Result<()> {
@@ -268,32 +417,15 @@ fn write_some(to: &dyn Content, bytes: &[u8], offset: u64) -> io::Result<()> {
     if bytes.is_empty() { Ok(()) } else { to.write_all_at(bytes, offset) }
 }
 
-/// A bar on a terminal for long copies, otherwise one that shows nothing.
-fn bar(total_bytes: u64) -> ProgressBar {
-    if total_bytes < BAR_BYTES_MIN || !io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let template = "{bar:30} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {eta} {wide_msg}";
-    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
-    ProgressBar::new(total_bytes).with_style(style)
+/// The fault of a pipe, socket or device that this user may not make.
+fn forbidden(kind: Kind, source: &Path, target: &Path) -> Fault {
+    let what = format!("is a {}, and this user may make none at {}", called(kind), target.display());
+    Failure::new(source.display(), what, "copy it as root").into()
 }
 
-fn cannot(path: &Path, what: &str, error: &io::Error) -> Failure {
-    let todo = match error.kind() {
-        io::ErrorKind::NotFound => "check the path",
-        io::ErrorKind::PermissionDenied => "check its permissions",
-        io::ErrorKind::AlreadyExists => "remove it first",
-        io::ErrorKind::StorageFull => "make room, then copy again",
-        _ => "correct the cause, then copy again",
-    };
-    if error.raw_os_error() == Some(OsError::LOOP.raw_os_error()) {
-        return Failure::new(
-            path.display(),
-            format!("cannot {what}: it is a symbolic link"),
-            "name what it leads to, or remove it",
-        );
-    }
-    Failure::new(path.display(), format!("cannot {what}: {}", error), todo)
+/// Whether this user may not do something (EPERM), wherever it is done.
+fn is_forbidden(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(OsError::PERM.raw_os_error())
 }
 
 #[cfg(test)]
@@ -303,11 +435,15 @@ mod tests {
     use std::{
         fs,
         os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink},
+        sync::OnceLock,
         time::{Duration, SystemTime},
     };
+    use sys::rustix::fs::{CWD, Mode, mknodat};
+
+    static OWN: OnceLock<Own> = OnceLock::new();
 
     fn copy(recursive: bool) -> Copy<'static> {
-        Copy { from: &Host, to: &Host, recursive }
+        Copy { from: &Host, to: &Host, recursive, own: OWN.get_or_init(Own::default) }
     }
 
     fn old_file(path: &Path, bytes: &[u8], mode: u32) -> SystemTime {
@@ -480,9 +616,9 @@ mod tests {
             }
         };
         let stat = Host.open(&path("source")).unwrap().stat;
-        let file = Found { stat, node: Node::File(Box::new(Trap(fs::File::open(path("source")).unwrap(), replace))) };
+        let file = Found::new(stat, Node::File(Box::new(Trap(fs::File::open(path("source")).unwrap(), replace))));
         let to = crate::tree::tests::directory(&Host, &path("target/sub"));
-        Copying::new(ProgressBar::hidden()).copy(&file, &*to, &path("source"), &path("target/sub/file")).unwrap();
+        Copying::new(&Host, &Own::default(), false, || 0).copy(&file, &*to, &path("source"), &path("target/sub/file")).unwrap();
         let mode = |name: &str| fs::metadata(path(name)).unwrap().mode() & 0o7777;
         assert_eq!((fs::read(path("victim")).unwrap(), mode("victim")), (b"secret".to_vec(), 0o600));
         assert_eq!((fs::read(path("moved/first")).unwrap(), mode("moved/first")), (b"content".to_vec(), 0o6777));
@@ -502,7 +638,170 @@ mod tests {
         let missing = home.path().join("none");
         let message = copy(true).run(&missing, &home.path().join("x"), true).unwrap_err().to_string();
         assert_eq!(message, format!("cxlraid: {}: cannot be read: No such file or directory; check the path", missing.display()));
-        let message = copy(true).run(Path::new("/dev/null"), &missing, true).unwrap_err().to_string();
-        assert!(message.contains("is neither a file"), "{message}");
+        let message = copy(false).run(Path::new("/dev/null"), &missing, true).unwrap_err().to_string();
+        assert!(message.contains("is neither a file") && message.ends_with("add -r to copy it as what it is"), "{message}");
+    }
+
+    #[test]
+    fn a_device_is_left_out_by_who_may_not_make_it() {
+        crate::tree::tests::as_somebody(|home| {
+            let message = copy(true).run(Path::new("/dev/null"), &home.join("null"), true).unwrap_err().to_string();
+            assert!(
+                message.starts_with("cxlraid: /dev/null: is a character device, and this user may make none at "),
+                "{message}"
+            );
+            assert!(!home.join("null").exists());
+        });
+    }
+
+    #[test]
+    fn a_copy_made_again_is_as_the_first() {
+        crate::tree::tests::as_somebody(|home| {
+            let (tree, copied) = (home.join("tree"), home.join("copied"));
+            let path = |name: &str| tree.join(name);
+            fs::create_dir_all(path("closed")).unwrap();
+            fs::write(path("closed/read-only"), "content").unwrap();
+            fs::set_permissions(path("closed/read-only"), fs::Permissions::from_mode(0o400)).unwrap();
+            fs::hard_link(path("closed/read-only"), path("second")).unwrap();
+            fs::write(path("file"), "first").unwrap();
+            symlink("file", path("link")).unwrap();
+            fs::hard_link(path("link"), path("link2")).unwrap();
+            let pipe = Mode::RUSR | Mode::WUSR;
+            mknodat(CWD, path("pipe"), FileType::Fifo, pipe, 0).unwrap();
+            fs::hard_link(path("pipe"), path("pipe2")).unwrap();
+            fs::set_permissions(path("closed"), fs::Permissions::from_mode(0o500)).unwrap();
+            fs::set_permissions(&tree, fs::Permissions::from_mode(0o500)).unwrap();
+            for _ in 0..2 {
+                copy(true).run(&tree, &copied, false).unwrap();
+                let inode = |name: &str| fs::symlink_metadata(copied.join(name)).unwrap().ino();
+                for (first, second) in [("closed/read-only", "second"), ("link", "link2"), ("pipe", "pipe2")] {
+                    assert_eq!(inode(first), inode(second), "{first}");
+                }
+                assert_eq!(fs::read(copied.join("second")).unwrap(), b"content");
+                assert_eq!(fs::metadata(copied.join("closed")).unwrap().mode() & 0o7777, 0o500);
+            }
+            for root in [&tree, &copied] {
+                fs::set_permissions(root, fs::Permissions::from_mode(0o700)).unwrap();
+            }
+            // What was one file is two now, and what was a file a link.
+            fs::remove_file(path("second")).unwrap();
+            fs::write(path("second"), "other").unwrap();
+            fs::remove_file(path("file")).unwrap();
+            symlink("second", path("file")).unwrap();
+            fs::remove_file(copied.join("link")).unwrap();
+            fs::create_dir(copied.join("link")).unwrap();
+            let message = copy(true).run(&tree, &copied, false).unwrap_err().to_string();
+            assert!(
+                message.ends_with(": 2 names were left out or copied in part; correct what is said of each, then copy again")
+            );
+            assert_eq!(fs::read(copied.join("closed/read-only")).unwrap(), b"content");
+            assert_eq!(fs::read(copied.join("second")).unwrap(), b"other");
+            assert_eq!(fs::read(copied.join("file")).unwrap(), b"first");
+            assert!(copied.join("link").is_dir());
+            for tree in [&tree, &copied] {
+                fs::set_permissions(tree.join("closed"), fs::Permissions::from_mode(0o700)).unwrap();
+            }
+        });
+    }
+
+    #[test]
+    fn the_arrays_own_directories_are_left_out() {
+        let home = tempfile::tempdir().unwrap();
+        let path = |name: &str| home.path().join(name);
+        for directory in ["tree/member", "tree/other", "copied/other"] {
+            fs::create_dir_all(path(directory)).unwrap();
+            fs::write(path(directory).join("file"), directory).unwrap();
+        }
+        let own = Own::directories(&[&path("tree/member"), &path("copied/other")]);
+        let message = Copy { own: &own, ..copy(true) }.run(&path("tree"), &path("copied"), false).unwrap_err().to_string();
+        assert!(message.contains(": 2 names were left out"), "{message}");
+        assert!(!path("copied/member").exists());
+        assert_eq!(fs::read(path("copied/other/file")).unwrap(), b"copied/other");
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_left_and_the_rest_is_copied() {
+        crate::tree::tests::as_somebody(|home| {
+            let (tree, copied) = (home.join("tree"), home.join("copied"));
+            for directory in ["b", "d"] {
+                fs::create_dir_all(tree.join(directory)).unwrap();
+                fs::write(tree.join(directory).join("below"), b"content").unwrap();
+            }
+            ["a", "c", "e"].iter().for_each(|name| fs::write(tree.join(name), b"content").unwrap());
+            ["a", "b"].iter().for_each(|name| fs::set_permissions(tree.join(name), fs::Permissions::from_mode(0o000)).unwrap());
+            let message = copy(true).run(&tree, &copied, true).unwrap_err().to_string();
+            let tree = tree.display();
+            let expected = format!(
+                "cxlraid: {tree}: 2 names were left out or copied in part; correct what is said of each, then copy again with -T"
+            );
+            assert_eq!(message, expected);
+            ["c", "d/below", "e"].iter().for_each(|name| assert_eq!(fs::read(copied.join(name)).unwrap(), b"content"));
+            assert!(!copied.join("a").exists() && !copied.join("b").exists());
+        });
+    }
+
+    /// A file whose first block can be read.
+    struct ReadInPart;
+
+    impl Content for ReadInPart {
+        fn identity(&self) -> io::Result<Identity> {
+            Ok((0, 0))
+        }
+        fn attributes(&self) -> io::Result<Vec<Attribute>> {
+            Ok(Vec::new())
+        }
+        fn set_attribute(&self, _: &Attribute) -> io::Result<()> {
+            Ok(())
+        }
+        fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+            if offset > 0 {
+                return Err(io::Error::from_raw_os_error(OsError::IO.raw_os_error()));
+            }
+            buffer[..3].copy_from_slice(b"abc");
+            Ok(3)
+        }
+        fn write_all_at(&self, _: &[u8], _: u64) -> io::Result<()> {
+            Ok(())
+        }
+        fn set_bytes(&self, _: u64) -> io::Result<()> {
+            Ok(())
+        }
+        fn sync(&self) -> io::Result<()> {
+            Ok(())
+        }
+        fn set_attributes(&self, _: &Stat) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_copy_in_part_is_told_of_and_does_not_pass_for_the_original() {
+        let home = tempfile::tempdir().unwrap();
+        let (source, target) = (home.path().join("source"), home.path().join("target"));
+        let then = old_file(&source, b"abcdef", 0o644);
+        let stat = Host.open(&source).unwrap().stat;
+        let to = crate::tree::tests::directory(&Host, home.path());
+        let copied = |is_tree| {
+            let (found, own) = (Found::new(stat, Node::File(Box::new(ReadInPart))), Own::default());
+            let copying = Copying::new(&Host, &own, is_tree, || 0);
+            let result = copying.copy(&found, &*to, &source, &target);
+            assert_eq!((result.is_ok(), copying.report.left()), (is_tree, usize::from(is_tree)));
+            result.err().map(|failure| failure.to_string()).unwrap_or_default()
+        };
+        for is_tree in [false, true] {
+            let message = copied(is_tree);
+            assert_eq!(message.contains("cannot be read at byte 3: Input/output error"), !is_tree, "{message}");
+            assert_eq!(message.contains("target is a copy in part"), !is_tree, "{message}");
+            assert_eq!(fs::read(&target).unwrap(), b"abc");
+            assert_ne!(fs::metadata(&target).unwrap().modified().unwrap(), then);
+            fs::remove_file(&target).unwrap();
+        }
+        // An earlier copy may be all that is left of the file.
+        for is_tree in [false, true] {
+            fs::write(&target, "earlier").unwrap();
+            let message = copied(is_tree);
+            assert_eq!(message.contains("target stays as it was"), !is_tree, "{message}");
+            assert_eq!(fs::read(&target).unwrap(), b"earlier");
+        }
     }
 }

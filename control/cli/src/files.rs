@@ -10,17 +10,20 @@ use crate::{
 };
 use array::Array;
 use file::{FileRef, Files};
-use namespace::{Namespace, Node, OFlags, Opened, Reached};
+use namespace::{FileType, Namespace, Node, OFlags, Opened, ProgramPath, Reached};
 use std::{
     ffi::{OsStr, OsString},
-    io,
+    fs, io,
     os::{
         fd::AsFd as _,
         unix::ffi::{OsStrExt as _, OsStringExt as _},
     },
     path::{Path, PathBuf},
 };
-use sys::{OsError, rustix::fs::XattrFlags};
+use sys::{
+    OsError,
+    rustix::{fs::XattrFlags, process::geteuid},
+};
 
 /// The files of an attached array.
 pub(crate) struct ArrayFiles {
@@ -123,6 +126,28 @@ impl Tree for ArrayFiles {
     fn open(&self, path: &Path) -> io::Result<Found> {
         look(&self.names, bytes(path), true)
     }
+
+    /// Which members in use have a name of which they do not agree whether it is there.
+    fn why_unread(&self, path: &Path, error: &io::Error) -> Option<String> {
+        if error.raw_os_error() != Some(OsError::IO.raw_os_error()) {
+            return None;
+        }
+        let array = self.core().array();
+        let name = path.strip_prefix("/").ok()?;
+        let (mut with, mut without) = (Vec::new(), Vec::new());
+        for slot in array.in_use().iter() {
+            let member = Path::new(OsStr::from_bytes(array.config().mounts.get(slot)?));
+            match fs::symlink_metadata(member.join(name)) {
+                Ok(_) => with.push(member.display().to_string()),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => without.push(member.display().to_string()),
+                Err(_) => {}
+            }
+        }
+        if with.is_empty() || without.is_empty() {
+            return None;
+        }
+        Some(format!("it is on {} but not on {}", with.join(", "), without.join(", ")))
+    }
 }
 
 fn open(names: &Namespace, path: &[u8], flags: OFlags) -> io::Result<Opened> {
@@ -138,12 +163,13 @@ fn open_strictly(names: &Namespace, path: &[u8], flags: OFlags) -> io::Result<Op
 /// What a path leads to; unless `follow`, links in it are not followed.
 fn look(names: &Namespace, path: &[u8], follow: bool) -> io::Result<Found> {
     let stat = Stat::of(&inside(names.stat(path, follow))?);
+    let unkept = || tree::unkept(|buffer| inside(names.listxattr(path, buffer, follow)));
     match stat.kind {
         Kind::Symlink => {
             let target = OsString::from_vec(inside(names.readlink(path))?).into();
-            return Ok(Found { stat, node: tree::Node::Symlink(target) });
+            return Ok(Found { stat, node: tree::Node::Symlink(target), unkept: unkept() });
         }
-        Kind::Other => return Ok(Found { stat, node: tree::Node::Other }),
+        Kind::Special(kind) => return Ok(Found { stat, node: tree::Node::Special(kind), unkept: unkept() }),
         Kind::File | Kind::Directory => {}
     }
     let opened = if follow { open(names, path, OFlags::RDONLY) } else { open_strictly(names, path, OFlags::RDONLY) }?;
@@ -151,9 +177,12 @@ fn look(names: &Namespace, path: &[u8], follow: bool) -> io::Result<Found> {
     let node = match &opened.node {
         Node::File(_) => tree::Node::File(Box::new(ArrayFile::new(*names, opened)?)),
         Node::Directory(_) => tree::Node::Directory(Box::new(ArrayDirectory { names: *names, opened })),
-        _ => tree::Node::Other,
+        _ => match stat.kind {
+            Kind::Special(kind) => tree::Node::Special(kind),
+            _ => return Err(tree::changed()),
+        },
     };
-    Ok(Found { stat, node })
+    Ok(Found::new(stat, node))
 }
 
 /// An open directory of the array. The core takes paths: each is that of the directory when it was opened, in which there was no symbolic link, and whatever is opened by it
@@ -168,8 +197,9 @@ impl ArrayDirectory {
         [self.opened.path.as_slice(), b"/", name.as_bytes()].concat()
     }
 
-    /// The path of what is to be made in the directory, which still lies where it did.
-    fn path_to_make(&self, name: &OsStr) -> io::Result<Vec<u8>> {
+    /// The path of what is to be changed in the directory, which still lies where it did. Whoever changes it follows no
+    /// symbolic link in it ([`ProgramPath::known`]): one may come in the directory's place meanwhile.
+    fn path_to_change(&self, name: &OsStr) -> io::Result<Vec<u8>> {
         open_strictly(&self.names, &self.opened.path, OFlags::PATH | OFlags::DIRECTORY)?;
         Ok(self.path(name))
     }
@@ -186,16 +216,20 @@ impl Directory for ArrayDirectory {
         look(&self.names, &self.path(name), false)
     }
 
+    fn stat(&self, name: &OsStr) -> io::Result<Stat> {
+        Ok(Stat::of(&inside(self.names.stat(ProgramPath::known(&self.path(name)), false))?))
+    }
+
     fn create(&self, name: &OsStr) -> io::Result<Box<dyn Content>> {
-        let opened = open_strictly(&self.names, &self.path_to_make(name)?, OFlags::WRONLY | OFlags::CREATE)?;
+        let opened = open_strictly(&self.names, &self.path_to_change(name)?, OFlags::WRONLY | OFlags::CREATE)?;
         let file = ArrayFile::new(self.names, opened)?;
         file.set_bytes(0)?;
         Ok(Box::new(file))
     }
 
     fn make_directory(&self, name: &OsStr) -> io::Result<Box<dyn Directory>> {
-        let path = self.path_to_make(name)?;
-        match inside(self.names.mkdir(&path, 0o700)) {
+        let path = self.path_to_change(name)?;
+        match inside(self.names.mkdir(ProgramPath::known(&path), 0o700)) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
             made => match open_strictly(&self.names, &path, OFlags::RDONLY | OFlags::DIRECTORY) {
                 Ok(opened) => Ok(Box::new(Self { names: self.names, opened })),
@@ -204,24 +238,47 @@ impl Directory for ArrayDirectory {
         }
     }
 
-    fn make_symlink(&self, target: &Path, name: &OsStr, stat: &Stat) -> io::Result<()> {
-        let path = self.path_to_make(name)?;
-        inside(self.names.symlink(bytes(target), &path))?;
+    fn open_up(&self) -> io::Result<()> {
+        let (anchor, node) = (self.opened.anchor.as_fd(), &self.opened.node);
+        match Stat::of(&self.names.fstat(anchor, node)?).opened_up(geteuid()) {
+            Some(mode) => Ok(self.names.fchmod(anchor, node, mode)?),
+            None => Ok(()),
+        }
+    }
+
+    fn make_symlink(&self, target: &Path, name: &OsStr, stat: &Stat) -> io::Result<tree::Identity> {
+        let path = self.path_to_change(name)?;
+        inside(self.names.symlink(bytes(target), ProgramPath::known(&path)))?;
         let link = open_strictly(&self.names, &path, OFlags::PATH)?;
-        if Stat::of(&self.names.fstat(link.anchor.as_fd(), &link.node)?).kind != Kind::Symlink {
+        let found = Stat::of(&self.names.fstat(link.anchor.as_fd(), &link.node)?);
+        if found.kind != Kind::Symlink {
             return Err(tree::changed());
         }
-        owner_is_kept(set_owner(&self.names, &link, stat)).map(drop)
+        owner_is_kept(set_owner(&self.names, &link, stat))?;
+        self.names.futimens(link.anchor.as_fd(), &link.node, &stat.times())?;
+        Ok(found.identity)
+    }
+
+    fn make_special(&self, name: &OsStr, kind: FileType, stat: &Stat) -> io::Result<tree::Identity> {
+        let path = self.path_to_change(name)?;
+        inside(self.names.mknod(ProgramPath::known(&path), kind, 0o600, stat.device))?;
+        let made = open_strictly(&self.names, &path, OFlags::PATH)?;
+        let found = Stat::of(&self.names.fstat(made.anchor.as_fd(), &made.node)?);
+        if !stat.is_fresh_copy(&found) {
+            return Err(tree::changed());
+        }
+        set_attributes(&self.names, &made, stat)?;
+        Ok(found.identity)
     }
 
     fn link(&self, file: &Path, name: &OsStr) -> io::Result<tree::Identity> {
-        let path = self.path_to_make(name)?;
-        inside(self.names.link(bytes(file), path.as_slice(), false))?;
-        Ok(Stat::of(&inside(self.names.stat(path.as_slice(), false))?).identity)
+        let path = self.path_to_change(name)?;
+        inside(self.names.link(bytes(file), ProgramPath::known(&path), false))?;
+        Ok(Stat::of(&inside(self.names.stat(ProgramPath::known(&path), false))?).identity)
     }
 
     fn unlink(&self, name: &OsStr) -> io::Result<()> {
-        inside(self.names.unlink(self.path_to_make(name)?.as_slice()))
+        inside(self.names.unlink(ProgramPath::known(&self.path_to_change(name)?)))
     }
 
     fn set_attributes(&self, stat: &Stat) -> io::Result<()> {
@@ -339,7 +396,6 @@ mod tests {
         Host,
         tests::{as_somebody, directory, stat_of_another},
     };
-    use std::fs;
 
     /// An array of two copies in `home`, with a directory /data.
     fn with_array(home: &Path, act: impl FnOnce(&ArrayFiles)) {

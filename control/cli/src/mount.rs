@@ -388,6 +388,11 @@ fn cannot_unmount(directory: &Path, error: OsError) -> Failure {
 
 /// Where an array is mounted.
 pub(crate) fn directories_of(array: &str) -> Vec<PathBuf> {
+    directories(|name| name == array)
+}
+
+/// Where arrays are mounted whose names `is_meant` accepts.
+pub(crate) fn directories(is_meant: impl Fn(&str) -> bool) -> Vec<PathBuf> {
     let all = mount::mounted().unwrap_or_default().into_iter();
-    all.filter(|mount| mount.array.as_deref() == Some(array)).map(|mount| mount.directory).collect()
+    all.filter(|mount| mount.array.as_deref().is_some_and(&is_meant)).map(|mount| mount.directory).collect()
 }

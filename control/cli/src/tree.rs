@@ -13,18 +13,19 @@ use std::{
     fs::File,
     io,
     os::{
-        fd::{AsFd, BorrowedFd, OwnedFd},
+        fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd},
         unix::ffi::OsStringExt as _,
     },
     path::{Path, PathBuf},
 };
 use sys::rustix::{
     fs::{
-        AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, Stat as SystemStat, Timespec, Timestamps, Uid, XattrFlags, chownat,
-        fchmod, fchown, fgetxattr, flistxattr, fsetxattr, fstat, ftruncate, futimens, linkat, mkdirat, openat, readlinkat,
-        statat, symlinkat, unlinkat,
+        AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, Stat as SystemStat, Timespec, Timestamps, Uid, XattrFlags, chmodat,
+        chownat, fchmod, fchown, fgetxattr, flistxattr, fsetxattr, fstat, ftruncate, futimens, linkat, listxattr, llistxattr,
+        mkdirat, mknodat, openat, readlinkat, statat, symlinkat, unlinkat, utimensat,
     },
     io::Errno,
+    process::geteuid,
 };
 
 /// What kind of file a name stands for.
@@ -33,8 +34,8 @@ pub(crate) enum Kind {
     File,
     Directory,
     Symlink,
-    /// A pipe, socket or device.
-    Other,
+    /// A pipe, socket or device: a file without content of its own.
+    Special(FileType),
 }
 
 /// The attributes that a copy keeps.
@@ -46,6 +47,8 @@ pub(crate) struct Stat {
     pub(crate) mode: u32,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
+    /// The device that a block or character device stands for.
+    pub(crate) device: u64,
     pub(crate) accessed: Timespec,
     pub(crate) modified: Timespec,
     /// How many names the file has.
@@ -61,32 +64,51 @@ pub(crate) type Identity = (u64, u64);
 pub(crate) type Attribute = (CString, Vec<u8>);
 
 /// Whether a copy gets the attribute `name`. An attribute of a security module or of the array itself is true of the
-/// original only, and only root may give capabilities, so none of these is copied.
+/// original only, and a copy of [`CAPABILITY`] would run with rights that nobody gave it, so none of these is copied.
+/// The kernel lists trusted attributes for root only.
 pub(crate) fn is_copied(name: &CStr) -> bool {
+    const KEPT: [&[u8]; 3] = [b"user.", b"system.posix_acl_", TRUSTED];
     let name = name.to_bytes();
-    (name.starts_with(b"user.") || name.starts_with(b"system.posix_acl_")) && name != format::ATTRIBUTE_NAME.to_bytes()
+    KEPT.iter().any(|kept| name.starts_with(kept)) && name != format::ATTRIBUTE_NAME.to_bytes()
 }
 
-/// The attributes that a copy gets, asked for by `list` (listxattr(2)) and `get` (getxattr(2)).
+/// How the names of attributes begin that only root may read and set (xattr(7)).
+pub(crate) const TRUSTED: &[u8] = b"trusted.";
+
+/// The attribute with a program's capabilities (capabilities(7)).
+pub(crate) const CAPABILITY: &CStr = c"security.capability";
+
+/// The attributes that a copy gets, and [`CAPABILITY`], which is told of, asked for by `list` (listxattr(2)) and `get` (getxattr(2)).
 pub(crate) fn attributes_by(
     list: impl Fn(&mut [u8]) -> io::Result<usize>,
     get: impl Fn(&CStr, &mut [u8]) -> io::Result<usize>,
 ) -> io::Result<Vec<Attribute>> {
-    let names = match whole(list) {
-        Err(error) if error.raw_os_error() == Some(Errno::OPNOTSUPP.raw_os_error()) => return Ok(Vec::new()),
-        names => names?,
-    };
-    let names = names.split_inclusive(|&byte| byte == 0).filter_map(|name| CStr::from_bytes_with_nul(name).ok());
     let mut attributes = Vec::new();
-    for name in names.filter(|name| is_copied(name)) {
-        match whole(|buffer| get(name, buffer)) {
-            Ok(value) => attributes.push((name.to_owned(), value)),
+    for name in attribute_names(list)?.into_iter().filter(|name| is_copied(name) || name.as_c_str() == CAPABILITY) {
+        match whole(|buffer| get(&name, buffer)) {
+            Ok(value) => attributes.push((name, value)),
             // The attribute was removed after it was listed, or may not be read.
             Err(error) if error.raw_os_error() == Some(Errno::NODATA.raw_os_error()) => {}
             Err(error) => return Err(error),
         }
     }
     Ok(attributes)
+}
+
+/// The names of extended attributes, asked for by `list` (listxattr(2)).
+pub(crate) fn attribute_names(list: impl Fn(&mut [u8]) -> io::Result<usize>) -> io::Result<Vec<CString>> {
+    let names = match whole(list) {
+        Err(error) if error.raw_os_error() == Some(Errno::OPNOTSUPP.raw_os_error()) => return Ok(Vec::new()),
+        names => names?,
+    };
+    let names = names.split_inclusive(|&byte| byte == 0).filter_map(|name| CStr::from_bytes_with_nul(name).ok());
+    Ok(names.map(CStr::to_owned).collect())
+}
+
+/// The attributes of a pipe, socket, device or symbolic link that a copy would get if it were a file, asked for by
+/// `list`. An error is none here, since they are only told of.
+pub(crate) fn unkept(list: impl Fn(&mut [u8]) -> io::Result<usize>) -> Vec<CString> {
+    attribute_names(list).unwrap_or_default().into_iter().filter(|name| is_copied(name)).collect()
 }
 
 /// All bytes that `read` gives. One buffer of 64 KiB is enough: that is the kernel's limit for a list and for a value
@@ -108,7 +130,7 @@ impl Stat {
             FileType::RegularFile => Kind::File,
             FileType::Directory => Kind::Directory,
             FileType::Symlink => Kind::Symlink,
-            _ => Kind::Other,
+            special => Kind::Special(special),
         };
         let time = |seconds, nanoseconds: u64| Timespec { tv_sec: seconds, tv_nsec: nanoseconds as i64 };
         Self {
@@ -117,11 +139,25 @@ impl Stat {
             mode: stat.st_mode & 0o7777,
             uid: stat.st_uid,
             gid: stat.st_gid,
+            device: stat.st_rdev,
             accessed: time(stat.st_atime, stat.st_atime_nsec),
             modified: time(stat.st_mtime, stat.st_mtime_nsec),
             links: stat.st_nlink,
             identity: (stat.st_dev, stat.st_ino),
         }
+    }
+
+    /// The mode of a directory with these attributes when `user`, who owns it, is to make names in it; None if it has
+    /// that mode already, or is another user's.
+    pub(crate) fn opened_up(&self, user: Uid) -> Option<u32> {
+        const MAKE_NAMES: u32 = 0o300;
+        (self.uid == user.as_raw() && self.mode & MAKE_NAMES != MAKE_NAMES).then_some(self.mode | MAKE_NAMES)
+    }
+
+    /// Whether a pipe, socket or device that was found under a name is the one that was made there a moment ago like
+    /// this one: it has no other name, which it would have if it had been another user's before.
+    pub(crate) fn is_fresh_copy(&self, found: &Self) -> bool {
+        (found.kind, found.device, found.links) == (self.kind, self.device, 1)
     }
 
     /// The mode of a copy. If the owner and group could not be kept, the copy loses set-user-ID and set-group-ID, as
@@ -149,6 +185,14 @@ pub(crate) fn owner_is_kept(set: io::Result<()>) -> io::Result<bool> {
 pub(crate) struct Found {
     pub(crate) stat: Stat,
     pub(crate) node: Node,
+    /// The extended attributes of what is neither a file nor a directory, as far as a copy would get them.
+    pub(crate) unkept: Vec<CString>,
+}
+
+impl Found {
+    pub(crate) const fn new(stat: Stat, node: Node) -> Self {
+        Self { stat, node, unkept: Vec::new() }
+    }
 }
 
 /// What was found, by its kind.
@@ -157,13 +201,18 @@ pub(crate) enum Node {
     Directory(Box<dyn Directory>),
     /// The target of the symbolic link.
     Symlink(PathBuf),
-    Other,
+    /// A pipe, socket or device.
+    Special(FileType),
 }
 
 /// A tree of files.
 pub(crate) trait Tree {
     /// Opens what an absolute path leads to, for reading. Symbolic links are followed.
     fn open(&self, path: &Path) -> io::Result<Found>;
+    /// What is known beyond the error of why `path` cannot be read.
+    fn why_unread(&self, _path: &Path, _error: &io::Error) -> Option<String> {
+        None
+    }
 }
 
 /// An open directory. Names are looked up in it and are not followed.
@@ -172,12 +221,19 @@ pub(crate) trait Directory {
     fn list(&self) -> io::Result<Vec<OsString>>;
     /// Opens what `name` stands for, for reading.
     fn open(&self, name: &OsStr) -> io::Result<Found>;
+    /// The attributes of what `name` stands for, which is not opened.
+    fn stat(&self, name: &OsStr) -> io::Result<Stat>;
     /// Opens a file for writing: a new file that only its owner may use, or the existing file, cut to no bytes.
     fn create(&self, name: &OsStr) -> io::Result<Box<dyn Content>>;
     /// Makes a directory that only its owner may use, and opens it. An existing directory keeps its attributes.
     fn make_directory(&self, name: &OsStr) -> io::Result<Box<dyn Directory>>;
-    /// Makes a symbolic link, and gives it (where permitted) the owner in `stat`.
-    fn make_symlink(&self, target: &Path, name: &OsStr, stat: &Stat) -> io::Result<()>;
+    /// Lets this user make names in the directory, if he owns it.
+    fn open_up(&self) -> io::Result<()>;
+    /// Makes a symbolic link, and gives it the times and (where permitted) the owner in `stat`. Returns its identity.
+    fn make_symlink(&self, target: &Path, name: &OsStr, stat: &Stat) -> io::Result<Identity>;
+    /// Makes a pipe, socket or device, and gives it the mode ([`Stat::kept_mode`]), the times and (where permitted) the
+    /// owner in `stat`. Returns its identity. The error is EPERM if this user may not make it (mknod(2)).
+    fn make_special(&self, name: &OsStr, kind: FileType, stat: &Stat) -> io::Result<Identity>;
     /// Makes another name (a hard link) for the file at an absolute path. A symbolic link at the end of the path is not
     /// followed. Returns the identity of the file that has the new name.
     fn link(&self, file: &Path, name: &OsStr) -> io::Result<Identity>;
@@ -185,7 +241,7 @@ pub(crate) trait Directory {
     fn unlink(&self, name: &OsStr) -> io::Result<()>;
     /// Sets owner (where permitted), mode ([`Stat::kept_mode`]) and times of the directory.
     fn set_attributes(&self, stat: &Stat) -> io::Result<()>;
-    /// The extended attributes of the directory that a copy gets.
+    /// The extended attributes of the directory ([`attributes_by`]).
     fn attributes(&self) -> io::Result<Vec<Attribute>>;
     /// Sets an extended attribute of the directory.
     fn set_attribute(&self, attribute: &Attribute) -> io::Result<()>;
@@ -195,7 +251,7 @@ pub(crate) trait Directory {
 pub(crate) trait Content {
     /// The identity of the file.
     fn identity(&self) -> io::Result<Identity>;
-    /// The extended attributes of the file that a copy gets.
+    /// The extended attributes of the file ([`attributes_by`]).
     fn attributes(&self) -> io::Result<Vec<Attribute>>;
     /// Sets an extended attribute of the file.
     fn set_attribute(&self, attribute: &Attribute) -> io::Result<()>;
@@ -245,13 +301,23 @@ impl Tree for Host {
 /// it, it is followed.
 fn look(directory: BorrowedFd<'_>, name: &OsStr, flags: AtFlags) -> io::Result<Found> {
     let stat = Stat::of(&statat(directory, name, flags)?);
+    // There is no llistxattrat(2) on all kernels; this path leads through the open directory.
+    let unkept = || {
+        let path = if directory.as_raw_fd() == CWD.as_raw_fd() {
+            PathBuf::from(name)
+        } else {
+            Path::new("/proc/self/fd").join(directory.as_raw_fd().to_string()).join(name)
+        };
+        let is_followed = !flags.contains(AtFlags::SYMLINK_NOFOLLOW);
+        unkept(|buffer| Ok(if is_followed { listxattr(&path, buffer)? } else { llistxattr(&path, buffer)? }))
+    };
     match stat.kind {
         Kind::Symlink => {
             let target = readlinkat(directory, name, Vec::new())?.into_bytes();
-            return Ok(Found { stat, node: Node::Symlink(OsString::from_vec(target).into()) });
+            return Ok(Found { stat, node: Node::Symlink(OsString::from_vec(target).into()), unkept: unkept() });
         }
         // A device is not opened, since some devices act when they are opened.
-        Kind::Other => return Ok(Found { stat, node: Node::Other }),
+        Kind::Special(kind) => return Ok(Found { stat, node: Node::Special(kind), unkept: unkept() }),
         Kind::File | Kind::Directory => {}
     }
     let follow = if flags.contains(AtFlags::SYMLINK_NOFOLLOW) { OFlags::NOFOLLOW } else { OFlags::empty() };
@@ -260,9 +326,10 @@ fn look(directory: BorrowedFd<'_>, name: &OsStr, flags: AtFlags) -> io::Result<F
     let node = match stat.kind {
         Kind::File => Node::File(Box::new(File::from(opened))),
         Kind::Directory => Node::Directory(Box::new(HostDirectory(opened))),
-        Kind::Symlink | Kind::Other => Node::Other,
+        Kind::Special(kind) => Node::Special(kind),
+        Kind::Symlink => return Err(changed()),
     };
-    Ok(Found { stat, node })
+    Ok(Found::new(stat, node))
 }
 
 /// An open directory of the host's.
@@ -275,6 +342,10 @@ impl Directory for HostDirectory {
 
     fn open(&self, name: &OsStr) -> io::Result<Found> {
         look(self.0.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW)
+    }
+
+    fn stat(&self, name: &OsStr) -> io::Result<Stat> {
+        Ok(Stat::of(&statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW)?))
     }
 
     fn create(&self, name: &OsStr) -> io::Result<Box<dyn Content>> {
@@ -299,14 +370,40 @@ impl Directory for HostDirectory {
         }
     }
 
-    fn make_symlink(&self, target: &Path, name: &OsStr, stat: &Stat) -> io::Result<()> {
+    fn open_up(&self) -> io::Result<()> {
+        match Stat::of(&fstat(&self.0)?).opened_up(geteuid()) {
+            Some(mode) => Ok(fchmod(&self.0, Mode::from_raw_mode(mode))?),
+            None => Ok(()),
+        }
+    }
+
+    fn make_symlink(&self, target: &Path, name: &OsStr, stat: &Stat) -> io::Result<Identity> {
         symlinkat(target, &self.0, name)?;
         let link = openat(&self.0, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
-        if Stat::of(&fstat(&link)?).kind != Kind::Symlink {
+        let found = Stat::of(&fstat(&link)?);
+        if found.kind != Kind::Symlink {
             return Err(changed());
         }
         let owner = (Some(Uid::from_raw(stat.uid)), Some(Gid::from_raw(stat.gid)));
-        owner_is_kept(chownat(link, c"", owner.0, owner.1, AtFlags::EMPTY_PATH).map_err(io::Error::from)).map(drop)
+        owner_is_kept(chownat(&link, c"", owner.0, owner.1, AtFlags::EMPTY_PATH).map_err(io::Error::from))?;
+        utimensat(&link, c"", &stat.times(), AtFlags::EMPTY_PATH)?;
+        Ok(found.identity)
+    }
+
+    fn make_special(&self, name: &OsStr, kind: FileType, stat: &Stat) -> io::Result<Identity> {
+        mknodat(&self.0, name, kind, Mode::RUSR | Mode::WUSR, stat.device)?;
+        let made = openat(&self.0, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+        let found = Stat::of(&fstat(&made)?);
+        if !stat.is_fresh_copy(&found) {
+            return Err(changed());
+        }
+        let owner = (Some(Uid::from_raw(stat.uid)), Some(Gid::from_raw(stat.gid)));
+        let owner_is_kept = owner_is_kept(chownat(&made, c"", owner.0, owner.1, AtFlags::EMPTY_PATH).map_err(io::Error::from))?;
+        // A descriptor of O_PATH takes no fchmod(2).
+        let link = format!("/proc/self/fd/{}", made.as_raw_fd());
+        chmodat(CWD, link.as_str(), Mode::from_raw_mode(stat.kept_mode(owner_is_kept)), AtFlags::empty())?;
+        utimensat(&made, c"", &stat.times(), AtFlags::EMPTY_PATH)?;
+        Ok(found.identity)
     }
 
     fn link(&self, file: &Path, name: &OsStr) -> io::Result<Identity> {
@@ -390,10 +487,7 @@ impl Content for File {
 pub(crate) mod tests {
     use super::*;
     use std::os::unix::fs::lchown;
-    use sys::rustix::{
-        process::geteuid,
-        thread::{set_thread_res_gid, set_thread_res_uid},
-    };
+    use sys::rustix::thread::{set_thread_res_gid, set_thread_res_uid};
 
     /// Runs `act` as a user without rights. The argument of `act` is a directory of this user on a file system with
     /// extended attributes.
@@ -427,7 +521,18 @@ pub(crate) mod tests {
     /// The attributes of a file of root.
     pub(crate) fn stat_of_another(mode: u32) -> Stat {
         let then = Timespec { tv_sec: 1, tv_nsec: 2 };
-        Stat { kind: Kind::File, bytes: 0, mode, uid: 0, gid: 0, accessed: then, modified: then, links: 1, identity: (0, 0) }
+        Stat {
+            kind: Kind::File,
+            bytes: 0,
+            mode,
+            uid: 0,
+            gid: 0,
+            device: 0,
+            accessed: then,
+            modified: then,
+            links: 1,
+            identity: (0, 0),
+        }
     }
 
     #[test]
@@ -451,7 +556,7 @@ pub(crate) mod tests {
         let (kind, mode) = (FileType::Fifo, Mode::RUSR | Mode::WUSR);
         sys::rustix::fs::mknodat(CWD, home.path().join("pipe"), kind, mode, 0).unwrap();
         let here = directory(&Host, home.path());
-        assert!(matches!(here.open(OsStr::new("pipe")).unwrap().node, Node::Other));
+        assert!(matches!(here.open(OsStr::new("pipe")).unwrap().node, Node::Special(FileType::Fifo)));
         assert!(here.create(OsStr::new("pipe")).is_err());
     }
 }

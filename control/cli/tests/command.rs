@@ -642,6 +642,163 @@ fn status_tells_of_names_that_a_member_has_lost() {
     assert_eq!(status().0, Some(0), "{}", status().1);
 }
 
+/// What a name in a tree is: its kind with its mode, owner, group, device, number of names, seconds and nanoseconds of its last change, and the value of its attribute `trusted.note`.
+fn described(path: &Path) -> String {
+    use std::os::unix::fs::MetadataExt as _;
+    let found = fs::symlink_metadata(path).unwrap();
+    let mut value = [0; 100];
+    let note = sys::rustix::fs::lgetxattr(path, "trusted.note", &mut value[..]).map(|count| value[..count].to_vec());
+    let numbers = (found.mode(), found.uid(), found.gid(), found.rdev(), found.nlink());
+    format!("{numbers:?} {}.{} {:?}", found.mtime(), found.mtime_nsec(), note.ok())
+}
+
+#[test]
+fn trees_keep_times_of_links_trusted_attributes_and_files_without_content() {
+    use sys::rustix::{
+        fs::{AtFlags, CWD, FileType, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags, chownat, mknodat, setxattr, utimensat},
+        process::geteuid,
+    };
+    let bench = Bench::new();
+    assert_eq!(bench.create().status.code(), Some(0));
+    let tree = bench.path("tree");
+    fs::create_dir(&tree).unwrap();
+    fs::write(tree.join("file"), "content").unwrap();
+    let made = |name: &str, kind, mode, device| mknodat(CWD, tree.join(name), kind, Mode::from_raw_mode(mode), device);
+    made("pipe", FileType::Fifo, 0o620, 0).unwrap();
+    made("socket", FileType::Socket, 0o751, 0).unwrap();
+    fs::hard_link(tree.join("pipe"), tree.join("pipe2")).unwrap();
+    std::os::unix::fs::symlink("file", tree.join("link")).unwrap();
+    std::os::unix::fs::symlink("nowhere", tree.join("dangling")).unwrap();
+    let mut names = vec!["dangling", "file", "link", "pipe", "pipe2", "socket"];
+    if geteuid().is_root() {
+        setxattr(tree.join("file"), "trusted.note", b"mine", XattrFlags::empty()).unwrap();
+        setxattr(&tree, "trusted.note", b"of a directory", XattrFlags::empty()).unwrap();
+        made("device", FileType::CharacterDevice, 0o640, (1 << 8) | 7).unwrap();
+        names.insert(1, "device");
+        for name in ["pipe", "socket", "link", "device"] {
+            let (user, group) = (Uid::from_raw(7), Gid::from_raw(8));
+            chownat(CWD, tree.join(name), Some(user), Some(group), AtFlags::SYMLINK_NOFOLLOW).unwrap();
+        }
+    }
+    for (index, name) in names.iter().enumerate() {
+        let then = Timespec { tv_sec: 1_000_000_000 + index as i64, tv_nsec: 123_456_789 };
+        let times = Timestamps { last_access: then, last_modification: then };
+        utimensat(CWD, tree.join(name), &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
+    }
+    for command in [&["add", "-a", "db", "-r", "tree", "/data/tree"], &["retrieve", "-a", "db", "-r", "/data/tree", "back"]] {
+        let output = bench.run(command);
+        assert_eq!((output.status.code(), err(&output).as_str()), (Some(0), ""), "{command:?}");
+    }
+    let back = bench.path("back");
+    for name in &names {
+        let paths = [&tree, &back].map(|tree| described(&tree.join(name)));
+        assert_eq!(paths[0], paths[1], "{name}");
+    }
+    assert_eq!(described(&tree), described(&back));
+    assert_eq!(bench.run(&["scrub", "db"]).status.code(), Some(0));
+    // Without -r a pipe is refused, and nobody waits for it.
+    let (_, line) = refused(&bench.run(&["add", "-a", "db", "tree/pipe", "/data/pipe"]));
+    assert!(line.contains("is neither a file"), "{line}");
+}
+
+#[test]
+fn what_cannot_be_read_is_named_and_the_rest_is_copied() {
+    let bench = Bench::new();
+    assert!(bench.create().status.success());
+    fs::create_dir(bench.path("host")).unwrap();
+    ["host/b", "host/c"].iter().for_each(|file| fs::write(bench.path(file), file).unwrap());
+    assert!(bench.run(&["add", "-a", "db", "-r", "host", "/data/x"]).status.success());
+    // The lowest member alone has a name that nobody made by the array.
+    fs::write(bench.path("m0/data/x/a"), "by hand").unwrap();
+    let output = bench.run(&["retrieve", "-a", "db", "-r", "/data/x", "back"]);
+    let members = ["m0", "m1", "m2"].map(|member| bench.path(member).display().to_string());
+    let said = format!(
+        "cxlraid: /data/x/a: cannot be read: Input/output error: it is on {} but not on {}, {}; correct it, then copy again\n\
+         cxlraid: /data/x: 1 name was left out or copied in part; correct what is said of each, then copy again with -T\n",
+        members[0], members[1], members[2]
+    );
+    assert_eq!((output.status.code(), err(&output).as_str()), (Some(1), said.as_str()));
+    for name in ["b", "c"] {
+        assert_eq!(fs::read(bench.path("back").join(name)).unwrap(), format!("host/{name}").as_bytes());
+    }
+    assert!(!bench.path("back/a").exists());
+    // It is the failure itself where it was asked for by its name.
+    let (status, line) = refused(&bench.run(&["retrieve", "-a", "db", "/data/x/a", "a"]));
+    assert_eq!((status, format!("{line}\n").as_str()), (1, said.split_inclusive('\n').next().unwrap()));
+}
+
+#[test]
+fn a_copy_goes_on_with_t_and_not_from_or_to_members() {
+    let bench = Bench::new();
+    assert!(bench.create().status.success());
+    fs::create_dir(bench.path("tree")).unwrap();
+    fs::write(bench.path("tree/file"), "content").unwrap();
+    std::os::unix::fs::symlink("file", bench.path("tree/link")).unwrap();
+    let ok = |arguments: &[&str]| assert!(bench.run(arguments).status.success(), "{arguments:?}");
+    ok(&["add", "-a", "db", "-r", "tree", "/data/tree"]);
+    fs::write(bench.path("tree/file"), "changed").unwrap();
+    ok(&["add", "-a", "db", "-rT", "tree", "/data/tree"]);
+    for _ in 0..2 {
+        ok(&["retrieve", "-a", "db", "-rT", "/data/tree", "back"]);
+    }
+    assert_eq!(fs::read(bench.path("back/file")).unwrap(), b"changed");
+    assert_eq!(fs::read_dir(bench.path("back")).unwrap().count(), 2);
+
+    let member = bench.path("m1").display().to_string();
+    for command in [
+        &["add", "-a", "db", "m1/data/tree/file", "/data/tree/file"],
+        &["retrieve", "-a", "db", "/data/tree/file", "m1/data/tree/file"],
+    ] {
+        let (status, line) = refused(&bench.run(command));
+        let expected =
+            format!("{member}/data/tree/file: lies in {member}, a member or a mount of this array; give a path outside of it");
+        assert_eq!((status, line), (1, format!("cxlraid: {expected}")), "{command:?}");
+    }
+    // A member in a tree that is copied is left out.
+    let output = bench.run(&["add", "-a", "db", "-r", ".", "/data/all"]);
+    assert_eq!(output.status.code(), Some(1));
+    for member in ["m0", "m1", "m2"] {
+        let line = format!("{}: is a member or a mount of this array, and is left out; ", bench.path(member).display());
+        assert!(err(&output).contains(&line), "{}", err(&output));
+    }
+    ok(&["retrieve", "-a", "db", "/data/all/tree/file", "again"]);
+    assert_eq!(fs::read(bench.path("again")).unwrap(), b"changed");
+    assert_eq!(bench.run(&["scrub", "db"]).status.code(), Some(0));
+}
+
+#[test]
+fn attributes_that_are_not_copied_are_told() {
+    use sys::rustix::{
+        fs::{CWD, FileType, Mode, XattrFlags, lgetxattr, mknodat, setxattr},
+        process::geteuid,
+    };
+    if !geteuid().is_root() {
+        return; // Nobody else may set these attributes.
+    }
+    let bench = Bench::new();
+    assert!(bench.create().status.success());
+    fs::write(bench.path("program"), "content").unwrap();
+    // CAP_NET_BIND_SERVICE, permitted and effective (capabilities(7), vfs_cap_data version 2).
+    let capability: Vec<u8> = [0x0200_0001_u32, 1 << 10, 0, 0, 0].iter().flat_map(|word| word.to_le_bytes()).collect();
+    setxattr(bench.path("program"), "security.capability", &capability, XattrFlags::empty()).unwrap();
+    let output = bench.run(&["add", "-a", "db", "program", "/data/program"]);
+    let line = format!(
+        "cxlraid: /data/program: warning: security.capability of {} is not copied; set it there if it is wanted\n",
+        bench.path("program").display()
+    );
+    assert_eq!((output.status.code(), err(&output)), (Some(0), line));
+    assert!(lgetxattr(bench.path("m0/data/program"), "security.capability", &mut [0; 100][..]).is_err());
+    fs::create_dir(bench.path("tree")).unwrap();
+    mknodat(CWD, bench.path("tree/pipe"), FileType::Fifo, Mode::RUSR, 0).unwrap();
+    setxattr(bench.path("tree/pipe"), "trusted.note", b"mine", XattrFlags::empty()).unwrap();
+    let output = bench.run(&["add", "-a", "db", "-r", "tree", "/data/tree"]);
+    let line = format!(
+        "cxlraid: /data/tree/pipe: warning: trusted.note of {} is not copied; set it there if it is wanted\n",
+        bench.path("tree/pipe").display()
+    );
+    assert_eq!((output.status.code(), err(&output)), (Some(0), line));
+}
+
 #[test]
 fn a_start_makes_an_array_of_empty_directories_unless_that_is_forbidden() {
     let bench = Bench::new();
