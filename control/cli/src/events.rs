@@ -25,9 +25,12 @@ use std::{
         fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
     },
     path::{Path, PathBuf},
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// The variable that names the log to the library, and that of an array without a name.
@@ -144,8 +147,19 @@ pub(crate) fn begin(source: &Source, thing: &str, uuid: Uuid) -> Tell {
     }
 }
 
+/// For so long it is not said again that a backing file is too short: a program or command tries several times to open
+/// the file.
+const SAID_FOR: Duration = Duration::from_secs(10);
+
 /// Prints that a file is refused, since a backing file is too short and the members in use cannot give what is missing.
 fn print_short(_: &Member, host_path: &[u8]) {
+    static SAID: Mutex<Vec<(Instant, Vec<u8>)>> = Mutex::new(Vec::new());
+    let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
+    said.retain(|(when, _)| when.elapsed() < SAID_FOR);
+    if said.iter().any(|(_, path)| path == host_path) {
+        return;
+    }
+    said.push((Instant::now(), host_path.to_vec()));
     let what = "is shorter than its file, and the other members in use cannot give what is missing";
     let todo = "bring back the members that are out, or put the file back from a backup";
     eprintln!("{}", Failure::new(units::Shown(host_path), what, todo));

@@ -800,6 +800,30 @@ fn attributes_that_are_not_copied_are_told() {
 }
 
 #[test]
+fn a_file_that_is_lost_is_told_once_and_its_earlier_copy_stays() {
+    let bench = Bench::new();
+    assert!(bench.create().status.success());
+    fs::write(bench.path("file"), vec![7; 3_000_000]).unwrap();
+    assert!(bench.run(&["add", "-a", "db", "file", "/data/file"]).status.success());
+    assert!(bench.run(&["stop", "db"]).status.success());
+    for member in ["m0", "m1"] {
+        fs::File::options().write(true).open(bench.path(member).join("data/file")).unwrap().set_len(500_000).unwrap();
+    }
+    let output = bench.run(&["retrieve", "-a", "db", "/data/file", "file"]);
+    let told = err(&output);
+    assert_eq!((output.status.code(), told.lines().count()), (Some(1), 3), "{told}");
+    for member in ["m0", "m1"] {
+        let line = format!("cxlraid: {}: is shorter than its file, ", bench.path(member).join("data/file").display());
+        assert_eq!(told.matches(&line).count(), 1, "{told}");
+    }
+    assert!(
+        told.ends_with("cxlraid: /data/file: cannot be read: Input/output error; correct the cause, then copy again\n"),
+        "{told}"
+    );
+    assert_eq!(fs::metadata(bench.path("file")).unwrap().len(), 3_000_000);
+}
+
+#[test]
 fn a_start_makes_an_array_of_empty_directories_unless_that_is_forbidden() {
     let bench = Bench::new();
     fs::write(bench.path("host"), "some").unwrap();
