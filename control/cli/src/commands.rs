@@ -120,6 +120,10 @@ pub(crate) fn called(source: &Source) -> &str {
 
 fn attach(source: &Source) -> Result<Array, Failure> {
     let config = inspect::config(source)?;
+    if run::serves_this_process(&config) {
+        let what = "the library of 'cxlraid run' uses the array in this process already, and the two would wait for each other";
+        return Err(Failure::new(called(source), what, "say it outside of 'cxlraid run'"));
+    }
     let array = Array::attach(&config).map_err(|error| inspect::refused(called(source), &error.to_string()))?;
     Ok(events::printing(array))
 }

@@ -9,7 +9,8 @@
 //! In the copy of a directory, what cannot be copied is told of and left out, the rest is copied, and the command fails
 //! in the end. What has the name of a copy already is replaced if it is of the same kind, and left as it is otherwise.
 //! A file is replaced only after its original was read to the end, since it may be an earlier copy of what cannot be
-//! read any more. Nothing is copied from or to the array's own directories ([`crate::own`]).
+//! read any more. Nothing is copied from or to the array's own directories ([`crate::own`]), nor to itself: under
+//! `cxlraid run` the host's files are the array's.
 
 use crate::{
     copy_report::{Fault, Report, called, in_the_way, unmade, unread},
@@ -19,7 +20,7 @@ use crate::{
     view::shown,
 };
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     collections::HashMap,
     ffi::{CStr, OsStr},
     io,
@@ -82,13 +83,15 @@ impl Copy<'_> {
         target: &Path,
         into_directories: bool,
     ) -> Result<Place, Failure> {
-        if let Ok(Found { node: Node::Directory(directory), .. }) = self.to.open(target) {
+        if let Ok(Found { node: Node::Directory(directory), stat, .. }) = self.to.open(target) {
             match (source.file_name(), &found.node) {
                 (Some(name), _) if into_directories => {
                     copying.try_to_copy(found, &*directory, source, &target.join(name)).map_err(|fault| fault.failure)?;
                     return Ok(Place::Inside);
                 }
                 (_, Node::Directory(from)) => {
+                    refuse_itself(found, stat.identity, source, target)?;
+                    copying.top.set(Some(stat.identity));
                     let copied = copying.copy_directory(found, &**from, &*directory, source, target);
                     return copied.map(|()| Place::Target).map_err(|fault| fault.failure);
                 }
@@ -150,13 +153,15 @@ struct Copying<'a> {
     /// Whether a directory is copied with what it contains.
     is_tree: bool,
     report: Report,
+    /// The identity of the directory that the copy of the tree is, once it is made.
+    top: Cell<Option<Identity>>,
     /// Files with several names that were copied, by their identity: the copy's path and identity.
     copied: RefCell<HashMap<Identity, (PathBuf, Identity)>>,
 }
 
 impl<'a> Copying<'a> {
     fn new(from: &'a dyn Tree, own: &'a Own, is_tree: bool, bytes: impl FnOnce() -> u64) -> Self {
-        Self { from, own, is_tree, report: Report::new(is_tree, bytes), copied: RefCell::default() }
+        Self { from, own, is_tree, report: Report::new(is_tree, bytes), top: Cell::new(None), copied: RefCell::default() }
     }
 
     /// Copies what was found at `source` to the name that `target` ends with, in the directory `to`. Fails only if the copy ends.
@@ -177,6 +182,9 @@ impl<'a> Copying<'a> {
         {
             return Err(in_the_way(target, kind));
         }
+        if let Some(there) = there {
+            refuse_itself(found, there.identity, source, target)?;
+        }
         if let Node::Directory(from) = &found.node {
             for (path, identity) in [(source, Some(found.stat.identity)), (target, there.map(|there| there.identity))] {
                 if identity.is_some_and(|identity| self.own.with(identity).is_some()) {
@@ -184,8 +192,15 @@ impl<'a> Copying<'a> {
                     return Err(Failure::new(path.display(), what, "copy its files by their paths on the array").into());
                 }
             }
-            let to = to.make_directory(name).map_err(uncreated)?;
-            return self.copy_directory(found, &**from, &*to, source, target);
+            if self.top.get() == Some(found.stat.identity) {
+                let what = "is the copy itself, and is left out";
+                return Err(Failure::new(source.display(), what, "copy to a path outside of what is copied").into());
+            }
+            let made = to.make_directory(name).map_err(uncreated)?;
+            if self.top.get().is_none() {
+                self.top.set(Some(to.stat(name).map_err(uncreated)?.identity));
+            }
+            return self.copy_directory(found, &**from, &*made, source, target);
         }
         if found.stat.links > 1 && self.link(found, to, name, there.as_ref()) {
             self.report.count(found.stat.bytes);
@@ -415,6 +430,15 @@ fn write_sparse(to: &dyn Content, bytes: &[u8], offset: u64) -> io::Result<()> {
 
 fn write_some(to: &dyn Content, bytes: &[u8], offset: u64) -> io::Result<()> {
     if bytes.is_empty() { Ok(()) } else { to.write_all_at(bytes, offset) }
+}
+
+/// Refuses to copy a file or directory to itself: a file would be cut before it is read.
+fn refuse_itself(found: &Found, target_identity: Identity, source: &Path, target: &Path) -> Result<(), Failure> {
+    if found.stat.identity != target_identity {
+        return Ok(());
+    }
+    let what = format!("is the same {} as {}", called(found.stat.kind), target.display());
+    Err(Failure::new(source.display(), what, "give another path"))
 }
 
 /// The fault of a pipe, socket or device that this user may not make.
@@ -702,6 +726,24 @@ mod tests {
                 fs::set_permissions(tree.join("closed"), fs::Permissions::from_mode(0o700)).unwrap();
             }
         });
+    }
+
+    #[test]
+    fn nothing_is_copied_to_itself() {
+        let home = tempfile::tempdir().unwrap();
+        let path = |name: &str| home.path().join(name);
+        fs::create_dir_all(path("tree/sub")).unwrap();
+        fs::write(path("tree/file"), "content").unwrap();
+        fs::hard_link(path("tree/file"), path("tree/name")).unwrap();
+        for (source, target) in [("tree/file", "tree/file"), ("tree/file", "tree/name"), ("tree", "tree")] {
+            let message = copy(true).run(&path(source), &path(target), false).unwrap_err().to_string();
+            assert!(message.contains(": is the same ") && message.ends_with("; give another path"), "{message}");
+            assert_eq!(fs::read(path("tree/file")).unwrap(), b"content");
+        }
+        let message = copy(true).run(&path("tree"), &path("tree/sub"), true).unwrap_err().to_string();
+        assert!(message.contains(": 1 name was left out"), "{message}");
+        assert_eq!(fs::read(path("tree/sub/tree/file")).unwrap(), b"content");
+        assert_eq!(fs::read_dir(path("tree/sub/tree/sub")).unwrap().count(), 0);
     }
 
     #[test]

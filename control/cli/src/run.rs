@@ -5,9 +5,10 @@
 use crate::{
     events,
     failure::{Exit, Failure},
-    program,
+    inspect, program,
     spec::{JOURNAL, Source},
 };
+use array::Config;
 use std::{
     env,
     ffi::{OsStr, OsString},
@@ -98,6 +99,14 @@ fn preload_value(library: &Path, existing: Option<&OsStr>) -> Result<OsString, F
         }
     }
     Ok(value)
+}
+
+/// Whether the library serves this process on the array with this configuration.
+pub(crate) fn serves_this_process(config: &Config) -> bool {
+    let value = env::var_os(PRELOAD).unwrap_or_default();
+    let mut libraries = value.as_bytes().split(|byte| b": ".contains(byte)).map(OsStr::from_bytes);
+    libraries.any(|path| Path::new(path).file_name() == Some(OsStr::new(LIBRARY)))
+        && inspect::config(&Source::Environment).is_ok_and(|own| own.mounts == config.mounts)
 }
 
 #[cfg(test)]

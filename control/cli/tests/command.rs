@@ -824,6 +824,25 @@ fn a_file_that_is_lost_is_told_once_and_its_earlier_copy_stays() {
 }
 
 #[test]
+fn files_are_not_used_by_command_and_library_in_one_process() {
+    let bench = Bench::new();
+    assert!(bench.create().status.success());
+    fs::write(bench.path("file"), "content").unwrap();
+    let members = ["m0", "m1", "m2"].map(|member| bench.path(member).display().to_string()).join(":");
+    let add = |level: &str| {
+        let mut command = bench.command(&["add", "-a", "db", "file", "/data/file"]);
+        // The loader says that it has not found this library, and goes on.
+        command.env("LD_PRELOAD", "/nowhere/libcxlraid.so").env("CXLRAID_LEVEL", level).env("CXLRAID_MOUNTS", &members);
+        command.env("CXLRAID_PATHS", "/data").output().unwrap()
+    };
+    let output = add("5");
+    let line = "cxlraid: db: the library of 'cxlraid run' uses the array in this process already, and the two would wait for each other; \
+                say it outside of 'cxlraid run'\n";
+    assert!(output.status.code() == Some(1) && err(&output).ends_with(line), "{}", err(&output));
+    assert!(add("").status.success(), "the library serves no array");
+}
+
+#[test]
 fn a_start_makes_an_array_of_empty_directories_unless_that_is_forbidden() {
     let bench = Bench::new();
     fs::write(bench.path("host"), "some").unwrap();
