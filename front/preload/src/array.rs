@@ -383,7 +383,8 @@ impl Anchored for Node {
             Ok(namespace) => {
                 let node = namespace.adopt_anchor(fd).unwrap_or(Some(Node::Lost))?;
                 // While the kernel is asked about every descriptor, nothing of what it stands for is kept.
-                if crate::process::shares_tables() { node } else { namespace.with_twin(fd, node) }
+                let is_kept = !crate::process::shares_tables() && crate::process::owns_tables();
+                if is_kept { namespace.with_twin(fd, node) } else { node }
             }
             Err(_) => refused(fd)?,
         };

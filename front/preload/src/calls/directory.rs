@@ -106,14 +106,19 @@ pub(crate) fn twin_of(directory: RawFd) -> Option<Twin> {
     if directory != AT_FDCWD {
         return OPEN.lookup(directory)?.node().twin().cloned();
     }
-    // Of a directory that may change without our hearing of it, and of a guest's, nothing is noted.
-    if MOVES.load(Ordering::Relaxed) || process::may_be_guest() && process::is_guest() { None } else { TWIN.lock().clone() }
+    if is_noted() { TWIN.lock().clone() } else { None }
+}
+
+/// Tells whether the current directory's twin is kept: not of a directory that may change without our hearing of it, nor of a guest's,
+/// nor by a process that lives for one call of a guest.
+fn is_noted() -> bool {
+    !MOVES.load(Ordering::Relaxed) && !process::shares_tables() && process::owns_tables()
 }
 
 /// Notes whether the current directory is in the array, after the process has moved there.
 fn note(ours: bool) {
     CWD_IS_OURS.store(ours, Ordering::Relaxed);
-    if MOVES.load(Ordering::Relaxed) || process::may_be_guest() && process::is_guest() {
+    if !is_noted() {
         return;
     }
     let twin = if ours { array::namespace().ok().and_then(|namespace| namespace.twin_of(CWD)) } else { None };
