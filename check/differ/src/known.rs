@@ -22,7 +22,7 @@ const LOCKED: i64 = libc::MAP_LOCKED as i64;
 const READ_WRITE: i64 = 3;
 const HUGE: i64 = i64::MAX;
 
-const PROGRAMS: [fn() -> Vec<Step>; 67] = [
+const PROGRAMS: [fn() -> Vec<Step>; 68] = [
     // dup3 of a closed number to a number that none can be: they are not equal.
     || vec![call("close", vec![Number(3)]), call("dup3", vec![Number(3), Number(-1), Number(0)])],
     // FICLONE of a directory of the array, from what is no descriptor, and onto what is none of the array's.
@@ -697,6 +697,15 @@ const PROGRAMS: [fn() -> Vec<Step>; 67] = [
         };
         let steps: Vec<Step> = links("%/hf").into_iter().chain(links("%/hk")).chain(opened).collect();
         [steps.clone(), made_by(Child::Vfork, steps)].concat()
+    },
+    // A program that is not there leaves a child the directory that it shares with its parent (CLONE_FS).
+    || {
+        let execute = |base: i64, text: &str| call("execveat", vec![Number(base), path(text), Number(0), Number(0), Number(0)]);
+        let mut steps = vec![execute(5, "../data/d1/new"), execute(-100, "@/f0/x"), call("chdir", vec![path("..")])];
+        steps.iter_mut().for_each(|step| step.who = Who::Child(Child::Clone(libc::CLONE_FS), 1));
+        steps.push(call("faccessat", vec![Number(-100), path("../data/s2/f0"), Number(5)]));
+        steps.push(call("access", vec![path("data/f0"), Number(4)]));
+        steps
     },
     // What is only looked for in the kernel's caches: across the array's border, and elsewhere.
     || {

@@ -19,8 +19,8 @@ use heap::boxed::Box;
 use heap::vec::Vec;
 use linux_raw_sys::general as nr;
 use linux_raw_sys::general::{__NR_execve, __NR_fcntl, __NR_munmap, AT_EMPTY_PATH, F_GETFD, FD_CLOEXEC};
-use sys::RawFd;
 use sys::raw::syscall;
+use sys::{OsError, RawFd};
 use units::PAGE_BYTES;
 
 const PATH_BYTES_MAX: usize = 4096;
@@ -71,24 +71,45 @@ fn libraries_of(target: Target, environment: usize) -> Vec<Vec<u8>> {
     unreached::file_of(target).map_or_else(Vec::new, |file| needed::elements(&Source::Host(&file), b"", Some(&library_path)))
 }
 
+/// For a guest whose deputy has prepared the exec of a stored program: keeps from that program what is the array's, if the program will run without the library.
+///
+/// The guest does so itself, and last: what it does to its directory others would see that share the directory with it (clone(2) with CLONE_FS), unless it leaves them
+/// first. So it leaves them only when the program is there and may be executed.
+pub(crate) fn withhold_as_guest(call: &mut Call, number: usize, args: &[usize; 6]) -> Result<(), OsError> {
+    let by_path = number == __NR_execve as usize;
+    let target = if by_path { Target::Path(args[0]) } else { Target::At(args[0] as RawFd, args[1], args[4] as u32) };
+    let changed = Changed { withheld: withheld_from(target)?.unwrap_or_default(), kept: Vec::new() };
+    note_changed(call, changed);
+    Ok(())
+}
+
+/// What was kept from a program that will run without the library. None if the library will be in it.
+fn withheld_from(target: Target) -> Result<Option<Withheld>, OsError> {
+    if !OPEN.ever_used() && !directory::is_ours(directory::AT_FDCWD) {
+        return Ok(None);
+    }
+    unreached::why(target).map(|why| unreached::withhold(target, why)).transpose()
+}
+
+fn note_changed(call: &mut Call, changed: Changed) {
+    let is_nothing = changed.withheld.is_empty() && changed.kept.is_empty();
+    call.scratch[CHANGED] = if is_nothing { 0 } else { Box::into_raw(Box::new(changed)) as u64 };
+}
+
 fn complete(call: &mut Call, target: Target, environment: usize, index: usize, libraries: &[Vec<u8>]) -> Verdict {
-    call.scratch[CHANGED] = 0;
-    let mut changed = Changed::default();
-    if (OPEN.ever_used() || directory::is_ours(directory::AT_FDCWD))
-        && let Some(why) = unreached::why(target)
-    {
-        match unreached::withhold(target, why) {
-            Ok(withheld) => changed.withheld = withheld,
+    if !deputy::is_active() {
+        let changed = match withheld_from(target) {
+            Ok(Some(withheld)) => Changed { withheld, kept: Vec::new() },
+            Ok(None) if OPEN.ever_used() && process::owns_tables() => {
+                Changed { withheld: Withheld::default(), kept: keep_locks() }
+            }
+            Ok(None) => Changed::default(),
             Err(error) => return Verdict::error(error),
+        };
+        note_changed(call, changed);
+        if OPEN.ever_used() && !process::owns_tables() {
+            guest::hold_inherited();
         }
-    } else if OPEN.ever_used() && !deputy::is_active() && process::owns_tables() {
-        changed.kept = keep_locks();
-    }
-    if !changed.withheld.is_empty() || !changed.kept.is_empty() {
-        call.scratch[CHANGED] = Box::into_raw(Box::new(changed)) as u64;
-    }
-    if OPEN.ever_used() && !deputy::is_active() && !process::owns_tables() {
-        guest::hold_inherited();
     }
     let mut args = call.args;
     if let Some(list) = rebuilt(environment, libraries) {

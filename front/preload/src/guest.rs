@@ -225,12 +225,13 @@ fn execute(call: &mut Call) -> Verdict {
         matches!(paths::locate(base, path), Where::Array(_)) || stored::is_reached_from_host(base, path)
     };
     if is_stored {
-        if let Err(error) = directory::part_from_others() {
+        let verdict = deputy::serve(call, call.args);
+        let Verdict::PassWith { number, args } = verdict else { return verdict };
+        if let Err(error) = exec::withhold_as_guest(call, number, &args) {
             return Verdict::error(error);
         }
-        let verdict = deputy::serve(call, call.args);
         hold_inherited();
-        return if let Verdict::PassWith { .. } = verdict { exec::ignoring_signals(call, verdict) } else { verdict };
+        return exec::ignoring_signals(call, verdict);
     }
     if by_path {
         exec::prepare(call, exec::Target::Path(path), call.args[2], 2)

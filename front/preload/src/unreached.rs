@@ -21,12 +21,12 @@ use crate::exec::{Target, descriptor_flags};
 use crate::patch::elf::{Header, headers_of, interpreter};
 use crate::patch::go::is_of_go;
 use crate::report::report;
-use crate::{deputy, guest, process, program};
+use crate::{guest, process, program};
 use core::ffi::CStr;
 use core::fmt;
 use heap::vec::Vec;
 use linux_raw_sys::general::{AT_EMPTY_PATH, F_GETFD, F_SETFD, FD_CLOEXEC};
-use sys::rustix::fs::{CWD, Mode, OFlags, StatVfsMountFlags, fstat, fstatvfs, getxattr, openat};
+use sys::rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, StatVfsMountFlags, accessat, fstat, fstatvfs, getxattr, openat};
 use sys::rustix::io::{dup, pread};
 use sys::rustix::process::{getegid, geteuid, getgid, getuid};
 use sys::rustix::thread::no_new_privs;
@@ -107,7 +107,10 @@ impl Withheld {
 /// Why the program to be executed will run without the library. None if the library will be in it, or if it cannot be executed. None, too, if it
 /// cannot be told: a program that may not be read (unless its mode shows that it gains rights), or one of a format that binfmt_misc knows.
 pub(crate) fn why(target: Target) -> Option<Why> {
-    why_file(&file_of(target)?, 0)
+    let file = file_of(target)?;
+    let may_execute = accessat(&file, c"", Access::EXEC_OK, AtFlags::EMPTY_PATH | AtFlags::EACCESS);
+    // Another error may be a filter's or an older kernel's, which knows nothing of the file.
+    if may_execute == Err(OsError::ACCESS) { None } else { why_file(&file, 0) }
 }
 
 /// Keeps the array's files and directory from a program that is about to be executed without the library: marks this process' anchors close-on-exec,
@@ -196,11 +199,7 @@ fn inherited_anchors() -> Vec<RawFd> {
     // The table of open files describes the descriptors of its own process, unless others open and close in them, or the process has begun
     // anew and has not met all of them yet. For anybody else `guest` goes by what the kernel says.
     let is_table_whole = process::owns_tables() && !process::shares_tables() && !OPEN.discovers();
-    let mut anchors = if is_table_whole && !deputy::is_active() {
-        OPEN.all().map(|(descriptor, _)| descriptor).collect()
-    } else {
-        guest::anchors()
-    };
+    let mut anchors = if is_table_whole { OPEN.all().map(|(descriptor, _)| descriptor).collect() } else { guest::anchors() };
     anchors.retain(|&descriptor| {
         let flags = descriptor_flags(descriptor, F_GETFD, 0);
         flags >= 0 && flags as u32 & FD_CLOEXEC == 0

@@ -246,11 +246,7 @@ pub(crate) fn leave_for(place: &CStr, is_new: bool) -> Result<RawFd, OsError> {
     let before = openat(CWD, c".", flags, Mode::empty())?;
     // Out of the way of what other threads open meanwhile.
     let before = fcntl_dupfd_cloexec(&before, sys::high_fd::base() as RawFd).unwrap_or(before);
-    // A deputy has its guest's directory and moves that: a directory of its own would leave the guest, which executes the program, where it is. That nobody else has
-    // the guest's, [`part_from_others`] has seen to.
-    if !crate::deputy::is_active() {
-        leave_shared().or_else(|error| if is_new { Ok(()) } else { Err(error) })?;
-    }
+    leave_shared().or_else(|error| if is_new { Ok(()) } else { Err(error) })?;
     sys::rustix::process::chdir(place)?;
     note_apart();
     Ok(before.into_raw_fd())
@@ -260,12 +256,6 @@ pub(crate) fn leave_for(place: &CStr, is_new: bool) -> Result<RawFd, OsError> {
 fn leave_shared() -> Result<(), OsError> {
     // SAFETY: unshare(2) with this flag changes only what the directory, root and umask of this task are shared with.
     check(unsafe { syscall(__NR_unshare as usize, [CLONE_FS as usize, 0, 0, 0, 0, 0]) }).map(|_| ()).map_err(|_| OsError::PERM)
-}
-
-/// For a guest whose deputy may have to move it out of the array's directory before an exec ([`leave_for`]): who shares the directory with the guest is to stay where it is.
-pub(crate) fn part_from_others() -> Result<(), OsError> {
-    // Guests that share a directory are noted when they are made.
-    if MOVES.load(Ordering::Relaxed) && is_in_array() { leave_shared() } else { Ok(()) }
 }
 
 /// Moves back to the directory of the array that [`leave_for`] has left.

@@ -223,10 +223,8 @@ pub(crate) fn leave_descriptors() -> Result<(), sys::OsError> {
 /// Before an exec that marks descriptors close-on-exec for its program alone: gives the caller a descriptor table of its own if another process may
 /// use the caller's table, since the marks in a common table would stay with that process. Returns whether a table was asked for; then a failed exec must call
 /// [`note_parted`].
-///
-/// A deputy marks for its guest, in the table that it shares with the guest. So the guest parts from others before it has a deputy.
 pub(crate) fn part_from_processes() -> bool {
-    if crate::deputy::is_active() || process::has_memory() && !process::shares_tables() {
+    if process::has_memory() && !process::shares_tables() {
         return false;
     }
     // Filters of system calls in containers deny unshare(2) more often than close_range(2). The range that is given here has no descriptor in it.
