@@ -115,8 +115,7 @@ pub(crate) fn superblock_file(member: &Path) -> PathBuf {
 
 /// Refuses a user whom the array is not open to: what such a user could be shown would be wrong.
 pub(crate) fn require_rights(config: &Config) -> Result<(), Failure> {
-    let check = |path: &Vec<u8>| array::check_rights(path).map_err(|error| refused("array", &error.to_string()));
-    config.mounts.iter().try_for_each(check)
+    array::check_all_rights(config).map_err(|error| refused("array", &error.to_string()))
 }
 
 /// The newest superblock of the array of `source`.

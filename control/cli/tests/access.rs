@@ -112,6 +112,38 @@ fn a_group_works_on_its_array_and_others_are_told() {
     }
 }
 
+/// A mount whose directory was never given to the array's owner: that member goes out by name, and the array works without it.
+#[test]
+fn a_members_directory_that_is_closed_to_the_owner_is_a_members_fault() {
+    if !is_root() {
+        return;
+    }
+    for mode in [0o700, 0o750] {
+        let bench = open_to_group();
+        assert!(bench.run(&["access", "db", "--owner", "60003", "--group", "60003", "--mode", "0600"]).status.success());
+        fs::write(bench.path("file"), "content").unwrap();
+        let close = |mode| fs::set_permissions(bench.path("m1"), fs::Permissions::from_mode(mode)).unwrap();
+        // The directory of programs' files belongs to the owner too.
+        for member in ["m0", "m1", "m2"] {
+            std::os::unix::fs::chown(bench.path(member).join("data"), Some(OUTSIDER.0), Some(OUTSIDER.1)).unwrap();
+        }
+        close(mode);
+        let status = run_as(&bench, OUTSIDER, &["status", "db"]);
+        assert_eq!(status.status.code(), Some(3), "{}{}", out(&status), err(&status));
+        assert!(out(&status).contains("m1: failed (Permission denied)"), "{}", out(&status));
+        // Another user than the owner is told whom the array is open to.
+        let (_, line) = refused(&run_as(&bench, ALICE, &["status", "db"]));
+        assert!(line.contains("you may not use this array: it is open to user "), "{line}");
+        let added = run_as(&bench, OUTSIDER, &["add", "-a", "db", "file", "/data/file"]);
+        assert!(added.status.success() && err(&added).contains("m1"), "{}", err(&added));
+        let got = run_as(&bench, OUTSIDER, &["retrieve", "-a", "db", "/data/file", "/dev/stdout"]);
+        assert!(got.status.success(), "{}", err(&got));
+        close(0o755);
+        let status = run_as(&bench, OUTSIDER, &["status", "db"]);
+        assert!(out(&status).contains("m1") && out(&status).contains("stale"), "{}", out(&status));
+    }
+}
+
 #[test]
 fn an_array_is_opened_and_closed() {
     if !is_root() {

@@ -9,6 +9,9 @@ use crate::runtime::directories_in_use;
 use crate::split;
 use alloc::vec::Vec;
 use format::{MemberState, Superblock};
+use sys::OsError;
+use sys::rustix::fs::{self, Mode, OFlags};
+use sys::rustix::process::geteuid;
 use units::MemberSet;
 
 /// What the superblocks say together.
@@ -19,7 +22,30 @@ pub(crate) struct Verdict {
 }
 
 pub(crate) fn inspect_all(config: &Config) -> Result<Vec<Finding>, AttachError> {
-    config.mounts.iter().map(|path| inspect(path)).collect()
+    let looked: Vec<_> = config.mounts.iter().map(|path| inspect(path)).collect();
+    let user = geteuid().as_raw();
+    let is_meant = |superblock: &&Superblock| config.uuid.is_some_and(|uuid| superblock.array_uuid == uuid);
+    let mut superblocks = looked.iter().flatten().filter_map(Finding::superblock).filter(is_meant);
+    let is_owner = superblocks.any(|superblock| superblock.access.owner_uid == user);
+    // Another member says that the array is this user's. So a directory that shuts this user out, such as a mount that was never given to the owner, says something of
+    // that member. The array's own files in it say whom the array is open to.
+    let is_closed = |path: &[u8]| fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).err() == Some(OsError::ACCESS);
+    let found = looked.into_iter().zip(&config.mounts).map(|(looked, path)| match looked {
+        Err(AttachError::NotOpen { .. }) if is_owner && is_closed(path) => Ok(Finding::closed(path)),
+        looked => looked,
+    });
+    found.collect()
+}
+
+/// Whether this user may use the array that `config` describes; changes nothing. What else is wrong with its members is not said.
+///
+/// # Errors
+/// [`AttachError::NotOpen`].
+pub fn check_all_rights(config: &Config) -> Result<(), AttachError> {
+    match inspect_all(config) {
+        Err(error @ AttachError::NotOpen { .. }) => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// How often a start reads the superblocks anew while other processes keep changing them.

@@ -53,6 +53,7 @@ pub use emptied::holds_names;
 pub use error::AttachError;
 pub use fill::check_blank;
 pub use journal::{ArrayJournal, SaidBy};
+pub use judge::check_all_rights;
 pub use member::{Member, Standing, check_rights, has_failed, is_empty};
 pub use read_only::is_read_only;
 pub use regular::open_regular;

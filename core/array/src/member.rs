@@ -282,6 +282,11 @@ impl Finding {
         self.superblock().is_some_and(|superblock| superblock.array_uuid == array)
     }
 
+    /// A directory that this user may not look into.
+    pub(crate) fn closed(path: &[u8]) -> Self {
+        Self { path: path.to_vec(), what: What::Refused(AttachError::os(path, "open", OsError::ACCESS)) }
+    }
+
     /// Its `.cxlraid`, if it is a member.
     pub(crate) fn meta(&self) -> Option<&OwnedFd> {
         match &self.what {
