@@ -29,7 +29,9 @@ pub(crate) fn inspect_all(config: &Config) -> Result<Vec<Finding>, AttachError> 
     let is_owner = superblocks.any(|superblock| superblock.access.owner_uid == user);
     // Another member says that the array is this user's. So a directory that shuts this user out, such as a mount that was never given to the owner, says something of
     // that member. The array's own files in it say whom the array is open to.
-    let is_closed = |path: &[u8]| fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).err() == Some(OsError::ACCESS);
+    let is_closed = |path: &[u8]| {
+        fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).err() == Some(OsError::ACCESS)
+    };
     let found = looked.into_iter().zip(&config.mounts).map(|(looked, path)| match looked {
         Err(AttachError::NotOpen { .. }) if is_owner && is_closed(path) => Ok(Finding::closed(path)),
         looked => looked,
