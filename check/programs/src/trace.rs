@@ -177,7 +177,10 @@ impl Judge {
         let (_, descriptors) = DATA_CALLS.iter().find(|(name, _)| *name == call.name)?;
         // The kernel refuses to read a directory or what is open for less; the library composes mappings with MAP_FIXED.
         // One byte is read so that the kernel notes the time of access and tells those who watch the file. Of a call that another line comes into, this one does not tell how much it reads.
-        let tells = call.name == "pread64" && [", 1, 0) = 1", ">,  <unfinished ...>"].iter().any(|end| call.line.ends_with(end));
+        let tells = call.name == "pread64"
+            && [", 1, 0) = 1", ">,  <unfinished ...>", ">(deleted),  <unfinished ...>"]
+                .iter()
+                .any(|end| call.line.ends_with(end));
         let harmless = tells
             || self.is_judgement(call)
             || call.line.contains(" EISDIR ")
@@ -376,6 +379,9 @@ mod tests {
             r#"1 read(3</t/m0/t/data>, 0x1, 10) = -1 EISDIR (Is a directory)"#,
             r#"1 mmap(0x1000, 4096, PROT_READ, MAP_SHARED|MAP_FIXED, 4</t/m1/t/data/x>, 0) = 0x1000"#,
             r#"1 fstat(3</t/m0/t/data/x>, {...}) = 0"#,
+            r#"1 pread64(3</t/m0/t/data/x>, "a", 1, 0) = 1"#,
+            r#"1 pread64(3</t/m0/t/data/x>,  <unfinished ...>"#,
+            r#"1 pread64(3</t/m0/t/data/x>(deleted),  <unfinished ...>"#,
             r#"1 mkdir("/t/data/././././."..., 0755) = -1 ENAMETOOLONG (File name too long)"#,
         ] {
             assert_eq!(complaint(line), None, "{line}");
