@@ -2,7 +2,6 @@
 //! of the prefixes.
 
 use crate::member::{Member, Standing};
-use crate::why;
 use alloc::vec::Vec;
 use sys::high_fd::Raised;
 use sys::rustix::fs::{Dir, FileType, Mode, OFlags, ResolveFlags, openat2};
@@ -16,9 +15,7 @@ pub(crate) fn without_trees(mut members: Vec<Member>) -> Vec<Member> {
         members.iter_mut().filter(in_sync).filter(|member| member.is_emptied()).map(|member| member.slot).collect();
     // If nobody has anything, nothing is lost.
     if members.iter_mut().filter(in_sync).count() > emptied.len() {
-        for member in members.iter_mut().filter(|member| emptied.contains(member.slot)) {
-            (member.standing, member.finding) = (Standing::Emptied, Some(why::EMPTIED.into()));
-        }
+        emptied.iter().for_each(|slot| members[slot].standing = Standing::Emptied);
     }
     members
 }
