@@ -25,7 +25,7 @@ enum Way {
 }
 
 impl Way {
-    /// What the program knows this as (`enum harm` in peer.c).
+    /// Returns the number that the program knows this way by (`enum harm` in peer.c).
     const fn harm(self) -> u8 {
         match self {
             Self::Cut => 1,
@@ -108,7 +108,7 @@ fn die(options: &Options, programs: &Programs, way: Way, slot: usize) -> Result<
     }
     drop(crowd);
     ground.unmount()?;
-    wait(|| ground.good(&["stop", "doors"]).is_ok())?;
+    wait(|| ground.good(&["stop", ground.name()]).is_ok())?;
     if failures.is_empty() { Ok(()) } else { Err(failures.join("; ")) }
 }
 

@@ -15,7 +15,6 @@ use std::{
 
 /// Far longer than any step takes.
 const LIMIT: Duration = Duration::from_secs(30);
-const NAME: &str = "doors";
 /// The size of a member's own file system.
 const DISK_BYTES: u64 = 96 << 20;
 
@@ -24,6 +23,9 @@ pub(crate) struct Ground<'a> {
     options: &'a Options,
     programs: &'a Programs,
     home: tempfile::TempDir,
+    /// The array's name. No other run has the same: the command finds mounts by the names of their arrays, so one that a
+    /// killed run has left would otherwise count as this run's.
+    name: String,
     serving: Option<Child>,
     /// File systems of single members.
     disks: Vec<PathBuf>,
@@ -46,7 +48,8 @@ impl<'a> Ground<'a> {
         disk: Option<usize>,
     ) -> Result<Self, String> {
         let home = tempfile::Builder::new().prefix("doors.").tempdir_in("/dev/shm").map_err(|error| error.to_string())?;
-        let mut ground = Self { options, programs, home, serving: None, disks: Vec::new(), told: None };
+        let name = format!("doors-{}", home.path().extension().unwrap_or_default().display());
+        let mut ground = Self { options, programs, home, name, serving: None, disks: Vec::new(), told: None };
         let members: Vec<String> = (0..member_count).map(|slot| ground.path(&format!("m{slot}")).display().to_string()).collect();
         for directory in members.iter().map(PathBuf::from).chain([ground.mounted(), ground.path("busy/x")]) {
             fs::create_dir_all(directory).map_err(|error| error.to_string())?;
@@ -54,7 +57,8 @@ impl<'a> Ground<'a> {
         if let Some(slot) = disk {
             ground.put_disk(slot)?;
         }
-        let mut words = vec!["create", NAME, "--level", level, "--chunk", "4K", "--at"];
+        let name = ground.name.clone();
+        let mut words = vec!["create", &name, "--level", level, "--chunk", "4K", "--at"];
         let data = ground.data().display().to_string();
         words.push(&data);
         words.extend(members.iter().map(String::as_str));
@@ -69,6 +73,10 @@ impl<'a> Ground<'a> {
         succeed(Command::new("mount").args(["-o", "loop,errors=remount-ro"]).arg(&image).arg(&directory))?;
         self.disks.push(directory.clone());
         fs::remove_dir(directory.join("lost+found")).map_err(|error| error.to_string())
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -136,7 +144,7 @@ impl<'a> Ground<'a> {
 
     pub(crate) fn mount_with(&mut self, words: &[&str]) -> Result<(), String> {
         let mounted = self.mounted();
-        let mut command = self.command(&[&["mount", "--foreground"], words, &[NAME]].concat());
+        let mut command = self.command(&[&["mount", "--foreground"], words, &[self.name()]].concat());
         let told = self.path("notify");
         let _ = fs::remove_file(&told);
         let socket = UnixDatagram::bind(&told).map_err(|error| error.to_string())?;
@@ -178,7 +186,7 @@ impl<'a> Ground<'a> {
     }
 
     pub(crate) fn unmount(&mut self) -> Result<(), String> {
-        self.good(&["unmount", NAME])?;
+        self.good(&["unmount", self.name()])?;
         self.await_end()
     }
 
@@ -196,7 +204,7 @@ impl<'a> Ground<'a> {
 
     /// Runs a program that the library serves, which must succeed.
     pub(crate) fn run(&self, program: &Command) -> Result<(), String> {
-        let mut command = self.command(&["run", NAME, "--"]);
+        let mut command = self.command(&["run", self.name(), "--"]);
         succeed(command.arg(program.get_program()).args(program.get_args()))
     }
 
@@ -208,24 +216,24 @@ impl<'a> Ground<'a> {
     /// A program that the library serves.
     pub(crate) fn intercepted(&self) -> Result<Peer, String> {
         let program = self.programs.dynamic.display().to_string();
-        Peer::start(self.command(&["run", NAME, "--", &program]), &self.data())
+        Peer::start(self.command(&["run", self.name(), "--", &program]), &self.data())
     }
 
     /// Members hold what they must when nobody uses the array, and nothing of it is left in shared memory.
     pub(crate) fn conclude(&self) -> Result<(), String> {
-        self.good(&["scrub", NAME]).map(|_| ())?;
-        wait(|| self.good(&["stop", NAME]).is_ok()).map_err(|error| format!("stop: {error}"))
+        self.good(&["scrub", self.name()]).map(|_| ())?;
+        wait(|| self.good(&["stop", self.name()]).is_ok()).map_err(|error| format!("stop: {error}"))
     }
 }
 
 impl Drop for Ground<'_> {
     fn drop(&mut self) {
         if let Some(mut child) = self.serving.take() {
-            let _ = self.output(&["unmount", "--lazy", NAME]);
+            let _ = self.output(&["unmount", "--lazy", self.name()]);
             let _ = child.kill();
             let _ = child.wait();
         }
-        let _ = self.output(&["stop", NAME]);
+        let _ = self.output(&["stop", self.name()]);
         self.disks.iter().for_each(|disk| _ = Command::new("umount").arg("-l").arg(disk).status());
     }
 }

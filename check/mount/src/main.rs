@@ -61,7 +61,7 @@ fn main() -> ExitCode {
         let programs = Programs::build(directory.path())?;
         let is_wanted =
             |name: &str| options.names.is_empty() || options.names.iter().any(|wanted| name.contains(wanted.as_str()));
-        let mut good = true;
+        let mut failed = Vec::new();
         for (name, scene) in scenes::ALL.iter().filter(|(name, _)| is_wanted(name)) {
             if options.names.is_empty() && *name == scenes::UNSOLVED {
                 println!("{name}: NOT RUN: it fails now and then (docs/mount.md, What it does not do); name it to run it");
@@ -71,10 +71,14 @@ fn main() -> ExitCode {
                 Ok(()) => println!("{name}: passed"),
                 Err(why) => {
                     println!("{name}: FAILED: {why}");
-                    good = false;
+                    failed.push(*name);
                 }
             }
         }
-        Ok(good)
+        // What a scene tells may be long, and readers of a log see its end first.
+        if !failed.is_empty() {
+            println!("failed: {}", failed.join(", "));
+        }
+        Ok(failed.is_empty())
     })
 }

@@ -486,7 +486,7 @@ fn sqlite(options: &Options, programs: &Programs) -> Result<(), String> {
         let found = Command::new("sqlite3").arg(&mounted).arg(look).output().map_err(|error| error.to_string())?;
         let found = String::from_utf8_lossy(&found.stdout).into_owned();
         let data = data.display().to_string();
-        let again = ground.good(&["run", "doors", "--", "sqlite3", &data, look])?;
+        let again = ground.good(&["run", ground.name(), "--", "sqlite3", &data, look])?;
         if found != expected || again != expected {
             return Err(format!("{mode}: the mount shows {found:?}, the library {again:?}"));
         }
@@ -520,7 +520,7 @@ fn renamed_in_a_loss(options: &Options, programs: &Programs) -> Result<(), Strin
     drop(doors);
     ground.unmount()?;
     // Nothing of a member that is away can be compared.
-    wait(|| ground.good(&["stop", "doors"]).is_ok())
+    wait(|| ground.good(&["stop", ground.name()]).is_ok())
 }
 
 fn loss(options: &Options, programs: &Programs) -> Result<(), String> {
@@ -557,7 +557,7 @@ fn loss(options: &Options, programs: &Programs) -> Result<(), String> {
     drop(doors);
     ground.unmount()?;
     // Nothing of a member that is away can be compared.
-    wait(|| ground.good(&["stop", "doors"]).is_ok())
+    wait(|| ground.good(&["stop", ground.name()]).is_ok())
 }
 
 /// The process that serves the mount is killed: the library's programs go on, and the array can be mounted again.
@@ -613,8 +613,8 @@ fn fstab(options: &Options, programs: &Programs) -> Result<(), String> {
     library.ask("o 0 @/file wc")?;
     library.ask("w 0 0 text")?;
     for (words, status, why) in [
-        (vec!["doors"], 1, "an array and a directory"),
-        (vec!["doors", &mounted, "-o", "acl"], 1, "unknown"),
+        (vec![ground.name()], 1, "an array and a directory"),
+        (vec![ground.name(), &mounted, "-o", "acl"], 1, "unknown"),
         (vec!["none", &mounted], 32, "no array has this name"),
     ] {
         let output = ground.helper(&words)?;
@@ -623,7 +623,7 @@ fn fstab(options: &Options, programs: &Programs) -> Result<(), String> {
             return Err(format!("{words:?}: {}, said {said:?}", output.status));
         }
     }
-    let output = ground.helper(&["doors", &mounted, "-n", "-o", "ro,allow_other,nofail,_netdev,noexec,nodev,nosuid"])?;
+    let output = ground.helper(&[ground.name(), &mounted, "-n", "-o", "ro,allow_other,nofail,_netdev,noexec,nodev,nosuid"])?;
     if !output.status.success() || !output.stdout.is_empty() || !output.stderr.is_empty() {
         return Err(format!("it is not mounted: {output:?}"));
     }
@@ -632,7 +632,7 @@ fn fstab(options: &Options, programs: &Programs) -> Result<(), String> {
     if !line.contains(" fuse.cxlraid ro,nosuid,nodev,noexec,") || !line.contains("allow_other") {
         return Err(format!("it is mounted as {line:?}"));
     }
-    let status = ground.good(&["status", "doors", "--json"])?;
+    let status = ground.good(&["status", ground.name(), "--json"])?;
     if !status.contains(&format!("\"mounts\": [\n        \"{mounted}\"\n      ]")) {
         return Err(format!("its JSON does not say that it is mounted: {status}"));
     }
@@ -640,7 +640,7 @@ fn fstab(options: &Options, programs: &Programs) -> Result<(), String> {
     doors.play(&[(M, "o 0 @/file w", "E30"), (M, "o 0 @/file r", "0"), (M, "r 0 0 9", "text"), (M, "d @/new", "E30")])?;
     drop(doors);
     succeed(Command::new("umount").arg(&mounted))?;
-    wait(|| ground.good(&["stop", "doors"]).is_ok())?;
+    wait(|| ground.good(&["stop", ground.name()]).is_ok())?;
     ground.conclude()
 }
 
@@ -648,23 +648,23 @@ fn fstab(options: &Options, programs: &Programs) -> Result<(), String> {
 fn refusals(options: &Options, programs: &Programs) -> Result<(), String> {
     let ground = Ground::new(options, programs, "1", 2)?;
     let at = |name: &str| ground.path(name).display().to_string();
-    ground.refused(&["mount", "doors", &at("")], "lies below it")?;
-    ground.refused(&["mount", "doors", &at("m1/data")], "no such directory")?;
-    ground.refused(&["mount", "doors", &at("m1")], "would be hidden")?;
-    ground.refused(&["mount", "doors", &at("none")], "no such directory")?;
-    ground.refused(&["mount", "doors", &at("busy")], "not empty")?;
-    ground.refused(&["mount", "doors", "/dev/null"], "not a directory")?;
-    ground.refused(&["mount", "doors"], "no such directory")?;
+    ground.refused(&["mount", ground.name(), &at("")], "lies below it")?;
+    ground.refused(&["mount", ground.name(), &at("m1/data")], "no such directory")?;
+    ground.refused(&["mount", ground.name(), &at("m1")], "would be hidden")?;
+    ground.refused(&["mount", ground.name(), &at("none")], "no such directory")?;
+    ground.refused(&["mount", ground.name(), &at("busy")], "not empty")?;
+    ground.refused(&["mount", ground.name(), "/dev/null"], "not a directory")?;
+    ground.refused(&["mount", ground.name()], "no such directory")?;
     ground.refused(&["mount", "none"], "no array has this name")?;
-    ground.refused(&["unmount", "doors"], "no array that is mounted")?;
+    ground.refused(&["unmount", ground.name()], "no array that is mounted")?;
     ground.refused(&["unmount", &at("mounted")], "no array is mounted")?;
     let mounted = at("mounted");
-    let said = ground.good(&["mount", "doors", &mounted])?;
-    if said != format!("doors: mounted at {mounted}\n") {
+    let said = ground.good(&["mount", ground.name(), &mounted])?;
+    if said != format!("{}: mounted at {mounted}\n", ground.name()) {
         return Err(format!("it said {said:?}"));
     }
-    ground.refused(&["mount", "doors", &mounted], "mounted there already")?;
-    if !ground.good(&["status", "doors"])?.contains(&format!("mounted: {mounted}")) {
+    ground.refused(&["mount", ground.name(), &mounted], "mounted there already")?;
+    if !ground.good(&["status", ground.name()])?.contains(&format!("mounted: {mounted}")) {
         return Err("status does not say that it is mounted".into());
     }
     let mut inside = ground.through_mount()?;
@@ -673,6 +673,6 @@ fn refusals(options: &Options, programs: &Programs) -> Result<(), String> {
     drop(inside);
     // When it is unmounted, its process has ended.
     ground.good(&["unmount", &mounted])?;
-    ground.good(&["stop", "doors"])?;
+    ground.good(&["stop", ground.name()])?;
     ground.conclude()
 }
