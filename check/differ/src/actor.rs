@@ -437,7 +437,7 @@ fn is_same_file(one: i64, other: i64) -> bool {
     identity(one).is_some_and(|one| identity(other) == Some(one))
 }
 
-/// Whether a descriptor is open on what is of this kind (S_IFMT).
+/// Tells whether a descriptor is open on a file of this kind (S_IFMT).
 fn is_of_kind(fd: i64, kind: u32) -> bool {
     // SAFETY: any bytes are a valid structure, which is valid for the call.
     unsafe {
@@ -446,7 +446,8 @@ fn is_of_kind(fd: i64, kind: u32) -> bool {
     }
 }
 
-/// Whether openat2(2) is to open only what the kernel finds in its caches, and the kernel does not refuse that anyway, as it does where something is to be made or cut.
+/// Tells whether a call of openat2(2) may open only what the kernel finds in its caches. The kernel refuses such a call anyway if it is to make
+/// or cut a file, and then the result is false.
 fn asks_caches(arguments: &[Argument]) -> bool {
     const RESOLVE_CACHED: u64 = 0x20;
     const REFUSED: i32 = libc::O_CREAT | libc::O_TRUNC | libc::O_TMPFILE & !libc::O_DIRECTORY;

@@ -22,7 +22,7 @@ const LOCKED: i64 = libc::MAP_LOCKED as i64;
 const READ_WRITE: i64 = 3;
 const HUGE: i64 = i64::MAX;
 
-const PROGRAMS: [fn() -> Vec<Step>; 68] = [
+const PROGRAMS: [fn() -> Vec<Step>; 69] = [
     // dup3 of a closed number to a number that none can be: they are not equal.
     || vec![call("close", vec![Number(3)]), call("dup3", vec![Number(3), Number(-1), Number(0)])],
     // FICLONE of a directory of the array, from what is no descriptor, and onto what is none of the array's.
@@ -707,13 +707,21 @@ const PROGRAMS: [fn() -> Vec<Step>; 68] = [
         steps.push(call("access", vec![path("data/f0"), Number(4)]));
         steps
     },
-    // What is only looked for in the kernel's caches: across the array's border, and elsewhere.
+    // The program has openat2(2) look in the kernel's caches only, across the array's border and elsewhere.
     || {
         let open = |text: &str, resolve: u64| {
             let how = [0_u64, 0, resolve].iter().flat_map(|word| word.to_ne_bytes()).collect();
             call("openat2", vec![Number(-100), path(text), Bytes(how, Place::Good), Number(24)])
         };
         vec![open("@//d0", 0x21), open("@/nothing", 0x21), open("d0", 0x20)]
+    },
+    // A name that is to be made, with a slash behind it, is refused before a symlink there is (RESOLVE_NO_SYMLINKS).
+    || {
+        let make = |text: &str| {
+            let how = [0o101_u64, 0o777, 4].iter().flat_map(|word| word.to_ne_bytes()).collect();
+            call("openat2", vec![Number(-100), path(text), Bytes(how, Place::Good), Number(24)])
+        };
+        ["s3//", "s2/", "s1/", "f0/", "d0/", "new/", "s2/new/", "s3"].map(make).to_vec()
     },
     // An append whose bytes cannot be read leaves a file its set-ID bits, whoever the process is when it ends.
     || {

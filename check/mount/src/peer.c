@@ -13,6 +13,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/xattr.h>
 #include <time.h>
 #include <unistd.h>
@@ -185,6 +186,38 @@ static int one_round(const char *home, int directory, int kept, int maps, enum h
     return 0;
 }
 
+/* A directory that is open, and the one that the program is in, are found by their descriptors after they were renamed. */
+static int move_home(const char *home, int directory, long round) {
+    static char path[5000], moved[5000], here[5000];
+    struct { unsigned long long flags, mode, resolve; } how = {.flags = O_RDWR, .resolve = 8 /* RESOLVE_BENEATH */};
+    int fd;
+    snprintf(moved, sizeof moved, "%s.moved", home);
+    MUST(rename(home, moved) == 0);
+    MUST(mkdir(home, 0755) == 0);
+    MUST((fd = openat(directory, "last", O_RDWR | O_CREAT | O_EXCL, 0600)) >= 0);
+    MUST(close(fd) == 0);
+    snprintf(path, sizeof path, "%s/last", moved);
+    MUST(stat(path, &found) == 0);
+    MUST((fd = syscall(SYS_openat2, directory, "last", &how, sizeof how)) >= 0);
+    MUST(close(fd) == 0);
+    MUST(fchmod(directory, 0711) == 0);
+    MUST(stat(moved, &found) == 0 && (found.st_mode & 0777) == 0711);
+    MUST(stat(home, &found) == 0 && (found.st_mode & 0777) == 0755);
+    MUST(getcwd(here, sizeof here) != NULL && strcmp(here, moved) == 0);
+    MUST(stat("last", &found) == 0);
+    snprintf(path, sizeof path, "%s/last", home);
+    errno = 0;
+    if (access(path, F_OK) != -1 || errno != ENOENT) return wrong("what lies in the moved directory", round);
+    DIR *listing = fdopendir(directory);
+    MUST(listing != NULL);
+    rewinddir(listing);
+    int is_listed = 0;
+    for (struct dirent *entry; (errno = 0, entry = readdir(listing)); ) is_listed |= strcmp(entry->d_name, "last") == 0;
+    if (errno || !is_listed) return wrong("the moved directory's listing", round);
+    MUST(closedir(listing) == 0);
+    return 0;
+}
+
 /* Goes round until a file is there. */
 static long toil(const char *home, const char *stop, int maps, enum harm harm, long seed) {
     static char path[5000];
@@ -192,6 +225,7 @@ static long toil(const char *home, const char *stop, int maps, enum harm harm, l
     MUST(mkdir(home, 0755) == 0);
     int directory = open(home, O_RDONLY | O_DIRECTORY);
     MUST(directory >= 0);
+    MUST(fchdir(directory) == 0);
     snprintf(path, sizeof path, "%s/kept", home);
     int kept = open(path, O_RDWR | O_CREAT | O_EXCL, 0600);
     MUST(kept >= 0);
@@ -201,8 +235,7 @@ static long toil(const char *home, const char *stop, int maps, enum harm harm, l
         if (one_round(home, directory, kept, maps, harm, seed, round)) return -1;
     }
     close(kept);
-    close(directory);
-    return round;
+    return move_home(home, directory, round) ? -1 : round;
 }
 
 /* Shuts an ext4 down (EXT4_IOC_SHUTDOWN, EXT4_GOING_FLAGS_NOLOGFLUSH): every call fails from then on. */

@@ -209,7 +209,7 @@ pub(crate) struct Examine {
 ///
 /// Programs under `cxlraid run` cannot see host files below the array's paths; this command can.
 ///
-/// What -r cannot copy is told of and left out, the rest is copied, and the exit status is 1. Names that are there are replaced by what is of their kind (a file after its original was read to the end), and left as they are otherwise. Kept are modes, times, symbolic links, pipes, sockets, devices, several names of one file and holes; owners and devices as far as the user may; of files and directories the extended attributes user.*, access control lists, and for root trusted.*, which no other user can see. Capabilities are not copied, which is told.
+/// With -r the command names each file that it cannot copy, leaves that out, copies the rest, and exits with 1. Names that are there are replaced by what is of their kind (a file after its original was read to the end), and left as they are otherwise. Kept are modes, times, symbolic links, pipes, sockets, devices, several names of one file and holes; owners and devices as far as the user may; of files and directories the extended attributes user.*, access control lists, and for root trusted.*, which no other user can see. Capabilities are not copied, which is told.
 ///
 /// With --spare no file is copied: an empty directory on a device of its own becomes a spare of the array that is named. The spare takes the place of a member that is out, by itself while 'cxlraid monitor' runs, else at the next 'cxlraid rebuild'; 'cxlraid status' lists
 /// spares, and 'cxlraid remove ARRAY DIR' takes one away. Nothing is written into a spare before it takes a place. Refused are a directory that is a member or a spare, that is not empty, or in which no member could be made (read-only, no user extended attributes, less free than a member holds).
@@ -243,7 +243,7 @@ pub(crate) struct Add {
 
 /// Copy a file or directory from the array to the host
 ///
-/// What -r cannot copy is told of and left out, the rest is copied, and the exit status is 1. Names that are there are replaced by what is of their kind (a file after its original was read to the end), and left as they are otherwise. Kept are modes, times, symbolic links, pipes, sockets, devices, several names of one file and holes; owners and devices as far as the user may; of files and directories the extended attributes user.*, access control lists, and for root trusted.*, which no other user can see. Capabilities are not copied, which is told.
+/// With -r the command names each file that it cannot copy, leaves that out, copies the rest, and exits with 1. Names that are there are replaced by what is of their kind (a file after its original was read to the end), and left as they are otherwise. Kept are modes, times, symbolic links, pipes, sockets, devices, several names of one file and holes; owners and devices as far as the user may; of files and directories the extended attributes user.*, access control lists, and for root trusted.*, which no other user can see. Capabilities are not copied, which is told.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

@@ -707,7 +707,7 @@ mod tests {
             for root in [&tree, &copied] {
                 fs::set_permissions(root, fs::Permissions::from_mode(0o700)).unwrap();
             }
-            // What was one file is two now, and what was a file a link.
+            // The two names of one file lead to two files now, and a link is in the place of a file.
             fs::remove_file(path("second")).unwrap();
             fs::write(path("second"), "other").unwrap();
             fs::remove_file(path("file")).unwrap();

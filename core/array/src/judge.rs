@@ -39,7 +39,8 @@ pub(crate) fn inspect_all(config: &Config) -> Result<Vec<Finding>, AttachError> 
     found.collect()
 }
 
-/// Whether this user may use the array that `config` describes; changes nothing. What else is wrong with its members is not said.
+/// Checks that this user may use the array that `config` describes. The check changes nothing, and says nothing of what else is wrong
+/// with the members.
 ///
 /// # Errors
 /// [`AttachError::NotOpen`].

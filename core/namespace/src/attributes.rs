@@ -278,8 +278,8 @@ impl Namespace {
                 let fd = crate::stat::current(fd, node);
                 match self.logical_path_of(fd)? {
                     Some(path) if self.leads_to(&path, fd) => {
-                        let slot = self.slot_of(fd).filter(|&slot| self.array().in_use().contains(slot));
-                        return self.change_found(&path, slot.map_or_else(|| self.array().first_in_use(), Ok)?, fd, change);
+                        let slot = self.slot_in_use_of(fd).map_or_else(|| self.array().first_in_use(), Ok)?;
+                        return self.change_found(&path, slot, fd, change);
                     }
                     _ => {}
                 }
@@ -357,8 +357,7 @@ impl Namespace {
         let stat = |root: &OwnedFd| Located::below(root.as_fd(), &path[1..])?.stat();
         let is_named =
             |named: Result<Stat>| matches!((named, fstat(fd)), (Ok(a), Ok(b)) if (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino));
-        let is_later = |slot: &Slot| self.array().in_use().contains(*slot) && self.array().first_in_use() != Ok(*slot);
-        let on_later = || self.root(self.slot_of(fd).filter(is_later).ok_or(OsError::NODEV)?).and_then(stat);
+        let on_later = || self.root(self.slot_in_use_of(fd).ok_or(OsError::NODEV)?).and_then(stat);
         is_named(self.on_first(stat)) || is_named(on_later())
     }
 }

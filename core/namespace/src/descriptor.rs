@@ -12,6 +12,9 @@ use sys::rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fcntl_getfl, fstat, 
 use sys::{AsRawFd, BorrowedFd, OsError, OwnedFd, RawFd, Result};
 use units::Slot;
 
+/// The kernel writes this behind the path of what has lost its name.
+pub const DELETED: &[u8] = b" (deleted)";
+
 /// The magic link of descriptor `fd` of this thread (a guest's thread can have other descriptors than its
 /// process).
 #[must_use]
@@ -32,6 +35,11 @@ impl Namespace {
     pub(crate) fn slot_of(&self, fd: BorrowedFd<'_>) -> Option<Slot> {
         let path = readlinkat(CWD, link(fd.as_raw_fd()).as_slice(), Vec::new()).ok()?;
         self.placed(path.as_bytes())?.1.filter(|&slot| self.root(slot).is_ok())
+    }
+
+    /// The slot of the member in use that holds what `fd` is open on, judged as [`Self::slot_of`] does.
+    pub(crate) fn slot_in_use_of(&self, fd: BorrowedFd<'_>) -> Option<Slot> {
+        self.slot_of(fd).filter(|&slot| self.array().in_use().contains(slot))
     }
 
     /// The logical path of a host path; None if that lies in no member, or is not the array's.
@@ -178,10 +186,11 @@ impl Namespace {
             // The file was renamed or removed after its path was read, or is being renamed now. While the
             // namespace lock is held, names stand still.
             Err(Trouble::Changed) => {
-                self.locked_for(Purpose::Look, |whole| match self.attach_found(fd, attribute, for_writing) {
-                    Err(OsError::STALE) if whole.is_ok() => self.attach_settled(fd, attribute, for_writing),
-                    result => result,
-                })
+                let attach = |whole: Result<()>| match whole {
+                    Ok(()) => self.attach_open_locked(fd, attribute, for_writing),
+                    Err(_) => self.attach_found(fd, attribute, for_writing),
+                };
+                self.locked_for(Purpose::Look, attach)
             }
             Err(Trouble::Os(error)) => Err(error),
             Ok(file) => Ok(file),
@@ -220,7 +229,7 @@ impl Namespace {
             return Ok(false);
         }
         let Some(path) = self.logical_path_of(fd)? else { return Ok(false) };
-        self.arbitrate_locked(path.strip_suffix(crate::twin::DELETED).unwrap_or(&path))
+        self.arbitrate_locked(path.strip_suffix(DELETED).unwrap_or(&path))
     }
 
     /// As [`Self::attach_open`], by the paths that the file may have. The caller holds the namespace lock. A path that the file no

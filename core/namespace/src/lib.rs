@@ -67,7 +67,7 @@ mod xattr;
 pub use backing::is_backing;
 pub use change::HostPair;
 pub use deep::{current_directory, told_ancestor};
-pub use descriptor::link;
+pub use descriptor::{DELETED, link};
 pub use fill::{FillError, Joiner, begin, fill};
 pub use mounts::{FOREIGN_MOUNT, mounts_in_members};
 pub use path::ProgramPath;

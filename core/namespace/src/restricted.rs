@@ -43,7 +43,7 @@ impl Namespace {
                 let path = self.logical_path_of(found.as_fd())?.ok_or(OsError::XDEV)?;
                 self.open(ProgramPath::known(&path), flags, mode)
             }
-            Err(OsError::NOENT | OsError::NOTDIR) if flags.contains(OFlags::CREATE) && path.ends_with(b"/") => {
+            Err(OsError::NOENT | OsError::NOTDIR | OsError::LOOP) if flags.contains(OFlags::CREATE) && path.ends_with(b"/") => {
                 look(split(path).0, OFlags::DIRECTORY)?;
                 Err(OsError::ISDIR)
             }

@@ -288,12 +288,29 @@ impl Namespace {
         flags: AtFlags,
         follow: bool,
     ) -> Result<Reached<()>> {
-        let path = path.into();
-        let check = |found: Found| accessat(CWD, crate::descriptor::link(found.fd.as_raw_fd()), access, flags & AtFlags::EACCESS);
-        self.on_first(|_| match self.find(path, LOOK, follow) {
-            Ok(found) => found.and_then(check).map(Ok),
-            Err(error) => Ok(Err(error)),
-        })?
+        self.asking_found(path.into(), follow, |found| {
+            accessat(CWD, crate::descriptor::link(found.fd.as_raw_fd()), access, flags & AtFlags::EACCESS)
+        })
+    }
+
+    /// Asks about what a path leads to. If the member on which that was found has failed, it goes out, and the path is looked up once
+    /// more.
+    pub(crate) fn asking_found<T>(
+        &self,
+        path: ProgramPath<'_>,
+        follow: bool,
+        mut ask: impl FnMut(&Found) -> Result<T>,
+    ) -> Result<Reached<T>> {
+        loop {
+            let found = match self.find(path, LOOK, follow)? {
+                Reached::Array(found) => found,
+                Reached::Host(path) => return Ok(Reached::Host(path)),
+            };
+            match ask(&found) {
+                Err(error) if self.array().has_member_failed(found.slot, error) => self.array().spare(found.slot, error)?,
+                result => return result.map(Reached::Array),
+            }
+        }
     }
 
     /// readlink(2): the whole target.

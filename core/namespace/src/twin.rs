@@ -17,8 +17,9 @@
 //! - a member that comes back is emptied first ([`crate::fill`]), so a directory that lay there is told as
 //!   removed by its descriptor, and is not taken for another one.
 
+use crate::located::LISTED;
 use crate::resolve::Found;
-use crate::{Namespace, Node, OFlags};
+use crate::{DELETED, Namespace, Node};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -30,9 +31,6 @@ use units::Slot;
 
 /// How often a twin is looked for while names may change. After that they are kept from changing.
 const LOOK_COUNT: u32 = 4;
-/// The kernel writes this behind the path of what has lost its name.
-pub(crate) const DELETED: &[u8] = b" (deleted)";
-const LISTED: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 /// The twin of an open directory. Cheap to copy.
 #[derive(Clone)]
@@ -240,7 +238,7 @@ fn out_of_the_way(fd: OwnedFd) -> Result<Raised> {
     if (raised.as_raw_fd() as u32) < high_fd::base() { Err(OsError::MFILE) } else { Ok(raised) }
 }
 
-/// What the kernel calls a directory that is open, or the current one (`AT_FDCWD`).
+/// Returns what the kernel calls a directory that is open, or the current one (`AT_FDCWD`).
 pub(crate) fn host_path_of(directory: BorrowedFd<'_>) -> Result<Vec<u8>> {
     if directory.as_raw_fd() == CWD.as_raw_fd() {
         return crate::deep::current_directory();

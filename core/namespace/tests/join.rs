@@ -92,6 +92,32 @@ fn assert_right(array: &mut TestArray, files: &[(&str, Vec<u8>)]) {
 }
 
 #[test]
+fn an_open_directory_is_found_after_a_member_has_come_back_and_another_is_lost() {
+    let mut array = with_lost(Level::Raid5, 3, 0);
+    begun(&mut array, 0);
+    let names = array.namespace;
+    let directory = inside(names.open(b"/data/directory", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, 0));
+    let first = directory.anchor.as_fd();
+    let path = || {
+        let present = directory.node.twin().map_or(first, |twin| twin.present(first));
+        String::from_utf8(names.logical_path_of(present).unwrap().unwrap()).unwrap()
+    };
+    join(&array, 0).unwrap();
+    assert_eq!(path(), "/data/directory");
+    inside(names.rename(b"/data/directory", b"/data/moved", RenameFlags::empty()));
+    assert_eq!(path(), "/data/moved");
+    // All bytes are computed before the member is lost on which the directory's descriptor lies.
+    for file in ["/data/one", "/data/two", "/data/three", "/data/since"] {
+        assert_eq!(file_of(&open(names, file)).verify(), Ok(0), "{file}");
+    }
+    names.files().array().end_rebuild(MemberSet::first(3)).unwrap();
+    names.files().array().fail_member(1).unwrap();
+    inside(names.rename(b"/data/moved", b"/data/again", RenameFlags::empty()));
+    inside(names.mkdir(b"/data/moved", 0o755));
+    assert_eq!(path(), "/data/again");
+}
+
+#[test]
 fn a_process_from_before_is_waited_for_and_files_that_are_open_go_on_without_the_member() {
     for (level, count, slot) in SHAPES {
         println!("RAID {level}, member {slot} of {count}");

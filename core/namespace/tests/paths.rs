@@ -154,11 +154,11 @@ fn modes_owners_and_attributes_are_the_same_everywhere() {
     let opened = create(names, "/data/a/b/file");
     let (fd, node) = (opened.anchor.as_fd(), &opened.node);
     assert_eq!(refused(names.getxattr(path, b"user.cxlraid", &mut buffer, true)), OsError::NODATA);
-    assert_eq!(names.fgetxattr(fd, b"user.cxlraid", &mut buffer), Err(OsError::NODATA));
+    assert_eq!(names.fgetxattr(fd, node, b"user.cxlraid", &mut buffer), Err(OsError::NODATA));
     assert_eq!(refused(names.removexattr(path, b"user.cxlraid", true)), OsError::PERM);
     assert_eq!(names.fsetxattr(fd, node, b"user.cxlraid", b"x", cxlraid_namespace::XattrFlags::empty()), Err(OsError::PERM));
-    assert_eq!(names.flistxattr(fd, &mut []), Ok(10));
-    assert_eq!(names.flistxattr(fd, &mut buffer[..5]), Err(OsError::RANGE));
+    assert_eq!(names.flistxattr(fd, node, &mut []), Ok(10));
+    assert_eq!(names.flistxattr(fd, node, &mut buffer[..5]), Err(OsError::RANGE));
     names.fchmod(fd, node, 0o640).unwrap();
     names.fsetxattr(fd, node, b"user.note", b"changed", cxlraid_namespace::XattrFlags::REPLACE).unwrap();
     let directory = inside(names.open(b"/data/a", OFlags::RDONLY, 0));

@@ -17,7 +17,7 @@
 //!   lost nobody can tell where its directories are on the others; the twin can. A file is known on each member by its attribute.
 
 use crate::{caller, names::inside, wire::ROOT};
-use namespace::{Namespace, Node as Kind, ProgramPath, Reached, Twin};
+use namespace::{DELETED, Namespace, Node as Kind, ProgramPath, Reached, Twin};
 use std::{
     collections::HashMap,
     sync::{
@@ -42,8 +42,6 @@ const DIRECTORY: u64 = 0o040_000;
 const CAPACITY_MAX: usize = 1 << 18;
 /// No member has this slot.
 const NO_SLOT: usize = usize::MAX;
-/// The kernel writes this behind the path of what has lost its name.
-const DELETED: &[u8] = b" (deleted)";
 
 /// Something of the array that the kernel knows.
 pub(crate) struct Node {
@@ -165,7 +163,14 @@ impl Nodes {
     }
 
     /// The number of what a descriptor (O_PATH) names, and what it is like. The kernel is told the number once more.
+    ///
+    /// # Errors
+    /// `STALE` if members have changed since the thing was looked up: it is to be looked up once more, so that it keeps its
+    /// number.
     pub(crate) fn enter(&self, fd: OwnedFd) -> Result<(u64, Stat)> {
+        if self.lies_elsewhere(fd.as_fd()) {
+            return Err(OsError::STALE);
+        }
         // What a file is like may be asked by who may not read it. The array's part of that is known to who may.
         let stat = caller::as_root(|| self.names.fstat_surely(fd.as_fd(), &Kind::Path(None)))?;
         let identity = identity(&stat);
@@ -186,8 +191,8 @@ impl Nodes {
                 table.last += 1;
                 let number = table.last;
                 let twin = if identity[2] == FILE { None } else { caller::as_root(|| self.twin_of(&node)) };
-                if identity[2] != FILE && twin.is_none() && self.lies_on_lost(&node) {
-                    // Where it is the twin alone would tell. It is looked up once more.
+                if identity[2] != FILE && twin.is_none() && self.are_behind() {
+                    // The twin alone would tell where it is.
                     return Err(OsError::STALE);
                 }
                 table.entries.insert(number, Entry { held: node, identity, attribute, twin, count: 1 });
@@ -363,11 +368,10 @@ impl Nodes {
         Ok((fd, found))
     }
 
-    /// Tells whether what `held` stands for was found on a member that is out by now.
-    fn lies_on_lost(&self, held: &Held) -> bool {
-        let Held::Open(node) = held else { return false };
-        let slot = self.placed(node.fd()).ok().and_then(|(_, slot)| slot);
-        slot.is_none_or(|slot| !self.names.files().array().in_use().contains(slot))
+    /// Tells whether a descriptor lies on another member than all others do. Nothing is said of what lies deeper than the kernel
+    /// tells.
+    fn lies_elsewhere(&self, fd: BorrowedFd<'_>) -> bool {
+        self.placed(fd).is_ok_and(|(_, slot)| slot != Some(self.slot.load(Ordering::Acquire)))
     }
 
     /// The twin of what `held` stands for.

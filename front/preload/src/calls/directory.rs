@@ -84,15 +84,33 @@ fn is_in_array() -> bool {
 
 /// The absolute path of a directory argument, as the program knows it.
 pub(crate) fn path_of(directory: RawFd) -> Option<Vec<u8>> {
-    let twin = twin_of(directory);
-    let present = twin.as_ref().map_or(directory, |twin| twin.present(borrow(directory)).as_raw_fd());
-    let host = told_path_of(present)?;
+    let host = Base::of(directory).host_path()?;
     Some(array::logical(&host).unwrap_or(host))
 }
 
-/// What the kernel calls an open directory, or the current one. Once its member is lost, this is what it was called then.
-pub(crate) fn told_path_of(directory: RawFd) -> Option<Vec<u8>> {
-    if directory == AT_FDCWD { host_cwd() } else { link_target(directory) }
+/// The directory of a directory argument, with its twin, which stays open for as long as this lives.
+pub(crate) struct Base {
+    /// The program's descriptor, or [`AT_FDCWD`].
+    pub(crate) descriptor: RawFd,
+    pub(crate) twin: Option<Twin>,
+}
+
+impl Base {
+    pub(crate) fn of(descriptor: RawFd) -> Self {
+        Self { descriptor, twin: twin_of(descriptor) }
+    }
+
+    /// The descriptor that stands for the directory: the twin's once the member of the program's is lost.
+    pub(crate) fn present(&self) -> BorrowedFd<'_> {
+        let first = borrow(self.descriptor);
+        self.twin.as_ref().map_or(first, |twin| twin.present(first))
+    }
+
+    /// What the kernel calls the directory.
+    pub(crate) fn host_path(&self) -> Option<Vec<u8>> {
+        let present = self.present().as_raw_fd();
+        if present == AT_FDCWD { host_cwd() } else { link_target(present) }
+    }
 }
 
 /// The descriptor that stands for what a descriptor of the program is open on: of a directory whose member is lost it is the twin.
@@ -102,7 +120,7 @@ pub(crate) fn present(descriptor: RawFd, node: &Node) -> BorrowedFd<'_> {
 }
 
 /// The twin of the directory of a directory argument, if it has one.
-pub(crate) fn twin_of(directory: RawFd) -> Option<Twin> {
+fn twin_of(directory: RawFd) -> Option<Twin> {
     if directory != AT_FDCWD {
         return OPEN.lookup(directory)?.node().twin().cloned();
     }
@@ -163,13 +181,6 @@ fn told_cwd() -> Option<Vec<u8>> {
         check(unsafe { syscall(__NR_getcwd as usize, [buffer.as_mut_ptr() as usize, buffer.len(), 0, 0, 0, 0]) }).ok()?;
     let path = &buffer[..length.saturating_sub(1)];
     path.starts_with(b"/").then(|| if path == b"/" { Vec::new() } else { path.to_vec() })
-}
-
-/// The kernel's path of what stands for the current directory, if that is a twin; None if it is not.
-fn present_cwd() -> Option<Vec<u8>> {
-    let twin = twin_of(AT_FDCWD)?;
-    let present = twin.present(CWD).as_raw_fd();
-    if present == AT_FDCWD { None } else { link_target(present) }
 }
 
 pub(crate) fn chdir(call: &mut Call) -> Verdict {
@@ -279,7 +290,9 @@ pub(crate) fn getcwd(call: &mut Call) -> Verdict {
     }
     // Where getcwd(2) fails, the program gets the kernel's error.
     let Some(host) = told_cwd() else { return Verdict::Pass };
-    let host = present_cwd().unwrap_or(host);
+    let base = Base::of(AT_FDCWD);
+    let is_present = base.present().as_raw_fd() == AT_FDCWD;
+    let host = if is_present { host } else { base.host_path().unwrap_or(host) };
     let mut path = array::logical(&host).unwrap_or(host);
     if path.is_empty() {
         path.push(b'/');

@@ -1,6 +1,7 @@
 //! open and its relatives: the program gets the anchor, a real descriptor.
 
 use super::descriptor::close_unheld;
+use super::directory::Base;
 use super::magic::Link;
 use super::on_path::{self, At};
 use super::paths::{self, AT_FDCWD, Asked, Where};
@@ -102,15 +103,15 @@ pub(crate) fn openat2(call: &mut Call) -> Verdict {
 fn across(call: &Call, at: At, path: &Asked, how: &How) -> Result<Verdict, OsError> {
     let (namespace, resolve) = (array::namespace()?, ResolveFlags::from_bits_retain(how.resolve));
     let directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let (program, base) = (paths::text(call.args[1])?, call.descriptor(0));
+    let (program, base) = (paths::text(call.args[1])?, Base::of(call.descriptor(0)));
     // How much of the path is the name of a directory of the array that is open, from which the kernel starts.
-    let is_relative = !program.starts_with(b"/") && directory::is_ours(base);
+    let is_relative = !program.starts_with(b"/") && directory::is_ours(base.descriptor);
     let mut open_bytes = if is_relative { path.text().len() - program.len() } else { 0 };
     let mut rest = path.text().to_vec();
     while let Some(climb) = way_out(&rest) {
         let inside = &rest[..climb];
         match inside.get(open_bytes..).filter(|part| open_bytes > 0 && !part.is_empty()) {
-            Some(part) => drop(namespace.open_restricted(Some(directory::borrow(base)), part, directory, 0, resolve)?),
+            Some(part) => drop(namespace.open_restricted(Some(base.present()), part, directory, 0, resolve)?),
             None if open_bytes > 0 => {}
             None => drop(namespace.open_restricted(None, inside, directory, 0, resolve)?),
         }
@@ -144,7 +145,7 @@ fn way_out(path: &[u8]) -> Option<usize> {
 
 /// The kernel applies the restrictions on the first member, whose tree is the array's.
 fn restricted(call: &Call, path: &Asked, how: &How) -> Result<Opened, OsError> {
-    let (text, base) = (paths::text(call.args[1])?, call.descriptor(0));
+    let (text, base) = (paths::text(call.args[1])?, Base::of(call.descriptor(0)));
     let resolve = ResolveFlags::from_bits_retain(how.resolve);
     let absolute = text.starts_with(b"/");
     if text.is_empty() {
@@ -154,14 +155,14 @@ fn restricted(call: &Call, path: &Asked, how: &How) -> Result<Opened, OsError> {
         return Err(OsError::XDEV);
     }
     // The way into the array leads across its border, as onto a file system that is mounted there.
-    let starts_outside = absolute && !resolve.contains(ResolveFlags::IN_ROOT) || !directory::is_ours(base);
+    let starts_outside = absolute && !resolve.contains(ResolveFlags::IN_ROOT) || !directory::is_ours(base.descriptor);
     let is_rooted = resolve.contains(ResolveFlags::IN_ROOT);
     if resolve.contains(ResolveFlags::NO_XDEV) && (starts_outside || !is_rooted && leaves(path)) {
         return Err(OsError::XDEV);
     }
     let (flags, namespace) = (OFlags::from_bits_retain(how.flags as u32), array::namespace()?);
-    let reached = if directory::is_ours(base) && (!absolute || resolve.contains(ResolveFlags::IN_ROOT)) {
-        namespace.open_restricted(Some(directory::borrow(base)), &text, flags, how.mode as u32, resolve)
+    let reached = if directory::is_ours(base.descriptor) && (!absolute || resolve.contains(ResolveFlags::IN_ROOT)) {
+        namespace.open_restricted(Some(base.present()), &text, flags, how.mode as u32, resolve)
     } else {
         namespace.open_restricted(None, path.text(), flags, how.mode as u32, resolve)
     }?;

@@ -7,12 +7,13 @@
 //! A path that cannot be read from the program's memory is the host's: the kernel answers EFAULT or
 //! ENAMETOOLONG as it would.
 
-use super::{directory, rights};
+use super::directory::{self, Base};
+use super::rights;
 use crate::array::{self, Prefixes, prefixes};
 use crate::program;
 use ::array::config::normalise;
 use heap::vec::Vec;
-use namespace::{ProgramPath, Twin};
+use namespace::ProgramPath;
 use sys::{AsRawFd, OsError, RawFd};
 use units::Slot;
 
@@ -34,8 +35,8 @@ pub(crate) struct Asked {
     /// Absolute.
     text: Vec<u8>,
     start: Start,
-    /// The twin of the open directory that the path starts at, if it has one, and the program's descriptor of that directory.
-    twin: Option<(RawFd, Twin)>,
+    /// The open directory that the path starts at, if it starts at one.
+    base: Option<Base>,
 }
 
 /// How a path begins.
@@ -54,12 +55,12 @@ enum Start {
 impl Asked {
     /// A path that starts at the root.
     pub(crate) const fn absolute(text: Vec<u8>) -> Self {
-        Self { text, start: Start::Root, twin: None }
+        Self { text, start: Start::Root, base: None }
     }
 
     /// The path of something that is open, in which no symlink is to be followed.
     pub(crate) const fn known(text: Vec<u8>) -> Self {
-        Self { text, start: Start::Known, twin: None }
+        Self { text, start: Start::Known, base: None }
     }
 
     /// For the array.
@@ -68,7 +69,10 @@ impl Asked {
             Start::Root => self.text.as_slice().into(),
             Start::Open(directory, slot, bytes) => {
                 let path = ProgramPath::relative(directory::borrow(directory), slot, &self.text, bytes);
-                self.twin.iter().fold(path, |path, (first, twin)| path.with_twin(directory::borrow(*first), twin))
+                match &self.base {
+                    Some(Base { descriptor, twin: Some(twin) }) => path.with_twin(directory::borrow(*descriptor), twin),
+                    _ => path,
+                }
             }
             Start::Known => ProgramPath::known(&self.text),
             Start::Refused(error) => ProgramPath::refused(error),
@@ -133,20 +137,19 @@ fn locate_text(prefixes: &Prefixes, base: RawFd, path: &[u8]) -> Where {
         if !ours && !may_reach(prefixes, path, false) {
             return Where::Host;
         }
-        let twin = if ours { directory::twin_of(base) } else { None };
-        // The twin stays open for as long as this has it.
-        let present = twin.as_ref().map_or(base, |twin| twin.present(directory::borrow(base)).as_raw_fd());
-        let Some(host) = directory::told_path_of(present) else {
+        let base = if ours { Base::of(base) } else { Base { descriptor: base, twin: None } };
+        let Some(host) = base.host_path() else {
             // A directory of the array whose path the kernel does not tell lies too deep.
             let refused = Asked { start: Start::Refused(OsError::NAMETOOLONG), ..Asked::absolute(path.to_vec()) };
             return if ours { Where::Array(refused) } else { Where::Host };
         };
         let placed = array::placed(&host);
-        let start = placed.as_ref().map_or(Start::Root, |(path, slot)| Start::Open(present, *slot, path.len()));
+        let start =
+            placed.as_ref().map_or(Start::Root, |(path, slot)| Start::Open(base.present().as_raw_fd(), *slot, path.len()));
         let mut text = placed.map_or(host, |(path, _)| path);
         text.push(b'/');
         text.extend_from_slice(path);
-        Asked { text, start, twin: twin.map(|twin| (base, twin)) }
+        Asked { text, start, base: Some(base) }
     };
     let whole = normalise(&asked.text);
     match prefixes.own(&whole) || enters_on_its_way(prefixes, &asked.text) {

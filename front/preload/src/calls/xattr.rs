@@ -71,7 +71,7 @@ pub(crate) fn fget(call: &mut Call) -> Verdict {
     let Some(held) = OPEN.lookup(descriptor) else { return Verdict::Pass };
     let read = || {
         let (namespace, name) = (array::namespace()?, name(attribute)?);
-        let filled = fill(bytes, |buffer| namespace.fgetxattr(directory::present(descriptor, held.node()), &name, buffer))?;
+        let filled = fill(bytes, |buffer| namespace.fgetxattr(directory::borrow(descriptor), held.node(), &name, buffer))?;
         give(address, filled)
     };
     Verdict::from_result(read())
@@ -98,7 +98,7 @@ pub(crate) fn flist(call: &mut Call) -> Verdict {
     let Some(held) = OPEN.lookup(descriptor) else { return Verdict::Pass };
     let read = || {
         let namespace = array::namespace()?;
-        let filled = fill(bytes, |buffer| namespace.flistxattr(directory::present(descriptor, held.node()), buffer))?;
+        let filled = fill(bytes, |buffer| namespace.flistxattr(directory::borrow(descriptor), held.node(), buffer))?;
         give(address, filled)
     };
     Verdict::from_result(read())
