@@ -32,7 +32,10 @@ use std::{
 pub(crate) fn execute(command: Command) -> Result<Exit, Failure> {
     match command {
         Command::Create(arguments) => print(&create::create(&arguments)?),
-        Command::Access(arguments) => print(&access::access(&source(arguments.name.as_ref())?, &arguments)?),
+        Command::Access(arguments) => {
+            let get = if arguments.options.is_given() { source_to_use } else { source };
+            print(&access::access(&get(arguments.name.as_ref())?, &arguments)?)
+        }
         Command::Run(arguments) => match run::run(&source(arguments.name.as_ref())?, &arguments.program)? {},
         Command::Info(arguments) => print(&inspect::view(&source(arguments.name.as_ref())?)?.info_text()),
         Command::Status(arguments) => status(&arguments),
@@ -43,7 +46,7 @@ pub(crate) fn execute(command: Command) -> Result<Exit, Failure> {
         Command::Rebuild(arguments) => rebuild(&arguments),
         Command::Replace(arguments) => replace(&arguments),
         Command::Scrub(arguments) => {
-            let source = source(arguments.array())?;
+            let source = source_to_use(arguments.array())?;
             let (text, exit) = scrub::scrub(&source, called(&source), &arguments)?;
             print(&text)?;
             Ok(exit)
@@ -52,14 +55,14 @@ pub(crate) fn execute(command: Command) -> Result<Exit, Failure> {
         Command::Resume(arguments) => control(arguments.name.as_ref(), JobWish::Go),
         Command::Cancel(arguments) => control(arguments.name.as_ref(), JobWish::Cancel),
         Command::Fail(arguments) => {
-            let source = source(Some(&arguments.array))?;
+            let source = source_to_use(Some(&arguments.array))?;
             print(&fail::fail(&source, called(&source), &arguments.member, arguments.force)?)
         }
         Command::Remove(arguments) => {
             if let Some(text) = spare::remove(&Registry::from_environment(), &arguments.array, &arguments.member)? {
                 return print(&text);
             }
-            let source = source(Some(&arguments.array))?;
+            let source = source_to_use(Some(&arguments.array))?;
             print(&fail::remove(&source, called(&source), &arguments.member)?)
         }
         Command::Events(arguments) => {
@@ -100,9 +103,16 @@ fn source(name: Option<&ArrayName>) -> Result<Source, Failure> {
     }
 }
 
+/// The array of a command that uses it as a program does, or changes its members.
+fn source_to_use(name: Option<&ArrayName>) -> Result<Source, Failure> {
+    let source = source(name)?;
+    run::refuse_beside_library(&inspect::config(&source)?, called(&source))?;
+    Ok(source)
+}
+
 /// Mounts an array.
 pub(crate) fn mount_once(arguments: &Mount) -> Result<Exit, Failure> {
-    mount::mount(&source(Some(&arguments.name))?, arguments)
+    mount::mount(&source_to_use(Some(&arguments.name))?, arguments)
 }
 
 fn named(name: ArrayName, registry: &Registry) -> Result<Source, Failure> {
@@ -120,10 +130,7 @@ pub(crate) fn called(source: &Source) -> &str {
 
 fn attach(source: &Source) -> Result<Array, Failure> {
     let config = inspect::config(source)?;
-    if run::serves_this_process(&config) {
-        let what = "the library of 'cxlraid run' uses the array in this process already, and the two would wait for each other";
-        return Err(Failure::new(called(source), what, "say it outside of 'cxlraid run'"));
-    }
+    run::refuse_beside_library(&config, called(source))?;
     let array = Array::attach(&config).map_err(|error| inspect::refused(called(source), &error.to_string()))?;
     Ok(events::printing(array))
 }
@@ -248,7 +255,7 @@ fn journal_command(action: &JournalAction) -> Result<Exit, Failure> {
             print(&format!("{}: {count} writes replayed\n", called(&source)))
         }
         JournalAction::Clear { name, force, to } => {
-            let source = source(name.as_ref())?;
+            let source = source_to_use(name.as_ref())?;
             if !force {
                 let what = "clearing the journal gives up the writes that wait in it, for good";
                 return Err(Failure::new(called(&source), what, "'cxlraid journal replay' keeps them; --force clears")
@@ -258,11 +265,11 @@ fn journal_command(action: &JournalAction) -> Result<Exit, Failure> {
             print(&journal::clear(&inspect::config(&source)?, to.as_ref(), called(&source))?)
         }
         JournalAction::Add { name, place: text } => {
-            let source = source(Some(name))?;
+            let source = source_to_use(Some(name))?;
             print(&journal::add(&inspect::config(&source)?, &place(text)?, called(&source))?)
         }
         JournalAction::Remove { name } => {
-            let source = source(name.as_ref())?;
+            let source = source_to_use(name.as_ref())?;
             print(&journal::remove(&inspect::config(&source)?, called(&source))?)
         }
     }
@@ -270,7 +277,7 @@ fn journal_command(action: &JournalAction) -> Result<Exit, Failure> {
 
 fn rebuild(arguments: &Rebuild) -> Result<Exit, Failure> {
     let begin = Begin::within(Duration::from_secs(arguments.patience.wait), arguments.pace.pace());
-    let from = source(arguments.name.as_ref())?;
+    let from = source_to_use(arguments.name.as_ref())?;
     let mut taken = String::new();
     if let (Source::Named(name, ..), None) = (&from, &arguments.member) {
         taken = spare::take(&Registry::from_environment(), name, &begin)?;
@@ -289,6 +296,7 @@ fn rebuild(arguments: &Rebuild) -> Result<Exit, Failure> {
 
 fn replace(arguments: &Replace) -> Result<Exit, Failure> {
     let registry = Registry::from_environment();
+    source_to_use(Some(&arguments.name))?;
     let array = registry.find(&arguments.name)?;
     let others = array.spec.members.iter().filter(|member| **member != arguments.old).cloned();
     let members: Vec<PathBuf> = others.chain([arguments.new.clone()]).collect();
@@ -306,14 +314,14 @@ fn control(name: Option<&ArrayName>, wish: JobWish) -> Result<Exit, Failure> {
 }
 
 fn stop(name: Option<&ArrayName>) -> Result<Exit, Failure> {
-    let source = source(name)?;
+    let source = source_to_use(name)?;
     let thing = called(&source);
     let stopped = runtime::stop(&source, thing)?;
     print(&if stopped { format!("{thing}: stopped\n") } else { format!("{thing}: was not running\n") })
 }
 
 fn assemble(arguments: &Assemble) -> Result<Exit, Failure> {
-    let source = source(arguments.name.as_ref())?;
+    let source = source_to_use(arguments.name.as_ref())?;
     let thing = called(&source);
     let superblock = inspect::newest(&source, thing)?;
     if !runtime::attached(superblock.array_uuid).is_empty() {

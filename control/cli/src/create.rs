@@ -10,6 +10,7 @@ use crate::{
     inspect, journal,
     new_name::NewName,
     registry::{NamedArray, Registry},
+    run,
     spec::{ArraySpec, Source},
     view::{self, ArrayView},
 };
@@ -29,6 +30,7 @@ pub(crate) fn create(arguments: &Create) -> Result<String, Failure> {
     let source = Source::Named(arguments.name.clone(), spec.clone(), None);
     refuse_existing(&inspect::view(&source)?)?;
     let mut config = inspect::config(&source)?;
+    run::refuse_beside_library(&config, called(&source))?;
     config.creation = Creation::Asked;
     config.access = access::wanted(&arguments.access)?;
     if let Some(place) = &arguments.journal {

@@ -168,10 +168,10 @@ fn print_short(_: &Member, host_path: &[u8]) {
 /// The array for a command that uses files as a program does. Prints which members it does without, and why.
 pub(crate) fn printing(array: Array) -> Array {
     for member in array.members() {
-        let Some(state) = member.standing.why_unused() else { continue };
+        let Some(state) = member.why_unused() else { continue };
         match &member.refusal {
             Some(refusal) => eprintln!("cxlraid: warning: {}; the array is degraded without this member", shown(refusal)),
-            None => eprintln!("cxlraid: {}: warning: member {state}; the array is degraded", member.shown()),
+            None => eprintln!("cxlraid: {}: warning: member {}; the array is degraded", member.shown(), shown(&state)),
         }
     }
     let loss = |member: &Member| {

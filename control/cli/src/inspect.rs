@@ -8,7 +8,7 @@ use crate::{
     spec::{NAME, Source},
     view::{self, ArrayView, MemberState, MemberView},
 };
-use array::{Array, AttachError, Config, Standing};
+use array::{Array, AttachError, Config, Standing, why};
 use format::{SUPERBLOCK_BYTES, SUPPORTED, Superblock, SuperblockError, Uuid};
 use std::{
     ffi::OsStr,
@@ -61,7 +61,7 @@ pub(crate) enum Found {
 /// Looks at a member directory.
 pub(crate) fn look(member: &Path) -> Found {
     match fs::metadata(member) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Found::Nothing("no such directory"),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Found::Nothing(why::NO_DIRECTORY),
         Err(error) => return Found::Failed(error),
         Ok(metadata) if !metadata.is_dir() => return Found::Nothing("not a directory"),
         Ok(_) => {}
@@ -73,7 +73,7 @@ pub(crate) fn look(member: &Path) -> Found {
         },
         Err(error) if error.kind() == io::ErrorKind::NotFound => match is_blank(member) {
             Ok(true) => Found::Blank,
-            Ok(false) => Found::Nothing("no superblock"),
+            Ok(false) => Found::Nothing(why::NO_SUPERBLOCK),
             Err(error) => Found::Failed(error),
         },
         Err(error) => Found::Failed(error),
@@ -197,7 +197,8 @@ fn note_rebuilds(members: &mut [MemberView], jobs: &[view::JobView]) {
 fn foreseen(config: &Config, members: &mut [MemberView]) -> Option<String> {
     match Array::foresee(config) {
         Ok(found) => {
-            let found = found.iter().map(|found| (Path::new(OsStr::from_bytes(&found.path)), found.slot, found.standing));
+            let found =
+                found.iter().map(|found| (Path::new(OsStr::from_bytes(&found.path)), found.slot, found.standing, found.reason()));
             note_standings(&found.collect::<Vec<_>>(), members);
             None
         }
@@ -208,23 +209,16 @@ fn foreseen(config: &Config, members: &mut [MemberView]) -> Option<String> {
 
 /// Notes of members in which slot a start would have them, and what it would find wrong. A member is known by its directory: what lies there may have the superblock of another member, which a start does not come to
 /// read.
-fn note_standings(found: &[(&Path, usize, Standing)], members: &mut [MemberView]) {
+fn note_standings(found: &[(&Path, usize, Standing, Option<&str>)], members: &mut [MemberView]) {
     for member in members.iter_mut().filter(|member| member.state.works()) {
-        let Some(&(_, slot, standing)) = found.iter().find(|(path, ..)| path.display().to_string() == member.path) else {
+        let Some(&(_, slot, standing, reason)) = found.iter().find(|(path, ..)| path.display().to_string() == member.path) else {
             continue;
         };
         member.slot = slot;
-        let note = match standing {
-            Standing::InSync => continue,
-            Standing::Damaged => "files of its .cxlraid are missing or damaged",
-            Standing::Emptied => "somebody has removed its files",
-            Standing::Replaced => {
-                "not the directory that programs used when the last of them was killed, or use; a copy may be older"
-            }
-            Standing::Failed => "its file system fails or is read-only",
-            Standing::Missing | Standing::Stale | Standing::Leaving => "a start does without it",
-        };
-        (member.state, member.note) = (MemberState::Failed, Some(note.to_owned()));
+        if standing != Standing::InSync {
+            let note = reason.unwrap_or("a start does without it");
+            (member.state, member.note) = (MemberState::Failed, Some(note.to_owned()));
+        }
     }
     members.sort_by_key(|member| member.slot);
 }
@@ -266,7 +260,7 @@ fn members(paths: &[PathBuf], found: &[Found], newest: Option<&Superblock>, expe
     if members.iter().any(|member| member.state == MemberState::InSync && !is_emptied(member)) {
         for member in &mut members {
             if is_emptied(member) {
-                (member.state, member.note) = (MemberState::Failed, Some("it was emptied: only .cxlraid is left".to_owned()));
+                (member.state, member.note) = (MemberState::Failed, Some(why::EMPTIED.to_owned()));
             }
         }
     }
@@ -277,9 +271,9 @@ fn member(slot: usize, path: &Path, found: &Found, newest: Option<&Superblock>, 
     let (state, note) = match (found, newest) {
         (Found::Nothing(what), _) => (MemberState::Missing, Some((*what).to_owned())),
         (Found::Blank, None) if expected.is_none() => (MemberState::New, None),
-        (Found::Blank, _) => (MemberState::Missing, Some("the directory is empty; is its device mounted?".to_owned())),
+        (Found::Blank, _) => (MemberState::Missing, Some(why::EMPTY.to_owned())),
         (Found::Member(own), _) if expected.is_some_and(|expected| own.array_uuid != expected) => {
-            (MemberState::Failed, Some(format!("belongs to array {}", own.array_uuid)))
+            (MemberState::Failed, Some(why::of_array(own.array_uuid)))
         }
         (Found::Member(own), newest) => standing(own, newest.unwrap_or(own)),
         (Found::Unusable(error), _) => (MemberState::Failed, Some(error.to_string())),
@@ -301,20 +295,15 @@ fn member(slot: usize, path: &Path, found: &Found, newest: Option<&Superblock>, 
 
 fn standing(own: &Superblock, newest: &Superblock) -> (MemberState, Option<String>) {
     if own.array_uuid != newest.array_uuid {
-        return (MemberState::Failed, Some(format!("belongs to array {}", own.array_uuid)));
+        return (MemberState::Failed, Some(why::of_array(own.array_uuid)));
     }
     let believed = newest.members[own.slot];
     let current = own.is_current(newest);
     match believed.state {
         format::MemberState::InSync if believed.uuid == own.member_uuid && current => (MemberState::InSync, None),
         format::MemberState::Rebuilding if believed.uuid == own.member_uuid && current => (MemberState::Rebuilding, None),
-        format::MemberState::Failed => {
-            (MemberState::Failed, Some("taken out of use; 'cxlraid rebuild' makes it anew".to_owned()))
-        }
-        format::MemberState::Missing if believed.uuid == Uuid::NIL => {
-            (MemberState::Stale, Some("removed; 'cxlraid rebuild' or 'cxlraid replace' fills its place".to_owned()))
-        }
-        _ => (MemberState::Stale, Some("changes were made while it was away".to_owned())),
+        format::MemberState::Failed => (MemberState::Failed, Some(why::stale(own, newest).to_owned())),
+        _ => (MemberState::Stale, Some(why::stale(own, newest).to_owned())),
     }
 }
 
@@ -338,7 +327,7 @@ mod tests {
         // The second directory holds a copy of the third's superblock, and its file system is read-only.
         let mut members = [at(0, "/m0"), at(2, "/m1"), at(2, "/m2")];
         let found = [("/m0", 0, Standing::InSync), ("/m1", 1, Standing::Failed), ("/m2", 2, Standing::InSync)];
-        note_standings(&found.map(|(path, slot, standing)| (Path::new(path), slot, standing)), &mut members);
+        note_standings(&found.map(|(path, slot, standing)| (Path::new(path), slot, standing, None)), &mut members);
         let told = members.each_ref().map(|member| (member.slot, member.path.as_str(), member.state.works()));
         assert_eq!(told, [(0, "/m0", true), (1, "/m1", false), (2, "/m2", true)]);
     }

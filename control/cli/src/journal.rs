@@ -92,7 +92,12 @@ pub(crate) fn show(source: &Source, thing: &str, as_json: bool) -> Result<(Strin
 /// Where an array's journal is, and in which state; None without one.
 pub(crate) fn summary(config: &Config, superblock: &Superblock) -> Option<JournalSummary> {
     let entry = superblock.journal.as_ref()?;
-    summary_of_view(view_of(superblock, "", &paths(config, superblock, entry)))
+    let paths = paths(config, superblock, entry);
+    if paths.is_empty() {
+        // It is not lost: what is wrong is the members.
+        return Some(unread("on members that cannot be used"));
+    }
+    summary_of_view(view_of(superblock, "", &paths))
 }
 
 /// Where an array's journal is, and in which state, as one member shows it: of a journal on the members only this member's copy is read.
@@ -110,7 +115,12 @@ pub(crate) fn summary_of_member(member: &Path, superblock: &Superblock) -> Optio
     if is_readable(entry) {
         return summary_of_view(view_of(superblock, "", &[path(entry)]));
     }
-    Some(JournalSummary { place: "internal".to_owned(), state: "on other members".to_owned(), lanes: 0, lanes_waiting: 0 })
+    Some(unread("on other members"))
+}
+
+/// Of a journal on members that are not read.
+fn unread(state: &str) -> JournalSummary {
+    JournalSummary { place: "internal".to_owned(), state: state.to_owned(), lanes: 0, lanes_waiting: 0 }
 }
 
 /// The lines of other commands' views for a journal; None if there is none.
@@ -156,6 +166,9 @@ fn view_of(superblock: &Superblock, thing: &str, paths: &[PathBuf]) -> JournalVi
     let copies: Vec<_> = opened.iter().filter_map(|(_, opened)| opened.as_ref().ok()).collect();
     let unusable: Vec<_> = opened.iter().filter_map(|(path, opened)| Some((path, opened.as_ref().err()?))).collect();
     view.problem = unusable.first().map(|(path, unusable)| format!("{}: {}", path.display(), unusable.what));
+    if paths.is_empty() {
+        view.problem = Some("the members that hold it cannot be used".to_owned());
+    }
     let Some((_, header)) = copies.first() else {
         view.state = State::Lost;
         return view;
@@ -181,7 +194,7 @@ fn paths(config: &Config, superblock: &Superblock, entry: &JournalEntry) -> Vec<
     let members = config.mounts.iter().map(|mount| Path::new(OsStr::from_bytes(mount)));
     let slots: BTreeMap<usize, &Path> = members
         .filter_map(|member| match inspect::look(member) {
-            inspect::Found::Member(found) => Some((found.slot, member)),
+            inspect::Found::Member(found) if found.is_current(superblock) => Some((found.slot, member)),
             _ => None,
         })
         .collect();

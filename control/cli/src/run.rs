@@ -101,12 +101,27 @@ fn preload_value(library: &Path, existing: Option<&OsStr>) -> Result<OsString, F
     Ok(value)
 }
 
+/// Refuses a command that would use an array, or change its members, which the library uses in this process: each of the two takes what
+/// the other one does for its own, and they wait for each other.
+pub(crate) fn refuse_beside_library(config: &Config, thing: &str) -> Result<(), Failure> {
+    if !serves_this_process(config) {
+        return Ok(());
+    }
+    let what = "the library of 'cxlraid run' uses the array in this process already, and the two would wait for each other";
+    Err(Failure::new(thing, what, "say it outside of 'cxlraid run'"))
+}
+
 /// Whether the library serves this process on the array with this configuration.
-pub(crate) fn serves_this_process(config: &Config) -> bool {
+fn serves_this_process(config: &Config) -> bool {
     let value = env::var_os(PRELOAD).unwrap_or_default();
     let mut libraries = value.as_bytes().split(|byte| b": ".contains(byte)).map(OsStr::from_bytes);
     libraries.any(|path| Path::new(path).file_name() == Some(OsStr::new(LIBRARY)))
-        && inspect::config(&Source::Environment).is_ok_and(|own| own.mounts == config.mounts)
+        && inspect::config(&Source::Environment).is_ok_and(|own| is_same(&own, config))
+}
+
+/// Whether two configurations mean one array. A member may have been replaced since the first was given.
+fn is_same(one: &Config, other: &Config) -> bool {
+    one.mounts == other.mounts || one.uuid.is_some() && one.uuid == other.uuid
 }
 
 #[cfg(test)]

@@ -206,7 +206,9 @@ fn files_go_into_the_array_and_come_back() {
     check(&bench.path("back"));
 
     fs::rename(bench.path("m1"), bench.path("away")).unwrap();
-    let without = format!("cxlraid: {}: warning: member is missing; the array is degraded\n", bench.path("m1").display());
+    let warning =
+        |what: &str| format!("cxlraid: {}: warning: member {what}; the array is degraded\n", bench.path("m1").display());
+    let without = warning("is missing (no such directory)");
     done_saying(&["retrieve", "-a", "db", "-r", "/data/tree", "back"], &without);
     check(&bench.path("back/tree"));
     done_saying(&["add", "-a", "db", "tree/sub/big", "/data/tree/empty"], &without);
@@ -218,6 +220,10 @@ fn files_go_into_the_array_and_come_back() {
     let stale = bench.run(&["status", "db"]);
     assert_eq!(stale.status.code(), Some(3));
     assert!(out(&stale).contains("stale, volatile: changes were made while it was away"), "{}", out(&stale));
+    done_saying(
+        &["retrieve", "-a", "db", "/data/tree/empty", "degraded"],
+        &warning("is stale (changes were made while it was away)"),
+    );
 
     let (status, line) = refused_after_warnings(&bench.run(&["add", "-a", "db", "tree/empty", "/elsewhere"]));
     assert_eq!(status, 1);
@@ -840,6 +846,135 @@ fn files_are_not_used_by_command_and_library_in_one_process() {
                 say it outside of 'cxlraid run'\n";
     assert!(output.status.code() == Some(1) && err(&output).ends_with(line), "{}", err(&output));
     assert!(add("").status.success(), "the library serves no array");
+
+    fs::create_dir(bench.path("other")).unwrap();
+    let before = bench.run(&["status", "db"]);
+    for (place, arguments) in [
+        "scrub db",
+        "scrub db --repair",
+        "fail db m1",
+        "remove db m1",
+        "rebuild db",
+        "rebuild db m1",
+        "replace db m1 other",
+        "mount db other",
+        "mount --foreground db other",
+        "stop db",
+        "access db --mode 660",
+        "assemble db --prefer m0",
+        "journal add db internal",
+        "journal remove db",
+        "journal clear db --force",
+        "journal replay db",
+        "retrieve -a db /data/file back",
+        "add -a db file /data/file",
+    ]
+    .iter()
+    .enumerate()
+    {
+        let mut command = bench.command(&arguments.split(' ').collect::<Vec<_>>());
+        command.env("LD_PRELOAD", "/nowhere/libcxlraid.so").env("CXLRAID_LEVEL", "5").env("CXLRAID_PATHS", "/data");
+        // A member may have been replaced since the library began.
+        let since = members.replace("/m2", "/earlier");
+        command.env("CXLRAID_MOUNTS", if place % 2 == 0 { &members } else { &since }).env("CXLRAID_UUID", uuid(&bench));
+        let output = command.output().unwrap();
+        assert!(output.status.code() == Some(1) && err(&output).ends_with(line), "{arguments}: {}{}", out(&output), err(&output));
+    }
+    assert_eq!(out(&bench.run(&["status", "db"])), out(&before));
+}
+
+/// The UUID of the array called db.
+fn uuid(bench: &Bench) -> String {
+    let report = out(&bench.run(&["status", "db", "--json"]));
+    let at = report.find("\"uuid\":").unwrap();
+    report[at + 7..].split('"').nth(1).unwrap().to_owned()
+}
+
+/// What is wrong is the members, not the journal that lies on them: to give that up would lose what waits in it.
+#[test]
+fn older_copies_of_the_members_that_hold_the_journal_are_told_as_such() {
+    let bench = Bench::new();
+    let made = bench.run(&["create", "db", "--level", "5", "--at", "/data", "--journal", "internal", "m0", "m1", "m2"]);
+    assert!(made.status.success(), "{}", err(&made));
+    let done = |arguments: &[&str]| {
+        let output = bench.run(arguments);
+        assert!(output.status.success(), "{}", err(&output));
+    };
+    let rename = |from: &str, to: &str| fs::rename(bench.path(from), bench.path(to)).unwrap();
+    fs::write(bench.path("file"), "content").unwrap();
+    done(&["add", "-a", "db", "file", "/data/first"]);
+    done(&["stop", "db"]);
+    for member in ["m0", "m1"] {
+        let copy = bench.path(&format!("{member}.copy"));
+        assert!(Command::new("cp").arg("-a").args([bench.path(member), copy]).status().unwrap().success());
+    }
+    done(&["add", "-a", "db", "file", "/data/second"]);
+    done(&["stop", "db"]);
+    for member in ["m0", "m1"] {
+        rename(member, &format!("{member}.used"));
+        rename(&format!("{member}.copy"), member);
+    }
+    let [m0, m1] = ["m0", "m1"].map(|member| bench.path(member).display().to_string());
+    let says = format!("2 of 3 members cannot be used ({m0} stale, {m1} stale), RAID 5 bears 1; put back the directories that");
+    let status = out(&bench.run(&["status", "db"]));
+    assert!(status.contains(&format!("no program can start: {says}")) && !status.contains("journal clear"), "{status}");
+    assert!(status.contains("journal: internal, on members that cannot be used\n"), "{status}");
+    for arguments in ["add -a db file /data/third", "journal replay db", "journal clear db --force"] {
+        let (code, line) = refused(&bench.run(&arguments.split(' ').collect::<Vec<_>>()));
+        assert!(code == 1 && line.contains(&says) && !line.contains("clear"), "{line}");
+    }
+    for member in ["m0", "m1"] {
+        fs::remove_dir_all(bench.path(member)).unwrap();
+        rename(&format!("{member}.used"), member);
+    }
+    done(&["retrieve", "-a", "db", "/data/second", "back"]);
+    assert_eq!(fs::read(bench.path("back")).unwrap(), b"content");
+}
+
+/// A start says of a member why it is not used, as status does.
+#[test]
+fn a_start_gives_the_reason_that_status_gives() {
+    let (bench, other) = (Bench::new(), Bench::new());
+    assert!(bench.create().status.success() && other.create().status.success());
+    fs::write(bench.path("file"), "content").unwrap();
+    assert!(bench.run(&["add", "-a", "db", "file", "/data/file"]).status.success());
+    let foreign = format!("belongs to array {}", uuid(&other));
+    type Put<'a> = &'a dyn Fn(&Path);
+    let reasons: [(Put<'_>, &str, &str); 6] = [
+        (&|m1| fs::rename(other.path("m1"), m1).unwrap(), "is missing", &foreign),
+        (&|_| (), "is missing", "no such directory"),
+        (&|m1| fs::create_dir(m1).unwrap(), "is missing", "the directory is empty; is its device mounted?"),
+        (&|m1| fs::create_dir_all(m1.join("data/x")).unwrap(), "is missing", "no superblock"),
+        (
+            &|m1| {
+                assert!(Command::new("cp").arg("-a").args([bench.path("away"), m1.to_owned()]).status().unwrap().success());
+                fs::write(m1.join(".cxlraid/superblock"), vec![0; 8192]).unwrap();
+            },
+            "is damaged",
+            "not a cxlraid superblock (no magic); check that this path is a member, or create an array on it",
+        ),
+        (
+            &|m1| {
+                assert!(Command::new("cp").arg("-a").args([bench.path("away"), m1.to_owned()]).status().unwrap().success());
+                fs::remove_dir_all(m1.join("data")).unwrap();
+            },
+            "is not used",
+            "it was emptied: only .cxlraid is left",
+        ),
+    ];
+    let m1 = bench.path("m1");
+    assert!(bench.run(&["stop", "db"]).status.success());
+    fs::rename(&m1, bench.path("away")).unwrap();
+    for (put, state, reason) in reasons {
+        put(&m1);
+        let status = out(&bench.run(&["status", "db"]));
+        let retrieved = bench.run(&["retrieve", "-a", "db", "/data/file", "back"]);
+        let line = format!("cxlraid: {}: warning: member {state} ({reason}); the array is degraded\n", m1.display());
+        assert!(status.contains(&format!(": {reason}\n")), "{reason}: {status}");
+        assert!(retrieved.status.success() && err(&retrieved) == line, "{reason}: {}", err(&retrieved));
+        assert!(bench.run(&["stop", "db"]).status.success());
+        let _ = fs::remove_dir_all(&m1);
+    }
 }
 
 #[test]

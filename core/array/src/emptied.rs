@@ -2,6 +2,7 @@
 //! of the prefixes.
 
 use crate::member::{Member, Standing};
+use crate::why;
 use alloc::vec::Vec;
 use sys::high_fd::Raised;
 use sys::rustix::fs::{Dir, FileType, Mode, OFlags, ResolveFlags, openat2};
@@ -15,7 +16,9 @@ pub(crate) fn without_trees(mut members: Vec<Member>) -> Vec<Member> {
         members.iter_mut().filter(in_sync).filter(|member| member.is_emptied()).map(|member| member.slot).collect();
     // If nobody has anything, nothing is lost.
     if members.iter_mut().filter(in_sync).count() > emptied.len() {
-        emptied.iter().for_each(|slot| members[slot].standing = Standing::Emptied);
+        for member in members.iter_mut().filter(|member| emptied.contains(member.slot)) {
+            (member.standing, member.finding) = (Standing::Emptied, Some(why::EMPTIED.into()));
+        }
     }
     members
 }

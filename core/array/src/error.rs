@@ -164,7 +164,7 @@ pub enum AttachError {
         asked: ChunkBytes,
     },
     /// More members are out than the level bears.
-    #[error("{out} of {total} members cannot be used ({which}), RAID {level} bears {bears}; bring back a missing one")]
+    #[error("{out} of {total} members cannot be used ({which}), RAID {level} bears {bears}; {todo}")]
     TooManyOut {
         /// How many.
         out: usize,
@@ -176,6 +176,8 @@ pub enum AttachError {
         level: Level,
         /// How many it bears whichever they are.
         bears: usize,
+        /// What to do.
+        todo: &'static str,
     },
     /// Level and members do not fit.
     #[error(transparent)]
@@ -295,7 +297,14 @@ impl AttachError {
                 alloc::format!("{} {why}", show(&member.path))
             })
             .collect();
+        let is_stale = |member: &Member| member.standing == Standing::Stale;
+        let todo = if members.iter().filter(|member| member.lacks_bytes()).all(is_stale) {
+            "put back the directories that were used last where older copies of them are"
+        } else {
+            "bring back a missing one"
+        };
         Self::TooManyOut {
+            todo,
             out: gone.len(),
             total: members.len(),
             which: gone.join(", "),

@@ -281,6 +281,12 @@ pub(crate) fn find(config: &Config, superblock: &Superblock, members: &[Member])
             }
         },
     };
+    let geometry = superblock.geometry()?;
+    let is_out = |member: &&Member| member.standing != Standing::InSync;
+    if !geometry.survives(members.iter().filter(is_out).map(|member| member.slot).collect()) {
+        // To give the journal up would not help, and would lose what waits in it.
+        return Err(AttachError::too_many_out(&geometry, members));
+    }
     let mut found = None;
     let mut held_by = MemberSet::EMPTY;
     let mut lost = MemberSet::EMPTY;
@@ -291,7 +297,7 @@ pub(crate) fn find(config: &Config, superblock: &Superblock, members: &[Member])
             found = Some(check(None, path, path, superblock.array_uuid, entry.uuid)?.0);
         }
         None => {
-            for slot in holders(&superblock.geometry()?).iter() {
+            for slot in holders(&geometry).iter() {
                 let member = &members[slot];
                 let Some(meta) = member.meta().filter(|_| member.standing == Standing::InSync) else { continue };
                 let name = format::JOURNAL_FILE.to_bytes();

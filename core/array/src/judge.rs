@@ -7,6 +7,7 @@ use crate::error::AttachError;
 use crate::member::{Finding, Member, Standing, inspect};
 use crate::runtime::directories_in_use;
 use crate::split;
+use crate::why;
 use alloc::vec::Vec;
 use format::{MemberState, Superblock};
 use sys::OsError;
@@ -117,7 +118,8 @@ pub(crate) fn judge(config: &Config, findings: Vec<Finding>) -> Result<Verdict, 
             return Err(AttachError::SlotTwice { path: finding.path.clone(), slot });
         }
         let is_rebuilding = standing == Standing::InSync && newest.members[slot].state == MemberState::Rebuilding;
-        members[slot] = Some(Member { is_rebuilding, ..finding.into_member(slot, standing) });
+        let reason = (standing == Standing::Stale).then(|| why::stale(superblock, &newest).into());
+        members[slot] = Some(Member { is_rebuilding, finding: reason, ..finding.into_member(slot, standing) });
     }
     // What has no superblock stands for the slots that are left, in the order given.
     let mut rest = without_superblock.into_iter();

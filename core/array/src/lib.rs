@@ -45,6 +45,7 @@ mod test_array;
 mod undo;
 mod waiting;
 mod walk;
+pub mod why;
 mod write;
 
 pub use assemble::{Array, Tell};

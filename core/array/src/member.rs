@@ -1,9 +1,10 @@
 //! A member directory: what is found at a path, and what it counts for.
 
 use crate::access;
-use crate::error::AttachError;
+use crate::error::{AttachError, describe};
 use crate::regular::{NOT_A_FILE, open_regular};
 use crate::runtime::Directory;
+use crate::why;
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 use format::{Superblock, SuperblockError, Uuid};
@@ -35,18 +36,29 @@ pub enum Standing {
 }
 
 impl Standing {
-    /// What is wrong with a member that a start does without, in the words of a line about it; None of a member in sync.
-    #[must_use]
-    pub const fn why_unused(self) -> Option<&'static str> {
+    /// What a start says of a member that it does without; None of a member in sync.
+    const fn told(self) -> Option<&'static str> {
         Some(match self {
             Self::Missing | Self::Leaving => "is missing",
             Self::Stale => "is stale",
-            Self::Replaced => "is not the directory that programs used, but perhaps an older copy of it,",
+            Self::Replaced | Self::Emptied => "is not used",
             Self::Damaged => "is damaged",
-            Self::Emptied => "was emptied by hand",
             Self::Failed => "has failed",
             Self::InSync => return None,
         })
+    }
+
+    /// Why a member has this standing whose superblock alone would have it in sync.
+    const fn reason(self) -> Option<&'static str> {
+        match self {
+            Self::Damaged => Some("files of its .cxlraid are missing or damaged"),
+            Self::Emptied => Some("somebody has removed its files"),
+            Self::Replaced => {
+                Some("not the directory that programs used when the last of them was killed, or use; a copy may be older")
+            }
+            Self::Failed => Some("its file system fails or is read-only"),
+            Self::InSync | Self::Missing | Self::Leaving | Self::Stale => None,
+        }
     }
 }
 
@@ -60,6 +72,8 @@ pub struct Member {
     pub standing: Standing,
     /// Why what is there cannot be used, in one line, if that is known.
     pub refusal: Option<String>,
+    /// What was found at its path, if that alone keeps the member from being used.
+    pub(crate) finding: Option<String>,
     /// The device number of its file system; 0 if missing.
     pub device: u64,
     /// Its uuid; nil if unknown.
@@ -78,6 +92,20 @@ pub(crate) struct Directories {
 }
 
 impl Member {
+    /// Why the member is not used, if that is known.
+    #[must_use]
+    pub fn reason(&self) -> Option<&str> {
+        self.finding.as_deref().filter(|_| self.standing != Standing::InSync).or(self.standing.reason())
+    }
+
+    /// What a start says of a member that it does without, and why: "is stale (changes were made while it was away)". None
+    /// of a member in sync.
+    #[must_use]
+    pub fn why_unused(&self) -> Option<String> {
+        let told = self.standing.told()?;
+        Some(self.reason().map_or_else(|| told.into(), |reason| alloc::format!("{told} ({reason})")))
+    }
+
     /// Whether the member may be needed for what another one lacks, and has not all of it.
     pub(crate) fn lacks_bytes(&self) -> bool {
         self.standing != Standing::InSync || self.is_rebuilding
@@ -353,6 +381,7 @@ impl Finding {
                 path: self.path,
                 standing,
                 refusal: None,
+                finding: None,
                 device,
                 uuid: superblock.member_uuid,
                 is_rebuilding: false,
@@ -371,7 +400,26 @@ impl Finding {
             _ => Standing::Missing,
         };
         let refusal = self.refusal().map(AttachError::to_string);
-        Member { slot, path: self.path, standing, refusal, device: 0, uuid: Uuid::NIL, is_rebuilding: false, directories: None }
+        let finding = Some(match &self.what {
+            What::Nothing => why::NO_DIRECTORY.into(),
+            What::Plain { empty: true, .. } => why::EMPTY.into(),
+            What::Plain { empty: false, .. } => why::NO_SUPERBLOCK.into(),
+            What::Damaged { error, .. } => error.to_string(),
+            What::Failed(error) => describe(*error),
+            What::Refused(error) => error.to_string(),
+            What::Member { superblock, .. } => why::of_array(superblock.array_uuid),
+        });
+        Member {
+            slot,
+            path: self.path,
+            standing,
+            refusal,
+            finding,
+            device: 0,
+            uuid: Uuid::NIL,
+            is_rebuilding: false,
+            directories: None,
+        }
     }
 }
 

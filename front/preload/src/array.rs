@@ -366,7 +366,7 @@ fn kept_count(member_count: usize) -> usize {
 /// What an operator should know of at once, said by the process that is the first to see it.
 fn notice_members(array: &Array, notices: &mut Notices) {
     for member in array.members() {
-        let Some(state) = member.standing.why_unused() else { continue };
+        let Some(state) = member.why_unused() else { continue };
         if let Some(refusal) = &member.refusal {
             notices.push((Some(member.slot), format!("{refusal}; the array is degraded without this member")));
             continue;

@@ -198,7 +198,7 @@ pub(super) fn told_once(scene: &mut Scene<'_>, complaints: &mut Complaints) -> i
     for expected in [1, 0, 0] {
         let found = scene.run("cat", &[&scene.data("file")]);
         let text = String::from_utf8_lossy(&found.stderr).into_owned();
-        let count = text.lines().filter(|line| line.contains("is missing; the array is degraded")).count();
+        let count = text.lines().filter(|line| line.contains("is missing (no such directory); the array is degraded")).count();
         if !found.succeeded() || count != expected {
             complaints.push(format!("{count} lines instead of {expected} about the loss, exit status {}: {text}", found.status));
         }

@@ -133,7 +133,11 @@ fn read_only(scene: &mut Scene<'_>, slot: usize, complaints: &mut Complaints) ->
     scene.make(complaints);
     let remount = |how: &str| must(scene.array.place.run("mount").args(["-o", how]).arg(&mount.at));
     remount("remount,ro")?;
-    scene.expect_warning("written\n", &[&scene.shown(slot), "member has failed; the array is degraded"], complaints);
+    scene.expect_warning(
+        "written\n",
+        &[&scene.shown(slot), "member has failed (read-only file system); the array is degraded"],
+        complaints,
+    );
     scene.expect_content("file", "before\nwritten\n", complaints);
     // The member that is writable again lacks what was written meanwhile, so the array must not believe it.
     remount("remount,rw")?;
