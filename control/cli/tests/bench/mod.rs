@@ -62,6 +62,13 @@ impl Bench {
         Self { home }
     }
 
+    /// The UUID of the array called db.
+    pub(crate) fn uuid(&self) -> String {
+        let report = out(&self.run(&["status", "db", "--json"]));
+        let at = report.find("\"uuid\":").unwrap();
+        report[at + 7..].split('"').nth(1).unwrap().to_owned()
+    }
+
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.home.path().join(name)
     }
