@@ -1,7 +1,7 @@
 //! Writes of a program while the command rebuilds another file of the array.
 //!
 //! A member has all names, and the bytes of files wait. The program opens its own file, which has the bytes of that file
-//! computed, writes to it for a while alone, then starts the command, and writes until the command has ended: all of its time
+//! computed, writes to it for a while alone, then asks for the command, and writes until the command has ended: all of its time
 //! counts, also its start and its end.
 
 use crate::levels::{self, FILE};
@@ -11,11 +11,13 @@ use crate::report::{Check, Row};
 use crate::rounds::Times;
 use crate::subject::{Buffer, Subject};
 use serde::{Deserialize, Serialize};
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// The program's file.
 const WRITTEN: &str = "written";
@@ -44,8 +46,43 @@ pub(crate) struct Round {
     during: Writes,
 }
 
+/// How often the program that rebuilds looks whether it is to begin.
+const PERIOD: Duration = Duration::from_millis(1);
+
+/// Files by which the program that writes and the one that rebuilds tell each other how far they are. The second one is not
+/// started by the first: what the library serves passes the library on, and no command works on an array beside it.
+#[derive(Clone, Serialize, Deserialize, Debug)]
+pub(crate) struct Marks {
+    begin: PathBuf,
+    ended: PathBuf,
+}
+
+impl Marks {
+    /// The files in a directory. Those of an earlier round are removed.
+    pub(crate) fn new(directory: &Path) -> Self {
+        let [begin, ended] = ["begin", "ended"].map(|name| directory.join(name));
+        let _ = fs::remove_file(&begin);
+        let _ = fs::remove_file(&ended);
+        Self { begin, ended }
+    }
+
+    /// Rebuilds when the writer asks for it. Returns without that when the writer is gone.
+    pub(crate) fn rebuild(&self, mut rebuild: Command, is_gone: &AtomicBool) -> io::Result<()> {
+        while !self.begin.exists() {
+            if is_gone.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            thread::sleep(PERIOD);
+        }
+        let output = rebuild.stdin(Stdio::null()).output()?;
+        fs::write(&self.ended, "")?;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        if output.status.success() { Ok(()) } else { Err(io::Error::other(format!("cxlraid rebuild: {said}"))) }
+    }
+}
+
 /// One round, in a process with the library loaded.
-pub(crate) fn measure(plan: &Plan, array: &ArrayPlace, command: &Path) -> io::Result<Round> {
+pub(crate) fn measure(plan: &Plan, array: &ArrayPlace, marks: &Marks) -> io::Result<Round> {
     assert_ne!(WRITTEN, FILE, "the command computes the other file");
     let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(array.file(WRITTEN))?;
     levels::fill(&file, plan.shared_bytes);
@@ -60,18 +97,9 @@ pub(crate) fn measure(plan: &Plan, array: &ArrayPlace, command: &Path) -> io::Re
         left -= 1;
         Ok(left > 0)
     })?;
-    let mut rebuild = Command::new(command);
-    rebuild.arg("rebuild").env_remove("LD_PRELOAD").stdin(Stdio::null()).stdout(Stdio::null());
-    let mut rebuild = rebuild.spawn()?;
-    let mut status = None;
-    let during = writer.write_while(|| {
-        status = rebuild.try_wait()?;
-        Ok(status.is_none())
-    })?;
-    match status {
-        Some(status) if status.success() => Ok(Round { alone, during }),
-        _ => Err(io::Error::other("cxlraid rebuild failed")),
-    }
+    fs::write(&marks.begin, "")?;
+    let during = writer.write_while(|| Ok(!marks.ended.exists()))?;
+    Ok(Round { alone, during })
 }
 
 struct Writer {

@@ -1,5 +1,6 @@
 //! Everything through libcxlraid.so: the array's settings, workers with the library loaded, and what they found.
 
+use crate::beside::{self, Marks};
 use crate::levels::{self, Bench, FILE};
 use crate::members::{Scratch, plain_file};
 use crate::notours::{self, Calls};
@@ -10,13 +11,15 @@ use crate::repair::{self, Repaired};
 use crate::report::Row;
 use crate::rounds::measure;
 use crate::subject::{Buffer, Reads};
-use crate::{append, beside, degraded, engine, mapped, names, scaling, startup};
+use crate::{append, degraded, engine, mapped, names, scaling, startup};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use units::ChunkBytes;
 
 /// Chunks in which files are mapped: a mapping is composed of pieces of these.
@@ -185,8 +188,16 @@ fn repair_rows(plan: &Plan, library: &Library) -> Result<Vec<Row>, String> {
     let round = |_| {
         repaired.lose()?;
         let () = result(worker(&Task::FillMember { array: array.clone(), slot: repair::LOST })?)?;
-        let task = Task::Beside { plan: *plan, array: array.clone(), command: library.command() };
-        result::<beside::Round>(library.worker(&task, &array, &whole)?)
+        let marks = Marks::new(whole.path());
+        let task = Task::Beside { plan: *plan, array: array.clone(), marks: marks.clone() };
+        let (writer, is_gone) = (library.worker(&task, &array, &whole)?, AtomicBool::new(false));
+        thread::scope(|scope| {
+            let rebuild = scope.spawn(|| marks.rebuild(repaired.operator("rebuild"), &is_gone));
+            let round = result::<beside::Round>(writer);
+            is_gone.store(true, Ordering::Relaxed);
+            let rebuilt = rebuild.join().map_err(|_| "the thread that rebuilds panicked".to_owned())?;
+            rebuilt.map_err(said).and(round)
+        })
     };
     rows.push(beside::row(&(0..plan.repair_rounds).map(round).collect::<Result<Vec<_>, String>>()?));
     // Redundancy fits after the last rebuild.
@@ -292,7 +303,7 @@ pub(crate) fn work(task: &str) -> Result<(), String> {
             say(&mapped::unit_rows(&plan, &subject).map_err(said)?)
         }
         Task::FillMember { array, slot } => engine::fill_member(&array, slot).map_err(said).and_then(|()| say(&())),
-        Task::Beside { plan, array, command } => say(&beside::measure(&plan, &array, &command).map_err(said)?),
+        Task::Beside { plan, array, marks } => say(&beside::measure(&plan, &array, &marks).map_err(said)?),
         Task::CountedAppends { path, appends } => {
             append::appends(&path, appends);
             Ok(())

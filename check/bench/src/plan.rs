@@ -1,5 +1,6 @@
 //! The plan of a run of the benchmark (how much is measured), and the tasks that its worker processes are given.
 
+use crate::beside::Marks;
 use crate::party::Ground;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -99,7 +100,7 @@ pub(crate) enum Task {
     /// Makes a member anew, but for the bytes of files.
     FillMember { array: ArrayPlace, slot: usize },
     /// Writes at random to a file, alone and while `command` rebuilds another one, through the library.
-    Beside { plan: Plan, array: ArrayPlace, command: PathBuf },
+    Beside { plan: Plan, array: ArrayPlace, marks: Marks },
     /// Appends `appends` times, while another process counts the system calls.
     CountedAppends { path: PathBuf, appends: usize },
     /// Measures calls on names, on the array and in an ordinary directory.

@@ -69,15 +69,20 @@ impl Repaired<'_> {
         })
     }
 
-    /// Runs the command to its end; nanoseconds.
-    fn command(&self, verb: &str) -> Result<f64, String> {
-        let program = self.library.command();
-        let mut command = Command::new(&program);
+    /// The operator's command for the array.
+    pub(crate) fn operator(&self, verb: &str) -> Command {
+        let mut command = Command::new(self.library.command());
         command.arg(verb);
         let mut command = self.library.preloaded(command, self.array, self.scratch);
         command.env_remove("LD_PRELOAD");
+        command
+    }
+
+    /// Runs the command to its end; nanoseconds.
+    fn command(&self, verb: &str) -> Result<f64, String> {
+        let mut command = self.operator(verb);
         let begun = Instant::now();
-        let output = command.output().map_err(|error| format!("{}: {error}", program.display()))?;
+        let output = command.output().map_err(|error| format!("{}: {error}", self.library.command().display()))?;
         let nanoseconds = begun.elapsed().as_nanos() as f64;
         if output.status.success() {
             return Ok(nanoseconds);
