@@ -82,7 +82,7 @@ impl Namespace {
 
     /// The members that are asked beside the lowest: as many as may have lost the name as well while the array still bears
     /// that, so that one member which has the name is among all that are asked.
-    fn witnesses(&self) -> impl Iterator<Item = Slot> {
+    pub(crate) fn witnesses(&self) -> impl Iterator<Item = Slot> {
         let (array, count) = (self.array(), self.array().members().len());
         let in_use = array.in_use();
         let bears = array.geometry().level().failures_max(count).saturating_sub(count - in_use.len());
@@ -203,16 +203,7 @@ impl Namespace {
             }
             let first = self.array().first_in_use()?;
             let Ok(own) = self.item_or_none(first, part) else { return Ok(false) };
-            let others: Vec<(Slot, Item)> = self
-                .array()
-                .in_use()
-                .without(first)
-                .iter()
-                .filter_map(|slot| {
-                    // This process does not judge by what it may not see.
-                    Some((slot, self.item_or_none(slot, part).ok()??))
-                })
-                .collect();
+            let others = self.others_at(first, part);
             match self.judge(first, part, own.as_ref(), &others)? {
                 Verdict::Stands if own.is_none() => return Ok(false),
                 Verdict::Stands => {}
@@ -235,6 +226,13 @@ impl Namespace {
         Ok(false)
     }
 
+    /// What the members beside the lowest have at a logical path.
+    fn others_at(&self, first: Slot, path: &[u8]) -> Vec<(Slot, Item)> {
+        // This process does not judge by what it may not see.
+        let there = |slot| Some((slot, self.item_or_none(slot, path).ok()??));
+        self.array().in_use().without(first).iter().filter_map(there).collect()
+    }
+
     fn judge(&self, first: Slot, path: &[u8], own: Option<&Item>, others: &[(Slot, Item)]) -> Result<Verdict> {
         let contradicting = || others.iter().filter(|(_, other)| own.is_none_or(|own| !own.is_like(other)));
         if contradicting().next().is_none() {
@@ -244,9 +242,13 @@ impl Namespace {
         let agree = others.len() + 1 >= self.array().in_use().len()
             && others.iter().all(|(_, other)| other.is_like(&others[0].1) && (!other.is_file() || self.is_proven(other)));
         if own.is_some_and(|own| self.is_proven(own)) {
+            // Members that have lost the name do not count.
+            let mut proven = others.iter().map(|(_, other)| other).filter(|other| self.is_proven(other));
+            let some = proven.next();
+            let agree = proven.clone().count() > 0 && proven.all(|other| some.is_some_and(|some| some.is_like(other)));
             // Both files are the array's: somebody has exchanged names by hand, on the lowest member or on this one.
             return Ok(match contradicting().find(|(_, other)| self.is_proven(other)) {
-                Some(_) if agree && others.len() > 1 && !is_foreign => Verdict::Lost,
+                Some(_) if agree && !is_foreign => Verdict::Lost,
                 // All but one have the lowest member's.
                 Some(_) if others.len() > 1 && contradicting().count() == 1 => Verdict::Stands,
                 Some(&(slot, _)) => Verdict::Undecided(slot),
@@ -479,13 +481,45 @@ impl Namespace {
             self.is_proven(item) && !is_elsewhere() && !changing.contains(&path) && !self.is_in_foreign_hands(path)
         };
         match present.iter().find(|(path, item)| is_lost(path, item)) {
-            Some((path, _)) => {
-                // What is being mended is a file that the reference has had all the time.
-                let made = if self.is_mending() { &[] } else { changing };
-                Err(self.begin_without(reference, path, made))
-            }
-            None => Ok(()),
+            Some((path, _)) => Err(self.begin_without(reference, path, self.made(changing))),
+            None => self.refuse_exchanged(reference, &present, changing),
         }
+    }
+
+    /// Takes `reference` out if the tree of a later member (`present`) proves another file than it has at some name, and the
+    /// members besides say that the later one is right: files of `reference` were exchanged by hand. What is being changed
+    /// does not count, nor what users without rights to the array may have exchanged.
+    ///
+    /// # Errors
+    /// As for [`Self::refuse_reference`]; `CONTRADICTED` also if nothing says which of them is right.
+    fn refuse_exchanged(&self, reference: Slot, present: &BTreeMap<Vec<u8>, Item>, changing: &[&[u8]]) -> Result<()> {
+        let own = self.tree(reference)?;
+        let is_changing = |path: &[u8]| {
+            let is_below =
+                |changed: &&[u8]| path.strip_prefix(*changed).is_some_and(|rest| rest.first().is_none_or(|&byte| byte == b'/'));
+            self.made(changing).iter().any(is_below)
+        };
+        for (path, item) in present {
+            let Some(here) = own.get(path).filter(|here| here.attribute != item.attribute) else { continue };
+            if !self.is_proven(here) || !self.is_proven(item) || is_changing(path) || self.is_in_foreign_hands(path) {
+                continue;
+            }
+            match self.judge(reference, path, Some(here), &self.others_at(reference, path))? {
+                Verdict::Lost => return Err(self.begin_without(reference, path, self.made(changing))),
+                Verdict::Undecided(slot) => {
+                    self.array().tell_difference(slot, path);
+                    return Err(CONTRADICTED);
+                }
+                Verdict::Stands | Verdict::Given(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Of names that are being changed, those that the lowest member may have only since then. What is being mended it has had
+    /// all the time.
+    fn made<'a>(&self, changing: &'a [&'a [u8]]) -> &'a [&'a [u8]] {
+        if self.is_mending() { &[] } else { changing }
     }
 
     /// Comes before the names of all members are made those of `reference`. Takes `reference` out if it lacks files that

@@ -20,7 +20,7 @@ use units::Slot;
 const XATTR_BYTES_MAX: usize = 65536;
 
 /// Names a file only: to open and close it would take the program's locks on it away (fcntl(2)).
-const ANCHOR: OFlags = OFlags::PATH.union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW);
+pub(crate) const ANCHOR: OFlags = OFlags::PATH.union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW);
 
 /// One change of a file's attributes.
 enum Change<'a> {

@@ -8,9 +8,10 @@
 //! file is looked for again. If that cannot decide either, everything starts again, at most
 //! [`TRY_COUNT`] times in all.
 
-use crate::absent::{AGAIN, identity};
+use crate::absent::{AGAIN, identity, is_absence};
+use crate::attributes::ANCHOR;
 use crate::located::open_below;
-use crate::remembered::Epochs;
+use crate::remembered::{Epochs, hash};
 use crate::replay::Purpose;
 use crate::resolve::{Found, without_slashes};
 use crate::{Namespace, Node, Opened, ProgramPath, Reached, Twin};
@@ -310,7 +311,7 @@ impl Namespace {
     ) -> core::result::Result<FileRef, Trouble> {
         let known = epochs.and_then(|epochs| self.remembered_attribute(anchor_id, epochs));
         if let Some(attribute) = known {
-            match self.attach(&found.path, attribute, for_writing) {
+            match self.attach_checked(&found.path, attribute, for_writing, epochs) {
                 // The remembered file was removed, and its inode on the member is another file's now.
                 Err(Trouble::Changed) => {}
                 result => return result,
@@ -320,7 +321,45 @@ impl Namespace {
         if let Some(epochs) = epochs {
             self.remember_attribute(anchor_id, attribute, epochs);
         }
-        self.attach(&found.path, attribute, for_writing)
+        self.attach_checked(&found.path, attribute, for_writing, epochs)
+    }
+
+    /// Does what [`Self::attach`] does for the file that the lowest member has at `path`. To open the backing files shows that
+    /// the others have it there, too. Where this process has the file open already, nothing is opened, and the witnesses are
+    /// asked instead, once for each name and state of the tree: somebody may have exchanged files of the lowest member by
+    /// hand.
+    fn attach_checked(
+        &self,
+        path: &[u8],
+        attribute: Attribute,
+        for_writing: bool,
+        epochs: Option<Epochs>,
+    ) -> core::result::Result<FileRef, Trouble> {
+        let is_new = Cell::new(false);
+        let file = self.attach_noting(path, attribute, for_writing, &is_new)?;
+        let Some(epochs) = epochs else { return Ok(file) };
+        let words = [attribute.inode, attribute.generation, hash(path)];
+        if self.is_confirmed(&words, epochs) {
+            return Ok(file);
+        }
+        if !is_new.get() && !self.is_named_alike(path, attribute, &file) {
+            return Err(Trouble::Changed);
+        }
+        self.confirm(&words, epochs);
+        Ok(file)
+    }
+
+    /// Whether no witness has another file at a logical path. What this process may not see counts for nothing.
+    fn is_named_alike(&self, path: &[u8], attribute: Attribute, file: &FileRef) -> bool {
+        let differs = |slot: Slot| {
+            let there = self.root(slot).and_then(|root| open_below(root, &path[1..], ANCHOR, Mode::empty()));
+            match there.and_then(|there| self.attribute_named(slot, there.as_fd())) {
+                Ok(found) => found != Some(attribute),
+                Err(error) => is_absence(error),
+            }
+        };
+        let without = file.without();
+        !self.witnesses().filter(|&slot| !without.contains(slot)).any(differs)
     }
 
     /// Whether a file may be kept open after its last close: if everybody who may attach to the array may
@@ -347,9 +386,23 @@ impl Namespace {
     /// The file of `attribute`. If this process does not have it open, opens its backing files at the
     /// logical path `path`, which begins with a slash.
     pub(crate) fn attach(&self, path: &[u8], attribute: Attribute, for_writing: bool) -> core::result::Result<FileRef, Trouble> {
+        self.attach_noting(path, attribute, for_writing, &Cell::new(false))
+    }
+
+    /// Does what [`Self::attach`] does, and sets `is_new` if the backing files were opened for it.
+    fn attach_noting(
+        &self,
+        path: &[u8],
+        attribute: Attribute,
+        for_writing: bool,
+        is_new: &Cell<bool>,
+    ) -> core::result::Result<FileRef, Trouble> {
         let changed = Cell::new(false);
         let had_locks = Cell::new(false);
-        let backing = || self.open_backing(path, attribute, for_writing, &changed, &had_locks);
+        let backing = || {
+            is_new.set(true);
+            self.open_backing(path, attribute, for_writing, &changed, &had_locks)
+        };
         match self.files.open(attribute, for_writing, backing) {
             Ok(file) => {
                 if had_locks.get() {

@@ -115,7 +115,7 @@ fn token(words: &[u64], epochs: Epochs) -> u64 {
     words.iter().fold(start, |seed, &word| mix(seed, word)) | 1
 }
 
-fn hash(bytes: &[u8]) -> u64 {
+pub(crate) fn hash(bytes: &[u8]) -> u64 {
     let mut words = bytes.chunks_exact(8);
     let start = words.by_ref().fold(bytes.len() as u64, |seed, word| mix(seed, word.try_into().map_or(0, u64::from_le_bytes)));
     let mut last = [0; 8];

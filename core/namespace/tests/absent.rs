@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{TestArray, act_as, create, inside, read, refused, write};
+use common::{TestArray, act_as, create, inside, read, refused, tree, write};
 use cxlraid_namespace::{Namespace, Node, OFlags, RenameFlags};
 use layout::Level;
 use std::fs;
@@ -498,6 +498,73 @@ fn files_exchanged_by_hand_on_the_lowest_member_cost_no_other_member_anything() 
                 assert!(links("d/f").is_ok_and(|bytes| bytes >= 9000) && links("e/f").is_ok_and(|bytes| bytes > 0));
                 assert!(links("other").is_ok_and(|bytes| bytes > 0));
             }
+        }
+    }
+}
+
+/// As above, and a program has one of the files open by a name that was not exchanged: then no backing file is opened for the
+/// exchanged name.
+#[test]
+fn a_file_that_is_open_by_another_name_is_not_taken_for_what_it_was_exchanged_with() {
+    for (level, count) in [(Level::Raid1, 2), (Level::Raid1, 3), (Level::Raid5, 3), (Level::Raid6, 4)] {
+        println!("RAID {level} on {count}");
+        let mut array = filled(level, count);
+        inside(array.namespace.link(b"/data/d/f", b"/data/second", false));
+        swap_paths(&array.members[0].join("data/d/f"), &array.members[0].join("data/other"));
+        array.restart();
+        let names = array.namespace;
+        let held = inside(names.open(b"/data/second", OFlags::RDONLY, 0));
+        assert_eq!(read(&held), [7; 20_000]);
+        let other = names.open(b"/data/other", OFlags::RDONLY, 0).map(|opened| read(&inside(Ok(opened))));
+        if count > 2 {
+            assert_eq!(other.as_deref(), Ok(&b"other"[..]));
+            assert_eq!(names.files().array().runtime().out(), MemberSet::EMPTY.with(0));
+        } else {
+            assert_eq!(other.err(), Some(OsError::IO));
+        }
+        // With the right name it is the file that is open.
+        assert_eq!(read(&inside(names.open(b"/data/second", OFlags::RDONLY, 0))), [7; 20_000]);
+    }
+}
+
+/// Files were exchanged on the lowest member, a later one has lost names, too, and a third one is away: whatever is answered, no
+/// member is given the lowest member's names where another one proves others.
+#[test]
+fn files_exchanged_on_the_lowest_member_do_not_spread_when_another_member_has_lost_names() {
+    for lost in ["d/f", "other", "second", "third"] {
+        for made_directory in [false, true] {
+            println!("{lost} is lost, {made_directory}");
+            let mut array = filled(Level::Raid6, 4);
+            inside(array.namespace.link(b"/data/d/f", b"/data/second", false));
+            write(&create(array.namespace, "/data/third"), 0, b"third");
+            array.restart();
+            swap_paths(&array.members[0].join("data/d/f"), &array.members[0].join("data/other"));
+            remove(&array.members[3].join("data").join(lost));
+            if made_directory {
+                fs::create_dir(array.members[3].join("data").join(lost)).unwrap();
+            }
+            if lost != "third" {
+                remove(&array.members[3].join("data/third"));
+            }
+            let away = array.members[1].with_extension("away");
+            fs::rename(&array.members[1], &away).unwrap();
+            array.restart();
+            let names = array.namespace;
+            let before = tree(&array.members[2]);
+            for _ in 0..2 {
+                for (path, content) in [
+                    ("/data/second", &[7; 20_000][..]),
+                    ("/data/d/f", &[7; 20_000]),
+                    ("/data/other", b"other"),
+                    ("/data/third", b"third"),
+                ] {
+                    match names.open(path.as_bytes(), OFlags::RDONLY, 0) {
+                        Ok(opened) => assert!(read(&inside(Ok(opened))) == content, "{path}"),
+                        Err(error) => assert_eq!(error, OsError::IO, "{path}"),
+                    }
+                }
+            }
+            assert!(tree(&array.members[2]) == before);
         }
     }
 }
