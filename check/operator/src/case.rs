@@ -5,6 +5,7 @@ use crate::{
     mounts,
     options::Options,
     shape::{Journal, Shape},
+    split::APART,
     work::{ACROSS, CHANGE, FILL, LIST, LISTED, SCRUB, Stopped, across_again, change, list},
 };
 use oracle::Rng;
@@ -17,14 +18,17 @@ use std::{
     fs,
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
 
 /// How long a program may take; it takes milliseconds.
 const LIMIT: Duration = Duration::from_secs(5);
-const CHANGES: u64 = 25;
+pub(crate) const CHANGES: u64 = 25;
 /// A user without rights (nobody).
 const USER: &str = "65534";
 /// At most so many things are damaged at once.
@@ -105,24 +109,27 @@ fn one(ground: &Ground, seed: u64, shape: Shape, report: &Report) {
     }
 }
 
-struct Case<'a> {
+pub(crate) struct Case<'a> {
     ground: &'a Ground,
-    seed: u64,
-    shape: Shape,
+    pub(crate) seed: u64,
+    pub(crate) shape: Shape,
     root: PathBuf,
     /// Where the array's files are seen. Nothing is there on the host.
     data: PathBuf,
     /// The same, below a member.
     prefix: PathBuf,
-    members: Vec<PathBuf>,
+    pub(crate) members: Vec<PathBuf>,
+    /// Whether programs are told the array's UUID once there is one, as those of a named array are.
+    is_named: bool,
+    uuid: OnceLock<String>,
     /// Whether programs run as root, or as a user without rights who owns the members.
     as_root: bool,
     /// Whether each member is a file system of its own.
-    mounted: bool,
+    pub(crate) mounted: bool,
 }
 
 /// What a start came to.
-enum Start {
+pub(crate) enum Start {
     /// Everything is as it should be; the lines of the library.
     Right(Vec<String>),
     /// It was refused, with these lines.
@@ -140,7 +147,9 @@ impl<'a> Case<'a> {
         // An ordinary user is somebody whom chmod keeps out; only root can play one.
         let as_root = !rustix::process::geteuid().is_root() || seed % 4 != 3;
         let mounted = ground.can_mount && (seed / 4).is_multiple_of(3);
-        Self { ground, seed, shape, root, data, prefix, members, as_root, mounted }
+        let is_named = (seed / 12).is_multiple_of(2);
+        let uuid = OnceLock::new();
+        Self { ground, seed, shape, root, data, prefix, members, is_named, uuid, as_root, mounted }
     }
 
     fn remove(&self) {
@@ -155,13 +164,23 @@ impl<'a> Case<'a> {
         let _ = remove(&self.root);
     }
 
-    fn place(&self, name: &str) -> PathBuf {
+    pub(crate) fn place(&self, name: &str) -> PathBuf {
         self.root.join(name)
     }
 
     /// A program with the array's variables in its environment.
     fn program(&self, program: &Path, members: &[PathBuf]) -> Run<'a> {
         self.run(program, members, "output", false)
+    }
+
+    /// The operator's command.
+    pub(crate) fn command(&self) -> Run<'a> {
+        self.program(&self.ground.command, &self.members)
+    }
+
+    /// This program, which looks whether redundancy fits.
+    pub(crate) fn checker(&self) -> Run<'a> {
+        self.program(&self.ground.this, &self.members)
     }
 
     /// The same with the library.
@@ -182,6 +201,8 @@ impl<'a> Case<'a> {
         let run = if with_library { run.arg(preload) } else { run }.arg(program).limit(LIMIT);
         let run = run.env("CXLRAID_LEVEL", self.shape.level).env("CXLRAID_STRIPE_SIZE", self.shape.chunk);
         let run = run.env("CXLRAID_MOUNTS", mounts.join(":")).env("CXLRAID_PATHS", &self.data);
+        let uuid = self.uuid.get().filter(|_| members == self.members);
+        let run = if let Some(uuid) = uuid { run.env("CXLRAID_UUID", uuid) } else { run };
         match self.shape.journal {
             Journal::None => run,
             Journal::Members => run.env("CXLRAID_JOURNAL", "internal").env("CXLRAID_JOURNAL_LANES", "2"),
@@ -200,24 +221,32 @@ impl<'a> Case<'a> {
         repeated.map_err(|error| format!("the plain directory: {error}"))
     }
 
-    fn played(&self, members: &[PathBuf], words: &[&str]) -> Output {
+    pub(crate) fn played(&self, members: &[PathBuf], words: &[&str]) -> Output {
         self.library(members, "output").args(words).output()
     }
 
-    fn changed(&self, members: &[PathBuf], seed: u64) -> Result<(), String> {
+    pub(crate) fn changed(&self, members: &[PathBuf], seed: u64) -> Result<(), String> {
         let output = self.played(members, &[CHANGE, &self.data.display().to_string(), &seed.to_string(), &CHANGES.to_string()]);
         if output.succeeded() { Ok(()) } else { Err(with_output("changes", &output) + &output.notices.join("\n")) }
     }
 
-    fn stop(&self) -> Result<(), String> {
-        let output = self.program(&self.ground.command, &self.members).arg("stop").output();
+    pub(crate) fn stop(&self) -> Result<(), String> {
+        let output = self.command().arg("stop").output();
         if output.succeeded() { Ok(()) } else { Err(with_output("cxlraid stop", &output) + &output.notices.join("\n")) }
     }
 
     /// The same changes in the array and in the plain directory.
-    fn change(&self, seed: u64) -> Result<(), String> {
+    pub(crate) fn change(&self, seed: u64) -> Result<(), String> {
         self.changed(&self.members, seed)?;
         change(&self.place("plain"), seed, CHANGES).map_err(|error| format!("the plain directory: {error}"))
+    }
+
+    /// Programs are told the array's UUID from now on.
+    fn learn_uuid(&self) -> Result<(), String> {
+        let output = self.command().args(["status", "--json"]).output();
+        let uuid = output.stdout.split_once("\"uuid\":").and_then(|(_, rest)| rest.split('"').nth(1));
+        let uuid = uuid.ok_or_else(|| with_output("status tells no UUID", &output))?;
+        self.uuid.set(uuid.to_owned()).map_err(|uuid| format!("a second UUID: {uuid}"))
     }
 
     fn play(&self, note: &mut String, complaints: &mut Complaints) -> Result<(), String> {
@@ -239,6 +268,9 @@ impl<'a> Case<'a> {
         let (older, others) = (beside("older"), beside("others"));
         self.change(self.seed << 8)?;
         self.stop()?;
+        if self.is_named {
+            self.learn_uuid()?;
+        }
         for (member, older) in self.members.iter().zip(&older) {
             copy(member, older).map_err(io)?;
         }
@@ -264,6 +296,9 @@ impl<'a> Case<'a> {
         }
         self.change(self.seed << 8 | 1)?;
         self.stop()?;
+        if let Some(halves) = self.shape.halves().filter(|_| self.wants(APART) && rng.one_in(8)) {
+            return self.used_apart(&mut rng, halves, note, complaints);
+        }
         let mut damages = Vec::new();
         let first = rng.below(self.members.len() as u64) as usize;
         if self.shape.bears > 1 && rng.one_in(4) {
@@ -276,6 +311,7 @@ impl<'a> Case<'a> {
         let sources = Sources {
             members: &self.members,
             bears: self.shape.bears - damages.len(),
+            whole_min: self.shape.member_count - self.shape.bears,
             in_use: rng.one_in(3),
             as_root: self.as_root,
             older: &older,
@@ -344,7 +380,9 @@ impl<'a> Case<'a> {
         let is_of_names = nobody_contradicts && damages.iter().any(Damage::is_of_a_name);
         if !is_right && !is_refused && !is_of_names {
             let notices = output.notices.join("\n");
-            complaints.push(format!("{}\n{notices}", with_output(&format!("without m{slot} besides: WRONG DATA"), &output)));
+            let (lost, wrong) = differences(&output.stdout, &expected);
+            let why = format!("must be:\n{lost}\nis:\n{wrong}\n{notices}");
+            complaints.push(format!("without m{slot} besides: WRONG DATA, exit status {}\n{why}", output.status));
         }
         if rng.one_in(2) {
             self.stop()?;
@@ -394,7 +432,7 @@ impl<'a> Case<'a> {
         let (stopped, listed) = Stopped::split(&output.stdout);
         across_again(&plain, seed, CHANGES, &stopped)?;
         let may_stop = stopped == Stopped::default() || damages.iter().any(Damage::is_full);
-        if !output.succeeded() || !is_same_list(listed, &list(&plain)?, damages) || !may_stop {
+        if !output.succeeded() || !is_same_list(listed, &list(&plain)?, &*damages) || !may_stop {
             let notices = output.notices.join("\n");
             complaints.push(format!("{}\n{notices}", with_output("a program that used the array meanwhile", &output)));
         }
@@ -428,6 +466,11 @@ impl<'a> Case<'a> {
                 continue;
             }
             let is_whole = sources.bears == self.shape.bears && damages.is_empty();
+            // A second exchange may undo the first.
+            let is_exchanged = damages.iter().any(|damage| damage.slot == slot && damage.is_exchange());
+            if is_exchanged {
+                continue;
+            }
             if let Some(damage) = damage(rng, sources, slot, &self.ground.only, is_whole)? {
                 let ends = damage.what.starts_with("member");
                 damages.push(damage);
@@ -454,11 +497,13 @@ impl<'a> Case<'a> {
             complaints.push(format!("{when}: cxlraid status has changed a member"));
         }
         let is_mended = when.contains("back");
-        let start = self.start(when, if is_mended { &[] } else { damages }, complaints);
+        let unmet: Vec<&Damage> = damages.iter().filter(|_| !is_mended).collect();
+        let start = self.start(when, &unmet, complaints);
         if self.undamaged(damages) != before {
             complaints.push(format!("{when}: reading has changed a member without damage"));
         }
-        let of_a_name = damages.iter().any(Damage::is_of_a_name);
+        // Status compares which names there are and of which kind, and not whose they are.
+        let of_a_name = damages.iter().any(|damage| damage.is_of_a_name() && !damage.is_exchange());
         // Programs may have met a lost name meanwhile, or removed it from the other members, too.
         let is_sure = !is_mended && !in_use;
         if of_a_name && is_sure && matches!(start, Start::Right(_)) && status.status != "3" {
@@ -484,7 +529,7 @@ impl<'a> Case<'a> {
         match start {
             Start::Wrong => return Ok(false),
             Start::Refused(notices) => {
-                if is_mended || !damages.iter().any(Damage::may_be_refused) {
+                if is_mended || !damages.iter().any(|damage| damage.may_be_refused(self.uuid.get().is_some())) {
                     complaints.push(format!(
                         "{when}: a start is refused, although what is not damaged is enough\n{}",
                         notices.join("\n")
@@ -502,15 +547,17 @@ impl<'a> Case<'a> {
         } else {
             self.change(self.seed << 8 | if is_mended { 3 } else { 2 })?;
         }
-        self.start(&format!("{when}, changed"), &[], complaints);
+        // Programs may have used none of the names that were exchanged.
+        let exchanged: Vec<&Damage> = damages.iter().filter(|damage| !is_mended && damage.is_exchange()).collect();
+        self.start(&format!("{when}, changed"), &exchanged, complaints);
         self.stop()?;
-        self.start(&format!("{when}, changed and stopped"), &[], complaints);
+        self.start(&format!("{when}, changed and stopped"), &exchanged, complaints);
         self.stop()?;
         // To compare what lies in holes takes room on a tmpfs.
         if damages.iter().any(Damage::leaves_names_apart) || !is_mended && damages.iter().any(Damage::is_full) {
             return Ok(true);
         }
-        let scrubbed = self.program(&self.ground.this, &self.members).arg(SCRUB).output();
+        let scrubbed = self.checker().arg(SCRUB).output();
         if !scrubbed.succeeded() {
             complaints.push(with_output(&format!("{when}: redundancy"), &scrubbed));
         }
@@ -524,22 +571,22 @@ impl<'a> Case<'a> {
     }
 
     /// What `cxlraid status` says: its exit status and its text.
-    fn status(&self) -> Output {
-        self.program(&self.ground.command, &self.members).arg("status").output()
+    pub(crate) fn status(&self) -> Output {
+        self.command().arg("status").output()
     }
 
     /// Reads everything. With `damages` that nobody has met yet.
-    fn start(&self, when: &str, damages: &[Damage], complaints: &mut Complaints) -> Start {
+    pub(crate) fn start(&self, when: &str, damages: &[&Damage], complaints: &mut Complaints) -> Start {
         let output = self.played(&self.members, &[LIST, &self.data.display().to_string()]);
         let expected = list(&self.place("plain")).unwrap_or_default();
         if output.succeeded() && output.stdout.ends_with(&format!("{LISTED}\n")) {
-            let is_same_but_for_counts = || without_name_counts(&output.stdout).eq(without_name_counts(&expected));
-            if is_same_list(&output.stdout, &expected, damages) || self.keeps_a_name() && is_same_but_for_counts() {
+            let is_same_but_for_counts =
+                || without_words(&output.stdout, &[NAMES_WORD]).eq(without_words(&expected, &[NAMES_WORD]));
+            if is_same_list(&output.stdout, &expected, damages.iter().copied()) || self.keeps_a_name() && is_same_but_for_counts()
+            {
                 return Start::Right(output.notices);
             }
-            let differs =
-                |one: &str, other: &str| one.lines().filter(|line| !other.contains(line)).take(4).collect::<Vec<_>>().join("\n");
-            let (lost, wrong) = (differs(&expected, &output.stdout), differs(&output.stdout, &expected));
+            let (lost, wrong) = differences(&output.stdout, &expected);
             let notices = output.notices.join("\n");
             complaints.push(format!("{when}: WRONG DATA, read without an error\nmust be:\n{lost}\nis:\n{wrong}\n{notices}"));
             return Start::Wrong;
@@ -587,23 +634,38 @@ impl<'a> Case<'a> {
     }
 
     /// The files of members without damage, as they lie there.
-    fn undamaged(&self, damages: &[Damage]) -> Vec<String> {
+    pub(crate) fn undamaged(&self, damages: &[Damage]) -> Vec<String> {
         let is_whole = |slot: &usize| damages.iter().all(|damage| damage.slot != *slot && !damage.what.contains("Swapped"));
         let slots = (0..self.members.len()).filter(is_whole);
         slots.map(|slot| list(&self.members[slot].join(&self.prefix)).unwrap_or_else(|error| error)).collect()
     }
 }
 
-/// Whether an array's list is the plain directory's. Until the lost name of a file is met, the member that has lost it may tell of one name fewer (README, Limits).
-fn is_same_list(found: &str, expected: &str, damages: &[Damage]) -> bool {
-    found == expected || damages.iter().any(Damage::is_of_a_name) && without_name_counts(found).eq(without_name_counts(expected))
+/// Whether an array's list is the plain directory's. Until the lost name of a file is met by a call that opens it, the member
+/// that has lost it may tell of one name fewer, and of the length of the file that has the name there (README, Limits).
+fn is_same_list<'a>(found: &str, expected: &str, damages: impl IntoIterator<Item = &'a Damage> + Clone) -> bool {
+    let is_same = |words: &[usize]| without_words(found, words).eq(without_words(expected, words));
+    found == expected
+        || damages.clone().into_iter().any(Damage::is_of_a_name) && is_same(&[NAMES_WORD])
+        || damages.into_iter().any(Damage::is_exchange) && is_same(&[LENGTH_WORD, NAMES_WORD])
 }
 
-/// The lines of a list, without how many names each file has.
-fn without_name_counts(text: &str) -> impl Iterator<Item = Vec<&str>> {
-    text.lines().map(|line| {
+/// The first lines of the expected list that were not found, and the first that were found in their place.
+fn differences(found: &str, expected: &str) -> (String, String) {
+    let differs =
+        |one: &str, other: &str| one.lines().filter(|line| !other.contains(line)).take(4).collect::<Vec<_>>().join("\n");
+    (differs(expected, found), differs(found, expected))
+}
+
+/// Which word of a file's line in a list tells its length, and which its number of names.
+const LENGTH_WORD: usize = 2;
+const NAMES_WORD: usize = 3;
+
+/// The lines of a list, without these words in those of files.
+fn without_words<'a>(text: &'a str, words: &'a [usize]) -> impl Iterator<Item = Vec<&'a str>> {
+    text.lines().map(move |line| {
         let is_file = line.split(' ').nth(1) == Some("file");
-        line.split(' ').enumerate().filter(|&(at, _)| !is_file || at != 3).map(|(_, word)| word).collect()
+        line.split(' ').enumerate().filter(|(at, _)| !is_file || !words.contains(at)).map(|(_, word)| word).collect()
     })
 }
 
@@ -613,7 +675,7 @@ mod tests {
 
     #[test]
     fn lists_without_counts_of_names_differ_in_everything_else() {
-        let same = |one, other| without_name_counts(one).eq(without_name_counts(other));
+        let same = |one, other| without_words(one, &[NAMES_WORD]).eq(without_words(other, &[NAMES_WORD]));
         assert!(same("d/f file 10 1 10 ab\nlisted\n", "d/f file 10 2 10 ab\nlisted\n"));
         for other in
             ["d/f file 11 1 10 ab\nlisted\n", "d/f file 10 1 10 ac\nlisted\n", "d/g file 10 1 10 ab\nlisted\n", "listed\n"]

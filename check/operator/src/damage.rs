@@ -30,6 +30,8 @@ pub(crate) enum OnFile {
     MadeDirectory,
     MadePipe,
     MadeSymlink,
+    /// It has the name of another file of the same member, and that has its name.
+    Exchanged,
     /// chmod 000.
     Locked,
 }
@@ -76,7 +78,7 @@ const ON_TABLES: [OnFile; 14] = [
     OnFile::Locked,
 ];
 /// What can be known of a backing file without checksums of its content.
-const ON_BACKING_FILES: [OnFile; 7] = [
+const ON_BACKING_FILES: [OnFile; 8] = [
     OnFile::Deleted,
     OnFile::CutToNothing,
     OnFile::CutInHalf,
@@ -84,6 +86,7 @@ const ON_BACKING_FILES: [OnFile; 7] = [
     OnFile::MadeDirectory,
     OnFile::MadePipe,
     OnFile::MadeSymlink,
+    OnFile::Exchanged,
 ];
 const ON_MEMBERS: [OnMember; 11] = [
     OnMember::Gone,
@@ -101,7 +104,7 @@ const ON_MEMBERS: [OnMember; 11] = [
 /// What can be done to a member that is a file system of its own. Its files are changed in place only.
 const ON_MOUNTED: [OnMember; 3] = [OnMember::ReadOnly, OnMember::Unmounted, OnMember::Full];
 /// What is done to a file without moving it, which cannot leave its file system.
-const IN_PLACE: [OnFile; 10] = [
+const IN_PLACE: [OnFile; 11] = [
     OnFile::CutToNothing,
     OnFile::CutInHalf,
     OnFile::Grown,
@@ -111,6 +114,7 @@ const IN_PLACE: [OnFile; 10] = [
     OnFile::OfAnotherMember,
     OnFile::OfAnotherArray,
     OnFile::Older,
+    OnFile::Exchanged,
     OnFile::Locked,
 ];
 /// What can be done to a journal that is a file beside the members.
@@ -130,12 +134,14 @@ const ON_JOURNALS: [OnFile; 10] = [
 const JOURNAL_FILE: &str = "journal-file";
 /// The name of the damage that puts a copy in a member's place which was made while programs used the array.
 pub(crate) const COPIED_IN_USE: &str = "member CopiedInUse";
+/// The name of the damage that exchanges two files of a member.
+const EXCHANGED: &str = "file Exchanged";
 /// The name of the damage that lets programs fail with ENOSPC.
 const FULL: &str = "member Full";
 /// At most so many pages less one are left on a full file system.
 const PAGES_LEFT_MAX: u64 = 4;
 /// What can happen while programs use the array and is more than the death of one that they notice.
-const IN_USE: [&str; 12] = [
+const IN_USE: [&str; 13] = [
     "member Gone",
     "member EmptyDirectory",
     "member OnlyMeta",
@@ -146,6 +152,7 @@ const IN_USE: [&str; 12] = [
     "file MadeDirectory",
     "file MadePipe",
     "file MadeSymlink",
+    EXCHANGED,
     "member Unmounted",
     FULL,
 ];
@@ -165,6 +172,8 @@ pub(crate) struct Sources<'a> {
     pub(crate) members: &'a [PathBuf],
     /// How many members may be damaged.
     pub(crate) bears: usize,
+    /// So many members at least are not damaged.
+    pub(crate) whole_min: usize,
     /// Whether a program uses the array.
     pub(crate) in_use: bool,
     /// Whether programs run as root, whom chmod does not keep out.
@@ -276,6 +285,11 @@ pub(crate) fn damage(
     is_whole: bool,
 ) -> io::Result<Option<Damage>> {
     let (what, target) = drawn(rng, sources, slot)?;
+    // Where no two members agree nothing says whose names are right, and a difference that users may have made puts no member
+    // out (docs/names.md, Names that the lowest member has lost): such a name answers EIO.
+    if what == EXCHANGED && (sources.whole_min < 2 || !sources.as_root) {
+        return Ok(None);
+    }
     // What another member lacks is computed from mappings, and a tmpfs without room has no page for a hole that is loaded from (README, Limits).
     if what == FULL && !is_whole {
         return Ok(None);
@@ -329,6 +343,9 @@ fn on_file(rng: &mut Rng, sources: &Sources<'_>, slot: usize, path: &Path, how: 
         fs::set_permissions(&file, Permissions::from_mode(0o0))?;
         return Ok(Some(vec![Undo::Mode(file, mode)]));
     }
+    if how == OnFile::Exchanged {
+        return exchanged(rng, sources, slot, &file);
+    }
     let content = fs::read(&file)?;
     let was_cut = || {
         sources.members.iter().any(|member| fs::metadata(member.join(path)).is_ok_and(|other| other.len() > content.len() as u64))
@@ -353,7 +370,7 @@ fn on_file(rng: &mut Rng, sources: &Sources<'_>, slot: usize, path: &Path, how: 
             return Ok(Some(vec![Undo::Back(file, aside)]));
         }
         // Done above.
-        OnFile::Locked => return Ok(None),
+        OnFile::Locked | OnFile::Exchanged => return Ok(None),
         OnFile::CutToNothing => changed.clear(),
         OnFile::CutInHalf => changed.truncate(content.len() / 2),
         OnFile::Grown => changed.resize(content.len() + 4096, 0x5a),
@@ -386,6 +403,16 @@ fn on_file(rng: &mut Rng, sources: &Sources<'_>, slot: usize, path: &Path, how: 
     }
     put(&file, &changed)?;
     Ok(Some(vec![Undo::Content(file, content)]))
+}
+
+/// Exchanges a backing file and another one of its member that is another file.
+fn exchanged(rng: &mut Rng, sources: &Sources<'_>, slot: usize, file: &Path) -> io::Result<Option<Vec<Undo>>> {
+    let inode = |path: &Path| fs::symlink_metadata(path).ok().map(|metadata| metadata.ino());
+    let mut others = files_below(&sources.members[slot].join(sources.prefix))?;
+    others.retain(|other| inode(other) != inode(file));
+    let Some(other) = others.get(rng.below(others.len().max(1) as u64) as usize) else { return Ok(None) };
+    exchange(file, other)?;
+    Ok(Some(vec![Undo::Exchange(file.to_owned(), other.clone())]))
 }
 
 /// Gives a file that there is another content.
@@ -464,19 +491,20 @@ fn on_mounted(rng: &mut Rng, sources: &Sources<'_>, slot: usize, how: OnMember) 
 }
 
 fn exchange(one: &Path, other: &Path) -> io::Result<()> {
-    let between = one.with_extension("between");
+    let between = one.with_added_extension("between");
     fs::rename(one, &between)?;
     fs::rename(other, one)?;
     fs::rename(between, other)
 }
 
 impl Damage {
-    /// Whether nobody but the operator can say what is right, so that a start may refuse.
-    pub(crate) fn may_be_refused(&self) -> bool {
+    /// Whether nobody but the operator can say what is right, so that a start may refuse. `knows_uuid`: the start is told the
+    /// array's UUID, as the file of a named array tells it.
+    pub(crate) fn may_be_refused(&self, knows_uuid: bool) -> bool {
         // Two members of the same slot.
         ["member CopyOfAnother", "superblock OfAnotherMember"].contains(&self.what.as_str())
             // Without the array's UUID, which member is of another array is not known.
-            || ["member OfAnotherArray", "superblock OfAnotherArray"].contains(&self.what.as_str())
+            || !knows_uuid && ["member OfAnotherArray", "superblock OfAnotherArray"].contains(&self.what.as_str())
             // A journal that is another array's was put there by somebody.
             || self.what == "journal OfAnotherArray"
             // What waits in a journal that is lost is not given up without being asked.
@@ -514,12 +542,17 @@ impl Damage {
 
     /// Whether single names of a member were taken away or replaced: who uses them finds that out, and no start looks at all names.
     pub(crate) fn is_of_a_name(&self) -> bool {
-        self.what == "file Deleted" || self.what.starts_with("file Made")
+        self.what == "file Deleted" || self.is_exchange() || self.what.starts_with("file Made")
+    }
+
+    /// Whether two files of a member were exchanged.
+    pub(crate) fn is_exchange(&self) -> bool {
+        self.what == EXCHANGED
     }
 
     /// Whether a name on a member may be another than the others' until somebody uses it: nothing reads all names yet.
     pub(crate) fn leaves_names_apart(&self) -> bool {
-        self.what == "member PrefixEmptied" || self.what == "file Deleted" || self.what.starts_with("file Made")
+        self.what == "member PrefixEmptied" || self.is_of_a_name()
     }
 
     /// Whether it was done to a backing file.

@@ -11,6 +11,7 @@ mod damage;
 mod mounts;
 mod options;
 mod shape;
+mod split;
 mod work;
 
 use std::process::ExitCode;

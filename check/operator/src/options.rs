@@ -7,12 +7,13 @@ use std::{ffi::OsString, path::PathBuf};
 pub(crate) const HELP: &str = "\
 cxlraid-operator [OPTIONS]
 
-Arrays are filled, stopped and damaged on as many members as their level bears: files of .cxlraid and backing files deleted, cut, overwritten, replaced by others; members emptied, swapped, copied over others,
-put back from older copies; and, where mounting is permitted, file systems of members made read-only, unmounted, full. Then they are read, written, mended and read again, and compared with a plain directory.
+Arrays are filled, stopped and damaged on as many members as their level bears: files of .cxlraid and backing files deleted, cut, overwritten, replaced by others, exchanged; members emptied, swapped, copied over others,
+put back from older copies, used apart in halves; and, where mounting is permitted, file systems of members made read-only, unmounted, full. Then they are read, written, mended and read again, and compared with a plain directory.
 
   --cases N       how many cases (1000); 10000 take ten minutes
   --seed S        of the first case, the next have the numbers behind it (else drawn, and printed)
-  --level L       only arrays of this label: raid1, raid1-3, raid5, raid6, raid10, journal, apart; may be given several times
+  --level L       only arrays of this label: raid1, raid1-3, raid4, raid5, raid6, raid10, raid01,
+                  journal, apart; may be given several times
   --only WORD     only damages whose name begins with this word; may be given several times
   --quick         for make test: 100 cases from seed 1
   --jobs N        cases at a time (2)
