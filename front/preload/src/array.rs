@@ -324,11 +324,11 @@ fn attach(config: &Config, notices: &mut Notices) -> Result<Namespace, OsError> 
         answer(error)
     })?;
     if namespace.is_change_unfinished() {
-        let remedy = "until a program of root's or of that user works on the array, changes of names answer EACCES";
-        notices.push((
-            None,
-            format!("another user's program died while it changed a name, and only that user may finish it; {remedy}"),
-        ));
+        let what = "a program died while it changed a name, and this user may not finish it: the name is another user's, or a \
+                    directory on a member is closed to this user";
+        let remedy =
+            "until root's or that user's program works on the array, or the directory is opened, changes of names answer EACCES";
+        notices.push((None, format!("{what}; {remedy}")));
     }
     Ok(namespace)
 }
