@@ -15,7 +15,7 @@ const REVIEWED: &[(&str, usize)] = &[
     ("cxlraid-format", 1),
     ("cxlraid-intent", 13),
     ("cxlraid-layout", 5),
-    ("cxlraid-namespace", 400),
+    ("cxlraid-namespace", 410),
     ("cxlraid-parity", 13),
     ("cxlraid-persist", 16),
     ("cxlraid-preload", 460),

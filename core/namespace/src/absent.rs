@@ -241,19 +241,8 @@ impl Namespace {
         let is_foreign = self.is_in_foreign_hands(path);
         let agree = others.len() + 1 >= self.array().in_use().len()
             && others.iter().all(|(_, other)| other.is_like(&others[0].1) && (!other.is_file() || self.is_proven(other)));
-        if own.is_some_and(|own| self.is_proven(own)) {
-            // Members that have lost the name do not count.
-            let mut proven = others.iter().map(|(_, other)| other).filter(|other| self.is_proven(other));
-            let some = proven.next();
-            let agree = proven.clone().count() > 0 && proven.all(|other| some.is_some_and(|some| some.is_like(other)));
-            // Both files are the array's: somebody has exchanged names by hand, on the lowest member or on this one.
-            return Ok(match contradicting().find(|(_, other)| self.is_proven(other)) {
-                Some(_) if agree && !is_foreign => Verdict::Lost,
-                // All but one have the lowest member's.
-                Some(_) if others.len() > 1 && contradicting().count() == 1 => Verdict::Stands,
-                Some(&(slot, _)) => Verdict::Undecided(slot),
-                None => Verdict::Stands,
-            });
+        if let Some(own) = own.filter(|own| self.is_proven(own)) {
+            return Ok(self.judge_proven(own, others, is_foreign));
         }
         let mut names_on_first = None;
         for (slot, other) in contradicting() {
@@ -303,6 +292,25 @@ impl Namespace {
             (Some(_), Some(_)) if agree && others.len() > 1 => Verdict::Lost,
             _ => Verdict::Stands,
         })
+    }
+
+    /// Judges where the lowest member has a file of the array, and another member may have another one: somebody has exchanged
+    /// names by hand on one of them. What most members have counts; those that have lost the name do not.
+    fn judge_proven(&self, own: &Item, others: &[(Slot, Item)], is_foreign: bool) -> Verdict {
+        let proven: Vec<&(Slot, Item)> = others.iter().filter(|(_, other)| self.is_proven(other)).collect();
+        let alike = |item: &Item| proven.iter().filter(|(_, other)| other.is_like(item)).count();
+        let Some(&&(slot, _)) = proven.iter().find(|(_, other)| !other.is_like(own)) else { return Verdict::Stands };
+        let differing = || proven.iter().filter(|(_, other)| !other.is_like(own)).map(|(_, other)| alike(other));
+        let (with_own, most) = (1 + alike(own), differing().max().unwrap_or(0));
+        // Each file is met once for each member that has it.
+        let is_only = differing().filter(|&count| count == most).count() == most;
+        if with_own > most.max(1) {
+            Verdict::Stands
+        } else if most > with_own && is_only && !is_foreign {
+            Verdict::Lost
+        } else {
+            Verdict::Undecided(slot)
+        }
     }
 
     pub(crate) fn is_proven(&self, item: &Item) -> bool {

@@ -352,7 +352,8 @@ impl Namespace {
     /// Whether no witness has another file at a logical path. What this process may not see counts for nothing.
     fn is_named_alike(&self, path: &[u8], attribute: Attribute, file: &FileRef) -> bool {
         let differs = |slot: Slot| {
-            let there = self.root(slot).and_then(|root| open_below(root, &path[1..], ANCHOR, Mode::empty()));
+            let relative = path.get(1..).unwrap_or_default();
+            let there = self.root(slot).and_then(|root| open_below(root, relative, ANCHOR, Mode::empty()));
             match there.and_then(|there| self.attribute_named(slot, there.as_fd())) {
                 Ok(found) => found != Some(attribute),
                 Err(error) => is_absence(error),
@@ -440,8 +441,14 @@ impl Namespace {
                 continue;
             }
             // NOENT also stands for another file that lies there.
-            let result = open_one(root, &path[1..], for_writing)
-                .and_then(|(fd, found)| if self.is_bound(slot, &fd, attribute)? { Ok((fd, found)) } else { Err(OsError::NOENT) });
+            let open = || {
+                let (fd, found) = open_one(root, &path[1..], for_writing)?;
+                if self.is_bound(slot, &fd, attribute)? { Ok((fd, found)) } else { Err(OsError::NOENT) }
+            };
+            let result = match open() {
+                Err(OsError::ACCESS) if self.open_closed(slot, &[path]) => open(),
+                result => result,
+            };
             match result {
                 Ok((fd, found)) => {
                     if found == Access::ReadOnly {
