@@ -78,7 +78,7 @@ const ON_TABLES: [OnFile; 14] = [
     OnFile::Locked,
 ];
 /// What can be known of a backing file without checksums of its content.
-const ON_BACKING_FILES: [OnFile; 9] = [
+const ON_BACKING_FILES: [OnFile; 8] = [
     OnFile::Deleted,
     OnFile::CutToNothing,
     OnFile::CutInHalf,
@@ -87,7 +87,6 @@ const ON_BACKING_FILES: [OnFile; 9] = [
     OnFile::MadePipe,
     OnFile::MadeSymlink,
     OnFile::Exchanged,
-    OnFile::Locked,
 ];
 const ON_MEMBERS: [OnMember; 11] = [
     OnMember::Gone,
@@ -135,8 +134,6 @@ const ON_JOURNALS: [OnFile; 10] = [
 const JOURNAL_FILE: &str = "journal-file";
 /// The name of the damage that puts a copy in a member's place which was made while programs used the array.
 pub(crate) const COPIED_IN_USE: &str = "member CopiedInUse";
-/// The name of the damage that closes a file to its owner.
-const FILE_LOCKED: &str = "file Locked";
 /// The name of the damage that exchanges two files of a member.
 const EXCHANGED: &str = "file Exchanged";
 /// The name of the damage that lets programs fail with ENOSPC.
@@ -291,10 +288,6 @@ pub(crate) fn damage(
     // out (docs/names.md, Names that the lowest member has lost): such a name answers EIO.
     // So it may if files of two members were exchanged.
     if what == EXCHANGED && (sources.whole_min < 2 || !is_whole || !sources.as_root) {
-        return Ok(None);
-    }
-    // The modes of the lowest member decide who may use a file.
-    if what == FILE_LOCKED && (slot == 0 || !is_whole || sources.bears > 1) {
         return Ok(None);
     }
     // What another member lacks is computed from mappings, and a tmpfs without room has no page for a hole that is loaded from (README, Limits).
@@ -550,11 +543,6 @@ impl Damage {
     /// Whether single names of a member were taken away or replaced: who uses them finds that out, and no start looks at all names.
     pub(crate) fn is_of_a_name(&self) -> bool {
         self.what == "file Deleted" || self.is_exchange() || self.what.starts_with("file Made")
-    }
-
-    /// Whether a file was closed to its owner.
-    pub(crate) fn is_closed(&self) -> bool {
-        self.what == FILE_LOCKED
     }
 
     /// Whether two files of a member were exchanged.

@@ -242,7 +242,7 @@ impl Namespace {
         let agree = others.len() + 1 >= self.array().in_use().len()
             && others.iter().all(|(_, other)| other.is_like(&others[0].1) && (!other.is_file() || self.is_proven(other)));
         if let Some(own) = own.filter(|own| self.is_proven(own)) {
-            return Ok(self.judge_proven(own, others, is_foreign));
+            return Ok(self.judge_proven(first, path, own, others, is_foreign));
         }
         let mut names_on_first = None;
         for (slot, other) in contradicting() {
@@ -296,7 +296,7 @@ impl Namespace {
 
     /// Judges where the lowest member has a file of the array, and another member may have another one: somebody has exchanged
     /// names by hand on one of them. What most members have counts; those that have lost the name do not.
-    fn judge_proven(&self, own: &Item, others: &[(Slot, Item)], is_foreign: bool) -> Verdict {
+    fn judge_proven(&self, first: Slot, path: &[u8], own: &Item, others: &[(Slot, Item)], is_foreign: bool) -> Verdict {
         let proven: Vec<&(Slot, Item)> = others.iter().filter(|(_, other)| self.is_proven(other)).collect();
         let alike = |item: &Item| proven.iter().filter(|(_, other)| other.is_like(item)).count();
         let Some(&&(slot, _)) = proven.iter().find(|(_, other)| !other.is_like(own)) else { return Verdict::Stands };
@@ -304,9 +304,12 @@ impl Namespace {
         let (with_own, most) = (1 + alike(own), differing().max().unwrap_or(0));
         // Each file is met once for each member that has it.
         let is_only = differing().filter(|&count| count == most).count() == most;
+        // What this process may not see may be the lowest member's.
+        let is_unseen = |&slot: &Slot| others.iter().all(|(other, _)| *other != slot) && self.item_or_none(slot, path).is_err();
+        let unseen = || self.array().in_use().without(first).iter().filter(is_unseen).count();
         if with_own > most.max(1) {
             Verdict::Stands
-        } else if most > with_own && is_only && !is_foreign {
+        } else if most > with_own && is_only && !is_foreign && most > with_own + unseen() {
             Verdict::Lost
         } else {
             Verdict::Undecided(slot)
@@ -489,31 +492,32 @@ impl Namespace {
             self.is_proven(item) && !is_elsewhere() && !changing.contains(&path) && !self.is_in_foreign_hands(path)
         };
         match present.iter().find(|(path, item)| is_lost(path, item)) {
-            Some((path, _)) => Err(self.begin_without(reference, path, self.made(changing))),
-            None => self.refuse_exchanged(reference, &present, changing),
+            Some((path, _)) => {
+                // What is being mended is a file that the reference has had all the time.
+                let made = if self.is_mending() { &[] } else { changing };
+                Err(self.begin_without(reference, path, made))
+            }
+            // A change has reached the first member already, and may have nothing that undoes it.
+            None if self.is_mending() => self.refuse_exchanged(reference, &present),
+            None => Ok(()),
         }
     }
 
     /// Takes `reference` out if the tree of a later member (`present`) proves another file than it has at some name, and the
-    /// members besides say that the later one is right: files of `reference` were exchanged by hand. What is being changed
-    /// does not count, nor what users without rights to the array may have exchanged.
+    /// members besides say that the later one is right: files of `reference` were exchanged by hand. What users without rights to
+    /// the array may have exchanged does not count.
     ///
     /// # Errors
     /// As for [`Self::refuse_reference`]; `CONTRADICTED` also if nothing says which of them is right.
-    fn refuse_exchanged(&self, reference: Slot, present: &BTreeMap<Vec<u8>, Item>, changing: &[&[u8]]) -> Result<()> {
+    fn refuse_exchanged(&self, reference: Slot, present: &BTreeMap<Vec<u8>, Item>) -> Result<()> {
         let own = self.tree(reference)?;
-        let is_changing = |path: &[u8]| {
-            let is_below =
-                |changed: &&[u8]| path.strip_prefix(*changed).is_some_and(|rest| rest.first().is_none_or(|&byte| byte == b'/'));
-            self.made(changing).iter().any(is_below)
-        };
         for (path, item) in present {
             let Some(here) = own.get(path).filter(|here| here.attribute != item.attribute) else { continue };
-            if !self.is_proven(here) || !self.is_proven(item) || is_changing(path) || self.is_in_foreign_hands(path) {
+            if !self.is_proven(here) || !self.is_proven(item) || self.is_in_foreign_hands(path) {
                 continue;
             }
             match self.judge(reference, path, Some(here), &self.others_at(reference, path))? {
-                Verdict::Lost => return Err(self.begin_without(reference, path, self.made(changing))),
+                Verdict::Lost => return Err(self.begin_without(reference, path, &[])),
                 Verdict::Undecided(slot) => {
                     self.array().tell_difference(slot, path);
                     return Err(CONTRADICTED);
@@ -522,12 +526,6 @@ impl Namespace {
             }
         }
         Ok(())
-    }
-
-    /// Of names that are being changed, those that the lowest member may have only since then. What is being mended it has had
-    /// all the time.
-    fn made<'a>(&self, changing: &'a [&'a [u8]]) -> &'a [&'a [u8]] {
-        if self.is_mending() { &[] } else { changing }
     }
 
     /// Comes before the names of all members are made those of `reference`. Takes `reference` out if it lacks files that

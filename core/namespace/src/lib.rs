@@ -31,7 +31,6 @@ mod absent;
 mod attributes;
 mod backing;
 mod change;
-mod closed;
 mod create;
 mod deep;
 mod descriptor;

@@ -8,7 +8,7 @@
 //! file is looked for again. If that cannot decide either, everything starts again, at most
 //! [`TRY_COUNT`] times in all.
 
-use crate::absent::{AGAIN, identity, is_absence};
+use crate::absent::{AGAIN, identity};
 use crate::attributes::ANCHOR;
 use crate::located::open_below;
 use crate::remembered::{Epochs, hash};
@@ -342,25 +342,29 @@ impl Namespace {
         if self.is_confirmed(&words, epochs) {
             return Ok(file);
         }
-        if !is_new.get() && !self.is_named_alike(path, attribute, &file) {
+        if !is_new.get() && !self.is_named_alike(path, attribute, &file)? {
             return Err(Trouble::Changed);
         }
         self.confirm(&words, epochs);
         Ok(file)
     }
 
-    /// Whether no witness has another file at a logical path. What this process may not see counts for nothing.
-    fn is_named_alike(&self, path: &[u8], attribute: Attribute, file: &FileRef) -> bool {
-        let differs = |slot: Slot| {
-            let relative = path.get(1..).unwrap_or_default();
+    /// Whether no witness has another file of the array at a logical path. One that has none there, or does not let this process
+    /// see it, says nothing of whose the name is.
+    ///
+    /// # Errors
+    /// If this process has no descriptor or memory left to look.
+    fn is_named_alike(&self, path: &[u8], attribute: Attribute, file: &FileRef) -> Result<bool> {
+        let (without, relative) = (file.without(), path.get(1..).unwrap_or_default());
+        for slot in self.witnesses().filter(|&slot| !without.contains(slot)) {
             let there = self.root(slot).and_then(|root| open_below(root, relative, ANCHOR, Mode::empty()));
             match there.and_then(|there| self.attribute_named(slot, there.as_fd())) {
-                Ok(found) => found != Some(attribute),
-                Err(error) => is_absence(error),
+                Ok(Some(other)) if other != attribute => return Ok(false),
+                Err(error @ (OsError::MFILE | OsError::NFILE | OsError::NOMEM)) => return Err(error),
+                _ => {}
             }
-        };
-        let without = file.without();
-        !self.witnesses().filter(|&slot| !without.contains(slot)).any(differs)
+        }
+        Ok(true)
     }
 
     /// Whether a file may be kept open after its last close: if everybody who may attach to the array may
@@ -441,14 +445,8 @@ impl Namespace {
                 continue;
             }
             // NOENT also stands for another file that lies there.
-            let open = || {
-                let (fd, found) = open_one(root, &path[1..], for_writing)?;
-                if self.is_bound(slot, &fd, attribute)? { Ok((fd, found)) } else { Err(OsError::NOENT) }
-            };
-            let result = match open() {
-                Err(OsError::ACCESS) if self.open_closed(slot, &[path]) => open(),
-                result => result,
-            };
+            let result = open_one(root, &path[1..], for_writing)
+                .and_then(|(fd, found)| if self.is_bound(slot, &fd, attribute)? { Ok((fd, found)) } else { Err(OsError::NOENT) });
             match result {
                 Ok((fd, found)) => {
                     if found == Access::ReadOnly {
