@@ -136,11 +136,13 @@ fn attach(source: &Source) -> Result<Array, Failure> {
 }
 
 fn status(arguments: &Status) -> Result<Exit, Failure> {
+    let mut unseen = None;
     let sources = match &arguments.name {
         Some(name) => vec![source(Some(name))],
         None if Source::environment_is_set() => vec![Ok(Source::Environment)],
         None => {
             let registry = Registry::from_environment();
+            unseen = registry.unseen();
             registry.names()?.into_iter().map(|name| named(name, &registry)).collect()
         }
     };
@@ -155,6 +157,12 @@ fn status(arguments: &Status) -> Result<Exit, Failure> {
             }
             Err(failure) => failures.push(failure),
         }
+    }
+    match unseen {
+        // A script would take "none" for an answer.
+        Some(failure) if views.is_empty() => failures.push(failure),
+        Some(failure) => eprintln!("{failure}"),
+        None => {}
     }
     failures.iter().for_each(|failure| eprintln!("{failure}"));
     if arguments.json {

@@ -33,7 +33,12 @@ pub(crate) struct ArrayFiles {
 impl ArrayFiles {
     /// Takes over an attached array for the life of the process.
     pub(crate) fn open(array: Array) -> Result<Self, Failure> {
-        let cannot = |error: OsError| inspect::refused("array", &io::Error::from(error).to_string());
+        let config = array.config().clone();
+        // What the core is told at its first use of a table names no member; a look without a start does.
+        let cannot = |error: OsError| match Array::foresee(&config) {
+            Err(why) => inspect::refused("array", &why.to_string()),
+            Ok(_) => inspect::refused("array", &io::Error::from(error).to_string()),
+        };
         persist::fault::install_handlers().map_err(cannot)?;
         Ok(Self { names: Namespace::new(Files::new(array).map_err(cannot)?).map_err(cannot)? })
     }

@@ -180,6 +180,15 @@ impl Registry {
         Ok(names)
     }
 
+    /// What there is to say of arrays that cannot be looked for: those of a user without a home directory.
+    pub(crate) fn unseen(&self) -> Option<Failure> {
+        let what = || {
+            let user = self.caller;
+            format!("arrays of user {user} are not looked for, since HOME is not set and /etc/passwd has no such user")
+        };
+        self.user.is_none().then(|| Failure::new("status", what(), "set HOME, or XDG_CONFIG_HOME"))
+    }
+
     /// The file a new array would get, if that name is free there.
     pub(crate) fn free_file(&self, name: &ArrayName, system: bool) -> Result<PathBuf, Failure> {
         let directory = if system { Some(&self.system) } else { self.user.as_ref() };
@@ -582,6 +591,9 @@ paths = ["/data"]
         let failure = registry.free_file(&"db".parse().unwrap(), false).unwrap_err();
         assert!(failure.to_string().ends_with("set HOME, or use --system"));
         assert_eq!(registry.names().unwrap(), []);
+        assert!(registry.unseen().unwrap().to_string().contains("HOME is not set and /etc/passwd has no such user; set HOME"));
+        let registry = Registry::new(Some("/nonexistent/mine".into()), PathBuf::from("/nonexistent/arrays"));
+        assert!(registry.unseen().is_none());
     }
 
     /// Whatever a file says, it is read or refused in one line, and what was read is written and read again as it was.

@@ -345,6 +345,72 @@ fn status_tells_what_a_start_would_come_to() {
     assert!(err(&help).starts_with("cxlraid: standard output: "), "{}", err(&help));
 }
 
+/// Level and chunk that are not the array's, in the environment and in the file of a named array.
+#[test]
+fn status_tells_that_an_array_is_another_than_described() {
+    let bench = Bench::new();
+    assert!(bench.create().status.success());
+    let members = ["m0", "m1", "m2"].map(|member| bench.path(member).display().to_string()).join(":");
+    let file = bench.path("config/cxlraid/arrays/db.toml");
+    let right = fs::read_to_string(&file).unwrap();
+    for (level, chunk, toml, says) in [
+        ("1", "64K", right.replace("level = \"5\"", "level = \"1\""), "form a RAID 5 array, not RAID 1"),
+        ("5", "8K", right.replace("chunk = \"64K\"", "chunk = \"8K\""), "chunks of 65536 bytes, not 8192"),
+    ] {
+        let mut command = bench.command(&["status"]);
+        command.env("CXLRAID_LEVEL", level).env("CXLRAID_MOUNTS", &members).env("CXLRAID_PATHS", "/data");
+        let by_environment = command.env("CXLRAID_STRIPE_SIZE", chunk).output().unwrap();
+        assert_ne!(toml, right);
+        fs::write(&file, &toml).unwrap();
+        let by_name = bench.run(&["status", "db"]);
+        fs::write(&file, &right).unwrap();
+        for output in [by_environment, by_name] {
+            assert_eq!(output.status.code(), Some(1), "{}{}", out(&output), err(&output));
+            assert!(out(&output).contains(says), "{}{}", out(&output), err(&output));
+        }
+    }
+    assert_eq!(bench.run(&["status", "db"]).status.code(), Some(0));
+}
+
+/// What the members lack is said by the commands that use the array, too.
+#[test]
+fn commands_name_the_members_whose_tables_are_lost() {
+    let bench = Bench::new();
+    assert!(bench.create().status.success());
+    for member in ["m1", "m2"] {
+        fs::remove_file(bench.path(member).join(".cxlraid/lanes")).unwrap();
+    }
+    let refusal = refused_after_warnings(&bench.run(&["retrieve", "-a", "db", "/data/file", "back"])).1;
+    for member in ["m1", "m2"] {
+        let named = format!("{} damaged or missing files in .cxlraid", bench.path(member).display());
+        assert!(refusal.contains(&named), "{refusal}");
+    }
+}
+
+#[test]
+fn a_user_without_a_home_is_told_that_his_arrays_are_not_looked_for() {
+    if !sys::rustix::process::geteuid().is_root() {
+        eprintln!("NOT RUN: a_user_without_a_home_is_told_that_his_arrays_are_not_looked_for needs root");
+        return;
+    }
+    let bench = Bench::new();
+    // A service of a user whom /etc/passwd does not have.
+    let binary = bench.path("cxlraid");
+    fs::copy(env!("CARGO_BIN_EXE_cxlraid"), &binary).unwrap();
+    fs::set_permissions(bench.path("."), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let status = Command::new("setpriv")
+        .args(["--reuid", "4242424", "--regid", "4242424", "--clear-groups"])
+        .arg(&binary)
+        .arg("status")
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap())
+        .env("CXLRAID_SYSTEM_ARRAYS", bench.path("system"))
+        .output()
+        .unwrap();
+    assert_eq!(status.status.code(), Some(1), "{}", err(&status));
+    assert!(err(&status).contains("arrays of user 4242424 are not looked for, since HOME is not set"), "{}", err(&status));
+}
+
 #[test]
 fn status_tells_of_names_that_a_member_has_lost() {
     let bench = Bench::new();

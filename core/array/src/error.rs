@@ -289,7 +289,7 @@ impl AttachError {
                     }
                     Standing::Emptied => "emptied",
                     // Of one without its directory the superblock could not be read.
-                    Standing::Damaged if member.root().is_some() => "damaged journal",
+                    Standing::Damaged if member.root().is_some() => "damaged or missing files in .cxlraid",
                     Standing::Damaged => "damaged superblock",
                     Standing::Failed => "failed",
                     Standing::Missing | Standing::Leaving => "missing",

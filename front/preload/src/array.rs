@@ -309,8 +309,8 @@ fn attach(config: &Config, notices: &mut Notices) -> Result<Namespace, OsError> 
             OsError::NOMEM => "this process has too little address space for them (ulimit -v): give it more",
             _ => "check the members' permissions",
         };
-        let notice = format!("cannot open the array's tables under .cxlraid ({error}); {remedy}");
-        notices.push((None, notice));
+        let notice = || format!("cannot open the array's tables under .cxlraid ({error}); {remedy}");
+        notices.push((None, why_refused(config).unwrap_or_else(notice)));
         answer(error)
     })?;
     let namespace = Namespace::new(files).map_err(|error| {
@@ -318,7 +318,8 @@ fn attach(config: &Config, notices: &mut Notices) -> Result<Namespace, OsError> 
         let notice = if error == namespace::FOREIGN_MOUNT {
             foreign_mount(&namespace::mounts_in_members(files.array()))
         } else {
-            format!("cannot make the members' names the same after a crash ({error}); {remedy}")
+            let notice = || format!("cannot make the members' names the same after a crash ({error}); {remedy}");
+            why_refused(config).unwrap_or_else(notice)
         };
         notices.push((None, notice));
         answer(error)
@@ -331,6 +332,12 @@ fn attach(config: &Config, notices: &mut Notices) -> Result<Namespace, OsError> 
         notices.push((None, format!("{what}; {remedy}")));
     }
     Ok(namespace)
+}
+
+/// Why a start is refused, with the members it is refused for, if a look without a start finds that. A start finds out at its first
+/// use of a table that more members have none than the array bears, and what it is told then names none of them.
+fn why_refused(config: &Config) -> Option<String> {
+    Array::foresee(config).err().map(|error| error.to_string())
 }
 
 /// The error that answers the program's calls if `error` keeps the array from being used. It never says anything of the program's own path: a program that is told
