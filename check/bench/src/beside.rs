@@ -46,11 +46,11 @@ pub(crate) struct Round {
     during: Writes,
 }
 
-/// How often the program that rebuilds looks whether it is to begin.
+/// The benchmark looks so often whether the writer asks for the rebuild.
 const PERIOD: Duration = Duration::from_millis(1);
 
-/// Files by which the program that writes and the one that rebuilds tell each other how far they are. The second one is not
-/// started by the first: what the library serves passes the library on, and no command works on an array beside it.
+/// Files by which the program that writes and the one that rebuilds tell each other how far they are. The writer does not
+/// start the command itself: what the library serves passes the library on, and no command works on an array beside it.
 #[derive(Clone, Serialize, Deserialize, Debug)]
 pub(crate) struct Marks {
     begin: PathBuf,

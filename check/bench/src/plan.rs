@@ -99,7 +99,7 @@ pub(crate) enum Task {
     Append { plan: Plan, array: ArrayPlace, scratch: PathBuf },
     /// Makes a member anew, but for the bytes of files.
     FillMember { array: ArrayPlace, slot: usize },
-    /// Writes at random to a file, alone and while `command` rebuilds another one, through the library.
+    /// Writes at random to a file through the library, alone and while another process rebuilds another file (`marks`).
     Beside { plan: Plan, array: ArrayPlace, marks: Marks },
     /// Appends `appends` times, while another process counts the system calls.
     CountedAppends { path: PathBuf, appends: usize },

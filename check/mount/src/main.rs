@@ -75,7 +75,7 @@ fn main() -> ExitCode {
                 }
             }
         }
-        // What a scene tells may be long, and readers of a log see its end first.
+        // A scene may have much to tell, and who reads a log sees its end first.
         if !failed.is_empty() {
             println!("failed: {}", failed.join(", "));
         }

@@ -103,7 +103,7 @@ const ON_MEMBERS: [OnMember; 11] = [
 ];
 /// What can be done to a member that is a file system of its own. Its files are changed in place only.
 const ON_MOUNTED: [OnMember; 3] = [OnMember::ReadOnly, OnMember::Unmounted, OnMember::Full];
-/// What is done to a file without moving it, which cannot leave its file system.
+/// What can be done to a file of a member that is a file system of its own: nothing that a file leaves it for.
 const IN_PLACE: [OnFile; 11] = [
     OnFile::CutToNothing,
     OnFile::CutInHalf,
@@ -284,9 +284,8 @@ pub(crate) fn damage(
     is_whole: bool,
 ) -> io::Result<Option<Damage>> {
     let (what, target) = drawn(rng, sources, slot)?;
-    // Where no two members agree nothing says whose names are right, and a difference that users may have made puts no member
-    // out (docs/names.md, Names that the lowest member has lost): such a name answers EIO.
-    // So it may if files of two members were exchanged.
+    // A name of exchanged files answers EIO where no two members agree whose it is, and where a user without rights may have made
+    // the difference (docs/names.md, Names that the lowest member has lost). A second damage could leave no two that agree.
     if what == EXCHANGED && (sources.whole_min < 2 || !is_whole || !sources.as_root) {
         return Ok(None);
     }

@@ -11,7 +11,7 @@ use std::fs;
 
 /// What this mistake is called.
 pub(crate) const APART: &str = "halves UsedApart";
-/// What a refusal tells the operator to do.
+/// The words with which a refusal names the way out.
 const CHOOSE: &str = "assemble --prefer";
 
 impl Case<'_> {

@@ -5,9 +5,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The runtime segment of the array that `member` belongs to; None if it has no superblock.
+/// Returns the UUID of the array that `member` belongs to, in the usual text form; None if the member has no superblock.
 #[must_use]
-pub fn segment_of(member: &Path) -> Option<PathBuf> {
+pub fn uuid_of(member: &Path) -> Option<String> {
     // docs/format/superblock.md: the array's UUID is at offset 40.
     let superblock = member.join(".cxlraid/superblock");
     // A pipe would be waited for.
@@ -15,7 +15,13 @@ pub fn segment_of(member: &Path) -> Option<PathBuf> {
     let superblock = is_file.then(|| fs::read(superblock).ok()).flatten()?;
     let digits: String = superblock.get(40..56)?.iter().map(|byte| format!("{byte:02x}")).collect();
     let parts = [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]];
-    Some(Path::new("/dev/shm").join(format!("cxlraid-{}", parts.join("-"))))
+    Some(parts.join("-"))
+}
+
+/// The runtime segment of the array that `member` belongs to; None if it has no superblock.
+#[must_use]
+pub fn segment_of(member: &Path) -> Option<PathBuf> {
+    uuid_of(member).map(|uuid| Path::new("/dev/shm").join(format!("cxlraid-{uuid}")))
 }
 
 /// Removes the runtime segments of the arrays that `members` belong to, and the shared copies of mapped files beside them: nobody uses them.

@@ -47,7 +47,7 @@ fn files_go_into_the_array_and_come_back() {
     done_saying(&["retrieve", "-a", "db", "/data/tree/empty", "degraded"], &without);
     assert_eq!(fs::read(bench.path("degraded")).unwrap(), content);
 
-    // What came back is stale now.
+    // The member that came back is stale now.
     fs::rename(bench.path("away"), bench.path("m1")).unwrap();
     let stale = bench.run(&["status", "db"]);
     assert_eq!(stale.status.code(), Some(3));

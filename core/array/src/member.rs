@@ -36,7 +36,7 @@ pub enum Standing {
 }
 
 impl Standing {
-    /// What a start says of a member that it does without; None of a member in sync.
+    /// Returns what a start says of a member that it does without. A member in sync has no such words.
     const fn told(self) -> Option<&'static str> {
         Some(match self {
             Self::Missing | Self::Leaving => "is missing",
@@ -98,8 +98,8 @@ impl Member {
         self.finding.as_deref().filter(|_| self.standing != Standing::InSync).or(self.standing.reason())
     }
 
-    /// What a start says of a member that it does without, and why: "is stale (changes were made while it was away)". None
-    /// of a member in sync.
+    /// Returns what a start says of a member that it does without, and why: "is stale (changes were made while it was away)". A
+    /// member in sync has no such words.
     #[must_use]
     pub fn why_unused(&self) -> Option<String> {
         let told = self.standing.told()?;

@@ -497,7 +497,7 @@ impl Namespace {
                 let made = if self.is_mending() { &[] } else { changing };
                 Err(self.begin_without(reference, path, made))
             }
-            // A change has reached the first member already, and may have nothing that undoes it.
+            // Only a mend is judged: any other change is made on the first member by now, and some changes cannot be undone.
             None if self.is_mending() => self.refuse_exchanged(reference, &present),
             None => Ok(()),
         }

@@ -349,8 +349,8 @@ impl Namespace {
         Ok(file)
     }
 
-    /// Whether no witness has another file of the array at a logical path. One that has none there, or does not let this process
-    /// see it, says nothing of whose the name is.
+    /// Tells whether no witness has another file of the array at a logical path. A witness that has no such name, or does not let this
+    /// process see it, says nothing of whose the name is.
     ///
     /// # Errors
     /// If this process has no descriptor or memory left to look.

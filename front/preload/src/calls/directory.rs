@@ -96,6 +96,7 @@ pub(crate) struct Base {
 }
 
 impl Base {
+    /// The directory that a program names by `descriptor`.
     pub(crate) fn of(descriptor: RawFd) -> Self {
         Self { descriptor, twin: twin_of(descriptor) }
     }
@@ -106,7 +107,7 @@ impl Base {
         self.twin.as_ref().map_or(first, |twin| twin.present(first))
     }
 
-    /// What the kernel calls the directory.
+    /// Returns the path by which the kernel knows the directory.
     pub(crate) fn host_path(&self) -> Option<Vec<u8>> {
         let present = self.present().as_raw_fd();
         if present == AT_FDCWD { host_cwd() } else { link_target(present) }
