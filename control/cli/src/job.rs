@@ -299,7 +299,8 @@ impl Publisher {
         let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
         self.job.state = state();
         (self.job.files_done, self.job.files_total) = (load(&WORK.files_done), load(&WORK.files_total));
-        (self.job.bytes_done, self.job.bytes_total) = bytes();
+        // What is published fits the rate, which is that of the bytes seen by the sample.
+        (self.job.bytes_done, self.job.bytes_total) = (self.sampled.1, load(&WORK.bytes_total));
         board.publish(&self.job);
     }
 
