@@ -33,6 +33,8 @@ pub(crate) const CHANGES: u64 = 25;
 const USER: &str = "65534";
 /// At most so many things are damaged at once.
 const DAMAGES_MAX: u64 = 3;
+/// What the library says of a member that it takes out without knowing why.
+const NO_CAUSE: &str = "the kernel refused what a member must do";
 /// How often a damage is drawn until there is one that is wanted.
 const DRAWS: u32 = 400;
 
@@ -576,6 +578,7 @@ impl<'a> Case<'a> {
             let is_same_but_for_counts =
                 || without_words(&output.stdout, &[NAMES_WORD]).eq(without_words(&expected, &[NAMES_WORD]));
             if is_same_list(&output.stdout, &expected, damages) || self.keeps_a_name() && is_same_but_for_counts() {
+                self.check_words(&output.notices, damages, when, complaints);
                 return Start::Right(output.notices);
             }
             let (lost, wrong) = differences(&output.stdout, &expected);
@@ -600,6 +603,26 @@ impl<'a> Case<'a> {
             ));
         }
         Start::Refused(output.notices)
+    }
+
+    /// Checks that each line of a start that worked names a member that was damaged, and that a line about a member that is not
+    /// used says why, and what can be done. `damages` is empty if nothing is known of them any more.
+    fn check_words(&self, notices: &[String], damages: &[Damage], when: &str, complaints: &mut Complaints) {
+        let mut complain = |what: &str, line: &str| complaints.push(format!("{when}: {what}\n{line}"));
+        for line in notices {
+            let names = |slot: usize| self.members.get(slot).is_some_and(|member| line.contains(&member.display().to_string()));
+            if !damages.is_empty() && !damages.iter().any(|damage| names(damage.slot) || damage.is_of_two()) {
+                complain("a line names no member that was damaged", line);
+            }
+            if line.contains("degraded")
+                && !["'cxlraid rebuild'", "bring it back", "put back", "check the path"].iter().any(|todo| line.contains(todo))
+            {
+                complain("a line does not say what to do", line);
+            }
+            if line.contains(NO_CAUSE) {
+                complain("a line does not say what is wrong", line);
+            }
+        }
     }
 
     /// The exit status of `status` tells what a start does.

@@ -554,6 +554,11 @@ impl Damage {
         self.what == "member PrefixEmptied" || self.is_of_a_name()
     }
 
+    /// Whether the next member was changed, too.
+    pub(crate) fn is_of_two(&self) -> bool {
+        self.what == "member Swapped"
+    }
+
     /// Whether it was done to a backing file.
     pub(crate) fn is_of_backing_file(&self) -> bool {
         self.what.starts_with("file ")

@@ -147,7 +147,7 @@ fn one(
         let said = Output { stdout: String::new(), ..found.clone() };
         complaints.push(with_output("standard error is not as on a plain directory", &said));
     }
-    let told = |line: &&String| line.ends_with("; the array is degraded") || line.contains("is out of use");
+    let told = |line: &&String| line.contains("; the array is degraded") || line.contains("is out of use");
     let lost: Vec<usize> =
         plan.events.iter().filter(|event| event.what.loses() || !place.ground.can_mount).map(|event| event.slot).collect();
     if found.notices.iter().filter(told).count() > lost.len() {

@@ -123,7 +123,7 @@ pub(crate) fn begin(source: &Source, thing: &str, uuid: Uuid) -> Tell {
         Err(warning) => eprintln!("{warning}"),
     }
     Tell {
-        loss: |member| {
+        loss: |member, _| {
             LOG.tell(EventKind::Fail, Some(&member.path), None, "member failed and is out of use; the array is degraded")
         },
         lost_name: |member, _| {
@@ -171,13 +171,16 @@ pub(crate) fn printing(array: Array) -> Array {
         let Some(state) = member.why_unused() else { continue };
         match &member.refusal {
             Some(refusal) => eprintln!("cxlraid: warning: {}; the array is degraded without this member", shown(refusal)),
-            None => eprintln!("cxlraid: {}: warning: member {}; the array is degraded", member.shown(), shown(&state)),
+            None => {
+                let (remedy, member, state) = (member.remedy(), member.shown(), shown(&state));
+                eprintln!("cxlraid: {member}: warning: member {state}; the array is degraded; {remedy}");
+            }
         }
     }
-    let loss = |member: &Member| {
+    let loss = |member: &Member, why: Option<&str>| {
+        let (member, why) = (member.shown(), why.unwrap_or("the kernel refused what a member must do"));
         eprintln!(
-            "cxlraid: {}: warning: member failed and is out of use; the array is degraded; see 'cxlraid status'",
-            member.shown()
+            "cxlraid: {member}: warning: member failed and is out of use; the array is degraded; {why}; see 'cxlraid status'"
         );
     };
     let lost_name = |member: &Member, path: &[u8]| {

@@ -375,6 +375,17 @@ impl ArrayView {
         }
     }
 
+    /// Returns what an operator can do about members that are not used. None if all are.
+    fn todo(&self) -> Option<String> {
+        let has = |states: &[MemberState]| self.members.iter().any(|member| states.contains(&member.state));
+        let missing = has(&[MemberState::Missing])
+            .then_some("bring missing members back, or 'cxlraid replace' puts others in their places");
+        let others =
+            has(&[MemberState::Stale, MemberState::Failed]).then_some("'cxlraid rebuild' makes stale and failed members anew");
+        let todo: Vec<&str> = missing.into_iter().chain(others).collect();
+        (!todo.is_empty()).then(|| todo.join("; "))
+    }
+
     /// What `status` prints.
     pub(crate) fn status_text(&self) -> String {
         let title = shown(self.name.as_deref().unwrap_or("array of the environment"));
@@ -394,6 +405,9 @@ impl ArrayView {
             let note = member.note.as_ref().map(|note| format!(": {}", shown(note))).unwrap_or_default();
             let path = shown(&member.path);
             text += &format!("  {:>2}  {path:width$}  {}{persistence}{note}\n", member.slot, member.state.text());
+        }
+        if let Some(todo) = self.todo().filter(|_| self.refused.is_none()) {
+            text += &format!("  to do: {todo}\n");
         }
         for spare in &self.spares {
             let note = spare.note.as_ref().map(|note| format!(": {}", shown(note))).unwrap_or_default();

@@ -335,7 +335,9 @@ fn status_tells_what_a_start_would_come_to() {
     fs::write(bench.path("m1/.cxlraid/lanes"), "").unwrap();
     let status = bench.run(&["status", "db"]);
     assert_eq!(status.status.code(), Some(3), "{}", out(&status));
-    assert!(out(&status).contains("failed, volatile: files of its .cxlraid are missing or damaged"), "{}", out(&status));
+    for line in [", volatile: .cxlraid/lanes is empty\n", "  to do: 'cxlraid rebuild' makes stale and failed members anew\n"] {
+        assert!(out(&status).contains(line), "{}", out(&status));
+    }
     fs::remove_file(bench.path("m2/.cxlraid/inodes")).unwrap();
     let status = bench.run(&["status", "db"]);
     assert_eq!(status.status.code(), Some(1), "{}", out(&status));
@@ -450,11 +452,13 @@ fn a_start_gives_the_reason_that_status_gives() {
     assert!(bench.run(&["add", "-a", "db", "file", "/data/file"]).status.success());
     let foreign = format!("belongs to array {}", other.uuid());
     type Put<'a> = &'a dyn Fn(&Path);
-    let reasons: [(Put<'_>, &str, &str); 6] = [
-        (&|m1| fs::rename(other.path("m1"), m1).unwrap(), "is missing", &foreign),
-        (&|_| (), "is missing", "no such directory"),
-        (&|m1| fs::create_dir(m1).unwrap(), "is missing", "the directory is empty; is its device mounted?"),
-        (&|m1| fs::create_dir_all(m1.join("data/x")).unwrap(), "is missing", "no superblock"),
+    let bring = "bring it back, or 'cxlraid replace' puts another in its place";
+    let rebuild = "'cxlraid rebuild' makes it anew";
+    let reasons: [(Put<'_>, &str, &str, &str); 6] = [
+        (&|m1| fs::rename(other.path("m1"), m1).unwrap(), "is missing", &foreign, bring),
+        (&|_| (), "is missing", "no such directory", bring),
+        (&|m1| fs::create_dir(m1).unwrap(), "is missing", "the directory is empty; is its device mounted?", bring),
+        (&|m1| fs::create_dir_all(m1.join("data/x")).unwrap(), "is missing", "no superblock", bring),
         (
             &|m1| {
                 assert!(Command::new("cp").arg("-a").args([bench.path("away"), m1.to_owned()]).status().unwrap().success());
@@ -462,6 +466,7 @@ fn a_start_gives_the_reason_that_status_gives() {
             },
             "is damaged",
             "not a cxlraid superblock (no magic); check that this path is a member, or create an array on it",
+            rebuild,
         ),
         (
             &|m1| {
@@ -470,16 +475,17 @@ fn a_start_gives_the_reason_that_status_gives() {
             },
             "is not used",
             "it was emptied: only .cxlraid is left",
+            rebuild,
         ),
     ];
     let m1 = bench.path("m1");
     assert!(bench.run(&["stop", "db"]).status.success());
     fs::rename(&m1, bench.path("away")).unwrap();
-    for (put, state, reason) in reasons {
+    for (put, state, reason, remedy) in reasons {
         put(&m1);
         let status = out(&bench.run(&["status", "db"]));
         let retrieved = bench.run(&["retrieve", "-a", "db", "/data/file", "back"]);
-        let line = format!("cxlraid: {}: warning: member {state} ({reason}); the array is degraded\n", m1.display());
+        let line = format!("cxlraid: {}: warning: member {state} ({reason}); the array is degraded; {remedy}\n", m1.display());
         assert!(status.contains(&format!(": {reason}\n")), "{reason}: {status}");
         assert!(retrieved.status.success() && err(&retrieved) == line, "{reason}: {}", err(&retrieved));
         assert!(bench.run(&["stop", "db"]).status.success());

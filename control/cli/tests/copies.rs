@@ -38,9 +38,10 @@ fn files_go_into_the_array_and_come_back() {
     check(&bench.path("back"));
 
     fs::rename(bench.path("m1"), bench.path("away")).unwrap();
-    let warning =
-        |what: &str| format!("cxlraid: {}: warning: member {what}; the array is degraded\n", bench.path("m1").display());
-    let without = warning("is missing (no such directory)");
+    let warning = |what: &str, todo: &str| {
+        format!("cxlraid: {}: warning: member {what}; the array is degraded; {todo}\n", bench.path("m1").display())
+    };
+    let without = warning("is missing (no such directory)", "bring it back, or 'cxlraid replace' puts another in its place");
     done_saying(&["retrieve", "-a", "db", "-r", "/data/tree", "back"], &without);
     check(&bench.path("back/tree"));
     done_saying(&["add", "-a", "db", "tree/sub/big", "/data/tree/empty"], &without);
@@ -54,7 +55,7 @@ fn files_go_into_the_array_and_come_back() {
     assert!(out(&stale).contains("stale, volatile: changes were made while it was away"), "{}", out(&stale));
     done_saying(
         &["retrieve", "-a", "db", "/data/tree/empty", "degraded"],
-        &warning("is stale (changes were made while it was away)"),
+        &warning("is stale (changes were made while it was away)", "'cxlraid rebuild' makes it anew"),
     );
 
     let (status, line) = refused_after_warnings(&bench.run(&["add", "-a", "db", "tree/empty", "/elsewhere"]));

@@ -27,6 +27,7 @@ use crate::runtime::Runtime;
 use crate::superblock;
 use crate::tables;
 use crate::waiting;
+use crate::why;
 use alloc::vec::Vec;
 use format::{Superblock, Uuid};
 use layout::Geometry;
@@ -52,8 +53,8 @@ pub struct Array {
 /// The functions by which a process tells people what happens to members. Each may be called while this process holds locks of the array and of its open files, so none of them may take such a lock.
 #[derive(Clone, Copy)]
 pub struct Tell {
-    /// This process takes the member out of use, and nobody has told of that loss before.
-    pub loss: fn(&Member),
+    /// This process takes the member out of use, and nobody has told of that loss before. The text says why, if that can still be seen.
+    pub loss: fn(&Member, Option<&str>),
     /// This process takes the member out of use because the member lacks what the others have at a logical path.
     pub lost_name: fn(&Member, &[u8]),
     /// A call is refused since the member has other names at a logical path, and this process may not make them the same.
@@ -72,7 +73,7 @@ pub struct Tell {
 impl Tell {
     /// Nobody hears of anything.
     pub const NOTHING: Self = Self {
-        loss: |_| {},
+        loss: |_, _| {},
         lost_name: |_, _| {},
         difference: |_, _| {},
         mend: |_| {},
@@ -137,13 +138,17 @@ impl Array {
         for member in members.iter_mut().filter(|member| member.standing == Standing::InSync) {
             let slot = member.slot;
             let Some(meta) = member.meta() else { continue };
-            let has_tables =
-                access::check_tables(meta, &member.path, superblock.access)? && tables::are_whole(meta, array_uuid, use_count);
-            if !has_tables && tables::are_outdated(meta, array_uuid, member.uuid, use_count) {
+            let flaw = if access::check_tables(meta, &member.path, superblock.access)? {
+                tables::flaw(meta, array_uuid, use_count)
+            } else {
+                Some(why::SHUT.into())
+            };
+            if flaw.is_some() && tables::are_outdated(meta, array_uuid, member.uuid, use_count) {
                 outdated = outdated.with(slot);
             }
-            if lost.contains(slot) || !has_tables {
+            if lost.contains(slot) || flaw.is_some() {
                 member.standing = Standing::Damaged;
+                member.finding = flaw.or_else(|| Some(why::JOURNAL_LOST.into()));
             }
         }
         // Who starts alone makes an inode table of an earlier use anew from those of the others.
@@ -181,6 +186,7 @@ impl Array {
             let entered = find_journal(config, &verdict.superblock, &verdict.members).and_then(|journal| {
                 for slot in journal.map_or(MemberSet::EMPTY, |journal| journal.lost).iter() {
                     verdict.members[slot].standing = Standing::Damaged;
+                    verdict.members[slot].finding = Some(why::JOURNAL_LOST.into());
                 }
                 Self::enter(config, verdict, losses, &find_journal, created, sight)
             });

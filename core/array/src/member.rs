@@ -4,6 +4,7 @@ use crate::access;
 use crate::error::{AttachError, describe};
 use crate::regular::{NOT_A_FILE, open_regular};
 use crate::runtime::Directory;
+use crate::tables;
 use crate::why;
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
@@ -96,6 +97,28 @@ impl Member {
     #[must_use]
     pub fn reason(&self) -> Option<&str> {
         self.finding.as_deref().filter(|_| self.standing != Standing::InSync).or(self.standing.reason())
+    }
+
+    /// Says why the member of an array was taken out of use, as far as that can be seen now. None if nothing wrong is found.
+    pub(crate) fn why_failed(&self, array: Uuid) -> Option<String> {
+        let (root, meta) = (self.root()?, self.meta()?);
+        let there = fs::stat(self.path.as_slice());
+        match (fs::fstat(root), there) {
+            (Err(error), _) => return Some(alloc::format!("its file system fails: {}", describe(error))),
+            (Ok(own), Ok(there)) if (own.st_dev, own.st_ino) != (there.st_dev, there.st_ino) => return Some(why::MOVED.into()),
+            (_, Err(OsError::NOENT)) => return Some(why::NO_DIRECTORY.into()),
+            _ => {}
+        }
+        if crate::is_read_only(root.as_fd()) {
+            return Some("its file system is read-only".into());
+        }
+        tables::flaw(meta, array, 0)
+    }
+
+    /// Returns what an operator can do about a member that is not used. A member in sync needs nothing.
+    #[must_use]
+    pub fn remedy(&self) -> &'static str {
+        why::remedy(self.standing)
     }
 
     /// Returns what a start says of a member that it does without, and why: "is stale (changes were made while it was away)". A

@@ -195,7 +195,8 @@ impl Array {
     #[cold]
     pub fn fail_member(&self, slot: Slot) -> Result<(), OsError> {
         if !self.runtime.add_out(MemberSet::EMPTY.with(slot)).is_empty() && self.runtime.claim_telling(slot) {
-            (self.tell.loss)(&self.members[slot]);
+            let member = &self.members[slot];
+            (self.tell.loss)(member, member.why_failed(self.uuid).as_deref());
         }
         if self.geometry.survives(self.runtime.out()) { Ok(()) } else { Err(OsError::IO) }
     }

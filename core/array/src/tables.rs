@@ -4,8 +4,10 @@
 //! an event count, and only then the superblocks ask for that mark ([`Array::record_use`]); so a crash in between leaves tables with a higher mark than is asked for, never with a lower one.
 
 use crate::member::read_fully;
-use crate::regular::open_regular;
+use crate::regular::{NOT_A_FILE, open_regular};
 use crate::superblock::{open_new, write_fully};
+use alloc::format;
+use alloc::string::String;
 use core::ffi::CStr;
 use format::{Access, LANE_FILE_BYTES, Superblock, TABLE_HEADER_BYTES, TableError, TableHeader, TableKind, Uuid};
 use sys::rustix::fs::{AtFlags, OFlags, fdatasync, fstat, fsync, unlinkat};
@@ -55,25 +57,47 @@ pub(crate) fn belong_to_another(meta: &OwnedFd, superblock: &Superblock) -> bool
 
 /// Whether the tables of a member are there and are this array's.
 pub(crate) fn are_whole(meta: &OwnedFd, array: Uuid, use_count: u64) -> bool {
-    TABLES.into_iter().all(|(kind, name)| is_whole(meta, kind, name, array, use_count))
+    TABLES.into_iter().all(|(kind, name)| flaw_of(meta, kind, name, array, use_count).is_none())
 }
 
-fn is_whole(meta: &OwnedFd, kind: TableKind, name: &CStr, array: Uuid, use_count: u64) -> bool {
+/// Says which table of a member is wrong, and what is wrong with it: ".cxlraid/inodes is missing". None if all are there and
+/// are this array's.
+pub(crate) fn flaw(meta: &OwnedFd, array: Uuid, use_count: u64) -> Option<String> {
+    TABLES.into_iter().find_map(|(kind, name)| {
+        let flaw = flaw_of(meta, kind, name, array, use_count)?;
+        Some(format!(".cxlraid/{} {flaw}", name.to_string_lossy()))
+    })
+}
+
+/// Says what is wrong with a table, in words that follow its name. None if it can be used.
+fn flaw_of(meta: &OwnedFd, kind: TableKind, name: &CStr, array: Uuid, use_count: u64) -> Option<&'static str> {
     let file = match open_regular(meta.as_fd(), name, OFlags::RDONLY) {
-        Err(OsError::NOENT) => return is_optional(kind),
-        Err(_) => return false,
+        Err(OsError::NOENT) => return (!is_optional(kind)).then_some("is missing"),
+        Err(OsError::LOOP) => return Some("is a symbolic link"),
+        Err(NOT_A_FILE) => return Some("is not a regular file"),
+        Err(OsError::ACCESS) => return Some("may not be opened by this user"),
+        Err(_) => return Some("cannot be opened"),
         Ok(file) => file,
     };
     let mut bytes = [0; TABLE_HEADER_BYTES];
     match read_fully(&file, &mut bytes) {
-        Ok(0) => is_optional(kind),
+        Ok(0) => (!is_optional(kind)).then_some("is empty"),
         // The lanes have one length, which every write counts upon.
         Ok(_) if kind == TableKind::Lanes && !fstat(&file).is_ok_and(|stat| stat.st_size as u64 >= LANE_FILE_BYTES as u64) => {
-            false
+            Some("is cut short")
         }
-        Ok(length) if is_usable(kind, array, use_count, &bytes[..length]) => true,
-        Ok(length) => kind == TableKind::Inodes && is_cut(&bytes[..length]) && header_to_be(meta, array, use_count).is_some(),
-        Err(_) => false,
+        Ok(length) if is_usable(kind, array, use_count, &bytes[..length]) => None,
+        Ok(length) => {
+            let is_mended =
+                kind == TableKind::Inodes && is_cut(&bytes[..length]) && header_to_be(meta, array, use_count).is_some();
+            (!is_mended).then(|| match TableHeader::decode(kind, &bytes[..length]) {
+                Ok(header) if header.array_uuid != array => "is another array's",
+                Ok(_) => "is an older copy",
+                Err(TableError::NewerVersion { .. }) => "is of a newer version of cxlraid",
+                Err(_) => "is damaged",
+            })
+        }
+        Err(_) => Some("cannot be read"),
     }
 }
 

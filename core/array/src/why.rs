@@ -1,5 +1,6 @@
 //! Why a member is not used, in the words that the library at its start and every command use.
 
+use crate::member::Standing;
 use alloc::format;
 use alloc::string::String;
 use format::{MemberState, Superblock, Uuid};
@@ -13,6 +14,27 @@ pub const EMPTY: &str = "the directory is empty; is its device mounted?";
 /// Of a member only `.cxlraid` is there.
 pub const EMPTIED: &str = "it was emptied: only .cxlraid is left";
 
+/// A file of `.cxlraid` shuts out users whom the array is open to.
+pub const SHUT: &str = "a file of its .cxlraid shuts this user out";
+/// A member's copy of the journal cannot be used.
+pub const JOURNAL_LOST: &str = ".cxlraid/journal is missing, damaged or another array's";
+/// Another directory lies at the member's path than the one that was opened there.
+pub const MOVED: &str = "its directory was removed or replaced";
+
+/// Returns what an operator can do about a member that is not used for this reason. A member in sync needs nothing.
+#[must_use]
+pub const fn remedy(standing: Standing) -> &'static str {
+    match standing {
+        Standing::InSync => "",
+        Standing::Missing | Standing::Leaving => "bring it back, or 'cxlraid replace' puts another in its place",
+        Standing::Replaced => "put the right directory back, or 'cxlraid rebuild' makes this one anew",
+        Standing::Stale | Standing::Emptied | Standing::Damaged => "'cxlraid rebuild' makes it anew",
+        Standing::Failed => {
+            "mend its file system, then 'cxlraid rebuild' makes it anew, or 'cxlraid replace' puts another in its place"
+        }
+    }
+}
+
 /// The member of another array.
 #[must_use]
 pub fn of_array(found: Uuid) -> String {
@@ -24,8 +46,8 @@ pub fn of_array(found: Uuid) -> String {
 pub fn stale(own: &Superblock, newest: &Superblock) -> &'static str {
     let believed = newest.members[own.slot];
     match believed.state {
-        MemberState::Failed => "taken out of use; 'cxlraid rebuild' makes it anew",
-        MemberState::Missing if believed.uuid == Uuid::NIL => "removed; 'cxlraid rebuild' or 'cxlraid replace' fills its place",
+        MemberState::Failed => "taken out of use",
+        MemberState::Missing if believed.uuid == Uuid::NIL => "removed",
         _ => "changes were made while it was away",
     }
 }

@@ -109,10 +109,12 @@ pub(crate) fn tell() {
 }
 
 /// Tells that this process has taken a member out of use. The caller may hold locks of the array, so nothing here looks at descriptors through the table.
-fn tell_loss(member: &::array::Member) {
+fn tell_loss(member: &::array::Member, why: Option<&str>) {
     LOG.tell(EventKind::Fail, Some(&member.path), None, "member failed and is out of use; the array is degraded");
-    let (member, remedy) = (member.shown(), "see 'cxlraid status'");
-    report::to_all(format_args!("{member}: member failed and is out of use; the array is degraded; {remedy}"));
+    let (member, why) = (member.shown(), why.unwrap_or("the kernel refused what a member must do"));
+    report::to_all(format_args!(
+        "{member}: member failed and is out of use; the array is degraded; {why}; see 'cxlraid status', and 'cxlraid rebuild' makes it anew once it works"
+    ));
 }
 
 /// Tells that records of a member's table did not fit their checks. The caller may hold locks of the array.
@@ -378,7 +380,8 @@ fn notice_members(array: &Array, notices: &mut Notices) {
             notices.push((Some(member.slot), format!("{refusal}; the array is degraded without this member")));
             continue;
         }
-        notices.push((Some(member.slot), format!("{}: member {state}; the array is degraded", member.shown())));
+        notices
+            .push((Some(member.slot), format!("{}: member {state}; the array is degraded; {}", member.shown(), member.remedy())));
     }
 }
 
