@@ -1,11 +1,13 @@
 //! One case, and all of them.
 
 use crate::{
+    beyond::BEYOND,
     damage::{COPIED_IN_USE, Damage, Sources, copy, damage},
     mounts,
     options::Options,
     shape::{Journal, Shape},
     split::APART,
+    tree::{META, described, difference},
     work::{ACROSS, CHANGE, FILL, LIST, LISTED, SCRUB, Stopped, across_again, change, list},
 };
 use oracle::Rng;
@@ -265,7 +267,7 @@ impl<'a> Case<'a> {
         let beside = |name: &str| -> Vec<PathBuf> {
             (0..self.members.len()).map(|slot| self.place(name).join(format!("m{slot}"))).collect()
         };
-        let (older, others) = (beside("older"), beside("others"));
+        let (older, others, aside) = (beside("older"), beside("others"), self.place("aside"));
         self.change(self.seed << 8)?;
         self.stop()?;
         if self.is_named {
@@ -296,6 +298,10 @@ impl<'a> Case<'a> {
         }
         self.change(self.seed << 8 | 1)?;
         self.stop()?;
+        if self.wants(BEYOND) && rng.one_in(10) {
+            let sources = Sources { bears: self.shape.bears, ..self.sources(&older, &others, &aside, false) };
+            return self.damaged_beyond(&mut rng, &sources, note, complaints);
+        }
         if let Some(halves) = self.shape.halves().filter(|_| self.wants(APART) && rng.one_in(8)) {
             return self.used_apart(&mut rng, halves, note, complaints);
         }
@@ -309,17 +315,9 @@ impl<'a> Case<'a> {
         }
         let journal = self.place("journal");
         let sources = Sources {
-            members: &self.members,
             bears: self.shape.bears - damages.len(),
-            whole_min: self.shape.member_count - self.shape.bears,
-            in_use: rng.one_in(3),
-            as_root: self.as_root,
-            older: &older,
-            others: &others,
-            aside: &self.place("aside"),
-            prefix: &self.prefix,
-            mounted: self.mounted,
             journal: Some(journal.as_path()).filter(|_| self.shape.journal == Journal::File),
+            ..self.sources(&older, &others, &aside, rng.one_in(3))
         };
         let first = (first + damages.len()) % self.members.len();
         if sources.in_use {
@@ -355,7 +353,14 @@ impl<'a> Case<'a> {
         } else {
             (true, true)
         };
-        if !self.used(&damages, "after the damage", changes, sources.in_use || looked, complaints)? || !goes_back {
+        let can_be_rebuilt = !goes_back || rng.one_in(3);
+        if !self.used(&damages, "after the damage", changes, sources.in_use || looked, complaints)? || !complaints.is_empty() {
+            return Ok(());
+        }
+        if can_be_rebuilt && damages.iter().all(Damage::can_be_rebuilt) {
+            return self.rebuilt(&damages, complaints);
+        }
+        if !goes_back {
             return Ok(());
         }
         for damage in damages.iter().rev() {
@@ -450,6 +455,23 @@ impl<'a> Case<'a> {
         Ok(())
     }
 
+    /// What damages take from, with no journal beside the members.
+    fn sources<'b>(&'b self, older: &'b [PathBuf], others: &'b [PathBuf], aside: &'b Path, in_use: bool) -> Sources<'b> {
+        Sources {
+            members: &self.members,
+            bears: self.shape.bears,
+            whole_min: self.shape.member_count - self.shape.bears,
+            in_use,
+            as_root: self.as_root,
+            older,
+            others,
+            aside,
+            prefix: &self.prefix,
+            mounted: self.mounted,
+            journal: None,
+        }
+    }
+
     /// Whether damages of this name are asked for.
     fn wants(&self, what: &str) -> bool {
         let only = &self.ground.only;
@@ -489,15 +511,16 @@ impl<'a> Case<'a> {
         in_use: bool,
         complaints: &mut Complaints,
     ) -> Result<bool, String> {
-        let before = self.undamaged(damages);
+        let everything = self.everything();
         let status = self.status();
-        if self.undamaged(damages) != before {
-            complaints.push(format!("{when}: cxlraid status has changed a member"));
-        }
+        self.compare_everything(&everything, &format!("{when}: cxlraid status"), complaints);
+        let before = self.undamaged(damages);
         let is_mended = when.contains("back");
         let start = self.start(when, if is_mended { &[] } else { damages }, complaints);
-        if self.undamaged(damages) != before {
-            complaints.push(format!("{when}: reading has changed a member without damage"));
+        let after = self.undamaged(damages);
+        if after != before {
+            let change = difference(&before, &after);
+            complaints.push(format!("{when}: reading has changed a member without damage\n{change}"));
         }
         // Status compares which names there are and of which kind, and not whose they are.
         let of_a_name = damages.iter().any(|damage| damage.is_of_a_name() && !damage.is_exchange());
@@ -526,7 +549,7 @@ impl<'a> Case<'a> {
         match start {
             Start::Wrong => return Ok(false),
             Start::Refused(notices) => {
-                if is_mended || !damages.iter().any(|damage| damage.may_be_refused(self.uuid.get().is_some())) {
+                if is_mended || !damages.iter().any(|damage| damage.may_be_refused(self.knows_uuid())) {
                     complaints.push(format!(
                         "{when}: a start is refused, although what is not damaged is enough\n{}",
                         notices.join("\n")
@@ -610,8 +633,8 @@ impl<'a> Case<'a> {
     fn check_words(&self, notices: &[String], damages: &[Damage], when: &str, complaints: &mut Complaints) {
         let mut complain = |what: &str, line: &str| complaints.push(format!("{when}: {what}\n{line}"));
         for line in notices {
-            let names = |slot: usize| self.members.get(slot).is_some_and(|member| line.contains(&member.display().to_string()));
-            if !damages.is_empty() && !damages.iter().any(|damage| names(damage.slot) || damage.is_of_two()) {
+            let is_named = |damage: &Damage| self.names_member(line, damage.slot) || damage.is_of_two();
+            if !damages.is_empty() && !damages.iter().any(is_named) {
                 complain("a line names no member that was damaged", line);
             }
             if line.contains("degraded")
@@ -648,11 +671,37 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// The files of members without damage, as they lie there.
+    /// The files of members without damage, as they lie there, with their modes, owners, times and attributes.
     pub(crate) fn undamaged(&self, damages: &[Damage]) -> Vec<String> {
-        let is_whole = |slot: &usize| damages.iter().all(|damage| damage.slot != *slot && !damage.what.contains("Swapped"));
+        let is_whole = |slot: &usize| damages.iter().all(|damage| damage.slot != *slot && !damage.is_of_two());
         let slots = (0..self.members.len()).filter(is_whole);
-        slots.map(|slot| list(&self.members[slot].join(&self.prefix)).unwrap_or_else(|error| error)).collect()
+        slots.flat_map(|slot| described(&self.members[slot], &|name| name != META)).collect()
+    }
+
+    /// Everything on all members, as it lies there.
+    pub(crate) fn everything(&self) -> Vec<String> {
+        let described = |(slot, member): (usize, &PathBuf)| -> Vec<String> {
+            described(member, &|_| true).into_iter().map(|line| format!("m{slot}/{line}")).collect()
+        };
+        self.members.iter().enumerate().flat_map(described).collect()
+    }
+
+    /// Complains if something on a member is not as it was before `what`, which changes nothing.
+    pub(crate) fn compare_everything(&self, before: &[String], what: &str, complaints: &mut Complaints) {
+        let after = self.everything();
+        if after != before {
+            complaints.push(format!("{what} has changed a member\n{}", difference(before, &after)));
+        }
+    }
+
+    /// Whether a line names the member in a slot.
+    pub(crate) fn names_member(&self, line: &str, slot: usize) -> bool {
+        self.members.get(slot).is_some_and(|member| line.contains(&member.display().to_string()))
+    }
+
+    /// Whether programs are told the array's UUID.
+    pub(crate) fn knows_uuid(&self) -> bool {
+        self.uuid.get().is_some()
     }
 }
 

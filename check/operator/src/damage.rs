@@ -554,6 +554,27 @@ impl Damage {
         self.what == "member PrefixEmptied" || self.is_of_a_name()
     }
 
+    /// Whether a table of `.cxlraid` was damaged that is not the superblock.
+    pub(crate) fn is_of_table(&self) -> bool {
+        TABLES[1..].iter().any(|name| self.what.split(' ').next() == Some(name))
+    }
+
+    /// Whether `cxlraid rebuild` can make what was damaged anew from the other members, and must: it is a member of the array
+    /// whose own files are left, or an empty directory that is no mount point.
+    pub(crate) fn can_be_rebuilt(&self) -> bool {
+        let of_member = ["member EmptyDirectory", "member OnlyMeta", "member PrefixEmptied", "member Older", COPIED_IN_USE];
+        of_member.contains(&self.what.as_str())
+            || self.is_of_superblock()
+                && ![" Locked", "OfAnotherArray", "OfAnotherMember"].iter().any(|how| self.what.ends_with(how))
+            || self.is_of_table() && !self.what.ends_with(" Locked")
+            || ["file Cut", "file Grown"].iter().any(|what| self.what.starts_with(what))
+    }
+
+    /// Whether a superblock was damaged.
+    pub(crate) fn is_of_superblock(&self) -> bool {
+        self.what.starts_with("superblock ")
+    }
+
     /// Whether the next member was changed, too.
     pub(crate) fn is_of_two(&self) -> bool {
         self.what == "member Swapped"

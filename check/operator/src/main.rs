@@ -6,12 +6,15 @@
 //! Judged: no wrong byte and no missing name is ever read; what was acknowledged is there; an array that does not start says why, names the member and changes nothing, and no program learns of it
 //! as "no such file"; members without damage are not changed by reading; what `cxlraid status` says is what a start does.
 
+mod beyond;
 mod case;
 mod damage;
 mod mounts;
 mod options;
+mod rebuilt;
 mod shape;
 mod split;
+mod tree;
 mod work;
 
 use std::process::ExitCode;

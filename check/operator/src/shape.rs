@@ -34,6 +34,11 @@ impl Shape {
         Self { label: "apart", level: "5", member_count: 3, bears: 1, chunk: "4K", journal: Journal::File },
     ];
 
+    /// Whether files lie on several mirrors, so that more members may be lost than `bears`, if they are the right ones.
+    pub(crate) fn has_several_mirrors(&self) -> bool {
+        ["10", "01"].contains(&self.level)
+    }
+
     /// The slots of two halves of which each serves the array alone, where the level has such halves.
     pub(crate) fn halves(&self) -> Option<[&'static [usize]; 2]> {
         match self.label {

@@ -11,7 +11,7 @@ const REVIEWED: &[(&str, usize)] = &[
     ("core and alloc", 205),
     ("cxlraid-array", 378),
     ("cxlraid-dax", 31),
-    ("cxlraid-file", 255),
+    ("cxlraid-file", 258),
     ("cxlraid-format", 1),
     ("cxlraid-intent", 13),
     ("cxlraid-layout", 5),

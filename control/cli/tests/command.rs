@@ -466,7 +466,7 @@ fn a_start_gives_the_reason_that_status_gives() {
             },
             "is damaged",
             "not a cxlraid superblock (no magic); check that this path is a member, or create an array on it",
-            rebuild,
+            "put its superblock back, or empty the directory, and 'cxlraid rebuild' makes it anew",
         ),
         (
             &|m1| {

@@ -7,7 +7,12 @@ use bench::{
     filled::{FILES, assert_bears, assert_whole, filled},
     out, refused,
 };
-use std::{fs, process::Stdio, time::Duration};
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Stdio},
+    time::Duration,
+};
 
 #[test]
 fn a_new_device_in_a_members_place_is_rebuilt() {
@@ -25,6 +30,32 @@ fn a_new_device_in_a_members_place_is_rebuilt() {
             assert_bears(&bench, missing);
         }
         assert!(out(&bench.run(&["rebuild", "db"])).contains("nothing to rebuild"));
+    }
+}
+
+/// Superblocks have a member in sync until a change records its loss. `status` advises the rebuild before, so it works before.
+#[test]
+fn a_member_whose_tables_are_lost_or_covered_is_rebuilt_before_a_change() {
+    type Cover<'a> = &'a dyn Fn(&Path);
+    let covers: [(&str, Cover<'_>); 4] = [
+        ("inodes", &|_| ()),
+        ("lanes", &|table| std::os::unix::fs::symlink("/etc/passwd", table).unwrap()),
+        ("names", &|table| fs::create_dir(table).unwrap()),
+        ("backings", &|table| assert!(Command::new("mkfifo").arg(table).status().unwrap().success())),
+    ];
+    for (name, cover) in covers {
+        let bench = filled();
+        let table = bench.path("m1/.cxlraid").join(name);
+        fs::remove_file(&table).unwrap();
+        cover(&table);
+        let status = bench.run(&["status", "db"]);
+        assert!(status.status.code() == Some(3) && out(&status).contains(&format!(": .cxlraid/{name} is ")), "{}", out(&status));
+        let rebuilt = bench.run(&["rebuild", "db"]);
+        assert!(rebuilt.status.success(), "{name}: {}", err(&rebuilt));
+        assert_eq!(bench.run(&["status", "db"]).status.code(), Some(0), "{name}");
+        for missing in ["m0", "m2"] {
+            assert_bears(&bench, missing);
+        }
     }
 }
 

@@ -15,7 +15,9 @@ use crate::access;
 use crate::error::AttachError;
 use crate::journal::copy_onto;
 use crate::member::{Standing, inspect};
-use crate::superblock::{for_slot, make_directories, make_tables, open_meta, probe, random_uuid, read, start_superblock};
+use crate::superblock::{
+    clear_way, for_slot, make_directories, make_tables, open_meta, probe, random_uuid, read, start_superblock,
+};
 use crate::tables;
 use format::{MemberEntry, MemberState, Superblock, Uuid};
 use sys::OsError;
@@ -29,14 +31,14 @@ impl Array {
     /// member has now.
     ///
     /// # Errors
-    /// [`AttachError::InSync`] for a member in use. [`AttachError::NotEmpty`], [`AttachError::OtherArray`], [`AttachError::NotThere`] or [`AttachError::Superblock`] for a directory in which no member can be made; then nothing
+    /// [`AttachError::InSync`] for a member in use whose tables are whole. [`AttachError::NotEmpty`], [`AttachError::OtherArray`], [`AttachError::NotThere`] or [`AttachError::Superblock`] for a directory in which no member can be made; then nothing
     /// has been changed in it.
     pub fn begin_member(&self, slot: Slot) -> Result<Uuid, AttachError> {
         let member = self.members.get(slot).ok_or(AttachError::Vanished)?;
         let path = &member.path;
         let failed = |action| move |error| AttachError::os(path, action, error);
         if member.standing == Standing::InSync {
-            return Err(AttachError::InSync { path: path.clone() });
+            self.do_without_flawed(slot)?;
         }
         let finding = inspect(path)?;
         let root = finding.refillable_root(self.uuid, slot)?;
@@ -48,6 +50,7 @@ impl Array {
         self.runtime.forget_begun(slot);
         let make = || {
             let meta = open_meta(root, newest.access)?;
+            clear_way(&meta)?;
             start_superblock(&meta, &fresh)?;
             access::give(&meta, newest.access, access::directory_mode(newest.access.mode))?;
             make_tables(&fresh, &meta)?;
@@ -55,6 +58,19 @@ impl Array {
             copy_onto(self.journal.as_ref(), &self.geometry, slot, &meta, newest.access)
         };
         make().map_err(failed("create")).map(|()| fresh.member_uuid)
+    }
+
+    /// Takes a member out that its superblock has in sync, but whose tables are not whole: a start does without it.
+    ///
+    /// # Errors
+    /// [`AttachError::InSync`] if its tables are whole, or if the others cannot do without it.
+    pub(crate) fn do_without_flawed(&self, slot: Slot) -> Result<(), AttachError> {
+        let (member, use_count) = (&self.members[slot], self.runtime.use_count());
+        let in_sync = || AttachError::InSync { path: member.path.clone() };
+        if member.meta().is_none_or(|meta| tables::flaw(meta, self.uuid, use_count).is_none()) {
+            return Err(in_sync());
+        }
+        if self.in_use().contains(slot) { self.do_without(slot, OsError::IO).map_err(|_| in_sync()) } else { Ok(()) }
     }
 
     /// Says in the superblocks of all members that a member, which [`Array::begin_member`] began, is in use and being rebuilt. The caller is alone with the array and holds it, and leaves it to be attached anew.

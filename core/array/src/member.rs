@@ -118,7 +118,11 @@ impl Member {
     /// Returns what an operator can do about a member that is not used. A member in sync needs nothing.
     #[must_use]
     pub fn remedy(&self) -> &'static str {
-        why::remedy(self.standing)
+        match self.standing {
+            // Its superblock cannot be read, so nothing says that what lies there may be given up.
+            Standing::Damaged if self.root().is_none() => why::NO_SUPERBLOCK_REMEDY,
+            standing => why::remedy(standing),
+        }
     }
 
     /// Returns what a start says of a member that it does without, and why: "is stale (changes were made while it was away)". A

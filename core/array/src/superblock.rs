@@ -14,7 +14,7 @@ use crate::regular::{open_or_make, open_regular};
 use crate::tables;
 use alloc::vec::Vec;
 use format::{Access, ArrayName, Features, LANE_FILE_BYTES, MemberEntry, MemberState, Superblock, TableHeader, TableKind, Uuid};
-use sys::rustix::fs::{self, AtFlags, Mode, OFlags, XattrFlags};
+use sys::rustix::fs::{self, AtFlags, FileType, Mode, OFlags, XattrFlags};
 use sys::rustix::io::pwrite;
 use sys::rustix::process::{getegid, geteuid};
 use sys::{AsFd, OsError, OwnedFd, Result};
@@ -80,14 +80,17 @@ fn prepare_members(
     Ok(metas)
 }
 
+/// The files of `.cxlraid` beside the superblock.
+const TABLES: [&core::ffi::CStr; 5] =
+    [format::INODES_FILE, format::BACKINGS_FILE, format::LANES_FILE, format::NAMES_FILE, format::JOURNAL_FILE];
+
 /// Takes away what a creation that has failed made on one member, whose directory was empty before.
 fn unmake(root: &OwnedFd, prefixes: &[Vec<u8>]) {
     prefixes.iter().for_each(|prefix| remove_directories(root, prefix));
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let Ok(meta) = fs::openat(root, format::DIRECTORY, flags, Mode::empty()) else { return };
-    let tables = [format::INODES_FILE, format::BACKINGS_FILE, format::LANES_FILE, format::NAMES_FILE, format::JOURNAL_FILE];
     // The superblock goes last: it shows that the other files are those of a creation.
-    for name in tables.into_iter().chain([format::SUPERBLOCK_FILE]) {
+    for name in TABLES.into_iter().chain([format::SUPERBLOCK_FILE]) {
         let _ = fs::unlinkat(&meta, name, AtFlags::empty());
     }
     let _ = fs::unlinkat(root, format::DIRECTORY, AtFlags::REMOVEDIR);
@@ -172,6 +175,25 @@ pub(crate) fn open_meta(root: &OwnedFd, access: Access) -> Result<OwnedFd> {
     }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     fs::openat(root, format::DIRECTORY, flags, Mode::empty())
+}
+
+/// Removes what is no regular file and lies where files of `.cxlraid` are to be made: somebody put it there.
+///
+/// # Errors
+/// `NOTEMPTY` for a directory with something in it, which is not removed, and what the kernel says.
+pub(crate) fn clear_way(meta: &OwnedFd) -> Result<()> {
+    for name in TABLES.into_iter().chain([format::SUPERBLOCK_FILE, SUPERBLOCK_TO_BE, format::INODES_HEADER_FILE]) {
+        let flags = match fs::statat(meta, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(OsError::NOENT) => continue,
+            stat => match FileType::from_raw_mode(stat?.st_mode) {
+                FileType::RegularFile => continue,
+                FileType::Directory => AtFlags::REMOVEDIR,
+                _ => AtFlags::empty(),
+            },
+        };
+        fs::unlinkat(meta, name, flags)?;
+    }
+    Ok(())
 }
 
 /// Makes a member's superblock whole or not at all, in the place of the old one if there is one. The old one belongs to

@@ -21,6 +21,9 @@ pub const JOURNAL_LOST: &str = ".cxlraid/journal is missing, damaged or another 
 /// Another directory lies at the member's path than the one that was opened there.
 pub const MOVED: &str = "its directory was removed or replaced";
 
+/// What an operator can do about a member whose superblock is damaged.
+pub const NO_SUPERBLOCK_REMEDY: &str = "put its superblock back, or empty the directory, and 'cxlraid rebuild' makes it anew";
+
 /// Returns what an operator can do about a member that is not used for this reason. A member in sync needs nothing.
 #[must_use]
 pub const fn remedy(standing: Standing) -> &'static str {

@@ -191,7 +191,7 @@ impl Inode {
     }
 
     /// The members that are known to have lost bytes of the file, or are found too short for it.
-    fn lost_bytes(&self) -> MemberSet {
+    pub(crate) fn lost_bytes(&self) -> MemberSet {
         let noted = self.noted().map_or(MemberSet::EMPTY, |noted| noted.lost);
         noted.union(self.cut_by_owner()).union(self.short(self.size()))
     }
@@ -247,7 +247,8 @@ impl Inode {
             array.before_change()?;
         }
         let had_slack = self.shared().flags.load(Ordering::Relaxed) & format::FLAG_SLACK != 0;
-        let times = self.times_from_others_than(range.lost);
+        let known = range.lost.union(short).union(self.left_out());
+        let times = if known.is_empty() { None } else { self.times_from_others_than(known) };
         self.with_cut_back(|cut| {
             let durable = range.lost.minus(cut);
             range.lost = range.lost.union(cut).union(self.note_short(size, range.lost.union(cut))?);
@@ -268,12 +269,7 @@ impl Inode {
         if !had_slack && self.is_left_alone() {
             self.give_back_slack(size)?;
         }
-        if let Some(times) = times {
-            // What is computed is as old as the file.
-            for (_, backing) in self.in_use() {
-                let _ = futimens(backing.fd(), &times);
-            }
-        }
+        self.keep_times(times);
         Ok(noted)
     }
 
@@ -288,15 +284,24 @@ impl Inode {
         Ok(())
     }
 
-    /// The file's times, from a member that did not lose it; None if `lost` is empty. To store bytes on the
-    /// others changes their files' times, so the caller sets them afterwards.
-    fn times_from_others_than(&self, lost: MemberSet) -> Option<Timestamps> {
-        if lost.is_empty() {
-            return None;
+    /// Returns the file's times from a member that did not lose it: one whose backing file is as long as the size asks for, if
+    /// there is such a one, since nobody has made that longer by hand. A mend changes the times of backing files, so the caller
+    /// gives them back afterwards ([`Self::keep_times`]).
+    pub(crate) fn times_from_others_than(&self, lost: MemberSet) -> Option<Timestamps> {
+        let kept = self.geometry.member_bytes(self.size());
+        let is_exact = |backing: &&Backing| backing.bytes().is_ok_and(|bytes| bytes == kept);
+        let whole = || self.in_use().filter(|(slot, _)| !lost.contains(*slot)).map(|(_, backing)| backing);
+        let backing = whole().find(is_exact).or_else(|| whole().next())?;
+        fstat(backing.fd()).ok().map(|stat| times_of(&stat))
+    }
+
+    /// Gives all backing files these times: what was mended is as old as the file. Only the file's owner may; with others the
+    /// file is as new as the mend.
+    pub(crate) fn keep_times(&self, times: Option<Timestamps>) {
+        let Some(times) = times else { return };
+        for (_, backing) in self.in_use() {
+            let _ = futimens(backing.fd(), &times);
         }
-        let whole = self.in_use().find(|(slot, _)| !lost.contains(*slot));
-        let stat = whole.and_then(|(_, backing)| fstat(backing.fd()).ok())?;
-        Some(times_of(&stat))
     }
 
     /// Whether a member in use has less of the file than the size asks for.

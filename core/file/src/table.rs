@@ -9,8 +9,11 @@ use alloc::vec::Vec;
 use array::{Array, Member, has_failed};
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use dax::{Access, Backing, PersistenceDomain};
-use format::{FLAGS_OFFSET, INODE_COUNT_MAX, INODE_RECORD_BYTES, InodeRecord, InodeState, LOST_MASK_OFFSET, NOTES_CHECK_OFFSET};
-use format::{RESYNC_END_OFFSET, RESYNC_START_OFFSET, SIZE_CHECK_OFFSET, SIZE_OFFSET, STATE_OFFSET, Shape, TABLE_HEADER_BYTES};
+use format::{FLAGS_OFFSET, INODE_COUNT_MAX, INODE_RECORD_BYTES, InodeRecord, InodeState, LANE_FILE_BYTES, LOST_MASK_OFFSET};
+use format::{
+    NOTES_CHECK_OFFSET, RESYNC_END_OFFSET, RESYNC_START_OFFSET, SIZE_CHECK_OFFSET, SIZE_OFFSET, STATE_OFFSET, Shape,
+    TABLE_HEADER_BYTES,
+};
 use format::{TableHeader, TableKind, inode_record_offset, inode_table_bytes, notes_check, size_check};
 use medium::Medium;
 use persist::fault::guard;
@@ -472,7 +475,9 @@ fn open_tables_but(
 ) -> Result<Vec<Option<Backing>>, OsError> {
     let is_optional = array::tables::is_optional(kind);
     let use_count = array.runtime().use_count();
-    let is_table = |file: &Backing| array::tables::is_usable(kind, array.uuid(), use_count, &beginning(file));
+    // The lanes have one length, which every write counts upon.
+    let is_long = |file: &Backing| kind != TableKind::Lanes || file.bytes().is_ok_and(|bytes| bytes >= LANE_FILE_BYTES as u64);
+    let is_table = |file: &Backing| is_long(file) && array::tables::is_usable(kind, array.uuid(), use_count, &beginning(file));
     let is_usable = |file: &Backing| is_table(file) || is_optional && file.bytes() == Ok(0);
     array
         .members()

@@ -264,6 +264,7 @@ impl Inode {
         }
         self.files.array().before_change()?;
         let held = self.lock_stripes(Blocks::ALL)?;
+        let times = self.times_from_others_than(self.lost_bytes());
         // What waits in the journal comes first. It may make the file longer, and nothing may be computed from stripes
         // that do not fit.
         self.replay_behind(u64::MAX)?;
@@ -290,6 +291,7 @@ impl Inode {
             })?;
             self.on_members(|backing| backing.set_len(kept))?;
         }
+        self.keep_times(times);
         shared.tail_unfinished.store(0, Ordering::Relaxed);
         drop(held);
         Ok(())
