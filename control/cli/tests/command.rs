@@ -384,7 +384,7 @@ fn commands_name_the_members_whose_tables_are_lost() {
     }
     let refusal = refused_after_warnings(&bench.run(&["retrieve", "-a", "db", "/data/file", "back"])).1;
     for member in ["m1", "m2"] {
-        let named = format!("{} damaged or missing files in .cxlraid", bench.path(member).display());
+        let named = format!("{}: .cxlraid/lanes is missing", bench.path(member).display());
         assert!(refusal.contains(&named), "{refusal}");
     }
 }

@@ -294,7 +294,13 @@ impl AttachError {
                     Standing::Failed => "failed",
                     Standing::Missing | Standing::Leaving => "missing",
                 };
-                alloc::format!("{} {why}", show(&member.path))
+                let path = show(&member.path);
+                match (&member.finding, member.standing) {
+                    (Some(cause), Standing::Failed) if member.refusal.is_none() => alloc::format!("{path} {why}: {cause}"),
+                    // What is wrong with its tables.
+                    (Some(cause), Standing::Damaged) if member.root().is_some() => alloc::format!("{path}: {cause}"),
+                    _ => alloc::format!("{path} {why}"),
+                }
             })
             .collect();
         let is_stale = |member: &Member| member.standing == Standing::Stale;

@@ -85,7 +85,12 @@ pub(crate) fn has_fewer_in_sync(members: &[Member], before: &[Standing]) -> bool
 pub(crate) fn judge(config: &Config, findings: Vec<Finding>) -> Result<Verdict, AttachError> {
     let is_meant = |superblock: &&Superblock| config.uuid.is_none_or(|uuid| superblock.array_uuid == uuid);
     let newest = Superblock::newest(findings.iter().filter_map(Finding::superblock).filter(is_meant));
-    let refusal = findings.iter().find_map(Finding::refusal).cloned();
+    // A member that this program must not write goes out, but what it says of the others counts: they may have missed what it has.
+    let is_writable = |superblock: &&Superblock| superblock.unknown_read_only_features() == 0;
+    let writable = findings.iter().filter_map(Finding::superblock).filter(is_meant).filter(is_writable);
+    let writable = Superblock::newest(writable).cloned();
+    let mut own = findings.iter().filter(|finding| finding.superblock().as_ref().is_some_and(is_meant));
+    let refusal = findings.iter().find_map(Finding::refusal).cloned().or_else(|| own.find_map(Finding::read_only_features));
     let newest = newest.cloned().ok_or_else(|| refusal.clone().unwrap_or_else(|| not_there(config, &findings)))?;
     check_against(config, &newest)?;
     split::check(findings.iter().filter(|finding| finding.is_of(newest.array_uuid)))?;
@@ -108,18 +113,21 @@ pub(crate) fn judge(config: &Config, findings: Vec<Finding>) -> Result<Verdict, 
                 expected: newest.array_uuid,
             });
         }
-        let bits = superblock.unknown_read_only_features();
-        if bits != 0 {
-            return Err(AttachError::ReadOnlyFeatures { path: finding.path.clone(), bits });
-        }
         let slot = superblock.slot;
         let standing = standing(superblock, &newest);
         if slot >= members.len() || members[slot].is_some() {
             return Err(AttachError::SlotTwice { path: finding.path.clone(), slot });
         }
+        if let Some(error) = finding.read_only_features() {
+            members[slot] = Some(Finding::refused(finding.path, error).into_missing(slot));
+            continue;
+        }
         let is_rebuilding = standing == Standing::InSync && newest.members[slot].state == MemberState::Rebuilding;
-        let reason = (standing == Standing::Stale).then(|| why::stale(superblock, &newest).into());
-        members[slot] = Some(Member { is_rebuilding, finding: reason, ..finding.into_member(slot, standing) });
+        let stale = (standing == Standing::Stale).then(|| why::stale(superblock, &newest).into());
+        let member = finding.into_member(slot, standing);
+        let reason = stale.or(member.finding);
+        let is_rebuilding = is_rebuilding && member.standing == Standing::InSync;
+        members[slot] = Some(Member { is_rebuilding, finding: reason, ..member });
     }
     // What has no superblock stands for the slots that are left, in the order given.
     let mut rest = without_superblock.into_iter();
@@ -135,7 +143,7 @@ pub(crate) fn judge(config: &Config, findings: Vec<Finding>) -> Result<Verdict, 
     match refusal {
         // Without that one it could be used.
         Some(refusal) if !newest.geometry()?.survives(lacking(&members)) => Err(refusal),
-        _ => Ok(Verdict { superblock: newest, members }),
+        _ => Ok(Verdict { superblock: writable.unwrap_or(newest), members }),
     }
 }
 
@@ -192,4 +200,97 @@ fn standing(own: &Superblock, newest: &Superblock) -> Standing {
     let believed = newest.members[own.slot];
     let is_believed = believed.state.is_in_use() && believed.uuid == own.member_uuid && own.is_current(newest);
     if is_believed { Standing::InSync } else { Standing::Stale }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::test_array::{Home, three_members};
+    use crate::{Array, AttachError, Config, Standing};
+    use format::{SUPERBLOCK_BYTES, Superblock};
+    use std::vec::Vec;
+    use units::MemberSet;
+
+    /// The superblocks of a member, changed by `change`.
+    fn rewrite(home: &Home, slot: usize, change: impl Fn(&mut Superblock)) {
+        let path = home.path(std::format!("m{slot}/.cxlraid/superblock"));
+        let (mut superblock, _) = Superblock::choose(&std::fs::read(&path).unwrap()).unwrap();
+        change(&mut superblock);
+        let bytes = superblock.encode();
+        std::fs::write(path, [bytes, bytes].concat()).unwrap();
+    }
+
+    fn made(name: &str, level: layout::Level) -> (Home, Config) {
+        let (home, config) = three_members(name, level);
+        let array = Array::attach(&config).unwrap();
+        let _ = std::fs::remove_file(crate::runtime::segment_path(array.uuid()));
+        (home, config)
+    }
+
+    fn superblocks(home: &Home) -> Vec<Vec<u8>> {
+        (0..3).map(|slot| std::fs::read(home.path(std::format!("m{slot}/.cxlraid/superblock"))).unwrap()).collect()
+    }
+
+    #[test]
+    fn a_member_with_features_that_forbid_writing_is_out_and_left_as_it_is() {
+        assert_eq!(SUPERBLOCK_BYTES, 2 * format::COPY_BYTES);
+        // The counts are the others', or an update came to that member first.
+        for ahead in [0, 1] {
+            let (home, config) = made("features", layout::Level::Raid5);
+            rewrite(&home, 1, |own| {
+                own.features.read_only_compatible = 2;
+                own.event_count += ahead;
+                own.previous_update_id = if ahead == 1 { own.update_id } else { own.previous_update_id };
+                own.update_id += ahead;
+            });
+            let before = superblocks(&home);
+            let found = Array::foresee(&config).unwrap();
+            assert_eq!(found[1].standing, Standing::Damaged);
+            let why = found[1].reason().unwrap();
+            assert!(why.contains("m1: ") && why.contains("must not write with (bits 0x2)"), "{why}");
+            let array = Array::attach(&config).unwrap();
+            assert_eq!(array.in_use(), MemberSet::from_bits(0b101), "{ahead}");
+            array.before_change().unwrap();
+            let _ = std::fs::remove_file(crate::runtime::segment_path(array.uuid()));
+            let after = superblocks(&home);
+            assert!(after[1] == before[1] && after[0] != before[0] && after[2] != before[2], "{ahead}");
+            let (of_first, _) = Superblock::choose(&after[0]).unwrap();
+            assert!(of_first.features.read_only_compatible == 0 && !of_first.members[1].state.is_in_use());
+        }
+    }
+
+    /// What the others have missed counts, also where the member that has it must not be written: without it they are not enough.
+    #[test]
+    fn members_that_have_missed_what_an_unwritable_one_has_are_not_used() {
+        let (home, config) = made("unwritable", layout::Level::Raid1);
+        rewrite(&home, 1, |own| {
+            own.features.read_only_compatible = 2;
+            own.event_count += 4;
+        });
+        let before = superblocks(&home);
+        let refused = Array::attach(&config).map(drop).unwrap_err();
+        assert!(matches!(refused, AttachError::ReadOnlyFeatures { bits: 2, .. }), "{refused}");
+        assert!(superblocks(&home) == before);
+    }
+
+    #[test]
+    fn features_that_forbid_writing_on_more_members_than_may_fail_refuse_a_start() {
+        for is_incompatible in [false, true] {
+            let (home, config) = made("refused", layout::Level::Raid5);
+            for slot in [0, 2] {
+                rewrite(&home, slot, |own| {
+                    let features = &mut own.features;
+                    *if is_incompatible { &mut features.incompatible } else { &mut features.read_only_compatible } = 1 << 40;
+                });
+            }
+            let before = superblocks(&home);
+            let refused = Array::attach(&config).map(drop).unwrap_err();
+            let is_right = match refused {
+                AttachError::ReadOnlyFeatures { bits, .. } => !is_incompatible && bits == 1 << 40,
+                AttachError::Superblock { .. } => is_incompatible,
+                _ => false,
+            };
+            assert!(is_right, "{is_incompatible}");
+            assert!(superblocks(&home) == before);
+        }
+    }
 }

@@ -4,11 +4,11 @@ use crate::access;
 use crate::error::{AttachError, describe};
 use crate::regular::{NOT_A_FILE, open_regular};
 use crate::runtime::Directory;
-use crate::tables;
+use crate::tables::{self, Headers};
 use crate::why;
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
-use format::{Superblock, SuperblockError, Uuid};
+use format::{Superblock, SuperblockError, TableKind, Uuid, Version};
 use sys::high_fd::Raised;
 use sys::rustix::fs::{self, AtFlags, Dir, Mode, OFlags};
 use sys::{AsFd, BorrowedFd, OsError, OwnedFd};
@@ -186,6 +186,8 @@ enum What {
         directories: Directories,
         device: u64,
         superblock: alloc::boxed::Box<Superblock>,
+        /// A table of the member that a program with a newer format has written, and that format.
+        newer: Option<(TableKind, Version)>,
     },
 }
 
@@ -272,10 +274,11 @@ fn read_member(path: &[u8], mut directories: Directories) -> Result<What, Attach
     let mut bytes = [0u8; format::SUPERBLOCK_BYTES];
     let length = read_fully(&file, &mut bytes).map_err(|error| AttachError::os(path, "read the superblock of", error))?;
     match Superblock::choose(&bytes[..length]) {
-        Ok((superblock, _)) if crate::tables::belong_to_another(&directories.meta, &superblock) => {
-            Ok(What::Damaged { error: SuperblockError::OfAnotherMember, root: directories.root })
-        }
         Ok((superblock, _)) => {
+            let headers = Headers::read(&directories.meta, &superblock);
+            if headers.belong_to_another {
+                return Ok(What::Damaged { error: SuperblockError::OfAnotherMember, root: directories.root });
+            }
             let device = fs::fstat(&directories.root).map_err(|error| AttachError::os(path, "stat", error))?.st_dev;
             // Names below a prefix need rights on its directory, not on the member's: a user of the array's group may have none there.
             fs::accessat(&directories.meta, c".", fs::Access::WRITE_OK, AtFlags::empty()).map_err(|error| match error {
@@ -284,7 +287,7 @@ fn read_member(path: &[u8], mut directories: Directories) -> Result<What, Attach
             })?;
             let file = Raised::new(file).map_err(|error| AttachError::os(path, "open the superblock of", error))?;
             directories.superblock = Some(file);
-            Ok(What::Member { directories, device, superblock: alloc::boxed::Box::new(superblock) })
+            Ok(What::Member { directories, device, superblock: alloc::boxed::Box::new(superblock), newer: headers.newer })
         }
         Err(
             error @ (SuperblockError::NewerVersion { .. }
@@ -339,7 +342,18 @@ impl Finding {
 
     /// A directory that this user may not look into.
     pub(crate) fn closed(path: &[u8]) -> Self {
-        Self { path: path.to_vec(), what: What::Refused(AttachError::os(path, "open", OsError::ACCESS)) }
+        Self::refused(path.to_vec(), AttachError::os(path, "open", OsError::ACCESS))
+    }
+
+    /// What cannot be used, for the reason given.
+    pub(crate) fn refused(path: Vec<u8>, error: AttachError) -> Self {
+        Self { path, what: What::Refused(error) }
+    }
+
+    /// The features that forbid this program to write the member, as the reason why it cannot be used. None if there are none.
+    pub(crate) fn read_only_features(&self) -> Option<AttachError> {
+        let bits = self.superblock()?.unknown_read_only_features();
+        (bits != 0).then(|| AttachError::ReadOnlyFeatures { path: self.path.clone(), bits })
     }
 
     /// Its `.cxlraid`, if it is a member.
@@ -403,12 +417,13 @@ impl Finding {
 
     pub(crate) fn into_member(self, slot: Slot, standing: Standing) -> Member {
         match self.what {
-            What::Member { directories, device, superblock } => Member {
+            // What a newer program has written is left as it is.
+            What::Member { directories, device, superblock, newer } => Member {
                 slot,
                 path: self.path,
-                standing,
+                standing: if newer.is_some() && standing == Standing::InSync { Standing::Damaged } else { standing },
                 refusal: None,
-                finding: None,
+                finding: newer.map(|(kind, found)| why::newer_table(kind, found)),
                 device,
                 uuid: superblock.member_uuid,
                 is_rebuilding: false,

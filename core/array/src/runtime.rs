@@ -491,6 +491,11 @@ impl Runtime {
         !one.minus(before).is_empty()
     }
 
+    /// Takes back that the caller tells of the loss of a member: whoever claims it next does.
+    pub fn give_back_telling(&self, slot: units::Slot) {
+        self.segment().out_told.fetch_and(!MemberSet::EMPTY.with(slot).bits(), Ordering::AcqRel);
+    }
+
     /// Whether the superblocks know of this use of the array: the time in which processes are attached without a gap.
     #[inline]
     #[must_use]

@@ -8,8 +8,9 @@ use crate::regular::{NOT_A_FILE, open_regular};
 use crate::superblock::{open_new, write_fully};
 use alloc::format;
 use alloc::string::String;
+use alloc::vec::Vec;
 use core::ffi::CStr;
-use format::{Access, LANE_FILE_BYTES, Superblock, TABLE_HEADER_BYTES, TableError, TableHeader, TableKind, Uuid};
+use format::{Access, LANE_FILE_BYTES, Superblock, TABLE_HEADER_BYTES, TableError, TableHeader, TableKind, Uuid, Version};
 use sys::rustix::fs::{AtFlags, OFlags, fdatasync, fstat, fsync, unlinkat};
 use sys::{AsFd as _, OsError, OwnedFd, Result};
 
@@ -30,29 +31,38 @@ const TABLES: [(TableKind, &CStr); 4] = [
     (TableKind::Backings, format::BACKINGS_FILE),
 ];
 
-/// Whether a superblock is not that of the member in whose `.cxlraid` it lies, by what the tables there say: two of them at
-/// least name one other member of the array, and none names the superblock's.
-///
-/// The fault it exists for: the superblock of a member that is away, put in the place of another's. What lies there would be
-/// taken for the other member's share of each file. One table that was put there by hand says nothing against the rest.
-pub(crate) fn belong_to_another(meta: &OwnedFd, superblock: &Superblock) -> bool {
-    let (mut named, mut count) = (None, 0);
-    for (kind, name) in TABLES {
-        let mut bytes = [0; TABLE_HEADER_BYTES];
-        let length = open_regular(meta.as_fd(), name, OFlags::RDONLY).and_then(|file| read_fully(&file, &mut bytes));
-        let Ok(header) = TableHeader::decode(kind, &bytes[..length.unwrap_or(0)]) else { continue };
-        if header.array_uuid != superblock.array_uuid || header.member_uuid == Uuid::NIL {
-            continue;
+/// What the headers of a member's tables say, beside the member's superblock.
+pub(crate) struct Headers {
+    /// Whether the superblock is not that of the member in whose `.cxlraid` it lies: two of the tables there at least name one other member of
+    /// the array, and none names the superblock's.
+    ///
+    /// The fault it exists for: the superblock of a member that is away, put in the place of another's. What lies there would be
+    /// taken for the other member's share of each file. One table that was put there by hand says nothing against the rest.
+    pub(crate) belong_to_another: bool,
+    /// A table that a program with a newer format has written, and that format.
+    pub(crate) newer: Option<(TableKind, Version)>,
+}
+
+impl Headers {
+    /// Reads the headers of the tables in `meta`, beside which `superblock` lies.
+    pub(crate) fn read(meta: &OwnedFd, superblock: &Superblock) -> Self {
+        let (mut others, mut is_own, mut newer) = (Vec::new(), false, None);
+        for (kind, name) in TABLES {
+            let mut bytes = [0; TABLE_HEADER_BYTES];
+            let length = open_regular(meta.as_fd(), name, OFlags::RDONLY).and_then(|file| read_fully(&file, &mut bytes));
+            match TableHeader::decode(kind, &bytes[..length.unwrap_or(0)]) {
+                Err(TableError::NewerVersion { found, .. }) => newer = newer.or(Some((kind, found))),
+                Err(_) => {}
+                Ok(header) if header.array_uuid != superblock.array_uuid || header.member_uuid == Uuid::NIL => {}
+                Ok(header) if header.member_uuid == superblock.member_uuid => is_own = true,
+                Ok(header) => others.push(header.member_uuid),
+            }
         }
-        if header.member_uuid == superblock.member_uuid || named.is_some_and(|named| named != header.member_uuid) {
-            return false;
-        }
-        named = Some(header.member_uuid);
-        count += 1;
+        let is_other =
+            |uuid: Uuid| superblock.members.iter().enumerate().any(|(slot, entry)| slot != superblock.slot && entry.uuid == uuid);
+        let is_one = others.len() >= 2 && others.iter().all(|&other| other == others[0]);
+        Self { belong_to_another: !is_own && is_one && is_other(others[0]), newer }
     }
-    let is_other =
-        |uuid: Uuid| superblock.members.iter().enumerate().any(|(slot, entry)| slot != superblock.slot && entry.uuid == uuid);
-    count >= 2 && named.is_some_and(is_other)
 }
 
 /// Whether the tables of a member are there and are this array's.

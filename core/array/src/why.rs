@@ -3,7 +3,7 @@
 use crate::member::Standing;
 use alloc::format;
 use alloc::string::String;
-use format::{MemberState, Superblock, Uuid};
+use format::{MemberState, Superblock, TableKind, Uuid, Version};
 
 /// Nothing is at the member's path.
 pub const NO_DIRECTORY: &str = "no such directory";
@@ -42,6 +42,12 @@ pub const fn remedy(standing: Standing) -> &'static str {
 #[must_use]
 pub fn of_array(found: Uuid) -> String {
     format!("belongs to array {found}")
+}
+
+/// A member one of whose tables has a format version that this program does not know.
+#[must_use]
+pub fn newer_table(kind: TableKind, found: Version) -> String {
+    format!("its {kind} has format version {found}, which needs a newer cxlraid")
 }
 
 /// Why a member with the superblock `own` is not in use by `newest`, the newest superblock of its array.
