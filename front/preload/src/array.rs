@@ -7,7 +7,7 @@ use crate::lock::{Lock, RawLock};
 use crate::report::{self, report};
 use ::array::config::{PATHS_DEFAULT, is_below, normalise};
 use ::array::events::{EventKind, LOG};
-use ::array::{Array, Config};
+use ::array::{Array, Config, Member};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use file::{Files, Keep};
 use heap::boxed::Box;
@@ -66,8 +66,24 @@ struct State {
     told: AtomicBool,
 }
 
-/// Lines for standard error; with a member's slot, one of its loss, which is told once.
-type Notices = Vec<(Option<units::Slot>, String)>;
+/// Lines for standard error, and what each of them is of.
+type Notices = Vec<(Subject, String)>;
+
+/// What a line for standard error is of.
+#[derive(Clone, Copy)]
+enum Subject {
+    /// The start of this process.
+    Start,
+    /// A member that the start does without. Of all processes one tells of it.
+    Without(Slot),
+    /// A member that this process took out of use while it started, which the event log and the system's log have. Of all processes one tells of it.
+    TakenOut(Slot),
+}
+
+/// Whether this process is starting: it has one thread then, and what happens to members is said later.
+static STARTING: AtomicBool = AtomicBool::new(false);
+/// What happens to members while this process starts.
+static EARLY: Lock<Notices> = Lock::new(Notices::new());
 
 static STATE: AtomicPtr<State> = AtomicPtr::new(core::ptr::null_mut());
 
@@ -96,53 +112,77 @@ pub(crate) fn namespace() -> Result<&'static Namespace, OsError> {
 pub(crate) fn tell() {
     let Some(state) = state() else { return };
     if !state.notices.is_empty() && !state.told.swap(true, Ordering::Relaxed) {
-        state.notices.iter().for_each(|(lost, notice)| match (lost, &state.namespace) {
-            (Some(slot), Ok(namespace)) if namespace.files().array().runtime().claim_telling(*slot) => {
-                let member = namespace.files().array().members().get(*slot).map(|member| member.path.as_slice());
+        state.notices.iter().for_each(|(subject, notice)| match (subject, &state.namespace) {
+            (Subject::Without(slot) | Subject::TakenOut(slot), Ok(namespace)) => {
+                let array = namespace.files().array();
+                if !array.runtime().claim_telling(*slot) {
+                    return;
+                }
+                if matches!(subject, Subject::TakenOut(_)) {
+                    report!("{notice}");
+                    return;
+                }
+                let member = array.members().get(*slot).map(|member| member.path.as_slice());
                 LOG.tell(EventKind::DegradedArray, member, None, "a program started without this member");
                 report::to_all(format_args!("{notice}"))
             }
-            (Some(_), Ok(_)) => {}
             _ => report!("{notice}"),
         });
     }
 }
 
+/// Tells of what happens to a member: at once, or while this process starts when the program first names something of the array.
+fn tell_of(subject: Subject, text: core::fmt::Arguments<'_>) {
+    if STARTING.load(Ordering::Relaxed) {
+        report::log(text);
+        EARLY.lock().push((subject, text.to_string()));
+    } else {
+        report::to_all(text);
+    }
+}
+
 /// Tells that this process has taken a member out of use. The caller may hold locks of the array, so nothing here looks at descriptors through the table.
-fn tell_loss(member: &::array::Member, why: Option<&str>) {
+fn tell_loss(member: &Member, why: Option<&str>) {
     LOG.tell(EventKind::Fail, Some(&member.path), None, "member failed and is out of use; the array is degraded");
-    let (member, why) = (member.shown(), why.unwrap_or("the kernel refused what a member must do"));
-    report::to_all(format_args!(
-        "{member}: member failed and is out of use; the array is degraded; {why}; see 'cxlraid status', and 'cxlraid rebuild' makes it anew once it works"
-    ));
+    let (slot, member, why) = (member.slot, member.shown(), why.unwrap_or("the kernel refused what a member must do"));
+    tell_of(
+        Subject::TakenOut(slot),
+        format_args!(
+            "{member}: member failed and is out of use; the array is degraded; {why}; see 'cxlraid status', and 'cxlraid rebuild' makes it anew once it works"
+        ),
+    );
 }
 
 /// Tells that records of a member's table did not fit their checks. The caller may hold locks of the array.
-fn tell_mend(member: &::array::Member) {
+fn tell_mend(member: &Member) {
     let what = "records of .cxlraid/inodes were damaged, or cut short by a crash";
     LOG.tell(EventKind::Healed, Some(&member.path), None, what);
     let member = member.shown();
-    report::to_all(format_args!(
-        "{member}: {what}; they were made anew from the other members; unless there was a crash, check its medium"
-    ));
+    tell_of(
+        Subject::Start,
+        format_args!("{member}: {what}; they were made anew from the other members; unless there was a crash, check its medium"),
+    );
 }
 
 /// Tells that a member goes out of use since it has not what the others have at a path.
-fn tell_lost_name(member: &::array::Member, path: &[u8]) {
+fn tell_lost_name(member: &Member, path: &[u8]) {
     LOG.tell(
         EventKind::Fail,
         Some(&member.path),
         None,
         "member lacks a name that the others have, and is out of use; the array is degraded",
     );
-    let (member, path) = (member.shown(), units::Shown(path));
-    report::to_all(format_args!(
-        "{member}: member has lost {path}, which the others have (removed or replaced by hand), and is out of use; the array is degraded; put back what was taken away, see 'cxlraid status'"
-    ));
+    let (slot, member, path) = (member.slot, member.shown(), units::Shown(path));
+    tell_of(
+        Subject::TakenOut(slot),
+        format_args!(
+            "{member}: member has lost {path}, which the others have (removed or replaced by hand), and is out of use; the array is degraded; put back what was taken away, see 'cxlraid status'"
+        ),
+    );
 }
 
 /// Tells once that a call is refused since a member has other names than the others.
-fn tell_difference(member: &::array::Member, path: &[u8]) {
+fn tell_difference(member: &Member, path: &[u8]) {
     static TOLD: AtomicBool = AtomicBool::new(false);
     if !TOLD.swap(true, Ordering::Relaxed) {
         let (member, path) = (member.shown(), units::Shown(path));
@@ -154,7 +194,7 @@ fn tell_difference(member: &::array::Member, path: &[u8]) {
 }
 
 /// Tells that a file is refused, since a backing file is too short and the members in use cannot give what is missing.
-fn tell_short(_: &::array::Member, host_path: &[u8]) {
+fn tell_short(_: &Member, host_path: &[u8]) {
     let path = units::Shown(host_path);
     report!(
         "{path}: is shorter than its file, and the other members in use cannot give what is missing; bring back the members that are out, or put the file back from a backup"
@@ -215,7 +255,7 @@ pub(crate) fn start(environment: &Environment) {
             namespace
         }
         Err(error) => {
-            notices.push((None, error.to_string()));
+            notices.push((Subject::Start, error.to_string()));
             mounts.extend(named_members(environment));
             Err(OsError::INVAL)
         }
@@ -287,10 +327,38 @@ pub(crate) fn lost() -> OsError {
     }
 }
 
+/// Attaches to the array, and notes what is to be said of that.
 fn attach(config: &Config, notices: &mut Notices) -> Result<Namespace, OsError> {
+    STARTING.store(true, Ordering::Relaxed);
+    let mut said = Notices::new();
+    let attached = attach_quietly(config, &mut said);
+    STARTING.store(false, Ordering::Relaxed);
+    let early = core::mem::take(&mut *EARLY.lock());
+    let Ok(namespace) = &attached else {
+        // A refusal that names the members says what happened to them.
+        let is_explained = matches!(&*said, [.., (Subject::Start, notice)] if why_refused(config).as_ref() == Some(notice));
+        if !is_explained {
+            notices.extend(early.into_iter().map(|(_, notice)| (Subject::Start, notice)));
+        }
+        notices.extend(said);
+        return attached;
+    };
+    notices.extend(said);
+    let array = namespace.files().array();
+    for (subject, notice) in early {
+        if let Subject::TakenOut(slot) = subject {
+            // Nobody has told of it yet.
+            array.runtime().give_back_telling(slot);
+        }
+        notices.push((subject, notice));
+    }
+    attached
+}
+
+fn attach_quietly(config: &Config, notices: &mut Notices) -> Result<Namespace, OsError> {
     let array = Array::attach(config)
         .map_err(|error| {
-            notices.push((None, error.to_string()));
+            notices.push((Subject::Start, error.to_string()));
             answer(error.os_error())
         })?
         .telling(::array::Tell {
@@ -312,7 +380,7 @@ fn attach(config: &Config, notices: &mut Notices) -> Result<Namespace, OsError> 
             _ => "check the members' permissions",
         };
         let notice = || format!("cannot open the array's tables under .cxlraid ({error}); {remedy}");
-        notices.push((None, why_refused(config).unwrap_or_else(notice)));
+        notices.push((Subject::Start, why_refused(config).unwrap_or_else(notice)));
         answer(error)
     })?;
     let namespace = Namespace::new(files).map_err(|error| {
@@ -323,7 +391,7 @@ fn attach(config: &Config, notices: &mut Notices) -> Result<Namespace, OsError> 
             let notice = || format!("cannot make the members' names the same after a crash ({error}); {remedy}");
             why_refused(config).unwrap_or_else(notice)
         };
-        notices.push((None, notice));
+        notices.push((Subject::Start, notice));
         answer(error)
     })?;
     if namespace.is_change_unfinished() {
@@ -331,7 +399,7 @@ fn attach(config: &Config, notices: &mut Notices) -> Result<Namespace, OsError> 
                     directory on a member is closed to this user";
         let remedy =
             "until root's or that user's program works on the array, or the directory is opened, changes of names answer EACCES";
-        notices.push((None, format!("{what}; {remedy}")));
+        notices.push((Subject::Start, format!("{what}; {remedy}")));
     }
     Ok(namespace)
 }
@@ -377,11 +445,11 @@ fn notice_members(array: &Array, notices: &mut Notices) {
     for member in array.members() {
         let Some(state) = member.why_unused() else { continue };
         if let Some(refusal) = &member.refusal {
-            notices.push((Some(member.slot), format!("{refusal}; the array is degraded without this member")));
+            notices.push((Subject::Without(member.slot), format!("{refusal}; the array is degraded without this member")));
             continue;
         }
-        notices
-            .push((Some(member.slot), format!("{}: member {state}; the array is degraded; {}", member.shown(), member.remedy())));
+        let (state, remedy) = (format!("{}: member {state}", member.shown()), member.remedy());
+        notices.push((Subject::Without(member.slot), format!("{state}; the array is degraded; {remedy}")));
     }
 }
 

@@ -88,7 +88,7 @@ fn is_on_member() -> bool {
 }
 
 /// Sends `message` to the system's log, with facility `daemon` and level `warning`.
-fn log(message: fmt::Arguments<'_>) {
+pub(crate) fn log(message: fmt::Arguments<'_>) {
     const PRIORITY: u32 = 3 << 3 | 4;
     let line = Line::of(format_args!("<{PRIORITY}>cxlraid[{}]: {message}", crate::process::getpid()));
     send(line.as_bytes(), b"/dev/log");
