@@ -5,7 +5,7 @@
 
 mod bench;
 
-use bench::{Bench, Random, err, out};
+use bench::{Bench, Random, err, library::library, out};
 use std::{
     collections::BTreeMap,
     env, fs,
@@ -14,7 +14,6 @@ use std::{
     os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::OnceLock,
     thread::sleep,
     time::{Duration, Instant},
 };
@@ -260,21 +259,6 @@ fn store_mapped(file: &File, at: u64, bytes: &[u8]) {
         msync(start, length, MsyncFlags::SYNC).unwrap();
         munmap(start, length).unwrap();
     }
-}
-
-/// The library of this very state of the code, unless `CXLRAID_LIB` names another.
-fn library() -> &'static Path {
-    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY.get_or_init(|| {
-        if let Some(library) = env::var_os("CXLRAID_LIB") {
-            return library.into();
-        }
-        let target = Path::new(env!("CARGO_BIN_EXE_cxlraid")).ancestors().nth(2).unwrap();
-        let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--quiet", "--release", "--locked", "-p", "cxlraid-preload", "--target-dir"]).arg(target);
-        assert!(build.status().unwrap().success());
-        target.join("release/libcxlraid.so")
-    })
 }
 
 struct Programs<'a> {

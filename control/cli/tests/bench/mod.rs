@@ -2,6 +2,7 @@
 #![allow(dead_code)] // Each test program uses a part of it.
 
 pub(crate) mod filled;
+pub(crate) mod library;
 
 use std::{
     fs,
