@@ -198,6 +198,19 @@ impl Files {
         self.backings().naming(slot, file, last).find(|&attribute| self.state_of(attribute) == Some(InodeState::Used))
     }
 
+    /// Tells whether a member's table proves that the file with a number in the member's file system is the backing file of an inode, whatever the file's attribute says: the inode's record names
+    /// the file, and the record of no other inode in use does. File systems give numbers again, so the record of an inode whose backing file was removed by hand may name a later file. The whole
+    /// table is looked through.
+    #[must_use]
+    pub fn is_proven_backing(&self, slot: Slot, attribute: Attribute, file: u64) -> bool {
+        if !self.backings().believes(slot) || self.backings().find(slot, Record::of(attribute)) != Some(file) {
+            return false;
+        }
+        let last = self.array().first_in_use().and_then(|first| self.table().count(first));
+        let is_used = |other: &Attribute| self.state_of(*other) == Some(InodeState::Used);
+        last.is_ok_and(|last| self.backings().naming(slot, file, last).filter(is_used).eq([attribute]))
+    }
+
     /// Whether a file of a member, by device and inode number, is the backing file of the inode that its attribute names; None if that is not known. `among` are the members that it
     /// may lie on.
     #[must_use]

@@ -14,7 +14,7 @@ use sys::rustix::fs::{
     fchown, fremovexattr, fsetxattr, fstat, futimens, getxattr, removexattr, setxattr, utimensat,
 };
 use sys::{AsFd, AsRawFd, BorrowedFd, OsError, OwnedFd, Result};
-use units::Slot;
+use units::{MemberSet, Slot};
 
 /// Values of extended attributes are at most this long (xattr(7)).
 const XATTR_BYTES_MAX: usize = 65536;
@@ -108,13 +108,20 @@ struct Subject<'a> {
 
 impl Subject<'_> {
     /// Tells whether a file of a later member says that it is what the first member has: a file without an attribute of its own there must be one here too, or a change would reach
-    /// another user's file that has been put in its place. An attribute that this process may not read counts as the right one: the kind of the file was compared.
+    /// another user's file that has been put in its place. Where this process may not read the attribute, the member's table of backing files tells; a file of which it tells
+    /// nothing counts as the right one, since its kind was compared.
     fn is_on(&self, names: &Namespace, slot: Slot, fd: &OwnedFd) -> Result<bool> {
         if self.kind != FileType::RegularFile || !self.is_attribute_known {
             return Ok(true);
         }
         match names.attribute_named(slot, fd.as_fd()) {
-            Err(OsError::ACCESS) => Ok(true),
+            Err(OsError::ACCESS) => {
+                let stat = fstat(fd)?;
+                let is_another = |attribute| {
+                    names.files().is_backing_of(attribute, [stat.st_dev, stat.st_ino], MemberSet::EMPTY.with(slot)) == Some(false)
+                };
+                Ok(!self.attribute.is_some_and(is_another))
+            }
             found => Ok(found? == self.attribute),
         }
     }

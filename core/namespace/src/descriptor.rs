@@ -182,7 +182,7 @@ impl Namespace {
     /// As for [`Self::adopt_anchor`].
     pub(crate) fn attach_open(&self, fd: BorrowedFd<'_>, attribute: Attribute, for_writing: bool) -> Result<FileRef> {
         let path = self.logical_path_of(fd)?.ok_or(OsError::STALE)?;
-        match self.attach(&path, attribute, for_writing) {
+        match self.letting_owner_in(&path, || self.attach(&path, attribute, for_writing)) {
             // The file was renamed or removed after its path was read, or is being renamed now. While the
             // namespace lock is held, names stand still.
             Err(Trouble::Changed) => {

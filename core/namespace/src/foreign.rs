@@ -45,22 +45,28 @@ impl Namespace {
         if !is_compared {
             return self.foresee(from).and_then(|()| self.foresee(to));
         }
-        let mut wanted = None;
+        let mut wanted: Option<[Option<Sight>; 2]> = None;
         let look = |on: &On| {
-            let sights = [from, to].map(|target| sight(target, on));
+            let see = || [from, to].map(|target| sight(target, on));
+            let is_alike = |sights: &[Result<Sight>; 2]| {
+                let told = || sights.iter().map(|sight| sight.as_ref().ok());
+                wanted.as_ref().is_none_or(|wanted| told().eq(wanted.iter().map(Option::as_ref)))
+            };
+            let mut sights = see();
+            // A directory that the member closes to its owner is opened, as the change would do.
+            if !on.first && !is_alike(&sights) && self.open_closed_on(on.slot, &[&from.path, &to.path]) {
+                sights = see();
+            }
             if let Some(&error) = sights.iter().filter_map(|sight| sight.as_ref().err()).find(|&&error| is_lasting(error)) {
                 return Err(error);
             }
-            let sights = sights.map(Result::ok);
-            if on.first {
-                // What the first member refuses, the program is told by the change itself.
-                wanted = sights.iter().all(Option::is_some).then_some(sights);
-                Ok(())
-            } else if wanted.as_ref().is_some_and(|wanted| *wanted != sights) {
-                Err(OsError::NOENT)
-            } else {
-                Ok(())
+            if !on.first {
+                return if is_alike(&sights) { Ok(()) } else { Err(OsError::NOENT) };
             }
+            // What the first member refuses, the program is told by the change itself.
+            let sights = sights.map(Result::ok);
+            wanted = sights.iter().all(Option::is_some).then_some(sights);
+            Ok(())
         };
         self.everywhere(&[&from.path, &to.path], look, NOTHING)
     }

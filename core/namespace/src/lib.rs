@@ -31,6 +31,7 @@ mod absent;
 mod attributes;
 mod backing;
 mod change;
+mod closed;
 mod create;
 mod deep;
 mod descriptor;

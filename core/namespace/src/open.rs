@@ -336,7 +336,7 @@ impl Namespace {
         epochs: Option<Epochs>,
     ) -> core::result::Result<FileRef, Trouble> {
         let is_new = Cell::new(false);
-        let file = self.attach_noting(path, attribute, for_writing, &is_new)?;
+        let file = self.letting_owner_in(path, || self.attach_noting(path, attribute, for_writing, &is_new))?;
         let Some(epochs) = epochs else { return Ok(file) };
         let words = [attribute.inode, attribute.generation, hash(path)];
         if self.is_confirmed(&words, epochs) {
