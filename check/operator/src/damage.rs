@@ -78,7 +78,7 @@ const ON_TABLES: [OnFile; 14] = [
     OnFile::Locked,
 ];
 /// What can be known of a backing file without checksums of its content.
-const ON_BACKING_FILES: [OnFile; 8] = [
+const ON_BACKING_FILES: [OnFile; 9] = [
     OnFile::Deleted,
     OnFile::CutToNothing,
     OnFile::CutInHalf,
@@ -87,6 +87,7 @@ const ON_BACKING_FILES: [OnFile; 8] = [
     OnFile::MadePipe,
     OnFile::MadeSymlink,
     OnFile::Exchanged,
+    OnFile::Locked,
 ];
 const ON_MEMBERS: [OnMember; 11] = [
     OnMember::Gone,
@@ -134,6 +135,8 @@ const ON_JOURNALS: [OnFile; 10] = [
 const JOURNAL_FILE: &str = "journal-file";
 /// The name of the damage that puts a copy in a member's place which was made while programs used the array.
 pub(crate) const COPIED_IN_USE: &str = "member CopiedInUse";
+/// The name of the damage that closes a file, or the directory that it is in, to its owner.
+const FILE_LOCKED: &str = "file Locked";
 /// The name of the damage that exchanges two files of a member.
 const EXCHANGED: &str = "file Exchanged";
 /// The name of the damage that lets programs fail with ENOSPC.
@@ -289,6 +292,10 @@ pub(crate) fn damage(
     if what == EXCHANGED && (sources.whole_min < 2 || !is_whole || !sources.as_root) {
         return Ok(None);
     }
+    // The modes of the lowest member decide who may use a file.
+    if what == FILE_LOCKED && (slot == 0 || !is_whole || sources.bears > 1) {
+        return Ok(None);
+    }
     // What another member lacks is computed from mappings, and a tmpfs without room has no page for a hole that is loaded from (README, Limits).
     if what == FULL && !is_whole {
         return Ok(None);
@@ -338,6 +345,9 @@ fn on_file(rng: &mut Rng, sources: &Sources<'_>, slot: usize, path: &Path, how: 
         return Ok(None);
     }
     if how == OnFile::Locked {
+        let is_of_tree = path.starts_with(sources.prefix) && path.parent() != Some(sources.prefix);
+        let directory = file.parent().filter(|_| is_of_tree && rng.one_in(2));
+        let file = directory.map_or(file.clone(), Path::to_owned);
         let mode = fs::metadata(&file)?.permissions().mode();
         fs::set_permissions(&file, Permissions::from_mode(0o0))?;
         return Ok(Some(vec![Undo::Mode(file, mode)]));
@@ -544,6 +554,11 @@ impl Damage {
         self.what == "file Deleted" || self.is_exchange() || self.what.starts_with("file Made")
     }
 
+    /// Whether a file was closed to its owner.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.what == FILE_LOCKED
+    }
+
     /// Whether two files of a member were exchanged.
     pub(crate) fn is_exchange(&self) -> bool {
         self.what == EXCHANGED
@@ -607,7 +622,11 @@ impl Damage {
                 Undo::Writable(path) => mounts::make_read_only(path, false)?,
                 Undo::Mounted(path, aside) => mounts::bring_back(path, aside)?,
                 Undo::Room(path) => mounts::empty(path)?,
-                Undo::Mode(path, mode) => fs::set_permissions(path, Permissions::from_mode(*mode))?,
+                // The array's programs may have opened or removed it by then.
+                Undo::Mode(path, mode) if fs::symlink_metadata(path).is_ok_and(|found| found.mode() & 0o7777 == 0) => {
+                    fs::set_permissions(path, Permissions::from_mode(*mode))?;
+                }
+                Undo::Mode(..) => {}
             }
         }
         Ok(())
