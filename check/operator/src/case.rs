@@ -525,11 +525,14 @@ impl<'a> Case<'a> {
             complaints.push(format!("{when}: reading has changed a member without damage\n{change}"));
         }
         // Status compares which names there are and of which kind, and not whose they are.
-        let of_a_name = damages.iter().any(|damage| damage.is_of_a_name() && !damage.is_exchange());
+        let of_a_name = damages.iter().any(Damage::is_of_a_name) && !damages.iter().any(Damage::keeps_the_name);
         // Programs may have met a lost name meanwhile, or removed it from the other members, too.
         let is_sure = !is_mended && !in_use;
         if of_a_name && is_sure && matches!(start, Start::Right(_)) && status.status != "3" {
             complaints.push(with_output(&format!("{when}: status does not tell that a name is lost"), &status));
+        }
+        if in_use && !is_mended && damages.iter().any(Damage::costs_the_member) && status.status != "3" {
+            complaints.push(with_output(&format!("{when}: status does not tell that a member was lost in use"), &status));
         }
         // While the shared memory of a use lives on, a loss is told once.
         let was_told = in_use && !is_mended;

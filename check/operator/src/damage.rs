@@ -30,6 +30,12 @@ pub(crate) enum OnFile {
     MadeDirectory,
     MadePipe,
     MadeSymlink,
+    /// Another file lies there, as an editor or rsync leaves it: with the same bytes and nothing else,
+    ReplacedByPlain,
+    /// an older copy of it, with its attributes,
+    ReplacedByOlder,
+    /// or the file of another array that has its path.
+    ReplacedByOther,
     /// It has the name of another file of the same member, and that has its name.
     Exchanged,
     /// chmod 000.
@@ -78,7 +84,7 @@ const ON_TABLES: [OnFile; 14] = [
     OnFile::Locked,
 ];
 /// What can be known of a backing file without checksums of its content.
-const ON_BACKING_FILES: [OnFile; 9] = [
+const ON_BACKING_FILES: [OnFile; 12] = [
     OnFile::Deleted,
     OnFile::CutToNothing,
     OnFile::CutInHalf,
@@ -86,6 +92,9 @@ const ON_BACKING_FILES: [OnFile; 9] = [
     OnFile::MadeDirectory,
     OnFile::MadePipe,
     OnFile::MadeSymlink,
+    OnFile::ReplacedByPlain,
+    OnFile::ReplacedByOlder,
+    OnFile::ReplacedByOther,
     OnFile::Exchanged,
     OnFile::Locked,
 ];
@@ -378,6 +387,23 @@ fn on_file(rng: &mut Rng, sources: &Sources<'_>, slot: usize, path: &Path, how: 
             }
             return Ok(Some(vec![Undo::Back(file, aside)]));
         }
+        OnFile::ReplacedByPlain | OnFile::ReplacedByOlder | OnFile::ReplacedByOther => {
+            let source = match how {
+                OnFile::ReplacedByOlder => sources.older[slot].join(path),
+                _ => sources.others[slot].join(path),
+            };
+            let aside = kept(sources, rng);
+            if how != OnFile::ReplacedByPlain && !fs::symlink_metadata(&source).is_ok_and(|metadata| metadata.is_file()) {
+                return Ok(None);
+            }
+            fs::rename(&file, &aside)?;
+            if how == OnFile::ReplacedByPlain {
+                fs::write(&file, &content)?
+            } else {
+                copy(&source, &file)?
+            }
+            return Ok(Some(vec![Undo::Back(file, aside)]));
+        }
         // Done above.
         OnFile::Locked | OnFile::Exchanged => return Ok(None),
         OnFile::CutToNothing => changed.clear(),
@@ -551,7 +577,10 @@ impl Damage {
 
     /// Whether single names of a member were taken away or replaced: who uses them finds that out, and no start looks at all names.
     pub(crate) fn is_of_a_name(&self) -> bool {
-        self.what == "file Deleted" || self.is_exchange() || self.what.starts_with("file Made")
+        self.what == "file Deleted"
+            || self.is_exchange()
+            || self.what.starts_with("file Made")
+            || self.what.starts_with("file Replaced")
     }
 
     /// Whether a file was closed to its owner.
@@ -588,6 +617,17 @@ impl Damage {
     /// Whether a superblock was damaged.
     pub(crate) fn is_of_superblock(&self) -> bool {
         self.what.starts_with("superblock ")
+    }
+
+    /// Whether the member is out for it, whoever uses what.
+    pub(crate) fn costs_the_member(&self) -> bool {
+        ["member Gone", "member EmptyDirectory", "member OnlyMeta", "member Unmounted", COPIED_IN_USE]
+            .contains(&self.what.as_str())
+    }
+
+    /// Whether there is still a file by the name, which only who opens it finds to be another.
+    pub(crate) fn keeps_the_name(&self) -> bool {
+        self.is_exchange() || self.what.starts_with("file Replaced")
     }
 
     /// Whether the next member was changed, too.

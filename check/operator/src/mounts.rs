@@ -17,7 +17,7 @@ use std::{
 /// Set in the environment of this program once it has a mount namespace of its own.
 const APART: &str = "CXLRAID_OPERATOR_APART";
 /// Bytes of a member's file system: what a case stores, several times over, and the largest journal.
-const MEMBER_BYTES: u64 = 96 << 20;
+const MEMBER_BYTES: u64 = 128 << 20;
 /// How often a file system is made full while programs take room at the same time.
 const FILL_COUNT: u32 = 20;
 

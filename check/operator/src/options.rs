@@ -13,7 +13,7 @@ put back from older copies, used apart in halves; and, where mounting is permitt
   --cases N       how many cases (1000); 10000 take ten minutes
   --seed S        of the first case, the next have the numbers behind it (else drawn, and printed)
   --level L       only arrays of this label: raid1, raid1-3, raid4, raid5, raid6, raid10, raid01,
-                  journal, apart; may be given several times
+                  journal, journal6, apart, apart1; may be given several times
   --only WORD     only damages whose name begins with this word; may be given several times
   --quick         for make test: 100 cases from seed 1
   --jobs N        cases at a time (2)

@@ -22,7 +22,7 @@ pub(crate) enum Journal {
 
 impl Shape {
     /// Each of them bears the loss of one member.
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self { label: "raid1", level: "1", member_count: 2, bears: 1, chunk: "64K", journal: Journal::None },
         Self { label: "raid1-3", level: "1", member_count: 3, bears: 2, chunk: "64K", journal: Journal::None },
         Self { label: "raid4", level: "4", member_count: 3, bears: 1, chunk: "4K", journal: Journal::None },
@@ -31,7 +31,9 @@ impl Shape {
         Self { label: "raid10", level: "10", member_count: 4, bears: 1, chunk: "4K", journal: Journal::None },
         Self { label: "raid01", level: "01", member_count: 4, bears: 1, chunk: "4K", journal: Journal::None },
         Self { label: "journal", level: "5", member_count: 3, bears: 1, chunk: "4K", journal: Journal::Members },
+        Self { label: "journal6", level: "6", member_count: 4, bears: 2, chunk: "4K", journal: Journal::Members },
         Self { label: "apart", level: "5", member_count: 3, bears: 1, chunk: "4K", journal: Journal::File },
+        Self { label: "apart1", level: "1", member_count: 2, bears: 1, chunk: "64K", journal: Journal::File },
     ];
 
     /// Whether files lie on several mirrors, so that more members may be lost than `bears`, if they are the right ones.

@@ -237,16 +237,19 @@ impl Namespace {
             }
         }
         let is_mend = found.is_some_and(|attribute| self.files.told_of_named(attribute).is_some());
+        if !is_mend && self.is_foreign_contradicted(path)? {
+            return Err(AGAIN);
+        }
+        if found.is_none() && (stat.st_size != 0 || stat.st_nlink != 1) {
+            // Nothing is put on record for this: a member that is away may have the file, and is not to become stale by a look.
+            return Err(OsError::IO);
+        }
         if !is_mend {
             self.array().before_change()?;
-            if self.is_foreign_contradicted(path)? {
-                return Err(AGAIN);
-            }
         }
         let (attribute, fresh) = match found {
             Some(attribute) => (attribute, false),
-            None if stat.st_size == 0 && stat.st_nlink == 1 => (self.files.create_inode()?, true),
-            None => return Err(OsError::IO),
+            None => (self.files.create_inode()?, true),
         };
         let empty = self.files.size_on_members(attribute)? == 0;
         let make = || {

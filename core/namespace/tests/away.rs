@@ -9,6 +9,7 @@ use cxlraid_namespace::{OFlags, RenameFlags};
 use layout::Level;
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
+use sys::OsError;
 use units::MemberSet;
 
 const CREATE: OFlags = OFlags::RDWR.union(OFlags::CREATE).union(OFlags::CLOEXEC);
@@ -76,6 +77,26 @@ fn a_member_is_stale_if_the_others_had_to_be_made_to_agree_without_it() {
     let out = without(&mut array, 0, |array| assert_eq!(content(array), wanted));
     assert_eq!(out, MemberSet::EMPTY.with(0));
     assert_eq!(content(&array), wanted);
+}
+
+/// A file that somebody put over a backing file of the only member that is there is refused, and to look at it makes the member that is
+/// away, which has the file, no stale one.
+#[test]
+fn a_look_at_a_file_that_is_not_the_arrays_makes_no_member_stale() {
+    for slot in 0..2 {
+        let mut array = filled(Level::Raid1, 2);
+        let wanted = content(&array);
+        let backing = array.members[1 - slot].join("data/file");
+        let bytes = std::fs::read(&backing).unwrap();
+        std::fs::remove_file(&backing).unwrap();
+        std::fs::write(&backing, bytes).unwrap();
+        let out = without(&mut array, slot, |array| {
+            let opened = array.namespace.open(b"/data/file", OFlags::RDONLY | OFlags::CLOEXEC, 0);
+            assert_eq!(opened.map(|_| ()), Err(OsError::IO), "member {slot} is away");
+        });
+        assert!(out.is_empty(), "{out:?}");
+        assert_eq!(content(&array), wanted);
+    }
 }
 
 #[test]
