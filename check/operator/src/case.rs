@@ -2,7 +2,7 @@
 
 use crate::{
     beyond::BEYOND,
-    damage::{COPIED_IN_USE, Damage, Sources, copy, damage},
+    damage::{CLOSED, COPIED_IN_USE, Damage, Sources, copy, damage},
     mounts,
     options::Options,
     shape::{Journal, Shape},
@@ -36,7 +36,7 @@ const USER: &str = "65534";
 /// At most so many things are damaged at once.
 const DAMAGES_MAX: u64 = 3;
 /// What the library says of a member that it takes out without knowing why.
-const NO_CAUSE: &str = "the kernel refused what a member must do";
+const NO_CAUSE: &str = "no cause was seen";
 /// How often a damage is drawn until there is one that is wanted.
 const DRAWS: u32 = 400;
 
@@ -494,7 +494,7 @@ impl<'a> Case<'a> {
             }
             let is_whole = sources.bears == self.shape.bears && damages.is_empty();
             if let Some(damage) = damage(rng, sources, slot, &self.ground.only, is_whole)? {
-                let ends = damage.what.starts_with("member");
+                let ends = damage.what.starts_with("member") || damage.what == CLOSED;
                 damages.push(damage);
                 if ends {
                     break;
@@ -579,6 +579,11 @@ impl<'a> Case<'a> {
         // To compare what lies in holes takes room on a tmpfs.
         if damages.iter().any(Damage::leaves_names_apart) || !is_mended && damages.iter().any(Damage::is_full) {
             return Ok(true);
+        }
+        if damages.iter().any(|damage| damage.what == CLOSED) {
+            // The group and others are let in by this alone.
+            let _ = self.command().args(["scrub", "--repair"]).output();
+            self.stop()?;
         }
         let scrubbed = self.checker().arg(SCRUB).output();
         if !scrubbed.succeeded() {
@@ -680,13 +685,15 @@ impl<'a> Case<'a> {
     pub(crate) fn undamaged(&self, damages: &[Damage]) -> Vec<String> {
         let is_whole = |slot: &usize| damages.iter().all(|damage| damage.slot != *slot && !damage.is_of_two());
         let slots = (0..self.members.len()).filter(is_whole);
-        slots.flat_map(|slot| described(&self.members[slot], &|name| name != META)).collect()
+        // Of a file that was changed while a member is out nobody can tell whether its last user came to an end: what is mended is new then.
+        let timed = !damages.iter().any(Damage::is_of_member);
+        slots.flat_map(|slot| described(&self.members[slot], timed, &|name| name != META)).collect()
     }
 
     /// Everything on all members, as it lies there.
     pub(crate) fn everything(&self) -> Vec<String> {
         let described = |(slot, member): (usize, &PathBuf)| -> Vec<String> {
-            described(member, &|_| true).into_iter().map(|line| format!("m{slot}/{line}")).collect()
+            described(member, true, &|_| true).into_iter().map(|line| format!("m{slot}/{line}")).collect()
         };
         self.members.iter().enumerate().flat_map(described).collect()
     }

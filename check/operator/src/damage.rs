@@ -148,6 +148,8 @@ pub(crate) const COPIED_IN_USE: &str = "member CopiedInUse";
 const FILE_LOCKED: &str = "file Locked";
 /// The name of the damage that exchanges two files of a member.
 const EXCHANGED: &str = "file Exchanged";
+/// The name of the damage that closes a backing file to its owner.
+pub(crate) const CLOSED: &str = "file Locked";
 /// The name of the damage that lets programs fail with ENOSPC.
 const FULL: &str = "member Full";
 /// At most so many pages less one are left on a full file system.
@@ -303,6 +305,11 @@ pub(crate) fn damage(
     }
     // The modes of the lowest member decide who may use a file.
     if what == FILE_LOCKED && (slot == 0 || !is_whole || sources.bears > 1) {
+        return Ok(None);
+    }
+    // A closed file is opened to its owner only if the tables of backing files prove it (docs/names.md, Modes that later members have of
+    // their own). Another damage could leave a table that proves nothing.
+    if what == CLOSED && !is_whole {
         return Ok(None);
     }
     // What another member lacks is computed from mappings, and a tmpfs without room has no page for a hole that is loaded from (README, Limits).

@@ -15,16 +15,16 @@ pub(crate) const META: &str = ".cxlraid";
 
 /// Everything below `root`, a line for each name in order: kind, mode, owner, group, number of names, length, time of the last
 /// change, attributes of users, and the content of files and links. What cannot be read is said in its line. `root` itself is
-/// part of it. `is_wanted` says which names directly below `root` are looked at.
-pub(crate) fn described(root: &Path, is_wanted: &dyn Fn(&str) -> bool) -> Vec<String> {
-    let mut lines = vec![line(root, root)];
+/// part of it. `is_wanted` says which names directly below `root` are looked at; the times of changes are left out if they are not `timed`.
+pub(crate) fn described(root: &Path, timed: bool, is_wanted: &dyn Fn(&str) -> bool) -> Vec<String> {
+    let mut lines = vec![line(root, root, timed)];
     let mut waiting = vec![root.to_owned()];
     while let Some(directory) = waiting.pop() {
         for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
             if directory == root && !is_wanted(&entry.file_name().to_string_lossy()) {
                 continue;
             }
-            lines.push(line(root, &entry.path()));
+            lines.push(line(root, &entry.path(), timed));
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 waiting.push(entry.path());
             }
@@ -34,11 +34,11 @@ pub(crate) fn described(root: &Path, is_wanted: &dyn Fn(&str) -> bool) -> Vec<St
     lines
 }
 
-fn line(root: &Path, path: &Path) -> String {
+fn line(root: &Path, path: &Path, timed: bool) -> String {
     let name = path.strip_prefix(root).unwrap_or(path).display();
     let Ok(found) = fs::symlink_metadata(path) else { return format!("{name} is not there") };
     let (mode, owner, names) = (found.mode(), (found.uid(), found.gid()), found.nlink());
-    let time = (found.mtime(), found.mtime_nsec());
+    let time = timed.then(|| (found.mtime(), found.mtime_nsec()));
     let content = if found.is_file() {
         fs::read(path).map_or_else(|error| error.to_string(), |content| format!("{} {:016x}", content.len(), hash(&content)))
     } else if found.is_symlink() {

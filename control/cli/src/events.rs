@@ -178,7 +178,7 @@ pub(crate) fn printing(array: Array) -> Array {
         }
     }
     let loss = |member: &Member, why: Option<&str>| {
-        let (member, why) = (member.shown(), why.unwrap_or("the kernel refused what a member must do"));
+        let (member, why) = (member.shown(), why.unwrap_or("no cause was seen"));
         eprintln!(
             "cxlraid: {member}: warning: member failed and is out of use; the array is degraded; {why}; see 'cxlraid status'"
         );

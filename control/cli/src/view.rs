@@ -652,6 +652,7 @@ db: degraded, RAID 5, chunk 64K, 2 of 3 members work, 0 more may fail
    0  /mnt/a   in sync, volatile
    1  /mnt/bb  missing: no such directory
    2  /mnt/c   in sync, volatile
+  to do: bring missing members back, or 'cxlraid replace' puts others in their places
 ";
         assert_eq!(view.status_text(), expected);
         assert_eq!(view.exit(), Exit::Degraded);
@@ -671,6 +672,7 @@ d\\u{202e}b: degraded, RAID 5, chunk 64K, 2 of 3 members work, 0 more may fail
    0  /mnt/\\x1b[2J\\n  in sync, volatile
    1  /mnt/bb         missing: \\x0d
    2  /mnt/c          in sync, volatile
+  to do: bring missing members back, or 'cxlraid replace' puts others in their places
 ";
         assert_eq!(view.status_text(), expected);
         let text = view.info_text();

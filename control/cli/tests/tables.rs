@@ -191,7 +191,7 @@ fn a_deleted_inode_table_is_told_by_the_program_with_what_to_do() {
     let silent = on_array(&bench, &["true"]).output().unwrap();
     assert_eq!((silent.status.code(), err(&silent)), (Some(0), String::new()));
     let said = read_by_program(&bench);
-    let words = "member failed and is out of use; the array is degraded; .cxlraid/inodes is missing; see 'cxlraid status', and 'cxlraid rebuild'";
+    let words = "member failed and is out of use; the array is degraded; .cxlraid/inodes is missing; see 'cxlraid status'; 'cxlraid rebuild' makes";
     assert_names(&bench, &said, "m1", &[words]);
     let (code, said) = status(&bench);
     assert!(code == Some(3) && said.contains("m1  failed"), "{said}");

@@ -53,7 +53,7 @@ pub struct Array {
 /// The functions by which a process tells people what happens to members. Each may be called while this process holds locks of the array and of its open files, so none of them may take such a lock.
 #[derive(Clone, Copy)]
 pub struct Tell {
-    /// This process takes the member out of use, and nobody has told of that loss before. The text says why, if that can still be seen.
+    /// This process takes the member out of use, and nobody has told of that loss before. The text says why, if that is known.
     pub loss: fn(&Member, Option<&str>),
     /// This process takes the member out of use because the member lacks what the others have at a logical path.
     pub lost_name: fn(&Member, &[u8]),

@@ -131,6 +131,14 @@ pub enum AttachError {
         /// The member.
         path: Vec<u8>,
     },
+    /// A newer program has written a table of a member that is to be made anew.
+    #[error("{}: {reason}; use the newer cxlraid, or empty the directory to give up what is in it", show(.path))]
+    NewerTable {
+        /// The member.
+        path: Vec<u8>,
+        /// Which table, and its version.
+        reason: String,
+    },
     /// Two members claim one slot.
     #[error("{}: is slot {slot} of the array, and so is another member given; give each member once", show(.path))]
     SlotTwice {
@@ -340,7 +348,7 @@ impl AttachError {
             | Self::NothingMounted { .. }
             | Self::Superblock { .. }
             | Self::JournalForeign { .. } => OsError::IO,
-            Self::JournalInTheWay { .. } | Self::InSync { .. } => OsError::EXIST,
+            Self::JournalInTheWay { .. } | Self::InSync { .. } | Self::NewerTable { .. } => OsError::EXIST,
             Self::JournalNotThere { .. } => OsError::NOENT,
             Self::ReadOnlyFeatures { .. } => OsError::ROFS,
             Self::Vanished => OsError::AGAIN,

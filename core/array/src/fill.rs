@@ -37,12 +37,16 @@ impl Array {
         let member = self.members.get(slot).ok_or(AttachError::Vanished)?;
         let path = &member.path;
         let failed = |action| move |error| AttachError::os(path, action, error);
-        if member.standing == Standing::InSync {
-            self.do_without_flawed(slot)?;
+        let is_flawed = member.standing == Standing::InSync;
+        if is_flawed {
+            self.require_flaw(slot)?;
         }
         let finding = inspect(path)?;
         let root = finding.refillable_root(self.uuid, slot)?;
         probe(path, root)?;
+        if is_flawed && self.in_use().contains(slot) {
+            self.do_without(slot, OsError::IO).map_err(failed("do without"))?;
+        }
         self.before_change().map_err(failed("record the loss of"))?;
         let meta = self.members[self.first_in_use().map_err(failed("replace"))?].meta();
         let (newest, _) = meta.ok_or(OsError::NODEV).and_then(read).map_err(failed("replace"))?;
@@ -60,17 +64,14 @@ impl Array {
         make().map_err(failed("create")).map(|()| fresh.member_uuid)
     }
 
-    /// Takes a member out that its superblock has in sync, but whose tables are not whole: a start does without it.
+    /// Checks that a member which its superblock has in sync can be made anew: its tables are not whole, and a start does without it.
     ///
     /// # Errors
-    /// [`AttachError::InSync`] if its tables are whole, or if the others cannot do without it.
-    pub(crate) fn do_without_flawed(&self, slot: Slot) -> Result<(), AttachError> {
-        let (member, use_count) = (&self.members[slot], self.runtime.use_count());
-        let in_sync = || AttachError::InSync { path: member.path.clone() };
-        if member.meta().is_none_or(|meta| tables::flaw(meta, self.uuid, use_count).is_none()) {
-            return Err(in_sync());
-        }
-        if self.in_use().contains(slot) { self.do_without(slot, OsError::IO).map_err(|_| in_sync()) } else { Ok(()) }
+    /// [`AttachError::InSync`] if its tables are whole.
+    pub(crate) fn require_flaw(&self, slot: Slot) -> Result<(), AttachError> {
+        let member = self.members.get(slot).ok_or(AttachError::Vanished)?;
+        let flaw = member.meta().and_then(|meta| tables::flaw(meta, self.uuid, self.runtime.use_count()));
+        flaw.map(|_| ()).ok_or_else(|| AttachError::InSync { path: member.path.clone() })
     }
 
     /// Says in the superblocks of all members that a member, which [`Array::begin_member`] began, is in use and being rebuilt. The caller is alone with the array and holds it, and leaves it to be attached anew.

@@ -22,7 +22,7 @@ impl Array {
     pub fn begin_member_in_use(&self, slot: Slot) -> Result<(), AttachError> {
         let begin = || {
             if self.in_use().contains(slot) {
-                self.do_without_flawed(slot)?;
+                self.require_flaw(slot)?;
             }
             // Nothing is stored on it before it is to join.
             self.runtime.end_joining(MemberSet::EMPTY.with(slot));

@@ -4,7 +4,7 @@ use crate::access;
 use crate::error::{AttachError, describe};
 use crate::regular::{NOT_A_FILE, open_regular};
 use crate::runtime::Directory;
-use crate::tables::{self, Headers};
+use crate::tables::Headers;
 use crate::why;
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
@@ -75,6 +75,8 @@ pub struct Member {
     pub refusal: Option<String>,
     /// What was found at its path, if that alone keeps the member from being used.
     pub(crate) finding: Option<String>,
+    /// Whether a newer program has written a table there that this one does not know.
+    pub(crate) is_newer: bool,
     /// The device number of its file system; 0 if missing.
     pub device: u64,
     /// Its uuid; nil if unknown.
@@ -99,26 +101,11 @@ impl Member {
         self.finding.as_deref().filter(|_| self.standing != Standing::InSync).or(self.standing.reason())
     }
 
-    /// Says why the member of an array was taken out of use, as far as that can be seen now. None if nothing wrong is found.
-    pub(crate) fn why_failed(&self, array: Uuid) -> Option<String> {
-        let (root, meta) = (self.root()?, self.meta()?);
-        let there = fs::stat(self.path.as_slice());
-        match (fs::fstat(root), there) {
-            (Err(error), _) => return Some(alloc::format!("its file system fails: {}", describe(error))),
-            (Ok(own), Ok(there)) if (own.st_dev, own.st_ino) != (there.st_dev, there.st_ino) => return Some(why::MOVED.into()),
-            (_, Err(OsError::NOENT)) => return Some(why::NO_DIRECTORY.into()),
-            _ => {}
-        }
-        if crate::is_read_only(root.as_fd()) {
-            return Some("its file system is read-only".into());
-        }
-        tables::flaw(meta, array, 0)
-    }
-
     /// Returns what an operator can do about a member that is not used. A member in sync needs nothing.
     #[must_use]
     pub fn remedy(&self) -> &'static str {
         match self.standing {
+            Standing::Damaged if self.is_newer => why::NEWER_REMEDY,
             // Its superblock cannot be read, so nothing says that what lies there may be given up.
             Standing::Damaged if self.root().is_none() => why::NO_SUPERBLOCK_REMEDY,
             standing => why::remedy(standing),
@@ -407,6 +394,10 @@ impl Finding {
             What::Member { superblock, .. } if superblock.slot != slot => {
                 Err(AttachError::SlotTwice { path: self.path.clone(), slot: superblock.slot })
             }
+            // What a newer program has written is left as it is.
+            What::Member { newer: Some((kind, found)), .. } => {
+                Err(AttachError::NewerTable { path: self.path.clone(), reason: why::newer_table(*kind, *found) })
+            }
             What::Member { directories, .. } => Ok(&directories.root),
             // Of whom it is a member cannot be told: nothing of it is given up but the superblock.
             What::Damaged { root, .. } if is_empty(root.as_fd()) == Ok(true) => Ok(root),
@@ -421,6 +412,7 @@ impl Finding {
             What::Member { directories, device, superblock, newer } => Member {
                 slot,
                 path: self.path,
+                is_newer: newer.is_some(),
                 standing: if newer.is_some() && standing == Standing::InSync { Standing::Damaged } else { standing },
                 refusal: None,
                 finding: newer.map(|(kind, found)| why::newer_table(kind, found)),
@@ -460,6 +452,7 @@ impl Finding {
             device: 0,
             uuid: Uuid::NIL,
             is_rebuilding: false,
+            is_newer: false,
             directories: None,
         }
     }

@@ -1,6 +1,7 @@
 //! Answers about an array in use: what its members are and which of them are out. This module also
 //! keeps the rule that nothing is modified before a missing member is on record.
 
+use crate::error::describe;
 use crate::member::{Member, Standing, has_failed, show};
 use crate::{Array, Config, Runtime, Tell, needed};
 use alloc::string::String;
@@ -130,7 +131,7 @@ impl Array {
     /// # Errors
     /// `IO` if it cannot be spared. If it takes no changes, but can be read, and cannot be spared, it stays, and the result is `error`.
     pub fn spare(&self, slot: Slot, error: OsError) -> Result<(), OsError> {
-        if has_failed(error) { self.fail_member(slot) } else { self.do_without(slot, error) }
+        if has_failed(error) { self.fail_for(slot, || Some(describe(error))) } else { self.do_without(slot, error) }
     }
 
     /// Whether the array can be changed without the members in `out`, which are stale for good then: also what a member that is being
@@ -146,7 +147,18 @@ impl Array {
     /// `error` if they cannot: the member stays, for who gets along with it.
     pub fn do_without(&self, slot: Slot, error: OsError) -> Result<(), OsError> {
         let out = self.runtime.out().union(MemberSet::EMPTY.with(slot));
-        if self.is_enough_without(out) { self.fail_member(slot) } else { Err(error) }
+        if self.is_enough_without(out) { self.fail_for(slot, || Some(describe(error))) } else { Err(error) }
+    }
+
+    /// Takes a member out at a start, since a table of it is missing or is not the array's, if the others can do without it. Nothing is locked, so the member
+    /// can be asked which table that is.
+    ///
+    /// # Errors
+    /// `IO` if the others cannot do without it.
+    pub fn do_without_table(&self, slot: Slot) -> Result<(), OsError> {
+        let out = self.runtime.out().with(slot);
+        let flaw = || self.members[slot].meta().and_then(|meta| crate::tables::flaw(meta, self.uuid, self.runtime.use_count()));
+        if self.is_enough_without(out) { self.fail_for(slot, flaw) } else { Err(OsError::IO) }
     }
 
     /// Called before anything on the array is modified: puts members that are out on record, and that the array is in use again, once.
@@ -194,9 +206,15 @@ impl Array {
     /// Takes a member out of use because its memory or file system failed. Fails if the array does not bear that.
     #[cold]
     pub fn fail_member(&self, slot: Slot) -> Result<(), OsError> {
+        self.fail_for(slot, || None)
+    }
+
+    /// Takes a member out as [`Self::fail_member`] does. `why` gives the reason that is told, if it is known. The caller may hold locks that other
+    /// programs wait for, so `why` does not ask a device that may not answer.
+    #[cold]
+    fn fail_for(&self, slot: Slot, why: impl FnOnce() -> Option<String>) -> Result<(), OsError> {
         if !self.runtime.add_out(MemberSet::EMPTY.with(slot)).is_empty() && self.runtime.claim_telling(slot) {
-            let member = &self.members[slot];
-            (self.tell.loss)(member, member.why_failed(self.uuid).as_deref());
+            (self.tell.loss)(&self.members[slot], why().as_deref());
         }
         if self.geometry.survives(self.runtime.out()) { Ok(()) } else { Err(OsError::IO) }
     }

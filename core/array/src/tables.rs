@@ -86,6 +86,8 @@ fn flaw_of(meta: &OwnedFd, kind: TableKind, name: &CStr, array: Uuid, use_count:
         Err(OsError::LOOP) => return Some("is a symbolic link"),
         Err(NOT_A_FILE) => return Some("is not a regular file"),
         Err(OsError::ACCESS) => return Some("may not be opened by this user"),
+        // This process or the machine lacks something now; the table does not.
+        Err(OsError::MFILE | OsError::NFILE | OsError::NOMEM | OsError::INTR) => return None,
         Err(_) => return Some("cannot be opened"),
         Ok(file) => file,
     };

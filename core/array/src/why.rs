@@ -15,12 +15,11 @@ pub const EMPTY: &str = "the directory is empty; is its device mounted?";
 pub const EMPTIED: &str = "it was emptied: only .cxlraid is left";
 
 /// A file of `.cxlraid` shuts out users whom the array is open to.
-pub const SHUT: &str = "a file of its .cxlraid shuts this user out";
+pub const SHUT: &str = "a file of its .cxlraid shuts users out whom the array is open to";
 /// A member's copy of the journal cannot be used.
 pub const JOURNAL_LOST: &str = ".cxlraid/journal is missing, damaged or another array's";
-/// Another directory lies at the member's path than the one that was opened there.
-pub const MOVED: &str = "its directory was removed or replaced";
-
+/// What an operator can do about a member that a newer program has written.
+pub const NEWER_REMEDY: &str = "use the newer cxlraid, or empty the directory, and 'cxlraid rebuild' makes it anew";
 /// What an operator can do about a member whose superblock is damaged.
 pub const NO_SUPERBLOCK_REMEDY: &str = "put its superblock back, or empty the directory, and 'cxlraid rebuild' makes it anew";
 

@@ -14,6 +14,7 @@ use crate::local_lock::LocalLock;
 use crate::locks::KeptOverExec;
 use crate::nameless::Name;
 use crate::table::{InodeTable, open_tables};
+use crate::unfinished::TAIL_LONG;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -514,7 +515,8 @@ impl Files {
             shared.flags.store(flags, Ordering::Relaxed);
             if flags & format::FLAG_SLACK != 0 {
                 // Its last user did not close it: who knows what it was doing.
-                shared.tail_unfinished.store(1, Ordering::Relaxed);
+                let is_closed = record.flags & format::FLAG_SLACK == 0;
+                shared.tail_unfinished.store(if is_closed { TAIL_LONG } else { 1 }, Ordering::Relaxed);
             }
             if record.flags & format::FLAG_MAPPED != 0 && shared.mapped.load(Ordering::Acquire) == 0 {
                 self.table.add_resync(&self.array, attribute.inode, Resync { start: 0, end: u64::MAX, lost: MemberSet::EMPTY });

@@ -89,6 +89,13 @@ impl InodeTable {
     }
 }
 
+/// The times of a file before a mend.
+pub(crate) struct Times {
+    times: Timestamps,
+    /// What was noted then of the last write.
+    modified_ns: u64,
+}
+
 impl Inode {
     /// Makes the noted bytes agree, if this process can write to the file. Other processes wait for the size
     /// lock meanwhile.
@@ -247,7 +254,8 @@ impl Inode {
             array.before_change()?;
         }
         let had_slack = self.shared().flags.load(Ordering::Relaxed) & format::FLAG_SLACK != 0;
-        let known = range.lost.union(short).union(self.left_out());
+        // What the last user of a file wrote and did not come to an end with is newer than the backing files say.
+        let known = if was_closed { range.lost.union(short).union(self.left_out()) } else { range.lost };
         let times = if known.is_empty() { None } else { self.times_from_others_than(known) };
         self.with_cut_back(|cut| {
             let durable = range.lost.minus(cut);
@@ -285,20 +293,25 @@ impl Inode {
     }
 
     /// Returns the file's times from a member that did not lose it: one whose backing file is as long as the size asks for, if
-    /// there is such a one, since nobody has made that longer by hand. A mend changes the times of backing files, so the caller
+    /// there is such a one, since one that was made longer by hand has the time of that. A mend changes the times of backing files, so the caller
     /// gives them back afterwards ([`Self::keep_times`]).
-    pub(crate) fn times_from_others_than(&self, lost: MemberSet) -> Option<Timestamps> {
+    pub(crate) fn times_from_others_than(&self, lost: MemberSet) -> Option<Times> {
         let kept = self.geometry.member_bytes(self.size());
         let is_exact = |backing: &&Backing| backing.bytes().is_ok_and(|bytes| bytes == kept);
         let whole = || self.in_use().filter(|(slot, _)| !lost.contains(*slot)).map(|(_, backing)| backing);
         let backing = whole().find(is_exact).or_else(|| whole().next())?;
-        fstat(backing.fd()).ok().map(|stat| times_of(&stat))
+        let modified_ns = self.shared().modified_ns.load(Ordering::Acquire);
+        fstat(backing.fd()).ok().map(|stat| Times { times: times_of(&stat), modified_ns })
     }
 
     /// Gives all backing files these times: what was mended is as old as the file. Only the file's owner may; with others the
     /// file is as new as the mend.
-    pub(crate) fn keep_times(&self, times: Option<Timestamps>) {
-        let Some(times) = times else { return };
+    pub(crate) fn keep_times(&self, kept: Option<Times>) {
+        let Some(Times { times, modified_ns }) = kept else { return };
+        if self.shared().modified_ns.load(Ordering::Acquire) != modified_ns {
+            // A write of another process was told to the kernel meanwhile, or is about to be.
+            return;
+        }
         for (_, backing) in self.in_use() {
             let _ = futimens(backing.fd(), &times);
         }

@@ -489,8 +489,8 @@ fn open_tables_but(
             match open_meta_file(member, name) {
                 Err(OsError::NOENT) if is_optional => Ok(None),
                 Ok((file, _)) if unasked.contains(member.slot) || is_usable(&file) => has_room(&file).map(|()| Some(file)),
-                Ok(_) => array.do_without(member.slot, OsError::IO).map(|()| None),
-                Err(error) if is_no_file(error) => array.do_without(member.slot, OsError::IO).map(|()| None),
+                Ok(_) => array.do_without_table(member.slot).map(|()| None),
+                Err(error) if is_no_file(error) => array.do_without_table(member.slot).map(|()| None),
                 Err(error @ OsError::ACCESS) if array.is_shut(member.slot, name) => {
                     array.do_without(member.slot, error).map(|()| None)
                 }

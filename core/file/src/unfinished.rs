@@ -45,6 +45,10 @@ impl Files {
     }
 }
 
+/// What says of the end of a file that its last user closed it in order, and that somebody has made a backing file longer by hand
+/// since. Any other number but 0 says that its last user did not come to an end with it.
+pub(crate) const TAIL_LONG: u32 = 2;
+
 impl Inode {
     /// Takes the stripe locks of `blocks`, and repairs what a writer that died holding one of them may have left half
     /// done.
@@ -264,7 +268,9 @@ impl Inode {
         }
         self.files.array().before_change()?;
         let held = self.lock_stripes(Blocks::ALL)?;
-        let times = self.times_from_others_than(self.lost_bytes());
+        // Nobody has written what is mended then, so the file is as old as before.
+        let is_only_long = self.shared().tail_unfinished.load(Ordering::Relaxed) == TAIL_LONG;
+        let times = if is_only_long { self.times_from_others_than(self.lost_bytes()) } else { None };
         // What waits in the journal comes first. It may make the file longer, and nothing may be computed from stripes
         // that do not fit.
         self.replay_behind(u64::MAX)?;

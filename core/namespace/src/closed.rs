@@ -1,18 +1,20 @@
 //! Files and directories that a later member closes to their owner, whom the lowest member lets in: somebody has changed a mode
 //! there by hand (`chmod 000 MEMBER/data/d`).
 //!
-//! The lowest member's modes decide, so the owner's own process gives the later member the lowest one's mode. Another user must
-//! not be able to choose what is changed. That user may put any file of the owner's at the name on that member, where the user
+//! The lowest member's modes decide, so the owner's own process gives the owner the rights there that the lowest member gives him.
+//! What the group and others lack stays as it is: nothing proves the lowest member's mode well enough to let anybody else in by
+//! it. Another user must not be able to choose what is changed. That user may put any file of the owner's at the name on that member, where the user
 //! may write to the directory. So:
 //!
 //! - the process changes only what belongs to the user as whom it looks at files, on the lowest member and on the later one;
 //! - of a file, both members' tables of backing files must prove, before its mode is changed, that it is the same file of the
-//!   array. Its attribute must say so as well: that shows only when the file can be read. For that the process gives the owner's
-//!   rights alone, and takes them back if the attribute is another file's. The other rights come afterwards;
+//!   array. Its attribute must say so as well: that shows only when the file can be read. The rights are taken back if the
+//!   attribute is another file's;
 //! - nothing proves a directory. It is changed where nobody but this user, root and the array's owner may change names on the way
 //!   to it, on either member;
-//! - no right is given that the lowest member does not give, and no set-ID bit at all;
-//! - the namespace lock is held, under which programs change modes: the lowest member's mode is not about to be another one.
+//! - the owner alone gets rights, none that the lowest member does not give, and no set-ID or sticky bit is given;
+//! - nothing is changed in a user namespace other than the first, where several users look alike;
+//! - the namespace lock is held, under which programs change modes.
 //!
 //! A mode is changed only if it lacks a right of the owner's. What is open to the owner and closed to others stays so.
 
@@ -28,12 +30,10 @@ use units::Slot;
 
 /// The owner's rights in a mode.
 const OWNER: u32 = 0o700;
-/// The rights of everybody in a mode.
-const RIGHTS: u32 = 0o777;
 /// Modes with one of these rights let others change the names in a directory.
 const SHARED: u32 = 0o022;
-/// The rest of a mode: set-ID bits and the sticky bit.
-const SPECIAL: u32 = 0o7000;
+/// What chmod(2) sets: rights, set-ID bits and the sticky bit.
+const MODE: u32 = 0o7777;
 
 /// What a member has at a logical path.
 struct Seen {
@@ -49,12 +49,7 @@ impl Seen {
     }
 
     fn chmod(&self, mode: u32) -> Result<()> {
-        chmodat(
-            CWD,
-            crate::descriptor::link(self.fd.as_raw_fd()),
-            Mode::from_raw_mode(mode & (RIGHTS | SPECIAL)),
-            AtFlags::empty(),
-        )
+        chmodat(CWD, crate::descriptor::link(self.fd.as_raw_fd()), Mode::from_raw_mode(mode & MODE), AtFlags::empty())
     }
 }
 
@@ -86,6 +81,9 @@ impl Namespace {
     /// held.
     pub(crate) fn open_closed_on(&self, slot: Slot, paths: &[&[u8]]) -> bool {
         let Some(first) = self.array().first_in_use().ok().filter(|&first| first != slot) else { return false };
+        if !is_in_first_user_namespace() {
+            return false;
+        }
         let user = sys::task::file_user();
         paths.iter().filter(|path| self.open_way(first, slot, path, user)).count() > 0
     }
@@ -120,7 +118,7 @@ impl Namespace {
         Ok(Seen { slot, fd, stat })
     }
 
-    /// Gives what a later member has the mode of what the lowest member has (`model`), if it is the same, and closed to its owner.
+    /// Gives the owner of what a later member has the rights that the lowest member gives (`model`), if it is the same, and closed to its owner.
     /// Both are this process' user's. Returns whether it was changed.
     fn let_owner_in(&self, model: &Seen, seen: &Seen, is_own_way: bool) -> bool {
         let (wanted, present) = (model.stat.st_mode, seen.stat.st_mode);
@@ -128,24 +126,21 @@ impl Namespace {
         if missing == 0 || model.kind() != seen.kind() {
             return false;
         }
-        let is_right = match seen.kind() {
+        match seen.kind() {
             FileType::Directory => is_own_way && seen.chmod(present | missing).is_ok(),
             FileType::RegularFile => match self.proven_alike(model, seen) {
                 Some(attribute) => seen.chmod(present | missing).is_ok() && self.is_said(seen, attribute),
                 None => false,
             },
             _ => false,
-        };
-        // Whoever is let in now goes on, whether others are or not.
-        let _ = is_right.then(|| seen.chmod(wanted & RIGHTS | wanted & present & SPECIAL));
-        is_right
+        }
     }
 
     /// The attribute of a file of the lowest member, if the tables prove that a later member's file is of the same inode.
     fn proven_alike(&self, model: &Seen, seen: &Seen) -> Option<Attribute> {
         let attribute = self.attribute_named(model.slot, model.fd.as_fd()).ok()??;
         let is_proven = |seen: &Seen| self.files().is_proven_backing(seen.slot, attribute, seen.stat.st_ino);
-        ([model, seen].into_iter().all(is_proven) && self.files().told_of_named(attribute).is_some()).then_some(attribute)
+        ([seen, model].into_iter().all(is_proven) && self.files().told_of_named(attribute).is_some()).then_some(attribute)
     }
 
     /// Whether a file that this process has just let its owner read has an attribute. If it has not, the file gets its mode back.
@@ -155,4 +150,12 @@ impl Namespace {
         let _ = (!is_it).then(|| seen.chmod(seen.stat.st_mode));
         is_it
     }
+}
+
+/// Tells whether each user of this process' user namespace is that user of the machine. Elsewhere all users whom the namespace does not know
+/// have one number (user_namespaces(7)). False if /proc does not say it.
+fn is_in_first_user_namespace() -> bool {
+    let map = array::proc_file::read("/proc/thread-self/uid_map");
+    let numbers = map.split(|byte| byte.is_ascii_whitespace()).filter(|word| !word.is_empty());
+    numbers.eq([b"0".as_slice(), b"0", b"4294967295"])
 }

@@ -21,6 +21,9 @@ struct Sight {
     owner_uid: u32,
 }
 
+/// What a mode says of all but the owner: rights, set-ID bits and the sticky bit.
+const OF_OTHERS: u32 = 0o7077;
+
 impl Namespace {
     /// Finds the directory of a name on every member before a change that cannot be undone.
     ///
@@ -90,8 +93,11 @@ impl Namespace {
 fn sight(target: &Target<'_>, on: &On) -> Result<Sight> {
     let at = target.on(on)?;
     let (directory, stat) = (fstat(at.directory())?, at.stat()?);
+    // What a directory permits others does not concern its owner.
+    let is_own = directory.st_uid == sys::task::file_user();
+    let mode = if is_own { directory.st_mode & !OF_OTHERS } else { directory.st_mode };
     Ok(Sight {
-        directory: [directory.st_uid, directory.st_gid, directory.st_mode],
+        directory: [directory.st_uid, directory.st_gid, mode],
         kind: FileType::from_raw_mode(stat.st_mode),
         owner_uid: stat.st_uid,
     })

@@ -144,11 +144,11 @@ fn tell_of(subject: Subject, text: core::fmt::Arguments<'_>) {
 /// Tells that this process has taken a member out of use. The caller may hold locks of the array, so nothing here looks at descriptors through the table.
 fn tell_loss(member: &Member, why: Option<&str>) {
     LOG.tell(EventKind::Fail, Some(&member.path), None, "member failed and is out of use; the array is degraded");
-    let (slot, member, why) = (member.slot, member.shown(), why.unwrap_or("the kernel refused what a member must do"));
+    let (slot, member, why) = (member.slot, member.shown(), why.unwrap_or("no cause was seen"));
     tell_of(
         Subject::TakenOut(slot),
         format_args!(
-            "{member}: member failed and is out of use; the array is degraded; {why}; see 'cxlraid status', and 'cxlraid rebuild' makes it anew once it works"
+            "{member}: member failed and is out of use; the array is degraded; {why}; see 'cxlraid status'; 'cxlraid rebuild' makes a member that works again anew"
         ),
     );
 }
