@@ -140,6 +140,8 @@ const ON_JOURNALS: [OnFile; 10] = [
     OnFile::MadePipe,
     OnFile::MadeSymlink,
 ];
+/// The name of the damage that puts the journal of another array on a member.
+const FOREIGN_JOURNAL: &str = "journal OfAnotherArray";
 /// How damages of such a journal are named.
 const JOURNAL_FILE: &str = "journal-file";
 /// The name of the damage that puts a copy in a member's place which was made while programs used the array.
@@ -548,7 +550,7 @@ impl Damage {
             // Without the array's UUID, which member is of another array is not known.
             || !knows_uuid && ["member OfAnotherArray", "superblock OfAnotherArray"].contains(&self.what.as_str())
             // A journal that is another array's was put there by somebody.
-            || self.what == "journal OfAnotherArray"
+            || self.what == FOREIGN_JOURNAL
             // What waits in a journal that is lost is not given up without being asked.
             || self.what.starts_with(JOURNAL_FILE)
     }
@@ -617,7 +619,7 @@ impl Damage {
         of_member.contains(&self.what.as_str())
             || self.is_of_superblock()
                 && ![" Locked", "OfAnotherArray", "OfAnotherMember"].iter().any(|how| self.what.ends_with(how))
-            || self.is_of_table() && !self.what.ends_with(" Locked")
+            || self.is_of_table() && !self.what.ends_with(" Locked") && self.what != FOREIGN_JOURNAL
             || ["file Cut", "file Grown"].iter().any(|what| self.what.starts_with(what))
     }
 
