@@ -9,7 +9,7 @@ use stage::report::{Complaints, with_output};
 
 /// What this mistake is called.
 pub(crate) const BEYOND: &str = "beyond";
-/// What is done to each of the members: after it nobody can take the member for one that works.
+/// The damages that are done, one to each of the members. A member with any of them cannot pass for one that works.
 const WAYS: [&str; 12] = [
     "member Gone",
     "member EmptyDirectory",
@@ -54,7 +54,7 @@ impl Case<'_> {
             let start = self.start("beyond what the array bears", &damages, complaints);
             let is_refused = matches!(start, Start::Refused(_));
             match start {
-                // What is lost of different mirrors leaves all bytes.
+                // Two members of different mirrors may be lost without any byte being lost.
                 Start::Right(_) if self.shape.has_several_mirrors() => {}
                 Start::Right(_) => complaints.push("a start works without enough members".to_owned()),
                 Start::Refused(notices) => {

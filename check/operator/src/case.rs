@@ -35,7 +35,7 @@ pub(crate) const CHANGES: u64 = 25;
 const USER: &str = "65534";
 /// At most so many things are damaged at once.
 const DAMAGES_MAX: u64 = 3;
-/// What the library says of a member that it takes out without knowing why.
+/// The words of the library for a member that it takes out without knowing why.
 const NO_CAUSE: &str = "no cause was seen";
 /// How often a damage is drawn until there is one that is wanted.
 const DRAWS: u32 = 400;
@@ -183,7 +183,7 @@ impl<'a> Case<'a> {
     }
 
     /// This program, which looks whether redundancy fits.
-    pub(crate) fn checker(&self) -> Run<'a> {
+    fn checker(&self) -> Run<'a> {
         self.program(&self.ground.this, &self.members)
     }
 
@@ -457,7 +457,7 @@ impl<'a> Case<'a> {
         Ok(())
     }
 
-    /// What damages take from, with no journal beside the members.
+    /// Returns what damages take from, with no journal beside the members.
     fn sources<'b>(&'b self, older: &'b [PathBuf], others: &'b [PathBuf], aside: &'b Path, in_use: bool) -> Sources<'b> {
         Sources {
             members: &self.members,
@@ -585,11 +585,16 @@ impl<'a> Case<'a> {
             let _ = self.command().args(["scrub", "--repair"]).output();
             self.stop()?;
         }
+        self.check_redundancy(when, complaints);
+        self.stop().map(|()| true)
+    }
+
+    /// Complains where the redundancy of a file does not fit.
+    pub(crate) fn check_redundancy(&self, when: &str, complaints: &mut Complaints) {
         let scrubbed = self.checker().arg(SCRUB).output();
         if !scrubbed.succeeded() {
             complaints.push(with_output(&format!("{when}: redundancy"), &scrubbed));
         }
-        self.stop().map(|()| true)
     }
 
     /// Whether a name that was moved out of its member is one of several of its file: the member's file system counts it on.
@@ -706,12 +711,12 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// Whether a line names the member in a slot.
+    /// Tells whether a line names the member in a slot.
     pub(crate) fn names_member(&self, line: &str, slot: usize) -> bool {
         self.members.get(slot).is_some_and(|member| line.contains(&member.display().to_string()))
     }
 
-    /// Whether programs are told the array's UUID.
+    /// Tells whether programs are told the array's UUID.
     pub(crate) fn knows_uuid(&self) -> bool {
         self.uuid.get().is_some()
     }

@@ -592,7 +592,7 @@ impl Damage {
             || self.what.starts_with("file Replaced")
     }
 
-    /// Whether a file was closed to its owner.
+    /// Tells whether a file was closed to its owner.
     pub(crate) fn is_closed(&self) -> bool {
         self.what == FILE_LOCKED
     }
@@ -607,12 +607,12 @@ impl Damage {
         self.what == "member PrefixEmptied" || self.is_of_a_name()
     }
 
-    /// Whether a table of `.cxlraid` was damaged that is not the superblock.
+    /// Tells whether a table of `.cxlraid` was damaged that is not the superblock.
     pub(crate) fn is_of_table(&self) -> bool {
         TABLES[1..].iter().any(|name| self.what.split(' ').next() == Some(name))
     }
 
-    /// Whether `cxlraid rebuild` can make what was damaged anew from the other members, and must: it is a member of the array
+    /// Tells whether `cxlraid rebuild` can make what was damaged anew from the other members, and must: it is a member of the array
     /// whose own files are left, or an empty directory that is no mount point.
     pub(crate) fn can_be_rebuilt(&self) -> bool {
         let of_member = ["member EmptyDirectory", "member OnlyMeta", "member PrefixEmptied", "member Older", COPIED_IN_USE];
@@ -623,23 +623,23 @@ impl Damage {
             || ["file Cut", "file Grown"].iter().any(|what| self.what.starts_with(what))
     }
 
-    /// Whether a superblock was damaged.
+    /// Tells whether a superblock was damaged.
     pub(crate) fn is_of_superblock(&self) -> bool {
         self.what.starts_with("superblock ")
     }
 
-    /// Whether the member is out for it, whoever uses what.
+    /// Tells whether a start does without the member after this damage, whichever files programs use.
     pub(crate) fn costs_the_member(&self) -> bool {
         ["member Gone", "member EmptyDirectory", "member OnlyMeta", "member Unmounted", COPIED_IN_USE]
             .contains(&self.what.as_str())
     }
 
-    /// Whether there is still a file by the name, which only who opens it finds to be another.
+    /// Tells whether there is still a file by the name, which only who opens it finds to be another.
     pub(crate) fn keeps_the_name(&self) -> bool {
         self.is_exchange() || self.what.starts_with("file Replaced")
     }
 
-    /// Whether the next member was changed, too.
+    /// Tells whether the damage changed the next member besides its own.
     pub(crate) fn is_of_two(&self) -> bool {
         self.what == "member Swapped"
     }

@@ -10,7 +10,7 @@ cxlraid-operator [OPTIONS]
 Arrays are filled, stopped and damaged on as many members as their level bears: files of .cxlraid and backing files deleted, cut, overwritten, replaced by others, exchanged; members emptied, swapped, copied over others,
 put back from older copies, used apart in halves; and, where mounting is permitted, file systems of members made read-only, unmounted, full. Then they are read, written, mended and read again, and compared with a plain directory.
 
-  --cases N       how many cases (1000); 10000 take ten minutes
+  --cases N       how many cases (1000); 10000 with three at a time take half an hour
   --seed S        of the first case, the next have the numbers behind it (else drawn, and printed)
   --level L       only arrays of this label: raid1, raid1-3, raid4, raid5, raid6, raid10, raid01,
                   journal, journal6, apart, apart1; may be given several times

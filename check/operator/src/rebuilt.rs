@@ -3,13 +3,12 @@
 use crate::{
     case::{Case, Start},
     damage::Damage,
-    work::SCRUB,
 };
 use stage::remove;
 use stage::report::{Complaints, with_output};
 use std::{fs, io, path::Path};
 
-/// What a refused rebuild says of a directory that it takes for somebody else's.
+/// The words of a refused rebuild about a directory that it takes for somebody else's.
 const EMPTY_IT: &str = "empty it";
 
 /// Removes everything in a directory.
@@ -56,10 +55,7 @@ impl Case<'_> {
         self.change(self.seed << 8 | 0x30)?;
         self.stop()?;
         self.start("after the rebuild, changed", &[], complaints);
-        let scrubbed = self.checker().arg(SCRUB).output();
-        if !scrubbed.succeeded() {
-            complaints.push(with_output("after the rebuild: redundancy", &scrubbed));
-        }
+        self.check_redundancy("after the rebuild", complaints);
         self.stop()
     }
 }

@@ -36,7 +36,7 @@ impl Shape {
         Self { label: "apart1", level: "1", member_count: 2, bears: 1, chunk: "64K", journal: Journal::File },
     ];
 
-    /// Whether files lie on several mirrors, so that more members may be lost than `bears`, if they are the right ones.
+    /// Tells whether files lie on several mirrors, so that more members may be lost than `bears`, if they are the right ones.
     pub(crate) fn has_several_mirrors(&self) -> bool {
         ["10", "01"].contains(&self.level)
     }

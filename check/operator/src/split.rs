@@ -3,7 +3,7 @@
 use crate::{
     case::{CHANGES, Case, Start},
     damage::{Damage, copy},
-    work::{SCRUB, change},
+    work::change,
 };
 use oracle::Rng;
 use stage::report::{Complaints, with_output};
@@ -73,10 +73,7 @@ impl Case<'_> {
         self.start("after the choice, changed", &[], complaints);
         self.stop()?;
         self.start("after the choice, changed and stopped", &[], complaints);
-        let scrubbed = self.checker().arg(SCRUB).output();
-        if !scrubbed.succeeded() {
-            complaints.push(with_output("after the choice: redundancy", &scrubbed));
-        }
+        self.check_redundancy("after the choice", complaints);
         self.stop()
     }
 }

@@ -7,7 +7,9 @@ use bench::{
     Bench, err,
     filled::{FILES, assert_whole, content, filled, stop},
     library::{library, on_array},
-    out, snapshot,
+    out,
+    seen::{MEMBERS, metadata, status},
+    snapshot,
 };
 use std::{
     fs,
@@ -17,34 +19,12 @@ use std::{
     },
     path::{Path, PathBuf},
     process::{Command, Output},
-    time::SystemTime,
 };
 
-const MEMBERS: [&str; 3] = ["m0", "m1", "m2"];
 const NOBODY: u32 = 65534;
 
 fn is_root() -> bool {
     sys::rustix::process::geteuid().is_root()
-}
-
-/// What lies in the members' `.cxlraid`, and when each file was changed last.
-fn metadata(bench: &Bench) -> Vec<(PathBuf, Vec<u8>, SystemTime)> {
-    let files = MEMBERS.iter().flat_map(|member| fs::read_dir(bench.path(member).join(".cxlraid")).unwrap());
-    let mut found: Vec<_> = files
-        .map(|entry| entry.unwrap().path())
-        .map(|path| (path.clone(), fs::read(&path).unwrap(), path.metadata().unwrap().modified().unwrap()))
-        .collect();
-    found.sort();
-    found
-}
-
-/// `cxlraid status` of the array, which changes nothing on any member.
-#[track_caller]
-fn status(bench: &Bench) -> (Option<i32>, String) {
-    let before = metadata(bench);
-    let output = bench.run(&["status", "db"]);
-    assert!(metadata(bench) == before, "status has changed a member");
-    (output.status.code(), out(&output) + &err(&output))
 }
 
 #[test]

@@ -7,17 +7,17 @@ use bench::{
     Bench, err,
     filled::{FILES, assert_bears, assert_whole, content, filled, stop},
     library::on_array,
-    out, snapshot,
+    out,
+    seen::{MEMBERS, metadata, status},
+    snapshot,
 };
 use format::{MemberEntry, SUPERBLOCK_BYTES, Superblock, TABLE_HEADER_BYTES, TableHeader, TableKind};
 use std::{
     fs,
     path::PathBuf,
     process::{Command, Output},
-    time::SystemTime,
 };
 
-const MEMBERS: [&str; 3] = ["m0", "m1", "m2"];
 const TABLES: [(&str, TableKind); 4] =
     [("inodes", TableKind::Inodes), ("lanes", TableKind::Lanes), ("names", TableKind::Names), ("backings", TableKind::Backings)];
 
@@ -35,27 +35,6 @@ fn seal(block: &mut [u8], covered: usize) {
 
 fn place(bench: &Bench, member: &str, file: &str) -> PathBuf {
     bench.path(member).join(".cxlraid").join(file)
-}
-
-/// What lies in the members' `.cxlraid`, and when each file was changed last.
-fn metadata(bench: &Bench) -> Vec<(PathBuf, Vec<u8>, SystemTime)> {
-    let files = MEMBERS.iter().flat_map(|member| fs::read_dir(place(bench, member, "")).unwrap());
-    let mut found: Vec<_> = files
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| path.symlink_metadata().unwrap().is_file())
-        .map(|path| (path.clone(), fs::read(&path).unwrap(), path.metadata().unwrap().modified().unwrap()))
-        .collect();
-    found.sort();
-    found
-}
-
-/// `cxlraid status` of the array, which changes nothing on any member.
-#[track_caller]
-fn status(bench: &Bench) -> (Option<i32>, String) {
-    let before = metadata(bench);
-    let output = bench.program("timeout".as_ref(), &["60", env!("CARGO_BIN_EXE_cxlraid"), "status", "db"]).output().unwrap();
-    assert!(metadata(bench) == before, "status has changed a member");
-    (output.status.code(), out(&output) + &err(&output))
 }
 
 /// All files as a program reads them, and what is said on its standard error.
@@ -161,7 +140,19 @@ fn a_table_of_a_newer_version_puts_its_member_out_and_on_all_members_nothing_sta
         let said = read_by_program(&bench);
         assert_names(&bench, &said, "m1", &["member is damaged (", &reason, "; the array is degraded"]);
         assert_whole(&bench);
+        // What a newer program has written is not overwritten, either, unless the operator empties the directory.
+        let rebuilt = bench.run(&["rebuild", "db"]);
+        assert!(
+            rebuilt.status.code() == Some(1) && err(&rebuilt).contains("use the newer cxlraid, or empty"),
+            "{}",
+            err(&rebuilt)
+        );
         assert!(fs::read(place(&bench, "m1", file)).unwrap() == newer, "{file}");
+        stop(&bench);
+        fs::remove_dir_all(bench.path("m1")).unwrap();
+        fs::create_dir(bench.path("m1")).unwrap();
+        assert!(bench.run(&["rebuild", "db"]).status.success());
+        assert_whole(&bench);
 
         let bench = filled();
         MEMBERS.iter().for_each(|member| make_newer(&bench, member, file, kind));

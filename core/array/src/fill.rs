@@ -45,7 +45,7 @@ impl Array {
         let root = finding.refillable_root(self.uuid, slot)?;
         probe(path, root)?;
         if is_flawed && self.in_use().contains(slot) {
-            self.do_without(slot, OsError::IO).map_err(failed("do without"))?;
+            self.do_without_table(slot).map_err(failed("do without"))?;
         }
         self.before_change().map_err(failed("record the loss of"))?;
         let meta = self.members[self.first_in_use().map_err(failed("replace"))?].meta();

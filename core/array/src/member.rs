@@ -75,7 +75,7 @@ pub struct Member {
     pub refusal: Option<String>,
     /// What was found at its path, if that alone keeps the member from being used.
     pub(crate) finding: Option<String>,
-    /// Whether a newer program has written a table there that this one does not know.
+    /// True if a newer program has written a table there that this one does not know.
     pub(crate) is_newer: bool,
     /// The device number of its file system; 0 if missing.
     pub device: u64,

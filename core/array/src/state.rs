@@ -150,8 +150,8 @@ impl Array {
         if self.is_enough_without(out) { self.fail_for(slot, || Some(describe(error))) } else { Err(error) }
     }
 
-    /// Takes a member out at a start, since a table of it is missing or is not the array's, if the others can do without it. Nothing is locked, so the member
-    /// can be asked which table that is.
+    /// Takes a member out, since a table of it is missing or is not the array's, if the others can do without it. The caller starts, or begins the member anew, and holds no lock of
+    /// files or names, so the member can be asked which table that is.
     ///
     /// # Errors
     /// `IO` if the others cannot do without it.

@@ -31,9 +31,9 @@ const TABLES: [(TableKind, &CStr); 4] = [
     (TableKind::Backings, format::BACKINGS_FILE),
 ];
 
-/// What the headers of a member's tables say, beside the member's superblock.
+/// The headers of a member's tables, compared with the superblock beside them.
 pub(crate) struct Headers {
-    /// Whether the superblock is not that of the member in whose `.cxlraid` it lies: two of the tables there at least name one other member of
+    /// True if the superblock is not that of the member in whose `.cxlraid` it lies: two of the tables there at least name one other member of
     /// the array, and none names the superblock's.
     ///
     /// The fault it exists for: the superblock of a member that is away, put in the place of another's. What lies there would be

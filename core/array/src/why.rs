@@ -18,9 +18,9 @@ pub const EMPTIED: &str = "it was emptied: only .cxlraid is left";
 pub const SHUT: &str = "a file of its .cxlraid shuts users out whom the array is open to";
 /// A member's copy of the journal cannot be used.
 pub const JOURNAL_LOST: &str = ".cxlraid/journal is missing, damaged or another array's";
-/// What an operator can do about a member that a newer program has written.
+/// The advice about a member that a newer program has written.
 pub const NEWER_REMEDY: &str = "use the newer cxlraid, or empty the directory, and 'cxlraid rebuild' makes it anew";
-/// What an operator can do about a member whose superblock is damaged.
+/// The advice about a member whose superblock is damaged.
 pub const NO_SUPERBLOCK_REMEDY: &str = "put its superblock back, or empty the directory, and 'cxlraid rebuild' makes it anew";
 
 /// Returns what an operator can do about a member that is not used for this reason. A member in sync needs nothing.

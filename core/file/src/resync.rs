@@ -92,7 +92,7 @@ impl InodeTable {
 /// The times of a file before a mend.
 pub(crate) struct Times {
     times: Timestamps,
-    /// What was noted then of the last write.
+    /// The note of the last write at that moment ([`array::SharedFile`]).
     modified_ns: u64,
 }
 

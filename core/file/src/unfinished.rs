@@ -45,7 +45,7 @@ impl Files {
     }
 }
 
-/// What says of the end of a file that its last user closed it in order, and that somebody has made a backing file longer by hand
+/// The number that says of the end of a file that its last user closed it in order, and that somebody has made a backing file longer by hand
 /// since. Any other number but 0 says that its last user did not come to an end with it.
 pub(crate) const TAIL_LONG: u32 = 2;
 

@@ -2,7 +2,7 @@
 //! there by hand (`chmod 000 MEMBER/data/d`).
 //!
 //! The lowest member's modes decide, so the owner's own process gives the owner the rights there that the lowest member gives him.
-//! What the group and others lack stays as it is: nothing proves the lowest member's mode well enough to let anybody else in by
+//! The group and others get no rights by it: nothing proves the lowest member's mode well enough to let anybody else in by
 //! it. Another user must not be able to choose what is changed. That user may put any file of the owner's at the name on that member, where the user
 //! may write to the directory. So:
 //!
@@ -32,10 +32,10 @@ use units::Slot;
 const OWNER: u32 = 0o700;
 /// Modes with one of these rights let others change the names in a directory.
 const SHARED: u32 = 0o022;
-/// What chmod(2) sets: rights, set-ID bits and the sticky bit.
+/// The bits that chmod(2) sets: rights, set-ID bits and the sticky bit.
 const MODE: u32 = 0o7777;
 
-/// What a member has at a logical path.
+/// A file or directory that a member has at a logical path.
 struct Seen {
     slot: Slot,
     /// Opened with O_PATH.
@@ -93,7 +93,7 @@ impl Namespace {
         let is_kept = |stat: &Stat| (self.array().trusts(stat.st_uid) || stat.st_uid == user) && stat.st_mode & SHARED == 0;
         let root = |slot| self.root(slot).and_then(fstat);
         let (Ok(first_root), Ok(root)) = (root(first), root(slot)) else { return false };
-        // Whether nobody else may change names on the way.
+        // True as long as nobody else may change names on the way.
         let mut is_own_way = is_kept(&first_root) && is_kept(&root);
         let mut is_opened = false;
         let ends = path.iter().enumerate().skip(1).filter(|&(_, &byte)| byte == b'/').map(|(end, _)| end);
@@ -143,7 +143,7 @@ impl Namespace {
         ([seen, model].into_iter().all(is_proven) && self.files().told_of_named(attribute).is_some()).then_some(attribute)
     }
 
-    /// Whether a file that this process has just let its owner read has an attribute. If it has not, the file gets its mode back.
+    /// Tells whether a file that this process has just let its owner read has an attribute. If it has not, the file gets its mode back.
     fn is_said(&self, seen: &Seen, attribute: Attribute) -> bool {
         let is_it = self.attribute_named(seen.slot, seen.fd.as_fd()) == Ok(Some(attribute));
         // Where the mode cannot be given back, the owner alone has more rights than before.

@@ -21,7 +21,7 @@ struct Sight {
     owner_uid: u32,
 }
 
-/// What a mode says of all but the owner: rights, set-ID bits and the sticky bit.
+/// The bits of a mode that do not concern the owner: rights, set-ID bits and the sticky bit.
 const OF_OTHERS: u32 = 0o7077;
 
 impl Namespace {
@@ -93,7 +93,7 @@ impl Namespace {
 fn sight(target: &Target<'_>, on: &On) -> Result<Sight> {
     let at = target.on(on)?;
     let (directory, stat) = (fstat(at.directory())?, at.stat()?);
-    // What a directory permits others does not concern its owner.
+    // The rights of others in a directory do not concern its owner.
     let is_own = directory.st_uid == sys::task::file_user();
     let mode = if is_own { directory.st_mode & !OF_OTHERS } else { directory.st_mode };
     Ok(Sight {

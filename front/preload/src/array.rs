@@ -69,7 +69,7 @@ struct State {
 /// Lines for standard error, and what each of them is of.
 type Notices = Vec<(Subject, String)>;
 
-/// What a line for standard error is of.
+/// The subject of a line for standard error.
 #[derive(Clone, Copy)]
 enum Subject {
     /// The start of this process.
@@ -80,9 +80,9 @@ enum Subject {
     TakenOut(Slot),
 }
 
-/// Whether this process is starting: it has one thread then, and what happens to members is said later.
+/// True while this process starts: it has one thread then, and what happens to members is said later.
 static STARTING: AtomicBool = AtomicBool::new(false);
-/// What happens to members while this process starts.
+/// The lines about members that came up while this process starts.
 static EARLY: Lock<Notices> = Lock::new(Notices::new());
 
 static STATE: AtomicPtr<State> = AtomicPtr::new(core::ptr::null_mut());

@@ -3,6 +3,7 @@
 
 pub(crate) mod filled;
 pub(crate) mod library;
+pub(crate) mod seen;
 
 use std::{
     fs,
