@@ -251,10 +251,7 @@ fn a_member_whose_files_give_read_errors_is_out_by_name_and_the_rest_serves() {
         assert!(metadata(&bench) == before, "{file}");
         let read = with_read_error(&bench, file, &on_array(&bench, &["cat", "/data/files/3", "/data/files/4"])).unwrap();
         assert!(read.status.success() && read.stdout == [content(3), content(4)].concat(), "{file}: {}", err(&read));
-        // The other two are read where a change of names is undecided, and where a file is opened whose attribute is doubted.
-        if !["names", "backings"].contains(&file) {
-            assert_names(&bench, &err(&read), "m1", &["the array is degraded"]);
-        }
+        assert_names(&bench, &err(&read), "m1", &["the array is degraded"]);
         assert_whole(&bench);
     }
 }

@@ -92,6 +92,7 @@ pub(crate) fn judge(config: &Config, findings: Vec<Finding>) -> Result<Verdict, 
     let mut own = findings.iter().filter(|finding| finding.superblock().as_ref().is_some_and(is_meant));
     let refusal = findings.iter().find_map(Finding::refusal).cloned().or_else(|| own.find_map(Finding::read_only_features));
     let newest = newest.cloned().ok_or_else(|| refusal.clone().unwrap_or_else(|| not_there(config, &findings)))?;
+    require_newest(&newest, &findings)?;
     check_against(config, &newest)?;
     split::check(findings.iter().filter(|finding| finding.is_of(newest.array_uuid)))?;
     let mut members: Vec<Option<Member>> = (0..newest.member_count).map(|_| None).collect();
@@ -145,6 +146,17 @@ pub(crate) fn judge(config: &Config, findings: Vec<Finding>) -> Result<Verdict, 
         Some(refusal) if !newest.geometry()?.survives(lacking(&members)) => Err(refusal),
         _ => Ok(Verdict { superblock: writable.unwrap_or(newest), members }),
     }
+}
+
+/// Refuses to use members that have missed what one with a newer format has, which this program cannot read: its event count is
+/// at the same place in every version. An update that was cut short leaves a difference of one.
+fn require_newest(newest: &Superblock, findings: &[Finding]) -> Result<(), AttachError> {
+    let is_ahead = |finding: &&Finding| {
+        let outline = finding.outline().filter(|outline| outline.array_uuid == newest.array_uuid);
+        outline.is_some_and(|outline| outline.event_count > newest.event_count + 1)
+    };
+    let refusal = findings.iter().find(is_ahead).and_then(Finding::refusal);
+    refusal.map_or(Ok(()), |refusal| Err(refusal.clone()))
 }
 
 /// Members that are not the directories which programs use, or used when the last of them was killed: copies of those, which
@@ -270,6 +282,28 @@ mod tests {
         let refused = Array::attach(&config).map(drop).unwrap_err();
         assert!(matches!(refused, AttachError::ReadOnlyFeatures { bits: 2, .. }), "{refused}");
         assert!(superblocks(&home) == before);
+    }
+
+    /// A newer program went on with one half of a mirror. This one cannot read that half, and does not start on what was left behind.
+    #[test]
+    fn members_that_have_missed_what_a_newer_program_stored_are_not_used() {
+        for (ahead, is_used) in [(0, true), (1, true), (2, false), (40, false)] {
+            let (home, config) = made("newer", layout::Level::Raid1);
+            rewrite(&home, 1, |own| {
+                own.features.incompatible = 1 << 40;
+                own.event_count += ahead;
+            });
+            let before = superblocks(&home);
+            let foreseen = Array::foresee(&config).map(drop);
+            let started = Array::attach(&config).map(drop);
+            assert_eq!((foreseen.is_ok(), started.is_ok()), (is_used, is_used), "{ahead}");
+            if let Err(refused) = started {
+                assert!(matches!(refused, AttachError::Superblock { .. }), "{refused}");
+                assert!(refused.to_string().contains("m1: "), "{refused}");
+                assert_eq!(foreseen.unwrap_err().to_string(), refused.to_string());
+            }
+            assert!(superblocks(&home) == before);
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::tables::Headers;
 use crate::why;
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
-use format::{Superblock, SuperblockError, TableKind, Uuid, Version};
+use format::{Outline, Superblock, SuperblockError, TableKind, Uuid, Version};
 use sys::high_fd::Raised;
 use sys::rustix::fs::{self, AtFlags, Dir, Mode, OFlags};
 use sys::{AsFd, BorrowedFd, OsError, OwnedFd};
@@ -169,6 +169,12 @@ enum What {
     Failed(OsError),
     /// There is something that cannot be used, whatever the other members are.
     Refused(AttachError),
+    /// A member that a program with a newer format, or with features that this one does not know, has written; what its superblock says at places that are the same in all
+    /// versions.
+    Newer {
+        error: AttachError,
+        outline: Option<Outline>,
+    },
     Member {
         directories: Directories,
         device: u64,
@@ -276,11 +282,11 @@ fn read_member(path: &[u8], mut directories: Directories) -> Result<What, Attach
             directories.superblock = Some(file);
             Ok(What::Member { directories, device, superblock: alloc::boxed::Box::new(superblock), newer: headers.newer })
         }
-        Err(
-            error @ (SuperblockError::NewerVersion { .. }
-            | SuperblockError::UnknownIncompatibleFeatures { .. }
-            | SuperblockError::CopiesDisagree),
-        ) => Err(AttachError::Superblock { path: path.to_vec(), error }),
+        Err(error @ (SuperblockError::NewerVersion { .. } | SuperblockError::UnknownIncompatibleFeatures { .. })) => {
+            let error = AttachError::Superblock { path: path.to_vec(), error };
+            Ok(What::Newer { error, outline: Outline::of(&bytes[..length]) })
+        }
+        Err(error @ SuperblockError::CopiesDisagree) => Err(AttachError::Superblock { path: path.to_vec(), error }),
         Err(error) => Ok(What::Damaged { error, root: directories.root }),
     }
 }
@@ -354,7 +360,15 @@ impl Finding {
     /// Why what is there cannot be used.
     pub(crate) fn refusal(&self) -> Option<&AttachError> {
         match &self.what {
-            What::Refused(error) => Some(error),
+            What::Refused(error) | What::Newer { error, .. } => Some(error),
+            _ => None,
+        }
+    }
+
+    /// What the superblock of a member says that this program cannot read for want of a newer format.
+    pub(crate) fn outline(&self) -> Option<Outline> {
+        match self.what {
+            What::Newer { outline, .. } => outline,
             _ => None,
         }
     }
@@ -379,7 +393,7 @@ impl Finding {
             What::Nothing => Err(AttachError::NotThere { path: self.path.clone() }),
             What::Damaged { error, .. } => Err(AttachError::Superblock { path: self.path.clone(), error: *error }),
             What::Failed(error) => Err(AttachError::os(&self.path, "look into", *error)),
-            What::Refused(error) => Err(error.clone()),
+            What::Refused(error) | What::Newer { error, .. } => Err(error.clone()),
             What::Member { directories, superblock, .. } if superblock.event_count == 0 => Ok(&directories.root),
             What::Member { .. } => Err(AttachError::Vanished),
         }
@@ -430,7 +444,7 @@ impl Finding {
             What::Damaged { .. } => Standing::Damaged,
             What::Failed(_) | What::Refused(AttachError::Os { .. }) => Standing::Failed,
             What::Refused(AttachError::NotADirectory { .. }) => Standing::Missing,
-            What::Refused(_) => Standing::Damaged,
+            What::Refused(_) | What::Newer { .. } => Standing::Damaged,
             _ => Standing::Missing,
         };
         let refusal = self.refusal().map(AttachError::to_string);
@@ -440,7 +454,7 @@ impl Finding {
             What::Plain { empty: false, .. } => why::NO_SUPERBLOCK.into(),
             What::Damaged { error, .. } => error.to_string(),
             What::Failed(error) => describe(*error),
-            What::Refused(error) => error.to_string(),
+            What::Refused(error) | What::Newer { error, .. } => error.to_string(),
             What::Member { superblock, .. } => why::of_array(superblock.array_uuid),
         });
         Member {

@@ -454,7 +454,7 @@ fn outdated(array: &Array) -> MemberSet {
         .iter()
         .filter_map(|slot| {
             let (file, _) = open_meta_file(&array.members()[slot], format::INODES_FILE).ok()?;
-            Some((slot, beginning(&file)))
+            Some((slot, beginning(&file).ok()?))
         })
         .collect();
     let is_current = |header: &[u8]| array::tables::is_usable(TableKind::Inodes, array.uuid(), use_count, header);
@@ -477,8 +477,14 @@ fn open_tables_but(
     let use_count = array.runtime().use_count();
     // The lanes have one length, which every write counts upon.
     let is_long = |file: &Backing| kind != TableKind::Lanes || file.bytes().is_ok_and(|bytes| bytes >= LANE_FILE_BYTES as u64);
-    let is_table = |file: &Backing| is_long(file) && array::tables::is_usable(kind, array.uuid(), use_count, &beginning(file));
-    let is_usable = |file: &Backing| is_table(file) || is_optional && file.bytes() == Ok(0);
+    let is_table =
+        |file: &Backing, header: &[u8]| is_long(file) && array::tables::is_usable(kind, array.uuid(), use_count, header);
+    let is_usable = |file: &Backing, header: &[u8]| is_table(file, header) || is_optional && file.bytes() == Ok(0);
+    let open = |member| {
+        let (file, _) = open_meta_file(member, name)?;
+        let header = beginning(&file)?;
+        Ok((file, header))
+    };
     array
         .members()
         .iter()
@@ -486,9 +492,11 @@ fn open_tables_but(
             if member.meta().is_none() {
                 return Ok(None);
             }
-            match open_meta_file(member, name) {
+            match open(member) {
                 Err(OsError::NOENT) if is_optional => Ok(None),
-                Ok((file, _)) if unasked.contains(member.slot) || is_usable(&file) => has_room(&file).map(|()| Some(file)),
+                Ok((file, header)) if unasked.contains(member.slot) || is_usable(&file, &header) => {
+                    has_room(&file).map(|()| Some(file))
+                }
                 Ok(_) => array.do_without_table(member.slot).map(|()| None),
                 Err(error) if is_no_file(error) => array.do_without_table(member.slot).map(|()| None),
                 Err(error @ OsError::ACCESS) if array.is_shut(member.slot, name) => {
@@ -512,18 +520,16 @@ fn has_room(table: &Backing) -> Result<(), OsError> {
 }
 
 /// The first bytes of a table's file; zeros where it is shorter.
-fn beginning(file: &Backing) -> [u8; TABLE_HEADER_BYTES] {
+fn beginning(file: &Backing) -> Result<[u8; TABLE_HEADER_BYTES], OsError> {
     let mut bytes = [0; TABLE_HEADER_BYTES];
     // SAFETY: the buffer is ours and that long.
-    if unsafe { file.get(0, bytes.as_mut_ptr(), bytes.len()) }.is_err() {
-        return [0; TABLE_HEADER_BYTES];
-    }
-    bytes
+    unsafe { file.get(0, bytes.as_mut_ptr(), bytes.len()) }?;
+    Ok(bytes)
 }
 
 /// The header of a table; None if it cannot be read.
 pub(crate) fn header(file: &Backing, kind: TableKind) -> Option<TableHeader> {
-    TableHeader::decode(kind, &beginning(file)).ok()
+    TableHeader::decode(kind, &beginning(file).ok()?).ok()
 }
 
 /// Whether an error says that there is no regular file.

@@ -311,6 +311,26 @@ pub enum SuperblockError {
     OfAnotherMember,
 }
 
+/// What a superblock of any version says at the same place: so much is known also of one that this program cannot read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Outline {
+    /// The array's.
+    pub array_uuid: Uuid,
+    /// The event count of the newest copy.
+    pub event_count: u64,
+}
+
+impl Outline {
+    /// What the newest copy in a file with superblocks says whose magic and checksum are right, whatever its version and
+    /// features. None if there is no such copy.
+    #[must_use]
+    pub fn of(file: &[u8]) -> Option<Self> {
+        let copies = [0, COPY_BYTES].into_iter().filter_map(|start| Bytes::whole(file.get(start..)?, 0).ok());
+        let newest = copies.max_by_key(|copy| copy.age())?;
+        Some(Self { array_uuid: newest.array_uuid, event_count: newest.event_count.get() })
+    }
+}
+
 impl Superblock {
     /// The incompatible feature bits that follow from what this says.
     fn incompatible_in_use(&self) -> u64 {
@@ -503,7 +523,8 @@ impl MemberEntry {
 
 impl Bytes {
     /// The copy, if magic, checksum and version are right. All other fields are still unchecked.
-    fn check(bytes: &[u8], copy: usize) -> Result<&Self, SuperblockError> {
+    /// A copy whose magic and checksum are right, of any version.
+    fn whole(bytes: &[u8], copy: usize) -> Result<&Self, SuperblockError> {
         if !bytes.starts_with(&MAGIC) {
             return Err(SuperblockError::NotASuperblock);
         }
@@ -512,6 +533,11 @@ impl Bytes {
         if this.checksum.get() != this.compute_checksum() {
             return Err(SuperblockError::BadChecksum { copy });
         }
+        Ok(this)
+    }
+
+    fn check(bytes: &[u8], copy: usize) -> Result<&Self, SuperblockError> {
+        let this = Self::whole(bytes, copy)?;
         let found = Version { major: this.version_major.get(), minor: this.version_minor.get() };
         match found.major {
             0 => Err(SuperblockError::Invalid { field: "version" }),

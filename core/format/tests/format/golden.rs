@@ -99,6 +99,20 @@ fn superblocks_that_cannot_be_used_say_why() {
 }
 
 #[test]
+fn the_outline_of_a_superblock_is_known_whatever_its_version() {
+    let newest = |name| Outline::of(&image(name));
+    let known = |superblock: Superblock| Some(Outline { array_uuid: superblock.array_uuid, event_count: superblock.event_count });
+    for name in ["superblock-newer.bin", "superblock-incompatible.bin", "superblock-newer-minor.bin"] {
+        assert_eq!(newest(name), known(fixture::superblock_next()), "{name}");
+    }
+    assert_eq!(newest("superblock-torn.bin"), known(fixture::superblock()));
+    for name in ["superblock-corrupt.bin", "superblock-cut-short.bin", "superblock-foreign.bin", "superblock-zeros.bin"] {
+        assert_eq!(newest(name), None, "{name}");
+    }
+    assert_eq!(Outline::of(&[]), None);
+}
+
+#[test]
 fn a_newer_copy_is_newer_wherever_it_lies() {
     let mut file = image("superblock-newer.bin");
     file.rotate_left(COPY_BYTES);
