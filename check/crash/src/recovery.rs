@@ -130,7 +130,9 @@ fn look(shape: &Shape, home: &Path, how: Return, namespace: Namespace) -> Result
         same_trees(&trees[0], tree).map_err(|wrong| format!("member {member}: {wrong}"))?;
     }
     if was_left_alone && !is_left_alone() {
-        // On record since one of them was opened: the others get what is due at their next close.
+        // A change of a file's bytes has put it on record. The creation of a file that only that member may have made is decided by the next change of names, and
+        // files get what is due at their next close.
+        change(&namespace).map_err(|error| format!("a change of names: {error}"))?;
         sizes.iter().try_for_each(|(name, _)| open(&namespace, name).map(drop))?;
     }
     lengths(&members, home, &sizes, is_left_alone())?;
