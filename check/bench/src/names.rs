@@ -1,16 +1,19 @@
-//! Calls on names: opening and closing, asking, making and removing, locking; on the array and in an ordinary directory of the same tmpfs.
+//! Calls on names: opening and closing, asking, making and removing, changing attributes, locking; on the array and in an ordinary directory of the same tmpfs.
 
 use crate::places::{Order, Places};
 use crate::plan::{ArrayPlace, Plan, SMALL_BYTES};
 use crate::report::{Check, Row};
 use crate::rounds::{Calling, Times, measure};
-use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, Write as _};
 use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 const KNOWN: &str = "known";
 const NEW: &str = "new";
+const WRITTEN_BYTES: usize = 4096;
 const NS_PER_US: f64 = 1000.0;
 
 /// The rows, measured in this process, which has the library. `plain` is an ordinary directory.
@@ -32,6 +35,16 @@ pub(crate) fn rows(plan: &Plan, array: &ArrayPlace, plain: &Path) -> io::Result<
         row(plan, "create, close, unlink", new.each_ref().map(PathBuf::as_path), create_unlink, |ours, kernel| {
             in_us("us more than 3 x the kernel's", ours - 3.0 * kernel, 5.0)
         }),
+        row(
+            plan,
+            "create, write 4 KiB, close, unlink",
+            new.each_ref().map(PathBuf::as_path),
+            create_write_unlink,
+            |ours, kernel| Check::at_most("x the kernel's", ours / kernel, 2.2),
+        ),
+        row(plan, "fchmod, futimens", locked.each_ref(), set_attributes, |ours, kernel| {
+            in_us("us more than 3 x the kernel's", ours - 3.0 * kernel, 5.0)
+        }),
         row(plan, "lock, unlock (fcntl)", locked.each_ref(), lock_record, in_kernels),
         row(plan, "lock, unlock (flock)", locked.each_ref(), lock_whole, in_kernels),
     ];
@@ -51,6 +64,18 @@ fn stat(path: &Path) {
 fn create_unlink(path: &Path) {
     drop(OpenOptions::new().write(true).create_new(true).open(path).expect("create"));
     fs::remove_file(path).expect("unlink");
+}
+
+fn create_write_unlink(path: &Path) {
+    let mut file = OpenOptions::new().write(true).create_new(true).open(path).expect("create");
+    file.write_all(&[7; WRITTEN_BYTES]).expect("write");
+    drop(file);
+    fs::remove_file(path).expect("unlink");
+}
+
+fn set_attributes(file: &File) {
+    file.set_permissions(Permissions::from_mode(0o644)).expect("chmod");
+    file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1)).expect("utimens");
 }
 
 fn lock_record(file: &File) {

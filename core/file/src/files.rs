@@ -502,7 +502,7 @@ impl Files {
         if entry.first {
             let shared = runtime.file(entry);
             // Of an empty file, as every new one is, what there may be is not counted upon: asking costs a system call per member.
-            let bytes = || inode.in_use().filter_map(|(_, backing)| backing.bytes().ok()).filter(|_| record.size != 0);
+            let bytes = || inode.in_use().filter(|_| record.size != 0).filter_map(|(_, backing)| backing.bytes().ok());
             let (present, longest) = bytes()
                 .fold(None, |range: Option<(u64, u64)>, bytes| {
                     range.map_or(Some((bytes, bytes)), |(least, most)| Some((least.min(bytes), most.max(bytes))))

@@ -19,6 +19,8 @@ use units::{MemberSet, PAGE_BYTES};
 
 /// The most a growing backing file gets in advance.
 const ADVANCE_BYTES_MAX: u64 = 2 << 20;
+/// Up to this size a backing file gets no whole granules (media/dax).
+const SMALL_BYTES_MAX: u64 = 64 << 10;
 /// From this size on a backing file grows in whole huge pages.
 const HUGE_PAGE_BYTES: u64 = 2 << 20;
 
@@ -42,11 +44,18 @@ impl Inode {
         // What this process remembers may lie behind a cut by another.
         self.refresh_allocations();
         let generous = with_advance(wanted).min(sys::file_limit::bytes()).max(wanted);
-        let result = self.on_members(|backing| backing.allocate(present, generous - present));
+        // Most small files are written by one call or two, and then closed.
+        let is_first = present == 0 && wanted < HUGE_PAGE_BYTES;
+        let is_small = is_first || generous <= SMALL_BYTES_MAX;
+        let generous = if is_first { wanted } else { generous };
+        let get = |backing: &Backing, end| {
+            if is_small { backing.allocate_just(present, end) } else { backing.allocate(present, end - present) }
+        };
+        let result = self.on_members(|backing| get(backing, generous));
         let reached = match result {
             Ok(()) => generous,
             Err(OsError::NOSPC | OsError::DQUOT | OsError::FBIG) if generous > wanted => {
-                self.on_members(|backing| backing.allocate(present, wanted - present))?;
+                self.on_members(|backing| get(backing, wanted))?;
                 wanted
             }
             Err(error) => return Err(error),
@@ -311,11 +320,12 @@ impl Inode {
 
     /// Whether the kernel would take set-user-id or set-group-id from the file if this process cut it, and the process may not give them back.
     fn would_lose_set_id(&self) -> bool {
-        self.in_use().any(|(_, backing)| {
-            fstat(backing.fd()).is_ok_and(|stat| {
-                stat.st_mode & SET_ID != 0 && fchmod(backing.fd(), Mode::from_raw_mode(stat.st_mode & 0o7777)).is_err()
+        !self.is_known_to_give_none()
+            && self.in_use().any(|(_, backing)| {
+                fstat(backing.fd()).is_ok_and(|stat| {
+                    stat.st_mode & SET_ID != 0 && fchmod(backing.fd(), Mode::from_raw_mode(stat.st_mode & 0o7777)).is_err()
+                })
             })
-        })
     }
 
     pub(crate) fn add_flags(&self, flags: u32) {
@@ -372,6 +382,9 @@ impl Inode {
 /// Cuts a backing file and keeps its time of modification and its mode: the program has changed nothing.
 pub(crate) fn cut_unnoticed(backing: &Backing, bytes: u64, present: Option<&Modification>) -> Result<(), OsError> {
     let stat = fstat(backing.fd())?;
+    if stat.st_size as u64 == bytes {
+        return Ok(());
+    }
     backing.set_len(bytes)?;
     if stat.st_mode & SET_ID != 0 {
         // The kernel takes these bits from a file that somebody without rights cuts.

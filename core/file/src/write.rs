@@ -6,9 +6,13 @@ use crate::stripes::Blocks;
 use crate::undo;
 use array::{IoFault, Striper, Undo};
 use core::sync::atomic::Ordering;
+use dax::PersistenceDomain;
 use format::LaneKind;
 use sys::OsError;
 use units::{MemberSet, PAGE_BYTES};
+
+/// The longest file that is written by calls when it gets its first bytes.
+const CALLED_BYTES_MAX: u64 = 16 << 10;
 
 impl Inode {
     /// Writes `bytes` from `src` at `offset`, as one whole, or with an error nothing that changes the file's size. Less is written, and
@@ -91,8 +95,11 @@ impl Inode {
             })?;
             let bytes = (end - offset) as usize;
             let held = self.lock_stripes(Blocks::of(&self.geometry, offset, bytes as u64))?;
+            let by_calls = (size == 0 && offset == 0).then(|| ByCalls::of(self, end)).flatten();
             // SAFETY: as the caller promises; the stripes are locked.
-            if let Err(error) = unsafe { self.store(offset, src, bytes) } {
+            let stored = unsafe { self.store(offset, src, bytes) };
+            drop(by_calls);
+            if let Err(error) = stored {
                 drop(held);
                 if end > size {
                     // Some of it may lie behind the end.
@@ -231,6 +238,32 @@ impl Inode {
         // If it cannot follow, mappings show a file as long as before.
         let _ = self.set_copy_bytes(size);
         self.shared().size.store(size, Ordering::Release);
+    }
+}
+
+/// While this lives, what is not mapped of a file is reached by calls.
+///
+/// Most small files are written once and closed, and to map them on each member would cost more than to write them. What is written is the whole
+/// file, which has just got its space, with the size lock and all its stripes held: every byte of each backing file is stored to or stays zero, so that it does not matter that a call,
+/// unlike a store, would not meet the end of a backing file that somebody cuts now.
+struct ByCalls<'a>(&'a Inode);
+
+impl<'a> ByCalls<'a> {
+    /// None for a file of `bytes` bytes that is better mapped, or that a call would not serve as a store does: where stores are durable without a call, with a member out, with a journal, or while a
+    /// program has mapped the file.
+    fn of(file: &'a Inode, bytes: u64) -> Option<Self> {
+        let is_volatile = || file.in_use().all(|(_, backing)| backing.domain() == PersistenceDomain::Volatile);
+        let is_plain = || file.out().is_empty() && file.files.journal().is_none() && !file.shared().is_mapped();
+        (bytes <= CALLED_BYTES_MAX && is_plain() && is_volatile()).then(|| {
+            file.in_use().for_each(|(_, backing)| backing.let_mapping_wait(true));
+            Self(file)
+        })
+    }
+}
+
+impl Drop for ByCalls<'_> {
+    fn drop(&mut self) {
+        self.0.backing.iter().flatten().for_each(|backing| backing.let_mapping_wait(false));
     }
 }
 

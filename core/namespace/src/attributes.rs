@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use format::{ATTRIBUTE_NAME, Attribute, NameKind};
 use sys::rustix::fs::{
     AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags, chmodat, chownat, fchmod,
-    fchown, fremovexattr, fsetxattr, fstat, futimens, getxattr, removexattr, setxattr, utimensat,
+    fchown, fremovexattr, fsetxattr, fstat, futimens, getxattr, removexattr, setxattr, statat, utimensat,
 };
 use sys::{AsFd, AsRawFd, BorrowedFd, OsError, OwnedFd, Result};
 use units::{MemberSet, Slot};
@@ -361,7 +361,11 @@ impl Namespace {
 
     /// Tells whether a logical path still leads to what a descriptor is open on, be that on the lowest member or on a later one.
     pub(crate) fn leads_to(&self, path: &[u8], fd: BorrowedFd<'_>) -> bool {
-        let stat = |root: &OwnedFd| Located::below(root.as_fd(), &path[1..])?.stat();
+        // The kernel has just given the path: no symlink is on it, and one that somebody puts there now leads to another thing.
+        let stat = |root: &OwnedFd| match statat(root, &path[1..], AtFlags::SYMLINK_NOFOLLOW) {
+            Err(OsError::NAMETOOLONG) => Located::below(root.as_fd(), &path[1..])?.stat(),
+            found => found,
+        };
         let is_named =
             |named: Result<Stat>| matches!((named, fstat(fd)), (Ok(a), Ok(b)) if (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino));
         let on_later = || self.root(self.slot_in_use_of(fd).ok_or(OsError::NODEV)?).and_then(stat);

@@ -60,6 +60,9 @@ impl Namespace {
                 let _ = on.remove(&target, AtFlags::empty());
             },
         )?;
+        if mode.bits() & file::SET_ID == 0 {
+            file.note_made_without_privileges();
+        }
         // NOFOLLOW is not added here: the program would see it in the descriptor's flags.
         let flags = flags.difference(OFlags::CREATE | OFlags::EXCL | OFlags::TRUNC);
         let anchor = || self.doubting(&target.path, || self.asking_first(|on| target.open(on, flags, Mode::empty())));

@@ -67,7 +67,12 @@ impl Backing {
 
     fn mapped_by(fd: OwnedFd, access: Access, domain: PersistenceDomain, window_shift: u32) -> Self {
         let synchronous = matches!(domain, PersistenceDomain::Eadr | PersistenceDomain::Adr);
-        let mapping = Mapping { writable: access == Access::ReadWrite, synchronous, refused: AtomicBool::new(false) };
+        let mapping = Mapping {
+            writable: access == Access::ReadWrite,
+            synchronous,
+            refused: AtomicBool::new(false),
+            waits: AtomicBool::new(false),
+        };
         Self { fd: fd.into_raw_fd(), mapping, domain, holes: Holes::new(), windows: Windows::new(window_shift) }
     }
 
@@ -133,27 +138,52 @@ impl Backing {
         end <= self.windows.bytes_max() && self.runs(start, end).all(known)
     }
 
-    /// Allocates a range of which it is not known that it is allocated. Where stores are durable without a system call, a
-    /// page fault makes the file's new length durable with the store that meets it. But the last page of a file whose length
-    /// is no whole number of pages may be mapped already, and a store there meets no fault.
+    /// Allocates a range of which it is not known that it is allocated.
     #[cold]
     fn allocate_unknown(&self, start: u64, end: u64) -> Result<(), OsError> {
+        self.with_durable_length(|| self.get_space(start, end))
+    }
+
+    /// Runs `get`, which makes the file longer. Where stores are durable without a system call, a page fault makes the file's
+    /// new length durable with the store that meets it. But the last page of a file whose length is no whole number of pages may
+    /// be mapped already, and a store there meets no fault.
+    fn with_durable_length(&self, get: impl FnOnce() -> Result<(), OsError>) -> Result<(), OsError> {
         let present = if self.mapping.synchronous { self.bytes()? } else { 0 };
-        self.get_space(start, end)?;
+        get()?;
         if !present.is_multiple_of(PAGE_BYTES as u64) && present < self.bytes()? { self.persist_layout() } else { Ok(()) }
+    }
+
+    /// Does what [`Medium::allocate`] does for `start..end`, but gets no space in advance: of a small file most of that would be given back
+    /// at once. Where stores are durable without a system call the file gets whole pages, since the next append would have to make another
+    /// length durable by a call.
+    ///
+    /// # Errors
+    /// As for [`Medium::allocate`].
+    pub fn allocate_just(&self, start: u64, end: u64) -> Result<(), OsError> {
+        let rounded = if self.mapping.synchronous { end.next_multiple_of(PAGE_BYTES as u64) } else { end };
+        self.with_durable_length(|| self.get_just(start, rounded.min(sys::file_limit::bytes()).max(end)))
+    }
+
+    fn get_just(&self, start: u64, end: u64) -> Result<(), OsError> {
+        match retry_on_intr(|| fallocate(self.fd(), FallocateFlags::empty(), start, end - start)) {
+            Ok(()) => {
+                // Of a granule at either end it is not known what the rest of it is.
+                let (first, last) = (start.next_multiple_of(GRANULE_BYTES), end & !(GRANULE_BYTES - 1));
+                self.runs(first, last).for_each(|(window, first, end)| window.granules_or_new().insert(first, end));
+                Ok(())
+            }
+            Err(OsError::OPNOTSUPP | OsError::NOSYS) => self.allocate_by_touching(start, end),
+            Err(error) => Err(error),
+        }
     }
 
     fn get_space(&self, start: u64, end: u64) -> Result<(), OsError> {
         let rounded_start = start & !(GRANULE_BYTES - 1);
         let rounded_end = end.checked_next_multiple_of(GRANULE_BYTES).unwrap_or(u64::MAX);
-        let grow = |start, end| retry_on_intr(|| fallocate(self.fd(), FallocateFlags::empty(), start, end - start));
         if rounded_end > sys::file_limit::bytes() {
-            // What is there of the last granule is not remembered, since it is not all of it.
-            return match grow(start, end) {
-                Err(OsError::OPNOTSUPP | OsError::NOSYS) => self.allocate_by_touching(start, end),
-                result => result,
-            };
+            return self.get_just(start, end);
         }
+        let grow = |start, end| retry_on_intr(|| fallocate(self.fd(), FallocateFlags::empty(), start, end - start));
         match grow(rounded_start, rounded_end) {
             Ok(()) => {
                 let runs = self.runs(rounded_start, rounded_end);
@@ -193,6 +223,13 @@ impl Backing {
             at += bytes as u64;
         }
         Ok(())
+    }
+
+    /// Has what is not mapped yet stay so from now on, or not any more; callers reach it by [`Medium::get`] and [`Medium::put`]. To map a
+    /// file, to meet the faults of its first pages and to unmap it costs more than a few calls. The caller knows that the file is as long
+    /// as it should be: a call does not find out that somebody has cut it.
+    pub fn let_mapping_wait(&self, waits: bool) {
+        self.mapping.waits.store(waits, Ordering::Relaxed);
     }
 
     /// Puts the mapped pages of a range in place before they are stored to, by one system call instead of a fault for each page. The

@@ -1,0 +1,142 @@
+//! Files that get their first bytes by one small write: what they take, what is mapped of them, and that they are as redundant as others.
+
+mod common;
+
+use common::{Random, TestArray, read, write};
+use cxlraid_file::FileRef;
+use dax::PersistenceDomain;
+use layout::Level;
+use std::path::Path;
+use sys::rustix::fs::{Mode, OFlags, open};
+use sys::{AsFd as _, OsError};
+
+const SHAPES: [(Level, usize, u64); 9] = [
+    (Level::Raid0, 3, 4096),
+    (Level::Raid1, 3, 65536),
+    (Level::Raid4, 3, 4096),
+    (Level::Raid5, 3, 64),
+    (Level::Raid5, 8, 4096),
+    (Level::Raid5, 3, 65536),
+    (Level::Raid6, 5, 4096),
+    (Level::Raid10, 4, 4096),
+    (Level::Raid01, 4, 65536),
+];
+/// The longest file that is written without being mapped.
+const CALLED_BYTES_MAX: usize = 16 << 10;
+
+fn lengths(array: &TestArray, members: usize) -> Vec<u64> {
+    (0..members).map(|slot| array.member_path(slot).join("data/f").metadata().unwrap().len()).collect()
+}
+
+/// How many mappings this process has of backing files of `f`.
+fn mapped(array: &TestArray) -> usize {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let root = array.member_path(0).parent().unwrap().to_str().unwrap().to_owned();
+    maps.lines().filter(|line| line.contains(&root) && line.ends_with("/data/f")).count()
+}
+
+/// Whether members are in memory that does not outlive the machine, as on a tmpfs.
+fn is_volatile(member: &Path) -> bool {
+    dax::detect(open(member, OFlags::RDONLY, Mode::empty()).unwrap().as_fd()) == PersistenceDomain::Volatile
+}
+
+/// The file is right, also with any one member away, as far as its level bears that.
+fn assert_whole(array: &TestArray, attribute: format::Attribute, data: &[u8], what: &str) {
+    let file = array.open("f", attribute);
+    assert!(read(&file, 0, data.len() + 1) == data, "{what}");
+    assert_eq!(file.verify(), Ok(0), "{what}");
+    drop(file);
+    let level = array.config.level;
+    for slot in 0..if level == Level::Raid0 { 0 } else { array.config.mounts.len() } {
+        let away = array.member_path(slot).with_extension("away");
+        std::fs::rename(array.member_path(slot), &away).unwrap();
+        array.lose_segment();
+        let files = array.again();
+        assert!(read(&array.open_in(files, "f", attribute), 0, data.len() + 1) == data, "{what}: without member {slot}");
+        std::fs::rename(&away, array.member_path(slot)).unwrap();
+    }
+}
+
+#[test]
+fn the_first_bytes_of_a_small_file_take_what_they_need_and_are_redundant() {
+    for shape in SHAPES {
+        for bytes in [1, 63, 64, 3000, 4096, 4097, 10_000, CALLED_BYTES_MAX, CALLED_BYTES_MAX + 1] {
+            let what = format!("RAID {}, {} members, chunk {}, {bytes} bytes", shape.0, shape.1, shape.2);
+            let array = TestArray::new(shape.0, shape.1, shape.2);
+            let attribute = array.create("f");
+            let data = Random(bytes as u64).bytes(bytes);
+            let file = array.open("f", attribute);
+            write(&file, 0, &data);
+            let kept = file.geometry().member_bytes(bytes as u64);
+            if is_volatile(&array.member_path(0)) {
+                assert_eq!(mapped(&array) == 0, bytes <= CALLED_BYTES_MAX, "{what}");
+                assert_eq!(lengths(&array, shape.1), vec![kept; shape.1], "{what}");
+            }
+            assert_eq!(file.verify(), Ok(0), "{what}");
+            drop(file);
+            assert_eq!(lengths(&array, shape.1), vec![kept; shape.1], "{what}");
+            assert_whole(&array, attribute, &data, &what);
+        }
+    }
+}
+
+#[test]
+fn a_small_file_that_grows_by_many_writes_is_no_longer_than_its_bytes_when_it_is_closed() {
+    for shape in SHAPES {
+        let mut random = Random(shape.2 + shape.1 as u64);
+        let array = TestArray::new(shape.0, shape.1, shape.2);
+        let attribute = array.create("f");
+        let file = array.open("f", attribute);
+        let mut data = Vec::new();
+        while data.len() < 90_000 {
+            let length = 1 + random.below(9000) as usize;
+            let piece = random.bytes(length);
+            write(&file, data.len() as u64, &piece);
+            data.extend(piece);
+        }
+        let what = format!("RAID {}, {} members, chunk {}", shape.0, shape.1, shape.2);
+        let kept = file.geometry().member_bytes(data.len() as u64);
+        drop(file);
+        assert_eq!(lengths(&array, shape.1), vec![kept; shape.1], "{what}");
+        assert_whole(&array, attribute, &data, &what);
+    }
+}
+
+#[test]
+fn a_bad_pointer_leaves_a_new_file_empty_and_the_next_write_is_right() {
+    for shape in SHAPES {
+        let what = format!("RAID {}, {} members, chunk {}", shape.0, shape.1, shape.2);
+        let array = TestArray::new(shape.0, shape.1, shape.2);
+        let attribute = array.create("f");
+        let file: FileRef = array.open("f", attribute);
+        // SAFETY: no process has anything at the page of address 0; a write may be given a bad pointer.
+        let refused = unsafe { file.write_at(0, std::ptr::without_provenance(8), 5000) };
+        assert_eq!((refused, file.size()), (Err(OsError::FAULT), 0), "{what}");
+        let data = Random(9).bytes(3000);
+        write(&file, 0, &data);
+        assert_eq!(file.verify(), Ok(0), "{what}");
+        drop(file);
+        assert_whole(&array, attribute, &data, &what);
+    }
+}
+
+/// Somebody cuts the backing file of a member that was written by calls: the bytes come from the other members, and zeros do not pass for them.
+#[test]
+fn what_is_cut_of_a_file_that_was_never_mapped_comes_from_the_others() {
+    for shape in SHAPES.into_iter().filter(|shape| shape.0 != Level::Raid0) {
+        for slot in 0..shape.1 {
+            let what = format!("RAID {}, {} members, chunk {}, member {slot} cut", shape.0, shape.1, shape.2);
+            let array = TestArray::new(shape.0, shape.1, shape.2);
+            let attribute = array.create("f");
+            let data = Random(5).bytes(9000);
+            let file = array.open("f", attribute);
+            write(&file, 0, &data);
+            let backing = std::fs::OpenOptions::new().write(true).open(array.member_path(slot).join("data/f")).unwrap();
+            backing.set_len(0).unwrap();
+            assert!(read(&file, 0, data.len() + 1) == data, "{what}");
+            drop(file);
+            let files = array.again();
+            assert!(read(&array.open_in(files, "f", attribute), 0, data.len() + 1) == data, "{what}");
+        }
+    }
+}
