@@ -7,7 +7,6 @@
 
 mod dying;
 mod ground;
-mod handed;
 mod peer;
 mod scenes;
 

@@ -40,7 +40,6 @@ mod failing;
 mod fill;
 mod find;
 mod foreign;
-pub mod handover;
 mod host;
 mod leaving;
 mod located;

@@ -15,7 +15,6 @@ mod attributes;
 mod caller;
 mod data;
 mod handles;
-mod handover;
 mod locks;
 mod names;
 mod nodes;

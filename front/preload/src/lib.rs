@@ -26,7 +26,6 @@ mod dispatch;
 mod environment;
 mod exec;
 mod guest;
-mod handover;
 mod inherit;
 mod loader;
 mod lock;
