@@ -103,8 +103,6 @@ impl World {
             Operation::Sync(_)
             | Operation::Close(_)
             | Operation::Fail(_)
-            | Operation::TakeOut(_)
-            | Operation::ReAdd(_)
             | Operation::Map(_)
             | Operation::Store { .. }
             | Operation::Msync(_)
@@ -201,29 +199,13 @@ impl Model {
         begun.any(|&index| index >= self.first_afterwards)
     }
 
-    /// Members that failed in the run, or were taken out, one bit each: they may be out when the array comes back.
+    /// Members that failed in the run, one bit each: they may be out when the array comes back.
     pub(crate) fn failed(&self, progress: &Progress) -> u32 {
         let begun = progress.done.iter().map(|&(index, _)| index).chain(progress.under_way.iter().copied());
         begun.fold(0, |failed, index| match self.operations[index] {
-            Operation::Fail(member) | Operation::TakeOut(member) => failed | 1 << member,
-            Operation::ReAdd(member) if !progress.under_way.contains(&index) => failed & !(1 << member),
+            Operation::Fail(member) => failed | 1 << member,
             _ => failed,
         })
-    }
-
-    /// The member that was taken out and has not come back, and whether it must be proven to be the one that left.
-    pub(crate) fn taken_out(&self, progress: &Progress) -> Option<(usize, bool)> {
-        let is_done = |index: usize| progress.done.iter().any(|&(done, _)| done == index);
-        let taken = |(index, operation): (usize, &Operation)| match *operation {
-            Operation::TakeOut(member) => Some((index, member)),
-            _ => None,
-        };
-        let (index, member) = self.operations.iter().enumerate().find_map(taken)?;
-        let comes_back = |&index: &usize| matches!(self.operations[index], Operation::ReAdd(_));
-        let begun = progress.done.iter().map(|&(index, _)| index).chain(progress.under_way.iter().copied());
-        // A return that was cut short may have left a member that is none any more.
-        let must_be = is_done(index) && !begun.clone().any(|index| comes_back(&index));
-        (is_done(index) || progress.under_way.contains(&index)).then_some((member, must_be))
     }
 
     /// Compares what was found after a crash with what may be. `hole`: a member was lost in the same crash.
