@@ -18,7 +18,15 @@ fn geometry(level: Level) -> Geometry {
 
 fn striper<'a, M>(geometry: &'a Geometry, members: &'a [Option<M>], out: MemberSet) -> Striper<'a, M> {
     persist::fault::install_handlers().unwrap();
-    Striper { geometry, members, out: out.union(absent(members)), turn: 0, kernels: persist::kernels(), undo: None }
+    Striper {
+        geometry,
+        members,
+        out: out.union(absent(members)),
+        turn: 0,
+        kernels: persist::kernels(),
+        undo: None,
+        by_calls: false,
+    }
 }
 
 fn files(geometry: &Geometry) -> Vec<Option<Backing>> {

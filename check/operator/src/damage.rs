@@ -172,6 +172,9 @@ const IN_USE: [&str; 12] = [
     FULL,
 ];
 
+/// The bytes of a page, of which a mapping shows what is left when a file is cut within it.
+const PAGE_BYTES: usize = 4096;
+
 /// The tables that are damaged while programs use them, and how.
 const TABLES_IN_USE: [&str; 4] = ["inodes", "lanes", "names", "backings"];
 const ON_TABLES_IN_USE: [&str; 5] = ["Deleted", "CutToNothing", "CutInHalf", "Zeroed", "Random"];
@@ -416,7 +419,11 @@ fn on_file(rng: &mut Rng, sources: &Sources<'_>, slot: usize, path: &Path, how: 
         // Done above.
         OnFile::Locked | OnFile::Exchanged => return Ok(None),
         OnFile::CutToNothing => changed.clear(),
-        OnFile::CutInHalf => changed.truncate(content.len() / 2),
+        // In use a cut within a page is not noticed: what is behind it in that page reads as zeros (README, limits).
+        OnFile::CutInHalf => {
+            let half = content.len() / 2;
+            changed.truncate(if sources.in_use { half - half % PAGE_BYTES } else { half });
+        }
         OnFile::Grown => changed.resize(content.len() + 4096, 0x5a),
         OnFile::Zeroed => changed.fill(0),
         OnFile::Random => rng.fill(&mut changed),

@@ -105,7 +105,15 @@ impl<'a> Bench<'a> {
     }
 
     fn striper(&self) -> Striper<'_, Backing> {
-        Striper { geometry: &self.geometry, members: self.members, out: self.out, turn: 0, kernels: kernels(), undo: None }
+        Striper {
+            geometry: &self.geometry,
+            members: self.members,
+            out: self.out,
+            turn: 0,
+            kernels: kernels(),
+            undo: None,
+            by_calls: false,
+        }
     }
 
     fn limit_bytes(&self) -> u64 {

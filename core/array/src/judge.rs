@@ -59,7 +59,9 @@ const STEADY_COUNT: u32 = 100;
 /// behind all are read again, until nothing has changed between two looks.
 pub(crate) fn steady(config: &Config, mut findings: Vec<Finding>) -> Result<Vec<Finding>, AttachError> {
     let counts = |findings: &[Finding]| -> Vec<Option<u64>> {
-        findings.iter().map(|finding| finding.superblock().map(|superblock| superblock.event_count)).collect()
+        let count = |finding: &Finding| finding.superblock().map(|superblock| superblock.event_count);
+        let outlined = |finding: &Finding| finding.outline().map(|outline| outline.event_count);
+        findings.iter().map(|finding| count(finding).or_else(|| outlined(finding))).collect()
     };
     for _ in 0..STEADY_COUNT {
         let found = counts(&findings);

@@ -56,6 +56,8 @@ pub struct Striper<'a, M> {
     /// The undo record in which a write saves what makes a block whole again, while a member with data of the block's stripe is out.
     /// None if no process would ever put it back.
     pub undo: Option<UndoRecord<'a>>,
+    /// Whether a write stores by calls of the medium ([`Medium::put`]), as to members that cannot be mapped.
+    pub by_calls: bool,
 }
 
 /// Why an operation on a range stopped.
@@ -266,8 +268,8 @@ impl<M: Medium> Striper<'_, M> {
     #[inline(always)]
     pub(crate) fn io(&self) -> Io<'_, M> {
         debug_assert!(absent(self.members).minus(self.out).is_empty(), "a member that is not open is out");
-        let Self { geometry, members, out, turn, kernels, undo } = *self;
-        Io { geometry, members, out, turn, kernels, undo }
+        let Self { geometry, members, out, turn, kernels, undo, by_calls } = *self;
+        Io { geometry, members, out, turn, kernels, undo, by_calls }
     }
 
     #[inline(always)]
@@ -329,6 +331,7 @@ pub(crate) struct Io<'a, M> {
     pub(crate) turn: u64,
     pub(crate) kernels: &'static Kernels,
     pub(crate) undo: Option<UndoRecord<'a>>,
+    by_calls: bool,
 }
 
 impl<M: Medium> Io<'_, M> {
@@ -341,9 +344,13 @@ impl<M: Medium> Io<'_, M> {
         }
     }
 
-    /// Where `bytes` at `offset` of a member are mapped in one piece; None if the member is out, or the bytes are not mapped in one piece.
+    /// Where `bytes` at `offset` of a member are mapped in one piece; None if the member is out, or the bytes are not mapped in one piece, or are to be
+    /// reached by calls.
     #[inline(always)]
     pub(crate) fn mapped(&self, slot: Slot, offset: u64, bytes: usize) -> Option<*mut u8> {
+        if self.by_calls {
+            return None;
+        }
         let span = self.member(slot).ok()?.span(offset)?;
         (span.bytes >= bytes).then_some(span.start.as_ptr())
     }
@@ -396,7 +403,9 @@ impl<M: Medium> Io<'_, M> {
     #[inline(always)]
     pub(crate) unsafe fn store(&self, slot: Slot, offset: u64, src: *const u8, bytes: usize) -> Done {
         // Not by a call where it can be mapped: the kernel holds calls to the process' limit for files.
-        match self.member(slot)?.span_to_store(offset).filter(|span| span.bytes >= bytes) {
+        let member = self.member(slot)?;
+        let span = if self.by_calls { None } else { member.span_to_store(offset) };
+        match span.filter(|span| span.bytes >= bytes) {
             // SAFETY: mapped for `bytes`; `src` is the caller's promise.
             Some(to) => unsafe { self.kernels.copy_to_media(to.start.as_ptr(), src, bytes) },
             // SAFETY: the caller's promise.

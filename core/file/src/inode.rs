@@ -224,7 +224,7 @@ impl Inode {
             self.mind_holes();
         }
         let (geometry, kernels) = (&self.geometry, self.files.kernels());
-        Striper { geometry, members: &self.backing, out, turn: self.number, kernels, undo: None }
+        Striper { geometry, members: &self.backing, out, turn: self.number, kernels, undo: None, by_calls: false }
     }
 
     /// Sees to it that loads take no space for holes: a user who may only read could fill the members.

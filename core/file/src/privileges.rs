@@ -61,11 +61,6 @@ impl Inode {
         Ok(())
     }
 
-    /// Whether it is known that the file gives no privileges.
-    pub(crate) fn is_known_to_give_none(&self) -> bool {
-        self.shared().privileges.load(Ordering::Acquire) & NONE != 0
-    }
-
     /// Notes of a file that the caller has just made, without a set-ID bit, that it gives no privileges. The namespace lock is held, so nobody has changed that yet.
     pub fn note_made_without_privileges(&self) {
         self.shared().privileges.fetch_or(NONE, Ordering::AcqRel);

@@ -19,8 +19,10 @@ use units::{MemberSet, PAGE_BYTES};
 
 /// The most a growing backing file gets in advance.
 const ADVANCE_BYTES_MAX: u64 = 2 << 20;
-/// Up to this size a backing file gets no whole granules (media/dax).
+/// Up to this size a backing file that grows gets no whole granules (media/dax), and its first bytes up to a huge page do not.
 const SMALL_BYTES_MAX: u64 = 64 << 10;
+/// The unit of `st_blocks` (stat(2)).
+const STAT_BLOCK_BYTES: u64 = 512;
 /// From this size on a backing file grows in whole huge pages.
 const HUGE_PAGE_BYTES: u64 = 2 << 20;
 
@@ -320,12 +322,11 @@ impl Inode {
 
     /// Whether the kernel would take set-user-id or set-group-id from the file if this process cut it, and the process may not give them back.
     fn would_lose_set_id(&self) -> bool {
-        !self.is_known_to_give_none()
-            && self.in_use().any(|(_, backing)| {
-                fstat(backing.fd()).is_ok_and(|stat| {
-                    stat.st_mode & SET_ID != 0 && fchmod(backing.fd(), Mode::from_raw_mode(stat.st_mode & 0o7777)).is_err()
-                })
+        self.in_use().any(|(_, backing)| {
+            fstat(backing.fd()).is_ok_and(|stat| {
+                stat.st_mode & SET_ID != 0 && fchmod(backing.fd(), Mode::from_raw_mode(stat.st_mode & 0o7777)).is_err()
             })
+        })
     }
 
     pub(crate) fn add_flags(&self, flags: u32) {
@@ -382,7 +383,8 @@ impl Inode {
 /// Cuts a backing file and keeps its time of modification and its mode: the program has changed nothing.
 pub(crate) fn cut_unnoticed(backing: &Backing, bytes: u64, present: Option<&Modification>) -> Result<(), OsError> {
     let stat = fstat(backing.fd())?;
-    if stat.st_size as u64 == bytes {
+    // A file of this length may have space behind its end: the rest of a huge page.
+    if stat.st_size as u64 == bytes && stat.st_blocks as u64 * STAT_BLOCK_BYTES <= bytes.next_multiple_of(PAGE_BYTES as u64) {
         return Ok(());
     }
     backing.set_len(bytes)?;

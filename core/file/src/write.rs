@@ -11,8 +11,8 @@ use format::LaneKind;
 use sys::OsError;
 use units::{MemberSet, PAGE_BYTES};
 
-/// The longest file that is written by calls when it gets its first bytes.
-const CALLED_BYTES_MAX: u64 = 16 << 10;
+/// The longest file that is written by calls when it gets its first bytes: what a striper stores by one call on each member.
+const CALLED_BYTES_MAX: usize = 4096;
 
 impl Inode {
     /// Writes `bytes` from `src` at `offset`, as one whole, or with an error nothing that changes the file's size. Less is written, and
@@ -95,10 +95,9 @@ impl Inode {
             })?;
             let bytes = (end - offset) as usize;
             let held = self.lock_stripes(Blocks::of(&self.geometry, offset, bytes as u64))?;
-            let by_calls = (size == 0 && offset == 0).then(|| ByCalls::of(self, end)).flatten();
+            let by_calls = size == 0 && offset == 0 && self.is_better_called(bytes);
             // SAFETY: as the caller promises; the stripes are locked.
-            let stored = unsafe { self.store(offset, src, bytes) };
-            drop(by_calls);
+            let stored = unsafe { if by_calls { self.store_by_calls(src, bytes) } else { self.store(offset, src, bytes) } };
             if let Err(error) = stored {
                 drop(held);
                 if end > size {
@@ -184,6 +183,41 @@ impl Inode {
         }
     }
 
+    /// Whether the first bytes of the file, which are so many, are better stored by calls ([`Self::store_by_calls`]): they take one call on each member that stores any, and a call serves as
+    /// a store does. It does not where stores are durable without a call, with a journal, with a member out, and while a program has mapped the file.
+    fn is_better_called(&self, bytes: usize) -> bool {
+        let is_one_call =
+            bytes <= CALLED_BYTES_MAX && (!self.geometry.level().has_chunks() || bytes as u64 <= self.geometry.chunk().bytes());
+        let is_volatile = || self.in_use().all(|(_, backing)| backing.domain() == PersistenceDomain::Volatile);
+        is_one_call && self.out().is_empty() && self.files.journal().is_none() && !self.shared().is_mapped() && is_volatile()
+    }
+
+    /// Stores the first bytes of the file by calls. Most small files are written once and closed, and to map them on each member, to meet the fault of a page there and to
+    /// unmap them costs more than the calls do.
+    ///
+    /// A call, unlike a store, does not meet the end of a backing file that somebody has cut, and makes the file long again. Here that does no harm: each backing file gets
+    /// all its bytes by one call, or has none but zeros.
+    ///
+    /// # Safety
+    /// As [`Self::store`].
+    unsafe fn store_by_calls(&self, src: *const u8, bytes: usize) -> Result<(), OsError> {
+        let out = self.out();
+        self.announce(LaneKind::Write, 0, bytes as u64, out)?;
+        // A member may have failed in that.
+        if self.out() == out {
+            let striper = Striper { by_calls: true, ..self.striper(out) };
+            // SAFETY: as the caller promises.
+            match unsafe { striper.write(0, src, bytes) } {
+                Ok(()) => return Ok(()),
+                // Whatever keeps this process from making the call does not keep it from storing.
+                Err(IoFault::Os(_)) => {}
+                Err(fault) => self.after_write_fault(fault, 0, bytes as u64)?,
+            }
+        }
+        // SAFETY: as the caller promises.
+        unsafe { self.store_directly(0, src, bytes) }
+    }
+
     /// Stores with a member out. The range is announced.
     ///
     /// # Safety
@@ -238,32 +272,6 @@ impl Inode {
         // If it cannot follow, mappings show a file as long as before.
         let _ = self.set_copy_bytes(size);
         self.shared().size.store(size, Ordering::Release);
-    }
-}
-
-/// While this lives, what is not mapped of a file is reached by calls.
-///
-/// Most small files are written once and closed, and to map them on each member would cost more than to write them. What is written is the whole
-/// file, which has just got its space, with the size lock and all its stripes held: every byte of each backing file is stored to or stays zero, so that it does not matter that a call,
-/// unlike a store, would not meet the end of a backing file that somebody cuts now.
-struct ByCalls<'a>(&'a Inode);
-
-impl<'a> ByCalls<'a> {
-    /// None for a file of `bytes` bytes that is better mapped, or that a call would not serve as a store does: where stores are durable without a call, with a member out, with a journal, or while a
-    /// program has mapped the file.
-    fn of(file: &'a Inode, bytes: u64) -> Option<Self> {
-        let is_volatile = || file.in_use().all(|(_, backing)| backing.domain() == PersistenceDomain::Volatile);
-        let is_plain = || file.out().is_empty() && file.files.journal().is_none() && !file.shared().is_mapped();
-        (bytes <= CALLED_BYTES_MAX && is_plain() && is_volatile()).then(|| {
-            file.in_use().for_each(|(_, backing)| backing.let_mapping_wait(true));
-            Self(file)
-        })
-    }
-}
-
-impl Drop for ByCalls<'_> {
-    fn drop(&mut self) {
-        self.0.backing.iter().flatten().for_each(|backing| backing.let_mapping_wait(false));
     }
 }
 

@@ -522,7 +522,6 @@ impl MemberEntry {
 }
 
 impl Bytes {
-    /// The copy, if magic, checksum and version are right. All other fields are still unchecked.
     /// A copy whose magic and checksum are right, of any version.
     fn whole(bytes: &[u8], copy: usize) -> Result<&Self, SuperblockError> {
         if !bytes.starts_with(&MAGIC) {
@@ -536,6 +535,7 @@ impl Bytes {
         Ok(this)
     }
 
+    /// The copy, if magic, checksum and version are right. All other fields are still unchecked.
     fn check(bytes: &[u8], copy: usize) -> Result<&Self, SuperblockError> {
         let this = Self::whole(bytes, copy)?;
         let found = Version { major: this.version_major.get(), minor: this.version_minor.get() };

@@ -67,12 +67,7 @@ impl Backing {
 
     fn mapped_by(fd: OwnedFd, access: Access, domain: PersistenceDomain, window_shift: u32) -> Self {
         let synchronous = matches!(domain, PersistenceDomain::Eadr | PersistenceDomain::Adr);
-        let mapping = Mapping {
-            writable: access == Access::ReadWrite,
-            synchronous,
-            refused: AtomicBool::new(false),
-            waits: AtomicBool::new(false),
-        };
+        let mapping = Mapping { writable: access == Access::ReadWrite, synchronous, refused: AtomicBool::new(false) };
         Self { fd: fd.into_raw_fd(), mapping, domain, holes: Holes::new(), windows: Windows::new(window_shift) }
     }
 
@@ -223,13 +218,6 @@ impl Backing {
             at += bytes as u64;
         }
         Ok(())
-    }
-
-    /// Has what is not mapped yet stay so from now on, or not any more; callers reach it by [`Medium::get`] and [`Medium::put`]. To map a
-    /// file, to meet the faults of its first pages and to unmap it costs more than a few calls. The caller knows that the file is as long
-    /// as it should be: a call does not find out that somebody has cut it.
-    pub fn let_mapping_wait(&self, waits: bool) {
-        self.mapping.waits.store(waits, Ordering::Relaxed);
     }
 
     /// Puts the mapped pages of a range in place before they are stored to, by one system call instead of a fault for each page. The

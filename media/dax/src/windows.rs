@@ -76,8 +76,6 @@ pub(crate) struct Mapping {
     /// a file may lack the DAX attribute). Then windows are ordinary mappings, and a system call must make stores
     /// durable.
     pub(crate) refused: AtomicBool,
-    /// Whether windows that are not mapped yet stay so for now.
-    pub(crate) waits: AtomicBool,
 }
 
 impl Window {
@@ -104,7 +102,7 @@ impl Window {
 
     #[cold]
     fn map(&self, seen: *mut u8, offset: u64, bytes: u64, fd: BorrowedFd<'_>, mapping: &Mapping) -> Option<NonNull<u8>> {
-        if seen == CANNOT || mapping.waits.load(Ordering::Relaxed) {
+        if seen == CANNOT {
             return None;
         }
         let new = map_window(fd, offset, bytes, mapping).map_or(CANNOT, NonNull::as_ptr);
