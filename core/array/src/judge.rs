@@ -297,7 +297,9 @@ mod tests {
             });
             let before = superblocks(&home);
             let foreseen = Array::foresee(&config).map(drop);
-            let started = Array::attach(&config).map(drop);
+            let started = Array::attach(&config).map(|array| {
+                let _ = std::fs::remove_file(crate::runtime::segment_path(array.uuid()));
+            });
             assert_eq!((foreseen.is_ok(), started.is_ok()), (is_used, is_used), "{ahead}");
             if let Err(refused) = started {
                 assert!(matches!(refused, AttachError::Superblock { .. }), "{refused}");
