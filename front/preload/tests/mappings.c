@@ -975,6 +975,8 @@ static void children(void) {
         CHECK(pread(fd, buffer, 2, 1) == 2 && buffer[0] == (char)round && buffer[1] == (char)round);
     }
     char *start = map(fd, 8 * PAGE, 0);
+    /* The file's bytes are random: one of 256 would be the child's. */
+    start[PAGE] = 76;
     CHECK(madvise(start + PAGE, PAGE, MADV_DONTFORK) == 0 && madvise(start + 4 * PAGE, PAGE, MADV_DONTFORK) == 0);
     CHECK(madvise(start + 4 * PAGE, PAGE, MADV_DOFORK) == 0);
     pid_t child = fork();
