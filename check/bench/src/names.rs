@@ -13,7 +13,6 @@ use std::time::{Duration, SystemTime};
 
 const KNOWN: &str = "known";
 const NEW: &str = "new";
-const WRITTEN_BYTES: usize = 4096;
 const NS_PER_US: f64 = 1000.0;
 
 /// The rows, measured in this process, which has the library. `plain` is an ordinary directory.
@@ -68,7 +67,7 @@ fn create_unlink(path: &Path) {
 
 fn create_write_unlink(path: &Path) {
     let mut file = OpenOptions::new().write(true).create_new(true).open(path).expect("create");
-    file.write_all(&[7; WRITTEN_BYTES]).expect("write");
+    file.write_all(&[7; SMALL_BYTES]).expect("write");
     drop(file);
     fs::remove_file(path).expect("unlink");
 }

@@ -13,6 +13,7 @@ use std::{
     path::{Path, PathBuf},
     process::Command,
 };
+use units::PAGE_BYTES;
 
 /// What can be done to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -171,9 +172,6 @@ const IN_USE: [&str; 12] = [
     "member Unmounted",
     FULL,
 ];
-
-/// The bytes of a page, of which a mapping shows what is left when a file is cut within it.
-const PAGE_BYTES: usize = 4096;
 
 /// The tables that are damaged while programs use them, and how.
 const TABLES_IN_USE: [&str; 4] = ["inodes", "lanes", "names", "backings"];
@@ -419,7 +417,7 @@ fn on_file(rng: &mut Rng, sources: &Sources<'_>, slot: usize, path: &Path, how: 
         // Done above.
         OnFile::Locked | OnFile::Exchanged => return Ok(None),
         OnFile::CutToNothing => changed.clear(),
-        // In use a cut within a page is not noticed: what is behind it in that page reads as zeros (README, limits).
+        // A program that has the file open does not notice a cut within a page: the bytes between the cut and the end of the page read as zeros (README, limits).
         OnFile::CutInHalf => {
             let half = content.len() / 2;
             changed.truncate(if sources.in_use { half - half % PAGE_BYTES } else { half });

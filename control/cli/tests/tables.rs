@@ -140,7 +140,7 @@ fn a_table_of_a_newer_version_puts_its_member_out_and_on_all_members_nothing_sta
         let said = read_by_program(&bench);
         assert_names(&bench, &said, "m1", &["member is damaged (", &reason, "; the array is degraded"]);
         assert_whole(&bench);
-        // What a newer program has written is not overwritten, either, unless the operator empties the directory.
+        // A rebuild does not overwrite what a newer program has written. It makes the member anew once the operator has emptied the directory.
         let rebuilt = bench.run(&["rebuild", "db"]);
         assert!(
             rebuilt.status.code() == Some(1) && err(&rebuilt).contains("use the newer cxlraid, or empty"),
@@ -172,6 +172,37 @@ fn a_table_of_a_newer_version_puts_its_member_out_and_on_all_members_nothing_sta
         }
         assert!(MEMBERS.map(|member| snapshot(&bench.path(member))) == before, "{file}");
     }
+}
+
+/// A newer version went on with one member. Nothing serves what the others have missed, until the operator gives that member up.
+#[test]
+fn a_member_that_a_newer_version_went_on_with_refuses_a_start_until_it_is_moved_away() {
+    let bench = filled();
+    let path = place(&bench, "m1", "superblock");
+    let (newest, _) = Superblock::choose(&fs::read(&path).unwrap()).unwrap();
+    let ahead = Superblock { event_count: newest.event_count + 4, ..newest };
+    let mut bytes = [ahead.encode(), ahead.encode()].concat();
+    for copy in bytes.chunks_mut(SUPERBLOCK_BYTES / 2) {
+        copy[8] = 9;
+        seal(copy, 4092);
+    }
+    fs::write(path, bytes).unwrap();
+    let before = MEMBERS.map(|member| snapshot(&bench.path(member)));
+    let reason = "the array has format version 9.";
+    let (code, said) = status(&bench);
+    assert!(code == Some(1) && said.contains("no program can start: ") && said.contains(reason), "{said}");
+    for output in [on_array(&bench, &["cat", "/data/files/1"]).output().unwrap(), bench.run(&["rebuild", "db"])] {
+        let said = err(&output);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains(&bench.path("m1").display().to_string()) && said.contains(reason), "{said}");
+    }
+    assert!(MEMBERS.map(|member| snapshot(&bench.path(member))) == before);
+    fs::rename(bench.path("m1"), bench.path("kept")).unwrap();
+    assert_whole(&bench);
+    fs::create_dir(bench.path("m1")).unwrap();
+    let rebuilt = bench.run(&["rebuild", "db"]);
+    assert!(rebuilt.status.success(), "{}", err(&rebuilt));
+    assert_whole(&bench);
 }
 
 #[test]

@@ -58,11 +58,7 @@ const STEADY_COUNT: u32 = 100;
 /// Superblocks are read one after the other, and others may raise their counts in between: then those that were read first look as if their members had missed something. So where one is
 /// behind all are read again, until nothing has changed between two looks.
 pub(crate) fn steady(config: &Config, mut findings: Vec<Finding>) -> Result<Vec<Finding>, AttachError> {
-    let counts = |findings: &[Finding]| -> Vec<Option<u64>> {
-        let count = |finding: &Finding| finding.superblock().map(|superblock| superblock.event_count);
-        let outlined = |finding: &Finding| finding.outline().map(|outline| outline.event_count);
-        findings.iter().map(|finding| count(finding).or_else(|| outlined(finding))).collect()
-    };
+    let counts = |findings: &[Finding]| -> Vec<Option<u64>> { findings.iter().map(Finding::event_count).collect() };
     for _ in 0..STEADY_COUNT {
         let found = counts(&findings);
         let newest = found.iter().flatten().max().copied().unwrap_or(0);
@@ -150,8 +146,8 @@ pub(crate) fn judge(config: &Config, findings: Vec<Finding>) -> Result<Verdict, 
     }
 }
 
-/// Refuses to use members that have missed what one with a newer format has, which this program cannot read: its event count is
-/// at the same place in every version. An update that was cut short leaves a difference of one.
+/// Refuses to use members that have missed something which a member of a newer format has. This program cannot read the newer superblock, but knows its event count. An update
+/// that was cut short leaves a difference of one, which counts for nothing.
 fn require_newest(newest: &Superblock, findings: &[Finding]) -> Result<(), AttachError> {
     let is_ahead = |finding: &&Finding| {
         let outline = finding.outline().filter(|outline| outline.array_uuid == newest.array_uuid);

@@ -169,8 +169,8 @@ enum What {
     Failed(OsError),
     /// There is something that cannot be used, whatever the other members are.
     Refused(AttachError),
-    /// A member that a program with a newer format, or with features that this one does not know, has written; what its superblock says at places that are the same in all
-    /// versions.
+    /// A member that was written by a program with a newer format, or with features that this one does not know. The outline is what this program
+    /// knows of its superblock all the same.
     Newer {
         error: AttachError,
         outline: Option<Outline>,
@@ -365,12 +365,18 @@ impl Finding {
         }
     }
 
-    /// What the superblock of a member says that this program cannot read for want of a newer format.
+    /// Returns what is known of a superblock that this program is too old to read. None if the superblock is another one.
     pub(crate) fn outline(&self) -> Option<Outline> {
         match self.what {
             What::Newer { outline, .. } => outline,
             _ => None,
         }
+    }
+
+    /// Returns the event count of the member's superblock, also of one that this program is too old to read.
+    pub(crate) fn event_count(&self) -> Option<u64> {
+        let outlined = || self.outline().map(|outline| outline.event_count);
+        self.superblock().map(|superblock| superblock.event_count).or_else(outlined)
     }
 
     pub(crate) fn superblock(&self) -> Option<&Superblock> {

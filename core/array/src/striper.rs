@@ -56,7 +56,8 @@ pub struct Striper<'a, M> {
     /// The undo record in which a write saves what makes a block whole again, while a member with data of the block's stripe is out.
     /// None if no process would ever put it back.
     pub undo: Option<UndoRecord<'a>>,
-    /// Whether a write stores by calls of the medium ([`Medium::put`]), as to members that cannot be mapped.
+    /// True if a write reaches the members by calls of the medium ([`Medium::get`], [`Medium::put`]), as it reaches members that cannot be mapped. A read is not
+    /// changed by this.
     pub by_calls: bool,
 }
 

@@ -19,7 +19,8 @@ use units::{MemberSet, PAGE_BYTES};
 
 /// The most a growing backing file gets in advance.
 const ADVANCE_BYTES_MAX: u64 = 2 << 20;
-/// Up to this size a backing file that grows gets no whole granules (media/dax), and its first bytes up to a huge page do not.
+/// A backing file that grows to at most this size gets space by pages and not by whole granules (media/dax). So do the first bytes of a file
+/// that has less than a huge page.
 const SMALL_BYTES_MAX: u64 = 64 << 10;
 /// The unit of `st_blocks` (stat(2)).
 const STAT_BLOCK_BYTES: u64 = 512;
@@ -45,13 +46,13 @@ impl Inode {
         }
         // What this process remembers may lie behind a cut by another.
         self.refresh_allocations();
-        let generous = with_advance(wanted).min(sys::file_limit::bytes()).max(wanted);
-        // Most small files are written by one call or two, and then closed.
+        // Most small files are written by one call or two, and then closed: their first bytes get nothing in advance.
         let is_first = present == 0 && wanted < HUGE_PAGE_BYTES;
-        let is_small = is_first || generous <= SMALL_BYTES_MAX;
-        let generous = if is_first { wanted } else { generous };
+        let advanced = || with_advance(wanted).min(sys::file_limit::bytes()).max(wanted);
+        let generous = if is_first { wanted } else { advanced() };
         let get = |backing: &Backing, end| {
-            if is_small { backing.allocate_just(present, end) } else { backing.allocate(present, end - present) }
+            let is_just = is_first || generous <= SMALL_BYTES_MAX;
+            if is_just { backing.allocate_just(present, end) } else { backing.allocate(present, end - present) }
         };
         let result = self.on_members(|backing| get(backing, generous));
         let reached = match result {
@@ -383,7 +384,7 @@ impl Inode {
 /// Cuts a backing file and keeps its time of modification and its mode: the program has changed nothing.
 pub(crate) fn cut_unnoticed(backing: &Backing, bytes: u64, present: Option<&Modification>) -> Result<(), OsError> {
     let stat = fstat(backing.fd())?;
-    // A file of this length may have space behind its end: the rest of a huge page.
+    // A backing file that is not too long may still have space behind its end: the rest of a huge page.
     if stat.st_size as u64 == bytes && stat.st_blocks as u64 * STAT_BLOCK_BYTES <= bytes.next_multiple_of(PAGE_BYTES as u64) {
         return Ok(());
     }

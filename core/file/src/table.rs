@@ -519,7 +519,10 @@ fn has_room(table: &Backing) -> Result<(), OsError> {
     }
 }
 
-/// The first bytes of a table's file; zeros where it is shorter.
+/// Reads the first bytes of a table's file. Those that a shorter file lacks are zeros.
+///
+/// # Errors
+/// The error is the kernel's, `IO` where the member's file system fails.
 fn beginning(file: &Backing) -> Result<[u8; TABLE_HEADER_BYTES], OsError> {
     let mut bytes = [0; TABLE_HEADER_BYTES];
     // SAFETY: the buffer is ours and that long.

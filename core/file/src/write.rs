@@ -11,7 +11,7 @@ use format::LaneKind;
 use sys::OsError;
 use units::{MemberSet, PAGE_BYTES};
 
-/// The longest file that is written by calls when it gets its first bytes: what a striper stores by one call on each member.
+/// A file gets its first bytes by calls if there are at most so many. A striper stores so many by one call on each member.
 const CALLED_BYTES_MAX: usize = 4096;
 
 impl Inode {
@@ -183,8 +183,9 @@ impl Inode {
         }
     }
 
-    /// Whether the first bytes of the file, which are so many, are better stored by calls ([`Self::store_by_calls`]): they take one call on each member that stores any, and a call serves as
-    /// a store does. It does not where stores are durable without a call, with a journal, with a member out, and while a program has mapped the file.
+    /// Tells whether the first bytes of the file, which are so many, are better stored by calls ([`Self::store_by_calls`]). That is so if each member that stores any gets
+    /// them by one call, and a call is as good as a store. A call is not as good where stores are durable without a call, on an array with a journal or with a member out, and while a program
+    /// has mapped the file.
     fn is_better_called(&self, bytes: usize) -> bool {
         let is_one_call =
             bytes <= CALLED_BYTES_MAX && (!self.geometry.level().has_chunks() || bytes as u64 <= self.geometry.chunk().bytes());
@@ -195,15 +196,15 @@ impl Inode {
     /// Stores the first bytes of the file by calls. Most small files are written once and closed, and to map them on each member, to meet the fault of a page there and to
     /// unmap them costs more than the calls do.
     ///
-    /// A call, unlike a store, does not meet the end of a backing file that somebody has cut, and makes the file long again. Here that does no harm: each backing file gets
+    /// A call, unlike a store, does not meet the end of a backing file that somebody has cut, and makes the file long again. That does no harm to first bytes: each backing file gets
     /// all its bytes by one call, or has none but zeros.
     ///
     /// # Safety
-    /// As [`Self::store`].
+    /// The caller promises what [`Self::store`] asks for.
     unsafe fn store_by_calls(&self, src: *const u8, bytes: usize) -> Result<(), OsError> {
         let out = self.out();
         self.announce(LaneKind::Write, 0, bytes as u64, out)?;
-        // A member may have failed in that.
+        // The announcement may have found that a member fails.
         if self.out() == out {
             let striper = Striper { by_calls: true, ..self.striper(out) };
             // SAFETY: as the caller promises.

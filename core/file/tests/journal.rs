@@ -6,7 +6,7 @@
 
 mod common;
 
-use common::{Image, LINE, Random, TestArray, is_alone, read, some_lines, write};
+use common::{Image, LINE, Random, TestArray, read, some_lines, write};
 use cxlraid_file::{FileRef, Files};
 use format::{Attribute, InodeRecord, JOURNAL_LANE_HEAD_BYTES, JOURNAL_SETTLED_OFFSET, JournalHeader, JournalRecord};
 use layout::Level;
@@ -415,9 +415,6 @@ fn with_members_out_writes_are_atomic_too() {
 /// A truncation zeroes the rest of a stripe: what else is in the stripe must survive the loss of its member, wherever that was cut short.
 #[test]
 fn zeros_in_part_of_a_stripe_are_atomic_whichever_member_is_lost() {
-    if !is_alone() {
-        return;
-    }
     for shape in SHAPES.into_iter().filter(|shape| shape.0.parity_count() > 0) {
         for seed in 1..=12 {
             let mut random = Random(seed);
@@ -453,9 +450,6 @@ fn zeros_in_part_of_a_stripe_are_atomic_whichever_member_is_lost() {
 /// A hole of whole stripes that some members have and others not yet, in whatever part: with one of them lost it is made as a whole, or there is none of it.
 #[test]
 fn a_hole_cut_short_is_made_as_a_whole_whichever_member_is_lost() {
-    if !is_alone() {
-        return;
-    }
     for shape in SHAPES.into_iter().filter(|shape| shape.0.parity_count() > 0) {
         for seed in 1..=12 {
             let mut random = Random(seed);

@@ -2,12 +2,13 @@
 
 mod common;
 
-use common::{Random, TestArray, read, write};
+use common::{Random, TestArray, read, scratch, write};
 use cxlraid_file::FileRef;
 use dax::PersistenceDomain;
 use layout::Level;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use sys::rustix::fs::{Mode, OFlags, open};
 use sys::{AsFd as _, OsError};
 use units::PAGE_BYTES;
@@ -30,24 +31,24 @@ fn lengths(array: &TestArray, members: usize) -> Vec<u64> {
     (0..members).map(|slot| array.member_path(slot).join("data/f").metadata().unwrap().len()).collect()
 }
 
-/// The bytes of space that each member's file takes.
+/// Returns how many bytes of space each member's file takes.
 fn spaces(array: &TestArray, members: usize) -> Vec<u64> {
     (0..members).map(|slot| array.member_path(slot).join("data/f").metadata().unwrap().blocks() * 512).collect()
 }
 
-/// How many mappings this process has of backing files of `f`.
+/// Returns how many mappings this process has of backing files of `f`.
 fn mapped(array: &TestArray) -> usize {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let root = array.member_path(0).parent().unwrap().to_str().unwrap().to_owned();
     maps.lines().filter(|line| line.contains(&root) && line.ends_with("/data/f")).count()
 }
 
-/// Whether members are in memory that does not outlive the machine, as on a tmpfs.
+/// Tells whether a member lies in memory that loses its content when the machine stops, as a tmpfs does.
 fn is_volatile(member: &Path) -> bool {
     dax::detect(open(member, OFlags::RDONLY, Mode::empty()).unwrap().as_fd()) == PersistenceDomain::Volatile
 }
 
-/// The file is right, also with any one member away, as far as its level bears that.
+/// Fails unless the file is right, also with any one member away if its level bears that.
 fn assert_whole(array: &TestArray, attribute: format::Attribute, data: &[u8], what: &str) {
     let file = array.open("f", attribute);
     assert!(read(&file, 0, data.len() + 1) == data, "{what}");
@@ -151,4 +152,60 @@ fn what_is_cut_of_a_file_that_was_never_mapped_comes_from_the_others() {
             assert!(read(&array.open_in(files, "f", attribute), 0, data.len() + 1) == data, "{what}");
         }
     }
+}
+
+/// A call that stores has to be as good as a store also where the file is not written by calls.
+#[test]
+fn small_files_are_redundant_with_a_journal_and_with_a_member_out() {
+    let shapes = || SHAPES.into_iter().filter(|shape| shape.0 != Level::Raid0);
+    for (shape, on_members) in shapes().flat_map(|shape| [(shape, true), (shape, false)]) {
+        let what = format!("RAID {}, {} members, chunk {}, journal {on_members}", shape.0, shape.1, shape.2);
+        let array = TestArray::journaled(shape.0, shape.1, shape.2, on_members);
+        let attribute = array.create("f");
+        let data = Random(3).bytes(3000);
+        write(&array.open("f", attribute), 0, &data);
+        assert_whole(&array, attribute, &data, &what);
+    }
+    for (shape, slot) in shapes().flat_map(|shape| (0..shape.1).map(move |slot| (shape, slot))) {
+        let what = format!("RAID {}, {} members, chunk {}, member {slot} out", shape.0, shape.1, shape.2);
+        let array = TestArray::new(shape.0, shape.1, shape.2);
+        let attribute = array.create("f");
+        array.files.array().fail_member(slot).unwrap();
+        let data = Random(4).bytes(3000);
+        let file = array.open("f", attribute);
+        write(&file, 0, &data);
+        assert!(read(&file, 0, data.len() + 1) == data, "{what}");
+        assert_eq!(file.verify(), Ok(0), "{what}");
+        drop(file);
+        array.lose_segment();
+        assert!(read(&array.open_in(array.again(), "f", attribute), 0, data.len() + 1) == data, "{what}");
+    }
+}
+
+/// A tmpfs that gives huge pages. Its drop takes it away.
+struct HugePages(PathBuf);
+
+impl Drop for HugePages {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+/// The first page of a file takes a huge page there, of which all but that page is given back.
+#[test]
+fn a_small_file_keeps_no_huge_page_when_it_is_closed() {
+    let place = scratch();
+    let mut mount = Command::new("mount");
+    mount.args(["-t", "tmpfs", "-o", "size=96m,huge=always", "cxlraid-test"]).arg(place.path());
+    if !mount.output().is_ok_and(|output| output.status.success()) {
+        eprintln!("NOT RUN: a_small_file_keeps_no_huge_page_when_it_is_closed needs the right to mount");
+        return;
+    }
+    let _mounted = HugePages(place.path().to_owned());
+    let array = TestArray::in_directory(tempfile::tempdir_in(place.path()).unwrap(), Level::Raid5, 3, 65536);
+    let attribute = array.create("f");
+    let data = Random(6).bytes(3000);
+    write(&array.open("f", attribute), 0, &data);
+    assert!(spaces(&array, 3).into_iter().all(|space| space <= PAGE_BYTES as u64), "{:?}", spaces(&array, 3));
+    assert_whole(&array, attribute, &data, "huge pages");
 }

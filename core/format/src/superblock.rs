@@ -311,18 +311,18 @@ pub enum SuperblockError {
     OfAnotherMember,
 }
 
-/// What a superblock of any version says at the same place: so much is known also of one that this program cannot read.
+/// The fields that a superblock of any version has at the same places. A program knows them also of a superblock that it is too old to read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Outline {
-    /// The array's.
+    /// The UUID of the array.
     pub array_uuid: Uuid,
     /// The event count of the newest copy.
     pub event_count: u64,
 }
 
 impl Outline {
-    /// What the newest copy in a file with superblocks says whose magic and checksum are right, whatever its version and
-    /// features. None if there is no such copy.
+    /// Returns the fields of the newest copy in a superblock's file, of the copies whose magic and checksum are right, whatever their versions and
+    /// features. None if no copy is right.
     #[must_use]
     pub fn of(file: &[u8]) -> Option<Self> {
         let copies = [0, COPY_BYTES].into_iter().filter_map(|start| Bytes::whole(file.get(start..)?, 0).ok());

@@ -361,7 +361,7 @@ impl Namespace {
 
     /// Tells whether a logical path still leads to what a descriptor is open on, be that on the lowest member or on a later one.
     pub(crate) fn leads_to(&self, path: &[u8], fd: BorrowedFd<'_>) -> bool {
-        // The kernel has just given the path: no symlink is on it, and one that somebody puts there now leads to another thing.
+        // The kernel has just given the path, so no symlink is on it. If somebody puts one there now, whoever acts on the path afterwards does not follow it.
         let stat = |root: &OwnedFd| match statat(root, &path[1..], AtFlags::SYMLINK_NOFOLLOW) {
             Err(OsError::NAMETOOLONG) => Located::below(root.as_fd(), &path[1..])?.stat(),
             found => found,

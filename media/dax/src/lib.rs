@@ -153,7 +153,7 @@ impl Backing {
     /// length durable by a call.
     ///
     /// # Errors
-    /// As for [`Medium::allocate`].
+    /// The errors are those of [`Medium::allocate`].
     pub fn allocate_just(&self, start: u64, end: u64) -> Result<(), OsError> {
         let rounded = if self.mapping.synchronous { end.next_multiple_of(PAGE_BYTES as u64) } else { end };
         self.with_durable_length(|| self.get_just(start, rounded.min(sys::file_limit::bytes()).max(end)))
