@@ -58,7 +58,7 @@ pub use judge::check_all_rights;
 pub use member::{Member, Standing, check_rights, has_failed, is_empty};
 pub use read_only::is_read_only;
 pub use regular::open_regular;
-pub use runtime::{FileEntry, NamesLog, Recovery, Runtime, SharedFile};
+pub use runtime::{Executing, FileEntry, NamesLog, Recovery, Runtime, SharedFile};
 pub use scrub::{Mismatch, Role, UNIT_BYTES, Verdict};
 pub use striper::{IoFault, Striper, absent};
 pub use undo::{UNDO_COUNT, Undo, UndoRecord, Unfinished};

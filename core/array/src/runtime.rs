@@ -9,6 +9,7 @@
 mod anchors;
 mod attach;
 mod entry;
+mod executing;
 mod job;
 mod joining;
 mod last;
@@ -26,13 +27,13 @@ pub use anchors::Anchors;
 pub use attach::ATTACH_SLOT_COUNT;
 use attach::{AttachSlot, owner_id, slot_of};
 pub use entry::{find_segment, segment_paths};
+pub use executing::Executing;
 pub use job::{Job, JobBoard, JobKind, JobState, JobWish, look_for_job};
 pub use last::is_filtered;
 pub use open_files::{FileEntry, SharedFile};
 pub(crate) use roots::{Directory, directories_in_use};
 pub use showing::{ANSWER_STEP, ANSWER_STEPS, MappingCounts, count_mappings, others_are_to_hear};
 
-use crate::liveness::process_lives;
 use crate::mapped::MappedRecords;
 use crate::undo::{Undo, UndoRecord, UndoRecords};
 use core::mem::offset_of;
@@ -56,7 +57,7 @@ pub const IDLE_COUNT: usize = 64;
 const OPEN_WORDS: usize = OPEN_FILE_COUNT / 64;
 const MAGIC: u64 = u64::from_le_bytes(*b"CXLRrun\x01");
 /// Raised whenever the layout below changes.
-const VERSION: u32 = 33;
+const VERSION: u32 = 36;
 
 /// The thread that uses a lane of the journal, on a line of its own: 0 free, otherwise owner in the upper half and thread
 /// id in the lower, or [`JOURNAL_LANE_WAITS`].
@@ -739,8 +740,7 @@ impl Liveness for Runtime {
         if owner_id(index, self.segment().attach[index].tenancy.load(Ordering::Acquire)) != owner {
             return false;
         }
-        let process = self.slot_process(index);
-        let lives = process.pid != 0 && process_lives(process);
+        let lives = self.slot_lives(index);
         if !lives {
             self.found_dead.store(owner.get(), Ordering::Relaxed);
         }

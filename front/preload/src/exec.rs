@@ -13,7 +13,8 @@ use crate::signals;
 use crate::stored::Stored;
 use crate::thread::word;
 use crate::unreached::{self, Withheld};
-use crate::{array, deputy, guest, process, program};
+use crate::{array, deputy, guest, process, program, stack};
+use ::array::Executing;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use heap::boxed::Box;
 use heap::vec::Vec;
@@ -37,6 +38,8 @@ struct Changed {
     withheld: Withheld,
     /// Descriptors of ours that are not.
     kept: Vec<RawFd>,
+    /// What the other processes of the array were told of an exec of a program without the library.
+    executing: Executing,
 }
 
 /// What is to be executed.
@@ -78,31 +81,31 @@ fn libraries_of(target: Target, environment: usize) -> Vec<Vec<u8>> {
 pub(crate) fn withhold_as_guest(call: &mut Call, number: usize, args: &[usize; 6]) -> Result<(), OsError> {
     let by_path = number == __NR_execve as usize;
     let target = if by_path { Target::Path(args[0]) } else { Target::At(args[0] as RawFd, args[1], args[4] as u32) };
-    let changed = Changed { withheld: withheld_from(target)?.unwrap_or_default(), kept: Vec::new() };
-    note_changed(call, changed);
+    let withheld = withheld_from(target)?.unwrap_or_default();
+    note_changed(call, Changed { withheld, ..Changed::default() });
     Ok(())
 }
 
 /// What was kept from a program that will run without the library. None if the library will be in it.
 fn withheld_from(target: Target) -> Result<Option<Withheld>, OsError> {
-    if !OPEN.ever_used() && !directory::is_ours(directory::AT_FDCWD) {
+    // Another thread may be changing names without ever having opened a file of the array.
+    let may_be_changing = || array::namespace().is_ok() && process::owns_tables() && !stack::is_alone();
+    if !OPEN.ever_used() && !directory::is_ours(directory::AT_FDCWD) && !may_be_changing() {
         return Ok(None);
     }
     unreached::why(target).map(|why| unreached::withhold(target, why)).transpose()
 }
 
 fn note_changed(call: &mut Call, changed: Changed) {
-    let is_nothing = changed.withheld.is_empty() && changed.kept.is_empty();
+    let is_nothing = changed.withheld.is_empty() && changed.kept.is_empty() && changed.executing.is_nothing();
     call.scratch[CHANGED] = if is_nothing { 0 } else { Box::into_raw(Box::new(changed)) as u64 };
 }
 
 fn complete(call: &mut Call, target: Target, environment: usize, index: usize, libraries: &[Vec<u8>]) -> Verdict {
     if !deputy::is_active() {
         let changed = match withheld_from(target) {
-            Ok(Some(withheld)) => Changed { withheld, kept: Vec::new() },
-            Ok(None) if OPEN.ever_used() && process::owns_tables() => {
-                Changed { withheld: Withheld::default(), kept: keep_locks() }
-            }
+            Ok(Some(withheld)) => Changed { withheld, executing: begin_executing(), ..Changed::default() },
+            Ok(None) if OPEN.ever_used() && process::owns_tables() => Changed { kept: keep_locks(), ..Changed::default() },
             Ok(None) => Changed::default(),
             Err(error) => return Verdict::error(error),
         };
@@ -277,16 +280,25 @@ fn keep_locks() -> Vec<RawFd> {
     namespace.files().keep_locks(&inherited)
 }
 
+/// Tells the other processes of the array, if this exec succeeds, that what the other threads of this process hold is held no more.
+fn begin_executing() -> Executing {
+    match array::namespace() {
+        Ok(namespace) if process::owns_tables() => namespace.files().array().runtime().begin_executing(),
+        _ => Executing::default(),
+    }
+}
+
 /// The exec failed: as it was.
 fn undo(call: &mut Call) -> isize {
     signals::take_back();
     // SAFETY: null, or what `complete` has left for this call. It is not freed: a guest's is in its arena, any other is as rare as an exec that
     // fails for a program that is there.
     if let Some(changed) = unsafe { (call.scratch[CHANGED] as *const Changed).as_ref() } {
-        if let Ok(namespace) = array::namespace()
-            && !changed.kept.is_empty()
-        {
-            namespace.files().end_keeping(&changed.kept);
+        if let Ok(namespace) = array::namespace() {
+            namespace.files().array().runtime().end_executing(&changed.executing);
+            if !changed.kept.is_empty() {
+                namespace.files().end_keeping(&changed.kept);
+            }
         }
         changed.withheld.give_back();
     }

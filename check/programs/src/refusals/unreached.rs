@@ -218,6 +218,21 @@ pub(super) fn stored(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::
     Ok(Outcome::Ran)
 }
 
+/// Threads of a process that becomes such a program leave nothing locked, although the process lives on.
+pub(super) fn threads(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
+    scene.make(complaints);
+    let bin = scene.array.place.ground.assets.join("bin");
+    let (file, bad) = (scene.data("written"), bad_program(scene)?);
+    let found = scene.run(&bin.join("becomes").display().to_string(), &[&file, &bin.join("alone"), &bad, Path::new("12")]);
+    let expected = Output { stdout: b"12 rounds\n".into(), stderr: Vec::new(), status: "0".into() };
+    compare("threads of a process that becomes another", &expected, &Output { stderr: Vec::new(), ..found }, complaints);
+    let scrubbed = scene.array.scrub().output();
+    if !scrubbed.succeeded() || !scrubbed.stderr.is_empty() {
+        complaints.push(with_output("redundancy", &scrubbed));
+    }
+    Ok(Outcome::Ran)
+}
+
 /// With `CXLRAID_UNREACHED=refuse` such a program is started only if it is given nothing of the array.
 pub(super) fn refused(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
     scene.make(complaints);

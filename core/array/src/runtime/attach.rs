@@ -43,6 +43,8 @@ pub(super) struct AttachSlot {
     pub(super) leaves: AtomicU32,
     /// The beginnings of members that its process can follow (joining.rs).
     pub(super) reach: AtomicU64,
+    /// Its process' threads that are about to execute a program which does not attach (executing.rs).
+    pub(super) executing: AtomicU64,
 }
 
 impl Runtime {
@@ -108,6 +110,7 @@ impl Runtime {
                 slot.heard.store(self.rings(), Ordering::Relaxed);
                 slot.waits_for.store(0, Ordering::Relaxed);
                 slot.leaves.store(0, Ordering::Relaxed);
+                slot.executing.store(0, Ordering::Relaxed);
                 slot.reach.store(self.reach_told(), Ordering::Relaxed);
                 // Before the process is named: whoever looks for processes finds it from then on.
                 segment.attached[index / 64].fetch_or(1 << (index % 64), Ordering::AcqRel);
@@ -196,10 +199,16 @@ impl Runtime {
         ProcessId { pid: slot.pid.load(Ordering::Acquire), start_ticks: slot.start_ticks.load(Ordering::Relaxed) }
     }
 
+    /// Whether a slot's process lives, and is still the program that took the slot.
+    pub(super) fn slot_lives(&self, index: usize) -> bool {
+        let process = self.slot_process(index);
+        process.pid != 0 && process_lives(process) && !self.has_become_another(index)
+    }
+
     fn reclaim_if_dead(&self, index: usize) -> bool {
         let slot = &self.segment().attach[index];
         let process = self.slot_process(index);
-        if !self.slot_is_taken(index) || process.pid == 0 || process_lives(process) {
+        if !self.slot_is_taken(index) || process.pid == 0 || process_lives(process) && !self.has_become_another(index) {
             return false;
         }
         // Only one of several reapers goes on.
@@ -219,7 +228,11 @@ impl Runtime {
         let mine = slot_of(self.me());
         let former = |&index: &usize| index != mine && self.slot_process(index) == process;
         for index in self.taken_slots().filter(former) {
-            self.release_slot(index);
+            // Another process may find at the same time that the former program has ended: only one of the two goes on.
+            let pid = &self.segment().attach[index].pid;
+            if pid.compare_exchange(process.pid, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                self.release_slot(index);
+            }
         }
     }
 
@@ -249,10 +262,7 @@ impl Runtime {
 
     /// The processes attached now, pids of living ones.
     pub fn attached(&self) -> impl Iterator<Item = u32> {
-        self.taken_slots()
-            .map(|index| self.slot_process(index))
-            .filter(|&process| process.pid != 0 && process_lives(process))
-            .map(|process| process.pid)
+        self.taken_slots().filter(|&index| self.slot_lives(index)).map(|index| self.slot_process(index).pid)
     }
 }
 

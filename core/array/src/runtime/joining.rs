@@ -16,7 +16,6 @@
 
 use super::Runtime;
 use super::attach::slot_of;
-use crate::liveness::process_lives;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use format::Uuid;
@@ -142,8 +141,8 @@ impl Runtime {
     pub fn not_reaching(&self, slot: Slot) -> Vec<u32> {
         let segment = self.segment();
         let lacks = |&index: &usize| !segment.joins.is_seen(slot, segment.attach[index].reach.load(Ordering::SeqCst));
-        let processes = self.taken_slots().filter(lacks).map(|index| self.slot_process(index));
-        processes.filter(|&process| process.pid != 0 && process_lives(process)).map(|process| process.pid).collect()
+        let processes = self.taken_slots().filter(lacks).filter(|&index| self.slot_lives(index));
+        processes.map(|index| self.slot_process(index).pid).collect()
     }
 
     /// From now on changes of inode records are stored on a member that is out, too. The inode lock is held, and the

@@ -45,7 +45,7 @@ impl Runtime {
 
     fn slot_for(&self, pid: u32) -> Result<usize> {
         let process = ProcessId::of(pid);
-        match self.taken_slots().find(|&index| self.slot_process(index) == process) {
+        match self.taken_slots().find(|&index| self.slot_process(index) == process && !self.has_become_another(index)) {
             Some(index) => Ok(index),
             None => self.attach_as(process).map(slot_of),
         }
