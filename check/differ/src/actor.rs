@@ -4,7 +4,7 @@ use crate::{
     act::Orders,
     allowed::{CACHED, IN_DIRECTORY, OWN},
     calls::{Call, Kind, LOAD, Reach, STORE, Shown},
-    draw::{Argument, MAPS, Place},
+    draw::{Argument, Control, MAPS, Place},
     probe,
     program::Rights,
     tree,
@@ -22,6 +22,8 @@ const PIECE_START: usize = 4096;
 const PIECE_STEP: usize = 40 << 10;
 /// Where in an area the pieces of a message are listed.
 const PIECES_AT: usize = 256;
+/// Where in an area the control data of a message is.
+const CONTROL_AT: usize = 512;
 const AREA_COUNT: usize = 6;
 const USER: u32 = 1001;
 /// How many pages of the address space belong to a program's mappings, as far as they are told.
@@ -146,6 +148,7 @@ impl<'a> Actor<'a> {
     fn value(&self, area: usize, number: usize, argument: &Argument) -> i64 {
         match argument {
             Argument::Number(value) => *value,
+            Argument::Wide(lower, upper) => (u64::from(*upper) << 32 | u64::from(*lower)) as i64,
             Argument::Memory(place) => {
                 self.fill(area, number);
                 self.address(area, *place, 0) as i64
@@ -164,7 +167,7 @@ impl<'a> Actor<'a> {
                 self.fill(area, number);
                 self.put(area, *place, &self.list(area, pieces))
             }
-            Argument::Message(pieces, place) => {
+            Argument::Message(pieces, place, control) => {
                 self.fill(area, number);
                 let list = self.list(area, pieces);
                 // SAFETY: the list is shorter than what lies between its place and the first piece.
@@ -173,9 +176,22 @@ impl<'a> Actor<'a> {
                     ptr::copy_nonoverlapping(list.as_ptr(), at, list.len());
                     at as u64
                 };
-                let words = [0, 0, at, pieces.len() as u64, 0, 0, 0];
+                let words = [0, 0, at, pieces.len() as u64, self.control(area, control), control.length, 0];
                 self.put(area, *place, &words.into_iter().flat_map(u64::to_ne_bytes).collect::<Vec<u8>>())
             }
+        }
+    }
+
+    /// Puts control data in place. Its address.
+    fn control(&self, area: usize, control: &Control) -> u64 {
+        if control.place != Place::Good {
+            return self.address(area, control.place, 0) as u64;
+        }
+        // SAFETY: the data is shorter than what lies between its place and the first piece.
+        unsafe {
+            let at = self.areas[area].add(CONTROL_AT);
+            ptr::copy_nonoverlapping(control.bytes.as_ptr(), at, control.bytes.len());
+            at as u64
         }
     }
 
@@ -217,7 +233,11 @@ impl<'a> Actor<'a> {
         // MADV_POPULATE_READ and MADV_POPULATE_WRITE say so of what a load or store would tell by a signal.
         let is_private = call.number == libc::SYS_madvise && error == libc::EFAULT && probe::is_private(values[0]);
         let private = if is_private { "-private" } else { "" };
-        let mut line = format!("{} = {}", call.name, if result < 0 { format!("E{error}{private}") } else { told(call, result) });
+        let mut line = format!(
+            "{} = {}",
+            name_of(call, &values),
+            if result < 0 { format!("E{error}{private}") } else { told(call, result) }
+        );
         let shown = match call.shown {
             Shown::Bytes => {
                 let after = self.seen(call, arguments);
@@ -259,7 +279,7 @@ impl<'a> Actor<'a> {
                 Argument::Memory(Place::Good)
                     | Argument::Bytes(_, Place::Good)
                     | Argument::Pieces(_, Place::Good)
-                    | Argument::Message(_, Place::Good)
+                    | Argument::Message(_, Place::Good, _)
             )
         };
         let bytes_of = |kind: Kind| match kind {
@@ -344,6 +364,17 @@ impl<'a> Actor<'a> {
 }
 
 /// Makes the call. What waits for too long is interrupted, again and again, by a signal whose handler does nothing. The result and the error.
+/// The call's name, and what it asks for where that decides what may differ (allowed.rs).
+fn name_of(call: &Call, values: &[i64; AREA_COUNT]) -> String {
+    const FLAGS: [u32; 4] = [0x8008_6601, 0x4008_6602, 0x801c_581f, 0x401c_5820];
+    match call.number {
+        // FS_IOC_GETFLAGS, FS_IOC_SETFLAGS, FS_IOC_FSGETXATTR, FS_IOC_FSSETXATTR.
+        libc::SYS_ioctl if FLAGS.contains(&(values[1] as u32)) => format!("{}-flags", call.name),
+        libc::SYS_renameat2 if values[4] as u32 & libc::RENAME_WHITEOUT != 0 => format!("{}-whiteout", call.name),
+        _ => call.name.to_owned(),
+    }
+}
+
 fn timed(call: &Call, values: &[i64; AREA_COUNT]) -> (i64, i32) {
     let timer = |microseconds: i64| {
         let time = libc::timeval { tv_sec: 0, tv_usec: microseconds };
@@ -363,11 +394,11 @@ fn timed(call: &Call, values: &[i64; AREA_COUNT]) -> (i64, i32) {
         // A file that is sent to its own end grows until it is stopped.
         libc::SYS_sendfile if is_same_file(values[0], values[1]) => values[3] = (values[3] as u64).min(SENT_TO_ITSELF_MAX) as i64,
         // A child without any memory cannot be made: only of its own part does a program advise that.
-        libc::SYS_madvise if values[2] == i64::from(libc::MADV_DONTFORK) && values[1] > MAP_BYTES / 64 => {
+        libc::SYS_madvise if values[2] as i32 == libc::MADV_DONTFORK && values[1] > MAP_BYTES / 64 => {
             values[2] = i64::from(libc::MADV_DOFORK);
         }
         // What lies elsewhere is not the same on both sides: the library's memory is of another kind than the program's.
-        libc::SYS_madvise if values[2] == i64::from(libc::MADV_REMOVE) => values[1] = values[1].min(MAP_BYTES / 64),
+        libc::SYS_madvise if values[2] as i32 == libc::MADV_REMOVE => values[1] = values[1].min(MAP_BYTES / 64),
         libc::SYS_preadv2 | libc::SYS_pwritev2 => values[5] &= !i64::from(libc::RWF_NOWAIT | RWF_DONTCACHE),
         _ => {}
     }

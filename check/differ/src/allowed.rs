@@ -46,16 +46,16 @@ const PRIVATE_COPY: &str =
 const PRIVATE_TAIL: &str = "behind the end of a file a private mapping shows zeros as far as the last stripe reaches";
 
 pub(crate) const ALLOWED: &[Allowed] = &[
-    parts("renameat2", "0", "E22", "an array makes no whiteouts (RENAME_WHITEOUT), which are overlayfs' own affair"),
+    parts("renameat2-whiteout", "0", "E22", "an array makes no whiteouts (RENAME_WHITEOUT), which are overlayfs' own affair"),
     may("execve", "E26", "E8", TEXT),
     may("execveat", "E26", "E8", TEXT),
     may("load", "SIGBUS-private", "", PRIVATE_TAIL),
     may("store", "SIGBUS-private", "0", PRIVATE_TAIL),
     may("madvise", "E14-private", "0", PRIVATE_TAIL),
     may("madvise", "E14-private", "E12", PRIVATE_TAIL),
-    may("ioctl", "0", "E95", "an array has no flags of files (FS_IOC_SETFLAGS), as file systems that lack them"),
+    may("ioctl-flags", "0", "E95", "an array has no flags of files (FS_IOC_SETFLAGS), as file systems that lack them"),
     may(
-        "ioctl",
+        "ioctl-flags",
         "E1",
         "E95",
         "an array has no requests of a file system (FS_IOC_SETFLAGS), with or without the right to make them",
@@ -73,11 +73,12 @@ const MOUNT_LIMIT: &str = "the kernel does not hold space behind a file's end (F
 /// What may differ besides where programs use the array through a mount, and not the library.
 pub(crate) const ALLOWED_ON_MOUNT: &[Allowed] = &[
     may("fcntl-get", "1", "E22", "tmpfs has seals (F_GET_SEALS), a mount has none"),
-    may("ioctl", "0", "E25", MOUNT_REQUESTS),
-    may("ioctl", "E1", "E25", MOUNT_REQUESTS),
-    may("ioctl", "E95", "E25", MOUNT_REQUESTS),
-    may("ioctl", "E14", "E25", MOUNT_REQUESTS),
+    may("ioctl-flags", "0", "E25", MOUNT_REQUESTS),
+    may("ioctl-flags", "E1", "E25", MOUNT_REQUESTS),
+    may("ioctl-flags", "E95", "E25", MOUNT_REQUESTS),
+    may("ioctl-flags", "E14", "E25", MOUNT_REQUESTS),
     may("ioctl", "E25", "E14", MOUNT_ARGUMENT),
+    may("ioctl-flags", "E25", "E14", MOUNT_ARGUMENT),
     may("fallocate", "E27", "E28", MOUNT_LIMIT),
     may("fallocate", "E27", "0", MOUNT_LIMIT),
     may("read", "0", "E14", MOUNT_EMPTY_READ),
@@ -197,10 +198,10 @@ mod tests {
 
     #[test]
     fn nothing_is_compared_behind_a_change_that_only_the_plain_directory_made() {
-        assert!(parts_here("24 renameat2 = 0", "24 renameat2 = E22"));
-        assert!(!parts_here("24 renameat2 = E22", "24 renameat2 = E22"));
+        assert!(parts_here("24 renameat2-whiteout = 0", "24 renameat2-whiteout = E22"));
+        assert!(!parts_here("24 renameat2 = 0", "24 renameat2 = E22"));
         assert!(!parts_here("24 renameat2 = 0", "24 renameat2 = E2"));
-        assert!(!parts_here("24 ioctl = 0", "24 ioctl = E95"));
+        assert!(!parts_here("24 ioctl-flags = 0", "24 ioctl-flags = E95"));
     }
 
     #[test]

@@ -63,8 +63,10 @@ pub(crate) enum Kind {
     SignalSet,
     /// A pointer to a limit (struct rlimit), or null.
     Limit,
-    /// A pointer to a message (struct msghdr) with pieces of memory and no address.
+    /// A pointer to a message (struct msghdr) with pieces of memory and no address, mostly without control data.
     Message,
+    /// A pointer to three ranges (struct iovec) of the part of the address space that programs map files into.
+    Ranges,
     /// An address in the part of the address space that programs map files into.
     At,
     /// How many bytes of that part.

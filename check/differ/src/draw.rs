@@ -31,8 +31,19 @@ pub(crate) enum Argument {
     Pieces(Vec<(Place, usize)>, Place),
     /// A pointer to the address of a local socket: a letter for its family, and its path.
     Address(&'static str, String, Place),
-    /// A pointer to a message with so many pieces of memory.
-    Message(Vec<(Place, usize)>, Place),
+    /// A pointer to a message with so many pieces of memory, and with control data.
+    Message(Vec<(Place, usize)>, Place, Control),
+    /// A number with other bits in the upper half of its register.
+    Wide(u32, u32),
+}
+
+/// The control data of a message (cmsg(3)).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Control {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) place: Place,
+    /// How long the message says that it is.
+    pub(crate) length: u64,
 }
 
 /// Names that are there at the beginning, and some that are not.
@@ -104,6 +115,19 @@ impl Drawer {
     }
 
     pub(crate) fn argument(&mut self, kind: Kind) -> Argument {
+        let argument = self.of_kind(kind);
+        // What the kernel takes as 32 bits it takes from the lower half of a register.
+        match (kind, argument) {
+            (Kind::Fd | Kind::Dir | Kind::Bits(_) | Kind::Number(_) | Kind::Mode | Kind::Id, Argument::Number(number))
+                if self.random.one_in(40) =>
+            {
+                Argument::Wide(number as u32, self.of(&[1, 0x8000_0000, u32::MAX, 0xdead_beef]))
+            }
+            (_, argument) => argument,
+        }
+    }
+
+    fn of_kind(&mut self, kind: Kind) -> Argument {
         match kind {
             Kind::Fd => Argument::Number(self.descriptor()),
             Kind::Dir => Argument::Number(match self.random.below(8) {
@@ -133,9 +157,15 @@ impl Drawer {
             }
             Kind::PiecesIn | Kind::PiecesOut => self.pieces(),
             Kind::Message => match self.pieces() {
-                Argument::Pieces(pieces, place) => Argument::Message(pieces, place),
+                Argument::Pieces(pieces, place) => Argument::Message(pieces, place, self.control()),
                 other => other,
             },
+            Kind::Ranges => {
+                let ranges =
+                    (0..3).flat_map(|_| [self.at(), self.of(&[0, 1, PAGE, PAGE, 2 * PAGE, 5 * PAGE, 16 * PAGE, 70_000])]);
+                let words: Vec<i64> = ranges.collect();
+                Argument::Bytes(words.iter().flat_map(|word| word.to_ne_bytes()).collect(), self.place())
+            }
             Kind::PieceCount => Argument::Number(self.of(&[0, 1, 2, 3, 3, 3, 1024, 1025, -1])),
             Kind::OffsetPlace => {
                 let offset = self.offset();
@@ -193,6 +223,32 @@ impl Drawer {
             }),
             _ => self.structure_of(kind),
         }
+    }
+
+    /// Mostly none, else descriptors (SCM_RIGHTS), some more than may be, or lengths that lie.
+    fn control(&mut self) -> Control {
+        const HEADER_BYTES: u64 = 16;
+        let header =
+            |bytes: u64, level: i32, kind: i32| [&bytes.to_ne_bytes()[..], &level.to_ne_bytes(), &kind.to_ne_bytes()].concat();
+        let count = match self.random.below(16) {
+            0..8 => return Control { bytes: Vec::new(), place: Place::Null, length: self.of(&[0, 0, 0, 0, 16, 1 << 40]) },
+            8..12 => 1,
+            12 => 3,
+            13 => self.of(&[0, 2, 253, 254]),
+            // For the kernel to fill, or not there.
+            14 => return Control { bytes: vec![0; 64], place: self.place(), length: self.of(&[16, 20, 24, 64, 64]) },
+            _ => {
+                let told = self.of(&[0, 15, 16, 17, 1 << 20, i64::MAX as u64, u64::MAX]);
+                let length = self.of(&[8, 15, 16, 24, 1 << 20, 1 << 31, 1 << 40, i64::MAX as u64, u64::MAX]);
+                return Control { bytes: [header(told, 1, 1), vec![3; 8]].concat(), place: self.place(), length };
+            }
+        };
+        let (level, kind) = if self.random.one_in(8) { (self.of(&[0, 1, 6]), self.of(&[0, 2, 3])) } else { (1, 1) };
+        let mut bytes = header(HEADER_BYTES + 4 * count, level, kind);
+        bytes.extend((0..count).flat_map(|_| (self.descriptor() as i32).to_ne_bytes()));
+        bytes.resize(bytes.len().next_multiple_of(8), 0);
+        let length = bytes.len() as u64;
+        Control { bytes, place: self.place(), length }
     }
 
     /// Structures that few calls take.
@@ -270,9 +326,10 @@ impl Drawer {
         kind | i64::from(where_to) | more
     }
 
-    /// 3 to 15 are open at the beginning (`tree`), those behind are opened by the program.
+    /// 3 to 15 are open at the beginning (`tree`), and mostly 22; the others are opened by the program.
     fn descriptor(&mut self) -> i64 {
         match self.random.below(20) {
+            1 if self.one_in(4) => 22,
             0 => self.of(&[-1, -100, 500, 1 << 20, i64::from(i32::MAX), i64::from(i32::MIN), 1 << 32]),
             1..4 => 3,
             4..13 => 3 + self.random.below(13) as i64,

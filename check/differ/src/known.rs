@@ -1,12 +1,13 @@
 //! Programs that once told an array from a plain directory, as short as they became. They are run before the drawn ones, whatever is asked for.
 
+mod steps;
+
 use crate::{
-    calls::Call,
-    draw::{Argument, MAPS, Place},
-    program::{Child, Deed, Program, Rights, Step, Who},
-    table::CALLS,
+    draw::{Argument, Control, MAPS, Place},
+    program::{Child, Program, Rights, Step, Who},
 };
-use Argument::{Bytes, Memory, Number, Path};
+use Argument::{Bytes, Memory, Number, Path, Wide};
+use steps::*;
 
 /// Seeds from here on are numbers of these programs.
 pub(crate) const FIRST: u64 = 1 << 62;
@@ -22,7 +23,35 @@ const LOCKED: i64 = libc::MAP_LOCKED as i64;
 const READ_WRITE: i64 = 3;
 const HUGE: i64 = i64::MAX;
 
-const PROGRAMS: [fn() -> Vec<Step>; 69] = [
+const PROGRAMS: [fn() -> Vec<Step>; 71] = [
+    // What the kernel takes as 32 bits it takes from the lower half of a register: the file's bytes are removed, also from what is redundant of them.
+    || {
+        let ranges: Vec<u8> = [MAPS, PAGE].iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let remove = |task: Argument, flags: Argument| {
+            let ranges = Bytes(ranges.clone(), Place::Good);
+            call("process_madvise", vec![task, ranges, Number(1), Wide(9, 1), flags])
+        };
+        let fill = || call("pwrite64", vec![Number(3), Memory(Place::Good), Number(10_000), Number(0)]);
+        vec![
+            fill(),
+            map(0, 2 * PAGE, READ_WRITE, SHARED | FIXED, 3),
+            remove(Number(-10_000), Wide(0, 1)),
+            load(0, 2 * PAGE),
+            fill(),
+            remove(Wide(-10_000_i32 as u32, 5), Number(0)),
+            load(0, 2 * PAGE),
+        ]
+    },
+    // The length of control data that nobody can have.
+    || {
+        let send = |told: u64, length: u64| {
+            let bytes = [told, 1 << 32 | 1, 3].iter().flat_map(|word| word.to_ne_bytes()).collect();
+            let control = Control { bytes, place: Place::Good, length };
+            let message = Argument::Message(vec![(Place::Good, 10)], Place::Good, control);
+            call("sendmsg", vec![Number(12), message, Number(0)])
+        };
+        vec![send(20, 24), send(i64::MAX as u64 - 600, u64::MAX >> 1), send(u64::MAX, 1 << 40), send(20, 1 << 31)]
+    },
     // dup3 of a closed number to a number that none can be: they are not equal.
     || vec![call("close", vec![Number(3)]), call("dup3", vec![Number(3), Number(-1), Number(0)])],
     // FICLONE of a directory of the array, from what is no descriptor, and onto what is none of the array's.
@@ -662,7 +691,7 @@ const PROGRAMS: [fn() -> Vec<Step>; 69] = [
             let how = [0o300_u64, 0, resolve].iter().flat_map(|word| word.to_ne_bytes()).collect();
             call("openat2", vec![Number(-100), path(text), Bytes(how, Place::Good), Number(24)])
         };
-        vec![make("d0/../s4", 8), make("s4", 4), make("s0", 4), make("s2", 0x10)]
+        vec![make("d0/../s4", 8), make("s4", 4), make("s0", 4), make("s2", 0x10), make("s2/../s4//", 1), make("s4/", 1)]
     },
     // What would make a file too long leaves it its set-ID bits.
     || {
@@ -783,82 +812,10 @@ pub(crate) fn program(seed: u64) -> Option<Program> {
     Some(Program { steps: steps(), waits: false, is_deep })
 }
 
-fn named(name: &str) -> &'static Call {
-    CALLS.iter().find(|call| call.name == name).unwrap_or(&CALLS[0])
-}
-
-fn call(name: &str, arguments: Vec<Argument>) -> Step {
-    Step { who: Who::Program, deed: Deed::Call(named(name), arguments) }
-}
-
-fn rights(rights: Rights) -> Step {
-    Step { who: Who::Program, deed: Deed::Rights(rights) }
-}
-
-fn path(text: &str) -> Argument {
-    Path(text.to_owned(), Place::Good)
-}
-
-/// A page of the program's part of the address space.
-fn at(page: i64) -> Argument {
-    Number(MAPS + page * PAGE)
-}
-
-fn map(page: i64, bytes: i64, protection: i64, flags: i64, fd: i64) -> Step {
-    call("mmap", vec![at(page), Number(bytes), Number(protection), Number(flags), Number(fd), Number(0)])
-}
-
-fn remap(page: i64, bytes: i64, file_page: i64) -> Step {
-    call("remap_file_pages", vec![at(page), Number(bytes), Number(0), Number(file_page), Number(0)])
-}
-
-fn load(page: i64, bytes: i64) -> Step {
-    call("load", vec![at(page), Number(bytes)])
-}
-
-fn advise(page: i64, bytes: i64, advice: i64) -> Step {
-    call("madvise", vec![at(page), Number(bytes), Number(advice)])
-}
-
-fn sync(page: i64, bytes: i64, flags: i64) -> Step {
-    call("msync", vec![at(page), Number(bytes), Number(flags)])
-}
-
-fn link(from: (i64, &str), to: (i64, &str), flags: i64) -> Step {
-    call("linkat", vec![Number(from.0), path(from.1), Number(to.0), path(to.1), Number(flags)])
-}
-
-/// What is open gets a name that cannot be read.
-fn link_to_nothing(fd: i64) -> Step {
-    call("linkat", vec![Number(fd), path(""), Number(5), Memory(Place::Null), Number(0x1000)])
-}
-
-fn send(to: i64, from: i64, offset: Argument, bytes: i64) -> Step {
-    call("sendfile", vec![Number(to), Number(from), offset, Number(bytes)])
-}
-
-fn remapped(page: i64, old: i64, new: i64, flags: i64, to: i64) -> Step {
-    call("mremap", vec![at(page), Number(old), Number(new), Number(flags), at(to)])
-}
-
-/// FS_IOC_SETFLAGS without flags.
-fn ioctl_to_nowhere(fd: i64) -> Step {
-    call("ioctl", vec![Number(fd), Number(0x4008_6602), Memory(Place::Null)])
-}
-
-/// An ioctl(2) whose argument is no descriptor.
-fn ioctl(fd: i64, request: i64) -> Step {
-    call("ioctl", vec![Number(fd), Number(request), Memory(Place::Good)])
-}
-
-/// FICLONE.
-fn ioctl_of(goal: i64, source: i64) -> Step {
-    call("ioctl", vec![Number(goal), Number(0x4004_9409), Number(source)])
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::program::Deed;
 
     #[test]
     fn every_step_is_a_call_of_the_table_with_its_arguments() {

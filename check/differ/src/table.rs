@@ -12,7 +12,7 @@ use libc::{
 use Kind::{
     Action, Address, AddressBytes, At, Attribute, Bits, Dir, Fd, Fixed, Handle, How, HowBytes, Id, In, Length, Limit, Lock,
     MapBytes, MapFlags, MapOffset, Message, Mode, Number, Offset, OffsetPlace, OldTimes, Out, Path, PieceCount, PiecesIn,
-    PiecesOut, Pipe, SignalSet, SizePlace, Times,
+    PiecesOut, Pipe, Ranges, SignalSet, SizePlace, Times,
 };
 
 const OPEN: Kind = Bits(&[
@@ -262,13 +262,24 @@ pub(crate) const CALLS: &[Call] = &[
     apart("sendto", libc::SYS_sendto, 2, Shown::Bytes, &[Fd, In, Length, MESSAGE_FLAGS, Address, AddressBytes]),
     apart("recvfrom", libc::SYS_recvfrom, 2, Shown::Bytes, &[Fd, Out, Length, MESSAGE_FLAGS, Fixed(0), Fixed(0)]),
     apart("sendmsg", libc::SYS_sendmsg, 1, Shown::Bytes, &[Fd, Message, MESSAGE_FLAGS]),
-    apart("recvmsg", libc::SYS_recvmsg, 1, Shown::Bytes, &[Fd, Message, MESSAGE_FLAGS]),
+    apart("recvmsg", libc::SYS_recvmsg, 2, Shown::Bytes, &[Fd, Message, MESSAGE_FLAGS]),
+    apart("sendmmsg", libc::SYS_sendmmsg, 1, Shown::Bytes, &[Fd, Message, Number(&[0, 1, 1, 2, 1025]), MESSAGE_FLAGS]),
+    apart("recvmmsg", libc::SYS_recvmmsg, 1, Shown::Bytes, &[Fd, Message, Number(&[0, 1, 1, 2, 1025]), MESSAGE_FLAGS, Fixed(0)]),
+    call("prctl", libc::SYS_prctl, 1, Shown::Bytes, &[Number(&[2, 3, 16, 16, 23, 39]), Out, Fixed(0), Fixed(0), Fixed(0)]),
+    call("getdents", libc::SYS_getdents, 1, Shown::Success, &[Fd, Out, Length]),
     memory("mmap", libc::SYS_mmap, 16, Shown::Place, &[At, MapBytes, PROTECTION, MapFlags, Fd, MapOffset]),
     memory("munmap", libc::SYS_munmap, 3, Shown::Bytes, &[At, MapBytes]),
     memory("mprotect", libc::SYS_mprotect, 3, Shown::Bytes, &[At, MapBytes, PROTECTION]),
     memory("pkey_mprotect", libc::SYS_pkey_mprotect, 1, Shown::Bytes, &[At, MapBytes, PROTECTION, Number(&[-1, 0, 1, 15])]),
     memory("mremap", libc::SYS_mremap, 4, Shown::Place, &[At, MapBytes, MapBytes, Bits(&[1, 1, 2, 3, 3, 4]), At]),
     memory("msync", libc::SYS_msync, 4, Shown::Bytes, &[At, MapBytes, Bits(&[1, 2, 4])]),
+    memory(
+        "process_madvise",
+        libc::SYS_process_madvise,
+        2,
+        Shown::Bytes,
+        &[Number(&[-10_000, -10_001, -1, 3]), Ranges, Number(&[0, 1, 2, 3, 3]), ADVICE, Number(&[0, 0, 0, 1])],
+    ),
     memory("madvise", libc::SYS_madvise, 3, Shown::Bytes, &[At, MapBytes, ADVICE]),
     memory(
         "remap_file_pages",
@@ -285,7 +296,6 @@ pub(crate) const CALLS: &[Call] = &[
 #[cfg(test)]
 pub(crate) const LEFT_OUT: &[(&str, &str)] = &[
     ("seccomp", "looked at alone, since a filter ends the program's other calls"),
-    ("prctl", "looked at for filters of system calls alone, which end the program's other calls"),
     ("clone", "children are made between the steps of a program, in every way: draw.rs"),
     ("clone3", "children are made between the steps of a program, in every way: draw.rs"),
     ("fork", "children are made between the steps of a program, in every way: draw.rs"),
@@ -318,11 +328,7 @@ pub(crate) const LEFT_OUT: &[(&str, &str)] = &[
     ("quotactl_fd", "administration: README.md says what an array refuses of it"),
     ("fanotify_init", "watches are compared by cargo run -p cxlraid-programs watches"),
     ("open_tree_attr", "administration: README.md says what an array refuses of it"),
-    ("getdents", "an older form of getdents64: cargo run -p cxlraid-programs listing"),
     ("shmat", "it takes a segment that outlives programs: tests of the library attach one over a mapping"),
-    ("process_madvise", "it takes a descriptor of the process; madvise is drawn"),
-    ("sendmmsg", "it is sendmsg several times; descriptors by messages are checked by cargo x trees"),
-    ("recvmmsg", "it is recvmsg several times; descriptors by messages are checked by cargo x trees"),
     ("setxattrat", "refused with ENOSYS, as by a kernel that lacks it"),
     ("getxattrat", "refused with ENOSYS, as by a kernel that lacks it"),
     ("listxattrat", "refused with ENOSYS, as by a kernel that lacks it"),

@@ -18,6 +18,8 @@ use std::{
 pub(crate) const MEMBERS: &str = "members";
 /// The program's descriptors are moved to numbers from here on.
 const FIRST: i32 = 3;
+/// The other end of the socket that every program is given, where its readers do not wait.
+const PEER: i32 = 22;
 
 /// Makes what every program finds, in the place of what the one before has left. `inside` is the directory under test, `outside` one on another file system.
 pub(crate) fn make(inside: &Path, outside: &Path) -> io::Result<()> {
@@ -98,10 +100,10 @@ pub(crate) fn open(outside: &Path, waits: bool) -> io::Result<()> {
     let deleted = fs::OpenOptions::new().read(true).write(true).create_new(true).open("gone")?;
     fs::remove_file("gone")?;
     let (one, other) = std::os::unix::net::UnixStream::pair()?;
-    // The loop below closes it.
-    let _number = other.into_raw_fd();
+    // Out of the way of the loop below, which closes it otherwise.
+    let other = if waits { other.into_raw_fd() } else { moved(other.into_raw_fd(), 620)? };
     if !waits {
-        for fd in [from.as_raw_fd(), to.as_raw_fd(), one.as_raw_fd()] {
+        for fd in [from.as_raw_fd(), to.as_raw_fd(), one.as_raw_fd(), other] {
             // SAFETY: numbers only.
             unsafe { libc::fcntl(fd, libc::F_SETFL, libc::O_NONBLOCK) };
         }
@@ -133,6 +135,11 @@ pub(crate) fn open(outside: &Path, waits: bool) -> io::Result<()> {
         moved(fd, FIRST + index as i32)?;
         // SAFETY: the number is a copy of this function's.
         unsafe { libc::close(fd) };
+    }
+    if !waits {
+        moved(other, PEER)?;
+        // SAFETY: as above.
+        unsafe { libc::close(other) };
     }
     Ok(())
 }

@@ -43,7 +43,10 @@ impl Namespace {
                 let path = self.logical_path_of(found.as_fd())?.ok_or(OsError::XDEV)?;
                 self.open(ProgramPath::known(&path), flags, mode)
             }
-            Err(OsError::NOENT | OsError::NOTDIR | OsError::LOOP) if flags.contains(OFlags::CREATE) && path.ends_with(b"/") => {
+            // The kernel follows no link that a slash behind its name says is a directory to be made.
+            Err(OsError::NOENT | OsError::NOTDIR | OsError::LOOP | OsError::XDEV)
+                if flags.contains(OFlags::CREATE) && path.ends_with(b"/") && !matches!(split(path).1, b"." | b"..") =>
+            {
                 look(split(path).0, OFlags::DIRECTORY)?;
                 Err(OsError::ISDIR)
             }

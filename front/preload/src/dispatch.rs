@@ -176,6 +176,7 @@ fn serve_row(call: &mut Call) -> Verdict {
     let number = call.number as u32 as usize;
     let Some(row) = ROWS.get(number) else { return Verdict::Pass };
     process::notice_fork();
+    row.cut(&mut call.args);
     if row.descriptors != 0 && names_ours(call, number, row) {
         return Verdict::error(sys::OsError::BADF);
     }

@@ -34,7 +34,7 @@ use heap::vec::Vec;
 use linux_raw_sys::general as nr;
 use linux_raw_sys::general::{
     AT_EMPTY_PATH, CLONE_FILES, CLONE_SETTLS, CLONE_VM, F_DUPFD, F_DUPFD_CLOEXEC, F_GETLK, F_OFD_GETLK, F_OFD_SETLK,
-    F_OFD_SETLKW, F_SETFL, F_SETLK, F_SETLKW, MAP_ANONYMOUS,
+    F_OFD_SETLKW, F_SETFL, F_SETLK, F_SETLKW, MADV_REMOVE, MAP_ANONYMOUS,
 };
 use sys::rustix::io::{FdFlags, fcntl_getfd};
 use sys::thread::ThreadBlock;
@@ -63,7 +63,8 @@ pub(crate) fn serve(call: &mut Call, row: &Row) -> Verdict {
         nr::__NR_pidfd_getfd if fetch::names_ours(call) => Verdict::error(OsError::BADF),
         nr::__NR_munmap | nr::__NR_mprotect | nr::__NR_pkey_mprotect | nr::__NR_mremap | nr::__NR_msync => on_memory(call),
         nr::__NR_madvise | nr::__NR_remap_file_pages | nr::__NR_shmat => on_memory(call),
-        // It means the guest's own process; its memory is its parent's, whose mappings the parent changes.
+        // Only of its own memory, which is its parent's, may a process remove what files have there. The kernel would remove it on one member.
+        nr::__NR_process_madvise if call.args[3] as u32 == MADV_REMOVE => Verdict::error(OsError::INVAL),
         nr::__NR_process_madvise => Verdict::Pass,
         nr::__NR_mmap => map(call),
         nr::__NR_close if high_fd::is_raised(call.descriptor(0)) => Verdict::error(OsError::BADF),

@@ -49,3 +49,4 @@ mod table;
 mod tests;
 mod thread;
 mod unreached;
+mod width;

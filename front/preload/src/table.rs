@@ -6,6 +6,7 @@
 
 use crate::mappings::lend;
 use crate::patch::cache::hash;
+use crate::width::{WIDTHS, Width};
 
 /// What becomes of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,12 +31,30 @@ pub(crate) struct Row {
     pub(crate) descriptors: u8,
     /// Bit per argument that is a path.
     pub(crate) paths: u8,
+    /// Bit per argument of which the kernel looks at 32 bits (width.rs).
+    pub(crate) words: u8,
+    /// Bit per argument of which the kernel looks at 16 bits.
+    pub(crate) modes: u8,
     /// Why, where it is not plain. For readers and tests.
     #[cfg_attr(not(test), expect(dead_code))]
     pub(crate) note: &'static str,
 }
 
 impl Row {
+    /// Cuts the arguments of a call to what the kernel looks at.
+    #[inline]
+    pub(crate) fn cut(&self, args: &mut [usize; 6]) {
+        let mut indices = self.words | self.modes;
+        while indices != 0 {
+            let index = indices.trailing_zeros() as usize;
+            let seen = if self.modes >> index & 1 == 1 { u16::MAX as usize } else { u32::MAX as usize };
+            if let Some(argument) = args.get_mut(index) {
+                *argument &= seen;
+            }
+            indices &= indices - 1;
+        }
+    }
+
     /// Whether only the first argument can concern an array, and it is a descriptor.
     pub(crate) const fn by_first_descriptor(&self) -> bool {
         self.descriptors == 1 && self.paths == 0
@@ -69,19 +88,26 @@ pub(crate) fn fingerprint() -> u64 {
 struct Line(usize, Row);
 
 const fn table() -> [Row; NUMBER_COUNT] {
-    let mut rows = [Row { name: "", way: Pass, descriptors: 0, paths: 0, note: "not a system call" }; NUMBER_COUNT];
+    let none = Row { name: "", way: Pass, descriptors: 0, paths: 0, words: 0, modes: 0, note: "not a system call" };
+    let mut rows = [none; NUMBER_COUNT];
     let mut index = 0;
     while index < LINES.len() {
         let Line(number, row) = &LINES[index];
         rows[*number] = *row;
         index += 1;
     }
+    index = 0;
+    while index < WIDTHS.len() {
+        let Width { number, words, modes } = &WIDTHS[index];
+        (rows[*number].words, rows[*number].modes) = (bits(words), bits(modes));
+        index += 1;
+    }
     rows
 }
 
-const fn bits<const N: usize>(arguments: [u8; N]) -> u8 {
+const fn bits(arguments: &[u8]) -> u8 {
     let (mut bits, mut index) = (0, 0);
-    while index < N {
+    while index < arguments.len() {
         bits |= 1 << arguments[index];
         index += 1;
     }
@@ -96,12 +122,12 @@ const fn row<const D: usize, const P: usize>(
     paths: [u8; P],
     note: &'static str,
 ) -> Line {
-    Line(number, Row { name, way, descriptors: bits(descriptors), paths: bits(paths), note })
+    Line(number, Row { name, way, descriptors: bits(&descriptors), paths: bits(&paths), words: 0, modes: 0, note })
 }
 
 /// A call that has nothing to do with files.
 const fn pass(number: usize, name: &'static str) -> Line {
-    Line(number, Row { name, way: Pass, descriptors: 0, paths: 0, note: "" })
+    Line(number, Row { name, way: Pass, descriptors: 0, paths: 0, words: 0, modes: 0, note: "" })
 }
 
 #[rustfmt::skip]
@@ -522,6 +548,28 @@ mod tests {
         }
         assert_eq!(LINES.len(), known.len());
         assert_eq!(known.iter().map(|entry| entry.0).max(), Some(NUMBER_COUNT - 1));
+    }
+
+    #[test]
+    fn arguments_are_cut_to_what_the_kernel_looks_at() {
+        let row = |name: &str| ROWS.iter().find(|row| row.name == name).unwrap();
+        let full = [usize::MAX; 6];
+        let cut = |name: &str| {
+            let mut args = full;
+            row(name).cut(&mut args);
+            args
+        };
+        let (word, mode, all) = (u32::MAX as usize, u16::MAX as usize, usize::MAX);
+        assert_eq!(cut("read"), full);
+        assert_eq!(cut("openat"), [all, all, word, mode, all, all]);
+        assert_eq!(cut("process_madvise"), [word, all, all, word, word, all]);
+        assert_eq!(cut("prctl"), [word, all, all, all, all, all]);
+        assert_eq!(cut("sendmmsg"), [word, all, word, word, all, all]);
+        for width in WIDTHS {
+            let row = &ROWS[width.number];
+            assert!(row.way != Pass && row.words & row.modes == 0 && row.words & row.paths == 0, "{}", row.name);
+        }
+        assert!(WIDTHS.is_sorted_by_key(|width| width.number));
     }
 
     #[test]

@@ -200,6 +200,7 @@ impl Runtime {
     }
 
     /// Whether a slot's process lives, and is still the program that took the slot.
+    #[inline(never)]
     pub(super) fn slot_lives(&self, index: usize) -> bool {
         let process = self.slot_process(index);
         process.pid != 0 && process_lives(process) && !self.has_become_another(index)

@@ -76,6 +76,7 @@ impl Runtime {
     }
 
     /// Whether the process of a slot has become a program that does not attach. False also if that cannot be told.
+    #[inline(never)]
     pub(super) fn has_become_another(&self, slot: usize) -> bool {
         let word = self.executing(slot);
         let before = word.load(Ordering::SeqCst);

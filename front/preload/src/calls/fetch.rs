@@ -27,7 +27,9 @@ use crate::report::report;
 use ::array::liveness::{ProcessId, process_lives};
 use core::mem::{MaybeUninit, offset_of};
 use core::sync::atomic::{AtomicU64, Ordering};
-use linux_raw_sys::general::{__NR_close, __NR_lseek, __NR_nanosleep, __NR_process_vm_readv, __NR_process_vm_writev};
+use linux_raw_sys::general::{
+    __NR_close, __NR_kcmp, __NR_lseek, __NR_nanosleep, __NR_process_vm_readv, __NR_process_vm_writev, __NR_tgkill,
+};
 use sys::raw::{check, syscall};
 use sys::{OsError, RawFd};
 
@@ -80,10 +82,24 @@ pub(crate) fn names_ours(call: &Call) -> bool {
     sys::high_fd::is_raised(call.descriptor(1)) && pid_of(call.descriptor(0)) == Some(process::getpid())
 }
 
-/// Whether a descriptor of a process (pidfd_open(2)), or a number that stands for one, means the calling process.
-pub(crate) fn means_own_process(pidfd: RawFd) -> bool {
-    // PIDFD_SELF_THREAD and PIDFD_SELF_THREAD_GROUP.
-    matches!(pidfd, -10_000 | -10_001) || pid_of(pidfd) == Some(process::getpid())
+/// Whether a descriptor of a process or thread (pidfd_open(2)), or a number that stands for one, means a task with the calling process' memory.
+pub(crate) fn means_own_memory(pidfd: RawFd) -> bool {
+    // PIDFD_SELF_THREAD, and PIDFD_SELF_THREAD_GROUP, which Linux 6.14 numbers differently.
+    matches!(pidfd, -10_000 | -10_001 | -20_000) || pid_of(pidfd).is_some_and(has_own_memory)
+}
+
+/// Whether a task has the calling process' memory: a thread of it, or a child that shares it.
+fn has_own_memory(task: u32) -> bool {
+    const KCMP_VM: usize = 1;
+    let own = process::getpid();
+    // SAFETY: both calls take numbers only; signal 0 is none.
+    let (threads, memories) = unsafe {
+        (
+            syscall(__NR_tgkill as usize, [own as usize, task as usize, 0, 0, 0, 0]),
+            syscall(__NR_kcmp as usize, [own as usize, task as usize, KCMP_VM, 0, 0, 0]),
+        )
+    };
+    task == own || threads == 0 || memories == 0
 }
 
 /// `pidfd_getfd`.

@@ -175,7 +175,7 @@ pub(crate) fn each_received(call: &Call, mut visit: impl FnMut(RawFd)) {
 }
 
 fn each(vector: usize, count: usize, mut visit: impl FnMut(usize)) {
-    (0..count.min(MANY_COUNT_MAX)).for_each(|index| visit(vector + index * MANY_BYTES));
+    (0..count.min(MANY_COUNT_MAX)).for_each(|index| visit(vector.wrapping_add(index * MANY_BYTES)));
 }
 
 fn takes_control(message: usize) -> bool {
@@ -186,15 +186,20 @@ fn takes_control(message: usize) -> bool {
 /// complain about.
 fn descriptors(message: usize, mut visit: impl FnMut(RawFd)) {
     let Ok(message) = program::read::<Message>(message) else { return };
-    let (mut at, end) = (message.control, message.control.saturating_add(message.control_bytes));
-    while message.control != 0 && at + size_of::<Control>() <= end {
+    // The kernel refuses more (ENOBUFS).
+    if message.control_bytes > i32::MAX as usize {
+        return;
+    }
+    let (mut at, Some(end)) = (message.control, message.control.checked_add(message.control_bytes)) else { return };
+    while message.control != 0 && end.saturating_sub(at) >= size_of::<Control>() {
         let Ok(control) = program::read::<Control>(at) else { return };
         if control.bytes < size_of::<Control>() || control.bytes > end - at {
             return;
         }
         if (control.level, control.kind) == (SOL_SOCKET, SCM_RIGHTS) {
             for place in (at + size_of::<Control>()..at + control.bytes).step_by(size_of::<RawFd>()) {
-                program::read::<RawFd>(place).into_iter().for_each(&mut visit);
+                let Ok(descriptor) = program::read::<RawFd>(place) else { return };
+                visit(descriptor);
             }
         }
         at += control.bytes.next_multiple_of(size_of::<usize>());

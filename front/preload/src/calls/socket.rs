@@ -234,7 +234,7 @@ struct Batch {
 /// The call that the stub makes in place of a sendmmsg of which a message names a socket of the array; None for any other batch.
 /// After the call [`sent_many`] must be called, once.
 pub(super) fn send_many(call: &mut Call, count: usize) -> Option<Verdict> {
-    let header = |index| program::read::<CountedMessage>(call.args[1] + index * size_of::<CountedMessage>());
+    let header = |index| program::read::<CountedMessage>(call.args[1].wrapping_add(index * size_of::<CountedMessage>()));
     // The kernel sends what comes before a header that it cannot read.
     let mut headers: Vec<CountedMessage> = (0..count).map_while(|index| header(index).ok()).collect();
     let mut replacements = Vec::new();

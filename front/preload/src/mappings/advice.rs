@@ -101,11 +101,7 @@ pub(crate) fn process_madvise(call: &mut Call) -> Verdict {
     const RANGE_COUNT_MAX: usize = 1024;
     let kept = (call.number, call.args);
     let [pidfd, ranges, count, advice, flags, _] = call.args;
-    if !any()
-        || advice as u32 != MADV_REMOVE
-        || flags != 0
-        || count > RANGE_COUNT_MAX
-        || !fetch::means_own_process(pidfd as RawFd)
+    if !any() || advice as u32 != MADV_REMOVE || flags != 0 || count > RANGE_COUNT_MAX || !fetch::means_own_memory(pidfd as RawFd)
     {
         return Verdict::Pass;
     }
