@@ -151,7 +151,10 @@ impl InodeTable {
                 let same = copies.filter(|copy| InodeRecord::generation_of(copy) == record.generation);
                 same.filter(|copy| Sound::of(number, copy).notes && copy[STATE_OFFSET] != InodeState::Free.code())
             };
-            record.resync = copies().filter_map(|copy| InodeRecord::resync_of(&copy)).reduce(Resync::union);
+            // Where a crash has torn the notes of all copies, those that were judged right stay: a note from before may be in them.
+            if copies().next().is_some() {
+                record.resync = copies().filter_map(|copy| InodeRecord::resync_of(&copy)).reduce(Resync::union);
+            }
             // Each only says that something is to be looked at; a member that was away does not know those noted meanwhile.
             record.flags = copies().fold(record.flags, |flags, copy| flags | InodeRecord::flags_of(&copy));
             bytes = record.encode(number);
