@@ -130,7 +130,7 @@ fn judge_array(sweep: Sweep, uuid: Uuid, files: &[(String, Stat)]) -> Vec<Litter
     let mut judge = |path: &String, stat: &Stat, kept: Option<Kept>| {
         found.push(Litter { path: path.clone(), array: uuid, bytes: bytes(stat), kept });
     };
-    let if_idle = |stat: &Stat| (now - stat.st_mtime < sweep.idle_seconds).then_some(Kept::Recent);
+    let if_idle = |stat: &Stat| (age_seconds(now, stat.st_mtime) < sweep.idle_seconds).then_some(Kept::Recent);
     for (path, stat) in files.iter().filter(|(path, _)| !is_kind(path, uuid, COPY)) {
         if is_kind(path, uuid, UNNAMED) {
             let kept = if may_look(sweep, stat) {
@@ -182,6 +182,11 @@ fn remove_others(found: &mut [Litter]) {
             Err(error) => litter.kept = Some(Kept::Error(error)),
         }
     }
+}
+
+/// How long ago a file was modified. Kernels give files times that the coarse clock has not reached yet.
+fn age_seconds(now: i64, modified: i64) -> i64 {
+    now.saturating_sub(modified).max(0)
 }
 
 fn may_look(sweep: Sweep, stat: &Stat) -> bool {
@@ -238,7 +243,7 @@ fn look(sweep: Sweep, path: &str, now: i64, named: &mut Vec<u64>) -> Looked {
         Some(Kept::Unfinished(runtime.known_here_alone().max(1)))
     } else {
         let used = fs::fstat(&runtime.file).map_or(now, |stat| stat.st_mtime);
-        (now - used < sweep.idle_seconds).then_some(Kept::Recent)
+        (age_seconds(now, used) < sweep.idle_seconds).then_some(Kept::Recent)
     };
     let Some(kept) = kept else {
         // A process that waits for the lock then finds that the segment is gone, and makes another.
@@ -265,6 +270,9 @@ mod tests {
 
     const ALL: Sweep = Sweep { dry_run: false, idle_seconds: 0, of_all_users: false, only: None };
 
+    const OLD_SECONDS: u64 = 2 * NEW_SECONDS as u64;
+    const _: () = assert!(OLD_SECONDS < KEPT_SECONDS as u64 / 2);
+
     fn uuid() -> Uuid {
         Uuid(sys::random::bytes().unwrap())
     }
@@ -275,11 +283,17 @@ mod tests {
         paths.map(|path| (path.clone(), fs::lstat(path.as_str()).unwrap())).collect()
     }
 
-    /// A file whose modification is long ago.
+    /// A file that is too old to be one that is being made. A start sweeps the litter of all arrays that is older than [`KEPT_SECONDS`],
+    /// and other tests start arrays meanwhile: they must not come to this file.
     fn make_old(path: &str, bytes: u64) {
         let file = files::File::create(path).unwrap();
         file.set_len(bytes).unwrap();
-        file.set_modified(std::time::SystemTime::now() - core::time::Duration::from_secs(7200)).unwrap();
+        file.set_modified(std::time::SystemTime::now() - core::time::Duration::from_secs(OLD_SECONDS)).unwrap();
+    }
+
+    #[test]
+    fn what_is_newer_than_the_clock_is_of_now() {
+        assert_eq!([age_seconds(10, 11), age_seconds(10, 10), age_seconds(10, 7), age_seconds(0, i64::MIN)], [0, 0, 3, i64::MAX]);
     }
 
     #[test]
