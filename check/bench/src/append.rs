@@ -3,10 +3,11 @@
 use crate::plan::{Plan, SMALL_BYTES};
 use crate::report::{Check, Row};
 use crate::rounds::Times;
+use crate::strace::system_calls;
 use crate::subject::Subject;
 use std::io::Write as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Instant;
 
 /// The row's name.
@@ -62,24 +63,4 @@ pub(crate) fn system_calls_per_append(few: usize, many: usize, worker: impl Fn(u
     let count = |appends| system_calls(&worker(appends));
     let (few_calls, many_calls) = (count(few)?, count(many)?);
     Ok((many_calls as f64 - few_calls as f64) / (many - few) as f64)
-}
-
-/// How many system calls a command makes, as strace counts them.
-fn system_calls(command: &Command) -> Result<u64, String> {
-    let mut strace = Command::new("strace");
-    strace.args(["-f", "-c", "-U", "calls,name", "-o", "/dev/stderr"]);
-    for (name, value) in command.get_envs() {
-        // The library is loaded into the program only.
-        if let Some(value) = value {
-            strace.arg("-E").arg(format!("{}={}", name.to_string_lossy(), value.to_string_lossy()));
-        }
-    }
-    strace.arg(command.get_program()).args(command.get_args()).stdin(Stdio::null());
-    let output = strace.output().map_err(|error| format!("strace: {error}; install strace"))?;
-    let text = String::from_utf8_lossy(&output.stderr);
-    if !output.status.success() {
-        return Err(format!("strace: {}: {}", output.status, text.lines().next().unwrap_or_default()));
-    }
-    let total = text.lines().find_map(|line| line.trim().strip_suffix(" total"));
-    total.and_then(|calls| calls.trim().parse().ok()).ok_or_else(|| format!("strace says something else: {text}"))
 }

@@ -11,7 +11,7 @@ use crate::repair::{self, Repaired};
 use crate::report::Row;
 use crate::rounds::measure;
 use crate::subject::{Buffer, Reads};
-use crate::{append, degraded, engine, mapped, names, scaling, startup};
+use crate::{append, degraded, engine, fresh, mapped, names, scaling, startup};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fs::{File, OpenOptions};
@@ -115,6 +115,9 @@ pub(crate) fn rows(plan: &Plan, wanted: impl Fn(&str) -> bool) -> Result<Vec<Row
         let (array, plain) = (scratch.array("5", 3).map_err(said)?, scratch.path().join("plain"));
         let task = Task::Names { plan: *plan, array: array.clone(), plain };
         rows.extend(result::<Vec<Row>>(library.worker(&task, &array, &scratch)?)?);
+    }
+    if wanted("new") {
+        rows.extend(fresh::rows(plan, &library)?);
     }
     if wanted("scaling") {
         rows.extend(scaling_rows(plan, &library)?);

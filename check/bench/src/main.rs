@@ -9,6 +9,7 @@ mod beside;
 mod degraded;
 mod engine;
 mod followed;
+mod fresh;
 mod levels;
 mod library;
 mod limit;
@@ -24,6 +25,7 @@ mod report;
 mod rounds;
 mod scaling;
 mod startup;
+mod strace;
 mod subject;
 
 use plan::Plan;
@@ -36,13 +38,13 @@ cxlraid-bench [--json] [--sanity] [--engine] [CASE...]
   --json     results as JSON instead of a table
   --sanity   sizes so small that times mean nothing; fails if something does not run or data is wrong
   --engine   the engine itself, without the library
-  CASE       raid1, raid5, degraded, repair, journal, append, mmap, names, scaling, notours,
-             startup; all if none is given
+  CASE       raid1, raid5, degraded, repair, journal, append, mmap, names, new (programs that
+             make new bytes and small files), scaling, notours, startup; all if none is given
 
 The library is CXLRAID_LIB, or libcxlraid.so beside this program.";
 
-const CASES: [&str; 11] =
-    ["raid1", "raid5", "degraded", "repair", "journal", "append", "mmap", "names", "scaling", "notours", "startup"];
+const CASES: [&str; 12] =
+    ["raid1", "raid5", "degraded", "repair", "journal", "append", "mmap", "names", "new", "scaling", "notours", "startup"];
 
 /// What was asked for.
 #[derive(Default)]

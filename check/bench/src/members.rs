@@ -65,6 +65,42 @@ impl Scratch {
     }
 }
 
+/// An ext4 in a file, mounted. It takes root.
+pub(crate) struct Ext4 {
+    path: PathBuf,
+}
+
+/// Where it is mounted in the directory that it is made in.
+const EXT4: &str = "ext4";
+
+impl Ext4 {
+    /// One of about `bytes` in `directory`.
+    pub(crate) fn new(directory: &Path, bytes: u64) -> io::Result<Self> {
+        let (disk, path) = (directory.join("disk"), directory.join(EXT4));
+        File::create(&disk)?.set_len(bytes)?;
+        fs::create_dir_all(&path)?;
+        let made = Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&disk).stderr(Stdio::null()).status();
+        if !made?.success() {
+            return Err(io::Error::other("mkfs.ext4 failed"));
+        }
+        let mounted = Command::new("mount").args(["-o", "loop"]).args([&disk, &path]).stderr(Stdio::null()).status();
+        if !mounted?.success() {
+            return Err(io::Error::other("mounting it failed (it takes root and loop devices)"));
+        }
+        Ok(Self { path })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Ext4 {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.path).status();
+    }
+}
+
 impl Drop for Scratch {
     fn drop(&mut self) {
         forget_segments(&self.path);
@@ -82,6 +118,7 @@ fn sweep(base: &Path) {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let pid = name.strip_prefix(PREFIX).and_then(|rest| rest.split('-').next());
         if pid.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
+            let _ = Command::new("umount").arg("-l").arg(path.join(EXT4)).stderr(Stdio::null()).status();
             let _ = Command::new("umount").arg("-l").arg(&path).stderr(Stdio::null()).status();
             forget_segments(&path);
             let _ = fs::remove_dir_all(&path);

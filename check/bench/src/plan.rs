@@ -39,6 +39,9 @@ pub(crate) struct Plan {
     pub(crate) spawns: usize,
     /// Scrubs, rebuilds, and pairs of processes that read with and without a member.
     pub(crate) repair_rounds: usize,
+    /// Small files that a program makes, and how often each program runs.
+    pub(crate) fresh_count: usize,
+    pub(crate) fresh_rounds: usize,
     /// Worker processes with the library, and as many without it, for calls that do not concern an array.
     pub(crate) pairs: usize,
 }
@@ -59,6 +62,8 @@ impl Plan {
             rounds_of_two: 41,
             spawns: 60,
             repair_rounds: 7,
+            fresh_count: 4872,
+            fresh_rounds: 5,
             pairs: 9,
         }
     }
@@ -78,6 +83,8 @@ impl Plan {
             rounds_of_two: 1,
             spawns: 2,
             repair_rounds: 1,
+            fresh_count: 40,
+            fresh_rounds: 1,
             pairs: 1,
         }
     }

@@ -27,7 +27,7 @@ impl Check {
     fn text(&self) -> String {
         let relation = if self.at_most { "<=" } else { ">=" };
         let verdict = if self.ok { "ok" } else { "SHORT" };
-        format!("{} {} ({relation} {}) {verdict}", short(self.value), self.what, self.goal)
+        format!("{} {} ({relation} {}) {verdict}", short(self.value), self.what, short(self.goal))
     }
 }
 
