@@ -142,19 +142,24 @@ impl<'a> Ground<'a> {
         self.mount_with(&[])
     }
 
+    /// The same with these options.
     pub(crate) fn mount_with(&mut self, words: &[&str]) -> Result<(), String> {
-        let mounted = self.mounted();
+        self.mount_at(&self.mounted(), words)
+    }
+
+    /// The same at a directory.
+    pub(crate) fn mount_at(&mut self, directory: &Path, words: &[&str]) -> Result<(), String> {
         let mut command = self.command(&[&["mount", "--foreground"], words, &[self.name()]].concat());
         let told = self.path("notify");
         let _ = fs::remove_file(&told);
         let socket = UnixDatagram::bind(&told).map_err(|error| error.to_string())?;
         let _ = socket.set_read_timeout(Some(LIMIT));
         command.env("NOTIFY_SOCKET", told);
-        let child = command.arg(&mounted).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let child = command.arg(directory).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         self.serving = Some(child.map_err(|error| error.to_string())?);
         self.told = Some(socket);
         self.is_told("READY=1")?;
-        fs::metadata(&mounted).map(|_| ()).map_err(|error| format!("mount: {error}"))
+        fs::metadata(directory).map(|_| ()).map_err(|error| format!("mount: {error}"))
     }
 
     /// The process that serves the mount says this next to its service manager.
@@ -176,11 +181,16 @@ impl<'a> Ground<'a> {
         Ok(found)
     }
 
+    /// Sends a signal to the process that serves the mount.
+    pub(crate) fn signal(&self, name: &str) -> Result<(), String> {
+        let Some(child) = &self.serving else { return Err("nothing is mounted".into()) };
+        let sent = Command::new("kill").args(["-s", name, &child.id().to_string()]).status();
+        sent.map(|_| ()).map_err(|error| format!("kill: {error}"))
+    }
+
     /// Asks the process that serves the mount to end.
     pub(crate) fn terminate(&mut self) -> Result<(), String> {
-        let Some(child) = &self.serving else { return Ok(()) };
-        let asked = Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
-        asked.map_err(|error| format!("kill: {error}"))?;
+        self.signal("TERM")?;
         self.is_told("STOPPING=1")?;
         self.await_end()
     }
@@ -213,10 +223,15 @@ impl<'a> Ground<'a> {
         Peer::start(Command::new(&self.programs.fixed), &self.mounted())
     }
 
+    /// The command that runs a program which the library serves.
+    pub(crate) fn running(&self, program: &str) -> Command {
+        self.command(&["run", self.name(), "--", program])
+    }
+
     /// A program that the library serves.
     pub(crate) fn intercepted(&self) -> Result<Peer, String> {
         let program = self.programs.dynamic.display().to_string();
-        Peer::start(self.command(&["run", self.name(), "--", &program]), &self.data())
+        Peer::start(self.running(&program), &self.data())
     }
 
     /// Members hold what they must when nobody uses the array, and nothing of it is left in shared memory.

@@ -7,6 +7,7 @@
 
 mod dying;
 mod ground;
+mod handed;
 mod peer;
 mod scenes;
 

@@ -7,19 +7,25 @@ use std::{
 };
 
 const SOURCE: &str = include_str!("peer.c");
+const HANDED: &str = include_str!("handed.c");
+const RACED: &str = include_str!("raced.c");
 
 /// Both forms of the program.
 pub(crate) struct Programs {
     pub(crate) fixed: PathBuf,
     pub(crate) dynamic: PathBuf,
+    /// Another one, linked statically, which does what its arguments say.
+    pub(crate) handed: PathBuf,
+    /// One that executes programs while its other threads are at work.
+    pub(crate) raced: PathBuf,
 }
 
 impl Programs {
     /// Has them built by gcc.
     pub(crate) fn build(directory: &Path) -> Result<Self, String> {
-        let source = directory.join("peer.c");
-        std::fs::write(&source, SOURCE).map_err(|error| error.to_string())?;
-        let build = |name: &str, flags: &[&str]| {
+        let build = |name: &str, text: &str, flags: &[&str]| {
+            let source = directory.join(name).with_extension("c");
+            std::fs::write(&source, text).map_err(|error| error.to_string())?;
             let program = directory.join(name);
             let mut gcc = Command::new("gcc");
             let status = gcc.args(flags).args(["-O1", "-pthread", "-o"]).arg(&program).arg(&source).status();
@@ -29,7 +35,12 @@ impl Programs {
                 Err(error) => Err(format!("gcc, which builds the programs: {error}")),
             }
         };
-        Ok(Self { fixed: build("peer-static", &["-static"])?, dynamic: build("peer", &[])? })
+        Ok(Self {
+            fixed: build("peer-static", SOURCE, &["-static"])?,
+            dynamic: build("peer", SOURCE, &[])?,
+            handed: build("handed", HANDED, &["-static"])?,
+            raced: build("raced", RACED, &[])?,
+        })
     }
 }
 

@@ -3,13 +3,14 @@
 use crate::{
     Options, dying,
     ground::{Ground, succeed, wait},
+    handed,
     peer::{Peer, Programs},
 };
 use std::{collections::BTreeMap, fs, process::Command, thread};
 
 type Scene = fn(&Options, &Programs) -> Result<(), String>;
 
-pub(crate) const ALL: [(&str, Scene); 21] = [
+pub(crate) const ALL: [(&str, Scene); 26] = [
     ("data", data),
     ("names", names),
     ("attributes", attributes),
@@ -31,6 +32,11 @@ pub(crate) const ALL: [(&str, Scene); 21] = [
     ("service", service),
     ("refusals", refusals),
     ("fstab", fstab),
+    ("handed", handed::handed),
+    ("makes", handed::makes),
+    ("silent", handed::silent),
+    ("raced", handed::raced),
+    ("locks-of-threads", handed::locks),
 ];
 
 /// A scene that fails now and then (one run of fifty), and runs only where it is named: while somebody removes all files of the lowest

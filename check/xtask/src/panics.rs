@@ -18,7 +18,7 @@ const REVIEWED: &[(&str, usize)] = &[
     ("cxlraid-namespace", 410),
     ("cxlraid-parity", 13),
     ("cxlraid-persist", 16),
-    ("cxlraid-preload", 470),
+    ("cxlraid-preload", 471),
     ("cxlraid-sys", 3),
     ("cxlraid-units", 8),
     ("iced-x86", 38),

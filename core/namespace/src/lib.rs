@@ -40,6 +40,7 @@ mod failing;
 mod fill;
 mod find;
 mod foreign;
+pub mod handover;
 mod host;
 mod leaving;
 mod located;

@@ -3,7 +3,7 @@
 use crate::{
     attributes::tell_modified,
     caller,
-    handles::Listed,
+    handles::{Handle, Listed},
     names::{inside, opened_again},
     session::{Answer, Done, Session},
     wire::{
@@ -90,7 +90,7 @@ impl Session {
     }
 
     /// Runs `act` on an open file.
-    fn on_file<T>(&self, handle: u64, act: impl FnOnce(&FileRef, &Opened) -> Result<T>) -> Result<T> {
+    fn on_file<T>(&self, handle: u64, act: impl FnOnce(&FileRef, &Handle) -> Result<T>) -> Result<T> {
         let opened = self.handles.get(handle)?;
         match &opened.node {
             Kind::File(file) => act(file, &opened),
@@ -102,10 +102,14 @@ impl Session {
     pub(crate) fn read(&self, body: &[u8], answer: &mut Answer) -> Result<Done> {
         let (asked, _) = wire::split::<ReadIn>(body)?;
         require_range(asked.offset, asked.bytes.into())?;
-        self.on_file(asked.handle, |file, _| {
+        self.on_file(asked.handle, |file, opened| {
             answer.fill(asked.bytes as usize, |buffer| {
+                let within = |position: u64| file.size().saturating_sub(position).min(buffer.len() as u64);
+                let (position, bytes) = opened.place(file, asked.offset, within);
                 // SAFETY: the slice is valid for writes of its length and borrowed for the whole call.
-                unsafe { file.read_at(asked.offset, buffer.as_mut_ptr(), buffer.len()) }
+                let done = unsafe { file.read_at(position, buffer.as_mut_ptr(), buffer.len()) };
+                opened.has_moved(file, (asked.offset, position), bytes, done.unwrap_or(0) as u64);
+                done
             })
         })
     }
@@ -122,10 +126,15 @@ impl Session {
                     store_pages(file, asked.offset, bytes)
                 } else if flags.contains(OFlags::APPEND) {
                     // SAFETY: the slice is valid for reads of its length and borrowed for the whole call.
-                    unsafe { file.append(bytes.as_ptr(), bytes.len()) }.map(|(_, count)| count)
+                    let (start, done) = unsafe { file.append(bytes.as_ptr(), bytes.len()) }?;
+                    opened.has_appended(file, asked.offset, done as u64, start + done as u64);
+                    Ok(done)
                 } else {
+                    let (position, reserved) = opened.place(file, asked.offset, |_| bytes.len() as u64);
                     // SAFETY: the slice is valid for reads of its length and borrowed for the whole call.
-                    unsafe { file.write_at(asked.offset, bytes.as_ptr(), bytes.len()) }
+                    let done = unsafe { file.write_at(position, bytes.as_ptr(), bytes.len()) };
+                    opened.has_moved(file, (asked.offset, position), reserved, *done.as_ref().unwrap_or(&0) as u64);
+                    done
                 }
             };
             let written = caller::losing_set_id(asked.write_flags & wire::WRITE_KILL_SET_ID != 0, store)?;

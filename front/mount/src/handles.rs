@@ -1,16 +1,17 @@
 //! What programs have open through the mount: each open file description of the kernel's has one here, whose anchor is
 //! the kernel's on the member that answered.
 
+use crate::handover::Predecessor;
 use namespace::{FileType, Node, Opened};
 use std::{
     collections::HashMap,
     ops::Deref,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
 };
-use sys::{OsError, Result};
+use sys::{AsFd as _, BorrowedFd, OsError, Result};
 
 /// A name in a directory.
 pub(crate) struct Listed {
@@ -26,6 +27,7 @@ pub(crate) struct Handle {
     node: u64,
     /// Of a directory, the names when it was last read from its beginning: positions count these.
     listed: Mutex<Vec<Listed>>,
+    predecessor: OnceLock<Predecessor>,
 }
 
 impl Deref for Handle {
@@ -38,6 +40,24 @@ impl Deref for Handle {
 impl Handle {
     pub(crate) fn listed(&self) -> MutexGuard<'_, Vec<Listed>> {
         self.listed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The anchor whose place it has taken.
+    pub(crate) fn predecessor(&self) -> Option<&Predecessor> {
+        self.predecessor.get()
+    }
+
+    /// It has taken the place of an anchor.
+    ///
+    /// # Errors
+    /// `BUSY` if it has taken another's place before.
+    pub(crate) fn follow(&self, predecessor: Predecessor) -> Result<()> {
+        self.predecessor.set(predecessor).map_err(|_| OsError::BUSY)
+    }
+
+    /// The descriptor whose description has the locks by flock(2) of whoever has it open.
+    pub(crate) fn locked(&self) -> BorrowedFd<'_> {
+        self.predecessor().map_or_else(|| self.anchor.as_fd(), Predecessor::anchor)
     }
 }
 
@@ -56,7 +76,8 @@ impl Handles {
     /// Gives out a number for what is open on a node.
     pub(crate) fn enter(&self, node: u64, opened: Opened) -> u64 {
         let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
-        self.open().insert(number, Arc::new(Handle { opened, node, listed: Mutex::default() }));
+        let handle = Handle { opened, node, listed: Mutex::default(), predecessor: OnceLock::new() };
+        self.open().insert(number, Arc::new(handle));
         number
     }
 

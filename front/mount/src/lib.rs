@@ -15,6 +15,7 @@ mod attributes;
 mod caller;
 mod data;
 mod handles;
+mod handover;
 mod locks;
 mod names;
 mod nodes;

@@ -129,7 +129,7 @@ impl Wanted {
             start: self.start as u64,
             last,
         };
-        let fd = self.description.as_ref().map_or(self.handle.anchor.as_fd(), |fd| fd.as_fd());
+        let fd = self.description.as_ref().map_or_else(|| self.handle.locked(), |fd| fd.as_fd());
         file.with_locks_held(|| if file.conflict_elsewhere(fd, &lock).is_some() { Err(OsError::AGAIN) } else { self.take() })
     }
 
@@ -137,7 +137,7 @@ impl Wanted {
         match &self.description {
             Some(fd) => ofd_lock::set(fd.as_fd(), self.wish, self.start, self.bytes),
             None => flock(
-                &self.handle.anchor,
+                self.handle.locked(),
                 match self.wish {
                     Wish::Shared => FlockOperation::NonBlockingLockShared,
                     Wish::Exclusive => FlockOperation::NonBlockingLockExclusive,

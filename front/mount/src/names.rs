@@ -20,7 +20,13 @@ pub(crate) fn inside<T, H>(reached: Reached<T, H>) -> Result<T> {
 
 impl Session {
     pub(crate) fn lookup(&self, header: &Header, body: &[u8], answer: &mut Answer) -> Result<Done> {
-        let child = self.nodes.child(header.node, wire::split_name(body)?.0)?;
+        let name = wire::split_name(body)?.0;
+        if header.node == wire::ROOT
+            && let Some(found) = self.named_by_descriptor(header, name)
+        {
+            return answer.put(&self.entry(found?)?);
+        }
+        let child = self.nodes.child(header.node, name)?;
         self.tell_child(&child, answer)
     }
 

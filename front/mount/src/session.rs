@@ -44,6 +44,8 @@ const WANTED: u64 = init::ASYNC_READ
 /// One directory of the array, mounted.
 pub struct Session {
     device: OwnedFd,
+    /// The logical path of what is mounted.
+    pub(crate) prefix: Vec<u8>,
     pub(crate) names: Namespace,
     pub(crate) nodes: Nodes,
     pub(crate) handles: Handles,
@@ -109,6 +111,7 @@ impl Session {
     pub fn new(names: Namespace, root: &[u8], device: OwnedFd) -> Result<Self> {
         Ok(Self {
             device,
+            prefix: root.to_vec(),
             names,
             nodes: Nodes::new(names, root)?,
             handles: Handles::default(),
@@ -264,7 +267,7 @@ impl Session {
             op::FORGET | op::BATCH_FORGET => self.forget(header, body),
             op::INIT => begin(body, answer),
             op::DESTROY => Ok(Done::Answered),
-            op::IOCTL => Err(OsError::NOTTY),
+            op::IOCTL => self.control(header, body, answer),
             _ => Err(OsError::NOSYS),
         }
     }
@@ -277,7 +280,7 @@ const fn needs(operation: u32) -> caller::Needs {
             caller::Needs::User
         }
         op::READDIR | op::STATFS | op::FORGET | op::BATCH_FORGET | op::INTERRUPT | op::INIT | op::DESTROY => caller::Needs::User,
-        op::GETLK | op::SETLK | op::SETLKW => caller::Needs::User,
+        op::GETLK | op::SETLK | op::SETLKW | op::IOCTL => caller::Needs::User,
         _ => caller::Needs::Groups,
     }
 }

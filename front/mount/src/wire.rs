@@ -66,6 +66,7 @@ from_kernel! {
     InterruptIn { unique: u64 }
     FallocateIn { handle: u64, offset: u64, length: u64, mode: u32, padding: u32 }
     LseekIn { handle: u64, offset: u64, whence: u32, padding: u32 }
+    IoctlIn { handle: u64, flags: u32, command: u32, argument: u64, in_bytes: u32, out_bytes: u32 }
 }
 
 to_kernel! {
@@ -87,6 +88,7 @@ to_kernel! {
     GetxattrOut { bytes: u32, padding: u32 }
     LockOut { start: u64, last: u64, kind: u32, process: u32 }
     LseekOut { offset: u64 }
+    IoctlOut { result: i32, flags: u32, in_count: u32, out_count: u32 }
     StatfsOut {
         blocks: u64, free: u64, available: u64, files: u64, files_free: u64, block_bytes: u32, name_bytes: u32,
         fragment_bytes: u32, padding: u32, spare: [u32; 6],
@@ -237,8 +239,9 @@ mod tests {
 
     #[test]
     fn structures_are_as_long_as_the_kernels() {
-        let lengths = [size_of::<Header>(), size_of::<SetattrIn>(), size_of::<WriteIn>(), size_of::<LockIn>()];
-        assert_eq!(lengths, [40, 88, 40, 48]);
+        let lengths =
+            [size_of::<Header>(), size_of::<SetattrIn>(), size_of::<WriteIn>(), size_of::<LockIn>(), size_of::<IoctlIn>()];
+        assert_eq!(lengths, [40, 88, 40, 48, 32]);
         let lengths = [size_of::<InitOut>(), size_of::<EntryOut>(), size_of::<AttributesOut>(), size_of::<StatfsOut>()];
         assert_eq!(lengths, [64, 128, 104, 80]);
     }

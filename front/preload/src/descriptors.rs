@@ -21,6 +21,11 @@
 //!   were no file of ours. The entry of a number that the kernel has assigned by itself is installed afterwards.
 //! - Who holds a claim waits for nobody but users of a position, who wait for no claim. To claim two numbers, a thread claims one and
 //!   tries the other ([`Table::claim_two`]).
+//! - While a thread is about to execute a program that must not inherit an anchor ([`Table::begin_exec`]), whoever makes a number ours marks it
+//!   close-on-exec and waits. That thread may hold claims on many numbers until the exec, and claims them in ascending order, so two such threads
+//!   do not wait for each other.
+
+mod executing;
 
 use crate::dispatch::{is_watched_as_ours, unwatch_descriptor, watch_claimed, watch_ours};
 use crate::lock::{Lock, RawLock, Waiters};
@@ -155,6 +160,8 @@ pub(crate) struct Table<N: 'static> {
     claims: AtomicU32,
     /// How many threads fork: nobody claims a number meanwhile.
     forks: AtomicU32,
+    /// How many threads are about to execute a program that must not inherit an anchor. Each of them counts as a claim, too.
+    executing: AtomicU32,
     /// How often a number that was not ours was given to a file of ours (open, dup2).
     made_ours: AtomicU32,
 }
@@ -206,6 +213,11 @@ impl<N: Anchored + 'static> Claim<N> {
     ) -> Self {
         let was_watched = watch_claimed(descriptor);
         Self { table, descriptor, slot, meant, was_watched }
+    }
+
+    /// The number.
+    pub(crate) const fn descriptor(&self) -> RawFd {
+        self.descriptor
     }
 
     /// A use of what the number means.
@@ -324,6 +336,7 @@ impl<N: Anchored + 'static> Table<N> {
             waiters: Waiters::new(),
             claims: AtomicU32::new(0),
             forks: AtomicU32::new(0),
+            executing: AtomicU32::new(0),
             made_ours: AtomicU32::new(0),
         }
     }
@@ -562,6 +575,7 @@ impl<N: Anchored + 'static> Table<N> {
         self.waiters.reset();
         self.claims.store(0, Ordering::Relaxed);
         self.forks.store(0, Ordering::Relaxed);
+        self.executing.store(0, Ordering::Relaxed);
         self.discovers.store(true, Ordering::Relaxed);
     }
 
@@ -577,6 +591,7 @@ impl<N: Anchored + 'static> Table<N> {
         self.waiters.reset();
         self.claims.store(0, Ordering::Relaxed);
         self.forks.store(0, Ordering::Relaxed);
+        self.executing.store(0, Ordering::Relaxed);
         let end = self.end.load(Ordering::Relaxed) as RawFd;
         let installed = || (0..end).filter_map(|descriptor| self.slot(descriptor)).map(|slot| slot.load(Ordering::Relaxed));
         // SAFETY: descriptions are never deallocated.
@@ -684,10 +699,11 @@ impl<N: Anchored + 'static> Table<N> {
     /// Another thread may be sharing all descriptions just now. Either that thread has seen the entry that the caller has made, or
     /// `is_sharing` is true here, since the thread says so before it looks at the table. The caller holds no claim.
     pub(crate) fn share_if_asked(&'static self, descriptor: RawFd) {
-        if is_sharing()
-            && let Some(user) = self.find(descriptor)
-        {
-            N::share(descriptor, &user);
+        if is_sharing() {
+            self.wait_for_execs(descriptor);
+            if let Some(user) = self.find(descriptor) {
+                N::share(descriptor, &user);
+            }
         }
     }
 

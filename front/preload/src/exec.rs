@@ -2,10 +2,13 @@
 //!
 //! - An environment that lost `LD_PRELOAD` or a `CXLRAID_*` setting is rebuilt with them, in memory kept per thread (a
 //!   vfork child that succeeds never comes back to free it).
-//! - A program that runs without the library is given nothing of the array ([`crate::unreached`]).
+//! - A program that runs without the library is given nothing of the array ([`crate::unreached`]). The kernel makes such a call in a
+//!   [`window`] in which other threads and handlers of signals change nothing of what it would be given.
 
-use crate::calls::OPEN;
-use crate::calls::directory;
+pub(crate) mod window;
+
+use crate::calls::process::{execve, execveat};
+use crate::calls::{OPEN, directory};
 use crate::dispatch::{Call, Verdict};
 use crate::environment::value_of;
 use crate::needed::{self, Source};
@@ -19,7 +22,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use heap::boxed::Box;
 use heap::vec::Vec;
 use linux_raw_sys::general as nr;
-use linux_raw_sys::general::{__NR_execve, __NR_fcntl, __NR_munmap, AT_EMPTY_PATH, F_GETFD, FD_CLOEXEC};
+use linux_raw_sys::general::{__NR_execve, __NR_fcntl, __NR_getpid, __NR_munmap, AT_EMPTY_PATH, F_GETFD, FD_CLOEXEC};
 use sys::raw::syscall;
 use sys::{OsError, RawFd};
 use units::PAGE_BYTES;
@@ -54,15 +57,14 @@ pub(crate) fn prepare_stored(call: &mut Call, stored: &Stored) -> Verdict {
     let by_path = stored.number == __NR_execve as usize;
     let target =
         if by_path { Target::Path(stored.args[0]) } else { Target::At(stored.args[0] as RawFd, stored.args[1], AT_EMPTY_PATH) };
-    (call.number, call.args) = (stored.number, stored.args);
     let environment = stored.args[stored.environment];
     let libraries = if by_path { &libraries_of(target, environment) } else { &stored.libraries };
-    complete(call, target, environment, stored.environment, libraries)
+    complete(call, target, (stored.number, stored.args), stored.environment, libraries, stored.file.as_ref())
 }
 
 /// Prepares an exec whose environment is argument `index`.
 pub(crate) fn prepare(call: &mut Call, target: Target, environment: usize, index: usize) -> Verdict {
-    complete(call, target, environment, index, &libraries_of(target, environment))
+    complete(call, target, (call.number, call.args), index, &libraries_of(target, environment), None)
 }
 
 /// What a program of the host needs from the array, if LD_LIBRARY_PATH leads there.
@@ -74,51 +76,79 @@ fn libraries_of(target: Target, environment: usize) -> Vec<Vec<u8>> {
     unreached::file_of(target).map_or_else(Vec::new, |file| needed::elements(&Source::Host(&file), b"", Some(&library_path)))
 }
 
-/// For a guest whose deputy has prepared the exec of a stored program: keeps from that program what is the array's, if the program will run without the library.
+/// For a guest whose deputy has prepared the exec of a stored program by `verdict`: keeps from that program what is the array's, if the program will run without the
+/// library. Returns the call to make.
 ///
 /// The guest does so itself, and last: what it does to its directory others would see that share the directory with it (clone(2) with CLONE_FS), unless it leaves them
 /// first. So it leaves them only when the program is there and may be executed.
-pub(crate) fn withhold_as_guest(call: &mut Call, number: usize, args: &[usize; 6]) -> Result<(), OsError> {
+pub(crate) fn withhold_as_guest(call: &mut Call, number: usize, args: &[usize; 6]) -> Result<Verdict, OsError> {
     let by_path = number == __NR_execve as usize;
     let target = if by_path { Target::Path(args[0]) } else { Target::At(args[0] as RawFd, args[1], args[4] as u32) };
-    let withheld = withheld_from(target)?.unwrap_or_default();
-    note_changed(call, Changed { withheld, ..Changed::default() });
-    Ok(())
+    // SAFETY: null, or what `complete` has left in the deputy. It lies in the arena, which both see at one address.
+    let file = unsafe { (call.scratch[CHANGED] as *const Vec<u8>).as_ref() };
+    let withheld = withheld_from(target, file.map(|file| &file[..]))?.unwrap_or_default();
+    let from_mount = note_changed(call, Changed { withheld, ..Changed::default() });
+    Ok(from_mount.map_or(Verdict::PassWith { number, args: *args }, |path| by_path_in_mount(path, args)))
 }
 
-/// What was kept from a program that will run without the library. None if the library will be in it.
-fn withheld_from(target: Target) -> Result<Option<Withheld>, OsError> {
+/// What was kept from a program that will run without the library. `file` is the program's logical path if it is stored on the array. None if the library will be in it.
+fn withheld_from(target: Target, file: Option<&[u8]>) -> Result<Option<Withheld>, OsError> {
     // Another thread may be changing names without ever having opened a file of the array.
     let may_be_changing = || array::namespace().is_ok() && process::owns_tables() && !stack::is_alone();
-    if !OPEN.ever_used() && !directory::is_ours(directory::AT_FDCWD) && !may_be_changing() {
+    if !OPEN.ever_used() && file.is_none() && !directory::is_ours(directory::AT_FDCWD) && !may_be_changing() {
         return Ok(None);
     }
-    unreached::why(target).map(|why| unreached::withhold(target, why)).transpose()
+    unreached::why(target).map(|why| unreached::withhold(target, why, file)).transpose()
 }
 
-fn note_changed(call: &mut Call, changed: Changed) {
-    let is_nothing = changed.withheld.is_empty() && changed.kept.is_empty() && changed.executing.is_nothing();
-    call.scratch[CHANGED] = if is_nothing { 0 } else { Box::into_raw(Box::new(changed)) as u64 };
+/// Keeps for [`undo`] what was changed. Returns the address of the path by which the program is to be executed, if that is another one.
+fn note_changed(call: &mut Call, changed: Changed) -> Option<usize> {
+    if changed.withheld.is_empty() && changed.kept.is_empty() && changed.executing.is_nothing() {
+        call.scratch[CHANGED] = 0;
+        return None;
+    }
+    let changed = Box::leak(Box::new(changed));
+    call.scratch[CHANGED] = core::ptr::from_mut(changed) as u64;
+    changed.withheld.program().map(|path| path.as_ptr() as usize)
 }
 
-fn complete(call: &mut Call, target: Target, environment: usize, index: usize, libraries: &[Vec<u8>]) -> Verdict {
-    if !deputy::is_active() {
-        let changed = match withheld_from(target) {
+/// Executes a program that is stored on the array from the mount. `args` are those that execute it by descriptor.
+fn by_path_in_mount(path: usize, args: &[usize; 6]) -> Verdict {
+    Verdict::PassWith { number: __NR_execve as usize, args: [path, args[2], args[3], 0, 0, 0] }
+}
+
+/// Prepares the call that executes, whose environment is argument `index`. `file` is the program's logical path if it is stored on the array.
+fn complete(
+    call: &mut Call,
+    target: Target,
+    (number, mut args): (usize, [usize; 6]),
+    index: usize,
+    libraries: &[Vec<u8>],
+    file: Option<&Vec<u8>>,
+) -> Verdict {
+    let mut from_mount = None;
+    if deputy::is_active() {
+        // For the guest, which goes on from here ([`withhold_as_guest`]).
+        call.scratch[CHANGED] = file.map_or(0, |file| Box::into_raw(Box::new(file.clone())) as u64);
+    } else {
+        let changed = match withheld_from(target, file.map(|file| &file[..])) {
             Ok(Some(withheld)) => Changed { withheld, executing: begin_executing(), ..Changed::default() },
             Ok(None) if OPEN.ever_used() && process::owns_tables() => Changed { kept: keep_locks(), ..Changed::default() },
             Ok(None) => Changed::default(),
             Err(error) => return Verdict::error(error),
         };
-        note_changed(call, changed);
+        from_mount = note_changed(call, changed);
         if OPEN.ever_used() && !process::owns_tables() {
             guest::hold_inherited();
         }
     }
-    let mut args = call.args;
-    if let Some(list) = rebuilt(environment, libraries) {
-        args[index] = list;
+    if let Some(environment) = args.get_mut(index)
+        && let Some(list) = rebuilt(*environment, libraries)
+    {
+        *environment = list;
     }
-    ignoring_signals(call, Verdict::PassWith { number: call.number, args })
+    let verdict = from_mount.map_or(Verdict::PassWith { number, args }, |path| by_path_in_mount(path, &args));
+    ignoring_signals(call, verdict)
 }
 
 /// The call that executes, with what is to be undone if it fails. A deputy leaves both to its guest.
@@ -291,9 +321,9 @@ fn begin_executing() -> Executing {
 /// The exec failed: as it was.
 fn undo(call: &mut Call) -> isize {
     signals::take_back();
-    // SAFETY: null, or what `complete` has left for this call. It is not freed: a guest's is in its arena, any other is as rare as an exec that
+    // SAFETY: null, or what `complete` has left for this call alone. It is not freed: a guest's is in its arena, any other is as rare as an exec that
     // fails for a program that is there.
-    if let Some(changed) = unsafe { (call.scratch[CHANGED] as *const Changed).as_ref() } {
+    if let Some(changed) = unsafe { (call.scratch[CHANGED] as *mut Changed).as_mut() } {
         if let Ok(namespace) = array::namespace() {
             namespace.files().array().runtime().end_executing(&changed.executing);
             if !changed.kept.is_empty() {
@@ -302,10 +332,33 @@ fn undo(call: &mut Call) -> isize {
         }
         changed.withheld.give_back();
     }
+    let is_given_up = window::close();
     if process::owns_tables() {
         process::end_sharing();
     }
+    if is_given_up {
+        // Handlers run before and after a call that does nothing.
+        call.then = Some(begin_anew);
+        call.instead = [__NR_getpid as usize, 0, 0, 0, 0, 0, 0];
+    } else {
+        window::end_counting();
+    }
     call.result
+}
+
+/// A signal has arrived before the exec, and the program's handler has run.
+fn begin_anew(call: &mut Call) -> isize {
+    window::count();
+    let verdict = if call.number == __NR_execve as usize { execve(call) } else { execveat(call) };
+    if let Verdict::PassWith { number, args: [a, b, c, d, e, f] } = verdict {
+        call.instead = [number, a, b, c, d, e, f];
+        return 0;
+    }
+    window::end_counting();
+    match verdict {
+        Verdict::Done(result) => result,
+        _ => call.kernel(),
+    }
 }
 
 /// The flags of a descriptor, read or set.

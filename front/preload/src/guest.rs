@@ -228,9 +228,10 @@ fn execute(call: &mut Call) -> Verdict {
     if is_stored {
         let verdict = deputy::serve(call, call.args);
         let Verdict::PassWith { number, args } = verdict else { return verdict };
-        if let Err(error) = exec::withhold_as_guest(call, number, &args) {
-            return Verdict::error(error);
-        }
+        let verdict = match exec::withhold_as_guest(call, number, &args) {
+            Ok(verdict) => verdict,
+            Err(error) => return Verdict::error(error),
+        };
         hold_inherited();
         return exec::ignoring_signals(call, verdict);
     }

@@ -26,6 +26,7 @@ mod dispatch;
 mod environment;
 mod exec;
 mod guest;
+mod handover;
 mod inherit;
 mod loader;
 mod lock;

@@ -444,13 +444,20 @@ fn settle(signal: usize, info: &Info, context: &mut Context) -> bool {
     if !is_own(address) {
         return true;
     }
+    if crate::exec::window::is_open() {
+        // No handler runs before the exec: it would find claimed what it uses.
+        if address == entry::run() && defer(signal, info, context) {
+            crate::exec::window::give_up();
+            context.end_call(entry::ran(), -(sys::OsError::INTR.raw_os_error() as isize));
+            return false;
+        }
+    } else if address == entry::unblocked() || address == entry::ran() {
+        return complete(context);
+    }
     // The thread was interrupted in the system call itself or in our return from a handler. The program's handler may
     // run on top of either.
     if address == entry::run() || (entry::signal_return()..entry::signal_return() + RETURN_BYTES).contains(&address) {
         return true;
-    }
-    if address == entry::unblocked() || address == entry::ran() {
-        return complete(context);
     }
     if !defer(signal, info, context) {
         return true;

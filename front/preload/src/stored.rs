@@ -44,6 +44,8 @@ pub(crate) struct Stored {
     pub(crate) environment: usize,
     /// What LD_PRELOAD must have besides ([`needed`]).
     pub(crate) libraries: Vec<Vec<u8>>,
+    /// The logical path of the file, if the program is no script with an interpreter of the host.
+    pub(crate) file: Option<Vec<u8>>,
 }
 
 /// If argument `path` (relative to `directory`) is a program of the array: the call to make instead. `arguments` and `environment` are the
@@ -254,6 +256,7 @@ fn interpreted(host: &[u8], inserted: &[Vec<u8>], arguments: usize, environment:
         args: [path, list.address, environment, 0, 0, 0],
         environment: 2,
         libraries: Vec::new(),
+        file: None,
     })
 }
 
@@ -281,7 +284,8 @@ fn binary(
     deputy::hand_over(image);
     let empty = c"".as_ptr() as usize;
     let args = [image as usize, empty, list, environment, AT_EMPTY_PATH as usize, 0];
-    Ok(Stored { number: __NR_execveat as usize, args, environment: 3, libraries })
+    let file = Some(name.to_vec()).filter(|name| !name.is_empty());
+    Ok(Stored { number: __NR_execveat as usize, args, environment: 3, libraries, file })
 }
 
 /// Whether the backing file is the file itself.

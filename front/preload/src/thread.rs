@@ -43,6 +43,10 @@ pub(crate) mod word {
     /// Memory for the argument list of a script, kept for the next one: address and length.
     pub(crate) const ARGUMENT_SCRATCH: usize = 9;
     pub(crate) const ARGUMENT_SCRATCH_BYTES: usize = 10;
+    /// Whether this thread is about to execute a program to which nothing of the array is to be left ([`crate::exec::window`]).
+    pub(crate) const EXECUTING: usize = 19;
+    /// How often the exec of this thread was given up and begun anew, since a signal had arrived.
+    pub(crate) const EXECUTING_COUNT: usize = 20;
     /// 1 if a handler of the program has begun since a call that waits set this to 0.
     pub(crate) const HANDLED: usize = 17;
 }

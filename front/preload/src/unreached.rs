@@ -17,7 +17,8 @@
 
 use crate::calls::process::{note_parted, part_from_processes};
 use crate::calls::{OPEN, directory};
-use crate::exec::{Target, descriptor_flags};
+use crate::exec::{Target, descriptor_flags, window};
+use crate::handover::{self, HandedOver};
 use crate::patch::elf::{Header, headers_of, interpreter};
 use crate::patch::go::is_of_go;
 use crate::report::report;
@@ -30,7 +31,7 @@ use sys::rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, StatVfsMountFlags, acc
 use sys::rustix::io::{dup, pread};
 use sys::rustix::process::{getegid, geteuid, getgid, getuid};
 use sys::rustix::thread::no_new_privs;
-use sys::{AsRawFd, BorrowedFd, OsError, OwnedFd, RawFd};
+use sys::{AsRawFd, BorrowedFd, OsError, OwnedFd, RawFd, high_fd};
 use units::{PAGE_BYTES, Shown};
 
 const PATH_BYTES_MAX: usize = 4096;
@@ -80,17 +81,24 @@ pub(crate) struct Withheld {
     directory: Option<RawFd>,
     /// Whether the caller has left a descriptor table that other processes use, for the sake of the marks.
     parted: bool,
+    /// What the program is given in another form.
+    handed_over: HandedOver,
 }
 
 impl Withheld {
     /// Whether nothing was withheld.
     pub(crate) fn is_empty(&self) -> bool {
-        self.anchors.is_empty() && self.directory.is_none()
+        !window::is_open() && self.anchors.is_empty() && self.directory.is_none() && self.handed_over.is_empty()
+    }
+
+    /// The path, with a NUL, by which the program is to be executed: that of its file in a mount.
+    pub(crate) fn program(&self) -> Option<&[u8]> {
+        self.handed_over.program.as_deref()
     }
 
     /// Gives back what was withheld. To be called, once, if the exec has failed.
-    pub(crate) fn give_back(&self) {
-        // If another thread has closed an anchor meanwhile, both calls fail and nothing is lost.
+    pub(crate) fn give_back(&mut self) {
+        // If another process has closed an anchor meanwhile, both calls fail and nothing is lost.
         for &descriptor in &self.anchors {
             let flags = descriptor_flags(descriptor, F_GETFD, 0);
             descriptor_flags(descriptor, F_SETFD, flags as usize & !(FD_CLOEXEC as usize));
@@ -98,6 +106,7 @@ impl Withheld {
         if let Some(directory) = self.directory {
             directory::return_to(directory);
         }
+        self.handed_over.take_back();
         if self.parted {
             note_parted();
         }
@@ -113,16 +122,24 @@ pub(crate) fn why(target: Target) -> Option<Why> {
     if may_execute == Err(OsError::ACCESS) { None } else { why_file(&file, 0) }
 }
 
-/// Keeps the array's files and directory from a program that is about to be executed without the library: marks this process' anchors close-on-exec,
-/// leaves the array's directory, and prints a line that says so.
+/// Keeps the array's files and directory from a program that is about to be executed without the library. If the array is mounted, the program is given the mount's in
+/// their places. For the rest: marks this process' anchors close-on-exec, leaves the array's directory, and prints a line that says so. `stored` is the program's
+/// logical path if its file is on the array.
 ///
 /// # Errors
 /// EACCES if the settings refuse such a program, or there is no directory to start it in.
-pub(crate) fn withhold(target: Target, why: Why) -> Result<Withheld, OsError> {
-    let anchors = inherited_anchors();
-    let is_inside = directory::is_ours(directory::AT_FDCWD);
+pub(crate) fn withhold(target: Target, why: Why, stored: Option<&[u8]>) -> Result<Withheld, OsError> {
+    let mut withheld = Withheld::default();
+    let (anchors, is_inside) = (inherited_anchors(), directory::is_ours(directory::AT_FDCWD));
+    let gives = (!anchors.is_empty() || is_inside || stored.is_some()) && !window::is_interrupted_too_often();
+    let asked = if gives { handover::ask(&anchors, is_inside, stored, why == Why::Rights) } else { None };
+    // From here on other threads change nothing of what the program is given. What they have changed meanwhile shows.
+    window::open();
+    let mut anchors = inherited_anchors();
+    let mut is_inside = directory::is_ours(directory::AT_FDCWD);
+    withheld.handed_over = asked.map_or_else(HandedOver::default, |asked| asked.take(&mut anchors, &mut is_inside));
     if anchors.is_empty() && !is_inside {
-        return Ok(Withheld::default());
+        return Ok(withheld);
     }
     let mut buffer = [0; PATH_BYTES_MAX];
     let name = Shown(name_of(target, &mut buffer));
@@ -130,9 +147,10 @@ pub(crate) fn withhold(target: Target, why: Why) -> Result<Withheld, OsError> {
         report!(
             "{name}: refused, since it {why} and would work on one member alone; start it outside the array, without files of it open"
         );
+        withheld.give_back();
+        window::close();
         return Err(OsError::ACCESS);
     }
-    let mut withheld = Withheld::default();
     let (inside, place) = if is_inside {
         let inside = directory::path_of(directory::AT_FDCWD).unwrap_or_default();
         match PLACES.iter().find_map(|place| Some((directory::leave_for(place, false).ok()?, *place))) {
@@ -144,6 +162,8 @@ pub(crate) fn withhold(target: Target, why: Why) -> Result<Withheld, OsError> {
                 report!(
                     "{name}: refused, since it {why} and would work on one member alone, and no directory can be entered in place of the array's: there is no /proc, or unshare(2) is not permitted; start it outside the array"
                 );
+                withheld.give_back();
+                window::close();
                 return Err(OsError::ACCESS);
             }
         }
@@ -201,6 +221,10 @@ fn inherited_anchors() -> Vec<RawFd> {
     let is_table_whole = process::owns_tables() && !process::shares_tables() && !OPEN.discovers();
     let mut anchors = if is_table_whole { OPEN.all().map(|(descriptor, _)| descriptor).collect() } else { guest::anchors() };
     anchors.retain(|&descriptor| {
+        // One that keeps the file of the program from being written to is the library's, made for this exec.
+        if descriptor as u32 >= high_fd::base() && namespace::holds_text(directory::borrow(descriptor)) {
+            return false;
+        }
         let flags = descriptor_flags(descriptor, F_GETFD, 0);
         flags >= 0 && flags as u32 & FD_CLOEXEC == 0
     });

@@ -26,6 +26,8 @@ use sys::{AsRawFd, BorrowedFd, IntoRawFd, OsError, RawFd};
 static CWD_IS_OURS: AtomicBool = AtomicBool::new(false);
 /// Whether the current directory may have changed since it was last noted, so that the kernel is to be asked.
 static MOVES: AtomicBool = AtomicBool::new(false);
+/// Held by a thread that moves the process into a directory of the array, and by one that is about to execute a program that must not start there.
+static MOVING: RawLock = RawLock::new();
 /// The twin of the current directory, if that is in the array.
 static TWIN: Lock<Option<Twin>> = Lock::new(None);
 
@@ -84,8 +86,7 @@ fn is_in_array() -> bool {
 
 /// The absolute path of a directory argument, as the program knows it.
 pub(crate) fn path_of(directory: RawFd) -> Option<Vec<u8>> {
-    let host = Base::of(directory).host_path()?;
-    Some(array::logical(&host).unwrap_or(host))
+    Base::of(directory).path()
 }
 
 /// The directory of a directory argument, with its twin, which stays open for as long as this lives.
@@ -105,6 +106,12 @@ impl Base {
     pub(crate) fn present(&self) -> BorrowedFd<'_> {
         let first = borrow(self.descriptor);
         self.twin.as_ref().map_or(first, |twin| twin.present(first))
+    }
+
+    /// The absolute path of the directory, as the program knows it.
+    pub(crate) fn path(&self) -> Option<Vec<u8>> {
+        let host = self.host_path()?;
+        Some(array::logical(&host).unwrap_or(host))
     }
 
     /// Returns the path by which the kernel knows the directory.
@@ -148,6 +155,7 @@ fn note(ours: bool) {
 
 /// In a copy of the process: the twin is the original's.
 pub(crate) fn abandon() {
+    MOVING.reset();
     TWIN.raw().reset();
     core::mem::forget(TWIN.lock().take());
 }
@@ -191,7 +199,7 @@ pub(crate) fn chdir(call: &mut Call) -> Verdict {
     match paths::locate(AT_FDCWD, call.args[0]) {
         // A program comes out of a directory that lies too deep for its path to be known: the kernel takes it up.
         Where::Array(path) if path.is_open() == Err(OsError::NAMETOOLONG) && leads_up(path.text()) => {
-            let result = call.kernel();
+            let result = moving(|| call.kernel());
             moved(result, is_in_array())
         }
         Where::Array(path) => {
@@ -215,9 +223,36 @@ fn leads_up(path: &[u8]) -> bool {
     path.split(|&byte| byte == b'/').all(|part| matches!(part, b"" | b"." | b".."))
 }
 
+/// No thread moves the process into a directory of the array until [`let_move`] is called.
+pub(crate) fn keep_from_moving() {
+    MOVING.acquire();
+}
+
+/// Ends what [`keep_from_moving`] has begun.
+pub(crate) fn let_move() {
+    MOVING.release();
+}
+
+/// In a child of fork: threads of its parent move it no more.
+pub(crate) fn be_child() {
+    MOVING.reset();
+}
+
+/// Moves the process into a directory of the array by `act`, but not while a thread is about to execute a program that must not start there. A guest takes no
+/// lock: its directory is not the threads'.
+fn moving<R>(act: impl FnOnce() -> R) -> R {
+    if !process::owns_tables() {
+        return act();
+    }
+    MOVING.acquire();
+    let result = act();
+    MOVING.release();
+    result
+}
+
 /// Enters what a magic link leads to.
 fn enter_open(link: &Link) -> Verdict {
-    let moved = sys::rustix::process::fchdir(link.descriptor());
+    let moved = moving(|| sys::rustix::process::fchdir(link.descriptor()));
     if moved.is_ok() {
         note(true);
     }
@@ -226,7 +261,7 @@ fn enter_open(link: &Link) -> Verdict {
 
 pub(crate) fn fchdir(call: &mut Call) -> Verdict {
     let ours = super::is_ours(call.descriptor(0));
-    moved(call.kernel(), ours)
+    moved(if ours { moving(|| call.kernel()) } else { call.kernel() }, ours)
 }
 
 fn moved(result: isize, ours: bool) -> Verdict {
@@ -241,7 +276,7 @@ fn enter(path: ProgramPath<'_>) -> Result<(), OsError> {
     let reached = namespace.directory_to_enter(path)?;
     let ours = matches!(reached, Reached::Array(_));
     match reached {
-        Reached::Array(directory) => sys::rustix::process::fchdir(directory)?,
+        Reached::Array(directory) => moving(|| sys::rustix::process::fchdir(directory))?,
         Reached::Host(path) => sys::rustix::process::chdir(path)?,
     }
     note(ours);
@@ -254,13 +289,22 @@ fn enter(path: ProgramPath<'_>) -> Result<(), OsError> {
 /// Where a filter of system calls denies that (containers), a program that has just begun (`is_new`) is moved all the same: who makes a process that shares
 /// the directory rarely has it execute another program.
 pub(crate) fn leave_for(place: &CStr, is_new: bool) -> Result<RawFd, OsError> {
+    let before = set_aside(is_new)?;
+    if let Err(error) = sys::rustix::process::chdir(place) {
+        super::descriptor::close_unheld(before);
+        return Err(error);
+    }
+    note_apart();
+    Ok(before)
+}
+
+/// Gives the caller a current directory that no other process shares. Returns a descriptor of it, for [`return_to`]; it is closed by an exec.
+pub(crate) fn set_aside(is_new: bool) -> Result<RawFd, OsError> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let before = openat(CWD, c".", flags, Mode::empty())?;
     // Out of the way of what other threads open meanwhile.
     let before = fcntl_dupfd_cloexec(&before, sys::high_fd::base() as RawFd).unwrap_or(before);
     leave_shared().or_else(|error| if is_new { Ok(()) } else { Err(error) })?;
-    sys::rustix::process::chdir(place)?;
-    note_apart();
     Ok(before.into_raw_fd())
 }
 
@@ -279,7 +323,7 @@ pub(crate) fn return_to(before: RawFd) {
 
 /// Notes that the caller has a directory of its own now. Others that use this memory have kept theirs: other threads, and the parent of a child that shares memory and
 /// descriptors. So from now on the kernel is asked. Of a guest nothing is noted: for a guest the kernel is always asked.
-fn note_apart() {
+pub(crate) fn note_apart() {
     if !(process::may_be_guest() && process::is_guest()) {
         expect_moves();
     }

@@ -185,6 +185,7 @@ fn be_child(was_alone: bool) {
         OPEN.begin_anew();
     }
     OPEN.drop_uses_of_others();
+    super::directory::be_child();
     super::events::be_child();
     if !was_alone && OPEN.ever_used() {
         OPEN.forget_closed();

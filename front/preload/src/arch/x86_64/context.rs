@@ -50,6 +50,11 @@ impl Context {
         self.rip = address as u64;
     }
 
+    /// Makes a thread that was about to make a system call go on behind it, at `address`, with the call's result.
+    pub(crate) const fn end_call(&mut self, address: usize, result: isize) {
+        (self.rip, self.rax) = (address as u64, result as u64);
+    }
+
     /// Number and arguments of the system call that was about to be made there.
     pub(crate) const fn system_call(&self) -> (u32, [usize; 6]) {
         let [rdi, rsi, rdx] = [self.rdi as usize, self.rsi as usize, self.rdx as usize];

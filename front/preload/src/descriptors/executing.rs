@@ -1,0 +1,120 @@
+//! The table of descriptors while a thread is about to execute a program that must not inherit an anchor
+//! ([`crate::exec::window`]).
+//!
+//! That thread may hold claims on many numbers until the exec. It claims them in ascending order, so two such threads do not wait
+//! for each other.
+
+use super::{Anchored, Claim, Claimed, Description, Table};
+use crate::process::{is_guest, may_be_guest, shares_tables};
+use core::sync::atomic::Ordering;
+use linux_raw_sys::general::{__NR_fcntl, F_GETFD, F_SETFD, FD_CLOEXEC};
+use sys::RawFd;
+use sys::raw::syscall;
+
+/// The flags of a descriptor, read or set. Of a number that is closed there are none.
+fn descriptor_flags(descriptor: RawFd, command: u32, flags: usize) -> usize {
+    // SAFETY: reading and setting the flags of a descriptor concerns no memory.
+    unsafe { syscall(__NR_fcntl as usize, [descriptor as usize, command as usize, flags, 0, 0, 0]) }.max(0).cast_unsigned()
+}
+
+impl<N: Anchored + 'static> Table<N> {
+    /// As [`Table::claim_of`], for a thread that has called [`Table::begin_exec`], and whose other claims are all on smaller numbers.
+    pub(crate) fn claim_for_exec(&'static self, descriptor: RawFd, user: &Description<N>) -> Option<Claim<N>> {
+        if shares_tables() || may_be_guest() && is_guest() {
+            return None;
+        }
+        let slot = self.slot(descriptor)?;
+        while !slot.load(Ordering::Acquire).is_null() {
+            // A thread that forks waits for this thread already.
+            self.claims.fetch_add(1, Ordering::SeqCst);
+            match self.try_slot(descriptor, slot) {
+                Ok(claim) => return Some(claim).filter(|claim| core::ptr::eq(claim.meant, user)),
+                Err(Claimed) => self.wait_for(slot),
+            }
+        }
+        None
+    }
+
+    /// The calling thread is about to execute a program that must not inherit an anchor. Until [`Table::end_exec`] no thread forks, and no thread goes
+    /// on that has made another number ours: the caller looks at the table after this call, and finds every number that does not wait.
+    pub(crate) fn begin_exec(&self) {
+        self.begin_claiming();
+        self.executing.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// There will be no exec.
+    pub(crate) fn end_exec(&self) {
+        self.executing.fetch_sub(1, Ordering::SeqCst);
+        self.end_claiming();
+    }
+
+    /// Waits while a thread is about to execute a program that must not inherit an anchor. That thread may not have seen `descriptor`, so its exec is to
+    /// close it.
+    #[cold]
+    pub(super) fn wait_for_execs(&self, descriptor: RawFd) {
+        while self.executing.load(Ordering::SeqCst) != 0 {
+            let flags = descriptor_flags(descriptor, F_GETFD, 0);
+            // A mark that is there may be that thread's, which takes it back.
+            let marks = flags & FD_CLOEXEC as usize == 0;
+            if marks {
+                descriptor_flags(descriptor, F_SETFD, flags | FD_CLOEXEC as usize);
+            }
+            self.waiters.wait_while(|| self.executing.load(Ordering::SeqCst) != 0);
+            if marks {
+                descriptor_flags(descriptor, F_SETFD, flags);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::descriptors::Use;
+    use std::os::fd::AsRawFd;
+    use std::time::Duration;
+
+    struct Node;
+    impl Anchored for Node {
+        fn from_anchor(_: RawFd) -> Option<(Self, u32)> {
+            None
+        }
+        fn share(_: RawFd, _: &Use<'static, Self>) {}
+        fn leave(&self) {}
+    }
+
+    #[test]
+    fn who_has_made_a_number_ours_waits_for_the_exec_which_closes_it() {
+        let table: &'static Table<Node> = std::boxed::Box::leak(std::boxed::Box::new(Table::new()));
+        let file = std::fs::File::open("/dev/null").unwrap();
+        let number = file.as_raw_fd();
+        let mark = || descriptor_flags(number, F_GETFD, 0) & FD_CLOEXEC as usize;
+        descriptor_flags(number, F_SETFD, 0);
+        table.begin_exec();
+        let waiting = std::thread::spawn(move || table.wait_for_execs(number));
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(!waiting.is_finished() && mark() != 0);
+        table.end_exec();
+        waiting.join().unwrap();
+        assert_eq!(mark(), 0);
+    }
+
+    #[test]
+    fn numbers_are_claimed_though_a_thread_waits_to_fork() {
+        let table: &'static Table<Node> = std::boxed::Box::leak(std::boxed::Box::new(Table::new()));
+        assert!([5, 6].iter().all(|&number| table.install(number, table.describe(Node, 0))));
+        let (five, six) = (table.lookup(5).unwrap(), table.lookup(6).unwrap());
+        table.begin_exec();
+        let forking = std::thread::spawn(|| table.around_fork(|| ()));
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(table.claim_for_exec(5, &six).is_none());
+        let claims = [table.claim_for_exec(5, &five).unwrap(), table.claim_for_exec(6, &six).unwrap()];
+        let closing = std::thread::spawn(|| table.claim(6).is_some());
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(!forking.is_finished() && !closing.is_finished());
+        drop(claims);
+        table.end_exec();
+        assert!(closing.join().unwrap());
+        forking.join().unwrap();
+    }
+}
