@@ -378,7 +378,13 @@ impl Drawer {
             let bytes = if drawer.random.one_in(12) { usize::MAX } else { drawer.of(&[0, 1, 100, 4096, 5000, 30_000]) };
             (drawer.place(), bytes)
         };
-        Argument::Pieces((0..count.max(1)).map(|_| piece(self)).collect(), self.place())
+        let mut pieces: Vec<(Place, usize)> = (0..count.max(1)).map(|_| piece(self)).collect();
+        let place = self.place();
+        if matches!(place, Place::Before(_)) {
+            // A piece at the end of the same memory would hold the list, whose addresses are this process' own affair.
+            pieces.iter_mut().filter(|piece| matches!(piece.0, Place::Before(_))).for_each(|piece| piece.0 = Place::Good);
+        }
+        Argument::Pieces(pieces, place)
     }
 
     fn path(&mut self) -> Argument {

@@ -23,7 +23,7 @@ const LOCKED: i64 = libc::MAP_LOCKED as i64;
 const READ_WRITE: i64 = 3;
 const HUGE: i64 = i64::MAX;
 
-const PROGRAMS: [fn() -> Vec<Step>; 71] = [
+const PROGRAMS: [fn() -> Vec<Step>; 73] = [
     // What the kernel takes as 32 bits it takes from the lower half of a register: the file's bytes are removed, also from what is redundant of them.
     || {
         let ranges: Vec<u8> = [MAPS, PAGE].iter().flat_map(|word| word.to_ne_bytes()).collect();
@@ -51,6 +51,22 @@ const PROGRAMS: [fn() -> Vec<Step>; 71] = [
             call("sendmsg", vec![Number(12), message, Number(0)])
         };
         vec![send(20, 24), send(i64::MAX as u64 - 600, u64::MAX >> 1), send(u64::MAX, 1 << 40), send(20, 1 << 31)]
+    },
+    // In the root directory a path means the array's also where it is to stay in that directory.
+    || {
+        let open = |text: &str, flags: u64| {
+            let how = [flags, 0, 16].iter().flat_map(|word| word.to_ne_bytes()).collect();
+            call("openat2", vec![Number(-100), path(text), Bytes(how, Place::Good), Number(24)])
+        };
+        vec![call("chdir", vec![path("/")]), open("@/d0", 0o100), open("@/f0", 0), open("@/../data/s0", 0), open("@/s4", 0)]
+    },
+    // That a range ends behind all offsets is said before that it begins behind the last one of a file.
+    || {
+        let last = || Bytes(i64::MAX.to_ne_bytes().to_vec(), Place::Good);
+        let copy = |to: Argument, bytes: i64| {
+            call("copy_file_range", vec![Number(11), Number(0), Number(3), to, Number(bytes), Number(0)])
+        };
+        vec![copy(last(), -1), copy(last(), 10), copy(last(), 0), copy(Number(0), -1)]
     },
     // dup3 of a closed number to a number that none can be: they are not equal.
     || vec![call("close", vec![Number(3)]), call("dup3", vec![Number(3), Number(-1), Number(0)])],

@@ -1,6 +1,8 @@
 /* Mappings: private ones and shared ones to read work; a shared one to write is refused with ENODEV on an array. */
 #include "check.h"
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
 
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25
@@ -95,6 +97,51 @@ static void shared_writes(const char *path)
     close(fd);
 }
 
+/* A mapping that is given back, or moved away, together with what lies before it, keeps what was stored to it. */
+/* The files stay as long as they are, so that their redundancy is looked at. */
+static void given_back(const char *directory)
+{
+    size_t bytes = 4 << 20;
+    for (int moves = 0; moves < 2; moves++) {
+        int fd = open(in(directory, moves ? "moved" : "cut"), O_RDWR | O_CREAT, 0600);
+        MUST(ftruncate(fd, bytes) == 0);
+        unsigned char *room = mmap(NULL, 2 * (bytes + page), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), *to = room + bytes + page, byte;
+        MUST(mprotect(room, page, PROT_READ | PROT_WRITE) == 0);
+        unsigned char *map = mmap(room + page, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
+        MUST(map == room + page);
+        memset(map, 0x70 + moves, bytes);
+        if (moves)
+            printf("moved: %d\n", mremap(room, page + bytes, page, MREMAP_MAYMOVE | MREMAP_FIXED, to) == to);
+        else
+            printf("cut: %d\n", mremap(room, page + bytes, page, 0) == room);
+        MUST(pread(fd, &byte, 1, bytes - 3) == 1);
+        printf("stored: %x\n", byte);
+        /* What lies there from now on is not the array's, whatever becomes of the file. */
+        MUST(mmap(map, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == map);
+        memset(map, 1, bytes);
+        MUST(ftruncate(fd, bytes + page) == 0);
+        printf("untouched: %d\n", map[0] == 1 && map[bytes - 1] == 1);
+        MUST(munmap(room, 2 * (bytes + page)) == 0);
+        close(fd);
+    }
+}
+
+/* Of the number of ranges the kernel looks at 32 bits. */
+static void advice_to_oneself(const char *directory)
+{
+    int fd = open(in(directory, "advised"), O_RDWR | O_CREAT, 0600);
+    MUST(ftruncate(fd, 4 << 20) == 0);
+    unsigned char *map = mmap(NULL, 4 << 20, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    memset(map, 7, 4 << 20);
+    struct iovec range = { map + (1 << 20), 1 << 20 };
+    SHOW(syscall(SYS_process_madvise, -10000, &range, 1ul << 32 | 1, MADV_REMOVE, 0));
+    printf("removed: %d %d %d\n", map[0], map[1 << 20], map[2 << 20]);
+    SHOW(syscall(SYS_process_madvise, -10000, &range, 1, MADV_DONTNEED, 0));
+    SHOW(syscall(SYS_process_madvise, -10000, NULL, 1, MADV_REMOVE, 0));
+    MUST(munmap(map, 4 << 20) == 0);
+    close(fd);
+}
+
 int main(int argc, char **argv)
 {
     (void)argc;
@@ -111,5 +158,7 @@ int main(int argc, char **argv)
     private_writes(path);
     advice(path);
     shared_writes(path);
+    given_back(argv[1]);
+    advice_to_oneself(argv[1]);
     return 0;
 }

@@ -18,7 +18,7 @@ const REVIEWED: &[(&str, usize)] = &[
     ("cxlraid-namespace", 410),
     ("cxlraid-parity", 13),
     ("cxlraid-persist", 16),
-    ("cxlraid-preload", 471),
+    ("cxlraid-preload", 480),
     ("cxlraid-sys", 3),
     ("cxlraid-units", 8),
     ("iced-x86", 38),
@@ -27,7 +27,7 @@ const REVIEWED: &[(&str, usize)] = &[
 ];
 
 /// Calls that do not return because no memory is left, in all crates.
-const WITHOUT_MEMORY: usize = 660;
+const WITHOUT_MEMORY: usize = 680;
 
 const PANICKING: [&str; 9] = [
     "core::panicking::",

@@ -764,6 +764,38 @@ impl Drop for Runtime {
     }
 }
 
+/// What no PID namespace has for its number.
+const NO_NAMESPACE: u64 = 1;
+
+impl Runtime {
+    /// Whether this process, a child of the one that attached, is in another PID namespace (pid_namespaces(7)): it cannot tell which of the attached
+    /// processes live, nor they whether it does.
+    #[must_use]
+    pub fn is_elsewhere(&self) -> bool {
+        let (own, namespace) = (self.segment().pid_namespace.load(Ordering::Relaxed), pid_namespace());
+        own != 0 && namespace != 0 && own != namespace
+    }
+
+    /// The process, a child that has just been forked, does without the array: from now on it sees one all of whose members are out, and changes nothing
+    /// that others see.
+    pub fn stand_aside(&self) {
+        let (start, bytes) = (self.segment.as_ptr().cast(), size_of::<Segment>());
+        // SAFETY: the place is this mapping's own; any bytes, zeros too, are a segment's, and no other thread of the child uses it.
+        let replaced = unsafe {
+            mmap_anonymous(
+                start,
+                bytes,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE,
+            )
+        };
+        if replaced.is_ok() {
+            lose(start as usize, self.me.as_ptr() as usize);
+            self.segment().pid_namespace.store(NO_NAMESPACE, Ordering::Relaxed);
+        }
+    }
+}
+
 /// Makes zeros at `address` the segment of an array all of whose members are out: what stands in for a segment that was cut short, or for which shared memory has no room. The others
 /// take over what this process held, as if it had died. Runs in a handler.
 fn lose(address: usize, myself: usize) {

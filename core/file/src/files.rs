@@ -703,6 +703,12 @@ impl Files {
             runtime.promise_file(opened.inode.entry);
         }
         let result = fork();
+        if result == 0 && runtime.is_elsewhere() {
+            open.values().for_each(|opened| runtime.withdraw_promise(opened.inode.entry));
+            runtime.stand_aside();
+            idle.abandon();
+            return result;
+        }
         if result == 0 && !runtime.all_begun().is_empty() {
             // Before the child looks at anything: a member may have joined that its parent does not reach, which may be gone by now. And
             // while it is attached, a member that it does not reach does not join.

@@ -227,6 +227,12 @@ pub(crate) fn tell_segment_loss() {
     if let Ok(namespace) = namespace()
         && !TOLD.swap(true, Ordering::Relaxed)
     {
+        if namespace.files().array().runtime().is_elsewhere() {
+            report::to_all(format_args!(
+                "this process is in another PID namespace (pid_namespaces(7)) than the array's programs, cannot tell which of them live, and cannot use the array; start programs there when the others have ended"
+            ));
+            return;
+        }
         let path = ::array::runtime::segment_path(namespace.files().array().uuid());
         report::to_all(format_args!(
             "{path}: the array's shared memory is full, cut short or written over, and this program cannot use the array any more; make room, end its programs, 'cxlraid stop' it"

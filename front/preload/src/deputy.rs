@@ -146,10 +146,19 @@ fn answer_to(call: &mut Call) -> Verdict {
         // The function that follows the call needs this process' view of the array. The call itself acts on descriptors and a directory
         // that are the guest's as well.
         Verdict::PassWith { number, args } if call.then.is_some() && !crate::exec::is_exec(number) => {
-            // SAFETY: the program's call, with arguments that the handler has put in the place of the program's.
-            call.result = unsafe { syscall(number, args) };
-            let then = call.then.take();
-            Verdict::Done(then.map_or(call.result, |then| then(call)))
+            let (mut number, mut args) = (number, args);
+            loop {
+                // SAFETY: the program's call, with arguments that the handler has put in the place of the program's.
+                call.result = unsafe { syscall(number, args) };
+                let Some(then) = call.then.take() else { break Verdict::Done(call.result) };
+                let result = then(call);
+                if call.then.is_none() {
+                    break Verdict::Done(result);
+                }
+                // There is another call to make, as behind `finish` of the dispatcher.
+                let [next, rest @ ..] = call.instead;
+                (number, args) = (next, rest);
+            }
         }
         verdict => verdict,
     };

@@ -175,13 +175,13 @@ fn serve_row(call: &mut Call) -> Verdict {
     // The filter looked at 16 bits only; the kernel looks at 32.
     let number = call.number as u32 as usize;
     let Some(row) = ROWS.get(number) else { return Verdict::Pass };
+    call.number = number;
     process::notice_fork();
     row.cut(&mut call.args);
     if row.descriptors != 0 && names_ours(call, number, row) {
         return Verdict::error(sys::OsError::BADF);
     }
     if process::may_be_guest() && process::is_guest() {
-        call.number = number;
         return guest::serve(call, row);
     }
     stack::list();

@@ -28,6 +28,8 @@ use sys::{OsError, RawFd};
 use units::PAGE_BYTES;
 
 const PATH_BYTES_MAX: usize = 4096;
+/// The longest string that the kernel takes (MAX_ARG_STRLEN, execve(2)).
+const ENTRY_BYTES_MAX: usize = 32 * PAGE_BYTES;
 const PRELOAD: &[u8] = b"LD_PRELOAD";
 /// More entries than the kernel accepts in all.
 const ENTRY_COUNT_MAX: usize = 1 << 20;
@@ -213,16 +215,28 @@ fn preload(own: &[u8], theirs: &[u8], libraries: &[Vec<u8>]) -> Vec<u8> {
     entry
 }
 
+/// An entry of an environment. None if it cannot be read, or if it is longer than the kernel lets it be.
+fn entry(pointer: usize) -> Option<Vec<u8>> {
+    let mut buffer = [0; PATH_BYTES_MAX];
+    match program::read_string(pointer, &mut buffer) {
+        Ok(entry) => Some(entry.to_vec()),
+        Err(OsError::NAMETOOLONG) => {
+            let mut buffer = heap::vec![0; ENTRY_BYTES_MAX];
+            program::read_string(pointer, &mut buffer).ok().map(<[u8]>::to_vec)
+        }
+        Err(_) => None,
+    }
+}
+
 /// The value of a variable in the environment at `environment`.
 pub(crate) fn variable(environment: usize, name: &[u8]) -> Option<Vec<u8>> {
     let start: [u8; 3] = name.get(..3)?.try_into().ok()?;
     for index in 0..if environment == 0 { 0 } else { ENTRY_COUNT_MAX } {
-        let pointer = program::read::<usize>(environment + 8 * index).ok().filter(|pointer| *pointer != 0)?;
+        let pointer = program::read::<usize>(environment.wrapping_add(8 * index)).ok().filter(|pointer| *pointer != 0)?;
         if program::read::<[u8; 3]>(pointer).is_ok_and(|found| found == start) {
-            let mut buffer = [0; PATH_BYTES_MAX];
-            let value = program::read_string(pointer, &mut buffer).ok().and_then(|entry| value_of(entry, name));
-            if let Some(value) = value {
-                return Some(value.to_vec());
+            let value = entry(pointer).and_then(|entry| value_of(&entry, name).map(<[u8]>::to_vec));
+            if value.is_some() {
+                return value;
             }
         }
     }
@@ -235,14 +249,13 @@ fn rebuilt(environment: usize, libraries: &[Vec<u8>]) -> Option<usize> {
     let mut relevant = Vec::new();
     // Bad pointers are the kernel's to complain about.
     for index in 0..if environment == 0 { 0 } else { ENTRY_COUNT_MAX } {
-        let pointer = program::read::<usize>(environment + 8 * index).ok()?;
+        let pointer = program::read::<usize>(environment.wrapping_add(8 * index)).ok()?;
         if pointer == 0 {
             break;
         }
         pointers.push(pointer);
         if program::read::<[u8; 3]>(pointer).is_ok_and(|start| &start == b"CXL" || &start == b"LD_") {
-            let mut buffer = [0; PATH_BYTES_MAX];
-            relevant.push((pointers.len() - 1, program::read_string(pointer, &mut buffer).ok()?.to_vec()));
+            relevant.push((pointers.len() - 1, entry(pointer)?));
         }
     }
     let entries: Vec<Vec<u8>> = relevant.iter().map(|entry| entry.1.clone()).collect();
@@ -310,10 +323,11 @@ fn keep_locks() -> Vec<RawFd> {
     namespace.files().keep_locks(&inherited)
 }
 
-/// Tells the other processes of the array, if this exec succeeds, that what the other threads of this process hold is held no more.
+/// Tells the other processes of the array, if this exec succeeds, that what the other threads of this process hold is held no more. A child that shares
+/// its parent's memory tells nothing: the slot is its parent's, which goes on.
 fn begin_executing() -> Executing {
     match array::namespace() {
-        Ok(namespace) if process::owns_tables() => namespace.files().array().runtime().begin_executing(),
+        Ok(namespace) if process::owns_tables() && process::has_memory() => namespace.files().array().runtime().begin_executing(),
         _ => Executing::default(),
     }
 }

@@ -20,12 +20,13 @@ use crate::arena::Arena;
 use crate::calls::fetch;
 use crate::calls::links;
 use crate::calls::message;
+use crate::calls::mount;
 use crate::calls::names;
 use crate::calls::paths::{self, AT_FDCWD, Where};
 use crate::calls::process::Child;
 use crate::calls::{directory, handler};
 use crate::dispatch::{Call, Verdict, watch_descriptor};
-use crate::table::Row;
+use crate::table::{Row, Way};
 use crate::thread::word;
 use crate::{array, deputy, exec, mappings, process, program, stored};
 use core::mem::offset_of;
@@ -34,11 +35,12 @@ use heap::vec::Vec;
 use linux_raw_sys::general as nr;
 use linux_raw_sys::general::{
     AT_EMPTY_PATH, CLONE_FILES, CLONE_SETTLS, CLONE_VM, F_DUPFD, F_DUPFD_CLOEXEC, F_GETLK, F_OFD_GETLK, F_OFD_SETLK,
-    F_OFD_SETLKW, F_SETFL, F_SETLK, F_SETLKW, MADV_REMOVE, MAP_ANONYMOUS,
+    F_OFD_SETLKW, F_SETFL, F_SETLK, F_SETLKW, MAP_ANONYMOUS,
 };
+use sys::raw::syscall;
 use sys::rustix::io::{FdFlags, fcntl_getfd};
 use sys::thread::ThreadBlock;
-use sys::{OsError, RawFd, high_fd};
+use sys::{AsFd, FromRawFd, IntoRawFd, OsError, OwnedFd, RawFd, high_fd};
 
 const SEEK_CUR: usize = 1;
 
@@ -46,6 +48,11 @@ const SEEK_CUR: usize = 1;
 #[cold]
 pub(crate) fn serve(call: &mut Call, row: &Row) -> Verdict {
     match call.number as u32 {
+        // The kernel would be given a descriptor of one member's file for good.
+        nr::__NR_ioctl if let Some(refusal) = mount::given_by_ioctl(call, is_anchor) => refusal,
+        nr::__NR_fsconfig if mount::given_to_file_system(call, is_anchor) => Verdict::error(OsError::OPNOTSUPP),
+        nr::__NR_open_by_handle_at => open_handle(call),
+        _ if row.way == Way::Refuse => Verdict::error(OsError::NOSYS),
         // The mask and the actions are each task's own; forks, and calls on memory, look after guests themselves.
         nr::__NR_rt_sigaction | nr::__NR_rt_sigprocmask | nr::__NR_fork | nr::__NR_vfork | nr::__NR_clone | nr::__NR_clone3 => {
             handler(call.number)(call)
@@ -63,8 +70,8 @@ pub(crate) fn serve(call: &mut Call, row: &Row) -> Verdict {
         nr::__NR_pidfd_getfd if fetch::names_ours(call) => Verdict::error(OsError::BADF),
         nr::__NR_munmap | nr::__NR_mprotect | nr::__NR_pkey_mprotect | nr::__NR_mremap | nr::__NR_msync => on_memory(call),
         nr::__NR_madvise | nr::__NR_remap_file_pages | nr::__NR_shmat => on_memory(call),
-        // Only of its own memory, which is its parent's, may a process remove what files have there. The kernel would remove it on one member.
-        nr::__NR_process_madvise if call.args[3] as u32 == MADV_REMOVE => Verdict::error(OsError::INVAL),
+        // Only of its own memory, which is its parent's, may a process give such advice. The kernel would follow it on one member, or unnoticed.
+        nr::__NR_process_madvise if mappings::advice::is_served(call.args[3] as u32) => Verdict::error(OsError::INVAL),
         nr::__NR_process_madvise => Verdict::Pass,
         nr::__NR_mmap => map(call),
         nr::__NR_close if high_fd::is_raised(call.descriptor(0)) => Verdict::error(OsError::BADF),
@@ -153,6 +160,33 @@ pub(crate) fn is_anchor(descriptor: RawFd) -> bool {
             let _arena = if crate::arena::is_active() { None } else { Arena::enter() };
             namespace.is_open_on(directory::borrow(descriptor))
         })
+}
+
+/// A handle may lead to a backing file, which a guest cannot have: only its deputy would know it for a file of the array.
+fn open_handle(call: &Call) -> Verdict {
+    // What is cut must not be a backing file.
+    let mut args = call.args;
+    args[2] &= !(nr::O_TRUNC as usize);
+    // SAFETY: the program's own call, but for O_TRUNC.
+    let result = unsafe { syscall(call.number, args) };
+    if result < 0 {
+        return Verdict::Done(result);
+    }
+    // SAFETY: the descriptor was made by this call.
+    let found = unsafe { OwnedFd::from_raw_fd(result as RawFd) };
+    let is_backing = {
+        let _arena = if crate::arena::is_active() { None } else { Arena::enter() };
+        namespace::is_backing(found.as_fd())
+    };
+    if is_backing {
+        return Verdict::error(OsError::STALE);
+    }
+    if args != call.args {
+        // It is opened once more, to be cut; the number that it had is free for it.
+        drop(found);
+        return Verdict::Done(call.kernel());
+    }
+    Verdict::Done(found.into_raw_fd() as isize)
 }
 
 /// A call that gives a new number for argument 0.

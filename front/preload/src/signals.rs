@@ -40,6 +40,8 @@ const SIGTRAP: usize = 5;
 const SIGBUS: usize = 7;
 const SIGFPE: usize = 8;
 const SIGKILL: usize = 9;
+/// The flags of sigaction(2) that the kernel knows on x86-64 (UAPI_SA_FLAGS).
+const FLAGS_KNOWN: u64 = 0xdc00_0807;
 const SIGSEGV: usize = 11;
 const SIGSTOP: usize = 19;
 const SIGSYS: usize = 31;
@@ -227,7 +229,10 @@ fn as_program_sees(signal: usize, kernel: Action) -> Action {
     if kernel.handler == entry::signal_entry() { ENTRIES[signal].load() } else { kernel }
 }
 
-fn change(signal: usize, action: Action) -> sys::Result<Action> {
+fn change(signal: usize, mut action: Action) -> sys::Result<Action> {
+    // What the kernel keeps of an action (SA_UNSUPPORTED is for programs that ask which flags it knows).
+    action.mask &= !(bit(SIGKILL) | bit(SIGSTOP));
+    action.flags &= FLAGS_KNOWN;
     let _changing = CHANGING.lock();
     let previous = ENTRIES[signal].load();
     ENTRIES[signal].store(action);

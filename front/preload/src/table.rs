@@ -470,8 +470,8 @@ static LINES: [Line; 382] = [
     pass(335, "uretprobe"),
     pass(424, "pidfd_send_signal"),
     row(425, "io_uring_setup", Refuse, [], [], "the kernel would write to an anchor behind our back; programs fall back"),
-    row(426, "io_uring_enter", Pass, [], [], "nothing to act on: setting up is refused"),
-    row(427, "io_uring_register", Pass, [], [], "nothing to act on: setting up is refused"),
+    row(426, "io_uring_enter", Refuse, [], [], "a ring that is inherited or received would write to an anchor, too"),
+    row(427, "io_uring_register", Refuse, [], [], "a ring that is inherited or received would write to an anchor, too"),
     row(428, "open_tree", Serve, [0], [1], "not of the array: programs fall back to mount(2)"),
     row(429, "move_mount", Serve, [0, 2], [1, 3], "a mount would hide one member's names"),
     pass(430, "fsopen"),
@@ -562,7 +562,7 @@ mod tests {
         let (word, mode, all) = (u32::MAX as usize, u16::MAX as usize, usize::MAX);
         assert_eq!(cut("read"), full);
         assert_eq!(cut("openat"), [all, all, word, mode, all, all]);
-        assert_eq!(cut("process_madvise"), [word, all, all, word, word, all]);
+        assert_eq!(cut("process_madvise"), [word, all, word, word, word, all]);
         assert_eq!(cut("prctl"), [word, all, all, all, all, all]);
         assert_eq!(cut("sendmmsg"), [word, all, word, word, all, all]);
         for width in WIDTHS {

@@ -120,7 +120,7 @@ pub(crate) const WIDTHS: &[Width] = &[
     words(436, &[0, 1, 2]), // close_range
     words(438, &[0, 1, 2]), // pidfd_getfd
     words(439, &[2, 3]), // faccessat2
-    words(440, &[0, 3, 4]), // process_madvise
+    words(440, &[0, 2, 3, 4]), // process_madvise; of its count import_iovec() takes 32 bits
     words(442, &[2]), // mount_setattr
     words(443, &[1, 2]), // quotactl_fd
     modes(452, &[2], &[3]), // fchmodat2

@@ -22,7 +22,7 @@ const fn case(name: &'static str, act: fn(&mut Scene<'_>, &mut Complaints) -> Re
     Case { name, shape: Shape::RAID5, act }
 }
 
-pub(super) const CASES: [Case; 59] = [
+pub(super) const CASES: [Case; 60] = [
     case("level-unknown", level_unknown),
     case("settings-missing", settings_missing),
     case("members-too-few", members_too_few),
@@ -71,6 +71,7 @@ pub(super) const CASES: [Case; 59] = [
     case("unreached-stored", unreached::stored),
     case("unreached-code", unreached::code),
     case("unreached-threads", unreached::threads),
+    case("pid-namespace", unreached::other_pid_namespace),
     case("unreached-refused", unreached::refused),
     case("unreached-rights", unreached::rights),
     case("loss-inherited", loss::inherited),

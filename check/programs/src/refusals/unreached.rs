@@ -233,6 +233,44 @@ pub(super) fn threads(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io:
     Ok(Outcome::Ran)
 }
 
+/// A child in another PID namespace cannot tell which processes live, and is told so; its parent goes on.
+const CHILD_ELSEWHERE: &str = r#"
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+file = os.open("own", os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+os.write(file, b"before")
+if libc.unshare(0x20000000) != 0:
+    raise OSError(ctypes.get_errno(), "unshare")
+child = os.fork()
+if child == 0:
+    for act in (lambda: os.pwrite(file, b"child", 0), lambda: os.open("new", os.O_RDWR | os.O_CREAT), lambda: os.listdir(".")):
+        try:
+            act()
+            print("done", flush=True)
+        except OSError as error:
+            print(error.strerror, flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+os.pwrite(file, b"behind", 0)
+print(os.pread(file, 10, 0).decode(), "own" in os.listdir("."), flush=True)
+"#;
+
+pub(super) fn other_pid_namespace(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
+    if !is_root() {
+        return Ok(Outcome::NotRun("needs root, to make a PID namespace"));
+    }
+    scene.make(complaints);
+    let text = format!("import os\nos.chdir('{}')\n{CHILD_ELSEWHERE}", scene.array.place.data.display());
+    let found = scene.run("python3", &[Path::new("-c"), Path::new(&text)]);
+    let expected = "Input/output error\nInput/output error\nInput/output error\nbehind True\n";
+    let expected = Output { stdout: expected.into(), stderr: Vec::new(), status: "0".into() };
+    if !found.stderr_text().contains("this process is in another PID namespace") {
+        complaints.push(with_output("the line that says why", &found));
+    }
+    compare("a child in another PID namespace", &expected, &Output { stderr: Vec::new(), ..found }, complaints);
+    Ok(Outcome::Ran)
+}
+
 /// With `CXLRAID_UNREACHED=refuse` such a program is started only if it is given nothing of the array.
 pub(super) fn refused(scene: &mut Scene<'_>, complaints: &mut Complaints) -> io::Result<Outcome> {
     scene.make(complaints);

@@ -61,6 +61,9 @@ impl Runtime {
 
     #[cold]
     fn attach_child(&self) -> OwnerId {
+        if self.is_elsewhere() {
+            self.stand_aside();
+        }
         loop {
             if let Ok(me) = self.attach() {
                 self.leave_unreached();

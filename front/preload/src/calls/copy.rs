@@ -267,17 +267,20 @@ pub(crate) fn copy_file_range(call: &mut Call) -> Verdict {
         let without = unsafe { syscall(call.number, [first, 0, second, 0, 0, flags]) };
         without == 0 && result == -(OsError::INVAL.raw_os_error() as isize)
     };
-    if result < 0 && !is_bad_offset() {
+    // The kernel says first that a range ends behind all offsets, and a range of no bytes does not.
+    let is_too_far = result == -(OsError::FBIG.raw_os_error() as isize) && super::is_ours(input) && super::is_ours(output);
+    if result < 0 && !is_too_far && !is_bad_offset() {
         return Verdict::Done(result);
     }
     if !super::is_ours(input) || !super::is_ours(output) {
         // Two file systems, also where a member lies on the host's.
         return Verdict::error(OsError::XDEV);
     }
-    limit::answer(copy_range(input, output, call))
+    limit::answer(copy_range(input, output, call, is_too_far))
 }
 
-fn copy_range(input: RawFd, output: RawFd, call: &Call) -> Result<usize, OsError> {
+/// `is_too_far`: the kernel has said that the copy would begin behind the last offset of a file.
+fn copy_range(input: RawFd, output: RawFd, call: &Call, is_too_far: bool) -> Result<usize, OsError> {
     for address in [call.args[1], call.args[3]].into_iter().filter(|&address| address != 0) {
         if program::read::<u64>(address)?.checked_add(call.args[4] as u64).is_none() {
             return Err(OsError::OVERFLOW);
@@ -291,6 +294,9 @@ fn copy_range(input: RawFd, output: RawFd, call: &Call) -> Result<usize, OsError
     let (from, to) = (input.start(source_held, source)?, output.start(target_held, target)?);
     if [from, to].iter().any(|start| start.checked_add(call.args[4] as u64).is_none()) {
         return Err(OsError::OVERFLOW);
+    }
+    if is_too_far {
+        return Err(OsError::FBIG);
     }
     // The limit for files comes before what the source has, also if that is nothing, and before what the ranges have in common.
     let room = sys::file_limit::bytes().checked_sub(to).filter(|&room| room > 0).ok_or(OsError::FBIG)?;

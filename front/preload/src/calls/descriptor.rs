@@ -88,6 +88,10 @@ pub(crate) fn fcntl(call: &mut Call) -> Verdict {
 
 /// Status flags belong to the description: every descriptor made from it follows.
 fn set_flags(call: &Call) -> Verdict {
+    if call.args[2] as u32 & O_DIRECT != 0 {
+        // Whosever file it is: a device may store into a mapping of the array from then on.
+        crate::mappings::lend::begin_direct();
+    }
     let (user, claim) = match hold(call.descriptor(0)) {
         Ok(held) => held,
         Err(verdict) => return verdict,

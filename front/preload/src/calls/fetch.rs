@@ -79,7 +79,7 @@ pub(super) fn wait() {
 
 /// Whether a `pidfd_getfd` on the calling process itself asks for a descriptor of the library's own.
 pub(crate) fn names_ours(call: &Call) -> bool {
-    sys::high_fd::is_raised(call.descriptor(1)) && pid_of(call.descriptor(0)) == Some(process::getpid())
+    sys::high_fd::is_raised(call.descriptor(1)) && pid_of(call.descriptor(0)).is_some_and(|task| shares(task, KCMP_FILES))
 }
 
 /// Whether a descriptor of a process or thread (pidfd_open(2)), or a number that stands for one, means a task with the calling process' memory.
@@ -90,16 +90,24 @@ pub(crate) fn means_own_memory(pidfd: RawFd) -> bool {
 
 /// Whether a task has the calling process' memory: a thread of it, or a child that shares it.
 fn has_own_memory(task: u32) -> bool {
-    const KCMP_VM: usize = 1;
+    shares(task, KCMP_VM)
+}
+
+// <linux/kcmp.h>
+const KCMP_VM: usize = 1;
+const KCMP_FILES: usize = 2;
+
+/// Whether a task is this process, a thread of it, or one that shares something with it.
+fn shares(task: u32, what: usize) -> bool {
     let own = process::getpid();
     // SAFETY: both calls take numbers only; signal 0 is none.
-    let (threads, memories) = unsafe {
+    let (threads, shared) = unsafe {
         (
             syscall(__NR_tgkill as usize, [own as usize, task as usize, 0, 0, 0, 0]),
-            syscall(__NR_kcmp as usize, [own as usize, task as usize, KCMP_VM, 0, 0, 0]),
+            syscall(__NR_kcmp as usize, [own as usize, task as usize, what, 0, 0, 0]),
         )
     };
-    task == own || threads == 0 || memories == 0
+    task == own || threads == 0 || shared == 0
 }
 
 /// `pidfd_getfd`.

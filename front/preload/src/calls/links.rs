@@ -28,6 +28,7 @@ use namespace::OFlags;
 use sys::high_fd::Raised;
 use sys::rustix::fs::{CWD, Mode, ResolveFlags, openat2, readlink};
 use sys::{AsFd, AsRawFd, BorrowedFd, OsError, RawFd};
+use units::PAGE_BYTES;
 
 /// All flags of open(2), and those that count beside O_PATH. Others are ignored by open(2) and refused by openat2(2).
 const OPENING: u64 = 0x7f_ffc3;
@@ -86,6 +87,10 @@ fn kind(call: &Call) -> Kind {
         nr::__NR_setxattr | nr::__NR_removexattr | nr::__NR_getxattr | nr::__NR_listxattr | nr::__NR_statfs => {
             Kind::Change { follow: true }
         }
+        nr::__NR_setxattrat | nr::__NR_getxattrat | nr::__NR_listxattrat | nr::__NR_removexattrat => {
+            Kind::Change { follow: follows_by_flags(call) }
+        }
+        nr::__NR_file_getattr | nr::__NR_file_setattr => Kind::Change { follow: follows_by_flags(call) },
         nr::__NR_openat2 => kind_of_openat2(call),
         nr::__NR_name_to_handle_at => Kind::Look { follow: call.args[4] as u32 & nr::AT_SYMLINK_FOLLOW != 0 },
         nr::__NR_mount | nr::__NR_umount2 | nr::__NR_execve | nr::__NR_execveat => Kind::Other,
@@ -127,6 +132,8 @@ fn meets_magic(call: &Call, row: &Row, follow: bool) -> bool {
 fn follows_by_flags(call: &Call) -> bool {
     let flags = match call.number as u32 {
         nr::__NR_statx => call.args[2],
+        nr::__NR_setxattrat | nr::__NR_getxattrat | nr::__NR_listxattrat | nr::__NR_removexattrat => call.args[2],
+        nr::__NR_file_getattr | nr::__NR_file_setattr => call.args[4],
         nr::__NR_newfstatat | nr::__NR_faccessat2 | nr::__NR_fchmodat2 | nr::__NR_utimensat => call.args[3],
         nr::__NR_fchownat => call.args[4],
         nr::__NR_inotify_add_watch => return call.args[2] & 0x0200_0000 == 0, // IN_DONT_FOLLOW
@@ -221,7 +228,7 @@ fn open_without_magic(call: &mut Call) -> Option<Verdict> {
     }
     let no_magic = ResolveFlags::NO_MAGICLINKS.bits();
     let (base, path, how) = match call.number as u32 {
-        nr::__NR_openat2 if call.args[3] == HOW_BYTES => {
+        nr::__NR_openat2 if is_how(call.args[2], call.args[3]) => {
             let [flags, mode, resolve] = program::read::<[u64; 3]>(call.args[2]).ok()?;
             (call.args[0], call.args[1], (flags, mode, resolve | no_magic))
         }
@@ -246,6 +253,13 @@ fn open_without_magic(call: &mut Call) -> Option<Verdict> {
         number: nr::__NR_openat2 as usize,
         args: [base, path, call.scratch.as_ptr() as usize, HOW_BYTES, 0, 0],
     })
+}
+
+/// Whether a structure of openat2(2) of so many bytes says no more than this library knows: what is behind that is zero.
+fn is_how(address: usize, bytes: usize) -> bool {
+    let is_zero = |extra: Vec<u8>| extra.iter().all(|&byte| byte == 0);
+    (HOW_BYTES..=PAGE_BYTES).contains(&bytes)
+        && program::read_bytes(address.wrapping_add(HOW_BYTES), bytes - HOW_BYTES).is_ok_and(is_zero)
 }
 
 /// The kernel has opened something, or has found nothing, or has met a magic link.

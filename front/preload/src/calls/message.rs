@@ -8,6 +8,8 @@ use super::node::{Held, Node};
 use super::process::share;
 use crate::dispatch::{Call, Verdict};
 use crate::{array, process, program};
+use heap::boxed::Box;
+use heap::vec::Vec;
 use linux_raw_sys::general as nr;
 use sys::RawFd;
 
@@ -127,10 +129,15 @@ fn nameless(user: &Held) -> Option<&file::FileRef> {
     }
 }
 
-/// A descriptor has come.
-fn adopt(descriptor: RawFd) {
-    array::adopt(descriptor);
-    take_back(descriptor);
+/// A descriptor has come by a call with these flags. The message of which it is a part is still on its way if it was only looked at.
+fn adopt_by(flags: usize) -> impl FnMut(RawFd) {
+    const MSG_PEEK: usize = 2;
+    move |descriptor| {
+        array::adopt(descriptor);
+        if flags & MSG_PEEK == 0 {
+            take_back(descriptor);
+        }
+    }
 }
 
 /// `recvmsg`.
@@ -138,14 +145,20 @@ pub(crate) fn receive(call: &mut Call) -> Verdict {
     if !takes_control(call.args[1]) && !super::socket::in_use() {
         return Verdict::Pass;
     }
+    call.scratch[0] = room_of(call.args[1]);
     call.then = Some(|call| {
         if call.result >= 0 {
-            descriptors(call.args[1], adopt);
-            super::peer::received(call.args[1]);
+            descriptors(call.args[1], adopt_by(call.args[2]));
+            super::peer::received(call.args[1], call.scratch[0]);
         }
         call.result
     });
     Verdict::PassWith { number: call.number, args: call.args }
+}
+
+/// How much room a message has for its sender's address.
+fn room_of(message: usize) -> u64 {
+    program::read::<Message>(message).map_or(0, |message| message.name_bytes.into())
 }
 
 /// `recvmmsg`.
@@ -155,10 +168,15 @@ pub(crate) fn receive_many(call: &mut Call) -> Verdict {
     if !control && !super::socket::in_use() {
         return Verdict::Pass;
     }
+    let mut rooms = Vec::new();
+    each(call.args[1], call.args[2], |message| rooms.push(room_of(message)));
+    call.scratch[0] = Box::into_raw(Box::new(rooms)) as u64;
     call.then = Some(|call| {
+        // SAFETY: put there above for this very call.
+        let mut rooms = unsafe { Box::from_raw(call.scratch[0] as *mut Vec<u64>) }.into_iter();
         each(call.args[1], call.result.max(0) as usize, |message| {
-            descriptors(message, adopt);
-            super::peer::received(message);
+            descriptors(message, adopt_by(call.args[3]));
+            super::peer::received(message, rooms.next().unwrap_or_default());
         });
         call.result
     });

@@ -15,7 +15,7 @@ use crate::dispatch::{Call, Verdict};
 use crate::report::report;
 use crate::{array, program};
 use heap::vec::Vec;
-use linux_raw_sys::general::{AT_EMPTY_PATH, MS_BIND, MS_MOVE, MS_REC, MS_SILENT};
+use linux_raw_sys::general::{__NR_fspick, AT_EMPTY_PATH, MS_BIND, MS_MOVE, MS_REC, MS_SILENT};
 use namespace::{FileType, Reached};
 use sys::rustix::fs::fstat;
 use sys::rustix::thread::{CapabilitySet, capabilities};
@@ -29,6 +29,7 @@ const FSCONFIG_SET_PATH_EMPTY: usize = 4;
 const FSCONFIG_SET_FD: usize = 5;
 /// The parameters that name directories or files of other file systems, up to a `+`.
 const PARAMETERS: [&[u8]; 5] = [b"source", b"lowerdir", b"upperdir", b"workdir", b"datadir"];
+const FSPICK_EMPTY_PATH: u32 = 8;
 const MOVE_MOUNT_F_EMPTY_PATH: usize = 4;
 const MOVE_MOUNT_T_EMPTY_PATH: usize = 0x40;
 // <linux/quota.h>
@@ -77,7 +78,7 @@ fn unless_array(call: &Call, ats: &[At], refuse: impl FnOnce(At) -> Verdict) -> 
     if out.is_empty() { Verdict::Pass } else { on_path::elsewhere(call, &out) }
 }
 
-fn may(right: CapabilitySet) -> bool {
+pub(super) fn may(right: CapabilitySet) -> bool {
     capabilities(None).is_ok_and(|sets| sets.effective.contains(right))
 }
 
@@ -163,7 +164,8 @@ pub(crate) fn pivot_root(call: &mut Call) -> Verdict {
 
 /// `open_tree`, `open_tree_attr`, `fspick`: programs fall back to mount(2), which says what it refuses.
 pub(crate) fn open_tree(call: &mut Call) -> Verdict {
-    let is_empty = call.args[2] as u32 & AT_EMPTY_PATH != 0 && paths::is_empty(call.args[1]);
+    let flag = if call.number == __NR_fspick as usize { FSPICK_EMPTY_PATH } else { AT_EMPTY_PATH };
+    let is_empty = call.args[2] as u32 & flag != 0 && paths::is_empty(call.args[1]);
     if is_empty && is_ours(call.descriptor(0)) {
         return Verdict::error(OsError::NOSYS);
     }
@@ -190,6 +192,11 @@ pub(crate) fn move_mount(call: &mut Call) -> Verdict {
         return refuse(CapabilitySet::SYS_ADMIN, OsError::OPNOTSUPP, b"an open directory", "a mount with a directory or file");
     }
     unless_array(call, &[At::directory(2, 3), At::directory(0, 1)], |at| refuse_mount(call, at))
+}
+
+/// Whether an fsconfig(2) gives the kernel a descriptor that `is_ours` knows.
+pub(crate) fn given_to_file_system(call: &Call, is_ours: impl Fn(RawFd) -> bool) -> bool {
+    call.args[1] == FSCONFIG_SET_FD && is_ours(call.args[4] as RawFd)
 }
 
 /// `fsconfig`: a file system that is to be mounted may be told paths and descriptors.
@@ -284,9 +291,9 @@ const XFS_IOC_EXCHANGE_RANGE: u32 = 0x4028_5881;
 const FUSE_DEV_IOC_BACKING_OPEN: u32 = 0x4010_e501;
 
 /// The answer to an ioctl(2) on something of the host whose argument is, or begins with, a descriptor of the array that the kernel would read, write or keep.
-pub(crate) fn given_by_ioctl(call: &Call) -> Option<Verdict> {
+pub(crate) fn given_by_ioctl(call: &Call, is_ours: impl Fn(RawFd) -> bool) -> Option<Verdict> {
     let [_, request, argument, ..] = call.args;
-    let first = |offset: usize| program::read::<RawFd>(argument + offset).unwrap_or(-1);
+    let first = |offset: usize| program::read::<RawFd>(argument.wrapping_add(offset)).unwrap_or(-1);
     let descriptor = match request as u32 {
         LOOP_SET_FD | LOOP_CHANGE_FD | FICLONE => argument as RawFd,
         LOOP_CONFIGURE | FICLONERANGE | XFS_IOC_EXCHANGE_RANGE | FUSE_DEV_IOC_BACKING_OPEN => first(0),

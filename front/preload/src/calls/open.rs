@@ -60,8 +60,14 @@ pub(crate) fn openat2(call: &mut Call) -> Verdict {
         _ => return Verdict::Pass,
     };
     let at = At::directory(0, 1);
+    let asks_root = ResolveFlags::from_bits_retain(how.resolve).contains(ResolveFlags::IN_ROOT);
+    // In the host's root every path means what it means without; but links that /proc has made are not followed.
+    let how = match asks_root && is_root_of_host(call.descriptor(0)) {
+        true => How { resolve: how.resolve & !ResolveFlags::IN_ROOT.bits() | ResolveFlags::NO_MAGICLINKS.bits(), ..how },
+        false => how,
+    };
     let is_rooted = ResolveFlags::from_bits_retain(how.resolve).contains(ResolveFlags::IN_ROOT);
-    let link = if is_rooted { None } else { at.link(call) };
+    let link = if asks_root { None } else { at.link(call) };
     if is_rooted && !directory::is_ours(call.descriptor(0)) {
         // An absolute path, too, means what lies below that directory.
         return Verdict::Pass;
@@ -96,6 +102,17 @@ pub(crate) fn openat2(call: &mut Call) -> Verdict {
         return across(call, at, &path, &how).unwrap_or_else(Verdict::error);
     }
     Verdict::from_result(restricted(call, &path, &how).and_then(|opened| publish(opened, how.flags as u32)))
+}
+
+/// Whether a descriptor, or AT_FDCWD, is the root directory.
+fn is_root_of_host(base: RawFd) -> bool {
+    // No descriptor has that number, and none is borrowed by it.
+    if base == -1 {
+        return false;
+    }
+    let identity = |stat: sys::rustix::fs::Stat| (stat.st_dev, stat.st_ino);
+    let own = sys::rustix::fs::statat(directory::borrow(base), c"", sys::rustix::fs::AtFlags::EMPTY_PATH).map(identity);
+    own.is_ok() && own == sys::rustix::fs::stat(c"/").map(identity)
 }
 
 /// A path without symlinks (RESOLVE_NO_SYMLINKS) that leaves the array by `..`, and may come back. Each part of it is looked at where it lies: a part in the array in the array's tree, a part outside by

@@ -10,7 +10,7 @@
 use crate::array;
 use crate::dispatch::{Call, Verdict};
 use core::sync::atomic::{AtomicBool, Ordering};
-use linux_raw_sys::general::{__NR_getresgid, __NR_getresuid, __NR_seccomp, __NR_setfsgid, __NR_setfsuid};
+use linux_raw_sys::general::{__NR_getresgid, __NR_getresuid, __NR_seccomp, __NR_setfsgid, __NR_setfsuid, __NR_setns};
 use sys::raw::syscall;
 
 /// Whether the process has changed its rights: only then may its real user be another than the one whose rights files are looked at with.
@@ -68,8 +68,12 @@ impl Drop for Real {
 }
 
 /// A call that changes credentials. The kernel makes the change, and says whether it may be.
-pub(crate) fn change(_: &mut Call) -> Verdict {
+pub(crate) fn change(call: &mut Call) -> Verdict {
     HAVE_CHANGED.store(true, Ordering::Relaxed);
+    if call.number == __NR_setns as usize {
+        // Another mount namespace has another current directory.
+        super::directory::expect_moves();
+    }
     end_keeping();
     Verdict::Pass
 }

@@ -4,6 +4,7 @@
 //! The kernel would make a member's directory the root. Of the files there it knows only the parts
 //! that lie on that member, and neither the runtime segment nor /proc can be reached from it.
 
+use super::mount::may;
 use super::paths::{self, AT_FDCWD, Where};
 use crate::array;
 use crate::dispatch::{Call, Verdict};
@@ -12,6 +13,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use namespace::Reached;
 use sys::OsError;
 use sys::rustix::fs::stat;
+use sys::rustix::thread::CapabilitySet;
 
 /// Whether this process has another root than the one that the array's paths are meant for.
 static IS_ELSEWHERE: AtomicBool = AtomicBool::new(false);
@@ -27,6 +29,7 @@ pub(crate) fn chroot(call: &mut Call) -> Verdict {
     if let Where::Array(path) = paths::locate(AT_FDCWD, call.args[0]) {
         array::tell();
         return match array::namespace().and_then(|namespace| namespace.directory_to_enter(path.path())) {
+            Ok(Reached::Array(_)) if !may(CapabilitySet::SYS_CHROOT) => Verdict::error(OsError::PERM),
             Ok(Reached::Array(_)) => Verdict::error(OsError::OPNOTSUPP),
             Ok(Reached::Host(mut path)) => {
                 path.push(0);

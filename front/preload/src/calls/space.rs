@@ -260,7 +260,7 @@ struct Space {
 /// ioctl. A request that would change the anchor alone, or tell where its bytes lie, is refused, as by a file system that lacks it.
 pub(crate) fn ioctl(call: &mut Call) -> Verdict {
     let request = call.args[1] & 0xffff_ffff;
-    if let Some(verdict) = super::mount::given_by_ioctl(call) {
+    if let Some(verdict) = super::mount::given_by_ioctl(call, super::is_ours) {
         return verdict;
     }
     if matches!(request, FICLONE | FICLONERANGE) {

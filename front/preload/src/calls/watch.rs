@@ -7,13 +7,14 @@
 
 use super::node::Node;
 use super::on_path::{self, At};
-use super::paths::Where;
+use super::paths::{self, Where};
 use super::{OPEN, directory, events, judge};
 use crate::array;
 use crate::deputy;
 use crate::dispatch::{Call, Verdict};
 use linux_raw_sys::general::{
-    __NR_close, __NR_fanotify_mark, __NR_inotify_add_watch, __NR_name_to_handle_at, AT_EMPTY_PATH, AT_SYMLINK_FOLLOW, O_TRUNC,
+    __NR_close, __NR_fanotify_mark, __NR_file_getattr, __NR_file_setattr, __NR_inotify_add_watch, __NR_name_to_handle_at,
+    AT_EMPTY_PATH, AT_SYMLINK_FOLLOW, AT_SYMLINK_NOFOLLOW, O_TRUNC,
 };
 use namespace::{ProgramPath, Reached};
 use sys::raw::{check, syscall};
@@ -43,8 +44,16 @@ pub(crate) fn by_anchor(call: &mut Call) -> Verdict {
     }
     // The path is a magic link: the call is made on the path of what its descriptor is open on.
     if follow && let Some(link) = at.link(call) {
+        begin(call);
         let leads = || array::namespace().map(|namespace| namespace.link_of(link.descriptor(), link.node()));
         return leads().map_or_else(Verdict::error, |path| on_path::elsewhere(call, &[(at, path)]));
+    }
+    if call.number == __NR_fanotify_mark as usize && call.args[4] == 0 {
+        // Without a path the descriptor's own file is watched.
+        let descriptor = call.descriptor(3);
+        if super::is_ours(descriptor) || directory::is_ours(descriptor) {
+            begin(call);
+        }
     }
     if deputy::is_active() {
         // A deputy cannot make this call for its guest: the watch belongs to the guest's descriptors,
@@ -92,6 +101,17 @@ pub(crate) fn by_anchor(call: &mut Call) -> Verdict {
         check(unsafe { syscall(call.number, args) })
     };
     on_path::serve(call, at, |path| array::namespace()?.look_at(path, follow), answer)
+}
+
+/// The call may make a watch on what is known to be the array's: stores are told of from now on.
+fn begin(call: &Call) {
+    if !makes_watch(call) {
+    } else if deputy::is_active() {
+        // The guest begins: the deputy's own watches end with it.
+        deputy::leave_to_guest(begin_watching);
+    } else {
+        events::begin();
+    }
 }
 
 /// The guest has made its watch: its process may watch files of the array.
@@ -157,5 +177,14 @@ fn close(descriptor: usize) {
 /// Calls that are so new that programs must do without them: `ENOSYS` on paths of the array. Elsewhere the
 /// kernel does them. They have the directory in their first argument and the path in their second.
 pub(crate) fn absent(call: &mut Call) -> Verdict {
-    on_path::serve(call, At::directory(0, 1), |_| Err::<Reached<()>, _>(OsError::NOSYS), |()| Ok(0))
+    let has_flags_last = [__NR_file_getattr, __NR_file_setattr].contains(&(call.number as u32));
+    let flags = call.args[if has_flags_last { 4 } else { 2 }] as u32;
+    if flags & AT_EMPTY_PATH != 0 && (call.args[1] == 0 || paths::is_empty(call.args[1])) {
+        let descriptor = call.descriptor(0);
+        let is_ours = super::is_ours(descriptor) || directory::is_ours(descriptor);
+        return if is_ours { Verdict::error(OsError::NOSYS) } else { Verdict::Done(call.kernel()) };
+    }
+    let follow = flags & AT_SYMLINK_NOFOLLOW == 0;
+    let refuse = |_: ProgramPath<'_>| Err::<Reached<()>, _>(OsError::NOSYS);
+    on_path::serve_followed(call, At::directory(0, 1), follow, refuse, |_| Err(OsError::NOSYS), |()| Ok(0))
 }

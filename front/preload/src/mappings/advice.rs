@@ -13,6 +13,7 @@ use linux_raw_sys::general::{
     MADV_NOHUGEPAGE, MADV_PAGEOUT, MADV_POPULATE_WRITE, MADV_REMOVE,
 };
 use sys::place::PART;
+use sys::raw::syscall;
 use sys::{OsError, RawFd};
 
 /// `madvise`. Advice on a range that begins below the library's part of the address space and reaches into it leaves that
@@ -95,20 +96,43 @@ fn advise(call: &mut Call) -> Verdict {
     }
 }
 
-/// `process_madvise`: a process may give any advice to itself. Advice about pages is left to the kernel. Advice about the
-/// file is served range by range, as by madvise.
+/// Whether an advice concerns what is known of mappings, so that the kernel alone cannot follow it.
+pub(crate) const fn is_served(advice: u32) -> bool {
+    matches!(advice, MADV_DONTNEED | MADV_DONTNEED_LOCKED | MADV_COLD | MADV_PAGEOUT | MADV_COLLAPSE | MADV_HUGEPAGE)
+        || matches!(advice, MADV_NOHUGEPAGE | MADV_REMOVE | MADV_DONTFORK | MADV_DOFORK | MADV_POPULATE_WRITE)
+}
+
+/// `process_madvise`: since Linux 6.13 a process may give any advice to itself. Advice that concerns mappings of the array is
+/// served range by range, as by madvise.
 pub(crate) fn process_madvise(call: &mut Call) -> Verdict {
     const RANGE_COUNT_MAX: usize = 1024;
+    /// The kernel looks at no more bytes in one call (MAX_RW_COUNT).
+    const BYTES_MAX: usize = i32::MAX as usize & !(PAGE - 1);
     let kept = (call.number, call.args);
     let [pidfd, ranges, count, advice, flags, _] = call.args;
-    if !any() || advice as u32 != MADV_REMOVE || flags != 0 || count > RANGE_COUNT_MAX || !fetch::means_own_memory(pidfd as RawFd)
-    {
+    if !any() || !is_served(advice as u32) || flags != 0 || count > RANGE_COUNT_MAX {
         return Verdict::Pass;
     }
     let range = |index: usize| program::read::<[usize; 2]>(ranges.wrapping_add(index * size_of::<[usize; 2]>()));
-    let Ok(ranges) = (0..count).map(range).collect::<Result<Vec<[usize; 2]>, OsError>>() else { return Verdict::Pass };
+    let ranges = match (0..count).map(range).collect::<Result<Vec<[usize; 2]>, OsError>>() {
+        Ok(ranges) => ranges,
+        Err(error) => return Verdict::error(error),
+    };
+    if ranges.iter().any(|range| range[1] > isize::MAX as usize) {
+        return Verdict::error(OsError::INVAL);
+    }
+    if !fetch::means_own_memory(pidfd as RawFd) {
+        return Verdict::Pass;
+    }
+    // Whether this kernel lets a process give itself such advice it says of no range at all.
+    // SAFETY: advises nothing.
+    let judged = unsafe { syscall(call.number, [pidfd, 0, 0, advice, flags, 0]) };
+    if judged != 0 {
+        return Verdict::Done(judged);
+    }
     let (mut advised, mut result) = (0, 0);
     for [start, bytes] in ranges {
+        let bytes = bytes.min(BYTES_MAX - advised);
         (call.number, call.args) = (__NR_madvise as usize, [start, bytes, advice, 0, 0, 0]);
         result = match madvise(call) {
             Verdict::Done(result) => result,

@@ -259,9 +259,29 @@ pub(super) fn mremap(call: &mut Call) -> Verdict {
         return Verdict::Pass;
     }
     let [address, old_bytes, new_bytes, flags, target, _] = call.args;
+    // As in the kernel, what cannot be rounded up is nothing.
+    let round = |bytes: usize| bytes.wrapping_add(PAGE - 1) / PAGE * PAGE;
     let mut table = table();
     let fixed = flags & MREMAP_FIXED != 0;
     let Some(index) = table.at(address) else {
+        // Not ours; but what it gives back behind its new end may be.
+        let (old, new) = (round(old_bytes), round(new_bytes));
+        if let Some((start, end)) = pages(address.wrapping_add(new), old.saturating_sub(new)).filter(|_| new != 0)
+            && address.is_multiple_of(PAGE)
+            && table.touches_any(start, end)
+        {
+            if let Some(refusal) = refusal_of_remap(call) {
+                return refusal;
+            }
+            // First it is cut where it is. Then it goes where it is to go, as long as it is then.
+            let cut = [address, old, new, 0, 0, 0];
+            // SAFETY: the program gives back what lies behind the new end.
+            let result = table.replace(start, end, || check(unsafe { syscall(call.number, cut) }));
+            if result.is_err() || flags & (MREMAP_FIXED | MREMAP_DONTUNMAP) == 0 {
+                return Verdict::from_result(result);
+            }
+            call.args[1] = new;
+        }
         // Not ours; but it may be put over ours.
         if let Some((start, end)) = pages(target, new_bytes).filter(|_| fixed)
             && table.touches_any(start, end)
@@ -271,8 +291,6 @@ pub(super) fn mremap(call: &mut Call) -> Verdict {
         return Verdict::Pass;
     };
     let may_move = flags & MREMAP_MAYMOVE != 0;
-    // As in the kernel, what cannot be rounded up is nothing.
-    let round = |bytes: usize| bytes.wrapping_add(PAGE - 1) / PAGE * PAGE;
     let (old_bytes, new_bytes) = (round(old_bytes), round(new_bytes));
     let keeps = flags & MREMAP_DONTUNMAP != 0;
     if !address.is_multiple_of(PAGE) {
@@ -456,7 +474,7 @@ impl super::Mappings {
         self.transfer(wish)
     }
 
-    fn unmap(&mut self, start: usize, end: usize) -> Result<(), OsError> {
+    pub(super) fn unmap(&mut self, start: usize, end: usize) -> Result<(), OsError> {
         if start >= end {
             return Ok(());
         }

@@ -66,17 +66,19 @@ pub(super) fn mremap(call: &mut Call) -> Option<Verdict> {
         return None;
     }
     let [address, old_bytes, new_bytes, flags, target, _] = call.args;
-    let (old_end, new_bytes) = (address.checked_add(old_bytes)?, new_bytes.checked_next_multiple_of(PAGE)?);
+    let (old_pages, new_bytes) = (old_bytes.checked_next_multiple_of(PAGE)?, new_bytes.checked_next_multiple_of(PAGE)?);
+    let old_end = address.checked_add(old_pages)?;
     let mut table = table();
     let found = table.privates.iter().find(|private| private.start <= address && address < private.end)?;
     let (file, offset, end) = (found.file.clone(), found.offset + (address - found.start) as u64, found.end);
     let is_fixed = flags & MREMAP_FIXED as usize != 0;
-    let old_pages = old_bytes.checked_next_multiple_of(PAGE)?;
     let parts = move |file| Move { file, offset, end, address, old_bytes: old_pages, new_bytes, flags, target };
     // The kernel would enlarge a piece of a member's file, which goes on with what other pages of the array's file hold.
     let grows = old_pages < new_bytes;
     // What a shared one has stored is to be followed first.
-    let is_over_shared = is_fixed && !table.touching(target, target.saturating_add(new_bytes)).is_empty();
+    let is_over_shared = is_fixed && !table.touching(target, target.saturating_add(new_bytes)).is_empty()
+        || new_bytes < old_pages
+            && !table.touching(address.saturating_add(new_bytes), address.saturating_add(old_pages)).is_empty();
     if (grows || is_over_shared) && old_pages != 0 && address.is_multiple_of(PAGE) {
         drop(table);
         let overlaps = target < address.wrapping_add(old_pages) && address < target.wrapping_add(new_bytes);

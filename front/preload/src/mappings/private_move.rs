@@ -7,12 +7,12 @@
 
 use super::change::make_way;
 use super::compose::{Wish, reserve};
-use super::{PAGE, table};
+use super::table;
 use crate::calls::map;
 use crate::maps::Area;
 use file::FileRef;
 use linux_raw_sys::general::{
-    __NR_mremap, __NR_munmap, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_PRIVATE, MREMAP_DONTUNMAP, MREMAP_FIXED, MREMAP_MAYMOVE,
+    __NR_mremap, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_PRIVATE, MREMAP_DONTUNMAP, MREMAP_FIXED, MREMAP_MAYMOVE,
 };
 use sys::OsError;
 use sys::raw::{check, syscall};
@@ -41,8 +41,8 @@ impl Move {
             return Err(OsError::FAULT);
         }
         if self.new_bytes < self.old_bytes {
-            unmap(self.address + self.new_bytes, self.old_bytes - self.new_bytes)?;
-            table().forget_private(self.address + self.new_bytes, self.address.saturating_add(self.old_bytes));
+            // What lies there may be shared mappings of the array as well.
+            table().unmap(self.address + self.new_bytes, self.address.saturating_add(self.old_bytes))?;
             self.old_bytes = self.new_bytes;
         }
         let old_end = self.address.checked_add(self.old_bytes).ok_or(OsError::INVAL)?;
@@ -124,10 +124,4 @@ impl Move {
         }
         Ok(())
     }
-}
-
-fn unmap(start: usize, bytes: usize) -> Result<(), OsError> {
-    debug_assert!(start.is_multiple_of(PAGE));
-    // SAFETY: the program gives these addresses back.
-    check(unsafe { syscall(__NR_munmap as usize, [start, bytes, 0, 0, 0, 0]) }).map(|_| ())
 }
