@@ -141,7 +141,7 @@ mod tests {
         assert!(row.is_plausible());
         let mut report = Report { machine: "m".to_owned(), rows: vec![row] };
         let table = report.table();
-        assert!(table.contains("(<= 1.25) ok") && table.contains("(>= 3) SHORT"), "{table}");
+        assert!(table.contains("(<= 1.25) ok") && table.contains("(>= 3.00) SHORT"), "{table}");
         assert!(table.contains("1 reached, 1 short"), "{table}");
         let again: Report = serde_json::from_str(&report.json()).unwrap();
         assert_eq!(again.rows[0].checks.len(), 2);
