@@ -23,7 +23,7 @@ const LOCKED: i64 = libc::MAP_LOCKED as i64;
 const READ_WRITE: i64 = 3;
 const HUGE: i64 = i64::MAX;
 
-const PROGRAMS: [fn() -> Vec<Step>; 73] = [
+const PROGRAMS: [fn() -> Vec<Step>; 74] = [
     // What the kernel takes as 32 bits it takes from the lower half of a register: the file's bytes are removed, also from what is redundant of them.
     || {
         let ranges: Vec<u8> = [MAPS, PAGE].iter().flat_map(|word| word.to_ne_bytes()).collect();
@@ -51,6 +51,11 @@ const PROGRAMS: [fn() -> Vec<Step>; 73] = [
             call("sendmsg", vec![Number(12), message, Number(0)])
         };
         vec![send(20, 24), send(i64::MAX as u64 - 600, u64::MAX >> 1), send(u64::MAX, 1 << 40), send(20, 1 << 31)]
+    },
+    // What is to be moved onto itself is refused before what lies there is looked at.
+    || {
+        let wide = |flags: i64| call("mremap", vec![at(0), Number(i64::MAX), Number(PAGE), Number(flags), at(1)]);
+        vec![map(16, 2 * PAGE, READ_WRITE, SHARED | FIXED, 3), wide(3), wide(7), wide(0), load(16, 2 * PAGE)]
     },
     // In the root directory a path means the array's also where it is to stay in that directory.
     || {

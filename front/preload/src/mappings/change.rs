@@ -263,6 +263,8 @@ pub(super) fn mremap(call: &mut Call) -> Verdict {
     let round = |bytes: usize| bytes.wrapping_add(PAGE - 1) / PAGE * PAGE;
     let mut table = table();
     let fixed = flags & MREMAP_FIXED != 0;
+    let keeps = flags & MREMAP_DONTUNMAP != 0;
+    let overlaps = target < address.wrapping_add(round(old_bytes)) && address < target.wrapping_add(round(new_bytes));
     let Some(index) = table.at(address) else {
         // Not ours; but what it gives back behind its new end may be.
         let (old, new) = (round(old_bytes), round(new_bytes));
@@ -273,11 +275,14 @@ pub(super) fn mremap(call: &mut Call) -> Verdict {
             if let Some(refusal) = refusal_of_remap(call) {
                 return refusal;
             }
+            if (fixed || keeps) && overlaps {
+                return Verdict::error(OsError::INVAL);
+            }
             // First it is cut where it is. Then it goes where it is to go, as long as it is then.
             let cut = [address, old, new, 0, 0, 0];
             // SAFETY: the program gives back what lies behind the new end.
             let result = table.replace(start, end, || check(unsafe { syscall(call.number, cut) }));
-            if result.is_err() || flags & (MREMAP_FIXED | MREMAP_DONTUNMAP) == 0 {
+            if result.is_err() || !fixed && !keeps {
                 return Verdict::from_result(result);
             }
             call.args[1] = new;
@@ -292,14 +297,12 @@ pub(super) fn mremap(call: &mut Call) -> Verdict {
     };
     let may_move = flags & MREMAP_MAYMOVE != 0;
     let (old_bytes, new_bytes) = (round(old_bytes), round(new_bytes));
-    let keeps = flags & MREMAP_DONTUNMAP != 0;
     if !address.is_multiple_of(PAGE) {
         return Verdict::error(OsError::INVAL);
     }
     if let Some(refusal) = refusal_of_remap(call) {
         return refusal;
     }
-    let overlaps = target < address.wrapping_add(old_bytes) && address < target.wrapping_add(new_bytes);
     if (fixed || keeps) && overlaps {
         return Verdict::error(OsError::INVAL);
     }
