@@ -790,15 +790,27 @@ impl Runtime {
             )
         };
         if replaced.is_ok() {
-            lose(start as usize, self.me.as_ptr() as usize);
+            make_lost(start as usize, self.me.as_ptr() as usize);
             self.segment().pid_namespace.store(NO_NAMESPACE, Ordering::Relaxed);
         }
+    }
+
+    /// Whether the process has done that.
+    #[inline]
+    #[must_use]
+    pub fn stands_aside(&self) -> bool {
+        self.segment().pid_namespace.load(Ordering::Relaxed) == NO_NAMESPACE
     }
 }
 
 /// Makes zeros at `address` the segment of an array all of whose members are out: what stands in for a segment that was cut short, or for which shared memory has no room. The others
 /// take over what this process held, as if it had died. Runs in a handler.
 fn lose(address: usize, myself: usize) {
+    make_lost(address, myself);
+    showing::note_loss();
+}
+
+fn make_lost(address: usize, myself: usize) {
     // SAFETY: a page of its own for as long as the segment is mapped.
     let myself = unsafe { &*(myself as *const Myself) };
     if let Some(me) = OwnerId::new(myself.owner.load(Ordering::Relaxed)) {
@@ -816,7 +828,6 @@ fn lose(address: usize, myself: usize) {
     segment.recovered.store(Recovery::Done as u32, Ordering::Relaxed);
     segment.assembled.store(1, Ordering::Relaxed);
     segment.journal_failed.store(1, Ordering::Relaxed);
-    showing::note_loss();
 }
 
 /// The number of this process' PID namespace (namespaces(7)); 0 if proc is not mounted.

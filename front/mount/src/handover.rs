@@ -23,7 +23,10 @@ use file::FileRef;
 use namespace::handover::{GIVE, GIVEN_BYTES, Given, IDENTIFY, INODE, Identity, NAME};
 use namespace::{Node as Kind, OFlags};
 use std::fs;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Sender};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use sys::rustix::fs::{FileType, SeekFrom, fcntl_getfl, fstat, seek};
 use sys::rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use sys::{AsFd as _, AsRawFd as _, BorrowedFd, OsError, OwnedFd, Result};
@@ -183,16 +186,44 @@ impl Session {
         }))
     }
 
-    /// The open file description behind a number of a process, if it lies on the file system of a member. Nothing is asked of the file before: the number is the caller's
+    /// The open file description behind a number of a process, if it lies on the file system of a member. Nothing is asked of the file: the number is the caller's
     /// choice, and a file of this mount, or of another one that does not answer, would take a worker for good.
     fn fetched(&self, process: u32, number: u32) -> Result<OwnedFd> {
         let process = i32::try_from(process).ok().and_then(Pid::from_raw).ok_or(OsError::NOENT)?;
         let number = i32::try_from(number).map_err(|_| OsError::BADF)?;
+        if UNWANTED_COUNT.load(Ordering::Relaxed) >= UNWANTED_COUNT_MAX {
+            return Err(OsError::BUSY);
+        }
         let fd = pidfd_getfd(pidfd_open(process, PidfdFlags::empty())?, number, PidfdGetfdFlags::empty())?;
-        let mount = mount_of(fd.as_fd()).ok_or(OsError::NOENT)?;
+        let mount = mount_of(fd.as_fd());
         let mut roots = self.names.files().array().members().iter().filter_map(|member| mount_of(member.root()?.as_fd()));
-        if roots.any(|root| root == mount) { Ok(fd) } else { Err(OsError::NOENT) }
+        if mount.is_some() && roots.any(|root| Some(root) == mount) {
+            return Ok(fd);
+        }
+        close_apart(fd);
+        Err(OsError::NOENT)
     }
+}
+
+/// Descriptors that are to be closed by a thread of its own, at most.
+const UNWANTED_COUNT_MAX: usize = 32;
+static UNWANTED_COUNT: AtomicUsize = AtomicUsize::new(0);
+static UNWANTED: LazyLock<Sender<OwnedFd>> = LazyLock::new(|| {
+    let (sender, receiver) = mpsc::channel::<OwnedFd>();
+    thread::spawn(move || {
+        for fd in receiver {
+            drop(fd);
+            UNWANTED_COUNT.fetch_sub(1, Ordering::Relaxed);
+        }
+    });
+    sender
+});
+
+/// Closes a descriptor of a file that is not the array's. Its file system is told, and may never answer: that takes no worker.
+fn close_apart(fd: OwnedFd) {
+    UNWANTED_COUNT.fetch_add(1, Ordering::Relaxed);
+    // The thread takes descriptors for as long as the process lives.
+    let _ = UNWANTED.send(fd);
 }
 
 /// The kernel's number for the mount that a descriptor was opened in (proc_pid_fdinfo(5)), which no file system is asked for.

@@ -111,6 +111,9 @@ pub(crate) fn namespace() -> Result<&'static Namespace, OsError> {
 #[inline]
 pub(crate) fn tell() {
     let Some(state) = state() else { return };
+    if state.namespace.as_ref().is_ok_and(|namespace| namespace.files().array().runtime().stands_aside()) {
+        tell_elsewhere();
+    }
     if !state.notices.is_empty() && !state.told.swap(true, Ordering::Relaxed) {
         state.notices.iter().for_each(|(subject, notice)| match (subject, &state.namespace) {
             (Subject::Without(slot) | Subject::TakenOut(slot), Ok(namespace)) => {
@@ -220,6 +223,17 @@ fn foreign_mount(mounts: &[Vec<u8>]) -> String {
     )
 }
 
+/// Tells once why a child in another PID namespace cannot use the array.
+#[cold]
+fn tell_elsewhere() {
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    if !TOLD.swap(true, Ordering::Relaxed) {
+        report::to_all(format_args!(
+            "this process is in another PID namespace (pid_namespaces(7)) than the array's programs, cannot tell which of them live, and cannot use the array; start programs there when the others have ended"
+        ));
+    }
+}
+
 /// Tells once that the runtime segment is gone: from here on this process' calls on the array fail.
 #[cold]
 pub(crate) fn tell_segment_loss() {
@@ -227,12 +241,6 @@ pub(crate) fn tell_segment_loss() {
     if let Ok(namespace) = namespace()
         && !TOLD.swap(true, Ordering::Relaxed)
     {
-        if namespace.files().array().runtime().is_elsewhere() {
-            report::to_all(format_args!(
-                "this process is in another PID namespace (pid_namespaces(7)) than the array's programs, cannot tell which of them live, and cannot use the array; start programs there when the others have ended"
-            ));
-            return;
-        }
         let path = ::array::runtime::segment_path(namespace.files().array().uuid());
         report::to_all(format_args!(
             "{path}: the array's shared memory is full, cut short or written over, and this program cannot use the array any more; make room, end its programs, 'cxlraid stop' it"

@@ -69,6 +69,11 @@ pub(crate) fn end_counting() {
     word(word::EXECUTING_COUNT).store(0, Ordering::Relaxed);
 }
 
+/// Whether the exec was not begun anew yet.
+pub(crate) fn is_first() -> bool {
+    word(word::EXECUTING_COUNT).load(Ordering::Relaxed) == 0
+}
+
 /// Whether signals have arrived so often that the exec is not to be begun anew again.
 pub(crate) fn is_interrupted_too_often() -> bool {
     word(word::EXECUTING_COUNT).load(Ordering::Relaxed) >= COUNT_MAX

@@ -168,6 +168,10 @@ pub(crate) fn ask(anchors: &[RawFd], is_inside: bool, program: Option<&[u8]>, ch
     let base = directory::Base::of(directory::AT_FDCWD);
     // From here on who shares the directory with this process stays where it is.
     let before = if is_inside { directory::set_aside(false).ok() } else { None };
+    if before.is_some() {
+        // Whatever becomes of the exec: what the other threads do to their directory says nothing of this one's.
+        directory::note_apart();
+    }
     wanted.extend(before.and_then(|before| {
         // The twin, once that stands for it.
         let present = base.present().as_raw_fd();
