@@ -17,7 +17,6 @@ mod mutation;
 mod options;
 mod perform;
 mod proof;
-mod readd;
 mod record;
 mod recovery;
 mod states;

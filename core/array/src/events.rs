@@ -39,8 +39,6 @@ pub enum EventKind {
     Removed,
     /// A spare takes the place of a member that is out.
     SpareUsed,
-    /// A member that was away begins to come back.
-    ReAdd,
 }
 
 impl EventKind {
@@ -58,7 +56,6 @@ impl EventKind {
             Self::Healed => "Healed",
             Self::Removed => "Removed",
             Self::SpareUsed => "SpareUsed",
-            Self::ReAdd => "ReAdd",
         }
     }
 }

@@ -8,7 +8,6 @@ extern crate alloc;
 
 pub mod access;
 mod assemble;
-mod changed;
 pub mod config;
 mod creation;
 mod emptied;
@@ -50,7 +49,6 @@ pub mod why;
 mod write;
 
 pub use assemble::{Array, Tell};
-pub use changed::{Marks, Unproven};
 pub use config::{Config, ConfigError, Creation, JournalPlace};
 pub use emptied::holds_names;
 pub use error::AttachError;
