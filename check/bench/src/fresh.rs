@@ -12,7 +12,7 @@ use crate::report::{Check, Row};
 use crate::rounds::Times;
 use crate::strace::system_calls;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
@@ -31,9 +31,9 @@ struct Work {
     prepare: &'static str,
     run: &'static str,
     verify: &'static str,
-    /// How long it may take at level 5, in times of the kernel in an ordinary directory of tmpfs. None if nothing is asked.
+    /// The time that the work may take at level 5, in times of that in an ordinary directory of tmpfs. None if there is no goal.
     goal: Option<f64>,
-    /// Whether the system calls of each of `$N` things are counted.
+    /// True if the system calls of the work are counted, for each of `$N` things.
     counts_calls: bool,
 }
 
@@ -42,7 +42,15 @@ const fn work(name: &'static str, program: &'static str, divisor: usize, scripts
     Work { name, program, divisor, prepare, run, verify, goal, counts_calls: false }
 }
 
-/// Trees of files to be packed, made once: small ones of up to 8 KiB, and large ones of 144 KiB.
+/// A database that `prepare` makes gets the rows of [`SOURCES`], each in a transaction of its own.
+const fn commits(name: &'static str, prepare: &'static str, goal: f64) -> Work {
+    let verify = r#"test "$(sqlite3 "$D/db" 'select count(*) from t; pragma integrity_check')" = "$(grep -c insert "$S/sql")
+ok""#;
+    work(name, "sqlite3", 1, [prepare, r#"sqlite3 "$D/db" < "$S/sql""#, verify], Some(goal))
+}
+
+/// Makes once what works take: trees of files to be packed (small ones of up to 8 KiB, and large ones of 144 KiB), a C project,
+/// and commits of one row each.
 const SOURCES: &str = r#"
 mkdir -p "$S/small" "$S/large" "$S/build" && cd "$S" || exit
 head -c 8192 /dev/urandom > block && head -c 147456 /dev/urandom > large-block || exit
@@ -58,6 +66,8 @@ done
 echo "int main(void) { return 0; }" > build/main.c
 echo "all: main.o$objects
 	cc -o all main.o$objects" > build/Makefile
+{ echo 'pragma synchronous=full;'
+  i=0; while [ $i -lt $N ]; do echo "insert into t values($i, 'some text of a row');"; i=$((i + 1)); done; } > sql
 tar cf small.tar -C small . && tar cf large.tar -C large . && tar cf build.tar -C build .
 "#;
 
@@ -97,31 +107,15 @@ const WORKS: &[Work] = &[
         [r#"mkdir "$D/t" && tar xf "$S/small.tar" -C "$D/t""#, r#"rm -r "$D/t""#, r#"test ! -e "$D/t""#],
         Some(2.5),
     ),
-    work(
+    commits(
         "sqlite3, rollback journal, a row a commit",
-        "sqlite3",
-        1,
-        [
-            r#"{ echo 'pragma synchronous=full;'; i=0; while [ $i -lt $N ]; do echo "insert into t values($i, 'some text of a row');"; i=$((i + 1)); done; } > "$S/sql"
-sqlite3 "$D/db" 'pragma journal_mode=delete; create table t(a, b)' > /dev/null"#,
-            r#"sqlite3 "$D/db" < "$S/sql""#,
-            r#"test "$(sqlite3 "$D/db" 'select count(*) from t; pragma integrity_check')" = "$N
-ok""#,
-        ],
-        Some(1.0 / 0.6),
+        r#"sqlite3 "$D/db" 'pragma journal_mode=delete; create table t(a, b)' > /dev/null"#,
+        1.0 / 0.6,
     ),
-    work(
+    commits(
         "sqlite3, WAL, a row a commit",
-        "sqlite3",
-        1,
-        [
-            r#"{ echo 'pragma synchronous=full;'; i=0; while [ $i -lt $N ]; do echo "insert into t values($i, 'some text of a row');"; i=$((i + 1)); done; } > "$S/sql"
-sqlite3 "$D/db" 'pragma journal_mode=wal; create table t(a, b)' > /dev/null"#,
-            r#"sqlite3 "$D/db" < "$S/sql""#,
-            r#"test "$(sqlite3 "$D/db" 'select count(*) from t; pragma integrity_check')" = "$N
-ok""#,
-        ],
-        Some(1.0),
+        r#"sqlite3 "$D/db" 'pragma journal_mode=wal; create table t(a, b)' > /dev/null"#,
+        1.0,
     ),
     work(
         "dd, a new file, 4 KiB writes",
@@ -193,7 +187,7 @@ struct Place {
     array: Option<ArrayPlace>,
 }
 
-/// What all works are given.
+/// Holds what all works are given.
 struct Ground<'a> {
     plan: &'a Plan,
     library: &'a Library,
@@ -201,7 +195,7 @@ struct Ground<'a> {
     source: PathBuf,
 }
 
-/// The rows of all works.
+/// Returns the rows of all works.
 pub(crate) fn rows(plan: &Plan, library: &Library) -> Result<Vec<Row>, String> {
     let said = crate::library::said;
     let scratch = Scratch::new("fresh").map_err(said)?;
@@ -216,7 +210,7 @@ pub(crate) fn rows(plan: &Plan, library: &Library) -> Result<Vec<Row>, String> {
     let plain = scratch.path().join("plain");
     std::fs::create_dir(&plain).map_err(said)?;
     places.push(Place { directory: plain, array: None });
-    // Gone before the directory that it lies in.
+    // It is unmounted before `scratch` removes the directory that it lies in.
     let ext4 = Ext4::new(scratch.path(), plan.fresh_count as u64 * (512 << 10) + (256 << 20));
     let without = ext4.as_ref().err().map(|error| format!("no ext4 beside: {error}"));
     if let Ok(ext4) = &ext4 {
@@ -225,7 +219,7 @@ pub(crate) fn rows(plan: &Plan, library: &Library) -> Result<Vec<Row>, String> {
     ground.script(&places[LEVELS.len()], SOURCES, plan.fresh_count).map_err(|error| format!("files to be packed: {error}"))?;
     let mut rows = Vec::new();
     for work in WORKS {
-        if !is_installed(work.program) {
+        if stage::process::find_program(work.program).is_none() {
             let why = format!("{} is not installed", work.program);
             rows.push(Row::not_measured(work.name, &why));
             continue;
@@ -240,7 +234,7 @@ pub(crate) fn rows(plan: &Plan, library: &Library) -> Result<Vec<Row>, String> {
 }
 
 impl Ground<'_> {
-    /// One row for each level: the work on that array, beside the ordinary directory.
+    /// Returns one row for each level: the work on that array, beside the ordinary directory.
     fn measure(&self, work: &Work, places: &[Place]) -> io::Result<Vec<Row>> {
         let count = self.plan.fresh_count / work.divisor + 1;
         let mut times = vec![Vec::new(); places.len()];
@@ -270,20 +264,20 @@ impl Ground<'_> {
         Ok(LEVELS.iter().enumerate().map(row).collect())
     }
 
-    /// Does the work once in an empty directory. Nanoseconds.
+    /// Does the work once in an empty directory. Returns how long its second script took, in nanoseconds.
     fn round(&self, work: &Work, place: &Place, count: usize) -> io::Result<f64> {
         self.script(place, r#"mkdir -p "$D" && rm -rf "$D"/* "$D"/.[!.]*"#, count)?;
         self.script(place, work.prepare, count)?;
         let begun = Instant::now();
         let run = self.script(place, work.run, count);
         let nanoseconds = begun.elapsed().as_nanos() as f64;
-        // Also after a failure: what was started is to end.
+        // The third script runs after a failure too: it ends what the first has started.
         let verified = self.script(place, work.verify, count);
         run.and(verified)?;
         Ok(nanoseconds)
     }
 
-    /// The system calls of the work on the first array and in the ordinary directory, for each thing that is made.
+    /// Says how many system calls the work makes on the first array and in the ordinary directory, for each thing that is made.
     fn calls(&self, work: &Work, places: &[Place], count: usize) -> String {
         let of = |place: &Place| -> Result<f64, String> {
             let said = crate::library::said;
@@ -320,10 +314,4 @@ impl Ground<'_> {
         let (said, printed) = (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
         Err(io::Error::other(format!("in {}: {script}: {}\n{printed}{said}", place.directory.display(), output.status)))
     }
-}
-
-/// Whether a program is on the path of programs.
-fn is_installed(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|directory| Path::new(&directory).join(program).exists())
 }

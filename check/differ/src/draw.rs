@@ -116,7 +116,7 @@ impl Drawer {
 
     pub(crate) fn argument(&mut self, kind: Kind) -> Argument {
         let argument = self.of_kind(kind);
-        // What the kernel takes as 32 bits it takes from the lower half of a register.
+        // The kernel reads an argument of 32 bits from the lower half of its register: the upper half must not matter.
         match (kind, argument) {
             (Kind::Fd | Kind::Dir | Kind::Bits(_) | Kind::Number(_) | Kind::Mode | Kind::Id, Argument::Number(number))
                 if self.random.one_in(40) =>

@@ -24,7 +24,7 @@ const READ_WRITE: i64 = 3;
 const HUGE: i64 = i64::MAX;
 
 const PROGRAMS: [fn() -> Vec<Step>; 74] = [
-    // What the kernel takes as 32 bits it takes from the lower half of a register: the file's bytes are removed, also from what is redundant of them.
+    // The kernel reads an argument of 32 bits from the lower half of its register: these calls remove the file's bytes, and its redundancy must follow.
     || {
         let ranges: Vec<u8> = [MAPS, PAGE].iter().flat_map(|word| word.to_ne_bytes()).collect();
         let remove = |task: Argument, flags: Argument| {
@@ -42,7 +42,7 @@ const PROGRAMS: [fn() -> Vec<Step>; 74] = [
             load(0, 2 * PAGE),
         ]
     },
-    // The length of control data that nobody can have.
+    // A message that claims more control data than a process can have is refused at once.
     || {
         let send = |told: u64, length: u64| {
             let bytes = [told, 1 << 32 | 1, 3].iter().flat_map(|word| word.to_ne_bytes()).collect();

@@ -94,7 +94,7 @@ int main(int n, char **a) { char b[4096]; printf("%s\n", getcwd(b, 4096)); mkdir
 "#;
 const GO: &str = "package main\n\nimport \"os\"\n\nfunc main() {\n\td, _ := os.Getwd()\n\tos.Stdout.WriteString(d + \"\\n\")\n\tos.Mkdir(os.Args[1], 0755)\n}\n";
 
-/// What the programs of a test need.
+/// Holds the programs and directories that the scripts of a scene name.
 struct Tools {
     fixed: PathBuf,
     bad: PathBuf,

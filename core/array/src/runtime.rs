@@ -43,6 +43,7 @@ use sync::{Acquired, Liveness, OwnedLock, OwnerId};
 use sys::high_fd::Raised;
 use sys::rustix::fs::{self, FlockOperation, Mode};
 use sys::rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+use sys::rustix::process::{Signal, getpid, kill_process};
 use sys::rustix::thread::futex;
 use sys::rustix::time::Timespec;
 use sys::{BorrowedFd, OsError, Result};
@@ -768,7 +769,7 @@ impl Drop for Runtime {
 const NO_NAMESPACE: u64 = 1;
 
 impl Runtime {
-    /// Whether this process, a child of the one that attached, is in another PID namespace (pid_namespaces(7)): it cannot tell which of the attached
+    /// Tells whether this process, a child of the one that attached, is in another PID namespace (pid_namespaces(7)): it cannot tell which of the attached
     /// processes live, nor they whether it does.
     #[must_use]
     pub fn is_elsewhere(&self) -> bool {
@@ -776,8 +777,8 @@ impl Runtime {
         own != 0 && namespace != 0 && own != namespace
     }
 
-    /// The process, a child that has just been forked, does without the array: from now on it sees one all of whose members are out, and changes nothing
-    /// that others see.
+    /// Parts this process, a child that has just been forked, from the array: from now on the process sees an array all of whose members are out, and
+    /// changes nothing that others see.
     pub fn stand_aside(&self) {
         let (start, bytes) = (self.segment.as_ptr().cast(), size_of::<Segment>());
         // SAFETY: the place is this mapping's own; any bytes, zeros too, are a segment's, and no other thread of the child uses it.
@@ -789,13 +790,15 @@ impl Runtime {
                 MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE,
             )
         };
-        if replaced.is_ok() {
-            make_lost(start as usize, self.me.as_ptr() as usize);
-            self.segment().pid_namespace.store(NO_NAMESPACE, Ordering::Relaxed);
+        if replaced.is_err() {
+            // The kernel has no memory for it. This process must not go on with the others' segment.
+            let _ = kill_process(getpid(), Signal::KILL);
         }
+        make_lost(start as usize, self.me.as_ptr() as usize);
+        self.segment().pid_namespace.store(NO_NAMESPACE, Ordering::Relaxed);
     }
 
-    /// Whether the process has done that.
+    /// Tells whether this process was parted from the array by [`Self::stand_aside`].
     #[inline]
     #[must_use]
     pub fn stands_aside(&self) -> bool {

@@ -34,7 +34,7 @@ use sys::{AsFd as _, AsRawFd as _, BorrowedFd, OsError, OwnedFd, Result};
 /// The anchor that a descriptor of the mount has taken the place of.
 pub(crate) struct Predecessor {
     anchor: OwnedFd,
-    /// Whether it is open for both reading and writing, as the files are in which programs choose their places.
+    /// True if the anchor is open for reading and writing. In such files programs often choose places of their own.
     is_for_both: bool,
     next: Mutex<Next>,
 }

@@ -162,9 +162,9 @@ pub(crate) fn is_anchor(descriptor: RawFd) -> bool {
         })
 }
 
-/// A handle may lead to a backing file, which a guest cannot have: only its deputy would know it for a file of the array.
+/// Serves open_by_handle_at. A handle may lead to a backing file, which a guest cannot have: only its deputy would know the backing file for a file of the array.
 fn open_handle(call: &Call) -> Verdict {
-    // What is cut must not be a backing file.
+    // O_TRUNC is left out: the kernel would cut a backing file on one member alone.
     let mut args = call.args;
     args[2] &= !(nr::O_TRUNC as usize);
     // SAFETY: the program's own call, but for O_TRUNC.
@@ -182,7 +182,7 @@ fn open_handle(call: &Call) -> Verdict {
         return Verdict::error(OsError::STALE);
     }
     if args != call.args {
-        // It is opened once more, to be cut; the number that it had is free for it.
+        // The file is opened once more, to be cut, with the number that is free again.
         drop(found);
         return Verdict::Done(call.kernel());
     }

@@ -181,7 +181,7 @@ pub(crate) fn withhold(target: Target, why: Why, stored: Option<&[u8]>) -> Resul
     withheld.anchors = anchors;
     let moved = format_args!("it starts in {place}, where nothing can be made, and not in {inside}");
     match (is_inside, count) {
-        // It was said when the exec began.
+        // The line was printed when the exec began.
         _ if !window::is_first() => {}
         (true, 0) => report!("{name}: {why} and runs without cxlraid: {moved}"),
         (true, _) => report!("{name}: {why} and runs without cxlraid: {closed}, and {moved}"),

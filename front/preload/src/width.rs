@@ -5,7 +5,8 @@
 //! would take a call for another one than the kernel does, and leave a call to the kernel that concerns the array. So
 //! these arguments are cut before a handler sees them.
 //!
-//! Descriptors are not named here: each handler takes them as [`sys::RawFd`]. The types are those of the kernel's system
+//! Descriptors that the table names ([`crate::table::Row`]) are not repeated here: each handler takes a descriptor as
+//! [`sys::RawFd`], which is 32 bits. The types are those of the kernel's system
 //! calls (SYSCALL_DEFINE), as tracefs shows them under `events/syscalls`. `cargo x differ` draws arguments with bits in the
 //! upper half and compares what is answered.
 
@@ -24,7 +25,7 @@ const fn modes(number: usize, modes: &'static [u8], words: &'static [u8]) -> Wid
     Width { number, words, modes }
 }
 
-/// Of each served call that takes such arguments.
+/// Names the arguments that are cut, for each served call that has any.
 #[rustfmt::skip]
 pub(crate) const WIDTHS: &[Width] = &[
     modes(2, &[2], &[1]), // open

@@ -293,12 +293,12 @@ pub(super) const fn slot_of(owner: OwnerId) -> usize {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use format::{Access, Uuid};
 
     /// A segment of this process alone.
-    fn segment(number: u8) -> Runtime {
+    pub(in crate::runtime) fn segment(number: u8) -> Runtime {
         let mut uuid = [number; 16];
         uuid[..4].copy_from_slice(&std::process::id().to_le_bytes());
         let (uid, gid) = (sys::rustix::process::geteuid().as_raw(), sys::rustix::process::getegid().as_raw());

@@ -22,17 +22,17 @@ use sys::{AsFd, ofd_lock};
 
 /// The byte of slot 0, far behind the bytes that segments have and that other locks are on; each slot has the one at its number behind it.
 const FIRST_BYTE: i64 = 1 << 40;
-/// One thread that executes, in the lower half of a slot's word.
+/// What a thread that executes adds to the lower half of a slot's word.
 const THREAD: u64 = 1;
-/// One change of the word, in its upper half: so that a thread which gave up is not mistaken for the next one.
+/// What every change adds to the upper half of the word, so that a thread which gave up is not mistaken for the next one.
 const CHANGE: u64 = 1 << 32;
 
-/// What an exec that fails takes back ([`Runtime::end_executing`]).
+/// Holds what is given back if the exec fails ([`Runtime::end_executing`]).
 #[derive(Default)]
 pub struct Executing(Cell<Option<Raised>>);
 
 impl Executing {
-    /// Whether nothing was noted.
+    /// Tells whether nothing was noted.
     #[must_use]
     pub fn is_nothing(&self) -> bool {
         let held = self.0.take();
@@ -47,7 +47,7 @@ const fn byte_of(slot: usize) -> i64 {
 }
 
 impl Runtime {
-    /// The calling thread is about to execute a program that does not attach. Nothing is noted if this process is not
+    /// Notes that the calling thread is about to execute a program that does not attach. Nothing is noted if this process is not
     /// attached, or if the segment cannot be opened: then locks of threads that the exec ends are held until that program
     /// ends.
     #[must_use]
@@ -66,7 +66,7 @@ impl Runtime {
         Some(file)
     }
 
-    /// The exec failed.
+    /// Takes back what [`Self::begin_executing`] has noted: the exec failed.
     pub fn end_executing(&self, executing: &Executing) {
         if let (Some(file), Some(own)) = (executing.0.take(), self.own()) {
             self.executing(slot_of(own)).fetch_add(CHANGE - THREAD, Ordering::SeqCst);
@@ -75,7 +75,7 @@ impl Runtime {
         }
     }
 
-    /// Whether the process of a slot has become a program that does not attach. False also if that cannot be told.
+    /// Tells whether the process of a slot has become a program that does not attach. The answer is false also if that cannot be told.
     #[inline(never)]
     pub(super) fn has_become_another(&self, slot: usize) -> bool {
         let word = self.executing(slot);
@@ -94,17 +94,9 @@ impl Runtime {
 
 #[cfg(test)]
 mod tests {
+    use super::super::attach::tests::segment;
     use super::*;
-    use format::{Access, Uuid};
     use sync::Liveness as _;
-
-    fn segment(number: u8) -> Runtime {
-        let mut uuid = [number; 16];
-        uuid[..4].copy_from_slice(&std::process::id().to_le_bytes());
-        let (uid, gid) = (sys::rustix::process::geteuid().as_raw(), sys::rustix::process::getegid().as_raw());
-        let access = Access { mode: 0o600, owner_uid: uid, owner_gid: gid };
-        Runtime::open(Uuid(uuid), access, |_, _| Ok(false)).unwrap().0
-    }
 
     #[test]
     fn a_process_that_has_become_another_program_has_died() {
@@ -118,7 +110,7 @@ mod tests {
         assert!(runtime.is_alive(me), "another one is under way");
         runtime.end_executing(&second);
         assert!(runtime.is_alive(me), "both have failed");
-        // As the kernel does at an exec that succeeds: it closes the description, and nobody tells the slot.
+        // The kernel does the same at an exec that succeeds: it closes the description, and nobody tells the slot.
         let third = runtime.begin_executing();
         drop(third);
         assert!(!runtime.is_alive(me));

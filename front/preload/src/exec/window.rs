@@ -26,7 +26,7 @@ const GIVEN_UP: usize = 2;
 /// How often an exec is begun anew. A program that gets signals more often than an exec takes is executed without being handed over to a mount.
 const COUNT_MAX: usize = 8;
 
-/// Opens it for the calling thread. False, and nothing is done, in a task whose descriptors are not the ones of the table, and
+/// Opens the window for the calling thread. False, and nothing is done, in a task whose descriptors are not the ones of the table, and
 /// in one that shares its memory with another process: that one would wait for good.
 pub(crate) fn open() -> bool {
     let opens = process::owns_tables() && process::has_memory() && !is_interrupted_too_often();
@@ -38,7 +38,7 @@ pub(crate) fn open() -> bool {
     opens
 }
 
-/// Ends it, if the calling thread has opened it: there is no exec. Returns whether that is because a signal has arrived.
+/// Closes the window, if the calling thread has opened it: there is no exec. Returns true if that is because a signal has arrived.
 pub(crate) fn close() -> bool {
     let state = word(word::EXECUTING).swap(0, Ordering::Relaxed);
     if state != 0 {
@@ -48,33 +48,33 @@ pub(crate) fn close() -> bool {
     state == GIVEN_UP
 }
 
-/// Whether the calling thread has opened it.
+/// Tells whether the calling thread has opened the window.
 pub(crate) fn is_open() -> bool {
     word(word::EXECUTING).load(Ordering::Relaxed) != 0
 }
 
-/// A signal has arrived before the call: it is not made.
+/// Notes that a signal has arrived before the call, which is not made.
 pub(crate) fn give_up() {
     word(word::EXECUTING).store(GIVEN_UP, Ordering::Relaxed);
 }
 
-/// The exec is begun anew.
+/// Counts an exec that is begun anew.
 pub(crate) fn count() {
     let count = word(word::EXECUTING_COUNT);
     count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
 }
 
-/// The exec has come to an end.
+/// Forgets the count: the exec has come to an end.
 pub(crate) fn end_counting() {
     word(word::EXECUTING_COUNT).store(0, Ordering::Relaxed);
 }
 
-/// Whether the exec was not begun anew yet.
+/// Tells whether the exec was not begun anew yet.
 pub(crate) fn is_first() -> bool {
     word(word::EXECUTING_COUNT).load(Ordering::Relaxed) == 0
 }
 
-/// Whether signals have arrived so often that the exec is not to be begun anew again.
+/// Tells whether signals have arrived so often that the exec is not to be begun anew again.
 pub(crate) fn is_interrupted_too_often() -> bool {
     word(word::EXECUTING_COUNT).load(Ordering::Relaxed) >= COUNT_MAX
 }

@@ -32,23 +32,23 @@ const PATH_BYTES_MAX: usize = 4096;
 const LINK_BYTES_MAX: usize = 32;
 /// `struct cmsghdr` without the descriptors behind it.
 const CONTROL_HEAD_BYTES: usize = 16;
-/// How long the parent waits between two looks whether a child that has answered has ended.
+/// The parent waits so long between two looks whether a child that has answered has ended.
 const PERIOD_NS: u64 = 100_000;
 const NS_PER_SECOND: u64 = 1_000_000_000;
-/// Something was not found.
+/// Says of a thing that it was not found.
 const NONE: u8 = 0;
-/// Something was found, and if that is to be sent, its descriptor is the next one.
+/// Says of a thing that it was found; if a descriptor of it is to be sent, that is the next one.
 const FOUND: u8 = u8::MAX;
 
-/// What the child is to do.
+/// The child's task: which mounts to ask for which things.
 pub(super) struct Errand<'a> {
     pub(super) mounts: &'a [Mount],
     pub(super) wanted: &'a [Wanted],
-    /// The array's.
+    /// The array's UUID.
     pub(super) uuid: [u8; 16],
 }
 
-/// What the child says.
+/// The child's answer, as it is sent.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Answer {
@@ -59,7 +59,7 @@ struct Answer {
     prefix_bytes: u16,
 }
 
-/// What has come back.
+/// Holds the child's answer and the descriptors that came with it.
 pub(super) struct Reply {
     answer: Answer,
     descriptors: Vec<OwnedFd>,
@@ -91,7 +91,7 @@ impl Reply {
         self.answer.found.get(index).is_some_and(|&found| found != NONE)
     }
 
-    /// The descriptor that came for a thing.
+    /// Returns the descriptor that came for a thing.
     pub(super) fn descriptor(&self, index: usize) -> Option<RawFd> {
         let found = &self.answer.found;
         let first = match *found.get(index)? {
@@ -107,13 +107,13 @@ impl Reply {
         (self.answer.mount.into(), self.answer.prefix_bytes.into())
     }
 
-    /// The numbers, to be closed by somebody else.
+    /// Gives the numbers of all descriptors to the caller, who closes them.
     pub(super) fn into_descriptors(self) -> Vec<RawFd> {
         self.descriptors.into_iter().map(sys::IntoRawFd::into_raw_fd).collect()
     }
 }
 
-/// Has a child do it. None if it does not answer in time, or cannot be started.
+/// Has a child do the errand. Returns None if the child does not answer in time, or cannot be started.
 pub(super) fn run(errand: &Errand<'_>, deadline_ns: u64) -> Option<Reply> {
     let (own, other) = pair()?;
     let shares_directory = errand.wanted.iter().any(|wanted| wanted.what == What::Current);
@@ -213,7 +213,7 @@ fn await_end(child: usize, deadline_ns: u64) {
     }
 }
 
-/// The child's life.
+/// Runs as the child, from its start to its end.
 fn act(errand: &Errand<'_>, socket: RawFd) -> ! {
     keep_only(errand, socket);
     let mut answer = Answer { found: [NONE; WANTED_COUNT_MAX], mount: 0, prefix_bytes: 0 };

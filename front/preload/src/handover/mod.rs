@@ -34,13 +34,13 @@ use sys::rustix::fs::{SeekFrom, fstat, makedev, seek};
 use sys::rustix::process::geteuid;
 use sys::{AsRawFd, RawFd};
 
-/// How many descriptors are handed over at a time; the kernel sends at most 253 in one message.
+/// At most so many descriptors are handed over at a time; the kernel sends at most 253 in one message.
 const WANTED_COUNT_MAX: usize = 200;
-/// How many mounts are asked, the youngest first.
+/// At most so many mounts are asked, the youngest first.
 const MOUNT_COUNT_MAX: usize = 8;
 /// A mount that needs longer than this counts as none.
 const LIMIT_NS: u64 = 3_000_000_000;
-/// What the kernel calls a mount of an array.
+/// The type of file system that the kernel's list gives a mount of an array.
 const KIND: &[u8] = b"fuse.cxlraid";
 
 /// A mount of an array.
@@ -50,11 +50,11 @@ struct Mount {
     path: Vec<u8>,
     /// Its number (st_dev).
     device: u64,
-    /// Whether other users may use it than who made it.
+    /// True if other users may use the mount than the one who made it.
     is_for_others: bool,
 }
 
-/// What is to be had from a mount.
+/// The kinds of things that a mount is asked for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum What {
     /// A file that is open for reading or writing.
@@ -92,7 +92,7 @@ struct Replaced {
     given: Option<RawFd>,
 }
 
-/// What was had from a mount.
+/// Holds what the mounts were asked for, and their answer.
 pub(crate) struct Asked {
     mounts: Vec<Mount>,
     wanted: Vec<Wanted>,
@@ -103,7 +103,7 @@ pub(crate) struct Asked {
     reply: Option<Reply>,
 }
 
-/// What was handed over, to be taken back if the exec fails.
+/// Holds what was handed over, to be taken back if the exec fails.
 #[derive(Default)]
 pub(crate) struct HandedOver {
     replaced: Vec<Replaced>,
@@ -166,10 +166,10 @@ pub(crate) fn ask(anchors: &[RawFd], is_inside: bool, program: Option<&[u8]>, ch
     }
     wanted.extend(program.map(|path| Wanted { what: What::Program, anchor: -1, shown: -1, path: path.to_vec(), flags: 0 }));
     let base = directory::Base::of(directory::AT_FDCWD);
-    // From here on who shares the directory with this process stays where it is.
+    // From here on a task that shared the directory with this one does not move with it.
     let before = if is_inside { directory::set_aside(false).ok() } else { None };
     if before.is_some() {
-        // Whatever becomes of the exec: what the other threads do to their directory says nothing of this one's.
+        // Whatever becomes of the exec, the directory of the other threads says nothing of this thread's from now on.
         directory::note_apart();
     }
     wanted.extend(before.and_then(|before| {
@@ -227,7 +227,6 @@ impl Asked {
         if let Some(before) = self.before {
             *is_inside = !is_moved;
             if is_moved {
-                directory::note_apart();
                 done.directory = Some(before);
             } else {
                 // The child may have moved it, and not have said so.
@@ -250,7 +249,7 @@ fn claims_of(described: &[(RawFd, Held)]) -> Vec<Claim<Node>> {
         _ => core::ptr::eq(&**one, &**other),
     };
     let is_wanted = |held: &Held| described.iter().any(|(_, wanted)| is_same(wanted, held));
-    // Ascending.
+    // In ascending order, so that two threads never wait for each other.
     let numbers: Vec<(RawFd, Held)> = OPEN.all().filter(|(_, held)| is_wanted(held)).collect();
     let claims: Vec<_> = numbers.iter().filter_map(|(number, held)| OPEN.claim_for_exec(*number, held)).collect();
     claims.iter().for_each(Claim::end_moves);
@@ -276,8 +275,8 @@ fn wanted_of(anchor: RawFd, held: Option<&Held>) -> Option<Wanted> {
     Some(Wanted { what, anchor, shown: present.as_raw_fd(), path, flags: flags as usize })
 }
 
-/// Whether the process has locks on a file that do not go along: its own end when the number means something else, and those of F_OFD_SETLK cannot be used by way of
-/// the mount.
+/// Tells whether the process has locks on a file that are not handed over: the process' own locks end when the number means something else, and locks of F_OFD_SETLK cannot
+/// be used by way of the mount.
 fn has_locks(anchor: RawFd) -> bool {
     let about = proc_file::read(&heap::format!("/proc/thread-self/fdinfo/{anchor}"));
     let has = |kind: &[u8]| about.windows(kind.len()).any(|word| word == kind);
