@@ -162,6 +162,8 @@ pub(crate) struct Table<N: 'static> {
     forks: AtomicU32,
     /// How many threads are about to execute a program that must not inherit an anchor. Each of them counts as a claim, too.
     executing: AtomicU32,
+    /// How many threads read or set whether an exec closes a number of ours ([`Table::apart_from_execs`]).
+    flag_calls: AtomicU32,
     /// How often a number that was not ours was given to a file of ours (open, dup2).
     made_ours: AtomicU32,
 }
@@ -337,6 +339,7 @@ impl<N: Anchored + 'static> Table<N> {
             claims: AtomicU32::new(0),
             forks: AtomicU32::new(0),
             executing: AtomicU32::new(0),
+            flag_calls: AtomicU32::new(0),
             made_ours: AtomicU32::new(0),
         }
     }
@@ -576,6 +579,7 @@ impl<N: Anchored + 'static> Table<N> {
         self.claims.store(0, Ordering::Relaxed);
         self.forks.store(0, Ordering::Relaxed);
         self.executing.store(0, Ordering::Relaxed);
+        self.flag_calls.store(0, Ordering::Relaxed);
         self.discovers.store(true, Ordering::Relaxed);
     }
 
@@ -592,6 +596,7 @@ impl<N: Anchored + 'static> Table<N> {
         self.claims.store(0, Ordering::Relaxed);
         self.forks.store(0, Ordering::Relaxed);
         self.executing.store(0, Ordering::Relaxed);
+        self.flag_calls.store(0, Ordering::Relaxed);
         let end = self.end.load(Ordering::Relaxed) as RawFd;
         let installed = || (0..end).filter_map(|descriptor| self.slot(descriptor)).map(|slot| slot.load(Ordering::Relaxed));
         // SAFETY: descriptions are never deallocated.

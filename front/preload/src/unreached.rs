@@ -15,10 +15,12 @@
 //! (ld.so(8), secure-execution mode). In a program that is linked with another C library than
 //! glibc, the library stands aside.
 
+use crate::calls::node::Node;
 use crate::calls::process::{note_parted, part_from_processes};
 use crate::calls::{OPEN, directory};
+use crate::descriptors::Claim;
 use crate::exec::{Target, descriptor_flags, window};
-use crate::handover::{self, HandedOver};
+use crate::handover::{self, Asked, HandedOver};
 use crate::patch::elf::{Header, headers_of, interpreter};
 use crate::patch::go::is_of_go;
 use crate::report::report;
@@ -83,6 +85,8 @@ pub(crate) struct Withheld {
     parted: bool,
     /// What the program is given in another form.
     handed_over: HandedOver,
+    /// The numbers of all that is withheld or handed over.
+    claims: Vec<Claim<Node>>,
 }
 
 impl Withheld {
@@ -98,7 +102,7 @@ impl Withheld {
 
     /// Gives back what was withheld. To be called, once, if the exec has failed.
     pub(crate) fn give_back(&mut self) {
-        // If another process has closed an anchor meanwhile, both calls fail and nothing is lost.
+        // If another process has closed an anchor meanwhile, both calls fail and nothing is lost. A thread of this process waits for the claims.
         for &descriptor in &self.anchors {
             let flags = descriptor_flags(descriptor, F_GETFD, 0);
             descriptor_flags(descriptor, F_SETFD, flags as usize & !(FD_CLOEXEC as usize));
@@ -107,6 +111,7 @@ impl Withheld {
             directory::return_to(directory);
         }
         self.handed_over.take_back();
+        self.claims.clear();
         if self.parted {
             note_parted();
         }
@@ -137,7 +142,9 @@ pub(crate) fn withhold(target: Target, why: Why, stored: Option<&[u8]>) -> Resul
     window::open();
     let mut anchors = inherited_anchors();
     let mut is_inside = directory::is_ours(directory::AT_FDCWD);
-    withheld.handed_over = asked.map_or_else(HandedOver::default, |asked| asked.take(&mut anchors, &mut is_inside));
+    withheld.claims = handover::claims(asked.as_ref(), &anchors);
+    let take = |asked: Asked| asked.take(&withheld.claims, &mut anchors, &mut is_inside);
+    withheld.handed_over = asked.map_or_else(HandedOver::default, take);
     if anchors.is_empty() && !is_inside {
         return Ok(withheld);
     }

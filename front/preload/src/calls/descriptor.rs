@@ -9,8 +9,8 @@ use crate::patch::objects;
 use crate::process;
 use core::sync::atomic::Ordering;
 use linux_raw_sys::general::{
-    __NR_close, __NR_dup3, F_DUPFD, F_DUPFD_CLOEXEC, F_GETLK, F_NOTIFY, F_OFD_GETLK, F_OFD_SETLK, F_OFD_SETLKW, F_SETFL, F_SETLK,
-    F_SETLKW, O_APPEND, O_CLOEXEC, O_DIRECT, O_NOATIME, O_NONBLOCK,
+    __NR_close, __NR_dup3, F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_GETLK, F_NOTIFY, F_OFD_GETLK, F_OFD_SETLK, F_OFD_SETLKW, F_SETFD,
+    F_SETFL, F_SETLK, F_SETLKW, O_APPEND, O_CLOEXEC, O_DIRECT, O_NOATIME, O_NONBLOCK,
 };
 use sys::{OsError, RawFd, high_fd};
 
@@ -69,6 +69,7 @@ pub(crate) fn fcntl(call: &mut Call) -> Verdict {
     match call.args[1] as u32 {
         F_DUPFD | F_DUPFD_CLOEXEC => duplicate(call),
         F_SETFL => set_flags(call),
+        F_GETFD | F_SETFD => close_on_exec(call),
         F_CREATED_QUERY => {
             let result = call.kernel();
             let is_made =
@@ -82,6 +83,14 @@ pub(crate) fn fcntl(call: &mut Call) -> Verdict {
             Verdict::Pass
         }
         F_GETLK | F_SETLK | F_SETLKW | F_OFD_GETLK | F_OFD_SETLK | F_OFD_SETLKW => super::lock::serve(call),
+        _ => Verdict::Pass,
+    }
+}
+
+/// A call that reads or sets whether an exec closes a number.
+pub(super) fn close_on_exec(call: &Call) -> Verdict {
+    match OPEN.lookup(call.descriptor(0)) {
+        Some(_) if !process::shares_tables() => Verdict::Done(OPEN.apart_from_execs(|| call.kernel())),
         _ => Verdict::Pass,
     }
 }
@@ -184,6 +193,8 @@ pub(crate) fn close_range(call: &mut Call) -> Verdict {
     }
     if closes && high_fd::raised_within(first, last).next().is_some() {
         close_around_ours(call, first, last)
+    } else if !closes && OPEN.count() != 0 && process::owns_tables() && !process::shares_tables() {
+        Verdict::Done(OPEN.apart_from_execs(|| call.kernel()))
     } else {
         Verdict::Pass
     }

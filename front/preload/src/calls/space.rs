@@ -224,10 +224,8 @@ const FICLONERANGE: usize = 0x4020_940d;
 const SETFLAGS: usize = 0x4008_6602;
 /// Requests that the kernel may answer on the anchor: they ask about the inode, or set flags of the descriptor or its description, which are
 /// the anchor's own.
-const ANSWERED_BY_ANCHOR: [usize; 9] = [
+const ANSWERED_BY_ANCHOR: [usize; 7] = [
     0x2,         // FIGETBSZ
-    0x5450,      // FIONCLEX
-    0x5451,      // FIOCLEX
     0x5421,      // FIONBIO
     0x8008_6601, // FS_IOC_GETFLAGS
     0x8008_7601, // FS_IOC_GETVERSION
@@ -235,6 +233,8 @@ const ANSWERED_BY_ANCHOR: [usize; 9] = [
     0x8011_1500, // FS_IOC_GETFSUUID
     0x8081_1501, // FS_IOC_GETFSSYSFSPATH
 ];
+const FIONCLEX: usize = 0x5450;
+const FIOCLEX: usize = 0x5451;
 const FIBMAP: usize = 1;
 const FIOQSIZE: usize = 0x5460;
 /// The older forms of fallocate(2), with the mode that each stands for: FS_IOC_RESVSP, FS_IOC_RESVSP64, FS_IOC_UNRESVSP, FS_IOC_UNRESVSP64, FS_IOC_ZERO_RANGE.
@@ -265,6 +265,9 @@ pub(crate) fn ioctl(call: &mut Call) -> Verdict {
     }
     if matches!(request, FICLONE | FICLONERANGE) {
         return clone_bytes(call, request);
+    }
+    if matches!(request, FIONCLEX | FIOCLEX) {
+        return super::descriptor::close_on_exec(call);
     }
     if ANSWERED_BY_ANCHOR.contains(&request) {
         return Verdict::Pass;

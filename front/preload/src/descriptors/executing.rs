@@ -40,6 +40,28 @@ impl<N: Anchored + 'static> Table<N> {
     pub(crate) fn begin_exec(&self) {
         self.begin_claiming();
         self.executing.fetch_add(1, Ordering::SeqCst);
+        self.waiters.wait_while(|| self.flag_calls.load(Ordering::SeqCst) != 0);
+    }
+
+    /// Runs `call`, which reads or sets whether an exec closes a number of ours. The exec of another thread sets that, too, and looks at it once: so it is either over
+    /// before `call`, or comes after it.
+    pub(crate) fn apart_from_execs<R>(&self, call: impl FnOnce() -> R) -> R {
+        self.flag_calls.fetch_add(1, Ordering::SeqCst);
+        while self.executing.load(Ordering::SeqCst) != 0 {
+            self.end_flag_call();
+            self.waiters.wait_while(|| self.executing.load(Ordering::SeqCst) != 0);
+            self.flag_calls.fetch_add(1, Ordering::SeqCst);
+        }
+        let result = call();
+        self.end_flag_call();
+        result
+    }
+
+    fn end_flag_call(&self) {
+        self.flag_calls.fetch_sub(1, Ordering::SeqCst);
+        if self.executing.load(Ordering::SeqCst) != 0 {
+            self.waiters.wake();
+        }
     }
 
     /// There will be no exec.
@@ -97,6 +119,31 @@ mod tests {
         table.end_exec();
         waiting.join().unwrap();
         assert_eq!(mark(), 0);
+    }
+
+    #[test]
+    fn whether_an_exec_closes_a_number_is_read_and_set_before_or_after_an_exec() {
+        let table: &'static Table<Node> = std::boxed::Box::leak(std::boxed::Box::new(Table::new()));
+        let (inside, enters) = std::sync::mpsc::channel();
+        let (leave, leaves) = std::sync::mpsc::channel::<()>();
+        let setting = std::thread::spawn(move || {
+            table.apart_from_execs(|| {
+                inside.send(()).unwrap();
+                leaves.recv().unwrap();
+            });
+        });
+        enters.recv().unwrap();
+        let executing = std::thread::spawn(move || table.begin_exec());
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(!executing.is_finished());
+        leave.send(()).unwrap();
+        setting.join().unwrap();
+        executing.join().unwrap();
+        let late = std::thread::spawn(|| table.apart_from_execs(|| ()));
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(!late.is_finished());
+        table.end_exec();
+        late.join().unwrap();
     }
 
     #[test]

@@ -6,7 +6,9 @@
 //! - A thread that makes another number mean a file of the array marks the number close-on-exec and waits
 //!   ([`crate::descriptors::Table::begin_exec`]). A thread that forks, or moves the process into a directory of
 //!   the array, waits before.
-//! - Numbers that are handed over to the mount are claimed until the exec: who uses, closes or duplicates one waits.
+//! - Numbers that the exec closes, and those that are handed over to the mount, are claimed until the exec: who uses, closes or duplicates one waits.
+//! - A thread that reads or sets whether an exec closes a number of ours waits
+//!   ([`crate::descriptors::Table::apart_from_execs`]).
 //! - No handler of the program runs in the thread that executes, since it would wait for what its own thread has claimed. A
 //!   signal that arrives ends the call before it is made ([`crate::signals`]); everything is put back, the
 //!   handler runs, and the exec begins anew ([`crate::exec`]).

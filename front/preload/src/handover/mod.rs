@@ -107,8 +107,6 @@ pub(crate) struct Asked {
 #[derive(Default)]
 pub(crate) struct HandedOver {
     replaced: Vec<Replaced>,
-    /// Every number whose file is handed over: until the exec no other thread uses or changes one. Of a guest's numbers there are no claims.
-    claims: Vec<Claim<Node>>,
     /// Descriptors of the mount at numbers of no meaning.
     surplus: Vec<RawFd>,
     /// A descriptor of the directory of the array in which the process was.
@@ -122,7 +120,8 @@ impl HandedOver {
         self.replaced.is_empty() && self.surplus.is_empty() && self.directory.is_none() && self.program.is_none()
     }
 
-    /// The exec has failed. What a guest's handler of a signal has read or written by a number meanwhile, the mount has moved the anchor's offset for.
+    /// Takes back what was handed over: the exec has failed. The caller still holds the claims. What a guest's handler of a signal has read or written by a number
+    /// meanwhile, the mount has moved the anchor's offset for.
     pub(crate) fn take_back(&mut self) {
         for replaced in &self.replaced {
             // A task that shares the table with a guest may have closed the number, or given it to something else.
@@ -130,7 +129,6 @@ impl HandedOver {
                 replace(replaced.anchor, replaced.number);
             }
         }
-        self.claims.clear();
         let anchors = self.replaced.iter().map(|replaced| replaced.anchor);
         anchors.chain(self.surplus.iter().copied()).for_each(crate::calls::descriptor::close_unheld);
         if let Some(directory) = self.directory {
@@ -189,13 +187,13 @@ pub(crate) fn ask(anchors: &[RawFd], is_inside: bool, program: Option<&[u8]>, ch
 }
 
 impl Asked {
-    /// Gives the next program what was had: takes out of `anchors` what it has now, and makes `is_inside` false if it starts in the mount.
-    pub(crate) fn take(self, anchors: &mut Vec<RawFd>, is_inside: &mut bool) -> HandedOver {
+    /// Gives the next program what was had: takes out of `anchors` what it has now, and makes `is_inside` false if it starts in the mount. `claims` are those that
+    /// [`claims`] has made.
+    pub(crate) fn take(self, claims: &[Claim<Node>], anchors: &mut Vec<RawFd>, is_inside: &mut bool) -> HandedOver {
         let mut done = HandedOver::default();
         let mut is_moved = false;
         if let Some(reply) = self.reply {
-            let is_claimed = |number: RawFd, claims: &[Claim<Node>]| claims.iter().any(|claim| claim.descriptor() == number);
-            done.claims = claims_of(&self.described);
+            let is_claimed = |number: RawFd| claims.iter().any(|claim| claim.descriptor() == number);
             for (index, wanted) in self.wanted.iter().enumerate() {
                 match wanted.what {
                     What::Current => is_moved = reply.is_granted(index),
@@ -205,7 +203,7 @@ impl Asked {
                     _ => {
                         let is_known = self.described.iter().any(|(number, _)| *number == wanted.anchor);
                         // Another thread may have closed the number meanwhile, or marked it close-on-exec.
-                        let is_left = anchors.contains(&wanted.anchor) && (!is_known || is_claimed(wanted.anchor, &done.claims));
+                        let is_left = anchors.contains(&wanted.anchor) && (!is_known || is_claimed(wanted.anchor));
                         if let Some(given) = reply.descriptor(index).filter(|_| is_left) {
                             done.replaced.extend(exchange(wanted, given));
                         }
@@ -214,7 +212,7 @@ impl Asked {
             }
             anchors.retain(|anchor| !done.replaced.iter().any(|replaced| replaced.number == *anchor));
             for replaced in &mut done.replaced {
-                replaced.given = replaced.given.filter(|_| !is_claimed(replaced.number, &done.claims));
+                replaced.given = replaced.given.filter(|_| !is_claimed(replaced.number));
             }
             // What the exec would close of the mount is closed before it: see the head of this file.
             let (kept, closed): (Vec<_>, Vec<_>) = reply
@@ -238,10 +236,14 @@ impl Asked {
     }
 }
 
-/// Claims every number that means one of these files, and waits until nobody moves the kernel's offset by one. Other descriptions of a file are claimed for the
-/// sake of the process' own locks (F_SETLK), which end when one of its descriptors of the file is closed.
-fn claims_of(described: &[(RawFd, Held)]) -> Vec<Claim<Node>> {
-    if described.is_empty() || !window::is_open() {
+/// Claims every number of `anchors`, and every number that means a file that may be handed over, whose kernel's offset then nobody moves. Until the exec no other
+/// thread uses or changes one of them. Of a guest's numbers there are no claims.
+///
+/// Other descriptions of a file that is handed over are claimed for the sake of the process' own locks (F_SETLK), which end when one of its descriptors of the file
+/// is closed.
+pub(crate) fn claims(asked: Option<&Asked>, anchors: &[RawFd]) -> Vec<Claim<Node>> {
+    let described = asked.filter(|asked| asked.reply.is_some()).map_or(&[][..], |asked| &asked.described);
+    if described.is_empty() && anchors.is_empty() || !window::is_open() {
         return Vec::new();
     }
     let is_same = |one: &Held, other: &Held| match (one.node(), other.node()) {
@@ -250,10 +252,17 @@ fn claims_of(described: &[(RawFd, Held)]) -> Vec<Claim<Node>> {
     };
     let is_wanted = |held: &Held| described.iter().any(|(_, wanted)| is_same(wanted, held));
     // In ascending order, so that two threads never wait for each other.
-    let numbers: Vec<(RawFd, Held)> = OPEN.all().filter(|(_, held)| is_wanted(held)).collect();
-    let claims: Vec<_> = numbers.iter().filter_map(|(number, held)| OPEN.claim_for_exec(*number, held)).collect();
-    claims.iter().for_each(Claim::end_moves);
-    claims
+    let numbers: Vec<(RawFd, Held, bool)> = OPEN
+        .all()
+        .map(|(number, held)| (is_wanted(&held), number, held))
+        .filter(|(is_handed_over, number, _)| *is_handed_over || anchors.contains(number))
+        .map(|(is_handed_over, number, held)| (number, held, is_handed_over))
+        .collect();
+    let claim =
+        |(number, held, is_handed_over): &(RawFd, Held, bool)| Some((OPEN.claim_for_exec(*number, held)?, *is_handed_over));
+    let claims: Vec<_> = numbers.iter().filter_map(claim).collect();
+    claims.iter().filter(|(_, is_handed_over)| *is_handed_over).for_each(|(claim, _)| claim.end_moves());
+    claims.into_iter().map(|(claim, _)| claim).collect()
 }
 
 /// What takes the place of an anchor. None for what the mount has no equal of (pipes, sockets, devices), or if nothing is known of it. `held` is what the table of
