@@ -2,7 +2,7 @@
 
 use crate::{
     act::Orders,
-    allowed::{CACHED, IN_DIRECTORY, OWN},
+    allowed::{CACHED, IN_DIRECTORY, OWN, SPARSE},
     calls::{Call, Kind, LOAD, Reach, STORE, Shown},
     draw::{Argument, Control, MAPS, Place},
     probe,
@@ -371,6 +371,7 @@ fn name_of(call: &Call, values: &[i64; AREA_COUNT]) -> String {
         // FS_IOC_GETFLAGS, FS_IOC_SETFLAGS, FS_IOC_FSGETXATTR, FS_IOC_FSSETXATTR.
         libc::SYS_ioctl if FLAGS.contains(&(values[1] as u32)) => format!("{}-flags", call.name),
         libc::SYS_renameat2 if values[4] as u32 & libc::RENAME_WHITEOUT != 0 => format!("{}-whiteout", call.name),
+        libc::SYS_sendfile if is_same_file(values[0], values[1]) && has_holes(values[1]) => format!("{}{SPARSE}", call.name),
         _ => call.name.to_owned(),
     }
 }
@@ -458,14 +459,22 @@ fn set_by_hand(seconds: i64, nanoseconds: i64) -> String {
 
 /// Whether two descriptors are open on one file.
 fn is_same_file(one: i64, other: i64) -> bool {
-    let identity = |fd: i64| {
-        // SAFETY: any bytes are a valid structure, which is valid for the call.
-        unsafe {
-            let mut stat: libc::stat = std::mem::zeroed();
-            (libc::fstat(fd as i32, &raw mut stat) == 0).then_some((stat.st_dev, stat.st_ino))
-        }
-    };
+    let identity = |fd: i64| stat_of(fd).map(|stat| (stat.st_dev, stat.st_ino));
     identity(one).is_some_and(|one| identity(other) == Some(one))
+}
+
+/// Tells whether the file behind a descriptor has less space than bytes.
+fn has_holes(fd: i64) -> bool {
+    const BLOCK_BYTES: i64 = 512;
+    stat_of(fd).is_some_and(|stat| stat.st_blocks * BLOCK_BYTES < stat.st_size)
+}
+
+fn stat_of(fd: i64) -> Option<libc::stat> {
+    // SAFETY: any bytes are a valid structure, which is valid for the call.
+    unsafe {
+        let mut stat: libc::stat = std::mem::zeroed();
+        (libc::fstat(fd as i32, &raw mut stat) == 0).then_some(stat)
+    }
 }
 
 /// Tells whether a descriptor is open on a file of this kind (S_IFMT).

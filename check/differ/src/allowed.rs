@@ -35,6 +35,10 @@ const TEXT: &str = "an array starts a program that is open for writing, from a c
 pub(crate) const OWN: &str = " and own ";
 /// Stands behind the answer of an openat2(2) that opens only what is in the kernel's caches.
 pub(crate) const CACHED: &str = " cached";
+/// Stands behind the name of a sendfile(2) that sends a file with holes to itself.
+pub(crate) const SPARSE: &str = "-sparse";
+/// docs/differ.md says it of sendfile(2).
+const HOLES: &str = "an array gives small holes space, so that a file may have holes on one side only";
 /// openat2(2) says it of RESOLVE_CACHED.
 const UNCACHED: &str = "openat2(2) with RESOLVE_CACHED answers EAGAIN where the kernel would have to look up more than its caches hold, on either side";
 /// Stands behind the answer of an lseek(2) in a directory.
@@ -146,6 +150,7 @@ pub(crate) fn parts_here(plain: &str, array: &str) -> bool {
     let (Some(plain), Some(array)) = (split(plain), split(array)) else { return false };
     let has_opened = |answer: &str| !answer.starts_with('E');
     is_uncached_on_one_side(plain, array) && (has_opened(plain.1) || has_opened(array.1))
+        || plain.0.ends_with(SPARSE) && has_opened(plain.1) && !is(plain.1, "0")
         || ALLOWED.iter().any(|allowed| allowed.parts && allowed.fits(plain, array))
 }
 
@@ -160,6 +165,10 @@ pub(crate) fn reason(plain: &str, array: &str, degraded: bool) -> Option<&'stati
     let (plain, array) = (split(plain)?, split(array)?);
     if is_uncached_on_one_side(plain, array) {
         return Some(UNCACHED);
+    }
+    let is_sparse = plain.0.ends_with(SPARSE) || array.0.ends_with(SPARSE);
+    if is_sparse && plain.0.trim_end_matches(SPARSE) == array.0.trim_end_matches(SPARSE) && plain.1 == array.1 {
+        return Some(HOLES);
     }
     if degraded && (plain.0, array.0) == ("load", "load") && differs_in_own(plain.1, array.1) {
         return Some(PRIVATE_COPY);
@@ -202,6 +211,15 @@ mod tests {
         assert!(!parts_here("24 renameat2 = 0", "24 renameat2 = E22"));
         assert!(!parts_here("24 renameat2 = 0", "24 renameat2 = E2"));
         assert!(!parts_here("24 ioctl-flags = 0", "24 ioctl-flags = E95"));
+    }
+
+    #[test]
+    fn a_file_with_holes_that_is_sent_to_itself_is_not_compared_any_more() {
+        assert!(parts_here("30 sendfile-sparse = 70000", "30 sendfile = 70000"));
+        assert!(parts_here("30 sendfile-sparse = 70000", "30 sendfile = E14"));
+        assert!(!parts_here("30 sendfile-sparse = E14", "30 sendfile = E14") && !parts_here("3 sendfile = 7", "3 sendfile = 7"));
+        assert_eq!(reason("30 sendfile-sparse = E22", "30 sendfile = E22", false), Some(HOLES));
+        assert_eq!(reason("30 sendfile-sparse = E22", "30 sendfile = 0", false), None);
     }
 
     #[test]
