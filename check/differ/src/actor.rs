@@ -212,6 +212,7 @@ impl<'a> Actor<'a> {
         let before = self.seen(call, arguments);
         let writes = call.kinds.iter().any(|kind| matches!(kind, Kind::In | Kind::PiecesIn));
         let size = if writes { size_of(values[0]) } else { 0 };
+        let name = name_of(call, &values);
         let (result, error) = timed(call, &values);
         if writes && result < 0 && error == libc::EFAULT {
             // tmpfs makes a file longer by a write of which no byte could be read, and gives it the time.
@@ -233,11 +234,7 @@ impl<'a> Actor<'a> {
         // MADV_POPULATE_READ and MADV_POPULATE_WRITE say so of what a load or store would tell by a signal.
         let is_private = call.number == libc::SYS_madvise && error == libc::EFAULT && probe::is_private(values[0]);
         let private = if is_private { "-private" } else { "" };
-        let mut line = format!(
-            "{} = {}",
-            name_of(call, &values),
-            if result < 0 { format!("E{error}{private}") } else { told(call, result) }
-        );
+        let mut line = format!("{name} = {}", if result < 0 { format!("E{error}{private}") } else { told(call, result) });
         let shown = match call.shown {
             Shown::Bytes => {
                 let after = self.seen(call, arguments);
@@ -363,7 +360,6 @@ impl<'a> Actor<'a> {
     }
 }
 
-/// Makes the call. What waits for too long is interrupted, again and again, by a signal whose handler does nothing. The result and the error.
 /// The call's name, and what it asks for where that decides what may differ (allowed.rs).
 fn name_of(call: &Call, values: &[i64; AREA_COUNT]) -> String {
     const FLAGS: [u32; 4] = [0x8008_6601, 0x4008_6602, 0x801c_581f, 0x401c_5820];
@@ -376,6 +372,7 @@ fn name_of(call: &Call, values: &[i64; AREA_COUNT]) -> String {
     }
 }
 
+/// Makes the call. What waits for too long is interrupted, again and again, by a signal whose handler does nothing. The result and the error.
 fn timed(call: &Call, values: &[i64; AREA_COUNT]) -> (i64, i32) {
     let timer = |microseconds: i64| {
         let time = libc::timeval { tv_sec: 0, tv_usec: microseconds };
